@@ -75,3 +75,13 @@ func labels(m *dto.Metric) string {
 	}
 	return "{" + strings.Join(out, ",") + "}"
 }
+
+// label returns the value of a label of a series, empty if it has none.
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}

@@ -50,7 +50,8 @@ func remove(ctx context.Context, objs ...client.Object) {
 }
 
 var _ = Describe("IPAllocations", Ordered, func() {
-	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+	var m *framework.Manager
+	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
 	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B15, B16, B66, B72
 		ns := newNamespace(ctx, nil)
@@ -113,6 +114,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		late, small := framework.MakeAllocation(ns, "late").Count(10).Obj(), framework.MakeAllocation(ns, "small").Count(4).Obj()
 		create(ctx, late)
 		Expect(refusedBlock(ctx, late, v1alpha1.AllocationFailed, "PoolExhausted")).To(ContainSubstring("no contiguous block available"))
+		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, small) // one failure never blocks another
 		allocatedTo(ctx, small)
 		remove(ctx, small)
@@ -228,7 +230,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		cluster := makeCluster(ns, "tenant", true)
 		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.8.0/28").Obj(), cluster)
-		m := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
 		bystander := framework.MakeAllocation(ns, "bystander").Count(4).Cluster(ns, "elsewhere").Obj()
 		create(ctx, o, bystander)
 		allocatedTo(ctx, bystander) // it came later
@@ -239,18 +241,20 @@ var _ = Describe("IPAllocations", Ordered, func() {
 			g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 			g.Expect(o.Status.Conditions).To(ConsistOf(And(HaveField("Type", clusterv1.PausedCondition), HaveField("Message", "Cluster "+ns+"/tenant is paused; resume it to go on"))))
 		}).Should(Succeed())
+		expectRestMeanwhile(ctx, 1, m, own)
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		allocatedTo(ctx, o)
 		Expect(o.Status.Conditions).NotTo(ContainElement(HaveField("Type", clusterv1.PausedCondition)))
-		Expect(m.Stop()).To(Succeed())
+		Expect(own.Stop()).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
-		m = namespaceManager(ctx, ns)
+		own = namespaceManager(ctx, ns)
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
 		remove(ctx, bystander)
+		expectRestMeanwhile(ctx, 1, m, own)
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		expectGone(ctx, o)
-		Expect(m.Stop()).To(Succeed())
+		Expect(own.Stop()).To(Succeed())
 	})
 
 	It("hold up the deletion of their pool, and none that has no block does", func(ctx SpecContext) { // B71, F13
@@ -262,6 +266,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		refusedBlock(ctx, failed, v1alpha1.AllocationFailed, "PoolExhausted")
 		Expect(k8s.Delete(ctx, pool)).To(Succeed())
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).To(ContainSubstring(ns + "/lb"))
+		expectRestMeanwhile(ctx, 1, m)
 		remove(ctx, o)
 		expectGone(ctx, pool)
 		Eventually(func() string {

@@ -93,6 +93,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		create(ctx, child)
 		m := namespaceManager(ctx, ns)
 		Expect(expectCondition(ctx, child, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ParentNotReadyReason)).To(ContainSubstring("does not exist"))
+		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, parent)
 		Eventually(func() string {
 			return expectCondition(ctx, child, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ParentNotReadyReason)
@@ -114,6 +115,7 @@ var _ = Describe("A pool that is carved from another", func() {
 			g.Expect(waiting).To(Equal(1))
 		}).Should(Succeed())
 		Expect(expectCondition(ctx, child, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)).To(ContainSubstring("small"))
+		expectRestMeanwhile(ctx, 2, m)
 		Expect(m.Stop()).To(Succeed())
 	})
 })

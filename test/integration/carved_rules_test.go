@@ -89,6 +89,7 @@ var _ = Describe("Who may carve a pool", func() {
 		for _, pool := range []*v1alpha1.NetworkPool{a, b} {
 			Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ParentNotReadyReason)).To(ContainSubstring("itself"))
 		}
+		expectRestMeanwhile(ctx, 2, m)
 		var last *v1alpha1.NetworkPool
 		for level := range 5 {
 			last = framework.MakePool(fmt.Sprintf("l%d", level+1)).Namespace(ns).AllocateReserved().Carvable().

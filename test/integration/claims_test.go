@@ -17,9 +17,10 @@ import (
 
 var _ = Describe("Claims", Ordered, func() {
 	var ns string
+	var m *framework.Manager
 
 	BeforeAll(func(ctx SpecContext) {
-		startManager(ctx, shortGrace)
+		m = startManager(ctx, shortGrace)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })
 
@@ -60,6 +61,7 @@ var _ = Describe("Claims", Ordered, func() {
 	It("wait for a pool that does not exist yet", func(ctx SpecContext) { // C24
 		create(ctx, framework.MakeClaim(ns, "c").Pool("later").Obj())
 		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(ContainSubstring("later does not exist"))
+		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, framework.MakePool("later").Namespace(ns).CIDR("10.1.2.0/29").Obj())
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.1.2.1"))
 	})
@@ -74,6 +76,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(refusalOf(ctx, ns, "w1", "PoolExhausted")).To(ContainSubstring("all are allocated"))
 		create(ctx, framework.MakeClaim(ns, "w2").Pool("p").Obj())
 		refusalOf(ctx, ns, "w2", "PoolExhausted")
+		expectRestMeanwhile(ctx, 1, m)
 		deleteClaim(ctx, ns, "a1")
 		Expect(addressOf(ctx, ns, "w1").Spec.Address).To(Equal("10.1.3.2"))
 		Expect(readyOf(getClaim(ctx, ns, "w2")).Status).To(Equal(metav1.ConditionFalse))
@@ -125,6 +128,7 @@ var _ = Describe("Claims", Ordered, func() {
 			framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
 		Expect(refusalOf(ctx, ns, "missing", "AllocationFailed")).To(ContainSubstring("waiting for Cluster"))
+		expectRestMeanwhile(ctx, 1, m)
 		for _, name := range []string{"spec", "annotated"} {
 			Expect(getClaim(ctx, ns, name).Finalizers).To(BeEmpty(), name)
 		}
@@ -171,6 +175,7 @@ var _ = Describe("Claims", Ordered, func() {
 		deleteClaim(ctx, ns, "held")
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
 		refusalOf(ctx, ns, "next", "PoolExhausted") // the machine may use it still
+		expectRestMeanwhile(ctx, 1, m)
 		claim := getClaim(ctx, ns, "held")
 		Expect(claim.Finalizers).To(ConsistOf("example.com/machine", v1alpha1.ClaimFinalizer))
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(before), before)).To(Succeed())
@@ -212,6 +217,7 @@ var _ = Describe("Claims", Ordered, func() {
 			g.Expect(pool.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Reason", "Deleting"),
 				HaveField("Message", ContainSubstring(ns+"/user")))))
 		}).Should(Succeed())
+		expectRestMeanwhile(ctx, 1, m)
 		deleteClaim(ctx, ns, "user")
 		expectGone(ctx, pool)
 	})

@@ -110,6 +110,7 @@ var _ = Describe("A manager without components", func() {
 		served := tenant(bound, "prod", bound)
 		expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		Eventually(logOf(m)).Should(And(ContainSubstring("is forbidden"), ContainSubstring(`in the namespace \"`+other)))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(allocationsIn(ctx, other)).To(BeEmpty())
 		// What is not served anywhere would not let the manager rest.
 		Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(other))).To(Succeed())
@@ -165,6 +166,7 @@ var _ = Describe("A manager without components", func() {
 			ContainSubstring("apply component-load-balancers.yaml"), ContainSubstring("get secrets"),
 			ContainSubstring("patch clusters.cluster.x-k8s.io"), ContainSubstring("patch clusters/status.cluster.x-k8s.io"),
 		))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(logOf(m)()).NotTo(ContainSubstring("list ipaddresses"), "it has that")
 	})
 })

@@ -12,7 +12,8 @@ import (
 )
 
 var _ = Describe("A GlobalNetworkPool", Ordered, func() {
-	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+	var m *framework.Manager
+	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
 	It("names the management cluster that serves it, and grants nothing in another one that it was copied to", func(ctx SpecContext) { // C52
 		ns := newNamespace(ctx, nil)
@@ -44,6 +45,7 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		create(ctx, framework.MakeClaim(ns, "c").GlobalPool(copied.Name).Obj())
 		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(And(ContainSubstring("was copied here from another management cluster"),
 			ContainSubstring("remove the annotation "+v1alpha1.ManagementClusterAnnotation)))
+		expectRestMeanwhile(ctx, 1, m)
 		modify(ctx, copied, func(p *v1alpha1.GlobalNetworkPool) { p.Annotations = nil })
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.175.1.1"))
 		Expect(k8s.Get(ctx, keyOf(copied), copied)).To(Succeed())

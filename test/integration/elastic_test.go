@@ -67,6 +67,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 			g.Expect(meta.FindStatusCondition(first.Status.Conditions, v1alpha1.DemandSatisfiedCondition)).To(HaveValue(And(
 				HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.TenantUnreachableReason))))
 		}).WithTimeout(framework.Late).Should(Succeed()) // clustercache probes it a few times before it gives up
+		expectRestMeanwhile(ctx, 1, m)
 		near.asks(ctx, "sixth") // it is known to be gone, and concerns nobody else
 		near.shown(ctx, 5)
 		for i := range before {

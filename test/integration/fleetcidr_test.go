@@ -148,6 +148,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			g.Expect(inA.List(ctx, &all)).To(Succeed())
 			return all.Items
 		}).Should(ContainElement(HaveField("Reason", "CIDRNotAvailable")), "the Node is told in its own cluster")
+		expectRestMeanwhile(ctx, 2, manager)
 		ranged(ctx, map[string]string{}, "10.9.0.0/22")
 		for _, name := range []string{"w3", "w4", "w5"} {
 			Eventually(cidrsOf(ctx, inA, name)).Should(HaveLen(1))
@@ -168,6 +169,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(func(g Gomega) string {
 			return ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ReadyCondition), metav1.Condition{}).Message
 		}).WithTimeout(framework.Late).Should(And(HavePrefix("is being deleted; 2 Nodes use it"), ContainSubstring(ns+"/one (1 Node)")))
+		expectRestMeanwhile(ctx, 2, manager)
 		join(ctx, inA, "late")
 		Eventually(says(ctx, two)).WithTimeout(framework.Late).Should(HavePrefix("True"))
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
@@ -264,6 +266,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(ofB.KillAPIServer()).To(Succeed())
 		join(ctx, inA, "w2")
 		Eventually(cidrsOf(ctx, inA, "w2")).Should(HaveLen(1), "the other Cluster is served")
+		expectRestMeanwhile(ctx, 2, manager)
 		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(HaveKeyWithValue("two", int64(1)))
 
 		Expect(ofB.StartAPIServer()).To(Succeed())

@@ -145,6 +145,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(flag))
 		expectUntouched(ctx, ns, "second")
 		Expect(k8s.Delete(ctx, getClaim(ctx, ns, "first"))).To(Succeed())
+		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, framework.MakePool("ours").Namespace(ns).CIDR("10.72.1.0/24").Obj(), framework.MakeClaim(ns, "ours").Pool("ours").Obj())
 		addressOf(ctx, ns, "ours")
 		Expect(getClaim(ctx, ns, "first").Finalizers).To(HaveLen(1))
@@ -201,6 +202,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(refusalOf(ctx, ns, "mapped", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool " + ns + "/mapped: " + why))
 		Expect(refusalOf(ctx, ns, "none", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool " + ns + "/none does not exist"))
 		Eventually(func() []string { return eventReasons(ctx, ns, mapped.GetUID()) }).Should(ContainElement("NotServed"))
+		expectRestMeanwhile(ctx, 1, m)
 
 		By("granting nothing by a spec that the pool does not have any more")
 		counts(ctx, far, 10, 1, 0)

@@ -136,8 +136,9 @@ var _ = Describe("On the target of a move", func() {
 		made := madeAddress(ns, "c", "10.12.5.9", 24, claimOwner("c", claim.UID), poolOwner("p", elsewhere))
 		create(ctx, made, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
-		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
+		expectRestMeanwhile(ctx, 1, m)
 		paused := getClaim(ctx, ns, "c")
+		Expect(paused.Finalizers).To(BeEmpty())
 		Expect(paused.Annotations).To(Equal(claim.Annotations))
 		Expect(paused.Status.AddressRef.Name).To(BeEmpty())
 		Expect(paused.Status.Conditions).To(HaveEach(HaveField("Type", clusterv1.PausedCondition)))
@@ -158,6 +159,7 @@ var _ = Describe("On the target of a move", func() {
 		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 		Expect(says).To(MatchRegexp(`new grants start at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,`))
 		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring(v1alpha1.AdoptingReason))
+		expectRestMeanwhile(ctx, 1, m)
 		// It outlives the manager.
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)

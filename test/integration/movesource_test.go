@@ -68,6 +68,7 @@ var _ = Describe("On the source of a move", func() {
 		m := startManager(ctx)
 		create(ctx, framework.MakeClaim(ns, "newer").GlobalPool(ns).Obj())
 		refusalOf(ctx, ns, "newer", "PoolNotReady")
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(m.Stop()).To(Succeed())
 		deleteClaim(ctx, ns, "stays")
 		expectGone(ctx, stays)

@@ -18,6 +18,7 @@ var _ = Describe("A manager of one namespace", func() {
 		addressOf(ctx, ns, "c")
 		Expect(refusalOf(ctx, ns, "global", "PoolNotReady")).To(ContainSubstring("without --namespace"))
 		expectUntouched(ctx, other, "theirs")
+		expectRestMeanwhile(ctx, 1, m)
 		// A manager of all namespaces serves them.
 		all := startManager(ctx)
 		addressOf(ctx, ns, "global")

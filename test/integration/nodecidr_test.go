@@ -24,7 +24,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	readyOf, remove, goneOf, eventsOf := w.readyOf, w.remove, w.goneOf, w.eventsOf
 
 	It("are allocated, released and given again", func(ctx SpecContext) { // K43: Allocate, Release
-		nodes(ctx)
+		m := nodes(ctx)
 		create(ctx, clusterCIDR("c", 8, "10.1.0.0/23", ""), node("a"), node("b"))
 		got := []string{cidrsOf(ctx, "a")[0], cidrsOf(ctx, "b")[0]}
 		Expect(got).To(ConsistOf("10.1.0.0/24", "10.1.1.0/24"))
@@ -41,6 +41,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			g.Expect(exhausted.Message).To(Equal("all 2 node CIDRs are taken and 1 Node waits: add a ClusterCIDR for more"))
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
 		}).Should(Succeed())
+		expectRestMeanwhile(ctx, 1, m)
 
 		By("giving what a Node had that is gone") // K37
 		remove(ctx, node("a"))
@@ -48,7 +49,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	})
 
 	It("are kept while somebody's finalizer keeps a Node", func(ctx SpecContext) {
-		nodes(ctx)
+		m := nodes(ctx)
 		a := node("a")
 		a.Finalizers = []string{"karpenter.sh/termination"}
 		create(ctx, clusterCIDR("c", 8, "10.1.0.0/24", ""), a)
@@ -56,6 +57,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		remove(ctx, a)
 		create(ctx, node("b"))
 		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).ShouldNot(BeEmpty())
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(read(ctx, "b").Spec.PodCIDRs).To(BeEmpty())
 		draining := read(ctx, "a")
 		draining.Finalizers = nil
@@ -64,7 +66,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	})
 
 	It("hold the ClusterCIDR that they are from", func(ctx SpecContext) { // K43: Delete, Terminate
-		nodes(ctx)
+		m := nodes(ctx)
 		unused, used := clusterCIDR("unused", 8, "10.2.0.0/24", "", "never"), clusterCIDR("used", 8, "10.1.0.0/23", "")
 		create(ctx, unused, used, node("a"))
 		cidrsOf(ctx, "a")
@@ -76,6 +78,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", w.mine)))))
 		create(ctx, node("b")) // K41
 		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("there is no ClusterCIDR")))
+		expectRestMeanwhile(ctx, 1, m)
 		remove(ctx, node("a")) // K38
 		Eventually(goneOf(ctx, used)).Should(BeTrue())
 		create(ctx, clusterCIDR("more", 8, "10.3.0.0/24", "")) // K39
@@ -222,8 +225,9 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}, Data: map[string]string{"state": "{"},
 		}, clusterCIDR("c", 8, "10.1.0.0/24", ""), node("a"))
-		nodes(ctx)
+		m := nodes(ctx)
 		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.FenceDamagedReason), HaveField("Message", ContainSubstring("unexpected EOF; delete it, and take its finalizer off"))))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(read(ctx, "a").Spec.PodCIDRs).To(BeEmpty())
 		remove(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}})
 	})

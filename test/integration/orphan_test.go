@@ -55,10 +55,11 @@ var _ = Describe("An IPAddress", func() {
 		address := addressOf(ctx, ns, "c")
 		modify(ctx, address.DeepCopy(), func(a *ipamv1.IPAddress) { a.Finalizers = append(a.Finalizers, "example.com/dns") })
 		deleteClaim(ctx, ns, "c")
-		Eventually(func() []string { return addressOf(ctx, ns, "c").Finalizers }).Should(ConsistOf("example.com/dns"))
+		Eventually(func() []string { return addressNamed(ctx, ns, "c").Finalizers }).Should(ConsistOf("example.com/dns"))
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
 		refusalOf(ctx, ns, "next", "PoolExhausted")
-		kept := addressOf(ctx, ns, "c")
+		expectRestMeanwhile(ctx, 1, m)
+		kept := addressNamed(ctx, ns, "c")
 		Expect(getClaim(ctx, ns, "c").UID).To(Equal(kept.OwnerReferences[0].UID)) // it would be an IPAddress without a claim
 		modify(ctx, kept, func(a *ipamv1.IPAddress) { a.Finalizers = nil })
 		expectGone(ctx, framework.MakeClaim(ns, "c").Obj())

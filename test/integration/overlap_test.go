@@ -56,6 +56,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		for _, pool := range []v1alpha1.Pool{older, younger} {
 			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolOverlap"))
 		}
+		expectRestMeanwhile(ctx, 2, m)
 		Expect(m.Stop()).To(Succeed())
 	})
 

@@ -30,9 +30,10 @@ func pauseOf(ctx context.Context, ns, name string) string {
 
 var _ = Describe("A pause", Ordered, func() {
 	var ns string
+	var m *framework.Manager
 
 	BeforeAll(func(ctx SpecContext) {
-		startManager(ctx)
+		m = startManager(ctx)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
@@ -42,6 +43,7 @@ var _ = Describe("A pause", Ordered, func() {
 		// A pool is planned as a whole, the oldest first: the younger one is served, the older one was passed by.
 		Expect(addressOf(ctx, ns, "free").Spec.Address).To(Equal("10.10.0.1"))
 		expectHeld(ctx, ns, "held", byAnnotation)
+		expectRestMeanwhile(ctx, 1, m)
 		version := getClaim(ctx, ns, "held").ResourceVersion
 		create(ctx, framework.MakeClaim(ns, "late").Pool("p").Obj())
 		addressOf(ctx, ns, "late") // the pool was looked at again, and said nothing new
@@ -61,11 +63,11 @@ var _ = Describe("A pause", Ordered, func() {
 	It("of a claim holds it after a restart too", func(ctx SpecContext) { // W9: every restart maps pools to claims
 		claim := framework.MakeClaim(ns, "held").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.1.0/24").Obj(), claim)
-		m := namespaceManager(ctx, ns)
+		own := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
 		expectHeld(ctx, ns, "held", byAnnotation)
-		Expect(m.Stop()).To(Succeed())
+		Expect(own.Stop()).To(Succeed())
 	})
 
 	It("of a pool holds all of its claims, until it ends", func(ctx SpecContext) { // C31
@@ -73,7 +75,8 @@ var _ = Describe("A pause", Ordered, func() {
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj(),
 			framework.MakePool("q").Namespace(ns).CIDR("10.10.3.0/24").Obj(), framework.MakeClaim(ns, "other").Pool("q").Obj())
 		addressOf(ctx, ns, "other")
-		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(1e9).Should(BeEmpty())
+		expectRestMeanwhile(ctx, 1, m)
+		Expect(getClaim(ctx, ns, "c").Finalizers).To(BeEmpty())
 		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
 		const says = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
@@ -94,6 +97,7 @@ var _ = Describe("A pause", Ordered, func() {
 		deleteClaim(ctx, ns, "held")
 		deleteClaim(ctx, ns, "free")
 		expectGone(ctx, framework.MakeClaim(ns, "free").Obj())
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(getClaim(ctx, ns, "held").Finalizers).To(ConsistOf("ipam.cluster.x-k8s.io/ReleaseAddress"))
 		still := address.DeepCopy()
 		Expect(k8s.Get(ctx, keyOf(address), still)).To(Succeed())
@@ -127,6 +131,7 @@ var _ = Describe("A pause", Ordered, func() {
 		says := refusalOf(ctx, ns, "none", "PoolExhausted")
 		setPaused(ctx, claim, true)
 		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(Equal("True: " + byAnnotation))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
 		setPaused(ctx, claim, false)
 		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(BeEmpty())
@@ -142,11 +147,12 @@ var _ = Describe("A pause", Ordered, func() {
 			addressOf(ctx, ns, name)
 		}
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
-		m := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
 		for _, name := range []string{"a", "free"} {
 			deleteClaim(ctx, ns, name)
 		}
 		expectGone(ctx, framework.MakeClaim(ns, "free").Obj())
+		expectRestMeanwhile(ctx, 1, m, own)
 		Expect(getClaim(ctx, ns, "a").Finalizers).NotTo(BeEmpty())
 		Eventually(pauseOf).WithArguments(ctx, ns, "a").Should(Equal("True: Cluster " + ns + "/k is paused; resume it to go on"))
 		Expect(pauseOf(ctx, ns, "b")).To(BeEmpty()) // nothing of it is held up
@@ -155,7 +161,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
 		deleteClaim(ctx, ns, "b")
 		expectGone(ctx, framework.MakeClaim(ns, "b").Obj())
-		Expect(m.Stop()).To(Succeed())
+		Expect(own.Stop()).To(Succeed())
 	})
 
 	It("of a pool holds the release of its claims", func(ctx SpecContext) { // C31, C35: the in-cluster provider does
@@ -163,12 +169,13 @@ var _ = Describe("A pause", Ordered, func() {
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
 		setPaused(ctx, pool, true)
-		m := namespaceManager(ctx, ns) // it has the paused pool from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it has the paused pool from the start: nothing to race with
 		deleteClaim(ctx, ns, "c")
-		Consistently(func() []string { return getClaim(ctx, ns, "c").Finalizers }).WithTimeout(2e9).ShouldNot(BeEmpty())
+		expectRestMeanwhile(ctx, 1, m, own)
+		Expect(getClaim(ctx, ns, "c").Finalizers).NotTo(BeEmpty())
 		setPaused(ctx, pool, false)
 		expectGone(ctx, framework.MakeClaim(ns, "c").Obj())
-		Expect(m.Stop()).To(Succeed())
+		Expect(own.Stop()).To(Succeed())
 	})
 
 	It("of a claim keeps what others change on it", func(ctx SpecContext) { // C31

@@ -46,7 +46,8 @@ var _ = Describe("A manager's probes", func() {
 		}
 		Eventually(probe("healthz")).Should(Equal(http.StatusOK))
 		Eventually(probe("readyz")).Should(Equal(http.StatusInternalServerError))
-		Consistently(probe("readyz")).WithTimeout(2e9).Should(Equal(http.StatusInternalServerError))
+		expectRestMeanwhile(ctx, 1, m)
+		Expect(probe("readyz")()).To(Equal(http.StatusInternalServerError))
 		Expect(probe("healthz")()).To(Equal(http.StatusOK))
 		expectUntouched(ctx, ns, "c")
 

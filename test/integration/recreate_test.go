@@ -102,6 +102,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		m = namespaceManager(ctx, ns)
 		Expect(refusalOf(ctx, ns, "c", "AllocationFailed")).To(ContainSubstring("earlier claim of this name"))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(getClaim(ctx, ns, "c").Annotations).NotTo(HaveKey(v1alpha1.AddressAnnotation))
 		Expect(client.IgnoreNotFound(k8s.Patch(ctx, address, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))))).To(Succeed())
 		Expect(addressOf(ctx, ns, "c").UID).NotTo(Equal(address.UID))

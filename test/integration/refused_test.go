@@ -88,6 +88,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			}
 			// The grants of what is refused are given back, in a commit after they are told.
 			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeNumerically("<", claims))
+			expectRestMeanwhile(ctx, 2, m)
 			expectNothingWrong(ctx, refused)
 
 			Expect(k8s.Delete(ctx, obstacle)).To(Succeed())

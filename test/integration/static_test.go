@@ -55,7 +55,8 @@ func allocationsIn(ctx context.Context, ns string) []v1alpha1.IPAllocation {
 }
 
 var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
-	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+	var m *framework.Manager
+	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
 	It("gets its load-balancer block, labelled, and gives it back at its end", func(ctx SpecContext) { // B17, B22, B26, B30, B68, B72, F2
 		ns, team := newNamespace(ctx, nil), newNamespace(ctx, map[string]string{v1alpha1.TeamLabel: "a"})
@@ -173,6 +174,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			g.Expect(config.Status.Ready).To(BeFalse())
 		}).Should(Succeed())
 		Eventually(func() []string { return eventsAbout(ctx, ns, config) }).Should(ContainElement("PoolsExhausted"))
+		expectRestMeanwhile(ctx, 2, m)
 		modify(ctx, second, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.130.5.0/28" })
 		Expect(expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(ContainSubstring("10.130.5."))
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
@@ -189,6 +191,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 				HaveField("Status", metav1.ConditionFalse), HaveField("Message", "NetworkPool nowhere of ProviderConfig "+ns+"/unknown does not exist; create it, or correct network.poolRefs"))))
 		}).Should(Succeed())
 		Expect(expectNetwork(ctx, missing, metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason)).To(ContainSubstring("ProviderConfig missing does not exist"))
+		expectRestMeanwhile(ctx, 3, m)
 		// It is looked at when what was missing comes.
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.6.0/28").Obj(), provider(ns, "missing", "p"))
 		expectNetwork(ctx, missing, metav1.ConditionTrue, v1alpha1.ReadyReason)
@@ -210,6 +213,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(meta.FindStatusCondition(config.Status.Conditions, clusterv1.PausedCondition)).To(BeNil())
 		setPaused(ctx, config, true)
 		Eventually(says(clusterv1.PausedCondition)).Should(And(HavePrefix("True Paused: ProviderConfig has the annotation cluster.x-k8s.io/paused"), HaveSuffix("remove it to resume")))
+		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, framework.MakePool("nowhere").Namespace(ns).CIDR("10.130.41.0/28").Obj())
 		setPaused(ctx, config, false)
 		Eventually(says(v1alpha1.ReadyCondition)).Should(HavePrefix("True Ready: "))
@@ -282,6 +286,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.8.0/28").Obj(), provider(ns, "closed-"+ns, "p"), cluster)
 		Expect(expectNetwork(ctx, cluster, metav1.ConditionFalse, v1alpha1.AccessDeniedReason)).To(ContainSubstring(v1alpha1.TeamLabel))
 		Eventually(func() []string { return eventsAbout(ctx, stranger, cluster) }).Should(ConsistOf("NetworkAccessDenied"))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(allocationsIn(ctx, ns)).To(BeEmpty())
 		Expect(cluster.Finalizers).To(BeEmpty())
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())

@@ -4,7 +4,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -87,22 +87,38 @@ func expectRest(ctx context.Context, m *framework.Manager) {
 // comesToRest waits until a manager asks nothing and reconciles nothing for a second, with -short too.
 func comesToRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
-	last := map[string]float64{}
+	expectPace(ctx, framework.Late, 0, m)
+}
+
+// expectRestMeanwhile expects that managers rest while something lasts that keeps them from their work: a second in which each of so
+// many pools, sites or namespaces is tried once at most. What was done before that lasted may go on for a moment.
+func expectRestMeanwhile(ctx context.Context, things int, managers ...*framework.Manager) {
+	GinkgoHelper()
+	// Whatever happens, each pool is looked at once a minute, and each Cluster twice.
+	backstops := 0.0
+	for _, list := range []client.ObjectList{&v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}, &clusterv1.ClusterList{}} {
+		Expect(k8s.List(ctx, list)).To(Succeed())
+		backstops += float64(meta.LenList(list)) / 30
+	}
+	expectPace(ctx, framework.Soon, float64(things)+backstops, managers...)
+}
+
+// expectPace waits for a second in which managers do nothing more often than so many times a second.
+func expectPace(ctx context.Context, timeout time.Duration, mostPerSecond float64, managers ...*framework.Manager) {
+	GinkgoHelper()
+	watches := map[*framework.Manager]*framework.Watch{}
+	for _, m := range managers {
+		watches[m] = m.Watch()
+	}
 	Eventually(func(g Gomega) {
-		does, now := map[string]float64{}, map[string]float64{}
-		for _, name := range []string{"controller_runtime_reconcile_total", "rest_client_requests_total"} {
-			series, err := m.Series(ctx, name)
+		var above []framework.Toll
+		for _, watch := range watches {
+			a, err := watch.Above(ctx, mostPerSecond)
 			g.Expect(err).NotTo(HaveOccurred())
-			maps.Copy(now, series)
+			above = append(above, a)
 		}
-		for series, n := range now {
-			if n > last[series] {
-				does[series] = n - last[series]
-			}
-		}
-		last = now
-		g.Expect(does).To(BeEmpty())
-	}).WithTimeout(framework.Late).WithPolling(time.Second).Should(Succeed(), "the manager does not come to rest")
+		g.Expect(above).To(HaveEach(BeEmpty()))
+	}).WithTimeout(timeout).WithPolling(time.Second).Should(Succeed(), "a manager does not rest")
 }
 
 func ended(m *framework.Manager) bool {

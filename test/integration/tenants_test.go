@@ -35,8 +35,9 @@ func expectServed(ctx context.Context, ns, name, pool string) {
 
 var _ = Describe("A tenant", Ordered, func() {
 	var ns, stranger string
+	var m *framework.Manager
 
-	BeforeAll(func(ctx SpecContext) { startManager(ctx) })
+	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 	BeforeEach(func(ctx SpecContext) {
 		ns, stranger = newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
 	})
@@ -140,6 +141,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			create(ctx, claim)
 			expectFit(refusalOf(ctx, ns, name, "AllocationFailed"))
 		}
+		expectRestMeanwhile(ctx, 1, m)
 		// What it cannot be refused for is carried along.
 		kept := framework.MakeClaim(ns, "kept").Pool("p").Annotate(v1alpha1.AddressAnnotation, large).Obj()
 		for i := range 1000 {
@@ -178,6 +180,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectFit(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason))
 		create(ctx, framework.MakeClaim(ns, "new").Pool("p").Obj())
 		expectFit(refusalOf(ctx, ns, "new", "PoolNotReady"))
+		expectRestMeanwhile(ctx, 1, m)
 		Expect(addressOf(ctx, ns, "had").UID).To(Equal(had))
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolValidationFailed"))
 		deleteClaim(ctx, ns, "had") // what is promised ends as ever
