@@ -403,7 +403,9 @@ func TestManyMeetAnObstacle(t *testing.T) {
 							w.changed(before, "the user: "+a.text)
 						})
 					}
-					w.After(0, 5*time.Minute-time.Second, func() { w.tellsWhy(o) })
+					for _, at := range []time.Duration{30 * time.Second, 5*time.Minute - time.Second} {
+						w.After(0, at, func() { w.tellsWhy(o) })
+					}
 				})
 			})
 		}

@@ -11,11 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 var _ = Describe("Refusals that last, four at once", func() {
-	const many, few = 25, 5
+	const many, few = 25, 5 // of many, most wait while some are tried
 
 	It("cost next to nothing, are told, and hold up no other namespace", func(ctx SpecContext) {
 		kept, mute, served := newNamespace(ctx, nil), newNamespace(ctx, nil), newNamespace(ctx, nil)
@@ -72,9 +73,10 @@ var _ = Describe("Refusals that last, four at once", func() {
 		ask(few, mute, "c", "no pool says anything here", func(b *framework.ClaimBuilder) { b.Pool("p") })
 		create(ctx, framework.MakePool("new").Namespace(mute).CIDR("10.154.2.0/24").Obj())
 		ask(few, mute, "new", "no pool says anything here", func(b *framework.ClaimBuilder) { b.Pool("new") })
-		for _, ns := range full {
-			ask(many, ns, "c", "exceeded quota", ofShared)
-		}
+		ask(many, full[0], "c", "exceeded quota", ofShared)
+		// As many as are tried: none waits for the others.
+		create(ctx, framework.MakePool("p").Namespace(full[1]).CIDR("10.154.3.0/24").Obj())
+		ask(term.MaxTroubled, full[1], "c", "exceeded quota", func(b *framework.ClaimBuilder) { b.Pool("p") })
 		deleteClaim(ctx, kept, "first")
 		deleteClaim(ctx, mute, "first")
 		for _, w := range all {

@@ -64,6 +64,44 @@ func refuse(ctx context.Context, ns, message string, operation admissionv1.Opera
 var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 	const claims = 45
 
+	It("behind a webhook that does not answer hears that, and is served when it is gone", func(ctx SpecContext) {
+		ns := newNamespace(ctx, nil)
+		m := namespaceManager(ctx, ns)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.152.2.0/24").Obj())
+		fails, none, path := admissionv1.Fail, admissionv1.SideEffectClassNone, "https://127.0.0.1:1/"
+		hook := &admissionv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: ns},
+			Webhooks: []admissionv1.ValidatingWebhook{{
+				Name: "addresses.example.com", FailurePolicy: &fails, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				ClientConfig:      admissionv1.WebhookClientConfig{URL: &path},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}},
+				Rules: []admissionv1.RuleWithOperations{{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{ipamv1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"ipaddresses"}},
+				}},
+			}},
+		}
+		create(ctx, hook)
+		DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, hook))).To(Succeed()) })
+		Eventually(func() error { // the API server takes a moment to ask
+			return k8s.Create(ctx, madeAddress(ns, "tried", "10.153.0.1", 24), client.DryRunAll)
+		}).Should(MatchError(ContainSubstring("failed calling webhook")))
+		for i := range claims {
+			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%02d", i)).Pool("p").Obj())
+		}
+		for i := range claims {
+			Expect(refusalOf(ctx, ns, fmt.Sprintf("c%02d", i), v1alpha1.WriteFailedReason)).To(ContainSubstring("failed calling webhook"))
+		}
+		expectRestMeanwhile(ctx, 2, m)
+		Expect(k8s.Delete(ctx, hook)).To(Succeed())
+		for i := range claims {
+			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, fmt.Sprintf("c%02d", i))).Status }).
+				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue))
+		}
+		expectNothingWrong(ctx, ns)
+		Expect(m.Stop()).To(Succeed())
+	})
+
 	DescribeTable("holds up no other one, hears why, and is served when they are not any more",
 		func(ctx SpecContext, net int, refuse func(context.Context, string) client.Object, why string) {
 			refused, served := newNamespace(ctx, nil), newNamespace(ctx, nil)
