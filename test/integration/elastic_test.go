@@ -5,9 +5,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -82,6 +84,23 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 			Expect(is.Status.CIDR).To(Equal(a.Status.CIDR))
 		}
 		expectNothingWrong(ctx, ns)
+	})
+
+	It("wait, and the manager rests, while the API server of their Cluster refuses to show them", func(ctx SpecContext) { // W30
+		refusal := refuseIn(ctx, near, "no-pools", framework.MetalLBNamespace, "no pool is changed here", admissionv1.Update, "metallb.io", "ipaddresspools")
+		Eventually(func() error { // the API server takes a moment to know it
+			pool := near.shown(ctx, 5)
+			pool.Labels = map[string]string{"tried": ""}
+			return near.Update(ctx, pool, client.DryRunAll)
+		}).Should(MatchError(ContainSubstring("no pool is changed here")))
+		before := len(allocationsIn(ctx, ns))
+		near.asks(ctx, "seventh")
+		Eventually(func() []v1alpha1.IPAllocation { return allocationsIn(ctx, ns) }).Should(HaveLen(before + 1))
+		Eventually(logOf(m)).Should(ContainSubstring("no pool is changed here"))
+		expectRestMeanwhile(ctx, 1, m)
+		near.shown(ctx, 5)
+		Expect(near.Delete(ctx, refusal)).To(Succeed())
+		near.shown(ctx, 6)
 	})
 
 	It("are labelled, whoever made them", func(ctx SpecContext) { // B72, B73

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
@@ -219,6 +221,28 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		remove(ctx, has("four", "10.66.0.0/24"))
 		Expect(cidrsOf(ctx, "plain")).To(Equal([]string{"10.66.0.0/24"}))
 		Expect(read(ctx, "dual").Spec.PodCIDRs).To(Equal([]string{"10.66.1.0/24", "fd00:6::/120"}))
+	})
+
+	It("are not tried again and again while a policy refuses them", func(ctx SpecContext) { // W30
+		m := nodes(ctx)
+		create(ctx, node("tried"))
+		refusal := refuseIn(ctx, k8s, w.mine, "", "no Node is changed here", admissionv1.Update, "", "nodes")
+		Eventually(func() error { // the API server takes a moment to know it
+			n := read(ctx, "tried")
+			n.Labels["tried"] = ""
+			return k8s.Update(ctx, n, client.DryRunAll)
+		}).Should(MatchError(ContainSubstring("no Node is changed here")))
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/16", ""))
+		for i := range 2 * term.MaxTroubled {
+			create(ctx, node(fmt.Sprint("r", i)))
+		}
+		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.NodesRefusedReason), HaveField("Message", ContainSubstring("no Node is changed here"))))
+		expectRestMeanwhile(ctx, 1, m)
+		remove(ctx, refusal)
+		cidrsOf(ctx, "tried")
+		for i := range 2 * term.MaxTroubled {
+			cidrsOf(ctx, fmt.Sprint("r", i))
+		}
 	})
 
 	It("say that the ConfigMap cannot be read", func(ctx SpecContext) {

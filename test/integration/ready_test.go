@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -9,8 +11,55 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
+
+// withoutRight takes a right from the role of the manager, and returns what gives it back.
+func withoutRight(ctx context.Context, resource, verb string) (restore func()) {
+	GinkgoHelper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam-manager"}}
+	Expect(k8s.Get(ctx, keyOf(role), role)).To(Succeed())
+	whole := role.DeepCopy()
+	modify(ctx, role, func(r *rbacv1.ClusterRole) {
+		for i := range r.Rules {
+			if rule := &r.Rules[i]; slices.Contains(rule.Resources, resource) {
+				rule.Verbs = slices.DeleteFunc(rule.Verbs, func(v string) bool { return v == verb })
+			}
+		}
+		Expect(r.Rules).NotTo(Equal(whole.Rules))
+	})
+	give := func(ctx context.Context) { modify(ctx, role, func(r *rbacv1.ClusterRole) { r.Rules = whole.Rules }) }
+	DeferCleanup(give)
+	return func() { give(ctx) }
+}
+
+var _ = Describe("A manager that loses a right", func() {
+	It("says on claims what gives it, rests, and serves them when it has that again", func(ctx SpecContext) { // W30
+		ns := newNamespace(ctx, nil)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.2.0/24").Obj(), framework.MakeClaim(ns, "first").Pool("p").Obj())
+		kubeconfig, err := cp.ManagerKubeconfig(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		m := startManagerAs(ctx, kubeconfig, "--namespace="+ns)
+		addressOf(ctx, ns, "first")
+		restore := withoutRight(ctx, "ipaddresses", "create")
+		Eventually(mayDo).WithArguments(ctx, kubeconfig).Should(HaveKeyWithValue("ipaddresses.ipam.cluster.x-k8s.io", Not(ContainSubstring("create"))))
+		const n = 20
+		for i := range n {
+			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%02d", i)).Pool("p").Obj())
+		}
+		for i := range n {
+			Expect(refusalOf(ctx, ns, fmt.Sprintf("c%02d", i), v1alpha1.WriteFailedReason)).To(ContainSubstring("the API server refuses"))
+		}
+		expectRestMeanwhile(ctx, 2, m)
+		restore()
+		for i := range n {
+			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, fmt.Sprintf("c%02d", i))).Status }).
+				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue))
+		}
+		Expect(m.Stop()).To(Succeed())
+	})
+})
 
 var _ = Describe("A manager's probes", func() {
 	It("say that it is not ready before it knows what was given, and ready after", func(ctx SpecContext) { // style 11
@@ -18,14 +67,7 @@ var _ = Describe("A manager's probes", func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		// It may not read the IPAddresses for now, so it cannot know what was given.
-		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam-manager"}}
-		Expect(k8s.Get(ctx, keyOf(role), role)).To(Succeed())
-		whole := role.DeepCopy()
-		modify(ctx, role, func(r *rbacv1.ClusterRole) {
-			r.Rules = slices.DeleteFunc(r.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "ipaddresses") })
-			Expect(len(r.Rules)).To(BeNumerically("<", len(whole.Rules)))
-		})
+		restore := withoutRight(ctx, "ipaddresses", "list") // so it cannot know what was given
 		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--namespace=" + ns}})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() {
@@ -51,7 +93,7 @@ var _ = Describe("A manager's probes", func() {
 		Expect(probe("healthz")()).To(Equal(http.StatusOK))
 		expectUntouched(ctx, ns, "c")
 
-		modify(ctx, role, func(r *rbacv1.ClusterRole) { r.Rules = whole.Rules })
+		restore()
 		Eventually(probe("readyz")).Should(Equal(http.StatusOK))
 		addressOf(ctx, ns, "c") // with the rights of its role and no others
 		Expect(m.Stop()).To(Succeed())

@@ -33,30 +33,36 @@ func policyOf(ctx context.Context, ns string) client.Object {
 // nothing is refused any more when that is deleted.
 func refuse(ctx context.Context, ns, message string, operation admissionv1.OperationType, group, resource string) client.Object {
 	GinkgoHelper()
+	return refuseIn(ctx, k8s, ns, ns, message, operation, group, resource)
+}
+
+// refuseIn is refuse for any cluster, and for objects without a namespace.
+func refuseIn(ctx context.Context, c client.Client, name, ns, message string, operation admissionv1.OperationType, group, resource string) client.Object {
+	GinkgoHelper()
 	fail := admissionv1.Fail
 	writes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{operation},
 		Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
 	}}
 	policy := &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy:    &fail,
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{writes}},
-			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q", ns), Message: message}},
+			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("has(request.namespace) && request.namespace != %q", ns), Message: message}},
 		},
 	}
-	create(ctx, policy)
+	Expect(c.Create(ctx, policy)).To(Succeed())
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: ns, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	create(ctx, binding)
+	Expect(c.Create(ctx, binding)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
-		Expect(client.IgnoreNotFound(k8s.Delete(ctx, binding))).To(Succeed())
-		Expect(k8s.Delete(ctx, policy)).To(Succeed())
+		Expect(client.IgnoreNotFound(c.Delete(ctx, binding))).To(Succeed())
+		Expect(c.Delete(ctx, policy)).To(Succeed())
 	})
 	return binding
 }
