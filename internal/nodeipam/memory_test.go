@@ -1,8 +1,10 @@
 package nodeipam
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +116,31 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 			m.landed(p, false, noon)
 			if m.grants["a"] != nil || m.todo["a"] == nil {
 				t.Error("its Node is not planned again")
+			}
+		})
+	}
+}
+
+// K32: a Node whose CIDRs cannot be written is told so, once, also where the API server does not refuse them for good.
+func TestANodeIsToldOfWritesThatFail(t *testing.T) {
+	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for name, errs := range map[string][]error{
+		"a webhook that does not answer": {webhook, webhook, webhook, webhook},
+		"refused after no answer":        {timeout, forbidden, forbidden, forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := holding(t, "10.0.0.0/24", aNode("a"))
+			m.grantAll(t)
+			g := m.grants["a"]
+			for i, err := range append(errs, errs...) {
+				if told := len(m.notes) > 0; told != (i >= toldFrom) {
+					t.Errorf("after %d failures it is told: %v", i, told)
+				}
+				m.begin(g)
+				m.wrote(g, err, noon)
+			}
+			if len(m.notes) != 1 || m.notes[0].reason != CIDRNotAvailable || !strings.Contains(m.notes[0].message, errs[3].Error()) {
+				t.Errorf("it is told %v", m.notes)
 			}
 		})
 	}

@@ -452,10 +452,15 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 			wake = true
 		}
 		g.retryAt = now.Add(delay)
-		g.failures++
+		if g.failures++; g.failures == toldFrom && err != nil && n != nil && !g.settled {
+			m.notef(n.Node, CIDRNotAvailable, "writing its pod CIDRs fails: %v; the manager tries again", err)
+		}
 	}
 	return wake || m.jobs == 0 || (m.firsts == fewJobs && len(m.todo) > 0)
 }
+
+// toldFrom is how many times in a row a write may fail that is not refused for good, before its Node is told.
+const toldFrom = 4
 
 // slowly is from when on what fails is tried again together: hundreds of writes that fail for hours take one reconcile a
 // second, whose end the last of them wakes.
