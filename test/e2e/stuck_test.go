@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
@@ -58,7 +60,7 @@ var _ = Describe("A tenant", func() {
 	It("says why MetalLB gives nobody an address, when it has had room for half a minute", func(ctx SpecContext) { // B36
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
-		startManager(ctx, "--shrink-grace="+grace)
+		m := startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		overlapping := &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: framework.MetalLBNamespace, Name: "by-hand"},
@@ -73,6 +75,7 @@ var _ = Describe("A tenant", func() {
 		})
 		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		Eventually(framework.Resting(1, m)).WithContext(ctx).WithPolling(time.Second).Should(Succeed()) // W30
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
 		Expect(s.addressOf(ctx, second)).To(Equal(s.net + "11"))
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -82,3 +83,25 @@ func (w *Watch) Above(ctx context.Context, mostPerSecond float64) (Toll, error) 
 	maps.DeleteFunc(did, func(_ string, n float64) bool { return n <= mostPerSecond*passed.Seconds() })
 	return did, nil
 }
+
+// Resting returns a check that managers did nothing more often than so many times a second since it was called last. The first time
+// it fails: it is to be asked again after a second.
+func Resting(mostPerSecond float64, managers ...*Manager) func(context.Context) error {
+	watches := make([]*Watch, len(managers))
+	for i, m := range managers {
+		watches[i] = m.Watch()
+	}
+	return func(ctx context.Context) error {
+		var errs []error
+		for _, w := range watches {
+			above, err := w.Above(ctx, mostPerSecond)
+			if err == nil && len(above) > 0 {
+				err = fmt.Errorf("%w: more than %.1f times a second: %v", errNoRest, mostPerSecond, above)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	}
+}
+
+var errNoRest = errors.New("a manager does not rest")

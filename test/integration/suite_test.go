@@ -87,7 +87,7 @@ func expectRest(ctx context.Context, m *framework.Manager) {
 // comesToRest waits until a manager asks nothing and reconciles nothing for a second, with -short too.
 func comesToRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
-	expectPace(ctx, framework.Late, 0, m)
+	Eventually(framework.Resting(0, m)).WithContext(ctx).WithTimeout(framework.Late).WithPolling(time.Second).Should(Succeed())
 }
 
 // expectRestMeanwhile expects that managers rest while something lasts that keeps them from their work: a second in which each of so
@@ -100,25 +100,8 @@ func expectRestMeanwhile(ctx context.Context, things int, managers ...*framework
 		Expect(k8s.List(ctx, list)).To(Succeed())
 		backstops += float64(meta.LenList(list)) / 30
 	}
-	expectPace(ctx, framework.Soon, float64(things)+backstops, managers...)
-}
-
-// expectPace waits for a second in which managers do nothing more often than so many times a second.
-func expectPace(ctx context.Context, timeout time.Duration, mostPerSecond float64, managers ...*framework.Manager) {
-	GinkgoHelper()
-	watches := map[*framework.Manager]*framework.Watch{}
-	for _, m := range managers {
-		watches[m] = m.Watch()
-	}
-	Eventually(func(g Gomega) {
-		var above []framework.Toll
-		for _, watch := range watches {
-			a, err := watch.Above(ctx, mostPerSecond)
-			g.Expect(err).NotTo(HaveOccurred())
-			above = append(above, a)
-		}
-		g.Expect(above).To(HaveEach(BeEmpty()))
-	}).WithTimeout(timeout).WithPolling(time.Second).Should(Succeed(), "a manager does not rest")
+	most := float64(things) + backstops
+	Eventually(framework.Resting(most, managers...)).WithContext(ctx).WithPolling(time.Second).Should(Succeed())
 }
 
 func ended(m *framework.Manager) bool {
