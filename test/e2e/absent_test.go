@@ -33,6 +33,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		manager := startManager(ctx, "--shrink-grace="+grace)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
 		services := s.serveAll(ctx, "first", "second")
+		expectRestMeanwhile(ctx, manager)
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
 		patiently(func() { s.shows(ctx, "10-10", "11-11") }) // before there is anybody who reads it
 		m, err := workload.StartMetalLB(ctx)

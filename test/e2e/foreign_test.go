@@ -45,6 +45,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignPoolReason)
 		Expect(is.Message).To(And(ContainSubstring("(kubectl-create, app.kubernetes.io/managed-by=Helm)"), ContainSubstring(v1alpha1.HandOverAnnotation+"=true")))
 		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerForeignPool") }).ShouldNot(BeEmpty())
+		expectRestMeanwhile(ctx, manager)
 		// A change of it brings another look, and a restart too.
 		workload.change(ctx, theirs, `{"metadata":{"annotations":{"note":"mine"}}}`)
 		Expect(manager.Stop()).To(Succeed())

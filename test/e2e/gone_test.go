@@ -70,12 +70,13 @@ var _ = Describe("A tenant that is deleted", func() {
 	})
 
 	It("gives back a block of which nobody knows whether it let go", func(ctx SpecContext) { // F2, B43, B68
-		startManager(ctx, "--shrink-grace="+grace)
+		m := startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
 		cutOff()
 		Expect(management.Delete(ctx, s.blocks(ctx)["lb-1"])).To(Succeed())
 		s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.TenantUnreachableReason)
+		expectRestMeanwhile(ctx, m)
 		held(ctx)
 		management.change(ctx, s.cluster, `{"metadata":{"finalizers":["`+v1alpha1.TenantNetworkFinalizer+`"]}}`)
 		gone(ctx)

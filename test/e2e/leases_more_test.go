@@ -66,8 +66,9 @@ func (t tenant) says(ctx context.Context, lease, kind string, status metav1.Cond
 
 var _ = Describe("More Services of leases", Ordered, func() {
 	const named = v1alpha1.LeaseAnnotation
+	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) {
-		workload.startLeases(ctx)
+		m = workload.startLeases(ctx)
 		workload.leasePool(ctx, "more", "10.211.0.0/27", v1alpha1.Leases{})
 		workload.leasePool(ctx, "more-6", "fd00:211::/123", v1alpha1.Leases{})
 		DeferCleanup(func(ctx SpecContext) {
@@ -136,6 +137,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		t.says(ctx, "good", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "MetalLB has the address")
 		t.says(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionFalse, "overlaps")
 		Eventually(func() []string { return eventsOn(ctx, workload, t.ns, refused.UID, v1alpha1.MetalLBRefusesReason) }).Should(ContainElement(ContainSubstring("IPLease bad")))
+		expectRestMeanwhile(ctx, m)
 		// When a pool of MetalLB's has changed, it is asked again.
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: t.ns}}
 		Expect(workload.Delete(ctx, policy)).To(Succeed())

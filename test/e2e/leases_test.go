@@ -139,7 +139,7 @@ func (c cluster) told(ctx context.Context, s *corev1.Service, reason, message st
 }
 
 // startLeases starts a manager that serves Services of leases, for the container.
-func (c cluster) startLeases(ctx context.Context) {
+func (c cluster) startLeases(ctx context.Context) *framework.Manager {
 	GinkgoHelper()
 	kubeconfig, err := c.LeasesAndLoadBalancersManagerKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -151,6 +151,7 @@ func (c cluster) startLeases(ctx context.Context) {
 		}
 		Expect(m.Kill()).To(Succeed())
 	})
+	return m
 }
 
 // leasePool makes a pool that gives leases.

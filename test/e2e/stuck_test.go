@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"time"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
@@ -75,7 +73,7 @@ var _ = Describe("A tenant", func() {
 		})
 		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
 		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
-		Eventually(framework.Resting(1, m)).WithContext(ctx).WithPolling(time.Second).Should(Succeed()) // W30
+		expectRestMeanwhile(ctx, m)
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
 		Expect(s.addressOf(ctx, second)).To(Equal(s.net + "11"))
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)

@@ -78,6 +78,14 @@ func startCluster(o framework.Options) cluster {
 	return cluster{ControlPlane: cp, WithWatch: admin}
 }
 
+// expectRestMeanwhile expects that a manager rests while something lasts that keeps it from its work: a second in which it tries
+// little.
+func expectRestMeanwhile(ctx context.Context, m *framework.Manager) { // W30
+	GinkgoHelper()
+	const most = 2 // the Cluster, and what is looked at whatever happens
+	Eventually(framework.Resting(most, m)).WithContext(ctx).WithPolling(time.Second).Should(Succeed())
+}
+
 // startManager starts a manager of the management cluster that lives as long as the spec, or the container.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
