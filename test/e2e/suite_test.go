@@ -83,7 +83,7 @@ func startCluster(o framework.Options) cluster {
 func expectRestMeanwhile(ctx context.Context, m *framework.Manager) { // W30
 	GinkgoHelper()
 	const most = 2 // the Cluster, and what is looked at whatever happens
-	Eventually(framework.Resting(most, m)).WithContext(ctx).WithPolling(time.Second).Should(Succeed())
+	Eventually(framework.Resting(most, m)).WithContext(ctx).WithTimeout(framework.Soon).WithPolling(time.Second).Should(Succeed())
 }
 
 // startManager starts a manager of the management cluster that lives as long as the spec, or the container.

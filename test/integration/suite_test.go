@@ -101,7 +101,7 @@ func expectRestMeanwhile(ctx context.Context, things int, managers ...*framework
 		backstops += float64(meta.LenList(list)) / 30
 	}
 	most := float64(things) + backstops
-	Eventually(framework.Resting(most, managers...)).WithContext(ctx).WithPolling(time.Second).Should(Succeed())
+	Eventually(framework.Resting(most, managers...)).WithContext(ctx).WithTimeout(framework.Soon).WithPolling(time.Second).Should(Succeed())
 }
 
 func ended(m *framework.Manager) bool {
