@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,11 +17,14 @@ import (
 )
 
 var _ = Describe("Refusals that last, four at once", func() {
-	const many, few = 25, 5 // of many, most wait while some are tried
+	const (
+		many, few = 25, 5 // of many, most wait while some are tried
+		watched   = 10 * time.Second
+	)
 
 	It("cost next to nothing, are told, and hold up no other namespace", func(ctx SpecContext) {
 		kept, mute, served := newNamespace(ctx, nil), newNamespace(ctx, nil), newNamespace(ctx, nil)
-		full := []string{newNamespace(ctx, nil), newNamespace(ctx, nil)}
+		full := []string{newNamespace(ctx, nil), newNamespace(ctx, nil), newNamespace(ctx, nil)}
 		shared, own := framework.MakeGlobalPool(served).CIDR("10.154.0.0/24").Obj(), framework.MakePool("p").Namespace(mute).CIDR("10.154.1.0/24").Obj()
 		create(ctx, shared, own)
 		m := startManager(ctx)
@@ -29,7 +33,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 		addressOf(ctx, mute, "first")
 		Eventually(func() []v1alpha1.Grant { return statusOf(ctx, own).Allocator.InFlight }).Should(BeEmpty())
 
-		By("refusing writes to claims, to IPAddresses in two namespaces, and to the status of pools")
+		By("refusing writes to claims, to IPAddresses in three namespaces, and to the status of pools")
 		obstacles := []client.Object{
 			refuse(ctx, kept, "no claim is changed here", admissionv1.Update, ipamv1.GroupVersion.Group, "ipaddressclaims"),
 			refuse(ctx, mute, "no pool says anything here", admissionv1.Update, v1alpha1.GroupVersion.Group, "networkpools/status"),
@@ -74,9 +78,10 @@ var _ = Describe("Refusals that last, four at once", func() {
 		create(ctx, framework.MakePool("new").Namespace(mute).CIDR("10.154.2.0/24").Obj())
 		ask(few, mute, "new", "no pool says anything here", func(b *framework.ClaimBuilder) { b.Pool("new") })
 		ask(many, full[0], "c", "exceeded quota", ofShared)
+		ask(many, full[1], "c", "exceeded quota", ofShared)
 		// As many as are tried: none waits for the others.
-		create(ctx, framework.MakePool("p").Namespace(full[1]).CIDR("10.154.3.0/24").Obj())
-		ask(term.MaxTroubled, full[1], "c", "exceeded quota", func(b *framework.ClaimBuilder) { b.Pool("p") })
+		create(ctx, framework.MakePool("p").Namespace(full[2]).CIDR("10.154.3.0/24").Obj())
+		ask(term.MaxTroubled, full[2], "c", "exceeded quota", func(b *framework.ClaimBuilder) { b.Pool("p") })
 		deleteClaim(ctx, kept, "first")
 		deleteClaim(ctx, mute, "first")
 		for _, w := range all {
@@ -95,8 +100,16 @@ var _ = Describe("Refusals that last, four at once", func() {
 			Expect(err).NotTo(HaveOccurred())
 			return a
 		}
+		By("being watched")
+		began, spent := time.Now(), activity()
+		Consistently(m.Done()).WithTimeout(watched).ShouldNot(BeClosed())
+		meanwhile := activity().Since(spent)
+		AddReportEntry("rest", fmt.Sprintf("in %v: %+v", time.Since(began), meanwhile))
+		Expect(meanwhile.Reconciled).To(BeNumerically("<", 200))
+		Expect(meanwhile.Requests).To(BeNumerically("<", 400))
+
 		By("serving a neighbour")
-		spent := activity()
+		spent = activity()
 		create(ctx, framework.MakeClaim(served, "next").GlobalPool(served).Obj())
 		addressOf(ctx, served, "next")
 		rest := activity().Since(spent)
