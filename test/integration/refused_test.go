@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -71,6 +72,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 	const claims = 45
 
 	It("behind a webhook that does not answer hears that, and is served when it is gone", func(ctx SpecContext) {
+		const few = term.MaxTroubled - 1 // each is tried again by itself
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.152.2.0/24").Obj())
@@ -92,15 +94,15 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 		Eventually(func() error { // the API server takes a moment to ask
 			return k8s.Create(ctx, madeAddress(ns, "tried", "10.153.0.1", 24), client.DryRunAll)
 		}).Should(MatchError(ContainSubstring("failed calling webhook")))
-		for i := range claims {
+		for i := range few {
 			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%02d", i)).Pool("p").Obj())
 		}
-		for i := range claims {
+		for i := range few {
 			Expect(refusalOf(ctx, ns, fmt.Sprintf("c%02d", i), v1alpha1.WriteFailedReason)).To(ContainSubstring("failed calling webhook"))
 		}
 		expectRestMeanwhile(ctx, 2, m)
 		Expect(k8s.Delete(ctx, hook)).To(Succeed())
-		for i := range claims {
+		for i := range few {
 			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, fmt.Sprintf("c%02d", i))).Status }).
 				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue))
 		}
