@@ -21,14 +21,15 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system)).To(Succeed())
 		home := HaveField("Annotations", HaveKeyWithValue(v1alpha1.ManagementClusterAnnotation, string(system.UID)))
 		served := framework.MakeGlobalPool(ns + "-served").CIDR("10.175.0.0/28").Obj()
-		// As clusterctl creates it, but for our finalizer, with which it would first be Adopting for 75 s.
+		another := map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}
 		copied := framework.MakeGlobalPool(ns + "-copied").CIDR("10.175.1.0/28").Obj()
-		copied.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}
+		arrived := framework.MakeGlobalPool(ns + "-arrived").CIDR("10.175.3.0/28").Obj()
+		arrived.Annotations = another
 		local := framework.MakePool("local").Namespace(ns).CIDR("10.175.2.0/28").Obj()
-		local.Annotations = copied.Annotations // it moves with its namespace: here it would wait for a Cluster, if it named one
-		create(ctx, served, copied, local)
+		local.Annotations = another // it moves with its namespace: here it would wait for a Cluster, if it named one
+		create(ctx, served, copied, arrived, local)
 		DeferCleanup(func(ctx SpecContext) {
-			for _, p := range []client.Object{served, copied} {
+			for _, p := range []client.Object{served, copied, arrived} {
 				Expect(client.IgnoreNotFound(k8s.Delete(ctx, p))).To(Succeed())
 			}
 		})
@@ -41,6 +42,11 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		}).Should(ContainSubstring("new grants start at"))
 		Expect(k8s.Get(ctx, keyOf(local), local)).To(Succeed())
 		Expect(local).To(home)
+		Expect(expectCondition(ctx, arrived, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).
+			To(ContainSubstring("it still grants nothing: the pool was copied here from another management cluster"))
+		// As one is that has been Adopting for its 75 s.
+		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		modify(ctx, copied, func(p *v1alpha1.GlobalNetworkPool) { p.Annotations = another })
 		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.CopiedReason)
 		create(ctx, framework.MakeClaim(ns, "c").GlobalPool(copied.Name).Obj())
 		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(And(ContainSubstring("was copied here from another management cluster"),

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -105,12 +104,7 @@ func (c *changes) isKept(ctx context.Context) (bool, error) {
 }
 
 var _ = Describe("Admission that changes what the manager writes", func() {
-	const (
-		each    = 5
-		watched = 10 * time.Second
-		// requests are for each claim: to serve it, five tries more, and to say so.
-		requests = 20
-	)
+	const each = 5
 
 	// W29, W30: which the message says to do.
 	It("costs next to nothing, is reported, and leaves nothing behind once the manager is exempt from it", func(ctx SpecContext) {
@@ -131,7 +125,6 @@ var _ = Describe("Admission that changes what the manager writes", func() {
 		}
 		kubeconfig, err := cp.ComponentsManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		began := time.Now()
 		m := startManagerAs(ctx, kubeconfig, framework.Components()...)
 		for _, c := range all {
 			Eventually(func(g Gomega) {
@@ -142,13 +135,7 @@ var _ = Describe("Admission that changes what the manager writes", func() {
 			}).WithTimeout(framework.Late).Should(Succeed(), "%s of %s", c.part, c.resource)
 		}
 
-		Consistently(m.Done()).WithTimeout(watched).ShouldNot(BeClosed())
-		did, err := m.Activity(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		lasted := time.Since(began)
-		AddReportEntry("rest", fmt.Sprintf("in %v: %+v", lasted, did))
-		Expect(did.Reconciled).To(BeNumerically("<", len(all)*int(lasted/time.Second)), "less than one a second for each pool")
-		Expect(did.Requests).To(BeNumerically("<", len(all)*each*requests))
+		expectRestMeanwhile(ctx, len(all), m)
 		for _, c := range all {
 			expectNothingWrong(ctx, c.ns)
 		}
