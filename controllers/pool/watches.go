@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,23 +74,35 @@ func poolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHand
 }
 
 // clusterHandler wakes the pools in which a claim waits for a Cluster to appear or to be unpaused, or for room in its
-// quota: it may name another ProviderConfig; and those in which a Cluster that is paused has blocks.
+// quota: it may name another ProviderConfig; and those whose blocks are to say that it was seen, or is paused. Of an end that no
+// watch has shown the last state is not known.
 func clusterHandler(a *allocator.Allocator) handler.TypedEventHandler[*clusterv1.Cluster, pools.Key] {
 	wake := func(c *clusterv1.Cluster, q queue) {
-		if annotations.IsPaused(c, c) {
-			for _, key := range a.ClusterPaused(client.ObjectKeyFromObject(c)) {
-				q.Add(key)
-			}
-		}
 		for _, key := range a.PoolsWaitingFor(client.ObjectKeyFromObject(c)) {
 			q.Add(key)
 		}
 		a.QuotaChanged(client.ObjectKeyFromObject(c))
 	}
+	observe := func(c *clusterv1.Cluster, ended bool, q queue) {
+		for _, key := range a.ObserveCluster(c, ended) {
+			q.Add(key)
+		}
+		wake(c, q)
+	}
 	return handler.TypedFuncs[*clusterv1.Cluster, pools.Key]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*clusterv1.Cluster], q queue) { wake(e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*clusterv1.Cluster], q queue) { wake(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*clusterv1.Cluster], q queue) {
+			observe(e.Object, false, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*clusterv1.Cluster], q queue) {
+			observe(e.ObjectNew, false, q)
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*clusterv1.Cluster], q queue) {
+			if e.DeleteStateUnknown {
+				wake(e.Object, q)
+				return
+			}
+			observe(e.Object, true, q)
+		},
 	}
 }
 

@@ -141,6 +141,8 @@ type aCluster struct {
 	gate grants.Gate
 	// uid is that of the Cluster while it keeps what it owns; empty: it is gone, or was not seen.
 	uid types.UID
+	// seen is what is found of it.
+	seen grants.Sighting
 }
 
 // lookAt finds out about a Cluster.
@@ -171,11 +173,11 @@ func (a *Allocator) lookAtCluster(ctx context.Context, key types.NamespacedName)
 	err := a.Client.Get(ctx, key, cluster)
 	switch {
 	case apierrors.IsNotFound(err):
-		return aCluster{gate: grants.ClusterAbsent}
+		return aCluster{gate: grants.ClusterAbsent, seen: grants.Unseen}
 	case err != nil:
 		return aCluster{gate: grants.ClusterUnknown}
 	}
-	out := aCluster{gate: grants.ClusterOpen, uid: cluster.UID}
+	out := aCluster{gate: grants.ClusterOpen, uid: cluster.UID, seen: sightingOf(cluster, false)}
 	if annotations.IsPaused(cluster, cluster) {
 		out.gate = grants.ClusterPaused
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -71,6 +72,15 @@ func moveAway(kind faults.Kind, name string) action {
 		return marked == nil && forceDelete(kind, name).do(w)
 	}}
 }
+
+// beginToMoveAway deletes a Cluster on the source of a move as clusterctl does, and does not take the finalizers off.
+var beginToMoveAway = action{"clusterctl begins to delete the Cluster", func(w *world) bool {
+	marked := w.api.Edit(ref(faults.Clusters, "tenant"), func(o client.Object) {
+		o.SetFinalizers([]string{clusterv1.ClusterFinalizer})
+		o.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
+	})
+	return marked == nil && w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil
+}}
 
 // openByHand takes the annotation off a pool that names where it came from.
 func openByHand(pool string) action {
@@ -140,6 +150,43 @@ var arriving = []scenario{
 		before: []action{makeChild(child, poolName, 1, 1)},
 		script: []action{
 			holdCluster(true), moveAway(faults.Pools, child), holdCluster(false), elapsed(5 * time.Minute), add("a"), add("b"), add("c"), elapsed(10 * time.Minute),
+		},
+	},
+	{
+		// The Cluster is half gone when it is unpaused to move on, and the move takes it away.
+		name: "moved away after its Cluster was unpaused", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, ordered: true,
+		before: []action{allocate("x", 2)},
+		script: []action{
+			holdCluster(true), elapsed(3 * time.Minute), beginToMoveAway, elapsed(5 * time.Minute), holdCluster(false), elapsed(6 * time.Minute),
+			forceDelete(faults.Clusters, "tenant"), elapsed(10 * time.Minute), add("a"), add("b"), elapsed(15 * time.Minute),
+		},
+		want: map[string]string{"x": "10.0.0.1-10.0.0.2"},
+	},
+	{
+		// Nothing in the namespace is paused any more when the pool goes.
+		name: "moved away after its pool and the Cluster", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{makeChild(child, poolName, 1, 1)},
+		script: []action{
+			elapsed(2 * time.Minute), holdCluster(true), moveAway(faults.Clusters, "tenant"), elapsed(5 * time.Minute), moveAway(faults.Pools, child),
+			elapsed(10 * time.Minute), add("a"), add("b"), add("c"), elapsed(15 * time.Minute),
+		},
+	},
+	{
+		// The block is given while the Cluster is paused.
+		name: "moved away as soon as it is carved", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{holdCluster(true)},
+		script: []action{
+			makeChild(child, poolName, 1, 1), moveAway(faults.Pools, child), elapsed(5 * time.Minute), add("a"), add("b"), add("c"), elapsed(15 * time.Minute),
+		},
+		want: map[string]string{child + "-1": "10.0.0.0/31"},
+	},
+	{
+		// A pool of the name of the one that was moved is carved from another pool.
+		name: "moved away, and carved elsewhere", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
+		before: []action{makeChild(child, poolName, 1, 1), makePlain("other", "10.0.1.0-10.0.1.3", reserve, carvable)},
+		script: []action{
+			elapsed(2 * time.Minute), holdCluster(true), moveAway(faults.Pools, child), elapsed(4 * time.Minute), makeChild(child, "other", 0, 1), elapsed(10 * time.Minute),
+			add("a"), add("b"), add("c"), elapsed(15 * time.Minute),
 		},
 	},
 	{

@@ -112,8 +112,8 @@ func (a *Allocator) mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refus
 	child := *c.Child
 	is := a.overlaps.declared(child)
 	switch {
-	case c.HadAddress:
-		return nil // it has its block
+	case c.HadAddress, c.HasRecord() && c.SaysAfter(c.Found) == grants.Paused:
+		return nil // it has its block, also where its pool may have been moved
 	case child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace != a.BlockNamespace:
 		return grants.Failed("the blocks of %s are in namespace %s, where the manager runs; the spec is immutable, so create the allocation there", child, a.BlockNamespace)
 	case is.uid == "":

@@ -550,7 +550,7 @@ func TestWithoutOwner(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{ID: "me", Live: &child{pool: tt.pool}, Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ID: "me", Client: around{}, Live: &child{pool: tt.pool}, Clock: clocktesting.NewFakeClock(noon)})
 			if tt.pool != nil {
 				a.publish(tt.pool)
 			}
@@ -558,8 +558,51 @@ func TestWithoutOwner(t *testing.T) {
 			if gone, err := a.withoutOwner(t.Context(), siteKey, c); gone != tt.gone || err != nil {
 				t.Errorf("%q, %v", gone, err)
 			}
-			if found := a.look(siteKey, c, a.lookAtClusters(t.Context())); (found == grants.Seen) != (tt.gone == "") {
+			if found := a.lookAtOwners(t.Context())(siteKey, c); (found == grants.Seen) != (tt.gone == "") {
 				t.Errorf("the cache says %v", found)
+			}
+		})
+	}
+}
+
+// around are the Clusters of the namespace of a pool.
+type around struct {
+	client.Client
+	clusters []*clusterv1.Cluster
+	err      error
+}
+
+func (a around) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if all, is := list.(*clusterv1.ClusterList); is {
+		for _, c := range a.clusters {
+			all.Items = append(all.Items, *c)
+		}
+	}
+	return a.err
+}
+
+// A pool is seen paused with any Cluster of its namespace. Where there is none, they may have been moved.
+func TestAPoolIsSeenWithItsNamespace(t *testing.T) {
+	tests := map[string]struct {
+		around around
+		told   grants.Sighting
+		found  grants.Sighting
+	}{
+		"no Cluster is there":              {found: grants.Seen},
+		"none is there any more":           {told: grants.Paused, found: grants.Unlooked},
+		"one runs":                         {around: around{clusters: []*clusterv1.Cluster{prod()}}, told: grants.Paused, found: grants.Seen},
+		"one of two is paused":             {around: around{clusters: []*clusterv1.Cluster{prod(pausedCluster), prod()}}, found: grants.Paused},
+		"one is moved, and is unpaused":    {around: around{clusters: []*clusterv1.Cluster{prod(), prod(markedCluster, deletedCluster)}}, found: grants.Paused},
+		"the Clusters could not be listed": {around: around{err: errors.New("slow")}, found: grants.Unlooked},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := New(Options{ID: "me", Client: tt.around, Clock: clocktesting.NewFakeClock(noon)})
+			a.publish(aChild(t).Base)
+			c := blocks.Of(newBlock("pool-1", firstBlock))
+			c.Told = tt.told
+			if found := a.lookAtOwners(t.Context())(siteKey, c); found != tt.found {
+				t.Errorf("found %v, not %v", found, tt.found)
 			}
 		})
 	}

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -104,10 +103,8 @@ func (m *manager) show(c faults.Change) {
 			m.wake(key)
 		}
 	case *clusterv1.Cluster:
-		if annotations.IsPaused(o, o) {
-			for _, key := range m.alloc.ClusterPaused(client.ObjectKeyFromObject(o)) {
-				m.wake(key)
-			}
+		for _, key := range m.alloc.ObserveCluster(o, c.Deleted) {
+			m.wake(key)
 		}
 		for _, key := range m.alloc.PoolsWaitingFor(client.ObjectKeyFromObject(o)) {
 			m.wake(key)

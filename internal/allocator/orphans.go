@@ -7,12 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -44,7 +44,7 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	m.NextSweep = now.Add(every)
 	blocks, owes := 0, false
 	clear(m.Awaited)
-	clusters, pausedIn := a.lookAtClusters(ctx), a.findPaused(ctx)
+	look := a.lookAtOwners(ctx)
 	for uid, c := range m.Claimants {
 		if !c.Kind.Traits().EndsWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
@@ -53,13 +53,14 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		if c.Busy || a.leavesAlone(c) {
 			continue
 		}
-		found := a.look(m.Key, c, clusters)
-		if c.Child != nil && found == grants.Seen {
-			found = pausedIn(c.Child.Namespace)
-		}
+		found := look(m.Key, c)
 		m.NoteSighting(c, found)
 		if c.OwesPause() {
-			a.tellPause(m, c)
+			if m.Jobs < grants.MaxJobs {
+				a.tellPause(m, c)
+			} else {
+				m.NextSweep = time.Time{} // the end of these jobs wakes the pool
+			}
 			continue
 		}
 		if c.OwesSighting() && m.Sort(c) && m.Todo[uid] != nil {
@@ -71,7 +72,8 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 		}
 		// Which pool another one is carved from never changes: where it is another one than this, nobody waits for the block.
 		elsewhere := c.Child != nil && a.overlaps.declared(*c.Child).uid != ""
-		if found != grants.Unseen || (c.SaysAfter(c.Found) != grants.Seen && !elsewhere) {
+		says := c.SaysAfter(c.Found)
+		if found != grants.Unseen || says == grants.Paused || (says != grants.Seen && !elsewhere) {
 			continue
 		}
 		since := c.OrphanSince
@@ -92,22 +94,23 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 
 // tellPause has the status of an allocation say that what it is for was paused when it was last seen.
 func (a *Allocator) tellPause(m *grants.Memory, c *grants.Claimant) {
-	kind, is := c.Kind.(grants.Sighter)
-	if !is {
-		return
-	}
-	says := kind.Sighted(c, grants.Paused)
-	a.hand(m, c.Owner.UID, looking, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
-		return a.tellHold(ctx, p, c, *says)
+	a.hand(m, c.Owner.UID, telling, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+		kind, is := c.Kind.(grants.Sighter)
+		if !is || !c.OwesPause() {
+			return nil // it was unpaused meanwhile
+		}
+		return a.tellHold(ctx, p, c, *kind.Sighted(&c, grants.Paused))
 	})
 }
 
-// ClusterPaused takes that a Cluster is paused, as a watch shows it. What clusterctl moves is paused before it is gone. It returns
-// the pools that have something to write for that.
-func (a *Allocator) ClusterPaused(cluster types.NamespacedName) (keys []pools.Key) {
+// ObserveCluster takes a Cluster as a watch shows it, or the end of it. What clusterctl moves is paused before it is gone, and
+// what runs may be gone before the next sweep. It returns the pools that have something to write for that.
+func (a *Allocator) ObserveCluster(cluster *clusterv1.Cluster, ended bool) (keys []pools.Key) {
+	found := sightingOf(cluster, ended)
+	serves := func(c *grants.Claimant) bool { return !a.leavesAlone(c) }
 	for _, p := range a.all() {
 		m := p.Lock()
-		if m.NotePausedCluster(cluster) {
+		if m.NoteCluster(client.ObjectKeyFromObject(cluster), found, serves) {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()
@@ -125,11 +128,12 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 		return err
 	}
 	now, since := a.now(), c.OrphanSince
-	first := since.IsZero()
+	first, paused := since.IsZero(), false
 	m := p.Lock()
 	if known := m.Claimants[c.Owner.UID]; known != nil {
+		paused = known.SaysAfter(known.Found) == grants.Paused
 		switch {
-		case gone == "":
+		case gone == "", paused:
 			known.OrphanSince = time.Time{}
 		case first:
 			known.OrphanSince = now
@@ -137,7 +141,7 @@ func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Cl
 	}
 	base := m.Base
 	m.Unlock()
-	if gone == "" || first || now.Sub(since) < a.OrphanGrace {
+	if gone == "" || paused || first || now.Sub(since) < a.OrphanGrace {
 		return nil
 	}
 	err = exact.Delete(ctx, a.Client, exact.As(c.Object(), c.Owner.UID, c.Version))
@@ -185,29 +189,39 @@ func carvedFrom(pool v1alpha1.Pool) pools.Key {
 	return pools.Key{}
 }
 
-// look finds out from the cache whether that is alive which an IPAllocation of a pool is for.
-func (a *Allocator) look(pool pools.Key, c *grants.Claimant, clusters lookAt) grants.Sighting {
-	if c.Child != nil {
-		return a.lookForChild(pool, *c.Child)
-	}
-	key := c.Cluster
-	if a.Namespace != "" && key.Namespace != a.Namespace {
-		return grants.Unlooked // not ours to see
-	}
-	switch clusters(key).gate {
-	case grants.ClusterOpen:
+// lookAtOwners returns what finds out whether that is alive which an IPAllocation of a pool is for. Each Cluster, and each
+// namespace, is looked at once.
+func (a *Allocator) lookAtOwners(ctx context.Context) func(pool pools.Key, c *grants.Claimant) grants.Sighting {
+	clusters, pausedIn := a.lookAtClusters(ctx), a.findPaused(ctx)
+	return func(pool pools.Key, c *grants.Claimant) grants.Sighting {
+		if c.Child == nil {
+			return clusters(c.Cluster).seen
+		}
+		if found := a.lookForChild(pool, *c.Child); found != grants.Seen {
+			return found
+		}
+		switch around := pausedIn(c.Child.Namespace); {
+		case around != grants.Unseen:
+			return around
+		case max(c.Told, c.Found) >= grants.Paused:
+			return grants.Unlooked // the Clusters that were paused may have been moved
+		}
 		return grants.Seen
-	case grants.ClusterAbsent:
-		return grants.Unseen
-	case grants.ClusterPaused:
-		return grants.Paused
-	case grants.ClusterUnknown:
 	}
-	return grants.Unlooked
+}
+
+// sightingOf is what a Cluster shows, as it is, or as it was at its end. What clusterctl is deleting is paused for good: it may be
+// unpaused to move on.
+func sightingOf(cluster *clusterv1.Cluster, ended bool) grants.Sighting {
+	_, marked := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
+	if annotations.IsPaused(cluster, cluster) || ending.IsMoved(cluster) || (ended && marked) {
+		return grants.Paused
+	}
+	return grants.Seen
 }
 
 // findPaused returns what finds out how a pool was seen that is in a namespace: clusterctl pauses the Clusters of a namespace and
-// takes its pools away, too. Each namespace is looked at once.
+// takes its pools away, too. Unseen: there is no Cluster, or none any more.
 func (a *Allocator) findPaused(ctx context.Context) func(namespace string) grants.Sighting {
 	seen := map[string]grants.Sighting{"": grants.Seen}
 	return func(namespace string) grants.Sighting {
@@ -216,14 +230,12 @@ func (a *Allocator) findPaused(ctx context.Context) func(namespace string) grant
 			return is
 		}
 		clusters := &clusterv1.ClusterList{}
-		is = grants.Seen
-		if err := a.Client.List(ctx, clusters, client.InNamespace(namespace)); err != nil {
+		is = grants.Unseen
+		if err := a.Client.List(ctx, clusters, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			is = grants.Unlooked
 		}
 		for i := range clusters.Items {
-			if annotations.IsPaused(&clusters.Items[i], &clusters.Items[i]) {
-				is = grants.Paused
-			}
+			is = max(is, sightingOf(&clusters.Items[i], false))
 		}
 		seen[namespace] = is
 		return is

@@ -62,7 +62,9 @@ type Memory struct {
 	movingAttached map[types.UID]*Attached
 	leftToUs       map[types.UID]*leftover
 	ByName         map[types.NamespacedName]*Claimant
-	Attached       map[types.NamespacedName]*Attached
+	// endingWith are the claimants that end with what they are for, by that: a Cluster, or the namespace of a pool.
+	endingWith map[types.NamespacedName]map[types.UID]*Claimant
+	Attached   map[types.NamespacedName]*Attached
 	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
 	Pending *btree.BTreeG[*Claimant]
 	Todo    map[types.UID]*Claimant
@@ -193,7 +195,7 @@ func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
 	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
 	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
 	m.shares, m.moving = map[share]int64{}, map[types.UID]*Claimant{}
-	m.ByName = map[types.NamespacedName]*Claimant{}
+	m.ByName, m.endingWith = map[types.NamespacedName]*Claimant{}, map[types.NamespacedName]map[types.UID]*Claimant{}
 	m.Attached = map[types.NamespacedName]*Attached{}
 	m.movingAttached, m.leftToUs = map[types.UID]*Attached{}, map[types.UID]*leftover{}
 	m.Todo = map[types.UID]*Claimant{}

@@ -39,6 +39,7 @@ func (m *Memory) Observe(c *Claimant) bool {
 			c.counted = false
 		}
 		m.unsort(old)
+		m.index(old, false)
 	} else {
 		m.kindCount[c.Kind]++
 		if c.HasRecord() {
@@ -46,6 +47,7 @@ func (m *Memory) Observe(c *Claimant) bool {
 		}
 	}
 	m.Claimants[c.Owner.UID] = c
+	m.index(c, true)
 	if c.Moved {
 		m.moving[c.Owner.UID] = c
 	} else {
@@ -116,6 +118,7 @@ func (m *Memory) Forget(uid types.UID) {
 		return
 	}
 	m.unsort(c)
+	m.index(c, false)
 	m.EndTrouble(c, false)
 	m.unheard.end(m, c, false)
 	delete(m.Claimants, uid)

@@ -66,7 +66,7 @@ func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, re
 			return true
 		}
 		if c.Child != nil {
-			c.Found = Seen // nothing is granted to a pool that does not exist
+			c.Found = max(c.Found, Seen) // nothing is granted to a pool that does not exist
 		}
 		g := &Grant{Owner: c.Owner, Range: r}
 		m.Cooling.Remove(r)

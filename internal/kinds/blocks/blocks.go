@@ -181,7 +181,10 @@ func RangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 	return r, r.IsValid()
 }
 
-func (kind) Keep(c, old *grants.Claimant) { c.OrphanSince, c.Found = old.OrphanSince, old.Found }
+func (kind) Keep(c, old *grants.Claimant) {
+	c.OrphanSince = old.OrphanSince
+	c.KeepSighting(old)
+}
 
 // Holds returns what an allocation remembers, or shows, as it is, whether or not the pool hands it out: two that
 // overlap are both kept.

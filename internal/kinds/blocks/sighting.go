@@ -60,7 +60,7 @@ func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
 			that = "pool"
 		}
 		c.Message = fmt.Sprintf("%s was seen; this allocation is deleted when that %s is gone", isFor(a), that)
-	case grants.Paused:
+	case grants.Paused, grants.Left:
 		paused, when := isFor(a), "it"
 		if a.Child != nil {
 			paused, when = "a Cluster of namespace "+a.Child.Namespace, isFor(a)
