@@ -100,17 +100,20 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	return b, ours, nil
 }
 
-// expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with a pool that it
-// takes away goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked for again has another spec than the block that was moved, over
-// which clusterctl cannot write it, so the move could not be resumed.
+// expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with a NetworkPool
+// that it takes away goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked
+// for again has another spec than the block that was moved, over which clusterctl cannot write it, so the move could not be resumed.
 func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alpha1.PoolReference) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	key := pools.KeyOfPool(a.Cluster.Namespace, ref)
 	pool, err := key.Get(ctx, a.Live)
+	if apierrors.IsNotFound(err) && key.Kind == v1alpha1.GlobalNetworkPoolKind {
+		return nil // clusterctl moves none: the IPAllocation says what it lacks
+	}
 	if apierrors.IsNotFound(err) { // it may be gone with the block, and with what it held
 		return fmt.Errorf("%s does not exist, from which IPAllocation %s/%s had addresses that Nodes use: where clusterctl has moved both, resume the move of the namespace; "+
-			"else create the pool again", key, a.Cluster.Namespace, name)
+			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.Cluster.Namespace, name)
 	}
 	if err != nil {
 		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, name, err)

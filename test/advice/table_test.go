@@ -402,7 +402,7 @@ var table = map[string][]row{
 	"internal/nodeipam": {
 		{steps: "resume the move of the namespace / release %s-%s with kubectl butler-ipam release-held", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/nodeipam: TestAMovedBlockIsNotAskedForAgain"}},
 		{steps: "resume the move of the namespace", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool"}},
-		{steps: "resume the move of the namespace / create the pool again", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/nodeipam: TestAMovedBlockIsNotAskedForAgain"}},
+		{steps: "resume the move of the namespace / create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/nodeipam: TestAMovedBlockIsNotAskedForAgain"}},
 		{steps: "add a ClusterCIDR / delete Nodes", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
 		{steps: "add a ClusterCIDR for more", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}, times: 2},
 		{steps: "add a ClusterCIDR with another range", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
