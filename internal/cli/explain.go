@@ -204,6 +204,10 @@ func explainAllocation(ctx context.Context, from client.Client, namespace, name 
 		Ref:     ofOurs(a.Spec.PoolRef),
 		Cluster: a.Spec.TenantClusterRef.Name,
 	}
+	if child, is := pools.ChildOf(a); is {
+		_, err := child.Get(ctx, from)
+		c.ChildGone = apierrors.IsNotFound(err)
+	}
 	if a.Status.Phase == v1alpha1.AllocationAllocated {
 		c.Has = fmt.Sprintf("%s of %s %s", a.Status.CIDR, c.Ref.Kind, c.Ref.Name)
 	}
@@ -232,6 +236,7 @@ func explainLease(ctx context.Context, from client.Client, namespace, name strin
 // explain reads what all kinds have in common.
 func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.UID, clusterKey types.NamespacedName, now time.Time) (inspect.Explanation, error) {
 	if c.Cluster != "" {
+		c.ClusterNamespace = clusterKey.Namespace
 		cluster := &clusterv1.Cluster{}
 		switch err := from.Get(ctx, clusterKey, cluster); {
 		case err == nil:

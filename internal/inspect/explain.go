@@ -61,12 +61,14 @@ type Case struct {
 	Missing string
 	// Pool is nil where it does not exist.
 	Pool v1alpha1.Pool
-	// Cluster is the name of the Cluster of the object, empty if it names none; ClusterObject is nil where it
-	// does not exist.
-	Cluster       string
-	ClusterObject *clusterv1.Cluster
-	Object        metav1.Object
-	Conditions    []metav1.Condition
+	// Cluster is the name of the Cluster of the object, empty if it names none, ClusterNamespace its namespace; ClusterObject is nil
+	// where it does not exist.
+	Cluster, ClusterNamespace string
+	ClusterObject             *clusterv1.Cluster
+	// ChildGone: the pool does not exist that the object is a block for.
+	ChildGone  bool
+	Object     metav1.Object
+	Conditions []metav1.Condition
 	// Has is what the object was given, empty if nothing.
 	Has string
 	// Address is the IPAddress of a claim; nil where it has none.
@@ -110,8 +112,9 @@ func Explain(c Case) Explanation {
 		}
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
 			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: the manager deletes an allocation only after it has seen its Cluster")
-		} else if s != nil && s.Status == metav1.ConditionUnknown && c.ClusterObject == nil {
-			add(s.Message, "if clusterctl moves the namespace, resume the move; else delete the allocation")
+		}
+		if s := c.mayBeMoved(); s != nil {
+			add(s.Message, c.afterMove())
 		}
 		return e
 	}
@@ -144,6 +147,28 @@ func Explain(c Case) Explanation {
 		e.Details = resting(c.Resting)
 	}
 	return e
+}
+
+// mayBeMoved is the condition that says that clusterctl may have moved what an allocation is for, and that is gone; nil: it is
+// there, or was not paused.
+func (c Case) mayBeMoved() *metav1.Condition {
+	of, gone := v1alpha1.ClusterSeenCondition, c.Cluster != "" && c.ClusterObject == nil
+	if c.ChildGone {
+		of, gone = v1alpha1.PoolSeenCondition, true
+	}
+	if s := meta.FindStatusCondition(c.Conditions, of); gone && s != nil && s.Status == metav1.ConditionUnknown {
+		return s
+	}
+	return nil
+}
+
+// afterMove is what to do for an allocation that clusterctl may have left behind: it moves what is in the namespace of the Cluster.
+func (c Case) afterMove() string {
+	if c.Cluster != "" && c.ClusterNamespace != c.Namespace {
+		return "if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace " + c.ClusterNamespace +
+			" does not take it along; else delete the allocation"
+	}
+	return "if clusterctl moves the namespace, resume the move; else delete the allocation"
 }
 
 // keptByItsClaim says why an IPAddress is there still that was deleted while its claim lives; empty: it was not.

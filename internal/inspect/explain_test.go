@@ -63,8 +63,27 @@ func TestExplain(t *testing.T) {
 		"served, and its Cluster is gone that was paused": {open(), func(c *Case) {
 			c.Has = "10.0.0.1-10.0.0.2"
 			said(metav1.ConditionTrue, "Ready")(c)
+			c.Cluster, c.ClusterNamespace = "k", "ns"
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: m -> if clusterctl moves the namespace, resume the move; else delete the allocation", true},
+		"served, and its Cluster of another namespace is gone that was paused": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Cluster, c.ClusterNamespace = "k", "team"
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2: m -> if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace team " +
+			"does not take it along; else delete the allocation", true},
+		"served, and its Cluster is paused": {open(), func(c *Case) {
+			c.Has = "10.0.0.1-10.0.0.2"
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Cluster, c.ClusterObject = "k", &clusterv1.Cluster{}
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
+		}, "has 10.0.0.1-10.0.0.2", true},
+		"served, and its pool is gone that was seen with a paused Cluster": {open(), func(c *Case) {
+			c.Has, c.ChildGone = "10.0.0.0/30", true
+			said(metav1.ConditionTrue, "Ready")(c)
+			c.Conditions = append(c.Conditions, metav1.Condition{Type: "PoolSeen", Status: metav1.ConditionUnknown, Message: "m"})
+		}, "has 10.0.0.0/30: m -> if clusterctl moves the namespace, resume the move; else delete the allocation", true},
 		"no kind of ours": {nil, func(c *Case) {
 			c.Ours, c.Ref = false, ipamv1.IPPoolReference{APIGroup: "butler.butlerlabs.dev", Kind: "networkpool", Name: "p"}
 		}, "names no pool of this provider: its poolRef names kind networkpool, which the group butler.butlerlabs.dev does not have -> poolRef is immutable, so create the claim again with kind NetworkPool", false},

@@ -245,6 +245,7 @@ var table = map[string][]row{
 		{steps: "correct what the message says about the pool", not: "the message names the step, which has a row of its own"},
 		{steps: "create another ClusterCIDR / delete this one", by: []string{"internal/nodeipam: TestWhatANodeIsToldHelps"}},
 		{steps: "create it / create this claim again with the right poolRef, which is immutable", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the pool is created", "test/integration: the claim is created again with the right poolRef"}},
+		{steps: "leave the allocation / delete the allocation", by: []string{"internal/allocator: TestFaults"}},
 		{steps: "resume the move / delete the allocation", by: []string{"test/clusterctl: gives no address twice, changes none and loses none, whatever the pool", "internal/allocator: TestFaults"}},
 		{steps: "create the Cluster / delete the allocation if it is not needed", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the Cluster is created"}},
 		{steps: "create the claim again with apiGroup %s", by: []string{"internal/cli: TestWhatExplainSaysToDoHelps", "test/integration: the claim is created again with the right poolRef"}},
@@ -292,7 +293,7 @@ var table = map[string][]row{
 		{steps: "find out which of the two uses it / delete the other", by: []string{"internal/invariants: TestLeftBehind"}},
 	},
 	"internal/kinds/blocks": {
-		{steps: "delete it then, if nothing was moved", by: []string{"internal/allocator: TestFaults"}},
+		{steps: "delete it then, if no other management cluster uses its addresses", by: []string{"internal/allocator: TestFaults"}},
 		{steps: "add addresses to %s / ask for fewer / delete allocations", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "add addresses to it / delete what else has blocks of it", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},
 		{steps: "create the allocation again with another range", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}},

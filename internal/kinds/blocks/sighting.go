@@ -67,7 +67,7 @@ func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
 		}
 		c.Status, c.Reason = metav1.ConditionUnknown, clusterv1.PausedReason
 		c.Message = fmt.Sprintf("%s was paused when %s was last seen, as clusterctl pauses what it moves: this allocation stays, also when that is gone; "+
-			"delete it then, if nothing was moved", paused, when)
+			"delete it then, if no other management cluster uses its addresses", paused, when)
 	}
 	return c
 }
