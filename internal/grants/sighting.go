@@ -112,12 +112,12 @@ func (m *Memory) index(c *Claimant, is bool) {
 	}
 }
 
-// NoteCluster remembers of the IPAllocations of a Cluster that it was seen, paused or running, and where it is paused, of those for
-// pools of its namespace. It reports whether the sweep has something to write for that, of one that is served.
+// NoteCluster remembers of the IPAllocations of a Cluster that is paused, and of those for pools of its namespace, that it was seen
+// so. It reports whether the sweep has something to write for that, of one that is served.
 func (m *Memory) NoteCluster(cluster types.NamespacedName, found Sighting, serves func(*Claimant) bool) (news bool) {
 	note := func(c *Claimant) {
 		resumed := found == Seen && max(c.Told, c.Found) >= Paused // for the sweep to find out: what was found may be newer
-		if !resumed {
+		if found == Paused {                                       // one that runs may be of before the IPAllocation, where the watch is behind
 			m.NoteSighting(c, found)
 		}
 		owes := resumed || c.OwesPause() || c.OwesSighting()
