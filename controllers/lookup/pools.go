@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -78,16 +77,9 @@ func readyOf(p v1alpha1.Pool) [2]string {
 // MovedAway says which block of a Cluster, in a namespace, clusterctl has moved to another management cluster; empty: none. It reads
 // from a cache.
 func MovedAway(ctx context.Context, from client.Reader, cluster v1alpha1.ClusterReference, namespace string, there func(name string) bool) (string, error) {
-	var all []v1alpha1.Pool
-	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	if err := errors.Join(from.List(ctx, local, client.InNamespace(namespace), client.UnsafeDisableDeepCopy), from.List(ctx, global, client.UnsafeDisableDeepCopy)); err != nil {
+	all, err := pools.List(ctx, from, namespace, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return "", fmt.Errorf("reading whether blocks of Cluster %s/%s were moved: %w", cluster.Namespace, cluster.Name, err)
-	}
-	for i := range local.Items {
-		all = append(all, &local.Items[i])
-	}
-	for i := range global.Items {
-		all = append(all, &global.Items[i])
 	}
 	return tenancy.MovedAway(cluster, namespace, all, there), nil
 }

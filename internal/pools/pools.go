@@ -3,6 +3,7 @@ package pools
 
 import (
 	"context"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -11,12 +12,12 @@ import (
 
 // List lists the NetworkPools of a namespace, of all namespaces if it is empty, and the
 // GlobalNetworkPools.
-func List(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
+func List(ctx context.Context, from client.Reader, namespace string, opts ...client.ListOption) ([]v1alpha1.Pool, error) {
 	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	if err := from.List(ctx, local, client.InNamespace(namespace)); err != nil {
+	if err := from.List(ctx, local, append(slices.Clone(opts), client.InNamespace(namespace))...); err != nil {
 		return nil, err
 	}
-	if err := from.List(ctx, global); err != nil {
+	if err := from.List(ctx, global, opts...); err != nil {
 		return nil, err
 	}
 	return Of(local, global), nil
