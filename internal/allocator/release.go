@@ -3,15 +3,11 @@ package allocator
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
@@ -124,9 +120,8 @@ func (a *Allocator) mayArrive(ctx context.Context, p *grants.Pool, namespace str
 	if exists {
 		return false
 	}
-	clusters := &clusterv1.ClusterList{}
-	err := a.Client.List(ctx, clusters, client.InNamespace(namespace))
-	return err != nil || slices.ContainsFunc(clusters.Items, func(c clusterv1.Cluster) bool { return annotations.IsPaused(&c, &c) })
+	around := a.findPaused(ctx)(namespace)
+	return around == grants.Paused || around == grants.Unlooked
 }
 
 // endMove takes our finalizers off a claimant that clusterctl has moved.
