@@ -790,20 +790,7 @@ func TestStorms(t *testing.T) {
 							if managers > 1 {
 								w.start()
 							}
-							left := 3
-							w.disturb = func(w *world, call *faults.Request) bool {
-								if left == 0 || r.IntN(8) > 0 {
-									return false
-								}
-								left--
-								if !call.Write() {
-									w.answer(call, nil, schedule.ErrTimeout)
-									return true
-								}
-								d := disturbances[r.IntN(len(disturbances))]
-								w.Notef("    disturbed: %s", d.name)
-								return d.do(w, call)
-							}
+							w.disturb = disturbed(r, 3)
 						})
 					})
 				}
@@ -811,4 +798,21 @@ func TestStorms(t *testing.T) {
 		})
 	}
 	t.Logf("%d runs", runs)
+}
+
+// disturbed disturbs so many calls at most, at random: a read fails, a write meets any disturbance.
+func disturbed(r *rand.Rand, left int) func(*world, *faults.Request) bool {
+	return func(w *world, call *faults.Request) bool {
+		if left == 0 || r.IntN(8) > 0 {
+			return false
+		}
+		left--
+		if !call.Write() {
+			w.answer(call, nil, schedule.ErrTimeout)
+			return true
+		}
+		d := disturbances[r.IntN(len(disturbances))]
+		w.Notef("    disturbed: %s", d.name)
+		return d.do(w, call)
+	}
 }

@@ -109,20 +109,7 @@ func TestRestoresInAnyOrder(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), crc("restored in any order", 0)))
 			drawRestore(r).run(t, func(w *world) {
 				w.order = schedule.Shuffled[class](r)
-				left := seed % 4
-				w.disturb = func(w *world, call *faults.Request) bool {
-					if left == 0 || r.IntN(8) > 0 {
-						return false
-					}
-					left--
-					if !call.Write() {
-						w.answer(call, nil, schedule.ErrTimeout)
-						return true
-					}
-					d := disturbances[r.IntN(len(disturbances))]
-					w.Notef("    disturbed: %s", d.name)
-					return d.do(w, call)
-				}
+				w.disturb = disturbed(r, seed%4)
 			})
 		})
 	}
