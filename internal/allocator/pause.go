@@ -59,13 +59,13 @@ func (a *Allocator) tellHold(ctx context.Context, p *grants.Pool, c grants.Claim
 		return err
 	}
 	told, known := a.claimSnapshot(p, c.Owner.UID)
-	if known && !tells(&told, is) {
+	if known && !showsHold(&told, is) {
 		return &grants.UndoneError{What: "the status of " + c.Owner.Kind + " " + grants.NameOf(c.Owner).String()}
 	}
 	return nil
 }
 
-// tells reports whether the status of a claimant says what tellHold has written.
-func tells(c *grants.Claimant, is metav1.Condition) bool {
+// showsHold reports whether the status of a claimant says what tellHold has written.
+func showsHold(c *grants.Claimant, is metav1.Condition) bool {
 	return c.PauseTold == is.Message || c.ShownRefusal().Message == is.Message || (is.Status == metav1.ConditionUnknown && c.Told == grants.Paused)
 }

@@ -311,7 +311,7 @@ func TestAnOlderSightingIsNotWrittenOverAPause(t *testing.T) {
 			seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, before)).Found = grants.Seen
 			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Paused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 			if before == grants.Seen && p.Todo[c.Owner.UID] != nil {
-				t.Error("it is to be written before anybody has looked")
+				t.Error("it is to be written before it was looked for")
 			}
 			if a.sweep(t.Context(), grants.PoolOf(p), noon); p.Todo[c.Owner.UID] != nil || p.Jobs > 0 {
 				t.Errorf("it is to say %v, with %d jobs", c.SaysAfter(c.Found), p.Jobs)

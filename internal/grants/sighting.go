@@ -117,7 +117,8 @@ func (m *Memory) index(c *Claimant, is bool) {
 func (m *Memory) NoteCluster(cluster types.NamespacedName, found Sighting, serves func(*Claimant) bool) (news bool) {
 	note := func(c *Claimant) {
 		resumed := found == Seen && max(c.Told, c.Found) >= Paused // for the sweep to find out: what was found may be newer
-		if found == Paused {                                       // one that runs may be of before the IPAllocation, where the watch is behind
+		// One that runs may be of before the IPAllocation, where the watch is behind.
+		if found == Paused {
 			m.NoteSighting(c, found)
 		}
 		owes := resumed || c.OwesPause() || c.OwesSighting()

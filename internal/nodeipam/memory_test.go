@@ -121,7 +121,7 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 	}
 }
 
-// K32: a Node whose CIDRs cannot be written is told so, once, also where the API server does not refuse them for good.
+// K32: a Node whose CIDRs cannot be written has one event that says so, also where the API server does not refuse them for good.
 func TestANodeIsToldOfWritesThatFail(t *testing.T) {
 	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	for name, errs := range map[string][]error{
