@@ -20,8 +20,11 @@ const (
 )
 
 // together is how far apart those moments are at which all are tried again that have waited for a while: so any number of
-// them costs a look in that time.
-const together = 10 * time.Second
+// them costs a look in that time. Of those that have waited less, any number costs a look in their delay, or in soon.
+const (
+	together = 10 * time.Second
+	soon     = time.Second
+)
 
 // RetryDelay is how long one waits that failed so many times in a row.
 func RetryDelay(failures int) time.Duration {
@@ -42,20 +45,23 @@ func NextTry(now time.Time, failures, others int, err error) time.Time {
 	return Later(now, delay+time.Duration(others)*time.Second)
 }
 
-// Later is when one is looked at again after a delay: one of the moments that are for all, unless the delay is shorter than
-// the time between those.
+// Later is when one is looked at again after a delay: the first of the moments after it that are for
+// all that wait about as long.
 func Later(now time.Time, delay time.Duration) time.Time {
 	if delay < together {
-		return now.Add(delay)
+		return next(now.Add(delay), min(delay, soon))
 	}
 	return Together(now.Add(delay))
 }
 
-// Together is the first of the moments that are for all, from a time on at which one is to be tried. The moments go by the
-// wall clock, and the wait for one by the clock that cannot be set.
-func Together(at time.Time) time.Time {
-	if over := at.Sub(at.Truncate(together)); over > 0 {
-		return at.Add(together - over)
+// Together is the first of the moments that are for all, from a time on at which one is to be tried.
+func Together(at time.Time) time.Time { return next(at, together) }
+
+// next is the first moment from a time on that is a multiple of a duration since the zero time. The moments go by the wall clock,
+// and the wait for one by the clock that cannot be set.
+func next(at time.Time, apart time.Duration) time.Time {
+	if over := at.Sub(at.Truncate(apart)); over > 0 {
+		return at.Add(apart - over)
 	}
 	return at
 }

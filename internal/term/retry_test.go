@@ -1,0 +1,41 @@
+package term
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Many that fail one after the other in a moment are tried again in a moment, too: each moment costs a look.
+func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for failures := range 12 {
+		delay := RetryDelay(failures)
+		moments := map[time.Time]int{}
+		const n, apart = 100, time.Millisecond
+		for i := range n {
+			now := noon.Add(time.Duration(i) * apart)
+			at := NextTry(now, failures, 0, errors.New("timed out"))
+			if wait := at.Sub(now); wait < delay || wait > delay+together {
+				t.Errorf("one that failed %d times waits %v, its delay is %v", failures, wait, delay)
+			}
+			moments[at]++
+		}
+		if most := 1 + int(n*apart/delay) + 1; len(moments) > most {
+			t.Errorf("%d that failed %d times within %v are tried again at %d moments, want %d at most", n, failures, n*apart, len(moments), most)
+		}
+	}
+}
+
+// Those of which others fail wait for moments of their own, so that they are not all tried at once.
+func TestOthersThatFailAreTriedLater(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	was := noon
+	for others := range 5 {
+		at := NextTry(noon, 6, others, errors.New("timed out"))
+		if at.Sub(was) < time.Second {
+			t.Errorf("with %d others one is tried at %v, with one less at %v", others, at, was)
+		}
+		was = at
+	}
+}
