@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
@@ -203,6 +204,68 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 		if h := p.Blocker(p.Ledger.Unit(c.Record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
 			t.Fatalf("%s does not rest", c.RecordText)
 		}
+	}
+}
+
+// Releases that a batch leaves to the next one are to be done as well when this manager notes no rest any more: the pool has no
+// grace, the term or the pool ends; and one that a user or a restore changes meanwhile is looked at as it is now.
+func TestDeferredReleasesAreResumed(t *testing.T) {
+	const n = grants.MaxJobs + 44
+	nameOf := func(i int) string { return fmt.Sprint("c-", i) }
+	for name, tc := range map[string]struct {
+		then func(p *grants.Memory)
+		// todo is how many are to be done at once, rests how many the next batch notes.
+		todo, rests int
+	}{
+		"Next":     {then: func(*grants.Memory) {}, todo: grants.MaxJobs, rests: n - grants.MaxJobs},
+		"TermLost": {then: func(p *grants.Memory) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
+		"NoPool":   {then: func(p *grants.Memory) { p.UnsetBase() }, todo: n},
+		"NoGrace": {then: func(p *grants.Memory) {
+			p.Base.PoolSpec().AddressReuseGracePeriodSeconds = nil
+			p.CoolReleases(noon, anyone)
+		}, todo: n},
+		"SeenAnew": {then: func(p *grants.Memory) {
+			see(p, nameOf(n-1), 0, remembers("10.0.1.43"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "7" })
+		}, todo: grants.MaxJobs + 1, rests: n - grants.MaxJobs},
+		"Gone":   {then: func(p *grants.Memory) { p.Forget(types.UID("uid-" + nameOf(n-1))) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+		"Failed": {then: func(p *grants.Memory) { p.Claimants[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+				o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
+			})
+			for i := range n {
+				ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+				see(p, nameOf(i), 0, remembers(ip), bothReady, ends)
+				seeAddress(p, nameOf(i), ip, types.UID("uid-"+nameOf(i)))
+			}
+			p.CoolReleases(noon, anyone)
+			if !p.RestsLate || len(p.Todo) != grants.MaxJobs {
+				t.Fatalf("%d are to be done, others wait: %v", len(p.Todo), p.RestsLate)
+			}
+			if tc.then(p); len(p.Todo) != tc.todo {
+				t.Errorf("%d are to be done, not %d", len(p.Todo), tc.todo)
+			}
+			if p.Base == nil {
+				return
+			}
+			for i := range n { // those that were handed out end
+				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && i < grants.MaxJobs {
+					p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
+					p.Forget(c.Owner.UID)
+				}
+			}
+			p.CoolReleases(noon, anyone)
+			rests := 0
+			for i := grants.MaxJobs; i < n; i++ {
+				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && p.EndingOf(c).Grace > 0 && !p.NeedsCooling(p.EndingOf(c), noon) {
+					rests++
+				}
+			}
+			if rests != tc.rests || p.RestsLate {
+				t.Errorf("%d rest after the next batch, not %d; others wait: %v", rests, tc.rests, p.RestsLate)
+			}
+		})
 	}
 }
 

@@ -50,6 +50,7 @@ func (m *Memory) UnsetBase() bool {
 	m.Arriving = Arriving{}
 	m.relayout() // what it has left in use is outside of any spec: others keep apart from it
 	m.RoomToRest()
+	m.resumeReleases()
 	m.TriedOnce = false
 	for uid := range m.Grants {
 		m.DropGrant(uid)

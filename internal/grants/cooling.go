@@ -49,44 +49,41 @@ func (m *Memory) endingOf(s *Orphan) Ending {
 // IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
 // status has no room for more, the others wait with their addresses. It reports whether there was any.
 func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
-	m.RestsLate = false
 	if m.reuseGrace() == 0 {
 		m.uncrowdUnrested()
+		m.resumeReleases()
 	}
 	left := MaxJobs - m.Jobs
-	type release struct {
-		of   *Claimant
-		from netip.Addr
-	}
 	var due []release
 	for _, c := range m.Todo {
-		if !c.Deleting || m.graceOf(c) == 0 || !c.MayBeTried(now) {
+		if !c.Deleting {
 			continue
 		}
 		switch e := m.EndingOf(c); {
-		case !e.Range.IsValid(), releases(c).Waits:
+		case !m.mayRest(c, e, now, releases):
 		case m.NeedsCooling(e, now):
 			due = append(due, release{c, e.Range.From()})
 		default:
 			left-- // noted, and to be handed out
 		}
 	}
-	// In the order of their addresses: what touches can be joined (ADR 53).
-	slices.SortFunc(due, func(a, b release) int { return a.from.Compare(b.from) })
+	m.deferReleases(due)
 	noted := false
-	for _, r := range due {
-		c := r.of
-		if left <= 0 {
-			m.RestsLate = true
+	for left > 0 {
+		c := m.nextDeferred()
+		if c == nil {
 			break
 		}
-		if !m.StartCooling(m.EndingOf(c), now) {
+		switch e := m.EndingOf(c); {
+		case !m.mayRest(c, e, now, releases) || !m.NeedsCooling(e, now): // it was due when it was deferred
+		case m.StartCooling(e, now):
+			noted = true
+			left--
+		default:
 			m.Crowd(c)
-			continue
 		}
-		noted = true
-		left--
 	}
+	m.RestsLate = len(m.deferred.claims) > 0
 	for _, s := range m.Orphans {
 		if m.OrphanNeedsCooling(s, now) {
 			rests := m.StartCooling(m.endingOf(s), now)
@@ -94,6 +91,11 @@ func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
 		}
 	}
 	return noted
+}
+
+// mayRest reports whether a claim that is deleted is to be released now, and gives up something that rests then.
+func (m *Memory) mayRest(c *Claimant, e Ending, now time.Time, releases Admit) bool {
+	return e.Grace != 0 && e.Range.IsValid() && c.MayBeTried(now) && !releases(c).Waits
 }
 
 // mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes
@@ -221,13 +223,14 @@ func (m *Memory) NeedsCooling(e Ending, now time.Time) bool {
 	if e.Grace == 0 || !e.Range.IsValid() {
 		return false
 	}
+	now = m.atAPI(now)
 	return m.Ledger.FindOverlapping(e.Range, func(h *ledger.Fact) bool {
 		switch {
 		case !h.Range.Contains(e.Range.From()) || !h.Range.Contains(e.Range.To()):
 			return false
 		case h.Source == ledger.Cooling:
 			rest := m.restOf(h)
-			return rest.Until.Sub(m.atAPI(now)) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
+			return rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
 		}
 		return h.Source.Uses() && h.Owner.UID != e.Owner.UID
 	}) == nil

@@ -185,6 +185,7 @@ type Memory struct {
 	// many as can be handed out are noted.
 	Crowded   map[types.UID]*Claimant
 	RestsLate bool
+	deferred  deferred
 	// Jobs is the number of writes handed out.
 	Jobs int
 }

@@ -229,6 +229,7 @@ func (m *Memory) unsort(c *Claimant) {
 	m.Pending.Delete(c)
 	delete(m.Todo, c.Owner.UID)
 	delete(m.Crowded, c.Owner.UID)
+	delete(m.deferred.claims, c.Owner.UID)
 }
 
 // sortAttached notes whether an attached object has a claimant, and whether clusterctl takes it away.

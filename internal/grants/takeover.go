@@ -133,6 +133,7 @@ func (m *Memory) outdated() bool {
 func (m *Memory) LoseTerm(now time.Time) {
 	m.Holder, m.Unanswered, m.Carved.lack = false, nil, carve.Lack{}
 	m.RoomToRest()
+	m.resumeReleases()
 	for uid, g := range m.Grants {
 		m.Ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
 		delete(m.Grants, uid)

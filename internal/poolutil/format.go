@@ -8,7 +8,7 @@ func FormatRange(r netipx.IPRange) string {
 	if p, ok := r.Prefix(); ok {
 		return p.String()
 	}
-	return r.String()
+	return r.From().String() + "-" + r.To().String()
 }
 
 // ShowRange writes r as a person reads it: as FormatRange does, but a single address without a prefix length.

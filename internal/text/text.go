@@ -41,6 +41,9 @@ func Count[N int | int32 | int64](n N, one, many string) string {
 // printable. It costs O(limit), whatever the length of the text.
 func line(s string, limit int) string {
 	printable := func(r rune) bool { return unicode.IsPrint(r) && r != utf8.RuneError }
+	if len(s) <= limit && isPrintableASCII(s) { // most are, and it is found at once
+		return s
+	}
 	if len(s) <= limit && !strings.ContainsFunc(s, func(r rune) bool { return !printable(r) }) {
 		return s
 	}
@@ -64,4 +67,14 @@ type Recorder struct{ events.EventRecorder }
 // Eventf implements events.EventRecorder.
 func (r Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	r.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", Note(fmt.Sprintf(note, args...)))
+}
+
+// isPrintableASCII reports whether a text has no bytes but those that ASCII prints.
+func isPrintableASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
