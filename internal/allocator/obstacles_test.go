@@ -127,6 +127,8 @@ const (
 // pace is how much managers do.
 type pace struct {
 	since time.Time
+	// claims is how many there were at most.
+	claims int
 	done  map[string][]time.Time
 }
 
@@ -153,7 +155,8 @@ func (w *world) count(what string, ever, obstructed int) {
 // kicked counts a reconcile: one a second while an obstacle lasts, and otherwise some for each claim that is served.
 func (w *world) kicked(m *manager, pool string) {
 	w.kicks++
-	w.count(m.name+": reconcile "+pool, max(300, 5*len(w.objects().Claims)), int(window/time.Second))
+	w.pace.claims = max(w.pace.claims, len(w.api.List(faults.Claims)))
+	w.count(m.name+": reconcile "+pool, max(300, 5*w.pace.claims), int(window/time.Second))
 }
 
 // asked counts a write: of a pool, one a second, of any other object, those of one backoff while an obstacle

@@ -234,6 +234,9 @@ func (w *world) toRest() {
 			s := w.order(steps)
 			w.Notef("%s", s.Text)
 			s.Do()
+			if strings.Contains(s.Text, ": watch shows ") { // there are as many as there were changes
+				continue
+			}
 			if w.vainly++; w.vainly > tooMany {
 				w.Wrongf("the managers spin: %d steps without a change", tooMany)
 			}
@@ -241,7 +244,7 @@ func (w *world) toRest() {
 		}
 		w.vainly = max(0, w.vainly-10)
 		idle := time.Since(w.lastNews)
-		if !w.Waits() && w.disturb == nil && !w.obstructed && idle >= pause {
+		if !w.Waits() && w.disturb == nil && !w.obstructed && !w.awaitsAnswer() && idle >= pause {
 			w.settled()
 		}
 		if !w.Waits() && len(w.script) > 0 && idle >= pause {
@@ -438,9 +441,7 @@ func (w *world) do(r *faults.Request) (any, error) {
 
 // act is the user's next action.
 func (w *world) act() {
-	for _, begun := range w.open {
-		w.hasty = w.hasty || time.Since(begun) <= term.RequestTimeout
-	}
+	w.hasty = w.hasty || w.awaitsAnswer()
 	before, a := w.api.Version(), w.script[0]
 	w.pace.since = time.Now()
 	if a.do(w) {
@@ -449,6 +450,16 @@ func (w *world) act() {
 		w.lastNews, w.stalledAt = time.Now(), before
 	}
 	w.changed(before, "the user: "+a.text)
+}
+
+// awaitsAnswer reports whether a manager waits for an answer to a call.
+func (w *world) awaitsAnswer() bool {
+	for _, begun := range w.open {
+		if time.Since(begun) <= term.RequestTimeout {
+			return true
+		}
+	}
+	return false
 }
 
 // changed checks the promise after a change.
@@ -505,7 +516,7 @@ func (w *world) changed(before int64, by string) {
 			delete(w.rests, a.Spec.Address) // its claim has it still, or what is void rests later
 		case c.Deleted && w.grace:
 			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
-		case last.For.Name != "" && last.For.Name != a.Name && last.Until.After(time.Now()):
+		case last.For.Name != a.Name && last.Until.After(time.Now()):
 			w.Wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.For.Name, last.Until.Sub(schedule.Epoch), a.Name)
 		}
 	}
@@ -579,14 +590,20 @@ func (w *world) note() {
 		}
 		for _, r := range rests {
 			w.noted[r.For.Name+" "+r.Range.From().String()] = r
+			for a := r.Range.From(); r.For.Name == "" && a != r.Range.To(); { // several were joined
+				a = a.Next()
+				w.noted[" "+a.String()] = r
+			}
 		}
 	}
 }
 
 // cooling returns the rest of a released address that is, or was, on record (R9).
 func (w *world) cooling(name, address string) cooling.Rest {
-	if r, noted := w.noted[name+" "+address]; noted {
-		return r
+	for _, name := range []string{name, ""} {
+		if r, noted := w.noted[name+" "+address]; noted {
+			return r
+		}
 	}
 	w.Wrongf("R9: %s was released by %s and does not rest", address, name)
 	return cooling.Rest{}
