@@ -129,7 +129,7 @@ type pace struct {
 	since time.Time
 	// claims is how many there were at most.
 	claims int
-	done  map[string][]time.Time
+	done   map[string][]time.Time
 }
 
 // count counts something that a manager does: so often may it be done in a window at any time, and so often while an
