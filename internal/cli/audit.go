@@ -42,6 +42,8 @@ type auditAnswer struct {
 	// HalfMoved are moves that have begun, to here or from here, and have not ended; MovesUnchecked says why it is not known.
 	HalfMoved      []string `json:"halfMoved,omitempty"`
 	MovesUnchecked string   `json:"movesUnchecked,omitempty"`
+	// ClustersUnchecked says why it is not known which IPAllocations have outlived their Clusters.
+	ClustersUnchecked string `json:"clustersUnchecked,omitempty"`
 }
 
 func (p *plugin) auditCommand() *cobra.Command {
@@ -67,6 +69,9 @@ func (p *plugin) auditCommand() *cobra.Command {
 				return err
 			}
 			answer := audit(o)
+			if err := answer.addOutlived(cmd.Context(), c, o); err != nil {
+				return err
+			}
 			if err := answer.addNodes(cmd.Context(), c); err != nil {
 				return err
 			}
@@ -198,6 +203,9 @@ func (p *plugin) auditText(a auditAnswer) string {
 	}
 	if a.BesideUnchecked != "" {
 		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.BesideUnchecked)
+	}
+	if a.ClustersUnchecked != "" {
+		fmt.Fprintln(&out, "whether the Clusters of IPAllocations are gone was not checked: "+a.ClustersUnchecked)
 	}
 	if a.MovesUnchecked != "" {
 		fmt.Fprintln(&out, "whether a move has begun and not ended was not checked: "+a.MovesUnchecked)

@@ -162,10 +162,14 @@ func (c Case) mayBeMoved() *metav1.Condition {
 	return nil
 }
 
-// afterMove is what to do for an allocation that clusterctl may have left behind: it moves what is in the namespace of the Cluster.
-func (c Case) afterMove() string {
-	if c.Cluster != "" && c.ClusterNamespace != c.Namespace {
-		return "if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace " + c.ClusterNamespace +
+// afterMove is what to do for an allocation that clusterctl may have left behind.
+func (c Case) afterMove() string { return AfterMove(c.Namespace, c.Cluster, c.ClusterNamespace) }
+
+// AfterMove is what to do for an allocation of a namespace that clusterctl may have left behind, by the Cluster that it is for,
+// whose name is empty where it is for a pool: clusterctl moves what is in the namespace of the Cluster.
+func AfterMove(namespace, cluster, clusterNamespace string) string {
+	if cluster != "" && clusterNamespace != namespace {
+		return "if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace " + clusterNamespace +
 			" does not take it along; else delete the allocation"
 	}
 	return "if clusterctl moves the namespace, resume the move; else delete the allocation"

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
@@ -109,5 +111,18 @@ func TestAuditFinds(t *testing.T) {
 	out, _, code := run(t, "audit")
 	if want := "violated  10.91.0.7 of NetworkPool " + ns + "/p is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+	block := framework.MakeAllocation(ns, "kept").Pinned("10.91.0.8", "10.91.0.11").Obj()
+	block.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.91.0.8/30"}
+	create(t, block)
+	block.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ClusterSeenCondition, Status: metav1.ConditionUnknown, Reason: clusterv1.PausedReason, LastTransitionTime: metav1.Now(),
+	}}
+	if err := k8s.Status().Update(t.Context(), block); err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ = run(t, "audit")
+	if want := "unsettled IPAllocation " + ns + "/kept has 10.91.0.8/30 of NetworkPool " + ns + "/p, and Cluster " + ns + "/tenant does not exist: it stays"; !strings.Contains(out, want) {
+		t.Errorf("%s\nwant\n%s", out, want)
 	}
 }

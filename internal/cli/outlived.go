@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/inspect"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+)
+
+// addOutlived adds the IPAllocations that have outlived what they are for, and that no manager deletes. Clusters are read only
+// where an allocation is for one that was paused.
+func (a *auditAnswer) addOutlived(ctx context.Context, from client.Reader, o pools.Objects) error {
+	clusters, kept := &clusterv1.ClusterList{}, keptByPause(o.Allocations)
+	if len(kept) == 0 {
+		return nil
+	}
+	switch err := from.List(ctx, clusters); {
+	case apierrors.IsForbidden(err):
+		a.ClustersUnchecked = err.Error()
+		kept = slices.DeleteFunc(kept, func(a *v1alpha1.IPAllocation) bool {
+			_, ofPool := pools.ChildOf(a)
+			return !ofPool
+		})
+	case err != nil:
+		return fmt.Errorf("listing Clusters: %w", err)
+	}
+	a.Unsettled = append(a.Unsettled, outlived(kept, o.Pools, clusters.Items)...)
+	return nil
+}
+
+// keptByPause are the allocations with a block that the manager keeps when what they are for is gone, as it was paused when it
+// was last seen.
+func keptByPause(all []v1alpha1.IPAllocation) (out []*v1alpha1.IPAllocation) {
+	for i := range all {
+		a := &all[i]
+		seen := v1alpha1.ClusterSeenCondition
+		if _, is := pools.ChildOf(a); is {
+			seen = v1alpha1.PoolSeenCondition
+		}
+		_, has := a.Annotations[v1alpha1.AddressAnnotation]
+		if has && a.DeletionTimestamp == nil && meta.IsStatusConditionPresentAndEqual(a.Status.Conditions, seen, metav1.ConditionUnknown) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// outlived says of allocations that are kept by a pause which of them have outlived what they are for: their Cluster, or the
+// pool that is carved from theirs.
+func outlived(kept []*v1alpha1.IPAllocation, all []v1alpha1.Pool, clusters []clusterv1.Cluster) (out []string) {
+	there, carved := map[types.NamespacedName]bool{}, map[pools.Key]pools.Key{}
+	for i := range clusters {
+		there[client.ObjectKeyFromObject(&clusters[i])] = true
+	}
+	for _, p := range all {
+		if from := p.PoolSpec().Carve; from != nil {
+			carved[pools.KeyOf(p)] = pools.KeyOfPool(p.GetNamespace(), from.PoolRef)
+		}
+	}
+	for _, a := range kept {
+		parent, cluster := pools.KeyOfAllocation(a), a.Spec.TenantClusterRef
+		gone, paused := "Cluster "+cluster.NamespacedName().String()+" does not exist", "the Cluster"
+		if child, is := pools.ChildOf(a); is {
+			if carved[child] == parent {
+				continue
+			}
+			gone, paused = fmt.Sprintf("no %v is carved from that", child), "a Cluster of namespace "+child.Namespace
+		} else if there[cluster.NamespacedName()] {
+			continue
+		}
+		out = append(out, fmt.Sprintf("IPAllocation %s/%s has %s of %v, and %s: it stays, as %s was paused when that was last seen, as clusterctl pauses what it moves; %s",
+			a.Namespace, a.Name, a.Annotations[v1alpha1.AddressAnnotation], parent, gone, paused, inspect.AfterMove(a.Namespace, cluster.Name, cluster.Namespace)))
+	}
+	return out
+}
