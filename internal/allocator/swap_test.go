@@ -35,6 +35,11 @@ func TestTakeOverAfterOther(t *testing.T) {
 	const quarantine = 75 * time.Second
 	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
 	touched := func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }
+	// madeAgain has the annotations of its pool, which outlive the mirror before it.
+	madeAgain := func(o *v1alpha1.NetworkPool) {
+		o.Status = v1alpha1.NetworkPoolStatus{}
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.ManagementClusterAnnotation, "home")
+	}
 	for name, c := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
 		claim func(*ipamv1.IPAddressClaim)
@@ -47,6 +52,8 @@ func TestTakeOverAfterOther(t *testing.T) {
 		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
 		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(18 * time.Second), v1alpha1.AdoptingReason},
 		"in a pool that nobody has anything of":   {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that is made again at home":     {madeAgain, func(*ipamv1.IPAddressClaim) {}, noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that is made the first time":    {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.AdoptingReason},
 		"a mirror that was left alone in between": {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
