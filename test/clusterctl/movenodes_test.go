@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,6 +107,45 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 				}
 			}).Should(Succeed())
 		}
+	})
+})
+
+var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the management cluster itself", func() {
+	It("has the target serve its own Nodes from them, but for those whose names it has already", func(ctx SpecContext) {
+		here, there := startSite(), startSite()
+		for _, s := range []*site{here, there} {
+			s.init(ctx)
+			s.add(ctx, "own-node-cidrs")
+		}
+		there.run(ctx)          // here no manager has to run
+		const few, many = 12, 8 // bits of a Node, by how many Nodes a range serves
+		own := func(name, cidr string, hostBits int32) *v1alpha1.ClusterCIDR {
+			return &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: cidr}}
+		}
+		for _, c := range []*v1alpha1.ClusterCIDR{own("default", "10.244.0.0/16", many), own("more", "10.245.0.0/16", few), own("idle", "10.246.0.0/16", many)} {
+			Expect(here.Create(ctx, c)).To(Succeed())
+		}
+		Expect(there.Create(ctx, own("default", "10.250.0.0/16", many))).To(Succeed())
+		nodes := &joining{Client: there}
+		Expect(nodes.join(ctx, 1)).To(Succeed())
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-00", HavePrefix("10.250.")))
+
+		here.clusterctl(ctx, "move", "--to-kubeconfig", there.Kubeconfig, "-n", "default")
+		is := &v1alpha1.ClusterCIDR{}
+		Expect(there.Get(ctx, client.ObjectKey{Name: "default"}, is)).To(Succeed())
+		Expect(is.Spec.IPv4).To(Equal("10.250.0.0/16"))
+		Expect(here.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed(), "the original stays")
+		Expect(nodes.join(ctx, 1)).To(Succeed())
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // which can serve the fewest Nodes
+
+		By("deleting the copies: no Node that joins gets a CIDR of them, and one that no Node uses goes")
+		for _, name := range []string{"more", "idle"} {
+			Expect(there.Delete(ctx, own(name, "", 0))).To(Succeed())
+		}
+		Eventually(func() error { return there.Get(ctx, client.ObjectKey{Name: "idle"}, is) }).Should(Satisfy(apierrors.IsNotFound))
+		Expect(nodes.join(ctx, 1)).To(Succeed())
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-02", HavePrefix("10.250.")))
+		Expect(there.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed())
 	})
 })
 
