@@ -60,6 +60,7 @@ var costs = map[string]struct {
 		},
 		filled: func(m *grants.Memory, n int) { have(m, n, ends, isMoved) },
 	},
+	"all are held after a move, each in a range of its own": {filled: haveHeld},
 	"as many wait for a pool that is being deleted": {
 		pool: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} },
 		filled: func(m *grants.Memory, n int) {
@@ -219,6 +220,20 @@ func have(m *grants.Memory, n int, change ...func(*ipamv1.IPAddressClaim)) {
 		m.Observe(claims.Of(c))
 		seeAddress(m, c.Name, nth(i).String(), c.UID)
 	}
+}
+
+// haveHeld has so many claims, and as many ranges that are held apart, be moved: each claim has one of them.
+func haveHeld(m *grants.Memory, n int) {
+	o := m.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	for i := range n {
+		at := nth(2 * i)
+		c := newClaim(fmt.Sprint("has-", i), 0, ofCluster("c"), remembers(at.String()), ends, isMoved)
+		m.Observe(claims.Of(c))
+		seeAddress(m, c.Name, at.String(), c.UID)
+		o.Status.Held = append(o.Status.Held, v1alpha1.HeldRange{First: at.String(), Last: at.String(), Reason: v1alpha1.MovedReason, ID: fmt.Sprint(i)})
+	}
+	m.SetBase(o)
+	m.LoadCooling(o.PoolStatus())
 }
 
 // wait has so many claims wait for an address.
