@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -191,8 +193,8 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	deleted(n/2, n)
 	second := turns()
 	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
-	if len(p.Todo)+len(p.Crowded) > 0 {
-		t.Fatalf("%d are left: %d wait for room, %d ranges in %d bytes", len(p.Todo), len(p.Crowded), p.Cooling.Len(), p.Cooling.Size())
+	if len(p.Claimants) > 0 {
+		t.Fatalf("%d are left to do: %d wait for room, %d ranges in %d bytes", len(p.Todo), len(p.Crowded), p.Cooling.Len(), p.Cooling.Size())
 	}
 	if first+second > 2*n/grants.MaxJobs {
 		t.Errorf("%d turns, and each could have noted %d", first+second, grants.MaxJobs)
@@ -203,6 +205,74 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	for _, c := range claims {
 		if h := p.Blocker(p.Ledger.Unit(c.Record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
 			t.Fatalf("%s does not rest", c.RecordText)
+		}
+	}
+}
+
+// manyDeleted is a pool of which so many claims are deleted, whose addresses are to rest.
+func manyDeleted(t *testing.T, n int) *grants.Memory {
+	t.Helper()
+	p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
+	})
+	for i := range n {
+		name, ip := fmt.Sprint("c-", i), fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+		see(p, name, 0, remembers(ip), bothReady, ends)
+		seeAddress(p, name, ip, types.UID("uid-"+name))
+	}
+	return p
+}
+
+// release ends a claim and its IPAddress.
+func release(p *grants.Memory, c *grants.Claimant) {
+	p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
+	p.Forget(c.Owner.UID)
+}
+
+// Claims that were deferred are no longer in memory once they are gone.
+func TestDeferredReleasesAreForgotten(t *testing.T) {
+	const n = 3 * grants.MaxJobs
+	p := manyDeleted(t, n)
+	were := map[types.UID]weak.Pointer[grants.Claimant]{}
+	for uid, c := range p.Claimants {
+		were[uid] = weak.Make(c)
+	}
+	for p.CoolReleases(noon, anyone) {
+		for _, c := range p.Claimants {
+			if !p.NeedsCooling(p.EndingOf(c), noon) {
+				release(p, c)
+			}
+		}
+	}
+	runtime.GC()
+	for uid, c := range were {
+		if c.Value() != nil {
+			t.Fatalf("claim %s is gone, and in memory; %d are left", uid, len(p.Claimants))
+		}
+	}
+	runtime.KeepAlive(p)
+}
+
+// All that a batch has noted may wait when they are to be handed out, as their Cluster was paused during the commit: the pool is
+// looked at again for those that are deferred.
+func TestDeferredReleasesDoNotWaitForOthers(t *testing.T) {
+	p := manyDeleted(t, 2*grants.MaxJobs)
+	p.CoolReleases(noon, anyone)
+	noted := map[types.UID]bool{}
+	for uid := range p.Todo {
+		noted[uid] = true
+	}
+	paused := func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: noted[c.Owner.UID]} }
+	for turn, want := range []int{0, grants.MaxJobs, 0} {
+		if turn > 0 {
+			p.CoolReleases(noon, paused)
+		}
+		due, wait := p.Due(noon, grants.MaxJobs, time.Hour, anyone, paused)
+		if again := p.NextWake(noon, wait) <= time.Second; len(due.Release) != want || again != (turn == 0) {
+			t.Errorf("turn %d: %d are handed out, not %d; looked at again: %v", turn, len(due.Release), want, again)
+		}
+		for _, uid := range due.Release {
+			release(p, p.Claimants[uid])
 		}
 	}
 }
@@ -220,6 +290,12 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 		"Next":     {then: func(*grants.Memory) {}, todo: grants.MaxJobs, rests: n - grants.MaxJobs},
 		"TermLost": {then: func(p *grants.Memory) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
 		"NoPool":   {then: func(p *grants.Memory) { p.UnsetBase() }, todo: n},
+		"MadeAnew": {then: func(p *grants.Memory) {
+			anew := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+			anew.UID, anew.ResourceVersion = "uid-of-another", "20"
+			anew.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "another", Term: 1}
+			p.RefreshBase(anew, "me", noon)
+		}, todo: n, rests: n - grants.MaxJobs},
 		"NoGrace": {then: func(p *grants.Memory) {
 			p.Base.PoolSpec().AddressReuseGracePeriodSeconds = nil
 			p.CoolReleases(noon, anyone)
@@ -231,14 +307,7 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 		"Failed": {then: func(p *grants.Memory) { p.Claimants[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
-				o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
-			})
-			for i := range n {
-				ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
-				see(p, nameOf(i), 0, remembers(ip), bothReady, ends)
-				seeAddress(p, nameOf(i), ip, types.UID("uid-"+nameOf(i)))
-			}
+			p := manyDeleted(t, n)
 			p.CoolReleases(noon, anyone)
 			if !p.RestsLate || len(p.Todo) != grants.MaxJobs {
 				t.Fatalf("%d are to be done, others wait: %v", len(p.Todo), p.RestsLate)
@@ -249,11 +318,8 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 			if p.Base == nil {
 				return
 			}
-			for i := range n { // those that were handed out end
-				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && i < grants.MaxJobs {
-					p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
-					p.Forget(c.Owner.UID)
-				}
+			for i := range grants.MaxJobs { // those that were handed out end
+				release(p, p.Claimants[types.UID("uid-"+nameOf(i))])
 			}
 			p.CoolReleases(noon, anyone)
 			rests := 0

@@ -26,6 +26,7 @@ func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends
 			m.DropGrant(uid)
 		}
 		m.LoadCooling(seen.PoolStatus())
+		m.resumeReleases()
 	}
 	state := seen.PoolStatus().Allocator
 	if ends = m.Holder && (state == nil || state.Holder != id || state.Term != m.Term); ends {

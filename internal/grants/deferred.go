@@ -47,6 +47,7 @@ func (m *Memory) nextDeferred() *Claimant {
 	d := &m.deferred
 	for len(d.order) > 0 {
 		c := d.order[0].of
+		d.order[0] = release{} // the array stays as long as one of the others
 		d.order = d.order[1:]
 		if d.claims[c.Owner.UID] == c {
 			delete(d.claims, c.Owner.UID)
@@ -54,6 +55,7 @@ func (m *Memory) nextDeferred() *Claimant {
 			return c
 		}
 	}
+	*d = deferred{} // neither has memory of those that were
 	return nil
 }
 

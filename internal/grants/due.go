@@ -40,6 +40,9 @@ func (m *Memory) Due(now time.Time, free int, grace time.Duration, admission, re
 			out.Serve = append(out.Serve, uid)
 		}
 	}
+	if idle := m.Jobs+len(out.Serve)+len(out.Release) == 0; idle && len(m.deferred.claims) > 0 && !now.Before(m.CommitAfter) {
+		wait = Sooner(wait, time.Second) // those that were noted wait by now, so that the end of no job has the others noted
+	}
 	for _, o := range m.Orphans {
 		if o.Busy || m.StaysByHand(o) || len(out.Resolve) >= free {
 			continue
