@@ -334,6 +334,14 @@ test-packages: control-plane
 	$(GOTEST) $$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
 	@for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
 
+# Each schedule runs twice: one that does not ask the same both times is recorded as such.
+.PHONY: requests
+requests: ## Record what each schedule asks of the API server, as hashes: test/faults/requests. Where nothing is to change, git diff is empty (ARGS=-full).
+	@mkdir -p test/faults/requests
+	@for p in internal/allocator internal/nodeipam controllers/lease controllers/tenant; do \
+		go test "./$$p" -count=2 -timeout=4h $(TESTFLAGS) -args -requests="$(CURDIR)/test/faults/requests/$$(basename $$p).txt" $(ARGS) || exit 1; \
+	done
+
 # What the page ships of npm, and what its tests use: the lock file has the versions and checksums.
 NPM := $(BIN)/npm/node_modules
 $(NPM): test/page/package.json test/page/package-lock.json

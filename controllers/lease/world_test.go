@@ -282,7 +282,7 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 			}
 			w.answers, w.texts, w.owners = nil, nil, nil
 		}
-		w.Report(t)
+		w.Report(t, w.api)
 	})
 }
 

@@ -138,7 +138,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (out result) {
 		}
 		out = result{w.Writes, w.reads, w.outcome()}
 		w.end()
-		w.Report(t)
+		w.Report(t, w.mgmt, w.work)
 	})
 	return out
 }

@@ -199,7 +199,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		}
 		writes = w.Writes
 		w.end()
-		w.Report(t)
+		w.Report(t, w.api)
 	})
 	return writes
 }

@@ -3,7 +3,10 @@ package faults
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"hash"
+	"maps"
 	"slices"
 	"sync"
 
@@ -17,11 +20,13 @@ type Server struct {
 	store   store
 	waiting []*Request
 	round   int
+	// calls are those that have left, one after the other.
+	calls hash.Hash
 }
 
 // New returns a server without objects.
 func New() *Server {
-	return &Server{store: store{objects: map[Ref]client.Object{}, log: map[Kind][]Change{}}}
+	return &Server{store: store{objects: map[Ref]client.Object{}, log: map[Kind][]Change{}}, calls: sha256.New()}
 }
 
 // Request is a call that waits for its answer.
@@ -109,6 +114,38 @@ func (s *Server) Take(r *Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *Request) bool { return other == r })
+	fmt.Fprintln(s.calls, r, r.Ref.Namespace)
+}
+
+// Digest is a hash of all calls that have left, in their order, and of all that was written: every version of every object,
+// without the text of messages.
+func (s *Server) Digest() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kind := range slices.Sorted(maps.Keys(s.store.log)) {
+		for _, c := range s.store.log[kind] {
+			var o map[string]any
+			decode(encode(c.Object), &o)
+			dropMessages(o)
+			fmt.Fprintf(s.calls, "%v %s\n", c.Deleted, encode(o))
+		}
+	}
+	return s.calls.Sum(nil)
+}
+
+// dropMessages takes the text of conditions out of what was decoded from JSON.
+func dropMessages(in any) {
+	switch in := in.(type) {
+	case map[string]any:
+		delete(in, "message")
+		for _, v := range in {
+			dropMessages(v)
+		}
+	case []any:
+		for _, v := range in {
+			dropMessages(v)
+		}
+	}
 }
 
 // Do lets a call happen and returns what a client would be told.

@@ -30,7 +30,13 @@ func Main(m *testing.M) {
 	debug.SetGCPercent(garbage)
 	runtime.GOMAXPROCS(1)
 	log.SetLogger(logr.Discard())
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := recorded.write(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
+	}))
 }
 
 // HeapInUse returns how many bytes live. Two collections: the first one leaves what pools had, and runs the finalizers.
@@ -75,9 +81,11 @@ func (r *Run) Wrongf(format string, args ...any) {
 // Failed reports whether something was wrong.
 func (r *Run) Failed() bool { return len(r.wrong) > 0 }
 
-// Report fails a test with what was wrong, and tells what has happened. With TRACE in the environment it always does.
-func (r *Run) Report(t *testing.T) {
+// Report fails a test with what was wrong, and tells what has happened. With TRACE in the environment it always does. Of the
+// servers, it records what was asked of them, with -requests.
+func (r *Run) Report(t *testing.T, servers ...Digester) {
 	t.Helper()
+	recorded.record(t.Name(), servers...)
 	if os.Getenv("TRACE") != "" {
 		t.Log("\n" + strings.Join(r.happened, "\n"))
 	}
