@@ -297,6 +297,7 @@ func (t *trial) look(ctx context.Context, g Gomega) {
 	GinkgoHelper()
 	ranges := map[string]netipx.IPRange{}
 	for _, s := range []*site{t.from, t.to} {
+		s.restart(ctx)
 		addresses := t.expectAddressesOnce(ctx, g, s) // first: a record is there before its IPAddress
 		records := t.records(ctx, s)
 		for name, record := range records {

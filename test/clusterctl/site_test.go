@@ -160,6 +160,18 @@ func (s *site) run(ctx context.Context) {
 	}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsInvalid))
 }
 
+// restart starts its manager again if that has ended, as the kubelet does: one that loses the election, on a machine that has
+// much to do, ends.
+func (s *site) restart(ctx context.Context) {
+	GinkgoHelper()
+	select {
+	case <-s.manager.Done():
+		By("a manager has ended, and is started again")
+		s.run(ctx)
+	default:
+	}
+}
+
 // grants is how many addresses its manager has granted to Machines. A block that moves is granted what it remembers.
 func (s *site) grants(ctx context.Context) (sum int) {
 	GinkgoHelper()
