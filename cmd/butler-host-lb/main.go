@@ -165,14 +165,15 @@ func await(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for said := ""; ; {
+	var next time.Time
+	for {
 		err := process.CheckKinds(mapper, process.ForHosts)
 		if err == nil || errors.Is(err, process.ErrKindUnknown) {
 			return err
 		}
-		if text := err.Error(); text != said { // once, not each second
+		if now := time.Now(); !now.Before(next) { // not each second, though errors of connections name another port each time
 			klog.FromContext(ctx).Error(err, "Waiting for the API server")
-			said = text
+			next = now.Add(time.Minute)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,6 +3,7 @@
 package hostlb
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,7 +13,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -84,7 +87,7 @@ func TestDeployed(t *testing.T) {
 }
 
 // The kubelet finds the probes of the DaemonSet where the program answers, which is on loopback, as docs/host-lb.md says: to be
-// alive, and without an API server not to be ready. It waits for one then, and is not ended for that.
+// alive, and while no API server answers not to be ready. It waits for one then, says so once, and is not ended for that.
 func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	n, err := netns.New()
@@ -107,7 +110,15 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	nowhere := clientcmdapi.NewConfig()
-	nowhere.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	nowhere.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "http://127.0.0.1:1"}
+	listener, err := space.Listen(t.Context(), "127.0.0.1:1")
+	g.Expect(err).NotTo(HaveOccurred())
+	var tries atomic.Int32
+	fails := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, fmt.Sprintf("failure %d", tries.Add(1)), http.StatusInternalServerError) // another text each time
+	})}
+	go func() { _ = fails.Serve(listener) }()
+	t.Cleanup(func() { _ = fails.Close() })
 	nowhere.Contexts["nowhere"], nowhere.CurrentContext = &clientcmdapi.Context{Cluster: "nowhere"}, "nowhere"
 	g.Expect(clientcmd.WriteToFile(*nowhere, kubeconfig)).To(Succeed())
 	args := append([]string{"--kubeconfig=" + kubeconfig}, c.Args...)
@@ -147,5 +158,8 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.Late).Should(Equal(http.StatusOK), said.String)
 	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), said.String())
 	g.Eventually(said.String).WithTimeout(framework.Late).Should(ContainSubstring("Waiting for the API server"))
+	had := tries.Load()
+	g.Eventually(tries.Load).WithTimeout(framework.Late).Should(BeNumerically(">", had+3))
+	g.Expect(strings.Count(said.String(), "Waiting for the API server")).To(Equal(1), said.String())
 	g.Expect(ended).NotTo(BeClosed(), said.String())
 }
