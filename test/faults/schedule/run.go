@@ -81,7 +81,7 @@ func (r *Run) Wrongf(format string, args ...any) {
 // Failed reports whether something was wrong.
 func (r *Run) Failed() bool { return len(r.wrong) > 0 }
 
-// Report fails a test with what was wrong, and tells what has happened. With TRACE in the environment it always does. Of the
+// Report fails a test with what was wrong, and logs what has happened. With TRACE in the environment it always does. Of the
 // servers, it records what was asked of them, with -requests.
 func (r *Run) Report(t *testing.T, servers ...Digester) {
 	t.Helper()
