@@ -478,6 +478,11 @@ var scenarios = []scenario{
 		claims: []string{"a"}, script: slices.Repeat([]action{remove("a"), add("a")}, 6),
 	},
 	{
+		// What is left of a claim is kept by another's finalizer, and the next claim of the name needs it.
+		name: "kept by another", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
+		claims: []string{"a"}, script: []action{guard("a", true), forceDelete(faults.Claims, "a"), add("a"), elapsed(5 * time.Minute), guard("a", false)},
+	},
+	{
 		name: "ripped", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a", "b", "c"}, script: []action{forceDelete(faults.Claims, "a"), add("a"), forceDelete(faults.Claims, "b")},
 	},

@@ -143,8 +143,11 @@ func (w *world) count(what string, ever, obstructed int) {
 	times = append(times, now)
 	w.pace.done[what] = times
 	most, when := ever, "at any time"
-	if w.obstacle != nil && now.Sub(w.pace.since) > calm+window {
+	switch {
+	case w.obstacle != nil && now.Sub(w.pace.since) > calm+window:
 		most, when = obstructed, "while the obstacle "+w.obstacle.name+" lasts"
+	case now.Sub(w.lastNews) > calm+window:
+		most, when = obstructed, "while nothing changes"
 	}
 	if len(times) > most {
 		w.Wrongf("rest: more than %d in %v %s: %s", most, window, when, what)

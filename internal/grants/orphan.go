@@ -98,12 +98,8 @@ type Orphan struct {
 // slowOrphan is how many failures the first of an orphan counts for: it is in no hurry.
 const slowOrphan = 4
 
-// NoteTry notes how a try to settle an orphan went that is not over.
+// NoteTry notes that an orphan was tried to be settled, and is still there: the try has failed, or another's finalizer keeps it.
 func (s *Orphan) NoteTry(err error, now time.Time) {
-	if err == nil {
-		s.Failures, s.RetryAt = 0, now.Add(time.Second)
-		return
-	}
 	s.RetryAt = term.NextTry(now, s.Failures+slowOrphan, 0, err)
 	s.Failures++
 }
