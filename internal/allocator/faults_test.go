@@ -230,11 +230,11 @@ func setPaused(paused bool) func(client.Object) {
 	}
 }
 
-// guard has somebody else's finalizer keep an IPAddress, or not any more.
-func guard(name string, kept bool) action {
+// guard has the finalizer of another keep an object, or not any more.
+func guard(kind faults.Kind, name string, kept bool) action {
 	const finalizer = "example.com/guard"
-	return action{fmt.Sprintf("IPAddress %s is guarded: %v", name, kept), func(w *world) bool {
-		err := w.api.Edit(ref(faults.Addresses, name), func(o client.Object) {
+	return action{fmt.Sprintf("%s %s is guarded: %v", kind, name, kept), func(w *world) bool {
+		err := w.api.Edit(ref(kind, name), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, finalizer)
 			if kept {
 				controllerutil.AddFinalizer(o, finalizer)
@@ -456,7 +456,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
-		claims: []string{"a"}, script: []action{guard("a", true), remove("a"), add("b"), guard("a", false)},
+		claims: []string{"a"}, script: []action{guard(faults.Addresses, "a", true), remove("a"), add("b"), guard(faults.Addresses, "a", false)},
 		want: map[string]string{"b": "10.0.0.1"},
 	},
 	{
@@ -480,7 +480,7 @@ var scenarios = []scenario{
 	{
 		// What is left of a claim is kept by another's finalizer, and the next claim of the name needs it.
 		name: "kept by another", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
-		claims: []string{"a"}, script: []action{guard("a", true), forceDelete(faults.Claims, "a"), add("a"), elapsed(5 * time.Minute), guard("a", false)},
+		claims: []string{"a"}, script: []action{guard(faults.Addresses, "a", true), forceDelete(faults.Claims, "a"), add("a"), elapsed(5 * time.Minute), guard(faults.Addresses, "a", false)},
 	},
 	{
 		name: "ripped", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,

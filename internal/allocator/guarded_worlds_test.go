@@ -1,0 +1,55 @@
+package allocator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+)
+
+// An object that is deleted, and that the finalizer of another keeps for minutes, costs next to nothing meanwhile, whatever its kind:
+// schedules count that while nothing changes.
+func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
+	const lasts = 5 * time.Minute
+	kept := func(kind faults.Kind, name string, then ...action) []action {
+		return append(append([]action{guard(kind, name, true)}, then...), elapsed(lasts), guard(kind, name, false))
+	}
+	endCluster := action{"delete the Cluster", func(w *world) bool { return w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil }}
+	block := child + "-1"
+	for name, s := range map[string]scenario{
+		"IPAddress of a claim that was deleted": {
+			spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"}, script: kept(faults.Addresses, "a", remove("a"), add("b")),
+		},
+		"IPAddress of a claim that was forced away": {
+			spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"}, script: kept(faults.Addresses, "a", forceDelete(faults.Claims, "a"), add("b")),
+		},
+		"IPAddress that rests": {
+			spec: Pool("10.0.0.1-10.0.0.1", grace(30)), capacity: 1, claims: []string{"a"}, script: kept(faults.Addresses, "a", forceDelete(faults.Claims, "a"), add("b")),
+		},
+		"claim": {
+			spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"}, script: kept(faults.Claims, "a", remove("a"), add("b")),
+		},
+		"claim that rests": {
+			spec: Pool("10.0.0.1-10.0.0.1", grace(30)), capacity: 1, claims: []string{"a"}, script: kept(faults.Claims, "a", remove("a"), add("b")),
+		},
+		"lease": {
+			spec: Pool("10.0.0.1-10.0.0.1"), script: append([]action{rent("l")}, kept(faults.Leases, "l", giveUp("l"), rent("m"))...),
+		},
+		"block of a carved pool": {
+			spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
+			before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a"), addTo(child, "b")},
+			script: kept(faults.Allocations, block, deallocate(block), remove("a"), addTo(child, "c")),
+		},
+		"Cluster": {
+			spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, before: []action{addFor("a"), allocate("x", 2)},
+			script: kept(faults.Clusters, "tenant", endCluster, add("b")),
+		},
+	} {
+		s.name = name
+		t.Run(name, func(t *testing.T) {
+			for order, of := range orders {
+				t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = of }) })
+			}
+		})
+	}
+}
