@@ -46,5 +46,9 @@ func digestOf(t *testing.T, message, label string) []byte {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	return s.Digest()
+	of := s.Digest()
+	if !bytes.Equal(of, s.Digest()) {
+		t.Error("it differs when it is asked for again")
+	}
+	return of
 }

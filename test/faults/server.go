@@ -122,15 +122,17 @@ func (s *Server) Take(r *Request) {
 func (s *Server) Digest() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	all := sha256.New()
+	all.Write(s.calls.Sum(nil))
 	for _, kind := range slices.Sorted(maps.Keys(s.store.log)) {
 		for _, c := range s.store.log[kind] {
 			var o map[string]any
 			decode(encode(c.Object), &o)
 			dropMessages(o)
-			fmt.Fprintf(s.calls, "%v %s\n", c.Deleted, encode(o))
+			fmt.Fprintf(all, "%v %s\n", c.Deleted, encode(o))
 		}
 	}
-	return s.calls.Sum(nil)
+	return all.Sum(nil)
 }
 
 // dropMessages takes the text of conditions out of what was decoded from JSON.
