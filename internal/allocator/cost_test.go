@@ -148,9 +148,8 @@ func TestReleasesAreOrderedByWhatIsKnown(t *testing.T) {
 	if takeTurn(t.Context(), a, m); asked < n || asked > 6*n {
 		t.Errorf("of %d claims it is asked %d times what they make free", n, asked)
 	}
-	for uid, c := range m.Todo { // those that were handed out end
-		m.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
-		m.Forget(uid)
+	for _, c := range m.Todo { // those that were handed out end
+		release(m, c)
 	}
 	asked = 0
 	if takeTurn(t.Context(), a, m); asked < grants.MaxJobs || asked > 6*grants.MaxJobs {

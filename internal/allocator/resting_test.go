@@ -170,8 +170,7 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 			for _, c := range claims {
 				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.EndingOf(c), clock.Now()) {
 					noted++
-					p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
-					p.Forget(c.Owner.UID)
+					release(p, c)
 				}
 			}
 			if noted > grants.MaxJobs {

@@ -63,8 +63,8 @@ func outlived(kept []*v1alpha1.IPAllocation, all []v1alpha1.Pool, clusters []clu
 		there[client.ObjectKeyFromObject(&clusters[i])] = true
 	}
 	for _, p := range all {
-		if from := p.PoolSpec().Carve; from != nil {
-			carved[pools.KeyOf(p)] = pools.KeyOfPool(p.GetNamespace(), from.PoolRef)
+		if parent, is := pools.ParentOf(p); is {
+			carved[pools.KeyOf(p)] = parent
 		}
 	}
 	for _, a := range kept {

@@ -346,8 +346,8 @@ func blocksAtRest(o pools.Objects) (bad []string) {
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
 			child, is := pools.ChildOf(a)
-			if from := p.PoolSpec().Carve; is && child == pools.KeyOf(p) && a.Status.Phase == v1alpha1.AllocationAllocated &&
-				from != nil && pools.KeyOfPool(p.GetNamespace(), from.PoolRef) == pools.KeyOfAllocation(a) {
+			parent, carved := pools.ParentOf(p)
+			if is && carved && child == pools.KeyOf(p) && parent == pools.KeyOfAllocation(a) && a.Status.Phase == v1alpha1.AllocationAllocated {
 				has[a.Name] = a.Status.CIDR
 			}
 		}

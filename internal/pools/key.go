@@ -76,6 +76,15 @@ func ChildOf(a *v1alpha1.IPAllocation) (Key, bool) {
 	return KeyOfPool(a.Namespace, *a.Spec.ChildPoolRef), true
 }
 
+// ParentOf names the pool that a pool is carved from, if it is.
+func ParentOf(p v1alpha1.Pool) (Key, bool) {
+	from := p.PoolSpec().Carve
+	if from == nil {
+		return Key{}, false
+	}
+	return KeyOfPool(p.GetNamespace(), from.PoolRef), true
+}
+
 // KeyOfPool names the pool that a reference of ours in a namespace means.
 func KeyOfPool(namespace string, ref v1alpha1.PoolReference) Key {
 	key, _ := KeyOfRef(namespace, ipamv1.IPPoolReference{

@@ -45,8 +45,7 @@ func NextTry(now time.Time, failures, others int, err error) time.Time {
 	return Later(now, delay+time.Duration(others)*time.Second)
 }
 
-// Later is when one is looked at again after a delay: the first of the moments after it that are for
-// all that wait about as long.
+// Later is when one is looked at again after a delay: the first of the moments after it that are for all that wait about as long.
 func Later(now time.Time, delay time.Duration) time.Time {
 	if delay < together {
 		return next(now.Add(delay), min(delay, soon))

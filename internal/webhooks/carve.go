@@ -37,10 +37,11 @@ func carved(ctx context.Context, reader client.Reader, pool v1alpha1.Pool) (admi
 	}
 	_, problem := carve.Lineage(pools.KeyOf(pool), func(at pools.Key) (pools.Key, bool) {
 		is := byKey[at]
-		if is == nil || is.PoolSpec().Carve == nil {
-			return pools.Key{}, is != nil
+		if is == nil {
+			return pools.Key{}, false
 		}
-		return pools.KeyOfPool(is.GetNamespace(), is.PoolSpec().Carve.PoolRef), true
+		parent, _ := pools.ParentOf(is)
+		return parent, true
 	})
 	if problem == "" {
 		return nil, nil
