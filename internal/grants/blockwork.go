@@ -133,7 +133,7 @@ func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out
 		return nil, wait
 	}
 	for _, b := range m.Carved.all() {
-		if b.Deleting && b.Protected {
+		if b.Deleting && b.Protected && m.UsedOf(b) == 0 {
 			out, wait = m.due(out, wait, ReleaseBlock, b, now)
 		}
 	}
