@@ -40,6 +40,17 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 			before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a"), addTo(child, "b")},
 			script: kept(faults.Allocations, block, deallocate(block), remove("a"), addTo(child, "c")),
 		},
+		"IPAllocation": {
+			spec: Pool("10.0.0.1-10.0.0.4"), script: append([]action{allocate("x", 4)}, kept(faults.Allocations, "x", deallocate("x"), allocate("y", 4))...),
+		},
+		"block of a carved pool that was forced away": {
+			spec: Pool("10.0.0.0-10.0.0.7", reserve, carvable), capacity: 1, ordered: true,
+			before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a")},
+			script: kept(faults.Allocations, block, deallocate(block), forceDelete(faults.Pools, child)),
+		},
+		"pool": {
+			spec: Pool("10.0.0.1-10.0.0.1"), claims: []string{"a"}, script: kept(faults.Pools, poolName, dropPool, remove("a"), add("b")),
+		},
 		"Cluster": {
 			spec: Pool("10.0.0.1-10.0.0.4"), capacity: 2, before: []action{addFor("a"), allocate("x", 2)},
 			script: kept(faults.Clusters, "tenant", endCluster, add("b")),

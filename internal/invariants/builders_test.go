@@ -3,6 +3,7 @@ package invariants
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -64,6 +65,24 @@ func counting(allocated, outOfRange int64, grants ...v1alpha1.Grant) *v1alpha1.N
 			AllocatedIPs: allocated, OutOfRangeIPs: outOfRange,
 			Allocator: &v1alpha1.AllocatorStatus{InFlight: grants},
 		},
+	}
+}
+
+// ending is a pool that is deleted, with the finalizer that keeps it.
+func ending(p *v1alpha1.NetworkPool, finalizer string) *v1alpha1.NetworkPool {
+	p.DeletionTimestamp, p.Finalizers = ptr.To(metav1.Now()), []string{finalizer}
+	return p
+}
+
+// keptAllocation is a deleted allocation of the pool "p" that was released, and that the finalizer of another keeps.
+func keptAllocation(cidr string) v1alpha1.IPAllocation {
+	return v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "x", UID: "x", DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/kept"},
+			Annotations: map[string]string{v1alpha1.AddressAnnotation: cidr},
+		},
+		Spec:   v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+		Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationReleased, CIDR: cidr},
 	}
 }
 

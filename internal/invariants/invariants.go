@@ -245,12 +245,18 @@ func holdings(o pools.Objects) []holding {
 	}
 	for i := range o.Allocations {
 		a := &o.Allocations[i]
-		record := a.Annotations[v1alpha1.AddressAnnotation]
-		r, err := poolutil.ParseRange(record)
-		if err != nil || !slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer) {
+		has := a.Annotations[v1alpha1.AddressAnnotation]
+		switch finalized := slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer); {
+		case !finalized && a.DeletionTimestamp != nil: // the finalizer of another keeps it, and its status shows the range
+			has = a.Status.CIDR
+		case !finalized:
 			continue
 		}
-		out = append(out, holding{pool: pools.KeyOfAllocation(a), rng: r, text: record, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
+		r, err := poolutil.ParseRange(has)
+		if err != nil {
+			continue
+		}
+		out = append(out, holding{pool: pools.KeyOfAllocation(a), rng: r, text: has, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
 		if child, is := pools.ChildOf(a); is {
 			out[len(out)-1].child = child
 		}
@@ -300,6 +306,9 @@ func (h *History) AtRest(o pools.Objects) []string {
 	}
 	bad = append(bad, blocksAtRest(o)...)
 	for _, p := range o.Pools {
+		if p.GetDeletionTimestamp() != nil && !slices.Contains(p.GetFinalizers(), v1alpha1.PoolFinalizer) {
+			continue // the finalizer of another keeps it: its status is written no more
+		}
 		ref := pools.KeyOf(p)
 		s := p.PoolStatus()
 		if s.Allocator != nil && len(s.Allocator.InFlight) > 0 {

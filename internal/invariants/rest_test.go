@@ -19,11 +19,12 @@ func TestAtRest(t *testing.T) {
 		remembering[i].Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 	}
 	tests := map[string]struct {
-		reason    string
-		pools     []v1alpha1.Pool
-		claims    []ipamv1.IPAddressClaim
-		addresses []ipamv1.IPAddress
-		want      []string
+		reason      string
+		pools       []v1alpha1.Pool
+		claims      []ipamv1.IPAddressClaim
+		addresses   []ipamv1.IPAddress
+		allocations []v1alpha1.IPAllocation
+		want        []string
 	}{
 		"Clean": {
 			reason: "the pool counts what there is",
@@ -89,11 +90,29 @@ func TestAtRest(t *testing.T) {
 				"I2: GlobalNetworkPool p counts 1 addresses in use, there are 0",
 			},
 		},
+		"AllocationOfAnother": {
+			reason: "a deleted allocation that the finalizer of another keeps has what its status shows",
+			pools:  []v1alpha1.Pool{counting(4, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("10.0.0.0/30")},
+		},
+		"AllocationOfAnotherIsNotCounted": {
+			reason: "its range could be granted again",
+			pools:  []v1alpha1.Pool{counting(0, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("10.0.0.0/30")},
+			want: []string{"I2: NetworkPool ns/p counts 0 addresses in use, there are 4"},
+		},
+		"PoolOfAnother": {
+			reason: "the status of a deleted pool that the finalizer of another keeps is written no more",
+			pools:  []v1alpha1.Pool{ending(counting(2, 0), "example.com/kept")},
+		},
+		"PoolIsEnding": {
+			reason: "a deleted pool counts as long as our finalizer is on it",
+			pools:  []v1alpha1.Pool{ending(counting(2, 0), v1alpha1.PoolFinalizer)},
+			want:   []string{"I2: NetworkPool ns/p counts 2 addresses in use, there are 0"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses})
+			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses, Allocations: tc.allocations})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
