@@ -97,6 +97,9 @@ type memory struct {
 	clashes map[types.UID][]podcidr.Clash
 	// jobs are the writes under way, firsts those of grants of which none has failed yet.
 	jobs, firsts int
+	// nextLook is when the site is reconciled again if nothing happens before; zero: that is not known. Writes that fail wake the
+	// site for what is due before that alone: hundreds that fail for hours take one reconcile for all that are tried together.
+	nextLook time.Time
 	// blocked are objects that could not be protected.
 	blocked map[podcidr.Ref]blocked
 	// checkHeld: it is to be seen whether our finalizer is on what Nodes use.

@@ -182,7 +182,7 @@ func (m *memory) refuse(nodes map[types.UID]podcidr.Refusal) {
 // block notes that an object could not be protected: it is tried again after a while, and its Nodes wait so long.
 func (m *memory) block(ref podcidr.Ref, err error, now time.Time) {
 	b := m.blocked[ref]
-	m.postpone(ref, blocked{failures: b.failures + 1, until: now.Add(term.RetryDelay(b.failures))}, func(n *podcidr.Node) {
+	m.postpone(ref, blocked{failures: b.failures + 1, until: term.Later(now, term.RetryDelay(b.failures))}, func(n *podcidr.Node) {
 		m.notef(n, CIDRNotAvailable, "%v; the manager tries again", err)
 	})
 }
@@ -438,7 +438,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 			m.trouble.pause, m.trouble.next = term.FirstTry, now.Add(term.FirstTry)
 		}
 		if n != nil && n.waits != nil {
-			n.waits.retryAt = now.Add(term.RetryDelay(n.waits.failures))
+			n.waits.retryAt = term.Later(now, term.RetryDelay(n.waits.failures))
 			n.waits.failures++
 			m.notef(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
 		}
@@ -448,10 +448,8 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 		if err != nil && term.RefusedForGood(err) {
 			delay *= 10 // it stays on record, as an earlier write may land
 		}
-		if delay = together(now, delay); delay < slowly && err != nil {
-			wake = true
-		}
-		g.retryAt = now.Add(delay)
+		g.retryAt = term.Later(now, delay)
+		wake = err != nil && (m.nextLook.IsZero() || g.retryAt.Before(m.nextLook))
 		if g.failures++; g.failures == toldFrom && err != nil && n != nil && !g.settled {
 			m.notef(n.Node, CIDRNotAvailable, "writing its pod CIDRs fails: %v; the manager tries again", err)
 		}
@@ -461,22 +459,6 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 
 // toldFrom is how many times in a row a write may fail that is not refused for good, before its Node is told.
 const toldFrom = 4
-
-// slowly is from when on what fails is tried again together: hundreds of writes that fail for hours take one reconcile a
-// second, whose end the last of them wakes.
-const slowly = time.Second
-
-// started is from when those seconds are counted.
-var started = time.Now()
-
-// together makes a delay as long as that of others which end in the same second.
-func together(now time.Time, delay time.Duration) time.Duration {
-	if delay < slowly {
-		return delay
-	}
-	into := (now.Sub(started) + delay) % slowly
-	return delay + (slowly-into)%slowly
-}
 
 // lose notes that another manager has the site: what was planned is void, and what is on record is its business,
 // unless it leaves it unfinished.

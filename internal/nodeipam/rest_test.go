@@ -29,8 +29,9 @@ const (
 
 // toll is what a refusal costs.
 type toll struct {
-	// most is how often one object may be written.
-	most   int
+	// most is how often one object may be written, mostKicks how often the site may be reconciled.
+	most, mostKicks int
+
 	kicks  int
 	writes map[string]int
 	lines  map[string]int
@@ -42,6 +43,8 @@ var refusals = map[string]struct {
 	by func(*faults.Request) error
 	// revert is what another writer does after each such write, which succeeds; nil: it is refused.
 	revert func(client.Object)
+	// nodes is how many Nodes come, where all are served by one site; 0: a few.
+	nodes int
 }{
 	"the ConfigMap, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: forbidden},
 	"reads of the ConfigMap":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
@@ -57,7 +60,11 @@ var refusals = map[string]struct {
 	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
 		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}},
-	"all writes": {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},
+	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
+	}},
+	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
+	"all writes":                 {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},
 	"a tool that resets the finalizers of ClusterCIDRs": {
 		is:     func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() },
 		revert: func(o client.Object) { o.SetFinalizers(nil) },
@@ -83,15 +90,20 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 	t.Helper()
 	s := scenario{name: name, fleet: fleet, before: []client.Object{clusterCIDR("c", "10.0.0.0/16", 8)}, served: 12}
+	s.served = max(s.served, refusals[name].nodes)
 	if fleet {
 		s.pool, s.served = threeBlocks, 6
 		s.before = []client.Object{clusterProd(), fromPool("c")}
 	}
-	most := mostEach
-	if refusals[name].revert != nil {
+	most, mostKicks := mostEach, int(refusalLasts/(2*time.Second))
+	switch {
+	case refusals[name].revert != nil:
 		most = int(refusalLasts / time.Second) // what keeps an object is written again once a second
+		mostKicks = most + 60
+	case s.served > 12:
+		most = int(refusalLasts / (3 * time.Second)) // the ConfigMap, twice for each moment at which Nodes are tried together
 	}
-	paid := toll{most: most, writes: map[string]int{}, lines: map[string]int{}}
+	paid := toll{most: most, mostKicks: mostKicks, writes: map[string]int{}, lines: map[string]int{}}
 	refuse := func(w *world) {
 		kicks := w.kicks
 		w.refuse = func(r *faults.Request) error {
@@ -141,7 +153,7 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 
 // judge says what costs too much.
 func (p *toll) judge(w *world) {
-	if most := int(refusalLasts/time.Second) + 60; p.kicks > most {
+	if p.kicks > p.mostKicks {
 		w.Wrongf("rest: %d reconciles while a refusal lasts %v", p.kicks, refusalLasts)
 	}
 	for what, n := range p.writes {

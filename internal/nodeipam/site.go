@@ -176,6 +176,21 @@ func (s *Site) SetRefusal(why error, blind bool) {
 // Reconcile brings the site forward, and returns when it is to be called again, 0 if nothing is known that would be due.
 // One call at a time.
 func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
+	s.noteNextLook(time.Time{}) // until this is over, a write that fails wakes the site
+	wait, err := s.reconcile(ctx)
+	if err == nil && wait > 0 {
+		s.noteNextLook(s.Now().Add(wait))
+	}
+	return wait, err
+}
+
+func (s *Site) noteNextLook(at time.Time) {
+	m := s.lock()
+	defer m.Unlock()
+	m.nextLook = at
+}
+
+func (s *Site) reconcile(ctx context.Context) (time.Duration, error) {
 	if s.fence.Unanswered() {
 		if wait, err := s.outcome(s.fence.Settle(ctx)); err != nil || wait > 0 {
 			return wait, err

@@ -85,8 +85,10 @@ func (s *Site) tended(e errand, err error) time.Duration {
 	if term.RefusedForGood(err) {
 		delay = max(delay, term.LastTry)
 	}
-	m.vain[e.name] = blocked{v.failures + 1, s.Now().Add(delay)}
-	return delay
+	now := s.Now()
+	again := term.Later(now, delay)
+	m.vain[e.name] = blocked{v.failures + 1, again}
+	return again.Sub(now)
 }
 
 // doErrand does one errand. It reports whether something is known by it that was not before.
