@@ -63,6 +63,13 @@ var refusals = map[string]struct {
 	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
 		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}},
+	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
+		nodes: 20, is: func(r *faults.Request) bool {
+			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.Write()
+		}, by: func(*faults.Request) error {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		},
+	},
 	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
 	"all writes":                 {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},
 	"a tool that resets the finalizers of ClusterCIDRs": {

@@ -178,7 +178,10 @@ func (s *Site) SetRefusal(why error, blind bool) {
 func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
 	s.noteNextLook(time.Time{}) // until this is over, a write that fails wakes the site
 	wait, err := s.reconcile(ctx)
-	if err == nil && wait > 0 {
+	switch {
+	case err != nil: // it is called again after a pause that an error makes longer each time: what is due before long does not wait for that
+		s.noteNextLook(s.Now().Add(time.Second))
+	case wait > 0:
 		s.noteNextLook(s.Now().Add(wait))
 	}
 	return wait, err
