@@ -74,15 +74,26 @@ func ending(p *v1alpha1.NetworkPool, finalizer string) *v1alpha1.NetworkPool {
 	return p
 }
 
-// keptAllocation is a deleted allocation of the pool "p" that was released, and that the finalizer of another keeps.
-func keptAllocation(cidr string) v1alpha1.IPAllocation {
+// kept is the metadata of a deleted object that was released, and that the finalizer of another keeps.
+func kept(name, record string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID(name), DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/kept"},
+		Annotations: map[string]string{v1alpha1.AddressAnnotation: record},
+	}
+}
+
+// keptAllocation is such an allocation of the pool "p", and keptLease such a lease.
+func keptAllocation(name, cidr string) v1alpha1.IPAllocation {
 	return v1alpha1.IPAllocation{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "x", UID: "x", DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/kept"},
-			Annotations: map[string]string{v1alpha1.AddressAnnotation: cidr},
-		},
-		Spec:   v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+		ObjectMeta: kept(name, cidr), Spec: v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
 		Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationReleased, CIDR: cidr},
+	}
+}
+
+func keptLease(name, address string) v1alpha1.IPLease {
+	return v1alpha1.IPLease{
+		ObjectMeta: kept(name, address), Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+		Status: v1alpha1.IPLeaseStatus{Address: address},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -245,34 +246,39 @@ func holdings(o pools.Objects) []holding {
 	}
 	for i := range o.Allocations {
 		a := &o.Allocations[i]
-		has := a.Annotations[v1alpha1.AddressAnnotation]
-		switch finalized := slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer); {
-		case !finalized && a.DeletionTimestamp != nil: // the finalizer of another keeps it, and its status shows the range
-			has = a.Status.CIDR
-		case !finalized:
+		r, has := ownRange(a, v1alpha1.IPAllocationFinalizer, a.Status.CIDR)
+		if !has {
 			continue
 		}
-		r, err := poolutil.ParseRange(has)
-		if err != nil {
-			continue
-		}
-		out = append(out, holding{pool: pools.KeyOfAllocation(a), rng: r, text: has, kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true})
+		x := holding{pool: pools.KeyOfAllocation(a), rng: r, text: poolutil.ShowRange(r), kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true}
 		if child, is := pools.ChildOf(a); is {
-			out[len(out)-1].child = child
+			x.child = child
 		}
+		out = append(out, x)
 	}
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		record := l.Annotations[v1alpha1.AddressAnnotation]
-		r, err := poolutil.ParseRange(record)
-		if err != nil || !slices.Contains(l.Finalizers, v1alpha1.IPLeaseFinalizer) {
-			continue
+		if r, has := ownRange(l, v1alpha1.IPLeaseFinalizer, l.Status.Address); has {
+			out = append(out, holding{
+				pool: pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), rng: r, text: poolutil.ShowRange(r), kind: "lease", who: l.Namespace + "/" + l.Name, owner: l.UID, living: true,
+			})
 		}
-		out = append(out, holding{
-			pool: pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), rng: r, text: record, kind: "lease", who: l.Namespace + "/" + l.Name, owner: l.UID, living: true,
-		})
 	}
 	return out
+}
+
+// ownRange returns what an object has that shows its range in its own status: its record, which counts with our finalizer alone.
+// One that was deleted, and that the finalizer of another keeps, has what its status shows.
+func ownRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, has bool) {
+	text := o.GetAnnotations()[v1alpha1.AddressAnnotation]
+	if !slices.Contains(o.GetFinalizers(), finalizer) {
+		if o.GetDeletionTimestamp() == nil {
+			return r, false
+		}
+		text = shown
+	}
+	r, err := poolutil.ParseRange(text)
+	return r, err == nil
 }
 
 // AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
@@ -306,8 +312,8 @@ func (h *History) AtRest(o pools.Objects) []string {
 	}
 	bad = append(bad, blocksAtRest(o)...)
 	for _, p := range o.Pools {
-		if p.GetDeletionTimestamp() != nil && !slices.Contains(p.GetFinalizers(), v1alpha1.PoolFinalizer) {
-			continue // the finalizer of another keeps it: its status is written no more
+		if pools.HasEnded(p) {
+			continue
 		}
 		ref := pools.KeyOf(p)
 		s := p.PoolStatus()
@@ -351,6 +357,9 @@ func rememberedOnly(o pools.Objects, all []holding) map[pools.Key]int64 {
 // one that is open and not there.
 func blocksAtRest(o pools.Objects) (bad []string) {
 	for _, p := range o.Pools {
+		if pools.HasEnded(p) {
+			continue
+		}
 		has := map[string]string{}
 		for i := range o.Allocations {
 			a := &o.Allocations[i]

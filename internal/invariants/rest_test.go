@@ -24,6 +24,7 @@ func TestAtRest(t *testing.T) {
 		claims      []ipamv1.IPAddressClaim
 		addresses   []ipamv1.IPAddress
 		allocations []v1alpha1.IPAllocation
+		leases      []v1alpha1.IPLease
 		want        []string
 	}{
 		"Clean": {
@@ -92,12 +93,22 @@ func TestAtRest(t *testing.T) {
 		},
 		"AllocationOfAnother": {
 			reason: "a deleted allocation that the finalizer of another keeps has what its status shows",
-			pools:  []v1alpha1.Pool{counting(4, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("10.0.0.0/30")},
+			pools:  []v1alpha1.Pool{counting(4, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("x", "10.0.0.0/30")},
 		},
 		"AllocationOfAnotherIsNotCounted": {
 			reason: "its range could be granted again",
-			pools:  []v1alpha1.Pool{counting(0, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("10.0.0.0/30")},
+			pools:  []v1alpha1.Pool{counting(0, 0)}, allocations: []v1alpha1.IPAllocation{keptAllocation("x", "10.0.0.0/30")},
 			want: []string{"I2: NetworkPool ns/p counts 0 addresses in use, there are 4"},
+		},
+		"LeaseOfAnother": {
+			reason: "a deleted lease that the finalizer of another keeps has what its status shows",
+			pools:  []v1alpha1.Pool{counting(1, 0)}, leases: []v1alpha1.IPLease{keptLease("l", "10.0.0.1")},
+		},
+		"GivenOn": {
+			reason: "what such a lease has is another's too",
+			pools:  []v1alpha1.Pool{counting(5, 0)}, leases: []v1alpha1.IPLease{keptLease("l", "10.0.0.1")},
+			allocations: []v1alpha1.IPAllocation{keptAllocation("x", "10.0.0.0/30")},
+			want:        []string{"I1: 10.0.0.1 of NetworkPool ns/p is held by ns/x and ns/l"},
 		},
 		"PoolOfAnother": {
 			reason: "the status of a deleted pool that the finalizer of another keeps is written no more",
@@ -112,7 +123,7 @@ func TestAtRest(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses, Allocations: tc.allocations})
+			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses, Allocations: tc.allocations, Leases: tc.leases})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

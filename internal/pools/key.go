@@ -3,6 +3,7 @@ package pools
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,6 +75,12 @@ func ChildOf(a *v1alpha1.IPAllocation) (Key, bool) {
 		return Key{}, false
 	}
 	return KeyOfPool(a.Namespace, *a.Spec.ChildPoolRef), true
+}
+
+// HasEnded reports whether a pool is deleted and our finalizer is off: another's keeps it, and no finalizer can be added to it. No
+// manager grants from it, or writes its status.
+func HasEnded(p v1alpha1.Pool) bool {
+	return p.GetDeletionTimestamp() != nil && !slices.Contains(p.GetFinalizers(), v1alpha1.PoolFinalizer)
 }
 
 // ParentOf names the pool that a pool is carved from, if it is.
