@@ -289,8 +289,8 @@ func (a *Allocator) mayRelease(ctx context.Context, p *grants.Pool, r grants.Blo
 		return err
 	}
 	m := p.Lock()
-	may := m.Base == nil // nobody opens a block of a pool that does not exist
-	if err == nil {
+	may := m.Base == nil // no manager opens a block of a pool that has ended
+	if err == nil && !pools.HasEnded(live) {
 		state := live.PoolStatus().Allocator
 		same := m.Base != nil && live.GetUID() == m.Base.GetUID() && state != nil && state.Holder == a.ID && state.Term == m.Term
 		m.TermSuspect = m.TermSuspect || !same

@@ -4,6 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
@@ -16,6 +20,13 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	}
 	endCluster := action{"delete the Cluster", func(w *world) bool { return w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil }}
 	block := child + "-1"
+	endChild := action{"delete the carved pool, and take our finalizer off by force", func(w *world) bool {
+		pool := ref(faults.Pools, child)
+		if err := w.api.Delete(pool, false); err != nil {
+			return false
+		}
+		return w.api.Edit(pool, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+	}}
 	for name, s := range map[string]scenario{
 		"IPAddress of a claim that was deleted": {
 			spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"}, script: kept(faults.Addresses, "a", remove("a"), add("b")),
@@ -33,7 +44,7 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 			spec: Pool("10.0.0.1-10.0.0.1", grace(30)), capacity: 1, claims: []string{"a"}, script: kept(faults.Claims, "a", remove("a"), add("b")),
 		},
 		"lease": {
-			spec: Pool("10.0.0.1-10.0.0.1"), script: append([]action{rent("l")}, kept(faults.Leases, "l", giveUp("l"), rent("m"))...),
+			spec: Pool("10.0.0.1-10.0.0.1", givesLeases), script: append([]action{rent("l")}, kept(faults.Leases, "l", giveUp("l"), rent("m"))...),
 		},
 		"block of a carved pool": {
 			spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,
@@ -47,6 +58,18 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 			spec: Pool("10.0.0.0-10.0.0.7", reserve, carvable), capacity: 1, ordered: true,
 			before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a")},
 			script: kept(faults.Allocations, block, deallocate(block), forceDelete(faults.Pools, child)),
+		},
+		"carved pool that was forced away": {
+			spec: Pool("10.0.0.0-10.0.0.7", reserve, carvable), ordered: true,
+			before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a")},
+			script: kept(faults.Pools, child, endChild, deallocate(block), remove("a"), until("the block is released", func(w *world) bool {
+				return len(w.api.List(faults.Allocations)) == 0
+			})),
+		},
+		"carved pool that was forced away while it is used": {
+			spec: Pool("10.0.0.0-10.0.0.7", reserve, carvable), capacity: 1, ordered: true,
+			before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a")},
+			script: kept(faults.Pools, child, endChild, deallocate(block)),
 		},
 		"pool": {
 			spec: Pool("10.0.0.1-10.0.0.1"), claims: []string{"a"}, script: kept(faults.Pools, poolName, dropPool, remove("a"), add("b")),

@@ -34,7 +34,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if no := a.unserved(key, seen); no != nil {
 		return a.leave(ctx, p, seen, no)
 	}
-	if seen == nil || (seen.GetDeletionTimestamp() != nil && !controllerutil.ContainsFinalizer(seen, v1alpha1.PoolFinalizer)) {
+	if seen == nil || pools.HasEnded(seen) {
 		return a.withoutPool(ctx, p, seen, a.missing(ctx, p.Key))
 	}
 	m := p.Lock()

@@ -120,6 +120,9 @@ func (m *Memory) due(out []BlockRequest, wait time.Duration, verb BlockVerb, b *
 	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: m.Term}), wait
 }
 
+// usedFor is how often it is seen whether a block of a pool that does not exist is still in use, whatever the watches show.
+const usedFor = time.Minute
+
 // blocksWithoutPool are the requests for the blocks of a pool that does not exist: those that are being deleted go, when
 // what was granted from the pool can be on its way no more.
 func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
@@ -133,7 +136,11 @@ func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out
 		return nil, wait
 	}
 	for _, b := range m.Carved.all() {
-		if b.Deleting && b.Protected && m.UsedOf(b) == 0 {
+		switch {
+		case !b.Deleting || !b.Protected:
+		case m.UsedOf(b) > 0: // the end of the use wakes the pool
+			wait = Sooner(wait, usedFor)
+		default:
 			out, wait = m.due(out, wait, ReleaseBlock, b, now)
 		}
 	}
