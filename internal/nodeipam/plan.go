@@ -449,7 +449,7 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 			delay *= 10 // it stays on record, as an earlier write may land
 		}
 		g.retryAt = term.Later(now, delay)
-		wake = err != nil && (m.nextLook.IsZero() || g.retryAt.Before(m.nextLook))
+		wake = err != nil && m.isBeforeLook(g.retryAt, now)
 		if g.failures++; g.failures == toldFrom && err != nil && n != nil && !g.settled {
 			m.notef(n.Node, CIDRNotAvailable, "writing its pod CIDRs fails: %v; the manager tries again", err)
 		}
@@ -459,6 +459,18 @@ func (m *memory) wrote(g *grant, err error, now time.Time) (wake bool) {
 
 // toldFrom is how many times in a row a write may fail that is not refused for good, before its Node is told.
 const toldFrom = 4
+
+// isBeforeLook reports whether the site has to be woken for what is due at a time: its next look is later, or not known. One that
+// has passed did not come, as what calls the site pauses after an error: what is due within a second does not wait for that.
+func (m *memory) isBeforeLook(due, now time.Time) bool {
+	switch {
+	case m.nextLook.IsZero():
+		return true
+	case now.Before(m.nextLook):
+		return due.Before(m.nextLook)
+	}
+	return due.Before(now.Add(time.Second))
+}
 
 // lose notes that another manager has the site: what was planned is void, and what is on record is its business,
 // unless it leaves it unfinished.

@@ -28,3 +28,32 @@ func TestAFailedWriteIsRepeatedForEver(t *testing.T) {
 		now = now.Add(wait)
 	}
 }
+
+// A write that failed wakes the site for what is due before it is looked at again, and after a look that did not come for what is due
+// within a second.
+func TestWhatAFailedWriteWakesTheSiteFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		nextLook time.Time
+		failures int
+		wakes    bool
+	}{
+		"no look is known, soon":             {wakes: true},
+		"no look is known, late":             {failures: 9, wakes: true},
+		"the look is later":                  {nextLook: noon.Add(time.Minute), failures: 8, wakes: true},
+		"the look is before":                 {nextLook: noon.Add(time.Second), failures: 8},
+		"the look did not come, soon":        {nextLook: noon.Add(-time.Second), wakes: true},
+		"the look did not come, late":        {nextLook: noon.Add(-time.Second), failures: 8},
+		"the site has just failed, and soon": {nextLook: noon, wakes: true},
+	} {
+		m := holding(t, "10.0.0.0/22", aNode("a"), aNode("b"))
+		m.grantAll(t)
+		m.nextLook = c.nextLook
+		for _, g := range m.grants { // that of b stays under way: the end of the last wakes the site anyway
+			g.failures = c.failures
+			m.begin(g)
+		}
+		if wakes := m.wrote(m.grants["a"], timeout, noon); wakes != c.wakes {
+			t.Errorf("%s: %v", name, wakes)
+		}
+	}
+}

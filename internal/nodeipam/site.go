@@ -179,8 +179,8 @@ func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
 	s.noteNextLook(time.Time{}) // until this is over, a write that fails wakes the site
 	wait, err := s.reconcile(ctx)
 	switch {
-	case err != nil: // it is called again after a pause that an error makes longer each time: what is due before long does not wait for that
-		s.noteNextLook(s.Now().Add(time.Second))
+	case err != nil: // when it is called again is up to its caller
+		s.noteNextLook(s.Now())
 	case wait > 0:
 		s.noteNextLook(s.Now().Add(wait))
 	}
