@@ -258,6 +258,10 @@ var scenarios = []scenario{
 	}},
 	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
 	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
+	// Nothing shows that MetalLB has taken the deletion of a pool (ADR 7): this is Cilium's alone.
+	{name: "Cilium apart while frozen", initial: 1, increment: 1, apart: true, cilium: true, script: []action{
+		add("a"), add("b"), remove("b"), at(leaving(false), freeze), later(2*time.Minute, thaw),
+	}},
 	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
 	{name: "deleted while frozen", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw),
