@@ -147,6 +147,9 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 	})
 	entryGone := len(next.Status.Clusters) < len(c.Status.Clusters)
 	if len(c.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
+		if !nodeipam.ObjectOf(c).Held {
+			return reconcile.Result{}, nil // the finalizer of another keeps it
+		}
 		err := nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}.Release(ctx, nodeipam.RefOf(c), "")
 		return guard.Retry(err, "letting go of ClusterCIDR "+c.Name)
 	}

@@ -1,6 +1,7 @@
 package fleetcidr
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -74,5 +77,31 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 				t.Errorf("then: %v", is)
 			}
 		})
+	}
+}
+
+// A deleted ClusterCIDR that the finalizer of another alone keeps is not read live at each look.
+func TestAClusterCIDRThatAnotherKeepsIsLeft(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for finalizer, reads := range map[string]int{"example.com/kept": 0, v1alpha1.ClusterCIDRFinalizer: 1} {
+		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Finalizers: []string{finalizer}, DeletionTimestamp: ptr.To(metav1.Now())}}
+		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", ClusterSelector: &metav1.LabelSelector{}}
+		c, asked := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cc).Build(), 0
+		live := interceptor.NewClient(c, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				asked++
+				return c.Get(ctx, key, o, opts...)
+			},
+		})
+		r := &Reconciler{Client: c, Live: live, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Now: time.Now}
+		if _, err := r.reconcileRange(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "edge"}}); err != nil {
+			t.Fatal(err)
+		}
+		if asked != reads {
+			t.Errorf("with %s it is read live %d times, not %d", finalizer, asked, reads)
+		}
 	}
 }

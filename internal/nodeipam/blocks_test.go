@@ -163,11 +163,12 @@ func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 
 // backAtRest checks that no block is left that nobody needs.
 func (w *world) backAtRest() {
-	for _, b := range w.blocks() {
+	for _, o := range w.api.List(faults.Allocations) {
+		b, _ := nodeipam.BlockOf(o.(*v1alpha1.IPAllocation))
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
 			return overlap(prefixes(n.Spec.PodCIDRs), b.Had)
 		})
-		if !used && (b.Prefix.IsValid() || b.Deleting) {
+		if !used && (b.Prefix.IsValid() || b.Deleting) && !isAnothers(o, v1alpha1.PodsFinalizer) {
 			w.Wrongf("block %s is still there, and no Node uses it", b.Name)
 		}
 	}

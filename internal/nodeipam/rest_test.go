@@ -37,6 +37,11 @@ type toll struct {
 	lines  map[string]int
 }
 
+// failing is the answer of an API server whose webhook fails.
+func failing(*faults.Request) error {
+	return apierrors.NewInternalError(errors.New("failed calling webhook"))
+}
+
 // refusals are what the API server refuses for a while, or another writer reverts.
 var refusals = map[string]struct {
 	is func(*faults.Request) bool
@@ -51,24 +56,18 @@ var refusals = map[string]struct {
 	"the ConfigMap, a quota": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: func(r *faults.Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
 	}},
-	"Nodes, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
-	"lists of Nodes":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
-	"one Node":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, by: forbidden},
-	"ClusterCIDRs":          {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, by: forbidden},
-	"reads of ClusterCIDRs": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
-	"IPAllocations":         {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, by: forbidden},
-	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
-		return apierrors.NewInternalError(errors.New("failed calling webhook"))
-	}},
-	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: func(*faults.Request) error {
-		return apierrors.NewInternalError(errors.New("failed calling webhook"))
-	}},
+	"Nodes, missing rights":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
+	"lists of Nodes":             {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
+	"one Node":                   {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, by: forbidden},
+	"ClusterCIDRs":               {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, by: forbidden},
+	"reads of ClusterCIDRs":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
+	"IPAllocations":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, by: forbidden},
+	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: failing},
+	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: failing},
 	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
 		nodes: 20, is: func(r *faults.Request) bool {
 			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.Write()
-		}, by: func(*faults.Request) error {
-			return apierrors.NewInternalError(errors.New("failed calling webhook"))
-		},
+		}, by: failing,
 	},
 	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
 	"all writes":                 {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},

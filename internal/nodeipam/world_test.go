@@ -300,7 +300,7 @@ func (m *manager) reconcile() {
 		case concerns:
 			objects = append(objects, o)
 		}
-		if m.fleet && !nodeipam.IsLocal(c) && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 {
+		if m.fleet && !nodeipam.IsLocal(c) && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 && nodeipam.ObjectOf(c).Held {
 			ends = append(ends, nodeipam.RefOf(c))
 		}
 	}
@@ -753,7 +753,7 @@ func (w *world) examine() {
 			}
 			return overlap(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
 		})
-		if o.GetDeletionTimestamp() != nil && !used {
+		if o.GetDeletionTimestamp() != nil && !used && !isAnothers(o, v1alpha1.ClusterCIDRFinalizer) {
 			w.Wrongf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
 		}
 		if !w.selected() && w.entries[o.GetUID()] && !used {
