@@ -101,8 +101,8 @@ func (a *Allocator) tellChildren(m *grants.Memory) {
 // tellParent wakes the pool that another one is carved from when that has closed a block: if it was lost, what it had is
 // kept apart no more.
 func (a *Allocator) tellParent(before, after v1alpha1.Pool) {
-	if c := after.PoolSpec().Carve; c != nil && len(after.PoolStatus().Blocks) < len(before.PoolStatus().Blocks) {
-		a.wake(pools.KeyOfPool(after.GetNamespace(), c.PoolRef))
+	if parent, carved := pools.ParentOf(after); carved && len(after.PoolStatus().Blocks) < len(before.PoolStatus().Blocks) {
+		a.wake(parent)
 	}
 }
 

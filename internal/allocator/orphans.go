@@ -168,8 +168,10 @@ func (a *Allocator) withoutOwner(ctx context.Context, pool pools.Key, c *grants.
 	} else {
 		var child v1alpha1.Pool
 		is = c.Child.String()
-		if child, err = c.Child.Get(ctx, a.Live); err == nil && carvedFrom(child) != pool {
-			return is + " is not carved from " + pool.String(), nil
+		if child, err = c.Child.Get(ctx, a.Live); err == nil {
+			if parent, _ := pools.ParentOf(child); parent != pool {
+				return is + " is not carved from " + pool.String(), nil
+			}
 		}
 	}
 	switch {
@@ -179,14 +181,6 @@ func (a *Allocator) withoutOwner(ctx context.Context, pool pools.Key, c *grants.
 		return "", fmt.Errorf("looking for %s: %w", is, err)
 	}
 	return "", nil
-}
-
-// carvedFrom is the pool that a pool takes its addresses from, the zero one if none.
-func carvedFrom(pool v1alpha1.Pool) pools.Key {
-	if spec := pool.PoolSpec().Carve; spec != nil {
-		return pools.KeyOfPool(pool.GetNamespace(), spec.PoolRef)
-	}
-	return pools.Key{}
 }
 
 // lookAtOwners returns what finds out whether that is alive which an IPAllocation of a pool is for. Each Cluster, and each

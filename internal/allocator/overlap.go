@@ -212,8 +212,8 @@ func (a *Allocator) publish(obj v1alpha1.Pool) {
 	is := declared{
 		key: key, network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
 	}
-	if spec.Carve != nil {
-		is.parent, is.laidOut = pools.KeyOfPool(obj.GetNamespace(), spec.Carve.PoolRef), grants.SpecVersionOf(obj)
+	if parent, carved := pools.ParentOf(obj); carved {
+		is.parent, is.laidOut = parent, grants.SpecVersionOf(obj)
 	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
 		is.layout, is.laidOut = layout, grants.SpecVersionOf(obj)
 	} else if was.uid == uid {

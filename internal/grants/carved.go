@@ -222,10 +222,11 @@ func (m *Memory) isCarved() bool { return m.Base != nil && m.Base.PoolSpec().Car
 
 // carvedFrom is the pool that the pool takes its addresses from, the zero one if none.
 func (m *Memory) carvedFrom() pools.Key {
-	if !m.isCarved() {
+	if m.Base == nil {
 		return pools.Key{}
 	}
-	return pools.KeyOfPool(m.Key.Namespace, m.Base.PoolSpec().Carve.PoolRef)
+	parent, _ := pools.ParentOf(m.Base)
+	return parent
 }
 
 // IsOpen reports whether a block is on record as open.

@@ -93,8 +93,8 @@ func poolOf(obj v1alpha1.Pool) Pool {
 		p.Addresses = append(p.Addresses, spec.CIDR)
 	}
 	p.Addresses = append(p.Addresses, spec.Addresses...)
-	if spec.Carve != nil {
-		p.Parent = pools.KeyOfPool(key.Namespace, spec.Carve.PoolRef).String()
+	if parent, carved := pools.ParentOf(obj); carved {
+		p.Parent = parent.String()
 	}
 	for _, b := range s.Blocks {
 		p.Addresses = append(p.Addresses, b.Range)

@@ -172,8 +172,8 @@ func networks(o pools.Objects) map[pools.Key]string {
 func parents(o pools.Objects) map[pools.Key]pools.Key {
 	out := map[pools.Key]pools.Key{}
 	for _, p := range o.Pools {
-		if carve := p.PoolSpec().Carve; carve != nil {
-			out[pools.KeyOf(p)] = pools.KeyOfPool(p.GetNamespace(), carve.PoolRef)
+		if parent, carved := pools.ParentOf(p); carved {
+			out[pools.KeyOf(p)] = parent
 		}
 	}
 	return out
