@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
@@ -28,6 +29,9 @@ const (
 	mostEach     = 60
 )
 
+// guarding is the finalizer of another.
+const guarding = "example.com/guard"
+
 // revertedAfter is how long after a write another writer reverts it.
 const revertedAfter = 20 * time.Millisecond
 
@@ -38,8 +42,11 @@ type obstacle struct {
 	err error
 	// revert is what another writer does after each such write, which succeeds; nil: it is refused.
 	revert func(client.Object)
+	// keeps are the kinds of which the finalizer of another keeps each object that is deleted.
+	keeps []faults.Kind
 
 	over  bool
+	kept  int // objects that were deleted, and were there at the end
 	kicks map[string]int
 	calls map[string]int
 }
@@ -55,7 +62,7 @@ func (f *obstacle) meets(w *world, r *faults.Request) bool {
 	if r.Write() {
 		f.calls[r.String()]++
 	}
-	if !f.of(r) {
+	if f.of == nil || !f.of(r) {
 		return false
 	}
 	w.lastNews = time.Now()
@@ -69,6 +76,26 @@ func (f *obstacle) meets(w *world, r *faults.Request) bool {
 	return f.revert == nil
 }
 
+// guard puts the finalizer of another on all objects that it keeps, or takes it off.
+func (f *obstacle) guard(w *world, change func(client.Object, string) bool) {
+	for _, kind := range f.keeps {
+		for _, o := range w.api.List(kind) {
+			if has := controllerutil.ContainsFinalizer(o, guarding); (has && f.over) || (!has && o.GetDeletionTimestamp().IsZero()) {
+				_ = w.api.Edit(faults.RefOf(o), func(o client.Object) { change(o, guarding) })
+			}
+		}
+	}
+}
+
+// deleteKept deletes the first object of each kind that the finalizer of another keeps.
+func (f *obstacle) deleteKept(w *world) {
+	for _, kind := range f.keeps {
+		if all := w.api.List(kind); len(all) > 0 {
+			w.change("another deletes "+all[0].GetName(), func() { _ = w.api.Delete(faults.RefOf(all[0]), false) })
+		}
+	}
+}
+
 func (f *obstacle) kicked(queue string) {
 	if f.lasts() {
 		f.kicks[queue]++
@@ -79,6 +106,14 @@ func (f *obstacle) kicked(queue string) {
 func (f *obstacle) end(w *world) {
 	w.Notef("nothing is refused any more")
 	f.over, w.lastNews = true, time.Now()
+	for _, kind := range f.keeps {
+		for _, o := range w.api.List(kind) {
+			if !o.GetDeletionTimestamp().IsZero() {
+				f.kept++
+			}
+		}
+	}
+	f.guard(w, controllerutil.RemoveFinalizer)
 	for _, queue := range slices.Sorted(maps.Keys(f.kicks)) {
 		if n := f.kicks[queue]; n > int(refusalLasts/time.Second) {
 			w.Wrongf("rest: %d reconciles of %s while a refusal lasts %v", n, queue, refusalLasts)
@@ -95,7 +130,7 @@ func isOf(kinds ...faults.Kind) func(*faults.Request) bool {
 	return func(r *faults.Request) bool { return r.Write() && slices.Contains(kinds, r.Ref.Kind) }
 }
 
-// TestRestWhileARefusalLasts has stories run while something is refused for good. There is at most one reconcile a
+// TestRestWhileARefusalLasts has stories run while something is refused for good, or kept by another. There is at most one reconcile a
 // second for a namespace, and the writes of each object are bounded; when the refusal ends, all are served.
 func TestRestWhileARefusalLasts(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
@@ -107,6 +142,12 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 		"IPAddressPools":             {of: isOf(faults.MetalLBPools), err: forbidden},
 		"locks of addresses":         {of: isOf(faults.HostLeases), err: forbidden},
 		"a webhook that answers 500": {of: isOf(faults.Leases, faults.Services), err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
+
+		"the finalizer of another keeps IPLeases":       {keeps: []faults.Kind{faults.Leases}},
+		"the finalizer of another keeps Services":       {keeps: []faults.Kind{faults.Services}},
+		"the finalizer of another keeps pools":          {keeps: []faults.Kind{faults.Pools}},
+		"the finalizer of another keeps IPAddressPools": {keeps: []faults.Kind{faults.MetalLBPools, faults.Advertisements}},
+		"the finalizer of another keeps locks":          {keeps: []faults.Kind{faults.HostLeases}},
 
 		"a controller that resets conditions": {of: isOf(faults.Leases, faults.Services), revert: func(o client.Object) {
 			switch o := o.(type) {
@@ -127,15 +168,22 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 		seeds = 2
 	}
 	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
+		kept, ran := 0, 0
 		for seed := range seeds {
 			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
 				runStory(t, uint64(seed), func(w *world) {
 					f := obstacles[name]
+					ran++
+					t.Cleanup(func() { kept += f.kept })
 					f.kicks, f.calls = map[string]int{}, map[string]int{}
 					w.obstacle, w.trouble = &f, 0
+					w.After(0, refusalLasts/4, func() { f.deleteKept(w) })
 					w.After(0, refusalLasts, func() { f.end(w) })
 				})
 			})
+		}
+		if len(obstacles[name].keeps) > 0 && kept == 0 && ran == seeds {
+			t.Errorf("%s: none was kept", name)
 		}
 	}
 }

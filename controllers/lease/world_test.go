@@ -557,7 +557,11 @@ func (w *world) happens(r *faults.Request) (value any, err error) {
 
 func (w *world) change(by string, do func()) {
 	before := w.api.Version()
-	if do(); w.api.Version() != before {
+	do()
+	if w.obstacle.lasts() {
+		w.obstacle.guard(w, controllerutil.AddFinalizer)
+	}
+	if w.api.Version() != before {
 		w.Notef("    %s: now %d", by, w.api.Version())
 		w.lastNews, w.vainly = time.Now(), 0
 	}
