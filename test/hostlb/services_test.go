@@ -203,7 +203,8 @@ var _ = Describe("Services", func() {
 	})
 
 	It("with externalTrafficPolicy Local are on a Node with endpoints of all of them", func(ctx SpecContext) {
-		w := newWorld(ctx, 3, "--node-name=$HOST")
+		// A lifetime that outlasts each pause of a busy machine: it is looked at all the time whether the address stays.
+		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration=30s")
 		one, ofOne := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 80))
 		two, ofTwo := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 81))
 		h1, h2, h3 := w.hosts[0], w.hosts[1], w.hosts[2]
