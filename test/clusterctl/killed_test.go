@@ -111,7 +111,7 @@ func newTrial(ctx context.Context) *trial {
 	Expect(err).NotTo(HaveOccurred())
 	t.claimOf(ctx, t.from, "prod-1")
 	Expect(t.nodes.join(ctx, 4)).To(Succeed())
-	t.nodes.served(ctx)
+	t.nodes.served(ctx, t.from)
 	Eventually(func() []ipamv1.IPAddressClaim { return t.claims(ctx, t.from) }).WithTimeout(framework.Late).
 		Should(And(HaveLen(106), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
 	t.look(ctx, Default)
@@ -227,7 +227,7 @@ func (t *trial) resume(ctx context.Context) {
 		}
 	}
 	if t.unpauseAll(ctx, t.from) && t.hasBlocks(ctx, t.from) {
-		t.nodes.served(ctx)
+		t.nodes.served(ctx, t.from, t.to)
 	}
 }
 
@@ -282,7 +282,7 @@ func (t *trial) arrive(ctx context.Context) {
 		t.look(ctx, g)
 		g.Expect(t.names(ctx, t.to)).To(ContainElements(append(here, t.base...)))
 	}).WithTimeout(adoption + framework.Late).WithPolling(time.Second).Should(Succeed())
-	t.nodes.served(ctx)
+	t.nodes.served(ctx, t.from, t.to)
 	t.from, t.to = t.to, t.from
 }
 
