@@ -34,8 +34,8 @@ func (j *joining) join(ctx context.Context, more int) error {
 	return nil
 }
 
-// served waits until all of them have CIDRs, and expects that no two have one. A manager that ends meanwhile is started again, as
-// Kubernetes does: one that does not renew its lease in time ends.
+// served waits until all of them have CIDRs, and expects that no two have one. A manager of the sites that ends
+// meanwhile is started again, as Kubernetes does: one that does not renew its lease in time ends.
 func (j *joining) served(ctx context.Context, sites ...*site) (has map[string]string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -75,7 +75,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(nodes.join(ctx, 5)).To(Succeed())
-		before := nodes.served(ctx, here)
+		before := nodes.served(ctx)
 
 		for _, way := range []struct {
 			from, to    *site
@@ -90,7 +90,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 			Expect(nodes.join(ctx, way.later)).To(Succeed())
 			moved := cluster.DeepCopy()
 			Expect(framework.Provision(ctx, way.to, moved)).To(Succeed()) // a move takes no status along
-			after := nodes.served(ctx, way.from, way.to)
+			after := nodes.served(ctx)
 			for name, cidr := range before {
 				Expect(after).To(HaveKeyWithValue(name, cidr))
 			}
@@ -132,7 +132,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		Expect(there.Create(ctx, own("default", "10.250.0.0/16", many))).To(Succeed())
 		nodes := &joining{Client: there}
 		Expect(nodes.join(ctx, 1)).To(Succeed())
-		Expect(nodes.served(ctx, there)).To(HaveKeyWithValue("n-00", HavePrefix("10.250.")))
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-00", HavePrefix("10.250.")))
 
 		here.clusterctl(ctx, "move", "--to-kubeconfig", there.Kubeconfig, "-n", "default")
 		is := &v1alpha1.ClusterCIDR{}
@@ -140,7 +140,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		Expect(is.Spec.IPv4).To(Equal("10.250.0.0/16"))
 		Expect(here.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed(), "the original stays")
 		Expect(nodes.join(ctx, 1)).To(Succeed())
-		Expect(nodes.served(ctx, there)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // which can serve the fewest Nodes
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // which can serve the fewest Nodes
 
 		By("deleting the copies: no Node that joins gets a CIDR of them, and one that no Node uses goes")
 		for _, name := range []string{"more", "idle"} {
@@ -148,7 +148,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		}
 		Eventually(func() error { return there.Get(ctx, client.ObjectKey{Name: "idle"}, is) }).Should(Satisfy(apierrors.IsNotFound))
 		Expect(nodes.join(ctx, 1)).To(Succeed())
-		Expect(nodes.served(ctx, there)).To(HaveKeyWithValue("n-02", HavePrefix("10.250.")))
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-02", HavePrefix("10.250.")))
 		Expect(there.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed())
 	})
 })

@@ -203,8 +203,8 @@ var _ = Describe("Services", func() {
 	})
 
 	It("with externalTrafficPolicy Local are on a Node with endpoints of all of them", func(ctx SpecContext) {
-		// A lifetime that outlasts each pause of a busy machine: it is looked at all the time whether the address stays.
-		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration=30s")
+		// Twice the lifetime of the others: it is looked at all the time whether the address stays, also where a busy machine pauses.
+		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration="+forLong.String())
 		one, ofOne := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 80))
 		two, ofTwo := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 81))
 		h1, h2, h3 := w.hosts[0], w.hosts[1], w.hosts[2]
@@ -224,7 +224,7 @@ var _ = Describe("Services", func() {
 		slice.Endpoints = nil
 		Expect(k8s.Update(ctx, slice)).To(Succeed())
 		Eventually(w.report(ctx, four)).Should(HaveField("Reason", v1alpha1.NoCommonNodeReason))
-		Consistently(func() bool { return h3.has(four) }).WithTimeout(lifetime).Should(BeTrue())
+		Consistently(func() bool { return h3.has(four) }).WithTimeout(forLong).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 })
