@@ -23,7 +23,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// oldPool is a pool of the in-cluster provider that goes with the test.
+// oldPool makes a pool of the in-cluster provider.
 func oldPool(t *testing.T, ns, name string, marks map[string]string, spec map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	pool := incluster.Kinds[0].New()
@@ -32,13 +32,6 @@ func oldPool(t *testing.T, ns, name string, marks map[string]string, spec map[st
 	pool.SetAnnotations(marks)
 	pool.Object["spec"] = spec
 	create(t, pool)
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		none := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":[]}}`))
-		if err := errors.Join(client.IgnoreNotFound(k8s.Patch(ctx, pool, none)), client.IgnoreNotFound(k8s.Delete(ctx, pool))); err != nil {
-			t.Error(err)
-		}
-	})
 	return pool
 }
 
@@ -47,11 +40,11 @@ func TestDropIn(t *testing.T) {
 	ns := newNamespace(t, nil)
 	oldPool(t, ns, "fine", nil, map[string]any{"addresses": []any{"10.95.0.10-10.95.0.19"}, "prefix": int64(24)})
 	oldPool(t, ns, "far", nil, map[string]any{"addresses": []any{"10.95.1.10-10.95.1.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
-	expect(t, 0, ""+
+	expect(t, 0, fmt.Sprintf(""+
 		"NAMESPACE  NAME  KIND             SERVED\n"+
-		ns+"     far   InClusterIPPool  yes\n"+
-		ns+"     fine  InClusterIPPool  yes\n"+
-		"InClusterIPPool "+ns+"/far: the gateway 10.99.0.1 is in no network of the pool: IPAddresses name it all the same\n", "drop-in", "-n", ns)
+		"%-9[1]s  far   InClusterIPPool  yes\n"+
+		"%-9[1]s  fine  InClusterIPPool  yes\n"+
+		"InClusterIPPool %[1]s/far: the gateway 10.99.0.1 is in no network of the pool: IPAddresses name it all the same\n", ns), "drop-in", "-n", ns)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "old", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "x"}}},
@@ -190,7 +183,6 @@ func TestExplainMovedMirror(t *testing.T) {
 	expect(t, 1, "NetworkPool "+ns+"/p.in-cluster grants nothing\n  why:    NotServed: "+why, "explain", "np/p.in-cluster", "-n", ns)
 	expect(t, 1, "IPAddressClaim "+ns+"/c has 10.98.0.10 of NetworkPool p.in-cluster, which its status does not say yet: who asked for it waits\n"+
 		"  why:    NetworkPool "+ns+"/p.in-cluster grants nothing now (NotServed): "+why, "explain", "claim/c", "-n", ns)
-	remove(t, ns)
 }
 
 // It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not

@@ -48,5 +48,4 @@ func TestFullPool(t *testing.T) {
 	}
 	expect(t, 0, "waits PoolExhausted", "waiting", "-n", ns, "-o", "jsonpath={.items[*].name} {.items[*].reason}")
 	expect(t, 0, "Nothing waits in namespace default; -A looks at all namespaces.\n", "waiting", "-n", "default")
-	remove(t, ns)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -34,17 +33,6 @@ func TestLookAtLeases(t *testing.T) {
 	if err := k8s.Delete(t.Context(), leaving); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := k8s.Get(ctx, client.ObjectKeyFromObject(leaving), leaving); err == nil {
-			leaving.Finalizers = nil
-			err = k8s.Update(ctx, leaving)
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		remove(t, ns)
-	})
 	for name, c := range map[string]struct {
 		code int
 		want string

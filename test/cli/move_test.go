@@ -71,9 +71,4 @@ func TestAuditBeforeMove(t *testing.T) { // C51
 	if out, _, code := run(t, "audit", "--move"); code != 1 || strings.Contains(out, "/stays") || strings.Count(out, "  move  ") != 1 {
 		t.Errorf("exit code %d, when it is labelled:\n%s", code, out)
 	}
-	remove(t, ns)
-	remove(t, other)
-	if err := k8s.Delete(t.Context(), pool); err != nil {
-		t.Error(err)
-	}
 }

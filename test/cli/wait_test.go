@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -35,15 +33,5 @@ func settled(pool v1alpha1.Pool, used int64) func(context.Context) error {
 			return fmt.Errorf("%s: %d in use, want %d", pool.GetName(), s.AllocatedIPs, used)
 		}
 		return nil
-	}
-}
-
-// remove takes away what a test has left in a namespace: an audit looks at all of them.
-func remove(t *testing.T, ns string) {
-	t.Helper()
-	for _, kind := range []client.Object{&ipamv1.IPAddress{}, &ipamv1.IPAddressClaim{}, &v1alpha1.IPAllocation{}, &v1alpha1.IPLease{}, &v1alpha1.NetworkPool{}} {
-		if err := k8s.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(ns)); err != nil {
-			t.Error(err)
-		}
 	}
 }

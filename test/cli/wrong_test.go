@@ -105,7 +105,6 @@ func TestAuditFinds(t *testing.T) {
 		}
 		create(t, address)
 	}
-	t.Cleanup(func() { remove(t, ns) })
 	expect(t, 0, "10.91.0.7 is used in NetworkPool "+ns+"/p: more than one object has it, which must never happen: run kubectl butler-ipam audit\n"+
 		"  IPAddressClaim  "+ns+"/a\n  since           TIME\n  IPAddressClaim  "+ns+"/b\n  since           TIME\n", "who", "10.91.0.7", "-n", ns)
 	out, _, code := run(t, "audit")

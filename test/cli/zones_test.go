@@ -35,5 +35,4 @@ func TestFailureDomains(t *testing.T) {
 		"  to do:  add addresses there, or a subnet for the failure domain, or delete machines or claims\n", "explain", "claim/waits", "-n", ns)
 	expect(t, 0, "A claim without a failure domain would get 10.95.0.1 of NetworkPool "+ns+"/zones; 1 other waits for this pool.\n"+
 		"3 addresses are free; the largest free block has 3.\n  without a failure domain: 3\n  for failure domain zone-a: 0\n  10.95.0.1-10.95.0.3\n", "free", "zones", "-n", ns)
-	remove(t, ns)
 }
