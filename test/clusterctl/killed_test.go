@@ -210,6 +210,9 @@ func (t *trial) leave(ctx context.Context, n int) {
 		t.open = append(t.open, lease.Name)
 	}
 	Expect(t.nodes.join(ctx, 1)).To(Succeed())
+	if n%3 == 0 { // the manager of one side or the other dies too, and is started again by the first look
+		Expect([]*site{t.from, t.to}[n%2].manager.Kill()).To(Succeed())
+	}
 	// The Cluster keeps its own address, so this one is being deleted for as long as the Cluster is there.
 	endpoint := framework.MakeClaim(t.ns, "prod-control-plane").Obj()
 	Expect(client.IgnoreNotFound(t.from.Delete(ctx, endpoint))).To(Succeed())

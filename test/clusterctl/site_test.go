@@ -3,6 +3,7 @@ package clusterctl
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,14 +151,26 @@ func (s *site) run(ctx context.Context) {
 	hooks := &admissionv1.ValidatingWebhookConfiguration{}
 	Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-validating-webhook-configuration"}, hooks)).To(Succeed())
 	for i := range hooks.Webhooks {
-		c := &hooks.Webhooks[i].ClientConfig
-		*c = admissionv1.WebhookClientConfig{URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, *c.Service.Path)), CABundle: ca}
+		hooks.Webhooks[i].ClientConfig = admissionv1.WebhookClientConfig{
+			URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, webhookPath(hooks.Webhooks[i].ClientConfig))), CABundle: ca,
+		}
 	}
 	Expect(s.Update(ctx, hooks)).To(Succeed())
 	// The API server takes a moment to ask; what it hears then is our refusal.
 	Eventually(func() error {
 		return s.Create(ctx, framework.MakePool("asked").Namespace("default").Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
 	}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsInvalid))
+}
+
+// webhookPath is what the release asks, or the manager that ran before.
+func webhookPath(c admissionv1.WebhookClientConfig) string {
+	GinkgoHelper()
+	if c.Service != nil {
+		return *c.Service.Path
+	}
+	u, err := url.Parse(*c.URL)
+	Expect(err).NotTo(HaveOccurred())
+	return u.Path
 }
 
 // restart starts its manager again if that has ended, as the kubelet does: one that loses the election, on a machine that has
