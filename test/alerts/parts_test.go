@@ -36,15 +36,15 @@ func TestInstallationsWithLess(t *testing.T) { // W35
 			}
 			live(t, cp)
 			var series []map[string]any
-			empty := func() []string {
+			scrape := func() {
 				series = nil
 				for i, url := range urls {
 					series = append(series, exportedBy(t, i, url)...)
 				}
-				return emptyPanels(t, series)
 			}
-			// An audit, and an election, take their time.
-			for deadline := time.Now().Add(time.Minute); len(empty()) > 0 && time.Now().Before(deadline); {
+			// An audit, and an election, take their time; and what is in flight at one moment is taken for what is in flight all the time.
+			deadline := time.Now().Add(time.Minute)
+			for scrape(); len(emptyPanels(t, series))+len(firing(t, series)) > 0 && time.Now().Before(deadline); scrape() {
 				time.Sleep(time.Second)
 			}
 			for _, title := range emptyPanels(t, series) {
