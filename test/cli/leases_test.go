@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,7 +17,7 @@ import (
 // are.
 func TestLookAtLeases(t *testing.T) {
 	const ns = "tenant-a"
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	createNamespace(t, ns, nil)
 	startManager(t, ns)
 	pool := framework.MakePool("p").Namespace(ns).CIDR("10.95.0.0/29").Obj()
 	pool.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)}

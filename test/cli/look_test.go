@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -16,7 +15,7 @@ import (
 // One namespace with a bit of everything, looked at with every command.
 func TestLook(t *testing.T) {
 	const ns = "team-a" // as docs/plugin.md has it
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	createNamespace(t, ns, nil)
 	startManager(t, "", "--node-cidrs=on")
 	pool := framework.MakePool("machines").Namespace(ns).CIDR("10.90.0.0/27").Gateway("10.90.0.1").Reserved("10.90.0.2-10.90.0.9").
 		PreAllocate("vip", "10.90.0.20").Reuse(600).Obj()

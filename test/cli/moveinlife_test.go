@@ -73,7 +73,7 @@ func TestRollbackLater(t *testing.T) {
 // The plugin itself: the plan, what is in the way, and what it says.
 func TestImportCommand(t *testing.T) {
 	const ns = "team-b" // as docs/migration.md has it
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	createNamespace(t, ns, nil)
 	w := newWorldIn(t, ns, "10.60.0", false)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}},
@@ -95,7 +95,7 @@ func TestImportCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.before = w.things(t)
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "metal3"}})
+	createNamespace(t, "metal3", nil)
 	metal3 := newMetal3WorldIn(t, "metal3", "10.61.0")
 	for ns, want := range map[string]string{ns: "machines\n", "metal3": "ippool/hosts\n"} {
 		if out, _, _ := run(t, "__complete", "import", "-n", ns, ""); !strings.Contains(out, want) {

@@ -91,15 +91,23 @@ var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \([^)]*\))?`)
 
 func timeless(text string) string { return times.ReplaceAllString(text, "TIME") }
 
-// newNamespace makes a namespace. A test begins with an empty cluster: an audit looks at all namespaces, and tests run in any order.
+// newNamespace makes a namespace with a name of its own.
 func newNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
-	if _, began := emptied.LoadOrStore(t, true); !began && !strings.Contains(t.Name(), "/") {
-		emptyCluster(t)
+	name := fmt.Sprintf("spec-%d", names.Add(1))
+	createNamespace(t, name, labels)
+	return name
+}
+
+// createNamespace makes a namespace. A test begins with an empty cluster: an audit looks at all namespaces, and tests run in any order.
+func createNamespace(t *testing.T, name string, labels map[string]string) {
+	t.Helper()
+	if !strings.Contains(t.Name(), "/") {
+		if _, is := emptied.LoadOrStore(t, true); !is {
+			emptyCluster(t)
+		}
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1)), Labels: labels}}
-	create(t, ns)
-	return ns.Name
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
 // emptied are the tests that began with an empty cluster.
