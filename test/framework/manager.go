@@ -43,7 +43,6 @@ type Manager struct {
 	metrics string
 	readyz  string
 	done    chan struct{}
-	allowed Toll // a second
 }
 
 // StartManager starts a manager and returns when it says it is ready. The caller ends it with Stop

@@ -67,15 +67,7 @@ type Watch struct {
 // Watch begins a watch. The first reading of it is of all that the manager has done since it started.
 func (m *Manager) Watch() *Watch { return &Watch{manager: m} }
 
-// Allow has the checks of rest allow one thing so many times a second.
-func (m *Manager) Allow(what string, perSecond float64) {
-	if m.allowed == nil {
-		m.allowed = Toll{}
-	}
-	m.allowed[what] = perSecond
-}
-
-// Above returns what the manager has done since the last reading more often than so many times a second, or than is allowed. The second is the
+// Above returns what the manager has done since the last reading more often than so many times a second. The second is the
 // unit, and not a bound for anything: on a slow machine more time passes between two readings, and more is allowed.
 func (w *Watch) Above(ctx context.Context, mostPerSecond float64) (Toll, error) {
 	began := time.Now()
@@ -88,9 +80,7 @@ func (w *Watch) Above(ctx context.Context, mostPerSecond float64) (Toll, error) 
 		passed = 0
 	}
 	w.toll, w.at = toll, began
-	maps.DeleteFunc(did, func(what string, n float64) bool {
-		return n <= max(mostPerSecond, w.manager.allowed[what])*passed.Seconds()
-	})
+	maps.DeleteFunc(did, func(_ string, n float64) bool { return n <= mostPerSecond*passed.Seconds() })
 	return did, nil
 }
 

@@ -1,7 +1,6 @@
 package framework
 
 import (
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -51,26 +50,5 @@ W1127 19:02:57.000000   10605 warnings.go:70] something deprecated
 	}
 	if got, err = watch.Above(t.Context(), 0); err != nil || len(got) > 0 {
 		t.Errorf("nothing was done since, and it returns %v, %v", got, err)
-	}
-}
-
-func TestAllow(t *testing.T) {
-	const after = `# TYPE controller_runtime_reconcile_total counter
-controller_runtime_reconcile_total{controller="networkpool"} 1e9
-controller_runtime_reconcile_total{controller="tenant"} 1e9
-`
-	shown := ""
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(shown)) }))
-	defer server.Close()
-	m := &Manager{LogFile: os.DevNull, metrics: server.URL}
-	watch := m.Watch()
-	if _, err := watch.Above(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	shown = after
-	m.Allow("reconciles of networkpool", math.Inf(1))
-	got, err := watch.Above(t.Context(), 0)
-	if diff := cmp.Diff(Toll{"reconciles of tenant": 1e9}, got); err != nil || diff != "" {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 }

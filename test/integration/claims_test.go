@@ -20,6 +20,7 @@ var _ = Describe("Claims", Ordered, func() {
 	var m *framework.Manager
 
 	BeforeAll(func(ctx SpecContext) {
+		forceAllocations(ctx)
 		m = startManager(ctx, shortGrace)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })

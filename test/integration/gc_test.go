@@ -17,7 +17,8 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		stop, err := cp.StartControllerManager()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-		startManager(ctx, "--orphan-grace=2s")
+		forceAllocations(ctx)
+		startManager(ctx, shortGrace)
 	})
 
 	It("is collected when the namespace of its Cluster is deleted", func(ctx SpecContext) { // B70

@@ -4,7 +4,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,10 +70,7 @@ func startManagerAs(ctx context.Context, kubeconfig string, args ...string) *fra
 		}
 		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
 	})
-	DeferCleanup(func(ctx SpecContext) {
-		allowSweeps(ctx, m, args)
-		expectRest(ctx, m)
-	})
+	DeferCleanup(expectRest, m)
 	return m
 }
 
@@ -88,28 +84,6 @@ func expectRest(ctx context.Context, m *framework.Manager) {
 	comesToRest(ctx, m)
 }
 
-// allowSweeps allows a manager with a short grace of orphans its sweeps: once a grace it looks for what has lost its owner in each
-// pool with blocks, and specs leave many of these.
-func allowSweeps(ctx context.Context, m *framework.Manager, flags []string) {
-	GinkgoHelper()
-	for _, flag := range flags {
-		if text, is := strings.CutPrefix(flag, "--orphan-grace="); is {
-			grace, err := time.ParseDuration(text)
-			Expect(err).NotTo(HaveOccurred())
-			m.Allow("reconciles of networkpool", countPools(ctx)/grace.Seconds())
-		}
-	}
-}
-
-func countPools(ctx context.Context) (n float64) {
-	GinkgoHelper()
-	for _, list := range []client.ObjectList{&v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}} {
-		Expect(k8s.List(ctx, list)).To(Succeed())
-		n += float64(meta.LenList(list))
-	}
-	return n
-}
-
 // comesToRest waits until a manager asks nothing and reconciles nothing for a second, with -short too.
 func comesToRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
@@ -121,9 +95,12 @@ func comesToRest(ctx context.Context, m *framework.Manager) {
 func expectRestMeanwhile(ctx context.Context, things int, managers ...*framework.Manager) {
 	GinkgoHelper()
 	// Whatever happens, each pool is looked at once a minute, and each Cluster twice.
-	clusters := &clusterv1.ClusterList{}
-	Expect(k8s.List(ctx, clusters)).To(Succeed())
-	most := float64(things) + (countPools(ctx)+float64(len(clusters.Items)))/30
+	backstops := 0.0
+	for _, list := range []client.ObjectList{&v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}, &clusterv1.ClusterList{}} {
+		Expect(k8s.List(ctx, list)).To(Succeed())
+		backstops += float64(meta.LenList(list)) / 30
+	}
+	most := float64(things) + backstops
 	Eventually(framework.Resting(most, managers...)).WithContext(ctx).WithTimeout(framework.Soon).WithPolling(time.Second).Should(Succeed())
 }
 
