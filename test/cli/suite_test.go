@@ -5,7 +5,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -16,20 +15,13 @@ import (
 	"testing"
 	"time"
 
-	m3ipamv1 "github.com/metal3-io/ip-address-manager/api/v1alpha1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cli"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/coreapi"
 )
@@ -104,7 +96,9 @@ func createNamespace(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	if !strings.Contains(t.Name(), "/") {
 		if _, is := emptied.LoadOrStore(t, true); !is {
-			emptyCluster(t)
+			if err := framework.EmptyCluster(t.Context(), k8s); err != nil { // the managers of the tests before have ended
+				t.Fatal(err)
+			}
 		}
 	}
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
@@ -112,35 +106,6 @@ func createNamespace(t *testing.T, name string, labels map[string]string) {
 
 // emptied are the tests that began with an empty cluster.
 var emptied sync.Map
-
-// leftBehind are the kinds that tests leave objects of.
-var leftBehind = []schema.GroupVersionKind{
-	ipamv1.GroupVersion.WithKind("IPAddressClaim"), ipamv1.GroupVersion.WithKind("IPAddress"),
-	v1alpha1.GroupVersion.WithKind("IPAllocation"), v1alpha1.GroupVersion.WithKind("IPLease"),
-	m3ipamv1.GroupVersion.WithKind("IPClaim"), m3ipamv1.GroupVersion.WithKind("IPAddress"), m3ipamv1.GroupVersion.WithKind("IPPool"),
-	v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind), v1alpha1.GroupVersion.WithKind(v1alpha1.GlobalNetworkPoolKind),
-	incluster.GroupVersion.WithKind(incluster.IPPool), incluster.GroupVersion.WithKind(incluster.GlobalIPPool),
-	clusterv1.GroupVersion.WithKind("Machine"), clusterv1.GroupVersion.WithKind("Cluster"),
-	corev1.SchemeGroupVersion.WithKind("Pod"), appsv1.SchemeGroupVersion.WithKind("Deployment"),
-}
-
-// emptyCluster deletes what the tests before have left, and waits for no finalizer: their managers have ended.
-func emptyCluster(t *testing.T) {
-	t.Helper()
-	for _, kind := range leftBehind {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind)
-		if err := k8s.List(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range list.Items {
-			released := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-			if err := errors.Join(client.IgnoreNotFound(k8s.Patch(t.Context(), &o, released)), client.IgnoreNotFound(k8s.Delete(t.Context(), &o, client.GracePeriodSeconds(0)))); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
 
 func create(t *testing.T, objs ...client.Object) {
 	t.Helper()

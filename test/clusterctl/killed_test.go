@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
@@ -252,8 +251,7 @@ func (t *trial) hasBlocks(ctx context.Context, s *site) bool {
 // takeOff deletes an object at once, where there is one.
 func (s *site) takeOff(ctx context.Context, o client.Object) {
 	GinkgoHelper()
-	Expect(client.IgnoreNotFound(s.Delete(ctx, o))).To(Succeed())
-	Expect(client.IgnoreNotFound(s.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))).To(Succeed())
+	Expect(framework.Force(ctx, s, o)).To(Succeed())
 }
 
 // unpauseAll unpauses the Clusters of a side. It reports whether there are any.

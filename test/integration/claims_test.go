@@ -20,7 +20,7 @@ var _ = Describe("Claims", Ordered, func() {
 	var m *framework.Manager
 
 	BeforeAll(func(ctx SpecContext) {
-		forceAllocations(ctx)
+		emptyCluster(ctx)
 		m = startManager(ctx, shortGrace)
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })

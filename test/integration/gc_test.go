@@ -17,7 +17,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		stop, err := cp.StartControllerManager()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-		forceAllocations(ctx)
+		emptyCluster(ctx)
 		startManager(ctx, shortGrace)
 	})
 

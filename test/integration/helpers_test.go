@@ -94,23 +94,18 @@ func setPaused(ctx context.Context, obj client.Object, paused bool) {
 	})
 }
 
-// force takes an object away with all its finalizers, as somebody in a hurry does.
+// force deletes an object with all its finalizers, as somebody in a hurry does.
 func force(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
-	Expect(client.IgnoreNotFound(k8s.Delete(ctx, obj))).To(Succeed())
-	empty := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
-	Expect(client.IgnoreNotFound(k8s.Patch(ctx, obj, empty))).To(Succeed())
+	Expect(framework.Force(ctx, k8s, obj)).To(Succeed())
 }
 
-// forceAllocations removes the blocks that the specs before have left. A manager with a short grace of orphans looks as often for the
-// owners of each pool's blocks, of all namespaces: with enough pools it has no second without a reconcile.
-func forceAllocations(ctx context.Context) {
+// emptyCluster deletes what the specs before have left. A manager with a short grace of orphans looks as often for the owners of each
+// pool's blocks, of all namespaces: with enough pools it has no second without a reconcile. Blocks alone do not do: a pool that is
+// carved, and a Cluster with Services, get theirs anew.
+func emptyCluster(ctx context.Context) {
 	GinkgoHelper()
-	left := &v1alpha1.IPAllocationList{}
-	Expect(k8s.List(ctx, left)).To(Succeed())
-	for i := range left.Items {
-		force(ctx, &left.Items[i])
-	}
+	Expect(framework.EmptyCluster(ctx, k8s)).To(Succeed())
 }
 
 // expectUntouched expects a claim without any trace of a provider.

@@ -71,7 +71,7 @@ func (m mixed) run(ctx context.Context) error {
 
 var _ = Describe("The promise", func() {
 	It("holds for claims and allocations that come and go, with two active managers, each killed now and then", func(ctx SpecContext) {
-		forceAllocations(ctx)
+		emptyCluster(ctx)
 		load := mixed{ns: newNamespace(ctx, nil), n: load(1000)}
 		// Without its Cluster an allocation would be an orphan.
 		create(ctx, framework.MakePool("p").Namespace(load.ns).CIDR("10.121.0.0/16").Obj(), makeCluster(load.ns, "tenant", false))
