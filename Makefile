@@ -365,7 +365,7 @@ page-images: page-test ## Take the pictures of docs/page.md and README.md anew: 
 
 .PHONY: host-lb-test
 host-lb-test: control-plane $(K8S)/kube-proxy $(if $(shell command -v nft 2>/dev/null),,$(BIN)/nft/nft) ## Run the tests of hosts, with the real kube-proxy and nft too: the installed one, or Debian's, unpacked into bin. As root.
-	KUBE_PROXY=$(K8S)/kube-proxy NFT=$(or $(shell command -v nft 2>/dev/null),$(BIN)/nft/nft) go test -count=1 -v $(TESTFLAGS) ./test/hostlb
+	KUBE_PROXY=$(K8S)/kube-proxy NFT=$(or $(shell command -v nft 2>/dev/null),$(BIN)/nft/nft) go test -count=1 -v -timeout=30m $(TESTFLAGS) ./test/hostlb
 
 .PHONY: test-race
 test-race: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize ## Run the tests under the race detector, and the managers that they start.
