@@ -171,15 +171,35 @@ func (a *Allocator) create(ctx context.Context, p *grants.Pool, c grants.Claiman
 		}
 		return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *kind.Taken(obj)))
 	}
-	made := kind.Of(obj)
+	no, isIts := a.observeMade(p, &c, kind.Of(obj))
+	switch {
+	case isIts:
+		return nil
+	case no == nil || c.Failures+1 < toldFrom: // it may be an earlier claimant's, and go in a moment
+		return errAgain
+	}
+	return errors.Join(errAgain, a.writeRefusal(ctx, p, c, *no))
+}
+
+// observeMade takes what was made for a claimant, or what has its name. It reports whether that is the claimant's; else it returns why
+// the claimant cannot have it, nil where it can, or where nothing keeps it any more.
+func (a *Allocator) observeMade(p *grants.Pool, c *grants.Claimant, made *grants.Attached) (no *grants.Refusal, isIts bool) {
 	m := p.Lock()
 	defer m.Unlock()
 	m.ObserveAttached(made)
-	if made.ClaimantUID != c.Owner.UID {
-		return errAgain
+	if made.ClaimantUID == c.Owner.UID {
+		m.NoteUntold(c, made) // the claimant may have ended meanwhile (R2)
+		return nil, true
 	}
-	m.NoteUntold(&c, made) // the claimant may have ended meanwhile (R2)
-	return nil
+	known := m.Claimants[c.Owner.UID]
+	if known == nil || known.Deleting {
+		return nil, false
+	}
+	if other := m.AttachedTo(known); other == nil || m.Adoptable(known, other) {
+		return nil, false
+	}
+	_, no = known.Kind.Designated(m, known)
+	return no, false
 }
 
 // patchAttached patches the metadata of an attached object, fenced by UID and resource version (R3).

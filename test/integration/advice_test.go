@@ -89,6 +89,9 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 			if claim, is := o.(*ipamv1.IPAddressClaim); is {
 				addressOf(ctx, ns, claim.Name)
 			}
+			if _, is := o.(*ipamv1.IPAddress); is { // a claim that is granted another address first is told something else
+				expectNumbers(ctx, poolOf(ns, "p", ""), map[string]int64{"allocatedIPs": 1})
+			}
 		}
 		claim := framework.MakeClaim(ns, "c").Pool("p").Obj()
 		if s.claim != nil {
