@@ -53,7 +53,7 @@ func EmptyCluster(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// Force deletes an object with all its finalizers, whoever put them there.
+// Force deletes an object with all its finalizers, those of other controllers too.
 func Force(ctx context.Context, c client.Client, o client.Object) error {
 	return errors.Join(
 		client.IgnoreNotFound(c.Delete(ctx, o, client.GracePeriodSeconds(0))),

@@ -94,7 +94,7 @@ func setPaused(ctx context.Context, obj client.Object, paused bool) {
 	})
 }
 
-// force deletes an object with all its finalizers, as somebody in a hurry does.
+// force deletes an object with all its finalizers, as a user in a hurry does.
 func force(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	Expect(framework.Force(ctx, k8s, obj)).To(Succeed())
