@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// An IPAddress of a claim's name appears while the claim is granted another address, and no watch has shown it by then: the claim says
-// why it waits and what helps, and that helps.
+// IPAddresses of the claims' names appear while the claims are granted other addresses, and no watch has shown them by then. Each claim
+// says why it waits and what helps, managers rest while the IPAddresses stay, and what is said helps.
 func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*ipamv1.IPAddress)
@@ -20,41 +21,64 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	}{
 		"created by hand": {
 			change: func(*ipamv1.IPAddress) {},
-			advice: "IPAddress ns/a has the name of this claim: it was created by hand; delete it if nobody uses it",
+			advice: "IPAddress ns/%[1]s has the name of this claim: it was created by hand; delete it if nobody uses it",
 		},
 		"of an earlier claim, kept by another": {
 			change: func(a *ipamv1.IPAddress) {
 				a.Finalizers = []string{"example.com/keeps"}
-				a.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: "a", UID: "uid-before"}}
+				a.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: a.Name, UID: "uid-before"}}
 			},
-			advice: "IPAddress ns/a still belongs to an earlier claim of this name; waiting until it is gone",
+			advice: "IPAddress ns/%[1]s still belongs to an earlier claim of this name; waiting until it is gone",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			taken := &ipamv1.IPAddress{}
-			taken.Namespace, taken.Name = namespace, "a"
-			taken.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: claim("a").Spec.PoolRef, Address: "10.0.0.3"}
-			c.change(taken)
-			s := scenario{
-				name: "name taken", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 4, claims: []string{"a"}, want: map[string]string{"a": "10.0.0.1"},
-				script: []action{{"follow what the claim says", func(w *world) bool {
-					claim := w.objects().Claims[0]
-					if ready := conditions.Get(&claim, ipamv1.IPAddressClaimReadyCondition); ready == nil || !strings.HasPrefix(ready.Message, c.advice) {
-						w.Wrongf("the claim says %+v, want %q", ready, c.advice)
+		for _, n := range []int{1, 40} {
+			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
+				s := scenario{name: "names taken", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{many(n)}, capacity: 100, ordered: true}
+				s.run(t, func(w *world) {
+					names := map[string]bool{}
+					w.disturb = func(w *world, r *faults.Request) bool {
+						if r.Verb == "create" && isOf(r, faults.Addresses) && !names[r.Ref.Name] {
+							names[r.Ref.Name] = true
+							w.obstruct(obstacle{name: "names-taken"}, lasts)
+							w.takeName(r.Ref.Name, fmt.Sprint("10.0.0.", 60+len(names)), c.change)
+						}
+						return w.meets(r)
 					}
-					w.obstructed = false
-					return forceDelete(faults.Addresses, "a").do(w)
-				}}},
-			}
-			s.run(t, func(w *world) {
-				w.disturb = func(w *world, r *faults.Request) bool {
-					if r.Verb == "create" && r.Ref.Kind == faults.Addresses {
-						w.disturb, w.obstructed = nil, true
-						w.create(taken)
-					}
-					return false
-				}
+					w.After(0, lasts, func() {
+						w.disturb = nil
+						w.isSaidOfAll(c.advice)
+						for name := range names {
+							before := w.api.Version()
+							forceDelete(faults.Addresses, name).do(w)
+							w.changed(before, "the user: deletes IPAddress "+name)
+						}
+						if len(names) != n {
+							w.Wrongf("the names of %d claims were taken, want %d", len(names), n)
+						}
+					})
+				})
 			})
-		})
+		}
+	}
+}
+
+// takeName creates an IPAddress of a claim's name.
+func (w *world) takeName(name, address string, change func(*ipamv1.IPAddress)) {
+	taken := &ipamv1.IPAddress{}
+	taken.Namespace, taken.Name = namespace, name
+	taken.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address}
+	change(taken)
+	before := w.api.Version()
+	w.create(taken)
+	w.changed(before, "the user: creates IPAddress "+name)
+}
+
+// isSaidOfAll checks what all claims say: %[1]s is their name.
+func (w *world) isSaidOfAll(advice string) {
+	for _, claim := range w.objects().Claims {
+		want := fmt.Sprintf(advice, claim.Name)
+		if ready := conditions.Get(&claim, ipamv1.IPAddressClaimReadyCondition); ready == nil || !strings.HasPrefix(ready.Message, want) {
+			w.Wrongf("claim %s says %+v, want %q", claim.Name, ready, want)
+		}
 	}
 }
