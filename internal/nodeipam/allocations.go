@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"go4.org/netipx"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
@@ -61,7 +61,7 @@ func (a Allocations) Look(ctx context.Context, name string) (Block, bool, error)
 }
 
 // Ask implements Blocks.
-func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (Block, bool, error) {
+func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, lost fence.Open) (Block, bool, error) {
 	if err := a.Hold(ctx); err != nil {
 		return Block{}, false, err
 	}
@@ -69,12 +69,12 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 	out := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
 		PoolRef: from.Pool, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.Length)),
 	}}
-	if pinned.IsValid() {
-		if err := a.expectNotMoved(ctx, name, from.Pool); err != nil {
+	if lost.Name != "" {
+		if err := a.expectNotMoved(ctx, lost.Name, from.Pool); err != nil {
 			return Block{}, false, err
 		}
-		r := netipx.RangeOfPrefix(pinned)
-		out.Spec.PrefixLength = ptr.To(int32(pinned.Bits()))
+		r := netipx.RangeOfPrefix(lost.CIDRs[0])
+		out.Spec.PrefixLength = ptr.To(int32(lost.CIDRs[0].Bits()))
 		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: r.From().String(), EndAddress: r.To().String()}
 	}
 	out.Namespace, out.Name, out.Finalizers = a.Cluster.Namespace, name, []string{v1alpha1.PodsFinalizer}

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -145,17 +147,82 @@ func TestABlockThatWasGivenOn(t *testing.T) {
 	}
 }
 
-// Something else has the name of a block that is gone: nobody asks for it again and again.
-func TestANameThatIsTaken(t *testing.T) {
-	s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
-	s.script = []action{{"force, take the name", func(w *world) bool {
-		_ = w.api.Delete(blockRef("prod-pods-4-1"), true)
-		o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: "prod-pods-4-1"}, Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
-		o.Status.StartAddress = "1.1.1.1"
-		return w.api.Create(o) == nil
-	}}}
-	s.run(t, func(*world) {})
+// takeName deletes the first block whatever holds it, and has its name taken by an IPAllocation of a type that has the second block's
+// addresses: for something else, or as a restore brings the block that had the name before.
+func takeName(by v1alpha1.AllocationType) action {
+	return action{"force, take the name", func(w *world) bool {
+		second := netipx.RangeOfPrefix(netip.MustParsePrefix(threeBlocks[1]))
+		o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: "prod-pods-4-1"}}
+		o.Spec = v1alpha1.IPAllocationSpec{Type: by, PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, PrefixLength: ptr.To[int32](23)}
+		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: prod.Namespace, Name: prod.Name}
+		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: second.String(), v1alpha1.ClusterCIDRAnnotation: "c"}
+		_ = w.api.Delete(blockRef(o.Name), true)
+		_ = w.api.Create(o)
+		return w.api.EditStatus(blockRef(o.Name), func(live client.Object) {
+			s := &live.(*v1alpha1.IPAllocation).Status
+			s.StartAddress, s.EndAddress = second.From().String(), second.To().String()
+		}) == nil
+	}}
 }
+
+var takenBy = map[string]v1alpha1.AllocationType{"an IPAllocation for something else": v1alpha1.NodesAllocation, "what a restore brings": v1alpha1.PodsAllocation}
+
+// Something else has the name of a block that is gone, or the block has come back as it was before: its addresses are asked for under
+// another name, once, and are held until the last Node that has some of them is gone.
+func TestANameThatIsTaken(t *testing.T) {
+	for name, kind := range takenBy {
+		take := takeName(kind)
+		for end, script := range map[string][]action{
+			"its Node stays":  {take, isHeld, isOpenOnce},
+			"another comes":   {take, add(node("b")), isHeld, isOpenOnce, allServed},
+			"after a restart": {killAll, take, restart, lasting(time.Minute), isHeld, isOpenOnce},
+			"its Node goes":   {take, isHeld, remove(faults.Nodes, "a"), add(node("x")), allServed},
+		} {
+			for _, order := range names(orders) {
+				t.Run(name+", "+end+"/"+order, func(t *testing.T) {
+					scenario{
+						name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
+					}.run(t, func(w *world) { w.order = orders[order] })
+				})
+			}
+		}
+	}
+}
+
+// Whatever befalls a request that a lost block's replacement takes, the block is held and open in the end. A ConfigMap that is lost too
+// says nothing of it.
+func TestFaultsOfANameThatIsTaken(t *testing.T) {
+	for name, kind := range takenBy {
+		take, before := takeName(kind), 0
+		s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
+		s.script = []action{{take.text, func(w *world) bool { before = w.Writes; return take.do(w) }}, lasting(5 * time.Minute), isHeld, isOpenOnce}
+		for _, order := range names(orders) {
+			in := func(w *world) { w.order = orders[order] }
+			writes := s.run(t, in)
+			for _, f := range faultsOfWrites {
+				for n := before + 1; n <= writes && !f.reads && !strings.Contains(f.name, "ConfigMap lost"); n++ {
+					t.Run(fmt.Sprintf("%s/%s/%s/%d", name, order, f.name, n), func(t *testing.T) {
+						s.run(t, func(w *world) { in(w); at(n, f)(w) })
+					})
+				}
+			}
+		}
+	}
+}
+
+// isOpenOnce checks that the first block is open, and once.
+var isOpenOnce = action{"is the block open", func(w *world) bool {
+	var open []fence.Open
+	for _, on := range w.state.Open {
+		if on.For != "" && on.CIDRs[0].String() == threeBlocks[0] {
+			open = append(open, on)
+		}
+	}
+	if len(open) != 1 || open[0].Draining {
+		w.Wrongf("%s is open as %+v", threeBlocks[0], open)
+	}
+	return true
+}}
 
 // Where no other block can come, a Node takes the next ClusterCIDR that is for it.
 func TestTheNextClusterCIDRServes(t *testing.T) {

@@ -26,11 +26,12 @@ type group struct {
 type errand struct {
 	do   errandKind
 	name string
-	// block is what is known of it; of and prefix say of a new one whom it is for, and which addresses it must have.
+	// block is what is known of it; of says of a new one whom it is for, and lost, in the place of which open one it comes, whose
+	// addresses it must have.
 	block  Block
 	of     Object
 	source *Source
-	prefix netip.Prefix
+	lost   fence.Open
 }
 
 type errandKind int
@@ -120,7 +121,16 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 		}
 		out.add(m, g, o, d, facts[g])
 	}
+	out.next = m.withoutReplaced(out.next)
 	return out
+}
+
+// withoutReplaced leaves out what is lost, from the commit on in which another block is open with its addresses.
+func (m *memory) withoutReplaced(open []fence.Open) []fence.Open {
+	return slices.DeleteFunc(slices.Clone(open), func(on fence.Open) bool {
+		by := m.replacementOf(on)
+		return by != "" && slices.ContainsFunc(open, func(other fence.Open) bool { return other.Name == by && other.CIDRs[0] == on.CIDRs[0] })
+	})
 }
 
 // blockFacts are the blocks as carve wants them.
@@ -135,8 +145,7 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 		g := m.groupOf(Block{}, on, true)
 		out[g] = append(out[g], carve.Block{
 			Name: on.Name, Exists: !there && !m.missing[on.Name], Protected: true, Granted: true, Verified: true,
-			Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]),
-			Taken: there && b.Pinned != on.CIDRs[0], Asked: there && b.Pinned == on.CIDRs[0],
+			Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]), Replaced: m.replacementOf(on) != "", Asked: m.isAskedFor(on),
 		})
 	}
 	for name, b := range m.blocks {
@@ -158,6 +167,7 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	out := carve.Block{
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
 		Refused: !granted && b.Pinned.IsValid() && b.Refused != "", Open: open, Draining: on.Draining, Used: m.used(b),
+		Replaces: !granted && m.replaces(b),
 	}
 	out.Waits = out.Refused || (!granted && b.Paused)
 	if !m.holder { // what is open is not known
@@ -282,35 +292,58 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		return
 	}
 	source := o.Sources[of.family]
-	for _, name := range d.Again {
-		on, _ := m.opened(name)
-		if _, taken := m.taken[name]; taken || on.CIDRs[0].Bits() != source.Length || len(facts) > source.Max {
-			continue // who can write the ConfigMap of the workload cluster asks for no more than the Cluster may have
-		}
-		g.ask(m, errand{do: askFor, name: name, of: o, source: source, prefix: on.CIDRs[0]})
-	}
+	g.askAgain(m, of, o, d.Again, facts)
 	for _, b := range facts {
-		if b.Refused && !b.Open && !b.Deleting { // the addresses are somebody else's, and nobody uses them here any more
+		if b.Refused && !b.Open && !b.Deleting && !b.Replaces { // the addresses are somebody else's, and nobody uses them here any more
 			g.errands = append(g.errands, errand{do: giveBack, name: b.Name, block: m.blocks[b.Name]})
 		}
 	}
 	if slices.ContainsFunc(facts, m.isRefused) {
 		return // the pool would refuse the next one too
 	}
-	n := 0
 	for range d.Ask {
-		n++
-		for m.isTaken(m.blockName(of.family, n)) {
-			n++
+		g.ask(m, errand{do: askFor, name: g.nextName(m, of.family), of: o, source: source})
+	}
+}
+
+// askAgain asks for blocks that are lost, under the next name where something else has theirs. Who can write the ConfigMap of the
+// workload cluster asks for no more than the Cluster may have.
+func (g *growth) askAgain(m *memory, of group, o Object, lost []string, facts []carve.Block) {
+	source, have := o.Sources[of.family], 0
+	for _, b := range facts {
+		if !b.Replaces {
+			have++
 		}
-		g.ask(m, errand{do: askFor, name: m.blockName(of.family, n), of: o, source: source})
+	}
+	for _, name := range lost {
+		on, _ := m.opened(name)
+		other, exists := m.blocks[name]
+		_, taken := m.taken[name]
+		switch {
+		case on.CIDRs[0].Bits() != source.Length || have > source.Max:
+			continue
+		case exists && !m.looked[other.UID]: // a watch may show what has been there before
+			g.errands = append(g.errands, errand{do: lookAt, name: name})
+			continue
+		case exists || taken:
+			name = g.nextName(m, of.family)
+		}
+		g.ask(m, errand{do: askFor, name: name, of: o, source: source, lost: on})
+	}
+}
+
+// nextName is the first name of a block that nothing has and no request asks for.
+func (g *growth) nextName(m *memory, f podcidr.Family) string {
+	for n := 1; ; n++ {
+		name := m.blockName(f, n)
+		asked := slices.ContainsFunc(g.errands, func(e errand) bool { return e.do == askFor && e.name == name })
+		if !asked && !m.isTaken(name) {
+			return name
+		}
 	}
 }
 
 func (g *growth) ask(m *memory, e errand) {
-	if slices.ContainsFunc(g.errands, func(other errand) bool { return other.do == askFor && other.name == e.name }) {
-		return // two ClusterCIDRs count the names of one Cluster; the other one's turn is the next
-	}
 	if until := m.blocked[e.of.Ref].until; until.After(g.now) || m.shut[e.of.Ref] {
 		if until.After(g.now) {
 			g.wait = sooner(g.wait, until.Sub(g.now))

@@ -58,7 +58,7 @@ func aBlock(name, prefix string, change ...func(*Block)) Block {
 func isDeleted(b *Block) { b.Deleting = true }
 
 // turn is what a site decides on blocks, and commits.
-func (m *memory) turnOnce(t *testing.T, now time.Time) (done []string) {
+func (m *memory) turnOnce(t *testing.T, now time.Time) []string {
 	t.Helper()
 	m.setGrows(now)
 	m.plan(now)
@@ -67,10 +67,14 @@ func (m *memory) turnOnce(t *testing.T, now time.Time) (done []string) {
 	if _, p, _ := m.next(now); p != nil {
 		m.landed(p, false, now)
 	}
-	for _, e := range g.errands {
-		done = append(done, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.do]+e.name)
+	return namesOf(g.errands)
+}
+
+func namesOf(errands []errand) (out []string) {
+	for _, e := range errands {
+		out = append(out, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.do]+e.name)
 	}
-	return done
+	return out
 }
 
 func expectErrands(t *testing.T, got []string, want ...string) {
@@ -200,7 +204,7 @@ type blocksOf struct{ *calls }
 
 func (c blocksOf) Look(context.Context, string) (Block, bool, error) { return Block{}, false, nil }
 
-func (c blocksOf) Ask(context.Context, string, podcidr.Ref, Source, netip.Prefix) (Block, bool, error) {
+func (c blocksOf) Ask(context.Context, string, podcidr.Ref, Source, fence.Open) (Block, bool, error) {
 	return Block{}, false, nil
 }
 

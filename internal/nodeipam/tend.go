@@ -3,11 +3,11 @@ package nodeipam
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -16,8 +16,9 @@ import (
 type Blocks interface {
 	// Look reads one; false: there is none.
 	Look(ctx context.Context, name string) (Block, bool, error)
-	// Ask makes one, of some addresses or of just those, and returns what there is; false: something else has the name.
-	Ask(ctx context.Context, name string, of podcidr.Ref, from Source, pinned netip.Prefix) (Block, bool, error)
+	// Ask makes one, in the place of an open one that is lost or, if that is the zero value, of any addresses. It returns what there
+	// is; false: something else has the name.
+	Ask(ctx context.Context, name string, of podcidr.Ref, from Source, lost fence.Open) (Block, bool, error)
 	// Guard puts our finalizer on, LetGo takes it off one that is being deleted; Delete deletes.
 	Guard(ctx context.Context, b Block) error
 	LetGo(ctx context.Context, b Block) error
@@ -157,7 +158,7 @@ func (s *Site) ask(ctx context.Context, e errand) error {
 	if blocked {
 		return nil // nobody would hold its ClusterCIDR
 	}
-	b, ours, err := s.Blocks.Ask(ctx, e.name, e.of.Ref, *e.source, e.prefix)
+	b, ours, err := s.Blocks.Ask(ctx, e.name, e.of.Ref, *e.source, e.lost)
 	if err != nil {
 		return err
 	}

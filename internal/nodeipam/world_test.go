@@ -340,7 +340,10 @@ func (m *manager) show(c faults.Change) {
 	case *clusterv1.Cluster:
 		m.labels = o.Labels
 	case *v1alpha1.IPAllocation:
-		if m.blocks[o.Name], _ = nodeipam.BlockOf(o); c.Deleted {
+		b, is := nodeipam.BlockOf(o)
+		if is = is && o.Spec.TenantClusterRef.NamespacedName() == prod && !c.Deleted; is {
+			m.blocks[o.Name] = b
+		} else {
 			delete(m.blocks, o.Name)
 		}
 	case *networkingv1.ServiceCIDR:

@@ -1,0 +1,58 @@
+package nodeipam
+
+import (
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// A block is lost whose IPAllocation is gone by force, or by a restore, while it is open on record. Another one takes its place: it
+// asks the same pool for the same addresses and, where something else has the name by now, under another name.
+
+// replacementOf is the block that has the addresses of an open one which is lost; "": none has, or it is not lost.
+func (m *memory) replacementOf(on fence.Open) string {
+	if !m.isLost(on) {
+		return ""
+	}
+	for name, b := range m.blocks {
+		if b.Prefix == on.CIDRs[0] && m.isOfItsPool(on, b) {
+			return name
+		}
+	}
+	return ""
+}
+
+// isAskedFor reports whether a block asks for the addresses of an open one. One of the same name that is being deleted is waited for.
+func (m *memory) isAskedFor(on fence.Open) bool {
+	for name, b := range m.blocks {
+		if b.Pinned == on.CIDRs[0] && (name == on.Name || (!b.Deleting && m.isOfItsPool(on, b))) {
+			return true
+		}
+	}
+	return false
+}
+
+// replaces reports whether a block asks for the addresses of an open one that is lost.
+func (m *memory) replaces(b Block) bool {
+	for _, on := range m.openBlocks {
+		if b.Pinned == on.CIDRs[0] && m.isLost(on) && m.isOfItsPool(on, b) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLost reports whether the IPAllocation of an open block is gone, as far as is known, or does not have its addresses.
+func (m *memory) isLost(on fence.Open) bool {
+	b, there := m.blocks[on.Name]
+	return !there || b.Prefix != on.CIDRs[0]
+}
+
+// isOfItsPool reports whether a block is of the pool that an open one is of: the same addresses of another pool are others.
+func (m *memory) isOfItsPool(on fence.Open, b Block) bool {
+	for _, o := range m.objects {
+		if source := o.Sources[podcidr.FamilyOf(on.CIDRs[0])]; o.Name == on.For && source != nil && source.Pool == b.Pool {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,95 @@
+package nodeipam
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
+)
+
+const firstName, secondName, lostCIDR = "prod-pods-4-1", "prod-pods-4-2", "10.0.0.0/23"
+
+func isPinned(b *Block)    { b.Pinned = netip.MustParsePrefix(lostCIDR) }
+func isRefused(b *Block)   { b.Refused = "another has it" }
+func ofOtherPool(b *Block) { b.Pool.Name = "others" }
+
+// losing is the memory of a holder on whose record a block is open and drains that is lost, and that has so many Nodes.
+func losing(t *testing.T, nodes int, blocks ...Block) *memory {
+	t.Helper()
+	m := growing(t, blocks)
+	for i := range nodes {
+		m.observe(aNode(string(rune('a'+i)), []string{"10.0.0.0/24", "10.0.1.0/24"}[i]), "2", noon)
+	}
+	m.setOpen([]fence.Open{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone", For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.missing[firstName] = true
+	for _, b := range blocks {
+		m.sawBlock(b, noon)
+	}
+	return m
+}
+
+// R15: a lost block is asked for again under another name where something else has its name by now, once.
+func TestALostBlockTakesAnotherName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		blocks []Block
+		change func(*memory)
+		want   []string
+	}{
+		"the name is free":                 {want: []string{"ask for " + firstName}},
+		"no block has it":                  {change: func(m *memory) { m.taken[firstName] = noon.Add(time.Hour) }, want: []string{"ask for " + secondName}},
+		"a block has it that was restored": {blocks: []Block{aBlock(firstName, "10.0.8.0/23")}, want: []string{"ask for " + secondName}},
+		"a watch alone shows that": {
+			blocks: []Block{aBlock(firstName, "10.0.8.0/23")}, change: func(m *memory) { clear(m.looked) }, want: []string{"look at " + firstName},
+		},
+		"it was asked for":                {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned)}},
+		"it was refused":                  {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned, isRefused)}},
+		"another pool was asked for that": {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"give back " + secondName, "ask for " + firstName}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := losing(t, 2, tt.blocks...)
+			if tt.change != nil {
+				tt.change(m)
+			}
+			errands := m.decideBlocks(noon).errands
+			expectErrands(t, namesOf(errands), tt.want...)
+			for _, e := range errands {
+				if e.do == askFor && (e.lost.Name != firstName || e.lost.CIDRs[0].String() != lostCIDR) {
+					t.Errorf("%s is asked for in the place of %+v", e.name, e.lost)
+				}
+			}
+		})
+	}
+}
+
+// R15: what takes the place of a lost block is open from the commit on that the lost one is not, and gives what the lost one had left.
+func TestALostBlockIsReplaced(t *testing.T) {
+	m := losing(t, 1, aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, lostCIDR, isPinned))
+	m.observe(aNode("x"), "2", noon)
+	m.turnOnce(t, noon)
+	first := slices.IndexFunc(m.open, func(o fence.Open) bool { return o.CIDRs[0].String() == lostCIDR })
+	if len(m.open) != 1 || first != 0 || m.open[0].Name != secondName || m.open[0].Draining {
+		t.Fatalf("open is %+v", m.open)
+	}
+	m.turnOnce(t, noon)
+	if len(m.grants) != 1 {
+		t.Errorf("%d grants of what is left of it", len(m.grants))
+	}
+}
+
+// What takes the place of a lost block stays while Nodes have some of that, and goes with the last of them.
+func TestWhatReplacesALostBlockStaysWhileItIsUsed(t *testing.T) {
+	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
+		t.Run(name, func(t *testing.T) {
+			m := losing(t, 1, aBlock(secondName, "", change...))
+			m.taken[firstName] = noon.Add(time.Hour)
+			m.turnOnce(t, noon)
+			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)))
+			m.forget("a", noon.Add(time.Hour))
+			m.turnOnce(t, noon.Add(time.Hour))
+			expectErrands(t, m.turnOnce(t, noon.Add(2*time.Hour)), "give back "+secondName)
+		})
+	}
+}
