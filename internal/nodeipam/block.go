@@ -69,8 +69,27 @@ type Block struct {
 	Had []netip.Prefix
 	// Refused is why it has nothing.
 	Refused string
-	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster.
-	Deleting, Protected, Paused, Moved bool
+	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster. Shared: somebody else has some of what it has.
+	Deleting, Protected, Paused, Moved, Shared bool
+	// recorded: its record has come while this manager knew it, and its status follows.
+	recorded bool
+}
+
+// isDenied reports whether a block asks for certain addresses, those that it had before or that a lost one has, and does not get them:
+// others may come in its place.
+func (b Block) isDenied() bool {
+	return !b.Prefix.IsValid() && !b.recorded && b.Refused != "" && (b.Pinned.IsValid() || len(b.Had) > 0)
+}
+
+// mayNeverHaveAny reports whether a block is not to be waited for.
+func (b Block) mayNeverHaveAny() bool {
+	return !b.Prefix.IsValid() && (b.isDenied() || b.Paused || b.Shared)
+}
+
+// after is the block, known to be what it was before.
+func (b Block) after(was Block) Block {
+	b.recorded = was.UID == b.UID && (was.recorded || (len(was.Had) == 0 && len(b.Had) > 0))
+	return b
 }
 
 // BlockOf is what an IPAllocation says; false: it is for no Nodes.
@@ -100,7 +119,8 @@ func BlockOf(a *v1alpha1.IPAllocation) (Block, bool) {
 			out.Had = append(out.Had, p)
 		}
 	}
-	if shown.IsValid() && shown == record && !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.OverlapCondition) {
+	out.Shared = meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.OverlapCondition)
+	if shown.IsValid() && shown == record && !out.Shared {
 		out.Prefix, _ = shown.Prefix()
 	}
 	return out, true

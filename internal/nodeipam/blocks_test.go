@@ -59,6 +59,9 @@ func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 		if pin := a.Spec.PinnedRange; pin != nil {
 			free = slices.DeleteFunc(slices.Concat(w.freeBlocks(false), w.freeBlocks(true)), func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
 		}
+		if a.Annotations[v1alpha1.AddressAnnotation] != "" {
+			free = nil // what a restore has brought, and another has by now
+		}
 		switch {
 		case a.DeletionTimestamp != nil || a.Status.StartAddress != "":
 		case len(free) > 0:

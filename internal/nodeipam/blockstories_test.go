@@ -147,15 +147,25 @@ func TestABlockThatWasGivenOn(t *testing.T) {
 	}
 }
 
+// blockOfProd is a block by the name of the first one, as a restore brings it, with a record.
+func blockOfProd(record string) *v1alpha1.IPAllocation {
+	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: "prod-pods-4-1"}}
+	o.Spec = v1alpha1.IPAllocationSpec{
+		Type: v1alpha1.PodsAllocation, PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"},
+		PrefixLength: ptr.To[int32](23), TenantClusterRef: v1alpha1.ClusterReference{Namespace: prod.Namespace, Name: prod.Name},
+	}
+	o.Annotations = map[string]string{v1alpha1.AddressAnnotation: record, v1alpha1.ClusterCIDRAnnotation: "c"}
+	o.Finalizers = []string{v1alpha1.PodsFinalizer}
+	return o
+}
+
 // takeName deletes the first block whatever holds it, and has its name taken by an IPAllocation of a type that has the second block's
 // addresses: for something else, or as a restore brings the block that had the name before.
 func takeName(by v1alpha1.AllocationType) action {
 	return action{"force, take the name", func(w *world) bool {
 		second := netipx.RangeOfPrefix(netip.MustParsePrefix(threeBlocks[1]))
-		o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: "prod-pods-4-1"}}
-		o.Spec = v1alpha1.IPAllocationSpec{Type: by, PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, PrefixLength: ptr.To[int32](23)}
-		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: prod.Namespace, Name: prod.Name}
-		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: second.String(), v1alpha1.ClusterCIDRAnnotation: "c"}
+		o := blockOfProd(second.String())
+		o.Spec.Type = by
 		_ = w.api.Delete(blockRef(o.Name), true)
 		_ = w.api.Create(o)
 		return w.api.EditStatus(blockRef(o.Name), func(live client.Object) {
@@ -223,6 +233,33 @@ var isOpenOnce = action{"is the block open", func(w *world) bool {
 	}
 	return true
 }}
+
+// A Node does not wait for a block that may never have anything: another one comes.
+func TestAnotherBlockComes(t *testing.T) {
+	share := action{"it shares addresses", func(w *world) bool {
+		return w.api.EditStatus(blockRef("prod-pods-4-1"), func(o client.Object) {
+			s := &o.(*v1alpha1.IPAllocation).Status
+			s.StartAddress, s.EndAddress = "10.9.0.0", "10.9.1.255"
+			s.Conditions = []metav1.Condition{
+				{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason},
+				{Type: v1alpha1.OverlapCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SharedRangeReason},
+			}
+		}) == nil
+	}}
+	for name, script := range map[string][]action{
+		"for one whose addresses another has since a restore": {add(node("a")), add(node("b")), allServed},
+		"for one that shares addresses":                       {share, add(node("a")), add(node("b")), allServed},
+	} {
+		for _, order := range names(orders) {
+			t.Run(name+"/"+order, func(t *testing.T) {
+				scenario{
+					name: "another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), blockOfProd("10.9.0.0-10.9.1.255")},
+					script: script, served: 2,
+				}.run(t, func(w *world) { w.order = orders[order] })
+			})
+		}
+	}
+}
 
 // Where no other block can come, a Node takes the next ClusterCIDR that is for it.
 func TestTheNextClusterCIDRServes(t *testing.T) {

@@ -166,10 +166,9 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	granted := b.Prefix.IsValid()
 	out := carve.Block{
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
-		Refused: !granted && b.Pinned.IsValid() && b.Refused != "", Open: open, Draining: on.Draining, Used: m.used(b),
+		Refused: b.isDenied(), Waits: b.mayNeverHaveAny(), Open: open, Draining: on.Draining, Used: m.used(b),
 		Replaces: !granted && m.replaces(b),
 	}
-	out.Waits = out.Refused || (!granted && b.Paused)
 	if !m.holder { // what is open is not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
@@ -200,7 +199,7 @@ func (m *memory) canGrow(o Object, f podcidr.Family, facts []carve.Block) bool {
 	return have < source.Max || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.Waits })
 }
 
-// isRefused reports whether a block is waited for that the pool does not give.
+// isRefused reports whether a block is waited for that the pool does not give, whichever addresses it would have.
 func (m *memory) isRefused(b carve.Block) bool {
 	return b.Exists && !b.Granted && !b.Refused && m.blocks[b.Name].Refused != ""
 }
@@ -294,7 +293,7 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 	source := o.Sources[of.family]
 	g.askAgain(m, of, o, d.Again, facts)
 	for _, b := range facts {
-		if b.Refused && !b.Open && !b.Deleting && !b.Replaces { // the addresses are somebody else's, and nobody uses them here any more
+		if pinned := m.blocks[b.Name].Pinned.IsValid(); pinned && b.Refused && !b.Open && !b.Deleting && !b.Replaces { // the addresses are somebody else's, and nobody uses them here any more
 			g.errands = append(g.errands, errand{do: giveBack, name: b.Name, block: m.blocks[b.Name]})
 		}
 	}

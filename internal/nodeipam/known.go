@@ -65,7 +65,7 @@ func (m *memory) setBlocks(all []Block, now time.Time) {
 			continue // that is over
 		}
 		delete(m.fresh, b.UID)
-		next[b.Name] = b
+		next[b.Name] = b.after(was)
 	}
 	m.blocks = next
 	there := map[types.UID]bool{}
@@ -84,10 +84,11 @@ func (m *memory) setBlocks(all []Block, now time.Time) {
 
 // sawBlock takes what a live read, or the answer to a request, has shown.
 func (m *memory) sawBlock(b Block, now time.Time) {
-	if was, is := m.blocks[b.Name]; !is || was.UID != b.UID {
+	was := m.blocks[b.Name]
+	if was.UID != b.UID {
 		m.fresh[b.UID] = now.Add(freshFor)
 	}
-	m.blocks[b.Name] = b
+	m.blocks[b.Name] = b.after(was)
 	m.looked[b.UID] = true
 	delete(m.missing, b.Name)
 	m.sortBlocks()

@@ -137,7 +137,7 @@ func (m *memory) shortage(o Object) *shortage {
 				continue
 			}
 			have++
-			if !b.Prefix.IsValid() && b.Refused != "" {
+			if !b.Prefix.IsValid() && b.Refused != "" && !b.isDenied() {
 				return &shortage{v1alpha1.PoolExhaustedReason, fmt.Sprintf("IPAllocation %s gets nothing: %s", b.Name, b.Refused)}
 			}
 		}
@@ -237,12 +237,13 @@ func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
 	out.Refused = out.Refused[:min(len(out.Refused), namesShown)]
 }
 
-// contested are the blocks that were asked for again, as Nodes use their addresses, and that are refused: somebody else may
-// have them by now.
+// contested are the blocks that were asked for again or restored, of which Nodes use the addresses, and that are refused: somebody
+// else may have them by now.
 func (m *memory) contested() []string {
 	var out []string
 	for name, b := range m.blocks {
-		if b.Pinned.IsValid() && !b.Prefix.IsValid() && b.Refused != "" && m.books.InUse(b.Pinned) > 0 {
+		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 })
+		if b.isDenied() && inUse {
 			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.Refused))
 		}
 	}
