@@ -155,6 +155,17 @@ var carved = []scenario{
 		},
 	},
 	{
+		// The same of a pool that is being deleted: it is asked for once, and goes with the last claim.
+		name: "block forced, name taken, pool deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 0, ordered: true, forced: true,
+		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
+		script: []action{
+			dropOf(child), {"block " + child + "-1 is gone, and its name is taken", func(w *world) bool {
+				return forceDelete(faults.Allocations, child+"-1").do(w) && allocate(child+"-1", 1).do(w)
+			}},
+			remove("b"), remove("a"), remove("c"),
+		},
+	},
+	{
 		// The same where the parent shares its addresses with others: its children are none of these.
 		name: "block forced, parent allows overlap", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable, allowsOverlap), capacity: 4, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},

@@ -242,12 +242,16 @@ func (d *Decision) drainOrClose(p Pool, b Block) {
 	}
 }
 
-// giveAllBack gives back every block that nothing uses.
+// giveAllBack gives back every block that nothing uses. What replaces a lost block is opened in its place, and goes with it.
 func (d *Decision) giveAllBack(p Pool, blocks []Block) {
+	opens := d.Open
 	d.Open = nil
 	for _, b := range blocks {
+		if b.Replaces && slices.Contains(opens, b.Name) {
+			d.Open = append(d.Open, b.Name)
+		}
 		switch {
-		case !b.Exists || b.Deleting:
+		case !b.Exists, b.Deleting, b.Replaces:
 		case b.Open && !b.Draining:
 			d.Drain = append(d.Drain, b.Name)
 		case p.mayGo(b):
@@ -266,7 +270,7 @@ func (d *Decision) shrink(p Pool, blocks []Block, n numbers, now time.Time) {
 		if b.Deleting || b.Draining || b.Outdated || b.ByHand || b.Foreign || !b.Exists || slices.Contains(d.Open, b.Name) || slices.Contains(d.Drain, b.Name) {
 			continue
 		}
-		if n.have <= p.Min || !p.mayGo(b) || b.Replaces || b.IdleSince.IsZero() {
+		if (n.have <= p.Min && !b.Refused) || !p.mayGo(b) || b.Replaces || b.IdleSince.IsZero() {
 			continue
 		}
 		if b.Open && n.available-b.Free < p.MinAvailable {
@@ -278,7 +282,9 @@ func (d *Decision) shrink(p Pool, blocks []Block, n numbers, now time.Time) {
 			}
 			continue
 		}
-		n.have--
+		if !b.Refused { // it is none of those that the pool has
+			n.have--
+		}
 		if b.Open {
 			n.available -= b.Free
 			d.Drain = append(d.Drain, b.Name)

@@ -36,6 +36,8 @@ func foreign(b *Block)                      { b.Foreign, b.Granted = true, false
 func replaces(b *Block)                     { b.Replaces = true }
 func stuck(b *Block)                        { b.Open, b.Granted, b.Waits = false, false, true }
 func taken(b *Block)                        { b.Taken = true }
+func asked(b *Block)                        { b.Asked = true }
+func denied(b *Block)                       { b.Open, b.Granted, b.Waits, b.Refused = false, false, true, true }
 
 func TestDecide(t *testing.T) {
 	pool := func(change ...func(*Pool)) Pool {
@@ -63,6 +65,26 @@ func TestDecide(t *testing.T) {
 			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining), open("b", 1, 3), open("c", 0, 0, waiting, replaces, idle(time.Hour))},
 			want: Decision{Again: []string{"a"}}, reason: "it comes in the place of one in use, however long that takes",
 		},
+		"ReplacesAtTheEnd": {
+			pool: pool(ends), blocks: []Block{open("a", 1, 3, gone, draining, asked), open("b", 0, 0, waiting, replaces)},
+			reason: "deleted, it would be asked for again at once",
+		},
+		"OpensAtTheEnd": {
+			pool: pool(ends), blocks: []Block{open("a", 1, 3, gone, draining, replaced), open("b", 1, 3, closed, replaces), open("c", 0, 0, closed)},
+			want: Decision{Open: []string{"b"}, Delete: []string{"c"}}, reason: "the lost one is in use, and is not closed before",
+		},
+		"ReplacedAtTheEnd": {
+			pool: pool(ends), blocks: []Block{open("a", 0, 3, gone, draining, asked), open("b", 0, 0, waiting)},
+			want: Decision{Close: []string{"a"}, Delete: []string{"b"}}, reason: "nothing uses what it was to replace",
+		},
+		"DeniedIdle": {
+			pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, denied, idle(time.Hour))}, want: Decision{Delete: []string{"b"}},
+			reason: "it is none of those that the pool has, and nothing uses what it had",
+		},
+		"DeniedAlone": {
+			pool: pool(func(p *Pool) { p.Min = 0 }), blocks: []Block{open("b", 0, 0, denied, idle(time.Hour))}, want: Decision{Delete: []string{"b"}},
+		},
+		"DeniedInUse": {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 2, 0, denied, idle(time.Hour))}},
 		"ReplacesAtTheLimit": {
 			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining, replaced), open("b", 1, 3), open("c", 1, 3), open("d", 1, 3), open("e", 1, 3, closed)},
 			want: Decision{Open: []string{"e"}}, reason: "it takes the place of the first",

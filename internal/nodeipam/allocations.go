@@ -16,6 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
@@ -70,7 +71,7 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 		PoolRef: from.Pool, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.Length)),
 	}}
 	if lost.Name != "" {
-		if err := a.expectNotMoved(ctx, lost.Name, from.Pool); err != nil {
+		if err := a.expectNotMoved(ctx, lost, from.Pool); err != nil {
 			return Block{}, false, err
 		}
 		r := netipx.RangeOfPrefix(lost.CIDRs[0])
@@ -103,7 +104,7 @@ func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from 
 // expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with a NetworkPool
 // that it takes away goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked
 // for again has another spec than the block that was moved, over which clusterctl cannot write it, so the move could not be resumed.
-func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alpha1.PoolReference) error {
+func (a Allocations) expectNotMoved(ctx context.Context, lost fence.Open, ref v1alpha1.PoolReference) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	key := pools.KeyOfPool(a.Cluster.Namespace, ref)
@@ -113,17 +114,21 @@ func (a Allocations) expectNotMoved(ctx context.Context, name string, ref v1alph
 	}
 	if apierrors.IsNotFound(err) { // it may be gone with the block, and with what it held
 		return fmt.Errorf("%s does not exist, from which IPAllocation %s/%s had addresses that Nodes use: where clusterctl has moved both, resume the move of the namespace; "+
-			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.Cluster.Namespace, name)
+			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.Cluster.Namespace, lost.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, name, err)
+		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, lost.Name, err)
 	}
 	if pool.GetAnnotations()[incluster.MovedFromAnnotation] != "" { // it was made in the place of one that clusterctl took away with what it held
 		return fmt.Errorf("%s was made again in the middle of a move, and from the one before IPAllocation %s/%s had addresses that Nodes use: resume the move of the namespace",
-			key, a.Cluster.Namespace, name)
+			key, a.Cluster.Namespace, lost.Name)
 	}
 	for _, h := range pool.PoolStatus().Held {
-		if h.Reason == v1alpha1.MovedReason && h.Namespace == a.Cluster.Namespace && h.Name == name {
+		held, err := poolutil.ParseRange(h.First + "-" + h.Last)
+		if err != nil || h.Reason != v1alpha1.MovedReason || h.Namespace != a.Cluster.Namespace {
+			continue
+		}
+		if h.Name == lost.Name || held.Overlaps(netipx.RangeOfPrefix(lost.CIDRs[0])) { // it may have had another name when it was moved
 			return fmt.Errorf("IPAllocation %s/%s was moved to another management cluster, and Nodes use its addresses: resume the move of the namespace; "+
 				"if the other cluster does not use them, release %s-%s with kubectl butler-ipam release-held", h.Namespace, h.Name, h.First, h.Last)
 		}

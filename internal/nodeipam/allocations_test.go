@@ -27,6 +27,8 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 		return v1alpha1.HeldRange{First: "10.0.0.0", Last: "10.0.0.255", Reason: reason, Namespace: ns, Name: name}
 	}
 	lost := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: "block", For: "fleet", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}
+	other := held(v1alpha1.MovedReason, "ns", "other")
+	other.First, other.Last = "10.0.1.0", "10.0.1.255"
 	const local, global = v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind
 	for name, tc := range map[string]struct {
 		held v1alpha1.HeldRange
@@ -38,7 +40,8 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 	}{
 		"it was moved":                      {held(v1alpha1.MovedReason, "ns", "block"), lost, global, "pods", false, false},
 		"it was moved from a NetworkPool":   {held(v1alpha1.MovedReason, "ns", "block"), lost, local, "pods", false, false},
-		"another one was":                   {held(v1alpha1.MovedReason, "ns", "other"), lost, global, "pods", false, true},
+		"it was moved by another name":      {held(v1alpha1.MovedReason, "ns", "other"), lost, global, "pods", false, false},
+		"another one was":                   {other, lost, global, "pods", false, true},
 		"one of the name, there":            {held(v1alpha1.MovedReason, "there", "block"), lost, global, "pods", false, true},
 		"it is a new one":                   {held(v1alpha1.MovedReason, "ns", "block"), fence.Open{}, global, "pods", false, true},
 		"an operator released":              {held("", "", ""), lost, global, "pods", false, true},

@@ -71,7 +71,7 @@ type Block struct {
 	Refused string
 	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster. Shared: somebody else has some of what it has.
 	Deleting, Protected, Paused, Moved, Shared bool
-	// recorded: its record has come while this manager knew it, and its status follows.
+	// recorded: its record has come while this manager knew it, and its status says still what it said before.
 	recorded bool
 }
 
@@ -88,7 +88,7 @@ func (b Block) mayNeverHaveAny() bool {
 
 // after is the block, known to be what it was before.
 func (b Block) after(was Block) Block {
-	b.recorded = was.UID == b.UID && (was.recorded || (len(was.Had) == 0 && len(b.Had) > 0))
+	b.recorded = was.UID == b.UID && b.Refused == was.Refused && (was.recorded || (len(was.Had) == 0 && len(b.Had) > 0))
 	return b
 }
 

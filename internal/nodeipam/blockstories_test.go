@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -132,15 +133,22 @@ func says(contested int) action {
 	}}
 }
 
+// anothersBlock has the addresses of the first block, and giveOn gives it these.
+var anothersBlock = &v1alpha1.IPAllocation{
+	ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x", Annotations: map[string]string{v1alpha1.AddressAnnotation: "10.0.0.0-10.0.1.255"}},
+	Spec:       v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation},
+}
+
+func giveOn(w *world) bool {
+	_ = w.api.Create(anothersBlock.DeepCopy())
+	return w.api.EditStatus(faults.RefOf(anothersBlock), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
+}
+
 // The block was given on while its IPAllocation was gone; its Nodes go then, and another one comes.
 func TestABlockThatWasGivenOn(t *testing.T) {
-	other := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x"}, Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
-	other.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.0-10.0.1.255"}
 	s := scenario{name: "given on", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
 	s.script = []action{{"force, give on", func(w *world) bool {
-		_ = w.api.Delete(blockRef("prod-pods-4-1"), true)
-		_ = w.api.Create(other)
-		return w.api.EditStatus(faults.RefOf(other), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
+		return forceBlock("prod-pods-4-1").do(w) && giveOn(w)
 	}}, says(1), remove(faults.Nodes, "a"), add(node("b")), says(0)}
 	for _, order := range names(orders) {
 		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
@@ -217,6 +225,46 @@ func TestFaultsOfANameThatIsTaken(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Nodes use a lost block whose ClusterCIDR is being deleted, and another has its name, and perhaps its addresses: it is asked for once.
+func TestALostBlockOfWhatIsDeleted(t *testing.T) {
+	few := action{"were few made", func(w *world) bool {
+		made := map[types.UID]bool{}
+		for _, c := range w.api.Changes(faults.Allocations, 0) {
+			made[c.Object.GetUID()] = true
+		}
+		if len(made) > 4 { // the block, what has its name, what has its addresses, what is to replace it
+			w.Wrongf("%d IPAllocations were made", len(made))
+		}
+		return true
+	}}
+	for name, take := range map[string]action{"given on": {"take the name, give on", func(w *world) bool {
+		return takeName(v1alpha1.NodesAllocation).do(w) && giveOn(w)
+	}}, "free": takeName(v1alpha1.NodesAllocation)} {
+		for _, order := range names(orders) {
+			t.Run(name+"/"+order, func(t *testing.T) {
+				scenario{
+					name: "closing", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+					script: []action{remove(faults.ClusterCIDRs, "c"), take, lasting(time.Minute), few, remove(faults.Nodes, "a")}, served: -1,
+				}.run(t, func(w *world) { w.order = orders[order] })
+			})
+		}
+	}
+}
+
+// What asks for a lost block's addresses is refused, as another has them, and is deleted; then the other is gone.
+func TestARequestForALostBlockIsDeleted(t *testing.T) {
+	for _, order := range names(orders) {
+		t.Run(order, func(t *testing.T) {
+			scenario{
+				name: "deleted request", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+				script: []action{{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && giveOn(w) }}, lasting(time.Minute),
+					removeBlock("prod-pods-4-1"), lasting(time.Minute), {"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefOf(anothersBlock), true) == nil }},
+					lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
+			}.run(t, func(w *world) { w.order = orders[order] })
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"testing"
+	"time"
 )
 
 func isShared(b *Block)   { b.Shared, b.Had = true, prefixes("10.9.0.0/23") }
@@ -54,5 +55,31 @@ func TestARestoredBlockIsContested(t *testing.T) {
 	m.turnOnce(t, noon)
 	if got := m.contested(); len(got) != 0 {
 		t.Errorf("no Node uses it, and contested are %q", got)
+	}
+}
+
+// What was denied stays so that comes after the record: the status is not of before that any more.
+func TestARefusalAfterTheRecord(t *testing.T) {
+	m := growing(t, []Block{aBlock(firstName, "", isRefused)}, aNode("a"))
+	m.sawBlock(aBlock(firstName, "", isRefused, isRestored), noon)
+	expectErrands(t, m.turnOnce(t, noon))
+	m.sawBlock(aBlock(firstName, "", isRestored, func(b *Block) { b.Refused = "the record says 10.9.0.0/23, which another has" }), noon)
+	expectErrands(t, m.turnOnce(t, noon), "ask for "+secondName)
+}
+
+// A block that is denied and that no Node uses goes after the grace.
+func TestADeniedBlockThatIsIdleGoes(t *testing.T) {
+	m := growing(t, []Block{aBlock(firstName, "", isRestored, isRefused)})
+	expectErrands(t, m.turnOnce(t, noon))
+	expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)), "give back "+firstName)
+}
+
+// A restored block is not contested where another block of the Cluster has its addresses.
+func TestAReplacedBlockIsNotContested(t *testing.T) {
+	m := losing(t, 1, aBlock(firstName, "", isRefused, hadLost), aBlock(secondName, lostCIDR, isPinned, hadLost))
+	m.turnOnce(t, noon)
+	m.turnOnce(t, noon)
+	if got := m.contested(); len(got) > 0 {
+		t.Errorf("contested are %q", got)
 	}
 }

@@ -153,10 +153,13 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 		if open && b.Prefix.IsValid() && b.Prefix != on.CIDRs[0] {
 			continue // it comes when that is closed
 		}
+		g := m.groupOf(b, on, open)
 		if open && !b.Prefix.IsValid() && b.UID != on.UID {
+			if b.Deleting && !m.isOpenBlock(b) { // it asked for what is lost, and goes by itself
+				out[g] = append(out[g], m.blockFact(b, fence.Open{}, false, now))
+			}
 			continue
 		}
-		g := m.groupOf(b, on, open)
 		out[g] = append(out[g], m.blockFact(b, on, open, now))
 	}
 	return out
@@ -167,7 +170,10 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	out := carve.Block{
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
 		Refused: b.isDenied(), Waits: b.mayNeverHaveAny(), Open: open, Draining: on.Draining, Used: m.used(b),
-		Replaces: !granted && m.replaces(b),
+	}
+	if b.Pinned.IsValid() {
+		out.Replaces = m.replaces(b) || (!m.holder && !granted)
+		out.Outdated = !granted && !out.Replaces
 	}
 	if !m.holder { // what is open is not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
@@ -259,7 +265,7 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 	for _, b := range facts {
 		on, open := m.opened(b.Name)
 		is := m.blocks[b.Name]
-		if open && m.holder && !slices.Contains(d.Close, b.Name) {
+		if open && b.Open && m.holder && !slices.Contains(d.Close, b.Name) {
 			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.Keep, b.Name)
 			if m.looked[is.UID] && is.Prefix == on.CIDRs[0] {
 				on.UID = is.UID // a move has made it anew
@@ -291,12 +297,7 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 		return
 	}
 	source := o.Sources[of.family]
-	g.askAgain(m, of, o, d.Again, facts)
-	for _, b := range facts {
-		if pinned := m.blocks[b.Name].Pinned.IsValid(); pinned && b.Refused && !b.Open && !b.Deleting && !b.Replaces { // the addresses are somebody else's, and nobody uses them here any more
-			g.errands = append(g.errands, errand{do: giveBack, name: b.Name, block: m.blocks[b.Name]})
-		}
-	}
+	g.askAgain(m, of, o, d.Again)
 	if slices.ContainsFunc(facts, m.isRefused) {
 		return // the pool would refuse the next one too
 	}
@@ -307,11 +308,11 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 
 // askAgain asks for blocks that are lost, under the next name where something else has theirs. Who can write the ConfigMap of the
 // workload cluster asks for no more than the Cluster may have.
-func (g *growth) askAgain(m *memory, of group, o Object, lost []string, facts []carve.Block) {
-	source, have := o.Sources[of.family], 0
-	for _, b := range facts {
-		if !b.Replaces {
-			have++
+func (g *growth) askAgain(m *memory, of group, o Object, lost []string) {
+	source, open := o.Sources[of.family], 0
+	for _, on := range m.openBlocks {
+		if m.groupOf(Block{}, on, true) == of {
+			open++
 		}
 	}
 	for _, name := range lost {
@@ -319,7 +320,7 @@ func (g *growth) askAgain(m *memory, of group, o Object, lost []string, facts []
 		other, exists := m.blocks[name]
 		_, taken := m.taken[name]
 		switch {
-		case on.CIDRs[0].Bits() != source.Length || have > source.Max:
+		case on.CIDRs[0].Bits() != source.Length || open > source.Max:
 			continue
 		case exists && !m.looked[other.UID]: // a watch may show what has been there before
 			g.errands = append(g.errands, errand{do: lookAt, name: name})

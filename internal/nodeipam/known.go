@@ -196,8 +196,11 @@ func (m *memory) hasBlocks(o Object) bool {
 // used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
 // its own record says, also where its status does not say that any more.
 func (m *memory) used(b Block) (most int64) {
-	on, _ := m.opened(b.Name)
-	for _, p := range slices.Concat(on.CIDRs, b.Had) {
+	has := b.Had
+	if on, _ := m.opened(b.Name); on.UID == b.UID {
+		has = slices.Concat(on.CIDRs, b.Had)
+	}
+	for _, p := range has {
 		most = max(most, m.books.InUse(p))
 	}
 	return most
@@ -218,8 +221,7 @@ func (m *memory) endingBlocks() map[types.UID]bool {
 // manager may have opened it.
 func (m *memory) blocksEnd() bool {
 	for _, b := range m.blocks {
-		_, open := m.opened(b.Name)
-		if b.Deleting && b.Protected && !open && !m.ended[b.UID] && m.used(b) == 0 {
+		if b.Deleting && b.Protected && !m.isOpenBlock(b) && !m.ended[b.UID] && m.used(b) == 0 {
 			return true
 		}
 	}

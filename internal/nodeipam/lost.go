@@ -1,6 +1,8 @@
 package nodeipam
 
 import (
+	"slices"
+
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
@@ -21,14 +23,21 @@ func (m *memory) replacementOf(on fence.Open) string {
 	return ""
 }
 
-// isAskedFor reports whether a block asks for the addresses of an open one. One of the same name that is being deleted is waited for.
+// isAskedFor reports whether a block asks for the addresses of an open one, or has a record of them.
 func (m *memory) isAskedFor(on fence.Open) bool {
-	for name, b := range m.blocks {
-		if b.Pinned == on.CIDRs[0] && (name == on.Name || (!b.Deleting && m.isOfItsPool(on, b))) {
+	for _, b := range m.blocks {
+		asks := b.Pinned == on.CIDRs[0] || slices.Contains(b.Had, on.CIDRs[0])
+		if asks && !b.Deleting && m.isOfItsPool(on, b) {
 			return true
 		}
 	}
 	return false
+}
+
+// isOpenBlock reports whether a block is the open one of its name: what asks for the addresses of that, as it is lost, is not.
+func (m *memory) isOpenBlock(b Block) bool {
+	on, is := m.opened(b.Name)
+	return is && (on.UID == b.UID || slices.Contains(b.Had, on.CIDRs[0]))
 }
 
 // replaces reports whether a block asks for the addresses of an open one that is lost.

@@ -31,6 +31,8 @@ func losing(t *testing.T, nodes int, blocks ...Block) *memory {
 	return m
 }
 
+func hadLost(b *Block) { b.Had = prefixes(lostCIDR) }
+
 // R15: a lost block is asked for again under another name where something else has its name by now, once.
 func TestALostBlockTakesAnotherName(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -44,9 +46,16 @@ func TestALostBlockTakesAnotherName(t *testing.T) {
 		"a watch alone shows that": {
 			blocks: []Block{aBlock(firstName, "10.0.8.0/23")}, change: func(m *memory) { clear(m.looked) }, want: []string{"look at " + firstName},
 		},
-		"it was asked for":                {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned)}},
-		"it was refused":                  {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned, isRefused)}},
-		"another pool was asked for that": {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"give back " + secondName, "ask for " + firstName}},
+		"it was asked for": {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned)}},
+		"it was refused":   {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned, isRefused)}},
+		"its record came back, and its status is to": {blocks: []Block{aBlock(firstName, "", hadLost)}},
+		"what was asked for is being deleted": {
+			blocks: []Block{aBlock(firstName, "", isPinned, isDeleted)}, want: []string{"let go of " + firstName, "ask for " + secondName},
+		},
+		"its ClusterCIDR is being deleted":                       {change: endRange, want: []string{"ask for " + firstName}},
+		"it was asked for, and its ClusterCIDR is being deleted": {blocks: []Block{aBlock(secondName, "", isPinned)}, change: endRange},
+		"it was refused, and its ClusterCIDR is being deleted":   {blocks: []Block{aBlock(secondName, "", isPinned, isRefused)}, change: endRange},
+		"another pool was asked for that":                        {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"give back " + secondName, "ask for " + firstName}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := losing(t, 2, tt.blocks...)
@@ -60,6 +69,46 @@ func TestALostBlockTakesAnotherName(t *testing.T) {
 					t.Errorf("%s is asked for in the place of %+v", e.name, e.lost)
 				}
 			}
+		})
+	}
+}
+
+func endRange(m *memory) {
+	for ref, o := range m.objects {
+		o.Closing, o.Range.Closing = true, true
+		m.objects[ref] = o
+	}
+}
+
+// The bound on the blocks of a Cluster holds up none that is lost: what takes its place, or is denied, is none of those that it has.
+func TestAllLostBlocksAreAskedFor(t *testing.T) {
+	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
+	first := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone-1", For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}
+	second := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "gone-2", For: "c", Draining: true, CIDRs: prefixes("10.0.2.0/23")}
+	restored := []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "10.0.10.0/23")}
+	for name, tt := range map[string]struct {
+		blocks []Block
+		open   []fence.Open
+		want   []string
+	}{
+		"two of two":           {restored, []fence.Open{first, second}, []string{"ask for " + third, "ask for " + fourth}},
+		"the first has come":   {append(restored, aBlock(third, lostCIDR, isPinned, hadLost)), []fence.Open{first, second}, []string{"ask for " + fourth}},
+		"one is denied":        {[]Block{aBlock(third, "", isRestored, isRefused)}, []fence.Open{first, second}, []string{"ask for " + firstName, "ask for " + secondName}},
+		"more than may be had": {nil, []fence.Open{first, second, {Kind: first.Kind, Name: third, UID: "forged", For: "c", Draining: true, CIDRs: prefixes("10.0.4.0/23")}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := growing(t, tt.blocks)
+			for i, at := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24"} {
+				m.observe(aNode(string(rune('a'+i)), at), "2", noon)
+			}
+			m.setOpen(tt.open)
+			for _, b := range tt.blocks {
+				m.sawBlock(b, noon)
+			}
+			for _, on := range tt.open {
+				m.missing[on.Name] = true
+			}
+			expectErrands(t, m.turnOnce(t, noon), tt.want...)
 		})
 	}
 }

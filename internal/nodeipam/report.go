@@ -136,8 +136,11 @@ func (m *memory) shortage(o Object) *shortage {
 			if m.groupOf(b, on, open) != (group{o.Name, podcidr.Family(f)}) {
 				continue
 			}
+			if b.isDenied() {
+				continue // others may come in its place
+			}
 			have++
-			if !b.Prefix.IsValid() && b.Refused != "" && !b.isDenied() {
+			if !b.Prefix.IsValid() && b.Refused != "" {
 				return &shortage{v1alpha1.PoolExhaustedReason, fmt.Sprintf("IPAllocation %s gets nothing: %s", b.Name, b.Refused)}
 			}
 		}
@@ -242,13 +245,23 @@ func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
 func (m *memory) contested() []string {
 	var out []string
 	for name, b := range m.blocks {
-		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 })
+		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 && !m.hasGranted(p) })
 		if b.isDenied() && inUse {
 			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.Refused))
 		}
 	}
 	slices.Sort(out)
 	return out[:min(len(out), namesShown)]
+}
+
+// hasGranted reports whether a block of the Cluster has a prefix.
+func (m *memory) hasGranted(p netip.Prefix) bool {
+	for _, b := range m.blocks {
+		if b.Prefix == p {
+			return true
+		}
+	}
+	return false
 }
 
 func exhausted(f facts) metav1.Condition {
