@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -215,9 +216,19 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 		create(ctx, claimOn(ns, "b", ipPool, "p"))
 		Expect(refusalOf(ctx, ns, "b", ipamv1.IPAddressClaimReadyPoolExhaustedReason)).To(ContainSubstring("add addresses to InClusterIPPool " + ns + "/p"))
 
-		By("widening the mirror in its place")
+		By("widening the mirror in its place, while the manager cannot write its spec")
 		mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p.in-cluster"}}
+		narrow := refuseUnless(ctx, k8s, ns, fmt.Sprintf("request.namespace != %q || object.spec.addresses.size() > 1", ns), "the mirror stays wide",
+			admissionv1.Update, v1alpha1.GroupVersion.Group, "networkpools")
+		Eventually(func() error {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(mirror), mirror)).To(Succeed())
+			return k8s.Update(ctx, mirror, client.DryRunAll)
+		}).Should(MatchError(ContainSubstring("the mirror stays wide")))
 		modify(ctx, mirror, func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.211.0.10", "10.211.0.200"} })
+		Expect(expectCondition(ctx, mirror, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(
+			ContainSubstring("change InClusterIPPool " + ns + "/p"))
+		Expect(getClaim(ctx, ns, "b").Status.AddressRef.Name).To(BeEmpty())
+		Expect(k8s.Delete(ctx, narrow)).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(mirror), mirror)).To(Succeed())
 			g.Expect(mirror.Spec.Addresses).To(Equal([]string{"10.211.0.10"}))

@@ -40,6 +40,12 @@ func refuse(ctx context.Context, ns, message string, operation admissionv1.Opera
 // refuseIn is refuse for any cluster, and for objects without a namespace.
 func refuseIn(ctx context.Context, c client.Client, name, ns, message string, operation admissionv1.OperationType, group, resource string) client.Object {
 	GinkgoHelper()
+	return refuseUnless(ctx, c, name, fmt.Sprintf("has(request.namespace) && request.namespace != %q", ns), message, operation, group, resource)
+}
+
+// refuseUnless is refuse for writes of which an expression does not hold.
+func refuseUnless(ctx context.Context, c client.Client, name, expression, message string, operation admissionv1.OperationType, group, resource string) client.Object {
+	GinkgoHelper()
 	fail := admissionv1.Fail
 	writes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{operation},
@@ -50,7 +56,7 @@ func refuseIn(ctx context.Context, c client.Client, name, ns, message string, op
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy:    &fail,
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{writes}},
-			Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("has(request.namespace) && request.namespace != %q", ns), Message: message}},
+			Validations:      []admissionv1.Validation{{Expression: expression, Message: message}},
 		},
 	}
 	Expect(c.Create(ctx, policy)).To(Succeed())
