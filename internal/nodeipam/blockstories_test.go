@@ -268,6 +268,20 @@ func TestARequestForALostBlockIsDeleted(t *testing.T) {
 	}
 }
 
+// A lost block was given on, and the ConfigMap is lost too: what asks for it stays, and gets it when the other is gone.
+func TestARequestOutlivesTheConfigMap(t *testing.T) {
+	for _, order := range names(orders) {
+		t.Run(order, func(t *testing.T) {
+			scenario{
+				name: "lost twice", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+				script: []action{{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && giveOn(w) }}, lasting(time.Minute),
+					loseFence, add(node("b")), lasting(5 * time.Minute), {"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefOf(anothersBlock), true) == nil }},
+					lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
+			}.run(t, func(w *world) { w.order = orders[order] })
+		})
+	}
+}
+
 // isOpenOnce checks that the first block is open, and once.
 var isOpenOnce = action{"is the block open", func(w *world) bool {
 	var open []fence.Open

@@ -83,3 +83,10 @@ func TestAReplacedBlockIsNotContested(t *testing.T) {
 		t.Errorf("contested are %q", got)
 	}
 }
+
+// What is denied is let go of once it is deleted, where another block of the Cluster has the addresses that Nodes use.
+func TestADeniedBlockGoesWhereAnotherCame(t *testing.T) {
+	m := losing(t, 1, aBlock(firstName, "", isRefused, hadLost, isDeleted), aBlock(secondName, lostCIDR, isPinned, hadLost))
+	m.turnOnce(t, noon)
+	expectErrands(t, m.turnOnce(t, noon), "let go of "+firstName)
+}

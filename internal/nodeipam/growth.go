@@ -150,17 +150,14 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 	}
 	for name, b := range m.blocks {
 		on, open := m.opened(name)
-		if open && b.Prefix.IsValid() && b.Prefix != on.CIDRs[0] {
-			continue // it comes when that is closed
-		}
 		g := m.groupOf(b, on, open)
-		if open && !b.Prefix.IsValid() && b.UID != on.UID {
-			if b.Deleting && !m.isOpenBlock(b) { // it asked for what is lost, and goes by itself
-				out[g] = append(out[g], m.blockFact(b, fence.Open{}, false, now))
-			}
-			continue
+		switch {
+		case !open, b.Prefix == on.CIDRs[0], !b.Prefix.IsValid() && b.UID == on.UID:
+			out[g] = append(out[g], m.blockFact(b, on, open, now))
+		case b.Deleting && !m.isOpenBlock(b): // it has the name of what is lost, and goes by itself
+			out[g] = append(out[g], m.blockFact(b, fence.Open{}, false, now))
+		default: // it comes when that is closed
 		}
-		out[g] = append(out[g], m.blockFact(b, on, open, now))
 	}
 	return out
 }
@@ -171,10 +168,9 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
 		Refused: b.isDenied(), Waits: b.mayNeverHaveAny(), Open: open, Draining: on.Draining, Used: m.used(b),
 	}
-	if b.Pinned.IsValid() {
-		out.Replaces = m.replaces(b) || (!m.holder && !granted)
-		out.Outdated = !granted && !out.Replaces
-	}
+	out.Replaces = !open && m.replaces(b)
+	// Nothing needs what it was to replace.
+	out.Outdated = out.Refused && len(b.Had) == 0 && out.Used == 0 && !out.Replaces
 	if !m.holder { // what is open is not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
@@ -307,12 +303,12 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 }
 
 // askAgain asks for blocks that are lost, under the next name where something else has theirs. Who can write the ConfigMap of the
-// workload cluster asks for no more than the Cluster may have.
+// workload cluster asks for no more than the Cluster may have; what a restore has brought in excess counts once Nodes use it.
 func (g *growth) askAgain(m *memory, of group, o Object, lost []string) {
-	source, open := o.Sources[of.family], 0
+	source, inUse := o.Sources[of.family], 0
 	for _, on := range m.openBlocks {
-		if m.groupOf(Block{}, on, true) == of {
-			open++
+		if m.groupOf(Block{}, on, true) == of && m.books.InUse(on.CIDRs[0]) > 0 {
+			inUse++
 		}
 	}
 	for _, name := range lost {
@@ -320,7 +316,7 @@ func (g *growth) askAgain(m *memory, of group, o Object, lost []string) {
 		other, exists := m.blocks[name]
 		_, taken := m.taken[name]
 		switch {
-		case on.CIDRs[0].Bits() != source.Length || open > source.Max:
+		case on.CIDRs[0].Bits() != source.Length || inUse > source.Max:
 			continue
 		case exists && !m.looked[other.UID]: // a watch may show what has been there before
 			g.errands = append(g.errands, errand{do: lookAt, name: name})

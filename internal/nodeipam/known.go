@@ -194,14 +194,20 @@ func (m *memory) hasBlocks(o Object) bool {
 }
 
 // used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
-// its own record says, also where its status does not say that any more.
+// its own record says, also where its status does not say that any more; and what it asks for, unless it is being deleted. What another
+// block of the Cluster has by now counts for that one.
 func (m *memory) used(b Block) (most int64) {
 	has := b.Had
 	if on, _ := m.opened(b.Name); on.UID == b.UID {
 		has = slices.Concat(on.CIDRs, b.Had)
 	}
+	if b.Pinned.IsValid() && !b.Deleting {
+		has = slices.Concat(has, []netip.Prefix{b.Pinned})
+	}
 	for _, p := range has {
-		most = max(most, m.books.InUse(p))
+		if b.Prefix == p || !m.hasGranted(p) {
+			most = max(most, m.books.InUse(p))
+		}
 	}
 	return most
 }

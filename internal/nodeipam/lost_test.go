@@ -52,10 +52,13 @@ func TestALostBlockTakesAnotherName(t *testing.T) {
 		"what was asked for is being deleted": {
 			blocks: []Block{aBlock(firstName, "", isPinned, isDeleted)}, want: []string{"let go of " + firstName, "ask for " + secondName},
 		},
+		"what a restore brought is being deleted": {
+			blocks: []Block{aBlock(firstName, "10.0.8.0/23", isDeleted), aBlock(secondName, "", isPinned, isRefused)}, want: []string{"let go of " + firstName},
+		},
 		"its ClusterCIDR is being deleted":                       {change: endRange, want: []string{"ask for " + firstName}},
 		"it was asked for, and its ClusterCIDR is being deleted": {blocks: []Block{aBlock(secondName, "", isPinned)}, change: endRange},
 		"it was refused, and its ClusterCIDR is being deleted":   {blocks: []Block{aBlock(secondName, "", isPinned, isRefused)}, change: endRange},
-		"another pool was asked for that":                        {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"give back " + secondName, "ask for " + firstName}},
+		"another pool was asked for that":                        {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"ask for " + firstName}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := losing(t, 2, tt.blocks...)
@@ -109,6 +112,68 @@ func TestAllLostBlocksAreAskedFor(t *testing.T) {
 				m.missing[on.Name] = true
 			}
 			expectErrands(t, m.turnOnce(t, noon), tt.want...)
+		})
+	}
+}
+
+// A restore that brings blocks under other names, which no Node uses, holds up none that is lost either.
+func TestLostBlocksAreAskedForBesideRestoredOnes(t *testing.T) {
+	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
+	restored := []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "10.0.10.0/23")}
+	m := growing(t, restored)
+	m.observe(aNode("a", "10.0.0.0/24"), "2", noon)
+	m.observe(aNode("b", "10.0.2.0/24"), "2", noon)
+	m.setOpen([]fence.Open{
+		{Kind: v1alpha1.IPAllocationKind, Name: third, UID: "gone-1", For: "c", CIDRs: prefixes(lostCIDR)},
+		{Kind: v1alpha1.IPAllocationKind, Name: fourth, UID: "gone-2", For: "c", CIDRs: prefixes("10.0.2.0/23")},
+	})
+	m.missing[third], m.missing[fourth] = true, true
+	for _, b := range restored {
+		m.sawBlock(b, noon)
+	}
+	m.turnOnce(t, noon)
+	if len(m.open) != 4 {
+		t.Fatalf("setup: open is %+v", m.open)
+	}
+	expectErrands(t, m.turnOnce(t, noon), "ask for "+third, "ask for "+fourth)
+}
+
+// What asks for addresses that Nodes use stays, also where the record that they are of a lost block is lost too, or where a user has
+// asked for them.
+func TestARequestStaysWhileNodesUseIt(t *testing.T) {
+	for name, change := range map[string][]func(*Block){
+		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, hadLost}, "shares them": {isPinned, hadLost, func(b *Block) { b.Shared = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := losing(t, 1, aBlock(secondName, "", change...))
+			m.setOpen(nil)
+			expectErrands(t, m.turnOnce(t, noon))
+			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)))
+		})
+	}
+}
+
+// A block that was asked for again once, and that is open, replaces nothing: with its ClusterCIDR it goes, though it shares addresses.
+func TestAnOpenBlockReplacesNothing(t *testing.T) {
+	b := aBlock(firstName, "", isPinned, hadLost, func(b *Block) { b.Shared = true })
+	m := growing(t, []Block{b})
+	m.setOpen([]fence.Open{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.sawBlock(b, noon)
+	endRange(m)
+	expectErrands(t, m.turnOnce(t, noon), "give back "+firstName)
+}
+
+// What is left of a request when its manager has died is work for another one.
+func TestWhatIsLeftOfARequestIsWork(t *testing.T) {
+	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
+		t.Run(name, func(t *testing.T) {
+			m := growing(t, []Block{aBlock(secondName, "", change...)})
+			m.lose(noon, func(time.Duration) time.Duration { return 0 })
+			m.unread, m.triedOnce = false, true
+			m.hasWork(noon)
+			if work, _ := m.hasWork(noon.Add(time.Hour)); !work {
+				t.Error("nothing is to be done")
+			}
 		})
 	}
 }
