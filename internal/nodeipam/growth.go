@@ -112,7 +112,7 @@ func (m *memory) decideBlocks(now time.Time) (out growth) {
 		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, Limit: mostBlocks, Moved: moved, Adopting: m.holder && m.adopting, Grace: m.grace}
 		if wanted {
 			source := o.Sources[g.family]
-			pool.Max, pool.PerBlock, pool.Lack = source.Max, int64(source.PerBlock), lack[g]
+			pool.Max, pool.Limit, pool.PerBlock, pool.Lack = source.Max, source.Max, int64(source.PerBlock), lack[g]
 		}
 		pool.Waiting = len(m.todo) > 0 // of those that are refused, lack says what they want
 		d := carve.Decide(pool, facts[g], now)
@@ -170,7 +170,7 @@ func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) car
 	}
 	out.Replaces = !open && m.replaces(b)
 	// Nothing needs what it was to replace.
-	out.Outdated = out.Refused && len(b.Had) == 0 && out.Used == 0 && !out.Replaces
+	out.Outdated = !open && out.Refused && len(b.Had) == 0 && out.Used == 0 && !out.Replaces
 	if !m.holder { // what is open is not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
@@ -303,8 +303,11 @@ func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []ca
 }
 
 // askAgain asks for blocks that are lost, under the next name where something else has theirs. Who can write the ConfigMap of the
-// workload cluster asks for no more than the Cluster may have; what a restore has brought in excess counts once Nodes use it.
+// workload cluster asks for no more than the Cluster may have.
 func (g *growth) askAgain(m *memory, of group, o Object, lost []string) {
+	if len(lost) == 0 {
+		return
+	}
 	source, inUse := o.Sources[of.family], 0
 	for _, on := range m.openBlocks {
 		if m.groupOf(Block{}, on, true) == of && m.books.InUse(on.CIDRs[0]) > 0 {

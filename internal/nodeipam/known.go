@@ -195,7 +195,7 @@ func (m *memory) hasBlocks(o Object) bool {
 
 // used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
 // its own record says, also where its status does not say that any more; and what it asks for, unless it is being deleted. What another
-// block of the Cluster has by now counts for that one.
+// block has taken over counts for that one.
 func (m *memory) used(b Block) (most int64) {
 	has := b.Had
 	if on, _ := m.opened(b.Name); on.UID == b.UID {
@@ -205,7 +205,7 @@ func (m *memory) used(b Block) (most int64) {
 		has = slices.Concat(has, []netip.Prefix{b.Pinned})
 	}
 	for _, p := range has {
-		if b.Prefix == p || !m.hasGranted(p) {
+		if b.Prefix == p || !m.isTakenOver(b, p) {
 			most = max(most, m.books.InUse(p))
 		}
 	}

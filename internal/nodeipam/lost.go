@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
@@ -42,6 +43,9 @@ func (m *memory) isOpenBlock(b Block) bool {
 
 // replaces reports whether a block asks for the addresses of an open one that is lost.
 func (m *memory) replaces(b Block) bool {
+	if !b.Pinned.IsValid() {
+		return false
+	}
 	for _, on := range m.openBlocks {
 		if b.Pinned == on.CIDRs[0] && m.isLost(on) && m.isOfItsPool(on, b) {
 			return true
@@ -60,6 +64,17 @@ func (m *memory) isLost(on fence.Open) bool {
 func (m *memory) isOfItsPool(on fence.Open, b Block) bool {
 	for _, o := range m.objects {
 		if source := o.Sources[podcidr.FamilyOf(on.CIDRs[0])]; o.Name == on.For && source != nil && source.Pool == b.Pool {
+			return true
+		}
+	}
+	return false
+}
+
+// isTakenOver reports whether another block of the pool of a block has a prefix, is open with it on record, and stays.
+func (m *memory) isTakenOver(b Block, p netip.Prefix) bool {
+	for _, on := range m.openBlocks {
+		by := m.blocks[on.Name]
+		if on.CIDRs[0] == p && by.Prefix == p && by.UID == on.UID && by.UID != b.UID && by.Pool == b.Pool && by.Protected && !by.Deleting {
 			return true
 		}
 	}

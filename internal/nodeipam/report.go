@@ -245,23 +245,13 @@ func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
 func (m *memory) contested() []string {
 	var out []string
 	for name, b := range m.blocks {
-		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 && !m.hasGranted(p) })
+		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 && !m.isTakenOver(b, p) })
 		if b.isDenied() && inUse {
 			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.Refused))
 		}
 	}
 	slices.Sort(out)
 	return out[:min(len(out), namesShown)]
-}
-
-// hasGranted reports whether a block of the Cluster has a prefix.
-func (m *memory) hasGranted(p netip.Prefix) bool {
-	for _, b := range m.blocks {
-		if b.Prefix == p {
-			return true
-		}
-	}
-	return false
 }
 
 func exhausted(f facts) metav1.Condition {
