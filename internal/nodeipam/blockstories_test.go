@@ -57,6 +57,14 @@ var isHeld = action{"is the block held", func(w *world) bool {
 	return true
 }}
 
+// runInOrders runs a scenario in each order of steps.
+func (s scenario) runInOrders(t *testing.T) {
+	t.Helper()
+	for _, order := range names(orders) {
+		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
+	}
+}
+
 // lasting waits for so long, whatever happens.
 func lasting(d time.Duration) action {
 	return action{"wait", func(w *world) bool {
@@ -104,13 +112,11 @@ func TestALostBlockIsAskedForAgain(t *testing.T) {
 		"and another comes":   {forceBlock("prod-pods-4-1"), add(node("b")), add(node("x")), isHeld},
 		"when its Node is to": {forceBlock("prod-pods-4-1"), drain("a"), isHeld},
 	} {
-		for _, order := range names(orders) {
-			t.Run(name+"/"+order, func(t *testing.T) {
-				scenario{
-					name: name, fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
-				}.run(t, func(w *world) { w.order = orders[order] })
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			scenario{
+				name: name, fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
+			}.runInOrders(t)
+		})
 	}
 }
 
@@ -144,15 +150,15 @@ func giveOn(w *world) bool {
 	return w.api.EditStatus(faults.RefOf(anothersBlock), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
 }
 
+var forceAndGiveOn = action{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && giveOn(w) }}
+
+var otherGone = action{"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefOf(anothersBlock), true) == nil }}
+
 // The block was given on while its IPAllocation was gone; its Nodes go then, and another one comes.
 func TestABlockThatWasGivenOn(t *testing.T) {
 	s := scenario{name: "given on", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 1}
-	s.script = []action{{"force, give on", func(w *world) bool {
-		return forceBlock("prod-pods-4-1").do(w) && giveOn(w)
-	}}, says(1), remove(faults.Nodes, "a"), add(node("b")), says(0)}
-	for _, order := range names(orders) {
-		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
-	}
+	s.script = []action{forceAndGiveOn, says(1), remove(faults.Nodes, "a"), add(node("b")), says(0)}
+	s.runInOrders(t)
 }
 
 // blockOfProd is a block by the name of the first one, as a restore brings it, with a record.
@@ -196,29 +202,35 @@ func TestANameThatIsTaken(t *testing.T) {
 			"after a restart": {killAll, take, restart, lasting(time.Minute), isHeld, isOpenOnce},
 			"its Node goes":   {take, isHeld, remove(faults.Nodes, "a"), add(node("x")), allServed},
 		} {
-			for _, order := range names(orders) {
-				t.Run(name+", "+end+"/"+order, func(t *testing.T) {
-					scenario{
-						name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
-					}.run(t, func(w *world) { w.order = orders[order] })
-				})
-			}
+			t.Run(name+", "+end, func(t *testing.T) {
+				scenario{
+					name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, script: script, served: -1,
+				}.runInOrders(t)
+			})
 		}
 	}
 }
 
-// Whatever befalls a request that a lost block's replacement takes, the block is held and open in the end. A ConfigMap that is lost too
-// says nothing of it.
+// Whatever befalls a request, or a read, that a lost block's replacement takes, the block is held and open in the end, also where another
+// manager works meanwhile. A ConfigMap that is lost too says nothing of it.
 func TestFaultsOfANameThatIsTaken(t *testing.T) {
 	for name, kind := range takenBy {
-		take, before := takeName(kind), 0
+		take, writes, calls := takeName(kind), 0, 0
 		s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
-		s.script = []action{{take.text, func(w *world) bool { before = w.Writes; return take.do(w) }}, lasting(5 * time.Minute), isHeld, isOpenOnce}
+		s.script = []action{{take.text, func(w *world) bool { writes, calls = w.Writes, w.calls; return take.do(w) }}, lasting(5 * time.Minute), isHeld, isOpenOnce}
 		for _, order := range names(orders) {
-			in := func(w *world) { w.order = orders[order] }
-			writes := s.run(t, in)
+			in, allCalls := func(w *world) { w.order = orders[order] }, 0
+			allWrites := s.run(t, func(w *world) {
+				in(w)
+				w.disturb = func(w *world, _ *faults.Request) bool { allCalls = w.calls; return false }
+			})
+			firstWrite, firstCall := writes+1, calls+1
 			for _, f := range faultsOfWrites {
-				for n := before + 1; n <= writes && !f.reads && !strings.Contains(f.name, "ConfigMap lost"); n++ {
+				n, most := firstWrite, allWrites
+				if f.reads {
+					n, most = firstCall, allCalls
+				}
+				for ; n <= most && !strings.Contains(f.name, "ConfigMap lost"); n++ {
 					t.Run(fmt.Sprintf("%s/%s/%s/%d", name, order, f.name, n), func(t *testing.T) {
 						s.run(t, func(w *world) { in(w); at(n, f)(w) })
 					})
@@ -243,43 +255,52 @@ func TestALostBlockOfWhatIsDeleted(t *testing.T) {
 	for name, take := range map[string]action{"given on": {"take the name, give on", func(w *world) bool {
 		return takeName(v1alpha1.NodesAllocation).do(w) && giveOn(w)
 	}}, "free": takeName(v1alpha1.NodesAllocation)} {
-		for _, order := range names(orders) {
-			t.Run(name+"/"+order, func(t *testing.T) {
-				scenario{
-					name: "closing", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
-					script: []action{remove(faults.ClusterCIDRs, "c"), take, lasting(time.Minute), few, remove(faults.Nodes, "a")}, served: -1,
-				}.run(t, func(w *world) { w.order = orders[order] })
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			scenario{
+				name: "closing", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+				script: []action{remove(faults.ClusterCIDRs, "c"), take, lasting(time.Minute), few, remove(faults.Nodes, "a")}, served: -1,
+			}.runInOrders(t)
+		})
 	}
 }
 
 // What asks for a lost block's addresses is refused, as another has them, and is deleted; then the other is gone.
 func TestARequestForALostBlockIsDeleted(t *testing.T) {
-	for _, order := range names(orders) {
-		t.Run(order, func(t *testing.T) {
-			scenario{
-				name: "deleted request", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
-				script: []action{{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && giveOn(w) }}, lasting(time.Minute),
-					removeBlock("prod-pods-4-1"), lasting(time.Minute), {"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefOf(anothersBlock), true) == nil }},
-					lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
-			}.run(t, func(w *world) { w.order = orders[order] })
-		})
-	}
+	scenario{
+		name: "deleted request", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+		script: []action{forceAndGiveOn, lasting(time.Minute),
+			removeBlock("prod-pods-4-1"), lasting(time.Minute), otherGone,
+			lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
+	}.runInOrders(t)
 }
 
 // A lost block was given on, and the ConfigMap is lost too: what asks for it stays, and gets it when the other is gone.
 func TestARequestOutlivesTheConfigMap(t *testing.T) {
-	for _, order := range names(orders) {
-		t.Run(order, func(t *testing.T) {
-			scenario{
-				name: "lost twice", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
-				script: []action{{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && giveOn(w) }}, lasting(time.Minute),
-					loseFence, add(node("b")), lasting(5 * time.Minute), {"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefOf(anothersBlock), true) == nil }},
-					lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
-			}.run(t, func(w *world) { w.order = orders[order] })
-		})
-	}
+	scenario{
+		name: "lost twice", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
+		script: []action{forceAndGiveOn, lasting(time.Minute),
+			loseFence, add(node("b")), lasting(5 * time.Minute), otherGone,
+			lasting(time.Minute), isHeld, isOpenOnce}, served: -1,
+	}.runInOrders(t)
+}
+
+// Two ClusterCIDRs of a Cluster ask for blocks in the same turn: each has one of its own name, and no more than that.
+func TestTwoClusterCIDRsAskAtOnce(t *testing.T) {
+	one, two := forSize(fromPool("c"), "small"), forSize(fromPool("d"), "big")
+	each := action{"has each one block", func(w *world) bool {
+		of := map[string]int{}
+		for _, b := range w.blocks() {
+			of[b.For]++
+		}
+		if len(of) != 2 || of["c"] != 1 || of["d"] != 1 {
+			w.Wrongf("the blocks of each ClusterCIDR are %v", of)
+		}
+		return true
+	}}
+	scenario{
+		name: "two", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), one, two, sized("s", "small"), sized("b", "big")},
+		script: []action{each, allServed}, served: 2,
+	}.runInOrders(t)
 }
 
 // isOpenOnce checks that the first block is open, and once.
@@ -312,14 +333,12 @@ func TestAnotherBlockComes(t *testing.T) {
 		"for one whose addresses another has since a restore": {add(node("a")), add(node("b")), allServed},
 		"for one that shares addresses":                       {share, add(node("a")), add(node("b")), allServed},
 	} {
-		for _, order := range names(orders) {
-			t.Run(name+"/"+order, func(t *testing.T) {
-				scenario{
-					name: "another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), blockOfProd("10.9.0.0-10.9.1.255")},
-					script: script, served: 2,
-				}.run(t, func(w *world) { w.order = orders[order] })
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			scenario{
+				name: "another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), blockOfProd("10.9.0.0-10.9.1.255")},
+				script: script, served: 2,
+			}.runInOrders(t)
+		})
 	}
 }
 
