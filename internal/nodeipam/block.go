@@ -69,7 +69,7 @@ type Block struct {
 	Had []netip.Prefix
 	// Refused is why it has nothing.
 	Refused string
-	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster. Shared: somebody else has some of what it has.
+	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster. Shared: another has some of what it has.
 	Deleting, Protected, Paused, Moved, Shared bool
 	// recorded: its record has come while this manager knew it, and its status says still what it said before.
 	recorded bool

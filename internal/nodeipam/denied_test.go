@@ -84,7 +84,7 @@ func TestAReplacedBlockIsNotContested(t *testing.T) {
 	}
 }
 
-// What is denied is let go of once it is deleted, where another block of the Cluster has the addresses that Nodes use.
+// What is denied is released once it is deleted, where another block of the Cluster has the addresses that Nodes use.
 func TestADeniedBlockGoesWhereAnotherCame(t *testing.T) {
 	m := losing(t, 1, aBlock(firstName, "", isRefused, hadLost, isDeleted), aBlock(secondName, lostCIDR, isPinned, hadLost))
 	m.turnOnce(t, noon)

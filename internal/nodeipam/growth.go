@@ -138,7 +138,7 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 	out := map[group][]carve.Block{}
 	for _, on := range m.openBlocks {
 		b, there := m.blocks[on.Name]
-		if there && (!b.Prefix.IsValid() || b.Prefix == on.CIDRs[0]) && (b.UID == on.UID || b.Prefix.IsValid()) {
+		if there && isEntryOf(on, b) {
 			continue
 		}
 		// The IPAllocation is gone, as a live read is to show, or another one has its name.
@@ -152,7 +152,7 @@ func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
 		on, open := m.opened(name)
 		g := m.groupOf(b, on, open)
 		switch {
-		case !open, b.Prefix == on.CIDRs[0], !b.Prefix.IsValid() && b.UID == on.UID:
+		case !open, isEntryOf(on, b):
 			out[g] = append(out[g], m.blockFact(b, on, open, now))
 		case b.Deleting && !m.isOpenBlock(b): // it has the name of what is lost, and goes by itself
 			out[g] = append(out[g], m.blockFact(b, fence.Open{}, false, now))

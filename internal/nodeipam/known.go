@@ -194,18 +194,22 @@ func (m *memory) hasBlocks(o Object) bool {
 }
 
 // used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
-// its own record says, also where its status does not say that any more; and what it asks for, unless it is being deleted. What another
-// block has taken over counts for that one.
-func (m *memory) used(b Block) (most int64) {
+// its own record says, also where its status does not say that any more; and what it asks for, unless it is being deleted.
+func (m *memory) used(b Block) int64 {
 	has := b.Had
 	if on, _ := m.opened(b.Name); on.UID == b.UID {
 		has = slices.Concat(on.CIDRs, b.Had)
 	}
-	if b.Pinned.IsValid() && !b.Deleting {
+	if !b.Deleting {
 		has = slices.Concat(has, []netip.Prefix{b.Pinned})
 	}
+	return m.usedOf(b, has)
+}
+
+// usedOf is how many Nodes have, or are granted, some of a block's addresses. What another block has taken over counts for that one.
+func (m *memory) usedOf(b Block, has []netip.Prefix) (most int64) {
 	for _, p := range has {
-		if b.Prefix == p || !m.isTakenOver(b, p) {
+		if p.IsValid() && (b.Prefix == p || !m.isTakenOver(b, p)) {
 			most = max(most, m.books.InUse(p))
 		}
 	}

@@ -35,6 +35,12 @@ func (m *memory) isAskedFor(on fence.Open) bool {
 	return false
 }
 
+// isEntryOf reports whether an entry of what is open is of the block of its name: that has its addresses, or has none and is the one that
+// had them.
+func isEntryOf(on fence.Open, b Block) bool {
+	return b.Prefix == on.CIDRs[0] || (!b.Prefix.IsValid() && b.UID == on.UID)
+}
+
 // isOpenBlock reports whether a block is the open one of its name: what asks for the addresses of that, as it is lost, is not.
 func (m *memory) isOpenBlock(b Block) bool {
 	on, is := m.opened(b.Name)

@@ -240,13 +240,12 @@ func (m *memory) reportRefused(out *Report, waiting map[podcidr.Ref]int) {
 	out.Refused = out.Refused[:min(len(out.Refused), namesShown)]
 }
 
-// contested are the blocks that were asked for again or restored, of which Nodes use the addresses, and that are refused: somebody
-// else may have them by now.
+// contested are the blocks that were asked for again or restored, of which Nodes use the addresses, and that are refused: others
+// may have them by now.
 func (m *memory) contested() []string {
 	var out []string
 	for name, b := range m.blocks {
-		inUse := slices.ContainsFunc(slices.Concat(b.Had, []netip.Prefix{b.Pinned}), func(p netip.Prefix) bool { return p.IsValid() && m.books.InUse(p) > 0 && !m.isTakenOver(b, p) })
-		if b.isDenied() && inUse {
+		if b.isDenied() && m.usedOf(b, slices.Concat(b.Had, []netip.Prefix{b.Pinned})) > 0 {
 			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.Refused))
 		}
 	}
