@@ -229,8 +229,27 @@ func (t *trial) resume(ctx context.Context) {
 		}
 	}
 	if t.unpauseAll(ctx, t.from) && t.hasBlocks(ctx, t.from) {
-		t.nodes.served(ctx, t.from, t.to)
+		t.nodes.someServed(ctx, t.servable(ctx, t.from), t.from, t.to)
 	}
+}
+
+// servable is how many Nodes a side can serve. A pool that is in no namespace stays behind when a block of it is moved, and is
+// closed (Moved) until a person opens it, also when the block is back: then there is no other block.
+func (t *trial) servable(ctx context.Context, s *site) int {
+	GinkgoHelper()
+	pool, blocks := &v1alpha1.GlobalNetworkPool{}, &v1alpha1.IPAllocationList{}
+	Expect(s.Get(ctx, client.ObjectKey{Name: podsPool}, pool)).To(Succeed())
+	if !slices.ContainsFunc(pool.Status.Held, func(h v1alpha1.HeldRange) bool { return h.Reason == v1alpha1.MovedReason }) {
+		return t.nodes.n
+	}
+	Expect(s.List(ctx, blocks, client.InNamespace(t.ns), client.MatchingLabels{v1alpha1.AllocationTypeLabel: string(v1alpha1.PodsAllocation)})).To(Succeed())
+	room := 0
+	for i := range blocks.Items {
+		if b := &blocks.Items[i]; b.Annotations[v1alpha1.AddressAnnotation] != "" && b.DeletionTimestamp == nil {
+			room += nodesPerBlock
+		}
+	}
+	return min(t.nodes.n, room)
 }
 
 // hasBlocks reports whether a side has the blocks of all pod CIDRs. clusterctl deletes blocks before their Cluster: when one is
@@ -283,7 +302,7 @@ func (t *trial) arrive(ctx context.Context) {
 		t.look(ctx, g)
 		g.Expect(t.names(ctx, t.to)).To(ContainElements(append(here, t.base...)))
 	}).WithTimeout(adoption + framework.Late).WithPolling(time.Second).Should(Succeed())
-	t.nodes.served(ctx, t.from, t.to)
+	t.nodes.someServed(ctx, t.servable(ctx, t.to), t.from, t.to)
 	t.from, t.to = t.to, t.from
 }
 

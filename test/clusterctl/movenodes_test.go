@@ -38,6 +38,12 @@ func (j *joining) join(ctx context.Context, more int) error {
 // meanwhile is started again, as Kubernetes does: one that does not renew its lease in time ends.
 func (j *joining) served(ctx context.Context, sites ...*site) (has map[string]string) {
 	GinkgoHelper()
+	return j.someServed(ctx, j.n, sites...)
+}
+
+// someServed waits until so many of them have CIDRs, and no more, and expects that no two have one.
+func (j *joining) someServed(ctx context.Context, n int, sites ...*site) (has map[string]string) {
+	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		for _, s := range sites {
 			s.restart(ctx)
@@ -52,7 +58,7 @@ func (j *joining) served(ctx context.Context, sites ...*site) (has map[string]st
 				has[all.Items[i].Name], whose[cidr] = cidr, all.Items[i].Name
 			}
 		}
-		g.Expect(has).To(HaveLen(j.n))
+		g.Expect(has).To(HaveLen(n))
 	}).WithTimeout(framework.Late).Should(Succeed())
 	return has
 }
@@ -99,7 +105,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 			Expect(way.from.allocated(ctx)).To(BeEmpty())
 			Eventually(func(g Gomega) {
 				staying := &v1alpha1.GlobalNetworkPool{}
-				g.Expect(way.from.Get(ctx, client.ObjectKey{Name: "pods"}, staying)).To(Succeed())
+				g.Expect(way.from.Get(ctx, client.ObjectKey{Name: podsPool}, staying)).To(Succeed())
 				for name := range blocks {
 					g.Expect(staying.Status.Held).To(ContainElement(HaveField("Name", strings.TrimPrefix(name, "IPAllocation "+ns+"/"))))
 				}
@@ -166,12 +172,18 @@ func startNodes(ctx context.Context) (*joining, []byte) {
 	return &joining{Client: admin}, credentials
 }
 
+// podsPool is the pool of the blocks for Nodes, and nodesPerBlock how many Nodes one serves.
+const (
+	podsPool      = "pods"
+	nodesPerBlock = 16
+)
+
 // addPodCIDRs creates a pool and a ClusterCIDR for the Nodes of all Clusters.
 func (s *site) addPodCIDRs(ctx context.Context) {
 	GinkgoHelper()
-	pool := framework.MakeGlobalPool("pods").CIDR("100.64.0.0/20").AllocateReserved().Obj()
+	pool := framework.MakeGlobalPool(podsPool).CIDR("100.64.0.0/20").AllocateReserved().Obj()
 	Expect(s.Create(ctx, pool)).To(Succeed())
 	Expect(s.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
-		PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 16},
+		PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: nodesPerBlock},
 	}})).To(Succeed())
 }
