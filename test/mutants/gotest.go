@@ -73,11 +73,7 @@ func usesRapid(dir string) bool {
 }
 
 func arguments(c check) []string {
-	timeout := "5m"
-	if c.slow() {
-		timeout = "20m"
-	}
-	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=" + timeout, "-test.run=" + pattern(c.test)}
+	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=20m", "-test.run=" + pattern(c.test)}
 	if c.spec != "" {
 		args = append(args, "-ginkgo.no-color", "-ginkgo.fail-fast", "-ginkgo.focus="+regexp.QuoteMeta(c.spec)+"$")
 	}
