@@ -182,7 +182,7 @@ var table = map[string][]row{
 		{steps: "find out which of the two uses it / delete the other", by: []string{"internal/allocator: TestWhatAClaimantIsToldToDoHelps"}, times: 3},
 		{steps: "name %s %s in an IPAddressClaim instead / hand that pool over for good", by: []string{"internal/allocator: TestNamingMirrors", "test/integration: names what it mirrors only to those who will not meet the other one again"}},
 		{steps: "raise that / delete claims", by: []string{"internal/allocator: TestACarvedPoolThatIsFull"}},
-		{steps: "release those in status.held with kubectl butler-ipam release-held to use the pool here again", by: []string{"internal/allocator: TestAPoolThatMovedIsOpened"}},
+		{steps: "release those in status.held with kubectl butler-ipam release-held to use the pool here again", by: []string{"internal/allocator: TestAPoolThatMovedIsOpened", "test/clusterctl: takes its blocks along while Nodes join, and no CIDR changes or is given twice"}},
 		{steps: "remove it to resume", by: []string{"test/integration: the claim is paused no more"}},
 		{steps: "remove its annotation %s to resume", by: []string{"test/integration: the pool is paused no more"}},
 		{steps: "remove the annotation %s from %s", by: []string{"test/integration: the pool is paused no more"}},

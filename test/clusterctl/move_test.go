@@ -62,17 +62,23 @@ var _ = Describe("clusterctl move", func() {
 			g.Expect(here.Get(ctx, client.ObjectKeyFromObject(late), late)).To(Succeed())
 			g.Expect(late.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("kubectl butler-ipam release-held"))))
 		}).Should(Succeed())
-		pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "storage"}}
-		Expect(here.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
-		plan, err := inspect.ReleaseHeld(pool, pool.Name, nil)
-		Expect(err).NotTo(HaveOccurred())
-		moved := pool.DeepCopy()
-		metav1.SetMetaDataAnnotation(&pool.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, plan.Annotation)
-		Expect(here.Patch(ctx, pool, client.MergeFrom(moved))).To(Succeed())
+		here.releaseHeld(ctx, "storage")
 		Expect(before).NotTo(ContainElement(here.addressOf(ctx, late)))
 		here.grantsAnother(ctx, before)
 	})
 })
+
+// releaseHeld opens a pool that is in no namespace and of which something was moved, as kubectl butler-ipam release-held does.
+func (s *site) releaseHeld(ctx context.Context, name string) {
+	GinkgoHelper()
+	pool := &v1alpha1.GlobalNetworkPool{}
+	Expect(s.Get(ctx, client.ObjectKey{Name: name}, pool)).To(Succeed())
+	plan, err := inspect.ReleaseHeld(pool, name, nil)
+	Expect(err).NotTo(HaveOccurred())
+	moved := pool.DeepCopy()
+	metav1.SetMetaDataAnnotation(&pool.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, plan.Annotation)
+	Expect(s.Patch(ctx, pool, client.MergeFrom(moved))).To(Succeed())
+}
 
 // move moves a fleet, and expects all of it to have at the other site what it had.
 func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) {

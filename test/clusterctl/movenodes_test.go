@@ -3,6 +3,7 @@ package clusterctl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -116,6 +117,24 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 					g.Expect(has).To(HaveKeyWithValue(name, cidr))
 				}
 			}).Should(Succeed())
+		}
+
+		By("joining one Node more than the blocks have room for: the pool is closed since the first move, until a person opens it")
+		blocks := here.allocated(ctx)
+		maps.DeleteFunc(blocks, func(_, cidr string) bool { return cidr == "" }) // one may be asked for, and gets nothing
+		room := len(blocks) * nodesPerBlock
+		Expect(nodes.join(ctx, room+1-nodes.n)).To(Succeed())
+		before = nodes.someServed(ctx, room)
+		Eventually(func(g Gomega) {
+			is := &v1alpha1.ClusterCIDR{}
+			g.Expect(here.Get(ctx, client.ObjectKey{Name: "fleet"}, is)).To(Succeed())
+			g.Expect(is.Status.Conditions).To(ContainElement(And(
+				HaveField("Type", v1alpha1.ExhaustedCondition), HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("kubectl butler-ipam release-held")))))
+		}).Should(Succeed())
+		here.releaseHeld(ctx, podsPool)
+		after := nodes.served(ctx)
+		for name, cidr := range before {
+			Expect(after).To(HaveKeyWithValue(name, cidr))
 		}
 	})
 })
