@@ -1,4 +1,4 @@
-// The manager of cluster-api-ipam-provider-butler.
+// Command butler-ipam-manager is the manager of cluster-api-ipam-provider-butler.
 package main
 
 import (
@@ -52,24 +52,24 @@ func main() {
 	o := &options.Options{}
 	program := process.Program{
 		Name: "butler-ipam-manager", AddFlags: o.AddFlags,
-		Complete: func(fs *pflag.FlagSet) error { return options.FromEnvironment(fs, os.Environ()) },
-		Check: func() error {
+		Complete: func(fs *pflag.FlagSet) error { return options.ApplyEnvironment(fs, os.Environ()) },
+		Validate: func() error {
 			if o.NodeCIDRs == options.NodeCIDRsOnly {
-				o.WebhookPort = 0 // they are of pools
+				o.WebhookPort = 0 // they are for pools
 			}
-			return errors.Join(o.Check(), o.CheckCertificate())
+			return errors.Join(o.Validate(), o.ValidateCertificate())
 		},
 	}
-	if ok, code := program.Start(os.Args[1:], os.Stdout, os.Stderr); !ok {
+	if ok, code := program.ParseFlags(os.Args[1:], os.Stdout, os.Stderr); !ok {
 		os.Exit(code)
 	}
-	if err := run(o); err != nil {
+	if err := runManager(o); err != nil {
 		klog.Background().Error(err, "The manager ended with an error")
 		os.Exit(1)
 	}
 }
 
-func run(o *options.Options) error {
+func runManager(o *options.Options) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, clusterv1.AddToScheme, metallbv1beta1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme,
@@ -83,40 +83,40 @@ func run(o *options.Options) error {
 	if err != nil {
 		return fmt.Errorf("diagnostics flags: %w", err)
 	}
-	metricsOptions.FilterProvider = page.OpenFiles(metricsOptions.FilterProvider)
-	cfg, err := process.Connection()
+	metricsOptions.FilterProvider = page.AllowAnonymousFiles(metricsOptions.FilterProvider)
+	cfg, err := process.NewRESTConfig()
 	if err != nil {
 		return err
 	}
 	apiClock := &process.APIClock{}
-	cfg.Wrap(apiClock.Watch)
+	cfg.Wrap(apiClock.WrapTransport)
 	part, err := shard.Parse(o.Shard)
 	if err != nil {
 		return fmt.Errorf("--shard: %w", err)
 	}
-	metrics.Shards.WithLabelValues().Set(float64(part.Count()))
+	metrics.ShardCount.WithLabelValues().Set(float64(part.Count()))
 	if o.AuditInterval > 0 {
 		metrics.AuditInterval.WithLabelValues().Set(o.AuditInterval.Seconds())
 	}
 	settings := ctrl.Options{
 		Scheme:                        scheme,
 		Metrics:                       *metricsOptions,
-		HealthProbeBindAddress:        o.HealthAddress,
+		HealthProbeBindAddress:        o.HealthProbeAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              "butler-ipam" + part.Suffix() + ".butler.butlerlabs.dev",
-		LeaderElectionNamespace:       o.LeaseNamespace,
+		LeaderElectionID:              "butler-ipam" + part.LeaseNameSuffix() + ".butler.butlerlabs.dev",
+		LeaderElectionNamespace:       o.LeaderElectNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &o.Lease,
-		RenewDeadline:                 &o.Renew,
-		RetryPeriod:                   &o.Retry,
-		Cache:                         cache.Options{ByObject: slim.ByObject(), DefaultTransform: cache.TransformStripManagedFields()},
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &o.RenewDeadline,
+		RetryPeriod:                   &o.RetryPeriod,
+		Cache:                         cache.Options{ByObject: slim.CacheByObject(), DefaultTransform: cache.TransformStripManagedFields()},
 	}
-	maps.Copy(settings.Cache.ByObject, ways(o).Cached())
+	maps.Copy(settings.Cache.ByObject, leaseBackends(o).CacheOptions())
 	if o.Namespace != "" {
 		settings.Cache.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
 	if o.WebhookPort != 0 {
-		if settings.WebhookServer, err = webhookServer(o, tlsOptions); err != nil {
+		if settings.WebhookServer, err = newWebhookServer(o, tlsOptions); err != nil {
 			return fmt.Errorf("setting up the webhooks: %w", err)
 		}
 	}
@@ -124,69 +124,69 @@ func run(o *options.Options) error {
 	if err != nil {
 		return err
 	}
-	var needed []process.Needed
-	if o.OwnNodes() || o.FleetNodes() {
-		needed = append(needed, process.ForNodes...)
+	var needed []process.RequiredKinds
+	if o.ServesOwnNodes() || o.ServesFleetNodes() {
+		needed = append(needed, process.KindsForNodes...)
 	}
 	if o.NetworkingX {
-		needed = append(needed, process.ForNetworkingX...)
+		needed = append(needed, process.KindsForNetworkingX...)
 	}
 	if o.NodeCIDRs != options.NodeCIDRsOnly {
-		needed = append(needed, process.ForPools...)
+		needed = append(needed, process.KindsForPools...)
 	}
 	if o.ServiceLeases {
-		needed = append(needed, process.ForLeases...)
+		needed = append(needed, process.KindsForLeases...)
 	}
 	if err := process.CheckKinds(mgr.GetRESTMapper(), needed); err != nil {
 		return err
 	}
-	report(mgr, o)
-	return start(mgr, o, part, apiClock)
+	reportComponents(mgr, o)
+	return startManager(mgr, o, part, apiClock)
 }
 
-// reportTimeout is how long the manager waits at its start to be told its rights.
+// reportTimeout is how long the manager waits at its start for the check of its rights.
 const reportTimeout = 10 * time.Second
 
-// report logs what the manager serves, and what keeps it from that.
-func report(mgr manager.Manager, o *options.Options) {
+// reportComponents logs what the manager serves, and what keeps it from that.
+func reportComponents(mgr manager.Manager, o *options.Options) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	if o.Namespace != "" && apierrors.IsNotFound(mgr.GetAPIReader().Get(ctx, client.ObjectKey{Name: o.Namespace}, lookup.NamespaceMetadata())) {
-		mgr.GetLogger().Error(nil, "The namespace that --namespace names does not exist: nothing is served until somebody makes it", "namespace", o.Namespace)
+		mgr.GetLogger().Error(nil, "The namespace of --namespace does not exist, nothing is served until it is created", "namespace", o.Namespace)
 	}
-	components.Report(ctx, mgr.GetClient(), mgr.GetLogger(), o.Namespace, components.Of(o))
+	components.LogComponents(ctx, mgr.GetClient(), mgr.GetLogger(), o.Namespace, components.ListComponents(o))
 }
 
-func start(mgr manager.Manager, o *options.Options, part shard.Shard, apiClock *process.APIClock) error {
+func startManager(mgr manager.Manager, o *options.Options, part shard.Shard, apiClock *process.APIClock) error {
 	ctx := ctrl.SetupSignalHandler()
-	services, err := options.Prefixes(o.ServiceCIDRs)
+	services, err := options.ParsePrefixes(o.ServiceCIDRs)
 	if err != nil {
 		return fmt.Errorf("--service-cluster-ip-range: %w", err)
 	}
-	alloc, ready, err := controllers.Setup(ctx, mgr, controllers.Options{
-		Namespace:       o.Namespace,
-		WatchFilter:     o.WatchFilter,
-		Shard:           part,
-		Elected:         o.LeaderElect,
-		APITime:         apiClock.At,
-		Concurrency:     o.Concurrency,
-		Writers:         o.Writers,
-		OrphanGrace:     o.OrphanGrace,
-		ShrinkGrace:     o.ShrinkGrace,
-		BlockNamespace:  cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
-		AuditInterval:   o.AuditInterval,
-		LoadBalancers:   o.LoadBalancers,
-		Leases:          o.ServesLeases(),
-		InClusterPools:  o.InClusterPools,
-		FailureDomains:  o.FailureDomains,
-		LeaseWays:       ways(o),
-		AddressAttempts: o.AddressAttempts,
-		OwnNodes:        o.OwnNodes(),
-		FleetNodes:      o.FleetNodes(),
-		NodeCIDRsOnly:   o.NodeCIDRs == options.NodeCIDRsOnly,
-		Services:        services,
-		FlagsCIDR:       o.ClusterCIDR(),
-		NetworkingX:     o.NetworkingX,
+	alloc, ready, err := controllers.SetupControllers(ctx, mgr, controllers.Options{
+		Namespace:        o.Namespace,
+		WatchFilter:      o.WatchFilter,
+		Shard:            part,
+		LeaderElection:   o.LeaderElect,
+		APITime:          apiClock.ToServerTime,
+		PoolConcurrency:  o.PoolConcurrency,
+		Writers:          o.Writers,
+		OrphanGrace:      o.OrphanGrace,
+		ShrinkGrace:      o.ShrinkGrace,
+		BlockNamespace:   cmp.Or(o.BlockNamespace, os.Getenv("POD_NAMESPACE")),
+		AuditInterval:    o.AuditInterval,
+		LoadBalancers:    o.LoadBalancers,
+		Leases:           o.ServesLeases(),
+		InClusterPools:   o.InClusterPools,
+		FailureDomains:   o.FailureDomains,
+		LeaseBackends:    leaseBackends(o),
+		AddressAttempts:  o.AddressAttempts,
+		ServesOwnNodes:   o.ServesOwnNodes(),
+		ServesFleetNodes: o.ServesFleetNodes(),
+		NodeCIDRsOnly:    o.NodeCIDRs == options.NodeCIDRsOnly,
+		ServiceCIDRs:     services,
+		FlagClusterCIDR:  o.ClusterCIDRSpec(),
+		NetworkingX:      o.NetworkingX,
 	})
 	if err != nil {
 		return err
@@ -197,36 +197,36 @@ func start(mgr manager.Manager, o *options.Options, part shard.Shard, apiClock *
 		}
 	}
 	if o.ControlPlaneEndpoints {
-		if err := extension.Setup(mgr); err != nil {
+		if err := extension.SetupHooks(mgr); err != nil {
 			return fmt.Errorf("setting up the hooks of Cluster API: %w", err)
 		}
 	}
 	if alloc != nil {
-		if err := addPage(mgr, alloc, ready); err != nil {
+		if err := addPoolsPage(mgr, alloc, ready); err != nil {
 			return fmt.Errorf("setting up the page of pools: %w", err)
 		}
 	}
-	if err := addChecks(mgr, ready, o); err != nil {
+	if err := addHealthChecks(mgr, ready, o); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting the manager", "version", version.Get())
 	return mgr.Start(ctx)
 }
 
-// ways are the ways by which Services get the addresses of leases.
-func ways(o *options.Options) lease.Ways {
-	return lease.Ways{MetalLB: o.ServiceLeases, Hosts: o.HostLBs}
+// leaseBackends returns the backends by which Services get the addresses of leases.
+func leaseBackends(o *options.Options) lease.EnabledBackends {
+	return lease.EnabledBackends{MetalLB: o.ServiceLeases, Hosts: o.HostLoadBalancers}
 }
 
-// addPage serves the page of pools, and what there is of leases, beside the metrics.
-func addPage(mgr manager.Manager, alloc *allocator.Allocator, ready []controllers.Ready) error {
-	history := usage.New(clock.RealClock{}, alloc.Views)
+// addPoolsPage serves the page of pools, and the API of leases, beside the metrics.
+func addPoolsPage(mgr manager.Manager, alloc *allocator.Allocator, ready []controllers.ReadyCheck) error {
+	history := usage.NewHistory(clock.RealClock{}, alloc.PoolViews)
 	if err := mgr.Add(history); err != nil {
 		return err
 	}
 	pools := &page.Page{Pools: alloc, History: history, Elected: mgr.Elected()}
 	handlers := pools.Handlers()
-	handlers[page.LeasesPath] = (&page.Leases{Pools: alloc, Elected: mgr.Elected(), Ready: all(ready)}).Handler()
+	handlers[page.LeasesPath] = (&page.LeaseAPI{Pools: alloc, Elected: mgr.Elected(), CheckReady: allReady(ready)}).Handler()
 	for path, handler := range handlers {
 		if err := mgr.AddMetricsServerExtraHandler(path, handler); err != nil {
 			return err
@@ -235,8 +235,8 @@ func addPage(mgr manager.Manager, alloc *allocator.Allocator, ready []controller
 	return nil
 }
 
-// all says what is not ready yet; nil: nothing.
-func all(ready []controllers.Ready) controllers.Ready {
+// allReady returns a check that fails while any of these checks does.
+func allReady(ready []controllers.ReadyCheck) controllers.ReadyCheck {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -249,9 +249,9 @@ func all(ready []controllers.Ready) controllers.Ready {
 	}
 }
 
-// addChecks serves /healthz and /readyz. A leader is ready once what it serves was read; a manager that waits
-// to be elected is ready to be.
-func addChecks(mgr manager.Manager, ready []controllers.Ready, o *options.Options) error {
+// addHealthChecks serves /healthz and /readyz. A leader is ready once it has read what it serves; a manager that waits
+// for its election is ready for that.
+func addHealthChecks(mgr manager.Manager, ready []controllers.ReadyCheck, o *options.Options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
@@ -269,14 +269,15 @@ func addChecks(mgr manager.Manager, ready []controllers.Ready, o *options.Option
 			}
 			return nil
 		}
-		return all(ready)(req.Context())
+		return allReady(ready)(req.Context())
 	})
 }
 
-// webhookServer serves the webhooks and, where Cluster API is to ask for endpoints, its hooks beside them.
-func webhookServer(o *options.Options, tlsOptions []func(*tls.Config)) (webhook.Server, error) {
+// newWebhookServer returns the server of the webhooks and, where Cluster API asks for endpoints, of its hooks beside
+// them.
+func newWebhookServer(o *options.Options, tlsOptions []func(*tls.Config)) (webhook.Server, error) {
 	if o.ControlPlaneEndpoints {
-		return extension.NewServer(o.WebhookPort, o.WebhookCerts, tlsOptions)
+		return extension.NewServer(o.WebhookPort, o.WebhookCertDir, tlsOptions)
 	}
-	return webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.WebhookCerts, TLSOpts: tlsOptions}), nil
+	return webhook.NewServer(webhook.Options{Port: o.WebhookPort, CertDir: o.WebhookCertDir, TLSOpts: tlsOptions}), nil
 }

@@ -6,31 +6,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
 
-// history ends the manager when its API server shows an older state than it has shown. The manager that is started in its
-// place knows nothing but what there is.
-type history struct{ back chan *stream.WentBackError }
+// rollbackMonitor ends the manager when its API server shows an older state than it has shown before. The manager that
+// is started in its place remembers nothing of the newer state.
+type rollbackMonitor struct {
+	rollbacks chan *stream.VersionRollbackError
+}
 
-// historyOf notices what the streams of the management cluster show.
-func historyOf(streams *stream.Client) *history {
-	out := &history{back: make(chan *stream.WentBackError, 1)}
-	streams.WentBack = func(err *stream.WentBackError) {
+// newRollbackMonitor monitors what the streams of the management cluster show.
+func newRollbackMonitor(streams *stream.Client) *rollbackMonitor {
+	out := &rollbackMonitor{rollbacks: make(chan *stream.VersionRollbackError, 1)}
+	streams.OnRollback = func(err *stream.VersionRollbackError) {
 		select {
-		case out.back <- err:
-		default: // it is known
+		case out.rollbacks <- err:
+		default: // one is recorded already
 		}
 	}
 	return out
 }
 
 // Start implements manager.Runnable.
-func (h *history) Start(ctx context.Context) error {
+func (h *rollbackMonitor) Start(ctx context.Context) error {
 	select {
-	case err := <-h.back:
+	case err := <-h.rollbacks:
 		return err
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// NeedLeaderElection reports that a manager that waits for its election has a memory, too.
-func (*history) NeedLeaderElection() bool { return false }
+// NeedLeaderElection returns false: a manager that waits for its election has a memory, too.
+func (*rollbackMonitor) NeedLeaderElection() bool { return false }

@@ -8,19 +8,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/stream"
 )
 
-// A manager whose etcd was put back ends with that error, however often it was noticed; else it ends with its context.
+// TestHistory checks that a manager whose etcd was put back ends with that error, however often it was noticed;
+// otherwise it ends with its context.
 func TestHistory(t *testing.T) {
 	streams := &stream.Client{}
-	h := historyOf(streams)
+	h := newRollbackMonitor(streams)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if err := h.Start(ctx); err != nil {
 		t.Error(err)
 	}
 	for range 3 {
-		streams.WentBack(&stream.WentBackError{Resource: "ipaddresses", Is: 7, Was: 9})
+		streams.OnRollback(&stream.VersionRollbackError{Resource: "ipaddresses", Current: 7, Previous: 9})
 	}
-	var back *stream.WentBackError
+	var back *stream.VersionRollbackError
 	if err := h.Start(t.Context()); !errors.As(err, &back) {
 		t.Error(err)
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/lookup"
 )
 
-// managementCluster is the UID of the namespace kube-system, by which a cluster is told from another one; empty where it may not
-// be read.
-func managementCluster(ctx context.Context, live client.Reader) (string, error) {
+// managementClusterUID returns the UID of the namespace kube-system, which identifies a cluster; empty if it may not be
+// read.
+func managementClusterUID(ctx context.Context, live client.Reader) (string, error) {
 	ns := lookup.NamespaceMetadata()
 	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		log.FromContext(ctx).Info("The namespace kube-system cannot be read: pools that came from another management cluster are not told from others", "reason", err.Error())
+		log.FromContext(ctx).Info("Cannot read the namespace kube-system: pools that came from another management cluster are not distinguished from others", "reason", err.Error())
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// A manager that may not know in which cluster it is serves all the same; one that cannot find out now does not start.
+// TestManagementCluster checks that a manager that may not read the identity of its cluster serves all the same, and
+// that one that cannot read it now does not start.
 func TestManagementCluster(t *testing.T) { // C52
 	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), metav1.NamespaceSystem, errors.New("no right"))
 	for name, c := range map[string]struct {
@@ -40,7 +41,7 @@ func TestManagementCluster(t *testing.T) { // C52
 					return of.Get(ctx, key, obj, o...)
 				},
 			})
-			got, err := managementCluster(t.Context(), b.Build())
+			got, err := managementClusterUID(t.Context(), b.Build())
 			if got != c.want || (err != nil) != c.fails {
 				t.Errorf("%q %v, not %q", got, err, c.want)
 			}

@@ -19,40 +19,40 @@ import (
 )
 
 // setupNodes adds the controller that gives the Nodes of the manager's own cluster their pod CIDRs.
-func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*nodecidr.Reconciler, error) {
+func setupNodes(mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.ClusterKey]) (*nodecidr.Reconciler, error) {
 	direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return nil, err
 	}
 	live, recorder := mgr.GetAPIReader(), text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	writes := &pace.Writes{Clock: clock.RealClock{}}
-	objects := nodeipam.Kinds{v1alpha1.ClusterCIDRKind: nodeipam.ClusterCIDRs{Client: writes.Client(direct), Live: live}}
+	writes := &pace.WritePacer{Clock: clock.RealClock{}}
+	objects := nodeipam.ProtectorByKind{v1alpha1.ClusterCIDRKind: nodeipam.ClusterCIDRProtector{Client: writes.WrapClient(direct), Live: live}}
 	if o.NetworkingX {
-		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingX{Client: writes.Client(direct), Live: live}
+		objects[nodeipam.NetworkingXKind] = nodeipam.NetworkingXProtector{Client: writes.WrapClient(direct), Live: live}
 	}
-	site := nodeipam.NewSite(nodeipam.Options{
-		Client: streams.Patching(direct), Live: live, Lister: streams, Objects: objects,
-		ID: string(uuid.NewUUID()), Elected: o.Elected, Workers: writers,
+	site := nodeipam.NewClusterAllocator(nodeipam.Options{
+		Client: streams.NewPatchingClient(direct), Live: live, Lister: streams, ObjectProtector: objects,
+		ManagerID: string(uuid.NewUUID()), Elected: o.LeaderElection, Workers: writers,
 		Recorder: recorder, Now: time.Now,
 	})
-	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Site: site, Services: o.Services, Now: time.Now}
-	if o.FlagsCIDR != nil {
-		nodes.Flags = &nodecidr.Flags{Client: direct, Live: live, Recorder: recorder, Spec: *o.FlagsCIDR, Now: time.Now}
+	nodes := &nodecidr.Reconciler{Client: mgr.GetClient(), Allocator: site, StaticServiceCIDRs: o.ServiceCIDRs, Now: time.Now}
+	if o.FlagClusterCIDR != nil {
+		nodes.Flags = &nodecidr.FlagsReconciler{Client: direct, Live: live, Recorder: recorder, ClusterCIDRSpec: *o.FlagClusterCIDR, Now: time.Now}
 	}
 	if o.NetworkingX {
-		nodes.NetworkingX = &nodecidr.NetworkingX{Recorder: recorder, Now: time.Now}
+		nodes.NetworkingX = &nodecidr.NetworkingXReporter{Recorder: recorder, Now: time.Now}
 	}
-	if err := auditNodes(mgr, o, func() []*nodeipam.Site { return []*nodeipam.Site{site} }); err != nil {
+	if err := setupNodeAudit(mgr, o, func() []*nodeipam.ClusterAllocator { return []*nodeipam.ClusterAllocator{site} }); err != nil {
 		return nil, err
 	}
-	err = nodes.SetupWithManager(mgr, streams, live, controller.TypedOptions[nodeipam.Key]{CacheSyncTimeout: syncTimeout})
+	err = nodes.SetupWithManager(mgr, streams, live, controller.TypedOptions[nodeipam.ClusterKey]{CacheSyncTimeout: cacheSyncTimeout})
 	return nodes, err
 }
 
-// auditNodes adds the audit of Nodes, where there is to be one.
-func auditNodes(mgr manager.Manager, o Options, sites func() []*nodeipam.Site) error {
+// setupNodeAudit adds the audit of Nodes, unless its interval is 0.
+func setupNodeAudit(mgr manager.Manager, o Options, sites func() []*nodeipam.ClusterAllocator) error {
 	if o.AuditInterval == 0 {
 		return nil
 	}
-	return mgr.Add(&nodeipam.Auditor{Sites: sites, Interval: o.AuditInterval, Clock: clock.RealClock{}})
+	return mgr.Add(&nodeipam.Auditor{ClusterAllocators: sites, Interval: o.AuditInterval, Clock: clock.RealClock{}})
 }

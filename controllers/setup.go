@@ -1,4 +1,4 @@
-// Package controllers sets up all controllers: which there are, and what they share.
+// Package controllers sets up all controllers, and what they share.
 package controllers
 
 import (
@@ -33,30 +33,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// syncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A slow API
-// server ends a list after a minute (--request-timeout), and it is read again: whoever began anew after two minutes, as
-// controllers do by default, would never end where there are many.
-const syncTimeout = 30 * time.Minute
+// cacheSyncTimeout is how long the first lists of claims and IPAddresses may take before the manager ends itself. A
+// slow API server ends a list after a minute (--request-timeout), and it is read again: a controller that starts again
+// after two minutes, as controllers do by default, would never finish where there are many objects.
+const cacheSyncTimeout = 30 * time.Minute
 
-// Options are those of the manager that decide what its controllers do.
+// Options are the options of the manager that decide what its controllers do.
 type Options struct {
-	// Namespace, where set, is the only one that is watched; WatchFilter, the value of the label of what is served.
+	// Namespace is the only namespace that is watched, if it is set; WatchFilter is the value of the watch label of
+	// what is served, if it is set.
 	Namespace, WatchFilter string
 	// Shard is the part of all pools and Clusters that is served.
 	Shard shard.Shard
-	// Elected reports whether the manager works only while it is the leader.
-	Elected bool
-	// APITime is a moment of this machine's clock by that of the API server.
+	// LeaderElection reports whether the manager works only while it is the leader.
+	LeaderElection bool
+	// APITime converts a time of this machine's clock to the clock of the API server.
 	APITime func(time.Time) time.Time
-	// Concurrency is how many pools are reconciled at once, Writers how many writes are under way.
-	Concurrency, Writers int
-	// OrphanGrace is how long an orphan stays, ShrinkGrace how long a block that no Service uses.
+	// PoolConcurrency is how many pools are reconciled at once; Writers is how many writes are in flight at once.
+	PoolConcurrency, Writers int
+	// OrphanGrace is how long an orphan stays; ShrinkGrace is how long a block that no Service uses stays.
 	OrphanGrace, ShrinkGrace time.Duration
-	// BlockNamespace is where the blocks of carved GlobalNetworkPools are.
+	// BlockNamespace is the namespace of the blocks of carved GlobalNetworkPools.
 	BlockNamespace string
-	// AuditInterval is how often the memory is compared with the API server, and Nodes with each other; 0: never.
+	// AuditInterval is how often the memory is compared with the API server, and Nodes with each other; 0 means never.
 	AuditInterval time.Duration
-	// LoadBalancers reports whether Clusters get blocks for their load balancers, as ProviderConfigs say.
+	// LoadBalancers reports whether Clusters get blocks for their load balancers, as ProviderConfigs define.
 	LoadBalancers bool
 	// Leases reports whether IPLeases are served.
 	Leases bool
@@ -64,45 +65,47 @@ type Options struct {
 	InClusterPools bool
 	// FailureDomains reports whether subnets serve failure domains: the Machines of claims are read then.
 	FailureDomains bool
-	// LeaseWays are the ways by which Services of the manager's own cluster get the addresses of leases.
-	LeaseWays lease.Ways
-	// AddressAttempts is how many addresses such a Service gets for which somebody else answers.
+	// LeaseBackends are the load balancers by which Services of the manager's own cluster get the addresses of leases.
+	LeaseBackends lease.EnabledBackends
+	// AddressAttempts is how many addresses a Service with a lease gets at most, one after another, while a foreign
+	// machine answers for each.
 	AddressAttempts int
-	// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs, FleetNodes whether those of
-	// workload clusters do; NodeCIDRsOnly, whether nothing else is done. Services are CIDRs that no own Node is given.
-	OwnNodes, FleetNodes, NodeCIDRsOnly bool
-	Services                            []netip.Prefix
-	// FlagsCIDR is the ClusterCIDR that flags stand for; nil: there are none.
-	FlagsCIDR *v1alpha1.ClusterCIDRSpec
+	// ServesOwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs; ServesFleetNodes
+	// reports whether those of workload clusters do; NodeCIDRsOnly reports whether nothing else is done. ServiceCIDRs
+	// are CIDRs that no own Node gets.
+	ServesOwnNodes, ServesFleetNodes, NodeCIDRsOnly bool
+	ServiceCIDRs                                    []netip.Prefix
+	// FlagClusterCIDR is the ClusterCIDR that flags define; nil if they define none.
+	FlagClusterCIDR *v1alpha1.ClusterCIDRSpec
 	// NetworkingX reports whether the ClusterCIDRs of node-ipam-controller are served too.
 	NetworkingX bool
 }
 
-// Ready reports whether what is served was read: nil, or what was not.
-type Ready func(context.Context) error
+// ReadyCheck returns nil if everything that is served was read, otherwise an error that names what was not.
+type ReadyCheck func(context.Context) error
 
-// Setup adds all controllers to a manager. It returns the allocator of the pools, where these are served, and who knows
-// whether the manager is ready.
-func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allocator, []Ready, error) {
+// SetupControllers adds all controllers to a manager. It returns the allocator of the pools, nil if these are not
+// served, and the checks that report whether the manager is ready.
+func SetupControllers(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allocator, []ReadyCheck, error) {
 	streams, err := stream.New(mgr.GetConfig(), mgr.GetHTTPClient(), mgr.GetScheme())
 	if err != nil {
 		return nil, nil, err
 	}
-	back := historyOf(streams)
+	back := newRollbackMonitor(streams)
 	if err := mgr.Add(back); err != nil {
 		return nil, nil, fmt.Errorf("setting up what notices that etcd was put back: %w", err)
 	}
-	var ready []Ready
-	writers := workers.New[nodeipam.Key](o.Writers)
-	if o.OwnNodes || o.FleetNodes {
-		metrics.ServeNodes()
+	var ready []ReadyCheck
+	writers := workers.New[nodeipam.ClusterKey](o.Writers)
+	if o.ServesOwnNodes || o.ServesFleetNodes {
+		metrics.RegisterNodeMetrics()
 	}
-	if o.OwnNodes {
+	if o.ServesOwnNodes {
 		nodes, err := setupNodes(mgr, o, streams, writers)
 		if err != nil {
 			return nil, nil, fmt.Errorf("setting up the controller of Nodes: %w", err)
 		}
-		ready = append(ready, nodes.Ready)
+		ready = append(ready, nodes.CheckSynced)
 	}
 	if o.NodeCIDRsOnly {
 		return nil, ready, nil
@@ -111,81 +114,81 @@ func Setup(ctx context.Context, mgr manager.Manager, o Options) (*allocator.Allo
 	if err != nil {
 		return nil, nil, err
 	}
-	return pools.Allocator, append(ready, pools.Ready), nil
+	return pools.Allocator, append(ready, pools.CheckReady), nil
 }
 
-func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.Key]) (*pool.Reconciler, error) {
+func setupPools(ctx context.Context, mgr manager.Manager, o Options, streams *stream.Client, writers *workers.Workers[nodeipam.ClusterKey]) (*pool.Reconciler, error) {
 	live := mgr.GetAPIReader()
 	recorder := text.Recorder{EventRecorder: mgr.GetEventRecorder("butler-ipam")}
-	home, err := managementCluster(ctx, live)
+	home, err := managementClusterUID(ctx, live)
 	if err != nil {
 		return nil, err
 	}
-	writes := &pace.Writes{Clock: clock.RealClock{}}
-	blocks := &index.Blocks{}
+	writes := &pace.WritePacer{Clock: clock.RealClock{}}
+	blocks := &index.BlockIndex{}
 	alloc := newAllocator(mgr, o, streams, recorder, home, blocks)
 	poolReconciler := &pool.Reconciler{Client: mgr.GetClient(), Live: live, Source: streams, Allocator: alloc, Blocks: blocks}
-	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.Concurrency, CacheSyncTimeout: syncTimeout}
-	steps := []step{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
-	more, err := workloadSteps(ctx, mgr, o, poolReconciler, writes, recorder, writers)
+	poolOptions := controller.TypedOptions[pools.Key]{MaxConcurrentReconciles: o.PoolConcurrency, CacheSyncTimeout: cacheSyncTimeout}
+	steps := []setupStep{{"setting up the pool controller", func() error { return poolReconciler.SetupWithManager(mgr, poolOptions) }}}
+	more, err := workloadSetupSteps(ctx, mgr, o, poolReconciler, writes, recorder, writers)
 	if err != nil {
 		return nil, err
 	}
 	steps = append(steps, more...)
 	if o.InClusterPools {
-		steps = append(steps, step{"serving the pools of the in-cluster provider", func() error {
-			return incluster.Setup(mgr, writes.Client(mgr.GetClient()), recorder, o.Shard, home, alloc.NamesMirrored)
+		steps = append(steps, setupStep{"serving the pools of the in-cluster provider", func() error {
+			return incluster.SetupControllers(mgr, writes.WrapClient(mgr.GetClient()), recorder, o.Shard, home, alloc.MirroredPoolReferrer)
 		}})
 	}
-	if o.LeaseWays.Any() {
-		leases := &lease.Reconciler{Client: writes.Client(mgr.GetClient()), Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, Ways: o.LeaseWays, AddressAttempts: o.AddressAttempts}
-		steps = append(steps, step{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
+	if o.LeaseBackends.IsAnyEnabled() {
+		leases := &lease.Reconciler{Client: writes.WrapClient(mgr.GetClient()), Live: live, Recorder: recorder, Now: time.Now, WatchFilter: o.WatchFilter, EnabledBackends: o.LeaseBackends, MaxAddressAttempts: o.AddressAttempts}
+		steps = append(steps, setupStep{"setting up the controller of leases", func() error { return leases.SetupWithManager(ctx, mgr, o.Shard) }})
 	}
 	if o.AuditInterval > 0 {
-		steps = append(steps, step{"setting up the audit", func() error { return mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}) }})
+		steps = append(steps, setupStep{"setting up the audit", func() error { return mgr.Add(&allocator.Auditor{Allocator: alloc, Interval: o.AuditInterval}) }})
 	}
 	for _, s := range steps {
-		if err := s.do(); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.doing, err)
+		if err := s.run(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.description, err)
 		}
 	}
 	return poolReconciler, nil
 }
 
-// step adds a controller.
-type step struct {
-	doing string
-	do    func() error
+// setupStep adds a controller.
+type setupStep struct {
+	description string
+	run         func() error
 }
 
-// newAllocator makes the allocator that all controllers share. What it asks of Clusters, their quota, is read by it:
-// it needs none of the controllers.
-func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string, blocks *index.Blocks) *allocator.Allocator {
+// newAllocator creates the allocator that all controllers share. It reads the quota of Clusters itself, and needs none
+// of the controllers.
+func newAllocator(mgr manager.Manager, o Options, streams *stream.Client, recorder events.EventRecorder, home string, blocks *index.BlockIndex) *allocator.Allocator {
 	var machineOf func(context.Context, string, []metav1.OwnerReference) (grants.Machine, error)
 	if o.FailureDomains {
-		machineOf = (&failuredomain.Finder{Live: mgr.GetAPIReader()}).Of
+		machineOf = (&failuredomain.Finder{Live: mgr.GetAPIReader()}).FindMachine
 	}
 	return allocator.New(allocator.Options{
-		Client:      streams.Patching(mgr.GetClient()),
+		Client:      streams.NewPatchingClient(mgr.GetClient()),
 		Live:        mgr.GetAPIReader(),
-		Lists:       streams,
+		Lister:      streams,
 		Recorder:    recorder,
-		ID:          string(uuid.NewUUID()),
+		ManagerID:   string(uuid.NewUUID()),
 		ShrinkGrace: o.ShrinkGrace, BlockNamespace: o.BlockNamespace,
 		WatchFilter: o.WatchFilter,
 		Namespace:   o.Namespace,
-		Elected:     o.Elected,
+		Elected:     o.LeaderElection,
 		Writers:     o.Writers,
 
 		ManagementCluster: home,
 		OrphanGrace:       o.OrphanGrace,
-		NodeQuota:         lookup.NodeQuota(mgr.GetClient(), blocks.Of),
+		NodeQuota:         lookup.NewNodeQuotaLookup(mgr.GetClient(), blocks.LoadBalancerBlocks),
 		Shard:             o.Shard,
 
-		APITime:        o.APITime,
-		MachineOf:      machineOf,
-		WithoutLeases:  !o.Leases,
-		InClusterPools: o.InClusterPools,
-		Unmirrored:     incluster.Unmirrored(mgr.GetAPIReader()),
+		APITime:             o.APITime,
+		FindMachine:         machineOf,
+		WithoutLeases:       !o.Leases,
+		InClusterPools:      o.InClusterPools,
+		MissingMirrorReason: incluster.NewMissingMirrorLookup(mgr.GetAPIReader()),
 	})
 }

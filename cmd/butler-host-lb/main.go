@@ -1,6 +1,6 @@
 //go:build linux
 
-// butler-host-lb shows the addresses of IPLeases on the host that it runs on.
+// Command butler-host-lb shows the addresses of IPLeases on the host that it runs on.
 package main
 
 import (
@@ -39,17 +39,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
 
-// socket is bound while the program runs: in the abstract namespace, of which each network namespace has its own.
-const socket = "@butler-host-lb"
+// lockSocket is bound while the program runs. It is in the abstract namespace, which each network namespace has for
+// itself.
+const lockSocket = "@butler-host-lb"
 
 func main() {
 	o := &options{}
 	var is agent.Options
-	program := process.Program{Name: "butler-host-lb", AddFlags: o.addFlags, Check: func() (err error) {
-		is, err = o.check()
+	program := process.Program{Name: "butler-host-lb", AddFlags: o.addFlags, Validate: func() (err error) {
+		is, err = o.buildAgentOptions()
 		return err
 	}}
-	if ok, code := program.Start(os.Args[1:], os.Stdout, os.Stderr); !ok {
+	if ok, code := program.ParseFlags(os.Args[1:], os.Stdout, os.Stderr); !ok {
 		os.Exit(code)
 	}
 	if err := run(ctrl.SetupSignalHandler(), o, is); err != nil {
@@ -59,12 +60,12 @@ func main() {
 }
 
 func run(ctx context.Context, o *options, is agent.Options) error {
-	alone, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	alone, err := (&net.ListenConfig{}).Listen(ctx, "unix", lockSocket)
 	if err != nil {
 		return fmt.Errorf("another butler-host-lb runs on this host, in the same network namespace; end it first: %w", err)
 	}
 	defer func() { _ = alone.Close() }()
-	// A connection that is dead without a word is to be found out before this host may be taken for dead.
+	// A connection that has died silently must be found before this host may be taken for dead.
 	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "2", "HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		if _, set := os.LookupEnv(name); !set {
 			if err := os.Setenv(name, seconds); err != nil {
@@ -72,7 +73,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 			}
 		}
 	}
-	cfg, err := process.Connection()
+	cfg, err := process.NewRESTConfig()
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,9 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 			return err
 		}
 	}
-	// It answers probes from the beginning on, also while it waits for an API server.
+	// The host answers probes from the start, also while it waits for an API server.
 	host := &atomic.Pointer[agent.Agent]{}
-	probes, err := serveProbes(cfg, o.metrics, host)
+	probes, err := serveProbes(cfg, o.metricsAddress, host)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	probing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		defer stop()
-		return show(ctx, cfg, scheme, is, host)
+		return runHost(ctx, cfg, scheme, is, host)
 	})
 	if probes != nil {
 		group.Go(func() error { return probes.Start(probing) })
@@ -101,7 +102,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	return group.Wait()
 }
 
-// serveProbes serves metrics and probes; nil: they are turned off.
+// serveProbes returns the server of metrics and probes, or nil if they are turned off.
 func serveProbes(cfg *rest.Config, address string, host *atomic.Pointer[agent.Agent]) (metricsserver.Server, error) {
 	state := func(ok func() bool) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -115,19 +116,19 @@ func serveProbes(cfg *rest.Config, address string, host *atomic.Pointer[agent.Ag
 		"/healthz": state(func() bool { return true }),
 		"/readyz": state(func() bool {
 			h := host.Load()
-			return h != nil && h.Ready()
+			return h != nil && h.IsReady()
 		}),
 	}}, cfg, nil)
 }
 
-// show waits for the API server, and shows what it says until ctx ends. The host is stored in at.
-func show(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agent.Options, at *atomic.Pointer[agent.Agent]) error {
-	if err := await(ctx, cfg); err != nil || ctx.Err() != nil {
+// runHost waits for the API server, and shows addresses until ctx ends. It stores the host in at.
+func runHost(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agent.Options, at *atomic.Pointer[agent.Agent]) error {
+	if err := waitForAPIServer(ctx, cfg); err != nil || ctx.Err() != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:  scheme,
-		Metrics: metricsserver.Options{BindAddress: "0"}, // they are served by then
+		Metrics: metricsserver.Options{BindAddress: "0"}, // they are served already
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject:         map[client.Object]cache.ByObject{&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{record.Namespace: {}}}},
@@ -143,8 +144,8 @@ func show(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agen
 		}
 	}
 	host := agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
-	host.Register()
-	if err := watch(ctx, mgr, host); err != nil {
+	host.RegisterMetrics()
+	if err := registerWatches(ctx, mgr, host); err != nil {
 		return err
 	}
 	if err := mgr.Add(host); err != nil {
@@ -155,8 +156,9 @@ func show(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agen
 	return mgr.Start(ctx)
 }
 
-// await waits until the API server answers, and has the kind of leases.
-func await(ctx context.Context, cfg *rest.Config) error {
+// waitForAPIServer waits until the API server answers, and checks that it has the kinds that hosts read. It returns nil
+// when ctx ends.
+func waitForAPIServer(ctx context.Context, cfg *rest.Config) error {
 	connection, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return err
@@ -167,11 +169,11 @@ func await(ctx context.Context, cfg *rest.Config) error {
 	}
 	var next time.Time
 	for {
-		err := process.CheckKinds(mapper, process.ForHosts)
+		err := process.CheckKinds(mapper, process.KindsForHosts)
 		if err == nil || errors.Is(err, process.ErrKindUnknown) {
 			return err
 		}
-		if now := time.Now(); !now.Before(next) { // not each second, though errors of connections name another port each time
+		if now := time.Now(); !now.Before(next) { // not each second, even if each error names another port
 			klog.FromContext(ctx).Error(err, "Waiting for the API server")
 			next = now.Add(time.Minute)
 		}
@@ -183,13 +185,13 @@ func await(ctx context.Context, cfg *rest.Config) error {
 	}
 }
 
-// watch has the host look whenever something changes of what it reads.
-func watch(ctx context.Context, mgr manager.Manager, host *agent.Agent) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &discoveryv1.EndpointSlice{}, agent.ServiceIndex, agent.OfService); err != nil {
+// registerWatches has the host sync whenever an object that it reads changes.
+func registerWatches(ctx context.Context, mgr manager.Manager, host *agent.Agent) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &discoveryv1.EndpointSlice{}, agent.ServiceNameIndex, agent.IndexByService); err != nil {
 		return err
 	}
 	kinds := []client.Object{&v1alpha1.IPLease{}, &coordinationv1.Lease{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}}
-	if host.Forward && host.Via == hostlb.NodePorts {
+	if host.ForwardTraffic && host.BackendType == hostlb.NodePortBackends {
 		kinds = append(kinds, &corev1.Node{})
 	}
 	for _, kind := range kinds {
@@ -197,9 +199,9 @@ func watch(ctx context.Context, mgr manager.Manager, host *agent.Agent) error {
 		if err != nil {
 			return err
 		}
-		changed := host.Changed
+		changed := host.TriggerPortSync
 		if _, is := kind.(*coordinationv1.Lease); is {
-			changed = host.Wake
+			changed = host.TriggerSync
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { changed() },

@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, os.Args[1:], cli.FromProcess())
+	code := cli.Run(ctx, os.Args[1:], cli.EnvFromProcess())
 	stop()
 	os.Exit(code)
 }

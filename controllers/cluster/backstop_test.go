@@ -17,14 +17,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Tests that wait as long as a backstop takes would not see a wake-up that is lost.
+// TestTestsWaitLessThanTheBackstop checks that tests do not wait as long as a backstop takes: they would not notice a
+// wake-up that is lost.
 func TestTestsWaitLessThanTheBackstop(t *testing.T) {
-	if framework.Soon >= guard.WaitingBackstop {
-		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.Soon, guard.WaitingBackstop)
+	if framework.EventTimeout >= guard.WaitingResyncPeriod {
+		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.EventTimeout, guard.WaitingResyncPeriod)
 	}
 }
 
-// B20: a Cluster that waits is looked at every 30 s, one that is served every five minutes, whatever its age (ADR 10).
+// TestClustersAreLookedAtNowAndThen checks B20: a Cluster that waits is reconciled every 30 s, one that is served every
+// five minutes, whatever its age (ADR 10).
 func TestClustersAreLookedAtNowAndThen(t *testing.T) {
 	g := NewWithT(t)
 	cluster := &clusterv1.Cluster{}
@@ -37,8 +39,8 @@ func TestClustersAreLookedAtNowAndThen(t *testing.T) {
 	config.Spec.Network = &v1alpha1.ProviderNetwork{
 		Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "p"}}},
 	}
-	c := framework.Fake(t, cluster, ns, config, framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj())
-	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), LoadBalancers: true, Blocks: &index.Blocks{}}
+	c := framework.NewFakeClient(t, cluster, ns, config, framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj())
+	r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), LoadBalancers: true, Blocks: &index.BlockIndex{}}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)}
 	settle := func() reconcile.Result {
 		var result reconcile.Result

@@ -17,45 +17,45 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// networkReady is the condition that tells of a decision. spec.availabilityGates of a Cluster may name it.
-func networkReady(d tenancy.Decision) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionFalse, Reason: d.Reason, Message: text.Message(d.Message)}
-	if d.Action == tenancy.Done {
+// networkReadyCondition returns the condition for a decision. spec.availabilityGates of a Cluster may name it.
+func networkReadyCondition(d tenancy.Decision) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.NetworkReadyCondition, Status: metav1.ConditionFalse, Reason: d.Reason, Message: text.SanitizeMessage(d.Message)}
+	if d.Action == tenancy.ActionDone {
 		c.Status = metav1.ConditionTrue
 	}
 	return c
 }
 
-// conditionOf is what a Cluster says of its network now.
-func conditionOf(cluster *clusterv1.Cluster) *metav1.Condition {
+// currentCondition returns the condition NetworkReady of a Cluster.
+func currentCondition(cluster *clusterv1.Cluster) *metav1.Condition {
 	return conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
 }
 
-// changeCondition reads a Cluster live, has its conditions changed, and writes them; those of others are left
-// alone.
-func (r *Reconciler) changeCondition(ctx context.Context, cluster *clusterv1.Cluster, change func(*clusterv1.Cluster)) error {
+// patchConditions reads a Cluster live, changes its conditions with change, and patches them; conditions of others are
+// left alone.
+func (r *Reconciler) patchConditions(ctx context.Context, cluster *clusterv1.Cluster, change func(*clusterv1.Cluster)) error {
 	live := &clusterv1.Cluster{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live); err != nil {
 		return err
 	}
 	before := live.DeepCopy()
 	change(live)
-	return r.Client.Status().Patch(ctx, live, guard.SinceRead(before))
+	return r.Client.Status().Patch(ctx, live, guard.NewOptimisticPatch(before))
 }
 
-// report writes the NetworkReady condition of a Cluster, and an event where its reason is new.
-func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, d tenancy.Decision) (reconcile.Result, error) {
-	after := guard.WaitingBackstop
-	if d.Action == tenancy.Done {
-		after = guard.ServedBackstop
+// reportDecision sets the condition NetworkReady of a Cluster, and records an event if its reason is new.
+func (r *Reconciler) reportDecision(ctx context.Context, cluster *clusterv1.Cluster, d tenancy.Decision) (reconcile.Result, error) {
+	after := guard.WaitingResyncPeriod
+	if d.Action == tenancy.ActionDone {
+		after = guard.ServedResyncPeriod
 	}
-	is := networkReady(d)
-	was := conditionOf(cluster)
+	is := networkReadyCondition(d)
+	was := currentCondition(cluster)
 	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	if err := r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) }); err != nil {
-		return guard.Retry(client.IgnoreNotFound(err), "writing the condition NetworkReady")
+	if err := r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) }); err != nil {
+		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "writing the condition NetworkReady")
 	}
 	if is.Reason != v1alpha1.ReconcilingReason && (was == nil || was.Reason != is.Reason) {
 		kind := corev1.EventTypeNormal

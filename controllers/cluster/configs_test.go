@@ -28,7 +28,8 @@ type fleet struct {
 
 var prod = client.ObjectKey{Namespace: "team", Name: "prod"}
 
-// newFleet makes ProviderConfigs, each namespace/name, with a pool beside each. The Cluster names the first of them.
+// newFleet creates ProviderConfigs, each given as namespace/name, each with a pool in its namespace. The Cluster names
+// the first of them.
 func newFleet(t *testing.T, configs ...string) *fleet {
 	t.Helper()
 	_, first, _ := strings.Cut(configs[0], "/")
@@ -38,11 +39,11 @@ func newFleet(t *testing.T, configs ...string) *fleet {
 		namespace, name, _ := strings.Cut(config, "/")
 		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, framework.MakePool("p").Namespace(namespace).CIDR("10.0.0.0/24").Obj(), configFor(namespace, name))
 	}
-	c := framework.Fake(t, objs...)
-	return &fleet{c, t, &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(100), LoadBalancers: true, Blocks: &index.Blocks{}}}
+	c := framework.NewFakeClient(t, objs...)
+	return &fleet{c, t, &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(100), LoadBalancers: true, Blocks: &index.BlockIndex{}}}
 }
 
-// configFor is a ProviderConfig that serves all namespaces.
+// configFor returns a ProviderConfig that serves all namespaces.
 func configFor(namespace, name string) *v1alpha1.ProviderConfig {
 	out := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	out.Spec.NamespaceSelector = &metav1.LabelSelector{}
@@ -53,8 +54,9 @@ func configFor(namespace, name string) *v1alpha1.ProviderConfig {
 	return out
 }
 
-// settles reconciles until all is done, and returns the Cluster. Blocks are granted, if the pools have room.
-func (f *fleet) settles(room bool) *clusterv1.Cluster {
+// reconcileUntilSettled reconciles until everything is done, and returns the Cluster. Blocks are granted if the pools
+// have room.
+func (f *fleet) reconcileUntilSettled(room bool) *clusterv1.Cluster {
 	f.t.Helper()
 	for range 6 {
 		if _, err := f.r.Reconcile(f.t.Context(), reconcile.Request{NamespacedName: prod}); err != nil {
@@ -85,18 +87,19 @@ func (f *fleet) blocks() []v1alpha1.IPAllocation {
 	return list.Items
 }
 
-// A Cluster that comes to name a ProviderConfig of another namespace keeps the first block that it has, and gets no other: two
-// would be more than either allows. One that was not granted yet is given up.
+// TestAnotherProviderConfig checks that a Cluster that is changed to name a ProviderConfig of another namespace keeps
+// the first block that it has, and gets no other: two would be more than either allows. A block that was not granted
+// yet is deleted.
 func TestAnotherProviderConfig(t *testing.T) {
 	for name, room := range map[string]bool{"granted": true, "not granted": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, "one/first", "two/second")
-			is := f.settles(room)
+			is := f.reconcileUntilSettled(room)
 			is.Labels[v1alpha1.ProviderConfigLabel] = "second"
 			if err := f.Update(t.Context(), is); err != nil {
 				t.Fatal(err)
 			}
-			is = f.settles(room)
+			is = f.reconcileUntilSettled(room)
 			blocks, ready := f.blocks(), conditions.Get(is, v1alpha1.NetworkReadyCondition)
 			want := map[bool]string{true: "one", false: "two"}[room]
 			if len(blocks) != 1 || blocks[0].Namespace != want {
@@ -108,11 +111,11 @@ func TestAnotherProviderConfig(t *testing.T) {
 			if !room {
 				return
 			}
-			// What the message names works.
+			// Following the message works.
 			if err := f.Delete(t.Context(), &blocks[0]); err != nil {
 				t.Fatal(err)
 			}
-			f.settles(room)
+			f.reconcileUntilSettled(room)
 			if blocks = f.blocks(); len(blocks) != 1 || blocks[0].Namespace != "two" {
 				t.Errorf("with the earlier one deleted it has %d", len(blocks))
 			}
@@ -120,14 +123,15 @@ func TestAnotherProviderConfig(t *testing.T) {
 	}
 }
 
-// A ProviderConfig of the same name that others make for all namespaces takes nothing from the Clusters that have blocks.
+// TestAnotherProviderConfigOfTheName checks that a ProviderConfig of the same name that others create for all
+// namespaces takes nothing from the Clusters that have blocks.
 func TestAnotherProviderConfigOfTheName(t *testing.T) {
 	f := newFleet(t, "platform/lab")
-	f.settles(true)
+	f.reconcileUntilSettled(true)
 	if err := f.Create(t.Context(), configFor("stranger", "lab")); err != nil {
 		t.Fatal(err)
 	}
-	if ready := conditions.Get(f.settles(true), v1alpha1.NetworkReadyCondition); ready.Status != metav1.ConditionTrue || len(f.blocks()) != 1 {
+	if ready := conditions.Get(f.reconcileUntilSettled(true), v1alpha1.NetworkReadyCondition); ready.Status != metav1.ConditionTrue || len(f.blocks()) != 1 {
 		t.Errorf("it is %s: %s", ready.Status, ready.Message)
 	}
 }

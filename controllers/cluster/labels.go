@@ -12,36 +12,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// labelAll gives the allocations of a Cluster that came without a role, as those made by hand do, or without Cluster API's
-// label, as earlier versions made them, the labels by which all of them are found. A label that there is stays.
-func (r *Reconciler) labelAll(ctx context.Context, cluster *clusterv1.Cluster) error {
-	for _, a := range r.Blocks.Unlabelled(client.ObjectKeyFromObject(cluster)) {
+// labelAllocations adds the labels by which all allocations of a Cluster are found to those without a role, which users
+// create, and to those without Cluster API's label, which earlier versions created. Existing labels stay.
+func (r *Reconciler) labelAllocations(ctx context.Context, cluster *clusterv1.Cluster) error {
+	for _, a := range r.Blocks.UnlabelledBlocks(client.ObjectKeyFromObject(cluster)) {
 		before := a.DeepCopy()
-		labels := tenancy.Labels(tenancy.Block{
-			Cluster: a.Spec.TenantClusterRef, Pool: a.Spec.PoolRef, Type: a.Spec.Type, Role: tenancy.Role(a),
+		labels := tenancy.LabelsForBlock(tenancy.BlockIdentity{
+			Cluster: a.Spec.TenantClusterRef, Pool: a.Spec.PoolRef, Type: a.Spec.Type, Role: tenancy.RoleForAllocation(a),
 		})
-		delete(labels, v1alpha1.ProviderConfigLabel) // it was made for none
+		delete(labels, v1alpha1.ProviderConfigLabel) // it was created for none
 		for k, v := range labels {
 			if _, has := a.Labels[k]; !has {
 				metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
 			}
 		}
-		if err := client.IgnoreNotFound(r.Client.Patch(ctx, a, guard.SinceRead(before))); err != nil {
+		if err := client.IgnoreNotFound(r.Client.Patch(ctx, a, guard.NewOptimisticPatch(before))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// labelOurs gives an allocation that this manager made before it had a watch filter the label for that. None: nothing
-// is done.
-func (r *Reconciler) labelOurs(ctx context.Context, a *v1alpha1.IPAllocation) error {
+// addWatchLabel adds the watch label to an allocation that this manager created before it had a watch filter. Without
+// an allocation or a filter it does nothing.
+func (r *Reconciler) addWatchLabel(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if a == nil || !a.DeletionTimestamp.IsZero() || a.Labels[v1alpha1.ProviderConfigLabel] == "" || a.Labels[clusterv1.WatchLabel] != "" {
 		return nil
 	}
 	before := a.DeepCopy()
-	if !guard.Label(a, r.WatchFilter) {
+	if !guard.AddWatchLabel(a, r.WatchFilter) {
 		return nil
 	}
-	return r.Client.Patch(ctx, a, guard.SinceRead(before))
+	return r.Client.Patch(ctx, a, guard.NewOptimisticPatch(before))
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A Cluster that clusterctl has moved and was ended over goes as far as we are concerned, though it is paused, as all of a move
-// are. One of another manager, or that is not deleted, stays as it is.
+// TestEndMove checks that a Cluster that clusterctl has moved, and did not finish deleting, loses our finalizer
+// although it is paused, as all objects of a move are. A Cluster of another manager, or one that is not deleted, stays
+// as it is.
 func TestEndMove(t *testing.T) {
 	const others = "cluster.cluster.x-k8s.io"
 	for name, tc := range map[string]struct {
@@ -28,7 +29,7 @@ func TestEndMove(t *testing.T) {
 		filter          string
 		others          bool
 		stays           bool
-		left            int // finalizers, of one that is there
+		left            int // finalizers of a Cluster that still exists
 	}{
 		"moved":                    {marked: true, deleted: true},
 		"moved, of others too":     {marked: true, deleted: true, others: true, stays: true, left: 1},
@@ -45,13 +46,13 @@ func TestEndMove(t *testing.T) {
 			if tc.others {
 				cluster.Finalizers = append(cluster.Finalizers, others)
 			}
-			c := framework.Fake(t, cluster)
+			c := framework.NewFakeClient(t, cluster)
 			if tc.deleted {
 				if err := c.Delete(t.Context(), cluster); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), Blocks: &index.Blocks{}, WatchFilter: tc.filter}
+			r := &Reconciler{Client: c, Live: c, Recorder: events.NewFakeRecorder(10), Blocks: &index.BlockIndex{}, WatchFilter: tc.filter}
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)}); err != nil {
 				t.Fatal(err)
 			}
@@ -66,8 +67,9 @@ func TestEndMove(t *testing.T) {
 	}
 }
 
-// A move that was interrupted leaves a Cluster behind whose first block is gone. What is asked for in its place, of another pool
-// maybe, is in the way of the move: nothing is, until an operator has released what is held.
+// TestAMovedFirstBlockIsNotAskedForAgain checks a move that was interrupted and leaves a Cluster behind whose first
+// block is gone. A block that is requested in its place, maybe from another pool, would block the move: none is
+// requested until an operator has released what is held.
 func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
 	f := newFleet(t, "one/lab")
 	config := &v1alpha1.ProviderConfig{}
@@ -78,7 +80,7 @@ func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
 	if err := errors.Join(f.Update(t.Context(), config), f.Create(t.Context(), framework.MakePool("q").Namespace("one").CIDR("10.1.0.0/24").Obj())); err != nil {
 		t.Fatal(err)
 	}
-	f.settles(true)
+	f.reconcileUntilSettled(true)
 	block := f.blocks()[0]
 	hold := func(held ...v1alpha1.HeldRange) {
 		t.Helper()
@@ -95,12 +97,12 @@ func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
 	if err := f.Delete(t.Context(), &block); err != nil {
 		t.Fatal(err)
 	}
-	is := conditions.Get(f.settles(true), v1alpha1.NetworkReadyCondition)
+	is := conditions.Get(f.reconcileUntilSettled(true), v1alpha1.NetworkReadyCondition)
 	if len(f.blocks()) > 0 || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.MovedReason || !strings.Contains(is.Message, "resume the move") {
 		t.Errorf("it has %d blocks, and says %s: %s", len(f.blocks()), is.Reason, is.Message)
 	}
 	hold()
-	if f.settles(true); len(f.blocks()) != 1 {
+	if f.reconcileUntilSettled(true); len(f.blocks()) != 1 {
 		t.Errorf("with nothing held it has %d blocks", len(f.blocks()))
 	}
 }

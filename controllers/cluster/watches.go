@@ -20,22 +20,22 @@ import (
 
 // SetupWithManager registers the watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	pools := handler.EnqueueRequestsFromMapFunc(r.WaitingFor)
+	pools := handler.EnqueueRequestsFromMapFunc(r.ClustersWaitingForPool)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("cluster").
 		For(&clusterv1.Cluster{}).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
-		WatchesRawSource(r.Blocks.Source()).
-		Watches(&v1alpha1.NetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).
-		Watches(&v1alpha1.GlobalNetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoom)).
-		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(lookup.ClustersNaming(r.Client)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
+		WatchesRawSource(r.Blocks.NewSource()).
+		Watches(&v1alpha1.NetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoomPredicate)).
+		Watches(&v1alpha1.GlobalNetworkPool{}, pools, builder.WithPredicates(lookup.MoreRoomPredicate)).
+		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(lookup.ClustersNamingConfig(r.Client)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
 }
 
-// WaitingFor returns the Clusters that wait for a block and whose ProviderConfig names a pool.
-func (r *Reconciler) WaitingFor(ctx context.Context, obj client.Object) []reconcile.Request {
-	return lookup.ClustersWaiting(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
-		is := conditionOf(c)
+// ClustersWaitingForPool returns requests for the Clusters that wait for a block and whose ProviderConfig names a pool.
+func (r *Reconciler) ClustersWaitingForPool(ctx context.Context, obj client.Object) []reconcile.Request {
+	return lookup.ClustersWaitingForPool(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
+		is := currentCondition(c)
 		return is == nil || is.Status != metav1.ConditionTrue
 	})
 }

@@ -18,59 +18,59 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// withdraw ends what a Cluster has of us that has come to want nothing more: what it asked for, then, when a person has
-// deleted what it was given, our finalizer, and last the condition, by which it is known that there is something to end. What was
-// asked for as that ended is seen by itself.
-func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster, why string) (reconcile.Result, error) {
-	if conditionOf(cluster) == nil && !r.asked(cluster) {
+// withdrawBlocks cleans up a Cluster that has come to request nothing any more: it deletes what was requested; then,
+// when a user has deleted what was granted, it removes our finalizer; and last the condition, which shows that there is
+// something to clean up. A block that was requested while that ended is noticed by itself (hasRequestedBlocks).
+func (r *Reconciler) withdrawBlocks(ctx context.Context, cluster *clusterv1.Cluster, why string) (reconcile.Result, error) {
+	if currentCondition(cluster) == nil && !r.hasRequestedBlocks(cluster) {
 		return reconcile.Result{}, nil
 	}
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
-	has, err := lookup.BlocksOf(ctx, r.Live, ref, r.Namespace)
+	has, err := lookup.ListBlocks(ctx, r.Live, ref, r.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unanswered, stays := tenancy.Ended(has, why)
+	unanswered, stays := tenancy.DecideWithdrawal(has, why)
 	for _, a := range unanswered {
-		// It may have been granted since it was read.
-		err := exact.Delete(ctx, r.Client, a)
+		// The block may have been granted since it was read.
+		err := exact.DeleteWithPreconditions(ctx, r.Client, a)
 		if client.IgnoreNotFound(err) != nil {
-			return guard.Retry(err, fmt.Sprintf("deleting IPAllocation %s, which is wanted no more", client.ObjectKeyFromObject(a)))
+			return guard.RequeueOnConflict(err, fmt.Sprintf("deleting IPAllocation %s, which is wanted no more", client.ObjectKeyFromObject(a)))
 		}
 	}
 	if stays != "" {
-		return r.report(ctx, cluster, tenancy.Decision{Action: tenancy.Done, Reason: v1alpha1.AllocationsRemainReason, Message: stays})
+		return r.reportDecision(ctx, cluster, tenancy.Decision{Action: tenancy.ActionDone, Reason: v1alpha1.AllocationsRemainReason, Message: stays})
 	}
 	if len(unanswered) > 0 {
-		return reconcile.Result{RequeueAfter: guard.WaitingBackstop}, nil // their end wakes us
+		return reconcile.Result{RequeueAfter: guard.WaitingResyncPeriod}, nil // their deletion enqueues the Cluster
 	}
-	if err := r.letGo(ctx, cluster, has); err != nil {
-		return guard.Retry(client.IgnoreNotFound(err), "letting go of the Cluster")
+	if err := r.cleanUpCluster(ctx, cluster, has); err != nil {
+		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "letting go of the Cluster")
 	}
-	err = r.changeCondition(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
-	return guard.Retry(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
+	err = r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
+	return guard.RequeueOnConflict(client.IgnoreNotFound(err), "taking off the condition NetworkReady")
 }
 
-// asked reports whether a Cluster has IPAllocations that were made here: growth is, whatever else the Cluster has of us; another
-// one is, if the Cluster has our finalizer, which comes before the first.
-func (r *Reconciler) asked(cluster *clusterv1.Cluster) bool {
+// hasRequestedBlocks reports whether a Cluster has IPAllocations that the manager created: those of growth always are,
+// another one is if the Cluster has our finalizer, which is added before the first block.
+func (r *Reconciler) hasRequestedBlocks(cluster *clusterv1.Cluster) bool {
 	served := controllerutil.ContainsFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
-	return slices.ContainsFunc(r.Blocks.Of(client.ObjectKeyFromObject(cluster)), func(a *v1alpha1.IPAllocation) bool {
-		return !tenancy.StandingOf(a).Manual && (served || tenancy.Role(a) == v1alpha1.GrowthRole)
+	return slices.ContainsFunc(r.Blocks.LoadBalancerBlocks(client.ObjectKeyFromObject(cluster)), func(a *v1alpha1.IPAllocation) bool {
+		return !tenancy.NewCurrentAllocation(a).Manual && (served || tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole)
 	})
 }
 
-// letGo takes off a Cluster what was noted there for load balancers.
-func (r *Reconciler) letGo(ctx context.Context, cluster *clusterv1.Cluster, has []*v1alpha1.IPAllocation) error {
+// cleanUpCluster removes from a Cluster what was recorded there for load balancers.
+func (r *Reconciler) cleanUpCluster(ctx context.Context, cluster *clusterv1.Cluster, has []*v1alpha1.IPAllocation) error {
 	next := cluster.DeepCopy()
-	changed := tenancy.SetTried(next, v1alpha1.TriedPoolsAnnotation, nil)
-	changed = tenancy.SetTried(next, v1alpha1.TriedGrowthPoolsAnnotation, nil) || changed
+	changed := tenancy.SetAttemptsAnnotation(next, v1alpha1.TriedPoolsAnnotation, nil)
+	changed = tenancy.SetAttemptsAnnotation(next, v1alpha1.TriedGrowthPoolsAnnotation, nil) || changed
 	ofPods := slices.ContainsFunc(has, func(a *v1alpha1.IPAllocation) bool { return a.Spec.Type == v1alpha1.PodsAllocation })
-	if !ofPods && !r.NodesWant(ctx, cluster) {
+	if !ofPods && !r.NeedsPodCIDRs(ctx, cluster) {
 		changed = controllerutil.RemoveFinalizer(next, v1alpha1.TenantNetworkFinalizer) || changed
 	}
 	if !changed {
 		return nil
 	}
-	return r.Client.Patch(ctx, next, guard.SinceRead(cluster))
+	return r.Client.Patch(ctx, next, guard.NewOptimisticPatch(cluster))
 }

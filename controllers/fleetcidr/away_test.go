@@ -31,8 +31,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// K49: of a Cluster whose API server is away nothing is taken: its blocks and its entries stay, a ClusterCIDR that is being deleted
-// is held, and the Cluster says that nothing is known. What is written says that, once.
+// TestAClusterThatIsAwayKeepsAll checks K49: a Cluster whose API server is away loses nothing. Its blocks and its
+// entries stay, the finalizer stays on a ClusterCIDR that is being deleted, and the condition of the Cluster shows that
+// nothing is known. Only this is written, once.
 func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close() // nothing listens there
@@ -77,10 +78,10 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 		},
 	})
 	r := &Reconciler{
-		Client: c, Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: tick(),
-		ctx: t.Context(), wake: func(nodeipam.Key) {},
+		Client: c, Live: c, Clusters: connections{}, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Elected: true, Now: newTickingClock(),
+		ctx: t.Context(), enqueueCluster: func(nodeipam.ClusterKey) {},
 	}
-	r.Blocks.Observe(block)
+	r.Blocks.ObserveBlock(block)
 	for range 5 {
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(cluster)}); err != nil {
 			t.Fatal(err)
@@ -89,7 +90,7 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Both say how it is.
+	// Both statuses are written.
 	if !slices.Equal(writes, []string{"patch status of *v1beta2.Cluster prod", "patch status of *v1alpha1.ClusterCIDR edge"}) {
 		t.Errorf("these are written: %q", writes)
 	}
@@ -105,8 +106,8 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	}
 }
 
-// Two managers without leader election, one of which does not reach the Cluster, have different conditions for it. Each writes its
-// own again with a growing pause.
+// TestAConditionThatAnotherManagerWritesWaits checks two managers without leader election that have different
+// conditions for a Cluster, as one does not reach it. Each writes its own again with a growing pause.
 func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
@@ -118,8 +119,8 @@ func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
 	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
 	c, clock := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).WithStatusSubresource(cluster).Build(), clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	r := &Reconciler{
-		Client: (&pace.Writes{Clock: clock}).Client(c), Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: clock.Now,
-		ctx: t.Context(), wake: func(nodeipam.Key) {},
+		Client: (&pace.WritePacer{Clock: clock}).WrapClient(c), Live: c, Clusters: connections{}, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Elected: true, Now: clock.Now,
+		ctx: t.Context(), enqueueCluster: func(nodeipam.ClusterKey) {},
 	}
 	key, writes := client.ObjectKeyFromObject(cluster), 0
 	for range 10 { // minutes

@@ -14,29 +14,30 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;create;patch;delete
 
-// blocks are those that a Cluster has for its Nodes.
-func (r *Reconciler) blocks(key nodeipam.Key) []nodeipam.Block {
+// blocksForCluster returns the blocks that a Cluster has for its Nodes.
+func (r *Reconciler) blocksForCluster(key nodeipam.ClusterKey) []nodeipam.Block {
 	var out []nodeipam.Block
-	for _, a := range r.Blocks.Pods(key) {
-		// One in another namespace, whoever made it, is none that the Cluster asked for.
-		if b, is := nodeipam.BlockOf(a); is && a.Namespace == key.Namespace {
+	for _, a := range r.Blocks.PodBlocks(key) {
+		// A block in another namespace is not one that the Cluster requested, no matter how it was created.
+		if b, is := nodeipam.BlockFromAllocation(a); is && a.Namespace == key.Namespace {
 			out = append(out, b)
 		}
 	}
 	return out
 }
 
-// allocations are the blocks of a Cluster, as the API server has them.
-func (r *Reconciler) allocations(key nodeipam.Key) nodeipam.Allocations {
-	return nodeipam.Allocations{
-		Client: r.Client, Live: r.Live, Cluster: key,
-		Label: func(a *v1alpha1.IPAllocation) { guard.Label(a, r.WatchFilter) },
-		Hold:  func(ctx context.Context) error { return r.hold(ctx, key) },
+// newAllocationClient returns the client for the blocks of a Cluster.
+func (r *Reconciler) newAllocationClient(key nodeipam.ClusterKey) nodeipam.IPAllocationClient {
+	return nodeipam.IPAllocationClient{
+		Client: r.Client, Live: r.Live, ClusterKey: key,
+		SetLabels:           func(a *v1alpha1.IPAllocation) { guard.AddWatchLabel(a, r.WatchFilter) },
+		AddClusterFinalizer: func(ctx context.Context) error { return r.addClusterFinalizer(ctx, key) },
 	}
 }
 
-// hold puts our finalizer on a Cluster: with it go its blocks, when nobody else holds it any more.
-func (r *Reconciler) hold(ctx context.Context, key nodeipam.Key) error {
+// addClusterFinalizer adds our finalizer to a Cluster, so that its blocks are deleted with it once no other finalizer
+// is left.
+func (r *Reconciler) addClusterFinalizer(ctx context.Context, key nodeipam.ClusterKey) error {
 	c := &clusterv1.Cluster{}
 	if err := r.Live.Get(ctx, key, c); err != nil {
 		return fmt.Errorf("reading Cluster %s before it gets a block: %w", key, err)
@@ -48,7 +49,7 @@ func (r *Reconciler) hold(ctx context.Context, key nodeipam.Key) error {
 	case !controllerutil.AddFinalizer(c, v1alpha1.TenantNetworkFinalizer):
 		return nil
 	}
-	if err := r.Client.Patch(ctx, c, guard.SinceRead(before)); err != nil {
+	if err := r.Client.Patch(ctx, c, guard.NewOptimisticPatch(before)); err != nil {
 		return fmt.Errorf("writing the finalizer of Cluster %s before it gets a block: %w", key, err)
 	}
 	return nil

@@ -18,53 +18,54 @@ import (
 )
 
 const (
-	// reportEvery bounds how often what is known of a Cluster is gathered, showEvery how often a message of its condition is
-	// written of which only the numbers have changed.
-	reportEvery = time.Second
-	showEvery   = 10 * time.Second
+	// reportInterval bounds how often a report on a Cluster is built, conditionInterval how often the message of its
+	// condition is written when only numbers have changed.
+	reportInterval    = time.Second
+	conditionInterval = 10 * time.Second
 )
 
-// conditionOf says whether the Nodes of a Cluster have their pod CIDRs. selected: a ClusterCIDR is for the Cluster.
-func conditionOf(found nodeipam.Report, selected bool) metav1.Condition {
+// conditionFromReport returns the condition with whether the Nodes of a Cluster have their pod CIDRs. selected reports
+// whether a ClusterCIDR is for the Cluster.
+func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition {
 	out := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionFalse}
 	switch {
-	case found.Stopped != nil:
-		out.Status, out.Reason, out.Message = found.Stopped.Status, found.Stopped.Reason, found.Stopped.Message
+	case found.StoppedCondition != nil:
+		out.Status, out.Reason, out.Message = found.StoppedCondition.Status, found.StoppedCondition.Reason, found.StoppedCondition.Message
 	case !selected:
 		out.Reason, out.Message = v1alpha1.NoMatchReason, "no ClusterCIDR selects this Cluster: add one, or change the labels of the Cluster"
-	case len(found.Contested) > 0:
+	case len(found.ConflictingBlocks) > 0:
 		out.Reason = v1alpha1.ConflictReason
-		out.Message = "Nodes use addresses of blocks that the pool does not give back; find out who has them: " + strings.Join(found.Contested, "; ")
-	case found.Conflicts > 0:
+		out.Message = "Nodes use addresses of blocks that the pool does not give back; find out who has them: " + strings.Join(found.ConflictingBlocks, "; ")
+	case found.ConflictingNodes > 0:
 		out.Reason = v1alpha1.ConflictReason
-		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.Count(found.Conflicts, "Node", "Nodes"))
-	case found.RefusedNodes > 0 && len(found.Full) > 0:
+		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.FormatCount(found.ConflictingNodes, "Node", "Nodes"))
+	case found.RefusedCount > 0 && len(found.FullRanges) > 0:
 		out.Reason = v1alpha1.ExhaustedReason
-		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", waiting(found), strings.Join(found.Full, ", "))
-	case found.RefusedNodes > 0:
+		out.Message = fmt.Sprintf("%s: all ClusterCIDRs that match are full: %s", formatWaitingNodes(found), strings.Join(found.FullRanges, ", "))
+	case found.RefusedCount > 0:
 		out.Reason = v1alpha1.NoMatchReason
-		out.Message = waiting(found) + ": no ClusterCIDR selects them"
+		out.Message = formatWaitingNodes(found) + ": no ClusterCIDR selects them"
 	default:
 		out.Status, out.Reason = metav1.ConditionTrue, v1alpha1.ReadyReason
 	}
 	return out
 }
 
-// waiting says how many Nodes wait, and names some.
-func waiting(found nodeipam.Report) string {
+// formatWaitingNodes returns how many Nodes wait, with the names of some.
+func formatWaitingNodes(found nodeipam.Report) string {
 	more := ""
-	if found.RefusedNodes > len(found.Refused) {
+	if found.RefusedCount > len(found.RefusedNames) {
 		more = ", …"
 	}
-	return fmt.Sprintf("%d of %d Nodes wait for a pod CIDR: %s%s", found.RefusedNodes, found.Nodes, strings.Join(found.Refused, ", "), more)
+	return fmt.Sprintf("%d of %d Nodes wait for a pod CIDR: %s%s", found.RefusedCount, found.NodeCount, strings.Join(found.RefusedNames, ", "), more)
 }
 
-// refusedCondition says that the API server of a Cluster answers, and refuses.
-func refusedCondition(why error) metav1.Condition {
+// newRefusedCondition returns the condition that the API server of a Cluster answers, and refuses requests.
+func newRefusedCondition(why error) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NodesRefusedReason, Message: why.Error()}
 }
 
-func unreachableCondition(why string) metav1.Condition {
+func newUnreachableCondition(why string) metav1.Condition {
 	out := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason, Message: why}
 	if why == "" {
 		out.Message = "the API server of the Cluster does not answer: what its Nodes have stays theirs, and new ones wait"
@@ -72,39 +73,40 @@ func unreachableCondition(why string) metav1.Condition {
 	return out
 }
 
-// show writes the condition of a Cluster where it is another one. It returns when that is due.
-func (r *Reconciler) show(ctx context.Context, cluster *clusterv1.Cluster, s *site, is metav1.Condition) (time.Duration, error) {
-	is.Message = text.Message(is.Message)
+// setCondition writes the condition of a Cluster if it has changed. If it is too early, setCondition returns how long
+// until the write is due.
+func (r *Reconciler) setCondition(ctx context.Context, cluster *clusterv1.Cluster, s *connectedCluster, is metav1.Condition) (time.Duration, error) {
+	is.Message = text.SanitizeMessage(is.Message)
 	was := conditions.Get(cluster, is.Type)
 	same := was != nil && was.Status == is.Status && was.Reason == is.Reason
 	if same && was.Message == is.Message {
 		return 0, nil
 	}
 	if s != nil {
-		if since := r.Now().Sub(s.shown); same && since < showEvery {
-			return showEvery - since, nil
+		if since := r.Now().Sub(s.conditionWrittenAt); same && since < conditionInterval {
+			return conditionInterval - since, nil
 		}
-		s.shown = r.Now()
+		s.conditionWrittenAt = r.Now()
 	}
-	return 0, r.change(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) })
+	return 0, r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) })
 }
 
-// withdraw takes the condition off a Cluster that wants nothing of us any more.
-func (r *Reconciler) withdraw(ctx context.Context, cluster *clusterv1.Cluster) error {
+// removeCondition removes the condition from a Cluster that is no longer served.
+func (r *Reconciler) removeCondition(ctx context.Context, cluster *clusterv1.Cluster) error {
 	if conditions.Get(cluster, v1alpha1.PodCIDRsReadyCondition) == nil {
 		return nil
 	}
-	return r.change(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.PodCIDRsReadyCondition) })
+	return r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.PodCIDRsReadyCondition) })
 }
 
-// change reads a Cluster live, as the cache has not all of its conditions, and changes them.
-func (r *Reconciler) change(ctx context.Context, cluster *clusterv1.Cluster, how func(*clusterv1.Cluster)) error {
+// patchConditions reads a Cluster live, as the cache does not have all of its conditions, and changes them.
+func (r *Reconciler) patchConditions(ctx context.Context, cluster *clusterv1.Cluster, how func(*clusterv1.Cluster)) error {
 	live := &clusterv1.Cluster{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), live)
 	if err == nil {
 		before := live.DeepCopy()
 		how(live)
-		err = r.Client.Status().Patch(ctx, live, guard.SinceRead(before))
+		err = r.Client.Status().Patch(ctx, live, guard.NewOptimisticPatch(before))
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing the condition %s of Cluster %s: %w", v1alpha1.PodCIDRsReadyCondition, client.ObjectKeyFromObject(cluster), err)

@@ -24,10 +24,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// noNodes lists none.
-type noNodes struct{}
+// emptyLister lists no objects.
+type emptyLister struct{}
 
-func (noNodes) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+func (emptyLister) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
 	return "1", nil
 }
 
@@ -37,7 +37,7 @@ type outdatedWorld struct {
 	cc       *v1alpha1.ClusterCIDR
 	cluster  *clusterv1.Cluster
 	managers []*Reconciler
-	sites    []*site
+	sites    []*connectedCluster
 }
 
 func newOutdatedWorld(t *testing.T, cidr string, managers int) *outdatedWorld {
@@ -57,21 +57,21 @@ func newOutdatedWorld(t *testing.T, cidr string, managers int) *outdatedWorld {
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(w.cc, w.cluster).WithStatusSubresource(w.cc, w.cluster).Build()
 	for i := range managers {
 		w.managers = append(w.managers, &Reconciler{Client: w.client, Live: w.client, Now: time.Now})
-		w.sites = append(w.sites, &site{Site: nodeipam.NewSite(nodeipam.Options{
-			Key: key, Client: w.client, Live: w.client, Lister: noNodes{},
-			Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: w.client, Live: w.client}, Cluster: key},
-			ID:      fmt.Sprint("manager-", i), Workers: workers.New[nodeipam.Key](1), Wake: func(nodeipam.Key) {}, Now: time.Now,
+		w.sites = append(w.sites, &connectedCluster{ClusterAllocator: nodeipam.NewClusterAllocator(nodeipam.Options{
+			ClusterKey: key, Client: w.client, Live: w.client, Lister: emptyLister{},
+			ObjectProtector: nodeipam.EntryProtector{ClusterCIDRProtector: nodeipam.ClusterCIDRProtector{Client: w.client, Live: w.client}, ClusterKey: key},
+			ManagerID:       fmt.Sprint("manager-", i), Workers: workers.New[nodeipam.ClusterKey](1), Enqueue: func(nodeipam.ClusterKey) {}, Now: time.Now,
 		})})
 	}
 	return w
 }
 
-// said writes what a manager before has said.
-func (w *outdatedWorld) said(t *testing.T, entry v1alpha1.ClusterUse, of *metav1.Condition, on *metav1.Condition) {
+// writePreviousStatus writes the statuses of an earlier manager.
+func (w *outdatedWorld) writePreviousStatus(t *testing.T, entry v1alpha1.ClusterUse, of *metav1.Condition, on *metav1.Condition) {
 	t.Helper()
 	entry.Namespace, entry.Name, entry.Mark = "team", "prod", "m"
 	w.cc.Status.Clusters = []v1alpha1.ClusterUse{entry}
-	nodeipam.DescribeFleet(w.cc, nil, true, time.Now())
+	nodeipam.ApplyFleetStatus(w.cc, nil, true, time.Now())
 	if on != nil {
 		on.LastTransitionTime = metav1.Now()
 		meta.SetStatusCondition(&w.cc.Status.Conditions, *on)
@@ -88,16 +88,16 @@ func (w *outdatedWorld) said(t *testing.T, entry v1alpha1.ClusterUse, of *metav1
 	}
 }
 
-// step is a look of one manager.
-func (w *outdatedWorld) step(t *testing.T, i int) {
+// reconcileManager does one reconcile of one manager.
+func (w *outdatedWorld) reconcileManager(t *testing.T, i int) {
 	t.Helper()
 	r, s, key := w.managers[i], w.sites[i], client.ObjectKeyFromObject(w.cluster)
 	all := []v1alpha1.ClusterCIDR{*w.cc}
-	s.SetObjects(objectsFor(all, key, w.cluster.Labels))
+	s.SetRangeObjects(rangeObjectsForCluster(all, key, w.cluster.Labels))
 	if _, err := s.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.report(t.Context(), w.cluster, s, true, all); err != nil {
+	if _, err := r.reportStatus(t.Context(), w.cluster, s, true, all); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.reconcileRange(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(w.cc)}); err != nil {
@@ -110,10 +110,11 @@ func (w *outdatedWorld) step(t *testing.T, i int) {
 	}
 }
 
-// What is said of a Cluster changes while no manager holds its Nodes, and no Node waits for what it can have: a manager without
-// leader election corrects what another one, or it itself while it did not hold them, has written.
+// TestAnEntryOutlivesNoHolder checks that a manager without leader election corrects what another one has written about
+// a Cluster, or it itself while it did not hold the Nodes, where that becomes outdated while no manager holds them, and
+// no Node waits for CIDRs that it can have.
 func TestAnEntryOutlivesNoHolder(t *testing.T) {
-	unreachable := unreachableCondition("")
+	unreachable := newUnreachableCondition("")
 	full := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ExhaustedReason, Message: "3 of 9 Nodes wait for a pod CIDR: a, b, c"}
 	for name, tc := range map[string]struct {
 		entry  v1alpha1.ClusterUse
@@ -129,14 +130,14 @@ func TestAnEntryOutlivesNoHolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newOutdatedWorld(t, "10.0.0.0/16", 1)
-				w.said(t, tc.entry, tc.of, tc.on)
+				w.writePreviousStatus(t, tc.entry, tc.of, tc.on)
 				right := func() bool {
 					e, of := w.cc.Status.Clusters[0], conditions.Get(w.cluster, v1alpha1.PodCIDRsReadyCondition)
 					return e.Nodes == 0 && e.Free == 256 && of.Status == metav1.ConditionTrue && meta.IsStatusConditionTrue(w.cc.Status.Conditions, v1alpha1.ReadyCondition) &&
 						meta.IsStatusConditionFalse(w.cc.Status.Conditions, v1alpha1.OverlapCondition)
 				}
 				for began := time.Now(); !right(); <-time.After(time.Second) {
-					if w.step(t, 0); time.Since(began) > 3*outdatedFor {
+					if w.reconcileManager(t, 0); time.Since(began) > 3*outdatedTimeout {
 						t.Fatalf("%v later: %+v, and %+v", time.Since(began), w.cc.Status, w.cluster.Status.Conditions)
 					}
 				}
@@ -145,12 +146,12 @@ func TestAnEntryOutlivesNoHolder(t *testing.T) {
 	}
 }
 
-// Two managers without leader election see the same Nodes, some of which get nothing: one takes the Cluster over, and the other one
-// leaves it to it.
+// TestManagersTakeNoTurnsForAnEntry checks that, of two managers without leader election that see the same Nodes, and
+// refuse some of them, one takes the Cluster over, and the other one leaves it to the first.
 func TestManagersTakeNoTurnsForAnEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newOutdatedWorld(t, "10.0.0.0/24", 2)
-		w.said(t, v1alpha1.ClusterUse{Free: 1}, nil, nil)
+		w.writePreviousStatus(t, v1alpha1.ClusterUse{Free: 1}, nil, nil)
 		nodes := &listedNodes{}
 		for _, s := range w.sites {
 			s.Lister, s.Recorder = nodes, events.NewFakeRecorder(1000)
@@ -169,13 +170,13 @@ func TestManagersTakeNoTurnsForAnEntry(t *testing.T) {
 					continue // it is started later
 				}
 				for _, n := range nodes.all {
-					s.Observe(n)
+					s.ObserveObject(n)
 				}
-				held := s.Holds()
-				if w.step(t, j); s.Holds() && !held {
+				held := s.IsHolder()
+				if w.reconcileManager(t, j); s.IsHolder() && !held {
 					changes++
 				}
-				s.Say()
+				s.EmitEvents()
 			}
 			<-time.After(time.Second)
 		}
@@ -185,7 +186,7 @@ func TestManagersTakeNoTurnsForAnEntry(t *testing.T) {
 	})
 }
 
-// listedNodes lists some Nodes.
+// listedNodes lists fixed Nodes.
 type listedNodes struct{ all []*corev1.Node }
 
 func (l *listedNodes) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {

@@ -20,62 +20,66 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// numbersEvery bounds how often the numbers of a ClusterCIDR are written: many Clusters may use it.
-const numbersEvery = time.Minute
+// numbersInterval bounds how often the numbers of a ClusterCIDR are written, as many Clusters may use it.
+const numbersInterval = time.Minute
 
-// outdatedFor is how long a number stays wrong before the holder of its Cluster's Nodes counts as gone: longer than a write waits.
-const outdatedFor = 2 * numbersEvery
+// outdatedTimeout is how long a number stays outdated before the holder of the Cluster's Nodes counts as gone: longer
+// than a write is delayed.
+const outdatedTimeout = 2 * numbersInterval
 
-// ranges has what is known of the ClusterCIDRs of Clusters. Its zero value knows nothing.
-type ranges struct {
+// rangeUsages is what is known of how Clusters use ClusterCIDRs. Its zero value knows nothing.
+type rangeUsages struct {
 	mu sync.Mutex
-	// found is what each Cluster was last seen to use.
-	found map[nodeipam.Key]map[podcidr.Ref]nodeipam.Usage
-	queue queue
-	// written is when the status of each was written last.
-	written map[types.UID]time.Time
+	// usageByCluster is the last known usage by each Cluster.
+	usageByCluster map[nodeipam.ClusterKey]map[podcidr.Ref]nodeipam.Usage
+	queue          queue
+	// statusWrittenAt is when the status of each ClusterCIDR was last written.
+	statusWrittenAt map[types.UID]time.Time
 }
 
-// take takes what is known of a Cluster.
-func (r *ranges) take(key nodeipam.Key, found nodeipam.Report) {
-	was := r.replace(key, found.Ranges)
-	for ref, usage := range found.Ranges {
-		if old, known := was[ref]; !known || !old.Same(usage) {
-			r.look(ref.Name)
+// recordReport records the report on a Cluster, and enqueues the ClusterCIDRs whose usage has changed.
+func (r *rangeUsages) recordReport(key nodeipam.ClusterKey, found nodeipam.Report) {
+	was := r.replaceUsage(key, found.UsageByRange)
+	for ref, usage := range found.UsageByRange {
+		if old, known := was[ref]; !known || !old.Equal(usage) {
+			r.enqueueClusterCIDR(ref.Name)
 		}
 	}
 }
 
-func (r *ranges) replace(key nodeipam.Key, found map[podcidr.Ref]nodeipam.Usage) (was map[podcidr.Ref]nodeipam.Usage) {
+func (r *rangeUsages) replaceUsage(key nodeipam.ClusterKey, found map[podcidr.Ref]nodeipam.Usage) (was map[podcidr.Ref]nodeipam.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.found == nil {
-		r.found = map[nodeipam.Key]map[podcidr.Ref]nodeipam.Usage{}
+	if r.usageByCluster == nil {
+		r.usageByCluster = map[nodeipam.ClusterKey]map[podcidr.Ref]nodeipam.Usage{}
 	}
-	was, r.found[key] = r.found[key], found
+	was, r.usageByCluster[key] = r.usageByCluster[key], found
 	return was
 }
 
-// leave leaves what a Cluster uses to the manager that holds its Nodes: what this one has seen is soon outdated.
-func (r *ranges) leave(key nodeipam.Key) { r.drop(key) }
+// dropUsage drops the usage by a Cluster whose Nodes another manager holds: what this manager has seen is soon
+// outdated.
+func (r *rangeUsages) dropUsage(key nodeipam.ClusterKey) { r.removeUsage(key) }
 
-// forget forgets what a Cluster was seen to use: it is gone, or another manager's, or wants nothing any more.
-func (r *ranges) forget(key nodeipam.Key) {
-	for ref := range r.drop(key) {
-		r.look(ref.Name)
+// dropAndEnqueue drops the usage by a Cluster that is gone, is served by another manager, or is no longer enrolled, and
+// enqueues its ClusterCIDRs.
+func (r *rangeUsages) dropAndEnqueue(key nodeipam.ClusterKey) {
+	for ref := range r.removeUsage(key) {
+		r.enqueueClusterCIDR(ref.Name)
 	}
 }
 
-func (r *ranges) drop(key nodeipam.Key) (was map[podcidr.Ref]nodeipam.Usage) {
+func (r *rangeUsages) removeUsage(key nodeipam.ClusterKey) (was map[podcidr.Ref]nodeipam.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was = r.found[key]
-	delete(r.found, key)
+	was = r.usageByCluster[key]
+	delete(r.usageByCluster, key)
 	return was
 }
 
-// look has a ClusterCIDR looked at. Before its controller has started, all are.
-func (r *ranges) look(name string) {
+// enqueueClusterCIDR enqueues a ClusterCIDR. Before its controller has started, it does nothing, as the start
+// reconciles all.
+func (r *rangeUsages) enqueueClusterCIDR(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue != nil {
@@ -83,18 +87,18 @@ func (r *ranges) look(name string) {
 	}
 }
 
-func (r *ranges) start(q queue) {
+func (r *rangeUsages) setQueue(q queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue = q
 }
 
-// of is what Clusters use of a ClusterCIDR, as far as this manager knows.
-func (r *ranges) of(ref podcidr.Ref) map[nodeipam.Key]nodeipam.Usage {
+// usageForRange returns how Clusters use a ClusterCIDR, as far as this manager knows.
+func (r *rangeUsages) usageForRange(ref podcidr.Ref) map[nodeipam.ClusterKey]nodeipam.Usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := map[nodeipam.Key]nodeipam.Usage{}
-	for key, all := range r.found {
+	out := map[nodeipam.ClusterKey]nodeipam.Usage{}
+	for key, all := range r.usageByCluster {
 		if usage, is := all[ref]; is {
 			out[key] = usage
 		}
@@ -102,33 +106,35 @@ func (r *ranges) of(ref podcidr.Ref) map[nodeipam.Key]nodeipam.Usage {
 	return out
 }
 
-// says reports whether what a Cluster uses is known, and whether that is something of a ClusterCIDR.
-func (r *ranges) says(key nodeipam.Key, ref podcidr.Ref) (known, says bool) {
+// hasUsage reports whether the usage by a Cluster is known, and whether it includes a ClusterCIDR.
+func (r *rangeUsages) hasUsage(key nodeipam.ClusterKey, ref podcidr.Ref) (known, says bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all, known := r.found[key]
+	all, known := r.usageByCluster[key]
 	_, says = all[ref]
 	return known, says
 }
 
-// due reports whether numbers alone may be written, or how long until then; wrote notes that they were.
-func (r *ranges) due(uid types.UID, now time.Time) time.Duration {
+// timeToWrite returns how long until a change of numbers alone may be written; 0 or less means now. recordWrite records
+// that it was.
+func (r *rangeUsages) timeToWrite(uid types.UID, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return numbersEvery - now.Sub(r.written[uid])
+	return numbersInterval - now.Sub(r.statusWrittenAt[uid])
 }
 
-func (r *ranges) wrote(uid types.UID, now time.Time) {
+func (r *rangeUsages) recordWrite(uid types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.written == nil {
-		r.written = map[types.UID]time.Time{}
+	if r.statusWrittenAt == nil {
+		r.statusWrittenAt = map[types.UID]time.Time{}
 	}
-	maps.DeleteFunc(r.written, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*numbersEvery })
-	r.written[uid] = now
+	maps.DeleteFunc(r.statusWrittenAt, func(_ types.UID, at time.Time) bool { return now.Sub(at) > 2*numbersInterval })
+	r.statusWrittenAt[uid] = now
 }
 
-// reconcileRange says on a ClusterCIDR how Clusters use it, and lets go of it when it is being deleted and none does.
+// reconcileRange publishes on a ClusterCIDR how Clusters use it, and removes our finalizer when it is being deleted and
+// no Cluster uses it.
 func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	c := &v1alpha1.ClusterCIDR{}
 	if err := r.Client.Get(ctx, req.NamespacedName, c); err != nil {
@@ -138,75 +144,76 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, nil
 	}
 	next := c.DeepCopy()
-	gone, silent, err := r.clustersOver(ctx, c)
+	gone, silent, err := r.findStaleClusters(ctx, c)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	next.Status.Clusters = slices.DeleteFunc(next.Status.Clusters, func(e v1alpha1.ClusterUse) bool {
-		return gone[nodeipam.Key{Namespace: e.Namespace, Name: e.Name}]
+		return gone[nodeipam.ClusterKey{Namespace: e.Namespace, Name: e.Name}]
 	})
 	entryGone := len(next.Status.Clusters) < len(c.Status.Clusters)
 	if len(c.Status.Clusters) == 0 && c.DeletionTimestamp != nil {
-		if !nodeipam.ObjectOf(c).Held {
-			return reconcile.Result{}, nil // the finalizer of another keeps it
+		if !nodeipam.RangeObjectFromClusterCIDR(c).HasFinalizer {
+			return reconcile.Result{}, nil // a foreign finalizer keeps it
 		}
-		err := nodeipam.ClusterCIDRs{Client: r.Client, Live: r.Live}.Release(ctx, nodeipam.RefOf(c), "")
-		return guard.Retry(err, "letting go of ClusterCIDR "+c.Name)
+		err := nodeipam.ClusterCIDRProtector{Client: r.Client, Live: r.Live}.UnprotectObject(ctx, nodeipam.RefForClusterCIDR(c), "")
+		return guard.RequeueOnConflict(err, "letting go of ClusterCIDR "+c.Name)
 	}
 	now := r.Now()
-	by := r.ranges.of(nodeipam.RefOf(c))
+	by := r.rangeUsages.usageForRange(nodeipam.RefForClusterCIDR(c))
 	for key := range silent {
-		by[key] = nodeipam.Usage{Blind: true}
+		by[key] = nodeipam.Usage{NodesUnread: true}
 	}
-	changed, urgent := nodeipam.DescribeFleet(next, by, r.Shard.Whole(), now)
+	changed, urgent := nodeipam.ApplyFleetStatus(next, by, r.Shard.IsWhole(), now)
 	urgent = urgent || entryGone
 	if !changed && !urgent {
 		return reconcile.Result{}, nil
 	}
-	if wait := r.ranges.due(c.UID, now); !urgent && wait > 0 {
+	if wait := r.rangeUsages.timeToWrite(c.UID, now); !urgent && wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	r.ranges.wrote(c.UID, now)
-	err = client.IgnoreNotFound(r.Client.Status().Patch(ctx, next, guard.SinceRead(c)))
-	return guard.Retry(err, "writing the status of ClusterCIDR "+c.Name)
+	r.rangeUsages.recordWrite(c.UID, now)
+	err = client.IgnoreNotFound(r.Client.Status().Patch(ctx, next, guard.NewOptimisticPatch(c)))
+	return guard.RequeueOnConflict(err, "writing the status of ClusterCIDR "+c.Name)
 }
 
-// clustersOver are the Clusters of which a ClusterCIDR says something, and which do not exist: their Nodes are gone with them; and
-// those of which nothing is to be said any more, as these too, unless this manager has something to say of them.
-func (r *Reconciler) clustersOver(ctx context.Context, c *v1alpha1.ClusterCIDR) (gone, silent map[nodeipam.Key]bool, err error) {
-	gone, silent = map[nodeipam.Key]bool{}, map[nodeipam.Key]bool{}
-	for _, key := range nodeipam.SaidAbout(c) {
+// findStaleClusters returns two sets of Clusters that the status of a ClusterCIDR reports about. gone are those that do
+// not exist: their Nodes are gone with them. silent are those about which it must not report any more: the ones that
+// are gone, and those for which hasNothingToReport returns true.
+func (r *Reconciler) findStaleClusters(ctx context.Context, c *v1alpha1.ClusterCIDR) (gone, silent map[nodeipam.ClusterKey]bool, err error) {
+	gone, silent = map[nodeipam.ClusterKey]bool{}, map[nodeipam.ClusterKey]bool{}
+	for _, key := range nodeipam.ClustersInStatus(c) {
 		cluster := &clusterv1.Cluster{}
 		err := r.Client.Get(ctx, key, cluster)
 		if apierrors.IsNotFound(err) {
-			err = r.Live.Get(ctx, key, cluster) // the cache is behind, or does not show all namespaces
+			err = r.Live.Get(ctx, key, cluster) // the cache is behind, or does not have all namespaces
 		}
 		switch {
 		case apierrors.IsNotFound(err):
 			gone[key], silent[key] = true, true
 		case err != nil:
 			return nil, nil, fmt.Errorf("reading Cluster %s, which uses ClusterCIDR %s: %w", key, c.Name, err)
-		case r.isSilent(cluster, c):
+		case r.hasNothingToReport(cluster, c):
 			silent[key] = true
 		}
 	}
 	return gone, silent, nil
 }
 
-// isSilent reports whether nothing is to be said of a Cluster on a ClusterCIDR: no manager serves it, or its Nodes get nothing of
-// that, or this manager serves it, and has nothing to say.
-func (r *Reconciler) isSilent(cluster *clusterv1.Cluster, c *v1alpha1.ClusterCIDR) bool {
+// hasNothingToReport reports whether a ClusterCIDR must not report about a Cluster: no manager serves the Cluster, or
+// its Nodes get nothing from the ClusterCIDR, or this manager serves the Cluster, and has no usage to report.
+func (r *Reconciler) hasNothingToReport(cluster *clusterv1.Cluster, c *v1alpha1.ClusterCIDR) bool {
 	key := client.ObjectKeyFromObject(cluster)
 	switch {
-	case guard.IsAnothers(cluster, r.WatchFilter):
+	case guard.IsFilteredOut(cluster, r.WatchFilter):
 		return false
-	case guard.LeavesAlone(cluster, r.WatchFilter), guard.IsLeft(cluster):
+	case guard.ShouldSkipCluster(cluster, r.WatchFilter), guard.HasOnlyOurFinalizer(cluster):
 		return true
 	}
-	known, says := r.ranges.says(key, nodeipam.RefOf(c))
+	known, says := r.rangeUsages.hasUsage(key, nodeipam.RefForClusterCIDR(c))
 	if known {
 		return !says
 	}
-	_, concerns := nodeipam.ObjectFor(c, key, labelsOf(cluster))
+	_, concerns := nodeipam.RangeObjectForCluster(c, key, selectableLabels(cluster))
 	return !concerns
 }

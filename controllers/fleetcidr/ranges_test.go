@@ -24,8 +24,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// A Cluster in which the ConfigMap may not be written was given nothing, so it has no entry in the ClusterCIDR, which other
-// Clusters use. When it is served no more, what was said of it is taken back.
+// TestTroubleEndsWithTheServing checks a Cluster in which the ConfigMap may not be written: it was granted nothing, so
+// it has no entry in the ClusterCIDR, which other Clusters use. When it is no longer served, what the ClusterCIDR
+// reports about it is withdrawn.
 func TestTroubleEndsWithTheServing(t *testing.T) {
 	for name, cluster := range map[string]*clusterv1.Cluster{
 		"its label is off": {ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "odd"}},
@@ -46,13 +47,13 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 				b = b.WithObjects(cluster)
 			}
 			c := b.Build()
-			r := &Reconciler{Client: c, Live: c, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Now: time.Now}
+			r := &Reconciler{Client: c, Live: c, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Now: time.Now}
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			t.Cleanup(q.ShutDown)
 			key, ref := types.NamespacedName{Namespace: "team", Name: "odd"}, podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "edge", UID: "u"}
 			stopped := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.FenceRefusedReason, Message: "the API server refuses the ConfigMap"}
-			r.ranges.take(key, nodeipam.Report{Ranges: map[podcidr.Ref]nodeipam.Usage{ref: {Capacity: 256, Free: 256, Conditions: []metav1.Condition{stopped}}}})
-			r.ranges.start(q)
+			r.rangeUsages.recordReport(key, nodeipam.Report{UsageByRange: map[podcidr.Ref]nodeipam.Usage{ref: {Capacity: 256, Free: 256, Conditions: []metav1.Condition{stopped}}}})
+			r.rangeUsages.setQueue(q)
 			look := func() *metav1.Condition {
 				t.Helper()
 				if _, err := r.reconcileRange(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "edge"}}); err != nil {
@@ -80,7 +81,8 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 	}
 }
 
-// A deleted ClusterCIDR that the finalizer of another alone keeps is not read live at each look.
+// TestAClusterCIDRThatAnotherKeepsIsLeft checks that a deleted ClusterCIDR that only a foreign finalizer keeps is not
+// read live in each reconcile.
 func TestAClusterCIDRThatAnotherKeepsIsLeft(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -96,7 +98,7 @@ func TestAClusterCIDRThatAnotherKeepsIsLeft(t *testing.T) {
 				return c.Get(ctx, key, o, opts...)
 			},
 		})
-		r := &Reconciler{Client: c, Live: live, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Now: time.Now}
+		r := &Reconciler{Client: c, Live: live, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Now: time.Now}
 		if _, err := r.reconcileRange(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "edge"}}); err != nil {
 			t.Fatal(err)
 		}

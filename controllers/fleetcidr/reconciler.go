@@ -1,6 +1,6 @@
-// Package fleetcidr has the Nodes of workload clusters get their pod CIDRs. For each Cluster that wants it there is a site:
-// it is fed with the Nodes of the workload cluster, and with the ClusterCIDRs that select the Cluster. What is decided is
-// in internal/nodeipam, whose site of the manager's own cluster controllers/nodecidr runs.
+// Package fleetcidr assigns pod CIDRs to the Nodes of workload clusters. Each enrolled Cluster has an allocator, which
+// is fed with the Nodes of the workload cluster, and with the ClusterCIDRs that select the Cluster. The decisions are
+// made in internal/nodeipam; controllers/nodecidr runs the allocator of the manager's own cluster.
 package fleetcidr
 
 import (
@@ -37,48 +37,49 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=clustercidrs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;clusters/status,verbs=patch
 
-// Reconciler has the Nodes of each Cluster with the label get their pod CIDRs.
+// Reconciler assigns pod CIDRs to the Nodes of each Cluster with the label butler.butlerlabs.dev/node-cidrs.
 type Reconciler struct {
 	Client client.Client
-	// Holder writes the entries that keep a ClusterCIDR from being deleted.
-	Holder client.Client
-	// Live reads what the management cluster has.
+	// EntryClient writes the entries that keep a ClusterCIDR from being deleted.
+	EntryClient client.Client
+	// Live reads the current state of the management cluster.
 	Live client.Reader
 	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
-	// Blocks of each Cluster; Synced reports whether all that exist were read. One that no Node uses stays for BlockGrace.
-	Blocks     *index.Blocks
-	Synced     func() bool
-	BlockGrace time.Duration
+	// Blocks are the blocks of each Cluster; HasSynced reports whether all existing ones were read. A block that no
+	// Node uses stays for BlockGracePeriod.
+	Blocks           *index.BlockIndex
+	HasSynced        func() bool
+	BlockGracePeriod time.Duration
 	// Elected reports whether the manager works only while it is the leader.
 	Elected bool
-	// Writers write for all Clusters.
-	Writers     *jobs.Workers[nodeipam.Key]
-	WatchFilter string
-	// Shard says which Clusters are served.
+	// WriteWorkers run the writes for all Clusters.
+	WriteWorkers *jobs.Workers[nodeipam.ClusterKey]
+	WatchFilter  string
+	// Shard selects which Clusters are served.
 	Shard shard.Shard
 	Now   func() time.Time
 
 	// ctx ends when the manager does.
 	ctx        context.Context //nolint:containedctx // the life of the manager
 	controller controller.Controller
-	// wake queues a Cluster.
-	wake   func(nodeipam.Key)
-	sites  sites
-	ranges ranges
-	// answers are those of API servers that are not connected to.
-	answers workloads.Answers
-	slow    workloads.Slow
+	// enqueueCluster enqueues a Cluster.
+	enqueueCluster    func(nodeipam.ClusterKey)
+	connectedClusters connectedClusters
+	rangeUsages       rangeUsages
+	// apiServerAnswers are the answers of API servers that are not connected.
+	apiServerAnswers workloads.AccessProber
+	slowClusters     workloads.SlowClusters
 }
 
-// Wants reports whether a Cluster is to be connected to.
-func (r *Reconciler) Wants(ctx context.Context, c *clusterv1.Cluster) bool {
+// NeedsWorkloadAccess reports whether a connection to a Cluster is needed.
+func (r *Reconciler) NeedsWorkloadAccess(ctx context.Context, c *clusterv1.Cluster) bool {
 	key := client.ObjectKeyFromObject(c)
-	return enrolled(c) || len(r.Blocks.Pods(key)) > 0 || len(r.using(ctx, key)) > 0
+	return isEnrolled(c) || len(r.Blocks.PodBlocks(key)) > 0 || len(r.clusterCIDRsInUse(ctx, key)) > 0
 }
 
-// all are the ClusterCIDRs that there are. They are not to be changed.
-func (r *Reconciler) all(ctx context.Context) ([]v1alpha1.ClusterCIDR, error) {
+// listClusterCIDRs returns all ClusterCIDRs. The caller must not modify them.
+func (r *Reconciler) listClusterCIDRs(ctx context.Context) ([]v1alpha1.ClusterCIDR, error) {
 	var out v1alpha1.ClusterCIDRList
 	if err := r.Client.List(ctx, &out, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("reading ClusterCIDRs: %w", err)
@@ -86,92 +87,97 @@ func (r *Reconciler) all(ctx context.Context) ([]v1alpha1.ClusterCIDR, error) {
 	return out.Items, nil
 }
 
-// using are the names of the ClusterCIDRs that a Cluster has an entry in.
-func (r *Reconciler) using(ctx context.Context, key nodeipam.Key) (names []string) {
-	all, err := r.all(ctx)
+// clusterCIDRsInUse returns the names of the ClusterCIDRs in which a Cluster has an entry.
+func (r *Reconciler) clusterCIDRsInUse(ctx context.Context, key nodeipam.ClusterKey) (names []string) {
+	all, err := r.listClusterCIDRs(ctx)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "What a Cluster uses is looked at later", "cluster", key.String())
+		log.FromContext(ctx).Error(err, "Failed to read which ClusterCIDRs a Cluster uses; checking again later", "cluster", key.String())
 	}
 	for i := range all {
-		if nodeipam.EntryOf(&all[i], key) != nil {
+		if nodeipam.EntryForCluster(&all[i], key) != nil {
 			names = append(names, all[i].Name)
 		}
 	}
 	return names
 }
 
-// forget forgets a Cluster that is gone. Its entries go; its blocks, controllers/cluster lets go of.
-func (r *Reconciler) forget(ctx context.Context, key nodeipam.Key) {
-	r.leave(ctx, key)
-	r.answers.Forget(key)
-	r.slow.Forget(key)
+// forgetCluster forgets a Cluster that is gone. Its entries are removed with it; controllers/cluster releases its
+// blocks.
+func (r *Reconciler) forgetCluster(ctx context.Context, key nodeipam.ClusterKey) {
+	r.stopServing(ctx, key)
+	r.apiServerAnswers.ForgetCluster(key)
+	r.slowClusters.ForgetCluster(key)
 }
 
-// leave ends the site of a Cluster. What was said of it is taken back, also on a ClusterCIDR in which it has no entry, as nothing
-// was given there, and also what another manager has said, or this one before it was restarted.
-func (r *Reconciler) leave(ctx context.Context, key nodeipam.Key) {
-	r.sites.end(key)
-	r.ranges.forget(key)
-	all, err := r.all(ctx)
+// stopServing ends the allocator of a Cluster. What the status of ClusterCIDRs reports about the Cluster is withdrawn,
+// also where it has no entry, as nothing was granted there, and also what another manager has written, or this one
+// before it was restarted.
+func (r *Reconciler) stopServing(ctx context.Context, key nodeipam.ClusterKey) {
+	r.connectedClusters.disconnect(key)
+	r.rangeUsages.dropAndEnqueue(key)
+	all, err := r.listClusterCIDRs(ctx)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "What is said of a Cluster is looked at later", "cluster", key.String())
+		log.FromContext(ctx).Error(err, "Failed to read which ClusterCIDRs report about a Cluster; checking again later", "cluster", key.String())
 	}
 	for i := range all {
-		if nodeipam.EntryOf(&all[i], key) != nil || len(nodeipam.SaidOf(&all[i], key)) > 0 {
-			r.ranges.look(all[i].Name)
+		if nodeipam.EntryForCluster(&all[i], key) != nil || len(nodeipam.ConditionsForCluster(&all[i], key)) > 0 {
+			r.rangeUsages.enqueueClusterCIDR(all[i].Name)
 		}
 	}
 }
 
-// enrolled reports whether the Nodes of a Cluster are to get pod CIDRs.
-func enrolled(c *clusterv1.Cluster) bool {
+// isEnrolled reports whether the Nodes of a Cluster should get pod CIDRs.
+func isEnrolled(c *clusterv1.Cluster) bool {
 	_, is := c.Labels[v1alpha1.NodeCIDRsLabel]
 	return is
 }
 
-// labelsOf are the labels by which ClusterCIDRs select a Cluster; nil: it is to get nothing new.
-func labelsOf(c *clusterv1.Cluster) labels.Set {
-	if !enrolled(c) {
+// selectableLabels returns the labels by which ClusterCIDRs select a Cluster; nil means that it must not get anything
+// new.
+func selectableLabels(c *clusterv1.Cluster) labels.Set {
+	if !isEnrolled(c) {
 		return nil
 	}
 	return c.Labels
 }
 
-// Reconcile brings one Cluster forward.
+// Reconcile reconciles one Cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	key, cluster := req.NamespacedName, &clusterv1.Cluster{}
 	if err := r.Client.Get(ctx, key, cluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.forget(ctx, key)
+			r.forgetCluster(ctx, key)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
 	}
-	if !r.Synced() {
+	if !r.HasSynced() {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
-	if guard.LeavesAlone(cluster, r.WatchFilter) {
-		r.leave(ctx, key) // another manager may have it now
+	if guard.ShouldSkipCluster(cluster, r.WatchFilter) {
+		r.stopServing(ctx, key) // another manager may serve it now
 		return reconcile.Result{}, nil
 	}
-	if guard.IsLeft(cluster) {
-		r.leave(ctx, key) // its Nodes are gone with its machines
+	if guard.HasOnlyOurFinalizer(cluster) {
+		r.stopServing(ctx, key) // its Nodes are gone with its machines
 		return reconcile.Result{}, nil
 	}
-	all, err := r.all(ctx)
+	all, err := r.listClusterCIDRs(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	has := labelsOf(cluster)
-	objects := objectsFor(all, key, has)
-	if has == nil && len(objects) == 0 && len(r.Blocks.Pods(key)) == 0 {
-		r.leave(ctx, key)
-		return guard.Retry(r.withdraw(ctx, cluster), "taking the condition off")
+	has := selectableLabels(cluster)
+	objects := rangeObjectsForCluster(all, key, has)
+	if has == nil && len(objects) == 0 && len(r.Blocks.PodBlocks(key)) == 0 {
+		r.stopServing(ctx, key)
+		return guard.RequeueOnConflict(r.removeCondition(ctx, cluster), "taking the condition off")
 	}
-	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) { return r.look(ctx, cluster, all, objects) })
-	after, err := pace.Split(err)
+	next, err := r.slowClusters.RunBounded(ctx, key, func(ctx context.Context) (time.Duration, error) {
+		return r.reconcileCluster(ctx, cluster, all, objects)
+	})
+	after, err := pace.SplitDelayed(err)
 	if apierrors.IsConflict(err) {
-		return guard.Behind(), nil // what is there now is on its way to us
+		return guard.RequeueWithBackoff(), nil // the cache will show the current version
 	}
 	if after > 0 && (next == 0 || after < next) {
 		next = after
@@ -179,116 +185,120 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next}, err
 }
 
-// objectsFor are the ClusterCIDRs as they are for a Cluster with those labels; nil: it is to get nothing new.
-func objectsFor(all []v1alpha1.ClusterCIDR, key nodeipam.Key, has labels.Set) []nodeipam.Object {
-	out := []nodeipam.Object{}
+// rangeObjectsForCluster returns the ClusterCIDRs as they apply to a Cluster with the given labels; nil labels mean
+// that it must not get anything new.
+func rangeObjectsForCluster(all []v1alpha1.ClusterCIDR, key nodeipam.ClusterKey, has labels.Set) []nodeipam.RangeObject {
+	out := []nodeipam.RangeObject{}
 	for i := range all {
-		if o, is := nodeipam.ObjectFor(&all[i], key, has); is {
+		if o, is := nodeipam.RangeObjectForCluster(&all[i], key, has); is {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// look is one look at a Cluster.
-func (r *Reconciler) look(ctx context.Context, cluster *clusterv1.Cluster, all []v1alpha1.ClusterCIDR, objects []nodeipam.Object) (time.Duration, error) {
+// reconcileCluster does one reconcile of an enrolled Cluster, or of one that still uses CIDRs.
+func (r *Reconciler) reconcileCluster(ctx context.Context, cluster *clusterv1.Cluster, all []v1alpha1.ClusterCIDR, objects []nodeipam.RangeObject) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(cluster)
-	s, err := r.connect(ctx, key)
+	s, err := r.connectCluster(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		r.sites.end(key)
-		return guard.WaitingBackstop, r.unreachable(ctx, cluster)
+		r.connectedClusters.disconnect(key)
+		return guard.WaitingResyncPeriod, r.reportUnreachable(ctx, cluster)
 	}
 	if err != nil {
 		return 0, err
 	}
-	r.answers.Forget(key) // what it refused before is no news of the next outage
-	if err := s.takeServices(cluster); err != nil {
+	r.apiServerAnswers.ForgetCluster(key) // an earlier refusal must not be reported in the next outage
+	if err := s.updateServiceCIDRs(cluster); err != nil {
 		return 0, err
 	}
-	refused, read := s.refused(), s.isRead()
+	refused, read := s.feedError(), s.hasSynced()
 	if !read && refused == nil {
-		return guard.WaitingBackstop, nil // the feeds wake us
+		return guard.WaitingResyncPeriod, nil // the feeds enqueue the Cluster
 	}
-	s.SetRefusal(refused, !read)
-	s.SetObjects(objects)
-	s.SetBlocks(r.blocks(key))
+	s.SetReadError(refused, !read)
+	s.SetRangeObjects(objects)
+	s.SetBlocks(r.blocksForCluster(key))
 	var wait time.Duration
 	var failed error
 	if read {
 		wait, failed = s.Reconcile(ctx)
 	}
-	again, err := r.report(ctx, cluster, s, len(objects) > 0, all)
-	next := guard.ServedBackstop
+	again, err := r.reportStatus(ctx, cluster, s, len(objects) > 0, all)
+	next := guard.ServedResyncPeriod
 	for _, w := range []time.Duration{wait, again} {
 		if w > 0 {
 			next = min(next, w)
 		}
 	}
-	if s.Say() {
+	if s.EmitEvents() {
 		next = min(next, time.Second)
 	}
 	return next, errors.Join(failed, err)
 }
 
-// report takes what is known of a Cluster, and shows it. It returns when there is more to show.
-func (r *Reconciler) report(ctx context.Context, cluster *clusterv1.Cluster, s *site, selected bool, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
+// reportStatus records what is known of a Cluster, and publishes it. It returns how long until there is more to
+// publish.
+func (r *Reconciler) reportStatus(ctx context.Context, cluster *clusterv1.Cluster, s *connectedCluster, selected bool, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
 	now := r.Now()
-	if since := now.Sub(s.reported); since < reportEvery {
-		return reportEvery - since, nil
+	if since := now.Sub(s.reportedAt); since < reportInterval {
+		return reportInterval - since, nil
 	}
-	s.reported = now
-	found, speaks := s.Report()
+	s.reportedAt = now
+	found, speaks := s.BuildReport()
 	if !speaks {
-		r.ranges.leave(s.Key)
-		return s.ClaimOutdated(r.outdated(cluster, found, conditionOf(found, selected), all), outdatedFor), nil
+		r.rangeUsages.dropUsage(s.ClusterKey)
+		return s.TakeOverIfOutdated(r.findOutdatedStatuses(cluster, found, conditionFromReport(found, selected), all), outdatedTimeout), nil
 	}
-	r.ranges.take(s.Key, found)
-	return r.show(ctx, cluster, s, conditionOf(found, selected))
+	r.rangeUsages.recordReport(s.ClusterKey, found)
+	return r.setCondition(ctx, cluster, s, conditionFromReport(found, selected))
 }
 
-// outdated are the statuses that the holder of a Cluster's Nodes has not written since what they say of it has changed: those of
-// ClusterCIDRs, and the condition of the Cluster, which any manager writes that does not reach it.
-func (r *Reconciler) outdated(cluster *clusterv1.Cluster, found nodeipam.Report, is metav1.Condition, all []v1alpha1.ClusterCIDR) map[string]nodeipam.Difference {
-	out, key := map[string]nodeipam.Difference{}, client.ObjectKeyFromObject(cluster)
-	is.Message = text.Message(is.Message)
+// findOutdatedStatuses returns the statuses that the holder of a Cluster's Nodes has not written since what they report
+// about the Cluster has changed: those of ClusterCIDRs, and the condition of the Cluster, which any manager writes that
+// cannot connect to it.
+func (r *Reconciler) findOutdatedStatuses(cluster *clusterv1.Cluster, found nodeipam.Report, is metav1.Condition, all []v1alpha1.ClusterCIDR) map[string]nodeipam.StatusDifference {
+	out, key := map[string]nodeipam.StatusDifference{}, client.ObjectKeyFromObject(cluster)
+	is.Message = text.SanitizeMessage(is.Message)
 	was := ptr.Deref(conditions.Get(cluster, is.Type), metav1.Condition{})
-	if says := nodeipam.SaidBy(was); says != nodeipam.SaidBy(is) {
-		out[clusterv1.ClusterKind] = nodeipam.Difference{In: fmt.Sprint(was.Status, was.Reason), Says: says}
+	if says := nodeipam.FormatCondition(was); says != nodeipam.FormatCondition(is) {
+		out[clusterv1.ClusterKind] = nodeipam.StatusDifference{DifferingFields: fmt.Sprint(was.Status, was.Reason), PublishedStatus: says}
 	}
 	for i := range all {
 		c := &all[i]
-		usage, known := found.Ranges[nodeipam.RefOf(c)]
-		if !known || usage.Blind {
+		usage, known := found.UsageByRange[nodeipam.RefForClusterCIDR(c)]
+		if !known || usage.NodesUnread {
 			continue
 		}
 		free := usage.Free
-		if entry := nodeipam.EntryOf(c, key); entry != nil {
+		if entry := nodeipam.EntryForCluster(c, key); entry != nil {
 			free = entry.Free
 		}
 		next := c.DeepCopy()
-		nodeipam.DescribeFleet(next, map[nodeipam.Key]nodeipam.Usage{key: usage.Beside(usage.Capacity, free, nodeipam.SaidOf(c, key))}, r.Shard.Whole(), r.Now())
-		if d, differs := nodeipam.DifferenceIn(&c.Status, &next.Status); differs {
+		nodeipam.ApplyFleetStatus(next, map[nodeipam.ClusterKey]nodeipam.Usage{key: usage.WithPublishedStatus(usage.Capacity, free, nodeipam.ConditionsForCluster(c, key))}, r.Shard.IsWhole(), r.Now())
+		if d, differs := nodeipam.CompareStatuses(&c.Status, &next.Status); differs {
 			out[v1alpha1.ClusterCIDRKind+" "+c.Name] = d
 		}
 	}
 	return out
 }
 
-// unreachable says that nothing is known of the Nodes of a Cluster. What they have stays theirs. The connection wakes us.
-func (r *Reconciler) unreachable(ctx context.Context, cluster *clusterv1.Cluster) error {
-	why, err := workloads.WithoutKubeconfig(ctx, r.Live, cluster)
+// reportUnreachable sets the condition that nothing is known of the Nodes of a Cluster. They keep their CIDRs. A new
+// connection enqueues the Cluster.
+func (r *Reconciler) reportUnreachable(ctx context.Context, cluster *clusterv1.Cluster) error {
+	why, err := workloads.MissingKubeconfigReason(ctx, r.Live, cluster)
 	if err != nil {
 		return err
 	}
 	tried := r.Clusters.GetHealthCheckingState(ctx, client.ObjectKeyFromObject(cluster))
 	if why == "" && tried.ConsecutiveFailures == 0 {
-		return nil // it is being built, or was not tried yet
+		return nil // it is being provisioned, or no connection was tried yet
 	}
-	is := unreachableCondition(why)
+	is := newUnreachableCondition(why)
 	key := client.ObjectKeyFromObject(cluster)
-	if refused := r.answers.Refusal(ctx, r.Live, key, func() { r.wake(key) }); why == "" && refused != nil {
-		is = refusedCondition(refusal(key, refused))
+	if refused := r.apiServerAnswers.LastAccessError(ctx, r.Live, key, func() { r.enqueueCluster(key) }); why == "" && refused != nil {
+		is = newRefusedCondition(newRefusalError(key, refused))
 	}
-	_, err = r.show(ctx, cluster, nil, is)
+	_, err = r.setCondition(ctx, cluster, nil, is)
 	return err
 }

@@ -35,7 +35,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// connections are those of one workload cluster; without a client it is not connected to.
+// connections are the connections of one workload cluster; without a client it is not connected.
 type connections struct {
 	clustercache.ClusterCache
 	client client.Client
@@ -57,8 +57,8 @@ func (c connections) GetHealthCheckingState(context.Context, client.ObjectKey) c
 	return clustercache.HealthCheckingState{ConsecutiveFailures: 1}
 }
 
-// refusing is an API server that refuses to list one resource, and answers nothing else.
-func refusing(t *testing.T, resource string) *httptest.Server {
+// newRefusingServer returns an API server that refuses to list one resource, and answers nothing else.
+func newRefusingServer(t *testing.T, resource string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -76,8 +76,9 @@ func refusing(t *testing.T, resource string) *httptest.Server {
 	return server
 }
 
-// A kubeconfig lacks a right in its workload cluster. The Cluster and its ClusterCIDR name it, no worker waits for a cache that is
-// never filled, and what the ClusterCIDR says of the Nodes that have CIDRs stays.
+// TestAMissingRightIsNamed checks a kubeconfig without a right that it needs in its workload cluster. The Cluster and
+// its ClusterCIDR name the right, no worker waits for a cache that never syncs, and the ClusterCIDR keeps the number of
+// Nodes with CIDRs.
 func TestAMissingRightIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resource  string
@@ -90,7 +91,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		"of seeing it answers": {resource: "", says: "GET / of "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := refusing(t, tc.resource)
+			server := newRefusingServer(t, tc.resource)
 			scheme := runtime.NewScheme()
 			for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme} {
 				if err := add(scheme); err != nil {
@@ -117,16 +118,16 @@ func TestAMissingRightIsNamed(t *testing.T) {
 				kinds.Add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), meta.RESTScopeRoot)
 				connected.client = fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()
 			}
-			woken := make(chan nodeipam.Key, 100)
+			woken := make(chan nodeipam.ClusterKey, 100)
 			r := &Reconciler{
-				Client: c, Live: c, Clusters: connected, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: tick(),
-				ctx: t.Context(), wake: func(key nodeipam.Key) { woken <- key },
+				Client: c, Live: c, Clusters: connected, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Elected: true, Now: newTickingClock(),
+				ctx: t.Context(), enqueueCluster: func(key nodeipam.ClusterKey) { woken <- key },
 			}
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			t.Cleanup(q.ShutDown)
-			r.ranges.start(q)
+			r.rangeUsages.setQueue(q)
 			key := types.NamespacedName{Namespace: "team", Name: "prod"}
-			t.Cleanup(func() { r.sites.end(key) })
+			t.Cleanup(func() { r.connectedClusters.disconnect(key) })
 			for {
 				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 					t.Fatal(err)
@@ -135,12 +136,12 @@ func TestAMissingRightIsNamed(t *testing.T) {
 					t.Fatal(err)
 				}
 				if is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); is != nil && is.Status == metav1.ConditionFalse {
-					if is.Reason != v1alpha1.NodesRefusedReason || !strings.Contains(is.Message, tc.says) || !strings.Contains(is.Message, rightsFile) {
+					if is.Reason != v1alpha1.NodesRefusedReason || !strings.Contains(is.Message, tc.says) || !strings.Contains(is.Message, roleFile) {
 						t.Errorf("%s: %s", is.Reason, is.Message)
 					}
 					break
 				}
-				<-woken // a refusal wakes
+				<-woken // a refusal enqueues the Cluster
 			}
 			if !tc.ofRange {
 				return
@@ -161,9 +162,10 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// An API server that refused, was connected to since, and is not any more, is none that refuses, as far as is known.
+// TestARefusalEndsWithAConnection checks that an API server that refused, was connected since, and is no longer
+// connected does not count as refusing any more.
 func TestARefusalEndsWithAConnection(t *testing.T) {
-	server := refusing(t, "")
+	server := newRefusingServer(t, "")
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",
 	})
@@ -180,13 +182,13 @@ func TestARefusalEndsWithAConnection(t *testing.T) {
 	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
 	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: secret.Name("prod", secret.Kubeconfig)}, Data: map[string][]byte{secret.KubeconfigDataName: kubeconfig}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, credentials).WithStatusSubresource(cluster).Build()
-	woken := make(chan nodeipam.Key, 100)
+	woken := make(chan nodeipam.ClusterKey, 100)
 	r := &Reconciler{
-		Client: c, Live: c, Clusters: connections{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Elected: true, Now: tick(),
-		ctx: t.Context(), wake: func(key nodeipam.Key) { woken <- key },
+		Client: c, Live: c, Clusters: connections{}, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Elected: true, Now: newTickingClock(),
+		ctx: t.Context(), enqueueCluster: func(key nodeipam.ClusterKey) { woken <- key },
 	}
 	key := types.NamespacedName{Namespace: "team", Name: "prod"}
-	t.Cleanup(func() { r.sites.end(key) })
+	t.Cleanup(func() { r.connectedClusters.disconnect(key) })
 	says := func(reason string) {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
@@ -200,18 +202,18 @@ func TestARefusalEndsWithAConnection(t *testing.T) {
 		}
 	}
 	says(v1alpha1.TenantUnreachableReason)
-	<-woken // it refuses
+	<-woken // the server has refused
 	says(v1alpha1.NodesRefusedReason)
 	kinds := meta.NewDefaultRESTMapper(nil)
 	kinds.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	r.Clusters = connections{config: &rest.Config{Host: server.URL}, client: fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()}
-	says(v1alpha1.NodesRefusedReason) // as before: nothing is read yet
+	says(v1alpha1.NodesRefusedReason) // as before, as nothing is read yet
 	r.Clusters = connections{}
 	says(v1alpha1.TenantUnreachableReason)
 }
 
-// tick is a clock that is a minute on at each look: nothing is too early to be said.
-func tick() func() time.Time {
+// newTickingClock returns a clock that advances by a minute at each call, so that nothing is too early to be published.
+func newTickingClock() func() time.Time {
 	var minutes atomic.Int64
 	return func() time.Time { return time.Unix(60*minutes.Add(1), 0) }
 }

@@ -15,35 +15,35 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// takeServices has a site know the CIDRs of Services in its workload cluster: those that its Cluster says, and its
-// ServiceCIDRs, where it has them.
-func (s *site) takeServices(cluster *clusterv1.Cluster) error {
-	if s.serviceFeed == nil {
+// updateServiceCIDRs sets the CIDRs of Services in the workload cluster: those in the spec of its Cluster, and its
+// ServiceCIDR objects, if it has any.
+func (s *connectedCluster) updateServiceCIDRs(cluster *clusterv1.Cluster) error {
+	if s.serviceCIDRFeed == nil {
 		gvk := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-		_, err := s.connection.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		_, err := s.uncachedClient.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", s.Key, err)
+			return fmt.Errorf("asking the API server of Cluster %s whether it has ServiceCIDRs: %w", s.ClusterKey, err)
 		}
 		if err == nil {
-			s.watchServices()
+			s.watchServiceCIDRs()
 		}
 	}
-	s.SetServices(append(nodeipam.Prefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks), s.services.Prefixes()...))
+	s.SetServiceCIDRs(append(nodeipam.ParsePrefixes(cluster.Spec.ClusterNetwork.Services.CIDRBlocks), s.serviceCIDRs.Prefixes()...))
 	return nil
 }
 
-// watchServices begins to watch ServiceCIDRs. A cache of the connection would be waited for: without the right to list them it
-// is never filled, and does not say so.
-func (s *site) watchServices() {
-	s.serviceFeed = feed.New(&networkingv1.ServiceCIDR{}, "", serviceCIDRs{s.direct}, s.direct, s.services)
-	s.begin(s.serviceFeed)
+// watchServiceCIDRs begins to watch ServiceCIDRs. A cache of the connection would block: without the right to list them
+// it never syncs, and does not report why.
+func (s *connectedCluster) watchServiceCIDRs() {
+	s.serviceCIDRFeed = feed.New(&networkingv1.ServiceCIDR{}, "", serviceCIDRSource{s.directClient}, s.directClient, s.serviceCIDRs)
+	s.startFeed(s.serviceCIDRFeed)
 }
 
-// serviceCIDRs reads the ServiceCIDRs of a cluster: some few.
-type serviceCIDRs struct{ client.WithWatch }
+// serviceCIDRSource reads the ServiceCIDRs of a cluster, which are few.
+type serviceCIDRSource struct{ client.WithWatch }
 
-// List shows all ServiceCIDRs.
-func (r serviceCIDRs) List(ctx context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+// List visits all ServiceCIDRs.
+func (r serviceCIDRSource) List(ctx context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
 	var all networkingv1.ServiceCIDRList
 	if err := r.WithWatch.List(ctx, &all); err != nil {
 		return "", err
@@ -54,7 +54,7 @@ func (r serviceCIDRs) List(ctx context.Context, _ client.Object, _ string, visit
 	return all.ResourceVersion, nil
 }
 
-// Watch watches them.
-func (r serviceCIDRs) Watch(ctx context.Context, _ client.Object, _ string, o metav1.ListOptions) (watch.Interface, error) {
+// Watch watches ServiceCIDRs.
+func (r serviceCIDRSource) Watch(ctx context.Context, _ client.Object, _ string, o metav1.ListOptions) (watch.Interface, error) {
 	return r.WithWatch.Watch(ctx, &networkingv1.ServiceCIDRList{}, &client.ListOptions{Raw: &o})
 }

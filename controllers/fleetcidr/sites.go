@@ -25,107 +25,111 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// rightsFile has the rights that the user of a kubeconfig needs in a workload cluster.
-const rightsFile = "config/tenant/node_cidrs_role.yaml"
+// roleFile has the rights that the user of a kubeconfig needs in a workload cluster.
+const roleFile = "config/tenant/node_cidrs_role.yaml"
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// site is a Cluster that is connected. Another connection makes another one, which takes over from it as from a stranger.
-type site struct {
-	*nodeipam.Site
+// connectedCluster is a Cluster with a connection. A new connection makes a new one, which takes over from it as from
+// any other manager.
+type connectedCluster struct {
+	*nodeipam.ClusterAllocator
 
-	// connection is what it was made of, direct its own client.
-	connection client.Client
-	direct     client.WithWatch
-	feed       *feed.Feed[nodeipam.Key]
-	// services are its ServiceCIDRs, serviceFeed their feed; nil: it has none.
-	services    *nodeipam.Services
-	serviceFeed *feed.Feed[nodeipam.Key]
-	// begin has a feed run as long as the site.
-	begin func(*feed.Feed[nodeipam.Key])
-	end   context.CancelFunc
-	// reported is when it was last looked at what is known of it, shown when its condition was written.
-	reported, shown time.Time
+	// uncachedClient is the client of the connection that it was made from; directClient is its own client.
+	uncachedClient client.Client
+	directClient   client.WithWatch
+	nodeFeed       *feed.Feed[nodeipam.ClusterKey]
+	// serviceCIDRs are the ServiceCIDRs of the cluster, serviceCIDRFeed is their feed; a nil feed means that the
+	// cluster has no ServiceCIDR objects.
+	serviceCIDRs    *nodeipam.ServiceCIDRStore
+	serviceCIDRFeed *feed.Feed[nodeipam.ClusterKey]
+	// startFeed runs a feed for as long as the allocator.
+	startFeed func(*feed.Feed[nodeipam.ClusterKey])
+	stop      context.CancelFunc
+	// reportedAt is when the last report was built, conditionWrittenAt is when the condition was last written.
+	reportedAt, conditionWrittenAt time.Time
 }
 
-// sites are those of the Clusters that are connected. Its zero value has none.
-type sites struct {
+// connectedClusters are the Clusters with a connection. The zero value has none.
+type connectedClusters struct {
 	mu    sync.Mutex
-	byKey map[types.NamespacedName]*site
+	byKey map[types.NamespacedName]*connectedCluster
 }
 
-func (s *sites) of(key nodeipam.Key) *site {
+func (s *connectedClusters) get(key nodeipam.ClusterKey) *connectedCluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byKey[key]
 }
 
-func (s *sites) put(key nodeipam.Key, is *site) {
+func (s *connectedClusters) put(key nodeipam.ClusterKey, is *connectedCluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey == nil {
-		s.byKey = map[types.NamespacedName]*site{}
+		s.byKey = map[types.NamespacedName]*connectedCluster{}
 	}
 	s.byKey[key] = is
 }
 
-// all are those of the Clusters that are connected at the moment.
-func (s *sites) all() []*nodeipam.Site {
+// allocators returns the allocators of the Clusters that are connected at the moment.
+func (s *connectedClusters) allocators() []*nodeipam.ClusterAllocator {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []*nodeipam.Site
+	var out []*nodeipam.ClusterAllocator
 	for _, is := range s.byKey {
-		out = append(out, is.Site)
+		out = append(out, is.ClusterAllocator)
 	}
 	return out
 }
 
-// Sites are those of the Clusters that are connected at the moment.
-func (r *Reconciler) Sites() []*nodeipam.Site { return r.sites.all() }
+// ClusterAllocators returns the allocators of the Clusters that are connected at the moment.
+func (r *Reconciler) ClusterAllocators() []*nodeipam.ClusterAllocator {
+	return r.connectedClusters.allocators()
+}
 
-// end forgets the site of a Cluster.
-func (s *sites) end(key nodeipam.Key) {
+// disconnect closes and forgets the allocator of a Cluster.
+func (s *connectedClusters) disconnect(key nodeipam.ClusterKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if is := s.byKey[key]; is != nil {
-		is.end()
+		is.stop()
 		is.Close()
 		delete(s.byKey, key)
 	}
 }
 
-// endOf forgets the site of a Cluster, if it is of a connection.
-func (s *sites) endOf(key nodeipam.Key, connection client.Client) {
-	if is := s.of(key); is != nil && is.connection == connection {
-		s.end(key)
+// disconnectClient closes and forgets the allocator of a Cluster, if it was made from the given connection.
+func (s *connectedClusters) disconnectClient(key nodeipam.ClusterKey, connection client.Client) {
+	if is := s.get(key); is != nil && is.uncachedClient == connection {
+		s.disconnect(key)
 	}
 }
 
-// connect returns the site of a Cluster, of the connection that there is now.
-func (r *Reconciler) connect(ctx context.Context, key nodeipam.Key) (*site, error) {
+// connectCluster returns the connected Cluster for the current connection.
+func (r *Reconciler) connectCluster(ctx context.Context, key nodeipam.ClusterKey) (*connectedCluster, error) {
 	connection, err := r.Clusters.GetUncachedClient(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if s := r.sites.of(key); s != nil && s.connection == connection {
+	if s := r.connectedClusters.get(key); s != nil && s.uncachedClient == connection {
 		return s, nil
 	}
-	r.sites.end(key)
+	r.connectedClusters.disconnect(key)
 	cfg, err := r.Clusters.GetRESTConfig(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.newSite(key, connection, cfg)
+	s, err := r.newConnectedCluster(key, connection, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Cluster %s: %w", key, err)
 	}
-	r.sites.put(key, s)
+	r.connectedClusters.put(key, s)
 	return s, nil
 }
 
-// newSite makes a site, and begins to watch its Nodes. Its clients are its own: those of the connection are limited to
-// some requests a second, and to some seconds for each, which no watch lasts.
-func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *rest.Config) (*site, error) {
+// newConnectedCluster makes an allocator, and begins to watch its Nodes. It has its own clients: those of the
+// connection are limited in requests per second, and have a timeout of some seconds, which is too short for a watch.
+func (r *Reconciler) newConnectedCluster(key nodeipam.ClusterKey, connection client.Client, of *rest.Config) (*connectedCluster, error) {
 	cfg := rest.CopyConfig(of)
 	cfg.QPS, cfg.Burst, cfg.Timeout, cfg.DisableCompression = -1, -1, 0, true
 	httpClient, err := rest.HTTPClientFor(cfg)
@@ -144,11 +148,11 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 	if err != nil {
 		return nil, err
 	}
-	nodes.WentBack = func(err *stream.WentBackError) {
-		log.FromContext(r.ctx).Info("The etcd of a Cluster was put back: all that is known of its Nodes is read anew", "cluster", key.String(), "reason", err.Error())
-		go func() { // which may read under a lock
-			r.sites.endOf(key, connection)
-			r.wake(key)
+	nodes.OnRollback = func(err *stream.VersionRollbackError) {
+		log.FromContext(r.ctx).Info("The etcd of a Cluster was put back; reading all state of its Nodes again", "cluster", key.String(), "reason", err.Error())
+		go func() { // this may be called with a lock held
+			r.connectedClusters.disconnectClient(key, connection)
+			r.enqueueCluster(key)
 		}()
 	}
 	ctx, end := context.WithCancel(r.ctx)
@@ -157,52 +161,52 @@ func (r *Reconciler) newSite(key nodeipam.Key, connection client.Client, of *res
 		end()
 		return nil, err
 	}
-	s := &site{connection: connection, direct: direct, services: nodeipam.NewServices(key), end: func() { end(); broadcaster.Shutdown() }}
-	s.Site = nodeipam.NewSite(nodeipam.Options{
-		Key: key, Client: nodes.Patching(direct), Live: direct, Lister: nodes,
-		Objects: nodeipam.Entries{ClusterCIDRs: nodeipam.ClusterCIDRs{Client: r.Holder, Live: r.Live}, Cluster: key},
-		Blocks:  r.allocations(key), BlockGrace: r.BlockGrace,
-		ID: string(uuid.NewUUID()), Elected: r.Elected, Workers: r.Writers, Wake: r.wake,
+	s := &connectedCluster{uncachedClient: connection, directClient: direct, serviceCIDRs: nodeipam.NewServiceCIDRStore(key), stop: func() { end(); broadcaster.Shutdown() }}
+	s.ClusterAllocator = nodeipam.NewClusterAllocator(nodeipam.Options{
+		ClusterKey: key, Client: nodes.NewPatchingClient(direct), Live: direct, Lister: nodes,
+		ObjectProtector: nodeipam.EntryProtector{ClusterCIDRProtector: nodeipam.ClusterCIDRProtector{Client: r.EntryClient, Live: r.Live}, ClusterKey: key},
+		BlockClient:     r.newAllocationClient(key), BlockGracePeriod: r.BlockGracePeriod,
+		ManagerID: string(uuid.NewUUID()), Elected: r.Elected, Workers: r.WriteWorkers, Enqueue: r.enqueueCluster,
 		Recorder: text.Recorder{EventRecorder: broadcaster.NewRecorder(r.Client.Scheme(), "butler-ipam")}, Now: r.Now,
 	})
-	s.feed = feed.New(&corev1.Node{}, "", nodes, direct, s.Site)
-	s.begin = func(f *feed.Feed[nodeipam.Key]) {
-		f.OnRefusal = func() { r.wake(key) }
-		f.Run(ctx, r.wake)
+	s.nodeFeed = feed.New(&corev1.Node{}, "", nodes, direct, s.ClusterAllocator)
+	s.startFeed = func(f *feed.Feed[nodeipam.ClusterKey]) {
+		f.OnRefusal = func() { r.enqueueCluster(key) }
+		f.Run(ctx, r.enqueueCluster)
 		go func() {
 			if f.WaitForSync(ctx) == nil {
-				r.wake(key)
+				r.enqueueCluster(key)
 			}
 		}()
 	}
-	s.begin(s.feed)
+	s.startFeed(s.nodeFeed)
 	return s, nil
 }
 
-// feeds are those of the site that run.
-func (s *site) feeds() []*feed.Feed[nodeipam.Key] {
-	if s.serviceFeed == nil {
-		return []*feed.Feed[nodeipam.Key]{s.feed}
+// activeFeeds returns the feeds that run.
+func (s *connectedCluster) activeFeeds() []*feed.Feed[nodeipam.ClusterKey] {
+	if s.serviceCIDRFeed == nil {
+		return []*feed.Feed[nodeipam.ClusterKey]{s.nodeFeed}
 	}
-	return []*feed.Feed[nodeipam.Key]{s.feed, s.serviceFeed}
+	return []*feed.Feed[nodeipam.ClusterKey]{s.nodeFeed, s.serviceCIDRFeed}
 }
 
-// isRead reports whether all that is to be known before a Node is given anything was read once.
-func (s *site) isRead() bool {
-	return !slices.ContainsFunc(s.feeds(), func(f *feed.Feed[nodeipam.Key]) bool { return !f.HasSynced() })
+// hasSynced reports whether everything was read once that has to be known before a Node is granted anything.
+func (s *connectedCluster) hasSynced() bool {
+	return !slices.ContainsFunc(s.activeFeeds(), func(f *feed.Feed[nodeipam.ClusterKey]) bool { return !f.HasSynced() })
 }
 
-// refused says what the user of the kubeconfig may not read; nil: nothing is refused.
-func (s *site) refused() error {
-	for _, f := range s.feeds() {
-		if err := f.Refused(); err != nil {
-			return refusal(s.Key, err)
+// feedError returns what the user of the kubeconfig may not read; nil means that nothing is refused.
+func (s *connectedCluster) feedError() error {
+	for _, f := range s.activeFeeds() {
+		if err := f.RefusalError(); err != nil {
+			return newRefusalError(s.ClusterKey, err)
 		}
 	}
 	return nil
 }
 
-// refusal says what to do about what the API server of a workload cluster refuses.
-func refusal(cluster client.ObjectKey, err error) error {
-	return workloads.Refusal(cluster, err, "new Nodes wait", rightsFile)
+// newRefusalError returns an error with advice on a request that the API server of a workload cluster refuses.
+func newRefusalError(cluster client.ObjectKey, err error) error {
+	return workloads.NewAccessError(cluster, err, "new Nodes wait", roleFile)
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/workloads"
 )
 
-// hanging are connections that are there, and of which nothing comes until they answer.
-type hanging struct {
+// hangingConnections are connections that exist but do not answer until answers is true.
+type hangingConnections struct {
 	clustercache.ClusterCache
 	answers *bool
 }
 
-func (h hanging) GetUncachedClient(ctx context.Context, _ client.ObjectKey) (client.Client, error) {
+func (h hangingConnections) GetUncachedClient(ctx context.Context, _ client.ObjectKey) (client.Client, error) {
 	if *h.answers {
 		return nil, clustercache.ErrClusterNotConnected
 	}
@@ -36,11 +36,12 @@ func (h hanging) GetUncachedClient(ctx context.Context, _ client.ObjectKey) (cli
 	return nil, ctx.Err()
 }
 
-func (hanging) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
+func (hangingConnections) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
 	return clustercache.HealthCheckingState{}
 }
 
-// Clusters that hang, twice as many as there are workers, hold half of them at most: the others are for Clusters that answer.
+// TestSitesThatHangTogether checks that Clusters that hang, twice as many as there are workers, occupy at most half of
+// the workers: the others are for Clusters that answer.
 func TestSitesThatHangTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
@@ -50,7 +51,7 @@ func TestSitesThatHangTogether(t *testing.T) {
 			}
 		}
 		var clusters []client.Object
-		for i := range 2 * workloads.Workers {
+		for i := range 2 * workloads.MaxConcurrentClusters {
 			clusters = append(clusters, &clusterv1.Cluster{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("hangs-%d", i), Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}},
 			})
@@ -58,9 +59,10 @@ func TestSitesThatHangTogether(t *testing.T) {
 		answers := false
 		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(clusters...).Build()
 		r := &Reconciler{
-			Client: c, Live: c, Clusters: hanging{answers: &answers}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Now: time.Now, ctx: t.Context(),
+			Client: c, Live: c, Clusters: hangingConnections{answers: &answers}, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Now: time.Now, ctx: t.Context(),
 		}
-		// Each Cluster is looked at by a worker of its own. It returns how many of them are held, and how many Clusters wait.
+		// round reconciles each Cluster in a worker of its own. It returns how many workers are occupied, and how many
+		// Clusters wait.
 		round := func() (held, waiting int) {
 			var working, paused atomic.Int64
 			var all sync.WaitGroup
@@ -69,7 +71,7 @@ func TestSitesThatHangTogether(t *testing.T) {
 				all.Go(func() {
 					defer working.Add(-1)
 					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-					if err == nil && result.RequeueAfter == workloads.SlowPause {
+					if err == nil && result.RequeueAfter == workloads.SlowRetryDelay {
 						paused.Add(1)
 					}
 				})
@@ -80,16 +82,16 @@ func TestSitesThatHangTogether(t *testing.T) {
 			return held, waiting
 		}
 		begin := time.Now()
-		if round(); time.Since(begin) > workloads.PromptTimeout {
+		if round(); time.Since(begin) > workloads.NormalTimeout {
 			t.Errorf("workers were held for %v by Clusters of which nothing is known", time.Since(begin))
 		}
 		for range 2 {
-			if held, waiting := round(); held != workloads.SlowPlaces || waiting != len(clusters)-held {
+			if held, waiting := round(); held != workloads.MaxSlowClusters || waiting != len(clusters)-held {
 				t.Errorf("%d workers are held, and %d Clusters wait for a place, of %d", held, waiting, len(clusters))
 			}
 		}
 		answers = true
-		for range len(clusters) / workloads.SlowPlaces {
+		for range len(clusters) / workloads.MaxSlowClusters {
 			round()
 		}
 		if held, waiting := round(); held != 0 || waiting != 0 {

@@ -27,26 +27,26 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// hesitant is an API server with a Node that waits. It does not list one resource until the end of a wait, and fails to do so
-// once then.
-type hesitant struct {
-	late  string
-	asked chan struct{}
-	wait  chan struct{}
+// slowAPIServer is an API server with a Node that waits. It does not list one resource until release, and then fails
+// the first list of it.
+type slowAPIServer struct {
+	lateResource string
+	listStarted  chan struct{}
+	release      chan struct{}
 
 	mu     sync.Mutex
 	failed bool
-	// others are what else it was asked for: to grant something, the ConfigMap is read first.
-	others []string
+	// otherRequests are all other requests: to grant something, the ConfigMap is read first.
+	otherRequests []string
 }
 
-// ServeHTTP lists, and notes what else it is asked for.
-func (h *hesitant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers lists, and records all other requests.
+func (h *slowAPIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := path.Base(r.URL.Path)
 	if !slices.Contains([]string{"nodes", "servicecidrs"}, resource) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.others = append(h.others, r.Method+" "+r.URL.Path)
+		h.otherRequests = append(h.otherRequests, r.Method+" "+r.URL.Path)
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
@@ -54,7 +54,7 @@ func (h *hesitant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	if resource == h.late && h.fails(r) {
+	if resource == h.lateResource && h.failsFirstList(r) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -68,14 +68,14 @@ func (h *hesitant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":[]}`))
 }
 
-// fails waits, and reports whether a list is the first one.
-func (h *hesitant) fails(r *http.Request) bool {
+// failsFirstList waits, and reports whether a list is the first one.
+func (h *slowAPIServer) failsFirstList(r *http.Request) bool {
 	select {
-	case h.asked <- struct{}{}:
+	case h.listStarted <- struct{}{}:
 	default:
 	}
 	select {
-	case <-h.wait:
+	case <-h.release:
 	case <-r.Context().Done():
 	}
 	h.mu.Lock()
@@ -85,18 +85,18 @@ func (h *hesitant) fails(r *http.Request) bool {
 	return first
 }
 
-func (h *hesitant) asksElse() []string {
+func (h *slowAPIServer) otherRequestPaths() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.others)
+	return slices.Clone(h.otherRequests)
 }
 
-// A manager that starts looks at nothing of a Cluster before all that its Nodes depend on was read, whatever of that becomes known
-// last, and after its list has failed.
+// TestNothingIsGrantedBeforeAllIsRead checks that a manager that starts requests nothing for a Cluster before
+// everything was read that its Nodes depend on, whichever part is read last, and after its list has failed.
 func TestNothingIsGrantedBeforeAllIsRead(t *testing.T) { // K23, K29
 	for _, late := range []string{"nodes", "servicecidrs", "blocks"} {
 		t.Run(late, func(t *testing.T) {
-			h := &hesitant{late: late, asked: make(chan struct{}, 1), wait: make(chan struct{})}
+			h := &slowAPIServer{lateResource: late, listStarted: make(chan struct{}, 1), release: make(chan struct{})}
 			server, scheme := httptest.NewServer(h), runtime.NewScheme()
 			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 			for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme} {
@@ -113,37 +113,37 @@ func TestNothingIsGrantedBeforeAllIsRead(t *testing.T) { // K23, K29
 			kinds.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 			kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 			kinds.Add(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), meta.RESTScopeRoot)
-			woken := make(chan nodeipam.Key, 100)
+			woken := make(chan nodeipam.ClusterKey, 100)
 			known := late != "blocks"
 			r := &Reconciler{
-				Client: c, Live: c, Blocks: &index.Blocks{}, Synced: func() bool { return known }, Elected: true, Now: time.Now,
+				Client: c, Live: c, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return known }, Elected: true, Now: time.Now,
 				Clusters: connections{config: &rest.Config{Host: server.URL}, client: fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()},
-				ctx:      t.Context(), wake: func(key nodeipam.Key) { woken <- key },
+				ctx:      t.Context(), enqueueCluster: func(key nodeipam.ClusterKey) { woken <- key },
 			}
-			t.Cleanup(func() { r.sites.end(key) })
+			t.Cleanup(func() { r.connectedClusters.disconnect(key) })
 			look := func() {
 				t.Helper()
-				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil && len(h.asksElse()) == 0 {
+				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil && len(h.otherRequestPaths()) == 0 {
 					t.Fatal(err)
 				}
 			}
 			look()
 			if known {
-				<-h.asked
+				<-h.listStarted
 				<-woken // by the other list
 			}
 			for range 3 {
 				look()
 			}
-			if asked := h.asksElse(); len(asked) > 0 {
+			if asked := h.otherRequestPaths(); len(asked) > 0 {
 				t.Fatalf("%s are not known, and it asks for %q", late, asked)
 			}
 			known = true
-			close(h.wait)
-			for look(); len(h.asksElse()) == 0; look() {
+			close(h.release)
+			for look(); len(h.otherRequestPaths()) == 0; look() {
 				select {
 				case <-woken:
-				case <-time.After(framework.Soon):
+				case <-time.After(framework.EventTimeout):
 					t.Fatalf("%s are known, and the Node waits", late)
 				}
 			}

@@ -31,41 +31,43 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) (er
 	r.controller, err = ctrl.NewControllerManagedBy(mgr).
 		Named("fleetcidr").
 		For(&clusterv1.Cluster{}).
-		// A site whose books are in a state that cannot be must not go on: the next process begins anew.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff[reconcile.Request](), RecoverPanic: ptr.To(false)}).
+		// After a panic the allocations of an allocator may be inconsistent and must not be used: the next process
+		// starts from scratch.
+		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.MaxConcurrentClusters, RateLimiter: guard.NewRateLimiter[reconcile.Request](), RecoverPanic: ptr.To(false)}).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
-			r.wake = func(key nodeipam.Key) { q.Add(reconcile.Request{NamespacedName: key}) }
+			r.enqueueCluster = func(key nodeipam.ClusterKey) { q.Add(reconcile.Request{NamespacedName: key}) }
 			return nil
 		})).
-		WatchesRawSource(workloads.Source(r.Clusters, "fleetcidr")).
-		WatchesRawSource(r.Blocks.Source()).
-		Watches(&v1alpha1.ClusterCIDR{}, handler.EnqueueRequestsFromMapFunc(r.clustersOf), builder.WithPredicates(news)).
-		Build(guard.OfShard(r.Shard, guard.ClusterKind, r))
+		WatchesRawSource(workloads.NewClusterSource(r.Clusters, "fleetcidr")).
+		WatchesRawSource(r.Blocks.NewSource()).
+		Watches(&v1alpha1.ClusterCIDR{}, handler.EnqueueRequestsFromMapFunc(r.clustersForClusterCIDR), builder.WithPredicates(clusterCIDRChanged)).
+		Build(guard.NewShardReconciler(r.Shard, guard.ClusterKind, r))
 	if err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fleetcidr-ranges").
-		For(&v1alpha1.ClusterCIDR{}, builder.WithPredicates(predicate.Or(news, said))).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
+		For(&v1alpha1.ClusterCIDR{}, builder.WithPredicates(predicate.Or(clusterCIDRChanged, conditionsChanged))).
+		WithOptions(controller.Options{RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
-			r.ranges.start(q)
+			r.rangeUsages.setQueue(q)
 			return nil
 		})).
 		Complete(reconcile.Func(r.reconcileRange))
 }
 
-// news are events of ClusterCIDRs of Clusters that say more than our own numbers do.
-var news = predicate.Funcs{
+// clusterCIDRChanged selects the events of ClusterCIDRs that show more than a change of our own numbers.
+var clusterCIDRChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		a, isA := e.ObjectOld.(*v1alpha1.ClusterCIDR)
 		b, isB := e.ObjectNew.(*v1alpha1.ClusterCIDR)
-		return isA && isB && differ(a, b)
+		return isA && isB && hasRelevantChange(a, b)
 	},
 }
 
-// said are events of ClusterCIDRs whose conditions another manager may have written, which knows less of some Clusters.
-var said = predicate.Funcs{
+// conditionsChanged selects the events of ClusterCIDRs whose conditions another manager may have written, which knows
+// less of some Clusters.
+var conditionsChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		a, isA := e.ObjectOld.(*v1alpha1.ClusterCIDR)
@@ -76,30 +78,30 @@ var said = predicate.Funcs{
 	},
 }
 
-// differ reports whether a ClusterCIDR was changed by more than numbers: its spec never is.
-func differ(a, b *v1alpha1.ClusterCIDR) bool {
+// hasRelevantChange reports whether more than numbers was changed in a ClusterCIDR; its spec never changes.
+func hasRelevantChange(a, b *v1alpha1.ClusterCIDR) bool {
 	return a.UID != b.UID || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() || !slices.Equal(a.Finalizers, b.Finalizers) ||
 		!slices.EqualFunc(a.Status.Clusters, b.Status.Clusters, func(x, y v1alpha1.ClusterUse) bool {
 			return x.Namespace == y.Namespace && x.Name == y.Name && x.Mark == y.Mark
 		})
 }
 
-// clustersOf are the Clusters that a ClusterCIDR is for, or that use it.
-func (r *Reconciler) clustersOf(ctx context.Context, o client.Object) []reconcile.Request {
+// clustersForClusterCIDR returns the Clusters that a ClusterCIDR may be for, or that use it.
+func (r *Reconciler) clustersForClusterCIDR(ctx context.Context, o client.Object) []reconcile.Request {
 	c, is := o.(*v1alpha1.ClusterCIDR)
 	if !is || nodeipam.IsLocal(c) {
 		return nil
 	}
 	var all clusterv1.ClusterList
 	if err := r.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Clusters of a ClusterCIDR are looked at later", "clusterCIDR", c.Name)
+		log.FromContext(ctx).Error(err, "Failed to list the Clusters of a ClusterCIDR; reconciling them later", "clusterCIDR", c.Name)
 		return nil
 	}
 	var out []reconcile.Request
 	for i := range all.Items {
 		cluster := &all.Items[i]
 		key := client.ObjectKeyFromObject(cluster)
-		if enrolled(cluster) || nodeipam.EntryOf(c, key) != nil {
+		if isEnrolled(cluster) || nodeipam.EntryForCluster(c, key) != nil {
 			out = append(out, reconcile.Request{NamespacedName: key})
 		}
 	}

@@ -27,37 +27,37 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// moments is an API server that has Nodes of one moment after the other.
-type moments struct {
+// watchedNodes is an API server with the Nodes of one moment after the other.
+type watchedNodes struct {
 	*httptest.Server
 
-	mu sync.Mutex
-	is *corev1.NodeList
-	// over ends the watches that began at the moment that is.
-	over chan struct{}
+	mu      sync.Mutex
+	current *corev1.NodeList
+	// expired ends the watches that began at the current moment.
+	expired chan struct{}
 }
 
-func newMoments(t *testing.T) *moments {
+func newWatchedNodes(t *testing.T) *watchedNodes {
 	t.Helper()
-	m := &moments{is: &corev1.NodeList{}, over: make(chan struct{})}
+	m := &watchedNodes{current: &corev1.NodeList{}, expired: make(chan struct{})}
 	m.Server = httptest.NewServer(m)
 	t.Cleanup(func() { m.CloseClientConnections(); m.Close() })
 	return m
 }
 
-// next is at another moment: a watch of the one before is to list again.
-func (m *moments) next(version string, nodes ...corev1.Node) {
+// advance moves to another moment: a watch that began at the one before has to list again.
+func (m *watchedNodes) advance(version string, nodes ...corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.is = &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: nodes}
-	close(m.over)
-	m.over = make(chan struct{})
+	m.current = &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: nodes}
+	close(m.expired)
+	m.expired = make(chan struct{})
 }
 
-// ServeHTTP lists Nodes. All else is not found, and a watch that ends has expired.
-func (m *moments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP lists Nodes. Everything else is not found, and a watch that ends has expired.
+func (m *watchedNodes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
-	is, over := m.is, m.over
+	is, over := m.current, m.expired
 	m.mu.Unlock()
 	isNodes, failed := strings.HasSuffix(r.URL.Path, "/nodes"), apierrors.NewNotFound(corev1.Resource("nodes"), "")
 	if isNodes && r.URL.Query().Get("watch") == "" {
@@ -81,10 +81,10 @@ func (m *moments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-// The etcd of a workload cluster is put back, and has a Node again whose end its site has seen. Another site, which knows nothing
-// but what there is, counts what that Node has.
+// TestASiteWhoseEtcdIsPutBackIsMadeAnew checks a workload cluster whose etcd is restored, and has a Node again whose
+// end its allocator has seen. A new allocator, which only knows what exists now, counts the CIDRs of that Node.
 func TestASiteWhoseEtcdIsPutBackIsMadeAnew(t *testing.T) { // R7
-	server, scheme := newMoments(t), runtime.NewScheme()
+	server, scheme := newWatchedNodes(t), runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -99,45 +99,45 @@ func TestASiteWhoseEtcdIsPutBackIsMadeAnew(t *testing.T) { // R7
 	kinds.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	connected := connections{config: &rest.Config{Host: server.URL}, client: fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()}
-	woken := make(chan nodeipam.Key, 100)
+	woken := make(chan nodeipam.ClusterKey, 100)
 	r := &Reconciler{
-		Client: c, Live: c, Clusters: connected, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Now: time.Now,
-		ctx: t.Context(), wake: func(key nodeipam.Key) { woken <- key },
+		Client: c, Live: c, Clusters: connected, Blocks: &index.BlockIndex{}, HasSynced: func() bool { return true }, Now: time.Now,
+		ctx: t.Context(), enqueueCluster: func(key nodeipam.ClusterKey) { woken <- key },
 	}
-	t.Cleanup(func() { r.sites.end(key) })
-	// counts waits until a site counts so many Nodes that have CIDRs, and returns it.
-	counts := func(want int64) *site {
+	t.Cleanup(func() { r.connectedClusters.disconnect(key) })
+	// counts waits until an allocator counts the given number of Nodes with CIDRs, and returns it.
+	counts := func(want int64) *connectedCluster {
 		t.Helper()
 		for {
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
 			}
-			if s := r.sites.of(key); s != nil && s.isRead() {
-				if found, _ := s.Report(); found.Ranges[nodeipam.RefOf(cc)].Allocated == want {
+			if s := r.connectedClusters.get(key); s != nil && s.hasSynced() {
+				if found, _ := s.BuildReport(); found.UsageByRange[nodeipam.RefForClusterCIDR(cc)].Allocated == want {
 					return s
 				}
 			}
 			select {
 			case <-woken: // by what is read
-			case <-time.After(framework.Soon):
+			case <-time.After(framework.EventTimeout):
 				t.Fatalf("no site counts %d Nodes", want)
 			}
 		}
 	}
 	a := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "7"}, Spec: corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.0.0/24"}}}
-	server.next("8", a)
+	server.advance("8", a)
 	first := counts(1)
-	server.next("9")
+	server.advance("9")
 	if s := counts(0); s != first {
 		t.Error("another site is made where the history goes on")
 	}
-	server.next("8", a)
+	server.advance("8", a)
 	second := counts(1)
 	if second == first {
 		t.Error("the site is the one of before")
 	}
-	r.sites.endOf(key, fake.NewClientBuilder().Build())
-	if r.sites.of(key) != second {
+	r.connectedClusters.disconnectClient(key, fake.NewClientBuilder().Build())
+	if r.connectedClusters.get(key) != second {
 		t.Error("what the connection before shows ends the site of this one")
 	}
 }

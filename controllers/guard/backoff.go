@@ -7,21 +7,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// LeastBackoff and MostBackoff bound how long an object waits whose reconcile failed, or met a cache that is behind. The pause
-// doubles. What is refused for an hour is not to wait for a quarter of one when it is refused no more, as it would by the
-// default of controller-runtime.
+// MinBackoff and MaxBackoff bound how long an object waits whose reconcile failed, or met a cache that is behind. The
+// delay doubles. What was refused for an hour must not wait for a quarter of an hour once it is refused no more, as it
+// would by the default of controller-runtime.
 const (
-	LeastBackoff = 5 * time.Millisecond
-	MostBackoff  = time.Minute
+	MinBackoff = 5 * time.Millisecond
+	MaxBackoff = time.Minute
 )
 
-// Backoff returns the pauses of a controller, whose requests are of a type. Each has its own: they are kept by the requests.
-func Backoff[T comparable]() workqueue.TypedRateLimiter[T] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](LeastBackoff, MostBackoff)
+// NewRateLimiter returns the rate limiter of a controller with requests of type T. Each controller has its own, as it
+// keeps the delays by request.
+func NewRateLimiter[T comparable]() workqueue.TypedRateLimiter[T] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[T](MinBackoff, MaxBackoff)
 }
 
-// Behind is the result of a reconcile that met what the cache does not show yet. It is no error. The watch wakes the object;
-// while it shows nothing, the object is tried again with the growing pauses of Backoff.
-func Behind() reconcile.Result {
+// RequeueWithBackoff returns the result of a reconcile that met what the cache does not show yet. It is no error. The
+// watch enqueues the object; until then the object is tried again with the growing delays of NewRateLimiter.
+func RequeueWithBackoff() reconcile.Result {
 	return reconcile.Result{Requeue: true} //nolint:staticcheck // a RequeueAfter is as long the hundredth time as the first, and ends the pauses
 }

@@ -1,5 +1,5 @@
-// Package guard has what the controllers share: whom to leave alone, writes that overwrite nobody's, and how often to
-// look again, whatever the watches say.
+// Package guard has what the controllers share: which objects to skip, writes that overwrite no other writer's changes,
+// and how often to reconcile, whatever the watches show.
 package guard
 
 import (
@@ -19,25 +19,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 )
 
-// How often a Cluster is looked at, whatever the watches say: one that waits, and one that is served.
+// A Cluster is reconciled at least once in these periods, whatever the watches show: one that waits, and one that is
+// served.
 const (
-	WaitingBackstop = 30 * time.Second
-	ServedBackstop  = 5 * time.Minute
+	WaitingResyncPeriod = 30 * time.Second
+	ServedResyncPeriod  = 5 * time.Minute
 )
 
-// LeavesAlone reports whether a Cluster is moved away, paused, or not this manager's.
-func LeavesAlone(cluster *clusterv1.Cluster, watchFilter string) bool {
-	return ending.IsMoved(cluster) || annotations.IsPaused(cluster, cluster) || IsAnothers(cluster, watchFilter)
+// ShouldSkipCluster reports whether a Cluster is moved away, paused, or served by another manager.
+func ShouldSkipCluster(cluster *clusterv1.Cluster, watchFilter string) bool {
+	return ending.IsMoved(cluster) || annotations.IsPaused(cluster, cluster) || IsFilteredOut(cluster, watchFilter)
 }
 
-// IsAnothers reports whether an object is for another manager than the one with that --watch-filter; empty: it serves all.
-func IsAnothers(o metav1.Object, watchFilter string) bool {
+// IsFilteredOut reports whether an object is for another manager than the one with that --watch-filter; an empty filter
+// matches all objects.
+func IsFilteredOut(o metav1.Object, watchFilter string) bool {
 	return watchFilter != "" && o.GetLabels()[clusterv1.WatchLabel] != watchFilter
 }
 
-// Label gives an IPAllocation the label without which a manager with --watch-filter does not serve it. It reports
-// whether that was missing.
-func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
+// AddWatchLabel sets on an IPAllocation the label without which a manager with --watch-filter does not serve it. It
+// reports whether the label has changed.
+func AddWatchLabel(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	if watchFilter == "" || a.Labels[clusterv1.WatchLabel] == watchFilter {
 		return false
 	}
@@ -45,28 +47,29 @@ func Label(a *v1alpha1.IPAllocation, watchFilter string) bool {
 	return true
 }
 
-// IsLeft reports whether a Cluster is being deleted and only we and the garbage collector hold it: its machines
-// are gone, and its Nodes with them.
-func IsLeft(c *clusterv1.Cluster) bool {
-	return controllerutil.ContainsFinalizer(c, v1alpha1.TenantNetworkFinalizer) && ending.IsLeft(c, v1alpha1.TenantNetworkFinalizer)
+// HasOnlyOurFinalizer reports whether a Cluster is being deleted and only our finalizer and those of the garbage
+// collector are on it: its Machines are gone, and its Nodes with them.
+func HasOnlyOurFinalizer(c *clusterv1.Cluster) bool {
+	return controllerutil.ContainsFinalizer(c, v1alpha1.TenantNetworkFinalizer) && ending.HasOnlyFinalizers(c, v1alpha1.TenantNetworkFinalizer)
 }
 
-// SinceRead patches an object with what was changed since it was read, if nobody else has written it.
-func SinceRead(before client.Object) client.Patch {
+// NewOptimisticPatch returns a patch with the changes since an object was read, which fails if another writer has
+// written the object since.
+func NewOptimisticPatch(before client.Object) client.Patch {
 	return client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 }
 
-// Retry makes a conflict a quiet retry: what is there now is read first, and is on its way to us. A write that is delayed (pace.Writes)
-// is one, too.
-func Retry(err error, doing string) (reconcile.Result, error) {
-	after, err := pace.Split(err)
+// RequeueOnConflict turns a conflict into a quiet retry: the current state must be read first, and the watch brings it.
+// A delayed write (pace.WritePacer) is retried in the same way. doing is the context of other errors.
+func RequeueOnConflict(err error, doing string) (reconcile.Result, error) {
+	after, err := pace.SplitDelayed(err)
 	switch {
 	case err == nil && after > 0:
 		return reconcile.Result{RequeueAfter: after}, nil
 	case err == nil:
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return Behind(), nil
+		return RequeueWithBackoff(), nil
 	}
 	return reconcile.Result{}, fmt.Errorf("%s: %w", doing, err)
 }

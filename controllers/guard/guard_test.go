@@ -36,7 +36,7 @@ func TestLeavesAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			c.change(cluster)
-			if got := LeavesAlone(cluster, c.watchFilter); got != c.want {
+			if got := ShouldSkipCluster(cluster, c.watchFilter); got != c.want {
 				t.Errorf("%s: %t", c.reason, got)
 			}
 		})
@@ -57,10 +57,10 @@ func TestIsLeft(t *testing.T) {
 	}
 	for name, tc := range tests {
 		cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Finalizers: tc.finalizers}}
-		if IsLeft(cluster) {
+		if HasOnlyOurFinalizer(cluster) {
 			t.Errorf("%s: it lives", name)
 		}
-		if cluster.DeletionTimestamp = new(metav1.Now()); IsLeft(cluster) != tc.want {
+		if cluster.DeletionTimestamp = new(metav1.Now()); HasOnlyOurFinalizer(cluster) != tc.want {
 			t.Errorf("%s: it is left: %v, want %v", name, !tc.want, tc.want)
 		}
 	}
@@ -68,23 +68,23 @@ func TestIsLeft(t *testing.T) {
 
 func TestLabel(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
-	if Label(a, "") || a.Labels != nil {
+	if AddWatchLabel(a, "") || a.Labels != nil {
 		t.Error("a manager without a filter gives no label")
 	}
-	if !Label(a, "x") || a.Labels[clusterv1.WatchLabel] != "x" || Label(a, "x") {
+	if !AddWatchLabel(a, "x") || a.Labels[clusterv1.WatchLabel] != "x" || AddWatchLabel(a, "x") {
 		t.Errorf("%v: the label is given once", a.Labels)
 	}
 }
 
 func TestRetry(t *testing.T) {
 	broken := errors.New("broken")
-	if result, err := Retry(nil, "writing"); err != nil || result != (reconcile.Result{}) {
+	if result, err := RequeueOnConflict(nil, "writing"); err != nil || result != (reconcile.Result{}) {
 		t.Errorf("what is written is done: %+v, %v", result, err)
 	}
-	if result, err := Retry(apierrors.NewConflict(corev1.Resource("pods"), "a", broken), "writing"); err != nil || result != Behind() {
+	if result, err := RequeueOnConflict(apierrors.NewConflict(corev1.Resource("pods"), "a", broken), "writing"); err != nil || result != RequeueWithBackoff() {
 		t.Errorf("a conflict is no error, and the pause grows: %+v, %v", result, err)
 	}
-	if _, err := Retry(broken, "writing"); !errors.Is(err, broken) || err.Error() != "writing: broken" {
+	if _, err := RequeueOnConflict(broken, "writing"); !errors.Is(err, broken) || err.Error() != "writing: broken" {
 		t.Errorf("an error says what was being done: %v", err)
 	}
 }

@@ -14,9 +14,10 @@ import (
 
 var errRefused = errors.New("refused")
 
-// A reconcile that met a write that is delayed is repeated then, or when it asks for it, and has not failed by that.
+// TestOfShardRepeatsDelayedWrites checks that a reconcile with a delayed write is repeated when that is due, or when
+// the reconcile itself requests it, and that it has not failed.
 func TestOfShardRepeatsDelayedWrites(t *testing.T) {
-	delayed := &pace.RepeatedError{After: time.Minute}
+	delayed := &pace.RepeatedWriteError{RetryAfter: time.Minute}
 	for name, c := range map[string]struct {
 		asks time.Duration
 		err  error
@@ -30,7 +31,7 @@ func TestOfShardRepeatsDelayedWrites(t *testing.T) {
 		"beside a real failure": {err: errors.Join(delayed, errRefused), rest: errRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := OfShard(shard.Shard{}, ClusterKind, reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			r := NewShardReconciler(shard.Shard{}, ClusterKind, reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: c.asks}, c.err
 			}))
 			result, err := r.Reconcile(t.Context(), reconcile.Request{})

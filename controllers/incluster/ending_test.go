@@ -25,43 +25,44 @@ import (
 
 var errDied = errors.New("it died")
 
-// deleted is a pool that was handed over and is being deleted, and its mirror.
-func deleted() (*unstructured.Unstructured, *v1alpha1.NetworkPool) {
-	pool := incluster.Kinds[0].New()
+// newDeletedPool returns a pool that was handed over and is being deleted, and its mirror.
+func newDeletedPool() (*unstructured.Unstructured, *v1alpha1.NetworkPool) {
+	pool := incluster.PoolKinds[0].NewPool()
 	pool.SetNamespace("ns")
 	pool.SetName("p")
 	pool.SetUID("uid-p")
-	pool.SetFinalizers([]string{incluster.PoolFinalizer, "x/y"}) // or the fake would not keep it
+	pool.SetFinalizers([]string{incluster.PoolFinalizer, "x/y"}) // without one, the fake would not keep it
 	pool.SetAnnotations(map[string]string{incluster.HandedOverAnnotation: "", clusterv1.PausedAnnotation: ""})
 	mirror := framework.MakePool("p.in-cluster").Namespace("ns").Addresses("10.0.0.10-10.0.0.19").Obj()
 	mirror.UID = "uid-mirror"
 	mirror.Annotations = map[string]string{incluster.HandedOverAnnotation: "", incluster.GatewayAnnotation: "10.9.9.9"}
-	incluster.HandOver(mirror, pool)
+	incluster.HandOverMirror(mirror, pool)
 	return pool, mirror
 }
 
-// over is a reconciler with a client.
-func over(c client.Client) *Reconciler {
+// newReconcilerWith returns a reconciler with a client.
+func newReconcilerWith(c client.Client) *Reconciler {
 	return &Reconciler{
-		Client: c, Pools: c, Live: c, Recorder: events.NewFakeRecorder(100), kind: incluster.Kinds[0],
-		Names: func(pools.Key) string { return "" }, // it is behind
+		Client: c, PoolReader: c, Live: c, Recorder: events.NewFakeRecorder(100), kind: incluster.PoolKinds[0],
+		MirroredPoolReferrer: func(pools.Key) string { return "" }, // it is behind
 	}
 }
 
-func look(ctx context.Context, c client.Client) error {
-	_, err := over(c).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}})
+func reconcilePool(ctx context.Context, c client.Client) error {
+	_, err := newReconcilerWith(c).Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}})
 	return err
 }
 
-// A pool that clusterctl has moved goes, also while claims name it, and its mirror stays for clusterctl.
+// TestEndOfAMove checks that a pool that clusterctl has moved goes, also while claims name it, and that its mirror
+// stays for clusterctl.
 func TestEndOfAMove(t *testing.T) {
-	pool, mirror := deleted()
+	pool, mirror := newDeletedPool()
 	pool.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}) // it replaces all of them
-	c := framework.Fake(t, pool, mirror)
+	c := framework.NewFakeClient(t, pool, mirror)
 	if err := c.Delete(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	if err := look(t.Context(), c); err != nil {
+	if err := reconcilePool(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil || len(pool.GetFinalizers()) != 1 {
@@ -72,15 +73,15 @@ func TestEndOfAMove(t *testing.T) {
 	}
 }
 
-// U85: the pool is let go only when its mirror stands by itself, wherever a manager dies on the way, and whatever
-// another one writes meanwhile.
+// TestEndDies checks U85: the finalizer is removed from the pool only when its mirror is a pool of its own, wherever a
+// manager dies on the way, and whatever another writer does meanwhile.
 func TestEndDies(t *testing.T) {
 	const writes = 2
 	for at := 1; at <= writes; at++ {
 		for _, how := range []string{"before", "after", "conflict"} {
 			t.Run(fmt.Sprintf("%s write %d", how, at), func(t *testing.T) {
-				pool, mirror := deleted()
-				c := framework.Fake(t, pool, mirror)
+				pool, mirror := newDeletedPool()
+				c := framework.NewFakeClient(t, pool, mirror)
 				if err := c.Delete(t.Context(), pool); err != nil {
 					t.Fatal(err)
 				}
@@ -109,22 +110,22 @@ func TestEndDies(t *testing.T) {
 						return errDied
 					},
 				})
-				if err := look(t.Context(), broken); err == nil && how != "conflict" {
+				if err := reconcilePool(t.Context(), broken); err == nil && how != "conflict" {
 					t.Fatal("it did not die")
 				}
 				for range 3 {
-					state(t, c)
-					if err := look(t.Context(), c); err != nil {
+					isPoolKept(t, c)
+					if err := reconcilePool(t.Context(), c); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if kept := state(t, c); kept {
+				if kept := isPoolKept(t, c); kept {
 					t.Error("the pool is kept")
 				}
 				if err := c.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil {
 					t.Fatal(err)
 				}
-				if len(mirror.Annotations) != 2 || !incluster.Ended(mirror) || mirror.Annotations[incluster.GatewayAnnotation] == "" {
+				if len(mirror.Annotations) != 2 || !incluster.IsEnded(mirror) || mirror.Annotations[incluster.GatewayAnnotation] == "" {
 					t.Errorf("the mirror has the annotations %v", mirror.Annotations)
 				}
 			})
@@ -132,32 +133,33 @@ func TestEndDies(t *testing.T) {
 	}
 }
 
-// state reports whether our finalizer keeps the pool: without it the mirror has to stand by itself.
-func state(t *testing.T, c client.Client) (kept bool) {
+// isPoolKept reports whether our finalizer keeps the pool: without it the mirror has to be a pool of its own.
+func isPoolKept(t *testing.T, c client.Client) (kept bool) {
 	t.Helper()
-	pool, mirror := deleted()
+	pool, mirror := newDeletedPool()
 	if err := errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(pool), pool), c.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
 		t.Fatal(err)
 	}
 	kept = len(pool.GetFinalizers()) > 1
-	if mirror.DeletionTimestamp != nil || len(mirror.OwnerReferences) > 0 || (!kept && !incluster.Ended(mirror)) {
+	if mirror.DeletionTimestamp != nil || len(mirror.OwnerReferences) > 0 || (!kept && !incluster.IsEnded(mirror)) {
 		t.Errorf("the pool is kept: %t; the mirror: %+v", kept, mirror.ObjectMeta)
 	}
 	return kept
 }
 
-// U85: who names the old pool keeps it, and is named in the mirror; what comes in between makes the last write fail.
+// TestEndWaits checks U85: a claim or an IPAddress that names the old pool keeps it, and is named in the mirror; what
+// happens in between makes the last write fail.
 func TestEndWaits(t *testing.T) {
-	old := ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"}
+	old := ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"}
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: old}}
 	address := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: ipamv1.IPAddressSpec{PoolRef: old}}
 	elsewhere := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "a"}, Spec: ipamv1.IPAddressSpec{PoolRef: old}}
 	direct := claim.DeepCopy()
-	direct.Name, direct.Spec.PoolRef = "direct", pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: "p.in-cluster"}.Ref()
+	direct.Name, direct.Spec.PoolRef = "direct", pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: "p.in-cluster"}.PoolReference()
 	for name, c := range map[string]struct {
 		there []client.Object
 		who   string
-		// ends: the pool has no mirror of its own any more.
+		// ends reports whether the mirror is not a mirror of the pool any more.
 		ends bool
 	}{
 		"nobody":                        {ends: true},
@@ -167,23 +169,23 @@ func TestEndWaits(t *testing.T) {
 		"a claim that names the mirror": {there: []client.Object{direct}, ends: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool, mirror := deleted()
-			api := framework.Fake(t, append(c.there, pool, mirror)...)
-			if err := errors.Join(api.Delete(t.Context(), pool), look(t.Context(), api), look(t.Context(), api), api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
+			pool, mirror := newDeletedPool()
+			api := framework.NewFakeClient(t, append(c.there, pool, mirror)...)
+			if err := errors.Join(api.Delete(t.Context(), pool), reconcilePool(t.Context(), api), reconcilePool(t.Context(), api), api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
 				t.Fatal(err)
 			}
-			if ending := mirror.Annotations[incluster.EndingAnnotation]; incluster.Ended(mirror) != c.ends || !strings.Contains(ending, c.who) || (c.who == "") != (ending == "") {
+			if ending := mirror.Annotations[incluster.EndingAnnotation]; incluster.IsEnded(mirror) != c.ends || !strings.Contains(ending, c.who) || (c.who == "") != (ending == "") {
 				t.Errorf("it has the annotations %v", mirror.Annotations)
 			}
-			if state(t, api) == c.ends {
+			if isPoolKept(t, api) == c.ends {
 				t.Errorf("the pool is kept: %t", !c.ends)
 			}
 		})
 	}
 
 	t.Run("a grant after the list", func(t *testing.T) {
-		pool, mirror := deleted()
-		api := framework.Fake(t, pool, mirror)
+		pool, mirror := newDeletedPool()
+		api := framework.NewFakeClient(t, pool, mirror)
 		granted := interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 				if err := c.List(ctx, l, opts...); err != nil {
@@ -197,10 +199,10 @@ func TestEndWaits(t *testing.T) {
 				return c.Status().Update(ctx, is)
 			},
 		})
-		if err := errors.Join(api.Delete(t.Context(), pool), look(t.Context(), granted)); err != nil && !apierrors.IsConflict(err) {
+		if err := errors.Join(api.Delete(t.Context(), pool), reconcilePool(t.Context(), granted)); err != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
-		if !state(t, api) {
+		if !isPoolKept(t, api) {
 			t.Error("the pool has gone")
 		}
 	})

@@ -15,18 +15,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A pool, or a mirror, that is deleted and that the finalizer of another keeps costs nothing meanwhile: after a few looks none
-// writes, and none asks to come back.
+// TestWhatAnotherKeepsCostsNothing checks that a pool, or a mirror, that is deleted and that a foreign finalizer keeps
+// costs nothing meanwhile: after a few reconciles none writes, and none requeues.
 func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	objects := func(given, guarded bool) []client.Object {
-		pool, mirror := deleted()
+		pool, mirror := newDeletedPool()
 		if err := unstructured.SetNestedStringSlice(pool.Object, []string{"10.0.0.10-10.0.0.19"}, "spec", "addresses"); err != nil {
 			t.Fatal(err)
 		}
 		if !given {
 			pool.SetAnnotations(nil)
 			mirror.Annotations = nil
-			if err := controllerutil.SetControllerReference(pool, mirror, framework.Fake(t).Scheme()); err != nil {
+			if err := controllerutil.SetControllerReference(pool, mirror, framework.NewFakeClient(t).Scheme()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -37,9 +37,9 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		objects []client.Object
-		// deletes are the objects that are deleted first, by their place.
+		// deletes are the indexes of the objects that are deleted first.
 		deletes []int
-		// waits: the pool keeps its own finalizer, as its mirror is there.
+		// waits reports whether the pool keeps its own finalizer, as its mirror exists.
 		waits bool
 	}{
 		"a pool":                                   {objects: objects(false, false), deletes: []int{0}},
@@ -51,7 +51,7 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			writes := 0
-			api := framework.Fake(t, c.objects...)
+			api := framework.NewFakeClient(t, c.objects...)
 			counted := interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
 				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 					writes++
@@ -68,13 +68,13 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 				}
 			}
 			for range 4 {
-				if err := look(t.Context(), counted); err != nil {
+				if err := reconcilePool(t.Context(), counted); err != nil {
 					t.Fatal(err)
 				}
 			}
 			before := writes
 			for range 3 {
-				again, err := over(counted).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}})
+				again, err := newReconcilerWith(counted).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}})
 				if err != nil || again != (reconcile.Result{}) {
 					t.Errorf("it returns %+v, %v", again, err)
 				}

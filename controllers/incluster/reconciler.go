@@ -1,4 +1,4 @@
-// Package incluster has the pools of the in-cluster provider served by pools of ours.
+// Package incluster serves the pools of the in-cluster provider by pools of ours.
 package incluster
 
 import (
@@ -32,28 +32,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Reconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours that
-// has its spec, and says how many addresses are in use. Its rights are a role of their own,
-// config/rbac/in_cluster_role.yaml.
+// Reconciler mirrors the pools of the in-cluster provider: each of them is served by a pool of ours that has its spec,
+// and shows how many addresses are in use. Its permissions are a role of their own, config/rbac/in_cluster_role.yaml.
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// Pools reads the pools that are mirrored: a cache. Live reads the API server.
-	Pools, Live client.Reader
-	// Home is the management cluster, empty: it could not be read.
-	Home string
-	// Names says which claim or IPAddress is known to name what a mirror mirrors; empty: none.
-	Names func(mirror pools.Key) string
+	// PoolReader reads the pools that are mirrored from a cache; Live reads from the API server.
+	PoolReader, Live client.Reader
+	// ManagementCluster is the UID of the management cluster, empty if it could not be read.
+	ManagementCluster string
+	// MirroredPoolReferrer returns a claim or an IPAddress that is known to name the pool of a mirror; empty if there
+	// is none.
+	MirroredPoolReferrer func(mirror pools.Key) string
 
-	kind incluster.Kind
-	// told has, by the UID of a pool, what was said last of its mirror, which has it in its conditions.
-	told sync.Map
+	kind incluster.PoolKind
+	// reportedProblems holds, by the UID of a pool, what was reported last about its mirror, which has it in its
+	// conditions.
+	reportedProblems sync.Map
 }
 
-// Setup sets up one controller for each kind of pool that the API server has.
-func Setup(mgr ctrl.Manager, c client.Client, recorder events.EventRecorder, part shard.Shard, home string, names func(mirror pools.Key) string) error {
+// SetupControllers sets up one controller for each kind of pool that the API server has.
+func SetupControllers(mgr ctrl.Manager, c client.Client, recorder events.EventRecorder, part shard.Shard, home string, names func(mirror pools.Key) string) error {
 	served := 0
-	for _, kind := range incluster.Kinds {
+	for _, kind := range incluster.PoolKinds {
 		gvk := incluster.GroupVersion.WithKind(kind.Name)
 		_, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if meta.IsNoMatchError(err) {
@@ -62,10 +63,10 @@ func Setup(mgr ctrl.Manager, c client.Client, recorder events.EventRecorder, par
 		if err != nil {
 			return fmt.Errorf("looking for %s: %w", kind.Name, err)
 		}
-		r := &Reconciler{Client: c, Recorder: recorder, Pools: mgr.GetCache(), Live: mgr.GetAPIReader(), Home: home, Names: names, kind: kind}
-		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.New()).
-			WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
-			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.mirroredBy)).Complete(guard.OfShard(part, kind.Name, r))
+		r := &Reconciler{Client: c, Recorder: recorder, PoolReader: mgr.GetCache(), Live: mgr.GetAPIReader(), ManagementCluster: home, MirroredPoolReferrer: names, kind: kind}
+		err = ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind.Name)).For(kind.NewPool()).
+			WithOptions(controller.Options{RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
+			Watches(kind.NewMirror(), handler.EnqueueRequestsFromMapFunc(r.requestsForMirror)).Complete(guard.NewShardReconciler(part, kind.Name, r))
 		if err != nil {
 			return fmt.Errorf("setting up the controller of %s: %w", kind.Name, err)
 		}
@@ -78,60 +79,60 @@ func Setup(mgr ctrl.Manager, c client.Client, recorder events.EventRecorder, par
 	return nil
 }
 
-// Reconcile brings the mirror of one pool, and what the pool says, up to date.
+// Reconcile updates the mirror of one pool, and the status of the pool.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	pool := r.kind.New()
-	if err := r.Pools.Get(ctx, req.NamespacedName, pool); err != nil {
+	pool := r.kind.NewPool()
+	if err := r.PoolReader.Get(ctx, req.NamespacedName, pool); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	mirror := r.kind.NewMirror()
 	mirror.SetNamespace(req.Namespace)
 	mirror.SetName(r.kind.MirrorName(req.Name))
 	if pool.GetDeletionTimestamp() != nil {
-		return r.end(ctx, pool, mirror)
+		return r.reconcileDelete(ctx, pool, mirror)
 	}
 	if _, moves := pool.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]; moves {
-		return reconcile.Result{}, nil // it goes next, and has lost its annotations
+		return reconcile.Result{}, nil // it is deleted next, and has lost its annotations
 	}
-	if err := r.finalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
+	if err := r.patchFinalizer(ctx, pool, controllerutil.AddFinalizer); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.handOver(ctx, pool); err != nil {
+	if err := r.handOverPool(ctx, pool); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.mirror(ctx, pool, mirror); err != nil {
-		if _, rest := pace.Split(err); rest == nil || isBehind(err) {
-			return guard.Retry(err, "writing "+mirror.GetName())
+	if err := r.reconcileMirror(ctx, pool, mirror); err != nil {
+		if _, rest := pace.SplitDelayed(err); rest == nil || isCacheBehind(err) {
+			return guard.RequeueOnConflict(err, "writing "+mirror.GetName())
 		}
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, "NotServed", "Mirror", "%s", err.Error())
 		return reconcile.Result{}, err
 	}
-	r.tellOfMirror(pool, mirror)
-	if err := r.note(ctx, pool, mirror); err != nil {
-		return guard.Retry(err, "noting on "+pool.GetName()+" where it is served")
+	r.recordMirrorProblem(pool, mirror)
+	if err := r.annotatePool(ctx, pool, mirror); err != nil {
+		return guard.RequeueOnConflict(err, "noting on "+pool.GetName()+" where it is served")
 	}
-	return reconcile.Result{}, r.report(ctx, pool, mirror)
+	return reconcile.Result{}, r.updatePoolCounts(ctx, pool, mirror)
 }
 
-// tellOfMirror says on a pool what is wrong with its mirror: users look at the pool. It is said when it begins, and when it
-// is something else.
-func (r *Reconciler) tellOfMirror(pool *unstructured.Unstructured, mirror v1alpha1.Pool) {
-	reason, message := trouble(mirror)
+// recordMirrorProblem records an event on a pool about what is wrong with its mirror, as users read the events of the
+// pool: once when the problem begins, and again when it changes.
+func (r *Reconciler) recordMirrorProblem(pool *unstructured.Unstructured, mirror v1alpha1.Pool) {
+	reason, message := mirrorProblem(mirror)
 	if reason == "" {
-		r.told.Delete(pool.GetUID())
+		r.reportedProblems.Delete(pool.GetUID())
 		return
 	}
-	if was, told := r.told.Swap(pool.GetUID(), message); !told || was != message {
+	if was, told := r.reportedProblems.Swap(pool.GetUID(), message); !told || was != message {
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, reason, "Mirror", "%s", message)
 	}
 }
 
-// trouble is what is wrong with a mirror; empty: nothing. Two pools of one range give one address twice, and of that only
-// the mirrors have a condition.
-func trouble(mirror v1alpha1.Pool) (reason, message string) {
+// mirrorProblem returns what is wrong with a mirror; empty if nothing is. Two pools of one range grant an address
+// twice, and only their mirrors have a condition for that.
+func mirrorProblem(mirror v1alpha1.Pool) (reason, message string) {
 	if mirror.GetDeletionTimestamp() != nil {
 		return "NotServed", fmt.Sprintf("its mirror %s is being deleted, so nothing new is granted until all addresses of this pool are released, "+
-			"and the mirror is made again; have new machines name another pool until then", pools.KeyOf(mirror))
+			"and the mirror is made again; have new machines name another pool until then", pools.KeyForPool(mirror))
 	}
 	if c := meta.FindStatusCondition(mirror.GetConditions(), v1alpha1.OverlapCondition); c != nil && c.Status == metav1.ConditionTrue {
 		return v1alpha1.OverlapReason, c.Message
@@ -139,34 +140,35 @@ func trouble(mirror v1alpha1.Pool) (reason, message string) {
 	return "", ""
 }
 
-// note has a pool say where it is served, and that it has a mirror: the manager that makes that anew has to know.
-func (r *Reconciler) note(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
+// annotatePool records on a pool where it is served, and that it has a mirror: a manager that creates the mirror again
+// needs to know that.
+func (r *Reconciler) annotatePool(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
 	before := pool.DeepCopy()
-	incluster.Note(pool, mirror, r.Home)
+	incluster.RecordMirror(pool, mirror, r.ManagementCluster)
 	if equality.Semantic.DeepEqual(before.GetAnnotations(), pool.GetAnnotations()) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Patch(ctx, pool, guard.SinceRead(before)))
+	return client.IgnoreNotFound(r.Client.Patch(ctx, pool, guard.NewOptimisticPatch(before)))
 }
 
-// mirroredBy names the pool that a mirror has the name of.
-func (r *Reconciler) mirroredBy(_ context.Context, mirror client.Object) []reconcile.Request {
-	ref, is := incluster.MirroredBy(pools.KeyOf(mirror.(v1alpha1.Pool)).Kind, mirror.GetName())
+// requestsForMirror returns a request for the pool whose name a mirror has.
+func (r *Reconciler) requestsForMirror(_ context.Context, mirror client.Object) []reconcile.Request {
+	ref, is := incluster.RefForMirror(pools.KeyForPool(mirror.(v1alpha1.Pool)).Kind, mirror.GetName())
 	if !is || ref.Kind != r.kind.Name {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: mirror.GetNamespace(), Name: ref.Name}}}
 }
 
-// handOver pauses a pool that somebody hands over for good, before anybody may name its mirror: from then on the
+// handOverPool pauses a pool that a user hands over for good, before any claim may name its mirror: from then on the
 // in-cluster provider serves no claim of it, should it ever be started again.
-func (r *Reconciler) handOver(ctx context.Context, pool *unstructured.Unstructured) error {
-	if !incluster.Given(pool) || incluster.HandedOver(pool) {
+func (r *Reconciler) handOverPool(ctx context.Context, pool *unstructured.Unstructured) error {
+	if !incluster.HasHandedOverAnnotation(pool) || incluster.IsHandedOver(pool) {
 		return nil
 	}
 	before := pool.DeepCopy()
-	incluster.Annotate(pool, clusterv1.PausedAnnotation, "", true)
-	if err := r.Client.Patch(ctx, pool, guard.SinceRead(before)); err != nil {
+	incluster.SetOrRemoveAnnotation(pool, clusterv1.PausedAnnotation, "", true)
+	if err := r.Client.Patch(ctx, pool, guard.NewOptimisticPatch(before)); err != nil {
 		return fmt.Errorf("pausing a pool that is handed over: %w", err)
 	}
 	r.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "HandedOver", "Mirror",
@@ -174,37 +176,37 @@ func (r *Reconciler) handOver(ctx context.Context, pool *unstructured.Unstructur
 	return nil
 }
 
-// mirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror, unless it is paused since
-// it was handed over: then the mirror is paused by itself.
-func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
-	is, err := incluster.MirrorOfPool(r.kind, pool)
+// reconcileMirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror, unless it is paused
+// since it was handed over: then the mirror is paused independently.
+func (r *Reconciler) reconcileMirror(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
+	is, err := incluster.MirrorForPool(r.kind, pool)
 	if err != nil {
-		return errors.Join(err, r.tellProblem(ctx, pool, mirror, err))
+		return errors.Join(err, r.markMirrorProblem(ctx, pool, mirror, err))
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.Client, mirror, func() error {
-		if mirror.GetUID() != "" && !incluster.Mirrors(mirror, pool) {
-			return notItsMirror(mirror)
+		if mirror.GetUID() != "" && !incluster.IsMirrorOf(mirror, pool) {
+			return newNameConflictError(mirror)
 		}
 		if mirror.GetUID() == "" {
-			incluster.Begin(mirror, pool, r.Home)
+			incluster.InitMirrorOrigin(mirror, pool, r.ManagementCluster)
 		}
 		*mirror.PoolSpec() = is.Spec
-		incluster.Seal(mirror)
-		given, known := incluster.HandedOver(pool), incluster.Given(mirror)
+		incluster.SealSpec(mirror)
+		given, known := incluster.IsHandedOver(pool), incluster.HasHandedOverAnnotation(mirror)
 		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
-			incluster.Annotate(mirror, clusterv1.PausedAnnotation, value, paused && !given)
+			incluster.SetOrRemoveAnnotation(mirror, clusterv1.PausedAnnotation, value, paused && !given)
 		}
-		incluster.Annotate(mirror, incluster.HandedOverAnnotation, "", given)
-		incluster.Annotate(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
-		incluster.Annotate(mirror, incluster.ProblemAnnotation, "", false)
+		incluster.SetOrRemoveAnnotation(mirror, incluster.HandedOverAnnotation, "", given)
+		incluster.SetOrRemoveAnnotation(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
+		incluster.SetOrRemoveAnnotation(mirror, incluster.ProblemAnnotation, "", false)
 		if given {
-			incluster.HandOver(mirror, pool)
+			incluster.HandOverMirror(mirror, pool)
 			return nil
 		}
-		incluster.Annotate(mirror, incluster.SourceUIDAnnotation, "", false)
+		incluster.SetOrRemoveAnnotation(mirror, incluster.SourceUIDAnnotation, "", false)
 		return controllerutil.SetControllerReference(pool, mirror, r.Client.Scheme())
 	})
-	if isBehind(err) {
+	if isCacheBehind(err) {
 		return err
 	}
 	if err != nil {
@@ -213,41 +215,44 @@ func (r *Reconciler) mirror(ctx context.Context, pool *unstructured.Unstructured
 	return nil
 }
 
-// isBehind reports whether a write failed because our cache is behind: a mirror that was created a moment ago, or changed.
-func isBehind(err error) bool { return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) }
+// isCacheBehind reports whether a write failed because our cache is behind: the mirror was created or changed a moment
+// ago.
+func isCacheBehind(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err)
+}
 
-// tellProblem has a mirror that exists already grant nothing by a spec that its pool does not have any more, and say
-// why. What is in use is counted on.
-func (r *Reconciler) tellProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.Mirrors(mirror, pool) {
+// markMirrorProblem makes an existing mirror grant nothing by a spec that its pool does not have any more, and records
+// why. What is in use is still counted.
+func (r *Reconciler) markMirrorProblem(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, problem error) error {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.IsMirrorOf(mirror, pool) {
 		return client.IgnoreNotFound(err)
 	}
-	if text := text.Message(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
+	if text := text.SanitizeMessage(problem.Error()); mirror.GetAnnotations()[incluster.ProblemAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
-		incluster.Annotate(mirror, incluster.ProblemAnnotation, text, true)
+		incluster.SetOrRemoveAnnotation(mirror, incluster.ProblemAnnotation, text, true)
 		if err := r.Client.Patch(ctx, mirror, client.MergeFrom(before)); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
-	return r.report(ctx, pool, mirror)
+	return r.updatePoolCounts(ctx, pool, mirror)
 }
 
-// notItsMirror says that a pool of ours has the name that a mirror is to have.
-func notItsMirror(is v1alpha1.Pool) error {
-	key := pools.KeyOf(is)
-	if incluster.Ended(is) {
+// newNameConflictError returns the error that a pool of ours already has the name of the mirror.
+func newNameConflictError(is v1alpha1.Pool) error {
+	key := pools.KeyForPool(is)
+	if incluster.IsEnded(is) {
 		return fmt.Errorf("%s has the addresses of an earlier pool of this name and is a pool of its own since that ended; name it in claims, or create this pool under another name", key)
 	}
 	return fmt.Errorf("%s exists and is not the mirror of this pool; delete it, or create it again under another name", key)
 }
 
-// report writes how many addresses are in use.
-func (r *Reconciler) report(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
+// updatePoolCounts writes how many addresses are in use into the status of the pool.
+func (r *Reconciler) updatePoolCounts(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
 	if mirror.PoolStatus().Allocator == nil {
-		return nil // nobody has counted yet
+		return nil // no allocator has counted yet
 	}
 	before := pool.DeepCopy()
-	counts := incluster.CountsOf(mirror.PoolStatus())
+	counts := incluster.CountsFromStatus(mirror.PoolStatus())
 	if was, _, _ := unstructured.NestedMap(pool.Object, "status", "ipAddresses"); equality.Semantic.DeepEqual(was, counts) {
 		return nil
 	}
@@ -260,11 +265,11 @@ func (r *Reconciler) report(ctx context.Context, pool *unstructured.Unstructured
 	return nil
 }
 
-// finalizer adds the in-cluster provider's finalizer to a pool, or removes it.
-func (r *Reconciler) finalizer(ctx context.Context, pool *unstructured.Unstructured, change func(client.Object, string) bool) error {
+// patchFinalizer adds the in-cluster provider's finalizer to a pool, or removes it.
+func (r *Reconciler) patchFinalizer(ctx context.Context, pool *unstructured.Unstructured, change func(client.Object, string) bool) error {
 	before := pool.DeepCopy()
 	if !change(pool, incluster.PoolFinalizer) {
 		return nil
 	}
-	return client.IgnoreNotFound(r.Client.Patch(ctx, pool, guard.SinceRead(before)))
+	return client.IgnoreNotFound(r.Client.Patch(ctx, pool, guard.NewOptimisticPatch(before)))
 }

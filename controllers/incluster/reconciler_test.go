@@ -26,10 +26,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// living is a pool of the in-cluster provider.
-func living(t *testing.T) *unstructured.Unstructured {
+// newLivePool returns a pool of the in-cluster provider.
+func newLivePool(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	pool := incluster.Kinds[0].New()
+	pool := incluster.PoolKinds[0].NewPool()
 	pool.SetNamespace("ns")
 	pool.SetName("p")
 	pool.SetUID("uid-p")
@@ -39,8 +39,8 @@ func living(t *testing.T) *unstructured.Unstructured {
 	return pool
 }
 
-// told are the events that a recorder has, in the order in which they were recorded.
-func told(r *Reconciler) (out []string) {
+// recordedEvents returns the events that a recorder has, in the order in which they were recorded.
+func recordedEvents(r *Reconciler) (out []string) {
 	for {
 		select {
 		case e := <-r.Recorder.(*events.FakeRecorder).Events:
@@ -51,16 +51,17 @@ func told(r *Reconciler) (out []string) {
 	}
 }
 
-var itself = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}}
+var poolRequest = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "p"}}
 
-// The mirror says what its spec was translated from: what another one writes there is seen, and put back.
+// TestMirrorIsSealed checks that the mirror records what its spec was translated from: what another writer changes
+// there is noticed, and reverted.
 func TestMirrorIsSealed(t *testing.T) {
-	api := framework.Fake(t, living(t))
-	r := over(api)
+	api := framework.NewFakeClient(t, newLivePool(t))
+	r := newReconcilerWith(api)
 	mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster"}}
 	look := func() {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), itself); err != nil {
+		if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 			t.Fatal(err)
 		}
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil {
@@ -68,38 +69,39 @@ func TestMirrorIsSealed(t *testing.T) {
 		}
 	}
 	look()
-	if !incluster.Sealed(mirror) {
+	if !incluster.IsSpecSealed(mirror) {
 		t.Errorf("its annotations are %v", mirror.Annotations)
 	}
 	mirror.Spec.Addresses = []string{"10.0.0.10-10.0.0.200"}
-	if incluster.Sealed(mirror) {
+	if incluster.IsSpecSealed(mirror) {
 		t.Error("another spec is taken for the translation")
 	}
 	if err := api.Update(t.Context(), mirror); err != nil {
 		t.Fatal(err)
 	}
 	look()
-	if !incluster.Sealed(mirror) || !slices.Equal(mirror.Spec.Addresses, []string{"10.0.0.10-10.0.0.19"}) {
+	if !incluster.IsSpecSealed(mirror) || !slices.Equal(mirror.Spec.Addresses, []string{"10.0.0.10-10.0.0.19"}) {
 		t.Errorf("it has %v", mirror.Spec.Addresses)
 	}
 }
 
-// A tool that resets the mirror each time is no fault of the pool, which has no event for it, and the mirror is written again with a growing pause.
+// TestAMirrorThatIsResetWaits checks a tool that resets the mirror each time: that is no fault of the pool, which gets
+// no event for it, and the mirror is written again with a growing delay.
 func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
-	api := framework.Fake(t, living(t))
-	r := over(api)
+	api := framework.NewFakeClient(t, newLivePool(t))
+	r := newReconcilerWith(api)
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	r.Client = (&pace.Writes{Clock: clock}).Client(api)
+	r.Client = (&pace.WritePacer{Clock: clock}).WrapClient(api)
 	mirror, writes := &v1alpha1.NetworkPool{}, 0
 	for range 20 {
-		result, err := r.Reconcile(t.Context(), itself)
+		result, err := r.Reconcile(t.Context(), poolRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
 			t.Fatal(err)
 		}
-		if !incluster.Sealed(mirror) {
+		if !incluster.IsSpecSealed(mirror) {
 			if result.RequeueAfter == 0 {
 				t.Error("it is never looked at again")
 			}
@@ -114,22 +116,23 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	if writes != 2 { // it is created, and written for the first time
 		t.Errorf("it is written %d times at once", writes)
 	}
-	clock.Step(pace.Least)
-	if _, err := r.Reconcile(t.Context(), itself); err != nil {
+	clock.Step(pace.MinDelay)
+	if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.Sealed(mirror) {
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.IsSpecSealed(mirror) {
 		t.Errorf("%v: a second later it has %v", err, mirror.Spec.Addresses)
 	}
-	if says := told(r); len(says) > 0 {
+	if says := recordedEvents(r); len(says) > 0 {
 		t.Errorf("the pool has the events %q", says)
 	}
 }
 
-// Two pools of one range give one address twice. Users look at the pools, and not at their mirrors: each is told, once.
+// TestOverlapIsToldOnThePool checks two pools of one range, which grant an address twice. Users read the pools, and not
+// their mirrors: each pool gets an event, once.
 func TestOverlapIsToldOnThePool(t *testing.T) { // U89
-	api := framework.Fake(t, living(t))
-	r := over(api)
+	api := framework.NewFakeClient(t, newLivePool(t))
+	r := newReconcilerWith(api)
 	overlap := func(is metav1.ConditionStatus, message string) {
 		t.Helper()
 		mirror := &v1alpha1.NetworkPool{}
@@ -144,11 +147,11 @@ func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 	says := func(want ...string) {
 		t.Helper()
 		for range 3 {
-			if _, err := r.Reconcile(t.Context(), itself); err != nil {
+			if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := told(r); !slices.Equal(got, want) {
+		if got := recordedEvents(r); !slices.Equal(got, want) {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
@@ -161,13 +164,14 @@ func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 	says("Warning Overlap q has it too")
 }
 
-// A mirror that a user deletes stays, and grants nothing, as long as an address is in use: the pool says so.
+// TestADeletedMirrorIsToldOnThePool checks that a mirror that a user deletes stays, and grants nothing, as long as an
+// address is in use: an event on the pool shows that.
 func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
-	api := framework.Fake(t, living(t))
-	r := over(api)
+	api := framework.NewFakeClient(t, newLivePool(t))
+	r := newReconcilerWith(api)
 	look := func() {
 		t.Helper()
-		if _, err := r.Reconcile(t.Context(), itself); err != nil {
+		if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,70 +186,73 @@ func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	}
 	look()
 	look()
-	if says := told(r); len(says) != 1 || !strings.Contains(says[0], "until all addresses of this pool are released") {
+	if says := recordedEvents(r); len(says) != 1 || !strings.Contains(says[0], "until all addresses of this pool are released") {
 		t.Errorf("it says %q", says)
 	}
 }
 
-// A cache that does not show the mirror yet is no reason for a warning: the next look has it.
+// TestABehindCacheIsNoWarning checks that a cache that does not show the mirror yet causes no warning: the next
+// reconcile reads it.
 func TestABehindCacheIsNoWarning(t *testing.T) {
 	for name, failure := range map[string]error{
 		"created a moment ago": apierrors.NewAlreadyExists(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster"),
 		"changed":              apierrors.NewConflict(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			behind := interceptor.NewClient(framework.Fake(t, living(t)).(client.WithWatch), interceptor.Funcs{
+			behind := interceptor.NewClient(framework.NewFakeClient(t, newLivePool(t)).(client.WithWatch), interceptor.Funcs{
 				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return failure },
 			})
-			r := over(behind)
-			if result, err := r.Reconcile(t.Context(), itself); err == nil && result.IsZero() {
+			r := newReconcilerWith(behind)
+			if result, err := r.Reconcile(t.Context(), poolRequest); err == nil && result.IsZero() {
 				t.Error("it is not tried again")
 			}
-			if says := told(r); len(says) > 0 {
+			if says := recordedEvents(r); len(says) > 0 {
 				t.Errorf("it warns: %s", strings.Join(says, ", "))
 			}
 		})
 	}
 }
 
-// W29: a pool of ours that has the name of a mirror is deleted, or is called something else: then the mirror is made.
+// TestAPoolInTheWayOfAMirrorGoes checks W29: a pool of ours that has the name of a mirror is deleted, or renamed; then
+// the mirror is created.
 func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
 	inTheWay := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", UID: "theirs"}}
-	api := framework.Fake(t, living(t), inTheWay)
-	r := over(api)
-	if _, err := r.Reconcile(t.Context(), itself); err == nil || !strings.Contains(err.Error(), "delete it, or create it again under another name") {
+	api := framework.NewFakeClient(t, newLivePool(t), inTheWay)
+	r := newReconcilerWith(api)
+	if _, err := r.Reconcile(t.Context(), poolRequest); err == nil || !strings.Contains(err.Error(), "delete it, or create it again under another name") {
 		t.Fatal(err)
 	}
-	if says := told(r); len(says) != 1 || !strings.Contains(says[0], "NotServed") {
+	if says := recordedEvents(r); len(says) != 1 || !strings.Contains(says[0], "NotServed") {
 		t.Errorf("it says %q", says)
 	}
 	if err := api.Delete(t.Context(), inTheWay); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(t.Context(), itself); err != nil {
+	if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 		t.Fatal(err)
 	}
 	mirror := &v1alpha1.NetworkPool{}
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(inTheWay), mirror); err != nil || !incluster.Sealed(mirror) {
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(inTheWay), mirror); err != nil || !incluster.IsSpecSealed(mirror) {
 		t.Errorf("%v, %v", mirror.Annotations, err)
 	}
 }
 
-// W29: what names a pool of the in-cluster provider that does not exist waits for nothing else when that is created.
+// TestWhatNamesNoPoolIsServedWithIt checks W29: what names a pool of the in-cluster provider that does not exist waits
+// for nothing else when that pool is created.
 func TestWhatNamesNoPoolIsServedWithIt(t *testing.T) {
-	api := framework.Fake(t)
+	api := framework.NewFakeClient(t)
 	mirror := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
-	says := func() string { return Unmirrored(api)(t.Context(), mirror) }
+	says := func() string { return NewMissingMirrorLookup(api)(t.Context(), mirror) }
 	if text := says(); text != "InClusterIPPool ns/p does not exist; create it, or create this object again with the right poolRef" {
 		t.Fatal(text)
 	}
-	if err := api.Create(t.Context(), living(t)); err != nil {
+	if err := api.Create(t.Context(), newLivePool(t)); err != nil {
 		t.Fatal(err)
 	}
 	if text := says(); !strings.Contains(text, "has no mirror yet") {
 		t.Error(text)
 	}
-	if _, err := over(api).Reconcile(t.Context(), itself); err != nil {
+	if _, err := newReconcilerWith(api).Reconcile(t.Context(), poolRequest); err != nil {
 		t.Fatal(err)
 	}
 	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, &v1alpha1.NetworkPool{}); err != nil {

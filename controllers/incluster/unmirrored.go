@@ -12,20 +12,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Unmirrored returns a function that says why there is no mirror of a name: what the event NotServed on the pool says,
-// or that there is no pool. It is empty for what is no name of a mirror.
-func Unmirrored(from client.Reader) func(context.Context, pools.Key) string {
+// NewMissingMirrorLookup returns a function that returns why there is no mirror of a name: the text of the event
+// NotServed on the pool, or that there is no pool. The text is empty if the name is not that of a mirror.
+func NewMissingMirrorLookup(from client.Reader) func(context.Context, pools.Key) string {
 	return func(ctx context.Context, key pools.Key) string {
-		ref, is := incluster.MirroredBy(key.Kind, key.Name)
-		i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == ref.Kind })
+		ref, is := incluster.RefForMirror(key.Kind, key.Name)
+		i := slices.IndexFunc(incluster.PoolKinds, func(k incluster.PoolKind) bool { return k.Name == ref.Kind })
 		if !is || i < 0 {
 			return ""
 		}
 		source := pools.Key{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}
-		pool := incluster.Kinds[i].New()
+		pool := incluster.PoolKinds[i].NewPool()
 		err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: ref.Name}, pool)
 		if err == nil {
-			_, err = incluster.MirrorOfPool(incluster.Kinds[i], pool)
+			_, err = incluster.MirrorForPool(incluster.PoolKinds[i], pool)
 		}
 		switch {
 		case apierrors.IsNotFound(err):

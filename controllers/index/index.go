@@ -22,54 +22,56 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Blocks has the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
-// addresses, and without a second watch that would keep them twice. Controllers of Clusters are woken by them.
-type Blocks struct {
-	mu        sync.Mutex
-	byCluster map[types.NamespacedName]*clusterBlocks
-	clusters  map[types.NamespacedName]types.NamespacedName
-	queues    []Queue
-	// ended are UIDs whose end was seen: an answer to a write of ours that is older must not revive them.
-	ended *lru.Cache
+// BlockIndex has the IPAllocations of each Cluster, as the allocator's watch shows them: without their lists of
+// addresses, and without a second watch that would keep them twice. Their changes enqueue Clusters in the controllers
+// of Clusters.
+type BlockIndex struct {
+	mu             sync.Mutex
+	byCluster      map[types.NamespacedName]*clusterBlocks
+	clusterByBlock map[types.NamespacedName]types.NamespacedName
+	queues         []Queue
+	// deletedUIDs are UIDs whose deletion was seen: an older answer to a write of ours must not revive them.
+	deletedUIDs *lru.Cache
 }
 
-// endsRemembered is how many ends are remembered: many more than there are writes under way.
-const endsRemembered = 4096
+// maxDeletedUIDs is how many deletions are remembered: many more than there are writes in flight.
+const maxDeletedUIDs = 4096
 
-// clusterBlocks are the blocks of one Cluster, by name, and how many of them are projected, and speak.
+// clusterBlocks are the blocks of one Cluster, by name, and how many of them are projected, and have the condition
+// DemandSatisfied.
 type clusterBlocks struct {
-	all               map[types.NamespacedName]*v1alpha1.IPAllocation
-	projected, speaks int
+	blocks                               map[types.NamespacedName]*v1alpha1.IPAllocation
+	projectedCount, demandConditionCount int
 }
 
-// count counts a block, or that it is not there any more.
-func (c *clusterBlocks) count(a *v1alpha1.IPAllocation, n int) {
-	if tenancy.Projected(a) {
-		c.projected += n
+// adjustCounts adds n to the counts that include a block: 1 for a new block, -1 for one that is gone.
+func (c *clusterBlocks) adjustCounts(a *v1alpha1.IPAllocation, n int) {
+	if tenancy.IsProjected(a) {
+		c.projectedCount += n
 	}
-	if tenancy.Speaks(a) {
-		c.speaks += n
+	if tenancy.HasDemandCondition(a) {
+		c.demandConditionCount += n
 	}
 }
 
-// set puts a block in the place of another; nil: there is none.
-func (c *clusterBlocks) set(key types.NamespacedName, a *v1alpha1.IPAllocation) {
-	if old := c.all[key]; old != nil {
-		c.count(old, -1)
+// setBlock replaces the block of a key; nil removes it.
+func (c *clusterBlocks) setBlock(key types.NamespacedName, a *v1alpha1.IPAllocation) {
+	if old := c.blocks[key]; old != nil {
+		c.adjustCounts(old, -1)
 	}
-	delete(c.all, key)
+	delete(c.blocks, key)
 	if a == nil {
 		return
 	}
-	c.all[key] = a
-	c.count(a, 1)
+	c.blocks[key] = a
+	c.adjustCounts(a, 1)
 }
 
-// Queue is that of a controller of Clusters.
+// Queue is the queue of a controller of Clusters.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Source has a controller look at the Cluster of each IPAllocation that changes.
-func (x *Blocks) Source() source.Source {
+// NewSource returns a source that enqueues the Cluster of each IPAllocation that changes.
+func (x *BlockIndex) NewSource() source.Source {
 	return source.Func(func(_ context.Context, q Queue) error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -78,76 +80,77 @@ func (x *Blocks) Source() source.Source {
 	})
 }
 
-// init makes what the zero value lacks.
-func (x *Blocks) init() {
-	if x.ended == nil {
-		x.byCluster, x.clusters = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
-		x.ended = lru.New(endsRemembered)
+// ensureMaps creates the maps that the zero value does not have.
+func (x *BlockIndex) ensureMaps() {
+	if x.deletedUIDs == nil {
+		x.byCluster, x.clusterByBlock = map[types.NamespacedName]*clusterBlocks{}, map[types.NamespacedName]types.NamespacedName{}
+		x.deletedUIDs = lru.New(maxDeletedUIDs)
 	}
 }
 
-func (x *Blocks) wake(cluster types.NamespacedName) {
+func (x *BlockIndex) enqueueCluster(cluster types.NamespacedName) {
 	for _, q := range x.queues {
 		q.Add(reconcile.Request{NamespacedName: cluster})
 	}
 }
 
-// Observe remembers an IPAllocation, unless what is known is newer.
-func (x *Blocks) Observe(a *v1alpha1.IPAllocation) {
-	if _, is := pools.ChildOf(a); is {
+// ObserveBlock records an IPAllocation, unless the known version is newer.
+func (x *BlockIndex) ObserveBlock(a *v1alpha1.IPAllocation) {
+	if _, is := pools.ChildPoolKey(a); is {
 		return // it is for a pool
 	}
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.init()
-	if _, gone := x.ended.Get(a.UID); gone {
+	x.ensureMaps()
+	if _, gone := x.deletedUIDs.Get(a.UID); gone {
 		return
 	}
 	of := x.byCluster[cluster]
 	if of == nil {
-		of = &clusterBlocks{all: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
+		of = &clusterBlocks{blocks: map[types.NamespacedName]*v1alpha1.IPAllocation{}}
 		x.byCluster[cluster] = of
 	}
-	if old := of.all[key]; old != nil && old.UID == a.UID && !term.Newer(a.ResourceVersion, old.ResourceVersion) {
+	if old := of.blocks[key]; old != nil && old.UID == a.UID && !term.IsNewerVersion(a.ResourceVersion, old.ResourceVersion) {
 		return
 	}
-	of.set(key, lean(a))
-	x.clusters[key] = cluster
-	x.wake(cluster)
+	of.setBlock(key, trimBlock(a))
+	x.clusterByBlock[key] = cluster
+	x.enqueueCluster(cluster)
 }
 
-// Forget notes that an IPAllocation is gone: of what it says, its name and its UID count.
-func (x *Blocks) Forget(a *v1alpha1.IPAllocation) {
+// ForgetBlock records that an IPAllocation is gone: only its name and its UID are read.
+func (x *BlockIndex) ForgetBlock(a *v1alpha1.IPAllocation) {
 	key := client.ObjectKeyFromObject(a)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.init()
-	x.ended.Add(a.UID, nil)
-	cluster, known := x.clusters[key]
+	x.ensureMaps()
+	x.deletedUIDs.Add(a.UID, nil)
+	cluster, known := x.clusterByBlock[key]
 	of := x.byCluster[cluster]
-	if !known || of.all[key].UID != a.UID {
+	if !known || of.blocks[key].UID != a.UID {
 		return
 	}
-	delete(x.clusters, key)
-	of.set(key, nil)
-	if len(of.all) == 0 {
+	delete(x.clusterByBlock, key)
+	of.setBlock(key, nil)
+	if len(of.blocks) == 0 {
 		delete(x.byCluster, cluster)
 	}
-	x.wake(cluster)
+	x.enqueueCluster(cluster)
 }
 
-// Of returns copies of the load-balancer blocks of a Cluster: oldest first, the first one it began with.
-func (x *Blocks) Of(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
-	return x.ofType(cluster, v1alpha1.LoadBalancerAllocation)
+// LoadBalancerBlocks returns copies of the load-balancer blocks of a Cluster: oldest first, so the first is the one it
+// began with.
+func (x *BlockIndex) LoadBalancerBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return x.blocksOfType(cluster, v1alpha1.LoadBalancerAllocation)
 }
 
-// Pods returns copies of the blocks that the Nodes of a Cluster get their pod CIDRs from, oldest first.
-func (x *Blocks) Pods(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
-	return x.ofType(cluster, v1alpha1.PodsAllocation)
+// PodBlocks returns copies of the blocks that the Nodes of a Cluster get their pod CIDRs from, oldest first.
+func (x *BlockIndex) PodBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+	return x.blocksOfType(cluster, v1alpha1.PodsAllocation)
 }
 
-func (x *Blocks) ofType(cluster types.NamespacedName, kind v1alpha1.AllocationType) []*v1alpha1.IPAllocation {
+func (x *BlockIndex) blocksOfType(cluster types.NamespacedName, kind v1alpha1.AllocationType) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var out []*v1alpha1.IPAllocation
@@ -155,7 +158,7 @@ func (x *Blocks) ofType(cluster types.NamespacedName, kind v1alpha1.AllocationTy
 	if of == nil {
 		return nil
 	}
-	for _, a := range of.all {
+	for _, a := range of.blocks {
 		if a.Spec.Type == kind {
 			out = append(out, a.DeepCopy())
 		}
@@ -169,25 +172,26 @@ func (x *Blocks) ofType(cluster types.NamespacedName, kind v1alpha1.AllocationTy
 	return out
 }
 
-// Projects reports whether a Cluster has a block that it was shown. It costs O(1).
-func (x *Blocks) Projects(cluster types.NamespacedName) bool {
+// HasProjectedBlock reports whether a Cluster has a block that it was shown. It costs O(1).
+func (x *BlockIndex) HasProjectedBlock(cluster types.NamespacedName) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
-	return of != nil && of.projected > 0
+	return of != nil && of.projectedCount > 0
 }
 
-// Speaks reports whether a block of a Cluster says whether its Services have what they ask for. It costs O(1).
-func (x *Blocks) Speaks(cluster types.NamespacedName) bool {
+// HasDemandCondition reports whether a block of a Cluster has the condition whether its Services have what they
+// request. It costs O(1).
+func (x *BlockIndex) HasDemandCondition(cluster types.NamespacedName) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
-	return of != nil && of.speaks > 0
+	return of != nil && of.demandConditionCount > 0
 }
 
-// Unlabelled returns copies of the allocations of a Cluster that have no role, or not Cluster API's label of what is a
-// Cluster's, those that end left out.
-func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
+// UnlabelledBlocks returns copies of the allocations of a Cluster that have no role, or not Cluster API's label with
+// the name of the Cluster, except those that are being deleted.
+func (x *BlockIndex) UnlabelledBlocks(cluster types.NamespacedName) []*v1alpha1.IPAllocation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.byCluster[cluster]
@@ -195,7 +199,7 @@ func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocati
 		return nil
 	}
 	var out []*v1alpha1.IPAllocation
-	for _, a := range of.all {
+	for _, a := range of.blocks {
 		lacks := a.Labels[v1alpha1.AllocationRoleLabel] == "" || a.Labels[clusterv1.ClusterNameLabel] == ""
 		if lacks && a.DeletionTimestamp.IsZero() {
 			out = append(out, a.DeepCopy())
@@ -204,36 +208,36 @@ func (x *Blocks) Unlabelled(cluster types.NamespacedName) []*v1alpha1.IPAllocati
 	return out
 }
 
-// Beside has the index see the IPAllocations that a memory is fed with.
-func (x *Blocks) Beside(memory feed.Memory[pools.Key]) feed.Memory[pools.Key] {
-	return beside{memory, x}
+// WithIndexing returns a store that also passes to the index the IPAllocations that a memory receives.
+func (x *BlockIndex) WithIndexing(memory feed.Store[pools.Key]) feed.Store[pools.Key] {
+	return indexingMemory{memory, x}
 }
 
-type beside struct {
-	feed.Memory[pools.Key]
-	blocks *Blocks
+type indexingMemory struct {
+	feed.Store[pools.Key]
+	blocks *BlockIndex
 }
 
-// Observe implements feed.Memory. The memory is first: whoever is woken by the index asks it.
-func (b beside) Observe(o client.Object) (pools.Key, bool) {
-	key, wake := b.Memory.Observe(o)
+// ObserveObject implements feed.Store. The memory comes first: a reconcile that the index enqueues reads it.
+func (b indexingMemory) ObserveObject(o client.Object) (pools.Key, bool) {
+	key, wake := b.Store.ObserveObject(o)
 	if a, is := o.(*v1alpha1.IPAllocation); is {
-		b.blocks.Observe(a)
+		b.blocks.ObserveBlock(a)
 	}
 	return key, wake
 }
 
-// Forget implements feed.Memory.
-func (b beside) Forget(o client.Object) (pools.Key, bool) {
-	key, wake := b.Memory.Forget(o)
+// ForgetObject implements feed.Store.
+func (b indexingMemory) ForgetObject(o client.Object) (pools.Key, bool) {
+	key, wake := b.Store.ForgetObject(o)
 	if a, is := o.(*v1alpha1.IPAllocation); is {
-		b.blocks.Forget(a)
+		b.blocks.ForgetBlock(a)
 	}
 	return key, wake
 }
 
-// lean keeps what decides, and what a patch needs.
-func lean(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
+// trimBlock keeps the fields that decisions and patches need.
+func trimBlock(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 	out := &v1alpha1.IPAllocation{TypeMeta: a.TypeMeta, ObjectMeta: a.ObjectMeta, Spec: a.Spec, Status: a.Status}
 	out.ManagedFields, out.Status.Addresses = nil, nil
 	return out

@@ -16,14 +16,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What the watch shows late, or again, does not undo what is known.
-// B34: all load-balancer blocks of a Cluster, and no others.
+// TestIndex checks that what the watch shows late, or again, does not undo what is known, and B34: the index has all
+// load-balancer blocks of a Cluster, and no others.
 func TestIndex(t *testing.T) {
 	g := NewWithT(t)
-	b := &Blocks{}
+	b := &BlockIndex{}
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
-	g.Expect(b.Source().Start(context.Background(), q)).To(Succeed())
+	g.Expect(b.NewSource().Start(context.Background(), q)).To(Succeed())
 	woken := func() int {
 		n := q.Len()
 		for range n {
@@ -41,46 +41,46 @@ func TestIndex(t *testing.T) {
 		return o
 	}
 	versions := func() (out []string) {
-		for _, a := range b.Of(cluster) {
+		for _, a := range b.LoadBalancerBlocks(cluster) {
 			out = append(out, a.Name+"@"+a.ResourceVersion)
 		}
 		return out
 	}
-	b.Observe(block("b", "1", 10))
-	b.Observe(block("a", "2", 20))
+	b.ObserveBlock(block("b", "1", 10))
+	b.ObserveBlock(block("a", "2", 20))
 	g.Expect(woken()).To(Equal(1)) // one Cluster, however often
 	g.Expect(versions()).To(Equal([]string{"b@10", "a@20"}))
-	g.Expect(b.Of(cluster)[0].Status.Addresses).To(BeNil())
-	b.Observe(block("a", "2", 15))
-	b.Observe(block("a", "2", 20))
+	g.Expect(b.LoadBalancerBlocks(cluster)[0].Status.Addresses).To(BeNil())
+	b.ObserveBlock(block("a", "2", 15))
+	b.ObserveBlock(block("a", "2", 20))
 	g.Expect(woken()).To(Equal(0))
-	b.Of(cluster)[0].Labels = map[string]string{"x": "y"} // a copy
-	g.Expect(b.Of(cluster)[0].Labels).To(BeEmpty())
+	b.LoadBalancerBlocks(cluster)[0].Labels = map[string]string{"x": "y"} // a copy
+	g.Expect(b.LoadBalancerBlocks(cluster)[0].Labels).To(BeEmpty())
 
-	// Another one of the name is another one; the end of the first does not touch it.
-	b.Observe(block("a", "3", 30))
-	b.Forget(block("a", "2", 25))
+	// Another block of the name is another one; the end of the first does not change it.
+	b.ObserveBlock(block("a", "3", 30))
+	b.ForgetBlock(block("a", "2", 25))
 	g.Expect(versions()).To(Equal([]string{"b@10", "a@30"}))
-	b.Forget(block("a", "3", 31))
+	b.ForgetBlock(block("a", "3", 31))
 	g.Expect(versions()).To(Equal([]string{"b@10"}))
 	// The answer to a write of ours may come after the end.
-	b.Observe(block("a", "3", 29))
-	b.Forget(block("c", "4", 41))
-	b.Observe(block("c", "4", 40))
+	b.ObserveBlock(block("a", "3", 29))
+	b.ForgetBlock(block("c", "4", 41))
+	b.ObserveBlock(block("c", "4", 40))
 	g.Expect(versions()).To(Equal([]string{"b@10"}))
-	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{false, false}))
+	g.Expect([]bool{b.HasProjectedBlock(cluster), b.HasDemandCondition(cluster)}).To(Equal([]bool{false, false}))
 	shown := block("b", "1", 11)
 	shown.Finalizers = []string{v1alpha1.TenantPoolFinalizer}
 	shown.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DemandSatisfiedCondition}}
-	b.Observe(shown)
-	b.Observe(shown)
-	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{true, true}))
-	// As the list that misses it knows it: by name and UID.
-	b.Forget(&v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "1"}})
-	g.Expect([]bool{b.Projects(cluster), b.Speaks(cluster)}).To(Equal([]bool{false, false}))
+	b.ObserveBlock(shown)
+	b.ObserveBlock(shown)
+	g.Expect([]bool{b.HasProjectedBlock(cluster), b.HasDemandCondition(cluster)}).To(Equal([]bool{true, true}))
+	// Forget it as the list that misses it knows it: by name and UID.
+	b.ForgetBlock(&v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "1"}})
+	g.Expect([]bool{b.HasProjectedBlock(cluster), b.HasDemandCondition(cluster)}).To(Equal([]bool{false, false}))
 	g.Expect(versions()).To(BeEmpty())
 	nodes := block("n", "9", 90)
 	nodes.Spec.Type = v1alpha1.NodesAllocation
-	b.Observe(nodes)
+	b.ObserveBlock(nodes)
 	g.Expect(versions()).To(BeEmpty())
 }

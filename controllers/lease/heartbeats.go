@@ -14,109 +14,113 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
 )
 
-// heartbeats notes, by the clock of the manager, when the heartbeat of each host last changed: clocks are not compared (T1).
-// A host is alive when it was heard to change, and silent when it was not for 2.5 times the duration of its Lease: by then
-// another one has taken its addresses over, if there is one. It says so by an event, so nobody has to look.
+// heartbeats records, by the clock of the manager, when the heartbeat of each host last changed: clocks are not
+// compared (T1). A host is alive once its heartbeat was seen to change, and silent once it has not changed for 2.5
+// times the duration of its Lease: by then another host has taken its addresses over, if there is one. Each host that
+// becomes silent is sent as an event, so no reconcile has to poll for it.
 type heartbeats struct {
-	mu     sync.Mutex
-	of     map[string]*heartbeat
-	sooner chan struct{}
-	events chan event.TypedGenericEvent[string]
+	mu          sync.Mutex
+	byHost      map[string]*heartbeat
+	recheck     chan struct{}
+	silentHosts chan event.TypedGenericEvent[string]
 }
 
-// heartbeat is that of a host.
+// heartbeat is the state of the heartbeat of one host.
 type heartbeat struct {
-	// seen: there is one, which was renewed then by the host's clock.
-	seen    bool
-	renewed time.Time
-	// heard is when it last changed, or was first looked for.
-	heard    time.Time
-	patience time.Duration
-	life     life
+	// observed reports whether the heartbeat was read; renewTime is its renew time then, by the host's clock.
+	observed  bool
+	renewTime time.Time
+	// lastChange is when the heartbeat last changed, or when the host was first tracked.
+	lastChange time.Time
+	timeout    time.Duration
+	liveness   liveness
 }
 
-// life is what is known of whether a host lives.
-type life int
+// liveness is what is known about whether a host is alive.
+type liveness int
 
 const (
-	// unknown: it was seen, and not heard yet.
-	unknown life = iota
-	alive
-	silent
+	// livenessUnknown means that no change of the heartbeat was seen yet.
+	livenessUnknown liveness = iota
+	livenessAlive
+	livenessSilent
 )
 
-// patienceOf is after how long without a change a host is silent.
-func patienceOf(duration time.Duration) time.Duration { return duration * 5 / 2 }
+// silenceTimeout returns how long the heartbeat of a host must be unchanged until the host is silent.
+func silenceTimeout(duration time.Duration) time.Duration { return duration * 5 / 2 }
 
-// noHostAfter is for how long no host has an address until that is said: longer than a start and a failover take.
-var noHostAfter = patienceOf(hostlb.DefaultTiming().Lifetime)
+// noHostTimeout is how long no host may have an address until the condition shows it: longer than a start and a
+// failover take.
+var noHostTimeout = silenceTimeout(hostlb.DefaultTiming().Lifetime)
 
 func newHeartbeats() *heartbeats {
-	return &heartbeats{of: map[string]*heartbeat{}, sooner: make(chan struct{}, 1), events: make(chan event.TypedGenericEvent[string])}
+	return &heartbeats{byHost: map[string]*heartbeat{}, recheck: make(chan struct{}, 1), silentHosts: make(chan event.TypedGenericEvent[string])}
 }
 
-// hear notes the heartbeat of a host. New: it was made while this manager listened, so the host lives; else only a change
-// shows that. It reports whether the host was not known to live before, and is now.
-func (h *heartbeats) hear(host string, o *coordinationv1.Lease, isNew bool, now time.Time) (woke bool) {
+// observeHeartbeat records the heartbeat of a host. isNew reports whether the heartbeat was created while this manager
+// watched, so that the host is alive; otherwise only a change shows that. It reports whether the host was not known to
+// be alive before, and is now.
+func (h *heartbeats) observeHeartbeat(host string, o *coordinationv1.Lease, isNew bool, now time.Time) (woke bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var renewed time.Time
 	if o.Spec.RenewTime != nil {
 		renewed = o.Spec.RenewTime.Time
 	}
-	is := h.of[host]
+	is := h.byHost[host]
 	if is == nil {
-		is = h.begin(host, now)
+		is = h.startTracking(host, now)
 	}
-	changed := isNew || (is.seen && !is.renewed.Equal(renewed))
-	is.seen, is.renewed = true, renewed
-	is.patience = patienceOf(cmp.Or(time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second, hostlb.DefaultTiming().Lifetime))
+	changed := isNew || (is.observed && !is.renewTime.Equal(renewed))
+	is.observed, is.renewTime = true, renewed
+	is.timeout = silenceTimeout(cmp.Or(time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second, hostlb.DefaultTiming().Lifetime))
 	if changed {
-		woke = is.life != alive
-		is.life, is.heard = alive, now
+		woke = is.liveness != livenessAlive
+		is.liveness, is.lastChange = livenessAlive, now
 	}
 	if woke {
-		h.hurry() // a change later on only puts off when it is silent
+		h.signalRecheck() // a later change only postpones when it is silent
 	}
 	return woke
 }
 
-// begin begins to listen for a host.
-func (h *heartbeats) begin(host string, now time.Time) *heartbeat {
-	is := &heartbeat{heard: now, patience: noHostAfter}
-	h.of[host] = is
-	h.hurry()
+// startTracking begins to track the heartbeat of a host.
+func (h *heartbeats) startTracking(host string, now time.Time) *heartbeat {
+	is := &heartbeat{lastChange: now, timeout: noHostTimeout}
+	h.byHost[host] = is
+	h.signalRecheck()
 	return is
 }
 
-// lives returns what is known of a host. Of one that is not known it is listened from now on.
-func (h *heartbeats) lives(host string, now time.Time) life {
+// livenessForHost returns what is known about a host. A host that is not known yet is tracked from now on.
+func (h *heartbeats) livenessForHost(host string, now time.Time) liveness {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	is := h.of[host]
+	is := h.byHost[host]
 	if is == nil {
-		is = h.begin(host, now)
+		is = h.startTracking(host, now)
 	}
-	return is.life
+	return is.liveness
 }
 
-// hurry has Start look again when the next host is silent.
-func (h *heartbeats) hurry() {
+// signalRecheck makes Start compute again when the next host becomes silent.
+func (h *heartbeats) signalRecheck() {
 	select {
-	case h.sooner <- struct{}{}:
+	case h.recheck <- struct{}{}:
 	default:
 	}
 }
 
-// due returns the hosts that have fallen silent, ordered, and how long it is until the next one does; 0: none can.
-func (h *heartbeats) due(now time.Time) (hosts []string, next time.Duration) {
+// expireHosts returns the hosts that have become silent, sorted, and how long it takes until the next one does, 0 if
+// none can.
+func (h *heartbeats) expireHosts(now time.Time) (hosts []string, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, is := range h.of {
-		switch left := is.patience - now.Sub(is.heard); {
-		case is.life == silent:
+	for name, is := range h.byHost {
+		switch left := is.timeout - now.Sub(is.lastChange); {
+		case is.liveness == livenessSilent:
 		case left <= 0:
-			is.life = silent
+			is.liveness = livenessSilent
 			hosts = append(hosts, name)
 		case next == 0 || left < next:
 			next = left
@@ -126,7 +130,7 @@ func (h *heartbeats) due(now time.Time) (hosts []string, next time.Duration) {
 	return hosts, next
 }
 
-// Start says which hosts have fallen silent, until the manager ends.
+// Start sends an event for each host that becomes silent, until the manager ends.
 func (h *heartbeats) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,15 +138,15 @@ func (h *heartbeats) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.sooner:
+		case <-h.recheck:
 		case <-timer.C:
 		}
-		hosts, next := h.due(time.Now())
+		hosts, next := h.expireHosts(time.Now())
 		for _, host := range hosts {
 			select {
 			case <-ctx.Done():
 				return nil
-			case h.events <- event.TypedGenericEvent[string]{Object: host}:
+			case h.silentHosts <- event.TypedGenericEvent[string]{Object: host}:
 			}
 		}
 		if next > 0 {

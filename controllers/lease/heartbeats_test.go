@@ -14,68 +14,70 @@ func heartbeatAt(renewed int64) *coordinationv1.Lease {
 	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(time.Unix(renewed, 0))), LeaseDurationSeconds: ptr.To(int32(4))}}
 }
 
-// T1: a host lives while its heartbeat changes, by the clock of the manager, whatever that of the host says.
+// TestHeartbeats checks T1: a host is alive while its heartbeat changes, by the clock of the manager, whatever the
+// clock of the host shows.
 func TestHeartbeats(t *testing.T) {
 	h, begin := newHeartbeats(), time.Now()
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 	steps := []struct {
 		what   string
 		at     int
-		renew  int64 // 0: it is not heard
+		renew  int64 // 0 means that no heartbeat is observed
 		isNew  bool
 		woke   bool
-		want   life
+		want   liveness
 		silent bool
 	}{
-		{what: "it was there before", at: 0, renew: 100, want: unknown},
-		{what: "a watch shows it once more", at: 1, renew: 100, want: unknown},
-		{what: "it changes, backwards", at: 3, renew: 50, woke: true, want: alive},
-		{what: "it changes", at: 5, renew: 60, want: alive},
-		{what: "not yet", at: 14, want: alive},
-		{what: "2.5 times 4 seconds", at: 15, want: silent, silent: true},
-		{what: "it is said once", at: 16, want: silent},
-		{what: "it is shown once more", at: 17, renew: 60, want: silent},
-		{what: "it lives again", at: 18, renew: 70, woke: true, want: alive},
+		{what: "it was there before", at: 0, renew: 100, want: livenessUnknown},
+		{what: "a watch shows it once more", at: 1, renew: 100, want: livenessUnknown},
+		{what: "it changes, backwards", at: 3, renew: 50, woke: true, want: livenessAlive},
+		{what: "it changes", at: 5, renew: 60, want: livenessAlive},
+		{what: "not yet", at: 14, want: livenessAlive},
+		{what: "2.5 times 4 seconds", at: 15, want: livenessSilent, silent: true},
+		{what: "it is said once", at: 16, want: livenessSilent},
+		{what: "it is shown once more", at: 17, renew: 60, want: livenessSilent},
+		{what: "it lives again", at: 18, renew: 70, woke: true, want: livenessAlive},
 	}
 	for _, c := range steps {
 		woke := false
 		if c.renew > 0 {
-			woke = h.hear("h1", heartbeatAt(c.renew), c.isNew, at(c.at))
+			woke = h.observeHeartbeat("h1", heartbeatAt(c.renew), c.isNew, at(c.at))
 		}
-		hosts, _ := h.due(at(c.at))
-		if got := h.lives("h1", at(c.at)); woke != c.woke || got != c.want || (len(hosts) > 0) != c.silent {
+		hosts, _ := h.expireHosts(at(c.at))
+		if got := h.livenessForHost("h1", at(c.at)); woke != c.woke || got != c.want || (len(hosts) > 0) != c.silent {
 			t.Errorf("%s: woke %v, lives %v, silent %v", c.what, woke, got, hosts)
 		}
 	}
-	if !h.hear("h2", heartbeatAt(1), true, at(20)) || h.lives("h2", at(20)) != alive {
+	if !h.observeHeartbeat("h2", heartbeatAt(1), true, at(20)) || h.livenessForHost("h2", at(20)) != livenessAlive {
 		t.Error("one that is made meanwhile lives")
 	}
-	// One without a heartbeat is listened for, and then silent.
-	if h.lives("h3", at(20)) != unknown {
+	// A host without a heartbeat is tracked, and then silent.
+	if h.livenessForHost("h3", at(20)) != livenessUnknown {
 		t.Error("it is not known at once")
 	}
-	if _, next := h.due(at(20)); next != 8*time.Second {
+	if _, next := h.expireHosts(at(20)); next != 8*time.Second {
 		t.Errorf("the next one is silent in %s", next)
 	}
-	if hosts, next := h.due(at(60)); len(hosts) != 3 || next != 0 {
+	if hosts, next := h.expireHosts(at(60)); len(hosts) != 3 || next != 0 {
 		t.Errorf("%v, next %s", hosts, next)
 	}
 }
 
-// A host that falls silent is told of once, in time, and nobody waits for it.
+// TestHeartbeatsSayWhoIsSilent checks that a host that becomes silent is reported once, in time, and that nothing
+// blocks meanwhile.
 func TestHeartbeatsSayWhoIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, begin := newHeartbeats(), time.Now()
 		done := make(chan error, 1)
 		go func() { done <- h.Start(t.Context()) }()
-		h.hear("h1", heartbeatAt(1), true, time.Now())
+		h.observeHeartbeat("h1", heartbeatAt(1), true, time.Now())
 		<-time.After(3 * time.Second)
-		h.hear("h1", heartbeatAt(2), false, time.Now())
-		if e := <-h.events; e.Object != "h1" || time.Since(begin) != 13*time.Second {
+		h.observeHeartbeat("h1", heartbeatAt(2), false, time.Now())
+		if e := <-h.silentHosts; e.Object != "h1" || time.Since(begin) != 13*time.Second {
 			t.Errorf("%s is silent after %s", e.Object, time.Since(begin))
 		}
-		h.hear("h1", heartbeatAt(3), false, time.Now())
-		if e := <-h.events; e.Object != "h1" || time.Since(begin) != 23*time.Second {
+		h.observeHeartbeat("h1", heartbeatAt(3), false, time.Now())
+		if e := <-h.silentHosts; e.Object != "h1" || time.Since(begin) != 23*time.Second {
 			t.Errorf("%s is silent after %s", e.Object, time.Since(begin))
 		}
 	})

@@ -15,15 +15,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
-// stillOnHost says what keeps a lease that is being deleted and that hosts show; the zero verdict: nothing any more, and its locks
-// are gone.
+// hostDrainingReason returns what keeps a lease that is being deleted and that hosts show; the zero Reason if nothing
+// does any more, and its locks are gone.
 //
-// A host takes the lock first, and then reads the lease, before it adds the address. Here the lease was read first, as one that
-// is being deleted, and the lock after it, by a live read: so one of the two sees the other.
-func (l *look) stillOnHost(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Verdict, error) {
-	names, err := l.locksOf(ctx, o)
+// A host takes the lock first, and reads the lease after that, before it adds the address. Here the lease was read
+// first, already being deleted, and the lock is read after it, by a live read: so one of the two sees the other.
+func (l *scope) hostDrainingReason(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Reason, error) {
+	names, err := l.lockNamesForLease(ctx, o)
 	if err != nil {
-		return leaseports.Verdict{}, err
+		return leaseports.Reason{}, err
 	}
 	for _, name := range names {
 		lock := &coordinationv1.Lease{}
@@ -32,58 +32,58 @@ func (l *look) stillOnHost(ctx context.Context, o *v1alpha1.IPLease) (leaseports
 			continue
 		}
 		if err != nil {
-			return leaseports.Verdict{}, fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
+			return leaseports.Reason{}, fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		is := l.onHost(o, lock)
-		if is.Silent || is.Left != "" {
-			if is.Reached, err = l.reached(ctx, o, is.Holder); err != nil {
-				return leaseports.Verdict{}, err
+		is := l.newHostStatus(o, lock)
+		if is.Silent || is.PreviousHolder != "" {
+			if is.ReachableByOther, err = l.isReachableByOther(ctx, o, is.Holder); err != nil {
+				return leaseports.Reason{}, err
 			}
 		}
-		if why := is.Draining(); why != (leaseports.Verdict{}) {
+		if why := is.DrainingReason(); why != (leaseports.Reason{}) {
 			return why, nil
 		}
-		// Whoever takes it meanwhile keeps it.
-		err = exact.Delete(ctx, l.Client, lock)
+		// A host that takes the lock meanwhile keeps it.
+		err = exact.DeleteWithPreconditions(ctx, l.Client, lock)
 		if client.IgnoreNotFound(err) != nil {
-			return leaseports.Verdict{}, fmt.Errorf("deleting the lock of the address of IPLease %s/%s, which nobody shows any more: %w", o.Namespace, o.Name, err)
+			return leaseports.Reason{}, fmt.Errorf("deleting the lock of the address of IPLease %s/%s, which nobody shows any more: %w", o.Namespace, o.Name, err)
 		}
 	}
-	return leaseports.Verdict{}, nil
+	return leaseports.Reason{}, nil
 }
 
-// locksOf are the names of the locks that a lease may be shown by: that of its address, and where its pool was in another network
-// before, that of then.
-func (l *look) locksOf(ctx context.Context, o *v1alpha1.IPLease) ([]string, error) {
-	out := []string{lockOf(o)}
+// lockNamesForLease returns the names of the locks that may be for a lease: that of its address, and, if its pool was
+// in another network before, that of the earlier network.
+func (l *scope) lockNamesForLease(ctx context.Context, o *v1alpha1.IPLease) ([]string, error) {
+	out := []string{lockName(o)}
 	all := &coordinationv1.LeaseList{}
-	key := client.MatchingFields{lockIndex: record.LockName(addressOf(o), "")}
+	key := client.MatchingFields{lockIndex: record.LockName(leaseAddress(o), "")}
 	if err := l.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("reading the locks of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	for i := range all.Items {
-		is, _, err := record.LockOf(&all.Items[i])
-		if err == nil && all.Items[i].Name != out[0] && is.Report != nil && is.Report.Lease == o.UID {
+		is, _, err := record.ParseLock(&all.Items[i])
+		if err == nil && all.Items[i].Name != out[0] && is.Report != nil && is.Report.LeaseUID == o.UID {
 			out = append(out, all.Items[i].Name)
 		}
 	}
 	return out, nil
 }
 
-// reached reports whether a host which is not silent reaches the address of a lease, beside one.
-func (l *look) reached(ctx context.Context, o *v1alpha1.IPLease, beside string) (bool, error) {
+// isReachableByOther reports whether a host other than beside, which is not silent, reaches the address of a lease.
+func (l *scope) isReachableByOther(ctx context.Context, o *v1alpha1.IPLease, beside string) (bool, error) {
 	all := &coordinationv1.LeaseList{}
-	key := client.MatchingFields{lockIndex: heartbeatsValue}
+	key := client.MatchingFields{lockIndex: heartbeatIndexValue}
 	if err := l.Client.List(ctx, all, client.InNamespace(record.Namespace), key, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("reading the heartbeats of hosts: %w", err)
 	}
 	for i := range all.Items {
-		h, _, err := record.HostOf(&all.Items[i])
+		h, _, err := record.ParseHeartbeat(&all.Items[i])
 		if err != nil {
-			log.FromContext(ctx).Error(err, "a host is not asked whether it reaches an address")
+			log.FromContext(ctx).Error(err, "Failed to parse the heartbeat of a host: it does not count as one that reaches the address")
 			continue
 		}
-		if h.Name != beside && h.Network == o.Status.Network && h.Reaches(addressOf(o)) && l.heard.lives(h.Name, l.now) != silent {
+		if h.Name != beside && h.Network == o.Status.Network && h.CanReach(leaseAddress(o)) && l.heartbeats.livenessForHost(h.Name, l.now) != livenessSilent {
 			return true, nil
 		}
 	}

@@ -21,192 +21,194 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// byHost reports whether hosts show a lease.
-func byHost(o *v1alpha1.IPLease) bool { return o.Status.ShownBy == v1alpha1.ShownByHost }
+// isShownByHost reports whether hosts show a lease.
+func isShownByHost(o *v1alpha1.IPLease) bool { return o.Status.ShownBy == v1alpha1.ShownByHost }
 
-// lockOf is the name of the lock of the address of a lease.
-func lockOf(o *v1alpha1.IPLease) string { return record.LockName(addressOf(o), o.Status.Network) }
+// lockName returns the name of the lock of the address of a lease.
+func lockName(o *v1alpha1.IPLease) string { return record.LockName(leaseAddress(o), o.Status.Network) }
 
-// gatherHosts reads what hosts say of the leases of which Services have ports.
-func (l *look) gatherHosts(ctx context.Context) error {
-	l.onHosts = map[types.UID]*leaseports.OnHost{}
+// gatherHostStatuses reads what hosts report about the leases with ports that Services have.
+func (l *scope) gatherHostStatuses(ctx context.Context) error {
+	l.hostStatuses = map[types.UID]*leaseports.HostStatus{}
 	if !l.Hosts {
 		return nil
 	}
 	for _, o := range l.leases {
-		if !byHost(o) || len(o.Status.Ports) == 0 || !addressOf(o).IsValid() {
+		if !isShownByHost(o) || len(o.Status.Ports) == 0 || !leaseAddress(o).IsValid() {
 			continue
 		}
 		lock := &coordinationv1.Lease{}
-		err := l.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: lockOf(o)}, lock)
+		err := l.Client.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: lockName(o)}, lock)
 		if apierrors.IsNotFound(err) {
 			lock, err = nil, nil
 		}
 		if err != nil {
 			return fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		is := l.onHost(o, lock)
-		if is.Local = l.local(o); is.Silent {
-			if is.Reached, err = l.reached(ctx, o, is.Holder); err != nil {
+		is := l.newHostStatus(o, lock)
+		if is.RequiresLocalEndpoint = l.requiresLocalEndpoint(o); is.Silent {
+			if is.ReachableByOther, err = l.isReachableByOther(ctx, o, is.Holder); err != nil {
 				return err
 			}
 		}
-		l.onHosts[o.UID] = is
+		l.hostStatuses[o.UID] = is
 	}
 	return nil
 }
 
-// onHost is what the lock of the address of a lease says; nil: there is none.
-func (l *look) onHost(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *leaseports.OnHost {
-	out := &leaseports.OnHost{Locked: lock != nil}
+// newHostStatus returns what the lock of the address of a lease shows; lock is nil if there is none.
+func (l *scope) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *leaseports.HostStatus {
+	out := &leaseports.HostStatus{HasLock: lock != nil}
 	if lock == nil {
 		return out
 	}
-	says, holder, err := record.LockOf(lock)
+	says, holder, err := record.ParseLock(lock)
 	if err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
-			err = cause // the rest is for hosts
+			err = cause // the wrapping text is for hosts
 		}
-		out.Problem = fmt.Sprintf("the lock of the address, Lease %s/%s, cannot be read: %v", lock.Namespace, lock.Name, err)
+		out.LockProblem = fmt.Sprintf("the lock of the address, Lease %s/%s, cannot be read: %v", lock.Namespace, lock.Name, err)
 		return out
 	}
-	out.Holder, out.Left = holder, says.Left
+	out.Holder, out.PreviousHolder = holder, says.ReleasedBy
 	if holder != "" {
-		life := l.heard.lives(holder, l.now)
-		out.Alive, out.Silent = life == alive, life == silent
+		life := l.heartbeats.livenessForHost(holder, l.now)
+		out.Alive, out.Silent = life == livenessAlive, life == livenessSilent
 	}
-	if says.Report != nil && says.Report.Lease == o.UID {
+	if says.Report != nil && says.Report.LeaseUID == o.UID {
 		out.Report = says.Report
 	}
 	return out
 }
 
-// local reports whether a Service that has ports of a lease is to be served by Nodes with an endpoint of its own.
-func (l *look) local(o *v1alpha1.IPLease) bool {
+// requiresLocalEndpoint reports whether a Service that has ports of a lease must be served by Nodes with an endpoint of
+// that Service.
+func (l *scope) requiresLocalEndpoint(o *v1alpha1.IPLease) bool {
 	for i, s := range l.services {
 		if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
-			slices.ContainsFunc(leaseports.LeaseOf(o).Table, func(h leaseports.Holder) bool { return h.Service == l.asking[i].Ref }) {
+			slices.ContainsFunc(leaseports.NewLease(o).PortTable, func(h leaseports.Holder) bool { return h.Service == l.serviceStates[i].ServiceRef }) {
 			return true
 		}
 	}
 	return false
 }
 
-// awaitHosts notes which addresses no host has, and since when: that is said some time later.
-func (l *look) awaitHosts() {
-	for uid, is := range l.onHosts {
-		if is.Has() {
+// trackMissingHosts records which addresses no host has, and since when: the condition shows it some time later.
+func (l *scope) trackMissingHosts() {
+	for uid, is := range l.hostStatuses {
+		if is.HasReport() {
 			continue
 		}
-		s := sight{lease: uid, without: true}
-		since, before := l.before[s]
+		s := observation{leaseUID: uid, withoutHost: true}
+		since, before := l.earlierObservations[s]
 		if !before {
 			since = l.now
 		}
-		if l.seen[s] = since; !l.waited(uid) {
-			l.wait = grants.Sooner(l.wait, noHostAfter-l.now.Sub(since))
+		if l.observations[s] = since; !l.isHostOverdue(uid) {
+			l.requeueAfter = grants.MinWait(l.requeueAfter, noHostTimeout-l.now.Sub(since))
 		}
 	}
 }
 
-// waited reports whether no host has had the address of a lease for so long that it is said.
-func (l *look) waited(lease types.UID) bool {
-	since, without := l.seen[sight{lease: lease, without: true}]
-	return without && l.now.Sub(since) >= noHostAfter
+// isHostOverdue reports whether no host has had the address of a lease for so long that the condition shows it.
+func (l *scope) isHostOverdue(lease types.UID) bool {
+	since, without := l.observations[observation{leaseUID: lease, withoutHost: true}]
+	return without && l.now.Sub(since) >= noHostTimeout
 }
 
-// publishOnHosts says in the status of Services which addresses hosts show for them, and takes back what they have no right to
-// any more (P3, P4): no other load balancer answers for their class. An address is published once a host has announced it, and
-// stays when it goes to another host.
-func (l *look) publishOnHosts(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// publishHostIngress sets the addresses that hosts show in the status of Services, and removes those to which a Service
+// has no right any more (P3, P4): no other load balancer serves their class. An address is published once a host has
+// announced it, and stays when it moves to another host.
+func (l *scope) publishHostIngress(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	if !l.Hosts {
 		return false, nil
 	}
 	for i, s := range l.services {
-		is := &l.asking[i]
-		granted, recorded := l.granted(d, is)
-		granted = granted && is.By == v1alpha1.ShownByHost
-		if is.Off != "" || l.heldByPause(s) || !l.mine(s) || (granted && (!recorded || !satisfied(s))) {
+		is := &l.serviceStates[i]
+		granted, recorded := l.grantState(d, is)
+		granted = granted && is.ShownBy == v1alpha1.ShownByHost
+		if is.NotServedMessage != "" || l.isHeldByPause(s) || !l.isResponsibleFor(s) || (granted && (!recorded || !isReportedSatisfied(s))) {
 			continue
 		}
-		want := l.kept(s, is, granted)
-		if granted && l.announcedOrShown(s, is) {
-			want = l.ingress(s, is)
+		want := l.retainedIngress(s, is, granted)
+		if granted && l.isAnnouncedOrShown(s, is) {
+			want = l.desiredIngress(s, is)
 		}
-		if leaseports.SameIngress(want, s.Status.LoadBalancer.Ingress) {
+		if leaseports.IsSameIngress(want, s.Status.LoadBalancer.Ingress) {
 			continue
 		}
 		if len(want) > 0 && granted {
-			has, err := l.liveHas(ctx, is, l.addressesOf(is))
+			has, err := l.isGrantedLive(ctx, is, l.addressesForService(is))
 			if err != nil {
 				return false, err
 			}
 			if !has {
-				continue // the watch of the lease wakes us
+				continue // the watch of the lease enqueues the namespace
 			}
 		}
 		next := s.DeepCopy()
 		next.Status.LoadBalancer.Ingress = want
-		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
+		if err := l.Client.Status().Patch(ctx, next, guard.NewOptimisticPatch(s)); err != nil {
 			return false, fmt.Errorf("publishing Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
 		if granted && len(s.Status.LoadBalancer.Ingress) == 0 {
 			metrics.LeaseServiceWait.Observe(l.now.Sub(s.CreationTimestamp.Time).Seconds())
 		}
-		changed = l.changes(s)
+		changed = l.recordServiceWrite(s)
 	}
 	return changed, nil
 }
 
-// announcedOrShown reports whether a Service that has its ports may be published with them: each address is on it already, or
-// announced.
-func (l *look) announcedOrShown(s *corev1.Service, is *leaseports.Service) bool {
-	for _, name := range is.Leases {
-		o := l.byName[name]
-		on := l.onHosts[o.UID]
-		if l.leftAlone(o) || on == nil || !showable(o, v1alpha1.ShownByHost) || (!leaseports.Shows(s, addressOf(o)) && !on.Announces()) {
+// isAnnouncedOrShown reports whether a Service that has its ports may be published with them: each address is
+// announced, or the Service shows it already.
+func (l *scope) isAnnouncedOrShown(s *corev1.Service, is *leaseports.Service) bool {
+	for _, name := range is.LeaseNames {
+		o := l.leasesByName[name]
+		on := l.hostStatuses[o.UID]
+		if l.isUnmanaged(o) || on == nil || !mayBeShown(o, v1alpha1.ShownByHost) || (!leaseports.ShowsAddress(s, leaseAddress(o)) && !on.IsAnnounced()) {
 			return false
 		}
 	}
 	return true
 }
 
-// addressesOf are the addresses of the leases of a Service that has its ports of them.
-func (l *look) addressesOf(is *leaseports.Service) []netip.Addr {
+// addressesForService returns the addresses of the leases of a Service that has its ports of them.
+func (l *scope) addressesForService(is *leaseports.Service) []netip.Addr {
 	var out []netip.Addr
-	for _, name := range is.Leases {
-		out = append(out, addressOf(l.byName[name]))
+	for _, name := range is.LeaseNames {
+		out = append(out, leaseAddress(l.leasesByName[name]))
 	}
 	return out
 }
 
-// ingress is what the status of a Service is to say. What was wrong with a port is, until a host says what is now.
-func (l *look) ingress(s *corev1.Service, is *leaseports.Service) []corev1.LoadBalancerIngress {
+// desiredIngress returns the desired load balancer status of a Service. The error of a port stays until a host reports
+// the current one.
+func (l *scope) desiredIngress(s *corev1.Service, is *leaseports.Service) []corev1.LoadBalancerIngress {
 	wrong := map[netip.Addr]map[leaseports.Port]string{}
-	for _, name := range is.Leases {
-		o := l.byName[name]
-		a := addressOf(o)
-		if on := l.onHosts[o.UID]; on.Announces() {
-			wrong[a] = on.Errors()
+	for _, name := range is.LeaseNames {
+		o := l.leasesByName[name]
+		a := leaseAddress(o)
+		if on := l.hostStatuses[o.UID]; on.IsAnnounced() {
+			wrong[a] = on.PortErrors()
 		} else {
-			wrong[a] = leaseports.ErrorsIn(s, a)
+			wrong[a] = leaseports.StatusPortErrors(s, a)
 		}
 	}
-	return leaseports.Ingress(is, l.addressesOf(is), wrong)
+	return leaseports.NewIngress(is, l.addressesForService(is), wrong)
 }
 
-// kept is what stays in the status of a Service that is not published with all that it has now: of the class of hosts, all of it
-// is ours, and what it has a right to stays.
-func (l *look) kept(s *corev1.Service, is *leaseports.Service, granted bool) []corev1.LoadBalancerIngress {
+// retainedIngress returns the entries that stay in the status of a Service that is not published with all that it has
+// now. If the Service is of the class of hosts, all entries are ours, and those that it has a right to stay.
+func (l *scope) retainedIngress(s *corev1.Service, is *leaseports.Service, granted bool) []corev1.LoadBalancerIngress {
 	var may []netip.Addr
 	if granted {
-		may = l.addressesOf(is)
+		may = l.addressesForService(is)
 	}
 	return slices.DeleteFunc(slices.Clone(s.Status.LoadBalancer.Ingress), func(in corev1.LoadBalancerIngress) bool {
 		a, err := netip.ParseAddr(in.IP)
-		if is.By == v1alpha1.ShownByHost {
+		if is.ShownBy == v1alpha1.ShownByHost {
 			return err != nil || !slices.Contains(may, a.Unmap())
 		}
-		return err == nil && slices.ContainsFunc(l.byAddress[a.Unmap()], byHost)
+		return err == nil && slices.ContainsFunc(l.leasesByAddress[a.Unmap()], isShownByHost)
 	})
 }

@@ -21,50 +21,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// A manager that serves one way tells the others which flag is missing.
+// TestWays checks that a manager that serves one load balancer reports for the others which flag is missing.
 func TestWays(t *testing.T) {
 	for by, flag := range map[string]string{v1alpha1.ShownByMetalLB: "--service-leases", v1alpha1.ShownByHost: "--host-load-balancers"} {
-		if got := (Ways{}).off(by); !strings.Contains(got, flag) {
+		if got := (EnabledBackends{}).disabledMessage(by); !strings.Contains(got, flag) {
 			t.Errorf("%s: %q", by, got)
 		}
-		if got := (Ways{MetalLB: true, Hosts: true}).off(by); got != "" {
+		if got := (EnabledBackends{MetalLB: true, Hosts: true}).disabledMessage(by); got != "" {
 			t.Errorf("%s: %q", by, got)
 		}
 	}
-	if got := (Ways{}).off(""); got != "" {
+	if got := (EnabledBackends{}).disabledMessage(""); got != "" {
 		t.Errorf("who asks for nothing is told %q", got)
 	}
-	for ways, want := range map[Ways]int{{}: 0, {MetalLB: true}: 3, {Hosts: true}: 2, {MetalLB: true, Hosts: true}: 4} {
-		if got := len(ways.Cached()); got != want {
+	for ways, want := range map[EnabledBackends]int{{}: 0, {MetalLB: true}: 3, {Hosts: true}: 2, {MetalLB: true, Hosts: true}: 4} {
+		if got := len(ways.CacheOptions()); got != want {
 			t.Errorf("%+v: the cache has %d kinds of its own", ways, got)
 		}
 	}
 }
 
-// P6: which locks keep a lease that is being deleted, and which are deleted with it.
+// TestStillOnHost checks P6: which locks keep a lease that is being deleted, and which are deleted with it.
 func TestStillOnHost(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	lock := func(network, holder, left string, of types.UID) *coordinationv1.Lease {
 		o := &coordinationv1.Lease{}
-		says := record.Lock{Address: a, Network: network, Left: left}
+		says := record.Lock{Address: a, Network: network, ReleasedBy: left}
 		if of != "" {
-			says.Report = &record.Report{Lease: of, Announced: true}
+			says.Report = &record.Report{LeaseUID: of, Announced: true}
 		}
-		says.Write(o, holder)
+		says.WriteLease(o, holder)
 		return o
 	}
 	unreadable := lock("", "", "", "")
 	unreadable.Annotations[v1alpha1.HostLBAnnotation] = "{"
 	heartbeat := func(name, network string) *coordinationv1.Lease {
 		o := &coordinationv1.Lease{}
-		record.WriteHost(o, &hostlb.Host{Name: name, Network: network, Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, "boot", metav1.NowMicro(), 10)
+		record.WriteHeartbeat(o, &hostlb.Host{Name: name, Network: network, Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, "boot", metav1.NowMicro(), 10)
 		return o
 	}
 	for name, c := range map[string]struct {
 		network string
 		has     []*coordinationv1.Lease
 		silent  []string
-		want    string // empty: nothing keeps it
+		want    string // empty if nothing keeps the lease
 		left    int
 	}{
 		"no lock":                              {},
@@ -82,23 +82,23 @@ func TestStillOnHost(t *testing.T) {
 		"of the network that it was in before": {network: "dmz", has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 takes", left: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			api := faults.New()
+			api := faults.NewServer()
 			for _, o := range c.has {
 				_ = api.Create(o)
 			}
-			cache := &cached{api.Client("manager"), map[faults.Ref]client.Object{}}
+			cache := &cached{api.NewClient("manager"), map[faults.Ref]client.Object{}}
 			for _, o := range api.List(faults.HostLeases) {
-				cache.objects[faults.RefOf(o)] = o
+				cache.objects[faults.RefForObject(o)] = o
 			}
-			r := &Reconciler{Client: cache, Live: cache.Live(), Ways: Ways{Hosts: true}, heard: newHeartbeats()}
+			r := &Reconciler{Client: cache, Live: cache.LiveReader(), EnabledBackends: EnabledBackends{Hosts: true}, heartbeats: newHeartbeats()}
 			for _, host := range c.silent {
-				r.heard.begin(host, time.Now()).life = silent
+				r.heartbeats.startTracking(host, time.Now()).liveness = livenessSilent
 			}
 			o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "shop", UID: "uid", DeletionTimestamp: ptr.To(metav1.Now())}}
 			o.Status = v1alpha1.IPLeaseStatus{Address: "10.0.0.1", Network: c.network, ShownBy: v1alpha1.ShownByHost}
-			l := &look{Reconciler: r, namespace: ns, now: time.Now()}
-			got, err := served(t.Context(), api, func(ctx context.Context) (leaseports.Verdict, error) { return l.stillOnHost(ctx, o) })
-			if text := got.Reason + ": " + got.Message; err != nil || (c.want == "") != (got == leaseports.Verdict{}) || !strings.HasPrefix(text, c.want) {
+			l := &scope{Reconciler: r, namespace: ns, now: time.Now()}
+			got, err := callWithServer(t.Context(), api, func(ctx context.Context) (leaseports.Reason, error) { return l.hostDrainingReason(ctx, o) })
+			if text := got.Reason + ": " + got.Message; err != nil || (c.want == "") != (got == leaseports.Reason{}) || !strings.HasPrefix(text, c.want) {
 				t.Errorf("%s: %s, %v", name, text, err)
 			}
 			if left := len(api.List(faults.HostLeases)); left != c.left {
@@ -108,8 +108,8 @@ func TestStillOnHost(t *testing.T) {
 	}
 }
 
-// served does something while the server answers.
-func served(ctx context.Context, api *faults.Server, do func(context.Context) (leaseports.Verdict, error)) (v leaseports.Verdict, err error) {
+// callWithServer calls do while the server answers.
+func callWithServer(ctx context.Context, api *faults.Server, do func(context.Context) (leaseports.Reason, error)) (v leaseports.Reason, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -122,9 +122,9 @@ func served(ctx context.Context, api *faults.Server, do func(context.Context) (l
 			return v, err
 		default:
 		}
-		for _, r := range api.Waiting() {
-			api.Take(r)
-			r.Answer(api.Do(r))
+		for _, r := range api.PendingRequests() {
+			api.TakeRequest(r)
+			r.Answer(api.ExecuteRequest(r))
 		}
 	}
 }

@@ -23,79 +23,80 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// Indexes of the cache. Locks, and the leases that hosts show, by the name that the lock of their address has without a network:
-// that of a pool may change. Locks by the host that has the address, or had it last.
+// The keys of these indexes of the cache: lockIndex has locks, and the leases that hosts show, by the name that the
+// lock of their address has without a network, as the network of a pool may change; holderIndex has locks by the host
+// that has the address, or had it last.
 const (
 	lockIndex   = "hosts.lock"
 	holderIndex = "hosts.holder"
 )
 
-// Values of lockIndex beside names: of all heartbeats, and of all leases that are being deleted.
+// These are the values of lockIndex that are no names: of all heartbeats, and of all leases that are being deleted.
 const (
-	heartbeatsValue = "heartbeats"
-	drainingValue   = "draining"
+	heartbeatIndexValue = "heartbeats"
+	drainingIndexValue  = "draining"
 )
 
-// leaseLocks are the values of lockIndex of a lease.
-func leaseLocks(o client.Object) []string {
+// leaseLockKeys returns the values of lockIndex for an IPLease.
+func leaseLockKeys(o client.Object) []string {
 	l, is := o.(*v1alpha1.IPLease)
-	if !is || !byHost(l) || !addressOf(l).IsValid() {
+	if !is || !isShownByHost(l) || !leaseAddress(l).IsValid() {
 		return nil
 	}
-	out := []string{record.LockName(addressOf(l), "")}
+	out := []string{record.LockName(leaseAddress(l), "")}
 	if l.DeletionTimestamp != nil {
-		out = append(out, drainingValue)
+		out = append(out, drainingIndexValue)
 	}
 	return out
 }
 
-// locks are the values of lockIndex of a coordination Lease.
-func locks(o client.Object) []string {
+// lockKeys returns the values of lockIndex for a coordination Lease.
+func lockKeys(o client.Object) []string {
 	l, is := o.(*coordinationv1.Lease)
 	switch {
 	case !is:
 		return nil
-	case record.IsHost(l.Name):
-		return []string{heartbeatsValue}
-	case !record.IsLock(l.Name):
+	case record.IsHeartbeatName(l.Name):
+		return []string{heartbeatIndexValue}
+	case !record.IsLockName(l.Name):
 		return nil
 	}
-	says, _, err := record.LockOf(l)
+	says, _, err := record.ParseLock(l)
 	if err != nil {
 		return []string{l.Name}
 	}
 	return []string{record.LockName(says.Address, "")}
 }
 
-// holders are the values of holderIndex of a coordination Lease.
-func holders(o client.Object) []string {
+// holderKeys returns the values of holderIndex for a coordination Lease.
+func holderKeys(o client.Object) []string {
 	l, is := o.(*coordinationv1.Lease)
-	if !is || !record.IsLock(l.Name) {
+	if !is || !record.IsLockName(l.Name) {
 		return nil
 	}
 	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" {
 		return []string{holder}
 	}
-	if says, _, err := record.LockOf(l); err == nil && says.Left != "" {
-		return []string{says.Left}
+	if says, _, err := record.ParseLock(l); err == nil && says.ReleasedBy != "" {
+		return []string{says.ReleasedBy}
 	}
 	return nil
 }
 
-// watchHosts registers the watches of what hosts write. A lock wakes the namespaces of the leases of its address. A heartbeat wakes
-// nobody, but where its host lives again, or has fallen silent.
+// watchHosts registers the watches of the objects that hosts write. A lock enqueues the namespaces of the leases of its
+// address. A heartbeat enqueues namespaces only when its host is alive again, or has become silent.
 func (r *Reconciler) watchHosts(ctx context.Context, mgr ctrl.Manager, b *builder.Builder) error {
-	r.heard = newHeartbeats()
+	r.heartbeats = newHeartbeats()
 	for _, index := range []struct {
 		of   client.Object
 		name string
 		key  client.IndexerFunc
-	}{{&v1alpha1.IPLease{}, lockIndex, leaseLocks}, {&coordinationv1.Lease{}, lockIndex, locks}, {&coordinationv1.Lease{}, holderIndex, holders}} {
+	}{{&v1alpha1.IPLease{}, lockIndex, leaseLockKeys}, {&coordinationv1.Lease{}, lockIndex, lockKeys}, {&coordinationv1.Lease{}, holderIndex, holderKeys}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.of, index.name, index.key); err != nil {
 			return fmt.Errorf("indexing %T: %w", index.of, err)
 		}
 	}
-	if err := mgr.Add(r.heard); err != nil {
+	if err := mgr.Add(r.heartbeats); err != nil {
 		return fmt.Errorf("listening for hosts: %w", err)
 	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -106,63 +107,64 @@ func (r *Reconciler) watchHosts(ctx context.Context, mgr ctrl.Manager, b *builde
 	}
 	b.Watches(&coordinationv1.Lease{}, handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			wake(q, r.ofHostObject(ctx, e.Object, !e.IsInInitialList))
+			wake(q, r.requestsForHostObject(ctx, e.Object, !e.IsInInitialList))
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			wake(q, r.ofHostObject(ctx, e.ObjectNew, false))
+			wake(q, r.requestsForHostObject(ctx, e.ObjectNew, false))
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(q, r.ofLock(ctx, e.Object)) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(q, r.requestsForLock(ctx, e.Object)) },
 	})
-	b.WatchesRawSource(source.Channel(r.heard.events, handler.TypedEnqueueRequestsFromMapFunc(r.ofHost)))
+	b.WatchesRawSource(source.Channel(r.heartbeats.silentHosts, handler.TypedEnqueueRequestsFromMapFunc(r.requestsForHost)))
 	return nil
 }
 
-// ofHostObject are the namespaces that something concerns which a host has written. New: it was made while this manager listened.
-func (r *Reconciler) ofHostObject(ctx context.Context, o client.Object, isNew bool) []reconcile.Request {
+// requestsForHostObject returns requests for the namespaces that an object written by a host concerns. isNew reports
+// whether the object was created while this manager watched.
+func (r *Reconciler) requestsForHostObject(ctx context.Context, o client.Object, isNew bool) []reconcile.Request {
 	l, is := o.(*coordinationv1.Lease)
-	if !is || !record.IsHost(o.GetName()) {
-		return r.ofLock(ctx, o)
+	if !is || !record.IsHeartbeatName(o.GetName()) {
+		return r.requestsForLock(ctx, o)
 	}
-	host := strings.TrimPrefix(l.Name, record.HostName(""))
-	if !r.heard.hear(host, l, isNew, r.Now()) {
+	host := strings.TrimPrefix(l.Name, record.HeartbeatName(""))
+	if !r.heartbeats.observeHeartbeat(host, l, isNew, r.Now()) {
 		return nil
 	}
-	return r.ofHost(ctx, host)
+	return r.requestsForHost(ctx, host)
 }
 
-// ofLock are the namespaces of the leases of the address of a lock.
-func (r *Reconciler) ofLock(ctx context.Context, o client.Object) []reconcile.Request {
-	if !record.IsLock(o.GetName()) {
+// requestsForLock returns requests for the namespaces of the leases of the address of a lock.
+func (r *Reconciler) requestsForLock(ctx context.Context, o client.Object) []reconcile.Request {
+	if !record.IsLockName(o.GetName()) {
 		return nil
 	}
-	return r.ofLeases(ctx, locks(o)...)
+	return r.requestsForLockKeys(ctx, lockKeys(o)...)
 }
 
-// ofHost are the namespaces of the leases whose addresses a host has, or had last, and of those that are being deleted: it may be
-// the one that can ask the wire.
-func (r *Reconciler) ofHost(ctx context.Context, host string) []reconcile.Request {
+// requestsForHost returns requests for the namespaces of the leases whose addresses a host has, or had last, and of
+// those that are being deleted: the host may be the one that can probe the network.
+func (r *Reconciler) requestsForHost(ctx context.Context, host string) []reconcile.Request {
 	all := &coordinationv1.LeaseList{}
 	if err := r.Client.List(ctx, all, client.InNamespace(record.Namespace), client.MatchingFields{holderIndex: host}, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "the leases of a host are looked at later", "host", host)
+		log.FromContext(ctx).Error(err, "Failed to list the locks of a host: its leases are reconciled later", "host", host)
 	}
-	values := []string{drainingValue}
+	values := []string{drainingIndexValue}
 	for i := range all.Items {
-		values = append(values, locks(&all.Items[i])...)
+		values = append(values, lockKeys(&all.Items[i])...)
 	}
-	return r.ofLeases(ctx, values...)
+	return r.requestsForLockKeys(ctx, values...)
 }
 
-// ofLeases are the namespaces of the leases with one of these values of lockIndex.
-func (r *Reconciler) ofLeases(ctx context.Context, values ...string) []reconcile.Request {
+// requestsForLockKeys returns requests for the namespaces of the leases with one of these values of lockIndex.
+func (r *Reconciler) requestsForLockKeys(ctx context.Context, values ...string) []reconcile.Request {
 	seen := map[string]bool{}
 	for _, value := range values {
 		all := &v1alpha1.IPLeaseList{}
 		if err := r.Client.List(ctx, all, client.MatchingFields{lockIndex: value}, client.UnsafeDisableDeepCopy); err != nil {
-			log.FromContext(ctx).Error(err, "leases that hosts show are looked at later")
+			log.FromContext(ctx).Error(err, "Failed to list leases that hosts show: they are reconciled later")
 		}
 		for i := range all.Items {
 			seen[all.Items[i].Namespace] = true
 		}
 	}
-	return namespaces(slices.Sorted(maps.Keys(seen))...)
+	return requestsForNamespaces(slices.Sorted(maps.Keys(seen))...)
 }

@@ -19,32 +19,34 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// askAgain is how long it takes until MetalLB is asked once more that has not let go.
-const askAgain = 10 * time.Second
+// recheckInterval is how long it takes until the controller checks again what no watch shows, for example whether
+// MetalLB has released an address.
+const recheckInterval = 10 * time.Second
 
-// letGo gives up the leases that are being deleted and that nobody shows any more (P6): two looks, some time apart, show
-// that MetalLB has let go of the address; of what a host shows, its lock says so. An operator may say so instead.
-func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+// releaseDeletedLeases removes our finalizer from the leases that are being deleted and that are not shown any more
+// (P6): two checks, some time apart, show that MetalLB has released the address; if hosts show it, its lock shows that.
+// An operator may confirm it instead.
+func (l *scope) releaseDeletedLeases(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for _, o := range l.leases {
-		foreign := o.Status.ShownBy == "" && !l.MetalLB // somebody else's finalizer
-		if l.leftAlone(o) || foreign || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
+		foreign := o.Status.ShownBy == "" && !l.MetalLB // the finalizer of another manager
+		if l.isUnmanaged(o) || foreign || o.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
-		l.asked[o.UID] = true
-		why, err := l.stillShown(ctx, o)
+		l.checkedLeases[o.UID] = true
+		why, err := l.drainingReason(ctx, o)
 		if err != nil {
 			return false, err
 		}
-		if why == (leaseports.Verdict{}) {
+		if why == (leaseports.Reason{}) {
 			next := o.DeepCopy()
 			controllerutil.RemoveFinalizer(next, v1alpha1.LeaseShownFinalizer)
-			if err := l.Client.Patch(ctx, next, guard.SinceRead(o)); err != nil {
+			if err := l.Client.Patch(ctx, next, guard.NewOptimisticPatch(o)); err != nil {
 				return false, fmt.Errorf("letting go of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 			}
 			changed = true
 			continue
 		}
-		told, err := l.tellDraining(ctx, o, why)
+		told, err := l.setDrainingCondition(ctx, o, why)
 		if err != nil {
 			return false, err
 		}
@@ -53,59 +55,59 @@ func (l *look) letGo(ctx context.Context, _ *leaseports.Decision) (changed bool,
 	return changed, nil
 }
 
-// stillShown says what keeps a lease that is being deleted; the zero verdict: nothing any more.
-func (l *look) stillShown(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Verdict, error) {
+// drainingReason returns what keeps a lease that is being deleted; the zero Reason if nothing does any more.
+func (l *scope) drainingReason(ctx context.Context, o *v1alpha1.IPLease) (leaseports.Reason, error) {
 	_, released := o.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]
-	off := l.off(cmp.Or(o.Status.ShownBy, v1alpha1.ShownByMetalLB))
+	off := l.disabledMessage(cmp.Or(o.Status.ShownBy, v1alpha1.ShownByMetalLB))
 	switch {
 	case released:
-		return leaseports.Verdict{}, nil
+		return leaseports.Reason{}, nil
 	case len(o.Status.Ports) > 0:
-		return confirming(fmt.Sprintf("Service %s still has a port of it", leaseports.LeaseOf(o).Table[0].Service)), nil
-	case !addressOf(o).IsValid():
-		return leaseports.Verdict{}, nil
+		return newConfirmingReason(fmt.Sprintf("Service %s still has a port of it", leaseports.NewLease(o).PortTable[0].Service)), nil
+	case !leaseAddress(o).IsValid():
+		return leaseports.Reason{}, nil
 	case off != "":
-		return confirming(off + ", and does not find out whether the address of this lease is shown; set the flag"), nil
-	case byHost(o):
-		return l.stillOnHost(ctx, o)
+		return newConfirmingReason(off + ", and does not find out whether the address of this lease is shown; set the flag"), nil
+	case isShownByHost(o):
+		return l.hostDrainingReason(ctx, o)
 	}
-	why, err := l.stillInMetalLB(ctx, o)
+	why, err := l.describeMetalLBUse(ctx, o)
 	if why == "" || err != nil {
-		return leaseports.Verdict{}, err
+		return leaseports.Reason{}, err
 	}
-	return confirming(why), nil
+	return newConfirmingReason(why), nil
 }
 
-func confirming(why string) leaseports.Verdict {
-	return leaseports.Verdict{Reason: v1alpha1.ConfirmingReason, Message: why}
+func newConfirmingReason(why string) leaseports.Reason {
+	return leaseports.Reason{Reason: v1alpha1.ConfirmingReason, Message: why}
 }
 
-// stillInMetalLB says what MetalLB still does with the address of a lease; empty: nothing.
-func (l *look) stillInMetalLB(ctx context.Context, o *v1alpha1.IPLease) (string, error) {
-	a := addressOf(o)
-	why, err := metallb.LetGo(ctx, l.Live, netipx.IPRangeFrom(a, a))
+// describeMetalLBUse returns how MetalLB still uses the address of a lease, empty if it does not.
+func (l *scope) describeMetalLBUse(ctx context.Context, o *v1alpha1.IPLease) (string, error) {
+	a := leaseAddress(o)
+	why, err := metallb.CheckReleased(ctx, l.Live, netipx.IPRangeFrom(a, a))
 	if err != nil || why != "" {
-		l.wait = grants.Sooner(l.wait, askAgain) // what MetalLB does, no watch of this manager may show
+		l.requeueAfter = grants.MinWait(l.requeueAfter, recheckInterval) // no watch of this manager may show what MetalLB does
 		return why, err
 	}
-	if !l.twiceSeen(sight{lease: o.UID}) {
+	if !l.confirmedTwice(observation{leaseUID: o.UID}) {
 		return "MetalLB is asked once more, whether it has let go of the address", nil
 	}
 	return "", nil
 }
 
-// tellDraining says on a lease what keeps it.
-func (l *look) tellDraining(ctx context.Context, o *v1alpha1.IPLease, why leaseports.Verdict) (changed bool, err error) {
+// setDrainingCondition sets the condition Draining of a lease: what keeps it.
+func (l *scope) setDrainingCondition(ctx context.Context, o *v1alpha1.IPLease, why leaseports.Reason) (changed bool, err error) {
 	c := metav1.Condition{
 		Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: why.Reason, ObservedGeneration: o.Generation,
-		Message: text.Message(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why.Message, v1alpha1.ReleaseUnconfirmedAnnotation)),
+		Message: text.SanitizeMessage(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why.Message, v1alpha1.ReleaseUnconfirmedAnnotation)),
 	}
 	next := o.DeepCopy()
 	c.LastTransitionTime = metav1.NewTime(l.now)
 	if !meta.SetStatusCondition(&next.Status.Conditions, c) {
 		return false, nil
 	}
-	if changed, err = l.setConditions(ctx, next, o); err != nil {
+	if changed, err = l.patchConditions(ctx, next, o); err != nil {
 		return false, fmt.Errorf("saying on IPLease %s/%s what keeps it: %w", o.Namespace, o.Name, err)
 	}
 	return changed, nil

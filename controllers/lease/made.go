@@ -17,21 +17,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
-// notMadeFor is how long a lease is not asked for again that the API server has refused: by a ResourceQuota, or an admission
-// policy.
-const notMadeFor = time.Minute
+// createRetryDelay is how long the controller waits before it creates a lease again that the API server has refused,
+// for example by a ResourceQuota or an admission policy.
+const createRetryDelay = time.Minute
 
-// make makes leases for Services of a load balancer class. They have no owner: the lease of a Service that is made again stays.
-// It returns why the API server takes one not, by name; that keeps nobody else from what is due.
-func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, refused map[string]string, err error) {
+// createLeases creates leases for Services of a load balancer class. They have no owner: the lease of a Service that is
+// created again stays. It returns why the API server refuses a lease, by its name; that does not block the others.
+func (l *scope) createLeases(ctx context.Context, all []leaseports.LeaseRequest) (changed bool, refused map[string]string, err error) {
 	refused = map[string]string{}
 	for i := range all {
-		wrote, err := l.makeOne(ctx, &all[i])
+		wrote, err := l.createLease(ctx, &all[i])
 		changed = changed || wrote
 		switch {
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			refused[all[i].Name] = err.Error()
-			l.wait = grants.Sooner(l.wait, notMadeFor)
+			l.requeueAfter = grants.MinWait(l.requeueAfter, createRetryDelay)
 		case err != nil:
 			return changed, refused, err
 		}
@@ -39,19 +39,19 @@ func (l *look) make(ctx context.Context, all []leaseports.Made) (changed bool, r
 	return changed, refused, nil
 }
 
-// makeOne makes a lease. One that never had an address goes first where its pool has nothing for it and another pool has:
-// nothing is written where that one is left alone.
-func (l *look) makeOne(ctx context.Context, m *leaseports.Made) (wrote bool, err error) {
-	if m.Instead != nil {
-		if l.leftAlone(l.byName[m.Name]) {
+// createLease creates a lease. If it replaces one that never had an address, as the pool of that has none for it and
+// another pool has, that one is deleted first. Nothing is written where that one is unmanaged.
+func (l *scope) createLease(ctx context.Context, m *leaseports.LeaseRequest) (wrote bool, err error) {
+	if m.Replaces != nil {
+		if l.isUnmanaged(l.leasesByName[m.Name]) {
 			return false, nil
 		}
-		if err := l.remove(ctx, m.Instead); err != nil {
+		if err := l.deleteLease(ctx, m.Replaces); err != nil {
 			return false, err
 		}
 	}
 	o := &v1alpha1.IPLease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: m.Name, Labels: map[string]string{v1alpha1.MadeForServicesLabel: m.For}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: m.Name, Labels: map[string]string{v1alpha1.MadeForServicesLabel: m.OnlyService}},
 		Spec:       v1alpha1.IPLeaseSpec{PoolRef: m.Pool},
 	}
 	if l.WatchFilter != "" {
@@ -60,7 +60,7 @@ func (l *look) makeOne(ctx context.Context, m *leaseports.Made) (wrote bool, err
 	if m.Address.IsValid() {
 		o.Spec.Address = m.Address.String()
 	}
-	if tried := leaseports.TriedText(m.Tried); tried != "" {
+	if tried := leaseports.FormatTriedPools(m.TriedPools); tried != "" {
 		o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: tried}
 	}
 	err = l.Client.Create(ctx, o)
@@ -73,21 +73,21 @@ func (l *look) makeOne(ctx context.Context, m *leaseports.Made) (wrote bool, err
 	return true, nil
 }
 
-// endUnused deletes the leases that were made for Services and that none uses any more (P5): as they were read, so that a
-// port which was added meanwhile keeps one.
-func (l *look) endUnused(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	for _, is := range leaseports.Unused(l.known, l.asking) {
-		if o := l.byName[is.Name]; l.leftAlone(o) {
+// deleteUnusedLeases deletes the leases that were created for Services and that no Service uses any more (P5). The
+// delete has what was read as preconditions, so that a lease to which a port was added meanwhile stays.
+func (l *scope) deleteUnusedLeases(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	for _, is := range leaseports.FindUnusedLeases(l.leaseStates, l.serviceStates) {
+		if o := l.leasesByName[is.Name]; l.isUnmanaged(o) {
 			continue
 		}
-		asked, err := l.liveAsks(ctx, is)
+		asked, err := l.isRequestedLive(ctx, is)
 		if err != nil {
 			return false, err
 		}
 		if asked {
-			continue // the watch brings it
+			continue // the watch brings the Service
 		}
-		if err := l.remove(ctx, is); err != nil {
+		if err := l.deleteLease(ctx, is); err != nil {
 			return false, err
 		}
 		changed = true
@@ -95,29 +95,28 @@ func (l *look) endUnused(ctx context.Context, _ *leaseports.Decision) (changed b
 	return changed, nil
 }
 
-// liveAsks reports whether a Service of the namespace asks for a lease, as the API server has it: the cache may show one from
-// before.
-func (l *look) liveAsks(ctx context.Context, is *leaseports.Lease) (bool, error) {
+// isRequestedLive reports whether a Service of the namespace requests a lease, by a live read: the cache may be behind.
+func (l *scope) isRequestedLive(ctx context.Context, is *leaseports.Lease) (bool, error) {
 	all := &corev1.ServiceList{}
 	if err := l.Live.List(ctx, all, client.InNamespace(l.namespace)); err != nil {
 		return false, fmt.Errorf("listing the Services of namespace %s, for one that uses IPLease %s: %w", l.namespace, is.Name, err)
 	}
 	for i := range all.Items {
-		s := leaseports.ServiceOf(&all.Items[i], l.namespace)
-		if toldOff(&all.Items[i]) {
+		s := leaseports.NewService(&all.Items[i], l.namespace)
+		if isReportedWithoutLease(&all.Items[i]) {
 			continue
 		}
-		if s.Names(is.Name) && is.Allows(&s) {
+		if s.NamesLease(is.Name) && is.AllowsService(&s) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// remove deletes a lease as it was read.
-func (l *look) remove(ctx context.Context, is *leaseports.Lease) error {
+// deleteLease deletes a lease as it was read: its UID and resourceVersion are preconditions.
+func (l *scope) deleteLease(ctx context.Context, is *leaseports.Lease) error {
 	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: is.Name}}
-	if err := exact.Delete(ctx, l.Client, exact.As(o, is.UID, is.Version)); err != nil {
+	if err := exact.DeleteWithPreconditions(ctx, l.Client, exact.WithUIDAndVersion(o, is.UID, is.ResourceVersion)); err != nil {
 		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", l.namespace, is.Name, err)
 	}
 	return nil

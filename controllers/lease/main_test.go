@@ -6,4 +6,4 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-func TestMain(m *testing.M) { schedule.Main(m) }
+func TestMain(m *testing.M) { schedule.RunTestMain(m) }

@@ -9,10 +9,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// measure sets the gauges of the namespace.
-func (l *look) measure(d *leaseports.Decision) {
-	if len(l.leases) == 0 && len(d.Verdicts) == 0 {
-		metrics.ForgetLeases(l.namespace)
+// updateMetrics sets the gauges of the namespace.
+func (l *scope) updateMetrics(d *leaseports.Decision) {
+	if len(l.leases) == 0 && len(d.Reasons) == 0 {
+		metrics.DeleteLeaseGauges(l.namespace)
 		return
 	}
 	ports, waiting, draining, refused := 0, 0, 0, 0
@@ -25,13 +25,13 @@ func (l *look) measure(d *leaseports.Decision) {
 			refused++
 		}
 	}
-	for _, v := range d.Verdicts {
+	for _, v := range d.Reasons {
 		if v.Reason != v1alpha1.GrantedReason {
 			waiting++
 		}
 	}
 	metrics.LeasePorts.WithLabelValues(l.namespace).Set(float64(ports))
-	metrics.LeaseWaiting.WithLabelValues(l.namespace).Set(float64(waiting))
+	metrics.LeaseWaitingServices.WithLabelValues(l.namespace).Set(float64(waiting))
 	metrics.LeaseDraining.WithLabelValues(l.namespace).Set(float64(draining))
-	metrics.LeaseRefused.WithLabelValues(l.namespace).Set(float64(refused))
+	metrics.LeaseNotAnnounced.WithLabelValues(l.namespace).Set(float64(refused))
 }

@@ -12,38 +12,39 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
-// heedHosts notes of which leases hosts say something else by now than that their address is in use: their condition does not
-// say so yet.
-func (l *look) heedHosts() {
-	for i := range l.known {
-		if on := l.onHosts[l.known[i].UID]; on != nil {
-			says := on.Announced(false)
-			l.known[i].UsedByOthers = l.known[i].UsedByOthers && (says == leaseports.Verdict{} || says.Reason == v1alpha1.AddressInUseReason)
+// updateAddressInUse clears AddressInUse for the leases about which hosts report something else by now: the condition
+// of the lease does not show that yet.
+func (l *scope) updateAddressInUse() {
+	for i := range l.leaseStates {
+		if on := l.hostStatuses[l.leaseStates[i].UID]; on != nil {
+			says := on.AnnouncedReason(false)
+			l.leaseStates[i].AddressInUse = l.leaseStates[i].AddressInUse && (says == leaseports.Reason{} || says.Reason == v1alpha1.AddressInUseReason)
 		}
 	}
 }
 
-// nextAddress gives up leases that were made for Services, and for whose addresses somebody else answers (P7): the address is
-// noted on the Service first, or a manager that dies in between would begin again. Then the lease is deleted, as it was read;
-// what was let go of is made anew (Make). The allocator has the address rest.
-func (l *look) nextAddress(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	for i := range l.known {
-		is := &l.known[i]
-		o := l.byName[is.Name]
-		if l.leftAlone(o) {
+// replaceConflictingLeases gives up leases that were created for Services and for whose addresses a foreign machine
+// answers (P7). The address is recorded on the Service first, or a manager that dies in between would start from the
+// beginning. Then the lease is deleted, as it was read. Once it is released, it is created again (PlanLeases). The
+// allocator keeps the address in cooling.
+func (l *scope) replaceConflictingLeases(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+	for i := range l.leaseStates {
+		is := &l.leaseStates[i]
+		o := l.leasesByName[is.Name]
+		if l.isUnmanaged(o) {
 			continue
 		}
 		for j, s := range l.services {
-			switch next := leaseports.NextAddress(is, &l.asking[j], l.AddressAttempts); {
-			case next.Note:
+			switch next := leaseports.DecideNextAddress(is, &l.serviceStates[j], l.MaxAddressAttempts); {
+			case next.RecordTried:
 				noted := s.DeepCopy()
-				leaseports.Tries(noted, is.Address)
-				if err := l.Client.Patch(ctx, noted, guard.SinceRead(s)); err != nil {
+				leaseports.AddTriedAddress(noted, is.Address)
+				if err := l.Client.Patch(ctx, noted, guard.NewOptimisticPatch(s)); err != nil {
 					return false, fmt.Errorf("noting on Service %s/%s that %s is in use: %w", s.Namespace, s.Name, is.Address, err)
 				}
-				return true, nil // the next look sees it
-			case next.Replace:
-				if err := l.remove(ctx, is); err != nil {
+				return true, nil // the next reconcile reads it
+			case next.ReplaceLease:
+				if err := l.deleteLease(ctx, is); err != nil {
 					return false, err
 				}
 				l.Recorder.Eventf(s, nil, corev1.EventTypeNormal, "NextAddress", "Lease", "somebody else answers for %s, so IPLease %s is made anew, with another address", is.Address, is.Name)
@@ -54,32 +55,32 @@ func (l *look) nextAddress(ctx context.Context, _ *leaseports.Decision) (changed
 	return changed, nil
 }
 
-// forgetTried takes off Services which addresses were tried for them: once they are shown with what they have, and where no
-// lease is made for them any more.
-func (l *look) forgetTried(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// clearTriedAddresses removes the annotation with the tried addresses from Services: once they are shown with what they
+// have, and where no lease is created for them any more.
+func (l *scope) clearTriedAddresses(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
 		_, noted := s.Annotations[v1alpha1.TriedAddressesAnnotation]
-		if !noted || !l.mine(s) || l.heldByPause(s) || (l.asking[i].Class != "" && !l.allShown(d, s, &l.asking[i])) {
+		if !noted || !l.isResponsibleFor(s) || l.isHeldByPause(s) || (l.serviceStates[i].LoadBalancerClass != "" && !l.isFullyShown(d, s, &l.serviceStates[i])) {
 			continue
 		}
 		next := s.DeepCopy()
 		delete(next.Annotations, v1alpha1.TriedAddressesAnnotation)
-		if err := l.Client.Patch(ctx, next, guard.SinceRead(s)); err != nil {
+		if err := l.Client.Patch(ctx, next, guard.NewOptimisticPatch(s)); err != nil {
 			return false, fmt.Errorf("taking off Service %s/%s which addresses were tried: %w", s.Namespace, s.Name, err)
 		}
-		changed = l.changes(s)
+		changed = l.recordServiceWrite(s)
 	}
 	return changed, nil
 }
 
-// allShown reports whether a Service is shown with the addresses of all of its leases, and they are announced.
-func (l *look) allShown(d *leaseports.Decision, s *corev1.Service, is *leaseports.Service) bool {
-	if granted, recorded := l.granted(d, is); !granted || !recorded {
+// isFullyShown reports whether a Service is shown with the addresses of all of its leases, and they are announced.
+func (l *scope) isFullyShown(d *leaseports.Decision, s *corev1.Service, is *leaseports.Service) bool {
+	if granted, recorded := l.grantState(d, is); !granted || !recorded {
 		return false
 	}
-	for _, name := range is.Leases {
-		o := l.byName[name]
-		if !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition) || !leaseports.Shows(s, addressOf(o)) {
+	for _, name := range is.LeaseNames {
+		o := l.leasesByName[name]
+		if !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition) || !leaseports.ShowsAddress(s, leaseAddress(o)) {
 			return false
 		}
 	}

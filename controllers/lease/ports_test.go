@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// P4: whom a port is not taken from yet.
+// TestShows checks P4: from which Services a port must not be taken yet.
 func TestShows(t *testing.T) {
 	service := func(change ...func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web", Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}}}
@@ -88,14 +88,15 @@ func TestShows(t *testing.T) {
 		if c.lease != nil {
 			c.lease(o)
 		}
-		l := &look{namespace: ns, leases: []*v1alpha1.IPLease{o}, known: []leaseports.Lease{leaseports.LeaseOf(o)}}
-		if got := l.shows(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
+		l := &scope{namespace: ns, leases: []*v1alpha1.IPLease{o}, leaseStates: []leaseports.Lease{leaseports.NewLease(o)}}
+		if got := l.mayShowPort(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// A lease that is left alone is not made again of another pool, and that ends no pass: the others get what is due to them.
+// TestLeftAloneIsNotMadeAgain checks that an unmanaged lease is not created again from another pool, and that it ends
+// no reconcile: the others get what is due to them.
 func TestLeftAloneIsNotMadeAgain(t *testing.T) {
 	for name, leave := range map[string]func(*Reconciler, *v1alpha1.IPLease){
 		"paused": func(_ *Reconciler, o *v1alpha1.IPLease) {
@@ -103,39 +104,39 @@ func TestLeftAloneIsNotMadeAgain(t *testing.T) {
 		},
 		"another manager's": func(r *Reconciler, _ *v1alpha1.IPLease) { r.WatchFilter = "mine" },
 	} {
-		api, o := faults.New(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}
+		api, o := faults.NewServer(), &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}
 		_ = api.Create(o)
-		r := &Reconciler{Client: api.Client("manager")}
+		r := &Reconciler{Client: api.NewClient("manager")}
 		leave(r, o)
-		is := leaseports.LeaseOf(o)
-		l := &look{Reconciler: r, namespace: ns, byName: map[string]*v1alpha1.IPLease{"web": o}}
+		is := leaseports.NewLease(o)
+		l := &scope{Reconciler: r, namespace: ns, leasesByName: map[string]*v1alpha1.IPLease{"web": o}}
 		ctx, done := context.WithCancel(t.Context())
 		done() // a call that it makes fails at once
-		if changed, err := l.makeAll(ctx, []leaseports.Made{{Name: "web", Instead: &is}}); changed || err != nil || len(api.Waiting()) > 0 {
-			t.Errorf("%s: changed %v, %v, waiting %d", name, changed, err, len(api.Waiting()))
+		if changed, err := l.createPlannedLeases(ctx, []leaseports.LeaseRequest{{Name: "web", Replaces: &is}}); changed || err != nil || len(api.PendingRequests()) > 0 {
+			t.Errorf("%s: changed %v, %v, waiting %d", name, changed, err, len(api.PendingRequests()))
 		}
 	}
 }
 
-// Two looks prove something, some time apart.
+// TestTwiceSeen checks that two reads, some time apart, prove something.
 func TestTwiceSeen(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	s, before := sight{lease: "uid"}, map[sight]time.Time{}
+	s, before := observation{leaseUID: "uid"}, map[observation]time.Time{}
 	for _, c := range []struct {
 		after time.Duration
 		want  bool
-	}{{0, false}, {time.Second, false}, {twice - time.Millisecond, false}, {twice, true}} {
+	}{{0, false}, {time.Second, false}, {confirmationInterval - time.Millisecond, false}, {confirmationInterval, true}} {
 		now := begin.Add(c.after)
-		l := &look{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, before: before, seen: map[sight]time.Time{}}
-		if got := l.twiceSeen(s); got != c.want {
+		l := &scope{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, earlierObservations: before, observations: map[observation]time.Time{}}
+		if got := l.confirmedTwice(s); got != c.want {
 			t.Errorf("after %s: %v", c.after, got)
 		}
-		before = l.seen
+		before = l.observations
 	}
-	// What was not seen in between begins anew.
+	// What was not observed in between starts again.
 	now := begin.Add(time.Hour)
-	l := &look{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, before: map[sight]time.Time{}, seen: map[sight]time.Time{}}
-	if l.twiceSeen(s) || l.wait != twice {
-		t.Errorf("it is proven at once; wait %s", l.wait)
+	l := &scope{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, earlierObservations: map[observation]time.Time{}, observations: map[observation]time.Time{}}
+	if l.confirmedTwice(s) || l.requeueAfter != confirmationInterval {
+		t.Errorf("it is proven at once; wait %s", l.requeueAfter)
 	}
 }

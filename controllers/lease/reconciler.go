@@ -1,8 +1,8 @@
-// Package lease gives Services the ports of the leases that they name, and has MetalLB, or hosts, show the addresses. What is decided
-// is in internal/leaseports; the rules that the code names, P2 to P7, are in docs/design.md.
+// Package lease gives Services the ports of the leases that they name, and has MetalLB, or hosts, show the addresses.
+// It decides with internal/leaseports; docs/design.md lists the rules that the code names, P2 to P7.
 //
-// The unit of work is a namespace: its leases, its Services and one IPAddressPool. Each reconcile makes the first writes
-// that are due, and what they change wakes it for the next.
+// The unit of work is a namespace: its leases, its Services and one IPAddressPool. Each reconcile makes the first
+// writes that are due, and what they change enqueues the namespace for the next ones.
 package lease
 
 import (
@@ -29,130 +29,138 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 )
 
-// twice is how long apart two live reads are that prove something: longer than a write takes that MetalLB was about to make.
-const twice = 2 * time.Second
+// confirmationInterval is the time between two live reads that prove something together: longer than a write of MetalLB
+// is in flight.
+const confirmationInterval = 2 * time.Second
 
-// soon is when a namespace is looked at again that no watch wakes.
-const soon = 100 * time.Millisecond
+// shortRequeueDelay is after how long a namespace is reconciled again if no watch enqueues it.
+const shortRequeueDelay = 100 * time.Millisecond
 
-// Reconciler serves the leases of a namespace. Its rights are roles of their own, config/rbac/service_leases_role.yaml.
+// Reconciler serves the leases of a namespace. Its permissions are in roles of their own,
+// config/rbac/service_leases_role.yaml.
 type Reconciler struct {
-	// Client writes, and reads a cache; Live reads what the API server has.
+	// Client writes, and reads from a cache; Live reads from the API server.
 	Client   client.Client
 	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// WatchFilter, where set, is the value of the label of the leases that are served.
+	// WatchFilter is the value of the watch label of the leases that are served; if it is empty, all are.
 	WatchFilter string
-	// AddressAttempts is how many addresses a Service gets, one after another, for which somebody else answers.
-	AddressAttempts int
-	// Ways are who shows the addresses of what is served.
-	Ways
+	// MaxAddressAttempts is how many addresses a Service gets, one after another, while a foreign machine answers for
+	// each.
+	MaxAddressAttempts int
+	// EnabledBackends are the load balancers that show the addresses.
+	EnabledBackends
 
 	mu sync.Mutex
-	// seen is when a live read first showed something, by namespace.
-	seen map[string]map[sight]time.Time
+	// observationsByNamespace holds when something was first observed, by namespace.
+	observationsByNamespace map[string]map[observation]time.Time
 
-	refusals refusals
-	// heard are the heartbeats of hosts.
-	heard *heartbeats
+	refusals addressRefusals
+	// heartbeats are the heartbeats of hosts.
+	heartbeats *heartbeats
 }
 
-// sight is something that two live reads are to show: that nobody is shown behind a port of a lease, or behind any; or that is to
-// last: that no host has its address, that MetalLB has not given a Service one, or that a Service does not find its lease.
-type sight struct {
-	lease types.UID
-	port  leaseports.Port
-	// by is the Service that had the port; without a name: the address itself is let go of.
-	by leaseports.Ref
-	// without a host.
-	without bool
-	// service without an address of MetalLB; unfound: without a lease that it names.
-	service types.UID
-	unfound bool
+// observation is a state that two live reads must show: no Service is shown behind a port of a lease, or behind any
+// port; or a state that must last: no host has its address, MetalLB has not assigned an address to a Service, or a
+// Service does not find its lease.
+type observation struct {
+	leaseUID types.UID
+	port     leaseports.Port
+	// formerService is the Service that had the port; if it is empty, the address itself is released.
+	formerService leaseports.ServiceRef
+	// withoutHost reports whether no host has the address.
+	withoutHost bool
+	// serviceUID is the Service that has no address from MetalLB, or, if leaseNotFound is set, no lease that it names.
+	serviceUID    types.UID
+	leaseNotFound bool
 }
 
-// look is one reconcile of a namespace. What it has read is the cache's, and is not changed.
-type look struct {
+// scope is one reconcile of a namespace. The objects that it has read belong to the cache, and are not changed.
+type scope struct {
 	*Reconciler
 
 	namespace string
 	now       time.Time
 	leases    []*v1alpha1.IPLease
 	services  []*corev1.Service
-	// known and asking are what is decided on; asking has the order of the Services.
-	known  []leaseports.Lease
-	asking []leaseports.Service
-	// classes are the pools that leases are made of, by load balancer class; ofHosts, those whose leases hosts show.
-	classes []leaseports.Pool
-	ofHosts map[v1alpha1.PoolReference]bool
-	// pools are the IPAddressPools of the namespace, by name, and shownIn by the addresses that they have.
-	pools   map[string]*metallbv1beta1.IPAddressPool
-	shownIn map[netip.Addr]*metallbv1beta1.IPAddressPool
-	// byName are the leases, holders those that have ports of them, endpoints which Service of a namespace has a ready one.
-	byName    map[string]*v1alpha1.IPLease
-	byAddress map[netip.Addr][]*v1alpha1.IPLease
-	holders   map[leaseports.Ref]bool
-	endpoints map[string]map[string]bool
-	// onHosts is what hosts say of the leases that they show.
-	onHosts map[types.UID]*leaseports.OnHost
-	// before is what was seen before, seen what is seen now.
-	before, seen map[sight]time.Time
-	// asked are the leases of which it was asked whether they are shown still.
-	asked map[types.UID]bool
-	// wait is how long until something is to be looked at again; 0: until something changes.
-	wait time.Duration
+	// leaseStates and serviceStates are the input of the decisions, in the order of leases and services.
+	leaseStates   []leaseports.Lease
+	serviceStates []leaseports.Service
+	// classPools are the pools from which leases are created, by load balancer class; hostPools are those whose leases
+	// hosts show.
+	classPools []leaseports.Pool
+	hostPools  map[v1alpha1.PoolReference]bool
+	// addressPools are the IPAddressPools of the namespace, by name; poolsByAddress are the same by the addresses that
+	// they have.
+	addressPools   map[string]*metallbv1beta1.IPAddressPool
+	poolsByAddress map[netip.Addr]*metallbv1beta1.IPAddressPool
+	// leasesByName and leasesByAddress are the leases; portHolders are the Services that have ports of them;
+	// readyEndpoints are the Services that have a ready endpoint, by namespace and name.
+	leasesByName    map[string]*v1alpha1.IPLease
+	leasesByAddress map[netip.Addr][]*v1alpha1.IPLease
+	portHolders     map[leaseports.ServiceRef]bool
+	readyEndpoints  map[string]map[string]bool
+	// hostStatuses is what hosts report about the leases that they show, by the UID of the lease.
+	hostStatuses map[types.UID]*leaseports.HostStatus
+	// earlierObservations were made before this reconcile; observations are made by it.
+	earlierObservations, observations map[observation]time.Time
+	// checkedLeases are the leases for which this reconcile has checked whether they are still shown.
+	checkedLeases map[types.UID]bool
+	// requeueAfter is how long it takes until something must be checked again; 0 means not before something changes.
+	requeueAfter time.Duration
 }
 
-// Reconcile brings the leases and the Services of one namespace forward: its name is that of the request.
+// Reconcile makes the next writes for the leases and the Services of one namespace, which the name in the request
+// names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	l := &look{Reconciler: r, namespace: req.Name, now: r.Now(), seen: map[sight]time.Time{}, asked: map[types.UID]bool{}}
-	if err := l.gather(ctx); err != nil {
+	l := &scope{Reconciler: r, namespace: req.Name, now: r.Now(), observations: map[observation]time.Time{}, checkedLeases: map[types.UID]bool{}}
+	if err := l.gatherState(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.mu.Lock()
-	l.before = r.seen[l.namespace]
+	l.earlierObservations = r.observationsByNamespace[l.namespace]
 	r.mu.Unlock()
-	err := l.bringForward(ctx)
+	err := l.reconcileNamespace(ctx)
 	r.mu.Lock()
-	l.keepSights()
-	if r.seen == nil {
-		r.seen = map[string]map[sight]time.Time{}
+	l.recordObservation()
+	if r.observationsByNamespace == nil {
+		r.observationsByNamespace = map[string]map[observation]time.Time{}
 	}
-	if delete(r.seen, l.namespace); len(l.seen) > 0 {
-		r.seen[l.namespace] = l.seen
+	if delete(r.observationsByNamespace, l.namespace); len(l.observations) > 0 {
+		r.observationsByNamespace[l.namespace] = l.observations
 	}
 	r.mu.Unlock()
-	if ownGone(err) {
-		return guard.Behind(), nil
+	if isOwnObjectGone(err) {
+		return guard.RequeueWithBackoff(), nil
 	}
-	delayed, err := pace.Split(err)
-	l.delay(delayed)
-	result, err := guard.Retry(err, "serving the leases of namespace "+l.namespace)
+	delayed, err := pace.SplitDelayed(err)
+	l.requeueWithin(delayed)
+	result, err := guard.RequeueOnConflict(err, "serving the leases of namespace "+l.namespace)
 	if err == nil && result.IsZero() {
-		result.RequeueAfter = l.wait
+		result.RequeueAfter = l.requeueAfter
 	}
 	return result, err
 }
 
-// setConditions patches the conditions of an object. It is not done yet, and no error, where another writer reverts it: the other
-// objects of the namespace do not wait for that.
-func (l *look) setConditions(ctx context.Context, next, before client.Object) (done bool, err error) {
-	delayed, err := pace.Split(l.Client.Status().Patch(ctx, next, guard.SinceRead(before)))
-	l.delay(delayed)
+// patchConditions patches the conditions of an object. Where another writer reverts the patch, it is not done yet, and
+// that is no error: the other objects of the namespace do not wait for it.
+func (l *scope) patchConditions(ctx context.Context, next, before client.Object) (done bool, err error) {
+	delayed, err := pace.SplitDelayed(l.Client.Status().Patch(ctx, next, guard.NewOptimisticPatch(before)))
+	l.requeueWithin(delayed)
 	return err == nil && delayed == 0, err
 }
 
-// delay has the namespace looked at again after a time; 0: nothing is delayed.
-func (l *look) delay(d time.Duration) {
+// requeueWithin requeues the namespace after d at the latest; 0 means that nothing is delayed.
+func (l *scope) requeueWithin(d time.Duration) {
 	if d > 0 {
-		l.wait = grants.Sooner(l.wait, d)
+		l.requeueAfter = grants.MinWait(l.requeueAfter, d)
 	}
 }
 
-// ownGone reports whether a Service or a lease is gone that was to be written. That MetalLB's kinds are gone, or its
-// namespace, is a fault.
-func ownGone(err error) bool {
+// isOwnObjectGone reports whether err means that the Service or the lease to write is gone. If MetalLB's kinds or its
+// namespace are gone, that is a fault.
+func isOwnObjectGone(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
@@ -161,46 +169,47 @@ func ownGone(err error) bool {
 	return kind == "services" || kind == "ipleases"
 }
 
-// keepSights keeps when it was first seen that the addresses of leases are let go of: an earlier step has changed something,
-// and nobody looked this time. What a lease that is being deleted has lost it does not get again.
-func (l *look) keepSights() {
-	for s, since := range l.before {
-		_, again := l.seen[s]
-		if s.by == (leaseports.Ref{}) && !s.without && !again && slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.UID == s.lease && !l.asked[s.lease] }) {
-			l.seen[s] = since
+// recordObservation keeps the earlier observations that the addresses of leases are released, if this reconcile has not
+// checked them, as an earlier step has changed something. A lease that is being deleted does not get back what it has
+// lost.
+func (l *scope) recordObservation() {
+	for s, since := range l.earlierObservations {
+		_, again := l.observations[s]
+		if s.formerService == (leaseports.ServiceRef{}) && !s.withoutHost && !again && slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool { return o.UID == s.leaseUID && !l.checkedLeases[s.leaseUID] }) {
+			l.observations[s] = since
 		}
 	}
 }
 
-// bringForward makes the writes that are due: none is made on what an earlier one has not brought about. What MetalLB does
-// not take stops nobody from being told, nor from giving up what he has.
-func (l *look) bringForward(ctx context.Context) error {
-	l.awaitHosts()
-	services, made, next := leaseports.Make(l.asking, l.known, l.classes, l.now)
-	if l.asking = services; next > 0 {
-		l.wait = grants.Sooner(l.wait, next)
+// reconcileNamespace makes the writes that are due. No write is based on what an earlier one has not yet brought about.
+// An address that MetalLB refuses blocks neither the conditions of Services nor the release of what they have.
+func (l *scope) reconcileNamespace(ctx context.Context) error {
+	l.trackMissingHosts()
+	services, made, next := leaseports.PlanLeases(l.serviceStates, l.leaseStates, l.classPools, l.now)
+	if l.serviceStates = services; next > 0 {
+		l.requeueAfter = grants.MinWait(l.requeueAfter, next)
 	}
-	l.awaitMetalLB()
-	l.awaitLeases()
-	if changed, err := l.makeAll(ctx, made); changed || err != nil {
+	l.trackPlacement()
+	l.trackMissingLeases()
+	if changed, err := l.createPlannedLeases(ctx, made); changed || err != nil {
 		return err
 	}
 	never := func(string, leaseports.Holder) bool { return false }
-	free, err := l.prove(ctx, leaseports.Decide(l.known, l.asking, never).Leaving)
+	free, err := l.proveFreePorts(ctx, leaseports.DecidePorts(l.leaseStates, l.serviceStates, never).ReleasingPorts)
 	if err != nil {
 		return err
 	}
-	d := leaseports.Decide(l.known, l.asking, free)
-	l.heedHosts()
-	d.Exhaust(l.known, l.asking, l.AddressAttempts)
-	l.measure(&d)
+	d := leaseports.DecidePorts(l.leaseStates, l.serviceStates, free)
+	l.updateAddressInUse()
+	d.SetExhaustedReasons(l.leaseStates, l.serviceStates, l.MaxAddressAttempts)
+	l.updateMetrics(&d)
 	var notShown error
 	show := func(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
-		changed, notShown = l.show(ctx, d)
+		changed, notShown = l.reconcilePools(ctx, d)
 		return changed && notShown == nil, nil
 	}
 	for _, step := range []func(context.Context, *leaseports.Decision) (changed bool, err error){
-		l.writeTables, l.hold, show, l.tell, l.publish, l.clear, l.publishOnHosts, l.letGo, l.endUnused, l.nextAddress, l.forgetTried, l.report,
+		l.writePortTables, l.addFinalizers, show, l.setConditionOnServices, l.publishServices, l.clearServiceStatus, l.publishHostIngress, l.releaseDeletedLeases, l.deleteUnusedLeases, l.replaceConflictingLeases, l.clearTriedAddresses, l.reportConditions,
 	} {
 		if changed, err := step(ctx, &d); changed || err != nil {
 			return errors.Join(err, notShown)
@@ -209,27 +218,27 @@ func (l *look) bringForward(ctx context.Context) error {
 	return notShown
 }
 
-// makeAll makes the leases that are to be made, and notes for which Services it cannot.
-func (l *look) makeAll(ctx context.Context, made []leaseports.Made) (changed bool, err error) {
-	changed, refused, err := l.make(ctx, made)
-	for i := range l.asking {
-		for _, name := range l.asking[i].Leases {
+// createPlannedLeases creates the planned leases, and records for which Services it cannot.
+func (l *scope) createPlannedLeases(ctx context.Context, made []leaseports.LeaseRequest) (changed bool, err error) {
+	changed, refused, err := l.createLeases(ctx, made)
+	for i := range l.serviceStates {
+		for _, name := range l.serviceStates[i].LeaseNames {
 			if why := refused[name]; why != "" {
-				l.asking[i].NotMade = why
+				l.serviceStates[i].LeaseCreateError = why
 			}
 		}
 	}
 	return changed, err
 }
 
-// leftAlone reports whether a lease is paused, or another manager's. All leases of a namespace have one IPAddressPool and
-// its Services, so they are decided on together, and its own is not written.
-func (l *look) leftAlone(o *v1alpha1.IPLease) bool {
-	return annotations.HasPaused(o) || guard.IsAnothers(o, l.WatchFilter)
+// isUnmanaged reports whether a lease is paused, or served by another manager. All leases of a namespace share one
+// IPAddressPool and the Services, so they are decided on together, and an unmanaged lease itself is not written.
+func (l *scope) isUnmanaged(o *v1alpha1.IPLease) bool {
+	return annotations.HasPaused(o) || guard.IsFilteredOut(o, l.WatchFilter)
 }
 
-// addressOf is the address of a lease, or that of its record: after a move or a restore there is no status yet.
-func addressOf(o *v1alpha1.IPLease) netip.Addr {
+// leaseAddress returns the address of a lease, or that of its record: after a move or a restore there is no status yet.
+func leaseAddress(o *v1alpha1.IPLease) netip.Addr {
 	a, err := netip.ParseAddr(o.Status.Address)
 	if err != nil {
 		a, _ = netip.ParseAddr(o.Annotations[v1alpha1.AddressAnnotation])
@@ -237,16 +246,16 @@ func addressOf(o *v1alpha1.IPLease) netip.Addr {
 	return a
 }
 
-// twiceSeen reports whether a live read has shown something now and once before, some time ago. Else it is to be looked at
-// again.
-func (l *look) twiceSeen(s sight) bool {
-	since, before := l.before[s]
+// confirmedTwice reports whether a live read has shown something now and once before, some time ago. Otherwise the
+// namespace is requeued.
+func (l *scope) confirmedTwice(s observation) bool {
+	since, before := l.earlierObservations[s]
 	if !before {
-		since = l.Now() // after it was read; a look is as old as its begin
+		since = l.Now() // after the read, while l.now is from before it
 	}
-	l.seen[s] = since
-	if wait := twice - l.now.Sub(since); wait > 0 {
-		l.wait = grants.Sooner(l.wait, wait)
+	l.observations[s] = since
+	if wait := confirmationInterval - l.now.Sub(since); wait > 0 {
+		l.requeueAfter = grants.MinWait(l.requeueAfter, wait)
 		return false
 	}
 	return true

@@ -13,107 +13,109 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// refusedFor is how long an address is not shown to MetalLB again that it refused, while none of its pools changes.
-const refusedFor = 10 * time.Minute
+// refusalRetention is how long an address that MetalLB refused is not added to its pools again, while none of them
+// changes.
+const refusalRetention = 10 * time.Minute
 
-// refusals are the addresses that MetalLB's webhook has refused, by namespace: mostly since another pool has them.
-type refusals struct {
-	mu sync.Mutex
-	of map[string]map[netip.Addr]refusal
+// addressRefusals are the addresses that MetalLB's webhook has refused, by namespace: mostly because another pool has
+// them.
+type addressRefusals struct {
+	mu          sync.Mutex
+	byNamespace map[string]map[netip.Addr]addressRefusal
 }
 
-type refusal struct {
-	text  string
-	since time.Time
+type addressRefusal struct {
+	message string
+	since   time.Time
 }
 
-func (r *refusals) note(namespace string, a netip.Addr, is refusal) {
+func (r *addressRefusals) addRefusal(namespace string, a netip.Addr, is addressRefusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = map[string]map[netip.Addr]refusal{}
+	if r.byNamespace == nil {
+		r.byNamespace = map[string]map[netip.Addr]addressRefusal{}
 	}
-	if r.of[namespace] == nil {
-		r.of[namespace] = map[netip.Addr]refusal{}
+	if r.byNamespace[namespace] == nil {
+		r.byNamespace[namespace] = map[netip.Addr]addressRefusal{}
 	}
-	r.of[namespace][a] = is
+	r.byNamespace[namespace][a] = is
 }
 
-// find returns why an address is not shown to MetalLB now, and for how long; empty: it is.
-func (r *refusals) find(namespace string, a netip.Addr, now time.Time) (text string, left time.Duration) {
+// findRefusal returns why an address is not added to a pool of MetalLB now, and for how long; empty if it is.
+func (r *addressRefusals) findRefusal(namespace string, a netip.Addr, now time.Time) (text string, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is, refused := r.of[namespace][a]
-	if left = refusedFor - now.Sub(is.since); !refused || left <= 0 {
+	is, refused := r.byNamespace[namespace][a]
+	if left = refusalRetention - now.Sub(is.since); !refused || left <= 0 {
 		return "", 0
 	}
-	return is.text, left
+	return is.message, left
 }
 
-// keep forgets of a namespace what is not wanted any more.
-func (r *refusals) keep(namespace string, wanted map[netip.Addr]bool) {
+// retainAddresses forgets the refusals of a namespace for addresses that are not wanted any more.
+func (r *addressRefusals) retainAddresses(namespace string, wanted map[netip.Addr]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for a := range r.of[namespace] {
+	for a := range r.byNamespace[namespace] {
 		if !wanted[a] {
-			delete(r.of[namespace], a)
+			delete(r.byNamespace[namespace], a)
 		}
 	}
-	if len(r.of[namespace]) == 0 {
-		delete(r.of, namespace)
+	if len(r.byNamespace[namespace]) == 0 {
+		delete(r.byNamespace, namespace)
 	}
 }
 
-// forget forgets all, and returns the namespaces that are to be looked at again.
-func (r *refusals) forget() []string {
+// forgetAll forgets all refusals, and returns the namespaces to reconcile again.
+func (r *addressRefusals) forgetAll() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
-	for namespace := range r.of {
+	for namespace := range r.byNamespace {
 		out = append(out, namespace)
 	}
-	r.of = nil
+	r.byNamespace = nil
 	return out
 }
 
-// add adds addresses to an IPAddressPool. Where MetalLB's webhook refuses them, one after another is tried: only what it
-// refuses by itself stays out.
-func (l *look) add(ctx context.Context, w *wanted) (changed bool, err error) {
-	p := l.pools[w.pool.Name()]
+// addToPool adds addresses to an IPAddressPool. If MetalLB's webhook refuses them, it tries one after another: only an
+// address that is refused by itself stays out.
+func (l *scope) addToPool(ctx context.Context, w *desiredPool) (changed bool, err error) {
+	p := l.addressPools[w.pool.Name()]
 	var has, more []netip.Addr
-	for a := range w.has {
-		held := l.shownIn[a]
-		switch text, left := l.refusals.find(l.namespace, a, l.now); {
+	for a := range w.addresses {
+		held := l.poolsByAddress[a]
+		switch text, left := l.refusals.findRefusal(l.namespace, a, l.now); {
 		case held != nil && held == p:
 			has = append(has, a)
-		case held != nil: // another one has it, until MetalLB has counted
+		case held != nil: // another pool has it until MetalLB has counted
 		case text != "":
-			l.wait = grants.Sooner(l.wait, left)
+			l.requeueAfter = grants.MinWait(l.requeueAfter, left)
 		default:
 			more = append(more, a)
 		}
 	}
 	if len(has)+len(more) == 0 {
-		return false, nil // what there was to be taken away is
+		return false, nil // what had to be removed is removed
 	}
-	changed, err = l.showLeases(ctx, w.pool, slices.Concat(has, more), p)
-	if !refuses(err) || len(more) == 0 {
+	changed, err = l.applyLeasePool(ctx, w.pool, slices.Concat(has, more), p)
+	if !isWebhookRefusal(err) || len(more) == 0 {
 		return changed, err
 	}
 	for _, a := range slices.SortedFunc(slices.Values(more), netip.Addr.Compare) {
-		changed, err = l.showLeases(ctx, w.pool, append(slices.Clone(has), a), p)
-		if !refuses(err) {
+		changed, err = l.applyLeasePool(ctx, w.pool, append(slices.Clone(has), a), p)
+		if !isWebhookRefusal(err) {
 			return changed, err
 		}
-		l.refusals.note(l.namespace, a, refusal{err.Error(), l.now})
-		l.wait = grants.Sooner(l.wait, refusedFor)
+		l.refusals.addRefusal(l.namespace, a, addressRefusal{err.Error(), l.now})
+		l.requeueAfter = grants.MinWait(l.requeueAfter, refusalRetention)
 	}
 	return false, nil
 }
 
-// refuses reports whether an error is the word of an admission webhook, MetalLB's, or of an admission policy. That a right is
-// missing is none.
-func refuses(err error) bool {
+// isWebhookRefusal reports whether an error is the refusal of an admission webhook, MetalLB's, or of an admission
+// policy. A missing permission is not one.
+func isWebhookRefusal(err error) bool {
 	return err != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) &&
 		(strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), "denied request"))
 }

@@ -17,38 +17,38 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// report says on the leases that Services have whether they are announced, and in use.
-func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+// reportConditions sets the conditions of the leases that Services have: whether they are announced, and in use.
+func (l *scope) reportConditions(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	is := map[netip.Addr]bool{}
 	for _, o := range l.leases {
-		is[addressOf(o)] = is[addressOf(o)] || o.DeletionTimestamp == nil
+		is[leaseAddress(o)] = is[leaseAddress(o)] || o.DeletionTimestamp == nil
 	}
-	l.refusals.keep(l.namespace, is)
-	byRef := map[leaseports.Ref]*leaseports.Service{}
-	for i := range l.asking {
-		byRef[l.asking[i].Ref] = &l.asking[i]
+	l.refusals.retainAddresses(l.namespace, is)
+	byRef := map[leaseports.ServiceRef]*leaseports.Service{}
+	for i := range l.serviceStates {
+		byRef[l.serviceStates[i].ServiceRef] = &l.serviceStates[i]
 	}
 	took := map[string]bool{}
-	for name, p := range l.pools {
-		took[name] = metallb.Took(p)
+	for name, p := range l.addressPools {
+		took[name] = metallb.IsApplied(p)
 	}
 	for _, o := range l.leases {
-		if l.leftAlone(o) || o.DeletionTimestamp != nil {
+		if l.isUnmanaged(o) || o.DeletionTimestamp != nil {
 			continue
 		}
-		announced, err := l.announced(ctx, o, took)
+		announced, err := l.announcedCondition(ctx, o, took)
 		if err != nil {
 			return false, err
 		}
 		next := slices.Clone(o.Status.Conditions)
-		if len(o.Status.Ports) == 0 && l.off(o.Status.ShownBy) == "" {
-			meta.RemoveStatusCondition(&next, v1alpha1.AnnouncedCondition) // no Service has it: what was said may be over
+		if len(o.Status.Ports) == 0 && l.disabledMessage(o.Status.ShownBy) == "" {
+			meta.RemoveStatusCondition(&next, v1alpha1.AnnouncedCondition) // no Service has it: the condition may be out of date
 		}
-		for _, c := range []*metav1.Condition{announced, inUse(o, byRef)} {
+		for _, c := range []*metav1.Condition{announced, inUseCondition(o, byRef)} {
 			if c == nil {
 				continue
 			}
-			c.ObservedGeneration, c.LastTransitionTime, c.Message = o.Generation, metav1.NewTime(l.now), text.Message(c.Message)
+			c.ObservedGeneration, c.LastTransitionTime, c.Message = o.Generation, metav1.NewTime(l.now), text.SanitizeMessage(c.Message)
 			if was := meta.FindStatusCondition(o.Status.Conditions, c.Type); was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
 				continue
 			}
@@ -59,58 +59,60 @@ func (l *look) report(ctx context.Context, _ *leaseports.Decision) (changed bool
 		}
 		changes := o.DeepCopy()
 		changes.Status.Conditions = next
-		done, err := l.setConditions(ctx, changes, o)
+		done, err := l.patchConditions(ctx, changes, o)
 		if err != nil {
 			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
 		}
 		if !done {
 			continue
 		}
-		l.tellOf(o, announced)
+		l.recordEventsForLease(o, announced)
 		changed = true
 	}
 	return changed, nil
 }
 
-// tellOf informs those that have ports of a lease of what its condition says from now on, if something is wrong.
-func (l *look) tellOf(o *v1alpha1.IPLease, announced *metav1.Condition) {
+// recordEventsForLease records events for the lease and the Services that have its ports, if something is wrong that
+// its condition newly shows.
+func (l *scope) recordEventsForLease(o *v1alpha1.IPLease, announced *metav1.Condition) {
 	if announced == nil {
 		return
 	}
-	was, on := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition), l.onHosts[o.UID]
+	was, on := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition), l.hostStatuses[o.UID]
 	switch {
 	case announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason):
-		l.tellServices(o, announced, on)
-	case announced.Status == metav1.ConditionTrue && on != nil && len(on.Full()) > 0 && (was == nil || was.Message != announced.Message):
+		l.recordEventsForServices(o, announced, on)
+	case announced.Status == metav1.ConditionTrue && on != nil && len(on.FullPorts()) > 0 && (was == nil || was.Message != announced.Message):
 		full := *announced
 		full.Reason = v1alpha1.PortFullReason
-		l.tellServices(o, &full, on)
+		l.recordEventsForServices(o, &full, on)
 	}
 }
 
-// tellServices tells those that have ports of a lease that it is not announced. On is what hosts say of it, if they show it: of
-// single ports, those are told that have one of them.
-func (l *look) tellServices(o *v1alpha1.IPLease, c *metav1.Condition, on *leaseports.OnHost) {
+// recordEventsForServices records an event for the lease, and for the Services that have its ports, that it is not
+// announced. on is what hosts report about it, if they show it: if that concerns single ports, only the Services that
+// have one of them get the event.
+func (l *scope) recordEventsForServices(o *v1alpha1.IPLease, c *metav1.Condition, on *leaseports.HostStatus) {
 	l.Recorder.Eventf(o, nil, corev1.EventTypeWarning, c.Reason, "Announce", "%s", c.Message)
-	told := map[leaseports.Ref]bool{}
-	for _, h := range leaseports.LeaseOf(o).Table {
-		if told[h.Service] || (on != nil && !on.Concerns(h.Port)) {
+	told := map[leaseports.ServiceRef]bool{}
+	for _, h := range leaseports.NewLease(o).PortTable {
+		if told[h.Service] || (on != nil && !on.ConcernsPort(h.Port)) {
 			continue
 		}
 		told[h.Service] = true
 		for i, s := range l.services {
-			if l.asking[i].Ref == h.Service {
+			if l.serviceStates[i].ServiceRef == h.Service {
 				l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, c.Reason, "Announce", "IPLease %s: %s", o.Name, c.Message)
 			}
 		}
 	}
 }
 
-// announced says whether MetalLB, given the pools that it has taken, or a host has the address of a lease that a Service has; nil:
-// nothing new is known.
-func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease, took map[string]bool) (*metav1.Condition, error) {
-	if on := l.onHosts[o.UID]; on != nil {
-		return announcedOn(on, l.waited(o.UID)), nil
+// announcedCondition returns whether MetalLB, by the pools that it has applied, or a host has the address of a lease
+// that a Service has; nil if nothing new is known.
+func (l *scope) announcedCondition(ctx context.Context, o *v1alpha1.IPLease, took map[string]bool) (*metav1.Condition, error) {
+	if on := l.hostStatuses[o.UID]; on != nil {
+		return hostAnnouncedCondition(on, l.isHostOverdue(o.UID)), nil
 	}
 	if o.Status.ShownBy != v1alpha1.ShownByMetalLB || !l.MetalLB || len(o.Status.Ports) == 0 {
 		return nil, nil //nolint:nilnil // none is an answer
@@ -118,30 +120,30 @@ func (l *look) announced(ctx context.Context, o *v1alpha1.IPLease, took map[stri
 	refuses := func(why string) *metav1.Condition {
 		return &metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.MetalLBRefusesReason, Message: why}
 	}
-	name := l.poolOf(o).Name()
-	if why, _ := l.refusals.find(l.namespace, addressOf(o), l.now); why != "" {
+	name := l.leasePoolFor(o).Name()
+	if why, _ := l.refusals.findRefusal(l.namespace, leaseAddress(o), l.now); why != "" {
 		return refuses(why + "; correct the IPAddressPool that has the address too, or delete this lease"), nil
 	}
 	switch {
-	case !l.isShown(o):
+	case !l.isInLeasePool(o):
 		return nil, nil //nolint:nilnil // it is about to be
 	case took[name]:
 		return &metav1.Condition{
 			Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AnnouncedReason, Message: "MetalLB has the address in IPAddressPool " + name,
 		}, nil
 	}
-	why, err := metallb.Refusal(ctx, l.Live)
-	l.wait = grants.Sooner(l.wait, askAgain) // it says so somewhere that is not watched
+	why, err := metallb.DescribeRefusal(ctx, l.Live)
+	l.requeueAfter = grants.MinWait(l.requeueAfter, recheckInterval) // MetalLB reports it where no watch sees it
 	if why == "" || err != nil {
 		return nil, err
 	}
 	return refuses(why), nil
 }
 
-// announcedOn says whether a host has the address of a lease; nil: nothing new is known.
-func announcedOn(on *leaseports.OnHost, waited bool) *metav1.Condition {
-	v := on.Announced(waited)
-	if v == (leaseports.Verdict{}) {
+// hostAnnouncedCondition returns whether a host has the address of a lease; nil if nothing new is known.
+func hostAnnouncedCondition(on *leaseports.HostStatus, waited bool) *metav1.Condition {
+	v := on.AnnouncedReason(waited)
+	if v == (leaseports.Reason{}) {
 		return nil
 	}
 	c := &metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message}
@@ -151,14 +153,14 @@ func announcedOn(on *leaseports.OnHost, waited bool) *metav1.Condition {
 	return c
 }
 
-// inUse says whether a Service of a lease has a ready endpoint; nil: it never had a Service.
-func inUse(o *v1alpha1.IPLease, services map[leaseports.Ref]*leaseports.Service) *metav1.Condition {
-	is := leaseports.LeaseOf(o)
-	if len(is.Table) == 0 && meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition) == nil {
+// inUseCondition returns whether a Service of a lease has a ready endpoint; nil if the lease never had a Service.
+func inUseCondition(o *v1alpha1.IPLease, services map[leaseports.ServiceRef]*leaseports.Service) *metav1.Condition {
+	is := leaseports.NewLease(o)
+	if len(is.PortTable) == 0 && meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition) == nil {
 		return nil
 	}
-	for _, h := range is.Table {
-		if s := services[h.Service]; s != nil && s.Ready {
+	for _, h := range is.PortTable {
+		if s := services[h.Service]; s != nil && s.HasReadyEndpoint {
 			return &metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service that has the lease has a ready endpoint"}
 		}
 	}

@@ -13,20 +13,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// What was said of the announcement of a lease is not said any more when no Service has it: that MetalLB refused its address may be
-// over, and nothing would say so. Who does not show it leaves it as it is.
+// TestALeaseOfNoServiceIsNotAnnounced checks that the condition Announced of a lease is removed when no Service has the
+// lease: that MetalLB refused its address may be over, and no other write would show that. A manager that does not
+// serve the load balancer of the lease leaves the condition as it is.
 func TestALeaseOfNoServiceIsNotAnnounced(t *testing.T) {
 	for name, c := range map[string]struct {
 		by    string
-		ways  Ways
+		ways  EnabledBackends
 		ports []v1alpha1.LeasedPort
 		want  bool
 	}{
-		"of MetalLB":              {by: v1alpha1.ShownByMetalLB, ways: Ways{MetalLB: true, Hosts: true}},
-		"of hosts":                {by: v1alpha1.ShownByHost, ways: Ways{MetalLB: true, Hosts: true}},
-		"of another manager":      {by: v1alpha1.ShownByMetalLB, ways: Ways{Hosts: true}, want: true},
-		"of another one, by host": {by: v1alpha1.ShownByHost, ways: Ways{MetalLB: true}, want: true},
-		"with a port":             {by: v1alpha1.ShownByMetalLB, ways: Ways{MetalLB: true}, ports: []v1alpha1.LeasedPort{{Port: 80}}, want: true},
+		"of MetalLB":              {by: v1alpha1.ShownByMetalLB, ways: EnabledBackends{MetalLB: true, Hosts: true}},
+		"of hosts":                {by: v1alpha1.ShownByHost, ways: EnabledBackends{MetalLB: true, Hosts: true}},
+		"of another manager":      {by: v1alpha1.ShownByMetalLB, ways: EnabledBackends{Hosts: true}, want: true},
+		"of another one, by host": {by: v1alpha1.ShownByHost, ways: EnabledBackends{MetalLB: true}, want: true},
+		"with a port":             {by: v1alpha1.ShownByMetalLB, ways: EnabledBackends{MetalLB: true}, ports: []v1alpha1.LeasedPort{{Port: 80}}, want: true},
 	} {
 		scheme := runtime.NewScheme()
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -40,9 +41,9 @@ func TestALeaseOfNoServiceIsNotAnnounced(t *testing.T) {
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			t.Fatal(err)
 		}
-		r := &Reconciler{Client: api, Live: api, Ways: c.ways}
-		l := &look{Reconciler: r, namespace: ns, now: time.Now(), leases: []*v1alpha1.IPLease{o}}
-		if _, err := l.report(t.Context(), nil); err != nil {
+		r := &Reconciler{Client: api, Live: api, EnabledBackends: c.ways}
+		l := &scope{Reconciler: r, namespace: ns, now: time.Now(), leases: []*v1alpha1.IPLease{o}}
+		if _, err := l.reportConditions(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

@@ -23,23 +23,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// hold puts our finalizer on the leases that are about to be shown (P6): they are not given back without us then. Hosts show those
-// that have ports. Once a namespace has an IPAddressPool, its other leases are in it too, before they have a Service: whenever a pool changes MetalLB
-// writes the status of every Service that it has, so one change for all of them is better than one for each.
-func (l *look) hold(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// addFinalizers adds our finalizer to the leases that are about to be shown (P6), so that they are not released without
+// us. Hosts show the leases that have ports. Once a namespace has an IPAddressPool, its other leases are in it too,
+// before they have a Service: whenever a pool changes, MetalLB writes the status of every Service that it has, so one
+// change for all of them is better than one for each.
+func (l *scope) addFinalizers(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	inUse := slices.ContainsFunc(l.leases, func(o *v1alpha1.IPLease) bool {
-		return len(o.Status.Ports) > 0 && o.Status.ShownBy == v1alpha1.ShownByMetalLB && !l.leftAlone(o)
+		return len(o.Status.Ports) > 0 && o.Status.ShownBy == v1alpha1.ShownByMetalLB && !l.isUnmanaged(o)
 	})
 	for _, o := range l.leases {
-		ofMetalLB := l.MetalLB && inUse && !byHost(o) && (o.Status.ShownBy != "" || !l.byHosts(o)) && !d.Apart[o.Name]
-		ofHosts := l.Hosts && byHost(o) && len(o.Status.Ports) > 0
-		if (!ofMetalLB && !ofHosts) || leaseports.LeaseOf(o).Invalid != "" || l.leftAlone(o) || o.DeletionTimestamp != nil || !addressOf(o).IsValid() ||
+		ofMetalLB := l.MetalLB && inUse && !isShownByHost(o) && (o.Status.ShownBy != "" || !l.isPoolShownByHosts(o)) && !d.ExcludedLeases[o.Name]
+		ofHosts := l.Hosts && isShownByHost(o) && len(o.Status.Ports) > 0
+		if (!ofMetalLB && !ofHosts) || leaseports.NewLease(o).SelectorError != "" || l.isUnmanaged(o) || o.DeletionTimestamp != nil || !leaseAddress(o).IsValid() ||
 			!controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer) || controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			continue
 		}
 		next := o.DeepCopy()
 		controllerutil.AddFinalizer(next, v1alpha1.LeaseShownFinalizer)
-		if err := l.Client.Patch(ctx, next, guard.SinceRead(o)); err != nil {
+		if err := l.Client.Patch(ctx, next, guard.NewOptimisticPatch(o)); err != nil {
 			return false, fmt.Errorf("holding IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
 		}
 		changed = true
@@ -47,280 +48,284 @@ func (l *look) hold(ctx context.Context, d *leaseports.Decision) (changed bool, 
 	return changed, nil
 }
 
-// byHosts reports whether hosts show the leases of the pool of a lease.
-func (l *look) byHosts(o *v1alpha1.IPLease) bool { return l.ofHosts[leaseports.LeaseOf(o).Pool] }
+// isPoolShownByHosts reports whether hosts show the leases of the pool of a lease.
+func (l *scope) isPoolShownByHosts(o *v1alpha1.IPLease) bool {
+	return l.hostPools[leaseports.NewLease(o).Pool]
+}
 
-// shown reports whether the address of a lease is to be in an IPAddressPool: from its first port on, or that of another of
-// the namespace, until it is deleted.
-func shown(o *v1alpha1.IPLease) bool { return showable(o, v1alpha1.ShownByMetalLB) }
+// shouldBeInPool reports whether the address of a lease should be in an IPAddressPool: from its first port on, or the
+// first port of another lease of the namespace, until it is deleted.
+func shouldBeInPool(o *v1alpha1.IPLease) bool { return mayBeShown(o, v1alpha1.ShownByMetalLB) }
 
-// showable reports whether a lease may be shown, and by whom.
-func showable(o *v1alpha1.IPLease, by string) bool {
-	return o.DeletionTimestamp == nil && byHost(o) == (by == v1alpha1.ShownByHost) && addressOf(o).IsValid() && leaseports.LeaseOf(o).Invalid == "" &&
+// mayBeShown reports whether the load balancer by may show a lease.
+func mayBeShown(o *v1alpha1.IPLease, by string) bool {
+	return o.DeletionTimestamp == nil && isShownByHost(o) == (by == v1alpha1.ShownByHost) && leaseAddress(o).IsValid() && leaseports.NewLease(o).SelectorError == "" &&
 		controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) && controllerutil.ContainsFinalizer(o, v1alpha1.IPLeaseFinalizer)
 }
 
-// isShown reports whether an IPAddressPool has the address of a lease, and is the one that is to have it.
-func (l *look) isShown(o *v1alpha1.IPLease) bool {
-	p := l.shownIn[addressOf(o)]
-	return p != nil && p.Name == l.poolOf(o).Name()
+// isInLeasePool reports whether an IPAddressPool has the address of a lease, and is the one that should have it.
+func (l *scope) isInLeasePool(o *v1alpha1.IPLease) bool {
+	p := l.poolsByAddress[leaseAddress(o)]
+	return p != nil && p.Name == l.leasePoolFor(o).Name()
 }
 
-// wanted is an IPAddressPool, and what it is to have.
-type wanted struct {
-	pool metallb.LeasePool
-	has  map[netip.Addr]bool
+// desiredPool is an IPAddressPool, and the addresses that it should have.
+type desiredPool struct {
+	pool      metallb.LeasePool
+	addresses map[netip.Addr]bool
 }
 
-// show brings the IPAddressPools of the namespace in line with its leases: first what is taken away, as MetalLB refuses two
-// pools with one address.
-func (l *look) show(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
+// reconcilePools makes the IPAddressPools of the namespace match its leases. It removes addresses first, as MetalLB
+// refuses two pools with one address.
+func (l *scope) reconcilePools(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	if !l.MetalLB {
 		return false, nil
 	}
-	all, stale, err := l.toShow(ctx)
+	all, stale, err := l.desiredPools(ctx)
 	if stale || err != nil {
-		return stale, err // the watch brings it
+		return stale, err // the watch brings the current leases
 	}
 	if len(all) > 0 {
 		if err := metallb.AdvertiseLeases(ctx, l.Client); err != nil {
 			return false, fmt.Errorf("announcing leases: %w", err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
-		p := l.pools[name]
+	for _, name := range slices.Sorted(maps.Keys(l.addressPools)) {
+		p := l.addressPools[name]
 		w := all[name]
 		if w == nil {
-			w = &wanted{pool: metallb.LeasePoolOf(p)}
+			w = &desiredPool{pool: metallb.NewLeasePool(p)}
 		}
-		if !metallb.ShowsLeases(p) || !metallb.HasOthers(p, w.has) {
+		if !metallb.IsLeasePool(p) || !metallb.HasOtherAddresses(p, w.addresses) {
 			continue
 		}
-		if changed, err := l.showLeases(ctx, w.pool, slices.Collect(maps.Keys(w.has)), p); changed || err != nil {
+		if changed, err := l.applyLeasePool(ctx, w.pool, slices.Collect(maps.Keys(w.addresses)), p); changed || err != nil {
 			return changed, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if changed, err := l.add(ctx, all[name]); changed || err != nil {
+		if changed, err := l.addToPool(ctx, all[name]); changed || err != nil {
 			return changed, err
 		}
 	}
 	return false, nil
 }
 
-// showLeases brings an IPAddressPool to have these addresses. Where that has to wait for MetalLB, which may say somewhere that
-// is not watched that it never will do, it is looked at again.
-func (l *look) showLeases(ctx context.Context, pool metallb.LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
-	changed, waits, err := metallb.ShowLeases(ctx, l.Client, l.Live, pool, want, was)
+// applyLeasePool gives an IPAddressPool these addresses. If that has to wait for MetalLB, which may report where no
+// watch sees it that it never will, the namespace is requeued.
+func (l *scope) applyLeasePool(ctx context.Context, pool metallb.LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+	changed, waits, err := metallb.ApplyLeasePool(ctx, l.Client, l.Live, pool, want, was)
 	if waits {
-		l.wait = grants.Sooner(l.wait, askAgain)
+		l.requeueAfter = grants.MinWait(l.requeueAfter, recheckInterval)
 	}
 	return changed, err
 }
 
-// toShow are the IPAddressPools that are to be, by name. An address is added to one only if a live read shows its lease, and
-// taken away only if a live read does not: the cache may show one that was given back, or not show one. Stale: it does.
-func (l *look) toShow(ctx context.Context) (_ map[string]*wanted, stale bool, err error) {
-	out := map[string]*wanted{}
+// desiredPools returns the desired IPAddressPools, by name. An address is added to one only if a live read shows its
+// lease, and removed only if a live read does not: the cache may show a lease that was released, or may not show one.
+// stale reports whether that is the case.
+func (l *scope) desiredPools(ctx context.Context) (_ map[string]*desiredPool, stale bool, err error) {
+	out := map[string]*desiredPool{}
 	want := map[netip.Addr]bool{}
 	for _, o := range l.leases {
-		a, pool := addressOf(o), l.poolOf(o)
-		has := l.shownIn[a]
+		a, pool := leaseAddress(o), l.leasePoolFor(o)
+		has := l.poolsByAddress[a]
 		switch {
 		case want[a]: // an older lease has it
 			continue
-		case l.leftAlone(o) && has != nil:
-			pool = metallb.LeasePoolOf(has)
-		case l.leftAlone(o) || !shown(o):
+		case l.isUnmanaged(o) && has != nil:
+			pool = metallb.NewLeasePool(has)
+		case l.isUnmanaged(o) || !shouldBeInPool(o):
 			continue
 		case has == nil:
-			live := &v1alpha1.IPLease{} // one that is gone is read as one without anything
+			live := &v1alpha1.IPLease{} // a lease that is gone is read as an empty one
 			err := l.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
 			if client.IgnoreNotFound(err) != nil {
 				return nil, false, fmt.Errorf("reading IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
 			}
-			if live.UID != o.UID || !shown(live) || addressOf(live) != a {
+			if live.UID != o.UID || !shouldBeInPool(live) || leaseAddress(live) != a {
 				return nil, true, nil
 			}
 		}
 		want[a] = true
 		if out[pool.Name()] == nil {
-			out[pool.Name()] = &wanted{pool, map[netip.Addr]bool{}}
+			out[pool.Name()] = &desiredPool{pool, map[netip.Addr]bool{}}
 		}
-		out[pool.Name()].has[a] = true
+		out[pool.Name()].addresses[a] = true
 	}
-	stale, err = l.keptByOthers(ctx, want)
+	stale, err = l.hasUnseenLease(ctx, want)
 	return out, stale, err
 }
 
-// keptByOthers reports whether an IPAddressPool has an address that is not wanted by what the cache shows, and is by what the
-// API server has.
-func (l *look) keptByOthers(ctx context.Context, want map[netip.Addr]bool) (kept bool, err error) {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(l.pools)), func(p *metallbv1beta1.IPAddressPool) bool {
-		return metallb.ShowsLeases(p) && metallb.HasOthers(p, want)
+// hasUnseenLease reports whether an IPAddressPool has an address that no lease in the cache wants, but one on the API
+// server does.
+func (l *scope) hasUnseenLease(ctx context.Context, want map[netip.Addr]bool) (kept bool, err error) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(l.addressPools)), func(p *metallbv1beta1.IPAddressPool) bool {
+		return metallb.IsLeasePool(p) && metallb.HasOtherAddresses(p, want)
 	}) {
-		return false, nil // none is taken away
+		return false, nil // no address is removed
 	}
 	live := &v1alpha1.IPLeaseList{}
 	if err := l.Live.List(ctx, live, client.InNamespace(l.namespace)); err != nil {
 		return false, fmt.Errorf("listing the leases of namespace %s, to show fewer: %w", l.namespace, err)
 	}
 	for i := range live.Items {
-		if a := addressOf(&live.Items[i]); shown(&live.Items[i]) && l.shownIn[a] != nil && !want[a] {
+		if a := leaseAddress(&live.Items[i]); shouldBeInPool(&live.Items[i]) && l.poolsByAddress[a] != nil && !want[a] {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// publish has MetalLB give Services the addresses of their leases, and takes away those that they have no right to any more
-// (P3). What a person writes there is set right while the Service names a lease.
-func (l *look) publish(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// publishServices makes MetalLB assign Services the addresses of their leases, and withdraws those to which they have
+// no right any more (P3). What a user writes there is overwritten while the Service names a lease.
+func (l *scope) publishServices(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	shared := map[string]bool{}
-	for i := range l.known {
-		shared[l.known[i].Name] = l.known[i].Shared()
+	for i := range l.leaseStates {
+		shared[l.leaseStates[i].Name] = l.leaseStates[i].IsShared()
 	}
 	for i, s := range l.services {
-		granted, recorded := l.granted(d, &l.asking[i])
-		if l.asking[i].By == v1alpha1.ShownByHost {
-			granted = false // it is not MetalLB's
+		granted, recorded := l.grantState(d, &l.serviceStates[i])
+		if l.serviceStates[i].ShownBy == v1alpha1.ShownByHost {
+			granted = false // MetalLB does not serve it
 		}
-		recorded = recorded && satisfied(s)
-		var p leaseports.Published
+		recorded = recorded && isReportedSatisfied(s)
+		var p leaseports.Publication
 		if granted {
-			for _, name := range l.asking[i].Leases {
-				o := l.byName[name]
-				recorded = recorded && shown(o) && l.isShown(o) && !l.leftAlone(o)
-				p.Addresses, p.Key = append(p.Addresses, addressOf(o)), l.poolOf(o).Name()
-				p.Shared = p.Shared || shared[name]
+			for _, name := range l.serviceStates[i].LeaseNames {
+				o := l.leasesByName[name]
+				recorded = recorded && shouldBeInPool(o) && l.isInLeasePool(o) && !l.isUnmanaged(o)
+				p.Addresses, p.SharingKey = append(p.Addresses, leaseAddress(o)), l.leasePoolFor(o).Name()
+				p.IsShared = p.IsShared || shared[name]
 			}
 		}
-		if (granted && !recorded) || l.asking[i].Off != "" || l.heldByPause(s) || !l.mine(s) {
+		if (granted && !recorded) || l.serviceStates[i].NotServedMessage != "" || l.isHeldByPause(s) || !l.isResponsibleFor(s) {
 			continue
 		}
-		next := p.Of(s)
+		next := p.ApplyToService(s)
 		if next == nil {
 			continue
 		}
 		if granted {
-			has, err := l.liveHas(ctx, &l.asking[i], p.Addresses)
+			has, err := l.isGrantedLive(ctx, &l.serviceStates[i], p.Addresses)
 			if err != nil {
 				return false, err
 			}
 			if !has {
-				continue // the watch of the lease wakes us
+				continue // the watch of the lease enqueues the namespace
 			}
 		}
-		if err := l.Client.Patch(ctx, next, guard.SinceRead(s)); err != nil {
+		if err := l.Client.Patch(ctx, next, guard.NewOptimisticPatch(s)); err != nil {
 			return false, fmt.Errorf("publishing Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
 		if _, before := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; granted && !before {
 			metrics.LeaseServiceWait.Observe(l.now.Sub(s.CreationTimestamp.Time).Seconds())
 		}
-		changed = l.changes(s)
+		changed = l.recordServiceWrite(s)
 	}
 	return changed, nil
 }
 
-// changes notes that a Service was written. Of one that another namespace has, and that asks for nothing any more, no watch
-// wakes this one.
-func (l *look) changes(s *corev1.Service) bool {
-	if _, asks := leaseports.AskedOf(s); !asks && s.Namespace != l.namespace {
-		l.wait = grants.Sooner(l.wait, soon)
+// recordServiceWrite requeues the namespace after a Service was written that no watch enqueues it for: one of another
+// namespace that requests nothing any more. It always returns true.
+func (l *scope) recordServiceWrite(s *corev1.Service) bool {
+	if _, asks := leaseports.ParseServiceRequest(s); !asks && s.Namespace != l.namespace {
+		l.requeueAfter = grants.MinWait(l.requeueAfter, shortRequeueDelay)
 	}
 	return true
 }
 
-// liveHas reports whether the leases of a Service have its ports on record, and give them to it, and have these addresses, on the
-// API server: the cache may show a table from before somebody else got them, and the Service may have asked again since.
-func (l *look) liveHas(ctx context.Context, s *leaseports.Service, addresses []netip.Addr) (bool, error) {
+// isGrantedLive reports whether, on the API server, the leases of a Service have its ports on record, allow them to it,
+// and have these addresses: the cache may show a table from before another Service got the ports, and the Service may
+// have requested them again since.
+func (l *scope) isGrantedLive(ctx context.Context, s *leaseports.Service, addresses []netip.Addr) (bool, error) {
 	var leases []leaseports.Lease
-	for i, name := range s.Leases {
+	for i, name := range s.LeaseNames {
 		live := &v1alpha1.IPLease{}
-		// One that is gone is read as one without anything.
+		// A lease that is gone is read as an empty one.
 		err := l.Live.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: name}, live)
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("reading IPLease %s/%s, to publish Service %s: %w", l.namespace, name, s.Name, err)
 		}
-		if !showable(live, s.By) || addressOf(live) != addresses[i] {
+		if !mayBeShown(live, s.ShownBy) || leaseAddress(live) != addresses[i] {
 			return false, nil
 		}
-		is := leaseports.LeaseOf(live)
+		is := leaseports.NewLease(live)
 		for _, p := range s.Ports {
-			if !is.Gives(p, s) {
+			if !is.AllowsPort(p, s) {
 				return false, nil
 			}
 		}
 		leases = append(leases, is)
 	}
-	return leaseports.Recorded(s, leases), nil
+	return leaseports.HasRecordedPorts(s, leases), nil
 }
 
-// leasesOf are the leases whose address a Service shows.
-func (l *look) leasesOf(s *corev1.Service) []*v1alpha1.IPLease {
+// leasesShownBy returns the leases whose address a Service shows.
+func (l *scope) leasesShownBy(s *corev1.Service) []*v1alpha1.IPLease {
 	var out []*v1alpha1.IPLease
-	for _, a := range leaseports.Shown(s) {
-		out = append(out, l.byAddress[a]...)
+	for _, a := range leaseports.ShownAddresses(s) {
+		out = append(out, l.leasesByAddress[a]...)
 	}
 	return out
 }
 
-// heldByPause reports whether a Service shows a lease that is left alone: it stays as it is.
-func (l *look) heldByPause(s *corev1.Service) bool {
-	return slices.ContainsFunc(l.leasesOf(s), l.leftAlone)
+// isHeldByPause reports whether a Service shows a lease that is unmanaged: the Service stays as it is.
+func (l *scope) isHeldByPause(s *corev1.Service) bool {
+	return slices.ContainsFunc(l.leasesShownBy(s), l.isUnmanaged)
 }
 
-// clear takes an address out of the status of a Service that has no right to it any more: MetalLB leaves a Service what it
-// has. Where a person asks MetalLB for it, that is left alone. That of a lease which is being deleted MetalLB takes away
-// itself, as no IPAddressPool has it: so it shows that it has let go.
-func (l *look) clear(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// clearServiceStatus removes an address from the status of a Service that has no right to it any more: MetalLB leaves a
+// Service what it has. If a user requests the address from MetalLB, it is left alone. MetalLB itself removes the
+// address of a lease that is being deleted, as no IPAddressPool has it: that shows that it has released it.
+func (l *scope) clearServiceStatus(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
-		if granted, _ := l.granted(d, &l.asking[i]); granted || l.asking[i].Off != "" || l.asking[i].By == v1alpha1.ShownByHost || l.heldByPause(s) {
+		if granted, _ := l.grantState(d, &l.serviceStates[i]); granted || l.serviceStates[i].NotServedMessage != "" || l.serviceStates[i].ShownBy == v1alpha1.ShownByHost || l.isHeldByPause(s) {
 			continue
 		}
-		if !slices.ContainsFunc(l.leasesOf(s), func(o *v1alpha1.IPLease) bool {
-			return o.DeletionTimestamp == nil && !byHost(o) && leaseports.OnlyLeft(s, addressOf(o))
+		if !slices.ContainsFunc(l.leasesShownBy(s), func(o *v1alpha1.IPLease) bool {
+			return o.DeletionTimestamp == nil && !isShownByHost(o) && leaseports.HasOnlyStatusAddress(s, leaseAddress(o))
 		}) {
 			continue
 		}
 		next := s.DeepCopy()
 		next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-		if err := l.Client.Status().Patch(ctx, next, guard.SinceRead(s)); err != nil {
+		if err := l.Client.Status().Patch(ctx, next, guard.NewOptimisticPatch(s)); err != nil {
 			return false, fmt.Errorf("taking the address of a lease from Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
-		changed = l.changes(s)
+		changed = l.recordServiceWrite(s)
 	}
 	return changed, nil
 }
 
-// conditionOf is what a Service was told.
-func conditionOf(s *corev1.Service) *metav1.Condition {
+// leaseCondition returns the condition LeaseSatisfied of a Service, nil if it has none.
+func leaseCondition(s *corev1.Service) *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
 }
 
-// tell says on each Service that names a lease what became of that.
-func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
+// setConditionOnServices sets the condition of each Service that names a lease.
+func (l *scope) setConditionOnServices(ctx context.Context, d *leaseports.Decision) (changed bool, err error) {
 	for i, s := range l.services {
-		if granted, recorded := l.granted(d, &l.asking[i]); (granted && !recorded) || !l.mine(s) {
-			continue // its lease is left alone, or it is told by another namespace
+		if granted, recorded := l.grantState(d, &l.serviceStates[i]); (granted && !recorded) || !l.isResponsibleFor(s) {
+			continue // its lease is unmanaged, or another namespace sets its condition
 		}
-		v, asks := d.Verdicts[s.UID]
+		v, asks := d.Reasons[s.UID]
 		if v.Reason == v1alpha1.GrantedReason {
-			v = l.placed(s, &l.asking[i], v)
+			v = l.placementReason(s, &l.serviceStates[i], v)
 		}
-		if l.awaited(s, v) {
-			continue // it is looked at again
+		if l.isAwaitingLease(s, v) {
+			continue // the namespace is requeued
 		}
-		next, is := s.DeepCopy(), conditionOf(s)
+		next, is := s.DeepCopy(), leaseCondition(s)
 		c := metav1.Condition{
-			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.Message(v.Message),
+			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.SanitizeMessage(v.Message),
 			ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(l.now),
 		}
 		if v.Reason == v1alpha1.GrantedReason {
 			c.Status = metav1.ConditionTrue
 		}
 		switch {
-		case !asks && len(l.leasesOf(s)) > 0: // it is looked at until it does not
+		case !asks && len(l.leasesShownBy(s)) > 0: // it keeps the condition until it shows none
 			continue
 		case !asks && is == nil, asks && is != nil && is.Status == c.Status && is.Reason == c.Reason && is.Message == c.Message:
 			continue
@@ -329,18 +334,18 @@ func (l *look) tell(ctx context.Context, d *leaseports.Decision) (changed bool, 
 		default:
 			meta.RemoveStatusCondition(&next.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
 		}
-		done, err := l.setConditions(ctx, next, s)
+		done, err := l.patchConditions(ctx, next, s)
 		if err != nil {
 			return false, fmt.Errorf("telling Service %s/%s of its lease: %w", s.Namespace, s.Name, err)
 		}
 		if !done {
 			continue
 		}
-		if asks && c.Status == metav1.ConditionFalse && !leaseports.Comes(c.Reason, c.Message) && (is == nil || is.Reason != c.Reason || leaseports.Comes(is.Reason, is.Message)) {
+		if asks && c.Status == metav1.ConditionFalse && !leaseports.IsLeasePending(c.Reason, c.Message) && (is == nil || is.Reason != c.Reason || leaseports.IsLeasePending(is.Reason, is.Message)) {
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
 			metrics.LeaseRefusals.WithLabelValues(l.namespace, v.Reason).Inc()
 		}
-		changed = l.changes(s)
+		changed = l.recordServiceWrite(s)
 	}
 	return changed, nil
 }

@@ -11,46 +11,46 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 )
 
-// unfoundAfter is for how long a Service may name a lease that is not there, until that is said: both may be of one file, and
-// come a moment after each other.
-const unfoundAfter = 5 * time.Second
+// leaseNotFoundDelay is how long a Service may name a lease that does not exist, until the condition shows it: both may
+// be in one file, and be created a moment after each other.
+const leaseNotFoundDelay = 5 * time.Second
 
-// awaitLeases notes which Services name leases that they do not find, and since when.
-func (l *look) awaitLeases() {
+// trackMissingLeases records which Services name leases that do not exist, and since when.
+func (l *scope) trackMissingLeases() {
 	for i, s := range l.services {
-		if !l.findsNone(&l.asking[i]) {
+		if !l.hasMissingLease(&l.serviceStates[i]) {
 			continue
 		}
-		at := sight{service: s.UID, unfound: true}
-		since, before := l.before[at]
+		at := observation{serviceUID: s.UID, leaseNotFound: true}
+		since, before := l.earlierObservations[at]
 		if !before {
 			since = l.now
 		}
-		if l.seen[at] = since; l.now.Sub(since) < unfoundAfter {
-			l.wait = grants.Sooner(l.wait, unfoundAfter-l.now.Sub(since))
+		if l.observations[at] = since; l.now.Sub(since) < leaseNotFoundDelay {
+			l.requeueAfter = grants.MinWait(l.requeueAfter, leaseNotFoundDelay-l.now.Sub(since))
 		}
 	}
 }
 
-// findsNone reports whether a lease that a Service names is not there, or, for one of another namespace, not for it: to that one
-// both are the same, and it learns from no delay which it is.
-func (l *look) findsNone(is *leaseports.Service) bool {
-	return slices.ContainsFunc(is.Leases, func(name string) bool {
-		o := l.byName[name]
+// hasMissingLease reports whether a lease that a Service names does not exist, or, for a Service of another namespace,
+// does not allow it: that Service cannot distinguish the two, not even by a delay.
+func (l *scope) hasMissingLease(is *leaseports.Service) bool {
+	return slices.ContainsFunc(is.LeaseNames, func(name string) bool {
+		o := l.leasesByName[name]
 		if o == nil || is.Namespace == "" {
 			return o == nil
 		}
-		lease := leaseports.LeaseOf(o)
-		return !lease.Allows(is)
+		lease := leaseports.NewLease(o)
+		return !lease.AllowsService(is)
 	})
 }
 
-// awaited reports whether a verdict on a Service is that it does not find its lease, and it has not looked for that long. One that
-// was told that it has its ports is told at once that it has not.
-func (l *look) awaited(s *corev1.Service, v leaseports.Verdict) bool {
+// isAwaitingLease reports whether a Service gets the reason that its lease is not found, and has not waited long enough
+// for it. A Service whose condition shows that it has its ports gets that reason at once.
+func (l *scope) isAwaitingLease(s *corev1.Service, v leaseports.Reason) bool {
 	if v.Reason != v1alpha1.LeaseNotFoundReason && v.Reason != v1alpha1.NotAllowedReason {
 		return false
 	}
-	since, unfound := l.seen[sight{service: s.UID, unfound: true}]
-	return unfound && !satisfied(s) && l.now.Sub(since) < unfoundAfter
+	since, unfound := l.observations[observation{serviceUID: s.UID, leaseNotFound: true}]
+	return unfound && !isReportedSatisfied(s) && l.now.Sub(since) < leaseNotFoundDelay
 }

@@ -29,44 +29,45 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
-// controllerName is what a namespace is called where managers share the namespaces.
+// controllerName is the name of the kind for namespaces where managers divide them among themselves by shard.
 const controllerName = "Namespace"
 
-// concurrency is how many namespaces are worked on at once.
-const concurrency = 10
+// maxConcurrentReconciles is how many namespaces are reconciled at once.
+const maxConcurrentReconciles = 10
 
-// Indexes of the cache: Services by the namespace of the leases that they name, where that is another one than theirs, and by
-// their load balancer class, and by the addresses that their status has; IPAddressPools by the namespace whose leases they show.
+// These indexes of the cache have Services by the namespace of the leases that they name, where that is not their own,
+// by their load balancer class, and by the addresses in their status; and IPAddressPools by the namespace whose leases
+// they show.
 const (
-	foreignIndex = "leases.foreign"
-	classIndex   = "leases.class"
-	givenIndex   = "leases.given"
-	leasesIndex  = "leases.namespace"
+	foreignNamespaceIndex  = "leases.foreign"
+	loadBalancerClassIndex = "leases.class"
+	statusAddressIndex     = "leases.given"
+	leaseNamespaceIndex    = "leases.namespace"
 )
 
-func foreign(o client.Object) []string {
+func foreignNamespaceKeys(o client.Object) []string {
 	s, is := o.(*corev1.Service)
 	if !is {
 		return nil
 	}
-	if asked, asks := leaseports.AskedOf(s); asks && asked.Namespace != s.Namespace {
+	if asked, asks := leaseports.ParseServiceRequest(s); asks && asked.Namespace != s.Namespace {
 		return []string{asked.Namespace}
 	}
 	return nil
 }
 
-func classOf(o client.Object) []string {
+func loadBalancerClassKeys(o client.Object) []string {
 	s, is := o.(*corev1.Service)
 	if !is {
 		return nil
 	}
-	if asked, asks := leaseports.AskedOf(s); asks && asked.Class != "" {
-		return []string{asked.Class}
+	if asked, asks := leaseports.ParseServiceRequest(s); asks && asked.LoadBalancerClass != "" {
+		return []string{asked.LoadBalancerClass}
 	}
 	return nil
 }
 
-func given(o client.Object) []string {
+func statusAddressKeys(o client.Object) []string {
 	s, is := o.(*corev1.Service)
 	if !is {
 		return nil
@@ -80,42 +81,42 @@ func given(o client.Object) []string {
 	return out
 }
 
-func leasesOf(o client.Object) []string {
+func leaseNamespaceKeys(o client.Object) []string {
 	p, is := o.(*metallbv1beta1.IPAddressPool)
 	if !is {
 		return nil
 	}
-	if namespace, is := metallb.NamespaceOfLeasePool(p); is {
+	if namespace, is := metallb.NamespaceForLeasePool(p); is {
 		return []string{namespace}
 	}
 	return nil
 }
 
-// SetupWithManager registers the watches: each wakes the namespaces that it concerns.
+// SetupWithManager registers the watches: each enqueues the namespaces that an object concerns.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, part shard.Shard) error {
 	for _, index := range []struct {
 		of   client.Object
 		name string
 		key  client.IndexerFunc
 	}{
-		{&corev1.Service{}, foreignIndex, foreign}, {&corev1.Service{}, classIndex, classOf}, {&corev1.Service{}, givenIndex, given},
+		{&corev1.Service{}, foreignNamespaceIndex, foreignNamespaceKeys}, {&corev1.Service{}, loadBalancerClassIndex, loadBalancerClassKeys}, {&corev1.Service{}, statusAddressIndex, statusAddressKeys},
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.of, index.name, index.key); err != nil {
 			return fmt.Errorf("indexing %T: %w", index.of, err)
 		}
 	}
-	ofPools := handler.EnqueueRequestsFromMapFunc(r.ofPool)
+	ofPools := handler.EnqueueRequestsFromMapFunc(r.requestsForPool)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("lease").
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: guard.Backoff[reconcile.Request]()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles, RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
 		Watches(&v1alpha1.IPLease{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return namespaces(o.GetNamespace())
+			return requestsForNamespaces(o.GetNamespace())
 		})).
-		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofService)).
-		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.ofEndpoints), builder.WithPredicates(predicate.Funcs{UpdateFunc: readyChanged})).
-		Watches(&v1alpha1.NetworkPool{}, ofPools, poolChanges).
-		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, poolChanges).
-		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{}))
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(requestsForService)).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.requestsForEndpoints), builder.WithPredicates(predicate.Funcs{UpdateFunc: hasReadinessChanged})).
+		Watches(&v1alpha1.NetworkPool{}, ofPools, poolChangePredicate).
+		Watches(&v1alpha1.GlobalNetworkPool{}, ofPools, poolChangePredicate).
+		Watches(lookup.NamespaceMetadata(), handler.EnqueueRequestsFromMapFunc(r.requestsForNamespace), builder.OnlyMetadata, builder.WithPredicates(predicate.LabelChangedPredicate{}))
 	if r.MetalLB {
 		if err := r.watchMetalLB(ctx, mgr, b); err != nil {
 			return err
@@ -126,52 +127,54 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, par
 			return err
 		}
 	}
-	return b.Complete(guard.OfShard(part, controllerName, r))
+	return b.Complete(guard.NewShardReconciler(part, controllerName, r))
 }
 
 // watchMetalLB registers the watches of MetalLB's kinds.
 func (r *Reconciler) watchMetalLB(ctx context.Context, mgr ctrl.Manager, b *builder.Builder) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &metallbv1beta1.IPAddressPool{}, leasesIndex, leasesOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &metallbv1beta1.IPAddressPool{}, leaseNamespaceIndex, leaseNamespaceKeys); err != nil {
 		return fmt.Errorf("indexing IPAddressPools: %w", err)
 	}
 	b.Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return namespaces(leasesOf(o)...)
+		return requestsForNamespaces(leaseNamespaceKeys(o)...)
 	})).
 		Watches(&metallbv1beta1.IPAddressPool{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-			return namespaces(r.refusals.forget()...)
+			return requestsForNamespaces(r.refusals.forgetAll()...)
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&metallbv1beta1.L2Advertisement{}, handler.EnqueueRequestsFromMapFunc(r.ofAdvertisement))
+		Watches(&metallbv1beta1.L2Advertisement{}, handler.EnqueueRequestsFromMapFunc(r.requestsForAdvertisement))
 	return nil
 }
 
-// poolChanges are those that decide on where a lease is made: of the spec, of what pauses a pool, and of what is left of it.
-var poolChanges = builder.WithPredicates(predicate.Or(
-	lookup.MoreRoom, predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+// poolChangePredicate passes the changes of a pool that decide from which pool a lease is created: of the spec, of what
+// pauses the pool, and of the number of free addresses.
+var poolChangePredicate = builder.WithPredicates(predicate.Or(
+	lookup.MoreRoomPredicate, predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(v1alpha1.Pool)
 		now, too := e.ObjectNew.(v1alpha1.Pool)
 		return is && too && now.PoolStatus().AvailableIPs > was.PoolStatus().AvailableIPs
 	}},
 ))
 
-// ofAdvertisement are the namespaces with leases that MetalLB has, where what announces them has changed.
-func (r *Reconciler) ofAdvertisement(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForAdvertisement returns requests for the namespaces with leases that MetalLB has, when the L2Advertisement
+// that announces them has changed.
+func (r *Reconciler) requestsForAdvertisement(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.GetName() != metallb.LeasesAdvertisement {
 		return nil
 	}
 	all := &metallbv1beta1.IPAddressPoolList{}
 	if err := r.Client.List(ctx, all, client.InNamespace(metallb.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "leases are announced again later")
+		log.FromContext(ctx).Error(err, "Failed to list IPAddressPools: leases are announced again later")
 	}
 	seen := map[string]bool{}
 	for i := range all.Items {
-		for _, name := range leasesOf(&all.Items[i]) {
+		for _, name := range leaseNamespaceKeys(&all.Items[i]) {
 			seen[name] = true
 		}
 	}
-	return namespaces(slices.Sorted(maps.Keys(seen))...)
+	return requestsForNamespaces(slices.Sorted(maps.Keys(seen))...)
 }
 
-func namespaces(all ...string) []reconcile.Request {
+func requestsForNamespaces(all ...string) []reconcile.Request {
 	var out []reconcile.Request
 	for _, name := range all {
 		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
@@ -179,55 +182,58 @@ func namespaces(all ...string) []reconcile.Request {
 	return out
 }
 
-// ofService are the namespace of a Service, and that of the leases which it names, or did until now.
-func ofService(_ context.Context, o client.Object) []reconcile.Request {
+// requestsForService returns requests for the namespace of a Service, and for that of the leases that it names, or
+// named until now.
+func requestsForService(_ context.Context, o client.Object) []reconcile.Request {
 	s, is := o.(*corev1.Service)
-	if !is || !concerns(s) {
+	if !is || !isLeaseRelated(s) {
 		return nil
 	}
-	return namespaces(append(foreign(s), s.Namespace)...)
+	return requestsForNamespaces(append(foreignNamespaceKeys(s), s.Namespace)...)
 }
 
-// ofEndpoints are the namespaces of the leases of the Service that has endpoints.
-func (r *Reconciler) ofEndpoints(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForEndpoints returns requests for the namespaces of the leases of the Service that has the endpoints.
+func (r *Reconciler) requestsForEndpoints(ctx context.Context, o client.Object) []reconcile.Request {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
 	if key.Name == "" || r.Client.Get(ctx, key, s) != nil {
-		return nil // of one that is gone, that it is wakes
+		return nil // the deletion of the Service enqueues
 	}
-	return ofService(ctx, s)
+	return requestsForService(ctx, s)
 }
 
-// readyChanged passes endpoints of which one is ready, and none was, or the other way round.
-func readyChanged(e event.UpdateEvent) bool {
+// hasReadinessChanged reports whether an EndpointSlice has a ready endpoint and had none before, or the other way
+// round.
+func hasReadinessChanged(e event.UpdateEvent) bool {
 	was, is := e.ObjectOld.(*discoveryv1.EndpointSlice)
 	now, too := e.ObjectNew.(*discoveryv1.EndpointSlice)
-	return is && too && ready(was) != ready(now)
+	return is && too && isSliceReady(was) != isSliceReady(now)
 }
 
-// ofPool are the namespaces with Services of the class of a pool.
-func (r *Reconciler) ofPool(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForPool returns requests for the namespaces with Services of the class of a pool.
+func (r *Reconciler) requestsForPool(ctx context.Context, o client.Object) []reconcile.Request {
 	p, is := o.(v1alpha1.Pool)
 	if !is || p.PoolSpec().Leases == nil || p.PoolSpec().Leases.LoadBalancerClass == "" {
 		return nil
 	}
 	all := &corev1.ServiceList{}
-	in := client.ListOptions{Namespace: p.GetNamespace()} // none: all
-	if err := r.Client.List(ctx, all, &in, client.MatchingFields{classIndex: p.PoolSpec().Leases.LoadBalancerClass}); err != nil {
-		log.FromContext(ctx).Error(err, "Services of a load balancer class are looked at later", "pool", p.GetName())
+	in := client.ListOptions{Namespace: p.GetNamespace()} // empty means all namespaces
+	if err := r.Client.List(ctx, all, &in, client.MatchingFields{loadBalancerClassIndex: p.PoolSpec().Leases.LoadBalancerClass}); err != nil {
+		log.FromContext(ctx).Error(err, "Failed to list the Services of a load balancer class: they are reconciled later", "pool", p.GetName())
 	}
 	seen := map[string]bool{}
 	for i := range all.Items {
 		seen[all.Items[i].Namespace] = true
 	}
-	return namespaces(slices.Sorted(maps.Keys(seen))...)
+	return requestsForNamespaces(slices.Sorted(maps.Keys(seen))...)
 }
 
-// ofNamespace are those whose leases select namespaces, and the one whose labels have changed.
-func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+// requestsForNamespace returns requests for the namespaces whose leases select namespaces, and for the one whose labels
+// have changed.
+func (r *Reconciler) requestsForNamespace(ctx context.Context, o client.Object) []reconcile.Request {
 	all := &v1alpha1.IPLeaseList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "leases that select namespaces are looked at later", "namespace", o.GetName())
+		log.FromContext(ctx).Error(err, "Failed to list the leases that select namespaces: they are reconciled later", "namespace", o.GetName())
 	}
 	seen := map[string]bool{o.GetName(): true}
 	for i := range all.Items {
@@ -235,5 +241,5 @@ func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconci
 			seen[all.Items[i].Namespace] = true
 		}
 	}
-	return namespaces(slices.Sorted(maps.Keys(seen))...)
+	return requestsForNamespaces(slices.Sorted(maps.Keys(seen))...)
 }

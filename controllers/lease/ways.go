@@ -15,15 +15,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/slim"
 )
 
-// Ways are the ways of showing addresses that the manager serves. The kinds of one that it does not are neither read nor
-// watched.
-type Ways struct{ MetalLB, Hosts bool }
+// EnabledBackends are the load balancers that the manager serves. The kinds of one that it does not serve are neither
+// read nor watched.
+type EnabledBackends struct{ MetalLB, Hosts bool }
 
-// Any reports whether there is one.
-func (w Ways) Any() bool { return w.MetalLB || w.Hosts }
+// IsAnyEnabled reports whether the manager serves any load balancer.
+func (w EnabledBackends) IsAnyEnabled() bool { return w.MetalLB || w.Hosts }
 
-// off says what is not served of what somebody shows, and how it would be; empty: it is served.
-func (w Ways) off(by string) string {
+// disabledMessage returns what the manager does not serve of what a load balancer shows, and which flag changes that;
+// empty if it serves it.
+func (w EnabledBackends) disabledMessage(by string) string {
 	switch {
 	case by == v1alpha1.ShownByMetalLB && !w.MetalLB:
 		return "this manager runs without --service-leases, so it gives MetalLB no addresses"
@@ -33,9 +34,9 @@ func (w Ways) off(by string) string {
 	return ""
 }
 
-// Cached are the settings of the cache for kinds that the manager may read in one namespace alone, and for endpoints, of which
-// it is read whether one is ready.
-func (w Ways) Cached() map[client.Object]cache.ByObject {
+// CacheOptions returns the cache settings for the kinds that the manager may read in one namespace alone, and for
+// EndpointSlices, which keep only what shows whether an endpoint is ready.
+func (w EnabledBackends) CacheOptions() map[client.Object]cache.ByObject {
 	out := map[client.Object]cache.ByObject{}
 	in := func(namespace string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
@@ -46,8 +47,8 @@ func (w Ways) Cached() map[client.Object]cache.ByObject {
 	if w.Hosts {
 		out[&coordinationv1.Lease{}] = in(record.Namespace)
 	}
-	if w.Any() {
-		out[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: slim.EndpointSlice}
+	if w.IsAnyEnabled() {
+		out[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: slim.TrimEndpointSlice}
 	}
 	return out
 }

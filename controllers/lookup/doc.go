@@ -1,3 +1,3 @@
-// Package lookup finds who names whom: the ProviderConfig of a Cluster, the pools of a ProviderConfig, the Clusters
-// that wait for a pool, the IPAllocations of a Cluster. It reads, and writes nothing.
+// Package lookup finds which object names which: the ProviderConfig of a Cluster, the pools of a ProviderConfig, the
+// Clusters that wait for a pool, the IPAllocations of a Cluster. It reads, and writes nothing.
 package lookup

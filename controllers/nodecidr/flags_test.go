@@ -20,8 +20,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// the is a ClusterCIDR of a name and a range.
-func the(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.ClusterCIDR {
+// newClusterCIDR returns a ClusterCIDR with a name and a range.
+func newClusterCIDR(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.ClusterCIDR {
 	c := v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: ipv4}}
 	for _, do := range change {
 		do(&c)
@@ -36,27 +36,27 @@ func deleting(c *v1alpha1.ClusterCIDR) {
 func ofFleet(c *v1alpha1.ClusterCIDR) { c.Spec.ClusterSelector = &metav1.LabelSelector{} }
 
 func TestPlanOfFlags(t *testing.T) { // K24, K25
-	f := &Flags{Spec: the("", "10.1.0.0/16").Spec}
-	mine, next := f.name(0), f.name(1)
+	f := &FlagsReconciler{ClusterCIDRSpec: newClusterCIDR("", "10.1.0.0/16").Spec}
+	mine, next := f.clusterCIDRName(0), f.clusterCIDRName(1)
 	tests := map[string]struct {
 		all     []v1alpha1.ClusterCIDR
 		missing string
 		others  []string
 	}{
 		"nothing is there":               {missing: mine},
-		"it is there":                    {all: []v1alpha1.ClusterCIDR{the(mine, "10.1.0.0/16")}},
-		"that of other flags is there":   {all: []v1alpha1.ClusterCIDR{the(flagsPrefix+"other", "10.2.0.0/16")}, missing: mine, others: []string{flagsPrefix + "other"}},
-		"both are":                       {all: []v1alpha1.ClusterCIDR{the(mine, "10.1.0.0/16"), the(flagsPrefix+"other", "10.2.0.0/16")}, others: []string{flagsPrefix + "other"}},
-		"two are of these flags":         {all: []v1alpha1.ClusterCIDR{the(mine, "10.1.0.0/16"), the(next, "10.1.0.0/16")}, others: []string{next}},
-		"that of other flags is going":   {all: []v1alpha1.ClusterCIDR{the(flagsPrefix+"other", "10.2.0.0/16", deleting)}, missing: mine},
-		"it is going, and is to be back": {all: []v1alpha1.ClusterCIDR{the(mine, "10.1.0.0/16", deleting)}, missing: next},
-		"somebody took its name":         {all: []v1alpha1.ClusterCIDR{the(mine, "10.3.0.0/16")}, missing: next, others: []string{mine}},
-		"another has its range":          {all: []v1alpha1.ClusterCIDR{the("default", "10.1.0.0/16")}, missing: mine},
-		"one of a fleet":                 {all: []v1alpha1.ClusterCIDR{the(flagsPrefix+"fleet", "10.2.0.0/16", ofFleet)}, missing: mine},
+		"it is there":                    {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16")}},
+		"that of other flags is there":   {all: []v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"other", "10.2.0.0/16")}, missing: mine, others: []string{flagsNamePrefix + "other"}},
+		"both are":                       {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16"), newClusterCIDR(flagsNamePrefix+"other", "10.2.0.0/16")}, others: []string{flagsNamePrefix + "other"}},
+		"two are of these flags":         {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16"), newClusterCIDR(next, "10.1.0.0/16")}, others: []string{next}},
+		"that of other flags is going":   {all: []v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"other", "10.2.0.0/16", deleting)}, missing: mine},
+		"it is going, and is to be back": {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16", deleting)}, missing: next},
+		"somebody took its name":         {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.3.0.0/16")}, missing: next, others: []string{mine}},
+		"another has its range":          {all: []v1alpha1.ClusterCIDR{newClusterCIDR("default", "10.1.0.0/16")}, missing: mine},
+		"one of a fleet":                 {all: []v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"fleet", "10.2.0.0/16", ofFleet)}, missing: mine},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			missing, others := f.plan(tt.all)
+			missing, others := f.diffClusterCIDRs(tt.all)
 			var got string
 			if missing != nil {
 				got = missing.Name
@@ -70,12 +70,13 @@ func TestPlanOfFlags(t *testing.T) { // K24, K25
 			}
 		})
 	}
-	if len(mine) != len(flagsPrefix)+8 {
+	if len(mine) != len(flagsNamePrefix)+8 {
 		t.Errorf("%s has not eight digits", mine)
 	}
 }
 
-// While the API server refuses the new ClusterCIDR, the old one stays, and one event says so however often it is tried.
+// TestFlagsRefused checks that, while the API server refuses the new ClusterCIDR, the old one stays, and one event is
+// recorded however often the request is retried.
 func TestFlagsRefused(t *testing.T) { // K25
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
@@ -83,7 +84,7 @@ func TestFlagsRefused(t *testing.T) { // K25
 			t.Fatal(err)
 		}
 	}
-	old := the(flagsPrefix+"old", "10.2.0.0/16")
+	old := newClusterCIDR(flagsNamePrefix+"old", "10.2.0.0/16")
 	old.UID = "uid"
 	refuses, tried := true, 0
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(&old).Build(), interceptor.Funcs{
@@ -96,16 +97,16 @@ func TestFlagsRefused(t *testing.T) { // K25
 	})
 	now := time.Unix(1e9, 0)
 	said := events.NewFakeRecorder(9)
-	f := &Flags{Client: c, Live: c, Recorder: said, Spec: the("", "10.1.0.0/16").Spec, Now: func() time.Time { return now }}
-	if !f.wants([]v1alpha1.ClusterCIDR{old}) || f.wants([]v1alpha1.ClusterCIDR{old}) {
+	f := &FlagsReconciler{Client: c, Live: c, Recorder: said, ClusterCIDRSpec: newClusterCIDR("", "10.1.0.0/16").Spec, Now: func() time.Time { return now }}
+	if !f.needsHolder([]v1alpha1.ClusterCIDR{old}) || f.needsHolder([]v1alpha1.ClusterCIDR{old}) {
 		t.Error("the site is not claimed once")
 	}
 	for range 3 {
-		wait, err := f.ensure(t.Context())
+		wait, err := f.ensureClusterCIDR(t.Context())
 		if err != nil || wait < 5*time.Second {
 			t.Fatalf("waits for %v: %v", wait, err)
 		}
-		if again, err := f.ensure(t.Context()); again != wait || err != nil {
+		if again, err := f.ensureClusterCIDR(t.Context()); again != wait || err != nil {
 			t.Errorf("waits for %v: %v", again, err)
 		}
 		now = now.Add(wait)
@@ -120,22 +121,22 @@ func TestFlagsRefused(t *testing.T) { // K25
 		t.Error(err)
 	}
 	refuses = false
-	if wait, err := f.ensure(t.Context()); wait != 0 || err != nil {
+	if wait, err := f.ensureClusterCIDR(t.Context()); wait != 0 || err != nil {
 		t.Fatalf("waits for %v: %v", wait, err)
 	}
 	var all v1alpha1.ClusterCIDRList
-	if err := c.List(t.Context(), &all); err != nil || len(all.Items) != 1 || all.Items[0].Name != f.name(0) {
+	if err := c.List(t.Context(), &all); err != nil || len(all.Items) != 1 || all.Items[0].Name != f.clusterCIDRName(0) {
 		t.Errorf("there are %v: %v", all.Items, err)
 	}
 }
 
-// A manager without such flags touches nothing.
+// TestNoFlags checks that a manager without these flags changes nothing.
 func TestNoFlags(t *testing.T) { // K25
-	var f *Flags
-	if f.wants([]v1alpha1.ClusterCIDR{the(flagsPrefix+"other", "10.2.0.0/16")}) {
+	var f *FlagsReconciler
+	if f.needsHolder([]v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"other", "10.2.0.0/16")}) {
 		t.Error("it wants something")
 	}
-	if wait, err := f.ensure(t.Context()); wait != 0 || err != nil {
+	if wait, err := f.ensureClusterCIDR(t.Context()); wait != 0 || err != nil {
 		t.Errorf("waits for %v: %v", wait, err)
 	}
 }

@@ -17,59 +17,59 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// NetworkingX are the ClusterCIDRs of node-ipam-controller, beside ours. They have no status: what conditions say on ours,
-// events say on them.
-type NetworkingX struct {
+// NetworkingXReporter reports on the ClusterCIDRs of node-ipam-controller, which are served beside ours. They have no
+// status, so events report what conditions report on ours.
+type NetworkingXReporter struct {
 	Recorder events.EventRecorder
 	Now      func() time.Time
 
-	all []unstructured.Unstructured
-	// said is what was said of each object, at is when that was last, by reason.
-	said map[types.UID]map[string]bool
-	at   map[types.UID]map[string]time.Time
+	clusterCIDRs []unstructured.Unstructured
+	// emitted are the events that were recorded on each object; emittedAt is when the last one was, by reason.
+	emitted   map[types.UID]map[string]bool
+	emittedAt map[types.UID]map[string]time.Time
 }
 
-// read returns what they say, as the cache has them.
-func (n *NetworkingX) read(ctx context.Context, c client.Reader) ([]nodeipam.Object, error) {
+// listRangeObjects returns them as RangeObjects, from the cache.
+func (n *NetworkingXReporter) listRangeObjects(ctx context.Context, c client.Reader) ([]nodeipam.RangeObject, error) {
 	if n == nil {
 		return nil, nil
 	}
-	all := nodeipam.NewNetworkingXList()
+	all := nodeipam.NewNetworkingXClusterCIDRList()
 	if err := c.List(ctx, all); err != nil {
-		return nil, fmt.Errorf("reading the ClusterCIDRs of %s: %w", nodeipam.NetworkingXVersion, err)
+		return nil, fmt.Errorf("reading the ClusterCIDRs of %s: %w", nodeipam.NetworkingXGroupVersion, err)
 	}
-	n.all = all.Items
-	out := make([]nodeipam.Object, len(n.all))
-	for i := range n.all {
-		out[i] = nodeipam.NetworkingXObject(&n.all[i])
+	n.clusterCIDRs = all.Items
+	out := make([]nodeipam.RangeObject, len(n.clusterCIDRs))
+	for i := range n.clusterCIDRs {
+		out[i] = nodeipam.RangeObjectFromNetworkingX(&n.clusterCIDRs[i])
 	}
 	return out, nil
 }
 
-// say says what is known of them: each thing once, and the same with other names and numbers no more often than the
-// numbers of ours are written. It returns how long until there is more.
-func (n *NetworkingX) say(found nodeipam.Report) (wait time.Duration) {
+// emitEvents records events with the conditions of a report, each once, and those of one reason no more often than the
+// numbers of our kind are written. It returns how long until there is more to record.
+func (n *NetworkingXReporter) emitEvents(found nodeipam.Report) (wait time.Duration) {
 	if n == nil {
 		return 0
 	}
-	n.forget()
+	n.forgetDeleted()
 	now := n.Now()
-	for i := range n.all {
-		o := &n.all[i]
+	for i := range n.clusterCIDRs {
+		o := &n.clusterCIDRs[i]
 		uid := o.GetUID()
-		for _, c := range found.Ranges[nodeipam.NetworkingXRef(o)].Conditions {
+		for _, c := range found.UsageByRange[nodeipam.RefForNetworkingX(o)].Conditions {
 			key := c.Reason + " " + c.Message
-			if !worthSaying(c) || n.said[uid][key] {
+			if !isReportable(c) || n.emitted[uid][key] {
 				continue
 			}
-			if since := now.Sub(n.at[uid][c.Reason]); since < numbersEvery {
-				wait = max(wait, numbersEvery-since)
+			if since := now.Sub(n.emittedAt[uid][c.Reason]); since < numbersInterval {
+				wait = max(wait, numbersInterval-since)
 				continue
 			}
-			if n.said[uid] == nil {
-				n.said[uid], n.at[uid] = map[string]bool{}, map[string]time.Time{}
+			if n.emitted[uid] == nil {
+				n.emitted[uid], n.emittedAt[uid] = map[string]bool{}, map[string]time.Time{}
 			}
-			n.said[uid][key], n.at[uid][c.Reason] = true, now
+			n.emitted[uid][key], n.emittedAt[uid][c.Reason] = true, now
 			kind := corev1.EventTypeWarning
 			if c.Type == v1alpha1.OverlapCondition || c.Reason == v1alpha1.DeletingReason {
 				kind = corev1.EventTypeNormal
@@ -80,33 +80,33 @@ func (n *NetworkingX) say(found nodeipam.Report) (wait time.Duration) {
 	return wait
 }
 
-// unsaid adds what there is to say of them, and what this manager has not said yet, to the statuses that no holder writes.
-func (n *NetworkingX) unsaid(found nodeipam.Report, out map[string]nodeipam.Difference) {
+// addUnemitted adds the events that this manager has not recorded yet to the statuses that no holder writes.
+func (n *NetworkingXReporter) addUnemitted(found nodeipam.Report, out map[string]nodeipam.StatusDifference) {
 	if n == nil {
 		return
 	}
-	for i := range n.all {
-		o := &n.all[i]
-		for _, c := range found.Ranges[nodeipam.NetworkingXRef(o)].Conditions {
-			if worthSaying(c) && n.at[o.GetUID()][c.Reason].IsZero() {
-				out[fmt.Sprint(nodeipam.NetworkingXKind, " ", o.GetUID(), " ", c.Type)] = nodeipam.Difference{In: c.Reason}
+	for i := range n.clusterCIDRs {
+		o := &n.clusterCIDRs[i]
+		for _, c := range found.UsageByRange[nodeipam.RefForNetworkingX(o)].Conditions {
+			if isReportable(c) && n.emittedAt[o.GetUID()][c.Reason].IsZero() {
+				out[fmt.Sprint(nodeipam.NetworkingXKind, " ", o.GetUID(), " ", c.Type)] = nodeipam.StatusDifference{DifferingFields: c.Reason}
 			}
 		}
 	}
 }
 
-// worthSaying reports whether a condition says that something is not as it should be. How many CIDRs are free is none: it
-// changes with each Node.
-func worthSaying(c metav1.Condition) bool {
+// isReportable reports whether a condition shows a problem. The number of free CIDRs is none, as it changes with each
+// Node.
+func isReportable(c metav1.Condition) bool {
 	return (c.Type == v1alpha1.ReadyCondition) == (c.Status != metav1.ConditionTrue)
 }
 
-// forget forgets what was said of objects that are gone.
-func (n *NetworkingX) forget() {
-	for uid := range n.said {
-		if !slices.ContainsFunc(n.all, func(o unstructured.Unstructured) bool { return o.GetUID() == uid }) {
-			delete(n.said, uid)
-			delete(n.at, uid)
+// forgetDeleted drops the records of objects that are gone.
+func (n *NetworkingXReporter) forgetDeleted() {
+	for uid := range n.emitted {
+		if !slices.ContainsFunc(n.clusterCIDRs, func(o unstructured.Unstructured) bool { return o.GetUID() == uid }) {
+			delete(n.emitted, uid)
+			delete(n.emittedAt, uid)
 		}
 	}
 }

@@ -18,14 +18,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// What conditions would say is said by events: once, and not more often than numbers of ours are written.
+// TestSay checks that events report what conditions would: once, and not more often than the numbers of our kind are
+// written.
 func TestSay(t *testing.T) {
-	o := nodeipam.NewNetworkingX()
+	o := nodeipam.NewNetworkingXClusterCIDR()
 	o.SetName("c")
 	o.SetUID("uid")
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(o).Build()
 	now, said := time.Unix(1e9, 0), events.NewFakeRecorder(9)
-	n := &NetworkingX{Recorder: said, Now: func() time.Time { return now }, said: map[types.UID]map[string]bool{}, at: map[types.UID]map[string]time.Time{}}
+	n := &NetworkingXReporter{Recorder: said, Now: func() time.Time { return now }, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
 	ready := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, Message: message}
 	}
@@ -44,14 +45,14 @@ func TestSay(t *testing.T) {
 		{does: "it has room, and is full again", conditions: []metav1.Condition{full}, after: time.Hour},
 		{does: "it is deleted", conditions: []metav1.Condition{ready(metav1.ConditionFalse, "Deleting", "2 Nodes")}, want: []string{"Normal Deleting 2 Nodes"}},
 		{does: "a Node goes at once", conditions: []metav1.Condition{ready(metav1.ConditionFalse, "Deleting", "1 Node")}, after: time.Second, waits: true},
-		{does: "and later", conditions: []metav1.Condition{ready(metav1.ConditionFalse, "Deleting", "1 Node")}, after: numbersEvery, want: []string{"Normal Deleting 1 Node"}},
+		{does: "and later", conditions: []metav1.Condition{ready(metav1.ConditionFalse, "Deleting", "1 Node")}, after: numbersInterval, want: []string{"Normal Deleting 1 Node"}},
 		{does: "adoption", conditions: []metav1.Condition{ready(metav1.ConditionUnknown, "Adopting", "waits")}, want: []string{"Warning Adopting waits"}},
 	} {
 		now = now.Add(step.after)
-		if _, err := n.read(t.Context(), c); err != nil {
+		if _, err := n.listRangeObjects(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		wait := n.say(nodeipam.Report{Ranges: map[podcidr.Ref]nodeipam.Usage{nodeipam.NetworkingXRef(o): {Conditions: step.conditions}}})
+		wait := n.emitEvents(nodeipam.Report{UsageByRange: map[podcidr.Ref]nodeipam.Usage{nodeipam.RefForNetworkingX(o): {Conditions: step.conditions}}})
 		if (wait > 0) != step.waits {
 			t.Errorf("%s: waits for %v", step.does, wait)
 		}
@@ -66,40 +67,40 @@ func TestSay(t *testing.T) {
 	if err := c.Delete(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := n.read(t.Context(), c); err != nil || len(found) > 0 {
+	if found, err := n.listRangeObjects(t.Context(), c); err != nil || len(found) > 0 {
 		t.Fatalf("%v: %v", found, err)
 	}
-	if n.say(nodeipam.Report{}); len(n.said)+len(n.at) > 0 {
-		t.Errorf("of what is gone it remembers %v", n.said)
+	if n.emitEvents(nodeipam.Report{}); len(n.emitted)+len(n.emittedAt) > 0 {
+		t.Errorf("of what is gone it remembers %v", n.emitted)
 	}
-	var none *NetworkingX
-	if found, err := none.read(context.Background(), c); found != nil || err != nil || none.say(nodeipam.Report{}) != 0 {
+	var none *NetworkingXReporter
+	if found, err := none.listRangeObjects(context.Background(), c); found != nil || err != nil || none.emitEvents(nodeipam.Report{}) != 0 {
 		t.Errorf("%v: %v", found, err)
 	}
 }
 
-// No Node waits, so that no manager without leader election holds the site: one takes it over to say what is wrong with an object,
-// once.
+// TestWhatIsWrongIsSaidWithoutWork checks that, where no Node waits, so that no manager without leader election holds
+// the cluster, one takes it over to record what is wrong with an object, once.
 func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := nodeipam.NewNetworkingX()
+		o := nodeipam.NewNetworkingXClusterCIDR()
 		o.SetName("c")
 		o.SetUID("uid")
 		o.Object["spec"] = map[string]any{"ipv4": "nothing"}
 		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(o).Build()
 		said := events.NewFakeRecorder(9)
 		r := newReconciler(c, "me", events.NewFakeRecorder(9))
-		r.NetworkingX = &NetworkingX{Recorder: said, Now: time.Now, said: map[types.UID]map[string]bool{}, at: map[types.UID]map[string]time.Time{}}
-		for end := time.Now().Add(2 * outdatedFor); time.Now().Before(end); {
-			result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+		r.NetworkingX = &NetworkingXReporter{Recorder: said, Now: time.Now, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
+		for end := time.Now().Add(2 * outdatedTimeout); time.Now().Before(end); {
+			result, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(result.RequeueAfter)
 		}
-		found, _ := r.Site.Report()
-		statuses := map[string]nodeipam.Difference{}
-		if r.NetworkingX.unsaid(found, statuses); len(said.Events) == 0 || len(statuses) > 0 {
+		found, _ := r.Allocator.BuildReport()
+		statuses := map[string]nodeipam.StatusDifference{}
+		if r.NetworkingX.addUnemitted(found, statuses); len(said.Events) == 0 || len(statuses) > 0 {
 			t.Errorf("%d events, and %v is yet to be said", len(said.Events), statuses)
 		}
 	})

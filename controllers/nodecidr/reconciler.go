@@ -1,5 +1,6 @@
-// Package nodecidr has the Nodes of the manager's own cluster get their pod CIDRs: it feeds a site with Nodes, ClusterCIDRs
-// and ServiceCIDRs, has it reconcile, and shows what it says. What is decided is in internal/nodeipam.
+// Package nodecidr assigns pod CIDRs to the Nodes of the manager's own cluster: it feeds an allocator with Nodes,
+// ClusterCIDRs and ServiceCIDRs, runs its reconciles, and publishes its reports. The decisions are made in
+// internal/nodeipam.
 package nodecidr
 
 import (
@@ -22,78 +23,79 @@ import (
 )
 
 const (
-	// backstop has the site looked at now and then, whatever the watches say.
-	backstop = time.Minute
-	// reportEvery bounds how often what is known is gathered, numbersEvery how often the numbers of one ClusterCIDR are
-	// written: a burst of Nodes must not be as many writes of ClusterCIDRs.
-	reportEvery  = time.Second
-	numbersEvery = 10 * time.Second
-	// outdatedFor is how long a status stays wrong before its holder counts as gone: several times as long as it takes to write, and
-	// longer than a manager adopts what another allocator gave.
-	outdatedFor = 2 * time.Minute
+	// resyncPeriod is how often the cluster is reconciled without an event of a watch.
+	resyncPeriod = time.Minute
+	// reportInterval bounds how often a report is built, numbersInterval how often the numbers of one ClusterCIDR are
+	// written: a burst of Nodes must not cause as many writes of ClusterCIDRs.
+	reportInterval  = time.Second
+	numbersInterval = 10 * time.Second
+	// outdatedTimeout is how long a status stays outdated before its holder counts as gone: several times as long as a
+	// write takes, and longer than a manager adopts what another allocator has set.
+	outdatedTimeout = 2 * time.Minute
 )
 
-// Reconciler gives the Nodes of the manager's own cluster their pod CIDRs.
+// Reconciler assigns pod CIDRs to the Nodes of the manager's own cluster.
 type Reconciler struct {
-	Client client.Client
-	Site   *nodeipam.Site
-	// Services are CIDRs of Services that no object names.
-	Services []netip.Prefix
-	// Flags are those that stand for a ClusterCIDR; nil: there are none.
-	Flags *Flags
-	// NetworkingX serves the ClusterCIDRs of node-ipam-controller too; nil: it does not.
-	NetworkingX *NetworkingX
+	Client    client.Client
+	Allocator *nodeipam.ClusterAllocator
+	// StaticServiceCIDRs are CIDRs of Services that no ServiceCIDR object has.
+	StaticServiceCIDRs []netip.Prefix
+	// Flags creates the ClusterCIDR of the flags; nil means that no flags are set.
+	Flags *FlagsReconciler
+	// NetworkingX reports on the ClusterCIDRs of node-ipam-controller, which are served too; nil means that they are
+	// not.
+	NetworkingX *NetworkingXReporter
 	Now         func() time.Time
 
-	// watchesServices: the cluster has ServiceCIDRs.
-	watchesServices bool
-	feed            *feed.Feed[nodeipam.Key]
-	reported        time.Time
-	// written is when the status of each ClusterCIDR was written last, by name.
-	written map[string]time.Time
+	// watchesServiceCIDRs reports whether the cluster has ServiceCIDR objects.
+	watchesServiceCIDRs bool
+	nodeFeed            *feed.Feed[nodeipam.ClusterKey]
+	reportedAt          time.Time
+	// statusWrittenAt is when the status of each ClusterCIDR was last written, by name.
+	statusWrittenAt map[string]time.Time
 }
 
-// Reconcile brings the site forward.
-func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.Result, error) {
+// Reconcile does one reconcile of the cluster.
+func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.ClusterKey) (reconcile.Result, error) {
 	var all v1alpha1.ClusterCIDRList
 	if err := r.Client.List(ctx, &all); err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ClusterCIDRs: %w", err)
 	}
-	var objects []nodeipam.Object
+	var objects []nodeipam.RangeObject
 	for i := range all.Items {
 		if c := &all.Items[i]; nodeipam.IsLocal(c) {
-			objects = append(objects, nodeipam.ObjectOf(c))
+			objects = append(objects, nodeipam.RangeObjectFromClusterCIDR(c))
 		}
 	}
-	others, err := r.NetworkingX.read(ctx, r.Client)
+	others, err := r.NetworkingX.listRangeObjects(ctx, r.Client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	services, err := r.services(ctx)
+	services, err := r.listServiceCIDRs(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Site.SetObjects(append(objects, others...))
-	r.Site.SetServices(services)
-	if r.Flags.wants(all.Items) {
-		r.Site.Claim()
+	r.Allocator.SetRangeObjects(append(objects, others...))
+	r.Allocator.SetServiceCIDRs(services)
+	if r.Flags.needsHolder(all.Items) {
+		r.Allocator.RequestTakeover()
 	}
-	wait, failed := r.Site.Reconcile(ctx)
+	wait, failed := r.Allocator.Reconcile(ctx)
 	var later time.Duration
-	if failed == nil && r.Site.Holds() {
-		later, failed = r.Flags.ensure(ctx)
+	if failed == nil && r.Allocator.IsHolder() {
+		later, failed = r.Flags.ensureClusterCIDR(ctx)
 	}
-	again, err := r.report(ctx, all.Items)
-	next := backstop
+	again, err := r.reportStatus(ctx, all.Items)
+	next := resyncPeriod
 	for _, w := range []time.Duration{wait, later, again} {
 		if w > 0 {
 			next = min(next, w)
 		}
 	}
-	if r.Site.Say() {
+	if r.Allocator.EmitEvents() {
 		next = min(next, time.Second)
 	}
-	delayed, err := pace.Split(errors.Join(failed, err))
+	delayed, err := pace.SplitDelayed(errors.Join(failed, err))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -103,51 +105,52 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ nodeipam.Key) (reconcile.R
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// services are the CIDRs of Services.
-func (r *Reconciler) services(ctx context.Context) ([]netip.Prefix, error) {
-	if !r.watchesServices {
-		return r.Services, nil
+// listServiceCIDRs returns the CIDRs of Services.
+func (r *Reconciler) listServiceCIDRs(ctx context.Context) ([]netip.Prefix, error) {
+	if !r.watchesServiceCIDRs {
+		return r.StaticServiceCIDRs, nil
 	}
 	var all networkingv1.ServiceCIDRList
 	if err := r.Client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("reading ServiceCIDRs: %w", err)
 	}
-	return append(nodeipam.ServicesOf(all.Items), r.Services...), nil
+	return append(nodeipam.ServiceCIDRPrefixes(all.Items), r.StaticServiceCIDRs...), nil
 }
 
-// report shows what is known on the ClusterCIDRs and as metrics. It returns when there is more to show.
-func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
+// reportStatus publishes the report in the status of ClusterCIDRs and as metrics. It returns how long until there is
+// more to publish.
+func (r *Reconciler) reportStatus(ctx context.Context, all []v1alpha1.ClusterCIDR) (time.Duration, error) {
 	now := r.Now()
-	if since := now.Sub(r.reported); since < reportEvery {
-		return reportEvery - since, nil
+	if since := now.Sub(r.reportedAt); since < reportInterval {
+		return reportInterval - since, nil
 	}
-	r.reported = now
-	found, speaks := r.Site.Report()
+	r.reportedAt = now
+	found, speaks := r.Allocator.BuildReport()
 	if !speaks {
-		statuses := outdated(found, all, now)
-		r.NetworkingX.unsaid(found, statuses)
-		return r.Site.ClaimOutdated(statuses, outdatedFor), nil
+		statuses := findOutdatedStatuses(found, all, now)
+		r.NetworkingX.addUnemitted(found, statuses)
+		return r.Allocator.TakeOverIfOutdated(statuses, outdatedTimeout), nil
 	}
-	wait := r.NetworkingX.say(found)
+	wait := r.NetworkingX.emitEvents(found)
 	for i := range all {
 		c := &all[i]
-		usage, known := found.Ranges[nodeipam.RefOf(c)]
+		usage, known := found.UsageByRange[nodeipam.RefForClusterCIDR(c)]
 		if !known {
 			continue
 		}
 		next := c.DeepCopy()
-		changed, urgent := usage.Describe(next, now)
+		changed, urgent := usage.ApplyStatus(next, now)
 		if !changed {
 			continue
 		}
-		if since := now.Sub(r.written[c.Name]); !urgent && since < numbersEvery {
-			wait = min(cmp.Or(wait, numbersEvery), numbersEvery-since)
+		if since := now.Sub(r.statusWrittenAt[c.Name]); !urgent && since < numbersInterval {
+			wait = min(cmp.Or(wait, numbersInterval), numbersInterval-since)
 			continue
 		}
-		r.written[c.Name] = now
+		r.statusWrittenAt[c.Name] = now
 		err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			wait = min(cmp.Or(wait, reportEvery), reportEvery) // the watch is behind, and a status does not wake the site
+			wait = min(cmp.Or(wait, reportInterval), reportInterval) // the cache is behind, and no status enqueues the cluster
 			continue
 		}
 		if err != nil {
@@ -157,27 +160,27 @@ func (r *Reconciler) report(ctx context.Context, all []v1alpha1.ClusterCIDR) (ti
 	return wait, nil
 }
 
-// outdated are the statuses that their holder has not written since what they say has changed.
-func outdated(found nodeipam.Report, all []v1alpha1.ClusterCIDR, now time.Time) map[string]nodeipam.Difference {
-	out := map[string]nodeipam.Difference{}
+// findOutdatedStatuses returns the statuses that their holder has not written since their content has changed.
+func findOutdatedStatuses(found nodeipam.Report, all []v1alpha1.ClusterCIDR, now time.Time) map[string]nodeipam.StatusDifference {
+	out := map[string]nodeipam.StatusDifference{}
 	for i := range all {
 		c := &all[i]
-		usage, known := found.Ranges[nodeipam.RefOf(c)]
-		if !known || usage.Blind {
+		usage, known := found.UsageByRange[nodeipam.RefForClusterCIDR(c)]
+		if !known || usage.NodesUnread {
 			continue
 		}
 		next := c.DeepCopy()
-		usage.Beside(c.Status.Capacity, c.Status.Free, c.Status.Conditions).Describe(next, now)
-		if d, differs := nodeipam.DifferenceIn(&c.Status, &next.Status); differs {
+		usage.WithPublishedStatus(c.Status.Capacity, c.Status.Free, c.Status.Conditions).ApplyStatus(next, now)
+		if d, differs := nodeipam.CompareStatuses(&c.Status, &next.Status); differs {
 			out[c.Name] = d
 		}
 	}
 	return out
 }
 
-// Ready returns nil when all Nodes that exist were read.
-func (r *Reconciler) Ready(context.Context) error {
-	if !r.feed.HasSynced() {
+// CheckSynced returns nil once all existing Nodes were read.
+func (r *Reconciler) CheckSynced(context.Context) error {
+	if !r.nodeFeed.HasSynced() {
 		return errors.New("the Nodes are not read yet")
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// newScheme has the kinds of the manager's own cluster.
+// newScheme returns a scheme with the kinds of the manager's own cluster.
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -36,16 +36,16 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// newReconciler is a manager without leader election.
+// newReconciler returns a manager without leader election.
 func newReconciler(c client.Client, id string, told events.EventRecorder) *Reconciler {
-	return &Reconciler{Client: c, Now: time.Now, written: map[string]time.Time{}, Site: nodeipam.NewSite(nodeipam.Options{
-		Client: c, Live: c, Lister: clusterNodes{c}, Objects: nodeipam.ClusterCIDRs{Client: c, Live: c}, ID: id, Recorder: told,
-		Workers: workers.New[nodeipam.Key](1), Wake: func(nodeipam.Key) {}, Now: time.Now,
+	return &Reconciler{Client: c, Now: time.Now, statusWrittenAt: map[string]time.Time{}, Allocator: nodeipam.NewClusterAllocator(nodeipam.Options{
+		Client: c, Live: c, Lister: clusterNodes{c}, ObjectProtector: nodeipam.ClusterCIDRProtector{Client: c, Live: c}, ManagerID: id, Recorder: told,
+		Workers: workers.New[nodeipam.ClusterKey](1), Enqueue: func(nodeipam.ClusterKey) {}, Now: time.Now,
 	})}
 }
 
-// What a status says changes while no manager runs, and no Node waits for what it can have: a manager without leader election
-// corrects what the one before it has written.
+// TestAStatusOutlivesNoHolder checks that a manager without leader election corrects a status of the manager before it,
+// where the status becomes outdated while no manager runs, and no Node waits for CIDRs that it can have.
 func TestAStatusOutlivesNoHolder(t *testing.T) {
 	right := v1alpha1.ClusterCIDRStatus{ObservedGeneration: 1, Capacity: 256, Free: 256}
 	condition := func(of string, is metav1.ConditionStatus, reason, message string) metav1.Condition {
@@ -77,7 +77,7 @@ func TestAStatusOutlivesNoHolder(t *testing.T) {
 				r := newReconciler(c, "second", nil)
 				want := with(same, ready, room, alone)
 				for began := time.Now(); ; {
-					result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+					result, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -91,7 +91,7 @@ func TestAStatusOutlivesNoHolder(t *testing.T) {
 					if equality.Semantic.DeepEqual(is, want) {
 						break
 					}
-					if time.Since(began) > 2*outdatedFor {
+					if time.Since(began) > 2*outdatedTimeout {
 						t.Fatalf("%v later it says %+v", time.Since(began), is)
 					}
 					<-time.After(result.RequeueAfter)
@@ -101,7 +101,7 @@ func TestAStatusOutlivesNoHolder(t *testing.T) {
 	}
 }
 
-// clusterNodes lists the Nodes that there are.
+// clusterNodes lists the Nodes of the cluster.
 type clusterNodes struct{ client.Client }
 
 func (n clusterNodes) List(ctx context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
@@ -115,8 +115,9 @@ func (n clusterNodes) List(ctx context.Context, _ client.Object, _ string, visit
 	return all.ResourceVersion, nil
 }
 
-// Two managers without leader election see the same, and what they write changes: Nodes come that get nothing. The one that does
-// not hold the site leaves it to the holder, which sends each Node its event once.
+// TestManagersTakeNoTurnsForAStatus checks that, of two managers without leader election that see the same Nodes, and
+// refuse some of them, the one that does not hold the cluster leaves it to the holder although statuses change, and
+// that the holder records the event of each Node once.
 func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}}
@@ -138,13 +139,13 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 			}
 			for _, r := range managers {
 				for j := range all.Items {
-					r.Site.Observe(&all.Items[j])
+					r.Allocator.ObserveObject(&all.Items[j])
 				}
-				held := r.Site.Holds()
-				if _, err := r.Reconcile(t.Context(), nodeipam.Key{}); err != nil {
+				held := r.Allocator.IsHolder()
+				if _, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{}); err != nil {
 					t.Fatal(err)
 				}
-				if r.Site.Holds() && !held {
+				if r.Allocator.IsHolder() && !held {
 					changes++
 				}
 			}
@@ -157,7 +158,8 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 	})
 }
 
-// A status that could not be written, as the cache is behind, is tried again after a second, whatever another one waits for.
+// TestAConflictIsTriedAgainSoon checks that a status that could not be written, as the cache is behind, is retried
+// after a second, whatever another status waits for.
 func TestAConflictIsTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []client.Object
@@ -177,19 +179,19 @@ func TestAConflictIsTriedAgainSoon(t *testing.T) {
 			},
 		})
 		r := newReconciler(c, "leader", nil)
-		r.Site.Elected = true
+		r.Allocator.Elected = true
 		reconcile := func() time.Duration {
 			t.Helper()
-			result, err := r.Reconcile(t.Context(), nodeipam.Key{})
+			result, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return result.RequeueAfter
 		}
-		if wait := reconcile(); conflicts != 1 || wait > reportEvery {
+		if wait := reconcile(); conflicts != 1 || wait > reportInterval {
 			t.Fatalf("%d conflicts, and the next look is in %v", conflicts, wait)
 		}
-		// Of b only numbers differ, which are not written yet again.
+		// Only numbers of b differ, which are not written again yet.
 		b := &v1alpha1.ClusterCIDR{}
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, b); err != nil {
 			t.Fatal(err)
@@ -208,7 +210,7 @@ func TestAConflictIsTriedAgainSoon(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Second)
-		if wait := reconcile(); conflicts != 1 || wait > reportEvery {
+		if wait := reconcile(); conflicts != 1 || wait > reportInterval {
 			t.Errorf("%d conflicts, and the next look is in %v", conflicts, wait)
 		}
 	})

@@ -27,48 +27,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-type queue = workqueue.TypedRateLimitingInterface[nodeipam.Key]
+type queue = workqueue.TypedRateLimitingInterface[nodeipam.ClusterKey]
 
-// SetupWithManager registers the watches. Nodes come by a feed: an informer's cache would keep every Node a second time,
-// with its images and conditions.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, nodes feed.Source, live client.Reader, options controller.TypedOptions[nodeipam.Key]) error {
+// SetupWithManager registers the watches. Nodes come from a feed, as the cache of an informer would keep every Node a
+// second time, with its images and conditions.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, nodes feed.Source, live client.Reader, options controller.TypedOptions[nodeipam.ClusterKey]) error {
 	gvk := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
 	_, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("asking the API server whether it has ServiceCIDRs: %w", err)
 	}
-	r.watchesServices = err == nil
-	r.feed = feed.New(&corev1.Node{}, "", nodes, live, r.Site)
-	r.written = map[string]time.Time{}
+	r.watchesServiceCIDRs = err == nil
+	r.nodeFeed = feed.New(&corev1.Node{}, "", nodes, live, r.Allocator)
+	r.statusWrittenAt = map[string]time.Time{}
 	if n := r.NetworkingX; n != nil {
-		n.said, n.at = map[types.UID]map[string]bool{}, map[types.UID]map[string]time.Time{}
+		n.emitted, n.emittedAt = map[types.UID]map[string]bool{}, map[types.UID]map[string]time.Time{}
 	}
-	options.RecoverPanic = ptr.To(false) // the books are in a state that cannot be: the next process begins anew
-	options.RateLimiter = guard.Backoff[nodeipam.Key]()
-	b := builder.TypedControllerManagedBy[nodeipam.Key](mgr).
+	options.RecoverPanic = ptr.To(false) // after a panic the allocations may be inconsistent: the next process starts from scratch
+	options.RateLimiter = guard.NewRateLimiter[nodeipam.ClusterKey]()
+	b := builder.TypedControllerManagedBy[nodeipam.ClusterKey](mgr).
 		Named("nodecidr").
 		WithOptions(options).
-		WatchesRawSource(source.TypedFunc[nodeipam.Key](func(_ context.Context, q queue) error {
-			r.Site.Wake = q.Add
-			q.Add(r.Site.Key)
+		WatchesRawSource(source.TypedFunc[nodeipam.ClusterKey](func(_ context.Context, q queue) error {
+			r.Allocator.Enqueue = q.Add
+			q.Add(r.Allocator.ClusterKey)
 			return nil
 		})).
-		WatchesRawSource(source.TypedKind(mgr.GetCache(), &v1alpha1.ClusterCIDR{}, wake(r.Site.Key, differs[*v1alpha1.ClusterCIDR]))).
-		WatchesRawSource(r.feed)
+		WatchesRawSource(source.TypedKind(mgr.GetCache(), &v1alpha1.ClusterCIDR{}, enqueueOnChange(r.Allocator.ClusterKey, hasRelevantChange[*v1alpha1.ClusterCIDR]))).
+		WatchesRawSource(r.nodeFeed)
 	if r.NetworkingX != nil {
-		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), nodeipam.NewNetworkingX(), wake(r.Site.Key, differs[*unstructured.Unstructured])))
+		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), nodeipam.NewNetworkingXClusterCIDR(), enqueueOnChange(r.Allocator.ClusterKey, hasRelevantChange[*unstructured.Unstructured])))
 	}
-	if r.watchesServices {
-		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), &networkingv1.ServiceCIDR{}, wake(r.Site.Key, func(a, b *networkingv1.ServiceCIDR) bool {
+	if r.watchesServiceCIDRs {
+		b = b.WatchesRawSource(source.TypedKind(mgr.GetCache(), &networkingv1.ServiceCIDR{}, enqueueOnChange(r.Allocator.ClusterKey, func(a, b *networkingv1.ServiceCIDR) bool {
 			return !slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs)
 		})))
 	}
 	return b.Complete(r)
 }
 
-// wake wakes the site when an object comes, goes, or differs in what counts.
-func wake[O client.Object](key nodeipam.Key, differs func(a, b O) bool) handler.TypedEventHandler[O, nodeipam.Key] {
-	return handler.TypedFuncs[O, nodeipam.Key]{
+// enqueueOnChange enqueues the cluster when an object is created, deleted, or changed as differs reports.
+func enqueueOnChange[O client.Object](key nodeipam.ClusterKey, differs func(a, b O) bool) handler.TypedEventHandler[O, nodeipam.ClusterKey] {
+	return handler.TypedFuncs[O, nodeipam.ClusterKey]{
 		CreateFunc: func(_ context.Context, _ event.TypedCreateEvent[O], q queue) { q.Add(key) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[O], q queue) {
 			if differs(e.ObjectOld, e.ObjectNew) {
@@ -79,7 +79,7 @@ func wake[O client.Object](key nodeipam.Key, differs func(a, b O) bool) handler.
 	}
 }
 
-// differs reports whether a ClusterCIDR was changed by more than a status: its spec never is.
-func differs[O client.Object](a, b O) bool {
+// hasRelevantChange reports whether more than the status of a ClusterCIDR was changed; its spec never changes.
+func hasRelevantChange[O client.Object](a, b O) bool {
 	return a.GetUID() != b.GetUID() || a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() || !slices.Equal(a.GetFinalizers(), b.GetFinalizers())
 }

@@ -15,36 +15,38 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Tests that wait as long as a backstop takes would not see a wake-up that is lost.
+// TestTestsWaitLessThanTheBackstop checks that tests do not wait as long as a backstop takes: they would not notice a
+// wake-up that is lost.
 func TestTestsWaitLessThanTheBackstop(t *testing.T) {
-	if framework.Soon >= backstop {
-		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.Soon, backstop)
+	if framework.EventTimeout >= resyncPeriod {
+		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.EventTimeout, resyncPeriod)
 	}
 }
 
-// nothing lists what is not there.
-type nothing struct{}
+// emptyLister lists nothing.
+type emptyLister struct{}
 
-func (nothing) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+func (emptyLister) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
 	return "1", nil
 }
 
-// B18, B19, B29: whatever the watches miss, a pool is looked at once a minute, and with it all that wait for it: what
-// has failed needs no timer of its own (ADR 10). Events are what serves it; that is shown on a real API server.
+// TestPoolsAreLookedAtEveryMinute checks B18, B19, B29: whatever the watches miss, a pool is reconciled once a minute,
+// and with it all that wait for it: what has failed needs no timer of its own (ADR 10). Events are what normally serves
+// it; a test with a real API server shows that.
 func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()
 	pool.Generation = 1 // as an API server has it
 	large := framework.MakeAllocation("ns", "large").Count(300).Obj()
 	large.UID = "u"
-	c := framework.Fake(t, pool, large)
+	c := framework.NewFakeClient(t, pool, large)
 	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
 	alloc := allocator.New(allocator.Options{
-		Client: c, Live: c, Lists: nothing{}, Recorder: events.NewFakeRecorder(10), ID: "me", Elected: true,
+		Client: c, Live: c, Lister: emptyLister{}, Recorder: events.NewFakeRecorder(10), ManagerID: "me", Elected: true,
 	})
 	r := &Reconciler{Client: c, Live: c, Allocator: alloc}
-	key := pools.KeyOf(pool)
-	alloc.Observe(large)
+	key := pools.KeyForPool(pool)
+	alloc.ObserveObject(large)
 	phase := func() v1alpha1.AllocationPhase {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
 		return large.Status.Phase
@@ -55,7 +57,7 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Minute)))
 		return result.RequeueAfter
 	}
-	// It takes the pool over, tells of it, refuses the block; then nothing is due before the backstop.
+	// It takes the pool over, reports on it, refuses the block; then nothing is due before the backstop.
 	g.Eventually(func() v1alpha1.AllocationPhase { look(); return phase() }).Should(Equal(v1alpha1.AllocationFailed))
 	g.Eventually(look).Should(Equal(time.Minute))
 	g.Consistently(look, "200ms").Should(Equal(time.Minute))

@@ -1,5 +1,5 @@
-// Package pool wires the watches to the allocator, and has it reconcile one pool at a time. What is decided is in
-// internal/allocator.
+// Package pool connects the watches to the allocator, and makes it reconcile one pool at a time. internal/allocator
+// decides.
 package pool
 
 import (
@@ -34,8 +34,8 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// backstop has every pool looked at now and then, whatever the watches say.
-const backstop = time.Minute
+// resyncPeriod is the longest time between two reconciles of a pool, whatever the watches show.
+const resyncPeriod = time.Minute
 
 // Reconciler reconciles NetworkPools and GlobalNetworkPools. It is the sole allocator.
 type Reconciler struct {
@@ -43,19 +43,19 @@ type Reconciler struct {
 	Live      client.Reader
 	Source    feed.Source
 	Allocator *allocator.Allocator
-	// Blocks are told of every IPAllocation that the watch shows.
-	Blocks *index.Blocks
+	// Blocks receives every IPAllocation that the watch shows.
+	Blocks *index.BlockIndex
 
-	fenced sync.Once
-	feeds  []*feed.Feed[pools.Key]
+	fenceOnce sync.Once
+	feeds     []*feed.Feed[pools.Key]
 }
 
-// Reconcile brings one pool forward.
+// Reconcile reconciles one pool.
 func (r *Reconciler) Reconcile(ctx context.Context, key pools.Key) (reconcile.Result, error) {
-	if !key.IsPool() {
+	if !key.IsPoolKind() {
 		return r.Allocator.Reconcile(ctx, key, nil)
 	}
-	pool, err := key.Get(ctx, r.Client)
+	pool, err := key.GetPool(ctx, r.Client)
 	switch {
 	case apierrors.IsNotFound(err):
 		return r.Allocator.Reconcile(ctx, key, nil)
@@ -63,14 +63,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, key pools.Key) (reconcile.Re
 		return reconcile.Result{}, fmt.Errorf("reading %s: %w", key, err)
 	}
 	result, err := r.Allocator.Reconcile(ctx, key, pool)
-	if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > backstop) {
-		result.RequeueAfter = backstop
+	if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > resyncPeriod) {
+		result.RequeueAfter = resyncPeriod
 	}
 	return result, err
 }
 
-// Synced reports whether everything that exists was read once.
-func (r *Reconciler) Synced() bool {
+// HasSynced reports whether everything that exists was read once.
+func (r *Reconciler) HasSynced() bool {
 	for _, f := range r.feeds {
 		if !f.HasSynced() {
 			return false
@@ -79,9 +79,9 @@ func (r *Reconciler) Synced() bool {
 	return len(r.feeds) > 0
 }
 
-// Ready returns nil when the caches are filled and every pool's ledger is.
-func (r *Reconciler) Ready(ctx context.Context) error {
-	if !r.Synced() {
+// CheckReady returns nil when the caches are filled, and the ledger of every pool is.
+func (r *Reconciler) CheckReady(ctx context.Context) error {
+	if !r.HasSynced() {
 		return errors.New("the claims and their addresses are not read yet")
 	}
 	all, err := pools.List(ctx, r.Client, "")
@@ -89,33 +89,32 @@ func (r *Reconciler) Ready(ctx context.Context) error {
 		return fmt.Errorf("the pools are not read yet: %w", err)
 	}
 	for _, p := range all {
-		if !r.Allocator.Ready(p) {
-			return fmt.Errorf("%s is not read yet", pools.KeyOf(p))
+		if !r.Allocator.IsPoolReady(p) {
+			return fmt.Errorf("%s is not read yet", pools.KeyForPool(p))
 		}
 	}
 	return nil
 }
 
-// afterFence lists after the pools are fenced: so the lists that fill the memory are also those of the takeovers.
-type afterFence struct {
+// fencedSource lists after the pools are fenced, so that the lists that fill the memory also serve the takeovers.
+type fencedSource struct {
 	feed.Source
-	r *Reconciler
+	reconciler *Reconciler
 }
 
 // List implements feed.Source.
-func (s afterFence) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
-	s.r.fence(ctx)
+func (s fencedSource) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+	s.reconciler.fencePools(ctx)
 	return s.Source.List(ctx, of, namespace, visit)
 }
 
-// fence takes every pool over, once, at the start. A pool for which that fails is taken over by its
-// own reconcile.
-func (r *Reconciler) fence(ctx context.Context) {
-	r.fenced.Do(func() {
+// fencePools takes every pool over, once, at the start. A pool for which that fails is taken over by its own reconcile.
+func (r *Reconciler) fencePools(ctx context.Context) {
+	r.fenceOnce.Do(func() {
 		all, err := pools.List(ctx, r.Live, r.Allocator.Namespace)
 		if err != nil {
-			log.FromContext(ctx).Error(err, "The pools could not be read; each is taken over by itself")
+			log.FromContext(ctx).Error(err, "Failed to list the pools: each is taken over by its own reconcile")
 		}
-		r.Allocator.Fence(ctx, all)
+		r.Allocator.FencePools(ctx, all)
 	})
 }

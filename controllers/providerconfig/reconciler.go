@@ -1,4 +1,4 @@
-// Package providerconfig writes the status of ProviderConfigs: whether what they ask for can be served.
+// Package providerconfig writes the status of ProviderConfigs: whether what they request can be served.
 package providerconfig
 
 import (
@@ -30,71 +30,72 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs/status,verbs=update
 
-// backstop has every ProviderConfig looked at now and then, whatever the watches say.
-const backstop = 5 * time.Minute
+// resyncPeriod is the longest time between two reconciles of a ProviderConfig, whatever the watches show.
+const resyncPeriod = 5 * time.Minute
 
-// Reconciler says what a ProviderConfig is worth: whether its pools exist and have room for
-// another Cluster, and for how many. It writes the status and nothing else.
+// Reconciler reports whether the pools of a ProviderConfig exist and have room for another Cluster, and for how many.
+// It writes the status and nothing else.
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Shard says which are looked at.
+	// Shard decides which ProviderConfigs are reconciled.
 	Shard shard.Shard
 }
 
-// Reconcile brings the status of one ProviderConfig up to date.
+// Reconcile updates the status of one ProviderConfig.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	config := &v1alpha1.ProviderConfig{}
 	if err := r.Client.Get(ctx, req.NamespacedName, config); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	before := config.DeepCopy()
-	if pause(config); annotations.HasPaused(config) {
-		return reconcile.Result{}, r.write(ctx, before, config)
+	if setPausedCondition(config); annotations.HasPaused(config) {
+		return reconcile.Result{}, r.updateStatus(ctx, before, config)
 	}
 	network := config.Network()
 	var pools []tenancy.Pool
 	if network.Mode == v1alpha1.IPAMMode {
 		var err error
-		if pools, err = lookup.PoolsOf(ctx, r.Client, config); err != nil {
+		if pools, err = lookup.ListPools(ctx, r.Client, config); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	verdict := tenancy.Validate(network, pools)
+	verdict := tenancy.ValidateNetwork(network, pools)
 	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
-		c.Message = text.Message(c.Message)
+		c.Message = text.SanitizeMessage(c.Message)
 	}
 	conditions.Set(config, verdict.PoolAvailable)
 	conditions.Set(config, verdict.Ready)
 	s := &config.Status
-	s.Capacity = tenancy.Estimate(network, pools)
-	if s.LastValidationTime == nil || s.Validated != verdict.Validated || s.ObservedGeneration != config.Generation {
+	s.Capacity = tenancy.EstimateCapacity(network, pools)
+	if s.LastValidationTime == nil || s.Validated != verdict.IsValid || s.ObservedGeneration != config.Generation {
 		now := metav1.NewTime(r.Now())
 		s.LastValidationTime = &now
 	}
-	s.Validated, s.Ready, s.ObservedGeneration = verdict.Validated, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
-	if err := r.write(ctx, before, config); err != nil {
-		return guard.Retry(err, fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
+	s.Validated, s.Ready, s.ObservedGeneration = verdict.IsValid, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
+	if err := r.updateStatus(ctx, before, config); err != nil {
+		return guard.RequeueOnConflict(err, fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
 	}
 	was := conditions.Get(before, v1alpha1.PoolAvailableCondition)
 	if is := verdict.PoolAvailable; is.Reason == v1alpha1.PoolExhaustedReason && (was == nil || was.Reason != is.Reason) {
 		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", is.Message)
 	}
-	return reconcile.Result{RequeueAfter: backstop}, nil
+	return reconcile.Result{RequeueAfter: resyncPeriod}, nil
 }
 
-// write writes a status that is not what it was.
-func (r *Reconciler) write(ctx context.Context, before, is *v1alpha1.ProviderConfig) error {
+// updateStatus writes the status if it has changed.
+func (r *Reconciler) updateStatus(ctx context.Context, before, is *v1alpha1.ProviderConfig) error {
 	if equality.Semantic.DeepEqual(before.Status, is.Status) {
 		return nil
 	}
-	// Not a patch: it would leave out what is zero, and was zero, and must be there.
+	// Use no patch: it would leave out fields that are zero, and were zero, and must be present.
 	return client.IgnoreNotFound(r.Client.Status().Update(ctx, is))
 }
 
-// pause keeps Cluster API's condition Paused, which a ProviderConfig that was never paused does not have, as pools do not.
-func pause(config *v1alpha1.ProviderConfig) {
+// setPausedCondition sets Cluster API's condition Paused. A ProviderConfig that was never paused does not have it, as
+// pools do not.
+func setPausedCondition(config *v1alpha1.ProviderConfig) {
 	is := metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
 		Message: "ProviderConfig has the annotation " + clusterv1.PausedAnnotation + "; its status is not brought up to date, and its Clusters are served; remove it to resume",
@@ -111,12 +112,12 @@ func pause(config *v1alpha1.ProviderConfig) {
 // SetupWithManager registers the watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	users := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, pool client.Object) []reconcile.Request {
-		return lookup.ConfigsNaming(ctx, r.Client, pool)
+		return lookup.ConfigsNamingPool(ctx, r.Client, pool)
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ProviderConfig{}).
-		WithOptions(controller.Options{RateLimiter: guard.Backoff[reconcile.Request]()}).
+		WithOptions(controller.Options{RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
 		Watches(&v1alpha1.NetworkPool{}, users).
 		Watches(&v1alpha1.GlobalNetworkPool{}, users).
-		Complete(guard.OfShard(r.Shard, "ProviderConfig", r))
+		Complete(guard.NewShardReconciler(r.Shard, "ProviderConfig", r))
 }

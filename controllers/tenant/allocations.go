@@ -20,8 +20,8 @@ import (
 // since.
 type allocations []*v1alpha1.IPAllocation
 
-// named finds a block by name; nil: there is none.
-func (all allocations) named(name string) *v1alpha1.IPAllocation {
+// findByName returns the block with a name, nil if there is none.
+func (all allocations) findByName(name string) *v1alpha1.IPAllocation {
 	for _, a := range all {
 		if a.Name == name {
 			return a
@@ -30,10 +30,10 @@ func (all allocations) named(name string) *v1alpha1.IPAllocation {
 	return nil
 }
 
-// shown are the blocks that a load balancer is shown, or was, and the others.
-func (all allocations) shown() (shown, others allocations) {
+// partitionProjected returns the blocks that are or were shown to a load balancer, and the others.
+func (all allocations) partitionProjected() (shown, others allocations) {
 	for _, a := range all {
-		if tenancy.Projected(a) {
+		if tenancy.IsProjected(a) {
 			shown = append(shown, a)
 		} else {
 			others = append(others, a)
@@ -42,8 +42,8 @@ func (all allocations) shown() (shown, others allocations) {
 	return shown, others
 }
 
-// with returns the blocks with one as it is now.
-func (all allocations) with(is *v1alpha1.IPAllocation) allocations {
+// withReplaced returns the blocks with one of them replaced by its current version.
+func (all allocations) withReplaced(is *v1alpha1.IPAllocation) allocations {
 	out := slices.Clone(all)
 	for i, a := range out {
 		if a.UID == is.UID {
@@ -53,46 +53,47 @@ func (all allocations) with(is *v1alpha1.IPAllocation) allocations {
 	return out
 }
 
-// patchStatus changes the conditions of a block. One that another writer reverts is returned as it is, and changed later.
-func (l *look) patchStatus(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
+// patchConditions changes the conditions of a block. A block that another writer reverts is returned unchanged, and
+// patched later.
+func (l *scope) patchConditions(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
 	is := a.DeepCopy()
 	change(&is.Status.Conditions)
 	if slices.EqualFunc(a.Status.Conditions, is.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
 		return all, nil
 	}
-	delayed, err := pace.Split(l.Client.Status().Patch(ctx, is, guard.SinceRead(a)))
+	delayed, err := pace.SplitDelayed(l.Client.Status().Patch(ctx, is, guard.NewOptimisticPatch(a)))
 	switch {
-	case delayed > 0: // the others of the Cluster do not wait for that
-		l.delayed = l.delayed.or(in(delayed))
+	case delayed > 0: // the other blocks of the Cluster do not wait for it
+		l.conditionDelay = l.conditionDelay.minWait(newRequeueDelay(delayed))
 		return all, nil
 	case apierrors.IsNotFound(err):
 		return all, nil
 	case err != nil:
 		return all, fmt.Errorf("writing the conditions of IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 	}
-	l.Blocks.Observe(is)
-	return all.with(is), nil
+	l.Blocks.ObserveBlock(is)
+	return all.withReplaced(is), nil
 }
 
-// wait is how long a Cluster need not be looked at if nothing happens; 0: as long as others say.
-type wait time.Duration
+// requeueDelay is after how long a Cluster must be reconciled again if nothing happens; 0 sets no limit.
+type requeueDelay time.Duration
 
-// atOnce is the shortest wait.
-const atOnce = wait(time.Millisecond)
+// requeueAtOnce is the shortest delay.
+const requeueAtOnce = requeueDelay(time.Millisecond)
 
-// in waits for a time, or for none.
-func in(d time.Duration) wait { return max(wait(d), atOnce) }
+// newRequeueDelay returns the delay for a time that may be 0 or less.
+func newRequeueDelay(d time.Duration) requeueDelay { return max(requeueDelay(d), requeueAtOnce) }
 
-// until waits for a moment; none: as long as others say.
-func (l *look) until(at time.Time) wait {
+// requeueDelayUntil returns the delay until a moment; the zero time sets no limit.
+func (l *scope) requeueDelayUntil(at time.Time) requeueDelay {
 	if at.IsZero() {
 		return 0
 	}
-	return in(at.Sub(l.now))
+	return newRequeueDelay(at.Sub(l.now))
 }
 
-// or returns the shorter of two waits.
-func (w wait) or(other wait) wait {
+// minWait returns the shorter of two delays.
+func (w requeueDelay) minWait(other requeueDelay) requeueDelay {
 	if w == 0 || (other != 0 && other < w) {
 		return other
 	}

@@ -10,35 +10,35 @@ import (
 )
 
 func TestWait(t *testing.T) {
-	for name, c := range map[string]struct{ got, want wait }{
-		"nobody says":     {wait(0).or(0), 0},
-		"one says":        {wait(0).or(in(time.Second)), wait(time.Second)},
-		"the other says":  {in(time.Second).or(0), wait(time.Second)},
-		"the sooner":      {in(time.Minute).or(in(time.Second)), wait(time.Second)},
-		"or the other":    {in(time.Second).or(in(time.Minute)), wait(time.Second)},
-		"at once is soon": {in(time.Second).or(in(0)), atOnce},
-		"it was due":      {in(-time.Hour), atOnce},
+	for name, c := range map[string]struct{ got, want requeueDelay }{
+		"nobody says":     {requeueDelay(0).minWait(0), 0},
+		"one says":        {requeueDelay(0).minWait(newRequeueDelay(time.Second)), requeueDelay(time.Second)},
+		"the other says":  {newRequeueDelay(time.Second).minWait(0), requeueDelay(time.Second)},
+		"the sooner":      {newRequeueDelay(time.Minute).minWait(newRequeueDelay(time.Second)), requeueDelay(time.Second)},
+		"or the other":    {newRequeueDelay(time.Second).minWait(newRequeueDelay(time.Minute)), requeueDelay(time.Second)},
+		"at once is soon": {newRequeueDelay(time.Second).minWait(newRequeueDelay(0)), requeueAtOnce},
+		"it was due":      {newRequeueDelay(-time.Hour), requeueAtOnce},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %s", name, time.Duration(c.got))
 		}
 	}
 	now := time.Now()
-	l := &look{now: now}
-	if got := l.until(now.Add(time.Minute)).or(l.until(time.Time{})); got != wait(time.Minute) {
+	l := &scope{now: now}
+	if got := l.requeueDelayUntil(now.Add(time.Minute)).minWait(l.requeueDelayUntil(time.Time{})); got != requeueDelay(time.Minute) {
 		t.Errorf("until a moment: %s", time.Duration(got))
 	}
 }
 
-// A write that came back is in the place of what was read, and what was read stays as it was.
+// TestAllocationsWith checks that the result of a write replaces what was read, and that what was read stays as it was.
 func TestAllocationsWith(t *testing.T) {
 	a, b := framework.MakeAllocation("ns", "a").Obj(), framework.MakeAllocation("ns", "b").Obj()
 	a.UID, b.UID = types.UID("1"), types.UID("2")
 	was := allocations{a, b}
 	written := b.DeepCopy()
 	written.ResourceVersion = "9"
-	is := was.with(written)
-	if is.named("b") != written || is.named("a") != a || was.named("b") != b || is.named("c") != nil {
+	is := was.withReplaced(written)
+	if is.findByName("b") != written || is.findByName("a") != a || was.findByName("b") != b || is.findByName("c") != nil {
 		t.Errorf("%v, then %v", was, is)
 	}
 }

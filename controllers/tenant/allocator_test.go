@@ -14,32 +14,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// allocated is the next thing the allocator does. It stands for internal/allocator in as few words as possible, whose
-// faults are enumerated in its own package: it records before it shows, as the real one does, gives away at
-// once what is released, takes the lowest addresses, and collects the blocks of a Cluster that is gone.
+// allocated returns the next step of the allocator. It is a minimal substitute for internal/allocator, whose faults are
+// enumerated in its own package: it records before it shows, as the real one does, grants at once what is released,
+// takes the lowest addresses, and collects the blocks of a Cluster that is gone.
 func allocated(w *world) *step {
 	var held []netipx.IPRange
 	for _, a := range w.allocations() {
-		if r, has := recordOf(a); has {
+		if r, has := allocatedRange(a); has {
 			held = append(held, r)
 		}
 	}
 	for _, a := range w.allocations() {
-		r, has := recordOf(a)
+		r, has := allocatedRange(a)
 		switch {
 		case a.DeletionTimestamp != nil && slices.Equal(a.Finalizers, []string{v1alpha1.IPAllocationFinalizer}):
 			return w.allocates(a, "releases", false, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
 		case a.DeletionTimestamp != nil:
 		case len(w.mgmt.List(faults.Clusters)) == 0:
-			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Do: func() {
-				w.hand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefOf(a), false) })
+			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Run: func() {
+				w.writeByHand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefForObject(a), false) })
 			}}
 		case !has:
 			p := w.pool(a.Spec.PoolRef.Name)
 			if p == nil || closedBy(p) != "" {
 				continue
 			}
-			if free := fit(p.Spec.Addresses, held, int64(*a.Spec.Count)); free.IsValid() {
+			if free := firstFit(p.Spec.Addresses, held, int64(*a.Spec.Count)); free.IsValid() {
 				return w.allocates(a, "grants", false, func(a *v1alpha1.IPAllocation) {
 					a.Finalizers = append(a.Finalizers, v1alpha1.IPAllocationFinalizer)
 					metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AddressAnnotation, poolutil.FormatRange(free))
@@ -61,14 +61,14 @@ func allocated(w *world) *step {
 		}
 	}
 	for _, p := range w.pools() {
-		if s := counted(w, p, held); s != nil {
+		if s := countAddresses(w, p, held); s != nil {
 			return s
 		}
 	}
 	return nil
 }
 
-// closedBy is why a pool grants nothing; empty: it does.
+// closedBy returns why a pool grants nothing; empty if it grants.
 func closedBy(p *v1alpha1.NetworkPool) string {
 	if p.DeletionTimestamp != nil {
 		return v1alpha1.DeletingReason
@@ -76,11 +76,11 @@ func closedBy(p *v1alpha1.NetworkPool) string {
 	return p.Annotations[closedAnnotation]
 }
 
-// closedAnnotation stands for what closes a pool: another one that has its addresses, or what is wrong with its spec.
+// closedAnnotation represents what closes a pool: another one that has its addresses, or an invalid spec.
 const closedAnnotation = "closed"
 
-// counted keeps the counts of a pool, and says whether it grants anything.
-func counted(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
+// countAddresses updates the counts of a pool, and whether it grants anything.
+func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
 	is := p.Status
 	is.AllocatedIPs, is.LargestFreeBlock, is.AvailableIPs = 0, 0, 0
 	for _, r := range held {
@@ -88,7 +88,7 @@ func counted(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
 			is.AllocatedIPs += poolutil.Size(r)
 		}
 	}
-	for n := int64(1); fit(p.Spec.Addresses, held, n).IsValid(); n++ {
+	for n := int64(1); firstFit(p.Spec.Addresses, held, n).IsValid(); n++ {
 		is.LargestFreeBlock = n
 	}
 	for _, text := range p.Spec.Addresses {
@@ -103,9 +103,9 @@ func counted(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
 	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && was != nil && was.Reason == ready.Reason {
 		return nil
 	}
-	return &step{Class: allocating, Text: "the allocator counts", Do: func() {
+	return &step{Class: allocating, Text: "the allocator counts", Run: func() {
 		w.management("the allocator counts", func() error {
-			return w.mgmt.EditStatus(faults.RefOf(p), func(o client.Object) {
+			return w.mgmt.EditStatus(faults.RefForObject(p), func(o client.Object) {
 				if p, ok := o.(*v1alpha1.NetworkPool); ok {
 					p.Status = is
 					meta.SetStatusCondition(&p.Status.Conditions, ready)
@@ -117,13 +117,13 @@ func counted(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
 
 func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, change func(*v1alpha1.IPAllocation)) *step {
 	text := fmt.Sprintf("the allocator %s %s", what, a.Name)
-	edit := w.mgmt.Edit
+	edit := w.mgmt.EditObject
 	if status {
 		edit = w.mgmt.EditStatus
 	}
-	return &step{Class: allocating, Text: text, Do: func() {
+	return &step{Class: allocating, Text: text, Run: func() {
 		w.management(text, func() error {
-			return edit(faults.RefOf(a), func(o client.Object) {
+			return edit(faults.RefForObject(a), func(o client.Object) {
 				if a, is := o.(*v1alpha1.IPAllocation); is {
 					change(a)
 				}
@@ -132,14 +132,14 @@ func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, ch
 	}}
 }
 
-// recordOf is what an allocation holds, until it is gone.
-func recordOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+// allocatedRange returns what an allocation has, until it is gone.
+func allocatedRange(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 	r, err := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
 	return r, err == nil && slices.Contains(a.Finalizers, v1alpha1.IPAllocationFinalizer)
 }
 
-// fit finds the first n addresses in a row that nobody holds.
-func fit(ranges []string, held []netipx.IPRange, n int64) netipx.IPRange {
+// firstFit returns the first n addresses in a row that are not held.
+func firstFit(ranges []string, held []netipx.IPRange, n int64) netipx.IPRange {
 	for _, text := range ranges {
 		all := netipx.MustParseIPRange(text)
 		for from := all.From(); all.Contains(from); from = from.Next() {

@@ -16,25 +16,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// lbipam stands for the LB IPAM of Cilium's operator, by the rules of v1.20: one after the other it takes changes of pools and
-// of Services, writes the Services that a change concerns, and then the counts of pools, with the generation of the pool that
-// it works with. A pool whose spec is as it knows it is no change. test/e2e has the real one.
-type lbipam struct {
-	mood
+// fakeCilium is a substitute for the LB IPAM of Cilium's operator, by the rules of v1.20: one after the other it takes
+// changes of pools and of Services, writes the Services that a change concerns, and then the counts of pools, with the
+// generation of the pool that it works with. A pool whose spec has not changed is no change. test/e2e has the real one.
+type fakeCilium struct {
+	balancerMood
 
-	pools map[string]*takenPool
-	given map[string]netip.Addr
+	pools    map[string]*takenPool
+	assigned map[string]netip.Addr
 	// pending is what it has decided and not written yet.
 	pending []pendingWrite
 }
 
 type takenPool struct {
-	announced
+	loadedPool
 
 	spec string
-	// generation of the pool when it was taken, and what was last said of it.
+	// generation is that of the pool when it was taken; lastStatus is what was last written about it.
 	generation int64
-	said       string
+	lastStatus string
 }
 
 type pendingWrite struct {
@@ -42,21 +42,21 @@ type pendingWrite struct {
 	do   func()
 }
 
-func (c *lbipam) works() (out []announced) {
+func (c *fakeCilium) loadedPools() (out []loadedPool) {
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
-		out = append(out, c.pools[name].announced)
+		out = append(out, c.pools[name].loadedPool)
 	}
 	return out
 }
 
-// steps are what it can do next.
-func (c *lbipam) steps(w *world) []step {
+// steps returns what it can do next.
+func (c *fakeCilium) steps(w *world) []step {
 	if c.stuck {
 		return nil
 	}
 	if len(c.pending) > 0 {
 		next := c.pending[0]
-		return []step{{Class: placing, Text: "Cilium writes: " + next.text, Do: func() {
+		return []step{{Class: placing, Text: "Cilium writes: " + next.text, Run: func() {
 			c.pending = c.pending[1:]
 			next.do()
 		}}}
@@ -66,89 +66,89 @@ func (c *lbipam) steps(w *world) []step {
 	for _, p := range listed[*cilium.Pool](w.work, faults.CiliumPools) {
 		exist[p.Name] = true
 		if known := c.pools[p.Name]; known == nil || known.spec != fmt.Sprint(p.Spec) {
-			out = append(out, step{Class: taking, Text: fmt.Sprintf("Cilium takes %s at generation %d", p.Name, p.Generation), Do: func() { c.take(w, p) }})
+			out = append(out, step{Class: taking, Text: fmt.Sprintf("Cilium takes %s at generation %d", p.Name, p.Generation), Run: func() { c.loadPool(w, p) }})
 		}
 	}
 	for name := range c.pools {
 		if !exist[name] {
-			out = append(out, step{Class: taking, Text: "Cilium forgets " + name, Do: func() {
+			out = append(out, step{Class: taking, Text: "Cilium forgets " + name, Run: func() {
 				delete(c.pools, name)
 				c.settle(w)
 			}})
 		}
 	}
-	if c.concerns(w) {
-		out = append(out, step{Class: placing, Text: "Cilium looks at the Services", Do: func() { c.settle(w) }})
+	if c.needsSettling(w) {
+		out = append(out, step{Class: placing, Text: "Cilium looks at the Services", Run: func() { c.settle(w) }})
 	}
 	return out
 }
 
-func (c *lbipam) take(w *world, p *cilium.Pool) {
-	is := &takenPool{announced: announced{name: p.Name, auto: !p.Spec.Disabled}, spec: fmt.Sprint(p.Spec), generation: p.Generation}
+func (c *fakeCilium) loadPool(w *world, p *cilium.Pool) {
+	is := &takenPool{loadedPool: loadedPool{name: p.Name, auto: !p.Spec.Disabled}, spec: fmt.Sprint(p.Spec), generation: p.Generation}
 	for _, b := range p.Spec.Blocks {
 		is.ranges = append(is.ranges, netipx.MustParseIPRange(b.Start+"-"+b.Stop))
 	}
 	if c.pools == nil {
-		c.pools, c.given = map[string]*takenPool{}, map[string]netip.Addr{}
+		c.pools, c.assigned = map[string]*takenPool{}, map[string]netip.Addr{}
 	}
 	c.pools[p.Name] = is
 	c.settle(w)
 }
 
-// concerns reports whether a Service is not as Cilium would have it. Without a pool it looks at none.
-func (c *lbipam) concerns(w *world) bool {
+// needsSettling reports whether a Service is not as Cilium would have it. Without a pool Cilium checks no Service.
+func (c *fakeCilium) needsSettling(w *world) bool {
 	services := w.services()
 	free := c.free().IsValid()
-	gone := maps.Clone(c.given)
+	gone := maps.Clone(c.assigned)
 	for _, s := range services {
 		delete(gone, s.Name)
-		if len(c.pools) > 0 && (addressOf(s) != c.given[s.Name] || (!addressOf(s).IsValid() && free)) {
+		if len(c.pools) > 0 && (addressOf(s) != c.assigned[s.Name] || (!addressOf(s).IsValid() && free)) {
 			return true
 		}
 	}
 	return len(gone) > 0
 }
 
-// settle decides who has which address, and what is to be written.
-func (c *lbipam) settle(w *world) {
+// settle decides which Service has which address, and what to write.
+func (c *fakeCilium) settle(w *world) {
 	services := w.services()
 	exist := map[string]bool{}
 	for _, s := range services {
 		exist[s.Name] = true
 	}
-	maps.DeleteFunc(c.given, func(name string, a netip.Addr) bool { return !exist[name] || !c.has(a, false) })
+	maps.DeleteFunc(c.assigned, func(name string, a netip.Addr) bool { return !exist[name] || !c.hasAddress(a, false) })
 	for _, s := range services {
-		if a := addressOf(s); a.IsValid() && !c.given[s.Name].IsValid() && c.has(a, true) && !slices.Contains(slices.Collect(maps.Values(c.given)), a) {
-			c.given[s.Name] = a // it is imported
+		if a := addressOf(s); a.IsValid() && !c.assigned[s.Name].IsValid() && c.hasAddress(a, true) && !slices.Contains(slices.Collect(maps.Values(c.assigned)), a) {
+			c.assigned[s.Name] = a // it is imported
 		}
 	}
 	for _, s := range services {
-		if a := c.free(); !c.given[s.Name].IsValid() && a.IsValid() {
-			c.given[s.Name] = a
+		if a := c.free(); !c.assigned[s.Name].IsValid() && a.IsValid() {
+			c.assigned[s.Name] = a
 		}
 	}
 	for _, s := range services {
-		if a := c.given[s.Name]; a != addressOf(s) {
+		if a := c.assigned[s.Name]; a != addressOf(s) {
 			c.write(w, s, a)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
 		p := c.pools[name]
-		if said := fmt.Sprint(p.size(), p.generation); said != p.said {
-			p.said = said
+		if said := fmt.Sprint(p.size(), p.generation); said != p.lastStatus {
+			p.lastStatus = said
 			c.count(w, *p)
 		}
 	}
 }
 
-func (c *lbipam) has(a netip.Addr, enabled bool) bool {
-	return slices.ContainsFunc(c.works(), func(p announced) bool { return p.has(a) && (p.auto || !enabled) })
+func (c *fakeCilium) hasAddress(a netip.Addr, enabled bool) bool {
+	return slices.ContainsFunc(c.loadedPools(), func(p loadedPool) bool { return p.has(a) && (p.auto || !enabled) })
 }
 
-// free is the first address that nobody has, of those that it may give.
-func (c *lbipam) free() netip.Addr {
-	taken := slices.Collect(maps.Values(c.given))
-	for _, p := range c.works() {
+// free returns the first address that no Service has, of those that Cilium may assign.
+func (c *fakeCilium) free() netip.Addr {
+	taken := slices.Collect(maps.Values(c.assigned))
+	for _, p := range c.loadedPools() {
 		for _, r := range p.ranges {
 			for a := r.From(); p.auto && r.Contains(a); a = a.Next() {
 				if !slices.Contains(taken, a) {
@@ -160,11 +160,11 @@ func (c *lbipam) free() netip.Addr {
 	return netip.Addr{}
 }
 
-func (c *lbipam) write(w *world, s *corev1.Service, a netip.Addr) {
+func (c *fakeCilium) write(w *world, s *corev1.Service, a netip.Addr) {
 	text := fmt.Sprintf("Service %s has %v", s.Name, a)
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
-			return w.work.EditStatus(faults.RefOf(s), func(o client.Object) {
+			return w.work.EditStatus(faults.RefForObject(s), func(o client.Object) {
 				if s, is := o.(*corev1.Service); is {
 					s.Status.LoadBalancer.Ingress = nil
 					if a.IsValid() {
@@ -176,7 +176,7 @@ func (c *lbipam) write(w *world, s *corev1.Service, a netip.Addr) {
 	}})
 }
 
-func (c *lbipam) count(w *world, p takenPool) {
+func (c *fakeCilium) count(w *world, p takenPool) {
 	text := fmt.Sprintf("%s has %d addresses at generation %d", p.name, p.size(), p.generation)
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
@@ -191,21 +191,23 @@ func (c *lbipam) count(w *world, p takenPool) {
 	}})
 }
 
-// successors are MetalLB, and then Cilium, which gives nobody anything before it has a pool.
-type successors struct {
-	mood
+// fakeMigration is MetalLB, and then Cilium, which assigns nothing before it has a pool.
+type fakeMigration struct {
+	balancerMood
 
-	metalLB announcer
-	cilium  lbipam
+	metalLB fakeMetalLB
+	cilium  fakeCilium
 }
 
-func (b *successors) works() []announced { return slices.Concat(b.metalLB.works(), b.cilium.works()) }
+func (b *fakeMigration) loadedPools() []loadedPool {
+	return slices.Concat(b.metalLB.loadedPools(), b.cilium.loadedPools())
+}
 
-func (b *successors) steps(w *world) []step {
+func (b *fakeMigration) steps(w *world) []step {
 	if len(w.work.List(faults.CiliumPools))+len(b.cilium.pools) > 0 {
-		b.cilium.mood = b.mood
+		b.cilium.balancerMood = b.balancerMood
 		return b.cilium.steps(w)
 	}
-	b.metalLB.mood = b.mood
+	b.metalLB.balancerMood = b.balancerMood
 	return b.metalLB.steps(w)
 }

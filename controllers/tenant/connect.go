@@ -14,85 +14,87 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/balancer"
 )
 
-// workload is the connection to a workload cluster.
-type workload struct {
-	// cached reads its Services, objects what its load balancer has.
-	cached  client.Reader
-	objects *objects
-	// live writes, and reads what is there now.
-	live client.Client
+// workloadClients is the connection to a workload cluster.
+type workloadClients struct {
+	// cachedReader reads the Services of the cluster; balancerCache reads the objects of its load balancer.
+	cachedReader  client.Reader
+	balancerCache *balancerCache
+	// liveClient writes, and reads from the API server.
+	liveClient client.Client
 }
 
-// connect returns the connection to the workload cluster, whose Services are watched.
-func (l *look) connect(ctx context.Context) (w workload, err error) {
-	if w.cached, err = l.Clusters.GetClient(ctx, l.key); err != nil {
-		return workload{}, err
+// connectWorkload returns the connection to the workload cluster, and watches its Services.
+func (l *scope) connectWorkload(ctx context.Context) (w workloadClients, err error) {
+	if w.cachedReader, err = l.Clusters.GetClient(ctx, l.clusterKey); err != nil {
+		return workloadClients{}, err
 	}
-	if w.live, err = l.Clusters.GetUncachedClient(ctx, l.key); err != nil {
-		return workload{}, err
+	if w.liveClient, err = l.Clusters.GetUncachedClient(ctx, l.clusterKey); err != nil {
+		return workloadClients{}, err
 	}
-	if w.objects, err = l.objectsOf(ctx, l.key, w.live, l.balancer()); err != nil {
-		return workload{}, err
+	if w.balancerCache, err = l.cacheForCluster(ctx, l.clusterKey, w.liveClient, l.activeBalancer()); err != nil {
+		return workloadClients{}, err
 	}
-	w.live = l.Writes.Client(w.live)
-	return w, l.watch(ctx, &corev1.Service{})
+	w.liveClient = l.Writes.WrapClient(w.liveClient)
+	return w, l.watchWorkload(ctx, &corev1.Service{})
 }
 
-// observe reads a workload cluster. A cache that is not filled yet is waited for, not for ever; one that never will be, not at all.
-func (l *look) observe(ctx context.Context, w workload) (balancer.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, objectsTimeout)
+// observeWorkload reads a workload cluster. It waits for a cache that is not filled yet, but not without limit, and
+// does not wait for one that never will be filled.
+func (l *scope) observeWorkload(ctx context.Context, w workloadClients) (balancer.ObservedCluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
-	if !w.objects.readable {
-		err := l.mayRead(ctx, w.live)
-		if workloads.IsRefusal(err) {
+	if !w.balancerCache.canListObjects {
+		err := l.checkReadAccess(ctx, w.liveClient)
+		if workloads.IsAccessError(err) {
 			return nil, err
 		}
-		w.objects.readable = err == nil
+		w.balancerCache.canListObjects = err == nil
 	}
-	observed, err := l.balancer().Observe(ctx, namespaceReader{w.cached, w}, w.objects, w.live)
+	observed, err := l.activeBalancer().ObserveCluster(ctx, namespaceAccessReader{w.cachedReader, w}, w.balancerCache, w.liveClient)
 	if err != nil {
-		w.objects.readable, w.objects.namespaces = false, false // the right may have been withdrawn
+		w.balancerCache.canListObjects, w.balancerCache.canListNamespaces = false, false // the permission may have been withdrawn
 	}
 	return observed, err
 }
 
-// namespaceReader reads by a cache, and asks whether Namespaces may be listed before it reads them for the first time. Who gives
-// the manager few rights, and has no pool that selects Namespaces, need not give this one.
-type namespaceReader struct {
+// namespaceAccessReader reads from a cache, and checks that Namespaces may be listed before it lists them for the first
+// time. An administrator who gives the manager few permissions, and has no pool that selects Namespaces, need not grant
+// this one.
+type namespaceAccessReader struct {
 	client.Reader
-	workload
+	workloadClients
 }
 
 // List implements client.Reader.
-func (r namespaceReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	if into.GetObjectKind().GroupVersionKind().Kind == "NamespaceList" && !r.objects.namespaces {
-		err := workloads.MayList(ctx, r.live, "", &corev1.NamespaceList{})
-		if workloads.IsRefusal(err) {
+func (r namespaceAccessReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	if into.GetObjectKind().GroupVersionKind().Kind == "NamespaceList" && !r.balancerCache.canListNamespaces {
+		err := workloads.CheckListAccess(ctx, r.liveClient, "", &corev1.NamespaceList{})
+		if workloads.IsAccessError(err) {
 			return err
 		}
-		r.objects.namespaces = err == nil
+		r.balancerCache.canListNamespaces = err == nil
 	}
 	return r.Reader.List(ctx, into, opts...)
 }
 
-// mayRead asks whether the manager may list what it reads of a workload cluster by caches.
-func (l *look) mayRead(ctx context.Context, live client.Reader) error {
-	if err := workloads.MayList(ctx, live, "", &corev1.ServiceList{}); err != nil {
+// checkReadAccess returns an error unless the manager may list what it reads of a workload cluster from caches.
+func (l *scope) checkReadAccess(ctx context.Context, live client.Reader) error {
+	if err := workloads.CheckListAccess(ctx, live, "", &corev1.ServiceList{}); err != nil {
 		return err
 	}
-	_, namespace := l.balancer().Watched()
-	return workloads.MayList(ctx, live, namespace, l.balancer().Lists()...)
+	_, namespace := l.activeBalancer().WatchedKinds()
+	return workloads.CheckListAccess(ctx, live, namespace, l.activeBalancer().WatchedLists()...)
 }
 
-// watch has changes of a kind in the workload cluster bring us back.
-func (l *look) watch(ctx context.Context, kind client.Object) error {
-	request := []reconcile.Request{{NamespacedName: l.key}}
-	err := l.Clusters.Watch(ctx, l.key, clustercache.NewWatcher(clustercache.WatcherOptions{
+// watchWorkload makes changes of a kind in the workload cluster enqueue the Cluster.
+func (l *scope) watchWorkload(ctx context.Context, kind client.Object) error {
+	request := []reconcile.Request{{NamespacedName: l.clusterKey}}
+	err := l.Clusters.Watch(ctx, l.clusterKey, clustercache.NewWatcher(clustercache.WatcherOptions{
 		Name: fmt.Sprintf("tenant-%T", kind), Watcher: l.controller, Kind: kind,
 		EventHandler: handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request }),
 	}))
 	if err != nil {
-		return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.key, err)
+		return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.clusterKey, err)
 	}
 	return nil
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// What can become of a call.
+// These disturbances change the result of a call.
 
-// disturbance is what becomes of a call; it returns false where the call then happens as usual.
+// disturbance is what happens to a call; do returns false if the call is then executed as usual.
 type disturbance struct {
 	name string
 	do   func(w *world, r request) bool
 }
 
-// late has a write happen after so many more writes; its client was told that the answer is lost.
+// late executes a write after so many more writes; its client got the answer that the request timed out.
 func late(writes int, wait time.Duration) func(*world, request) bool {
 	return func(w *world, r request) bool {
 		w.answer(r, nil, schedule.ErrTimeout)
-		w.After(writes, wait, func() { _, _ = w.do(r) })
+		w.DelayStep(writes, wait, func() { _, _ = w.do(r) })
 		return true
 	}
 }
 
-// sleep pauses the manager that calls, before the call is sent or before its answer is read, and has another take its
-// place.
+// sleep pauses the manager that calls, before the call is sent or before its answer is read, and makes another one take
+// its place.
 func sleep(writes int, wait time.Duration, sent bool) func(*world, request) bool {
 	return func(w *world, r request) bool {
 		paused(w, r, writes, wait, func() {
@@ -43,11 +43,11 @@ func sleep(writes int, wait time.Duration, sent bool) func(*world, request) bool
 	}
 }
 
-// unsent pauses the manager that calls before the call is sent. When it goes on it sends what it still waits for.
+// unsent pauses the manager that calls before the call is sent. When it continues, it sends what it still waits for.
 func unsent(wait time.Duration) func(*world, request) bool {
 	return func(w *world, r request) bool {
 		paused(w, r, 0, wait, func() {
-			if !r.GivenUp() {
+			if !r.IsAbandoned() {
 				answered(w, r)
 			}
 		})
@@ -55,27 +55,27 @@ func unsent(wait time.Duration) func(*world, request) bool {
 	}
 }
 
-// paused pauses the manager that calls, and has another take its place; then is done when it goes on.
+// paused pauses the manager that calls, and makes another one take its place; then is called when it continues.
 func paused(w *world, r request, writes int, wait time.Duration, then func()) {
 	p := w.manager(r.Client)
 	p.asleep = true
-	w.Notef("manager %s is paused", p.name)
+	w.Tracef("manager %s is paused", p.name)
 	w.start()
-	w.After(writes, wait, func() {
+	w.DelayStep(writes, wait, func() {
 		p.asleep = false
-		w.Notef("manager %s goes on", p.name)
+		w.Tracef("manager %s goes on", p.name)
 		then()
 	})
 }
 
-// answered lets a call happen.
+// answered executes a call.
 func answered(w *world, r request) bool {
 	value, err := w.do(r)
 	w.answer(r, value, err)
 	return true
 }
 
-// mute has watches of the manager that calls show nothing for a while. What happens meanwhile is shown later, or lost
+// mute makes watches of the manager that calls show nothing for a while. What happens meanwhile is shown later, or lost
 // where the watch breaks: a new list makes up for it.
 func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
 	return func(w *world, r request) bool {
@@ -91,7 +91,7 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
 				which = append(which, k)
 			}
 		}
-		w.After(0, 20*time.Second, func() {
+		w.DelayStep(0, 20*time.Second, func() {
 			for _, k := range which {
 				p.mute[k] = k.at == w.work && !p.connected
 				if lose && !p.mute[k] {
@@ -103,7 +103,7 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
 	}
 }
 
-// relisted has all watches begin anew: what was shown is shown again, as it was when the list was taken.
+// relisted makes all watches start again: what was shown is shown again, as it was when the list was taken.
 func relisted(delay time.Duration) func(*world, request) bool {
 	return func(w *world, r request) bool {
 		p := w.manager(r.Client)
@@ -124,12 +124,12 @@ func crashBefore(w *world, r request) bool {
 	return true
 }
 
-func turnedDown(w *world, r request) bool {
+func refuseCall(w *world, r request) bool {
 	w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd has no leader")))
 	return true
 }
 
-func lost(w *world, r request) bool {
+func loseAnswer(w *world, r request) bool {
 	_, _ = w.do(r)
 	w.answer(r, nil, schedule.ErrTimeout)
 	return true
@@ -146,13 +146,13 @@ var disturbances = []disturbance{
 	}},
 	{"crash-late", func(w *world, r request) bool {
 		w.crash(w.manager(r.Client))
-		w.After(3, pause, func() { _, _ = w.do(r) })
+		w.DelayStep(3, pause, func() { _, _ = w.do(r) })
 		return true
 	}},
-	{"answer-lost", lost},
-	{"refused", turnedDown},
+	{"answer-lost", loseAnswer},
+	{"refused", refuseCall},
 	{"conflict", func(w *world, r request) bool {
-		_ = r.at.Edit(r.Ref, func(o client.Object) {
+		_ = r.at.EditObject(r.Ref, func(o client.Object) {
 			l := maps.Clone(o.GetLabels())
 			if l == nil {
 				l = map[string]string{}
@@ -189,26 +189,26 @@ var disturbances = []disturbance{
 	{"watches-late", mute(false, allKinds...)},
 	{"watches-lost", mute(true, allKinds...)},
 	{"balancer-stuck", func(w *world, _ request) bool {
-		w.lb.is().stuck = true
-		w.After(0, 20*time.Second, func() { w.lb.is().stuck = false })
+		w.lb.currentMood().stuck = true
+		w.DelayStep(0, 20*time.Second, func() { w.lb.currentMood().stuck = false })
 		return false
 	}},
 	{"balancer-frozen", func(w *world, _ request) bool {
-		if !w.cilium && (w.apart || w.initial == 0) {
+		if !w.cilium && (w.separatePools || w.initial == 0) {
 			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
 		}
-		w.lb.is().frozen = true
-		w.After(0, 20*time.Second, func() { w.lb.is().frozen = false })
+		w.lb.currentMood().frozen = true
+		w.DelayStep(0, 20*time.Second, func() { w.lb.currentMood().frozen = false })
 		return false
 	}},
 	{"relist", relisted(0)},
 	{"relist-slow", relisted(pause)},
 }
 
-// unread is what can become of a live read.
-var unread = []disturbance{
+// liveReadDisturbances is what can happen to a live read.
+var liveReadDisturbances = []disturbance{
 	{"crash", crashBefore},
-	{"refused", turnedDown},
-	{"lost", lost},
+	{"refused", refuseCall},
+	{"lost", loseAnswer},
 	{"paused", sleep(0, 40*time.Second, true)},
 }

@@ -18,124 +18,131 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// settleTime is how far apart two sightings are that a Cluster has let go of a block: what its load balancer was doing at
-// the first is done at the second.
-const settleTime = 2 * time.Second
+// releaseSettleTime is the time between two checks that show that a Cluster has released a block: what its load
+// balancer was doing at the first one is done at the second one.
+const releaseSettleTime = 2 * time.Second
 
-// landTime is how long a block is being given up at least: what another manager had read of it before may be shown for
-// showTime, and the request may be on its way for as long as a client of a Cluster waits (clustercache's default).
-const landTime = showTime + 10*time.Second
+// minDrainTime is how long a block drains at least: another manager may show what it had read of the block before for
+// maxProjectionTime, and its request may be in flight for as long as a client of a Cluster waits (clustercache's
+// default).
+const minDrainTime = maxProjectionTime + 10*time.Second
 
-// drain goes on with the blocks that are being given up: idle ones, and those that somebody deleted. A block is
-// given back when its Cluster has let go of it, seen twice, or when an operator says so. Without a client nobody knows
-// whether the Cluster has.
-func (l *look) drain(ctx context.Context, live client.Client, s tenancy.Settings, all allocations) (_ allocations, next wait, err error) {
+// drainBlocks continues with the blocks that drain: idle ones, and those that a user deleted. A block is released when
+// its Cluster no longer uses it, checked twice, or when an operator confirms it. If live is nil, it is unknown whether
+// the Cluster still uses the block.
+func (l *scope) drainBlocks(ctx context.Context, live client.Client, s tenancy.LoadBalancerSettings, all allocations) (_ allocations, next requeueDelay, err error) {
 	var reads client.Reader
 	if live != nil {
-		reads = balancer.Once(live)
+		reads = balancer.NewMemoizedReader(live)
 	}
 	for _, a := range all {
-		if !tenancy.Leaving(a) || tenancy.ShownTo(a) != l.serving.By {
+		if !tenancy.IsDrainingOrDeleting(a) || tenancy.ProjectedTo(a) != l.loadBalancer.Active {
 			continue
 		}
-		_, granted := demand.RangeOf(a)
+		_, granted := demand.GrantedRange(a)
 		if _, forced := a.Annotations[v1alpha1.ReleaseUnconfirmedAnnotation]; forced || !granted {
-			if err := l.giveBack(ctx, a); err != nil {
+			if err := l.deleteBlock(ctx, a); err != nil {
 				return all, next, err
 			}
 			continue
 		}
-		became, err := l.confirm(ctx, reads, s.Apart, a)
+		became, err := l.confirmRelease(ctx, reads, s.PoolPerAllocation, a)
 		if err != nil {
 			return all, next, err
 		}
-		next = next.or(became.next)
+		next = next.minWait(became.requeueAfter)
 		if became.message == "" {
 			continue
 		}
-		if all, err = l.patchStatus(ctx, all, a, draining(metav1.ConditionTrue, became.reason, became.message)); err != nil {
+		if all, err = l.patchConditions(ctx, all, a, setDrainingCondition(metav1.ConditionTrue, became.reason, became.message)); err != nil {
 			return all, next, err
 		}
 	}
 	return all, next, nil
 }
 
-// waiting is what a block that is being given up waits for, and when to look again. Without a message nothing is said.
-type waiting struct {
+// drainProgress is what a block that drains waits for, and when to check again. If message is empty, no condition is
+// set.
+type drainProgress struct {
 	reason, message string
-	next            wait
+	requeueAfter    requeueDelay
 }
 
-// confirm gives a block back if its Cluster has let go of it, and says what it waits for if not. A block with a pool of
-// its own has served its last Service before that pool is taken away.
-func (l *look) confirm(ctx context.Context, live client.Reader, apart bool, a *v1alpha1.IPAllocation) (waiting, error) {
-	leaving := l.now.Sub(l.notes.leavingSince(a.UID, l.now))
+// confirmRelease deletes a block if its Cluster has released it, and otherwise returns what the block waits for. A
+// block with a pool of its own has served its last Service before that pool is removed.
+func (l *scope) confirmRelease(ctx context.Context, live client.Reader, apart bool, a *v1alpha1.IPAllocation) (drainProgress, error) {
+	leaving := l.now.Sub(l.tracker.drainingSince(a.UID, l.now))
 	if live == nil {
-		return l.unknown(l.refused), nil
+		return l.unknownUseProgress(l.refusalError), nil
 	}
-	emptying := apart && !l.notes.isEmptied(a.UID)
-	why, err := l.stillUsed(ctx, live, a, emptying)
+	emptying := apart && !l.tracker.isEmptied(a.UID)
+	why, err := l.describeBlockUse(ctx, live, a, emptying)
 	switch {
 	case err != nil:
-		l.notes.doubt(a.UID)
-		if !workloads.IsRefusal(err) {
+		l.tracker.resetReleased(a.UID)
+		if !workloads.IsAccessError(err) {
 			err = nil
 		}
-		return l.unknown(err), nil // it is asked again
+		return l.unknownUseProgress(err), nil // it is checked again
 	case why != "":
-		l.notes.doubt(a.UID)
-		return waiting{v1alpha1.ConfirmingReason, why, askAgain(leaving)}, nil
+		l.tracker.resetReleased(a.UID)
+		return drainProgress{v1alpha1.ConfirmingReason, why, recheckDelay(leaving)}, nil
 	}
-	if seen := l.now.Sub(l.notes.letGoSince(a.UID, l.now)); seen < settleTime {
-		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", in(settleTime - seen)}, nil
+	if seen := l.now.Sub(l.tracker.releasedSince(a.UID, l.now)); seen < releaseSettleTime {
+		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager checks once more before it gives the block back", newRequeueDelay(releaseSettleTime - seen)}, nil
 	}
 	if emptying {
-		l.notes.doubt(a.UID)
-		l.notes.setEmptied(a.UID)
-		return waiting{next: atOnce}, nil
+		l.tracker.resetReleased(a.UID)
+		l.tracker.markEmptied(a.UID)
+		return drainProgress{requeueAfter: requeueAtOnce}, nil
 	}
-	if leaving < landTime {
-		return waiting{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", in(landTime - leaving)}, nil
+	if leaving < minDrainTime {
+		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", newRequeueDelay(minDrainTime - leaving)}, nil
 	}
-	return waiting{}, l.giveBack(ctx, a)
+	return drainProgress{}, l.deleteBlock(ctx, a)
 }
 
-// longestAsk is how long after each other a Cluster is asked at most whether it has let a block go that it has used for long.
-const longestAsk = 10 * time.Second
+// maxRecheckDelay is the longest time between two checks whether a Cluster has released a block that it has used for
+// long.
+const maxRecheckDelay = 10 * time.Second
 
-// askAgain is when a Cluster is asked again of a block that it has been found to use for so long: a second later at first, and the
-// later the longer it lasts. What its watches show wakes who waits before that.
-func askAgain(so time.Duration) wait { return in(min(max(so/10, time.Second), longestAsk)) }
+// recheckDelay returns after how long to check again a block that the Cluster was found to use for the time so: a
+// second at first, and more the longer that lasts. What the watches show enqueues the Cluster earlier.
+func recheckDelay(so time.Duration) requeueDelay {
+	return newRequeueDelay(min(max(so/10, time.Second), maxRecheckDelay))
+}
 
-// stillUsed says what a Cluster still does with a block, or with the pool of its own that is being emptied.
-func (l *look) stillUsed(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
-	r, _ := demand.RangeOf(a)
+// describeBlockUse returns how a Cluster still uses a block, or the pool of its own that is being emptied; empty if it
+// does not.
+func (l *scope) describeBlockUse(ctx context.Context, live client.Reader, a *v1alpha1.IPAllocation, emptying bool) (string, error) {
+	r, _ := demand.GrantedRange(a)
 	if emptying {
-		return l.balancer().Empty(ctx, live, a.Name, r)
+		return l.activeBalancer().CheckPoolEmpty(ctx, live, a.Name, r)
 	}
-	return l.balancer().LetGo(ctx, live, r)
+	return l.activeBalancer().CheckReleased(ctx, live, r)
 }
 
-// unknown is what a block waits for of which is not known whether it is in use: its Cluster refuses to say it, or does not answer.
-func (l *look) unknown(refused error) waiting {
-	out := waiting{v1alpha1.TenantUnreachableReason, unreachableHint, in(guard.WaitingBackstop)}
+// unknownUseProgress returns what a block waits for if it is unknown whether it is in use: its Cluster refuses access,
+// or does not answer.
+func (l *scope) unknownUseProgress(refused error) drainProgress {
+	out := drainProgress{v1alpha1.TenantUnreachableReason, unreachableMessage, newRequeueDelay(guard.WaitingResyncPeriod)}
 	if refused != nil {
 		out.reason = v1alpha1.TenantRefusedReason
-		out.message = workloads.Refusal(l.key, refused, "the manager cannot tell whether the block is still in use", rightsFiles[l.serving.By]).Error() + "; " + unconfirmedHint
+		out.message = workloads.NewAccessError(l.clusterKey, refused, "the manager cannot tell whether the block is still in use", roleFiles[l.loadBalancer.Active]).Error() + "; " + unconfirmedHint
 	}
 	return out
 }
 
-const unreachableHint = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +
+const unreachableMessage = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +
 	"if the Cluster is gone for good, delete its Cluster object; " + unconfirmedHint
 
 // unconfirmedHint is the way out that needs nothing of the Cluster.
 const unconfirmedHint = "if you know that nothing uses the block any more, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
 
-// giveBack deletes a block, as it was when that was decided, and lets go of it.
-func (l *look) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {
+// deleteBlock deletes a block, as it was when that was decided, and removes our finalizer.
+func (l *scope) deleteBlock(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if a.DeletionTimestamp.IsZero() {
-		err := exact.Delete(ctx, l.Client, a)
+		err := exact.DeleteWithPreconditions(ctx, l.Client, a)
 		if err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -144,9 +151,9 @@ func (l *look) giveBack(ctx context.Context, a *v1alpha1.IPAllocation) error {
 			return client.IgnoreNotFound(err)
 		}
 		a = current
-		metrics.Shrinks.WithLabelValues(l.key.Namespace, l.key.Name).Inc()
+		metrics.TenantShrinks.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Inc()
 		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeNormal, "LoadBalancerPoolShrunk", "Release",
-			"%s is given back: no Service has used it for %s", a.Status.CIDR, l.Grace)
+			"%s is given back: no Service has used it for %s", a.Status.CIDR, l.GracePeriod)
 	}
-	return l.letGo(ctx, a)
+	return l.removeFinalizer(ctx, a)
 }

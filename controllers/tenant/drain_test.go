@@ -29,8 +29,9 @@ func (c *countingLists) List(ctx context.Context, all client.ObjectList, opts ..
 	return c.Client.List(ctx, all, opts...)
 }
 
-// Blocks that stay in use for long, here since another pool has their addresses, cost the API server of their Cluster one read of
-// each kind a look, however many there are, and the looks become rare.
+// TestDrainingForLongCostsLittle checks the cost of blocks that stay in use for long, here because another pool has
+// their addresses: each reconcile reads each kind once from the API server of the Cluster, however many blocks there
+// are, and the reconciles become rare.
 func TestDrainingForLongCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		has := withMetalLB(t)
@@ -40,23 +41,23 @@ func TestDrainingForLongCostsLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		live := &countingLists{Client: has}
-		r, c := refused(t, refusing{live: live, cached: has}, "https://127.0.0.1:1")
-		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
-		t.Cleanup(func() { r.objects.end(clusterKey) })
+		r, c := newRefusedManager(t, refusingConnections{live: live, cached: has}, "https://127.0.0.1:1")
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
+		t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 		for i := range 30 {
 			block := framework.MakeAllocation(namespace, fmt.Sprintf("b%d", i)).Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
 			block.UID, block.Finalizers = types.UID(block.Name), []string{v1alpha1.TenantPoolFinalizer, v1alpha1.IPAllocationFinalizer}
 			address := fmt.Sprintf("10.0.1.%d", i)
 			block.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, CIDR: address, StartAddress: address, EndAddress: address}
 			metav1.SetMetaDataAnnotation(&block.ObjectMeta, v1alpha1.AddressAnnotation, address)
-			draining(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "it is taken away")(&block.Status.Conditions)
+			setDrainingCondition(metav1.ConditionTrue, v1alpha1.ConfirmingReason, "it is taken away")(&block.Status.Conditions)
 			if err := c.Create(t.Context(), block); err != nil {
 				t.Fatal(err)
 			}
 		}
 		looks := 0
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
-			<-time.After(lookAt(t, r).RequeueAfter) // virtual: the Cluster is looked at when it asked to be
+			<-time.After(observeAndReconcile(t, r).RequeueAfter) // virtual time: the Cluster is reconciled when it was requeued
 		}
 		if is := conditionOf(t, c, "b7", v1alpha1.DrainingCondition); is == nil || is.Message != "IPAddressPool theirs still has 10.0.1.7/32" {
 			t.Fatalf("it says %+v", is)

@@ -15,24 +15,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// letGo takes our finalizer off a block.
-func (r *Reconciler) letGo(ctx context.Context, a *v1alpha1.IPAllocation) error {
+// removeFinalizer removes our finalizer from a block.
+func (r *Reconciler) removeFinalizer(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	is := a.DeepCopy()
-	if !controllerutil.RemoveFinalizer(is, tenancy.ShownFinalizer(tenancy.ShownTo(a))) {
+	if !controllerutil.RemoveFinalizer(is, tenancy.ProjectionFinalizer(tenancy.ProjectedTo(a))) {
 		return nil
 	}
-	err := r.Client.Patch(ctx, is, guard.SinceRead(a))
+	err := r.Client.Patch(ctx, is, guard.NewOptimisticPatch(a))
 	if err == nil {
-		r.notes.forgetBlock(a.UID)
+		r.tracker.forgetBlock(a.UID)
 	}
 	return client.IgnoreNotFound(err)
 }
 
-// end lets go of the blocks of a Cluster whose machines are gone.
-func (r *Reconciler) end(ctx context.Context, all allocations) error {
+// releaseDeletedBlocks removes our finalizer from the deleted blocks of a Cluster whose Machines are gone.
+func (r *Reconciler) releaseDeletedBlocks(ctx context.Context, all allocations) error {
 	for _, a := range all {
-		if deleting(a) {
-			if err := r.letGo(ctx, a); err != nil {
+		if isAwaitingRelease(a) {
+			if err := r.removeFinalizer(ctx, a); err != nil {
 				return err
 			}
 		}
@@ -40,22 +40,22 @@ func (r *Reconciler) end(ctx context.Context, all allocations) error {
 	return nil
 }
 
-// endIfGone does so for a Cluster that a live read does not find.
-func (r *Reconciler) endIfGone(ctx context.Context, cluster client.ObjectKey, all allocations) error {
-	if !slices.ContainsFunc(all, deleting) {
+// releaseIfClusterGone does the same for a Cluster that a live read does not find.
+func (r *Reconciler) releaseIfClusterGone(ctx context.Context, cluster client.ObjectKey, all allocations) error {
+	if !slices.ContainsFunc(all, isAwaitingRelease) {
 		return nil
 	}
 	err := r.Live.Get(ctx, cluster, &clusterv1.Cluster{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.end(ctx, all)
+		return r.releaseDeletedBlocks(ctx, all)
 	case err != nil:
 		return fmt.Errorf("reading Cluster %s: %w", cluster, err)
 	}
-	return nil // it is not ours to see, or its watch is behind
+	return nil // the cache does not include it, or its watch is behind
 }
 
-// deleting reports whether a block that somebody deleted waits for its Cluster.
-func deleting(a *v1alpha1.IPAllocation) bool {
-	return !a.DeletionTimestamp.IsZero() && tenancy.Projected(a)
+// isAwaitingRelease reports whether a block was deleted and waits for its Cluster to release it.
+func isAwaitingRelease(a *v1alpha1.IPAllocation) bool {
+	return !a.DeletionTimestamp.IsZero() && tenancy.IsProjected(a)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 )
 
-// prompt is longer than all the calls of a growth take, and far shorter than the shortest backstop on its way.
+// prompt is longer than all the calls of a growth take, and far shorter than the shortest backstop involved.
 const prompt = time.Second
 
-// B44: a Service that finds no address has one as soon as everybody on the way has done their part: each is woken by
-// the one before, and none by a backstop. Time here is that of the calls alone.
+// TestTenantGrowthIsDrivenByEvents checks B44: a Service that finds no address has one as soon as every component
+// involved has done its part: each is enqueued by the one before, and none by a backstop. Time here is that of the
+// calls alone.
 func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
-	if prompt >= min(missingBackstop, guard.WaitingBackstop, guard.ServedBackstop) {
+	if prompt >= min(missingBalancerBackstop, guard.WaitingResyncPeriod, guard.ServedResyncPeriod) {
 		t.Fatal("a backstop would pass")
 	}
 	for name, o := range orders {
@@ -33,11 +34,11 @@ func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
 				}
 				soon := at(served, action{text: "see how long that took", do: func(w *world) {
 					if took := time.Since(asked); took > prompt {
-						w.Wrongf("the Services waited for %v", took)
+						w.Failf("the Services waited for %v", took)
 					}
 				}})
 				scenario{
-					name: "events", initial: 1, increment: 1, apart: apart, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
+					name: "events", initial: 1, increment: 1, separatePools: apart, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
 				}.run(t, func(w *world) { w.order = o })
 			})
 		}

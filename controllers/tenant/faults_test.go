@@ -14,10 +14,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-func TestMain(m *testing.M) { schedule.Main(m) }
+func TestMain(m *testing.M) { schedule.RunTestMain(m) }
 
-// part is one of how many schedules are run: all with -full, a third of them with -short. To run one alone, give that
-// too:
+// part is the fraction of the schedules that is run, one in part: all with -full, a third of the fraction with -short.
+// To run one alone, pass -full, too:
 //
 //	go test ./controllers/tenant -run 'TestTenantFaults/shrink/lazy/late-3/17' -args -full
 const part = 19
@@ -27,15 +27,15 @@ var (
 	storms = flag.Int("storms", 6, "random runs of each scenario")
 )
 
-// among reports whether the n-th schedule is among those that are run, one of so many.
-func among(n, part int) bool {
+// isSelected reports whether the n-th schedule is among those that are run, one in part.
+func isSelected(n, part int) bool {
 	if testing.Short() {
 		part *= 3
 	}
 	return *full || n%part == 0
 }
 
-// each runs a scenario in all orders, once undisturbed and then as often as is wanted, and says how often that was.
+// each runs a scenario in all orders, once undisturbed and then as often as run wants, and logs how often that was.
 func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int)) {
 	t.Helper()
 	t.Parallel()
@@ -59,12 +59,12 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int,
 
 // TestTenantFaults runs every scenario with every disturbance at every write.
 func TestTenantFaults(t *testing.T) {
-	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r request, i int) bool { return r.Write() && w.Writes == i })
+	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r request, i int) bool { return r.IsWrite() && w.Writes == i })
 }
 
 // TestTenantReads runs every scenario with every disturbance at every live read.
 func TestTenantReads(t *testing.T) {
-	enumerate(t, unread, func(calm result) int { return calm.reads }, func(w *world, r request, i int) bool { return !r.Write() && w.reads == i })
+	enumerate(t, liveReadDisturbances, func(calm result) int { return calm.reads }, func(w *world, r request, i int) bool { return !r.IsWrite() && w.reads == i })
 }
 
 func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, request, int) bool) {
@@ -74,7 +74,7 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 		for j, d := range all {
 			t.Run(d.name, func(t *testing.T) {
 				for i := 1; i <= calls(calm); i++ {
-					if !among(i+j+ordinal, part) {
+					if !isSelected(i+j+ordinal, part) {
 						continue
 					}
 					runs++
@@ -95,20 +95,21 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 }
 
 // TestTenantWakesUp pauses the manager at every write, for as long as another one needs to take the block away and to
-// give it back. What it was about to write, and what it knows, is of a block that may be another Cluster's: it used to
-// show that to the load balancer again, as nothing fenced that write and no list was newer than its watch.
+// release it. What the paused manager was about to write, and what it knows, is of a block that may be another
+// Cluster's: it used to show that to the load balancer again, as nothing fenced that write and no list was newer than
+// its watch.
 func TestTenantWakesUp(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, _ int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes && slices.Contains([]string{"shrink", "apart", "Cilium shrinks", "Cilium apart", "moves to Cilium"}, s.name); i++ {
-			if !among(i, 1) {
+			if !isSelected(i, 1) {
 				continue
 			}
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {
 					w.order = o
-					w.disturb = func(w *world, r request) bool { return r.Write() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
+					w.disturb = func(w *world, r request) bool { return r.IsWrite() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
 				})
 			})
 		}
@@ -116,12 +117,12 @@ func TestTenantWakesUp(t *testing.T) {
 	})
 }
 
-// TestTenantCreatesLate has a pool made late, for a block that was added and that somebody deletes meanwhile: by a manager
-// that is paused before it sends the request, or as the request is on its way. Nothing in the pool's cluster tells that the
-// block was given back.
+// TestTenantCreatesLate makes the creation of a pool late, for a block that was added and that a user deletes
+// meanwhile: by a manager that is paused before it sends the request, or with the request in flight. Nothing in the
+// pool's cluster shows that the block was released.
 func TestTenantCreatesLate(t *testing.T) {
 	ways := map[string]func(*world, request) bool{
-		"paused, in time": unsent(showTime - time.Second), "paused": unsent(40 * time.Second), "paused for long": unsent(4 * grace),
+		"paused, in time": unsent(maxProjectionTime - time.Second), "paused": unsent(40 * time.Second), "paused for long": unsent(4 * grace),
 		"on its way": late(0, clientTimeout),
 	}
 	each(t, func(t *testing.T, s scenario, o order, _ int, _ result) (runs int) {
@@ -140,7 +141,7 @@ func TestTenantCreatesLate(t *testing.T) {
 							return false
 						}
 						met = true
-						w.After(0, time.Second, func() {
+						w.DelayStep(0, time.Second, func() {
 							remove("b").do(w)
 							deleteBlock(r.Ref.Name).do(w)
 							w.changed("the user: delete what needs it, and IPAllocation " + r.Ref.Name)
@@ -157,13 +158,13 @@ func TestTenantCreatesLate(t *testing.T) {
 	})
 }
 
-// TestTenantHaste runs every scenario with a user who does not wait: the first thing is done right before a write, the
+// TestTenantHaste runs every scenario with a user who does not wait: the first action is done right before a write, the
 // others right before those that follow.
 func TestTenantHaste(t *testing.T) {
 	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes; i++ {
-			if !among(i+ordinal, 3) {
+			if !isSelected(i+ordinal, 3) {
 				continue
 			}
 			runs++
@@ -186,7 +187,7 @@ func TestTenantStorms(t *testing.T) {
 			t.Parallel()
 			for managers := 1; managers <= 2; managers++ {
 				for seed := range *storms {
-					if !among(seed, 1) {
+					if !isSelected(seed, 1) {
 						continue
 					}
 					runs.Add(1)
@@ -201,7 +202,7 @@ func TestTenantStorms(t *testing.T) {
 
 func storm(w *world, managers int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(w.name)))+uint64(managers)))
-	w.order, w.anytime = schedule.Shuffled[class](r), seed%2 == 0
+	w.order, w.anytime = schedule.RandomOrder[class](r), seed%2 == 0
 	if managers > 1 {
 		w.start()
 	}
@@ -212,11 +213,11 @@ func storm(w *world, managers int, seed uint64) {
 		}
 		left--
 		all := disturbances
-		if !call.Write() {
-			all = unread
+		if !call.IsWrite() {
+			all = liveReadDisturbances
 		}
 		d := all[r.IntN(len(all))]
-		w.Notef("    disturbed: %s", d.name)
+		w.Tracef("    disturbed: %s", d.name)
 		return d.do(w, call)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// guarding is the finalizer of another.
+// guarding is the finalizer of another controller.
 const guarding = "example.com/guard"
 
-// keep has the finalizer of another keep an object, or not any more.
-func keep(on bool, at func(*world) *faults.Server, ref faults.Ref) action {
+// setForeignFinalizer makes the foreign finalizer keep an object, or removes it.
+func setForeignFinalizer(on bool, at func(*world) *faults.Server, ref faults.Ref) action {
 	text, change := "is kept by another", controllerutil.AddFinalizer
 	if !on {
 		text, change = "is kept no more", controllerutil.RemoveFinalizer
 	}
 	return action{text: ref.Name + " " + text, do: func(w *world) {
-		_ = at(w).Edit(ref, func(o client.Object) { change(o, guarding) }) // where it does not exist, the run shows that it was not kept
+		_ = at(w).EditObject(ref, func(o client.Object) { change(o, guarding) }) // if it does not exist, the run shows that
 	}}
 }
 
@@ -31,11 +31,12 @@ func onManagement(w *world) *faults.Server { return w.mgmt }
 func onWorkload(w *world) *faults.Server   { return w.work }
 
 func dropped(at func(*world) *faults.Server, ref faults.Ref) action {
-	return action{text: "delete " + ref.Name, do: func(w *world) { w.drop(at(w), ref) }}
+	return action{text: "delete " + ref.Name, do: func(w *world) { w.deleteObject(at(w), ref) }}
 }
 
-// An object that is deleted, and that the finalizer of another keeps for a quarter of an hour, costs next to nothing meanwhile,
-// whatever its kind; what the Services need is served beside it.
+// TestTenantRestsWhileAnotherKeepsSomething checks that an object that is deleted, and that a foreign finalizer keeps
+// for a quarter of an hour, costs next to nothing meanwhile, whatever its kind; what the Services need is served
+// nevertheless.
 func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 	t.Parallel()
 	block := func(name string) faults.Ref {
@@ -43,18 +44,18 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 	}
 	grown := block("ns-prod-lb-1")
 	pool := faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}
-	advertisement := faults.Ref{Kind: faults.Advertisements, Namespace: metallb.Namespace, Name: metallb.DefaultPool}
+	advertisement := faults.Ref{Kind: faults.L2Advertisements, Namespace: metallb.Namespace, Name: metallb.DefaultPool}
 	ciliumPool := faults.Ref{Kind: faults.CiliumPools, Name: cilium.DefaultPool}
 	cluster := faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}
-	config := faults.Ref{Kind: faults.Configs, Namespace: namespace, Name: "elastic"}
+	config := faults.Ref{Kind: faults.ProviderConfigs, Namespace: namespace, Name: "elastic"}
 	for name, c := range map[string]struct {
 		scenario
 
-		// fromNothing: the Cluster has no block before a Service asks for one.
+		// fromNothing reports whether the Cluster has no block before a Service requests one.
 		fromNothing bool
 		at          func(*world) *faults.Server
 		kept        faults.Ref
-		// before and then are what the user does before the object is kept, and after.
+		// before and then are the actions of the user before the object is kept, and after.
 		before, then []action
 	}{
 		"a block that is given back": {
@@ -83,7 +84,7 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 			fromNothing: true, at: onWorkload, kept: pool, before: []action{add("a")}, then: []action{remove("a")},
 		},
 		"the pool of MetalLB for a block": {
-			scenario: scenario{apart: true}, at: onWorkload, kept: faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: grown.Name},
+			scenario: scenario{separatePools: true}, at: onWorkload, kept: faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: grown.Name},
 			before: []action{add("a"), add("b")}, then: []action{remove("b")},
 		},
 		"the advertisement of MetalLB": {
@@ -94,7 +95,7 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 			before: []action{add("a"), add("b")}, then: []action{dropped(onWorkload, ciliumPool), add("c"), remove("b c")},
 		},
 		"the pool of Cilium for a block": {
-			scenario: scenario{apart: true, cilium: true}, at: onWorkload, kept: faults.Ref{Kind: faults.CiliumPools, Name: grown.Name},
+			scenario: scenario{separatePools: true, cilium: true}, at: onWorkload, kept: faults.Ref{Kind: faults.CiliumPools, Name: grown.Name},
 			before: []action{add("a"), add("b")}, then: []action{remove("b")},
 		},
 	} {
@@ -111,11 +112,11 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 					counted := func(text string, after time.Duration, sign int) action {
 						return action{text: text, wait: after, do: func(w *world) {
 							for i := range runs {
-								runs[i] += sign * w.managers[0].lines[i].runs
+								runs[i] += sign * w.managers[0].queues[i].runs
 							}
 							calls[0], calls[1] = calls[0]+sign*w.reads, calls[1]+sign*w.Writes
 							if !isKept(w) {
-								w.Wrongf("%s is not deleted, and kept", c.kept.Name)
+								w.Failf("%s is not deleted, and kept", c.kept.Name)
 							}
 						}}
 					}
@@ -124,19 +125,19 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 					if c.fromNothing {
 						s.initial = 0
 					}
-					s.script = slices.Concat(c.before, []action{keep(true, c.at, c.kept)}, c.then, []action{
-						counted("what comes is counted", 2*grace, -1), counted("it was counted", lasting, 1), keep(false, c.at, c.kept),
+					s.script = slices.Concat(c.before, []action{setForeignFinalizer(true, c.at, c.kept)}, c.then, []action{
+						counted("what comes is counted", 2*grace, -1), counted("it was counted", refusalDuration, 1), setForeignFinalizer(false, c.at, c.kept),
 					})
 					s.run(t, func(w *world) { w.order = of })
 					for i, n := range runs {
-						if n > int(lasting/longestAsk) {
-							t.Errorf("controller %d: %d reconciles in %v", i, n, lasting)
+						if n > int(refusalDuration/maxRecheckDelay) {
+							t.Errorf("controller %d: %d reconciles in %v", i, n, refusalDuration)
 						}
 					}
 					if calls[1] > 0 {
-						t.Errorf("%d writes in %v", calls[1], lasting)
+						t.Errorf("%d writes in %v", calls[1], refusalDuration)
 					}
-					t.Logf("%v reconciles, %d live reads, %d writes in %v", runs, calls[0], calls[1], lasting)
+					t.Logf("%v reconciles, %d live reads, %d writes in %v", runs, calls[0], calls[1], refusalDuration)
 				})
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// moveBlock has clusterctl take a block away, of which its pool holds the addresses.
+// moveBlock makes clusterctl take away a block whose addresses its pool holds.
 func moveBlock(name string) action {
 	return action{text: "clusterctl moves IPAllocation " + name, do: func(w *world) {
 		for _, a := range w.allocations() {
@@ -27,15 +27,16 @@ func moveBlock(name string) action {
 					p.Status.Held = append(p.Status.Held, held)
 				}
 			})
-			_ = w.mgmt.Delete(faults.RefOf(a), true)
+			_ = w.mgmt.Delete(faults.RefForObject(a), true)
 		}
 	}}
 }
 
-// holdCluster pauses the Cluster, as clusterctl does first, or unpauses it, as a user has to before the move can be resumed.
-func holdCluster(paused bool) action {
+// pauseCluster pauses the Cluster, as clusterctl does first, or unpauses it, as a user has to before the move can be
+// resumed.
+func pauseCluster(paused bool) action {
 	return action{text: fmt.Sprintf("the Cluster is paused: %v", paused), do: func(w *world) {
-		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
+		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
 			if c, is := o.(*clusterv1.Cluster); is {
 				c.Spec.Paused = ptr.To(paused)
 			}
@@ -43,16 +44,16 @@ func holdCluster(paused bool) action {
 	}}
 }
 
-// moveRest has it take away what is left: the workload cluster is the other management cluster's.
+// moveRest makes clusterctl take away what is left: the workload cluster belongs to the other management cluster then.
 var moveRest = action{text: "clusterctl moves the rest", do: func(w *world) {
 	w.ended = true
 	for _, o := range slices.Concat(w.mgmt.List(faults.Allocations), w.mgmt.List(faults.Clusters)) {
-		_ = w.mgmt.Delete(faults.RefOf(o), true)
+		_ = w.mgmt.Delete(faults.RefForObject(o), true)
 	}
 }}
 
-// A move that was interrupted leaves a Cluster behind of which some blocks are gone. Its Services keep their addresses: what they
-// are shown stays, and no other block is asked for.
+// TestAClusterThatIsHalfMovedIsLeftAlone checks a move that was interrupted and leaves a Cluster behind without some of
+// its blocks. Its Services keep their addresses: what is shown to them stays, and no other block is requested.
 func TestAClusterThatIsHalfMovedIsLeftAlone(t *testing.T) { // C53
 	for name, blocks := range map[string][]string{"its first block": {"ns-prod-lb"}, "one that was added": {"ns-prod-lb-1"}, "all": {"ns-prod-lb", "ns-prod-lb-1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -60,25 +61,25 @@ func TestAClusterThatIsHalfMovedIsLeftAlone(t *testing.T) { // C53
 				var showing [][]string
 				addresses := map[string]string{}
 				script := []action{add("a"), add("b"), {text: "look at what is shown", do: func(w *world) {
-					showing = w.showing()
+					showing = w.shownRanges()
 					for _, s := range w.services() {
 						addresses[s.Name] = addressOf(s).String()
 					}
-				}}, holdCluster(true)}
+				}}, pauseCluster(true)}
 				for _, b := range blocks {
 					script = append(script, moveBlock(b))
 				}
-				script = append(script, holdCluster(false), add("c"), later(5*time.Minute, action{text: "look again", do: func(w *world) {
-					if is := w.showing(); !slices.EqualFunc(is, showing, slices.Equal) {
-						w.Wrongf("%v is shown, and not %v", is, showing)
+				script = append(script, pauseCluster(false), add("c"), later(5*time.Minute, action{text: "look again", do: func(w *world) {
+					if is := w.shownRanges(); !slices.EqualFunc(is, showing, slices.Equal) {
+						w.Failf("%v is shown, and not %v", is, showing)
 					}
 					for _, s := range w.services() {
 						if was, is := addresses[s.Name], addressOf(s); was != "" && was != is.String() {
-							w.Wrongf("Service %s has %v, and not %s", s.Name, is, was)
+							w.Failf("Service %s has %v, and not %s", s.Name, is, was)
 						}
 					}
 					if n := len(w.allocations()); n != 2-len(blocks) {
-						w.Wrongf("%d blocks are there", n)
+						w.Failf("%d blocks are there", n)
 					}
 				}}), moveRest)
 				scenario{name: name, initial: 1, increment: 1, script: script}.run(t, func(w *world) { w.order = orders[order] })

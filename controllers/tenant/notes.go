@@ -12,69 +12,70 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// notes are what the controller of tenants remembers between two looks. Nothing in them is needed for safety: a
-// restart looks, waits and says once more.
-type notes struct {
+// stateTracker is what the controller of tenants remembers between two reconciles. None of it is needed for safety:
+// after a restart the controller checks, waits and reports again.
+type stateTracker struct {
 	mu sync.Mutex
-	// seen is when a block was first seen to be let go of.
-	seen map[types.UID]time.Time
-	// leaving is when a block was first seen to be given up.
-	leaving map[types.UID]time.Time
+	// released is when a block was first seen to be released by its Cluster.
+	released map[types.UID]time.Time
+	// draining is when a block was first seen to drain.
+	draining map[types.UID]time.Time
 	// used is when a block that seemed to be idle was first seen to be in use.
 	used map[types.UID]time.Time
-	// emptied blocks have a pool of their own that serves nobody any more.
+	// emptied are the blocks with a pool of their own that serves no Service any more.
 	emptied map[types.UID]struct{}
-	// clusters that were looked at, each with its Services.
-	clusters map[client.ObjectKey]*clusterNotes
+	// services tracks the Services of each Cluster that was reconciled.
+	services map[client.ObjectKey]*serviceTracker
 }
 
-type clusterNotes struct {
-	// reported is what was said of Services, lacking since when they wait for growth, fitting since when they wait
-	// for their load balancer; by namespace/name.
-	reported         map[string]string
-	lacking, fitting map[string]time.Time
+type serviceTracker struct {
+	// reportedMessages is what was reported on Services; awaitingGrowth is since when they wait for growth;
+	// awaitingPlacement is since when they wait for their load balancer; all by namespace/name.
+	reportedMessages                  map[string]string
+	awaitingGrowth, awaitingPlacement map[string]time.Time
 }
 
-func (n *notes) of(cluster client.ObjectKey) *clusterNotes {
-	if n.clusters == nil {
-		n.clusters = map[client.ObjectKey]*clusterNotes{}
+func (n *stateTracker) trackerForCluster(cluster client.ObjectKey) *serviceTracker {
+	if n.services == nil {
+		n.services = map[client.ObjectKey]*serviceTracker{}
 	}
-	if n.clusters[cluster] == nil {
-		n.clusters[cluster] = &clusterNotes{reported: map[string]string{}}
+	if n.services[cluster] == nil {
+		n.services[cluster] = &serviceTracker{reportedMessages: map[string]string{}}
 	}
-	return n.clusters[cluster]
+	return n.services[cluster]
 }
 
-func (n *notes) forget(cluster client.ObjectKey) {
+func (n *stateTracker) forgetCluster(cluster client.ObjectKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.clusters, cluster)
-	metrics.ForgetTenant(cluster.Namespace, cluster.Name)
+	delete(n.services, cluster)
+	metrics.DeleteTenantMetrics(cluster.Namespace, cluster.Name)
 }
 
-// letGoSince returns when a block was first seen to be let go of, without a doubt since.
-func (n *notes) letGoSince(block types.UID, now time.Time) time.Time {
-	return n.since(&n.seen, block, now)
+// releasedSince returns when a block was first seen to be released, without a doubt since.
+func (n *stateTracker) releasedSince(block types.UID, now time.Time) time.Time {
+	return n.firstSeen(&n.released, block, now)
 }
 
-// leavingSince returns when a block was first seen to be given up.
-func (n *notes) leavingSince(block types.UID, now time.Time) time.Time {
-	return n.since(&n.leaving, block, now)
+// drainingSince returns when a block was first seen to drain.
+func (n *stateTracker) drainingSince(block types.UID, now time.Time) time.Time {
+	return n.firstSeen(&n.draining, block, now)
 }
 
-// usedSince returns when a block that seems to be idle was first seen to be in use; unused notes that it is not.
-func (n *notes) usedSince(block types.UID, now time.Time) time.Time {
-	return n.since(&n.used, block, now)
+// usedSince returns when a block that seems to be idle was first seen to be in use.
+func (n *stateTracker) usedSince(block types.UID, now time.Time) time.Time {
+	return n.firstSeen(&n.used, block, now)
 }
 
-func (n *notes) unused(block types.UID) {
+// markUnused records that a block is not in use.
+func (n *stateTracker) markUnused(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.used, block)
 }
 
-// since returns when a block was first noted, which is now if it was not.
-func (n *notes) since(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
+// firstSeen returns when a block was first recorded, which is now if it was not.
+func (n *stateTracker) firstSeen(noted *map[types.UID]time.Time, block types.UID, now time.Time) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if *noted == nil {
@@ -86,32 +87,33 @@ func (n *notes) since(noted *map[types.UID]time.Time, block types.UID, now time.
 	return (*noted)[block]
 }
 
-// doubt notes that a block may be in use after all; forgetBlock, that it is gone, or stays.
-func (n *notes) doubt(block types.UID) {
+// resetReleased records that a block may be in use after all.
+func (n *stateTracker) resetReleased(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.seen, block)
+	delete(n.released, block)
 }
 
-func (n *notes) forgetBlock(block types.UID) {
+// forgetBlock removes what is recorded of a block that is gone, or that stays.
+func (n *stateTracker) forgetBlock(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.seen, block)
-	delete(n.leaving, block)
+	delete(n.released, block)
+	delete(n.draining, block)
 	delete(n.used, block)
 	delete(n.emptied, block)
 }
 
-// isEmptied reports whether a block that has a pool of its own was seen to be of no use to anybody; setEmptied notes
-// it.
-func (n *notes) isEmptied(block types.UID) bool {
+// isEmptied reports whether the pool of a block that has its own was seen to serve no Service any more.
+func (n *stateTracker) isEmptied(block types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, is := n.emptied[block]
 	return is
 }
 
-func (n *notes) setEmptied(block types.UID) {
+// markEmptied records that the pool of a block serves no Service any more.
+func (n *stateTracker) markEmptied(block types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.emptied == nil {
@@ -120,11 +122,11 @@ func (n *notes) setEmptied(block types.UID) {
 	n.emptied[block] = struct{}{}
 }
 
-// report notes what is said of a Service, and reports whether that is new.
-func (n *notes) report(cluster client.ObjectKey, service, why string) bool {
+// addReported records what is reported on a Service, and reports whether that is new.
+func (n *stateTracker) addReported(cluster client.ObjectKey, service, why string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	reported := n.of(cluster).reported
+	reported := n.trackerForCluster(cluster).reportedMessages
 	if reported[service] == why {
 		return false
 	}
@@ -132,62 +134,62 @@ func (n *notes) report(cluster client.ObjectKey, service, why string) bool {
 	return true
 }
 
-// keepReported forgets what was said of Services that are not stuck any more, or are gone: a cluster may make and delete
-// any number of them.
-func (n *notes) keepReported(cluster client.ObjectKey, verdicts []elastic.Verdict) {
+// pruneReported forgets what was reported on Services that are not stuck any more, or are gone: a cluster may create
+// and delete any number of them.
+func (n *stateTracker) pruneReported(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment) {
 	stuck := map[string]struct{}{}
 	for _, v := range verdicts {
-		if v.State == elastic.Stuck {
+		if v.State == elastic.ServiceStuck {
 			stuck[v.Service.Key()] = struct{}{}
 		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.of(cluster).reported, func(service, _ string) bool {
+	maps.DeleteFunc(n.trackerForCluster(cluster).reportedMessages, func(service, _ string) bool {
 		_, still := stuck[service]
 		return !still
 	})
 }
 
-func (n *notes) unreport(cluster client.ObjectKey, service string) {
+func (n *stateTracker) removeReported(cluster client.ObjectKey, service string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.of(cluster).reported, service)
+	delete(n.trackerForCluster(cluster).reportedMessages, service)
 }
 
-// waiting notes which Services wait for growth, and returns how long those did that have an address now.
-func (n *notes) waiting(cluster client.ObjectKey, verdicts []elastic.Verdict, now time.Time) (waited []time.Duration) {
+// trackGrowthWaits records which Services wait for growth, and returns how long those waited that have an address now.
+func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment, now time.Time) (waited []time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := n.of(cluster)
+	c := n.trackerForCluster(cluster)
 	still := map[string]time.Time{}
 	for _, v := range verdicts {
-		since, before := c.lacking[v.Service.Key()]
+		since, before := c.awaitingGrowth[v.Service.Key()]
 		switch {
-		case v.State == elastic.Placed && before:
+		case v.State == elastic.ServicePlaced && before:
 			waited = append(waited, now.Sub(since))
-		case v.State == elastic.Lacks && !before:
+		case v.State == elastic.ServiceNeedsGrowth && !before:
 			still[v.Service.Key()] = now
-		case before && (v.State == elastic.Lacks || v.State == elastic.Fits):
+		case before && (v.State == elastic.ServiceNeedsGrowth || v.State == elastic.ServicePlaceable):
 			still[v.Service.Key()] = since
 		}
 	}
-	c.lacking = still
+	c.awaitingGrowth = still
 	return waited
 }
 
-// unplaced returns the Services that fit in what their Cluster has and have waited for the patience, and how long it is
-// until there is another; 0: nobody waits.
-func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
+// trackPlacementWaits returns the Services for which their Cluster has room and which have waited for patience or
+// longer, and how long it takes until there is another one, 0 if no Service waits.
+func (n *stateTracker) trackPlacementWaits(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := n.of(cluster)
+	c := n.trackerForCluster(cluster)
 	still := map[string]time.Time{}
 	for _, v := range verdicts {
-		if v.State != elastic.Fits {
+		if v.State != elastic.ServicePlaceable {
 			continue
 		}
-		since, before := c.fitting[v.Service.Key()]
+		since, before := c.awaitingPlacement[v.Service.Key()]
 		if !before {
 			since = now
 		}
@@ -198,6 +200,6 @@ func (n *notes) unplaced(cluster client.ObjectKey, verdicts []elastic.Verdict, p
 			next = left
 		}
 	}
-	c.fitting = still
+	c.awaitingPlacement = still
 	return late, next
 }

@@ -10,17 +10,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// B36: the half minute of a Service begins when there is room for it, and begins again when there was none.
+// TestUnplaced checks B36: the half minute of a Service begins when there is room for it, and begins again when there
+// was none.
 func TestUnplaced(t *testing.T) {
 	g := NewWithT(t)
-	n, cluster := &notes{}, client.ObjectKey{Namespace: "ns", Name: "c"}
-	verdicts := func(a, b elastic.State) []elastic.Verdict {
-		return []elastic.Verdict{{Service: &elastic.Service{Name: "a"}, State: a}, {Service: &elastic.Service{Name: "b"}, State: b}}
+	n, cluster := &stateTracker{}, client.ObjectKey{Namespace: "ns", Name: "c"}
+	verdicts := func(a, b elastic.ServiceState) []elastic.ServiceAssessment {
+		return []elastic.ServiceAssessment{{Service: &elastic.Service{Name: "a"}, State: a}, {Service: &elastic.Service{Name: "b"}, State: b}}
 	}
 	at := time.Now()
-	look := func(after time.Duration, a, b elastic.State) (names []string, next time.Duration) {
+	look := func(after time.Duration, a, b elastic.ServiceState) (names []string, next time.Duration) {
 		at = at.Add(after)
-		late, next := n.unplaced(cluster, verdicts(a, b), patience, at)
+		late, next := n.trackPlacementWaits(cluster, verdicts(a, b), placementTimeout, at)
 		for _, s := range late {
 			names = append(names, s.Name)
 		}
@@ -28,17 +29,17 @@ func TestUnplaced(t *testing.T) {
 	}
 	for _, step := range []struct {
 		after time.Duration
-		a, b  elastic.State
+		a, b  elastic.ServiceState
 		late  []string
 		next  time.Duration
 	}{
-		{a: elastic.Fits, b: elastic.Lacks, next: patience},
-		{after: 10 * time.Second, a: elastic.Fits, b: elastic.Fits, next: patience - 10*time.Second},
-		{after: 20 * time.Second, a: elastic.Fits, b: elastic.Fits, late: []string{"a"}, next: 10 * time.Second},
-		{after: 10 * time.Second, a: elastic.Fits, b: elastic.Fits, late: []string{"a", "b"}},
-		{after: time.Hour, a: elastic.Placed, b: elastic.Fits, late: []string{"b"}},
-		{after: time.Second, a: elastic.Placed, b: elastic.Lacks},
-		{after: time.Second, a: elastic.Stuck, b: elastic.Fits, next: patience},
+		{a: elastic.ServicePlaceable, b: elastic.ServiceNeedsGrowth, next: placementTimeout},
+		{after: 10 * time.Second, a: elastic.ServicePlaceable, b: elastic.ServicePlaceable, next: placementTimeout - 10*time.Second},
+		{after: 20 * time.Second, a: elastic.ServicePlaceable, b: elastic.ServicePlaceable, late: []string{"a"}, next: 10 * time.Second},
+		{after: 10 * time.Second, a: elastic.ServicePlaceable, b: elastic.ServicePlaceable, late: []string{"a", "b"}},
+		{after: time.Hour, a: elastic.ServicePlaced, b: elastic.ServicePlaceable, late: []string{"b"}},
+		{after: time.Second, a: elastic.ServicePlaced, b: elastic.ServiceNeedsGrowth},
+		{after: time.Second, a: elastic.ServiceStuck, b: elastic.ServicePlaceable, next: placementTimeout},
 	} {
 		late, next := look(step.after, step.a, step.b)
 		g.Expect(late).To(Equal(step.late), "%+v", step)
@@ -46,16 +47,17 @@ func TestUnplaced(t *testing.T) {
 	}
 }
 
-// A workload cluster that makes and deletes Services for ever is not remembered for ever.
+// TestToldIsForgotten checks that a workload cluster that creates and deletes Services for ever is not remembered for
+// ever.
 func TestToldIsForgotten(t *testing.T) {
 	g := NewWithT(t)
-	n, cluster := &notes{}, client.ObjectKey{Namespace: "ns", Name: "c"}
+	n, cluster := &stateTracker{}, client.ObjectKey{Namespace: "ns", Name: "c"}
 	a, b := &elastic.Service{Name: "a"}, &elastic.Service{Name: "b"}
-	g.Expect(n.report(cluster, a.Key(), "why")).To(BeTrue())
-	g.Expect(n.report(cluster, b.Key(), "why")).To(BeTrue())
-	n.keepReported(cluster, []elastic.Verdict{{Service: a, State: elastic.Stuck}, {Service: b, State: elastic.Placed}})
-	g.Expect(n.report(cluster, a.Key(), "why")).To(BeFalse())
-	g.Expect(n.report(cluster, b.Key(), "why")).To(BeTrue())
-	n.keepReported(cluster, nil)
-	g.Expect(n.of(cluster).reported).To(BeEmpty())
+	g.Expect(n.addReported(cluster, a.Key(), "why")).To(BeTrue())
+	g.Expect(n.addReported(cluster, b.Key(), "why")).To(BeTrue())
+	n.pruneReported(cluster, []elastic.ServiceAssessment{{Service: a, State: elastic.ServiceStuck}, {Service: b, State: elastic.ServicePlaced}})
+	g.Expect(n.addReported(cluster, a.Key(), "why")).To(BeFalse())
+	g.Expect(n.addReported(cluster, b.Key(), "why")).To(BeTrue())
+	n.pruneReported(cluster, nil)
+	g.Expect(n.trackerForCluster(cluster).reportedMessages).To(BeEmpty())
 }

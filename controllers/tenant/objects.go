@@ -25,55 +25,56 @@ var balancers = map[v1alpha1.LoadBalancerType]balancer.Balancer{
 	v1alpha1.CiliumLoadBalancer:  cilium.Balancer{},
 }
 
-// objectsTimeout bounds how long a look waits for what a load balancer has to be read for the first time.
-const objectsTimeout = 10 * time.Second
+// observeTimeout bounds how long a reconcile waits for the objects of a load balancer to be read for the first time.
+const observeTimeout = 10 * time.Second
 
-// objectsOf read what the load balancer of each workload cluster has, in its namespace alone. They are not part of the
-// connection to the cluster: none is made while a kind that is confined to a namespace does not exist there,
-// so a cluster would not be connected before its load balancer is installed.
-type objectsOf struct {
-	mu sync.Mutex
-	of map[client.ObjectKey]*objects
+// balancerCaches read the objects of the load balancer of each workload cluster, in its namespace alone. They are not
+// part of the connection to the cluster: clustercache makes no connection while a kind that is confined to a namespace
+// does not exist there, so a cluster would not be connected before its load balancer is installed.
+type balancerCaches struct {
+	mu        sync.Mutex
+	byCluster map[client.ObjectKey]*balancerCache
 }
 
-type objects struct {
+type balancerCache struct {
 	cache.Cache
-	// connection that it was made with, and the load balancer that it was made for.
+	// connection is the client that the cache was created with; balancer is the load balancer that it was created for.
 	connection client.Client
 	balancer   balancer.Balancer
 	stop       context.CancelFunc
-	watched    bool
-	// readable: what is read by caches may be listed; namespaces: so may Namespaces, which are read only where a pool selects by them.
-	readable, namespaces bool
+	isWatched  bool
+	// canListObjects reports whether the kinds that are read from caches may be listed; canListNamespaces reports the
+	// same for Namespaces, which are read only where a pool selects by them.
+	canListObjects, canListNamespaces bool
 }
 
-// end forgets a Cluster, or that it was connected.
-func (m *objectsOf) end(cluster client.ObjectKey) {
+// removeCluster forgets a Cluster, or that it was connected, and stops its cache.
+func (m *balancerCaches) removeCluster(cluster client.ObjectKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known := m.of[cluster]; known != nil {
+	if known := m.byCluster[cluster]; known != nil {
 		known.stop()
-		delete(m.of, cluster)
+		delete(m.byCluster, cluster)
 	}
 }
 
-// objectsOf returns what reads a load balancer over the connection that there is now.
-func (r *Reconciler) objectsOf(ctx context.Context, cluster client.ObjectKey, live client.Client, lb balancer.Balancer) (*objects, error) {
-	r.objects.mu.Lock()
-	known := r.objects.of[cluster]
-	r.objects.mu.Unlock()
+// cacheForCluster returns the cache that reads a load balancer over the current connection.
+func (r *Reconciler) cacheForCluster(ctx context.Context, cluster client.ObjectKey, live client.Client, lb balancer.Balancer) (*balancerCache, error) {
+	r.balancerCaches.mu.Lock()
+	known := r.balancerCaches.byCluster[cluster]
+	r.balancerCaches.mu.Unlock()
 	if known != nil && known.connection == live && known.balancer == lb {
 		return known, nil
 	}
-	r.objects.end(cluster)
+	r.balancerCaches.removeCluster(cluster)
 	config, err := r.Clusters.GetRESTConfig(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = 11 * time.Minute // a watch lasts ten
-	options := cache.Options{Scheme: live.Scheme(), Mapper: live.RESTMapper(), DefaultTransform: balancer.KeepManagers}
-	if _, namespace := lb.Watched(); namespace != "" {
+	options := cache.Options{Scheme: live.Scheme(), Mapper: live.RESTMapper(), DefaultTransform: balancer.ReduceManagedFields}
+	if _, namespace := lb.WatchedKinds(); namespace != "" {
 		options.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	}
 	c, err := r.NewCache(config, options)
@@ -81,31 +82,31 @@ func (r *Reconciler) objectsOf(ctx context.Context, cluster client.ObjectKey, li
 		return nil, fmt.Errorf("reading %s in Cluster %s: %w", lb.Name(), cluster, err)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	go func() { _ = c.Start(running) }() // it ends when it is stopped, without an error
-	m := &objects{Cache: c, connection: live, balancer: lb, stop: stop}
-	r.objects.mu.Lock()
-	defer r.objects.mu.Unlock()
-	if r.objects.of == nil {
-		r.objects.of = map[client.ObjectKey]*objects{}
+	go func() { _ = c.Start(running) }() // it ends without an error when it is stopped
+	m := &balancerCache{Cache: c, connection: live, balancer: lb, stop: stop}
+	r.balancerCaches.mu.Lock()
+	defer r.balancerCaches.mu.Unlock()
+	if r.balancerCaches.byCluster == nil {
+		r.balancerCaches.byCluster = map[client.ObjectKey]*balancerCache{}
 	}
-	r.objects.of[cluster] = m
+	r.balancerCaches.byCluster[cluster] = m
 	return m, nil
 }
 
-// watchObjects has changes of what the load balancer has bring us back. What it says is read live, while something waits
-// for it.
-func (l *look) watchObjects(m *objects) error {
-	if m.watched {
+// watchBalancer makes changes of the load balancer's objects enqueue the Cluster. What the load balancer reports is
+// read live, while something waits for it.
+func (l *scope) watchBalancer(m *balancerCache) error {
+	if m.isWatched {
 		return nil
 	}
-	request := []reconcile.Request{{NamespacedName: l.key}}
+	request := []reconcile.Request{{NamespacedName: l.clusterKey}}
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
-	kinds, _ := m.balancer.Watched()
+	kinds, _ := m.balancer.WatchedKinds()
 	for _, kind := range kinds {
 		if err := l.controller.Watch(source.Kind(m.Cache, kind, wake)); err != nil {
-			return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.key, err)
+			return fmt.Errorf("watching %T in Cluster %s: %w", kind, l.clusterKey, err)
 		}
 	}
-	m.watched = true
+	m.isWatched = true
 	return nil
 }

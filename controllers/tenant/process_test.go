@@ -27,34 +27,35 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// process is a manager: the controllers of Clusters and of tenants, the watches that feed them and the queues that
-// run them, as SetupWithManager wires them.
+// process is a manager: the controllers of Clusters and of tenants, the watches that feed them and the queues that run
+// them, as SetupWithManager connects them.
 type process struct {
 	name       string
 	mgmt, work *faults.Client
 	ctx        context.Context //nolint:containedctx // the life of the process
 	kill       context.CancelFunc
-	// dead: it was killed. asleep: it does not run, but its calls may be under way.
+	// dead reports whether the process was killed; asleep reports whether it does not run, while its calls may be in
+	// flight.
 	dead, asleep bool
 
 	clusters *cluster.Reconciler
 	tenants  *Reconciler
-	// lines are the queues of the two.
-	lines [2]*line
-	// blocks are fed to both.
+	// queues are the queues of the two controllers.
+	queues [2]*controllerQueue
+	// blocks feeds both.
 	blocks faults.Feed
 	cached map[*faults.Server]*faults.Cache
-	// seen is how much of the log of each kind its watches have shown; mute, which watches show nothing.
+	// seen is how much of the log of each kind its watches have shown; mute are the watches that show nothing.
 	seen map[watched]int
 	mute map[watched]bool
-	// synced: what exists was read once. connected: live is a client of the workload cluster, and failed is how often
-	// it was tried in vain.
+	// synced reports whether what exists was read once; connected reports whether live is a client of the workload
+	// cluster; connectFailures is how many attempts to connect have failed.
 	synced, connected bool
-	// cut: it never reaches the workload cluster.
-	cut    bool
-	live   client.Client
-	failed int
-	// relist reads all of a kind.
+	// unreachable reports whether the process never reaches the workload cluster.
+	unreachable     bool
+	live            client.Client
+	connectFailures int
+	// relist reads all objects of a kind.
 	relist func(watched)
 }
 
@@ -64,54 +65,54 @@ type watched struct {
 	kind faults.Kind
 }
 
-// line is the queue of a controller, with one Cluster in it at most, and its one worker.
-type line struct {
+// controllerQueue is the queue of a controller, with at most one Cluster in it, and its one worker.
+type controllerQueue struct {
 	index.Queue
 
 	reconciler reconcile.Reconciler
-	// broken is told of a panic.
-	broken func(string)
+	// onPanic receives the text of a panic.
+	onPanic func(string)
 
 	queue schedule.Queue
 	// runs counts the reconciles.
 	runs int
 }
 
-func (l *line) Add(reconcile.Request) { l.queue.Wake() }
+func (l *controllerQueue) Add(reconcile.Request) { l.queue.Wake() }
 
 // run runs one reconcile.
-func (l *line) run(ctx context.Context) {
+func (l *controllerQueue) run(ctx context.Context) {
 	l.runs++
-	l.queue.Run(func() (reconcile.Result, error) {
+	l.queue.RunReconcile(func() (reconcile.Result, error) {
 		return l.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: clusterKey})
-	}, l.broken)
+	}, l.onPanic)
 }
 
-// quietly drops events.
-type quietly struct{}
+// noopRecorder drops events.
+type noopRecorder struct{}
 
-func (quietly) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+func (noopRecorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 // unwatched is the controller that watches begin with: here the world shows everything.
 type unwatched struct{ controller.Controller }
 
 func (unwatched) Watch(source.TypedSource[reconcile.Request]) error { return nil }
 
-// reads writes to a server, and reads from a cache.
-type reads struct {
+// cachedClient writes to a server, and reads from a cache.
+type cachedClient struct {
 	client.Client
 	from client.Reader
 }
 
-func (r reads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (r cachedClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return r.from.Get(ctx, key, o, opts...)
 }
 
-func (r reads) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+func (r cachedClient) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	return r.from.List(ctx, l, opts...)
 }
 
-// objectsCache reads load balancers from what watches have shown.
+// objectsCache reads the objects of load balancers from what watches have shown.
 type objectsCache struct {
 	cache.Cache
 	from *faults.Cache
@@ -127,7 +128,7 @@ func (c objectsCache) List(ctx context.Context, l client.ObjectList, opts ...cli
 	return c.from.List(ctx, l, opts...)
 }
 
-// connections are those of a process to the workload cluster.
+// connections are the connections of a process to the workload cluster.
 type connections struct {
 	clustercache.ClusterCache
 	p *process
@@ -137,7 +138,7 @@ func (c connections) GetClient(context.Context, client.ObjectKey) (client.Client
 	if !c.p.connected {
 		return nil, clustercache.ErrClusterNotConnected
 	}
-	return reads{Client: c.p.live, from: c.p.cached[c.p.workload()]}, nil
+	return cachedClient{Client: c.p.live, from: c.p.cached[c.p.workload()]}, nil
 }
 
 func (c connections) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
@@ -157,26 +158,26 @@ func (c connections) GetRESTConfig(context.Context, client.ObjectKey) (*rest.Con
 func (c connections) Watch(context.Context, client.ObjectKey, clustercache.Watcher) error { return nil }
 
 func (c connections) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
-	return clustercache.HealthCheckingState{ConsecutiveFailures: c.p.failed}
+	return clustercache.HealthCheckingState{ConsecutiveFailures: c.p.connectFailures}
 }
 
 func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *process {
 	p := &process{
-		name: name, mgmt: mgmt.Client(name), work: work.Client(name),
+		name: name, mgmt: mgmt.NewClient(name), work: work.NewClient(name),
 		cached: map[*faults.Server]*faults.Cache{mgmt: faults.NewCache(), work: faults.NewCache()},
 		seen:   map[watched]int{}, mute: map[watched]bool{},
 	}
 	p.ctx, p.kill = context.WithCancel(ctx)
-	writes := &pace.Writes{Clock: clock.RealClock{}}
-	c := reads{Client: writes.Client(p.mgmt), from: p.cached[mgmt]}
-	index := &index.Blocks{}
+	writes := &pace.WritePacer{Clock: clock.RealClock{}}
+	c := cachedClient{Client: writes.WrapClient(p.mgmt), from: p.cached[mgmt]}
+	index := &index.BlockIndex{}
 	p.clusters = &cluster.Reconciler{
-		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, LoadBalancers: true, Blocks: index,
-		NodesWant: func(context.Context, *clusterv1.Cluster) bool { return false },
+		Client: c, Live: p.mgmt.LiveReader(), Recorder: noopRecorder{}, LoadBalancers: true, Blocks: index,
+		NeedsPodCIDRs: func(context.Context, *clusterv1.Cluster) bool { return false },
 	}
 	p.tenants = &Reconciler{
-		Client: c, Live: p.mgmt.Live(), Recorder: quietly{}, Blocks: index, Synced: func() bool { return p.synced },
-		Clusters: connections{p: p}, Writes: writes, Clock: clock.RealClock{}, Grace: grace, controller: unwatched{},
+		Client: c, Live: p.mgmt.LiveReader(), Recorder: noopRecorder{}, Blocks: index, Synced: func() bool { return p.synced },
+		Clusters: connections{p: p}, Writes: writes, Clock: clock.RealClock{}, GracePeriod: grace, controller: unwatched{},
 		NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
 			for _, kind := range objectKinds {
 				p.relist(watched{work, kind})
@@ -184,24 +185,24 @@ func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *pr
 			return objectsCache{from: p.cached[work]}, nil
 		},
 	}
-	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.Live(), index.Beside(elsewhere{index}), nil)
+	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.LiveReader(), index.WithIndexing(emptyMemory{index}), nil)
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
-		p.lines[i] = &line{reconciler: r, queue: schedule.Queue{MaxBackoff: guard.MostBackoff}}
-		p.lines[i].queue.Wake()
-		_ = index.Source().Start(ctx, p.lines[i]) // there is nothing that fails
+		p.queues[i] = &controllerQueue{reconciler: r, queue: schedule.Queue{MaxBackoff: guard.MaxBackoff}}
+		p.queues[i].queue.Wake()
+		_ = index.NewSource().Start(ctx, p.queues[i]) // nothing can fail
 	}
 	return p
 }
 
-// elsewhere is the memory of pools, which is no part of this world: it has what the index has.
-type elsewhere struct{ index *index.Blocks }
+// emptyMemory is the memory of pools, which is no part of this world: it has what the index has.
+type emptyMemory struct{ index *index.BlockIndex }
 
-func (elsewhere) Observe(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+func (emptyMemory) ObserveObject(client.Object) (pools.Key, bool) { return pools.Key{}, false }
 
-func (elsewhere) Forget(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+func (emptyMemory) ForgetObject(client.Object) (pools.Key, bool) { return pools.Key{}, false }
 
-func (e elsewhere) Beyond(_ client.Object, listed map[types.UID]struct{}) (out []client.Object) {
-	for _, a := range e.index.Of(clusterKey) {
+func (e emptyMemory) ObjectsNotListed(_ client.Object, listed map[types.UID]struct{}) (out []client.Object) {
+	for _, a := range e.index.LoadBalancerBlocks(clusterKey) {
 		if _, is := listed[a.UID]; !is {
 			out = append(out, a)
 		}
@@ -209,11 +210,11 @@ func (e elsewhere) Beyond(_ client.Object, listed map[types.UID]struct{}) (out [
 	return out
 }
 
-// workload is the server of the workload cluster.
+// workload returns the server of the workload cluster.
 func (p *process) workload() *faults.Server { return p.work.Server() }
 
 func (p *process) wake() {
-	for _, l := range p.lines {
+	for _, l := range p.queues {
 		l.Add(reconcile.Request{})
 	}
 }
@@ -222,34 +223,34 @@ func (p *process) wake() {
 func (p *process) show(w watched, c faults.Change) {
 	switch o := c.Object.DeepCopyObject().(type) {
 	case *v1alpha1.IPAllocation:
-		p.blocks.Show(c)
+		p.blocks.ShowChange(c)
 	case *v1alpha1.NetworkPool:
 		was := &v1alpha1.NetworkPool{}
 		known := p.cached[w.at].Get(p.ctx, client.ObjectKeyFromObject(o), was) == nil
-		p.cached[w.at].Show(c)
-		if !known || c.Deleted || lookup.MoreRoom.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: o}) {
-			for i, waiting := range []func(context.Context, client.Object) []reconcile.Request{p.clusters.WaitingFor, p.tenants.waitingFor} {
+		p.cached[w.at].ShowChange(c)
+		if !known || c.Deleted || lookup.MoreRoomPredicate.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: o}) {
+			for i, waiting := range []func(context.Context, client.Object) []reconcile.Request{p.clusters.ClustersWaitingForPool, p.tenants.clustersWaitingForPool} {
 				if len(waiting(p.ctx, o)) > 0 {
-					p.lines[i].Add(reconcile.Request{})
+					p.queues[i].Add(reconcile.Request{})
 				}
 			}
 		}
 	default:
-		p.cached[w.at].Show(c)
+		p.cached[w.at].ShowChange(c)
 		if w.at == p.workload() {
-			p.lines[1].Add(reconcile.Request{})
+			p.queues[1].Add(reconcile.Request{})
 		} else {
 			p.wake()
 		}
 	}
 }
 
-// replace feeds a list: of IPAllocations, what is missing in it is looked up live.
+// replace feeds a list: for IPAllocations, what is missing in it is read live.
 func (p *process) replace(w watched, listed []client.Object) {
 	if w.kind != faults.Allocations {
-		p.cached[w.at].Replace(w.kind, listed)
+		p.cached[w.at].ReplaceKind(w.kind, listed)
 		p.wake()
 		return
 	}
-	p.blocks.Replace(listed)
+	p.blocks.ReplaceAll(listed)
 }

@@ -38,7 +38,7 @@ func (w *world) pools() []*v1alpha1.NetworkPool {
 	return listed[*v1alpha1.NetworkPool](w.mgmt, faults.Pools)
 }
 
-// pool is the pool of a name, nil if there is none.
+// pool returns the pool of a name, nil if there is none.
 func (w *world) pool(name string) *v1alpha1.NetworkPool {
 	for _, p := range w.pools() {
 		if p.Name == name {
@@ -48,8 +48,8 @@ func (w *world) pool(name string) *v1alpha1.NetworkPool {
 	return nil
 }
 
-// showing are the ranges of each pool that the workload cluster has.
-func (w *world) showing() (out [][]string) {
+// shownRanges returns the ranges of each pool in the workload cluster.
+func (w *world) shownRanges() (out [][]string) {
 	for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
 		out = append(out, p.Spec.Addresses)
 	}
@@ -65,13 +65,13 @@ func (w *world) showing() (out [][]string) {
 
 // check checks what must hold at any moment.
 func (w *world) check() {
-	for _, text := range w.history.Moment(w.objects()) {
-		w.Wrongf("%s", text)
+	for _, text := range w.history.CheckMoment(w.objects()) {
+		w.Failf("%s", text)
 	}
 	var held []netipx.IPRange
 	total := int64(0)
 	for _, a := range w.allocations() {
-		if r, has := recordOf(a); has {
+		if r, has := allocatedRange(a); has {
 			held = append(held, r)
 		}
 		if a.Status.Phase != v1alpha1.AllocationFailed {
@@ -79,43 +79,43 @@ func (w *world) check() {
 		}
 	}
 	for _, p := range w.pools() {
-		for _, h := range p.Status.Held { // nor is that given to others
+		for _, h := range p.Status.Held { // nor are held addresses granted to others
 			held = append(held, netipx.IPRangeFrom(netip.MustParseAddr(h.First), netip.MustParseAddr(h.Last)))
 		}
 	}
 	if w.quota > 0 && total > w.quota {
-		w.Wrongf("the Cluster has, or asks for, %d addresses; its quota is %d", total, w.quota)
+		w.Failf("the Cluster has, or asks for, %d addresses; its quota is %d", total, w.quota)
 	}
 	if w.ended {
 		return // nothing runs there
 	}
-	// Whatever no IPAllocation holds may be another Cluster's at once.
+	// What no IPAllocation has may belong to another Cluster at once.
 	covered := func(r netipx.IPRange) bool {
 		return slices.ContainsFunc(held, func(h netipx.IPRange) bool { return h.Contains(r.From()) && h.Contains(r.To()) })
 	}
 	for _, s := range w.services() {
 		if a := addressOf(s); a.IsValid() && !covered(netipx.IPRangeFrom(a, a)) {
-			w.Wrongf("Service %s has %s, which was given back", s.Name, a)
+			w.Failf("Service %s has %s, which was given back", s.Name, a)
 		}
 	}
-	for _, p := range w.lb.works() {
+	for _, p := range w.lb.loadedPools() {
 		for _, r := range p.ranges {
 			if !covered(r) {
-				w.Wrongf("the load balancer works with %s of %s, which was given back", r, p.name)
+				w.Failf("the load balancer works with %s of %s, which was given back", r, p.name)
 			}
 		}
 	}
 }
 
-// labelled reports whether the Cluster names a ProviderConfig: one that does not gets nothing more.
-func (w *world) labelled() bool {
+// hasConfigLabel reports whether the Cluster names a ProviderConfig: one that does not gets nothing more.
+func (w *world) hasConfigLabel() bool {
 	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
 		return c.Labels[v1alpha1.ProviderConfigLabel] != ""
 	})
 }
 
-// saysRemain reports whether the Cluster says that it keeps IPAllocations.
-func (w *world) saysRemain() bool {
+// reportsRemaining reports whether a condition of the Cluster shows that it keeps IPAllocations.
+func (w *world) reportsRemaining() bool {
 	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
 		return strings.Contains(conditionsOf(c.GetConditions()), v1alpha1.AllocationsRemainReason)
 	})
@@ -132,59 +132,60 @@ func (w *world) objects() pools.Objects {
 	return out
 }
 
-// examine checks the end: who can be served is, nothing is kept that nobody uses, and the load balancer has what there is.
+// examine checks the end: every Service that can be served is, nothing unused is kept, and the load balancer has the
+// existing blocks.
 func (w *world) examine() {
-	for _, text := range w.history.AtRest(w.objects()) {
-		w.Wrongf("%s", text)
+	for _, text := range w.history.CheckAtRest(w.objects()) {
+		w.Failf("%s", text)
 	}
 	var shown []string
 	var blocks []netipx.IPRange
 	room, unshown := w.quota, false
 	for _, a := range w.allocations() {
-		r, has := recordOf(a)
+		r, has := allocatedRange(a)
 		switch {
 		case a.DeletionTimestamp != nil:
-			w.Wrongf("%s is still being deleted", a.Name)
-		case !has && !w.labelled():
-			w.Wrongf("%s is asked for still, for a Cluster that gets nothing more", a.Name)
+			w.Failf("%s is still being deleted", a.Name)
+		case !has && !w.hasConfigLabel():
+			w.Failf("%s is asked for still, for a Cluster that gets nothing more", a.Name)
 		case !has && a.Status.Phase != v1alpha1.AllocationFailed:
-			w.Wrongf("%s is still waiting", a.Name)
-		case tenancy.Leaving(a):
-			w.Wrongf("%s is still draining", a.Name)
-		case has && !tenancy.Projected(a) && w.labelled():
-			w.Wrongf("%s is not shown, and was never to be", a.Name)
+			w.Failf("%s is still waiting", a.Name)
+		case tenancy.IsDrainingOrDeleting(a):
+			w.Failf("%s is still draining", a.Name)
+		case has && !tenancy.IsProjected(a) && w.hasConfigLabel():
+			w.Failf("%s is not shown, and was never to be", a.Name)
 		}
 		if !has {
 			continue
 		}
 		room -= a.Status.AllocatedCount
-		if !w.labelled() && !tenancy.Projected(a) {
-			unshown = true // it was granted before that was known, and the workload cluster is not looked at any more
+		if !w.hasConfigLabel() && !tenancy.IsProjected(a) {
+			unshown = true // it was granted before the label was gone, and the workload cluster is not read any more
 			continue
 		}
 		blocks = append(blocks, r)
 		shown = append(shown, r.String())
-		if tenancy.Role(a) == v1alpha1.GrowthRole && !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return r.Contains(addressOf(s)) }) {
-			w.Wrongf("%s is kept, and no Service uses it", a.Name)
+		if tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole && !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return r.Contains(addressOf(s)) }) {
+			w.Failf("%s is kept, and no Service uses it", a.Name)
 		}
 	}
-	if unshown && !w.saysRemain() {
-		w.Wrongf("the Cluster keeps a block, and does not say so")
+	if unshown && !w.reportsRemaining() {
+		w.Failf("the Cluster keeps a block, and does not say so")
 	}
 	if w.ended {
 		if len(w.allocations())+len(w.mgmt.List(faults.Clusters)) > 0 {
-			w.Wrongf("the Cluster is gone, and left %s", w.outcome())
+			w.Failf("the Cluster is gone, and left %s", w.outcome())
 		}
 		return
 	}
 	var is []string
-	for _, ranges := range w.showing() {
+	for _, ranges := range w.shownRanges() {
 		is = append(is, ranges...)
 	}
 	slices.Sort(is)
 	slices.Sort(shown)
 	if !slices.Equal(is, shown) {
-		w.Wrongf("the load balancer is shown %v, not %v", is, shown)
+		w.Failf("the load balancer is shown %v, not %v", is, shown)
 	}
 	waiting := 0
 	used := map[netip.Addr]bool{}
@@ -193,7 +194,7 @@ func (w *world) examine() {
 		if !a.IsValid() {
 			waiting++
 		} else if used[a] || !slices.ContainsFunc(blocks, func(r netipx.IPRange) bool { return r.Contains(a) }) {
-			w.Wrongf("Service %s has %s, which it shares or which is in no block", s.Name, a)
+			w.Failf("Service %s has %s, which it shares or which is in no block", s.Name, a)
 		}
 		used[a] = true
 	}
@@ -204,15 +205,15 @@ func (w *world) examine() {
 		}
 	}
 	full := (w.quota > 0 && room <= 0) || available == 0
-	if waiting > 0 && !full && w.labelled() {
-		w.Wrongf("%d Services have no address, and there is room", waiting)
+	if waiting > 0 && !full && w.hasConfigLabel() {
+		w.Failf("%d Services have no address, and there is room", waiting)
 	}
 }
 
-// outcome is what a run comes to, whichever addresses and moments it chose, and in however many blocks. What a Cluster keeps that
-// names no ProviderConfig any more is what was granted in time, and its blocks say what they said then.
+// outcome is the result of a run, whichever addresses and moments it chose, and in however many blocks. What a Cluster
+// keeps that names no ProviderConfig any more is what was granted in time, and its blocks have the conditions of then.
 func (w *world) outcome() string {
-	if !w.ended && !w.labelled() {
+	if !w.ended && !w.hasConfigLabel() {
 		return "the Cluster names no ProviderConfig"
 	}
 	var out []string
@@ -221,8 +222,8 @@ func (w *world) outcome() string {
 	}
 	total := map[string]int64{}
 	for _, a := range w.allocations() {
-		total[tenancy.Role(a)] += a.Status.AllocatedCount
-		out = append(out, fmt.Sprintf("%s %s %v %s", tenancy.Role(a), a.Status.Phase, a.Finalizers, conditionsOf(a.Status.Conditions)))
+		total[tenancy.RoleForAllocation(a)] += a.Status.AllocatedCount
+		out = append(out, fmt.Sprintf("%s %s %v %s", tenancy.RoleForAllocation(a), a.Status.Phase, a.Finalizers, conditionsOf(a.Status.Conditions)))
 	}
 	for _, s := range w.services() {
 		out = append(out, fmt.Sprintf("Service %s served=%v", s.Name, addressOf(s).IsValid()))
@@ -235,7 +236,7 @@ func conditionsOf(all []metav1.Condition) string {
 	var out []string
 	for _, c := range all {
 		if c.Type == v1alpha1.DrainingCondition && c.Status == metav1.ConditionFalse {
-			continue // it was drained once, and is not
+			continue // it was drained once, and is not any more
 		}
 		out = append(out, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
 	}

@@ -1,8 +1,8 @@
-// Package tenant has the blocks of a Cluster follow the Services of its workload cluster: it shows them to its load
-// balancer, asks for more, and gives back what nobody uses.
+// Package tenant makes the blocks of a Cluster follow the Services of its workload cluster: it shows them to its load
+// balancer, requests more, and releases those that are unused.
 //
-// A look at a Cluster reads (connect.go), has internal/demand decide, and writes (grow.go, show.go, mark.go, drain.go,
-// report.go). Each step is given the blocks as they are, and returns them as they are after it.
+// A reconcile of a Cluster reads (connect.go), decides by internal/demand, and writes (grow.go, show.go, mark.go,
+// drain.go, report.go). Each step takes the blocks as they are, and returns them as they are after it.
 package tenant
 
 import (
@@ -36,307 +36,312 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// A load balancer tells nobody when it is installed, so a Cluster without it is looked at this often.
-const missingBackstop = 10 * time.Second
+// missingBalancerBackstop is how often a Cluster without its load balancer is reconciled: no watch shows when a load
+// balancer is installed.
+const missingBalancerBackstop = 10 * time.Second
 
-// Reconciler shows a Cluster's blocks to its load balancer, has them follow what its Services ask for, and gives none back
-// before the Cluster has let go of it. What is decided is in internal/demand.
+// Reconciler shows a Cluster's blocks to its load balancer, makes them follow what its Services request, and releases
+// none before the Cluster has released it. It decides by internal/demand.
 type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// Blocks of each Cluster; Synced reports whether all that exist were read.
-	Blocks *index.Blocks
+	// Blocks are the blocks of each Cluster; Synced reports whether all existing ones were read.
+	Blocks *index.BlockIndex
 	Synced func() bool
 	// Clusters connects to the workload clusters.
 	Clusters clustercache.ClusterCache
-	// NewCache makes what reads the load balancer of each.
+	// NewCache creates the cache that reads the load balancer of each workload cluster.
 	NewCache cache.NewCacheFunc
-	// Writes delays those to the workload clusters that another writer reverts.
-	Writes *pace.Writes
+	// Writes delays the writes to workload clusters that another writer reverts.
+	Writes *pace.WritePacer
 	Clock  clock.PassiveClock
-	// Grace is how long a block that was added on demand stays without being used.
-	Grace       time.Duration
+	// GracePeriod is how long a block that was added on demand stays without being used.
+	GracePeriod time.Duration
 	WatchFilter string
-	// Shard says which Clusters are served.
+	// Shard decides which Clusters are served.
 	Shard shard.Shard
 
-	controller controller.Controller
-	notes      notes
-	slow       workloads.Slow
-	// answers are those of API servers that are not connected to.
-	answers workloads.Answers
-	// wake queues a Cluster.
-	wake    func(client.ObjectKey)
-	objects objectsOf
+	controller   controller.Controller
+	tracker      stateTracker
+	slowClusters workloads.SlowClusters
+	// apiServerAnswers are the answers of API servers that the manager is not connected to.
+	apiServerAnswers workloads.AccessProber
+	// enqueueCluster enqueues a Cluster.
+	enqueueCluster func(client.ObjectKey)
+	balancerCaches balancerCaches
 }
 
-// look is one look at a Cluster.
-type look struct {
+// scope is one reconcile of a Cluster.
+type scope struct {
 	*Reconciler
 
-	cluster *clusterv1.Cluster
-	key     client.ObjectKey
-	ref     v1alpha1.ClusterReference
-	now     time.Time
-	// serving says which load balancer is dealt with, aside are the blocks that wait for another one.
-	serving tenancy.Serving
-	aside   allocations
-	// refused is what the API server of the Cluster refuses, where that is why nothing is known.
-	refused error
-	// delayed is how long until a condition may be written that another writer reverts; 0: none waits.
-	delayed wait
+	cluster    *clusterv1.Cluster
+	clusterKey client.ObjectKey
+	clusterRef v1alpha1.ClusterReference
+	now        time.Time
+	// loadBalancer is the choice of the load balancer to serve; deferredBlocks are the blocks that wait for another
+	// one.
+	loadBalancer   tenancy.LoadBalancerChoice
+	deferredBlocks allocations
+	// refusalError is what the API server of the Cluster refuses, if that is why nothing is known.
+	refusalError error
+	// conditionDelay is how long until a condition may be written that another writer reverts; 0 if none waits.
+	conditionDelay requeueDelay
 }
 
-// Reconcile brings one Cluster forward.
+// Reconcile reconciles one Cluster.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.Synced() {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // without its blocks a Cluster would be shown none
 	}
-	cluster, key, shown := &clusterv1.Cluster{}, req.NamespacedName, r.Blocks.Projects(req.NamespacedName)
+	cluster, key, shown := &clusterv1.Cluster{}, req.NamespacedName, r.Blocks.HasProjectedBlock(req.NamespacedName)
 	if err := r.Client.Get(ctx, key, cluster); err != nil {
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
-		r.notes.forget(key)
-		r.slow.Forget(key)
-		r.answers.Forget(key)
-		r.objects.end(key)
+		r.tracker.forgetCluster(key)
+		r.slowClusters.ForgetCluster(key)
+		r.apiServerAnswers.ForgetCluster(key)
+		r.balancerCaches.removeCluster(key)
 		if !shown {
 			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{}, r.endIfGone(ctx, key, r.Blocks.Of(key))
+		return reconcile.Result{}, r.releaseIfClusterGone(ctx, key, r.Blocks.LoadBalancerBlocks(key))
 	}
-	if !shown && !r.Blocks.Speaks(key) && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
-		r.objects.end(key)
-		return reconcile.Result{}, nil // most Clusters are none of ours, however many blocks are for them
+	if !shown && !r.Blocks.HasDemandCondition(key) && cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
+		r.balancerCaches.removeCluster(key)
+		return reconcile.Result{}, nil // most Clusters are not ours, however many blocks they have
 	}
-	if guard.LeavesAlone(cluster, r.WatchFilter) {
+	if guard.ShouldSkipCluster(cluster, r.WatchFilter) {
 		return reconcile.Result{}, nil
 	}
-	l := &look{
-		Reconciler: r, cluster: cluster, key: key, ref: v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}, now: r.Clock.Now(),
+	l := &scope{
+		Reconciler: r, cluster: cluster, clusterKey: key, clusterRef: v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}, now: r.Clock.Now(),
 	}
-	next, err := r.slow.Look(ctx, key, func(ctx context.Context) (time.Duration, error) {
-		next, err := l.reconcile(ctx, r.Blocks.Of(key))
+	next, err := r.slowClusters.RunBounded(ctx, key, func(ctx context.Context) (time.Duration, error) {
+		next, err := l.reconcileOnce(ctx, r.Blocks.LoadBalancerBlocks(key))
 		return time.Duration(next), err
 	})
-	after, err := pace.Split(err)
+	after, err := pace.SplitDelayed(err)
 	if apierrors.IsConflict(err) {
-		return guard.Behind(), nil // what is there now is on its way to us
+		return guard.RequeueWithBackoff(), nil // the watch brings the current state
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: time.Duration(wait(next).or(wait(after)).or(l.delayed).or(wait(guard.ServedBackstop)))}, nil
+	return reconcile.Result{RequeueAfter: time.Duration(requeueDelay(next).minWait(requeueDelay(after)).minWait(l.conditionDelay).minWait(requeueDelay(guard.ServedResyncPeriod)))}, nil
 }
 
-func (l *look) reconcile(ctx context.Context, all allocations) (wait, error) {
-	if guard.IsLeft(l.cluster) {
-		return 0, l.end(ctx, all) // nobody else holds the Cluster: its machines are gone
+func (l *scope) reconcileOnce(ctx context.Context, all allocations) (requeueDelay, error) {
+	if guard.HasOnlyOurFinalizer(l.cluster) {
+		return 0, l.releaseDeletedBlocks(ctx, all) // no other finalizer is on the Cluster: its Machines are gone
 	}
-	config, err := l.config(ctx)
+	config, err := l.providerConfig(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if config == nil && !slices.ContainsFunc(all, tenancy.Projected) {
-		l.objects.end(l.key)
-		_, err := l.unsay(ctx, all, "")
+	if config == nil && !slices.ContainsFunc(all, tenancy.IsProjected) {
+		l.balancerCaches.removeCluster(l.clusterKey)
+		_, err := l.removeDemandConditions(ctx, all, "")
 		return 0, err
 	}
-	moved, err := l.movedAway(ctx, config, all)
+	moved, err := l.hasMovedBlocks(ctx, config, all)
 	if moved || err != nil {
-		return wait(guard.WaitingBackstop), err
+		return requeueDelay(guard.WaitingResyncPeriod), err
 	}
-	l.serving = tenancy.ServingOf(config, all)
-	if l.serving.Moving {
+	l.loadBalancer = tenancy.ChooseLoadBalancer(config, all)
+	if l.loadBalancer.Switching {
 		config = nil
-		all, l.aside = all.shown()
+		all, l.deferredBlocks = all.partitionProjected()
 	}
-	w, err := l.connect(ctx)
+	w, err := l.connectWorkload(ctx)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		l.objects.end(l.key)
-		return l.unreachable(ctx, all)
+		l.balancerCaches.removeCluster(l.clusterKey)
+		return l.reconcileUnreachable(ctx, all)
 	}
 	if err != nil {
 		return 0, err
 	}
-	l.answers.Forget(l.key) // what it refused before is no news of the next outage
-	observed, err := l.observe(ctx, w)
-	if workloads.IsRefusal(err) {
-		return l.refuses(ctx, w.live, err, all)
+	l.apiServerAnswers.ForgetCluster(l.clusterKey) // an earlier refusal is no evidence in the next outage
+	observed, err := l.observeWorkload(ctx, w)
+	if workloads.IsAccessError(err) {
+		return l.reconcileRefused(ctx, w.liveClient, err, all)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading Cluster %s: %w", l.key, err)
+		return 0, fmt.Errorf("reading Cluster %s: %w", l.clusterKey, err)
 	}
-	settings := tenancy.SettingsOf(config, slices.ContainsFunc(all, func(a *v1alpha1.IPAllocation) bool { return observed.Shows(a.Name) }))
-	if !observed.Installed() {
-		return l.withoutBalancer(ctx, w, settings, all)
+	settings := tenancy.SettingsFromConfig(config, slices.ContainsFunc(all, func(a *v1alpha1.IPAllocation) bool { return observed.HasProjectedPool(a.Name) }))
+	if !observed.IsInstalled() {
+		return l.reconcileMissingBalancer(ctx, w, settings, all)
 	}
-	if err := l.watchObjects(w.objects); err != nil {
+	if err := l.watchBalancer(w.balancerCache); err != nil {
 		return 0, err
 	}
-	if foreign := observed.Foreign(l.shownIn(settings, all)...); foreign != "" {
-		return l.inTheWay(ctx, w, settings, foreign, all)
+	if foreign := observed.DescribeForeignPool(l.targetPoolNames(settings, all)...); foreign != "" {
+		return l.reconcileForeignPool(ctx, w, settings, foreign, all)
 	}
-	d, err := l.decide(ctx, config, observed, settings, all)
+	d, err := l.decideBlocks(ctx, config, observed, settings, all)
 	if err != nil {
 		return 0, err
 	}
-	return l.serve(ctx, w, observed, d, all)
+	return l.applyDecision(ctx, w, observed, d, all)
 }
 
-// balancer is the load balancer that is dealt with.
-func (l *look) balancer() balancer.Balancer { return balancers[l.serving.By] }
+// activeBalancer returns the load balancer to serve.
+func (l *scope) activeBalancer() balancer.Balancer { return balancers[l.loadBalancer.Active] }
 
-// config is the ProviderConfig that the Cluster's blocks come from. It is nil where the Cluster gets nothing new: what
-// it has stays as it is.
-func (l *look) config(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
+// providerConfig returns the ProviderConfig that the Cluster's blocks come from. It returns nil if the Cluster gets
+// nothing new: what it has stays as it is.
+func (l *scope) providerConfig(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	if l.cluster.Labels[v1alpha1.ProviderConfigLabel] == "" || !l.cluster.DeletionTimestamp.IsZero() {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	config, _, err := lookup.ConfigOf(ctx, l.Client, l.cluster, l.Blocks.Of(l.key))
+	config, _, err := lookup.FindProviderConfig(ctx, l.Client, l.cluster, l.Blocks.LoadBalancerBlocks(l.clusterKey))
 	if err != nil || config == nil || config.Network().Mode != v1alpha1.IPAMMode {
 		return nil, err
 	}
 	return config, nil
 }
 
-// movedAway reports whether clusterctl has moved blocks of the Cluster to another management cluster, and was ended before it took
-// the Cluster away. What the load balancer shows stays: the other cluster shows it, when the move is over.
-func (l *look) movedAway(ctx context.Context, config *v1alpha1.ProviderConfig, all allocations) (bool, error) {
-	namespace := l.key.Namespace
+// hasMovedBlocks reports whether clusterctl has moved blocks of the Cluster to another management cluster, and was
+// interrupted before it deleted the Cluster. What the load balancer shows stays: the other management cluster shows it
+// when the move is over.
+func (l *scope) hasMovedBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, all allocations) (bool, error) {
+	namespace := l.clusterKey.Namespace
 	if config != nil {
 		namespace = config.Namespace
 	}
-	what, err := lookup.MovedAway(ctx, l.Client, l.ref, namespace, func(name string) bool { return all.named(name) != nil })
+	what, err := lookup.FindMovedBlock(ctx, l.Client, l.clusterRef, namespace, func(name string) bool { return all.findByName(name) != nil })
 	return what != "", err
 }
 
-// decide has it decided what becomes of the blocks.
-func (l *look) decide(ctx context.Context, config *v1alpha1.ProviderConfig, observed balancer.Observed, s tenancy.Settings, all allocations) (demand.Decision, error) {
-	c := demand.Cluster{Ref: l.ref, Annotations: l.cluster.Annotations, Config: config, Blocks: all}
+// decideBlocks returns what to do with the blocks.
+func (l *scope) decideBlocks(ctx context.Context, config *v1alpha1.ProviderConfig, observed balancer.ObservedCluster, s tenancy.LoadBalancerSettings, all allocations) (demand.Decision, error) {
+	c := demand.Cluster{Ref: l.clusterRef, Annotations: l.cluster.Annotations, ProviderConfig: config, Blocks: all}
 	if config != nil {
-		pools, err := lookup.PoolsOf(ctx, l.Client, config)
+		pools, err := lookup.ListPools(ctx, l.Client, config)
 		if err != nil {
 			return demand.Decision{}, err
 		}
 		c.Pools = pools
 	}
-	assess := func(shown []elastic.Desired, grows string, families [2]bool) elastic.Assessment {
-		return observed.Assess(balancer.Outlook{Pools: shown, Grows: grows, Families: families, Class: s.Class})
+	assess := func(shown []elastic.DesiredPool, grows string, families [2]bool) elastic.Assessment {
+		return observed.AssessServices(balancer.DesiredState{Pools: shown, GrowthPool: grows, GrowableFamilies: families, LoadBalancerClass: s.LoadBalancerClass})
 	}
-	w := demand.Workload{Assess: assess, Unread: observed.Unread(), Pool: l.balancer().Pool(), Emptied: l.notes.isEmptied}
-	return demand.Decide(c, w, s, l.Grace, l.now), nil
+	w := demand.Workload{AssessServices: assess, UnreadablePool: observed.UnreadablePool(), SharedPool: l.activeBalancer().SharedPoolName(), IsEmptied: l.tracker.isEmptied}
+	return demand.DecideBlocks(c, w, s, l.GracePeriod, l.now), nil
 }
 
-// serve does what was decided: growth first, as somebody waits for it.
-func (l *look) serve(ctx context.Context, w workload, observed balancer.Observed, d demand.Decision, all allocations) (wait, error) {
-	l.measure(d)
-	next := l.until(d.Next)
-	grown, err := l.grow(ctx, d, all)
+// applyDecision applies a decision: growth first, as Services wait for it.
+func (l *scope) applyDecision(ctx context.Context, w workloadClients, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
+	l.updateMetrics(d)
+	next := l.requeueDelayUntil(d.NextCheck)
+	grown, err := l.growBlocks(ctx, d, all)
 	if err != nil {
 		return 0, err
 	}
-	// What is known of the blocks is said even where the workload cluster does not answer now.
-	all, showing, err := l.show(ctx, w.live, observed, d.Show, all)
-	all, marking, failed := l.mark(ctx, w.live, d, all)
+	// The conditions of the blocks are set even if the workload cluster does not answer now.
+	all, showing, err := l.projectBlocks(ctx, w.liveClient, observed, d.DesiredPools, all)
+	all, marking, failed := l.markBlocks(ctx, w.liveClient, d, all)
 	err = errors.Join(err, failed)
-	all, draining, failed := l.drain(ctx, w.live, d.Settings, all)
+	all, draining, failed := l.drainBlocks(ctx, w.liveClient, d.Settings, all)
 	err = errors.Join(err, failed)
-	next = next.or(grown).or(showing).or(marking).or(draining)
-	if d.Config == nil { // whether growth would help is not known
-		_, failed := l.unsay(ctx, slices.Concat(all, l.aside), "")
+	next = next.minWait(grown).minWait(showing).minWait(marking).minWait(draining)
+	if d.ProviderConfig == nil { // it is unknown whether growth would help
+		_, failed := l.removeDemandConditions(ctx, slices.Concat(all, l.deferredBlocks), "")
 		return next, errors.Join(err, failed)
 	}
-	reporting, failed := l.report(ctx, w.live, observed, d, all)
-	return next.or(reporting), errors.Join(err, failed)
+	reporting, failed := l.reportDemand(ctx, w.liveClient, observed, d, all)
+	return next.minWait(reporting), errors.Join(err, failed)
 }
 
-// withoutBalancer says that there is nothing to show the blocks to.
-func (l *look) withoutBalancer(ctx context.Context, w workload, s tenancy.Settings, all allocations) (wait, error) {
-	reason, message := l.balancer().Missing()
-	all, err := l.say(ctx, &metav1.Condition{
+// reconcileMissingBalancer sets the condition that there is no load balancer to show the blocks to.
+func (l *scope) reconcileMissingBalancer(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, all allocations) (requeueDelay, error) {
+	reason, message := l.activeBalancer().MissingReason()
+	all, err := l.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: reason, Message: message,
 	}, all)
-	_, next, failed := l.drain(ctx, w.live, s, all)
-	return next.or(wait(missingBackstop)), errors.Join(err, failed)
+	_, next, failed := l.drainBlocks(ctx, w.liveClient, s, all)
+	return next.minWait(requeueDelay(missingBalancerBackstop)), errors.Join(err, failed)
 }
 
-// inTheWay says whose pool is where the blocks are to be shown. Nothing is added for Services meanwhile: nobody
-// would see it.
-func (l *look) inTheWay(ctx context.Context, w workload, s tenancy.Settings, foreign string, all allocations) (wait, error) {
-	all, err := l.say(ctx, &metav1.Condition{
+// reconcileForeignPool sets the condition that a foreign pool is where the blocks should be shown. Nothing is added for
+// Services meanwhile: no load balancer would see it.
+func (l *scope) reconcileForeignPool(ctx context.Context, w workloadClients, s tenancy.LoadBalancerSettings, foreign string, all allocations) (requeueDelay, error) {
+	all, err := l.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignPoolReason, Message: foreign,
 	}, all)
-	_, next, failed := l.drain(ctx, w.live, s, all)
+	_, next, failed := l.drainBlocks(ctx, w.liveClient, s, all)
 	return next, errors.Join(err, failed)
 }
 
-// shownIn are the names of the pools that the blocks of a Cluster are to be in.
-func (l *look) shownIn(s tenancy.Settings, all allocations) (names []string) {
+// targetPoolNames returns the names of the pools that should have the blocks of a Cluster.
+func (l *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations) (names []string) {
 	for _, a := range all {
-		_, granted := demand.RangeOf(a)
+		_, granted := demand.GrantedRange(a)
 		switch {
 		case !granted:
-		case s.Apart:
+		case s.PoolPerAllocation:
 			names = append(names, a.Name)
 		default:
-			return []string{l.balancer().Pool()}
+			return []string{l.activeBalancer().SharedPoolName()}
 		}
 	}
 	return names
 }
 
-// unreachable says that nothing is known of the Cluster, and keeps all that it has. The connection wakes us.
-func (l *look) unreachable(ctx context.Context, all allocations) (wait, error) {
+// reconcileUnreachable sets the condition that nothing is known of the Cluster, and keeps all that it has. The
+// connection enqueues the Cluster.
+func (l *scope) reconcileUnreachable(ctx context.Context, all allocations) (requeueDelay, error) {
 	var is *metav1.Condition
-	why, err := workloads.WithoutKubeconfig(ctx, l.Live, l.cluster)
+	why, err := workloads.MissingKubeconfigReason(ctx, l.Live, l.cluster)
 	if why != "" {
-		is = tenantUnreachable()
+		is = unreachableCondition()
 		is.Message = why
 	}
-	// One that was never looked at is being built; one that was not tried yet may answer.
-	if tried := l.Clusters.GetHealthCheckingState(ctx, l.key); is == nil && tried.ConsecutiveFailures > 0 {
-		if refused := l.refusal(ctx); refused != nil {
-			return l.refuses(ctx, nil, refused, all)
+	// A Cluster that was never observed is being built; one that was not tried yet may answer.
+	if tried := l.Clusters.GetHealthCheckingState(ctx, l.clusterKey); is == nil && tried.ConsecutiveFailures > 0 {
+		if refused := l.connectionRefusal(ctx); refused != nil {
+			return l.reconcileRefused(ctx, nil, refused, all)
 		}
-		if slices.ContainsFunc(all, lookedAt) {
-			is = tenantUnreachable()
+		if slices.ContainsFunc(all, wasObserved) {
+			is = unreachableCondition()
 		}
 	}
-	all, unsaid := l.say(ctx, is, all)
-	_, next, failed := l.drain(ctx, nil, tenancy.Settings{}, all)
-	return next.or(wait(guard.WaitingBackstop)), errors.Join(err, unsaid, failed)
+	all, unsaid := l.setDemandCondition(ctx, is, all)
+	_, next, failed := l.drainBlocks(ctx, nil, tenancy.LoadBalancerSettings{}, all)
+	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(err, unsaid, failed)
 }
 
-// refusal is what the API server of a Cluster that is not connected to refuses, as far as is known; nil: nothing.
-func (l *look) refusal(ctx context.Context) error {
-	if !workloads.IsBuilt(l.cluster) {
+// connectionRefusal returns what the API server of a Cluster that is not connected refuses, as far as is known; nil if
+// nothing.
+func (l *scope) connectionRefusal(ctx context.Context) error {
+	if !workloads.HasInfrastructure(l.cluster) {
 		return nil
 	}
-	return l.answers.Refusal(ctx, l.Live, l.key, func() { l.wake(l.key) })
+	return l.apiServerAnswers.LastAccessError(ctx, l.Live, l.clusterKey, func() { l.enqueueCluster(l.clusterKey) })
 }
 
-// refuses says which right is missing in the workload cluster, and keeps all that the Cluster has. No watch shows that the right
-// is there.
-func (l *look) refuses(ctx context.Context, live client.Client, why error, all allocations) (wait, error) {
-	l.refused = why
-	all, unsaid := l.say(ctx, &metav1.Condition{
+// reconcileRefused sets the condition that a permission is missing in the workload cluster, and keeps all that the
+// Cluster has. No watch shows when the permission is granted.
+func (l *scope) reconcileRefused(ctx context.Context, live client.Client, why error, all allocations) (requeueDelay, error) {
+	l.refusalError = why
+	all, unsaid := l.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
-		Message: workloads.Refusal(l.key, why, "the Cluster keeps all of its blocks, and gets no others", rightsFiles[l.serving.By]).Error(),
+		Message: workloads.NewAccessError(l.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", roleFiles[l.loadBalancer.Active]).Error(),
 	}, all)
-	_, next, failed := l.drain(ctx, live, tenancy.Settings{}, all)
-	return next.or(wait(guard.WaitingBackstop)), errors.Join(unsaid, failed)
+	_, next, failed := l.drainBlocks(ctx, live, tenancy.LoadBalancerSettings{}, all)
+	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(unsaid, failed)
 }
 
-// rightsFiles have the rights that the user of a kubeconfig needs in a workload cluster, by its load balancer.
-var rightsFiles = map[v1alpha1.LoadBalancerType]string{
+// roleFiles have the permissions that the user of a kubeconfig needs in a workload cluster, by its load balancer.
+var roleFiles = map[v1alpha1.LoadBalancerType]string{
 	v1alpha1.MetalLBLoadBalancer: "config/tenant/role.yaml", v1alpha1.CiliumLoadBalancer: "config/tenant/cilium_role.yaml",
 }
 
-// lookedAt reports whether the Services of a Cluster were seen.
-func lookedAt(a *v1alpha1.IPAllocation) bool {
-	return tenancy.Projected(a) || tenancy.Speaks(a)
+// wasObserved reports whether the Services of a Cluster were observed.
+func wasObserved(a *v1alpha1.IPAllocation) bool {
+	return tenancy.IsProjected(a) || tenancy.HasDemandCondition(a)
 }

@@ -13,46 +13,47 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// lasting is for how long something is refused, or does not answer.
-const lasting = 15 * time.Minute
+// refusalDuration is for how long something is refused, or does not answer.
+const refusalDuration = 15 * time.Minute
 
-// longestPause is longer than a queue waits at most.
-const longestPause = guard.MostBackoff + 10*time.Second
+// longestPause is longer than any delay of a queue.
+const longestPause = guard.MaxBackoff + 10*time.Second
 
-// perPause is how often an object is written at most after each thing that the user does: a pause that begins with 5 ms and
-// doubles is a minute after fourteen, and as many minutes are left.
-const perPause = 30
+// maxWritesPerPause is how often an object is written at most after each action of the user: a delay that begins with 5
+// ms and doubles is a minute after fourteen writes, and as many minutes are left.
+const maxWritesPerPause = 30
 
-// A refusal that lasts is met with a growing pause: while it lasts there is at most one reconcile a second of each controller,
-// and each object is written as often as the pause of its queue allows, which doubles. When it ends, all that wait are served.
+// TestTenantRestsWhileRefused checks that a refusal that lasts is met with a growing delay: while it lasts there is at
+// most one reconcile a second of each controller, and each object is written as often as the delay of its queue allows,
+// which doubles. When it ends, all that wait are served.
 func TestTenantRestsWhileRefused(t *testing.T) { // B57
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresspools"}, "", errors.New("the webhook says no"))
 	deleted := []action{add("a"), add("b"), remove("b"), deleteBlock("ns-prod-lb-1")}
 	grown := []action{add("a"), add("b"), add("c")}
 	for name, c := range map[string]struct {
 		script []action
-		// is reports whether a call is concerned, and err is what it is answered.
+		// is reports whether a call is concerned; err is the answer to it.
 		is  func(*world, request) bool
 		err error
 	}{
-		"the webhook of MetalLB refuses growth": {grown, func(w *world, r request) bool { return r.at == w.work && r.Write() }, forbidden},
-		"it refuses that a range is taken away": {deleted, func(w *world, r request) bool { return r.at == w.work && r.Write() && len(w.script) < 2 }, forbidden},
+		"the webhook of MetalLB refuses growth": {grown, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() }, forbidden},
+		"it refuses that a range is taken away": {deleted, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() && len(w.script) < 2 }, forbidden},
 		"the workload cluster does not answer":  {grown, func(w *world, r request) bool { return r.at == w.work && len(w.script) < 2 }, schedule.ErrTimeout},
-		"its live reads fail":                   {deleted, func(w *world, r request) bool { return r.at == w.work && !r.Write() && len(w.script) < 2 }, schedule.ErrTimeout},
+		"its live reads fail":                   {deleted, func(w *world, r request) bool { return r.at == w.work && !r.IsWrite() && len(w.script) < 2 }, schedule.ErrTimeout},
 		"the status of blocks cannot be written": {deleted, func(w *world, r request) bool {
-			return r.at == w.mgmt && r.Write() && r.Ref.Kind == faults.Allocations && len(w.script) < 2
+			return r.at == w.mgmt && r.IsWrite() && r.Ref.Kind == faults.Allocations && len(w.script) < 2
 		}, forbidden},
 		"the pool has no room": {[]action{resize("10.0.0.1"), add("a"), add("b c")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			writes, runs, over := map[faults.Ref]int{}, [2]int{}, false
 			ends := action{text: "it ends some time later", do: func(w *world) {
-				w.After(0, lasting, func() {
+				w.DelayStep(0, refusalDuration, func() {
 					over = true
 					resize("10.0.0.1-10.0.0.40").do(w)
 					w.changed("it is over")
-					w.After(0, longestPause, func() {})
-					for i, l := range w.managers[0].lines {
+					w.DelayStep(0, longestPause, func() {})
+					for i, l := range w.managers[0].queues {
 						runs[i] = l.runs
 					}
 				})
@@ -62,7 +63,7 @@ func TestTenantRestsWhileRefused(t *testing.T) { // B57
 					if over || c.is == nil || !c.is(w, r) {
 						return false
 					}
-					if r.Write() {
+					if r.IsWrite() {
 						writes[r.Ref]++
 					}
 					w.answer(r, nil, c.err)
@@ -70,13 +71,13 @@ func TestTenantRestsWhileRefused(t *testing.T) { // B57
 				}
 			})
 			for ref, n := range writes {
-				if n > perPause*len(c.script) {
+				if n > maxWritesPerPause*len(c.script) {
 					t.Errorf("%v was written %d times in vain", ref, n)
 				}
 			}
 			for i, n := range runs {
-				if n > int(lasting/time.Second) {
-					t.Errorf("controller %d: %d reconciles in %v", i, n, lasting)
+				if n > int(refusalDuration/time.Second) {
+					t.Errorf("controller %d: %d reconciles in %v", i, n, refusalDuration)
 				}
 			}
 			t.Logf("%v reconciles, writes in vain: %v", runs, writes)

@@ -21,124 +21,127 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// patience is how long a Service may wait for its load balancer while there is room for it.
-const patience = 30 * time.Second
+// placementTimeout is how long a Service may wait for its load balancer while there is room for it.
+const placementTimeout = 30 * time.Second
 
-// reportedAtOnce is how many Services are told at one look why they have no address.
-const reportedAtOnce = 20
+// maxServiceEvents is how many Services get an event in one reconcile that explains why they have no address.
+const maxServiceEvents = 20
 
-// report says whether the Services of the Cluster have what they ask for, and those that no growth can help why not.
-func (l *look) report(ctx context.Context, live client.Client, observed balancer.Observed, d demand.Decision, all allocations) (wait, error) {
-	unplaced, next, err := l.unplaced(ctx, live, observed, d, all)
-	is := d.Satisfied(unplaced)
-	if foreign := observed.ForeignAdvertisement(d.Show); foreign != "" {
+// reportDemand sets the condition whether the Services of the Cluster have what they request, and records on the
+// Services that no growth can help why they have not.
+func (l *scope) reportDemand(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
+	unplaced, next, err := l.describeUnplaced(ctx, live, observed, d, all)
+	is := d.DemandCondition(unplaced)
+	if foreign := observed.DescribeForeignAdvertisement(d.DesiredPools); foreign != "" {
 		is = &metav1.Condition{
 			Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignAdvertisementReason, Message: foreign,
 		}
 	}
-	if l.serving.Kept() && (is == nil || is.Status == metav1.ConditionTrue) {
-		is = l.kept(d)
+	if l.loadBalancer.KeepsPrevious() && (is == nil || is.Status == metav1.ConditionTrue) {
+		is = l.typeChangedCondition(d)
 	}
-	_, unsaid := l.say(ctx, is, all)
-	telling, untold := l.tellServices(ctx, live, d)
-	return next.or(telling), errors.Join(err, unsaid, untold)
+	_, unsaid := l.setDemandCondition(ctx, is, all)
+	telling, untold := l.recordEventsForServices(ctx, live, d)
+	return next.minWait(telling), errors.Join(err, unsaid, untold)
 }
 
-// kept says that the ProviderConfig names another load balancer than the one that is shown the blocks.
-func (l *look) kept(d demand.Decision) *metav1.Condition {
+// typeChangedCondition returns the condition that the ProviderConfig names another load balancer than the one that is
+// shown the blocks.
+func (l *scope) typeChangedCondition(d demand.Decision) *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.TypeChangedReason,
 		Message: fmt.Sprintf("%s is shown the blocks of the Cluster, and ProviderConfig %s names %s; they stay where they are, as Services would lose "+
 			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are made anew",
-			l.serving.By, d.Config.Name, l.serving.Wanted),
+			l.loadBalancer.Active, d.ProviderConfig.Name, l.loadBalancer.Configured),
 	}
 }
 
-// say writes whether the Services of a Cluster have what they ask for, and an event on the Cluster where they come
-// to lack something. Nil: nothing is said.
-func (l *look) say(ctx context.Context, is *metav1.Condition, all allocations) (allocations, error) {
-	on, was := demand.Speaker(all), demand.Said(all)
+// setDemandCondition writes whether the Services of a Cluster have what they request, and an event on the Cluster when
+// something begins to be missing. It writes nothing without a condition.
+func (l *scope) setDemandCondition(ctx context.Context, is *metav1.Condition, all allocations) (allocations, error) {
+	on, was := demand.ConditionHolder(all), demand.CurrentCondition(all)
 	if on == nil || is == nil {
 		return all, nil
 	}
-	is.Message = text.Message(is.Message) // it may be what the workload cluster says
+	is.Message = text.SanitizeMessage(is.Message) // it may come from the workload cluster
 	lacks := is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason)
-	all, err := l.patchStatus(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+	all, err := l.patchConditions(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
 	if err != nil {
 		return all, err
 	}
-	if lacks && all.named(on.Name) != on { // it is written
+	if lacks && all.findByName(on.Name) != on { // the condition is written
 		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
 	}
-	return l.unsay(ctx, all, on.UID)
+	return l.removeDemandConditions(ctx, all, on.UID)
 }
 
-// unsay takes off the blocks of a Cluster, but for the one that speaks, whether its Services have what they ask for: what was said
-// on another block before, or of a Cluster that nothing more is asked for, is never said anew.
-func (l *look) unsay(ctx context.Context, all allocations, speaks types.UID) (_ allocations, err error) {
+// removeDemandConditions removes the condition DemandSatisfied from all blocks of a Cluster except the one whose UID is
+// speaks. A condition on another block, or of a Cluster that requests nothing more, would never be updated again.
+func (l *scope) removeDemandConditions(ctx context.Context, all allocations, speaks types.UID) (_ allocations, err error) {
 	for _, a := range all {
-		if a.UID == speaks || !tenancy.Speaks(a) {
+		if a.UID == speaks || !tenancy.HasDemandCondition(a) {
 			continue
 		}
-		if all, err = l.patchStatus(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
+		if all, err = l.patchConditions(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
 }
 
-// unplaced says which Services wait although there is room for them, and why if that is known.
-// Who has not yet known all of them for long leaves what is said of them already: another manager, that knows them longer,
-// would write its own again, and so on.
-func (l *look) unplaced(ctx context.Context, live client.Client, observed balancer.Observed, d demand.Decision, all allocations) (string, wait, error) {
-	late, left := l.notes.unplaced(l.key, d.Verdicts, patience, l.now)
-	next := wait(0)
+// describeUnplaced returns which Services wait although there is room for them, and why if that is known. A manager
+// that has not known all of them for long enough keeps the current message: another manager, which has known them
+// longer, would write its own again, and so on.
+func (l *scope) describeUnplaced(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (string, requeueDelay, error) {
+	late, left := l.tracker.trackPlacementWaits(l.clusterKey, d.ServiceAssessments, placementTimeout, l.now)
+	next := requeueDelay(0)
 	if left > 0 {
-		next = in(left)
+		next = newRequeueDelay(left)
 	}
-	if was := demand.Said(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
+	if was := demand.CurrentCondition(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
 		return was.Message, next, nil
 	}
 	if len(late) == 0 {
 		return "", next, nil
 	}
-	why, err := observed.Unplaced(ctx, live, late[0])
+	why, err := observed.DescribeUnplaced(ctx, live, late[0])
 	return fmt.Sprintf("%s has a free address for Service %s but has not assigned it for %s (Services affected: %d): %s",
-		l.balancer().Name(), late[0].Key(), patience, len(late), why), next, err
+		l.activeBalancer().Name(), late[0].Key(), placementTimeout, len(late), why), next, err
 }
 
-func tenantUnreachable() *metav1.Condition {
+func unreachableCondition() *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantUnreachableReason,
 		Message: "the API server of the Cluster does not answer; the Cluster keeps all of its blocks",
 	}
 }
 
-// measure keeps the metrics of a Cluster, and takes the time that Services wait for growth.
-func (l *look) measure(d demand.Decision) {
-	metrics.Lacking.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(d.Lacking[elastic.IPv4] + d.Lacking[elastic.IPv6]))
-	metrics.Stuck.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(d.Count(elastic.Stuck)))
-	metrics.Supply.WithLabelValues(l.key.Namespace, l.key.Name).Set(float64(elastic.Free(d.Blocks, d.Used)))
-	for _, waited := range l.notes.waiting(l.key, d.Verdicts, l.now) {
-		metrics.ServiceWait.Observe(waited.Seconds())
+// updateMetrics sets the metrics of a Cluster, and observes how long Services wait for growth.
+func (l *scope) updateMetrics(d demand.Decision) {
+	metrics.TenantShortfall.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]))
+	metrics.TenantStuckServices.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(d.CountInState(elastic.ServiceStuck)))
+	metrics.TenantFreeAddresses.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Set(float64(elastic.CountFreeAddresses(d.Blocks, d.UsedAddresses)))
+	for _, waited := range l.tracker.trackGrowthWaits(l.clusterKey, d.ServiceAssessments, l.now) {
+		metrics.TenantServiceWait.Observe(waited.Seconds())
 	}
 }
 
-// tellServices says on the Services that no growth can help why they have no address, once. A workload cluster may have
-// any number of them: the rest is told the next time, so that others are not kept waiting.
-func (l *look) tellServices(ctx context.Context, live client.Client, d demand.Decision) (wait, error) {
-	l.notes.keepReported(l.key, d.Verdicts)
+// recordEventsForServices records events on the Services that no growth can help: why they have no address, once. A
+// workload cluster may have any number of them: the rest follows in the next reconcile, so that other Clusters do not
+// wait.
+func (l *scope) recordEventsForServices(ctx context.Context, live client.Client, d demand.Decision) (requeueDelay, error) {
+	l.tracker.pruneReported(l.clusterKey, d.ServiceAssessments)
 	reported := 0
-	for _, v := range d.Verdicts {
-		if v.State != elastic.Stuck || !l.notes.report(l.key, v.Service.Key(), text.Note(v.Why)) {
+	for _, v := range d.ServiceAssessments {
+		if v.State != elastic.ServiceStuck || !l.tracker.addReported(l.clusterKey, v.Service.Key(), text.SanitizeNote(v.Message)) {
 			continue
 		}
-		if reported++; reported > reportedAtOnce {
-			l.notes.unreport(l.key, v.Service.Key())
-			return in(time.Second), nil
+		if reported++; reported > maxServiceEvents {
+			l.tracker.removeReported(l.clusterKey, v.Service.Key())
+			return newRequeueDelay(time.Second), nil
 		}
-		if err := balancer.Tell(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Why); err != nil {
-			l.notes.unreport(l.key, v.Service.Key())
+		if err := balancer.EmitEvent(ctx, live, v.Service, "NoAddress", "this Service has no address, and more addresses would not help: "+v.Message); err != nil {
+			l.tracker.removeReported(l.clusterKey, v.Service.Key())
 			return 0, err
 		}
 	}

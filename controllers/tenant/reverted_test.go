@@ -13,19 +13,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Another writer that reverts what a manager writes, for as long as both run: a second manager without leader election that does not
-// reach the workload cluster, a controller that resets conditions, a GitOps tool that has the pool of the load balancer. The
-// manager repeats its write with a growing pause, instead of as fast as its watch shows the other's.
+// TestTenantRestsWhileItsWritesAreReverted checks another writer that reverts what a manager writes, for as long as
+// both run: a second manager without leader election that does not reach the workload cluster, a controller that resets
+// conditions, a GitOps tool that has the pool of the load balancer. The manager repeats its write with a growing delay,
+// instead of as fast as its watch shows the other's.
 func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 	script := []action{add("a"), add("b"), remove("b"), deleteBlock("ns-prod-lb-1")}
 	for name, c := range map[string]struct {
 		setup func(*world)
-		// revert is what another writer does after a write of a manager; nil: nothing.
+		// revert is what another writer does after a write of a manager; nil if nothing.
 		revert map[faults.Kind]func(client.Object)
 	}{
 		"a manager that does not reach the Cluster": {setup: func(w *world) {
 			w.start()
-			w.managers[0].cut, w.managers[0].failed = true, 5
+			w.managers[0].unreachable, w.managers[0].connectFailures = true, 5
 		}},
 		"a controller that resets conditions": {revert: map[faults.Kind]func(client.Object){
 			faults.Allocations: func(o client.Object) {
@@ -46,14 +47,14 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 		t.Run(name, func(t *testing.T) {
 			writes, runs, over := map[faults.Ref]int{}, 0, false
 			ends := action{text: "the other writer ends", do: func(w *world) {
-				w.After(0, lasting, func() {
+				w.DelayStep(0, refusalDuration, func() {
 					over = true
 					for _, p := range w.managers {
-						p.cut = false
-						runs += p.lines[1].runs
+						p.unreachable = false
+						runs += p.queues[1].runs
 					}
 					w.changed("the other writer ends")
-					w.After(0, longestPause, func() {})
+					w.DelayStep(0, longestPause, func() {})
 				})
 			}}
 			scenario{name: name, initial: 1, increment: 1, script: append(slices.Clone(script), ends)}.run(t, func(w *world) {
@@ -61,13 +62,13 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 					c.setup(w)
 				}
 				w.disturb = func(w *world, r request) bool {
-					if !r.Write() || over {
+					if !r.IsWrite() || over {
 						return false
 					}
 					writes[r.Ref]++
 					if revert := c.revert[r.Ref.Kind]; revert != nil {
-						w.After(0, latency, func() {
-							_ = r.at.Edit(r.Ref, revert) // it may be gone by now
+						w.DelayStep(0, latency, func() {
+							_ = r.at.EditObject(r.Ref, revert) // it may be gone by now
 							w.changed("another writer reverts " + r.Ref.Name)
 						})
 					}
@@ -75,12 +76,12 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 				}
 			})
 			for ref, n := range writes {
-				if n > 2*perPause*len(script) {
-					t.Errorf("%v was written %d times in %v", ref, n, lasting)
+				if n > 2*maxWritesPerPause*len(script) {
+					t.Errorf("%v was written %d times in %v", ref, n, refusalDuration)
 				}
 			}
-			if n := 2 * int(lasting/time.Second); runs > n {
-				t.Errorf("%d reconciles in %v", runs, lasting)
+			if n := 2 * int(refusalDuration/time.Second); runs > n {
+				t.Errorf("%d reconciles in %v", runs, refusalDuration)
 			}
 			t.Logf("%d reconciles, writes: %v", runs, writes)
 		})

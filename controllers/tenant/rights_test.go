@@ -41,25 +41,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// unfilled is a cache that is never filled.
-type unfilled struct {
+// unfilledCache is a cache that is never filled.
+type unfilledCache struct {
 	client.Client
 	cache.Cache
 }
 
-func (unfilled) Start(context.Context) error { return nil }
+func (unfilledCache) Start(context.Context) error { return nil }
 
-func (unfilled) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (unfilledCache) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (unfilled) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
+func (unfilledCache) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// unfilledClient is a client that reads from it.
+// unfilledClient is a client that reads from such a cache.
 type unfilledClient struct{ client.Client }
 
 func (unfilledClient) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
@@ -77,31 +77,31 @@ func (c withoutNamespaces) List(ctx context.Context, all client.ObjectList, opts
 	return c.Client.List(ctx, all, opts...)
 }
 
-// filled is a cache that shows what a client does.
-type filled struct {
+// filledCache is a cache that shows what a client shows.
+type filledCache struct {
 	cache.Cache
 	client client.Client
 }
 
-func (filled) Start(context.Context) error { return nil }
+func (filledCache) Start(context.Context) error { return nil }
 
-func (f filled) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (f filledCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	return f.client.Get(ctx, key, o, opts...)
 }
 
-func (f filled) List(ctx context.Context, all client.ObjectList, opts ...client.ListOption) error {
+func (f filledCache) List(ctx context.Context, all client.ObjectList, opts ...client.ListOption) error {
 	return f.client.List(ctx, all, opts...)
 }
 
-// refusing are connections to a workload cluster; without a client it is not connected to.
-type refusing struct {
+// refusingConnections are connections to a workload cluster; without a client it is not connected.
+type refusingConnections struct {
 	clustercache.ClusterCache
 	live client.Client
-	// cached reads by the cache of the connection; nil: which is never filled.
+	// cached reads from the cache of the connection; nil if that is never filled.
 	cached client.Client
 }
 
-func (c refusing) GetClient(context.Context, client.ObjectKey) (client.Client, error) {
+func (c refusingConnections) GetClient(context.Context, client.ObjectKey) (client.Client, error) {
 	if c.live == nil {
 		return nil, clustercache.ErrClusterNotConnected
 	}
@@ -111,22 +111,24 @@ func (c refusing) GetClient(context.Context, client.ObjectKey) (client.Client, e
 	return unfilledClient{}, nil
 }
 
-func (c refusing) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
+func (c refusingConnections) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
 	return c.live, nil
 }
 
-func (refusing) GetRESTConfig(context.Context, client.ObjectKey) (*rest.Config, error) {
+func (refusingConnections) GetRESTConfig(context.Context, client.ObjectKey) (*rest.Config, error) {
 	return &rest.Config{}, nil
 }
 
-func (refusing) Watch(context.Context, client.ObjectKey, clustercache.Watcher) error { return nil }
+func (refusingConnections) Watch(context.Context, client.ObjectKey, clustercache.Watcher) error {
+	return nil
+}
 
-func (refusing) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
+func (refusingConnections) GetHealthCheckingState(context.Context, client.ObjectKey) clustercache.HealthCheckingState {
 	return clustercache.HealthCheckingState{ConsecutiveFailures: 1}
 }
 
-// refused is a manager of one Cluster that has a block, and gives another one up.
-func refused(t *testing.T, connections refusing, server string) (*Reconciler, client.Client) {
+// newRefusedManager returns a manager of one Cluster that has a block, and releases another one.
+func newRefusedManager(t *testing.T, connections refusingConnections, server string) (*Reconciler, client.Client) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
@@ -160,21 +162,21 @@ func refused(t *testing.T, connections refusing, server string) (*Reconciler, cl
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.IPAllocation{}).Build()
 	r := &Reconciler{
-		Client: c, Live: c, Recorder: quietly{}, Blocks: &index.Blocks{}, Synced: func() bool { return true }, Clock: clock.RealClock{}, Clusters: connections,
-		controller: unwatched{}, NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) { return unfilled{}, nil },
+		Client: c, Live: c, Recorder: noopRecorder{}, Blocks: &index.BlockIndex{}, Synced: func() bool { return true }, Clock: clock.RealClock{}, Clusters: connections,
+		controller: unwatched{}, NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) { return unfilledCache{}, nil },
 	}
 	return r, c
 }
 
-// lookAt has a manager see the blocks, and look at their Cluster.
-func lookAt(t *testing.T, r *Reconciler) reconcile.Result {
+// observeAndReconcile makes a manager observe the blocks, and reconcile their Cluster.
+func observeAndReconcile(t *testing.T, r *Reconciler) reconcile.Result {
 	t.Helper()
 	var all v1alpha1.IPAllocationList
 	if err := r.Live.List(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all.Items {
-		r.Blocks.Observe(&all.Items[i])
+		r.Blocks.ObserveBlock(&all.Items[i])
 	}
 	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: clusterKey})
 	if err != nil {
@@ -183,11 +185,11 @@ func lookAt(t *testing.T, r *Reconciler) reconcile.Result {
 	return result
 }
 
-// giveRights is what to do where a right is missing.
+// giveRights is the advice where a permission is missing.
 const giveRights = "give its user the rights in config/tenant/role.yaml: "
 
-// saysRefused checks what the blocks say, and what is to be done.
-func saysRefused(t *testing.T, c client.Client, says, do string) {
+// checkRefusedMessage checks the conditions of the blocks, and their advice.
+func checkRefusedMessage(t *testing.T, c client.Client, says, do string) {
 	t.Helper()
 	for name, condition := range map[string]string{"first": v1alpha1.DemandSatisfiedCondition, "leaving": v1alpha1.DrainingCondition} {
 		var a v1alpha1.IPAllocation
@@ -201,7 +203,8 @@ func saysRefused(t *testing.T, c client.Client, says, do string) {
 	}
 }
 
-// A kubeconfig lacks a right in its workload cluster. The blocks name it, and no worker waits for a cache that is never filled.
+// TestAMissingRightIsNamed checks a kubeconfig that misses a permission in its workload cluster. The conditions of the
+// blocks name it, and no worker waits for a cache that is never filled.
 func TestAMissingRightIsNamed(t *testing.T) {
 	for _, resource := range []string{"services", "ipaddresspools"} {
 		t.Run(resource, func(t *testing.T) {
@@ -229,22 +232,23 @@ func TestAMissingRightIsNamed(t *testing.T) {
 						return in.List(ctx, all, opts...)
 					},
 				})
-				r, c := refused(t, refusing{live: live}, "https://127.0.0.1:1")
-				t.Cleanup(func() { r.objects.end(clusterKey) })
+				r, c := newRefusedManager(t, refusingConnections{live: live}, "https://127.0.0.1:1")
+				t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 				begin := time.Now()
-				if result := lookAt(t, r); result.RequeueAfter != guard.WaitingBackstop {
+				if result := observeAndReconcile(t, r); result.RequeueAfter != guard.WaitingResyncPeriod {
 					t.Errorf("%+v: it is asked again", result)
 				}
 				if took := time.Since(begin); took != 0 || asked > 5 {
 					t.Errorf("a worker was held for %v, and the API server was asked %d times", took, asked)
 				}
-				saysRefused(t, c, resource+" is forbidden", giveRights)
+				checkRefusedMessage(t, c, resource+" is forbidden", giveRights)
 			})
 		})
 	}
 }
 
-// The right to list Namespaces is asked for where a pool of MetalLB selects by their labels, and nowhere else.
+// TestAMissingRightToNamespacesIsNamed checks that the permission to list Namespaces is required where a pool of
+// MetalLB selects by their labels, and nowhere else.
 func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
 	for name, selects := range map[string]bool{"a pool selects Namespaces": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {
@@ -269,11 +273,11 @@ func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
 						return in.List(ctx, all, opts...)
 					},
 				})
-				r, c := refused(t, refusing{live: live, cached: withoutNamespaces{has}}, "https://127.0.0.1:1")
-				r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
-				t.Cleanup(func() { r.objects.end(clusterKey) })
+				r, c := newRefusedManager(t, refusingConnections{live: live, cached: withoutNamespaces{has}}, "https://127.0.0.1:1")
+				r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
+				t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 				begin := time.Now()
-				lookAt(t, r)
+				observeAndReconcile(t, r)
 				if took := time.Since(begin); took != 0 {
 					t.Errorf("a worker was held for %v", took)
 				}
@@ -290,7 +294,7 @@ func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
 	}
 }
 
-// conditionOf is a condition of a block.
+// conditionOf returns a condition of a block.
 func conditionOf(t *testing.T, c client.Client, name, of string) *metav1.Condition {
 	t.Helper()
 	var a v1alpha1.IPAllocation
@@ -300,7 +304,8 @@ func conditionOf(t *testing.T, c client.Client, name, of string) *metav1.Conditi
 	return meta.FindStatusCondition(a.Status.Conditions, of)
 }
 
-// serveStatus is an API server that answers everything with a status; none: with success. No two refusals are the same: each wakes.
+// serveStatus is an API server that answers everything with a status, or with success if is returns nil. No two
+// refusals are the same, so that each enqueues.
 func serveStatus(t *testing.T, is func(*http.Request) *apierrors.StatusError) string {
 	t.Helper()
 	var n atomic.Int64
@@ -321,7 +326,7 @@ func serveStatus(t *testing.T, is func(*http.Request) *apierrors.StatusError) st
 	return server.URL
 }
 
-// connect connects to a Cluster that has no MetalLB, and looks at it.
+// connect connects to a Cluster that has no MetalLB, and reconciles it.
 func connect(t *testing.T, r *Reconciler) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -336,42 +341,44 @@ func connect(t *testing.T, r *Reconciler) {
 			return &meta.NoKindMatchError{} // MetalLB is not installed
 		},
 	})
-	r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: connected}, nil }
-	r.Clusters = refusing{live: connected, cached: connected}
-	t.Cleanup(func() { r.objects.end(clusterKey) })
-	lookAt(t, r)
+	r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: connected}, nil }
+	r.Clusters = refusingConnections{live: connected, cached: connected}
+	t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
+	observeAndReconcile(t, r)
 }
 
-// askAndWait returns what looks at the Cluster, and waits for the answer to what its API server is asked.
-func askAndWait(t *testing.T, r *Reconciler) func() {
+// reconcileAndWait returns a function that reconciles the Cluster, and waits for the result of the probe of its API
+// server.
+func reconcileAndWait(t *testing.T, r *Reconciler) func() {
 	t.Helper()
 	woken := make(chan client.ObjectKey, 1)
-	r.wake = func(key client.ObjectKey) { woken <- key }
+	r.enqueueCluster = func(key client.ObjectKey) { woken <- key }
 	return func() {
-		lookAt(t, r)
+		observeAndReconcile(t, r)
 		if key := <-woken; key != clusterKey {
 			t.Errorf("%s is woken", key)
 		}
 	}
 }
 
-// An API server that refuses to say whether it answers is not connected to: it is asked what it refuses, beside the workers. Until
-// it is connected to; another outage is none that it refuses, as far as is known.
+// TestARefusedConnectionIsNamed checks an API server that refuses the probe of clustercache, so that there is no
+// connection: it is probed for what it refuses, outside the workers, until there is a connection. In another outage
+// after that, it refuses nothing, as far as is known.
 func TestARefusedConnectionIsNamed(t *testing.T) {
 	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
 		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	})
-	r, c := refused(t, refusing{}, url)
-	ask := askAndWait(t, r)
+	r, c := newRefusedManager(t, refusingConnections{}, url)
+	ask := reconcileAndWait(t, r)
 	ask()
 	ask()
-	saysRefused(t, c, "GET / of "+url, giveRights)
+	checkRefusedMessage(t, c, "GET / of "+url, giveRights)
 
 	connect(t, r)
 	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.MetalLBMissingReason {
 		t.Errorf("of a Cluster that is connected to it says %+v", is)
 	}
-	r.Clusters = refusing{}
+	r.Clusters = refusingConnections{}
 	ask()
 	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.TenantUnreachableReason {
 		t.Errorf("of a Cluster that is not connected to any more it says %+v", is)
@@ -390,8 +397,9 @@ func withMetalLB(t *testing.T) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).Build()
 }
 
-// What kept a Cluster from being looked at is not said any more when that is over, of one too that gets no more blocks: it has no
-// ProviderConfig, so nothing is said of its Services.
+// TestWhatIsOverIsNotSaid checks that the condition for what kept a Cluster from being reconciled is removed when that
+// is over, also for a Cluster that gets no more blocks: it has no ProviderConfig, so no condition is set for its
+// Services.
 func TestWhatIsOverIsNotSaid(t *testing.T) {
 	says := func(t *testing.T, c client.Client, want string) {
 		t.Helper()
@@ -404,21 +412,21 @@ func TestWhatIsOverIsNotSaid(t *testing.T) {
 		}
 	}
 	t.Run("of a Cluster that keeps its blocks", func(t *testing.T) {
-		r, c := refused(t, refusing{}, "https://127.0.0.1:1")
-		r.wake = func(client.ObjectKey) {}
-		lookAt(t, r)
+		r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
+		r.enqueueCluster = func(client.ObjectKey) {}
+		observeAndReconcile(t, r)
 		says(t, c, v1alpha1.TenantUnreachableReason)
 		has := withMetalLB(t)
-		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filled{client: has}, nil }
-		r.Clusters = refusing{live: has, cached: has}
-		t.Cleanup(func() { r.objects.end(clusterKey) })
-		lookAt(t, r)
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
+		r.Clusters = refusingConnections{live: has, cached: has}
+		t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
+		observeAndReconcile(t, r)
 		says(t, c, "")
 	})
 	t.Run("of a Cluster that was shown none", func(t *testing.T) {
-		r, c := refused(t, refusing{}, "https://127.0.0.1:1")
-		r.wake = func(client.ObjectKey) {}
-		lookAt(t, r)
+		r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
+		r.enqueueCluster = func(client.ObjectKey) {}
+		observeAndReconcile(t, r)
 		says(t, c, v1alpha1.TenantUnreachableReason)
 		for _, name := range []string{"first", "leaving"} {
 			var a v1alpha1.IPAllocation
@@ -430,15 +438,16 @@ func TestWhatIsOverIsNotSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		lookAt(t, r)
+		observeAndReconcile(t, r)
 		says(t, c, "")
 	})
 }
 
-// One block of a Cluster says what its demand is. Where another one comes to say it, the former falls silent.
+// TestOneBlockSpeaks checks that one block of a Cluster has the condition for its demand. When another block gets the
+// condition, it is removed from the former.
 func TestOneBlockSpeaks(t *testing.T) {
-	r, c := refused(t, refusing{}, "https://127.0.0.1:1")
-	r.wake = func(client.ObjectKey) {}
+	r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
+	r.enqueueCluster = func(client.ObjectKey) {}
 	var first v1alpha1.IPAllocation
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "first"}, &first); err != nil {
 		t.Fatal(err)
@@ -447,7 +456,7 @@ func TestOneBlockSpeaks(t *testing.T) {
 	if err := c.Update(t.Context(), &first); err != nil {
 		t.Fatal(err)
 	}
-	lookAt(t, r)
+	observeAndReconcile(t, r)
 	if conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition) == nil {
 		t.Fatal("the only block that is granted does not speak")
 	}
@@ -456,7 +465,7 @@ func TestOneBlockSpeaks(t *testing.T) {
 	if err := c.Create(t.Context(), initial); err != nil {
 		t.Fatal(err)
 	}
-	lookAt(t, r)
+	observeAndReconcile(t, r)
 	if conditionOf(t, c, "initial", v1alpha1.DemandSatisfiedCondition) == nil {
 		t.Error("the block that the Cluster began with does not speak")
 	}
@@ -465,7 +474,8 @@ func TestOneBlockSpeaks(t *testing.T) {
 	}
 }
 
-// The credentials of a kubeconfig are not good any more: no rights help, a new kubeconfig does.
+// TestCredentialsThatAreNotAcceptedAreRenewed checks credentials of a kubeconfig that are not valid any more: no
+// permissions help, a new kubeconfig does.
 func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 	var accepted atomic.Bool
 	url := serveStatus(t, func(r *http.Request) *apierrors.StatusError {
@@ -475,12 +485,12 @@ func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 		}
 		return apierrors.NewUnauthorized("the token has expired")
 	})
-	r, c := refused(t, refusing{}, url)
-	ask := askAndWait(t, r)
+	r, c := newRefusedManager(t, refusingConnections{}, url)
+	ask := reconcileAndWait(t, r)
 	ask()
 	ask()
 	name := client.ObjectKey{Namespace: clusterKey.Namespace, Name: secret.Name(clusterKey.Name, secret.Kubeconfig)}
-	saysRefused(t, c, "the token has expired", "renew the kubeconfig in Secret "+name.String()+": ")
+	checkRefusedMessage(t, c, "the token has expired", "renew the kubeconfig in Secret "+name.String()+": ")
 
 	var credentials corev1.Secret
 	if err := c.Get(t.Context(), name, &credentials); err != nil {
@@ -507,13 +517,14 @@ func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 	}
 }
 
-// A block that is being given up names a way out that needs nothing of a Cluster that refuses.
+// TestABlockIsGivenBackUnconfirmedWhileRefused checks that the condition of a block that drains names a way out that
+// needs nothing of a Cluster that refuses.
 func TestABlockIsGivenBackUnconfirmedWhileRefused(t *testing.T) {
 	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
 		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	})
-	r, c := refused(t, refusing{}, url)
-	ask := askAndWait(t, r)
+	r, c := newRefusedManager(t, refusingConnections{}, url)
+	ask := reconcileAndWait(t, r)
 	ask()
 	ask()
 	is := conditionOf(t, c, "leaving", v1alpha1.DrainingCondition)

@@ -23,28 +23,30 @@ import (
 
 const namespace = "ns"
 
-// machines holds a Cluster while it has machines: Cluster API's finalizer.
+// machines is the finalizer of Cluster API, which keeps a Cluster while it has Machines.
 const machines = "cluster.cluster.x-k8s.io"
 
 var clusterKey = client.ObjectKey{Namespace: namespace, Name: "prod"}
 
-// scenario is a Cluster with its ProviderConfig and pool, and what a user does with it, each thing when all is at rest
-// or at a moment of its own.
+// scenario is a Cluster with its ProviderConfig and pool, and the actions of a user, each done when everything is at
+// rest or at a moment of its own.
 type scenario struct {
 	name string
-	// addresses of the pool, none: plenty; those of a second one, which is asked after it, none: there is none.
+	// addresses are those of the pool, empty for plenty; second are those of a second pool, which is tried after it,
+	// empty if there is none.
 	addresses, second string
-	// initial is the initialPoolSize, increment the growthIncrement, quota maxLoadBalancerIPs (0: none).
+	// initial is the initialPoolSize, increment the growthIncrement, quota the maxLoadBalancerIPs (0 means none).
 	initial, increment int32
 	quota              int64
-	// apart: each block has a pool of its own.
-	apart bool
-	// cilium: the load balancer is Cilium. both: it is MetalLB until Cilium is shown something.
+	// separatePools reports whether each block has a pool of its own.
+	separatePools bool
+	// cilium reports whether the load balancer is Cilium; both reports whether it is MetalLB until Cilium is shown
+	// something.
 	cilium, both bool
 	script       []action
 }
 
-// action is what a user does: at rest, having waited, or when something is so.
+// action is what a user does: at rest, after a wait, or when a condition holds.
 type action struct {
 	text string
 	wait time.Duration
@@ -52,13 +54,13 @@ type action struct {
 	do   func(*world)
 }
 
-// at has an action happen when something is so.
+// at makes an action happen when a condition holds.
 func at(when func(*world) bool, a action) action {
 	a.when = when
 	return a
 }
 
-// later has it happen after a time in which nothing was written.
+// later makes an action happen after a time in which nothing was written.
 func later(d time.Duration, a action) action {
 	a.wait = d
 	return a
@@ -67,7 +69,7 @@ func later(d time.Duration, a action) action {
 func add(names string) action {
 	return action{text: "create Service " + names, do: func(w *world) {
 		for _, name := range strings.Fields(names) {
-			w.make(w.work, &corev1.Service{
+			w.createObject(w.work, &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 			})
@@ -78,19 +80,19 @@ func add(names string) action {
 func remove(names string) action {
 	return action{text: "delete Service " + names, do: func(w *world) {
 		for _, name := range strings.Fields(names) {
-			w.drop(w.work, faults.Ref{Kind: faults.Services, Namespace: "default", Name: name})
+			w.deleteObject(w.work, faults.Ref{Kind: faults.Services, Namespace: "default", Name: name})
 		}
 	}}
 }
 
 var deleteCluster = action{text: "delete the Cluster", do: func(w *world) {
-	w.drop(w.mgmt, faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name})
+	w.deleteObject(w.mgmt, faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name})
 }}
 
 // endMachines is what Cluster API does some time after the Cluster was deleted.
 var endMachines = action{text: "the machines of the Cluster are gone", do: func(w *world) {
 	w.ended = true
-	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
+	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
 		left := o.GetFinalizers()
 		for i, f := range left {
 			if f == machines {
@@ -102,20 +104,20 @@ var endMachines = action{text: "the machines of the Cluster are gone", do: func(
 
 func deleteBlock(name string) action {
 	return action{text: "delete IPAllocation " + name, do: func(w *world) {
-		w.drop(w.mgmt, faults.Ref{Kind: faults.Allocations, Namespace: namespace, Name: name})
+		w.deleteObject(w.mgmt, faults.Ref{Kind: faults.Allocations, Namespace: namespace, Name: name})
 	}}
 }
 
 // deleteBlocks deletes all blocks of the Cluster.
 var deleteBlocks = action{text: "delete the IPAllocations", do: func(w *world) {
 	for _, a := range w.allocations() {
-		w.drop(w.mgmt, faults.RefOf(a))
+		w.deleteObject(w.mgmt, faults.RefForObject(a))
 	}
 }}
 
-// chooseCilium has the ProviderConfig name Cilium.
+// chooseCilium makes the ProviderConfig name Cilium.
 var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *world) {
-	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Configs, Namespace: namespace, Name: "elastic"}, func(o client.Object) {
+	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.ProviderConfigs, Namespace: namespace, Name: "elastic"}, func(o client.Object) {
 		if c, is := o.(*v1alpha1.ProviderConfig); is {
 			c.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
 		}
@@ -124,7 +126,7 @@ var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *w
 
 func resize(addresses string) action {
 	return action{text: "the pool has " + addresses, do: func(w *world) {
-		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
+		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
 			if p, is := o.(*v1alpha1.NetworkPool); is {
 				p.Spec.Addresses = ranges(addresses)
 			}
@@ -132,34 +134,34 @@ func resize(addresses string) action {
 	}}
 }
 
-// closePool has a pool grant nothing any more, for a reason of its Ready condition; openPool ends that. One that is deleted goes
-// when nothing of it is in use.
+// closePool makes a pool grant nothing any more, for a reason of its Ready condition; openPool ends that. A deleted
+// pool goes when nothing of it is in use.
 func closePool(name, reason string) action {
 	return action{text: "pool " + name + " is closed: " + reason, do: func(w *world) {
 		ref := faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}
 		if reason == v1alpha1.DeletingReason {
-			_ = w.mgmt.Edit(ref, func(o client.Object) { o.SetFinalizers([]string{v1alpha1.PoolFinalizer}) })
-			w.drop(w.mgmt, ref)
+			_ = w.mgmt.EditObject(ref, func(o client.Object) { o.SetFinalizers([]string{v1alpha1.PoolFinalizer}) })
+			w.deleteObject(w.mgmt, ref)
 			return
 		}
-		_ = w.mgmt.Edit(ref, func(o client.Object) { o.SetAnnotations(map[string]string{closedAnnotation: reason}) })
+		_ = w.mgmt.EditObject(ref, func(o client.Object) { o.SetAnnotations(map[string]string{closedAnnotation: reason}) })
 	}}
 }
 
 func openPool(name string) action {
 	return action{text: "pool " + name + " grants again", do: func(w *world) {
-		_ = w.mgmt.Edit(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}, func(o client.Object) { o.SetAnnotations(nil) })
+		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}, func(o client.Object) { o.SetAnnotations(nil) })
 	}}
 }
 
-// takeLabelOff has the Cluster name no ProviderConfig any more: it keeps what it has, and gets nothing more.
+// takeLabelOff makes the Cluster name no ProviderConfig any more: it keeps what it has, and gets nothing more.
 var takeLabelOff = action{text: "take the label off the Cluster", do: func(w *world) {
-	_ = w.mgmt.Edit(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) { o.SetLabels(nil) })
+	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) { o.SetLabels(nil) })
 }}
 
-// careful is what a person does whose Services must not have such addresses.
-var careful = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
-	_ = w.work.Edit(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
+// setAvoidBuggyIPs is what a user does whose Services must not have such addresses.
+var setAvoidBuggyIPs = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
+	_ = w.work.EditObject(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
 		if p, is := o.(*metallbv1beta1.IPAddressPool); is {
 			p.Spec.AvoidBuggyIPs = true
 		}
@@ -169,24 +171,24 @@ var careful = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
 var (
 	outage  = action{text: "the workload cluster does not answer", do: (*world).outage}
 	back    = action{text: "the workload cluster answers again", do: (*world).up}
-	freeze  = action{text: "the load balancer is frozen", do: func(w *world) { w.lb.is().frozen = true }}
-	thaw    = action{text: "the load balancer goes on", do: func(w *world) { w.lb.is().frozen = false }}
+	freeze  = action{text: "the load balancer is frozen", do: func(w *world) { w.lb.currentMood().frozen = true }}
+	thaw    = action{text: "the load balancer goes on", do: func(w *world) { w.lb.currentMood().frozen = false }}
 	another = action{text: "another manager starts", do: (*world).start}
 	restart = action{text: "the manager restarts", do: func(w *world) { w.crash(w.managers[len(w.managers)-1]) }}
 )
 
-// Moments.
+// These functions are moments at which an action happens.
 
-// leaving: a block is being taken away, and a pool shows it still, or does not any more.
-func leaving(shown bool) func(*world) bool {
+// isBlockLeaving reports whether a block is being taken away while a pool still shows it, or does not any more.
+func isBlockLeaving(shown bool) func(*world) bool {
 	return func(w *world) bool {
 		for _, a := range w.allocations() {
-			r, has := recordOf(a)
-			if !has || !tenancy.Leaving(a) {
+			r, has := allocatedRange(a)
+			if !has || !tenancy.IsDrainingOrDeleting(a) {
 				continue
 			}
 			is := false
-			for _, ranges := range w.showing() {
+			for _, ranges := range w.shownRanges() {
 				is = is || slices.Contains(ranges, r.String())
 			}
 			if is == shown {
@@ -197,27 +199,27 @@ func leaving(shown bool) func(*world) bool {
 	}
 }
 
-// shown: the load balancer is shown so many blocks.
-func shown(n int) func(*world) bool {
+// hasShownBlocks reports whether the load balancer is shown n blocks.
+func hasShownBlocks(n int) func(*world) bool {
 	return func(w *world) bool {
-		return slices.ContainsFunc(w.showing(), func(ranges []string) bool { return len(ranges) == n })
+		return slices.ContainsFunc(w.shownRanges(), func(ranges []string) bool { return len(ranges) == n })
 	}
 }
 
-// asking: a block was asked for, and is not granted.
-func asking(w *world) bool {
+// hasPendingBlock reports whether a block was requested, and is not granted.
+func hasPendingBlock(w *world) bool {
 	for _, a := range w.allocations() {
-		if _, has := recordOf(a); !has && tenancy.Role(a) == v1alpha1.GrowthRole {
+		if _, has := allocatedRange(a); !has && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
 			return true
 		}
 	}
 	return false
 }
 
-// granted: a block was granted on demand, and is not shown.
-func granted(w *world) bool {
+// hasUnshownGrant reports whether a block was granted on demand, and is not shown.
+func hasUnshownGrant(w *world) bool {
 	for _, a := range w.allocations() {
-		if _, has := recordOf(a); has && tenancy.Role(a) == v1alpha1.GrowthRole && !tenancy.Projected(a) {
+		if _, has := allocatedRange(a); has && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole && !tenancy.IsProjected(a) {
 			return true
 		}
 	}
@@ -229,67 +231,67 @@ var scenarios = []scenario{
 	{name: "grow at once", initial: 1, increment: 2, script: []action{add("a b c d e")}},
 	{name: "from nothing", increment: 1, script: []action{add("a"), remove("a"), later(2*grace, add("b"))}},
 	{name: "shrink", initial: 1, increment: 1, script: []action{add("a b"), add("c"), remove("b c")}},
-	{name: "back in time", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
-	{name: "back late", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c"))}},
-	{name: "more while draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), add("c d"))}},
-	{name: "room beside what drains", increment: 2, script: []action{add("a b"), add("c"), remove("a b"), at(leaving(true), add("d")), remove("c d")}},
+	{name: "back in time", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(isBlockLeaving(true), add("c"))}},
+	{name: "back late", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(isBlockLeaving(false), add("c"))}},
+	{name: "more while draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(isBlockLeaving(false), add("c d"))}},
+	{name: "room beside what drains", increment: 2, script: []action{add("a b"), add("c"), remove("a b"), at(isBlockLeaving(true), add("d")), remove("c d")}},
 	{name: "silent while draining", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), remove("b"), at(leaving(true), outage), later(4*time.Minute, back), later(4*time.Minute, add("c")),
+		add("a"), add("b"), remove("b"), at(isBlockLeaving(true), outage), later(4*time.Minute, back), later(4*time.Minute, add("c")),
 	}},
-	{name: "silent while growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(granted, outage), later(4*time.Minute, back)}},
-	{name: "ends growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, deleteCluster), endMachines}},
-	{name: "ends draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(leaving(false), deleteCluster), endMachines}},
+	{name: "silent while growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(hasUnshownGrant, outage), later(4*time.Minute, back)}},
+	{name: "ends growing", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(hasPendingBlock, deleteCluster), endMachines}},
+	{name: "ends draining", initial: 1, increment: 1, script: []action{add("a"), add("b"), remove("b"), at(isBlockLeaving(false), deleteCluster), endMachines}},
 	{name: "quota", initial: 1, increment: 2, quota: 3, script: []action{add("a b c d"), remove("b"), add("e"), remove("a c d")}},
 	{name: "exhausted", addresses: "10.0.0.1 10.0.0.3-10.0.0.4", initial: 1, increment: 1, script: []action{
 		add("a b c d"), resize("10.0.0.1 10.0.0.3-10.0.0.4 10.0.0.6"), remove("a b c d"),
 	}},
 	{name: "deleted while it is asked", second: "10.1.0.1-10.1.0.9", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), at(asking, closePool("pool", v1alpha1.DeletingReason)), add("c"), remove("b c"),
+		add("a"), add("b"), at(hasPendingBlock, closePool("pool", v1alpha1.DeletingReason)), add("c"), remove("b c"),
 	}},
 	{name: "overlaps while it is asked", addresses: "10.0.0.1-10.0.0.4", second: "10.1.0.1", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), at(asking, closePool("pool", v1alpha1.OverlapReason)), add("c"), later(2*grace, openPool("pool")), remove("b c"),
+		add("a"), add("b"), at(hasPendingBlock, closePool("pool", v1alpha1.OverlapReason)), add("c"), later(2*grace, openPool("pool")), remove("b c"),
 	}},
 	{name: "label taken off while it lacks room", addresses: "10.0.0.1 10.0.0.3", initial: 1, increment: 1, script: []action{
 		add("a b c"), takeLabelOff, remove("b"),
 	}},
-	{name: "label taken off while it asks", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, takeLabelOff), add("c")}},
+	{name: "label taken off while it asks", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(hasPendingBlock, takeLabelOff), add("c")}},
 	{name: "label taken off while it asks for its first", addresses: "10.0.0.1", increment: 2, script: []action{
-		add("a"), at(asking, takeLabelOff),
+		add("a"), at(hasPendingBlock, takeLabelOff),
 	}},
-	{name: "apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b")}},
-	{name: "back apart", initial: 1, increment: 1, apart: true, script: []action{add("a"), add("b"), remove("b"), at(leaving(true), add("c"))}},
-	// Nothing shows that MetalLB has taken the deletion of a pool (ADR 7): this is Cilium's alone.
-	{name: "Cilium apart while frozen", initial: 1, increment: 1, apart: true, cilium: true, script: []action{
-		add("a"), add("b"), remove("b"), at(leaving(false), freeze), later(2*time.Minute, thaw),
+	{name: "apart", initial: 1, increment: 1, separatePools: true, script: []action{add("a"), add("b"), remove("b")}},
+	{name: "back apart", initial: 1, increment: 1, separatePools: true, script: []action{add("a"), add("b"), remove("b"), at(isBlockLeaving(true), add("c"))}},
+	// Nothing shows that MetalLB has applied the deletion of a pool (ADR 7): this is for Cilium alone.
+	{name: "Cilium apart while frozen", initial: 1, increment: 1, separatePools: true, cilium: true, script: []action{
+		add("a"), add("b"), remove("b"), at(isBlockLeaving(false), freeze), later(2*time.Minute, thaw),
 	}},
 	{name: "deleted block", initial: 1, increment: 1, script: []action{add("a"), add("b"), deleteBlock("ns-prod-lb-1")}},
 	{name: "deleted while frozen", initial: 1, increment: 1, script: []action{
 		add("a"), add("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw),
 	}},
 	{name: "deleted while the growth is not counted", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), freeze, add("c"), at(shown(3), remove("b")), at(shown(3), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
+		add("a"), add("b"), freeze, add("c"), at(hasShownBlocks(3), remove("b")), at(hasShownBlocks(3), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
 	}},
 	{name: "deleted before it is taken", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), at(granted, freeze), at(shown(2), remove("b")), at(shown(2), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
+		add("a"), add("b"), at(hasUnshownGrant, freeze), at(hasShownBlocks(2), remove("b")), at(hasShownBlocks(2), deleteBlock("ns-prod-lb-1")), later(2*time.Minute, thaw),
 	}},
 	{name: "leaves out 0 and 255", addresses: "10.0.0.254-10.0.1.20", initial: 2, increment: 1, script: []action{
-		add("a"), careful, add("b"), add("c"), remove("b c"), add("d"), remove("d"),
+		add("a"), setAvoidBuggyIPs, add("b"), add("c"), remove("b c"), add("d"), remove("d"),
 	}},
 	{name: "deleted while it leaves out 0 and 255", addresses: "10.0.0.253-10.0.1.20", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), careful, remove("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw), add("c"),
+		add("a"), add("b"), setAvoidBuggyIPs, remove("b"), freeze, deleteBlock("ns-prod-lb-1"), later(2*time.Minute, thaw), add("c"),
 	}},
 	{name: "frozen MetalLB", initial: 1, increment: 1, script: []action{
-		add("a"), add("b"), remove("b"), at(leaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
+		add("a"), add("b"), remove("b"), at(isBlockLeaving(true), freeze), later(30*time.Second, add("c")), later(30*time.Second, thaw),
 	}},
 	{name: "moves to Cilium", initial: 2, increment: 1, both: true, script: []action{add("a b"), chooseCilium, deleteBlocks, add("c"), remove("c")}},
 	{name: "moves to Cilium while MetalLB is frozen", initial: 1, increment: 1, both: true, script: []action{
 		add("a"), chooseCilium, freeze, deleteBlocks, later(2*time.Minute, thaw),
 	}},
-	{name: "takeover", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(granted, another), remove("b"), at(leaving(false), another), add("c")}},
-	{name: "restarts", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(asking, restart), at(granted, restart), remove("b"), at(leaving(true), restart), at(leaving(false), restart)}},
+	{name: "takeover", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(hasUnshownGrant, another), remove("b"), at(isBlockLeaving(false), another), add("c")}},
+	{name: "restarts", initial: 1, increment: 1, script: []action{add("a"), add("b"), at(hasPendingBlock, restart), at(hasUnshownGrant, restart), remove("b"), at(isBlockLeaving(true), restart), at(isBlockLeaving(false), restart)}},
 }
 
-// With Cilium, the same is asked of it where it acknowledges in another way.
+// init adds the scenarios that are also run with Cilium, where it acknowledges in another way.
 func init() {
 	for _, s := range slices.Clone(scenarios) {
 		if name, is := withCilium[s.name]; is {
@@ -307,7 +309,7 @@ var withCilium = map[string]string{
 	"frozen MetalLB": "frozen Cilium", "takeover": "Cilium takeover", "restarts": "Cilium restarts",
 }
 
-// ranges spells addresses as ranges.
+// ranges formats addresses as ranges.
 func ranges(text string) []string {
 	out := strings.Fields(text)
 	for i, r := range out {
@@ -318,33 +320,33 @@ func ranges(text string) []string {
 	return out
 }
 
-// balancer is the load balancer that the workload cluster has.
-func (s scenario) balancer() standIn {
+// balancer returns the load balancer of the workload cluster.
+func (s scenario) balancer() fakeBalancer {
 	switch {
 	case s.cilium:
-		return &lbipam{}
+		return &fakeCilium{}
 	case s.both:
-		return &successors{}
+		return &fakeMigration{}
 	}
-	return &announcer{}
+	return &fakeMetalLB{}
 }
 
-// build makes the objects that there are before a manager starts.
+// build creates the objects that exist before a manager starts.
 func (s scenario) build(w *world) {
 	ns := lookup.NamespaceMetadata()
 	ns.Name = namespace
-	w.make(w.mgmt, ns)
-	w.make(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
+	w.createObject(w.mgmt, ns)
+	w.createObject(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
 	refs := []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "pool"}}}
 	if s.second != "" {
-		w.make(w.mgmt, framework.MakePool("second").Namespace(namespace).Addresses(ranges(s.second)...).Obj())
+		w.createObject(w.mgmt, framework.MakePool("second").Namespace(namespace).Addresses(ranges(s.second)...).Obj())
 		refs = append(refs, v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: "second"}})
 	}
 	lb := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &s.initial, GrowthIncrement: &s.increment}
 	if s.cilium {
 		lb.Type = v1alpha1.CiliumLoadBalancer
 	}
-	if s.apart {
+	if s.separatePools {
 		lb.Projection = v1alpha1.PoolPerAllocationProjection
 	}
 	network := &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode, LoadBalancer: lb, PoolRefs: refs}
@@ -352,20 +354,20 @@ func (s scenario) build(w *world) {
 		quota := int32(s.quota)
 		network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: &quota}
 	}
-	w.make(w.mgmt, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"}, Spec: v1alpha1.ProviderConfigSpec{Network: network}})
-	w.make(w.mgmt, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
+	w.createObject(w.mgmt, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"}, Spec: v1alpha1.ProviderConfigSpec{Network: network}})
+	w.createObject(w.mgmt, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: clusterKey.Name, Finalizers: []string{machines}, Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	}})
-	w.make(w.work, &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: "controller"}})
+	w.createObject(w.work, &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: "controller"}})
 }
 
-func (w *world) make(at *faults.Server, o client.Object) {
+func (w *world) createObject(at *faults.Server, o client.Object) {
 	if err := at.Create(o); err != nil {
 		w.t.Fatal(fmt.Errorf("creating %s: %w", o.GetName(), err))
 	}
 }
 
-func (w *world) drop(at *faults.Server, ref faults.Ref) {
+func (w *world) deleteObject(at *faults.Server, ref faults.Ref) {
 	if err := client.IgnoreNotFound(at.Delete(ref, false)); err != nil {
 		w.t.Fatal(err)
 	}

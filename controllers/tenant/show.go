@@ -23,74 +23,76 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// showTime is how long what was read of the blocks may be shown. What is created in the Cluster says nothing of what it was
-// decided on, so that the Cluster's API server could refuse it: a manager that was paused would show a block that another
-// one has given back meanwhile.
-const showTime = 5 * time.Second
+// maxProjectionTime is for how long blocks may be shown as they were read. What is created in the Cluster carries
+// nothing of what it was decided on, by which the Cluster's API server could refuse it: a manager that was paused would
+// show a block that another manager has released meanwhile.
+const maxProjectionTime = 5 * time.Second
 
-var errLate = errors.New("what was read is too old to be shown; it is read again")
+var errStaleRead = errors.New("what was read is too old to be shown; it is read again")
 
-// timely is a client that creates nothing later than showTime after since.
-type timely struct {
+// timeLimitedClient is a client that creates nothing later than maxProjectionTime after readAt.
+type timeLimitedClient struct {
 	client.Client
 
-	clock clock.PassiveClock
-	since time.Time
+	clock  clock.PassiveClock
+	readAt time.Time
 }
 
-func (t timely) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	if term.Elapsed(t.since, t.clock.Now()) > showTime {
-		return errLate
+func (t timeLimitedClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	if term.ElapsedTime(t.readAt, t.clock.Now()) > maxProjectionTime {
+		return errStaleRead
 	}
 	return t.Client.Create(ctx, obj, opts...)
 }
 
-// show brings the pools of the load balancer in line with the blocks. Before something is changed, what exists is read live: the watch
-// may be behind what another manager has given the Cluster, or taken away and given back.
-func (l *look) show(ctx context.Context, live client.Client, observed balancer.Observed, want []elastic.Desired, all allocations) (allocations, wait, error) {
-	all, err := l.hold(ctx, all)
+// projectBlocks makes the pools of the load balancer match the blocks. Before it changes anything, it reads the
+// existing blocks live: the watch may be behind what another manager has granted the Cluster, or taken away and
+// released.
+func (l *scope) projectBlocks(ctx context.Context, live client.Client, observed balancer.ObservedCluster, want []elastic.DesiredPool, all allocations) (allocations, requeueDelay, error) {
+	all, err := l.addFinalizers(ctx, all)
 	if err != nil {
 		return all, 0, client.IgnoreNotFound(err)
 	}
-	changes := observed.Changes(want)
+	changes := observed.PlanChanges(want)
 	since := l.Clock.Now()
-	if changes.OfPools() {
-		changed, err := l.reread(ctx, slices.Concat(all, l.aside))
+	if changes.HasPoolChanges() {
+		changed, err := l.refreshBlocks(ctx, slices.Concat(all, l.deferredBlocks))
 		if err != nil {
 			return all, 0, err
 		}
 		if changed {
-			return all, atOnce, nil
+			return all, requeueAtOnce, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, showTime)
+	ctx, cancel := context.WithTimeout(ctx, maxProjectionTime)
 	defer cancel()
-	if err := changes.Show(ctx, timely{live, l.Clock, since}); err != nil {
-		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.key, err)
+	if err := changes.ApplyChanges(ctx, timeLimitedClient{live, l.Clock, since}); err != nil {
+		return all, 0, fmt.Errorf("showing Cluster %s its blocks: %w", l.clusterKey, err)
 	}
 	return all, 0, nil
 }
 
-// hold gives our finalizer to the blocks that the Cluster is about to be shown: they cannot be deleted without us then.
-func (l *look) hold(ctx context.Context, all allocations) (allocations, error) {
+// addFinalizers adds our finalizer to the blocks that the Cluster is about to be shown, so that they cannot be deleted
+// without us.
+func (l *scope) addFinalizers(ctx context.Context, all allocations) (allocations, error) {
 	for _, a := range all {
-		if _, granted := demand.RangeOf(a); !granted || tenancy.Projected(a) || tenancy.Leaving(a) {
+		if _, granted := demand.GrantedRange(a); !granted || tenancy.IsProjected(a) || tenancy.IsDrainingOrDeleting(a) {
 			continue
 		}
 		is := a.DeepCopy()
-		controllerutil.AddFinalizer(is, tenancy.ShownFinalizer(l.serving.By))
-		if err := l.Client.Patch(ctx, is, guard.SinceRead(a)); err != nil {
+		controllerutil.AddFinalizer(is, tenancy.ProjectionFinalizer(l.loadBalancer.Active))
+		if err := l.Client.Patch(ctx, is, guard.NewOptimisticPatch(a)); err != nil {
 			return all, err
 		}
-		l.Blocks.Observe(is)
-		all = all.with(is)
+		l.Blocks.ObserveBlock(is)
+		all = all.withReplaced(is)
 	}
 	return all, nil
 }
 
-// reread reads the Cluster's blocks live, and reports whether they are others than was known.
-func (l *look) reread(ctx context.Context, known allocations) (changed bool, err error) {
-	all, err := lookup.BlocksOf(ctx, l.Live, l.ref, "")
+// refreshBlocks reads the Cluster's blocks live, and reports whether they differ from the known ones.
+func (l *scope) refreshBlocks(ctx context.Context, known allocations) (changed bool, err error) {
+	all, err := lookup.ListBlocks(ctx, l.Live, l.clusterRef, "")
 	if err != nil {
 		return false, err
 	}
@@ -102,18 +104,18 @@ func (l *look) reread(ctx context.Context, known allocations) (changed bool, err
 		exist[a.UID] = struct{}{}
 		if a.Spec.Type == v1alpha1.LoadBalancerAllocation {
 			changed = changed || versions[a.UID] != a.ResourceVersion
-			l.Blocks.Observe(a)
+			l.Blocks.ObserveBlock(a)
 		}
 	}
 	for _, a := range known {
 		if _, does := exist[a.UID]; does {
 			continue
 		}
-		current := &v1alpha1.IPAllocation{} // it may have lost its labels, and nothing else
+		current := &v1alpha1.IPAllocation{} // it may only have lost its labels
 		err := l.Live.Get(ctx, client.ObjectKeyFromObject(a), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
 			changed = true
-			l.Blocks.Forget(a)
+			l.Blocks.ForgetBlock(a)
 		} else if err != nil {
 			return false, fmt.Errorf("reading IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 		}

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// A manager that wakes up late makes nothing, also where its timers have not noticed yet.
+// TestTimely checks that a manager that wakes up late creates nothing, even if its timers have not fired yet.
 func TestTimely(t *testing.T) {
 	since := time.Unix(1_000_000, 0)
-	for after, late := range map[time.Duration]bool{0: false, showTime: false, showTime + time.Second: true} {
-		c := timely{fake.NewFakeClient(), clocktesting.NewFakePassiveClock(since.Add(after)), since}
+	for after, late := range map[time.Duration]bool{0: false, maxProjectionTime: false, maxProjectionTime + time.Second: true} {
+		c := timeLimitedClient{fake.NewFakeClient(), clocktesting.NewFakePassiveClock(since.Add(after)), since}
 		err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}})
-		if errors.Is(err, errLate) != late || (err != nil) != late {
+		if errors.Is(err, errStaleRead) != late || (err != nil) != late {
 			t.Errorf("%v later: %v", after, err)
 		}
 	}

@@ -18,44 +18,44 @@ func (w *world) steps() []step {
 	}
 	// No watch waits for ever because others have more to show.
 	if n := len(steps); n > 0 {
-		steps = append(steps[w.shown%n:], steps[:w.shown%n]...)
+		steps = append(steps[w.shownChanges%n:], steps[:w.shownChanges%n]...)
 	}
 	for _, a := range slices.Clone(w.answers) {
 		switch p := w.manager(a.call.Client); {
 		case p.dead:
 			w.arrive(response{a.call, nil, schedule.ErrKilled})
 		case !p.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
 		}
 	}
 	for _, at := range []*faults.Server{w.mgmt, w.work} {
-		for _, r := range at.Waiting() {
+		for _, r := range at.PendingRequests() {
 			switch p := w.manager(r.Client); {
 			case p.dead:
-				at.Take(r)
+				at.TakeRequest(r)
 				r.Answer(nil, schedule.ErrKilled)
 			case !p.asleep:
-				steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(request{r, at}) }})
+				steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(request{r, at}) }})
 			}
 		}
 	}
-	// They have no clocks: who had nothing to do has nothing to do before there is news.
-	if v := w.mgmt.Version(); v != w.content {
+	// They have no clocks: if they had nothing to do, they have nothing to do before something changes.
+	if v := w.mgmt.ResourceVersion(); v != w.allocatorIdleVersion {
 		if s := allocated(w); s != nil {
 			steps = append(steps, *s)
 		} else {
-			w.content = v
+			w.allocatorIdleVersion = v
 		}
 	}
-	if v, is := w.work.Version(), w.lb.is(); v != is.content && !w.ended && !w.down && !is.frozen {
+	if v, is := w.work.ResourceVersion(), w.lb.currentMood(); v != is.idleVersion && !w.ended && !w.down && !is.frozen {
 		all := w.lb.steps(w)
 		if len(all) == 0 && !is.stuck {
-			is.content = v
+			is.idleVersion = v
 		}
 		steps = append(steps, all...)
 	}
 	if w.anytime && len(w.script) > 0 && w.script[0].when == nil {
-		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
+		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
 	}
 	return steps
 }
@@ -66,10 +66,10 @@ func (w *world) stepsOf(p *process) []step {
 	watch := func(at *faults.Server, kinds ...faults.Kind) {
 		for _, kind := range kinds {
 			k := watched{at, kind}
-			if changes := at.Changes(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
+			if changes := at.ChangesSince(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
 				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: describe(p, c), Do: func() {
-					w.shown++
+				steps = append(steps, step{Class: watchEvent, Text: describe(p, c), Run: func() {
+					w.shownChanges++
 					p.seen[k]++
 					p.show(k, c)
 				}})
@@ -80,17 +80,17 @@ func (w *world) stepsOf(p *process) []step {
 	watch(w.mgmt, faults.Allocations)
 	watch(w.work, workKinds...)
 	if !p.synced {
-		steps = append(steps, step{Class: watchEvent, Text: p.name + ": the first list of blocks", Do: func() {
+		steps = append(steps, step{Class: watchEvent, Text: p.name + ": the first list of blocks", Run: func() {
 			p.synced = true
 			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
 		}})
 	}
-	if !p.connected && !p.cut && !w.down && !w.ended {
-		steps = append(steps, step{Class: watchEvent, Text: p.name + ": connects to the workload cluster", Do: func() { w.connect(p) }})
+	if !p.connected && !p.unreachable && !w.down && !w.ended {
+		steps = append(steps, step{Class: watchEvent, Text: p.name + ": connects to the workload cluster", Run: func() { w.connect(p) }})
 	}
-	for i, l := range p.lines {
-		if l.queue.Due() {
-			steps = append(steps, step{Class: reconciling, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Do: func() { l.run(p.ctx) }})
+	for i, l := range p.queues {
+		if l.queue.IsDue() {
+			steps = append(steps, step{Class: reconciling, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Run: func() { l.run(p.ctx) }})
 		}
 	}
 	return steps
@@ -101,7 +101,7 @@ func describe(p *process, c faults.Change) string {
 	if c.Deleted {
 		what = "shows the end of"
 	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
 }
 
 func reason(err error) string {

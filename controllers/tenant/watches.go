@@ -27,28 +27,29 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) (err error) {
 	r.controller, err = ctrl.NewControllerManagedBy(mgr).
 		Named("tenant").
 		For(&clusterv1.Cluster{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.Workers, RateLimiter: guard.Backoff[reconcile.Request]()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workloads.MaxConcurrentClusters, RateLimiter: guard.NewRateLimiter[reconcile.Request]()}).
 		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.wake = func(key client.ObjectKey) { q.Add(reconcile.Request{NamespacedName: key}) }
+			r.enqueueCluster = func(key client.ObjectKey) { q.Add(reconcile.Request{NamespacedName: key}) }
 			return nil
 		})).
-		WatchesRawSource(r.Blocks.Source()).
-		WatchesRawSource(workloads.Source(r.Clusters, "tenant")).
-		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(lookup.MoreRoom)).
-		Watches(&v1alpha1.GlobalNetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(lookup.MoreRoom)).
-		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(lookup.ClustersNaming(r.Client)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Build(guard.OfShard(r.Shard, guard.ClusterKind, r))
+		WatchesRawSource(r.Blocks.NewSource()).
+		WatchesRawSource(workloads.NewClusterSource(r.Clusters, "tenant")).
+		Watches(&v1alpha1.NetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.clustersWaitingForPool), builder.WithPredicates(lookup.MoreRoomPredicate)).
+		Watches(&v1alpha1.GlobalNetworkPool{}, handler.EnqueueRequestsFromMapFunc(r.clustersWaitingForPool), builder.WithPredicates(lookup.MoreRoomPredicate)).
+		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(lookup.ClustersNamingConfig(r.Client)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Build(guard.NewShardReconciler(r.Shard, guard.ClusterKind, r))
 	return err
 }
 
-// Wants reports whether a Cluster has blocks, or is to have some: then its workload cluster is looked into.
-func Wants(blocks *index.Blocks, c *clusterv1.Cluster) bool {
-	return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.Projects(client.ObjectKeyFromObject(c))
+// NeedsWorkloadAccess reports whether a Cluster has blocks, or should get some: then its workload cluster is read.
+func NeedsWorkloadAccess(blocks *index.BlockIndex, c *clusterv1.Cluster) bool {
+	return c.Labels[v1alpha1.ProviderConfigLabel] != "" || blocks.HasProjectedBlock(client.ObjectKeyFromObject(c))
 }
 
-// waitingFor returns the Clusters that lack addresses and whose ProviderConfig names a pool.
-func (r *Reconciler) waitingFor(ctx context.Context, obj client.Object) []reconcile.Request {
-	return lookup.ClustersWaiting(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
+// clustersWaitingForPool returns requests for the Clusters that wait for addresses and whose ProviderConfig names a
+// pool.
+func (r *Reconciler) clustersWaitingForPool(ctx context.Context, obj client.Object) []reconcile.Request {
+	return lookup.ClustersWaitingForPool(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
 		return c.Annotations[v1alpha1.TriedGrowthPoolsAnnotation] != ""
 	})
 }

@@ -12,37 +12,39 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// A world is the API servers of a management cluster and of a workload cluster, managers, the allocator, a load balancer and
-// a user, driven step by step in virtual time: whenever every goroutine waits, the order says which of the
-// possible steps is next. A step is atomic: a call happens, an answer arrives, a watch shows a change, a reconcile
-// begins, the load balancer or the allocator writes, the user does something.
+// A world is the API servers of a management cluster and of a workload cluster, managers, the allocator, a load
+// balancer and a user, driven step by step in virtual time: whenever every goroutine waits, the order determines which
+// of the possible steps is next. A step is atomic: a call is executed, an answer arrives, a watch shows a change, a
+// reconcile begins, the load balancer or the allocator writes, the user does something.
 //
-// The API servers are fakes (test/faults), as are the load balancer and the allocator: here every schedule counts. That
-// the real ones are like that is what test/e2e and test/integration find out.
+// The API servers (test/faults), the load balancer and the allocator are fakes, so that every schedule can be run.
+// test/e2e and test/integration check that the real ones behave in the same way.
 
 const (
 	// grace is how long an unused block stays.
 	grace = time.Minute
 	// latency is how long a call takes.
 	latency = 5 * time.Millisecond
-	// clientTimeout is when a call without an answer fails, probed when a lost connection is known to be lost.
-	clientTimeout, probed = 10 * time.Second, 30 * time.Second
-	// pause is how long nothing is written before the user does the next thing, or a fault ends.
+	// clientTimeout is when a call without an answer fails; connectionLostAfter is when a lost connection is known to
+	// be lost.
+	clientTimeout, connectionLostAfter = 10 * time.Second, 30 * time.Second
+	// pause is how long nothing is written before the user does the next action, or a fault ends.
 	pause = 6 * time.Second
-	// stillness is how long nothing is written before all is taken to be at rest: longer than the backstops.
-	stillness = guard.ServedBackstop + 20*time.Second
-	// tooLong is when a world that does not come to rest is given up.
+	// restPeriod is how long nothing is written before everything counts as at rest: longer than the backstops.
+	restPeriod = guard.ServedResyncPeriod + 20*time.Second
+	// tooLong is when a world that does not come to rest is aborted.
 	tooLong = 3 * time.Hour
-	// tooMany steps are too many in which nothing changes, and nobody is shown anything.
+	// tooMany is the number of steps in which nothing changes, and nothing is shown, at which the managers count as
+	// spinning.
 	tooMany = 400
-	// tooBusy calls are too many for any scenario.
+	// tooBusy is a number of calls that no scenario may need.
 	tooBusy = 5000
 )
 
-// mgmtKinds and workKinds are those that are watched, blocks apart.
+// mgmtKinds and workKinds are the watched kinds, except blocks.
 var (
-	mgmtKinds   = []faults.Kind{faults.Clusters, faults.Configs, faults.Pools, faults.Namespaces}
-	objectKinds = []faults.Kind{faults.MetalLBPools, faults.Advertisements, faults.CiliumPools}
+	mgmtKinds   = []faults.Kind{faults.Clusters, faults.ProviderConfigs, faults.Pools, faults.Namespaces}
+	objectKinds = []faults.Kind{faults.MetalLBPools, faults.L2Advertisements, faults.CiliumPools}
 	workKinds   = append([]faults.Kind{faults.Services}, objectKinds...)
 )
 
@@ -67,21 +69,21 @@ type (
 )
 
 var orders = map[string]order{
-	// Watches are faster than answers, and the managers than MetalLB, which places before it looks at its pools.
-	"eager": schedule.First(watchEvent, answer, reconciling, call, allocating, placing, taking, counting, user),
+	// Watches are faster than answers, and the managers than MetalLB, which places before it reads its pools.
+	"eager": schedule.PreferClasses(watchEvent, answer, reconciling, call, allocating, placing, taking, counting, user),
 	// Watches come last, and MetalLB counts before it acts.
-	"lazy": schedule.First(answer, call, reconciling, allocating, taking, counting, placing, watchEvent, user),
+	"lazy": schedule.PreferClasses(answer, call, reconciling, allocating, taking, counting, placing, watchEvent, user),
 	// Answers come last, and MetalLB and the allocator are faster than the managers.
-	"tardy": schedule.First(allocating, taking, placing, counting, watchEvent, reconciling, call, user, answer),
+	"tardy": schedule.PreferClasses(allocating, taking, placing, counting, watchEvent, reconciling, call, user, answer),
 }
 
-// request is a call, and the server that it asks.
+// request is a call, and the server that it is sent to.
 type request struct {
 	*faults.Request
 	at *faults.Server
 }
 
-// response is an answer that is on its way.
+// response is an answer in flight.
 type response struct {
 	call  request
 	value any
@@ -90,35 +92,38 @@ type response struct {
 
 // world is one run.
 type world struct {
-	scenario // of which script is what is still to be done
+	scenario // its script is what is still to do
 	schedule.Run
 
 	t          *testing.T
 	mgmt, work *faults.Server
 	managers   []*process
-	lb         standIn
+	lb         fakeBalancer
 	order      order
-	// disturb decides what becomes of a call; false: nothing special.
+	// disturb decides what happens to a call; it returns false if nothing special does.
 	disturb func(*world, request) bool
-	// hurry is the write before which the script begins; 0: it waits for rest. anytime: it waits for nothing.
+	// hurry is the write before which the script begins, 0 if it waits for rest; anytime reports whether it waits for
+	// nothing.
 	hurry   int
 	anytime bool
-	// down: the workload cluster does not answer. ended: its machines are gone.
+	// down reports whether the workload cluster does not answer; ended reports whether its machines are gone.
 	down, ended bool
 
 	answers []response
 	reads   int
-	// shown is how many changes watches have shown, unshown how many steps there were since the last.
-	shown, unshown int
-	// lastNews is when a server changed, or something went wrong; stalled counts steps that lead nowhere.
-	lastNews time.Time
-	stalled  int
-	// version is that of both servers together when they were checked, content when the allocator had nothing to do.
-	version, content int64
-	history          invariants.History
+	// shownChanges is how many changes watches have shown; stepsSinceShown is how many steps there were since the last
+	// one.
+	shownChanges, stepsSinceShown int
+	// lastChange is when a server changed, or a fault happened; stepsSinceChange counts steps without a change.
+	lastChange       time.Time
+	stepsSinceChange int
+	// version is that of both servers together when they were checked; allocatorIdleVersion is the version at which the
+	// allocator had nothing to do.
+	version, allocatorIdleVersion int64
+	history                       invariants.History
 }
 
-// result is what a run came to.
+// result is the result of a run.
 type result struct {
 	writes, reads int
 	end           string
@@ -128,7 +133,7 @@ type result struct {
 func (s scenario) run(t *testing.T, setup func(*world)) (out result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, scenario: s, mgmt: faults.New(), work: faults.New(), order: orders["eager"], lb: s.balancer()}
+		w := &world{t: t, scenario: s, mgmt: faults.NewServer(), work: faults.NewServer(), order: orders["eager"], lb: s.balancer()}
 		s.build(w)
 		setup(w)
 		w.start()
@@ -146,8 +151,8 @@ func (s scenario) run(t *testing.T, setup func(*world)) (out result) {
 // start starts another manager.
 func (w *world) start() {
 	p := newProcess(w.t.Context(), string(rune('a'+len(w.managers))), w.mgmt, w.work)
-	for _, l := range p.lines {
-		l.broken = func(text string) { w.Wrongf("%s", text) }
+	for _, l := range p.queues {
+		l.onPanic = func(text string) { w.Failf("%s", text) }
 	}
 	p.relist = func(k watched) { w.relist(p, k, 0) }
 	for _, kind := range mgmtKinds {
@@ -158,12 +163,12 @@ func (w *world) start() {
 		p.mute[watched{w.work, kind}] = true
 	}
 	w.managers = append(w.managers, p)
-	w.Notef("manager %s starts", p.name)
+	w.Tracef("manager %s starts", p.name)
 }
 
 // relist breaks a watch: it shows nothing, until a list that is taken now arrives.
 func (w *world) relist(p *process, k watched, delay time.Duration) {
-	listed, seen := k.at.List(k.kind), len(k.at.Changes(k.kind, 0))
+	listed, seen := k.at.List(k.kind), len(k.at.ChangesSince(k.kind, 0))
 	arrive := func() {
 		p.seen[k], p.mute[k] = seen, false
 		if !p.dead {
@@ -175,26 +180,26 @@ func (w *world) relist(p *process, k watched, delay time.Duration) {
 		return
 	}
 	p.mute[k] = true
-	w.After(3, delay, arrive)
+	w.DelayStep(3, delay, arrive)
 }
 
-// connect has a manager reach the workload cluster, with all that it has.
+// connect makes a manager reach the workload cluster, with everything in it.
 func (w *world) connect(p *process) {
-	p.connected, p.failed, p.live = true, 0, w.work.Client(p.name).Direct()
+	p.connected, p.connectFailures, p.live = true, 0, w.work.NewClient(p.name).LiveClient()
 	w.relist(p, watched{w.work, faults.Services}, 0)
-	p.lines[1].queue.Wake()
+	p.queues[1].queue.Wake()
 }
 
-// outage has the workload cluster not answer any more; up ends that. Both are noticed some time later.
+// outage makes the workload cluster not answer any more; up ends that. Both are noticed some time later.
 func (w *world) outage() {
 	w.down = true
-	w.After(0, probed, func() {
+	w.DelayStep(0, connectionLostAfter, func() {
 		for _, p := range w.managers {
-			p.connected, p.failed = p.connected && !w.down, 5
+			p.connected, p.connectFailures = p.connected && !w.down, 5
 			for _, kind := range workKinds {
 				p.mute[watched{w.work, kind}] = p.mute[watched{w.work, kind}] || w.down
 			}
-			p.lines[1].queue.Wake()
+			p.queues[1].queue.Wake()
 		}
 	})
 }
@@ -205,9 +210,9 @@ func (w *world) manager(name string) *process {
 	return w.managers[slices.IndexFunc(w.managers, func(p *process) bool { return p.name == name })]
 }
 
-// crash kills a manager between two instructions, and starts another.
+// crash kills a manager between two instructions, and starts another one.
 func (w *world) crash(p *process) {
-	w.Notef("manager %s is killed", p.name)
+	w.Tracef("manager %s is killed", p.name)
 	p.dead = true
 	p.kill()
 	w.start()

@@ -13,81 +13,82 @@ import (
 )
 
 const (
-	// answerTimeout bounds one question to an API server, askers how many are asked at once.
-	answerTimeout = 10 * time.Second
-	askers        = 4
+	// probeTimeout bounds one request to an API server; maxConcurrentProbes is how many are probed at once.
+	probeTimeout        = 10 * time.Second
+	maxConcurrentProbes = 4
 )
 
-// Answers has what the API servers answer to which clustercache gets no connection. It keeps to itself why: one that refuses
-// looks to it like one that is away. Its zero value knows nothing.
-type Answers struct {
-	mu    sync.Mutex
-	by    map[client.ObjectKey]*answer
-	slots chan struct{}
+// AccessProber holds the answers of the API servers to which clustercache gets no connection. clustercache does not
+// expose the reason: to it, a server that refuses access looks like one that is away. The zero value knows nothing.
+type AccessProber struct {
+	mu         sync.Mutex
+	byCluster  map[client.ObjectKey]*accessProbe
+	probeSlots chan struct{}
 }
 
-type answer struct {
-	asked bool
-	why   error
+type accessProbe struct {
+	inFlight  bool
+	accessErr error
 }
 
-// Refusal returns what the API server of a Cluster refused when it was asked last, and has it asked again; wake is called when
-// it answers something else. Nil: nothing, as far as is known. It does not wait for the server.
-func (a *Answers) Refusal(ctx context.Context, live client.Reader, cluster client.ObjectKey, wake func()) error {
+// LastAccessError returns what the API server of a Cluster refused when it was last probed, nil if nothing is known to
+// be refused, and starts another probe; wake is called when the answer changes. It does not wait for the server.
+func (a *AccessProber) LastAccessError(ctx context.Context, live client.Reader, cluster client.ObjectKey, wake func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.by == nil {
-		a.by, a.slots = map[client.ObjectKey]*answer{}, make(chan struct{}, askers)
+	if a.byCluster == nil {
+		a.byCluster, a.probeSlots = map[client.ObjectKey]*accessProbe{}, make(chan struct{}, maxConcurrentProbes)
 	}
-	is := a.by[cluster]
+	is := a.byCluster[cluster]
 	if is == nil {
-		is = &answer{}
-		a.by[cluster] = is
+		is = &accessProbe{}
+		a.byCluster[cluster] = is
 	}
-	if !is.asked {
-		is.asked = true
-		go a.ask(context.WithoutCancel(ctx), live, cluster, is, wake)
+	if !is.inFlight {
+		is.inFlight = true
+		go a.probeCluster(context.WithoutCancel(ctx), live, cluster, is, wake)
 	}
-	return is.why
+	return is.accessErr
 }
 
-// Forget forgets what is known of a Cluster.
-func (a *Answers) Forget(cluster client.ObjectKey) {
+// ForgetCluster forgets what is known of a Cluster.
+func (a *AccessProber) ForgetCluster(cluster client.ObjectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.by, cluster)
+	delete(a.byCluster, cluster)
 }
 
-func (a *Answers) ask(ctx context.Context, live client.Reader, cluster client.ObjectKey, is *answer, wake func()) {
-	a.slots <- struct{}{}
-	why := askRoot(ctx, live, cluster)
-	<-a.slots
-	if a.note(is, why) {
+func (a *AccessProber) probeCluster(ctx context.Context, live client.Reader, cluster client.ObjectKey, is *accessProbe, wake func()) {
+	a.probeSlots <- struct{}{}
+	why := probeAPIServer(ctx, live, cluster)
+	<-a.probeSlots
+	if a.recordResult(is, why) {
 		wake()
 	}
 }
 
-func (a *Answers) note(is *answer, why error) (changed bool) {
+func (a *AccessProber) recordResult(is *accessProbe, why error) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = fmt.Sprint(is.why) != fmt.Sprint(why)
-	is.asked, is.why = false, why
+	changed = fmt.Sprint(is.accessErr) != fmt.Sprint(why)
+	is.inFlight, is.accessErr = false, why
 	return changed
 }
 
-// askRoot asks what clustercache asks to see whether a server answers, and returns what is refused.
-func askRoot(ctx context.Context, live client.Reader, cluster client.ObjectKey) error {
-	config, err := kubeconfig.ConfigOf(ctx, live, cluster)
+// probeAPIServer sends the request with which clustercache checks whether a server answers, and returns what is
+// refused.
+func probeAPIServer(ctx context.Context, live client.Reader, cluster client.ObjectKey) error {
+	config, err := kubeconfig.RESTConfigForCluster(ctx, live, cluster)
 	if err != nil {
-		return nil //nolint:nilerr // WithoutKubeconfig says so
+		return nil //nolint:nilerr // MissingKubeconfigReason says so
 	}
-	config.Timeout = answerTimeout
+	config.Timeout = probeTimeout
 	asking, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil //nolint:nilerr // it refuses nothing, as far as is known
 	}
 	err = asking.RESTClient().Get().AbsPath("/").Do(ctx).Error()
-	if IsRefusal(err) {
+	if IsAccessError(err) {
 		return fmt.Errorf("GET / of %s: %w", config.Host, err)
 	}
 	return nil

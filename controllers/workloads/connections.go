@@ -1,4 +1,4 @@
-// Package workloads has the connections to the workload clusters, for the controllers that look into them.
+// Package workloads has the connections to the workload clusters, for the controllers that read them.
 package workloads
 
 import (
@@ -21,34 +21,34 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// Workers bounds the Clusters that are worked on together, at a start above all.
-const Workers = 10
+// MaxConcurrentClusters bounds the Clusters that are reconciled at once, at a start above all.
+const MaxConcurrentClusters = 10
 
-// probeFailure is for how long a workload cluster does not answer before that is looked at: twice as long as
+// probeFailureTimeout is how long a workload cluster may not answer before its Cluster is reconciled: twice as long as
 // clustercache takes between two probes.
-const probeFailure = 20 * time.Second
+const probeFailureTimeout = 20 * time.Second
 
-// Connect connects to the workload clusters of those Clusters that are wanted. That is asked again when a Cluster
-// changes, and at no other time.
-func Connect(ctx context.Context, mgr manager.Manager, watchFilter string, wanted func(*clusterv1.Cluster) bool) (clustercache.ClusterCache, error) {
+// SetupClusterCache connects to the workload clusters of the Clusters for which wanted returns true. wanted is called
+// again when a Cluster changes, and at no other time.
+func SetupClusterCache(ctx context.Context, mgr manager.Manager, watchFilter string, wanted func(*clusterv1.Cluster) bool) (clustercache.ClusterCache, error) {
 	return clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient:     kubeconfig.Reader{Reader: mgr.GetAPIReader()}, // a Secret is read once for each connection, and kept nowhere
+		SecretClient:     kubeconfig.Reader{Reader: mgr.GetAPIReader()}, // a Secret is read once for each connection, and not kept
 		WatchFilterValue: watchFilter,
 		ClusterFilter:    wanted,
 		Cache: clustercache.CacheOptions{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				// Only kinds that every cluster has: no informer of another one would ever be filled.
+				// Only kinds that every cluster has: an informer of another kind would never be filled.
 				&corev1.Service{}: {Field: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer))},
 			},
 		},
 		Client: clustercache.ClientOptions{UserAgent: "butler-ipam-manager"},
-	}, controller.Options{MaxConcurrentReconciles: Workers})
+	}, controller.Options{MaxConcurrentReconciles: MaxConcurrentClusters})
 }
 
-// Source wakes a controller of Clusters when one of them is connected, is so no longer, or does not answer.
-func Source(connections clustercache.ClusterCache, of string) source.Source {
-	return outliving{connections.GetClusterSource(of, func(_ context.Context, o client.Object) []reconcile.Request {
+// NewClusterSource enqueues a Cluster when it is connected, is not connected any more, or does not answer.
+func NewClusterSource(connections clustercache.ClusterCache, of string) source.Source {
+	return detachedSource{connections.GetClusterSource(of, func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
-	}, clustercache.WatchForProbeFailure(probeFailure))}
+	}, clustercache.WatchForProbeFailure(probeFailureTimeout))}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kubeconfig"
 )
 
-// IsBuilt reports whether a Cluster has its infrastructure: until then nothing is there to answer.
-func IsBuilt(cluster *clusterv1.Cluster) bool {
+// HasInfrastructure reports whether a Cluster has its infrastructure: until then no API server is there to answer.
+func HasInfrastructure(cluster *clusterv1.Cluster) bool {
 	return ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false)
 }
 
-// WithoutKubeconfig says why there is no way to reach the API server of a Cluster that should have one: its Secret is
-// missing, or names what it must not. Empty: that is not the reason.
-func WithoutKubeconfig(ctx context.Context, live client.Reader, cluster *clusterv1.Cluster) (string, error) {
-	if !IsBuilt(cluster) {
+// MissingKubeconfigReason returns why the API server of a Cluster that should have one cannot be reached: its Secret is
+// missing, or names what it must not. It returns an empty text if that is not the reason.
+func MissingKubeconfigReason(ctx context.Context, live client.Reader, cluster *clusterv1.Cluster) (string, error) {
+	if !HasInfrastructure(cluster) {
 		return "", nil
 	}
-	key := kubeconfig.SecretOf(client.ObjectKeyFromObject(cluster))
+	key := kubeconfig.SecretKeyForCluster(client.ObjectKeyFromObject(cluster))
 	err := kubeconfig.Reader{Reader: live}.Get(ctx, key, &corev1.Secret{})
 	switch {
 	case err == nil:

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// outliving is a source of clustercache that goes on reading when the controller ends. A worker of clustercache hands
-// over what it saw on a channel without a buffer: with nobody to read it, the worker would never end, and the manager
-// would be killed at the end of its grace.
-type outliving struct{ source.Source }
+// detachedSource is a source of clustercache that continues to read when the controller ends. A worker of clustercache
+// sends what it saw on a channel without a buffer: without a reader, the worker would never end, and the manager would
+// be killed at the end of its grace period.
+type detachedSource struct{ source.Source }
 
 // Start starts the source for the rest of the process. What it adds to a queue that was shut down is dropped.
-func (o outliving) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (o detachedSource) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	return o.Source.Start(context.WithoutCancel(ctx), queue)
 }

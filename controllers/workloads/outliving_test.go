@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Whoever sends to the source is not kept waiting when the controller has ended.
+// TestOutlivingSourceReadsOn checks that a sender to the source is not blocked when the controller has ended.
 func TestOutlivingSourceReadsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := make(chan event.GenericEvent)
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		ctx, end := context.WithCancel(t.Context())
-		if err := (outliving{source.Channel(events, &handler.EnqueueRequestForObject{})}).Start(ctx, queue); err != nil {
+		if err := (detachedSource{source.Channel(events, &handler.EnqueueRequestForObject{})}).Start(ctx, queue); err != nil {
 			t.Fatal(err)
 		}
 		end()

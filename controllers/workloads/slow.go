@@ -9,85 +9,87 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The bounds of a look at a Cluster. A usual one takes some milliseconds.
+// These are the bounds of a reconcile of a Cluster. A usual one takes some milliseconds.
 const (
-	// PromptTimeout is for a Cluster that is not known to be slow.
-	PromptTimeout = 10 * time.Second
-	// LookTimeout is for one that is.
-	LookTimeout = time.Minute
-	// SlowPlaces is how many of the workers of a controller look at slow Clusters together: the others are for those that answer.
-	SlowPlaces = Workers / 2
-	// SlowPause is how long a slow Cluster waits while there is no place for it.
-	SlowPause = 10 * time.Second
+	// NormalTimeout is for a Cluster that is not known to be slow.
+	NormalTimeout = 10 * time.Second
+	// SlowTimeout is for a Cluster that is known to be slow.
+	SlowTimeout = time.Minute
+	// MaxSlowClusters is how many workers of a controller reconcile slow Clusters at once: the others are for those
+	// that answer.
+	MaxSlowClusters = MaxConcurrentClusters / 2
+	// SlowRetryDelay is how long a slow Cluster waits while there is no slot for it.
+	SlowRetryDelay = 10 * time.Second
 )
 
-// ErrSlow ends a look that took too long.
-var ErrSlow = errors.New("the workload cluster does not answer in time")
+// ErrSlowCluster ends a reconcile that took too long.
+var ErrSlowCluster = errors.New("the workload cluster does not answer in time")
 
-// Slow keeps Clusters whose API server hangs from holding all workers of a controller. A look that does not end in time makes
-// its Cluster slow: it has more time then, and one of a few places, until a look at it ends in time. Its zero value knows none.
-type Slow struct {
-	mu    sync.Mutex
-	known map[client.ObjectKey]bool
-	taken int
+// SlowClusters prevents Clusters whose API server hangs from occupying all workers of a controller. A reconcile that
+// does not end in time makes its Cluster slow: it then has more time, and one of a few slots, until a reconcile of it
+// ends in time. The zero value knows no slow Cluster.
+type SlowClusters struct {
+	mu           sync.Mutex
+	slowClusters map[client.ObjectKey]bool
+	slotsInUse   int
 }
 
-// Look runs a look at a Cluster, which ends by its context. What it leaves at work is not to end with that. Without a place for
-// the Cluster nothing is done, and the pause is how long until the next try.
-func (p *Slow) Look(ctx context.Context, key client.ObjectKey, do func(context.Context) (time.Duration, error)) (time.Duration, error) {
-	slow, admitted := p.enter(key)
+// RunBounded runs do, a reconcile of a Cluster, which ends by its context. What do leaves running must not end with
+// that context. Without a slot for the Cluster nothing is done, and the returned delay is how long until the next try.
+func (p *SlowClusters) RunBounded(ctx context.Context, key client.ObjectKey, do func(context.Context) (time.Duration, error)) (time.Duration, error) {
+	slow, admitted := p.acquireSlot(key)
 	if !admitted {
-		return SlowPause, nil
+		return SlowRetryDelay, nil
 	}
-	timeout := PromptTimeout
+	timeout := NormalTimeout
 	if slow {
-		timeout = LookTimeout
+		timeout = SlowTimeout
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, timeout, ErrSlow)
+	bounded, cancel := context.WithTimeoutCause(ctx, timeout, ErrSlowCluster)
 	defer cancel()
 	begin := time.Now()
-	defer func() { p.leave(key, slow, time.Since(begin) >= PromptTimeout) }()
+	defer func() { p.releaseSlot(key, slow, time.Since(begin) >= NormalTimeout) }()
 	next, err := do(bounded)
-	if err != nil && errors.Is(context.Cause(bounded), ErrSlow) {
-		err = errors.Join(ErrSlow, err)
+	if err != nil && errors.Is(context.Cause(bounded), ErrSlowCluster) {
+		err = errors.Join(ErrSlowCluster, err)
 	}
 	return next, err
 }
 
-// enter reports whether a Cluster is slow, and takes a place for it if so. It is not admitted where none is free.
-func (p *Slow) enter(key client.ObjectKey) (slow, admitted bool) {
+// acquireSlot reports whether a Cluster is slow, and takes a slot for it if so. It is not admitted if none is free.
+func (p *SlowClusters) acquireSlot(key client.ObjectKey) (slow, admitted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.known[key] {
+	if !p.slowClusters[key] {
 		return false, true
 	}
-	if p.taken >= SlowPlaces {
+	if p.slotsInUse >= MaxSlowClusters {
 		return true, false
 	}
-	p.taken++
+	p.slotsInUse++
 	return true, true
 }
 
-// leave ends a look, and notes whether the Cluster is slow.
-func (p *Slow) leave(key client.ObjectKey, had, slow bool) {
+// releaseSlot ends a reconcile, and records whether the Cluster is slow.
+func (p *SlowClusters) releaseSlot(key client.ObjectKey, had, slow bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if had {
-		p.taken--
+		p.slotsInUse--
 	}
 	if !slow {
-		delete(p.known, key)
+		delete(p.slowClusters, key)
 		return
 	}
-	if p.known == nil {
-		p.known = map[client.ObjectKey]bool{}
+	if p.slowClusters == nil {
+		p.slowClusters = map[client.ObjectKey]bool{}
 	}
-	p.known[key] = true
+	p.slowClusters[key] = true
 }
 
-// Forget forgets a Cluster that is gone.
-func (p *Slow) Forget(key client.ObjectKey) {
+// ForgetCluster forgets a Cluster that is gone.
+func (p *SlowClusters) ForgetCluster(key client.ObjectKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.known, key)
+	delete(p.slowClusters, key)
 }

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What is kept of slow Clusters: a place is free again after each look, whatever it ends with, and a Cluster is forgotten that
-// answers in time, or that is gone.
+// TestSlowKeepsNoMoreThanItHas checks what is kept of slow Clusters: a slot is free again after each reconcile,
+// whatever its result, and a Cluster is forgotten that answers in time, or that is gone.
 func TestSlowKeepsNoMoreThanItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &Slow{}
+		p := &SlowClusters{}
 		look := func(n int, takes time.Duration, fails error) (time.Duration, error) {
-			return p.Look(t.Context(), client.ObjectKey{Name: fmt.Sprint(n)}, func(ctx context.Context) (time.Duration, error) {
+			return p.RunBounded(t.Context(), client.ObjectKey{Name: fmt.Sprint(n)}, func(ctx context.Context) (time.Duration, error) {
 				select {
 				case <-ctx.Done():
 					return 0, ctx.Err()
@@ -28,44 +28,44 @@ func TestSlowKeepsNoMoreThanItHas(t *testing.T) {
 		}
 		has := func(when string, known, taken int) {
 			t.Helper()
-			if len(p.known) != known || p.taken != taken {
-				t.Errorf("%s: %d are known, and %d places are taken; want %d and %d", when, len(p.known), p.taken, known, taken)
+			if len(p.slowClusters) != known || p.slotsInUse != taken {
+				t.Errorf("%s: %d are known, and %d places are taken; want %d and %d", when, len(p.slowClusters), p.slotsInUse, known, taken)
 			}
 		}
 		failed := errors.New("refused")
 
-		if _, err := look(0, time.Millisecond, failed); !errors.Is(err, failed) || errors.Is(err, ErrSlow) {
+		if _, err := look(0, time.Millisecond, failed); !errors.Is(err, failed) || errors.Is(err, ErrSlowCluster) {
 			t.Errorf("a look that fails at once ends with %v", err)
 		}
 		has("after a look that fails at once", 0, 0)
-		for n := range SlowPlaces + 1 {
-			if _, err := look(n, time.Hour, nil); !errors.Is(err, ErrSlow) {
+		for n := range MaxSlowClusters + 1 {
+			if _, err := look(n, time.Hour, nil); !errors.Is(err, ErrSlowCluster) {
 				t.Errorf("a look that hangs ends with %v", err)
 			}
 		}
-		has("after looks that hang", SlowPlaces+1, 0)
+		has("after looks that hang", MaxSlowClusters+1, 0)
 
-		for n := range SlowPlaces { // all places are taken
+		for n := range MaxSlowClusters { // all slots are taken
 			go func() { _, _ = look(n, time.Hour, nil) }()
 		}
 		synctest.Wait()
-		has("while they hang again", SlowPlaces+1, SlowPlaces)
-		if next, err := look(SlowPlaces, 0, nil); next != SlowPause || err != nil {
+		has("while they hang again", MaxSlowClusters+1, MaxSlowClusters)
+		if next, err := look(MaxSlowClusters, 0, nil); next != SlowRetryDelay || err != nil {
 			t.Errorf("without a place it is tried after %v, %v", next, err)
 		}
-		<-time.After(LookTimeout)
+		<-time.After(SlowTimeout)
 		synctest.Wait()
-		has("after they hung again", SlowPlaces+1, 0)
+		has("after they hung again", MaxSlowClusters+1, 0)
 
-		if next, err := look(0, PromptTimeout+time.Second, nil); next != time.Second || err != nil {
+		if next, err := look(0, NormalTimeout+time.Second, nil); next != time.Second || err != nil {
 			t.Errorf("a slow one has more time, and ends with %v, %v", next, err)
 		}
-		has("after one that is slow and ends", SlowPlaces+1, 0)
+		has("after one that is slow and ends", MaxSlowClusters+1, 0)
 		if _, err := look(0, time.Millisecond, failed); !errors.Is(err, failed) {
 			t.Errorf("a slow one that fails at once ends with %v", err)
 		}
-		has("after one that answers in time again", SlowPlaces, 0)
-		p.Forget(client.ObjectKey{Name: "1"})
-		has("after one is gone", SlowPlaces-1, 0)
+		has("after one that answers in time again", MaxSlowClusters, 0)
+		p.ForgetCluster(client.ObjectKey{Name: "1"})
+		has("after one is gone", MaxSlowClusters-1, 0)
 	})
 }

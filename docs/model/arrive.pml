@@ -119,14 +119,14 @@ end:	do
 /* What has a record is served at any time. */
 proctype parent() {
 end:	do
-	/* go: allocator.Allocator.seeArrival, allocator.Allocator.arrived */
+	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
 	:: d_step { hereP && fromP && PROVEN_P -> printf("parent: knows that all is here\n"); fromP = false; LIST_P }
-	/* go: allocator.Allocator.takeOver, grants.Memory.Rebuild */
+	/* go: allocator.Allocator.takeOverPool, grants.PoolState.RebuildLedger */
 	:: d_step { hereP && !listedP -> printf("parent: lists what is in use\n"); listedP = true; knownP = BIT(recB[1]) | BIT(recB[2]) | BIT(hasX) }
-	/* go: grants.Memory.Plan, allocator.Allocator.mayCarve, blocks.kind.Designated, grants.Memory.Recorded */
+	/* go: grants.PoolState.PlanGrants, allocator.Allocator.refusalForBlock, blocks.allocationKind.DesignatedRange, grants.PoolState.RecordedRangeFor */
 	BLOCK_OF_PARENT(1)
 	BLOCK_OF_PARENT(2)
-	/* go: grants.Memory.Plan, grants.Memory.InQuarantine */
+	/* go: grants.PoolState.PlanGrants, grants.PoolState.IsQuarantined */
 	:: d_step { GIVES_P && hereX && hasX==0 && FREE_P(1) -> printf("parent: grants 1 to its claim\n"); checkP(0,1); hasX = 1; knownP = knownP | BIT(1) }
 	:: d_step { GIVES_P && hereX && hasX==0 && FREE_P(2) -> printf("parent: grants 2 to its claim\n"); checkP(0,2); hasX = 2; knownP = knownP | BIT(2) }
 	od
@@ -143,14 +143,14 @@ end:	do
 
 proctype child() {
 end:	do
-	/* go: allocator.Allocator.seeArrival, allocator.Allocator.arrived */
+	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
 	:: d_step { hereC && fromC && PROVEN_C -> printf("child: knows that all is here\n"); fromC = false; LIST_C }
-	/* go: allocator.Allocator.takeOver, grants.Memory.Rebuild */
+	/* go: allocator.Allocator.takeOverPool, grants.PoolState.RebuildLedger */
 	:: d_step { hereC && !listedC -> printf("child: lists what is in use\n"); listedC = true; knownC = (hereA -> BIT(1) : 0) | BIT(hasN) }
-	/* go: carve.Decision.settle, blocks.kind.BlockOf, allocator.Allocator.mayRelease */
+	/* go: carve.Decision.settleBlock, blocks.allocationKind.BlockFromObject, allocator.Allocator.verifyBlockReleasable */
 	BLOCK_OF_CHILD(1)
 	BLOCK_OF_CHILD(2)
-	/* go: carve.Decide, grants.Memory.nextName, allocator.Allocator.askForBlock */
+	/* go: carve.DecideBlocks, grants.PoolState.nextBlockName, allocator.Allocator.createBlock */
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && !hereB[1] && open[1]==0 -> printf("child: asks for the block 1\n"); hereB[1] = true; asked1 = true }
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && hereB[1] && !hereB[2] && open[2]==0 -> printf("child: asks for the block 2\n"); hereB[2] = true }
 	od
@@ -244,12 +244,12 @@ inline give(c, a) {
 
 proctype target() {
 end:	do
-	/* go: allocator.Allocator.fence, grants.Memory.Quarantine, allocator.Allocator.lackOf */
+	/* go: allocator.Allocator.fencePool, grants.PoolState.RestoreQuarantine, allocator.Allocator.missingArrivalProof */
 	:: d_step { hereP && closed && (!WAS_SERVED || cluster==RUNS) -> printf("target: opens the pool\n"); closed = false; listed = false }
-	/* go: allocator.Allocator.takeOver */
+	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { hereP && !closed && !listed -> printf("target: lists what is in use\n");
 		listed = true; known = BIT(has[1]) | BIT(has[2]) | BIT(has[3]) | BIT(has[4]) }
-	/* go: grants.Memory.Plan, blocks.kind.Designated, grants.Memory.AskedByRecord */
+	/* go: grants.PoolState.PlanGrants, blocks.allocationKind.DesignatedRange, grants.PoolState.RequestedByRecord */
 	GRANTS(BLOCK)
 	GRANTS(NEW)
 	GRANTS(COPY)

@@ -228,21 +228,21 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 #define NEWERI(m,nn) skip
 #endif
 
-/* go: grants.Memory.confirm */
+/* go: grants.PoolState.confirmGrant */
 #define DONE(m,uu) (UID(M[m].c[NAME(uu)])!=(uu) || OWNER(M[m].i[NAME(uu)])==(uu) || \
 	(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 #define DONEAT(m,aa) (COMMITTED(m,aa) && DONE(m,AT(M[m].grant,aa)) -> ALL(M[m].grant,aa) : 0)
 inline confirm(m) { M[m].confirmed = M[m].confirmed | DONEAT(m,1) | DONEAT(m,2) }
 
 /* Who is not the holder keeps nothing here: the takeover lists it anew.
- * go: grants.Memory.Observe, grants.Memory.Forget, grants.Memory.takesName */
+ * go: grants.PoolState.ObserveClaimant, grants.PoolState.ForgetClaimant, grants.PoolState.resolveNameOwner */
 inline seeClaim(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==CLAIMS -> M[m].c[nn] = SHOWNCLAIM(m,nn); confirm(m); NEWERC(m,nn)
 	:: else
 	fi
 }
-/* go: grants.Memory.ObserveAttached, grants.Memory.ForgetAttached, grants.Memory.restoreRecord */
+/* go: grants.PoolState.ObserveAddress, grants.PoolState.ForgetAddress, grants.PoolState.restoreRecord */
 inline seeAddr(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); confirm(m); NEWERI(m,nn);
@@ -254,7 +254,7 @@ inline seeAddr(m, nn) {
 	fi
 }
 
-/* go: grants.Memory.LoseTerm */
+/* go: grants.PoolState.LoseTerm */
 inline loseTerm(m) {
 	M[m].turn = IDLE; M[m].newest = false; M[m].attempt = false; M[m].tried = 0;
 	M[m].base = 0; M[m].grant = 0; M[m].confirmed = 0; M[m].inherited = 0;
@@ -270,22 +270,22 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #else
 #define RECORDED(m,aa) false
 #endif
-/* go: ledger.Ledger.TakeOne */
+/* go: ledger.Ledger.TakeUnit */
 #ifndef POOLS
 #define IN(m,aa) true
 #else
 #define IN(m,aa) ((aa)==(m)+1)
 #endif
 #define FREE(m,aa) (IN(m,aa) && AT(M[m].grant,aa)==0 && !RECORDED(m,aa) && ADDR(M[m].i[0])!=(aa) && ADDR(M[m].i[1])!=(aa) && AT(M[m].cool,aa)==0)
-/* go: grants.Memory.CoolingFor */
+/* go: grants.PoolState.FindCoolingRange */
 #define RESTS(m,nn,aa) (AT(M[m].cool,aa)==(nn)+1 && MINE(m,nn,aa))
-/* go: grants.Memory.Recorded, grants.Memory.blocks */
+/* go: grants.PoolState.RecordedRangeFor, grants.PoolState.isBlocking */
 #define MINE(m,nn,aa) (AT(M[m].grant,aa)==0 && ADDR(M[m].i[1-(nn)])!=(aa) && REC(M[m].c[1-(nn)])!=(aa))
 
 #define HASGRANT(m,uu) (AT(M[m].grant,1)==(uu) || AT(M[m].grant,2)==(uu))
 #define BUSY(m,nn) (M[m].job!=0 && NAME(M[m].jobU)==(nn))
 #define STRAY(m,nn) (M[m].i[nn]!=0 && OWNER(M[m].i[nn])!=UID(M[m].c[nn]))
-/* go: grants.Memory.Need, claims.kind.Designated */
+/* go: grants.PoolState.NeedFor, claims.claimKind.DesignatedRange */
 #ifndef NO_NAME_WAIT
 #define WAITS(m,nn) (LIVES(M[m].c[nn]) && M[m].i[nn]==0 && !HASGRANT(m,UID(M[m].c[nn])) && !BUSY(m,nn))
 #else
@@ -293,33 +293,33 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #endif
 #define ANY(m,nn) (RESTS(m,nn,1) -> 1 : (RESTS(m,nn,2) -> 2 : (FREE(m,1) -> 1 : (FREE(m,2) -> 2 : 0))))
 #define CHOSEN(m,nn) (REC(M[m].c[nn])==0 -> ANY(m,nn) : (MINE(m,nn,REC(M[m].c[nn])) -> REC(M[m].c[nn]) : 0))
-/* go: allocator.Allocator.admission, grants.Memory.Closed */
+/* go: allocator.Allocator.newAdmissionFunc, grants.PoolState.ClosedReason */
 #ifndef NO_QUARANTINE
 #define CLOSED(m,nn) (M[m].quarantine && !longAgo && REC(M[m].c[nn])==0)
 #else
 #define CLOSED(m,nn) false
 #endif
 #define PLANS(m,nn) (WAITS(m,nn) && !CLOSED(m,nn) && CHOSEN(m,nn)!=0)
-/* go: grants.Memory.CoolReleases, grants.Memory.NeedsCooling, grants.Memory.Releasable */
+/* go: grants.PoolState.CoolReleases, grants.PoolState.NeedsCooling, grants.PoolState.ReleasableRange */
 #ifdef COOL
 #define MUSTREST(m,nn) (DEL(M[m].c[nn]) && OWNER(M[m].i[nn])==UID(M[m].c[nn]) && AT(M[m].cool,ADDR(M[m].i[nn]))==0)
 #else
 #define MUSTREST(m,nn) false
 #endif
 #define COOLS(m) (MUSTREST(m,0) || MUSTREST(m,1) || (M[m].cool&passed)!=0)
-/* go: grants.Memory.StaleGrants */
+/* go: grants.PoolState.HasStaleGrants */
 #define AGED(m) (M[m].old && (M[m].grant&~M[m].confirmed)!=0)
 #define DUE(m) (M[m].turn==TURN && !M[m].attempt && (PLANS(m,0) || PLANS(m,1) || M[m].confirmed!=0 || COOLS(m) || AGED(m)))
-/* go: grants.Memory.Adoptable */
+/* go: grants.PoolState.IsAdoptable */
 #ifndef NO_ADOPT_PROOF
 #define ADOPTABLE(m,nn) (LIVES(M[m].c[nn]) && REC(M[m].c[nn])==ADDR(M[m].i[nn]))
 #else
 #define ADOPTABLE(m,nn) LIVES(M[m].c[nn])
 #endif
 
-/* go: grants.Memory.Plan, grants.Memory.Choose */
+/* go: grants.PoolState.PlanGrants, grants.PoolState.ChooseRange */
 inline plan(m) {
-	M[m].cool = M[m].cool & ~passed;        /* go: grants.Memory.ExpireCooling */
+	M[m].cool = M[m].cool & ~passed;        /* go: grants.PoolState.ExpireCooling */
 	for (n : 0 .. 1) {
 		if
 		:: PLANS(m,n) -> a = CHOSEN(m,n); M[m].grant = M[m].grant | PUT(UID(M[m].c[n]),a); M[m].cool = M[m].cool & ~ALL(63,a)
@@ -330,14 +330,14 @@ inline plan(m) {
 	M[m].tried = M[m].grant & ~M[m].confirmed
 }
 #define STAYS(m,aa) (AT(M[m].tried,aa)!=0 -> ALL(M[m].grant,aa) : 0)
-/* go: grants.Memory.CommitLanded */
+/* go: grants.PoolState.CompleteCommit */
 inline landed(m) {
 	M[m].grant = STAYS(m,1) | STAYS(m,2);
 	M[m].confirmed = M[m].confirmed & M[m].grant; M[m].inherited = M[m].inherited & M[m].grant;
 	M[m].base = M[m].tried; M[m].tried = 0; M[m].attempt = false; M[m].old = false;
 	confirm(m)
 }
-/* go: grants.Memory.Rollback */
+/* go: grants.PoolState.RollbackCommit */
 inline rollback(m) {
 	M[m].grant = (COMMITTED(m,1) -> ALL(M[m].grant,1) : 0) | (COMMITTED(m,2) -> ALL(M[m].grant,2) : 0);
 	M[m].tried = 0; M[m].attempt = false; M[m].cool = cooling
@@ -351,7 +351,7 @@ inline checkI3(map) {
 	 resting = resting & ~((AT(map,1)!=0 -> 7 : 0)|(AT(map,2)!=0 -> 56 : 0))
 }
 #define ADOPTS(m) (M[m].quarantine && !longAgo)
-/* go: allocator.Allocator.updateStatus */
+/* go: allocator.Allocator.updatePoolStatus */
 #ifndef POOLS
 #define MERGED(m,was,new) (new)
 #define PART(m,map) (map)
@@ -375,25 +375,25 @@ inline updateStatus(m) {
 #define WRITABLE(m) true
 #endif
 
-/* Something is to be done. go: grants.Memory.hasWork, grants.Memory.MayTakeOver */
+/* Something is to be done. go: grants.PoolState.hasTakeoverWork, grants.PoolState.MayTakeOver */
 #define UNDONE(nn) (DEL(claim[nn]) || (ISBLOCK((nn)+1) -> UID(claim[nn])!=0 && REC(claim[nn])==0 : OWNER(ip[nn])!=UID(claim[nn])))
 #define WORK (UNDONE(0) || UNDONE(1) || inFlight!=0 || (cooling&passed)!=0)
 
 #define USED(m) (M[m].grant!=0 || M[m].i[0]!=0 || M[m].i[1]!=0 || REC(M[m].c[0])!=0 || REC(M[m].c[1])!=0)
-/* go: grants.Memory.Rebuild */
+/* go: grants.PoolState.RebuildLedger */
 inline rebuild(m) {
 	M[m].turn = TURN;
 #ifndef NO_INFLIGHT
 	M[m].grant = M[m].base; M[m].inherited = M[m].base;
 #endif
-	M[m].cool = cooling;            /* go: grants.Memory.LoadCooling */
+	M[m].cool = cooling;            /* go: grants.PoolState.LoadCoolingAndHeld */
 	M[m].old = (M[m].grant!=0);     /* nothing is written on them before a commit of ours */
 #ifndef NO_EMPTY
 	M[m].quarantine = adopting;
 #else
 	M[m].quarantine = adopting && USED(m);
 #endif
-	/* go: grants.Memory.Quarantine, grants.Memory.WasAdopting */
+	/* go: grants.PoolState.RestoreQuarantine, grants.PoolState.AdoptingCondition */
 	confirm(m)
 }
 
@@ -428,7 +428,7 @@ end:	do
 	:: d_step { M[m].turn==TURN && (BEHINDI(m,0) || BEHINDI(m,1)) && !STUCK(m,2,ip[0]) && !STUCK(m,3,ip[1]) -> printf("manager %d: the watch shows the IPAddresses\n",m); seeAddr(m,0); seeAddr(m,1); skip }
 
 	/* Takeover: the write, then the lists. A write on an older pool is refused, so that reading the pool and
-	 * writing it are one step. go: allocator.Allocator.takeOver, allocator.Allocator.fence */
+	 * writing it are one step. go: allocator.Allocator.takeOverPool, allocator.Allocator.fencePool */
 #ifndef NO_ORDER
 #define FENCES(m) (M[m].turn==IDLE && WORK && (!calm || turns || holder==ID(m) || holder==0))
 #define LISTS(m) (M[m].turn==FENCED)
@@ -451,7 +451,7 @@ end:	do
 		skip }
 	:: d_step { M[m].turn==IDLE && WORK && LATER && holder!=ID(m) -> printf("manager %d: writes itself as holder, without an answer\n",m);
 		lates--; air = fencing; airU = ID(m); airValid = true }
-	/* go: allocator.lister.read */
+	/* go: allocator.sharedPoolLister.listNamespace */
 #ifdef NO_LIST
 	:: d_step { LISTS(m) -> rebuild(m); skip }
 #else
@@ -465,7 +465,7 @@ end:	do
 #endif
 #endif
 
-	/* Plan and commit. go: allocator.Allocator.reconcileBatch, allocator.Allocator.commit, allocator.Allocator.sendCommit */
+	/* Plan and commit. go: allocator.Allocator.reconcileBatch, allocator.Allocator.commitGrants, allocator.Allocator.sendCommit */
 	:: d_step { DUE(m) && WRITABLE(m) -> plan(m);
 		printf("manager %d: commits; in flight: 1 for uid %d, 2 for uid %d\n",m,AT(M[m].tried,1),AT(M[m].tried,2)); updateStatus(m); landed(m); skip }
 	:: d_step { DUE(m) && M[m].newest && LATER -> plan(m); M[m].attempt = true;
@@ -484,14 +484,14 @@ end:	do
 		:: else -> printf("manager %d: reads the pool: its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* Another pool than that of the last write. go: grants.Memory.RefreshBase, grants.Memory.LoseTerm */
+	/* Another pool than that of the last write. go: grants.PoolState.RefreshBasePool, grants.PoolState.LoseTerm */
 	:: d_step { (M[m].turn==TURN || M[m].turn==FENCED) && !M[m].attempt && !M[m].newest ->
 		if
 		:: ISHOLDER(m) -> printf("manager %d: takes the pool as it is now\n",m); M[m].newest = true; M[m].base = PART(m,inFlight); M[m].cool = cooling
 		:: else -> printf("manager %d: sees that its turn is lost\n",m); loseTerm(m)
 		fi; skip }
 
-	/* What is granted is written. go: allocator.Allocator.dispatch, allocator.Allocator.serve, claims.kind.Serve */
+	/* What is granted is written. go: allocator.Allocator.dispatchJobs, allocator.Allocator.serveClaimant, claims.claimKind.NextServeStep */
 #ifndef NO_AGE
 #define YOUNG(m) !M[m].old
 #else
@@ -511,7 +511,7 @@ end:	do
 		M[m].jobU = AT(M[m].grant,2); M[m].jobA = 2; M[m].jobC = M[m].c[NAME(M[m].jobU)];
 		M[m].job = (REC(M[m].jobC)==2 -> CREATE : FIRST) }
 
-	/* The record, before anything else (R1). go: grants.RecordOn, allocator.Allocator.patchClaimant */
+	/* The record, before anything else (R1). go: grants.WriteRecordStep, allocator.Allocator.patchClaimant */
 	:: d_step { M[m].job==RECORD ->
 		printf("manager %d: records %d on claim uid %d: %d\n",m,M[m].jobA,M[m].jobU,M[m].jobC==claim[NAME(M[m].jobU)]);
 		n = NAME(M[m].jobU);
@@ -530,14 +530,14 @@ end:	do
 			:: else
 			fi
 #endif
-		:: else ->      /* go: allocator.Allocator.patchClaimant, allocator.Allocator.refresh */
+		:: else ->      /* go: allocator.Allocator.patchClaimant, allocator.Allocator.refreshClaimant */
 			seeClaim(m,n);
 			endJob(m)
 		fi; skip }
 	:: d_step { M[m].job==RECORD && LATER && M[m].jobC==claim[NAME(M[m].jobU)] ->
 		lates--; air = recording; printf("manager %d: records %d on claim uid %d, without an answer\n",m,M[m].jobA,M[m].jobU); airU = M[m].jobU; airA = M[m].jobA; airOld = M[m].jobC; ENDSGRANT(m); endJob(m) }
 
-	/* The IPAddress. go: allocator.Allocator.create */
+	/* The IPAddress. go: allocator.Allocator.createAddress */
 	:: d_step { M[m].job==CREATE -> printf("manager %d: creates IPAddress %d of uid %d: %d\n",m,M[m].jobA,M[m].jobU,ip[NAME(M[m].jobU)]==0); makeIP(M[m].jobU,M[m].jobA); n = NAME(M[m].jobU); seeAddr(m,n);
 #ifndef NO_RECORD_FIRST
 		endJob(m)
@@ -555,7 +555,7 @@ end:	do
 		M[m].job = CREATE; M[m].jobU = UID(M[m].c[0]); M[m].jobA = REC(M[m].c[0]) }
 #endif
 
-	/* An IPAddress of an earlier claim of the name that this one remembers (R2). go: claims.needsRepair */
+	/* An IPAddress of an earlier claim of the name that this one remembers (R2). go: claims.needsAddressRepair */
 #ifndef NO_LIVE_ADOPT
 #define ALIVE(m,nn) (M[m].c[nn]==claim[nn])
 #else
@@ -577,7 +577,7 @@ end:	do
 		seeAddr(m,n); skip }
 
 	/* Release: only while a live read shows the pool as this manager wrote it (R6).
-	 * go: allocator.Allocator.dispatch, allocator.Allocator.release */
+	 * go: allocator.Allocator.dispatchJobs, allocator.Allocator.releaseClaimant */
 #ifndef NO_LIVE_POOL
 #define OWNS(m) STILL(m)
 #else
@@ -592,10 +592,10 @@ end:	do
 #define RELEASES(m,nn) (MAYWORK(m) && DEL(M[m].c[nn]) && RESTED(m,nn) && OWNS(m) && !ENDED(m,UID(M[m].c[nn])))
 	:: d_step { RELEASES(m,0) -> printf("manager %d: reads the pool, begins to release name 0\n",m); M[m].job = REMOVE; M[m].jobC = M[m].c[0]; M[m].jobU = UID(M[m].c[0]);
 		M[m].jobA = (OWNER(M[m].i[0])==UID(M[m].c[0]) -> ADDR(M[m].i[0]) : 0) }
-	/* go: blocks.kind.Release */
+	/* go: blocks.allocationKind.NextReleaseStep */
 	:: d_step { RELEASES(m,1) -> printf("manager %d: reads the pool, begins to release name 1\n",m); M[m].job = (ISBLOCK(2) -> LETGO : REMOVE); M[m].jobC = M[m].c[1]; M[m].jobU = UID(M[m].c[1]);
 		M[m].jobA = (OWNER(M[m].i[1])==UID(M[m].c[1]) -> ADDR(M[m].i[1]) : 0) }
-	/* go: claims.kind.Release, grants.Removal, allocator.Allocator.deleteAttached, allocator.Allocator.lookForAttached */
+	/* go: claims.claimKind.NextReleaseStep, grants.RemoveAddressStep, allocator.Allocator.deleteAddress, allocator.Allocator.verifyAddressGone */
 	:: d_step { M[m].job==REMOVE ->
 		n = NAME(M[m].jobU); x = IP(M[m].jobU,M[m].jobA);
 		printf("manager %d: sees to it that IPAddress of uid %d is gone: %d\n",m,M[m].jobU,ip[n]==x || OWNER(ip[n])!=M[m].jobU);
@@ -614,7 +614,7 @@ end:	do
 		fi; skip }
 	:: d_step { M[m].job==REMOVE && LATER && M[m].jobA!=0 && ip[NAME(M[m].jobU)]==IP(M[m].jobU,M[m].jobA) ->
 		printf("manager %d: removes IPAddress of uid %d, without an answer\n",m,M[m].jobU); lates--; air = removing; airU = M[m].jobU; airA = M[m].jobA; endJob(m) }
-	/* go: grants.Memory.EndGrant, grants.Ended */
+	/* go: grants.PoolState.EndGrant, grants.RemoveFinalizerStep */
 	:: d_step { M[m].job==LETGO ->
 		n = NAME(M[m].jobU);
 		printf("manager %d: lets go of claim uid %d: %d\n",m,M[m].jobU,!HASGRANT(m,M[m].jobU) && M[m].jobC==claim[n]);
@@ -642,9 +642,9 @@ end:	do
 
 #ifndef NO_VOID
 	/* An IPAddress without a claim: void if a live read proves it (R2).
-	 * go: allocator.Allocator.runOrphan, allocator.Allocator.resolveOrphan */
+	 * go: allocator.Allocator.runOrphanJob, allocator.Allocator.resolveOrphan */
 #define STRAYS(m,nn) (MAYWORK(m) && STRAY(m,nn) && !ADOPTABLE(m,nn) && (restores==0 || CONTESTED(m,nn)))
-/* go: grants.Memory.IsInTheWay, grants.Memory.NextCheck */
+/* go: grants.PoolState.IsOrphanConflicting, grants.PoolState.NextOrphanCheck */
 #define CONTESTED(m,nn) (M[m].c[nn]!=0 || !MINE(m,nn,ADDR(M[m].i[nn])))
 	:: d_step { (STRAYS(m,0) || STRAYS(m,1)) ->
 		n = (STRAYS(m,0) -> 0 : 1);
@@ -665,7 +665,7 @@ end:	do
 	:: d_step { m==0 && crashes>0 && !calm && (M[m].turn!=IDLE || M[m].job!=0) -> printf("manager %d: restarts\n",m); crashes--; loseTerm(m); endJob(m); again[m] = true }
 #endif
 #if STALE
-	/* go: term.Ends.IsGone, term.Newer */
+	/* go: term.Tombstones.Has, term.IsNewerVersion */
 	:: d_step { staleKept && staleM==m && (M[m].turn!=TURN || (staleOld && !OLDTOO)) -> staleKept = false; staleOld = false; staleM = 0; staleK = 0; staleV = 0 }
 	:: d_step { staleKept && staleM==m && M[m].turn==TURN && (!staleOld || OLDTOO) ->
 		printf("manager %d: is shown something old\n",m);

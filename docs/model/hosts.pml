@@ -205,16 +205,16 @@ inline abandon(j) {
 
 proctype host(byte i) {
 end:	do
-	/* T1. go: hostlb.Memory.Done, hostlb.Memory.beatEvery */
+	/* T1. go: hostlb.HostState.CompleteOp, hostlb.HostState.heartbeatInterval */
 	:: d_step { CALLS && !h[i].fresh -> printf("host %d: its heartbeat is answered\n",ME); h[i].fresh = true; h[i].old = false; h[i].kept = false }
-	/* D without an answer. go: hostlb.Memory.Fresh, hostlb.Memory.lapse */
+	/* D without an answer. go: hostlb.HostState.HasCurrentHeartbeat, hostlb.HostState.recordLapse */
 	:: d_step { h[i].fresh && !CALLS -> printf("host %d: has not been answered for D\n",ME); h[i].fresh = false;
 #ifndef NO_H_LAPSE
 		h[i].sure = false; h[i].same = false;
 #endif
 		h[i].silent = (h[i].silent && !AGE) }
 	:: d_step { !h[i].fresh && !h[i].old && !LIVES -> printf("host %d: may be taken for dead\n",ME); h[i].old = true }
-	/* What the caches show. A lock that is lost takes the address off at once. go: hostlb.Memory.Read, hostlb.decider.without */
+	/* What the caches show. A lock that is lost takes the address off at once. go: hostlb.HostState.ObserveCache, hostlb.planner.planWithoutLock */
 	:: d_step { CALLS && (!h[i].knows || !h[i].newest) -> printf("host %d: is shown the lock, of %d\n",ME,holder);
 		h[i].knows = true; h[i].newest = true; h[i].knowsOne = exists; h[i].knowsLeft = left; h[i].knowsHolder = holder;
 		h[i].sure = (h[i].sure && holder==ME); h[i].silent = (h[i].silent && (holder==ME || !ANEW));
@@ -231,13 +231,13 @@ end:	do
 		fi;
 		check() }
 	:: d_step { CALLS && (h[i].saw!=lease || h[i].sawEnds!=ends) -> printf("host %d: is shown lease %d\n",ME,lease); h[i].saw = lease; h[i].sawEnds = ends }
-	/* T2. It takes a lock, or takes it once more. go: hostlb.Decide, hostlb.decider.hold, hostlb.decider.asksBefore, hostlb.Memory.write */
+	/* T2. It takes a lock, or takes it once more. go: hostlb.ComputePlan, hostlb.planner.planWithLock, hostlb.planner.probeBeforeTakeover, hostlb.HostState.beginLockWrite */
 	:: d_step { CALLS && FRESH && h[i].op==NOTHING && h[i].newest && h[i].saw!=0 && !h[i].out && !h[i].on &&
 		(h[i].knowsHolder==ME -> !h[i].sawEnds && !SURE : (h[i].knowsHolder==0 -> TAKEABLE : (BELIEVES || behind>0) && UNHEARD)) ->
 		printf("host %d: is to take the lock of %d\n",ME,h[i].knowsHolder);
 		send(TAKE); h[i].by = h[i].saw; h[i].byEnds = h[i].sawEnds; h[i].dead = (h[i].knowsHolder!=ME -> h[i].knowsHolder : 0);
 		behind = (h[i].dead!=0 && !BELIEVES -> behind-1 : behind) }
-	/* go: hostlb.decider.alive, hostlb.Memory.wrote */
+	/* go: hostlb.planner.isHostAlive, hostlb.HostState.completeLockWrite */
 	:: d_step { CALLS && h[i].op==TAKE && h[i].step==CHECK && DEAD(h[i].dead) -> printf("host %d: sends that it has the lock\n",ME);
 		h[i].wasOld = (h[i].dead!=0 -> h[h[i].dead-1].old && h[h[i].dead-1].kept : false); h[i].step = WRITE;
 #ifdef NO_H_LEASE_AFTER
@@ -262,18 +262,18 @@ end:	do
 	:: d_step { h[i].late!=NOTHING && FITS(h[i].lateNone,h[i].lateFits) -> printf("host %d: its write %d lands late\n",ME,h[i].late);
 		land(h[i].late, h[i].lateDead, h[i].lateOld); drop(i) }
 	:: d_step { h[i].late!=NOTHING && h[i].step==WRITE -> printf("host %d: its write %d never lands\n",ME,h[i].late); drop(i) }
-	/* T3, T5. It asks the wire, and nobody answers. go: hostlb.decider.ask, hostlb.Memory.heardOf */
+	/* T3, T5. It asks the wire, and nobody answers. go: hostlb.planner.planProbe, hostlb.HostState.completeProbe */
 	:: d_step { ACTS && h[i].knows && MINE && !h[i].on && !h[i].silent && h[i].saw!=0 && !h[i].out && (h[i].sawEnds || SURE || !(h[i].knowsHolder==ME)) && !HEARD ->
 		printf("host %d: asks the wire, which is silent\n",ME); h[i].silent = true; excuse(0); excuse(1); THIRD(excuse(2)) }
-	/* go: hostlb.Memory.Next */
+	/* go: hostlb.HostState.PlanOps */
 	:: d_step { ACTS && h[i].knows && MINE && WANTED && !h[i].on && (SURE || !(h[i].knowsHolder==ME)) && SILENT ->
 		printf("host %d: adds the address\n",ME); h[i].on = true; h[i].silent = false; h[i].kept = false; check() }
-	/* T4. It refreshes it, though it may be taken for dead; or hears another one. go: hostlb.decider.takenOver */
+	/* T4. It refreshes it, though it may be taken for dead; or hears another one. go: hostlb.planner.isTakenOver */
 	:: d_step { h[i].is==RUNS && h[i].knows && h[i].on && !h[i].fresh && !h[i].kept && h[i].knowsHolder==ME && WANTED -> printf("host %d: keeps the address\n",ME); h[i].kept = true }
 #ifndef NO_H_HEAR
 	:: d_step { h[i].is==RUNS && h[i].knows && h[i].on && !h[i].fresh && HEARD -> printf("host %d: hears another one, and takes the address off\n",ME); off(i) }
 #endif
-	/* T5. go: hostlb.decider.mayHave, hostlb.decider.giveUp */
+	/* T5. go: hostlb.planner.mayKeepAddress, hostlb.planner.planRelease */
 	:: d_step { h[i].is==RUNS && h[i].knows && h[i].on && !WANTED -> printf("host %d: gives the address up\n",ME); off(i) }
 	:: d_step { CALLS && FRESH && h[i].op==NOTHING && h[i].newest && h[i].knowsHolder==ME && OFF && !WANTED && (h[i].out || !h[i].sawEnds) ->
 		printf("host %d: sends that it has left the lock\n",ME); send(LEAVE); h[i].sure = false }
@@ -290,7 +290,7 @@ end:	do
 		h[i].sure = false; h[i].silent = false; h[i].out = false }
 #ifndef FOREVER
 	:: d_step { h[i].cut -> printf("host %d: reaches the API server\n",ME); h[i].cut = false }
-	/* T6. go: hostlb.NewMemory */
+	/* T6. go: hostlb.NewHostState */
 	:: d_step { h[i].is==KILLED -> printf("host %d: begins\n",ME); h[i].is = RUNS; h[i].fresh = false }
 #endif
 #ifndef NO_H_LIFETIME
@@ -301,7 +301,7 @@ end:	do
 	od
 }
 
-/* P6. It sees that the lease is being deleted, and then reads the lock, as the API server has it. go: record.LockOf */
+/* P6. It sees that the lease is being deleted, and then reads the lock, as the API server has it. go: record.ParseLock */
 active proctype manager() {
 	bool sees, reads;
 end:	do

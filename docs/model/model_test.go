@@ -17,11 +17,11 @@ import (
 // unseen.
 func TestStepsNameFunctions(t *testing.T) {
 	for name, least := range map[string]int{"grants.pml": 20, "overlap.pml": 8, "carve.pml": 12, "nodes.pml": 19, "hosts.pml": 11, "move.pml": 10, "arrive.pml": 9} {
-		t.Run(name, func(t *testing.T) { stepsNameFunctions(t, name, least) })
+		t.Run(name, func(t *testing.T) { checkStepsNameFunctions(t, name, least) })
 	}
 }
 
-func stepsNameFunctions(t *testing.T, name string, least int) {
+func checkStepsNameFunctions(t *testing.T, name string, least int) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -82,7 +82,7 @@ end:	do
 		printf("user: runs clusterctl move\n");
 		runs = true; takesPool = poolS || mirrored; takesCluster = clusterS!=NONE; copied[0] = !takesPool; copiedCluster = !takesCluster;
 		for (i : 1 .. ON_SOURCE) { takes[i] = hereS[i]; copied[i] = false }
-		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.seen, grants.Memory.NoteSighting */
+		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.ownerSeenCondition, grants.PoolState.RecordOwnerSeen */
 #ifndef NO_AWAY
 		away[1] = away[1] || takesCluster; away[2] = away[2] || takesCluster; away[3] = away[3] || takesCluster;
 #endif
@@ -107,7 +107,7 @@ end:	do
 #endif
 			assert(hasT[i]==0 || hasT[i]==hasS[i]); /* M2 */
 			copied[i] = true; hereT[i] = true; hasT[i] = hasS[i]
-		/* go: grants.Memory.keepMoved, grants.Memory.holdMoved */
+		/* go: grants.PoolState.holdMovedClaimant, grants.PoolState.holdMovedRange */
 		:: else -> printf("clusterctl: deletes claim %d\n",i);
 			hereS[i] = false; heldS = heldS | (poolS && !anew -> BIT(hasS[i]) : 0); hasS[i] = 0
 		fi;
@@ -165,7 +165,7 @@ end:	do
 proctype source() {
 	byte i;
 end:	do
-	/* go: grants.Memory.Plan, grants.Memory.Closed */
+	/* go: grants.PoolState.PlanGrants, grants.PoolState.ClosedReason */
 	:: atomic { poolS && SOURCE_OPEN && !runs && hereS[ON_SOURCE] && hasS[ON_SOURCE]==0 ->
 		if
 		:: FREE_S(1) -> i = 1
@@ -175,18 +175,18 @@ end:	do
 		fi;
 		printf("source: grants %d to claim 3\n",i); hasS[ON_SOURCE] = i; checkGrant(ON_SOURCE,hasS[ON_SOURCE]) }
 #ifdef BLOCKS
-	/* Its Cluster is gone, and was seen alive. go: allocator.Allocator.sweep, allocator.Allocator.checkOrphan */
+	/* Its Cluster is gone, and was seen alive. go: allocator.Allocator.sweepOrphans, allocator.Allocator.checkOrphanedClaimant */
 	:: d_step { clusterS==NONE && hereS[1] && !away[1] -> printf("source: deletes block 1 for want of its Cluster\n"); hereS[1] = false; hasS[1] = 0 }
 	:: d_step { clusterS==NONE && hereS[2] && !away[2] -> printf("source: deletes block 2 for want of its Cluster\n"); hereS[2] = false; hasS[2] = 0 }
 	:: d_step { clusterS==NONE && hereS[3] && !away[3] -> printf("source: deletes block 3 for want of its Cluster\n"); hereS[3] = false; hasS[3] = 0 }
 #endif
 #ifdef PODS
-	/* A block that Nodes use is missing. go: nodeipam.Site.ask, nodeipam.Allocations.Ask, nodeipam.Allocations.expectNotMoved, tenancy.MovedAway */
+	/* A block that Nodes use is missing. go: nodeipam.ClusterAllocator.createBlock, nodeipam.IPAllocationClient.CreateBlock, nodeipam.IPAllocationClient.checkNotMoved, tenancy.DescribeMovedBlock */
 	:: d_step { SITE(clusterS) && !hereS[1] && NOT_MOVED && POOL_THERE(poolS) -> printf("source: asks for block 1 again\n");
 		hereS[1] = true; askedS = true; hasS[1] = (poolS && SOURCE_OPEN -> 1 : 0) }
 #endif
 #ifdef MIRROR
-	/* go: incluster.Begin, incluster.Note */
+	/* go: incluster.InitMirrorOrigin, incluster.RecordMirror */
 #ifndef NO_ANEW
 	:: d_step { mirrored && !poolS -> printf("source: makes the mirror anew\n"); poolS = true; anew = true }
 #else
@@ -209,7 +209,7 @@ end:	do
 proctype target() {
 	byte i;
 end:	do
-	/* go: allocator.Allocator.seeArrival, allocator.Allocator.arrived */
+	/* go: allocator.Allocator.checkArrival, allocator.Allocator.recordArrival */
 	:: d_step { poolT && fromElsewhere && PROVEN -> printf("target: knows that all is here\n"); fromElsewhere = false;
 #ifndef NO_LIST_AFTER
 		listed = false
@@ -217,10 +217,10 @@ end:	do
 		listed = true
 #endif
 		}
-	/* go: allocator.Allocator.takeOver */
+	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { poolT && !listed -> printf("target: lists what is in use\n");
 		listed = true; knownT = BIT(hasT[1]) | BIT(hasT[2]) | BIT(hasT[3]) | BIT(hasT[4]) }
-	/* go: grants.Memory.Plan, grants.Memory.InQuarantine */
+	/* go: grants.PoolState.PlanGrants, grants.PoolState.IsQuarantined */
 	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_TARGET] && hasT[ON_TARGET]==0 ->
 		if
 		:: (knownT & BIT(1))==0 -> i = 1
@@ -230,11 +230,11 @@ end:	do
 		fi;
 		printf("target: grants %d to claim 4\n",i); hasT[ON_TARGET] = i; knownT = knownT | BIT(i); checkGrant(ON_TARGET,hasT[ON_TARGET]) }
 #ifdef PODS
-	/* go: nodeipam.Site.ask */
+	/* go: nodeipam.ClusterAllocator.createBlock */
 	:: d_step { SITE(clusterT) && !hereT[1] && POOL_THERE(poolT) -> printf("target: asks for block 1 again\n");
 		hereT[1] = true; askedT = true; hasT[1] = (!fromElsewhere && listed && (knownT & BIT(1))==0 -> 1 : 0) }
 #endif
-	/* A claim that came along without an address. go: grants.Memory.Plan */
+	/* A claim that came along without an address. go: grants.PoolState.PlanGrants */
 	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_SOURCE] && hasT[ON_SOURCE]==0 ->
 		if
 		:: (knownT & BIT(1))==0 -> i = 1

@@ -276,7 +276,7 @@ inline forgetSends(i) {
 	m[i].saysSure = false;
 #endif
 }
-/* go: nodeipam.Site.outcome, nodeipam.memory.lose */
+/* go: nodeipam.ClusterAllocator.recordCommitOutcome, nodeipam.nodeState.recordTermLost */
 inline loseTerm(i) {
 	m[i].turn = IDLE; m[i].newest = false; m[i].base = 0; m[i].sameTerm = false; forgetSends(i);
 	if :: !KEEPS_MEMORY -> forgetNodes(i) :: else fi;
@@ -351,7 +351,7 @@ inline lands(i) {
 	:: m[i].sends==COMMIT -> write(i, m[i].says, SAYS_OPEN(i), SAYS_SURE(i))
 	fi
 }
-/* It is known to have landed. go: nodeipam.Site.outcome, nodeipam.memory.landed */
+/* It is known to have landed. go: nodeipam.ClusterAllocator.recordCommitOutcome, nodeipam.nodeState.recordCommitted */
 inline confirmed(i) {
 	if
 	:: m[i].sends==COMMIT ->
@@ -393,7 +393,7 @@ inline confirmed(i) {
 #define SEQ(i) true
 #endif
 #define LANDED(i) (EXISTS && MINE(i) && TERM(i) && (m[i].sends!=COMMIT || SEQ(i)))
-/* go: fence.Fence.judge */
+/* go: fence.Fence.pendingOutcome */
 #ifdef WIPE
 #define MAY_LAND(i) (m[i].sends==CREATE -> !exists : m[i].fits)
 #else
@@ -404,7 +404,7 @@ inline confirmed(i) {
 
 #define SET(k) ((k)>=1 && (k)<=3)
 #define PROOF(i,u) (m[i].mem[u]==GONE || SET(m[i].mem[u]))
-/* go: nodeipam.memory.settle */
+/* go: nodeipam.nodeState.settleGrant */
 #ifndef NO_N_SET_BY_ANY
 #define KEPT(i,u) (PROOF(i,u) -> 0 : AT(m[i].base,u))
 #else
@@ -483,14 +483,14 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 #define REOPENS(i,set) skip
 #endif
 
-/* go: nodeipam.Site.turn, nodeipam.memory.plan, nodeipam.memory.next, fence.Fence.Commit */
+/* go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.nodeState.planGrants, nodeipam.nodeState.nextCommit, fence.Fence.CommitState */
 #define GRANT(i,u,c) \
 	:: d_step { CAN(i) && m[i].mem[u]==SEEN && ONE_GRANT(i,u) && FREE(i,c) && OPEN(i,c) && MAY_GRANT(i) -> \
 		printf("manager %d: sends the grant of %d to Node %d\n",i,c,u); \
 		send(i, COMMIT, OFF(SETTLED(i),u)|PUT(u,c)); OPENS(i,TO_OPEN(c)); REOPENS(i,TO_OPEN(c)); SURES(i); AFRESH(i,u) }
 
 /* The patch of a Node: whoever knows of a committed grant sends it, again and again.
- * go: nodeipam.memory.due, nodeipam.Site.write */
+ * go: nodeipam.nodeState.dueGrants, nodeipam.ClusterAllocator.patchNode */
 #ifdef WIPE
 #define YOUNG(i) !m[i].old
 #else
@@ -523,7 +523,7 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 		printf("manager %d: patches Node %d with %d\n",i,u,GRANTED(i,u)); late[u] = late[u]|BIT(GRANTED(i,u)); TRIED(i,u) }
 
 /* What the watch shows next. A Node is shown without CIDRs first.
- * go: nodeipam.memory.observe, nodeipam.memory.forget */
+ * go: nodeipam.nodeState.observeNode, nodeipam.nodeState.forgetNode */
 #ifndef NO_N_LIST
 #define WATCHES(i) (m[i].turn==HOLD)
 #else
@@ -560,7 +560,7 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 		send(i, COMMIT, OFF(SETTLED(i),u)); OPENS(i,0); SURES(i) }
 #elif defined(REFUSE)
 /* The API server has refused each patch for good. That is proof for what this manager has granted in this term.
- * go: nodeipam.memory.wrote */
+ * go: nodeipam.nodeState.recordWrite */
 #ifndef NO_N_OWN_GRANT
 #define OWN_GRANT(i,u) (AT(m[i].own,u)!=0)
 #else
@@ -735,14 +735,14 @@ inline touched(q) {
 
 /* The finalizer, or the entry, is put on by resourceVersion; or a live read shows it. Where a range may be closed and
  * opened again without being deleted, who opens it writes the entry anew.
- * go: nodeipam.Site.protect, nodeipam.ClusterCIDRs.Protect */
+ * go: nodeipam.ClusterAllocator.protectObjects, nodeipam.ClusterCIDRProtector.ProtectObject */
 #define MARKS(i,k) \
 	:: d_step { READS(i) && !UNWANTED(k) && !mark[k] -> printf("manager %d: marks the range %d\n",i,k); \
 		mark[k] = true; touched(k); m[i].read = m[i].read|BIT(k); MARKED(k) } \
 	:: d_step { READS(i) && MAY_READ(k) && MUST_MARK(k) && !HAS(m[i].read,k) && WAITS_FOR(i,k) -> \
 		printf("manager %d: reads the range %d\n",i,k); \
 		TOUCH(k); m[i].read = m[i].read|BIT(k) }
-/* What the watch of ranges shows. go: nodeipam.Site.SetObjects */
+/* What the watch of ranges shows. go: nodeipam.ClusterAllocator.SetRangeObjects */
 #define SEES(i,k) \
 	:: d_step { m[i].turn==HOLD && UNWANTED(k) && !HAS(m[i].closing,k) -> \
 		printf("manager %d: sees that the range %d closes\n",i,k); \
@@ -750,7 +750,7 @@ inline touched(q) {
 	:: d_step { m[i].turn==HOLD && !UNWANTED(k) && HAS(m[i].closing,k) -> \
 		printf("manager %d: sees that the range %d is wanted again\n",i,k); \
 		m[i].closing = LESS(m[i].closing,k) }
-/* First the commit without it, always: it shows that nobody else has opened it since. go: nodeipam.memory.next */
+/* First the commit without it, always: it shows that nobody else has opened it since. go: nodeipam.nodeState.nextCommit */
 #define SHUTS(i,k) \
 	:: d_step { CAN(i) && HAS(m[i].closing,k) && !(HAS(m[i].shut,k) && HAS(m[i].asBefore,k)) && mark[k] && \
 		!SKIPS(i,k) -> \
@@ -760,12 +760,12 @@ inline touched(q) {
 		m[i].asBefore = m[i].asBefore|BIT(k) } \
 	:: d_step { m[i].turn==HOLD && SKIPS(i,k) && HAS(m[i].closing,k) && !HAS(m[i].shut,k) && mark[k] -> \
 		m[i].shut = m[i].shut|BIT(k); m[i].asBefore = m[i].asBefore|BIT(k) }
-/* Then the list, when no grant in flight has any of it. go: nodeipam.memory.ending, nodeipam.Site.closeObjects */
+/* Then the list, when no grant in flight has any of it. go: nodeipam.nodeState.objectsToUnprotect, nodeipam.ClusterAllocator.unprotectClosed */
 #define LISTS(i,k) \
 	:: d_step { m[i].turn==HOLD && HAS(m[i].closing,k) && SHUT(i,k) && FIRST_NONE(i,k) && MAY_END(i) && \
 		!HAS(m[i].unused,k) && LISTS_NONE(i,k) && mark[k] -> \
 		printf("manager %d: lists that nothing uses the range %d\n",i,k); m[i].unused = m[i].unused|BIT(k) }
-/* Then the removal, on the version that was there before the closing commit. go: nodeipam.ClusterCIDRs.Release */
+/* Then the removal, on the version that was there before the closing commit. go: nodeipam.ClusterCIDRProtector.UnprotectObject */
 #define ENDS(i,k) \
 	:: d_step { m[i].turn==HOLD && HAS(m[i].closing,k) && HAS(m[i].shut,k) && HAS(m[i].unused,k) && \
 		THEN_NONE(i,k) && CAN_END(i,k) && mark[k] && \
@@ -780,7 +780,7 @@ inline touched(q) {
 
 #ifdef WIPE
 /* What says that there was an allocator before, whose requests may be on their way.
- * go: nodeipam.memory.anyCIDRs, nodeipam.ClusterCIDRs.AnyProtected */
+ * go: nodeipam.nodeState.hasNodeCIDRs, nodeipam.ClusterCIDRProtector.HasProtectedObjects */
 #if defined(NO_N_EMPTY)
 #define EVIDENCE ANY_HAS
 #elif defined(BY_NODES)
@@ -804,7 +804,7 @@ end:	do
 	:: d_step { m[i].turn==IDLE && WORK && MAY_TAKE_OVER -> printf("manager %d: lists\n",i); list(i);
 		m[i].turn = LISTED }
 #endif
-	/* Another holder: first the write, then the list. go: nodeipam.Site.takeOver, fence.Fence.TakeOver */
+	/* Another holder: first the write, then the list. go: nodeipam.ClusterAllocator.takeOver, fence.Fence.TakeOver */
 	:: d_step { m[i].turn==BEFORE && m[i].sends==0 && WORK && MAY_TAKE_OVER && EXISTS ->
 		printf("manager %d: sends that it is the holder\n",i); STEAL; send(i, FENCE, 0); m[i].sameTerm = false }
 #ifdef WIPE
@@ -812,7 +812,7 @@ end:	do
 		printf("manager %d: sends a new ConfigMap, of which it is the holder\n",i); STEAL; send(i, CREATE, 0);
 		m[i].sameTerm = false }
 #endif
-	/* go: nodeipam.Site.takeOver, nodeipam.memory.tookOver */
+	/* go: nodeipam.ClusterAllocator.takeOver, nodeipam.nodeState.applyTakeover */
 	:: d_step { m[i].turn==FENCED -> printf("manager %d: lists\n",i);
 #ifndef NO_N_LIST
 		list(i);
@@ -830,7 +830,7 @@ end:	do
 	:: d_step { m[i].sends!=0 && (m[i].sends==CREATE -> !EXISTS : FITS(i)) ->
 		printf("manager %d: the write lands, without an answer\n",i); lands(i) }
 #endif
-	/* It was refused, or the answer is lost, and a live read decides. go: fence.Fence.Settle, fence.Fence.judge */
+	/* It was refused, or the answer is lost, and a live read decides. go: fence.Fence.ResolvePending, fence.Fence.pendingOutcome */
 #ifdef NO_N_READBACK
 	:: d_step { m[i].sends==COMMIT -> printf("manager %d: takes the write as landed\n",i); confirmed(i);
 		m[i].newest = false }
@@ -853,7 +853,7 @@ end:	do
 	:: d_step { m[i].turn>=FENCED && m[i].turn!=LISTED && m[i].sends==0 && !m[i].newest && !(EXISTS && MINE(i) &&
 		TERM(i)) ->
 		printf("manager %d: sees that its turn is over\n",i); loseTerm(i) }
-	/* What is settled goes with the next commit. go: nodeipam.Site.turn, nodeipam.memory.next */
+	/* What is settled goes with the next commit. go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.nodeState.nextCommit */
 	:: d_step { CAN(i) && SETTLED(i)!=m[i].base -> printf("manager %d: sends what is settled\n",i);
 		send(i, COMMIT, SETTLED(i)); OPENS(i,0); SURES(i) }
 	GRANT(i,0,1)
@@ -905,7 +905,7 @@ end:	do
 #endif
 #endif
 #ifdef WIPE
-	/* The 75 s are over, and what there is is listed. go: nodeipam.Site.takeOver */
+	/* The 75 s are over, and what there is is listed. go: nodeipam.ClusterAllocator.takeOver */
 	:: d_step { m[i].turn==HOLD && m[i].newest && m[i].adopts && over && !m[i].sure ->
 		printf("manager %d: has waited\n",i);
 #ifndef NO_N_RELIST

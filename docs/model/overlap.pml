@@ -72,24 +72,24 @@ inline checkY() { assert(flyE==0 && hasE==0) /* I1 */ }
 
 active proctype older() {
 end:	do
-	/* go: grants.Memory.RefreshBase */
+	/* go: grants.PoolState.RefreshBasePool */
 	:: d_step { !newestE -> printf("older: takes its spec, generation %d\n",gen); genE = gen; newestE = true }
-	/* go: allocator.Allocator.ObservePool, grants.Memory.forgetSurveys */
+	/* go: allocator.Allocator.ObservePool, grants.PoolState.trackUnresolvedGrants */
 	:: d_step { sawYields!=yields || sawFlyY!=flyY ->
 		printf("older: is shown the younger one, which yields to %d, in flight %d\n",yields,flyY);
 		surveyed = (UNSEEN(sawFlyY,flyY,sawY,goneY) -> 0 : surveyed); sawYields = yields; sawFlyY = flyY }
 	:: d_step { sawY!=hasY -> printf("older: is shown what the younger one has: %d\n",hasY); goneY = (sawY!=0 -> sawY : goneY); sawY = hasY }
-	/* go: allocator.Allocator.given, allocator.Allocator.survey */
+	/* go: allocator.Allocator.rangesToExclude, allocator.Allocator.surveyPool */
 	:: d_step { YIELDED && SHARES(genE) && !SURVEYED -> printf("older: lists what the younger one has: %d\n",hasY);
 		goneY = (sawY!=0 && sawY!=hasY -> sawY : goneY); sawY = hasY; surveyed = genE }
-	/* go: grants.Memory.Plan, allocator.Allocator.commit */
+	/* go: grants.PoolState.PlanGrants, allocator.Allocator.commitGrants */
 	:: d_step { SHARES(genE) && FENCED && YIELDED && SURVEYED && sawY==0 && sawFlyY==0 && flyE==0 && hasE==0 && nextE<=CLAIMS ->
 		printf("older: grants the address to its claim %d\n",nextE); checkE(); flyE = nextE; nextE++ }
-	/* go: allocator.Allocator.serve */
+	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyE!=0 && hasE!=flyE -> printf("older: writes claim %d\n",flyE); hasE = flyE }
-	/* go: grants.Memory.confirm */
+	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: confirms the grant of claim %d\n",flyE); flyE = 0 }
-	/* go: allocator.Allocator.release */
+	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyE==0 && hasE!=0 -> printf("older: claim %d is deleted\n",hasE); hasE = 0 }
 	od
 }
@@ -97,7 +97,7 @@ end:	do
 /* ---------------------------------------------------------------------------------------- the younger pool */
 
 /* Its word stays on record while the older pool is not known in a later generation, and then until that has nothing of this pool's.
- * go: allocator.Allocator.keepApart, allocator.Allocator.stillHas, allocator.latest */
+ * go: allocator.Allocator.excludeSharedRanges, allocator.Allocator.rangesUsedByOlderPool, allocator.withLatestGeneration */
 #ifndef NO_WORD
 #define OUTSTANDING (yields!=0 && sawGen<=yields)
 #else
@@ -118,27 +118,27 @@ end:	do
 
 active proctype younger() {
 end:	do
-	/* go: allocator.Allocator.ObservePool, grants.Memory.forgetSurveys */
+	/* go: allocator.Allocator.ObservePool, grants.PoolState.trackUnresolvedGrants */
 	:: d_step { sawGen!=gen || sawFlyE!=flyE ->
 		printf("younger: is shown the older one, generation %d, in flight %d\n",gen,flyE);
 		listed = (sawGen==gen && listed && !UNSEEN(sawFlyE,flyE,sawE,goneE)); sawGen = gen; sawFlyE = flyE }
 	:: d_step { sawE!=hasE -> printf("younger: is shown what the older one has: %d\n",hasE); goneE = (sawE!=0 -> sawE : goneE); sawE = hasE }
-	/* go: allocator.Allocator.stillHas, allocator.Allocator.survey, grants.Memory.UsedIn */
+	/* go: allocator.Allocator.rangesUsedByOlderPool, allocator.Allocator.surveyPool, grants.PoolState.UsedRangesIn */
 	:: d_step { !SHARES(sawGen) && !OUTSTANDING && !LISTED -> printf("younger: lists what the older one has: %d\n",hasE);
 		goneE = (sawE!=0 && sawE!=hasE -> sawE : goneE); sawE = hasE; listed = true }
-	/* go: grants.Memory.Describe, allocator.Allocator.commit */
+	/* go: grants.PoolState.FillStatus, allocator.Allocator.commitGrants */
 	:: d_step { yields!=SAYS -> printf("younger: commits that it yields to %d\n",SAYS); yields = SAYS }
-	/* go: grants.Memory.Plan, allocator.Allocator.commit */
+	/* go: grants.PoolState.PlanGrants, allocator.Allocator.commitGrants */
 	:: d_step { OPEN && sawE==0 && sawFlyE==0 && flyY==0 && hasY==0 && nextY<=CLAIMS ->
 		printf("younger: grants the address to its claim %d\n",nextY); checkY(); yields = SAYS; flyY = nextY; nextY++ }
-	/* go: allocator.Allocator.serve */
+	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyY!=0 && hasY!=flyY -> printf("younger: writes claim %d\n",flyY); hasY = flyY }
-	/* go: grants.Memory.confirm */
+	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: confirms the grant of claim %d\n",flyY); flyY = 0 }
-	/* go: allocator.Allocator.release */
+	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyY==0 && hasY!=0 -> printf("younger: claim %d is deleted\n",hasY); hasY = 0 }
 #if TAKEOVERS
-	/* Of its own pool another manager knows all, of the older one whatever was there once. go: allocator.Allocator.takeOver */
+	/* Of its own pool another manager knows all, of the older one whatever was there once. go: allocator.Allocator.takeOverPool */
 	:: d_step { takeovers>0 && sawGen>0 -> printf("younger: another manager takes over, which knows generation %d\n",sawGen-1);
 		takeovers--; sawGen--; sawFlyE = flyAt[sawGen]; sawE = 0; goneE = 0; listed = false }
 	:: d_step { takeovers>0 -> printf("younger: another manager takes over, which knows the same generation\n");

@@ -12,10 +12,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// blocks applies the Cluster and the allocations of the samples, waits until each has its block or is told
-// why not, and shows them. It returns how many have one.
-func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, err error) {
-	steps.begin("blocks")
+// showBlocks applies the Cluster and the allocations of the samples, waits until each has its block or a reason why
+// not, and prints them. It returns how many have one.
+func showBlocks(ctx context.Context, c client.Client, steps *stepPrinter) (granted int, err error) {
+	steps.beginStep("blocks")
 	clusters, err := readSamples("clusters.yaml", func(kind string) client.Object {
 		if kind == "Cluster" {
 			return &clusterv1.Cluster{}
@@ -30,21 +30,21 @@ func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, er
 		return 0, err
 	}
 	for _, obj := range append(clusters, allocations...) {
-		if err := create(ctx, c, obj); err != nil {
+		if err := createObject(ctx, c, obj); err != nil {
 			return 0, err
 		}
 	}
 	list := &v1alpha1.IPAllocationList{}
-	err = until(ctx, func(ctx context.Context) (bool, error) {
-		// One more than the samples: the Cluster asks for its own.
+	err = pollUntil(ctx, func(ctx context.Context) (bool, error) {
+		// One more than the samples: the Cluster gets an allocation of its own.
 		err := c.List(ctx, list)
-		return err == nil && len(list.Items) == len(allocations)+1 && told(list.Items), err
+		return err == nil && len(list.Items) == len(allocations)+1 && areAllocationsDecided(list.Items), err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("not every allocation was looked at: %w", err)
 	}
 	fmt.Fprintln(steps.out)
-	steps.endf("%d from config/samples/allocations.yaml, and that of the Cluster", len(allocations))
+	steps.endStepf("%d from config/samples/allocations.yaml, and that of the Cluster", len(allocations))
 	rows := [][]string{{"ALLOCATION", "TYPE", "PHASE", "BLOCK", "COUNT", "MESSAGE"}}
 	for i := range list.Items {
 		a := &list.Items[i]
@@ -57,11 +57,11 @@ func blocks(ctx context.Context, c client.Client, steps *steps) (granted int, er
 		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
 		rows = append(rows, []string{a.Name, string(a.Spec.Type), string(a.Status.Phase), block, fmt.Sprint(a.Status.AllocatedCount), ready.Message})
 	}
-	return granted, table(steps.out, rows)
+	return granted, printTable(steps.out, rows)
 }
 
-// told reports whether every allocation has its block, or failed.
-func told(all []v1alpha1.IPAllocation) bool {
+// areAllocationsDecided reports whether every allocation has its block, or has failed.
+func areAllocationsDecided(all []v1alpha1.IPAllocation) bool {
 	for i := range all {
 		ready := meta.FindStatusCondition(all[i].Status.Conditions, v1alpha1.ReadyCondition)
 		if ready == nil || (ready.Status != metav1.ConditionTrue && all[i].Status.Phase != v1alpha1.AllocationFailed) {

@@ -24,9 +24,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// demo applies the samples and shows what became of them.
-func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
-	c, err := cp.Client()
+// showPools applies the samples and prints the results.
+func showPools(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) error {
+	c, err := cp.NewClient()
 	if err != nil {
 		return err
 	}
@@ -39,47 +39,47 @@ func demo(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
 		return err
 	}
 
-	steps.begin("pools")
+	steps.beginStep("pools")
 	for _, pool := range pools {
-		if err := create(ctx, c, pool); err != nil {
+		if err := createObject(ctx, c, pool); err != nil {
 			return err
 		}
 	}
-	steps.endf("%d from config/samples/pools.yaml", len(pools))
+	steps.endStepf("%d from config/samples/pools.yaml", len(pools))
 
-	steps.begin("claims")
-	ready, err := fulfil(ctx, c, claims)
+	steps.beginStep("claims")
+	ready, err := createClaimsAndWait(ctx, c, claims)
 	if err != nil {
 		return err
 	}
-	steps.endf("%d from config/samples/claims.yaml, all ready", len(claims))
+	steps.endStepf("%d from config/samples/claims.yaml, all ready", len(claims))
 
 	if err := showClaims(ctx, c, steps, claims, ready); err != nil {
 		return err
 	}
-	granted, err := blocks(ctx, c, steps)
+	granted, err := showBlocks(ctx, c, steps)
 	if err != nil {
 		return err
 	}
-	if err := settled(ctx, c, pools, len(claims)+granted); err != nil {
+	if err := waitForPoolCounts(ctx, c, pools, len(claims)+granted); err != nil {
 		return err
 	}
-	if err := carved(ctx, c, steps); err != nil {
+	if err := showCarvedPool(ctx, c, steps); err != nil {
 		return err
 	}
-	if err := estimated(ctx, c); err != nil {
+	if err := waitForCapacity(ctx, c); err != nil {
 		return err
 	}
 	for _, resource := range []string{"networkpools", "globalnetworkpools", "providerconfigs"} {
-		rows, err := printed(ctx, cp, resource)
+		rows, err := listAsTable(ctx, cp, resource)
 		if err != nil {
 			return err
 		}
-		if err := table(steps.out, rows); err != nil {
+		if err := printTable(steps.out, rows); err != nil {
 			return err
 		}
 	}
-	if err := recorded(ctx, c); err != nil {
+	if err := waitForAllocationEvents(ctx, c); err != nil {
 		return err
 	}
 	return showEvents(ctx, c, steps)
@@ -92,10 +92,9 @@ func newPool(kind string) client.Object {
 	return &v1alpha1.NetworkPool{}
 }
 
-// readSamples reads the objects of one file of config/samples; a field that does not exist is an
-// error.
+// readSamples reads the objects of one file of config/samples. An unknown field is an error.
 func readSamples(name string, object func(kind string) client.Object) ([]client.Object, error) {
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -118,16 +117,16 @@ func readSamples(name string, object func(kind string) client.Object) ([]client.
 	return objects, nil
 }
 
-func create(ctx context.Context, c client.Client, obj client.Object) error {
+func createObject(ctx context.Context, c client.Client, obj client.Object) error {
 	if err := c.Create(ctx, obj); err != nil {
 		return fmt.Errorf("creating %T %s: %w", obj, obj.GetName(), err)
 	}
 	return nil
 }
 
-// fulfil creates the claims all at once and returns how long each took until it was ready, as seen
-// by a watch: what a machine controller would have waited.
-func fulfil(ctx context.Context, c client.WithWatch, claims []client.Object) (map[string]time.Duration, error) {
+// createClaimsAndWait creates all claims at once and returns how long each took until a watch showed it ready: the time
+// that a machine controller would wait.
+func createClaimsAndWait(ctx context.Context, c client.WithWatch, claims []client.Object) (map[string]time.Duration, error) {
 	watcher, err := c.Watch(ctx, &ipamv1.IPAddressClaimList{})
 	if err != nil {
 		return nil, fmt.Errorf("watching the claims: %w", err)
@@ -137,12 +136,12 @@ func fulfil(ctx context.Context, c client.WithWatch, claims []client.Object) (ma
 	created := map[string]time.Time{}
 	for _, claim := range claims {
 		created[claim.GetName()] = time.Now()
-		if err := create(ctx, c, claim); err != nil {
+		if err := createObject(ctx, c, claim); err != nil {
 			return nil, err
 		}
 	}
 	took := map[string]time.Duration{}
-	waiting := map[string]string{} // why a claim is not ready
+	waiting := map[string]string{} // the reason why a claim is not ready
 	for name := range created {
 		waiting[name] = "no condition"
 	}
@@ -161,7 +160,7 @@ func fulfil(ctx context.Context, c client.WithWatch, claims []client.Object) (ma
 			if _, ours := waiting[claim.Name]; !ours {
 				continue
 			}
-			why := notReady(claim)
+			why := notReadyReason(claim)
 			if why == "" {
 				took[claim.Name] = time.Since(created[claim.Name])
 				delete(waiting, claim.Name)
@@ -173,7 +172,7 @@ func fulfil(ctx context.Context, c client.WithWatch, claims []client.Object) (ma
 	return took, nil
 }
 
-func notReady(claim *ipamv1.IPAddressClaim) string {
+func notReadyReason(claim *ipamv1.IPAddressClaim) string {
 	condition := meta.FindStatusCondition(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition)
 	switch {
 	case condition == nil:
@@ -187,7 +186,7 @@ func notReady(claim *ipamv1.IPAddressClaim) string {
 }
 
 func showClaims(
-	ctx context.Context, c client.Client, steps *steps, claims []client.Object, took map[string]time.Duration,
+	ctx context.Context, c client.Client, steps *stepPrinter, claims []client.Object, took map[string]time.Duration,
 ) error {
 	rows := [][]string{{"CLAIM", "POOL", addressColumn, "GATEWAY", "READY AFTER"}}
 	for _, obj := range claims {
@@ -212,14 +211,14 @@ func showClaims(
 			strings.ToLower(claim.Spec.PoolRef.Kind) + "/" + claim.Spec.PoolRef.Name,
 			fmt.Sprintf("%s/%d", address.Spec.Address, *address.Spec.Prefix),
 			gateway,
-			short(took[claim.Name]),
+			formatDuration(took[claim.Name]),
 		})
 	}
-	return table(steps.out, rows)
+	return printTable(steps.out, rows)
 }
 
-// printed are the columns that kubectl get shows: the API server prints them.
-func printed(ctx context.Context, cp *framework.ControlPlane, resource string) ([][]string, error) {
+// listAsTable returns the columns of kubectl get, as the API server prints them.
+func listAsTable(ctx context.Context, cp *framework.ControlPlane, resource string) ([][]string, error) {
 	httpClient, err := rest.HTTPClientFor(cp.Config)
 	if err != nil {
 		return nil, err
@@ -242,10 +241,10 @@ func printed(ctx context.Context, cp *framework.ControlPlane, resource string) (
 	if len(answer.Rows) == 0 {
 		return nil, fmt.Errorf("listing %s: none there (%s)", resource, resp.Status)
 	}
-	return tableRows(strings.ToUpper(strings.TrimSuffix(resource, "s")), answer), nil
+	return tableRowsForKind(strings.ToUpper(strings.TrimSuffix(resource, "s")), answer), nil
 }
 
-func tableRows(kind string, in *metav1.Table) [][]string {
+func tableRowsForKind(kind string, in *metav1.Table) [][]string {
 	rows := make([][]string, 1, len(in.Rows)+1)
 	for i, column := range in.ColumnDefinitions {
 		name := strings.ToUpper(column.Name)
@@ -274,7 +273,7 @@ func tableRows(kind string, in *metav1.Table) [][]string {
 	return rows
 }
 
-func showEvents(ctx context.Context, c client.Client, steps *steps) error {
+func showEvents(ctx context.Context, c client.Client, steps *stepPrinter) error {
 	events := &corev1.EventList{}
 	if err := c.List(ctx, events); err != nil {
 		return fmt.Errorf("listing the events: %w", err)
@@ -284,7 +283,7 @@ func showEvents(ctx context.Context, c client.Client, steps *steps) error {
 		event := &events.Items[i]
 		about := event.InvolvedObject
 		if about.GroupVersionKind().Group == corev1.GroupName {
-			continue // the API server's own
+			continue // an event about an object of the API server
 		}
 		rows = append(rows, []string{
 			event.Type, event.Reason, strings.ToLower(about.Kind) + "/" + about.Name, event.Message,
@@ -293,5 +292,5 @@ func showEvents(ctx context.Context, c client.Client, steps *steps) error {
 	if len(rows) == 1 {
 		return nil
 	}
-	return table(steps.out, rows)
+	return printTable(steps.out, rows)
 }

@@ -17,51 +17,51 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// shrinkGrace is how long an idle block stays in the demonstration: nobody watches ten minutes.
+// shrinkGrace is how long an idle block stays in the demonstration, which cannot take ten minutes.
 const shrinkGrace = 5 * time.Second
 
-// workload is another cluster, with the controller of MetalLB.
-type workload struct {
+// workloadCluster is a second cluster, with the controller of MetalLB.
+type workloadCluster struct {
 	*framework.ControlPlane
 	metalLB *framework.MetalLB
 }
 
-func startWorkload(ctx context.Context, steps *steps) (*workload, error) {
-	steps.begin("workload")
-	cp, err := framework.Start(framework.Options{})
+func startWorkloadCluster(ctx context.Context, steps *stepPrinter) (*workloadCluster, error) {
+	steps.beginStep("workload")
+	cp, err := framework.StartControlPlane(framework.Options{})
 	if err != nil {
 		return nil, err
 	}
-	w := &workload{ControlPlane: cp}
+	w := &workloadCluster{ControlPlane: cp}
 	if err := cp.InstallMetalLB(ctx); err != nil {
-		return nil, errors.Join(err, w.stop())
+		return nil, errors.Join(err, w.stopAll())
 	}
 	if w.metalLB, err = cp.StartMetalLB(ctx); err != nil {
-		return nil, errors.Join(err, w.stop())
+		return nil, errors.Join(err, w.stopAll())
 	}
-	steps.endf("another kube-apiserver, with the controller of MetalLB; rights of config/tenant")
+	steps.endStepf("another kube-apiserver, with the controller of MetalLB; rights of config/tenant")
 	return w, nil
 }
 
-func (w *workload) stop() error {
+func (w *workloadCluster) stopAll() error {
 	if w.metalLB != nil {
 		_ = w.metalLB.Kill() // it may have ended
 	}
 	return w.Stop()
 }
 
-// elastic shows a Cluster that grows when Services come and shrinks when they go.
-func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
-	management, err := cp.Client()
+// showElasticPool shows a Cluster that grows when Services are created and shrinks when they are deleted.
+func (w *workloadCluster) showElasticPool(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) error {
+	management, err := cp.NewClient()
 	if err != nil {
 		return err
 	}
-	tenant, err := w.Client()
+	tenant, err := w.NewClient()
 	if err != nil {
 		return err
 	}
 
-	steps.begin("elastic pool")
+	steps.beginStep("elastic pool")
 	samples, err := readSamples("elastic.yaml", func(kind string) client.Object {
 		if kind == v1alpha1.NetworkPoolKind {
 			return &v1alpha1.NetworkPool{}
@@ -72,7 +72,7 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 		return err
 	}
 	for _, obj := range samples {
-		if err := create(ctx, management, obj); err != nil {
+		if err := createObject(ctx, management, obj); err != nil {
 			return err
 		}
 	}
@@ -80,20 +80,20 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 	if err != nil {
 		return err
 	}
-	if _, err := framework.CreateClusterFor(ctx, management, credentials, metav1.ObjectMeta{
+	if _, err := framework.CreateClusterWithKubeconfig(ctx, management, credentials, metav1.ObjectMeta{
 		Namespace: "default", Name: "shop", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	}); err != nil {
 		return err
 	}
-	if err := shown(ctx, tenant); err != nil {
+	if err := waitForMetalLBPool(ctx, tenant); err != nil {
 		return err
 	}
-	steps.endf("config/samples/elastic.yaml; Cluster shop begins with 2 addresses, and may have 8")
+	steps.endStepf("config/samples/elastic.yaml; Cluster shop begins with 2 addresses, and may have 8")
 
 	services := []string{"web", "api", "mail", "dns"}
 	rows := [][]string{{"SERVICE", addressColumn, "PENDING FOR", ""}}
 	for i, name := range services {
-		address, took, err := serve(ctx, tenant, name)
+		address, took, err := createServiceAndWait(ctx, tenant, name)
 		if err != nil {
 			return err
 		}
@@ -101,43 +101,43 @@ func (w *workload) elastic(ctx context.Context, cp *framework.ControlPlane, step
 		if i >= 2 {
 			how = "the pool grew"
 		}
-		rows = append(rows, []string{name, address, short(took), how})
+		rows = append(rows, []string{name, address, formatDuration(took), how})
 	}
-	if err := table(steps.out, rows); err != nil {
+	if err := printTable(steps.out, rows); err != nil {
 		return err
 	}
-	if err := inUse(ctx, management, "shop"); err != nil {
+	if err := waitForBlocksInUse(ctx, management, "shop"); err != nil {
 		return err
 	}
-	if err := show(ctx, cp, steps, "ipallocations"); err != nil {
+	if err := showResource(ctx, cp, steps, "ipallocations"); err != nil {
 		return err
 	}
-	steps.begin("shrink")
+	steps.beginStep("shrink")
 	for _, name := range services {
 		if err := tenant.Delete(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
 			return err
 		}
 	}
 	gone := time.Now()
-	if err := count(ctx, management, "shop", 1); err != nil {
+	if err := waitForBlockCount(ctx, management, "shop", 1); err != nil {
 		return err
 	}
-	steps.endf("the Services are gone; with --shrink-grace=%s their blocks were given back after %s", shrinkGrace, short(time.Since(gone)))
-	return show(ctx, cp, steps, "ipallocations")
+	steps.endStepf("the Services are gone; with --shrink-grace=%s their blocks were given back after %s", shrinkGrace, formatDuration(time.Since(gone)))
+	return showResource(ctx, cp, steps, "ipallocations")
 }
 
-func show(ctx context.Context, cp *framework.ControlPlane, steps *steps, resource string) error {
-	rows, err := printed(ctx, cp, resource)
+func showResource(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter, resource string) error {
+	rows, err := listAsTable(ctx, cp, resource)
 	if err != nil {
 		return err
 	}
-	return table(steps.out, rows)
+	return printTable(steps.out, rows)
 }
 
-// shown waits until MetalLB has been given something.
-func shown(ctx context.Context, tenant client.Client) error {
+// waitForMetalLBPool waits until MetalLB has a pool with free addresses.
+func waitForMetalLBPool(ctx context.Context, tenant client.Client) error {
 	pool := &metallbv1beta1.IPAddressPool{}
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		err := tenant.Get(ctx, client.ObjectKey{Namespace: framework.MetalLBNamespace, Name: "default-pool"}, pool)
 		return err == nil && pool.Status.AvailableIPv4 > 0, client.IgnoreNotFound(err)
 	})
@@ -147,15 +147,15 @@ func shown(ctx context.Context, tenant client.Client) error {
 	return nil
 }
 
-// serve makes a Service and returns its address, and how long it took.
-func serve(ctx context.Context, tenant client.WithWatch, name string) (address string, took time.Duration, err error) {
+// createServiceAndWait creates a Service and returns its address, and how long that took.
+func createServiceAndWait(ctx context.Context, tenant client.WithWatch, name string) (address string, took time.Duration, err error) {
 	watcher, err := tenant.Watch(ctx, &corev1.ServiceList{}, client.InNamespace("default"))
 	if err != nil {
 		return "", 0, fmt.Errorf("watching the Services: %w", err)
 	}
 	defer watcher.Stop()
 	start := time.Now()
-	if err := create(ctx, tenant, &corev1.Service{
+	if err := createObject(ctx, tenant, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 443}}},
 	}); err != nil {
@@ -176,39 +176,39 @@ func serve(ctx context.Context, tenant client.WithWatch, name string) (address s
 	}
 }
 
-// inUse waits until it is said of the blocks of a Cluster, in which every Service has its address, that they are in
-// use.
-func inUse(ctx context.Context, c client.Client, cluster string) error {
-	if err := blocksOf(ctx, c, cluster, used); err != nil {
+// waitForBlocksInUse waits until the conditions of a Cluster's blocks, in which every Service has its address, report
+// that they are in use.
+func waitForBlocksInUse(ctx context.Context, c client.Client, cluster string) error {
+	if err := waitForBlocks(ctx, c, cluster, areBlocksInUse); err != nil {
 		return fmt.Errorf("waiting for the blocks of Cluster %s to be in use: %w", cluster, err)
 	}
 	return nil
 }
 
-// used reports whether every block has its addresses, and every one that was added is said to be in use.
-func used(all []v1alpha1.IPAllocation) bool {
+// areBlocksInUse reports whether every block has its addresses, and the condition InUse of every added block is true.
+func areBlocksInUse(all []v1alpha1.IPAllocation) bool {
 	for i := range all {
 		inUse := meta.IsStatusConditionTrue(all[i].Status.Conditions, v1alpha1.InUseCondition)
 		if all[i].Labels[v1alpha1.AllocationRoleLabel] == v1alpha1.GrowthRole && !inUse {
 			return false
 		}
 	}
-	return told(all) && satisfied(all)
+	return areAllocationsDecided(all) && isDemandSatisfied(all)
 }
 
-// satisfied reports whether a Cluster is said to have what its Services ask for: by the block that it began with.
-func satisfied(all []v1alpha1.IPAllocation) bool {
+// isDemandSatisfied reports whether the condition DemandSatisfied of a Cluster is true, which its initial block has.
+func isDemandSatisfied(all []v1alpha1.IPAllocation) bool {
 	return slices.ContainsFunc(all, func(a v1alpha1.IPAllocation) bool {
 		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
 	})
 }
 
-// count waits until a Cluster has so many blocks, all of them allocated.
-func count(ctx context.Context, c client.Client, cluster string, n int) error {
+// waitForBlockCount waits until a Cluster has n blocks, all of them allocated.
+func waitForBlockCount(ctx context.Context, c client.Client, cluster string, n int) error {
 	has := 0
-	err := blocksOf(ctx, c, cluster, func(all []v1alpha1.IPAllocation) bool {
+	err := waitForBlocks(ctx, c, cluster, func(all []v1alpha1.IPAllocation) bool {
 		has = len(all)
-		return has == n && told(all) && satisfied(all)
+		return has == n && areAllocationsDecided(all) && isDemandSatisfied(all)
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for %d blocks of Cluster %s, which has %d: %w", n, cluster, has, err)
@@ -216,9 +216,9 @@ func count(ctx context.Context, c client.Client, cluster string, n int) error {
 	return nil
 }
 
-// blocksOf waits until the blocks of a Cluster are as they should be.
-func blocksOf(ctx context.Context, c client.Client, cluster string, should func([]v1alpha1.IPAllocation) bool) error {
-	return until(ctx, func(ctx context.Context) (bool, error) {
+// waitForBlocks waits until should returns true for the blocks of a Cluster.
+func waitForBlocks(ctx context.Context, c client.Client, cluster string, should func([]v1alpha1.IPAllocation) bool) error {
+	return pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		list := &v1alpha1.IPAllocationList{}
 		err := c.List(ctx, list, client.MatchingLabels{v1alpha1.TenantLabel: cluster})
 		return err == nil && should(list.Items), err

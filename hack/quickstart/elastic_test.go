@@ -9,7 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A block is granted before it is said to be in use: the story showed one without a word about that.
+// TestNothingIsShownBeforeItIsSaid checks that blocks are printed only after their conditions are set: a block is
+// granted before its condition InUse is, and was printed without it.
 func TestNothingIsShownBeforeItIsSaid(t *testing.T) {
 	block := func(role string, holds ...string) v1alpha1.IPAllocation {
 		a := v1alpha1.IPAllocation{}
@@ -31,7 +32,7 @@ func TestNothingIsShownBeforeItIsSaid(t *testing.T) {
 		"none yet":               {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := used(c.blocks); got != c.want {
+			if got := areBlocksInUse(c.blocks); got != c.want {
 				t.Errorf("shown: %t, want %t", got, c.want)
 			}
 		})

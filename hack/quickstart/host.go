@@ -24,43 +24,43 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
-// hostsNetwork is the wire of the hosts, shopPort and dnsPort what the Services have of one address of it, podPort where their
-// endpoint listens.
+// hostsPoolCIDR is a part of the hosts' network; shopPort and dnsPort are the ports of the Services on one of its
+// addresses; podPort is the port of their endpoint.
 const (
-	hostsPool = "192.0.2.96/28"
-	shopPort  = 80
-	dnsPort   = 53
-	podPort   = 8080
+	hostsPoolCIDR = "192.0.2.96/28"
+	shopPort      = 80
+	dnsPort       = 53
+	podPort       = 8080
 )
 
-// hosts are three hosts on a switch, with a client and a pod beside them: network namespaces of this machine.
-type hosts struct {
-	*netns.Net
+// hostNetwork has three hosts on a switch, and a client and a pod beside them: network namespaces of this machine.
+type hostNetwork struct {
+	*netns.Switch
 
-	client *netns.Space
-	all    map[string]*framework.Host
-	// stop ends the pod.
-	stop func()
+	clientSpace *netns.Namespace
+	hostsByName map[string]*framework.Host
+	// stopPod stops the pod.
+	stopPod func()
 }
 
-// startHosts makes the switch, and what is on it but for the programs.
-func startHosts(ctx context.Context, cp *framework.ControlPlane, binary string, steps *steps) (*hosts, error) {
-	steps.begin("hosts")
-	n, err := netns.New()
+// startHostNetwork creates the switch with the hosts, the client and the pod, and starts the program on each host.
+func startHostNetwork(ctx context.Context, cp *framework.ControlPlane, binary string, steps *stepPrinter) (*hostNetwork, error) {
+	steps.beginStep("hosts")
+	n, err := netns.NewSwitch()
 	if err != nil {
 		return nil, fmt.Errorf("%w; run it as root on Linux, or see docs/host-lb.md for real hosts", err)
 	}
-	h := &hosts{Net: n, all: map[string]*framework.Host{}, stop: func() {}}
-	if err := h.fill(ctx, cp, binary); err != nil {
-		return nil, errors.Join(err, h.end())
+	h := &hostNetwork{Switch: n, hostsByName: map[string]*framework.Host{}, stopPod: func() {}}
+	if err := h.setUpHosts(ctx, cp, binary); err != nil {
+		return nil, errors.Join(err, h.stopAll())
 	}
-	steps.endf("h1, h2 and h3 at 192.0.2.1 to .3, network namespaces on a switch; butler-host-lb on each, with the rights of config/host-lb")
+	steps.endStepf("h1, h2 and h3 at 192.0.2.1 to .3, network namespaces on a switch; butler-host-lb on each, with the rights of config/host-lb")
 	return h, nil
 }
 
-func (h *hosts) fill(ctx context.Context, cp *framework.ControlPlane, binary string) (err error) {
+func (h *hostNetwork) setUpHosts(ctx context.Context, cp *framework.ControlPlane, binary string) (err error) {
 	if binary == "" {
-		if binary, err = framework.BuildHost(ctx, cp.Dir); err != nil {
+		if binary, err = framework.BuildHostLB(ctx, cp.Dir); err != nil {
 			return err
 		}
 	}
@@ -68,18 +68,18 @@ func (h *hosts) fill(ctx context.Context, cp *framework.ControlPlane, binary str
 	if err != nil {
 		return err
 	}
-	if h.client, err = h.Join("client", netip.MustParsePrefix("192.0.2.250/24")); err != nil {
+	if h.clientSpace, err = h.JoinHost("client", netip.MustParsePrefix("192.0.2.250/24")); err != nil {
 		return err
 	}
-	pod, err := h.Join("pod", netip.MustParsePrefix("192.0.2.201/24"))
+	pod, err := h.JoinHost("pod", netip.MustParsePrefix("192.0.2.201/24"))
 	if err != nil {
 		return err
 	}
-	if h.stop, err = servePod(ctx, pod); err != nil {
+	if h.stopPod, err = startPodServer(ctx, pod); err != nil {
 		return err
 	}
 	for i, name := range []string{"h1", "h2", "h3"} {
-		s, err := h.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i+1)))
+		s, err := h.JoinHost(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i+1)))
 		if err != nil {
 			return err
 		}
@@ -87,33 +87,33 @@ func (h *hosts) fill(ctx context.Context, cp *framework.ControlPlane, binary str
 		if err != nil {
 			return err
 		}
-		if err := host.Launch("--host-name="+name, "--forward=proxy", "--backends=endpoints"); err != nil {
+		if err := host.LaunchProgram("--host-name="+name, "--forward=proxy", "--backends=endpoints"); err != nil {
 			return err
 		}
-		h.all[name] = host
+		h.hostsByName[name] = host
 	}
 	return nil
 }
 
-// end ends all of it.
-func (h *hosts) end() error {
+// stopAll stops all of it.
+func (h *hostNetwork) stopAll() error {
 	var errs []error
-	for _, host := range h.all {
+	for _, host := range h.hostsByName {
 		errs = append(errs, host.Kill())
 	}
-	h.stop()
+	h.stopPod()
 	return errors.Join(append(errs, h.Close())...)
 }
 
-// servePod answers to TCP and UDP, as the endpoint of both Services.
-func servePod(ctx context.Context, pod *netns.Space) (stop func(), err error) {
+// startPodServer answers on TCP and UDP, as the endpoint of both Services.
+func startPodServer(ctx context.Context, pod *netns.Namespace) (stop func(), err error) {
 	address := fmt.Sprintf(":%d", podPort)
 	l, err := pod.Listen(ctx, address)
 	if err != nil {
 		return func() {}, err
 	}
 	var packets net.PacketConn
-	err = pod.Do(func() (err error) {
+	err = pod.RunInside(func() (err error) {
 		packets, err = (&net.ListenConfig{}).ListenPacket(ctx, "udp4", address)
 		return err
 	})
@@ -143,30 +143,30 @@ func servePod(ctx context.Context, pod *netns.Space) (stop func(), err error) {
 	return func() { _, _ = l.Close(), packets.Close() }, nil
 }
 
-func aboutHosts(cp *framework.ControlPlane, h *hosts) story {
-	return story{tell: h.tell, args: []string{"--host-load-balancers"}, mode: "--host-load-balancers", kubeconfig: cp.HostLBsManagerKubeconfig, hints: []string{
+func newHostsScenario(cp *framework.ControlPlane, h *hostNetwork) scenario {
+	return scenario{run: h.showHosts, args: []string{"--host-load-balancers"}, description: "--host-load-balancers", kubeconfig: cp.HostLBsManagerKubeconfig, hints: []string{
 		"kubectl get ipleases,services -A", "kubectl get leases -n butler-host-lb", "kubectl get ipleases shop -n team-a -o yaml",
 		"kubectl delete service -n team-a web dns", "kubectl get leases -n butler-host-lb",
 	}}
 }
 
-// tell shows two Services on one address, and the address that moves.
-func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
-	c, err := cp.Client()
+// showHosts shows two Services on one address, and the move of that address.
+func (h *hostNetwork) showHosts(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) error {
+	c, err := cp.NewClient()
 	if err != nil {
 		return err
 	}
-	steps.begin("a pool")
+	steps.beginStep("a pool")
 	pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
-	pool.Spec.CIDR = hostsPool
+	pool.Spec.CIDR = hostsPoolCIDR
 	pool.Spec.Leases = &v1alpha1.Leases{LoadBalancerClass: v1alpha1.HostLoadBalancerClass}
-	if err := create(ctx, c, pool); err != nil {
+	if err := createObject(ctx, c, pool); err != nil {
 		return err
 	}
-	if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamA}}); err != nil {
+	if err := createObject(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamA}}); err != nil {
 		return err
 	}
-	lease, err := leased(ctx, c, teamA, "shop")
+	lease, err := createLeaseAndWait(ctx, c, teamA, "shop")
 	if err != nil {
 		return err
 	}
@@ -174,9 +174,9 @@ func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *ste
 	if err != nil {
 		return err
 	}
-	steps.endf("GlobalNetworkPool public, %s; IPLease team-a/shop has %s", hostsPool, address)
+	steps.endStepf("GlobalNetworkPool public, %s; IPLease team-a/shop has %s", hostsPoolCIDR, address)
 
-	steps.begin("Services")
+	steps.beginStep("Services")
 	rows := [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", "A CLIENT HEARS"}}
 	for _, s := range []struct {
 		name string
@@ -186,33 +186,33 @@ func (h *hosts) tell(ctx context.Context, cp *framework.ControlPlane, steps *ste
 		{"dns", corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: dnsPort}},
 	} {
 		start := time.Now()
-		if err := h.service(ctx, c, s.name, s.port); err != nil {
+		if err := h.createLeasedService(ctx, c, s.name, s.port); err != nil {
 			return err
 		}
 		after := time.Since(start)
-		says, err := h.hear(ctx, s.port.Protocol, netip.AddrPortFrom(address, uint16(s.port.Port)))
+		says, err := h.waitForReply(ctx, s.port.Protocol, netip.AddrPortFrom(address, uint16(s.port.Port)))
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"team-a/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address.String(), short(after), says})
+		rows = append(rows, []string{"team-a/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address.String(), formatDuration(after), says})
 	}
-	steps.endf("both on the lease; the first one waits until a host has asked the wire and has the address")
-	if err := table(steps.out, rows); err != nil {
+	steps.endStepf("both on the lease; the first one waits until a host has asked the wire and has the address")
+	if err := printTable(steps.out, rows); err != nil {
 		return err
 	}
 	fmt.Fprintln(steps.out)
-	return h.move(ctx, c, steps, netip.AddrPortFrom(address, shopPort))
+	return h.showFailover(ctx, c, steps, netip.AddrPortFrom(address, shopPort))
 }
 
-// service makes a Service on the lease, with an endpoint, and waits until it has the address.
-func (h *hosts) service(ctx context.Context, c client.WithWatch, name string, port corev1.ServicePort) error {
+// createLeasedService creates a Service on the lease, with an endpoint, and waits until it has the address.
+func (h *hostNetwork) createLeasedService(ctx context.Context, c client.WithWatch, name string, port corev1.ServicePort) error {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: teamA, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.HostLoadBalancerClass), Ports: []corev1.ServicePort{port},
 		},
 	}
-	if err := create(ctx, c, &discoveryv1.EndpointSlice{
+	if err := createObject(ctx, c, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.201"}}},
@@ -220,10 +220,10 @@ func (h *hosts) service(ctx context.Context, c client.WithWatch, name string, po
 	}); err != nil {
 		return err
 	}
-	if err := create(ctx, c, s); err != nil {
+	if err := createObject(ctx, c, s); err != nil {
 		return err
 	}
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
 		return len(s.Status.LoadBalancer.Ingress) > 0, err
 	})
@@ -233,8 +233,9 @@ func (h *hosts) service(ctx context.Context, c client.WithWatch, name string, po
 	return nil
 }
 
-// move ends the host that has the address, first without a word, then with one, and shows how long nobody answers.
-func (h *hosts) move(ctx context.Context, c client.Client, steps *steps, to netip.AddrPort) error {
+// showFailover stops the host that has the address, first by force, then gracefully, and prints how long a client waits
+// for an answer.
+func (h *hostNetwork) showFailover(ctx context.Context, c client.Client, steps *stepPrinter, to netip.AddrPort) error {
 	rows := [][]string{{"WHAT HAPPENS", "TO", "THEN", "A CLIENT WAITED"}}
 	for _, what := range []struct {
 		text string
@@ -243,36 +244,36 @@ func (h *hosts) move(ctx context.Context, c client.Client, steps *steps, to neti
 		{"kill -9", (*framework.Host).Kill},
 		{"SIGTERM", (*framework.Host).Stop},
 	} {
-		steps.begin(what.text)
-		from, err := h.holder(ctx, c, to.Addr(), "")
+		steps.beginStep(what.text)
+		from, err := h.waitForHolder(ctx, c, to.Addr(), "")
 		if err != nil {
 			return err
 		}
 		start := time.Now()
 		ended := make(chan error, 1)
-		go func() { ended <- what.do(h.all[from]) }()
-		next, err := h.holder(ctx, c, to.Addr(), from)
+		go func() { ended <- what.do(h.hostsByName[from]) }()
+		next, err := h.waitForHolder(ctx, c, to.Addr(), from)
 		if err != nil {
 			return err
 		}
-		if _, err := h.hear(ctx, corev1.ProtocolTCP, to); err != nil {
+		if _, err := h.waitForReply(ctx, corev1.ProtocolTCP, to); err != nil {
 			return err
 		}
 		waited := time.Since(start)
 		if err := <-ended; err != nil {
 			return err
 		}
-		steps.endf("%s had %s, %s has it now", from, to.Addr(), next)
-		rows = append(rows, []string{what.text, from, next, short(waited)})
+		steps.endStepf("%s had %s, %s has it now", from, to.Addr(), next)
+		rows = append(rows, []string{what.text, from, next, formatDuration(waited)})
 	}
-	return table(steps.out, rows)
+	return printTable(steps.out, rows)
 }
 
-// holder waits until a host has announced an address, another one than not.
-func (h *hosts) holder(ctx context.Context, c client.Client, a netip.Addr, not string) (string, error) {
+// waitForHolder waits until a host other than not has announced an address, and returns its name.
+func (h *hostNetwork) waitForHolder(ctx context.Context, c client.Client, a netip.Addr, not string) (string, error) {
 	name := ""
-	err := until(ctx, func(ctx context.Context) (bool, error) {
-		l, holder, err := framework.Lock(ctx, c, a)
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
+		l, holder, err := framework.ReadAddressLock(ctx, c, a)
 		name = holder
 		return holder != "" && holder != not && l.Report != nil && l.Report.Announced, err
 	})
@@ -282,14 +283,14 @@ func (h *hosts) holder(ctx context.Context, c client.Client, a netip.Addr, not s
 	return name, nil
 }
 
-// hear asks from the client until it is answered.
-func (h *hosts) hear(ctx context.Context, protocol corev1.Protocol, to netip.AddrPort) (string, error) {
+// waitForReply sends requests from the client until there is a reply, and returns it.
+func (h *hostNetwork) waitForReply(ctx context.Context, protocol corev1.Protocol, to netip.AddrPort) (string, error) {
 	network := map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]
 	says := ""
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
-		c, err := h.client.Dial(ctx, network, to.String())
+		c, err := h.clientSpace.Dial(ctx, network, to.String())
 		if err != nil {
 			return false, nil
 		}
@@ -313,8 +314,8 @@ func (h *hosts) hear(ctx context.Context, protocol corev1.Protocol, to netip.Add
 	return says, nil
 }
 
-// hostBinary is the program beside the manager, or none: it is built then.
-func hostBinary(manager string) string {
+// findHostBinary returns the path of the program beside the manager's; "" where there is none, and it must be built.
+func findHostBinary(manager string) string {
 	path := filepath.Join(filepath.Dir(manager), "butler-host-lb")
 	if _, err := os.Stat(path); manager == "" || err != nil {
 		return ""

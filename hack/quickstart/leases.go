@@ -16,8 +16,8 @@ import (
 )
 
 // startMetalLB starts MetalLB's controller in the cluster of the manager.
-func startMetalLB(ctx context.Context, cp *framework.ControlPlane, steps *steps) (*framework.MetalLB, error) {
-	steps.begin("MetalLB")
+func startMetalLB(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) (*framework.MetalLB, error) {
+	steps.beginStep("MetalLB")
 	if err := cp.InstallMetalLB(ctx); err != nil {
 		return nil, err
 	}
@@ -25,53 +25,53 @@ func startMetalLB(ctx context.Context, cp *framework.ControlPlane, steps *steps)
 	if err != nil {
 		return nil, err
 	}
-	steps.endf("its controller, process %d; no speaker: nothing is announced", m.Pid())
+	steps.endStepf("its controller, process %d; no speaker: nothing is announced", m.Pid())
 	return m, nil
 }
 
-func aboutLeases(cp *framework.ControlPlane) story {
-	return story{tell: leases, args: []string{"--service-leases"}, mode: "--service-leases", kubeconfig: cp.LeasesManagerKubeconfig, hints: []string{
+func newLeasesScenario(cp *framework.ControlPlane) scenario {
+	return scenario{run: showLeases, args: []string{"--service-leases"}, description: "--service-leases", kubeconfig: cp.LeasesManagerKubeconfig, hints: []string{
 		"kubectl get ipleases,services -A", "kubectl get ipleases shop -n team-a -o yaml", "kubectl get ipaddresspools -n metallb-system -o yaml",
 		"kubectl delete service -n team-a web", "kubectl delete ipleases -n team-b shop --wait=false",
 	}}
 }
 
-// leases shows two tenants who lease an address each, the Services that share one, and what is refused.
-func leases(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
-	c, err := cp.Client()
+// showLeases shows two tenants that lease an address each, the Services that share one, and a refusal.
+func showLeases(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) error {
+	c, err := cp.NewClient()
 	if err != nil {
 		return err
 	}
-	steps.begin("a pool")
+	steps.beginStep("a pool")
 	pool := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
 	pool.Spec.CIDR = "203.0.113.0/28"
 	quota := int32(1)
 	pool.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: &quota}
-	if err := create(ctx, c, pool); err != nil {
+	if err := createObject(ctx, c, pool); err != nil {
 		return err
 	}
-	steps.endf("GlobalNetworkPool public, %s: one address for each tenant", pool.Spec.CIDR)
+	steps.endStepf("GlobalNetworkPool public, %s: one address for each tenant", pool.Spec.CIDR)
 
-	steps.begin("two tenants")
+	steps.beginStep("two tenants")
 	rows := [][]string{{"LEASE", addressColumn, "AFTER"}}
 	for _, ns := range []string{teamA, "team-b"} {
-		if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+		if err := createObject(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
 			return err
 		}
 		start := time.Now()
-		l, err := leased(ctx, c, ns, "shop")
+		l, err := createLeaseAndWait(ctx, c, ns, "shop")
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{ns + "/shop", l.Status.Address, short(time.Since(start))})
+		rows = append(rows, []string{ns + "/shop", l.Status.Address, formatDuration(time.Since(start))})
 	}
-	steps.endf("each leases an address, by the same name")
-	if err := table(steps.out, rows); err != nil {
+	steps.endStepf("each leases an address, by the same name")
+	if err := printTable(steps.out, rows); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(steps.out)
-	steps.begin("Services")
+	steps.beginStep("Services")
 	rows = [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", ""}}
 	for _, s := range []struct {
 		ns, name string
@@ -83,29 +83,29 @@ func leases(ctx context.Context, cp *framework.ControlPlane, steps *steps) error
 		{teamA, "late", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
 	} {
 		start := time.Now()
-		address, told, err := named(ctx, c, s.ns, s.name, s.port)
+		address, told, err := createServiceForLease(ctx, c, s.ns, s.name, s.port)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{s.ns + "/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address, short(time.Since(start)), told})
+		rows = append(rows, []string{s.ns + "/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address, formatDuration(time.Since(start)), told})
 	}
-	steps.endf("each names the lease shop of its namespace; the last one asks for a port that is taken")
-	if err := table(steps.out, rows); err != nil {
+	steps.endStepf("each names the lease shop of its namespace; the last one asks for a port that is taken")
+	if err := printTable(steps.out, rows); err != nil {
 		return err
 	}
-	return show(ctx, cp, steps, "ipleases")
+	return showResource(ctx, cp, steps, "ipleases")
 }
 
-// leased makes a lease, and waits for its address.
-func leased(ctx context.Context, c client.Client, ns, name string) (*v1alpha1.IPLease, error) {
+// createLeaseAndWait creates a lease, and waits for its address.
+func createLeaseAndWait(ctx context.Context, c client.Client, ns, name string) (*v1alpha1.IPLease, error) {
 	l := &v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
 		Spec:       v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "public"}},
 	}
-	if err := create(ctx, c, l); err != nil {
+	if err := createObject(ctx, c, l); err != nil {
 		return nil, err
 	}
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(l), l)
 		return l.Status.Address != "", err
 	})
@@ -115,14 +115,15 @@ func leased(ctx context.Context, c client.Client, ns, name string) (*v1alpha1.IP
 	return l, nil
 }
 
-// named makes a Service that names the lease shop, and waits until it has the address, or is told why not.
-func named(ctx context.Context, c client.WithWatch, ns, name string, port corev1.ServicePort) (address, told string, err error) {
+// createServiceForLease creates a Service that names the lease shop, and waits until it has the address, or a reason
+// why not.
+func createServiceForLease(ctx context.Context, c client.WithWatch, ns, name string, port corev1.ServicePort) (address, told string, err error) {
 	watcher, err := c.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(ns))
 	if err != nil {
 		return "", "", fmt.Errorf("watching the Services: %w", err)
 	}
 	defer watcher.Stop()
-	if err := create(ctx, c, &corev1.Service{
+	if err := createObject(ctx, c, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{port}},
 	}); err != nil {

@@ -20,94 +20,94 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// nodes shows Nodes that get their pod CIDRs, one for which there is none, and how it gets one. No kubelet runs: a Node is
-// an object.
-func nodes(ctx context.Context, cp *framework.ControlPlane, steps *steps) error {
-	c, err := cp.Client()
+// showNodes shows Nodes that get their pod CIDRs, one for which there is none, and how it gets one. No kubelet runs: a
+// Node is just an object.
+func showNodes(ctx context.Context, cp *framework.ControlPlane, steps *stepPrinter) error {
+	c, err := cp.NewClient()
 	if err != nil {
 		return err
 	}
-	steps.begin("a range")
-	first := clusterCIDR("first", "10.244.0.0/23")
-	if err := create(ctx, c, first); err != nil {
+	steps.beginStep("a range")
+	first := newClusterCIDR("first", "10.244.0.0/23")
+	if err := createObject(ctx, c, first); err != nil {
 		return err
 	}
-	steps.endf("ClusterCIDR first, %s: room for two Nodes, each gets a /24", first.Spec.IPv4)
+	steps.endStepf("ClusterCIDR first, %s: room for two Nodes, each gets a /24", first.Spec.IPv4)
 
-	steps.begin("two Nodes")
+	steps.beginStep("two Nodes")
 	rows := [][]string{{"NODE", "POD CIDR", "CLUSTERCIDR", "AFTER"}}
 	for _, name := range []string{"worker-0", "worker-1"} {
 		start := time.Now()
-		if err := create(ctx, c, nodeNamed(name)); err != nil {
+		if err := createObject(ctx, c, newNode(name)); err != nil {
 			return err
 		}
-		n, err := provided(ctx, c, name)
+		n, err := waitForPodCIDR(ctx, c, name)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{name, n.Spec.PodCIDR, n.Annotations[v1alpha1.ClusterCIDRAnnotation], short(time.Since(start))})
+		rows = append(rows, []string{name, n.Spec.PodCIDR, n.Annotations[v1alpha1.ClusterCIDRAnnotation], formatDuration(time.Since(start))})
 	}
-	steps.endf("as their kubelets would register them")
+	steps.endStepf("as their kubelets would register them")
 
-	steps.begin("one more")
-	if err := create(ctx, c, nodeNamed("worker-2")); err != nil {
+	steps.beginStep("one more")
+	if err := createObject(ctx, c, newNode("worker-2")); err != nil {
 		return err
 	}
-	event, err := complained(ctx, c, "worker-2")
+	event, err := waitForNodeEvent(ctx, c, "worker-2")
 	if err != nil {
 		return err
 	}
-	steps.endf("worker-2 waits: the range is full")
-	if err := table(steps.out, rows); err != nil {
+	steps.endStepf("worker-2 waits: the range is full")
+	if err := printTable(steps.out, rows); err != nil {
 		return err
 	}
-	if err := table(steps.out, [][]string{{"EVENT", "REASON", "ABOUT", "MESSAGE"}, {event.Type, event.Reason, "node/worker-2", event.Message}}); err != nil {
+	if err := printTable(steps.out, [][]string{{"EVENT", "REASON", "ABOUT", "MESSAGE"}, {event.Type, event.Reason, "node/worker-2", event.Message}}); err != nil {
 		return err
 	}
-	if err := explained(ctx, cp, steps.out, "node/worker-2"); err != nil {
+	if err := runExplain(ctx, cp, steps.out, "node/worker-2"); err != nil {
 		return err
 	}
 
 	fmt.Fprintln(steps.out)
-	steps.begin("a range")
-	second := clusterCIDR("second", "192.168.16.0/20")
+	steps.beginStep("a range")
+	second := newClusterCIDR("second", "192.168.16.0/20")
 	start := time.Now()
-	if err := create(ctx, c, second); err != nil {
+	if err := createObject(ctx, c, second); err != nil {
 		return err
 	}
-	n, err := provided(ctx, c, "worker-2")
+	n, err := waitForPodCIDR(ctx, c, "worker-2")
 	if err != nil {
 		return err
 	}
-	steps.endf("ClusterCIDR second, %s: worker-2 has %s, %s later", second.Spec.IPv4, n.Spec.PodCIDR, short(time.Since(start)))
+	steps.endStepf("ClusterCIDR second, %s: worker-2 has %s, %s later", second.Spec.IPv4, n.Spec.PodCIDR, formatDuration(time.Since(start)))
 	for of, nodes := range map[*v1alpha1.ClusterCIDR]int64{first: 2, second: 1} {
-		if err := counted(ctx, c, of, nodes); err != nil {
+		if err := waitForNodeCount(ctx, c, of, nodes); err != nil {
 			return err
 		}
 	}
-	if err := show(ctx, cp, steps, "clustercidrs"); err != nil {
+	if err := showResource(ctx, cp, steps, "clustercidrs"); err != nil {
 		return err
 	}
 	for _, what := range []string{"node/worker-2", "cc/first"} {
-		if err := explained(ctx, cp, steps.out, what); err != nil {
+		if err := runExplain(ctx, cp, steps.out, what); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func clusterCIDR(name, ipv4 string) *v1alpha1.ClusterCIDR {
+func newClusterCIDR(name, ipv4 string) *v1alpha1.ClusterCIDR {
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: ipv4}
 	return c
 }
 
-func nodeNamed(name string) *corev1.Node {
+func newNode(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// provided waits until a Node has its pod CIDR.
-func provided(ctx context.Context, c client.WithWatch, name string) (*corev1.Node, error) {
+// waitForPodCIDR waits until a Node has its pod CIDR.
+func waitForPodCIDR(ctx context.Context, c client.WithWatch, name string) (*corev1.Node, error) {
 	watcher, err := c.Watch(ctx, &corev1.NodeList{}, client.MatchingFields{"metadata.name": name})
 	if err != nil {
 		return nil, fmt.Errorf("watching Node %s: %w", name, err)
@@ -128,10 +128,10 @@ func provided(ctx context.Context, c client.WithWatch, name string) (*corev1.Nod
 	}
 }
 
-// complained waits until there is an event about a Node that waits.
-func complained(ctx context.Context, c client.Client, name string) (*corev1.Event, error) {
+// waitForNodeEvent waits for an event about a Node that waits.
+func waitForNodeEvent(ctx context.Context, c client.Client, name string) (*corev1.Event, error) {
 	events := &corev1.EventList{}
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		err := c.List(ctx, events, client.MatchingFields{"involvedObject.name": name, "reason": nodeipam.CIDRNotAvailable})
 		return len(events.Items) > 0, err
 	})
@@ -141,9 +141,9 @@ func complained(ctx context.Context, c client.Client, name string) (*corev1.Even
 	return &events.Items[0], nil
 }
 
-// counted waits until a ClusterCIDR says how many Nodes use it, and whether it has room.
-func counted(ctx context.Context, c client.Client, of *v1alpha1.ClusterCIDR, nodes int64) error {
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+// waitForNodeCount waits until a ClusterCIDR counts the given number of Nodes, and is Ready.
+func waitForNodeCount(ctx context.Context, c client.Client, of *v1alpha1.ClusterCIDR, nodes int64) error {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(of), of)
 		return of.Status.Allocated == nodes && meta.IsStatusConditionTrue(of.Status.Conditions, v1alpha1.ReadyCondition), err
 	})
@@ -153,11 +153,11 @@ func counted(ctx context.Context, c client.Client, of *v1alpha1.ClusterCIDR, nod
 	return nil
 }
 
-// explained runs the plugin as a reader would.
-func explained(ctx context.Context, cp *framework.ControlPlane, out io.Writer, what string) error {
+// runExplain runs the plugin as a user would.
+func runExplain(ctx context.Context, cp *framework.ControlPlane, out io.Writer, what string) error {
 	var said, failed bytes.Buffer
-	code := cli.Run(ctx, []string{"explain", what, "--kubeconfig=" + cp.Kubeconfig}, cli.Streams(strings.NewReader(""), &said, &failed, time.Now))
-	if code > 1 { // 1: the answer is no
+	code := cli.Run(ctx, []string{"explain", what, "--kubeconfig=" + cp.Kubeconfig}, cli.EnvFromStreams(strings.NewReader(""), &said, &failed, time.Now))
+	if code > 1 { // exit code 1: the answer is no
 		return fmt.Errorf("kubectl butler-ipam explain %s: %s", what, failed.String())
 	}
 	fmt.Fprintf(out, "\n  $ kubectl butler-ipam explain %s\n", what)

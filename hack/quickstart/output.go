@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// addressColumn heads the addresses of tables, teamA is the namespace of a tenant.
+// addressColumn is the header of the column of addresses; teamA is the namespace of a tenant.
 const addressColumn, teamA = "ADDRESS", "team-a"
 
-// steps prints one line for each thing that was done, with the time it took.
-type steps struct {
-	out   io.Writer
-	name  string
-	since time.Time
+// stepPrinter prints one line for each step, with the time it took.
+type stepPrinter struct {
+	out       io.Writer
+	name      string
+	startedAt time.Time
 }
 
-func (s *steps) begin(name string) { s.name, s.since = name, time.Now() }
+func (s *stepPrinter) beginStep(name string) { s.name, s.startedAt = name, time.Now() }
 
-func (s *steps) endf(format string, args ...any) {
-	fmt.Fprintf(s.out, "  %-11s %6s   %s\n", s.name, short(time.Since(s.since)), fmt.Sprintf(format, args...))
+func (s *stepPrinter) endStepf(format string, args ...any) {
+	fmt.Fprintf(s.out, "  %-11s %6s   %s\n", s.name, formatDuration(time.Since(s.startedAt)), fmt.Sprintf(format, args...))
 }
 
-// table prints rows in aligned columns, the head first.
-func table(out io.Writer, rows [][]string) error {
+// printTable prints rows in aligned columns, the header first.
+func printTable(out io.Writer, rows [][]string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w)
 	for _, row := range rows {
@@ -34,8 +34,8 @@ func table(out io.Writer, rows [][]string) error {
 	return w.Flush()
 }
 
-// short is a duration as a reader wants it: 41ms, 3.2s.
-func short(d time.Duration) string {
+// formatDuration formats a duration for users: 41ms, 3.2s.
+func formatDuration(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%dms", d.Milliseconds())
 	}

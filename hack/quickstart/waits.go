@@ -14,12 +14,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// What is shown is waited for: what the manager writes last, it has not written yet when a claim is ready.
+// Results are printed only after a wait: when a claim is ready, the manager has not yet written the statuses that it
+// writes last.
 
-// settled waits until the pools are ready and count every claim.
-func settled(ctx context.Context, c client.Client, pools []client.Object, claims int) error {
+// waitForPoolCounts waits until the pools are ready and count every claim.
+func waitForPoolCounts(ctx context.Context, c client.Client, pools []client.Object, claims int) error {
 	var counted int64
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		counted = 0
 		for _, obj := range pools {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
@@ -39,9 +40,9 @@ func settled(ctx context.Context, c client.Client, pools []client.Object, claims
 	return nil
 }
 
-// estimated waits until the ProviderConfigs say of their NetworkPools what these say of themselves.
-func estimated(ctx context.Context, c client.Client) error {
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+// waitForCapacity waits until the ProviderConfigs report the free addresses that their NetworkPools report.
+func waitForCapacity(ctx context.Context, c client.Client) error {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		configs := &v1alpha1.ProviderConfigList{}
 		if err := c.List(ctx, configs); err != nil {
 			return false, err
@@ -68,9 +69,10 @@ func estimated(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// recorded waits until there is an event about each allocation: they come after what they tell of.
-func recorded(ctx context.Context, c client.Client) error {
-	err := until(ctx, func(ctx context.Context) (bool, error) {
+// waitForAllocationEvents waits until there is an event about each allocation: events are written after the change that
+// they report.
+func waitForAllocationEvents(ctx context.Context, c client.Client) error {
+	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		events, allocations := &corev1.EventList{}, &v1alpha1.IPAllocationList{}
 		if err := c.List(ctx, allocations); err != nil {
 			return false, err
@@ -95,7 +97,7 @@ func recorded(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// until polls, fast enough for somebody who watches.
-func until(ctx context.Context, is wait.ConditionWithContextFunc) error {
+// pollUntil polls at short intervals, as a user is watching.
+func pollUntil(ctx context.Context, is wait.ConditionWithContextFunc) error {
 	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, is)
 }

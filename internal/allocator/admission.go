@@ -21,222 +21,225 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// admission returns the rules that decide on a claim before any address is looked at, and notes what they find. What it
-// reads comes from caches, once per cluster and namespace.
-func (a *Allocator) admission(ctx context.Context, m *grants.Memory, now time.Time) grants.Admit {
-	return m.Noting(a.rules(ctx, m, now))
+// newAdmissionFunc returns the rules that decide on a claim before an address is chosen for it, and that record each
+// decision in m. They read from caches, once per Cluster and namespace.
+func (a *Allocator) newAdmissionFunc(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
+	return m.RecordingAdmission(a.admissionRules(ctx, m, now))
 }
 
-// releases returns the rules that decide on the release of a deleted claimant, and notes what they find. Each Cluster is
-// looked at once, however many claimants it has.
-func (a *Allocator) releases(ctx context.Context, m *grants.Memory) grants.Admit {
-	clusters := a.lookAtClusters(ctx)
-	return m.Noting(func(c *grants.Claimant) grants.Ruling { return a.admitRelease(m, c, clusters) })
+// newReleaseAdmissionFunc returns the rules that decide on the release of a deleted claimant, and that record each
+// decision in m. They read each Cluster once, however many claimants it has.
+func (a *Allocator) newReleaseAdmissionFunc(ctx context.Context, m *grants.PoolState) grants.AdmissionFunc {
+	clusters := a.newClusterLookup(ctx)
+	return m.RecordingAdmission(func(c *grants.Claimant) grants.AdmissionResult { return a.admitRelease(m, c, clusters) })
 }
 
-// rules are those of admission. They change nothing. What is the same for all claimants is found out once, when the first
-// one asks.
-func (a *Allocator) rules(ctx context.Context, m *grants.Memory, now time.Time) grants.Admit {
-	clusters := a.lookAtClusters(ctx)
+// admissionRules returns the rules of newAdmissionFunc without the recording: they change nothing. Results that are the
+// same for all claimants are computed once, for the first claimant.
+func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
+	clusters := a.newClusterLookup(ctx)
 	namespaces := map[string]*grants.Refusal{}
-	direct, indirect := m.Direct(), m.Indirect()
-	closed := sync.OnceValue(func() *grants.Refusal { return closedTo(m, now) })
-	return func(c *grants.Claimant) grants.Ruling {
-		if a.leavesAlone(c) {
-			return grants.Ruling{Waits: true, Silent: a.isAnothers(c)}
+	direct, indirect := m.DirectClaimRefusal(), m.MirroredClaimRefusal()
+	closed := sync.OnceValue(func() *grants.Refusal { return closedPoolRefusal(m, now) })
+	return func(c *grants.Claimant) grants.AdmissionResult {
+		if a.shouldIgnoreClaimant(c) {
+			return grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(c)}
 		}
-		var out grants.Ruling
+		var out grants.AdmissionResult
 		if c.Cluster.Name != "" {
-			out.Gate = clusters(c.Cluster).gate
-			switch out.Gate {
-			case grants.ClusterOpen:
+			out.ClusterState = clusters(c.Cluster).state
+			switch out.ClusterState {
+			case grants.ClusterReady:
 			case grants.ClusterPaused, grants.ClusterUnknown:
-				out.Waits = true
+				out.Wait = true
 				return out
-			case grants.ClusterAbsent:
-				// A platform may ask for the blocks of a Cluster before it makes the Cluster.
+			case grants.ClusterNotFound:
+				// A platform may request the blocks of a Cluster before it creates the Cluster.
 				if c.Kind.Traits().NeedsCluster {
-					out.Refused = grants.Failed("waiting for Cluster %s, which does not exist; create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim", c.Cluster)
+					out.Refusal = grants.AllocationFailed("waiting for Cluster %s, which does not exist; create the Cluster, or correct spec.clusterName or the label cluster.x-k8s.io/cluster-name of the claim", c.Cluster)
 					return out
 				}
 			}
 		}
-		if m.Base == nil {
+		if m.BasePool == nil {
 			return out
 		}
-		if annotations.HasPaused(m.Base) {
-			out.Waits = true
+		if annotations.HasPaused(m.BasePool) {
+			out.Wait = true
 			return out
 		}
 		if !c.HasRecord() || m.Layout == nil {
-			if out.Refused = closed(); out.Refused != nil {
+			if out.Refusal = closed(); out.Refusal != nil {
 				return out
 			}
 		}
-		if direct != nil && !c.Mirrored && !c.HasRecord() {
-			out.Refused = direct
+		if direct != nil && !c.UsesMirroredPool && !c.HasRecord() {
+			out.Refusal = direct
 			return out
 		}
-		if c.Child != nil {
-			if out.Refused = a.mayCarve(m, c); out.Refused != nil {
+		if c.ChildPool != nil {
+			if out.Refusal = a.refusalForBlock(m, c); out.Refusal != nil {
 				return out
 			}
 		}
-		if indirect != nil && c.Mirrored && !c.HasRecord() {
-			out.Refused = indirect
+		if indirect != nil && c.UsesMirroredPool && !c.HasRecord() {
+			out.Refusal = indirect
 			return out
 		}
-		if c.Child != nil && c.Child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
-			return out // who may make a global pool is no tenant
+		if c.ChildPool != nil && c.ChildPool.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
+			return out // a user who may create a global pool is no tenant
 		}
-		if global, ok := m.Base.(*v1alpha1.GlobalNetworkPool); ok {
+		if global, ok := m.BasePool.(*v1alpha1.GlobalNetworkPool); ok {
 			no, known := namespaces[c.Owner.Namespace]
 			if !known {
-				no = a.selects(ctx, global, c.Owner.Namespace)
+				no = a.refusalForNamespace(ctx, global, c.Owner.Namespace)
 				namespaces[c.Owner.Namespace] = no
 			}
-			out.Refused = no
+			out.Refusal = no
 		}
-		if out.Refused == nil {
-			return a.onMachine(m, c, out)
+		if out.Refusal == nil {
+			return a.admitByMachine(m, c, out)
 		}
 		return out
 	}
 }
 
-// deletedMessage is what claims of a pool that is being deleted are told.
-func deletedMessage(pool v1alpha1.Pool) string {
-	if source := grants.MirroredPool(pool); source != "" {
+// deletingPoolMessage returns the message for claims of a pool that is being deleted.
+func deletingPoolMessage(pool v1alpha1.Pool) string {
+	if source := grants.MirroredPoolName(pool); source != "" {
 		return fmt.Sprintf("the pool is being deleted, and is made again for %s when all of its addresses are released; use another pool until then", source)
 	}
 	return "the pool is being deleted; use another pool"
 }
 
-// closedTo is what all those are told that the pool grants nothing new to, nil if it does grant.
-func closedTo(m *grants.Memory, now time.Time) *grants.Refusal {
-	reason, message := m.Closed(now)
+// closedPoolRefusal returns the refusal for all claims to which the pool grants nothing new; nil means that it grants.
+func closedPoolRefusal(m *grants.PoolState, now time.Time) *grants.Refusal {
+	reason, message := m.ClosedReason(now)
 	switch reason {
 	case "":
 		return nil
 	case v1alpha1.DeletingReason:
-		message = deletedMessage(m.Base) // whom it waits for changes with every release
-	case v1alpha1.AdoptingReason: // since when nothing has arrived changes with every arrival
+		message = deletingPoolMessage(m.BasePool) // the claims that it waits for change with every release
+	case v1alpha1.AdoptingReason: // the time of the last arrival changes with every arrival
 		message = "others may have addresses of it that is not known yet; its condition Ready says what ends that, or when"
-	case v1alpha1.PoolExhaustedReason: // as the contract calls it, whatever it comes of
-		return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf("%s has no free address: %s", m.Key, message))}
+	case v1alpha1.PoolExhaustedReason: // the reason that the contract names, whatever the cause
+		return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf("%s has no free address: %s", m.Key, message))}
 	}
-	return grants.NotReady("%s grants nothing now (%s): %s", m.Key, reason, message)
+	return grants.PoolNotReady("%s grants nothing now (%s): %s", m.Key, reason, message)
 }
 
-// leavesAlone reports whether nothing is done for a claim: it is paused, or another manager's.
-func (a *Allocator) leavesAlone(c *grants.Claimant) bool { return c.Paused || a.isAnothers(c) }
+// shouldIgnoreClaimant reports whether this manager does nothing for a claimant: it is paused, or another manager's.
+func (a *Allocator) shouldIgnoreClaimant(c *grants.Claimant) bool {
+	return c.Paused || a.isForOtherManager(c)
+}
 
-// isAnothers reports whether a claim is another manager's: by its label, or because this one serves no leases.
-func (a *Allocator) isAnothers(c *grants.Claimant) bool {
+// isForOtherManager reports whether a claimant is another manager's: by its watch-filter label, or because it is an
+// IPLease and this manager serves no leases.
+func (a *Allocator) isForOtherManager(c *grants.Claimant) bool {
 	return (a.WatchFilter != "" && c.WatchLabel != a.WatchFilter) || (a.WithoutLeases && c.Owner.Kind == v1alpha1.IPLeaseKind)
 }
 
-// aCluster is what one look at a Cluster found.
-type aCluster struct {
-	gate grants.Gate
-	// uid is that of the Cluster while it keeps what it owns; empty: it is gone, or was not seen.
+// clusterObservation is the result of reading a Cluster.
+type clusterObservation struct {
+	state grants.ClusterState
+	// uid is the UID of the Cluster while it keeps what it owns; empty if the Cluster is gone, or was not read.
 	uid types.UID
-	// seen is what is found of it.
-	seen grants.Sighting
+	// ownerSeen is how the Cluster was seen, as the owner of IPAllocations.
+	ownerSeen grants.OwnerSeen
 }
 
-// lookAt finds out about a Cluster.
-type lookAt func(types.NamespacedName) aCluster
+// clusterLookup returns the observation of a Cluster.
+type clusterLookup func(types.NamespacedName) clusterObservation
 
-// lookAtClusters returns what finds out about Clusters, and reads each of them once.
-func (a *Allocator) lookAtClusters(ctx context.Context) lookAt {
-	seen := map[types.NamespacedName]aCluster{}
-	return func(key types.NamespacedName) aCluster {
+// newClusterLookup returns a lookup that reads each Cluster once.
+func (a *Allocator) newClusterLookup(ctx context.Context) clusterLookup {
+	seen := map[types.NamespacedName]clusterObservation{}
+	return func(key types.NamespacedName) clusterObservation {
 		c, is := seen[key]
 		if !is {
-			c = a.lookAtCluster(ctx, key)
+			c = a.lookUpCluster(ctx, key)
 			seen[key] = c
 		}
 		return c
 	}
 }
 
-// lookAtCluster looks at a Cluster: spec.paused and the annotation both pause it, as Cluster API's [IPAM provider contract]
-// asks.
+// lookUpCluster reads a Cluster from the cache. Both spec.paused and the annotation pause it, as required by the
+// [IPAM provider contract] of Cluster API.
 //
 // [IPAM provider contract]: https://cluster-api.sigs.k8s.io/developer/providers/contracts/ipam
-func (a *Allocator) lookAtCluster(ctx context.Context, key types.NamespacedName) aCluster {
+func (a *Allocator) lookUpCluster(ctx context.Context, key types.NamespacedName) clusterObservation {
 	if a.Namespace != "" && key.Namespace != a.Namespace {
-		return aCluster{gate: grants.ClusterOpen} // not ours to see: a block may be for a Cluster of any namespace
+		return clusterObservation{state: grants.ClusterReady} // out of view: a block may be for a Cluster of any namespace
 	}
 	cluster := &clusterv1.Cluster{}
 	err := a.Client.Get(ctx, key, cluster)
 	switch {
 	case apierrors.IsNotFound(err):
-		return aCluster{gate: grants.ClusterAbsent, seen: grants.Unseen}
+		return clusterObservation{state: grants.ClusterNotFound, ownerSeen: grants.OwnerNeverSeen}
 	case err != nil:
-		return aCluster{gate: grants.ClusterUnknown}
+		return clusterObservation{state: grants.ClusterUnknown}
 	}
-	out := aCluster{gate: grants.ClusterOpen, uid: cluster.UID, seen: sightingOf(cluster, false)}
+	out := clusterObservation{state: grants.ClusterReady, uid: cluster.UID, ownerSeen: ownerSeenFromCluster(cluster, false)}
 	if annotations.IsPaused(cluster, cluster) {
-		out.gate = grants.ClusterPaused
+		out.state = grants.ClusterPaused
 	}
-	if ending.IsLeft(cluster, v1alpha1.TenantNetworkFinalizer) {
-		out.uid = "" // its machines are gone, and the garbage collector waits for what it owns
+	if ending.HasOnlyFinalizers(cluster, v1alpha1.TenantNetworkFinalizer) {
+		out.uid = "" // its machines are gone, and the garbage collector waits for the objects that it owns
 	}
 	return out
 }
 
-// selects tells why a global pool does not serve a namespace; nil: it does.
-func (a *Allocator) selects(ctx context.Context, pool *v1alpha1.GlobalNetworkPool, namespace string) *grants.Refusal {
+// refusalForNamespace returns why a global pool does not serve a namespace; nil means that it does.
+func (a *Allocator) refusalForNamespace(ctx context.Context, pool *v1alpha1.GlobalNetworkPool, namespace string) *grants.Refusal {
 	if pool.Spec.NamespaceSelector == nil {
 		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(pool.Spec.NamespaceSelector)
 	if err != nil {
-		return grants.NotReady("spec.namespaceSelector of GlobalNetworkPool %s is invalid: %v", pool.Name, err)
+		return grants.PoolNotReady("spec.namespaceSelector of GlobalNetworkPool %s is invalid: %v", pool.Name, err)
 	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := a.Client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
-		return grants.Failed("the labels of namespace %s cannot be read: %v", namespace, err)
+		return grants.AllocationFailed("the labels of namespace %s cannot be read: %v", namespace, err)
 	}
 	if !selector.Matches(labels.Set(ns.Labels)) {
-		return grants.Failed("GlobalNetworkPool %s does not serve namespace %s; label the namespace to match %s",
+		return grants.AllocationFailed("GlobalNetworkPool %s does not serve namespace %s; label the namespace to match %s",
 			pool.Name, namespace, selector)
 	}
 	return nil
 }
 
-// admitRelease decides whether a deleted claimant may be released now: neither it nor its pool nor its Cluster is
-// paused, and no consumer uses the address still. A Cluster that is gone does not hold it.
-func (a *Allocator) admitRelease(m *grants.Memory, c *grants.Claimant, clusters lookAt) grants.Ruling {
-	if c.InUse && !m.OnlyGranted(c) {
-		return grants.Ruling{Waits: true, Silent: true} // a consumer's finalizer says that, and the end of it is an event
+// admitRelease decides whether a deleted claimant may be released now: neither the claimant nor its pool nor its
+// Cluster is paused, and no consumer still uses the address. A Cluster that is gone does not block the release.
+func (a *Allocator) admitRelease(m *grants.PoolState, c *grants.Claimant, clusters clusterLookup) grants.AdmissionResult {
+	if c.InUse && !m.HasUnpublishedGrant(c) {
+		return grants.AdmissionResult{Wait: true, Quiet: true} // a consumer's finalizer shows that; its end is an event
 	}
-	if m.IsKept(c) {
-		return grants.Ruling{Waits: true, Silent: a.leavesAlone(c), Kept: true} // the end of it is an event, too
+	if m.IsFinalizerHeld(c) {
+		return grants.AdmissionResult{Wait: true, Quiet: a.shouldIgnoreClaimant(c), FinalizerHeld: true} // its end is an event
 	}
-	if a.leavesAlone(c) || (m.Base != nil && annotations.HasPaused(m.Base)) {
-		return grants.Ruling{Waits: true, Silent: a.isAnothers(c)}
+	if a.shouldIgnoreClaimant(c) || (m.BasePool != nil && annotations.HasPaused(m.BasePool)) {
+		return grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(c)}
 	}
 	if c.Cluster.Name == "" {
-		return grants.Ruling{}
+		return grants.AdmissionResult{}
 	}
 	cluster := clusters(c.Cluster)
-	if g := cluster.gate; g == grants.ClusterPaused || g == grants.ClusterUnknown {
-		return grants.Ruling{Waits: true, Gate: g}
+	if g := cluster.state; g == grants.ClusterPaused || g == grants.ClusterUnknown {
+		return grants.AdmissionResult{Wait: true, ClusterState: g}
 	}
-	if m.Base != nil && m.Releasable(c).IsValid() && cluster.outlives(c) {
-		return grants.Ruling{Waits: true, Outlived: true}
+	if m.BasePool != nil && m.ReleasableRange(c).IsValid() && cluster.isOwnerOf(c) {
+		return grants.AdmissionResult{Wait: true, OwnedByCluster: true}
 	}
-	return grants.Ruling{}
+	return grants.AdmissionResult{}
 }
 
-// outlives reports whether a claim that is deleted is of a Cluster that is there, whose machines use its address: be it
-// that somebody deleted the claim, or the Cluster in the foreground. By itself the garbage collector deletes the claim when
-// the Cluster is gone.
-func (k aCluster) outlives(c *grants.Claimant) bool {
+// isOwnerOf reports whether the observed Cluster owns a deleted claim and exists, so that its machines use the address:
+// a user deleted the claim, or deleted the Cluster in the foreground. By itself the garbage collector deletes the claim
+// only after the Cluster is gone.
+func (k clusterObservation) isOwnerOf(c *grants.Claimant) bool {
 	owner := c.OwnerCluster()
 	return owner != "" && !c.Moved && owner == k.uid
 }

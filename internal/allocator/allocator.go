@@ -1,9 +1,9 @@
 // Package allocator grants the addresses of pools to claims.
 //
-// The pool is the unit of work. Watch events feed a memory per pool; one reconcile of a pool plans
-// grants for the claims that wait, commits them in one write of the pool's status, and hands them to
-// jobs that write the claims and their IPAddresses. The rules that keep an address from being given
-// twice (R1 to R12) are in docs/design.md; the code names the rule it obeys.
+// The pool is the unit of work. Watch events feed the in-memory state of each pool. One reconcile of a pool plans
+// grants for the waiting claims, commits them in one write of the pool's status, and dispatches jobs that write the
+// claims and their IPAddresses. The rules that keep an address from being granted twice (R1 to R12) are in
+// docs/design.md; the code names the rule that it obeys.
 package allocator
 
 import (
@@ -27,65 +27,65 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// Options are what an Allocator needs and its timing. Safety depends on none of the times.
+// Options configures an Allocator: its clients, what it serves, and its timing. Safety depends on none of the times.
 type Options struct {
-	// Client writes. Its reads may come from a cache.
+	// Client writes objects. Its reads may come from a cache.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Lists lists from the API server.
-	Lists Lister
-	// Recorder records events on pools.
+	// Lister lists from the API server with consistent reads.
+	Lister Lister
+	// Recorder records events on pools and claimants.
 	Recorder events.EventRecorder
 	// Clock is the source of time.
 	Clock clock.Clock
-	// APITime is a moment of it by the clock of the API server: what the next manager counts from is by that. Nil: both
-	// have one clock.
+	// APITime converts a time of Clock to the clock of the API server, by which this manager records the times that the
+	// next manager counts from. Nil means that both clocks are one.
 	APITime func(time.Time) time.Time
-	// ID names this process among all managers that ever were.
-	ID string
-	// ManagementCluster is the UID of the namespace kube-system; empty: it could not be read.
+	// ManagerID identifies this process among all managers that ever ran.
+	ManagerID string
+	// ManagementCluster is the UID of the namespace kube-system; empty if it could not be read.
 	ManagementCluster string
-	// WatchFilter, where set, is the value that the label cluster.x-k8s.io/watch-filter of a claim
-	// must have.
+	// WatchFilter, where set, is the value that the label cluster.x-k8s.io/watch-filter of a claim must have.
 	WatchFilter string
-	// Namespace, where set, is the only namespace that is watched.
+	// Namespace, where set, is the only namespace that the manager watches.
 	Namespace string
-	// Elected: only one manager is active, so a pool is taken over without waiting.
+	// Elected reports whether only one manager is active, so that pools are taken over without waiting.
 	Elected bool
-	// Writers bounds the objects that are written at once.
+	// Writers bounds the number of objects that are written at once.
 	Writers int
-	// Quarantine is how long nothing new is granted from a pool that has addresses but no record
-	// of an allocator (R10).
+	// Quarantine is how long a pool that has addresses but no record of an allocator grants nothing new (R10).
 	Quarantine time.Duration
 	// OrphanGrace is how long an IPAddress whose claim does not exist is kept.
 	OrphanGrace time.Duration
-	// ShrinkGrace is how long a block of a carved pool is kept that nothing uses.
+	// ShrinkGrace is how long an unused block of a carved pool is kept.
 	ShrinkGrace time.Duration
-	// BlockNamespace is where the blocks of carved GlobalNetworkPools are.
+	// BlockNamespace is the namespace of the blocks of carved GlobalNetworkPools.
 	BlockNamespace string
-	// Shard says which pools are served; what others do is seen all the same.
+	// Shard selects the pools that this manager serves; it still observes the pools of others.
 	Shard shard.Shard
-	// WithoutLeases: IPLeases are read, since they have addresses of the pools, and left alone.
+	// WithoutLeases reports whether IPLeases are read, since they have addresses of the pools, but not served.
 	WithoutLeases bool
-	// InClusterPools: the pools of the in-cluster provider are served, by the pools that mirror them.
+	// InClusterPools reports whether the pools of the in-cluster provider are served, by the pools that mirror them.
 	InClusterPools bool
-	// Unmirrored, where set, says why there is no mirror of a name; empty: it is no name of a mirror.
-	Unmirrored func(ctx context.Context, key pools.Key) string
-	// MachineOf finds the Machine of a claim by its owners, for subnets that serve failure domains; nil: none are served.
-	MachineOf func(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error)
-	// NodeQuota, where set, says how many claims of a Cluster may have an address; false: any number.
+	// MissingMirrorReason, where set, returns why the mirror of a name does not exist; empty means that it is no name
+	// of a mirror.
+	MissingMirrorReason func(ctx context.Context, key pools.Key) string
+	// FindMachine finds the Machine of a claim by its owner references, for subnets that serve failure domains. Nil
+	// means that none are served.
+	FindMachine func(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error)
+	// NodeQuota, where set, returns how many claims of a Cluster may have an address; false means any number.
 	NodeQuota func(ctx context.Context, cluster types.NamespacedName) (limit int64, limited bool)
 }
 
 const (
-	// maxBatch bounds the grants of one commit.
-	maxBatch = 128
-	// lowWater is the number of grants being written below which more are planned, so that the writers
+	// maxGrantsPerCommit bounds the grants of one commit.
+	maxGrantsPerCommit = 128
+	// planningLowWaterMark is the number of grants being written below which more are planned, so that the writers
 	// never run dry and a commit carries many grants when there is much to do.
-	lowWater = 96
-	// confirmDelay is how long an idle pool may show grants that are done.
-	confirmDelay = time.Second
+	planningLowWaterMark = 96
+	// confirmCommitDelay is how long the status of an idle pool may still list confirmed grants as in flight.
+	confirmCommitDelay = time.Second
 )
 
 // Allocator serves all pools of a manager.
@@ -94,25 +94,25 @@ type Allocator struct {
 
 	mu    sync.Mutex
 	pools map[pools.Key]*grants.Pool
-	// life is nil before Start.
-	life         atomic.Pointer[life]
-	workers      *workers.Workers[pools.Key]
-	lists        lister
-	quota        *grants.Quota
-	overlaps     overlaps
-	saidUnserved onceTold
-	complaints   complaints
+	// controller is nil before Start.
+	controller       atomic.Pointer[controllerHandle]
+	workers          *workers.Workers[pools.Key]
+	poolLister       sharedPoolLister
+	quota            *grants.Quota
+	overlaps         overlapIndex
+	unservedReported reportedSet
+	failureLogs      failureLogLimiter
 }
 
-// life is what the controller gives at its start. The sources that feed events start beside it.
-type life struct {
-	// jobs is the life of the writes that a reconcile hands out: longer than the reconcile.
-	jobs context.Context //nolint:containedctx // the controller's own context
-	wake func(pools.Key)
+// controllerHandle holds what the controller passes to Start. The sources that feed events start beside the controller.
+type controllerHandle struct {
+	// jobContext bounds the writes that a reconcile dispatches: it lives longer than the reconcile.
+	jobContext context.Context //nolint:containedctx // the controller's own context
+	enqueue    func(pools.Key)
 }
 
-// New returns an allocator. What is fed before Start is remembered, and wakes nobody: the watch of pools has each
-// reconciled at the start.
+// New returns an allocator. Objects that are fed before Start are remembered but enqueue no pool: the watch of pools
+// has each pool reconciled at the start.
 func New(o Options) *Allocator {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -133,57 +133,59 @@ func New(o Options) *Allocator {
 		o.OrphanGrace = 75 * time.Second
 	}
 	a := &Allocator{
-		Options: o,
-		pools:   map[pools.Key]*grants.Pool{},
-		workers: workers.New[pools.Key](o.Writers),
-		lists:   lister{lists: o.Lists},
+		Options:    o,
+		pools:      map[pools.Key]*grants.Pool{},
+		workers:    workers.New[pools.Key](o.Writers),
+		poolLister: sharedPoolLister{source: o.Lister},
 	}
-	a.lists.blockOf = a.blockOf
-	a.quota = grants.NewQuota(a.wake)
+	a.poolLister.blockFromObject = a.blockFromObject
+	a.quota = grants.NewQuota(a.enqueuePool)
 	return a
 }
 
-// Start sets the function that has a pool reconciled, and the life of the writes that are handed out.
-func (a *Allocator) Start(ctx context.Context, wake func(pools.Key)) { a.life.Store(&life{ctx, wake}) }
+// Start sets the function that enqueues a pool, and the context of the dispatched writes.
+func (a *Allocator) Start(ctx context.Context, wake func(pools.Key)) {
+	a.controller.Store(&controllerHandle{ctx, wake})
+}
 
-// wake has a pool reconciled.
-func (a *Allocator) wake(key pools.Key) {
-	if l := a.life.Load(); l != nil {
-		l.wake(key)
+// enqueuePool enqueues a pool for a reconcile.
+func (a *Allocator) enqueuePool(key pools.Key) {
+	if l := a.controller.Load(); l != nil {
+		l.enqueue(key)
 	}
 }
 
-// do has a job of a pool run as soon as a writer is free, for as long as the controller lives.
-func (a *Allocator) do(pool pools.Key, job func(context.Context)) {
+// submitJob runs a job of a pool as soon as a writer is free, with a context that lives as long as the controller.
+func (a *Allocator) submitJob(pool pools.Key, job func(context.Context)) {
 	ctx := a.jobContext()
-	a.workers.Do(pool, func() { job(ctx) })
+	a.workers.Submit(pool, func() { job(ctx) })
 }
 
-// jobContext lives as long as the controller.
+// jobContext returns a context that lives as long as the controller.
 func (a *Allocator) jobContext() context.Context {
-	if l := a.life.Load(); l != nil {
-		return l.jobs
+	if l := a.controller.Load(); l != nil {
+		return l.jobContext
 	}
 	return context.Background()
 }
 
-func (a *Allocator) pool(key pools.Key) *grants.Pool {
+func (a *Allocator) getOrCreatePool(key pools.Key) *grants.Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pools[key]
 	if p == nil {
-		m := grants.New(key, kinds, a.quota)
-		m.APITime = a.APITime
-		p = grants.PoolOf(m)
+		m := grants.NewPoolState(key, claimantKinds, a.quota)
+		m.ToAPIServerTime = a.APITime
+		p = grants.NewPool(m)
 		a.pools[key] = p
 	}
 	return p
 }
 
-// locked returns the memory of a pool that is not dropped, locked.
-func (a *Allocator) locked(key pools.Key) *grants.Memory {
+// lockPool returns the state of a pool that is not dropped, locked.
+func (a *Allocator) lockPool(key pools.Key) *grants.PoolState {
 	for {
-		m := a.pool(key).Lock()
+		m := a.getOrCreatePool(key).Lock()
 		if !m.Dropped {
 			return m
 		}
@@ -191,21 +193,21 @@ func (a *Allocator) locked(key pools.Key) *grants.Memory {
 	}
 }
 
-// drop forgets a pool that does not exist and of which nobody has anything: claims can name any pool.
-func (a *Allocator) drop(p *grants.Pool) {
+// dropUnusedPool forgets a pool that does not exist and that no object has anything of: claims can name any pool.
+func (a *Allocator) dropUnusedPool(p *grants.Pool) {
 	m := p.Lock()
 	defer m.Unlock()
-	if m.Base != nil || len(m.Claimants)+len(m.Attached)+len(m.Grants)+m.Carved.Count()+m.Jobs > 0 {
+	if m.BasePool != nil || len(m.Claimants)+len(m.Addresses)+len(m.Grants)+m.Carved.BlockCount()+m.ActiveJobs > 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m.Dropped = true
 	delete(a.pools, p.Key)
-	metrics.DropPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
+	metrics.DeletePoolMetrics(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 }
 
-func (a *Allocator) all() []*grants.Pool {
+func (a *Allocator) allPools() []*grants.Pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := make([]*grants.Pool, 0, len(a.pools))
@@ -215,25 +217,25 @@ func (a *Allocator) all() []*grants.Pool {
 	return out
 }
 
-// ObservePool reports whether a pool that was seen is to be reconciled: it has not been yet, or it is
-// not what our own last write returned.
+// ObservePool takes a pool as the watch shows it. It reports whether the pool needs a reconcile: it has had none yet,
+// or it is not what our own last write returned.
 func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
-	key := pools.KeyOf(obj)
-	a.publish(obj) // all pools are known before the first of them is reconciled, in whatever order that is
-	m := a.locked(key)
+	key := pools.KeyForPool(obj)
+	a.publishDeclaration(obj) // all pools are known before the first one is reconciled, in any order
+	m := a.lockPool(key)
 	defer m.Unlock()
-	return key, !m.TriedOnce || m.Base == nil || term.Newer(obj.GetResourceVersion(), m.Base.GetResourceVersion())
+	return key, !m.TakeoverChecked || m.BasePool == nil || term.IsNewerVersion(obj.GetResourceVersion(), m.BasePool.GetResourceVersion())
 }
 
-// PoolsWaitingFor returns the pools in which a claim waits for a Cluster, and those that wait for Clusters of its namespace
-// to show that all has arrived.
-func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
+// PoolsWaitingForCluster returns the pools in which a claim waits for a Cluster, and the pools that wait for Clusters
+// of its namespace to show that everything has arrived (R10).
+func (a *Allocator) PoolsWaitingForCluster(cluster types.NamespacedName) []pools.Key {
 	var keys []pools.Key
-	for _, p := range a.all() {
+	for _, p := range a.allPools() {
 		m := p.Lock()
 		_, waits := m.WaitingClusters[cluster]
-		arrives := m.Arriving.Lacks != "" && p.Key.Namespace == cluster.Namespace
-		if m.Awaits(cluster) || waits || arrives {
+		arrives := m.Arrival.MissingProof != "" && p.Key.Namespace == cluster.Namespace
+		if m.TakeAwaitedCluster(cluster) || waits || arrives {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()
@@ -241,10 +243,10 @@ func (a *Allocator) PoolsWaitingFor(cluster types.NamespacedName) []pools.Key {
 	return keys
 }
 
-// GlobalPools returns the global pools: a namespace's labels decide whether they serve it.
+// GlobalPools returns the global pools: the labels of a namespace decide whether they serve it.
 func (a *Allocator) GlobalPools() []pools.Key {
 	var keys []pools.Key
-	for _, p := range a.all() {
+	for _, p := range a.allPools() {
 		if p.Key.Kind == v1alpha1.GlobalNetworkPoolKind {
 			keys = append(keys, p.Key)
 		}
@@ -252,22 +254,24 @@ func (a *Allocator) GlobalPools() []pools.Key {
 	return keys
 }
 
-// Ready reports whether a pool was taken over, or is another manager's.
-func (a *Allocator) Ready(is v1alpha1.Pool) bool {
-	key := pools.KeyOf(is)
-	if a.unserved(key, is) != nil || !a.serves(key) {
+// IsPoolReady reports whether a pool was checked for a takeover, or is another manager's.
+func (a *Allocator) IsPoolReady(is v1alpha1.Pool) bool {
+	key := pools.KeyForPool(is)
+	if a.refusalIfUnserved(key, is) != nil || !a.isInShard(key) {
 		return true
 	}
-	m := a.locked(key)
+	m := a.lockPool(key)
 	defer m.Unlock()
-	return m.TriedOnce
+	return m.TakeoverChecked
 }
 
 func (a *Allocator) now() time.Time { return a.Clock.Now() }
 
-func timed(ctx context.Context) (context.Context, context.CancelFunc) {
+func withRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, term.RequestTimeout)
 }
 
-// QuotaChanged has the claims of a Cluster that wait for room in its quota looked at again.
-func (a *Allocator) QuotaChanged(cluster types.NamespacedName) { a.quota.Changed(cluster) }
+// HandleQuotaChange enqueues the pools in which claims of a Cluster wait for room in its quota.
+func (a *Allocator) HandleQuotaChange(cluster types.NamespacedName) {
+	a.quota.EnqueueWaitingPools(cluster)
+}

@@ -17,45 +17,46 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Two pools of one network that share addresses (R11), each maybe served by another manager: the younger one commits
-// that it yields to the older one, by UID and generation, and grants nothing from then on. The older one grants from
-// what they share only after it has seen that and has listed, after it, what the younger one has: that cannot grow any
-// more. The younger one grants again when it sees a later generation of the older one that leaves its addresses alone,
-// and has listed what that has in use all the same; its word stays on record until that is nothing, for a manager that
-// takes over and whose watches are behind.
+// Two pools of one network that share addresses (R11) may be served by two managers. The younger pool commits that it
+// yields to the older one, by UID and generation, and grants nothing from then on. The older pool grants from the
+// shared addresses only after it has seen that commit and has then listed what the younger one has: that cannot grow
+// any more. The younger pool grants again when it sees a later generation of the older one that leaves its addresses
+// alone, and has listed what the older one still has in use of them. Its yield stays on record until the older one has
+// none of them, for a manager that takes over and whose watches are behind.
 
-// maxYields bounds status.yields: a pool that overlaps with more leaves the others waiting.
+// maxYields bounds status.yields: a pool that overlaps with more pools leaves the others waiting.
 const maxYields = 64
 
-// keepApart keeps a pool from granting what others of its network have or may give, and notes to which of them it
-// yields. It reads from the API server only where a younger pool has just yielded, or an older one has gone.
-func (a *Allocator) keepApart(ctx context.Context, p *grants.Pool) {
-	for !a.tryKeepApart(ctx, p) {
-		continue // a block has gone meanwhile, and what its pool has of it still is kept apart since
+// excludeSharedRanges keeps a pool from granting what other pools of its network have or may grant, and records to
+// which of them it yields. It reads from the API server only where a younger pool has just yielded, or an older one is
+// gone.
+func (a *Allocator) excludeSharedRanges(ctx context.Context, p *grants.Pool) {
+	for !a.tryExcludeSharedRanges(ctx, p) {
+		continue // a block is gone meanwhile, and what its pool still has of it was excluded since
 	}
 }
 
-// tryKeepApart reports whether nothing was kept apart while it looked.
-func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
+// tryExcludeSharedRanges reports whether no range was excluded while it ran; otherwise it has set nothing.
+func (a *Allocator) tryExcludeSharedRanges(ctx context.Context, p *grants.Pool) bool {
 	m := p.Lock()
-	said, began := m.Base.PoolStatus().Yields, m.KeptApart
+	said, began := m.BasePool.PoolStatus().Yields, m.ExclusionCount
 	m.Unlock()
-	specs, neighbours := a.overlaps.look(p.Key)
+	specs, neighbours := a.overlaps.snapshotFor(p.Key)
 	mine := specs[p.Key]
 	apart := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
 	for _, n := range neighbours {
-		if mine.allows || (n.is.allows && !n.elder) {
+		if mine.allowsOverlap || (n.declaration.allowsOverlap && !n.isOlder) {
 			continue
 		}
-		if n.elder {
-			if to := yielded(n.key, n.is.uid, n.is.generation); len(yields) < maxYields {
-				yields = append(yields, latest(to, said))
+		if n.isOlder {
+			if to := newYieldedPool(n.key, n.declaration.uid, n.declaration.generation); len(yields) < maxYields {
+				yields = append(yields, withLatestGeneration(to, said))
 			}
 			continue
 		}
-		ranges, final := a.given(ctx, a.pool(n.key), yielded(p.Key, mine.uid, mine.generation), n.shared)
+		ranges, final := a.rangesToExclude(ctx, a.getOrCreatePool(n.key), newYieldedPool(p.Key, mine.uid, mine.generation), n.sharedRanges)
 		for _, r := range ranges {
 			apart[r] = n.key
 		}
@@ -67,31 +68,32 @@ func (a *Allocator) tryKeepApart(ctx context.Context, p *grants.Pool) bool {
 		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == was.UID }) {
 			continue
 		}
-		left, why := a.stillHas(ctx, p, was, mine)
+		left, why := a.rangesUsedByOlderPool(ctx, p, was, mine)
 		for _, r := range left {
-			apart[r] = keyOfYielded(was)
+			apart[r] = yieldedPoolKey(was)
 		}
 		if outstanding = cmp.Or(outstanding, why); why != "" || len(left) > 0 {
 			yields = append(yields, was)
 		}
 	}
-	outstanding = cmp.Or(outstanding, a.usedBeyond(ctx, p, specs, apart))
+	outstanding = cmp.Or(outstanding, a.excludeRangesUsedOutsideSpec(ctx, p, specs, apart))
 	m = p.Lock()
 	defer m.Unlock()
-	if m.KeptApart != began {
+	if m.ExclusionCount != began {
 		return false
 	}
-	m.WaitsFor, m.Yields, m.Outstanding = waitsFor, yields, outstanding
-	m.SetApart(apart)
+	m.OverlapWaitMessage, m.Yields, m.OutstandingYieldMessage = waitsFor, yields, outstanding
+	m.SetExcluded(apart)
 	return true
 }
 
-func yielded(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
+func newYieldedPool(key pools.Key, uid types.UID, generation int64) v1alpha1.YieldedPool {
 	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
-// latest returns a word, in the later generation in which it was given before: what this manager has seen may be older.
-func latest(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.YieldedPool {
+// withLatestGeneration returns a yield with the later generation of those in which it was given before: this manager
+// may have seen an older one.
+func withLatestGeneration(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.YieldedPool {
 	for _, was := range given {
 		if was.UID == to.UID {
 			to.Generation = max(to.Generation, was.Generation)
@@ -100,51 +102,52 @@ func latest(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.Yiel
 	return to
 }
 
-func keyOfYielded(y v1alpha1.YieldedPool) pools.Key {
+func yieldedPoolKey(y v1alpha1.YieldedPool) pools.Key {
 	return pools.Key{Kind: y.Kind, Namespace: y.Namespace, Name: y.Name}
 }
 
-// given returns which of the ranges that a younger pool shares with an older one the older one must not grant: all of
-// them while the younger one has not yielded, then what that has. final: it has yielded.
-func (a *Allocator) given(ctx context.Context, younger *grants.Pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
+// rangesToExclude returns which of the ranges that a younger pool shares with an older one the older one must not
+// grant: all of them while the younger one has not yielded, then what the younger one has. final reports whether it has
+// yielded.
+func (a *Allocator) rangesToExclude(ctx context.Context, younger *grants.Pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
 	m := younger.Lock()
-	yields := m.YieldsTo(to)
+	yields := m.HasYieldedTo(to)
 	m.Unlock()
 	if !yields {
 		return shared, false
 	}
-	if err := a.survey(ctx, younger, to); err != nil {
+	if err := a.surveyPool(ctx, younger, to); err != nil {
 		log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
-			"pool", keyOfYielded(to).String(), "younger", younger.Key.String())
+			"pool", yieldedPoolKey(to).String(), "younger", younger.Key.String())
 		return shared, false
 	}
 	m = younger.Lock()
 	defer m.Unlock()
-	if !m.YieldsTo(to) {
-		return shared, false // it has taken its word back meanwhile
+	if !m.HasYieldedTo(to) {
+		return shared, false // it has withdrawn its yield meanwhile
 	}
-	return m.UsedIn(shared), true
+	return m.UsedRangesIn(shared), true
 }
 
-// survey lists what a pool has, once for each reason: that it has yielded to another one, or that another one, which
-// had yielded to it, has seen a later generation of it.
-func (a *Allocator) survey(ctx context.Context, p *grants.Pool, reason v1alpha1.YieldedPool) error {
-	ctx, cancel := timed(ctx)
+// surveyPool lists what a pool has, once for each reason: that it has yielded to another pool, or that another pool,
+// which had yielded to it, has seen a later generation of it.
+func (a *Allocator) surveyPool(ctx context.Context, p *grants.Pool, reason v1alpha1.YieldedPool) error {
+	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	for {
 		m := p.Lock()
-		surveyed, vanished := m.Surveyed[reason], m.Vanished
+		surveyed, vanished := m.ListedFor[reason], m.VanishedCount
 		m.Unlock()
 		if surveyed {
 			return nil
 		}
-		found, err := a.lists.list(ctx, p.Key)
+		found, err := a.poolLister.listPool(ctx, p.Key)
 		if err != nil {
 			return err
 		}
 		m = p.Lock()
-		m.ObserveAll(found)
-		done := m.NoteSurvey(reason, vanished)
+		m.ObserveListed(found)
+		done := m.RecordListing(reason, vanished)
 		m.Unlock()
 		if done {
 			return nil
@@ -152,73 +155,73 @@ func (a *Allocator) survey(ctx context.Context, p *grants.Pool, reason v1alpha1.
 	}
 }
 
-// stillHas returns what an older pool, with which a pool does not overlap any more, has of its addresses all the same:
-// the word that was given to it stays on record as long. why: the pool grants nothing yet, since what is known of the
-// older one may be old, and it may grant what both have.
-func (a *Allocator) stillHas(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, mine declared) (has []netipx.IPRange, why string) {
-	key := keyOfYielded(to)
-	if mine.allows || mine.layout == nil {
+// rangesUsedByOlderPool returns what an older pool, with which a pool no longer overlaps, still has of its addresses:
+// the yield to the older pool stays on record as long. A non-empty why means that the pool grants nothing yet, since
+// the older pool may have changed since this manager saw it, and may grant the addresses that both have.
+func (a *Allocator) rangesUsedByOlderPool(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, mine poolDeclaration) (has []netipx.IPRange, why string) {
+	key := yieldedPoolKey(to)
+	if mine.allowsOverlap || mine.layout == nil {
 		return nil, ""
 	}
 	if a.isOutOfView(key) {
-		return a.hasOutOfView(ctx, p, to, mine)
+		return a.rangesUsedOutOfView(ctx, p, to, mine)
 	}
-	seen := a.overlaps.declared(key)
+	seen := a.overlaps.declarationFor(key)
 	if string(seen.uid) != to.UID {
-		ctx, cancel := timed(ctx)
+		ctx, cancel := withRequestTimeout(ctx)
 		defer cancel()
-		if live, err := key.Get(ctx, a.Live); apierrors.IsNotFound(err) || (err == nil && string(live.GetUID()) != to.UID) {
+		if live, err := key.GetPool(ctx, a.Live); apierrors.IsNotFound(err) || (err == nil && string(live.GetUID()) != to.UID) {
 			return nil, ""
 		}
 	}
 	if string(seen.uid) != to.UID || seen.generation < to.Generation {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager has read the current spec of that pool", key)
 	}
-	elder := a.pool(key)
-	if err := a.survey(ctx, elder, yielded(p.Key, mine.uid, seen.generation)); err != nil {
+	elder := a.getOrCreatePool(key)
+	if err := a.surveyPool(ctx, elder, newYieldedPool(p.Key, mine.uid, seen.generation)); err != nil {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager can list what that pool has in use: %v", key, err)
 	}
 	m := elder.Lock()
 	defer m.Unlock()
-	return m.UsedIn(mine.layout.GrantableRanges()), ""
+	return m.UsedRangesIn(mine.layout.GrantableRanges()), ""
 }
 
-// usedBeyond adds what other pools of the network have in use outside of what is theirs: they were narrowed, or lost a
-// block by force, and their claims keep what they have. What the pools above a carved one have is not kept from that: its
-// blocks are theirs. Where the pool at the top allows overlaps, what is carved from the same one counts alone. why: the
-// pool grants nothing yet.
+// excludeRangesUsedOutsideSpec adds to apart what other pools of the network have in use outside of their own
+// addresses: they were narrowed, or lost a block by force, and their claims keep what they have. Addresses of the pools
+// above a carved pool are not excluded from it: its blocks are theirs. Where the root pool allows overlaps, only the
+// pools that are carved from the same root count. A non-empty why means that the pool grants nothing yet.
 //
-// All that is decided here is by the specs that the neighbours are of: what a pool is no neighbour by must be beyond the same
-// spec.
-func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, specs map[pools.Key]declared, apart map[netipx.IPRange]pools.Key) (why string) {
+// Everything is decided on the specs in specs, which also decided which pools are neighbours: a pool that is no
+// neighbour by these specs must be outside of the same specs.
+func (a *Allocator) excludeRangesUsedOutsideSpec(ctx context.Context, p *grants.Pool, specs map[pools.Key]poolDeclaration, apart map[netipx.IPRange]pools.Key) (why string) {
 	mine := specs[p.Key]
-	ranges, above := a.ranges(p, mine)
+	ranges, above := a.grantableRanges(p, mine)
 	if len(ranges) == 0 {
 		return ""
 	}
-	root := a.overlaps.root(p.Key)
+	root := a.overlaps.rootPool(p.Key)
 	top := specs[root]
 	besideIt := func(other *grants.Pool) bool {
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			return false
 		}
-		at := a.overlaps.root(other.Key)
-		return at == root || (!top.allows && specs[at].mayBeIn(top.network))
+		at := a.overlaps.rootPool(other.Key)
+		return at == root || (!top.allowsOverlap && specs[at].mayBeInNetwork(top.network))
 	}
-	others := a.all()
+	others := a.allPools()
 	if unlisted := slices.DeleteFunc(slices.Clone(others), func(o *grants.Pool) bool { return !isUnlisted(o) || !besideIt(o) }); len(unlisted) > 0 {
-		why = a.listOnce(ctx, unlisted)
+		why = a.listUnlistedPools(ctx, unlisted)
 	}
 	for _, other := range others {
-		used, unseen := usedBeyondBy(other, specs[other.Key], ranges)
+		used, unseen := rangesUsedOutsideSpec(other, specs[other.Key], ranges)
 		if len(used) == 0 || !besideIt(other) {
 			continue
 		}
-		if unseen && a.survey(ctx, other, yielded(p.Key, mine.uid, mine.generation)) == nil {
-			used, _ = usedBeyondBy(other, specs[other.Key], ranges)
+		if unseen && a.surveyPool(ctx, other, newYieldedPool(p.Key, mine.uid, mine.generation)) == nil {
+			used, _ = rangesUsedOutsideSpec(other, specs[other.Key], ranges)
 		}
 		for _, r := range used {
-			apart[r] = a.overlaps.childToward(p.Key, other.Key)
+			apart[r] = a.overlaps.childOnPathTo(p.Key, other.Key)
 		}
 	}
 	return why
@@ -227,17 +230,18 @@ func (a *Allocator) usedBeyond(ctx context.Context, p *grants.Pool, specs map[po
 func isUnlisted(p *grants.Pool) bool {
 	m := p.Lock()
 	defer m.Unlock()
-	return m.IsUnlisted()
+	return m.NeedsListing()
 }
 
-// listOnce lists what pools have, each once in the life of this manager: from then on what becomes of a grant in flight is
-// looked after (HasUnseen). Pools of one namespace share a list. why: it could not.
-func (a *Allocator) listOnce(ctx context.Context, unlisted []*grants.Pool) (why string) {
+// listUnlistedPools lists what pools have, each once in the life of this manager: from then on HasUnresolvedGrants
+// tracks what becomes of a grant in flight. Pools of one namespace share a list. A non-empty why means that a list
+// failed.
+func (a *Allocator) listUnlistedPools(ctx context.Context, unlisted []*grants.Pool) (why string) {
 	whys := make([]string, len(unlisted))
 	var all sync.WaitGroup
 	for i, other := range unlisted {
 		all.Go(func() {
-			if err := a.survey(ctx, other, v1alpha1.YieldedPool{}); err != nil {
+			if err := a.surveyPool(ctx, other, v1alpha1.YieldedPool{}); err != nil {
 				whys[i] = fmt.Sprintf("%s may have addresses of this pool; addresses are granted here once the manager can list what that pool has in use: %v", other.Key, err)
 			}
 		})
@@ -246,22 +250,22 @@ func (a *Allocator) listOnce(ctx context.Context, unlisted []*grants.Pool) (why 
 	return cmp.Or(whys...)
 }
 
-// usedBeyondBy returns what a pool has of some ranges, if it has anything outside of what it declares. unseen: it counts
-// grants whose end no manager has seen; a list shows that.
-func usedBeyondBy(p *grants.Pool, its declared, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
+// rangesUsedOutsideSpec returns what a pool has of some ranges, if it has anything outside of its declaration. unseen
+// reports whether that counts grants whose end no manager has seen; a list shows that.
+func rangesUsedOutsideSpec(p *grants.Pool, its poolDeclaration, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
 	m := p.Lock()
 	defer m.Unlock()
-	used = m.UsedBeyond(ranges, its.laidOut, its.layout)
-	return used, len(used) > 0 && m.HasUnseen()
+	used = m.UsedOutsideSpec(ranges, its.layoutVersion, its.layout)
+	return used, len(used) > 0 && m.HasUnresolvedGrants()
 }
 
-// ranges are the addresses that a pool may grant: those of its spec, or of the blocks that it has open. above are the
-// pools that those come from.
-func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRange, above []pools.Key) {
+// grantableRanges returns the addresses that a pool may grant: those of its spec, or of its open blocks. above are the
+// pools that these blocks come from.
+func (a *Allocator) grantableRanges(p *grants.Pool, mine poolDeclaration) (ranges []netipx.IPRange, above []pools.Key) {
 	if mine.layout != nil {
 		return mine.layout.GrantableRanges(), nil
 	}
-	above, _ = a.overlaps.lineage(p.Key)
+	above, _ = a.overlaps.ancestors(p.Key)
 	m := p.Lock()
 	defer m.Unlock()
 	if len(above) == 0 || m.Layout == nil {
@@ -270,30 +274,31 @@ func (a *Allocator) ranges(p *grants.Pool, mine declared) (ranges []netipx.IPRan
 	return m.Layout.GrantableRanges(), above
 }
 
-// keepLost has a pool keep apart what another one, which it was carved for, has open of blocks that are gone. It is called
-// under the lock under which the end of such a block is noted.
-func (a *Allocator) keepLost(m *grants.Memory, lost []netipx.IPRange, child pools.Key) {
+// excludeLostRanges excludes from a pool what another pool, which blocks of it were carved for, has open of blocks that
+// are gone. The caller holds the lock under which the end of such a block is recorded.
+func (a *Allocator) excludeLostRanges(m *grants.PoolState, lost []netipx.IPRange, child pools.Key) {
 	for _, r := range lost {
-		m.KeepApart(r, child)
+		m.ExcludeRange(r, child)
 	}
 }
 
-// tellElders wakes the older pools that a pool yields to when that is on record, or when it has less than before.
-func (a *Allocator) tellElders(p *grants.Pool) {
+// enqueueOlderPools enqueues the older pools that a pool yields to when the yield is on record, or when the pool has
+// less in use than before.
+func (a *Allocator) enqueueOlderPools(p *grants.Pool) {
 	m := p.Lock()
 	var yields []v1alpha1.YieldedPool
-	if m.Base != nil {
-		yields = m.Base.PoolStatus().Yields
+	if m.BasePool != nil {
+		yields = m.BasePool.PoolStatus().Yields
 	}
 	n := m.Ledger.Counts()
-	is := grants.News{Version: fmt.Sprint(yields), Used: n.Allocated + n.OutOfRange}
-	was := m.ToldElders
-	m.ToldElders = is
+	is := grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange}
+	was := m.LastOverlapUpdate
+	m.LastOverlapUpdate = is
 	m.Unlock()
-	if is.Version == was.Version && is.Used >= was.Used {
+	if is.YieldsVersion == was.YieldsVersion && is.UsedAddresses >= was.UsedAddresses {
 		return
 	}
 	for _, y := range yields {
-		a.wake(keyOfYielded(y))
+		a.enqueuePool(yieldedPoolKey(y))
 	}
 }

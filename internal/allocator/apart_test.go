@@ -24,8 +24,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// aNeighbour is a pool of the default network that was made so long before noon.
-func aNeighbour(name, addresses string, age time.Duration, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+// newNeighbour returns a pool of the default network that was created so long before noon.
+func newNeighbour(name, addresses string, age time.Duration, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 	bits := int32(24)
 	o := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{
@@ -41,52 +41,53 @@ func aNeighbour(name, addresses string, age time.Duration, change ...func(*v1alp
 	return o
 }
 
-// onePool is an API server that has one pool, or none.
-type onePool struct {
+// singlePoolAPI is an API server that has one pool, or none.
+type singlePoolAPI struct {
 	client.Client
-	exists *v1alpha1.NetworkPool
+	pool *v1alpha1.NetworkPool
 }
 
-func (o *onePool) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	if o.exists == nil {
+func (o *singlePoolAPI) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if o.pool == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "networkpools"}, key.Name)
 	}
-	o.exists.DeepCopyInto(obj.(*v1alpha1.NetworkPool))
+	o.pool.DeepCopyInto(obj.(*v1alpha1.NetworkPool))
 	return nil
 }
 
-// yieldsTo has the status of a pool say that it yields to another one.
-func yieldsTo(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.NetworkPool) {
+// withYieldStatus sets in the status of a pool that it yields to another pool.
+func withYieldStatus(other *v1alpha1.NetworkPool, generation int64) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		o.Status.Yields = append(o.Status.Yields, yielded(pools.KeyOf(other), other.UID, generation))
+		o.Status.Yields = append(o.Status.Yields, newYieldedPool(pools.KeyForPool(other), other.UID, generation))
 	}
 }
 
-// inFlightTo has the status of a pool say that an address was granted.
-func inFlightTo(name, address string) func(*v1alpha1.NetworkPool) {
+// withGrantInFlight adds a grant of an address to the status of a pool.
+func withGrantInFlight(name, address string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
-		g := v1alpha1.Grant{Kind: claims.Name, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}
+		g := v1alpha1.Grant{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: name, UID: "uid-" + name, First: address, Last: address}
 		o.Status.Allocator.InFlight = append(o.Status.Allocator.InFlight, g)
 	}
 }
 
-// What an older pool may grant of what it shares with a younger one (R11), and what the younger one writes.
+// TestKeepApart checks what an older pool may grant of the addresses that it shares with a younger one (R11), and what
+// the younger one writes.
 func TestKeepApart(t *testing.T) {
 	elder := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
+		return newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}
 	widened := func(o *v1alpha1.NetworkPool) { o.Generation = 2 }
 	allows := func(o *v1alpha1.NetworkPool) { o.Spec.AllowOverlap = true }
 	younger := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, change...)
+		return newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, change...)
 	}
-	has3 := func(l *existing, key pools.Key) { l.has(key, "y", "10.0.0.3") }
+	has3 := func(l *listedObjects, key pools.Key) { l.addServedClaim(key, "y", "10.0.0.3") }
 	tests := map[string]struct {
 		reason         string
 		elder, younger *v1alpha1.NetworkPool
-		// listed is what a list of the younger pool finds.
-		listed func(*existing, pools.Key)
-		// free are the addresses that the elder may grant.
+		// listed adds what a list of the younger pool finds.
+		listed func(*listedObjects, pools.Key)
+		// free are the addresses that the older pool may grant.
 		free   []string
 		waits  bool
 		yields int
@@ -97,19 +98,19 @@ func TestKeepApart(t *testing.T) {
 		},
 		"ToAnOlderSpec": {
 			reason: "what was yielded to an older spec may have been taken back when that spec was changed",
-			elder:  elder(widened), younger: younger(yieldsTo(elder(), 1)), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+			elder:  elder(widened), younger: younger(withYieldStatus(elder(), 1)), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
 		},
 		"Yielded": {
 			reason: "what the younger pool has stays its own; the watch need not have shown it",
-			elder:  elder(), younger: younger(yieldsTo(elder(), 1)), listed: has3, free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"}, yields: 1,
+			elder:  elder(), younger: younger(withYieldStatus(elder(), 1)), listed: has3, free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"}, yields: 1,
 		},
 		"InFlight": {
 			reason: "what was granted before it yielded may become an IPAddress yet",
-			elder:  elder(), younger: younger(yieldsTo(elder(), 1), inFlightTo("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
+			elder:  elder(), younger: younger(withYieldStatus(elder(), 1), withGrantInFlight("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
 		},
 		"InFlightBeyond": {
 			reason: "what was granted before the other pool was narrowed may become an IPAddress yet",
-			elder:  elder(), younger: aNeighbour("younger", "10.0.0.9", time.Minute, inFlightTo("y", "10.0.0.4")), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
+			elder:  elder(), younger: newNeighbour("younger", "10.0.0.9", time.Minute, withGrantInFlight("y", "10.0.0.4")), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
 		},
 		"Allowed": {
 			reason: "its owner says that both may give the same",
@@ -127,25 +128,25 @@ func TestKeepApart(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			lists := &existing{}
+			lists := &listedObjects{}
 			if tc.listed != nil {
-				tc.listed(lists, pools.KeyOf(tc.younger))
+				tc.listed(lists, pools.KeyForPool(tc.younger))
 			}
-			api := &oneWrite{}
-			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			a.Fence(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
+			api := &singleWriteAPI{}
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			a.FencePools(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
 			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
-				unlocked(a.pool(pools.KeyOf(o))).SetBase(o.DeepCopy())
+				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopy())
 			}
-			p, q := unlocked(a.pool(pools.KeyOf(tc.elder))), unlocked(a.pool(pools.KeyOf(tc.younger)))
-			a.findOverlap(q)
-			a.keepApart(t.Context(), grants.PoolOf(p))
-			a.keepApart(t.Context(), grants.PoolOf(q))
-			if free := freeOf(p); !slices.Equal(free, tc.free) {
+			p, q := stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.elder))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.younger)))
+			a.updateOverlap(q)
+			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			a.excludeSharedRanges(t.Context(), grants.NewPool(q))
+			if free := grantableAddresses(p); !slices.Equal(free, tc.free) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
 			}
-			if (p.WaitsFor != "") != tc.waits {
-				t.Errorf("%s: it waits: %q", tc.reason, p.WaitsFor)
+			if (p.OverlapWaitMessage != "") != tc.waits {
+				t.Errorf("%s: it waits: %q", tc.reason, p.OverlapWaitMessage)
 			}
 			if len(q.Yields) != tc.yields {
 				t.Errorf("%s: the younger one yields to %v", tc.reason, q.Yields)
@@ -153,31 +154,32 @@ func TestKeepApart(t *testing.T) {
 			if !tc.waits {
 				return
 			}
-			// W29: a manager serves the younger pool, and says in its status what that yields.
+			// W29: a manager serves the younger pool, and sets what it yields in its status.
 			served := tc.younger.DeepCopy()
 			served.ResourceVersion, served.Status.Yields = "11", q.Yields
-			a.publish(served)
-			q.SetBase(served)
-			a.keepApart(t.Context(), grants.PoolOf(p))
-			if free := freeOf(p); p.WaitsFor != "" || len(free) != 4 {
-				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.WaitsFor, free)
+			a.publishDeclaration(served)
+			q.SetBasePool(served)
+			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			if free := grantableAddresses(p); p.OverlapWaitMessage != "" || len(free) != 4 {
+				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.OverlapWaitMessage, free)
 			}
 		})
 	}
 }
 
-// A pool grants again when it has seen that it may, and what it has listed then is not in the way (R11).
+// TestStillHas checks that a pool grants again when it has seen that it may, and when no address that it has listed
+// then blocks it (R11).
 func TestStillHas(t *testing.T) {
-	elder := aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
-	moved := aNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
+	elder := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	moved := newNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
 	narrowed := func(o *v1alpha1.NetworkPool) { o.Status.ObservedGeneration = 1 }
 	tests := map[string]struct {
 		reason string
-		// known is the older pool as it was seen, nil if it was not; exists, what a live read shows.
+		// known is the older pool as it was seen, nil if it was not; exists is what a live read shows.
 		known, exists *v1alpha1.NetworkPool
-		// word is the generation that the pool yielded to; listed, what a list of the older pool finds.
+		// word is the generation that the pool yielded to; listed adds what a list of the older pool finds.
 		word   int64
-		listed func(*existing, pools.Key)
+		listed func(*listedObjects, pools.Key)
 		closed bool
 		yields int
 		free   []string
@@ -187,33 +189,33 @@ func TestStillHas(t *testing.T) {
 		"ALaterSpec": {reason: "it leaves the addresses alone", word: 1, known: moved, exists: moved, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"AnEarlier":  {reason: "another manager has seen more", word: 3, known: moved, exists: moved, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"AnotherOfIts": {
-			reason: "it was made anew under its name", word: 1, exists: aNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" }),
+			reason: "it was made anew under its name", word: 1, exists: newNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" }),
 			free: []string{"10.0.0.3", "10.0.0.4"},
 		},
 		"ItsClaimsStay": {
 			reason: "what it has is its own, though no watch has shown it; a manager that takes over must list it, too", word: 1, known: moved, exists: moved,
-			listed: func(l *existing, key pools.Key) { l.has(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
+			listed: func(l *listedObjects, key pools.Key) { l.addServedClaim(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			api, lists := &onePool{exists: tc.exists}, &existing{}
+			api, lists := &singlePoolAPI{pool: tc.exists}, &listedObjects{}
 			if tc.listed != nil {
-				tc.listed(lists, pools.KeyOf(elder))
+				tc.listed(lists, pools.KeyForPool(elder))
 			}
-			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			o := aNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, yieldsTo(elder, tc.word), narrowed)
-			a.publish(o)
-			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.SetBase(o)
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			o := newNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, withYieldStatus(elder, tc.word), narrowed)
+			a.publishDeclaration(o)
+			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			p.SetBasePool(o)
 			if tc.known != nil {
-				a.publish(tc.known)
-				unlocked(a.pool(pools.KeyOf(tc.known))).SetBase(tc.known)
+				a.publishDeclaration(tc.known)
+				stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.known))).SetBasePool(tc.known)
 			}
-			for range 2 { // the second time nothing is news
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				reason, _ := p.Closed(noon)
-				if free := freeOf(p); len(p.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
+			for range 2 { // the second run changes nothing
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				reason, _ := p.ClosedReason(noon)
+				if free := grantableAddresses(p); len(p.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
 					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Yields, reason, free)
 				}
 			}
@@ -221,26 +223,27 @@ func TestStillHas(t *testing.T) {
 	}
 }
 
-// A word is not given for an earlier spec than before: what a manager has seen may be older than what another one saw.
+// TestWordIsNotTakenBackByWhoKnowsLess checks that a yield is not written for an earlier generation than before: a
+// manager may have seen an older version than another manager.
 func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
-	elder := aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	o := aNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, yieldsTo(elder, 3))
+	elder := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o := newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, withYieldStatus(elder, 3))
 	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
-		a.publish(obj)
-		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
+		a.publishDeclaration(obj)
+		stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
-	p := unlocked(a.pool(pools.KeyOf(o)))
-	a.keepApart(t.Context(), grants.PoolOf(p))
+	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	if len(p.Yields) != 1 || p.Yields[0].Generation != 3 {
 		t.Errorf("it yields to %v", p.Yields)
 	}
 }
 
-// freeOf returns the addresses of a pool that it may grant.
-func freeOf(p *grants.Memory) (out []string) {
-	for r := range p.Ledger.Free() {
+// grantableAddresses returns the addresses that a pool may grant.
+func grantableAddresses(p *grants.PoolState) (out []string) {
+	for r := range p.Ledger.FreeRanges() {
 		for ip := r.From(); r.Contains(ip); ip = ip.Next() {
 			out = append(out, ip.String())
 		}
@@ -248,33 +251,34 @@ func freeOf(p *grants.Memory) (out []string) {
 	return out
 }
 
-// What the claims of a pool keep after it was narrowed is not given by another pool of the network.
+// TestUsedBeyondTheSpecOfANeighbour checks that the addresses that the claims of a narrowed pool keep are not granted
+// by another pool of the network.
 func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	o, narrowed := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), aNeighbour("narrowed", "10.0.0.9", time.Minute)
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o, narrowed := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), newNeighbour("narrowed", "10.0.0.9", time.Minute)
 	for _, obj := range []*v1alpha1.NetworkPool{o, narrowed} {
-		a.publish(obj)
-		unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
+		a.publishDeclaration(obj)
+		stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
-	seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
-	p := unlocked(a.pool(pools.KeyOf(o)))
-	a.keepApart(t.Context(), grants.PoolOf(p))
-	r, free := p.Ledger.TakeOne()
+	observeAddress(stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+	r, free := p.Ledger.TakeUnit()
 	if !free || addressText(r) != "10.0.0.2" {
 		t.Errorf("it would give %s", addressText(r))
 	}
-	p.Ledger.Untake(r)
-	seesEnd := unlocked(a.pool(pools.KeyOf(narrowed)))
-	seesEnd.ForgetAttached("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
-	a.keepApart(t.Context(), grants.PoolOf(p))
+	p.Ledger.UndoTake(r)
+	seesEnd := stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed)))
+	seesEnd.ForgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
+	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 	if n := p.Ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)
 	}
 }
 
-// What a pool may grant to a name alone, though its spec reserves it or leaves it out of tenantAllocation, is kept apart as
-// all else is that it may grant.
+// TestPinsAreKeptApart checks that an address that a pool may grant to one name only, though its spec reserves it or
+// leaves it out of tenantAllocation, is excluded from other pools like every address that it may grant.
 func TestPinsAreKeptApart(t *testing.T) { // W33
 	pinned := func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.0.0.1"} }
 	kinds := map[string]func(*v1alpha1.NetworkPool){
@@ -286,30 +290,30 @@ func TestPinsAreKeptApart(t *testing.T) { // W33
 			o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Start: "10.0.0.2", End: "10.0.0.2"}
 		},
 	}
-	narrowed := aNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation = 2 })
+	narrowed := newNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation = 2 })
 	words := map[string]func(*v1alpha1.NetworkPool){
 		"MadeSince":      func(*v1alpha1.NetworkPool) {},
-		"YieldedToItWas": yieldsTo(narrowed, 1),
+		"YieldedToItWas": withYieldStatus(narrowed, 1),
 	}
 	for kind, change := range kinds {
 		for word, said := range words {
 			t.Run(kind+word, func(t *testing.T) {
-				api := &oneWrite{}
-				a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-				o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, said)
+				api := &singleWriteAPI{}
+				a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+				o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, said)
 				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
-					a.publish(obj)
-					unlocked(a.pool(pools.KeyOf(obj))).SetBase(obj)
+					a.publishDeclaration(obj)
+					stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 				}
-				seeAddress(unlocked(a.pool(pools.KeyOf(narrowed))), "kept", "10.0.0.1", "uid-kept")
-				p := unlocked(a.pool(pools.KeyOf(o)))
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				vip := claims.Of(newClaim("vip", 0))
-				p.Observe(vip)
-				if said := p.NoAddress().Message; !strings.Contains(said, "or NetworkPool ns/narrowed has them too") {
+				observeAddress(stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
+				p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				vip := claims.NewClaimant(newClaim("vip", 0))
+				p.ObserveClaimant(vip)
+				if said := p.NoFreeAddressRefusal().Message; !strings.Contains(said, "or NetworkPool ns/narrowed has them too") {
 					t.Errorf("where nothing is free, claims are told %s", said)
 				}
-				_, no := p.Choose(p.Claimants[vip.Owner.UID])
+				_, no := p.ChooseRange(p.Claimants[vip.Owner.UID])
 				if no == nil || !strings.Contains(no.Message, "NetworkPool ns/narrowed") {
 					t.Errorf("the claim is told %v", no)
 				}
@@ -318,36 +322,38 @@ func TestPinsAreKeptApart(t *testing.T) { // W33
 	}
 }
 
-// What another pool had in flight when its spec was seen is kept apart from then on, whatever of it was reconciled by then.
+// TestPoolsThatAreNotReconciledAreKeptApart checks that the grants that another pool had in flight when its spec was
+// seen are excluded from then on, whichever version of the pool was reconciled by then.
 func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
+		return newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}
 	narrowed := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("elder", "10.0.0.9", time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })...)
+		return newNeighbour("elder", "10.0.0.9", time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })...)
 	}
 	deleted := func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &o.CreationTimestamp }
 	tests := map[string]struct {
 		reason string
-		// fenced is what a list shows at the start, watched what the watch does, reconciled what the pool was reconciled with.
+		// fenced is what a list shows at the start, watched what the watch shows, reconciled the version that the pool
+		// was reconciled with.
 		fenced, watched, reconciled *v1alpha1.NetworkPool
 		want                        []string
 	}{
 		"Watched": {
-			reason: "the first list of pools failed", watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+			reason: "the first list of pools failed", watched: narrowed(withGrantInFlight("x", "10.0.0.1")), want: []string{"10.0.0.2"},
 		},
 		"DeletedAtTheStart": {
-			reason: "it is not taken over, and known all the same", fenced: narrowed(deleted, inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+			reason: "it is not taken over, and known all the same", fenced: narrowed(deleted, withGrantInFlight("x", "10.0.0.1")), want: []string{"10.0.0.2"},
 		},
 		"ReconciledBefore": {
-			reason: "another manager granted it before the spec was changed", reconciled: was(), watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.2"},
+			reason: "another manager granted it before the spec was changed", reconciled: was(), watched: narrowed(withGrantInFlight("x", "10.0.0.1")), want: []string{"10.0.0.2"},
 		},
 		"WatchBehind": {
 			reason: "our own write is newer than what the watch shows", reconciled: narrowed(func(o *v1alpha1.NetworkPool) { o.ResourceVersion = "30" }),
-			watched: narrowed(inFlightTo("x", "10.0.0.1")), want: []string{"10.0.0.1", "10.0.0.2"},
+			watched: narrowed(withGrantInFlight("x", "10.0.0.1")), want: []string{"10.0.0.1", "10.0.0.2"},
 		},
 		"InvalidSpec": {
-			reason: "it is unknown what such a pool may grant", watched: narrowed(inFlightTo("x", "10.0.0.1"), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }),
+			reason: "it is unknown what such a pool may grant", watched: narrowed(withGrantInFlight("x", "10.0.0.1"), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }),
 			want: []string{"10.0.0.2"},
 		},
 		"LostBlock": {
@@ -361,35 +367,36 @@ func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			api := &oneWrite{}
-			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			api := &singleWriteAPI{}
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			if tc.fenced != nil {
-				a.Fence(t.Context(), []v1alpha1.Pool{tc.fenced})
+				a.FencePools(t.Context(), []v1alpha1.Pool{tc.fenced})
 			}
 			if tc.reconciled != nil {
-				unlocked(a.pool(pools.KeyOf(tc.reconciled))).SetBase(tc.reconciled)
+				stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.reconciled))).SetBasePool(tc.reconciled)
 			}
 			if tc.watched != nil {
 				a.ObservePool(tc.watched)
 			}
-			o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, yieldsTo(was(), 1))
-			a.publish(o)
-			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.SetBase(o)
-			a.keepApart(t.Context(), grants.PoolOf(p))
-			if free := freeOf(p); !slices.Equal(free, tc.want) {
+			o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, withYieldStatus(was(), 1))
+			a.publishDeclaration(o)
+			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			p.SetBasePool(o)
+			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			if free := grantableAddresses(p); !slices.Equal(free, tc.want) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
 		})
 	}
 }
 
-// A pool that was edited, and is not reconciled with that yet, keeps what it has in use and in flight: others go by its new
-// spec at once, and are woken before it. The elder is one to which it had yielded.
+// TestWhatAnEditedPoolKeepsIsKeptApart checks that a pool that was edited, but not reconciled since, keeps the
+// addresses that it has in use and in flight: other pools use its new spec at once, and are enqueued before it. The
+// older pool is one that it had yielded to.
 func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
-	elder := aNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	elder := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){yieldsTo(elder, 1)}, change...)...)
+		return newNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){withYieldStatus(elder, 1)}, change...)...)
 	}
 	now := func(version string, generation int64, addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return was(append(change, func(o *v1alpha1.NetworkPool) {
@@ -412,7 +419,8 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		was    *v1alpha1.NetworkPool
-		// seen are the versions that the watch shows; reconciled, with which of them the pool is reconciled, nil: with none.
+		// seen are the versions that the watch shows; reconciled is the one that the pool is reconciled with, nil if
+		// with none.
 		seen       []*v1alpha1.NetworkPool
 		reconciled *v1alpha1.NetworkPool
 		inFlight   bool
@@ -420,7 +428,7 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 		want       []string
 	}{
 		"InUse":     {reason: "its claim keeps it", was: was(), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9")}, before: kept, want: kept},
-		"InFlight":  {reason: "it may become an IPAddress yet", was: was(inFlightTo("x", "10.0.0.1")), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9", inFlightTo("x", "10.0.0.1"))}, inFlight: true, before: kept, want: kept},
+		"InFlight":  {reason: "it may become an IPAddress yet", was: was(withGrantInFlight("x", "10.0.0.1")), seen: []*v1alpha1.NetworkPool{now("20", 2, "10.0.0.9", withGrantInFlight("x", "10.0.0.1"))}, inFlight: true, before: kept, want: kept},
 		"MadeAgain": {reason: "the claims of the one before keep it", was: was(), seen: []*v1alpha1.NetworkPool{now("20", 1, "10.0.0.9", again)}, before: kept, want: kept},
 		"Invalid": {
 			reason: "others go by the spec between, with which it was never reconciled", was: was(),
@@ -436,21 +444,21 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := &oneWrite{}
-			a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			api := &singleWriteAPI{}
+			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			for _, o := range []*v1alpha1.NetworkPool{elder.DeepCopy(), tc.was} {
-				a.publish(o)
-				unlocked(a.pool(pools.KeyOf(o))).SetBase(o.DeepCopyObject().(v1alpha1.Pool))
+				a.publishDeclaration(o)
+				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopyObject().(v1alpha1.Pool))
 			}
-			p, y := unlocked(a.pool(pools.KeyOf(elder))), unlocked(a.pool(pools.KeyOf(tc.was)))
+			p, y := stateOfPool(a.getOrCreatePool(pools.KeyForPool(elder))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
 				y.Holder = true
-				seeAddress(y, "kept", "10.0.0.1", "uid-kept")
+				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
 			}
 			check := func(when string, want []string) {
 				t.Helper()
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				if free := freeOf(p); !slices.Equal(free, want) {
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				if free := grantableAddresses(p); !slices.Equal(free, want) {
 					t.Errorf("%s, %s: free are %v, not %v", tc.reason, when, free, want)
 				}
 			}
@@ -460,83 +468,83 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 				check("edited, not reconciled", tc.want)
 			}
 			if tc.reconciled != nil {
-				y.SetBase(tc.reconciled)
+				y.SetBasePool(tc.reconciled)
 				check("reconciled", tc.want)
 			}
 		})
 	}
 }
 
-// A pool that is widened again, while another one looks what it has beyond its narrow spec, is looked at by that spec: by the
-// wider one it would be a neighbour.
+// TestALookIsByTheSpecsOfOneTime checks that, when a pool is widened again while another pool computes what it has
+// outside of its narrow spec, the narrow spec is used throughout: by the wider one the pool would be a neighbour.
 func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: &existing{}, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	elder := aNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	elder := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	younger := func(generation int64, addresses string) *v1alpha1.NetworkPool {
-		return aNeighbour("younger", addresses, time.Minute, func(o *v1alpha1.NetworkPool) {
+		return newNeighbour("younger", addresses, time.Minute, func(o *v1alpha1.NetworkPool) {
 			o.Generation, o.ResourceVersion = generation, fmt.Sprint(10*generation)
 		})
 	}
-	see := func(o *v1alpha1.NetworkPool) *grants.Memory {
-		a.publish(o)
-		m := unlocked(a.pool(pools.KeyOf(o)))
+	see := func(o *v1alpha1.NetworkPool) *grants.PoolState {
+		a.publishDeclaration(o)
+		m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 		m.Holder = true
-		m.SetBase(o)
+		m.SetBasePool(o)
 		return m
 	}
 	p, y := see(elder), see(younger(2, "10.0.0.9"))
-	seeAddress(y, "kept", "10.0.0.1", "uid-kept")
-	specs, neighbours := a.overlaps.look(p.Key)
+	observeAddress(y, "kept", "10.0.0.1", "uid-kept")
+	specs, neighbours := a.overlaps.snapshotFor(p.Key)
 	if len(neighbours) != 0 {
 		t.Fatalf("neighbours are %v", neighbours)
 	}
 	see(younger(3, "10.0.0.1-10.0.0.9"))
 	apart := map[netipx.IPRange]pools.Key{}
-	a.usedBeyond(t.Context(), grants.PoolOf(p), specs, apart)
+	a.excludeRangesUsedOutsideSpec(t.Context(), grants.NewPool(p), specs, apart)
 	if len(apart) != 1 {
 		t.Errorf("kept apart is %v", apart)
 	}
-	a.publish(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
-	if _, neighbours := a.overlaps.look(p.Key); len(neighbours) != 1 {
+	a.publishDeclaration(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
+	if _, neighbours := a.overlaps.snapshotFor(p.Key); len(neighbours) != 1 {
 		t.Errorf("neighbours are %v when an older version is published", neighbours)
 	}
 }
 
-// A grant of another manager that has gone from the status of its pool, before a watch showed what became of it, counts as
-// in use until a list has shown that.
+// TestVanishedGrantsAreKeptApart checks that a grant of another manager that vanished from the status of its pool
+// before a watch showed its outcome counts as in use until a list has shown that outcome.
 func TestVanishedGrantsAreKeptApart(t *testing.T) {
 	for name, listed := range map[string]bool{"Listed": true, "NotListed": false} {
 		t.Run(name, func(t *testing.T) {
-			lists := &existing{}
-			api := &oneWrite{}
-			options := Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)}
+			lists := &listedObjects{}
+			api := &singleWriteAPI{}
+			options := Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)}
 			if !listed {
-				options.Lists = unlisted{}
+				options.Lister = failingListAPI{}
 			}
 			a := New(options)
-			a.ObservePool(aNeighbour("narrowed", "10.0.0.9", time.Hour, inFlightTo("x", "10.0.0.1"), inFlightTo("y", "10.0.0.2")))
-			later := aNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.ResourceVersion = "20" })
+			a.ObservePool(newNeighbour("narrowed", "10.0.0.9", time.Hour, withGrantInFlight("x", "10.0.0.1"), withGrantInFlight("y", "10.0.0.2")))
+			later := newNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.ResourceVersion = "20" })
 			a.ObservePool(later)
-			lists.has(pools.KeyOf(later), "y", "10.0.0.2")
-			o := aNeighbour("pool", "10.0.0.1-10.0.0.3", time.Minute)
-			a.publish(o)
-			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.SetBase(o)
-			a.keepApart(t.Context(), grants.PoolOf(p))
+			lists.addServedClaim(pools.KeyForPool(later), "y", "10.0.0.2")
+			o := newNeighbour("pool", "10.0.0.1-10.0.0.3", time.Minute)
+			a.publishDeclaration(o)
+			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			p.SetBasePool(o)
+			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			want := []string{"10.0.0.3"}
 			if listed {
 				want = []string{"10.0.0.1", "10.0.0.3"}
 			}
-			if free := freeOf(p); !slices.Equal(free, want) {
+			if free := grantableAddresses(p); !slices.Equal(free, want) {
 				t.Errorf("free are %v, not %v", free, want)
 			}
 		})
 	}
 }
 
-// What the first lists of a manager show of a pool may be newer than what they show of its claims: a pool that was edited is
-// listed once more, before a neighbour grants what it may have beyond its spec.
+// TestEditedPoolsAreListedOnce checks that a pool that was edited is listed once more before a neighbour grants what it
+// may have outside of its spec: the first lists of a manager may show the pool in a newer version than its claims.
 func TestEditedPoolsAreListedOnce(t *testing.T) {
 	edited := func(o *v1alpha1.NetworkPool) { o.Generation = 2 }
 	elsewhere := func(o *v1alpha1.NetworkPool) { o.Spec.Network = "other" }
@@ -547,113 +555,114 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 		lost   bool
 		want   []string
 	}{
-		"Edited":       {reason: "it has what no watch has shown yet", lists: &existing{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited), want: []string{"10.0.0.2"}},
-		"NoAnswer":     {reason: "nothing is known", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited), lost: true, want: []string{"10.0.0.1", "10.0.0.2"}},
-		"NeverEdited":  {reason: "it has nothing beyond its spec", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour), want: []string{"10.0.0.1", "10.0.0.2"}},
-		"OtherNetwork": {reason: "it may have what it likes", lists: unlisted{}, pool: aNeighbour("beside", "10.0.0.9", time.Hour, edited, elsewhere), want: []string{"10.0.0.1", "10.0.0.2"}},
+		"Edited":       {reason: "it has what no watch has shown yet", lists: &listedObjects{}, pool: newNeighbour("beside", "10.0.0.9", time.Hour, edited), want: []string{"10.0.0.2"}},
+		"NoAnswer":     {reason: "nothing is known", lists: failingListAPI{}, pool: newNeighbour("beside", "10.0.0.9", time.Hour, edited), lost: true, want: []string{"10.0.0.1", "10.0.0.2"}},
+		"NeverEdited":  {reason: "it has nothing beyond its spec", lists: failingListAPI{}, pool: newNeighbour("beside", "10.0.0.9", time.Hour), want: []string{"10.0.0.1", "10.0.0.2"}},
+		"OtherNetwork": {reason: "it may have what it likes", lists: failingListAPI{}, pool: newNeighbour("beside", "10.0.0.9", time.Hour, edited, elsewhere), want: []string{"10.0.0.1", "10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if l, is := tc.lists.(*existing); is {
-				l.has(pools.KeyOf(tc.pool), "x", "10.0.0.1")
+			if l, is := tc.lists.(*listedObjects); is {
+				l.addServedClaim(pools.KeyForPool(tc.pool), "x", "10.0.0.1")
 			}
-			api := &oneWrite{}
-			a := New(Options{Client: api, Live: api, Lists: tc.lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			api := &singleWriteAPI{}
+			a := New(Options{Client: api, Live: api, Lister: tc.lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 			a.ObservePool(tc.pool)
-			o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
-			a.publish(o)
-			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.SetBase(o)
-			a.keepApart(t.Context(), grants.PoolOf(p))
-			if free := freeOf(p); !slices.Equal(free, tc.want) {
+			o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
+			a.publishDeclaration(o)
+			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			p.SetBasePool(o)
+			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+			if free := grantableAddresses(p); !slices.Equal(free, tc.want) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
-			if lost := p.Outstanding != ""; lost != tc.lost {
-				t.Errorf("%s: it waits: %t: %s", tc.reason, lost, p.Outstanding)
+			if lost := p.OutstandingYieldMessage != ""; lost != tc.lost {
+				t.Errorf("%s: it waits: %t: %s", tc.reason, lost, p.OutstandingYieldMessage)
 			}
 		})
 	}
 }
 
-// A pool that was made again under its name is another one: what was listed of the one before says nothing of it.
+// TestAPoolThatIsMadeAgainIsListedAgain checks that a pool that was created again under its name is another pool: a
+// list of the earlier one does not count for it.
 func TestAPoolThatIsMadeAgainIsListedAgain(t *testing.T) {
-	lists, api := &existing{}, &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	o := aNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
-	a.publish(o)
-	p := unlocked(a.pool(pools.KeyOf(o)))
-	p.SetBase(o)
+	lists, api := &listedObjects{}, &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
+	a.publishDeclaration(o)
+	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	p.SetBasePool(o)
 	look := func(uid types.UID, version string) []string {
-		a.ObservePool(aNeighbour("beside", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.UID, o.ResourceVersion = 2, uid, version }))
-		a.keepApart(t.Context(), grants.PoolOf(p))
-		return freeOf(p)
+		a.ObservePool(newNeighbour("beside", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.UID, o.ResourceVersion = 2, uid, version }))
+		a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+		return grantableAddresses(p)
 	}
 	if free := look("first", "20"); !slices.Equal(free, []string{"10.0.0.1", "10.0.0.2"}) {
 		t.Fatalf("free are %v", free)
 	}
-	lists.has(pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: o.Namespace, Name: "beside"}, "x", "10.0.0.1")
+	lists.addServedClaim(pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: o.Namespace, Name: "beside"}, "x", "10.0.0.1")
 	if free := look("second", "30"); !slices.Equal(free, []string{"10.0.0.2"}) {
 		t.Errorf("free are %v, and another one of the name has 10.0.0.1", free)
 	}
 }
 
-// unlisted is an API server of which no list has an answer.
-type unlisted struct{}
+// failingListAPI is an API server whose lists always fail.
+type failingListAPI struct{}
 
-func (unlisted) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+func (failingListAPI) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
 	return "", apierrors.NewTimeoutError("the server is busy", 1)
 }
 
-// fleetBeside is a pool beside so many others, each changed.
-func fleetBeside(spec v1alpha1.NetworkPoolSpec, n int, change func(int, *v1alpha1.NetworkPool)) (*Allocator, *grants.Pool) {
+// newPoolBesideOthers returns a pool beside n others, each changed.
+func newPoolBesideOthers(spec v1alpha1.NetworkPoolSpec, n int, change func(int, *v1alpha1.NetworkPool)) (*Allocator, *grants.Pool) {
 	a := New(Options{Clock: clocktesting.NewFakeClock(noon)})
 	see := func(o *v1alpha1.NetworkPool) *grants.Pool {
-		a.publish(o)
-		m := unlocked(a.pool(pools.KeyOf(o)))
-		m.SetBase(o)
-		return grants.PoolOf(m)
+		a.publishDeclaration(o)
+		m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+		m.SetBasePool(o)
+		return grants.NewPool(m)
 	}
 	for i := range n {
-		o := aNeighbour(fmt.Sprint("pool-", i), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), time.Hour)
+		o := newNeighbour(fmt.Sprint("pool-", i), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), time.Hour)
 		change(i, o)
 		see(o)
 	}
-	o := aNeighbour("mine", "", time.Minute)
+	o := newNeighbour("mine", "", time.Minute)
 	o.Spec = spec
 	return a, see(o)
 }
 
-// flying has a pool have so many grants in flight.
-func flying(n int) func(int, *v1alpha1.NetworkPool) {
+// withGrantsInFlight adds n grants in flight to a pool.
+func withGrantsInFlight(n int) func(int, *v1alpha1.NetworkPool) {
 	return func(i int, o *v1alpha1.NetworkPool) {
 		for j := range n {
-			inFlightTo(fmt.Sprint("c-", j), fmt.Sprintf("10.%d.%d.%d", i/256, i%256, j+1))(o)
+			withGrantInFlight(fmt.Sprint("c-", j), fmt.Sprintf("10.%d.%d.%d", i/256, i%256, j+1))(o)
 		}
 	}
 }
 
-func ofSubnets(bits int) v1alpha1.NetworkPoolSpec {
+func specWithPrefix(bits int) v1alpha1.NetworkPoolSpec {
 	return v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/8", Prefix: ptr.To(int32(bits))}
 }
 
-// What a reconcile allocates to keep a pool apart does not grow with what other pools have in flight, nor with the networks
-// that the pool has.
+// TestKeepingApartDoesNotGrow checks that the memory that a reconcile allocates to exclude ranges does not grow with
+// what other pools have in flight, nor with the networks that the pool has.
 func TestKeepingApartDoesNotGrow(t *testing.T) {
 	bytesOf := func(spec v1alpha1.NetworkPoolSpec, change func(int, *v1alpha1.NetworkPool)) float64 {
 		const runs = 20
-		a, p := fleetBeside(spec, 50, change)
-		a.keepApart(t.Context(), p) // what is read once
+		a, p := newPoolBesideOthers(spec, 50, change)
+		a.excludeSharedRanges(t.Context(), p) // what is read once
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range runs {
-			a.keepApart(t.Context(), p)
+			a.excludeSharedRanges(t.Context(), p)
 		}
 		runtime.ReadMemStats(&after)
 		return float64(after.TotalAlloc-before.TotalAlloc) / runs
 	}
-	few := bytesOf(ofSubnets(8), flying(1))
+	few := bytesOf(specWithPrefix(8), withGrantsInFlight(1))
 	for name, many := range map[string]float64{
-		"100 grants in flight in each of 50 pools": bytesOf(ofSubnets(24), flying(100)),
-		"a pool of 65536 networks":                 bytesOf(ofSubnets(24), flying(1)),
+		"100 grants in flight in each of 50 pools": bytesOf(specWithPrefix(24), withGrantsInFlight(100)),
+		"a pool of 65536 networks":                 bytesOf(specWithPrefix(24), withGrantsInFlight(1)),
 	} {
 		if many > 2*few {
 			t.Errorf("%s: %.0f bytes a look, not about %.0f", name, many, few)
@@ -661,7 +670,7 @@ func TestKeepingApartDoesNotGrow(t *testing.T) {
 	}
 }
 
-// What keeping apart costs each reconcile of any pool.
+// BenchmarkKeepApart measures what excluding ranges costs each reconcile of any pool.
 func BenchmarkKeepApart(b *testing.B) {
 	plain := v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/24"}
 	for _, bc := range []struct {
@@ -670,78 +679,79 @@ func BenchmarkKeepApart(b *testing.B) {
 		n      int
 		change func(int, *v1alpha1.NetworkPool)
 	}{
-		{"1000 pools", plain, 1000, flying(0)},
-		{"1000 pools with 100 in flight each", plain, 1000, flying(100)},
-		{"65536 networks beside 10 pools", ofSubnets(24), 10, flying(1)},
+		{"1000 pools", plain, 1000, withGrantsInFlight(0)},
+		{"1000 pools with 100 in flight each", plain, 1000, withGrantsInFlight(100)},
+		{"65536 networks beside 10 pools", specWithPrefix(24), 10, withGrantsInFlight(1)},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			a, p := fleetBeside(bc.spec, bc.n, bc.change)
+			a, p := newPoolBesideOthers(bc.spec, bc.n, bc.change)
 			b.ReportAllocs()
 			for b.Loop() {
-				a.keepApart(b.Context(), p)
+				a.excludeSharedRanges(b.Context(), p)
 			}
 		})
 	}
 }
 
-// A pool yielded to one of another namespace, and is served by a manager now that watches its own namespace alone: it
-// grants when that one shares nothing any more, but for what that still has; and it does not read that at each look.
+// TestYieldsToAPoolOutOfView checks a pool that yielded to a pool of another namespace and is served now by a manager
+// that watches its own namespace only: it grants when the other pool shares nothing any more, except what that still
+// has, and it does not read that at each reconcile.
 func TestYieldsToAPoolOutOfView(t *testing.T) {
 	elder := func(addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return aNeighbour("elder", addresses, time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Namespace, o.Generation = "other", 2 })...)
+		return newNeighbour("elder", addresses, time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Namespace, o.Generation = "other", 2 })...)
 	}
 	moved := elder("10.9.0.1")
 	for name, tc := range map[string]struct {
 		exists *v1alpha1.NetworkPool
-		listed func(*existing)
+		listed func(*listedObjects)
 		fails  bool
-		closed string // what its message says
+		closed string // a part of its message
 		free   int
 	}{
 		"Moved":    {exists: moved, free: 4},
 		"Gone":     {free: 4},
-		"InFlight": {exists: elder("10.9.0.1", inFlightTo("x", "10.0.0.1")), free: 3},
-		"InUse":    {exists: moved, listed: func(l *existing) { l.has(pools.KeyOf(moved), "x", "10.0.0.1") }, free: 3},
+		"InFlight": {exists: elder("10.9.0.1", withGrantInFlight("x", "10.0.0.1")), free: 3},
+		"InUse":    {exists: moved, listed: func(l *listedObjects) { l.addServedClaim(pools.KeyForPool(moved), "x", "10.0.0.1") }, free: 3},
 		"Shares":   {exists: elder("10.0.0.4-10.0.0.9"), closed: "use different addresses", free: 4},
 		"Unlisted": {exists: moved, fails: true, closed: "run a manager without --namespace", free: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api, lists := &onePool{exists: tc.exists}, &existing{}
+			api, lists := &singlePoolAPI{pool: tc.exists}, &listedObjects{}
 			if tc.listed != nil {
 				tc.listed(lists)
 			}
 			clock := clocktesting.NewFakeClock(noon)
-			options := Options{Client: api, Live: api, Lists: lists, ID: "me", Namespace: "ns", Clock: clock}
+			options := Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Namespace: "ns", Clock: clock}
 			if tc.fails {
-				options.Lists = unlisted{}
+				options.Lister = failingListAPI{}
 			}
 			a := New(options)
-			o := aNeighbour("pool", "10.0.0.1-10.0.0.4", time.Minute, yieldsTo(moved, 1))
-			a.publish(o)
-			p := unlocked(a.pool(pools.KeyOf(o)))
-			p.SetBase(o)
+			o := newNeighbour("pool", "10.0.0.1-10.0.0.4", time.Minute, withYieldStatus(moved, 1))
+			a.publishDeclaration(o)
+			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+			p.SetBasePool(o)
 			look := func() {
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				reason, message := p.Closed(noon)
-				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(freeOf(p)) != tc.free {
-					t.Errorf("it is closed: %q: %s; free are %v", reason, message, freeOf(p))
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				reason, message := p.ClosedReason(noon)
+				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(grantableAddresses(p)) != tc.free {
+					t.Errorf("it is closed: %q: %s; free are %v", reason, message, grantableAddresses(p))
 				}
 			}
 			look()
-			api.exists, a.lists.lists = nil, unlisted{}
+			api.pool, a.poolLister.source = nil, failingListAPI{}
 			look()
 			if tc.fails { // W29: it has the right to list
 				clock.Step(time.Minute)
-				a.lists.lists, api.exists = lists, tc.exists
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				if reason, message := p.Closed(noon); reason != "" {
+				a.poolLister.source, api.pool = lists, tc.exists
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				if reason, message := p.ClosedReason(noon); reason != "" {
 					t.Errorf("it is closed where it can read: %q: %s", reason, message)
 				}
 			}
 			if clock.Step(time.Minute); tc.exists != nil {
-				a.keepApart(t.Context(), grants.PoolOf(p))
-				if reason, _ := p.Closed(noon); reason != "" || len(freeOf(p)) != 4 {
-					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, freeOf(p))
+				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
+				if reason, _ := p.ClosedReason(noon); reason != "" || len(grantableAddresses(p)) != 4 {
+					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, grantableAddresses(p))
 				}
 			}
 		})

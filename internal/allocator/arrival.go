@@ -22,79 +22,81 @@ import (
 )
 
 // maxNamedClusters is how many Clusters of its namespace a pool names. One would do: clusterctl moves all of them, and
-// unpauses none before everything is there. With a few, the end of one costs no write.
+// unpauses none before everything is there. With a few, the deletion of one costs no write.
 const maxNamedClusters = 4
 
-// seeArrival finds out whether all is here that came, or comes, along with a pool (R10). clusterctl creates Clusters
-// paused, and unpauses them when all else is there; a restore is asked to do the same. So the proof is a Cluster that was
-// with the pool before, and is not paused, where no other of the namespace is. It is read live, and what is in use is
-// listed after that. The pool owes that list from when it lacks a proof until a list has succeeded: the proof may be on
-// record by then, by this manager or by hand. What the API server refuses for good leaves the pool closed, and the rest of
-// the turn is done.
-func (a *Allocator) seeArrival(ctx context.Context, p *grants.Pool) error {
+// checkArrival checks whether everything that came, or comes, along with a pool has arrived (R10). clusterctl creates
+// Clusters paused, and unpauses them when everything else is there; a restore is expected to do the same. So the proof
+// is a Cluster that was with the pool before and is not paused, while no other Cluster of the namespace is paused. The
+// proof is read live, and what is in use is listed after that. The pool needs that list from the first missing proof
+// until a list has succeeded: the proof may be on record by then, by this manager or by hand. A write that the API
+// server refuses for good leaves the pool closed, and the rest of the reconcile goes on.
+func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	now := a.now()
 	m := p.Lock()
 	m.BeginQuarantine(now, a.Quarantine)
 	m.ExtendQuarantine(now, a.Quarantine)
 	quiet := !m.QuarantineUntil.After(now)
-	base, came := m.Base, m.CameFromElsewhere()
-	owes := m.Arriving.Unlisted || m.Arriving.Lacks != ""
-	arrives := m.Arrives() && (came || !m.Arriving.Opened) && base.GetDeletionTimestamp() == nil
-	rests := m.Arriving.TryAfter.After(now)
+	base, came := m.BasePool, m.HasOtherManagementCluster()
+	owes := m.Arrival.NeedsListing || m.Arrival.MissingProof != ""
+	arrives := m.IsArriving() && (came || !m.Arrival.OpenedManually) && base.GetDeletionTimestamp() == nil
+	rests := m.Arrival.RetryAfter.After(now)
 	m.Unlock()
 	if base.GetNamespace() == "" || rests {
-		return nil // of what is in no namespace a person decides
+		return nil // a person decides on a pool without a namespace
 	}
 	lacks := ""
 	if arrives {
-		lacks = a.lackOf(ctx, a.Client, base, came)
+		lacks = a.missingArrivalProof(ctx, a.Client, base, came)
 	}
 	owes = owes || lacks != "" || (arrives && came)
 	proven := owes && lacks == "" && (quiet || !came)
 	if proven && arrives {
-		timedCtx, cancel := timed(ctx)
-		lacks = a.lackOf(timedCtx, a.Live, base, came)
+		timedCtx, cancel := withRequestTimeout(ctx)
+		lacks = a.missingArrivalProof(timedCtx, a.Live, base, came)
 		cancel()
 	}
 	m = p.Lock()
-	m.Arriving.Lacks, m.Arriving.Unlisted = lacks, owes
+	m.Arrival.MissingProof, m.Arrival.NeedsListing = lacks, owes
 	m.Unlock()
 	if !proven || lacks != "" {
 		return nil
 	}
-	err := a.open(ctx, p, base, came)
-	if !term.RefusedForGood(err) {
+	err := a.openPool(ctx, p, base, came)
+	if !term.IsPermanentRefusal(err) {
 		return err
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.Arriving.Lacks = text.Message(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
+	m.Arrival.MissingProof = text.SanitizeMessage(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
 		"change the quota, policy or right that refuses it", err))
-	m.Arriving.TryAfter = now.Add(openPause)
+	m.Arrival.RetryAfter = now.Add(openRetryDelay)
 	return nil
 }
 
-// openPause is how long a pool rests that the API server does not let open.
-const openPause = time.Minute
+// openRetryDelay is how long a pool waits after the API server refused the write that opens it.
+const openRetryDelay = time.Minute
 
-// open notes that all is here which came along with a pool, and lists what is in use: the list begins after the proof.
-func (a *Allocator) open(ctx context.Context, p *grants.Pool, base v1alpha1.Pool, came bool) error {
+// openPool records that everything that came along with a pool has arrived, and lists what is in use: the list begins
+// after the proof.
+func (a *Allocator) openPool(ctx context.Context, p *grants.Pool, base v1alpha1.Pool, came bool) error {
 	if came {
-		if err := a.arrived(ctx, p, base); err != nil {
+		if err := a.recordArrival(ctx, p, base); err != nil {
 			return err
 		}
 	}
-	return a.takeOver(ctx, p)
+	return a.takeOverPool(ctx, p)
 }
 
-// lackOf says what is missing as a proof that all is here which came along with a pool; empty: nothing.
-func (a *Allocator) lackOf(ctx context.Context, from client.Reader, pool v1alpha1.Pool, came bool) string {
+// missingArrivalProof returns what is missing as a proof that everything that came along with a pool has arrived; empty
+// means nothing.
+func (a *Allocator) missingArrivalProof(ctx context.Context, from client.Reader, pool v1alpha1.Pool, came bool) string {
 	const open = "; if all is here, remove the annotation " + v1alpha1.ManagementClusterAnnotation + " from the pool to open it"
 	clusters := &clusterv1.ClusterList{}
 	if err := from.List(ctx, clusters, client.InNamespace(pool.GetNamespace())); err != nil {
 		return fmt.Sprintf("the pool was moved or restored, and the Clusters of its namespace, which would show that all has arrived, cannot be read: %v", err)
 	}
-	named := namedClusters(pool)
+	named := clustersFromAnnotation(pool)
 	here := len(named) == 0 && !came
 	slices.SortFunc(clusters.Items, func(a, b clusterv1.Cluster) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range clusters.Items {
@@ -113,36 +115,37 @@ func (a *Allocator) lackOf(ctx context.Context, from client.Reader, pool v1alpha
 	return fmt.Sprintf("the pool was moved or restored, and no Cluster that was with it (%s) is here: what has its addresses may still arrive; resume the move or the restore", strings.Join(named, ", ")) + open
 }
 
-// arrived notes that this management cluster serves a pool that came from another one.
-func (a *Allocator) arrived(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) error {
+// recordArrival records that this management cluster serves a pool that came from another one.
+func (a *Allocator) recordArrival(ctx context.Context, p *grants.Pool, base v1alpha1.Pool) error {
 	next := base.DeepCopyObject().(v1alpha1.Pool)
 	marks := next.GetAnnotations()
 	marks[v1alpha1.ManagementClusterAnnotation] = a.ManagementCluster
-	delete(marks, incluster.MovedFromAnnotation) // it speaks of another cluster
+	delete(marks, incluster.MovedFromAnnotation) // it is about another cluster
 	next.SetAnnotations(marks)
-	ctx, cancel := timed(ctx)
+	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	err := a.Client.Patch(ctx, next, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return errGone // the watch brings the newer pool
+		return errPoolGone // the watch brings the newer pool
 	case err != nil:
 		return fmt.Errorf("noting on %s that it has arrived: %w", p.Key, err)
 	}
-	log.FromContext(ctx).Info("All has arrived that came along with the pool", "pool", p.Key.String())
+	log.FromContext(ctx).Info("Everything that came along with the pool has arrived", "pool", p.Key.String())
 	m := p.Lock()
 	defer m.Unlock()
-	m.SetBase(next)
+	m.SetBasePool(next)
 	return nil
 }
 
-// newClusters are the Clusters of its namespace that a pool is to name, where it names others; empty: it does not. Where
-// there are none it names those that it has named: in the middle of a move they are gone.
-func (a *Allocator) newClusters(ctx context.Context, pool v1alpha1.Pool) string {
+// nextClustersAnnotation returns the Clusters of its namespace that a pool should name, comma-separated, if it names
+// others; empty means no change. Where there are no Clusters the pool keeps the names that it has: in the middle of a
+// move the Clusters are gone.
+func (a *Allocator) nextClustersAnnotation(ctx context.Context, pool v1alpha1.Pool) string {
 	if pool.GetNamespace() == "" || a.ManagementCluster == "" {
 		return ""
 	}
-	named := namedClusters(pool)
+	named := clustersFromAnnotation(pool)
 	kept := slices.DeleteFunc(slices.Clone(named), func(name string) bool {
 		return apierrors.IsNotFound(a.Client.Get(ctx, client.ObjectKey{Namespace: pool.GetNamespace(), Name: name}, &clusterv1.Cluster{}))
 	})
@@ -165,6 +168,6 @@ func (a *Allocator) newClusters(ctx context.Context, pool v1alpha1.Pool) string 
 	return strings.Join(kept, ",")
 }
 
-func namedClusters(pool v1alpha1.Pool) []string {
+func clustersFromAnnotation(pool v1alpha1.Pool) []string {
 	return strings.FieldsFunc(pool.GetAnnotations()[v1alpha1.ClustersAnnotation], func(r rune) bool { return r == ',' || r == ' ' })
 }

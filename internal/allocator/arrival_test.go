@@ -21,7 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// arrivalAPI is an API server that has one Cluster, and answers a write as it is told to.
+// arrivalAPI is an API server that has one Cluster, and answers a write with a given error.
 type arrivalAPI struct {
 	client.Client
 	paused bool
@@ -40,24 +40,25 @@ func (f *arrivalAPI) Patch(_ context.Context, o client.Object, _ client.Patch, _
 	return f.answer
 }
 
-// failsOnce is a Lister of which the first list has no answer.
-type failsOnce struct {
-	existing
+// failOnceLister is a Lister whose first list fails.
+type failOnceLister struct {
+	listedObjects
 	lists int
 	err   error
 }
 
-func (f *failsOnce) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+func (f *failOnceLister) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
 	if f.lists++; f.err != nil {
 		err := f.err
 		f.err = nil
 		return "", err
 	}
-	return f.existing.List(ctx, of, namespace, visit)
+	return f.listedObjects.List(ctx, of, namespace, visit)
 }
 
-// A pool that has arrived opens when all is proven to be here, and when a list that began after that has succeeded: the watches
-// may be behind (R10). It holds for each manager that may note the proof, and for each outcome of the answer.
+// TestAnArrivedPoolIsListedBeforeItOpens checks that a pool that has arrived opens when everything is proven to be
+// here, and a list that began after that proof has succeeded: the watches may be behind (R10). It checks that for each
+// manager that may record the proof, and for each outcome of the write.
 func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 	busy := errors.New("the server is busy")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "p", errors.New("a policy refuses it"))
@@ -71,12 +72,12 @@ func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// from is where the pool comes from; lacks: a Cluster is paused at first.
+		// from is the management cluster that the pool comes from; lacks reports whether a Cluster is paused at first.
 		from  string
 		lacks bool
-		// write and list are what the first write and the first list are answered.
+		// write and list are the errors of the first write and the first list.
 		write, list error
-		// shown is what the watch shows of the pool after the first try.
+		// shown changes the pool to what the watch shows after the first try.
 		shown func(client.Object)
 		says  string
 	}{
@@ -89,51 +90,51 @@ func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 		"NothingWentWrong": {reason: "it is listed at once", from: "there"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock, lists := clocktesting.NewFakeClock(noon), &failsOnce{err: tc.list}
+			clock, lists := clocktesting.NewFakeClock(noon), &failOnceLister{err: tc.list}
 			api := &arrivalAPI{answer: tc.write, paused: tc.lacks}
-			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", ManagementCluster: "here", Clock: clock, Quarantine: 75 * time.Second})
-			o := aNeighbour("p", "10.0.0.1-10.0.0.4", time.Hour)
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", ManagementCluster: "here", Clock: clock, Quarantine: 75 * time.Second})
+			o := newNeighbour("p", "10.0.0.1-10.0.0.4", time.Hour)
 			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from, v1alpha1.ClustersAnnotation: "tenant"}
 			o.Status.Conditions = []metav1.Condition{{
 				Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon),
 			}}
-			lists.has(pools.KeyOf(o), "unseen", "10.0.0.1")
-			m := unlocked(a.pool(pools.KeyOf(o)))
+			lists.addServedClaim(pools.KeyForPool(o), "unseen", "10.0.0.1")
+			m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 			m.ManagementCluster = "here"
-			m.SetBase(o)
-			m.Adopting, m.Holder, m.TriedOnce, m.Term = true, true, true, 1
-			m.Quarantine(noon, a.Quarantine)
-			look := func() error { return a.seeArrival(t.Context(), grants.PoolOf(m)) }
+			m.SetBasePool(o)
+			m.Adopting, m.Holder, m.TakeoverChecked, m.Term = true, true, true, 1
+			m.RestoreQuarantine(noon, a.Quarantine)
+			look := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := look(); err != nil || lists.lists > 0 {
 				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)
 			}
 			clock.Step(80 * time.Second)
 			api.paused = false
 			err, failed := look(), tc.list != nil || tc.write != nil
-			if (err != nil) != (failed && tc.says == "") || m.InQuarantine(clock.Now()) != failed {
-				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.InQuarantine(clock.Now()))
+			if (err != nil) != (failed && tc.says == "") || m.IsQuarantined(clock.Now()) != failed {
+				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.IsQuarantined(clock.Now()))
 			}
-			if _, message := m.Closed(clock.Now()); !strings.Contains(message, tc.says) {
+			if _, message := m.ClosedReason(clock.Now()); !strings.Contains(message, tc.says) {
 				t.Errorf("%s: it says %q", tc.reason, message)
 			}
 			if tc.says != "" {
 				tried := lists.lists
-				if err := look(); err != nil || lists.lists != tried || m.NextWake(clock.Now(), 0) != openPause {
-					t.Errorf("%s: it is tried again at once, or in %v: %v", tc.reason, m.NextWake(clock.Now(), 0), err)
+				if err := look(); err != nil || lists.lists != tried || m.NextWakeDelay(clock.Now(), 0) != openRetryDelay {
+					t.Errorf("%s: it is tried again at once, or in %v: %v", tc.reason, m.NextWakeDelay(clock.Now(), 0), err)
 				}
-				clock.Step(openPause)
+				clock.Step(openRetryDelay)
 			}
 			api.answer = nil
 			if tc.shown != nil {
 				next := o.DeepCopy()
 				tc.shown(next)
-				m.SetBase(next)
+				m.SetBasePool(next)
 			}
 			if err := look(); err != nil {
 				t.Errorf("%s: the second try: %v", tc.reason, err)
 			}
-			if free := freeOf(m); m.InQuarantine(clock.Now()) || slices.Contains(free, "10.0.0.1") {
-				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.InQuarantine(clock.Now()), free)
+			if free := grantableAddresses(m); m.IsQuarantined(clock.Now()) || slices.Contains(free, "10.0.0.1") {
+				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.IsQuarantined(clock.Now()), free)
 			}
 			done := lists.lists
 			if err := look(); err != nil || lists.lists != done {

@@ -18,17 +18,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Auditor recomputes now and then who owns what, from a consistent list, and reports what must not
-// be. It takes nothing from anybody.
+// Auditor periodically recomputes from consistent lists which object has which address, and reports duplicates, orphans
+// and drift. It changes no allocation.
 type Auditor struct {
 	Allocator *Allocator
 	Interval  time.Duration
 
-	orphans, drift map[types.UID]bool
+	previousOrphans, previousDrift map[types.UID]bool
 }
 
-// Start audits until the context ends, the first time after one interval: at the start there is
-// nothing to compare with, and the claims that wait have waited long enough.
+// Start audits until the context ends, the first time after one interval: at the start there is nothing to compare
+// with, and the waiting claims have waited long enough.
 func (au *Auditor) Start(ctx context.Context) error {
 	for {
 		select {
@@ -36,83 +36,83 @@ func (au *Auditor) Start(ctx context.Context) error {
 			return nil
 		case <-au.Allocator.Clock.After(au.Interval):
 		}
-		if err := au.audit(ctx); err != nil && ctx.Err() == nil {
+		if err := au.runAudit(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "The audit could not read the API server; it is repeated")
 		}
 	}
 }
 
-// holding is a range that a living object has, in the order of addresses.
-type holding struct {
-	rng  netipx.IPRange
-	uid  types.UID
-	what string
-	// about is whom it concerns: the object that its owner looks at.
-	about func() grants.Object
+// heldRange is a range that a living object has. reportOverlaps sorts them by address.
+type heldRange struct {
+	ipRange     netipx.IPRange
+	uid         types.UID
+	description string
+	// eventSubject returns the object that an event about the range is recorded on: the one that its owner reads.
+	eventSubject func() grants.Object
 }
 
-// findings are what one audit has found so far.
-type findings struct {
-	living         map[types.UID]struct{}
-	held           map[pools.Key][]holding
-	orphans, drift map[types.UID]bool
+// auditFindings holds the findings of one audit so far.
+type auditFindings struct {
+	livingClaimants map[types.UID]struct{}
+	rangesByPool    map[pools.Key][]heldRange
+	orphans, drift  map[types.UID]bool
 }
 
-// holds notes what an object has, and whether the memory of its pool knows that.
-func (f *findings) holds(key pools.Key, h holding, known bool) {
-	f.held[key] = append(f.held[key], h)
+// addRange records what an object has, and whether the state of its pool knows that.
+func (f *auditFindings) addRange(key pools.Key, h heldRange, known bool) {
+	f.rangesByPool[key] = append(f.rangesByPool[key], h)
 	if !known {
 		f.drift[h.uid] = true
 	}
 }
 
-// claimant notes what an object has that asks for addresses.
-func (f *findings) claimant(m *grants.Memory, k grants.Kind, o client.Object) {
-	c := k.Of(o)
-	if r := k.Releasable(m, c); r.IsValid() {
+// addClaimant records what an object that requests addresses has.
+func (f *auditFindings) addClaimant(m *grants.PoolState, k grants.ClaimantKind, o client.Object) {
+	c := k.NewClaimant(o)
+	if r := k.ReleasableRange(m, c); r.IsValid() {
 		mine := m.Claimants[c.Owner.UID]
-		f.holds(m.Key, holding{r, c.Owner.UID, c.Owner.Kind + " " + grants.NameOf(c.Owner).String(), c.Subject},
-			mine != nil && k.Releasable(m, mine) == r)
+		f.addRange(m.Key, heldRange{r, c.Owner.UID, c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String(), c.EventObject},
+			mine != nil && k.ReleasableRange(m, mine) == r)
 	}
 }
 
-// attached notes an object that shows what a claimant was granted: an orphan, if there is no such claimant.
-func (f *findings) attached(m *grants.Memory, k grants.Attacher, o client.Object) {
-	a := k.Of(o)
-	if _, lives := f.living[m.ClaimantOf(a)]; !lives && !a.ByHand {
+// addAddress records an object that shows what a claimant was granted: it is an orphan if that claimant does not exist.
+func (f *auditFindings) addAddress(m *grants.PoolState, k grants.AddressKind, o client.Object) {
+	a := k.NewAddress(o)
+	if _, lives := f.livingClaimants[m.ClaimantUIDFor(a)]; !lives && !a.CreatedManually {
 		f.orphans[a.UID] = true
 		return
 	}
 	if a.IP.IsValid() {
-		_, known := m.Ledger.Get(ledger.Key{Source: ledger.Object, UID: a.UID})
-		f.holds(m.Key, holding{netipx.IPRangeFrom(a.IP, a.IP), a.UID, a.Text(), a.Subject}, known)
+		_, known := m.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: a.UID})
+		f.addRange(m.Key, heldRange{netipx.IPRangeFrom(a.IP, a.IP), a.UID, a.DisplayName(), a.EventObject}, known)
 	}
 }
 
-// note notes an object of a kind.
-func (f *findings) note(a *Allocator, r grants.Resource, o client.Object) {
-	if k, is := r.(grants.Kind); is {
-		f.living[o.GetUID()] = struct{}{} // whosever its pool is
-		if k.Traits().Attaches != nil {
-			return // what is attached to it shows what it has
+// addObject records an object of a kind.
+func (f *auditFindings) addObject(a *Allocator, r grants.ResourceKind, o client.Object) {
+	if k, is := r.(grants.ClaimantKind); is {
+		f.livingClaimants[o.GetUID()] = struct{}{} // whichever manager serves its pool
+		if k.Traits().AddressKind != nil {
+			return // the object attached to it shows what it has
 		}
 	}
-	key, _ := a.poolOf(r, o)
+	key, _ := a.poolKeyForObject(r, o)
 	if key == (pools.Key{}) {
 		return
 	}
-	m := a.locked(key)
+	m := a.lockPool(key)
 	defer m.Unlock()
 	switch k := r.(type) {
-	case grants.Kind:
-		f.claimant(m, k, o)
-	case grants.Attacher:
-		f.attached(m, k, o)
+	case grants.ClaimantKind:
+		f.addClaimant(m, k, o)
+	case grants.AddressKind:
+		f.addAddress(m, k, o)
 	}
 }
 
-// again counts those that the audit before has found too.
-func again(now, before map[types.UID]bool) (n float64) {
+// countRepeated returns how many of now the previous audit found, too.
+func countRepeated(now, before map[types.UID]bool) (n float64) {
 	for uid := range now {
 		if before[uid] {
 			n++
@@ -121,60 +121,60 @@ func again(now, before map[types.UID]bool) (n float64) {
 	return n
 }
 
-// audit counts duplicates at once. Orphans and drift count when two audits in a row find them: what
-// is being written right now is neither.
-func (au *Auditor) audit(ctx context.Context) error {
+// runAudit counts duplicates at once. Orphans and drift count when two audits in a row find them: an object that is
+// being written is neither.
+func (au *Auditor) runAudit(ctx context.Context) error {
 	a := au.Allocator
-	f := &findings{
-		living: map[types.UID]struct{}{}, held: map[pools.Key][]holding{}, orphans: map[types.UID]bool{}, drift: map[types.UID]bool{},
+	f := &auditFindings{
+		livingClaimants: map[types.UID]struct{}{}, rangesByPool: map[pools.Key][]heldRange{}, orphans: map[types.UID]bool{}, drift: map[types.UID]bool{},
 	}
-	for _, r := range slices.Backward(resources) { // claimants before what is attached to them
-		_, err := a.Lists.List(ctx, r.Object(), a.Namespace, func(o client.Object) { f.note(a, r, o) })
+	for _, r := range slices.Backward(resourceKinds) { // claimants before the objects attached to them
+		_, err := a.Lister.List(ctx, r.NewObject(), a.Namespace, func(o client.Object) { f.addObject(a, r, o) })
 		if err != nil {
 			return err
 		}
 	}
 	duplicates := 0
-	for key, all := range f.held {
-		duplicates += overlapping(all, func(one, other holding) {
-			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.rng.From().String(), "pool", key.String(),
-				"one", one.what, "other", other.what)
-			a.tellDuplicate(one, other)
-			a.tellDuplicate(other, one)
+	for key, all := range f.rangesByPool {
+		duplicates += reportOverlaps(all, func(one, other heldRange) {
+			log.FromContext(ctx).Error(nil, "Two objects have one address", "address", other.ipRange.From().String(), "pool", key.String(),
+				"one", one.description, "other", other.description)
+			a.recordDuplicateEvent(one, other)
+			a.recordDuplicateEvent(other, one)
 		})
 	}
 	metrics.AuditDuplicates.WithLabelValues().Set(float64(duplicates))
-	metrics.AuditOrphans.WithLabelValues().Set(again(f.orphans, au.orphans))
-	metrics.AuditDrift.WithLabelValues().Set(again(f.drift, au.drift))
-	metrics.AuditTime.WithLabelValues().Set(float64(a.now().Unix()))
-	au.orphans, au.drift = f.orphans, f.drift
+	metrics.AuditOrphans.WithLabelValues().Set(countRepeated(f.orphans, au.previousOrphans))
+	metrics.AuditDrift.WithLabelValues().Set(countRepeated(f.drift, au.previousDrift))
+	metrics.LastAuditTime.WithLabelValues().Set(float64(a.now().Unix()))
+	au.previousOrphans, au.previousDrift = f.orphans, f.drift
 	return nil
 }
 
-// tellDuplicate says on an object that another has an address of it too, where their owners look: neither is to blame,
-// and one of the two has to go.
-func (a *Allocator) tellDuplicate(h, other holding) {
-	first := h.rng.From()
-	if first.Less(other.rng.From()) {
-		first = other.rng.From()
+// recordDuplicateEvent records on an object, where its owner reads it, that another object also has an address of it:
+// neither is to blame, and one of the two has to go.
+func (a *Allocator) recordDuplicateEvent(h, other heldRange) {
+	first := h.ipRange.From()
+	if first.Less(other.ipRange.From()) {
+		first = other.ipRange.From()
 	}
-	a.Recorder.Eventf(h.about(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
-		"%s is held by %s too: find out which machine answers for it, and delete the other claim", first, other.what)
+	a.Recorder.Eventf(h.eventSubject(), nil, corev1.EventTypeWarning, "DuplicateAddress", "Audit",
+		"%s is held by %s too: find out which machine answers for it, and delete the other claim", first, other.description)
 }
 
-// overlapping counts, and reports, the holdings that share an address with an earlier one.
-func overlapping(all []holding, report func(one, other holding)) int {
-	slices.SortFunc(all, func(a, b holding) int {
-		return cmp.Or(a.rng.From().Compare(b.rng.From()), cmp.Compare(a.uid, b.uid))
+// reportOverlaps counts and reports the ranges that share an address with an earlier one.
+func reportOverlaps(all []heldRange, report func(one, other heldRange)) int {
+	slices.SortFunc(all, func(a, b heldRange) int {
+		return cmp.Or(a.ipRange.From().Compare(b.ipRange.From()), cmp.Compare(a.uid, b.uid))
 	})
 	n := 0
-	var furthest holding
+	var furthest heldRange
 	for _, h := range all {
-		if furthest.rng.IsValid() && h.rng.From().Compare(furthest.rng.To()) <= 0 {
+		if furthest.ipRange.IsValid() && h.ipRange.From().Compare(furthest.ipRange.To()) <= 0 {
 			report(furthest, h)
 			n++
 		}
-		if !furthest.rng.IsValid() || !h.rng.To().Less(furthest.rng.To()) {
+		if !furthest.ipRange.IsValid() || !h.ipRange.To().Less(furthest.ipRange.To()) {
 			furthest = h
 		}
 	}

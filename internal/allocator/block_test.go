@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// seeBlock has a pool see an IPAllocation of so many addresses; 0: it does not say.
-func seeBlock(p *grants.Memory, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *grants.Claimant {
+// observeAllocation feeds a pool an IPAllocation of count addresses; 0 means that its spec has no count.
+func observeAllocation(p *grants.PoolState, name string, count int32, change ...func(*v1alpha1.IPAllocation)) *grants.Claimant {
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", Generation: 1,
 		CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{},
@@ -30,23 +30,23 @@ func seeBlock(p *grants.Memory, name string, count int32, change ...func(*v1alph
 	for _, f := range change {
 		f(o)
 	}
-	p.Observe(blocks.Of(o))
+	p.ObserveClaimant(blocks.NewClaimant(o))
 	return p.Claimants[o.UID]
 }
 
-func has(block string) func(*v1alpha1.IPAllocation) {
+func withBlock(block string) func(*v1alpha1.IPAllocation) {
 	return func(o *v1alpha1.IPAllocation) {
 		o.Annotations[v1alpha1.AddressAnnotation], o.Finalizers = block, []string{v1alpha1.IPAllocationFinalizer}
 	}
 }
 
-// recalls has an allocation come back with a record, and without our finalizer.
-func recalls(block string) func(*v1alpha1.IPAllocation) {
+// withRecordOnly sets the record of an allocation, as it comes back without our finalizer.
+func withRecordOnly(block string) func(*v1alpha1.IPAllocation) {
 	return func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = block }
 }
 
-// shows has the status say that a block is allocated, as Butler writes it.
-func shows(first, last string) func(*v1alpha1.IPAllocation) {
+// withAllocatedStatus sets the status that Butler writes for an allocated block.
+func withAllocatedStatus(first, last string) func(*v1alpha1.IPAllocation) {
 	return func(o *v1alpha1.IPAllocation) {
 		o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, StartAddress: first, EndAddress: last}
 	}
@@ -70,10 +70,10 @@ func TestChooseBlock(t *testing.T) {
 	defaults := says(3, 6)
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
-		there func(*grants.Memory)
+		there func(*grants.PoolState)
 		count int32
 		ask   []func(*v1alpha1.IPAllocation)
-		want  string // the block, or what the refusal says
+		want  string // the block, or a part of the refusal
 	}{
 		"from the start":            {count: 4, want: "10.0.0.1-10.0.0.4"},
 		"eight for load balancers":  {want: "10.0.0.1-10.0.0.8"},
@@ -84,22 +84,22 @@ func TestChooseBlock(t *testing.T) {
 		"the other half":            {pool: []func(*v1alpha1.NetworkPool){says(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
-			there: func(p *grants.Memory) {
-				seeBlock(p, "y", 1, has("10.0.0.5/32"))
-				seeBlock(p, "z", 1, has("10.0.0.10/32"))
+			there: func(p *grants.PoolState) {
+				observeAllocation(p, "y", 1, withBlock("10.0.0.5/32"))
+				observeAllocation(p, "z", 1, withBlock("10.0.0.10/32"))
 			},
 			count: 4, want: "10.0.0.1-10.0.0.4", // not among the 50 at the end
 		},
 		"best fit, the next hole": {
-			there: func(p *grants.Memory) {
-				seeBlock(p, "y", 1, has("10.0.0.4/32"))
-				seeBlock(p, "z", 1, has("10.0.0.10/32"))
+			there: func(p *grants.PoolState) {
+				observeAllocation(p, "y", 1, withBlock("10.0.0.4/32"))
+				observeAllocation(p, "z", 1, withBlock("10.0.0.10/32"))
 			},
 			count: 4, want: "10.0.0.5-10.0.0.8",
 		},
 		"too large": {count: 61, want: "no contiguous block available"},
 		"fragmented": {
-			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.30", "uid-c") },
+			there: func(p *grants.PoolState) { observeAddress(p, "c", "10.0.0.30", "uid-c") },
 			count: 31, want: "no contiguous block available",
 		},
 		"pinned": {ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, count: 3, want: "10.0.0.20-10.0.0.29"},
@@ -109,15 +109,15 @@ func TestChooseBlock(t *testing.T) {
 			ask: []func(*v1alpha1.IPAllocation){pinned("10.0.0.55", "10.0.0.61")}, want: "contains addresses that",
 		},
 		"pinned over a claim's": {
-			there: func(p *grants.Memory) { seeAddress(p, "c", "10.0.0.25", "uid-c") },
+			there: func(p *grants.PoolState) { observeAddress(p, "c", "10.0.0.25", "uid-c") },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.25, which is held by IPAddress ns/c (without a claim)",
 		},
 		"pinned over a block": {
-			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.28/30")) },
+			there: func(p *grants.PoolState) { observeAllocation(p, "y", 4, withBlock("10.0.0.28/30")) },
 			ask:   []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "overlaps 10.0.0.28/30, which is held by IPAllocation ns/y",
 		},
 		"pinned over a preAllocation of its name": {
-			pool: []func(*v1alpha1.NetworkPool){pins("x", "10.0.0.25")},
+			pool: []func(*v1alpha1.NetworkPool){withPreAllocation("x", "10.0.0.25")},
 			ask:  []func(*v1alpha1.IPAllocation){pinned("10.0.0.20", "10.0.0.29")}, want: "a preAllocation for claims named x",
 		},
 		"what rests for its name": {
@@ -132,28 +132,28 @@ func TestChooseBlock(t *testing.T) {
 			}},
 			count: 3, want: "10.0.0.1-10.0.0.3",
 		},
-		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){has("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
+		"what it remembers": {ask: []func(*v1alpha1.IPAllocation){withBlock("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
 		"an annotation that a user wrote": {
-			ask:   []func(*v1alpha1.IPAllocation){recalls("10.0.0.0/8")},
+			ask:   []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.0/8")},
 			count: 4, want: "10.0.0.1-10.0.0.4",
 		},
-		"a record that a restore took the finalizer off": {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
-		"one of more than it asks for":                   {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.32/28")}, count: 4, want: "10.0.0.1-10.0.0.4"},
-		"one of what is not handed out":                  {ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.60/30")}, count: 4, want: "10.0.0.1-10.0.0.4"},
+		"a record that a restore took the finalizer off": {ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.40-10.0.0.43"},
+		"one of more than it asks for":                   {ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.32/28")}, count: 4, want: "10.0.0.1-10.0.0.4"},
+		"one of what is not handed out":                  {ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.60/30")}, count: 4, want: "10.0.0.1-10.0.0.4"},
 		"one of what another has": {
-			there: func(p *grants.Memory) { seeBlock(p, "y", 1, has("10.0.0.41/32")) },
-			ask:   []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+			there: func(p *grants.PoolState) { observeAllocation(p, "y", 1, withBlock("10.0.0.41/32")) },
+			ask:   []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
 		},
 		"one of what is kept for a name": {
-			pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.41")}, ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
+			pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.41")}, ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30")}, count: 4, want: "10.0.0.42-10.0.0.45",
 		},
 		"its pinned range before that": {
-			ask: []func(*v1alpha1.IPAllocation){recalls("10.0.0.40/30"), pinned("10.0.0.20", "10.0.0.23")}, count: 4, want: "10.0.0.20-10.0.0.23",
+			ask: []func(*v1alpha1.IPAllocation){withRecordOnly("10.0.0.40/30"), pinned("10.0.0.20", "10.0.0.23")}, count: 4, want: "10.0.0.20-10.0.0.23",
 		},
-		"what its status says": {ask: []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
+		"what its status says": {ask: []func(*v1alpha1.IPAllocation){withAllocatedStatus("10.0.0.40", "10.0.0.44")}, count: 4, want: "10.0.0.40-10.0.0.44"},
 		"what its status says, and another has": {
-			there: func(p *grants.Memory) { seeBlock(p, "y", 4, has("10.0.0.44/30")) },
-			ask:   []func(*v1alpha1.IPAllocation){shows("10.0.0.40", "10.0.0.44")}, want: "the status shows 10.0.0.40-10.0.0.44, but 10.0.0.44/30 of it is held by IPAllocation ns/y",
+			there: func(p *grants.PoolState) { observeAllocation(p, "y", 4, withBlock("10.0.0.44/30")) },
+			ask:   []func(*v1alpha1.IPAllocation){withAllocatedStatus("10.0.0.40", "10.0.0.44")}, want: "the status shows 10.0.0.40-10.0.0.44, but 10.0.0.44/30 of it is held by IPAllocation ns/y",
 		},
 		"a pool of prefixes": {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
@@ -164,13 +164,13 @@ func TestChooseBlock(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.60", tt.pool...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.60", tt.pool...)
 			if tt.there != nil {
 				tt.there(p)
 			}
-			c := seeBlock(p, "x", tt.count, tt.ask...)
-			_, full, _ := p.Available(c)
-			r, no := p.Choose(c)
+			c := observeAllocation(p, "x", tt.count, tt.ask...)
+			_, full, _ := p.FindAvailable(c)
+			r, no := p.ChooseRange(c)
 			var got string
 			if no != nil {
 				got = no.Message
@@ -187,28 +187,29 @@ func TestChooseBlock(t *testing.T) {
 	}
 }
 
-// What two allocations had before us is not for us to judge: both keep it and say so, and nobody else is held up.
+// TestOverlappingAdoption checks that two allocations that overlapped before this manager both keep their blocks and
+// report that, and delay no other claimant.
 func TestOverlappingAdoption(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.60")
+	p := newTestPool(t, "10.0.0.1-10.0.0.60")
 	p.Adopting = true
-	x := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
-	y := seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"))
-	z := seeBlock(p, "z", 4)
+	x := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	y := observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
+	z := observeAllocation(p, "z", 4)
 	for _, c := range []*grants.Claimant{x, y} {
-		if p.Todo[c.Owner.UID] == nil || p.OverlapOf(c) == "" {
-			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.Todo[c.Owner.UID] != nil, p.OverlapOf(c))
+		if p.ClaimantsToWrite[c.Owner.UID] == nil || p.OverlapMessageFor(c) == "" {
+			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.ClaimantsToWrite[c.Owner.UID] != nil, p.OverlapMessageFor(c))
 		}
 	}
 	if n := p.Ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
 		t.Errorf("%+v", n)
 	}
-	if p.Plan(noon, 9, anyone); p.Grants[z.Owner.UID] == nil || p.Grants[x.Owner.UID] != nil {
+	if p.PlanGrants(noon, 9, admitAll); p.Grants[z.Owner.UID] == nil || p.Grants[x.Owner.UID] != nil {
 		t.Errorf("granted: %v", p.Grants)
 	}
 	// The end of one is the end of the overlap of the other.
-	y = seeBlock(p, "y", 4, shows("10.0.0.4", "10.0.0.7"), has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	p.Forget(x.Owner.UID)
-	if text := p.OverlapOf(y); text != "" || !p.Ledger.InSpace(y.OwnRange()) {
+	y = observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"), withBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+	p.ForgetClaimant(x.Owner.UID)
+	if text := p.OverlapMessageFor(y); text != "" || !p.Ledger.IsInSpace(y.CurrentRange()) {
 		t.Errorf("still: %s", text)
 	}
 	if r, _ := p.Ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
@@ -216,7 +217,8 @@ func TestOverlappingAdoption(t *testing.T) {
 	}
 }
 
-// Etcd takes no object of more than 1.5 MiB.
+// TestListedAddressesFitIntoAnObject checks the size of the listed addresses: etcd takes no object of more than 1.5
+// MiB.
 func TestListedAddressesFitIntoAnObject(t *testing.T) {
 	for in, want := range map[string]int{
 		"10.0.0.0/29": 8, "10.0.0.0/16": 65536, "10.0.0.0/8": 65536, "255.255.0.0/16": 65536,
@@ -226,30 +228,31 @@ func TestListedAddressesFitIntoAnObject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := blocks.ListedOf(r); got != want {
+		if got := blocks.ListedAddressCount(r); got != want {
 			t.Errorf("%s: %d addresses, want %d", in, got, want)
 		}
 		text := 0
-		for _, a := range poolutil.Enumerate(r)[:blocks.ListedOf(r)] {
+		for _, a := range poolutil.Enumerate(r)[:blocks.ListedAddressCount(r)] {
 			text += len(a) + 3
 		}
-		if text > blocks.MaxListedText {
+		if text > blocks.MaxAddressListBytes {
 			t.Errorf("%s: %d bytes", in, text)
 		}
 	}
 }
 
-// A status that somebody has changed is no evidence against what the allocation remembers (R8).
+// TestStatusByHand checks that a status that a user has changed is no evidence against the record of the allocation
+// (R8).
 func TestStatusByHand(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.60")
-	c := seeBlock(p, "x", 4, has("10.0.0.8/30"), shows("10.0.0.1", "10.0.0.4"))
-	if got := c.OwnRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.60")
+	c := observeAllocation(p, "x", 4, withBlock("10.0.0.8/30"), withAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	if got := c.CurrentRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}
-	if _, known := p.Ledger.Get(ledger.Key{Source: ledger.Object, UID: c.Owner.UID}); known {
+	if _, known := p.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: c.Owner.UID}); known {
 		t.Error("what the status says counts as taken")
 	}
-	if r, no := p.Choose(c); no != nil || r != c.Record {
+	if r, no := p.ChooseRange(c); no != nil || r != c.RecordedRange {
 		t.Errorf("it is given %s, %v", r, no)
 	}
 }

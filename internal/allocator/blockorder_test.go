@@ -9,19 +9,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// B27: allocations are served by age, whatever they are called, and among the claims of the pool.
+// TestBlocksByAge checks that allocations are served by age, whatever their names, and among the claims of the pool
+// (B27).
 func TestBlocksByAge(t *testing.T) {
 	born := func(second int) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
 			o.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(second) * time.Second))
 		}
 	}
-	p := aPool(t, "10.0.0.1-10.0.0.7")
-	seeBlock(p, "a-third", 4, born(3))
-	seeBlock(p, "c-first", 4, born(1))
-	see(p, "b-second", 2)
-	seeBlock(p, "d-fourth", 2, born(4))
-	granted, refused := p.Plan(noon, maxBatch, anyone)
+	p := newTestPool(t, "10.0.0.1-10.0.0.7")
+	observeAllocation(p, "a-third", 4, born(3))
+	observeAllocation(p, "c-first", 4, born(1))
+	observeClaim(p, "b-second", 2)
+	observeAllocation(p, "d-fourth", 2, born(4))
+	granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll)
 	got := map[string]string{}
 	for _, g := range p.Grants {
 		got[g.Owner.Name] = g.Range.String()

@@ -16,49 +16,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// What the spec of a carved pool makes of the blocks that it has, and of those that it asks for.
+// Tests of what the spec of a carved pool means for the blocks that it has, and for those that it requests.
 
-// R13: where the spec cannot be served any more, what was closed since is not handed out either: not to a claim that
-// remembers it.
+// TestClosedUnderABrokenSpec checks R13: where the spec cannot be served any more, addresses of a block that was closed
+// since are not granted either, not even to a claim that has one on record.
 func TestClosedUnderABrokenSpec(t *testing.T) {
-	p := aChild(t, isOpen("pool-1", "10.0.0.4/30"), isOpen("pool-2", "10.0.0.8/30"), func(o *v1alpha1.NetworkPool) {
+	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), isOpen("pool-2", "10.0.0.8/30"), func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"x": "10.0.0.5"}
 	})
-	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Generation, obj.ResourceVersion = 2, "11"
-	obj.Spec.PreAllocations["y"] = "10.0.0.5" // no rule of the schema sees that
-	p.SetBase(obj)
+	obj.Spec.PreAllocations["y"] = "10.0.0.5" // no rule of the schema rejects that
+	p.SetBasePool(obj)
 	if p.SpecErr == "" || p.Ledger.Counts().Total != 8 {
 		t.Fatalf("%q, %+v", p.SpecErr, p.Ledger.Counts())
 	}
 	obj = obj.DeepCopy()
 	obj.ResourceVersion, obj.Status.Blocks = "12", obj.Status.Blocks[:1] // pool-2 is closed
-	p.SetBase(obj)
+	p.SetBasePool(obj)
 	if n := p.Ledger.Counts().Total; n != 4 {
 		t.Errorf("it hands out %d addresses", n)
 	}
-	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	c := see(p, "c", 1, remembers("10.0.0.9"))
-	if granted, _ := p.Plan(noon, 9, a.rules(t.Context(), p, noon)); granted > 0 {
+	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.9"))
+	if granted, _ := p.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon)); granted > 0 {
 		t.Errorf("%v is granted", p.Grants[c.Owner.UID].Range)
 	}
-	if _, kept := p.Layout.Pin("x"); !kept {
+	if _, kept := p.Layout.PinForClaim("x"); !kept {
 		t.Error("what is pre-allocated in the block that is open is anybody's")
 	}
 }
 
-// A pre-allocated address that turns out to be the gateway of a block is nobody's. The pool serves all others.
+// TestAPreAllocatedGateway checks that a pre-allocated address that turns out to be the gateway of a block is granted
+// to no claim, and that the pool grants all other addresses.
 func TestAPreAllocatedGateway(t *testing.T) {
-	p := aChild(t, func(o *v1alpha1.NetworkPool) {
+	p := newChildPool(t, func(o *v1alpha1.NetworkPool) {
 		o.Spec.Carve.PrefixLength, o.Spec.Carve.Network, o.Spec.AllocateReservedIPAddresses = 28, v1alpha1.RoutedNetwork, false
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.17", "last": "10.0.0.31", "fits": "10.0.0.20"}
 		o.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.16/28", Allocation: "pool-1", UID: "uid-pool-1", Prefix: 28, Gateway: "10.0.0.17"}}
 	})
-	if reason, message := p.Closed(noon); reason != "" {
+	if reason, message := p.ClosedReason(noon); reason != "" {
 		t.Fatal(reason, message)
 	}
-	vip, last, fits, other := see(p, "vip", 1), see(p, "last", 1), see(p, "fits", 1), see(p, "other", 1)
-	_, refused := p.Plan(noon, 9, anyone)
+	vip, last, fits, other := observeClaim(p, "vip", 1), observeClaim(p, "last", 1), observeClaim(p, "fits", 1), observeClaim(p, "other", 1)
+	_, refused := p.PlanGrants(noon, 9, admitAll)
 	for c, want := range map[*grants.Claimant]string{
 		vip:  "the preAllocated address cannot be given to anybody: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
 		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
@@ -75,32 +76,34 @@ func TestAPreAllocatedGateway(t *testing.T) {
 	}
 }
 
-// Nobody has a pool grow who would not take what a new block holds.
+// TestWhoLacksABlock checks that a claimant that would not take an address of a new block does not make the pool grow.
 func TestWhoLacksABlock(t *testing.T) {
 	routed := func(o *v1alpha1.NetworkPool) {
 		o.Spec.Carve.PrefixLength, o.Spec.Carve.Network = 29, v1alpha1.RoutedNetwork
 		o.Spec.Carvable, o.Spec.AllocateReservedIPAddresses, o.Spec.Carve.Blocks = &v1alpha1.Carvable{}, false, v1alpha1.CarvedBlocks{Min: 0, Max: 3}
 	}
-	asks := func(bits int32) func(*grants.Memory) {
-		return func(p *grants.Memory) {
-			p.Observe(blocks.Of(newBlock("g-1", func(o *v1alpha1.IPAllocation) {
+	asks := func(bits int32) func(*grants.PoolState) {
+		return func(p *grants.PoolState) {
+			p.ObserveClaimant(blocks.NewClaimant(newBlock("g-1", func(o *v1alpha1.IPAllocation) {
 				o.Spec.PoolRef.Name, o.Spec.ChildPoolRef.Name, o.Spec.PrefixLength = testKey.Name, "g", ptr.To(bits)
 			})))
 		}
 	}
-	inARow := func(n int32) func(*grants.Memory) { return func(p *grants.Memory) { seeBlock(p, "lb", n) } }
-	overQuota := func(p *grants.Memory) {
-		c := see(p, "b", 1)
+	inARow := func(n int32) func(*grants.PoolState) {
+		return func(p *grants.PoolState) { observeAllocation(p, "lb", n) }
+	}
+	overQuota := func(p *grants.PoolState) {
+		c := observeClaim(p, "b", 1)
 		c.Cluster = types.NamespacedName{Namespace: "ns", Name: "tenant"}
-		p.Sort(c)
-		p.Limits = func(types.NamespacedName) (int64, bool) { return 0, true }
+		p.QueueClaimant(c)
+		p.QuotaLimit = func(types.NamespacedName) (int64, bool) { return 0, true }
 	}
 	for name, tt := range map[string]struct {
-		who    func(*grants.Memory)
+		who    func(*grants.PoolState)
 		want   int
 		reason string
 	}{
-		"Claim":     {who: func(p *grants.Memory) { see(p, "a", 1) }, want: 1},
+		"Claim":     {who: func(p *grants.PoolState) { observeClaim(p, "a", 1) }, want: 1},
 		"Prefix31":  {who: asks(31), want: 1},
 		"Prefix30":  {who: asks(30), reason: "each of the two has the gateway or the last address"},
 		"FiveOfSix": {who: inARow(5), want: 1, reason: "the gateway is the first of six"},
@@ -108,25 +111,26 @@ func TestWhoLacksABlock(t *testing.T) {
 		"OverQuota": {who: overQuota, reason: "it would get nothing, and the block would go back and come again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aChild(t, routed)
+			p := newChildPool(t, routed)
 			tt.who(p)
-			p.ForgetLack()
-			p.Plan(noon, 9, anyone)
-			if p.TurnBlocks(noon, time.Minute); p.Carved.Todo.Ask != tt.want {
-				t.Errorf("%s: %+v", tt.reason, p.Carved.Todo)
+			p.ResetShortfall()
+			p.PlanGrants(noon, 9, admitAll)
+			if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != tt.want {
+				t.Errorf("%s: %+v", tt.reason, p.Carved.Decision)
 			}
 		})
 	}
 }
 
-// What a user may have written into a record, or a restore may have brought, opens nothing (R1, R13).
+// TestRecordsOfWhatIsNotOpen checks that a record that a user may have written, or a restore may have brought, opens
+// nothing (R1, R13).
 func TestRecordsOfWhatIsNotOpen(t *testing.T) {
 	apart := map[netipx.IPRange]pools.Key{netipx.MustParseIPRange("10.0.0.5-10.0.0.5"): {Kind: "NetworkPool", Namespace: "x", Name: "other"}}
 	had := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "c" }
-	block := func(change ...func(*v1alpha1.IPAllocation)) func(*grants.Memory) {
-		return func(p *grants.Memory) {
+	block := func(change ...func(*v1alpha1.IPAllocation)) func(*grants.PoolState) {
+		return func(p *grants.PoolState) {
 			p.Key = siteKey
-			p.Observe(blocks.Of(newBlock("pool-1", append([]func(*v1alpha1.IPAllocation){func(o *v1alpha1.IPAllocation) {
+			p.ObserveClaimant(blocks.NewClaimant(newBlock("pool-1", append([]func(*v1alpha1.IPAllocation){func(o *v1alpha1.IPAllocation) {
 				o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/30"
 				o.Finalizers = append(o.Finalizers, v1alpha1.IPAllocationFinalizer)
 			}}, change...)...)))
@@ -135,33 +139,33 @@ func TestRecordsOfWhatIsNotOpen(t *testing.T) {
 	site := func(o *v1alpha1.NetworkPool) {
 		o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable, o.Name = true, &v1alpha1.Carvable{}, siteKey.Name
 	}
-	claim := func(change ...func(*ipamv1.IPAddressClaim)) func(*grants.Memory) {
-		return func(p *grants.Memory) { see(p, "c", 1, change...) }
+	claim := func(change ...func(*ipamv1.IPAddressClaim)) func(*grants.PoolState) {
+		return func(p *grants.PoolState) { observeClaim(p, "c", 1, change...) }
 	}
-	here := aChild(t, isOpen("pool-1", "10.0.0.4/30"))
-	shown(here, newBlock("pool-1", firstBlock))
+	here := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
+	observeBlock(here, newBlock("pool-1", firstBlock))
 	for name, tt := range map[string]struct {
-		p     *grants.Memory
-		who   func(*grants.Memory)
+		p     *grants.PoolState
+		who   func(*grants.PoolState)
 		apart map[netipx.IPRange]pools.Key
 		want  int
 	}{
-		"Closed":       {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.9"))},
-		"ClosedHad":    {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.9"), had)},
-		"Open":         {p: here, who: claim(remembers("10.0.0.6"), had), want: 1},
-		"Lost":         {p: aChild(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(remembers("10.0.0.6"), had)},
-		"NarrowedHad":  {p: aPool(t, "10.0.0.0-10.0.0.3"), who: claim(remembers("10.0.0.9"), had), want: 1},
-		"Shared":       {p: aPool(t, "10.0.0.0-10.0.0.15"), who: claim(remembers("10.0.0.5")), apart: apart},
-		"SharedHad":    {p: aPool(t, "10.0.0.0-10.0.0.15"), who: claim(remembers("10.0.0.5"), had), apart: apart, want: 1},
-		"SharedOfOne":  {p: aPool(t, "10.0.0.0-10.0.0.15", site), who: block(), apart: apart},
-		"SharedOfHad":  {p: aPool(t, "10.0.0.0-10.0.0.15", site), who: block(shows("10.0.0.4", "10.0.0.7")), apart: apart},
-		"BlockOfFree":  {p: aPool(t, "10.0.0.0-10.0.0.15", site), who: block(), want: 1},
-		"BlockOutside": {p: aPool(t, "10.0.1.0-10.0.1.15", site), who: block()},
+		"Closed":       {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.9"))},
+		"ClosedHad":    {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.9"), had)},
+		"Open":         {p: here, who: claim(withRecordedAddress("10.0.0.6"), had), want: 1},
+		"Lost":         {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.6"), had)},
+		"NarrowedHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.3"), who: claim(withRecordedAddress("10.0.0.9"), had), want: 1},
+		"Shared":       {p: newTestPool(t, "10.0.0.0-10.0.0.15"), who: claim(withRecordedAddress("10.0.0.5")), apart: apart},
+		"SharedHad":    {p: newTestPool(t, "10.0.0.0-10.0.0.15"), who: claim(withRecordedAddress("10.0.0.5"), had), apart: apart, want: 1},
+		"SharedOfOne":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(), apart: apart},
+		"SharedOfHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(withAllocatedStatus("10.0.0.4", "10.0.0.7")), apart: apart},
+		"BlockOfFree":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(), want: 1},
+		"BlockOutside": {p: newTestPool(t, "10.0.1.0-10.0.1.15", site), who: block()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.p.SetApart(tt.apart)
+			tt.p.SetExcluded(tt.apart)
 			tt.who(tt.p)
-			if n, _ := tt.p.Plan(noon, 9, anyone); n != tt.want {
+			if n, _ := tt.p.PlanGrants(noon, 9, admitAll); n != tt.want {
 				t.Errorf("%d are granted", n)
 			}
 		})

@@ -13,7 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// H26: a story of a pool of 100: how full it is at a minute, and which events are new then.
+// TestCapacityEvents checks a sequence of states of a pool of 100 addresses: how full it is at a minute, and which
+// events are new then (H26).
 func TestCapacityEvents(t *testing.T) {
 	const warning, critical, exhausted = v1alpha1.CapacityWarningCondition, v1alpha1.CapacityCriticalCondition, v1alpha1.CapacityExhaustedCondition
 	s := &v1alpha1.NetworkPoolStatus{}
@@ -35,11 +36,11 @@ func TestCapacityEvents(t *testing.T) {
 		{60, 99, nil, "once is enough"},
 	} {
 		now := noon.Add(time.Duration(step.minute) * time.Minute)
-		s.Conditions = grants.Capacity(ledger.Counts{Total: 100, Allocated: step.used}, 0)
-		next := grants.CapacityEvents(s, now)
+		s.Conditions = grants.CapacityConditions(ledger.Counts{Total: 100, Allocated: step.used}, 0)
+		next := grants.DueCapacityEvents(s, now)
 		var news []string
 		for _, e := range next {
-			if last := grants.LastEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
+			if last := grants.LastCapacityEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
 				news = append(news, e.Condition+"="+string(e.Status))
 			}
 		}
@@ -50,12 +51,12 @@ func TestCapacityEvents(t *testing.T) {
 	}
 }
 
-// Each tier begins at its own share of the pool, and not below.
+// TestCapacityTiers checks that each tier begins at its own share of the pool, and not below.
 func TestCapacityTiers(t *testing.T) { // B75, H26
 	tiers := []string{v1alpha1.CapacityWarningCondition, v1alpha1.CapacityCriticalCondition, v1alpha1.CapacityExhaustedCondition}
 	for used, want := range map[int64]int{0: 0, 699: 0, 700: 1, 849: 1, 850: 2, 949: 2, 950: 3, 1000: 3} {
 		var got []string
-		for _, c := range grants.Capacity(ledger.Counts{Total: 1000, Allocated: used}, 0) {
+		for _, c := range grants.CapacityConditions(ledger.Counts{Total: 1000, Allocated: used}, 0) {
 			if c.Status == metav1.ConditionTrue {
 				got = append(got, c.Type)
 			}
@@ -67,14 +68,14 @@ func TestCapacityTiers(t *testing.T) { // B75, H26
 }
 
 func TestCapacityOfAnEmptyPool(t *testing.T) {
-	for _, c := range grants.Capacity(ledger.Counts{}, 0) {
+	for _, c := range grants.CapacityConditions(ledger.Counts{}, 0) {
 		if c.Status != metav1.ConditionFalse || c.Message != "utilization is 0% (0/0 IPs)" {
 			t.Errorf("%s is %s: %s", c.Type, c.Status, c.Message)
 		}
 	}
 }
 
-// A carved pool that is full and can grow is not exhausted.
+// TestCapacityOfAPoolThatGrows checks that a carved pool that is full and can grow is not exhausted.
 func TestCapacityOfAPoolThatGrows(t *testing.T) {
 	full := ledger.Counts{Total: 10, Allocated: 10}
 	for growth, want := range map[int64]map[string]bool{
@@ -82,7 +83,7 @@ func TestCapacityOfAPoolThatGrows(t *testing.T) {
 		4:  {v1alpha1.CapacityWarningCondition: true},
 		30: {},
 	} {
-		for _, c := range grants.Capacity(full, growth) {
+		for _, c := range grants.CapacityConditions(full, growth) {
 			if is := c.Status == metav1.ConditionTrue; is != want[c.Type] {
 				t.Errorf("%s is %s with %d more: %s", c.Type, c.Status, growth, c.Message)
 			}

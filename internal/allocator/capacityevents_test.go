@@ -13,12 +13,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// B76: a small pool enters several tiers with one grant, which is one event; what it leaves is said of each.
+// TestOneGrantIsOneCapacityEvent checks that a small pool that enters several tiers with one grant records one event,
+// and one event for each tier that it leaves (B76).
 func TestOneGrantIsOneCapacityEvent(t *testing.T) {
 	commit := func(was *v1alpha1.NetworkPool, allocated int64, at time.Time) *v1alpha1.NetworkPool {
 		is := was.DeepCopy()
-		is.Status.Conditions = grants.Capacity(ledger.Counts{Total: 20, Allocated: allocated}, 0)
-		is.Status.CapacityEvents = grants.CapacityEvents(&is.Status, at)
+		is.Status.Conditions = grants.CapacityConditions(ledger.Counts{Total: 20, Allocated: allocated}, 0)
+		is.Status.CapacityEvents = grants.DueCapacityEvents(&is.Status, at)
 		return is
 	}
 	for name, tc := range map[string]struct {

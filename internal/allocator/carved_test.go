@@ -22,7 +22,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// R13: what the parent's holder says twice, on record and in the status, is granted; what is said once may be in use.
+// TestBlockOf checks R13: a range that the parent's holder states twice, on record and in the status, is granted; a
+// range that is stated once may be in use.
 func TestBlockOf(t *testing.T) {
 	type is struct {
 		Prefix            string
@@ -63,15 +64,15 @@ func TestBlockOf(t *testing.T) {
 				ChildPoolRef: &v1alpha1.PoolReference{Name: "team"},
 			}
 			tt.change(a)
-			b, child := carver.BlockOf(a)
+			b, child := blockKind.BlockFromObject(a)
 			if want := (pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "team"}); child != want {
 				t.Errorf("for %s", child)
 			}
-			got := is{ByHand: b.ByHand, Protected: b.Protected, Others: b.Others}
+			got := is{ByHand: b.CreatedManually, Protected: b.HasFinalizer, Others: b.OtherFinalizers}
 			if tt.want.ByHand = tt.want.ByHand || a.Name == "vips"; b.Prefix.IsValid() {
 				got.Prefix = b.Prefix.String()
 			}
-			for _, r := range b.Had {
+			for _, r := range b.RecordedRanges {
 				got.Had = append(got.Had, poolutil.FormatRange(r))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -81,13 +82,13 @@ func TestBlockOf(t *testing.T) {
 	}
 }
 
-// child is an API server that has a carved pool, and nothing else.
-type child struct {
+// childPoolAPI is an API server that has a carved pool, and nothing else.
+type childPoolAPI struct {
 	client.Client
-	pool *v1alpha1.NetworkPool // nil: it does not exist
+	pool *v1alpha1.NetworkPool // nil if it does not exist
 }
 
-func (c *child) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (c *childPoolAPI) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if c.pool == nil {
 		return apierrors.NewNotFound(schema.GroupResource{}, "pool")
 	}
@@ -112,12 +113,13 @@ func (l addresses) List(_ context.Context, of client.Object, _ string, visit fun
 	return "100", nil
 }
 
-// R13: a block goes back when a live read shows the term in which that was decided, and it is not open, in flight or in use.
+// TestMayRelease checks R13: a block goes back when a live read shows the term in which that was decided, and the block
+// is not open, in flight or in use.
 func TestMayRelease(t *testing.T) {
 	entry := v1alpha1.CarvedBlock{Range: "10.0.0.4/30", Allocation: "pool-1", Prefix: 24}
 	tests := map[string]struct {
 		live   func(*v1alpha1.NetworkPool)
-		here   func(*grants.Memory)
+		here   func(*grants.PoolState)
 		gone   bool
 		lists  []string
 		term   int64
@@ -134,18 +136,18 @@ func TestMayRelease(t *testing.T) {
 		"AnotherPool":   {live: func(p *v1alpha1.NetworkPool) { p.UID = "another" }},
 		"OfBefore":      {term: 2, reason: "it was decided before the pool was taken over again"},
 		"Open":          {live: func(p *v1alpha1.NetworkPool) { p.Status.Blocks = []v1alpha1.CarvedBlock{entry} }, reason: "addresses are granted from it"},
-		"InFlight": {here: func(m *grants.Memory) {
-			m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: "c"}, Range: netipx.MustParseIPRange("10.0.0.5-10.0.0.5")})
+		"InFlight": {here: func(m *grants.PoolState) {
+			m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: "c"}, Range: netipx.MustParseIPRange("10.0.0.5-10.0.0.5")})
 		}},
 		"Listed":      {lists: []string{"10.0.0.6"}, reason: "the watch has not shown it"},
 		"ListedOther": {lists: []string{"10.0.0.9"}, may: true},
-		"PoolGone":    {gone: true, here: func(m *grants.Memory) { m.UnsetBase() }, may: true},
+		"PoolGone":    {gone: true, here: func(m *grants.PoolState) { m.ClearBasePool() }, may: true},
 		"GoneUnseen":  {gone: true, reason: "the watch is behind"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
-			api := &child{pool: p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)}
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			api := &childPoolAPI{pool: p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)}
 			if tt.live != nil {
 				tt.live(api.pool)
 			}
@@ -155,17 +157,17 @@ func TestMayRelease(t *testing.T) {
 			if tt.here != nil {
 				tt.here(p)
 			}
-			block := &grants.Block{Namespace: "ns", Name: entry.Allocation, UID: "block", Had: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")}}
-			r := grants.BlockRequest{Verb: grants.ReleaseBlock, Name: entry.Allocation, Block: block, Term: 3}
+			block := &grants.Block{Namespace: "ns", Name: entry.Allocation, UID: "block", RecordedRanges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")}}
+			r := grants.BlockRequest{Verb: grants.RemoveBlockFinalizer, Name: entry.Allocation, Block: block, Term: 3}
 			if tt.term != 0 {
 				r.Term = tt.term
 			}
-			a := New(Options{ID: "me", Live: api, Lists: addresses(tt.lists), Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.mayRelease(t.Context(), grants.PoolOf(p), r); (err == nil) != tt.may {
+			a := New(Options{ManagerID: "me", Live: api, Lister: addresses(tt.lists), Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
-			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.TermSuspect != loses {
-				t.Errorf("the term is suspect: %v", p.TermSuspect)
+			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.NeedsRevalidation != loses {
+				t.Errorf("the term is suspect: %v", p.NeedsRevalidation)
 			}
 		})
 	}

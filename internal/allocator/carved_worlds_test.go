@@ -17,17 +17,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Pools that are carved from the first one.
+// Scenarios of pools that are carved from the first pool.
 
 const child = "child"
 
-// carvable lets pools be carved from a pool.
+// carvable allows pools to be carved from a pool.
 func carvable(s *v1alpha1.NetworkPoolSpec) { s.Carvable = &v1alpha1.Carvable{} }
 
-// allowsOverlap has a pool share its addresses with others of its network.
+// allowsOverlap lets a pool share its addresses with others of its network.
 func allowsOverlap(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }
 
-// makeChild adds a pool that is carved from another in blocks of /31.
+// makeChild adds a pool that is carved from another one in blocks of /31.
 func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.NetworkPoolSpec)) action {
 	return action{fmt.Sprintf("add pool %s, carved from %s", name, parent), func(w *world) bool {
 		spec := v1alpha1.NetworkPoolSpec{AllocateReservedIPAddresses: true, Carve: &v1alpha1.Carve{
@@ -47,10 +47,10 @@ func makePlain(name, addresses string, change ...func(*v1alpha1.NetworkPoolSpec)
 	}}
 }
 
-// until waits for something.
+// until waits until a condition is true.
 func until(text string, is func(*world) bool) action { return action{"wait until " + text, is} }
 
-// blocksOpen waits until a pool has so many blocks open.
+// blocksOpen waits until a pool has n open blocks.
 func blocksOpen(pool string, n int) action {
 	return until(fmt.Sprintf("%s has %d blocks", pool, n), func(w *world) bool {
 		for _, o := range w.api.List(faults.Pools) {
@@ -66,12 +66,12 @@ func dropOf(pool string) action {
 	return action{"delete pool " + pool, func(w *world) bool { return w.api.Delete(ref(faults.Pools, pool), false) == nil }}
 }
 
-// carvedElsewhere leaves the carved pool as a move brings it: with our finalizer, and without a status.
-var carvedElsewhere = action{"the carved pool was served", func(w *world) bool {
-	return w.api.Edit(ref(faults.Pools, child), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+// carvedPoolServedBefore leaves the carved pool as a move brings it: with our finalizer, and without a status.
+var carvedPoolServedBefore = action{"the carved pool was served", func(w *world) bool {
+	return w.api.EditObject(ref(faults.Pools, child), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
 }}
 
-// inheritBlock makes a block as a move leaves it: with its record and its finalizers, and without a status.
+// inheritBlock creates a block as a move leaves it: with its record and its finalizers, and without a status.
 func inheritBlock(name, first, last string) action {
 	return action{"restore block " + name, func(w *world) bool {
 		r := netipx.IPRangeFrom(netip.MustParseAddr(first), netip.MustParseAddr(last))
@@ -89,12 +89,12 @@ func inheritBlock(name, first, last string) action {
 	}}
 }
 
-// inheritFrom makes a claim of a carved pool as a move leaves it: its IPAddress comes with it.
+// inheritFrom creates a claim of a carved pool as a move leaves it: its IPAddress comes with it.
 func inheritFrom(pool, name, address string) action {
 	made := inherit(name, address)
 	return action{made.text + " of " + pool, func(w *world) bool {
-		w.inherits = pool
-		defer func() { w.inherits = "" }()
+		w.inheritingPool = pool
+		defer func() { w.inheritingPool = "" }()
 		return made.do(w)
 	}}
 }
@@ -109,7 +109,7 @@ var carved = []scenario{
 		before: append([]action{makeChild(child, poolName, 1, 2)}, threeOf(child)...),
 	},
 	{
-		// It grows while claims wait, and gives back what nobody uses.
+		// It grows while claims wait, and releases blocks that are not used.
 		name: "carved grows and shrinks", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, prompt: true,
 		before: []action{makeChild(child, poolName, 0, 3)},
 		script: slices.Concat(threeOf(child), []action{remove("b"), remove("c"), blocksOpen(child, 1), addTo(child, "d"), addTo(child, "e")}),
@@ -120,7 +120,7 @@ var carved = []scenario{
 		script: []action{dropOf(child), remove("a"), add("b")},
 	},
 	{
-		// Somebody deletes a block that is in use: it drains.
+		// A user deletes a block that is in use: it drains.
 		name: "block deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true,
 		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
 		script: []action{deallocate(child + "-1"), remove("a"), remove("b"), remove("c"), addTo(child, "d"), addTo(child, "e"), addTo(child, "f")},
@@ -138,13 +138,14 @@ var carved = []scenario{
 		script: []action{forceDelete(faults.Allocations, child+"-1"), remove("a"), addTo(child, "d"), remove("c"), addTo(child, "e")},
 	},
 	{
-		// A block is gone by force, and others wait for its addresses: they are not given while somebody has them.
+		// A block is gone by force, and claims wait for its addresses: they are not granted while the child has them in
+		// use.
 		name: "block forced, parent full", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
 		script: []action{add("c"), add("d"), add("e"), add("f"), forceDelete(faults.Allocations, child+"-1"), remove("c"), remove("d"), remove("e")},
 	},
 	{
-		// A block is gone by force, and an allocation for a Cluster has its name: it comes back under another.
+		// A block is gone by force, and an allocation for a Cluster has its name: it comes back under another name.
 		name: "block forced, name taken", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, forced: true,
 		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
 		script: []action{
@@ -155,7 +156,7 @@ var carved = []scenario{
 		},
 	},
 	{
-		// The same of a pool that is being deleted: it is asked for once, and goes with the last claim.
+		// The same for a pool that is being deleted: the block is requested once, and goes with the last claim.
 		name: "block forced, name taken, pool deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 0, ordered: true, forced: true,
 		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
 		script: []action{
@@ -166,13 +167,13 @@ var carved = []scenario{
 		},
 	},
 	{
-		// The same where the parent shares its addresses with others: its children are none of these.
+		// The same where the parent shares its addresses with other pools: its children are not among these.
 		name: "block forced, parent allows overlap", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable, allowsOverlap), capacity: 4, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
 		script: []action{add("c"), add("d"), add("e"), add("f"), forceDelete(faults.Allocations, child+"-1"), remove("c"), remove("d"), remove("e")},
 	},
 	{
-		// A restore brings a claim and its IPAddress, and not the block, which was given to others since.
+		// A restore brings a claim and its IPAddress, but not the block, which was granted to others since.
 		name: "claim restored, block given on", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true,
 		before: []action{makeChild(child, poolName, 0, 1), add("c"), add("d"), add("e"), add("f")},
 		script: []action{
@@ -183,7 +184,7 @@ var carved = []scenario{
 		},
 	},
 	{
-		// The same in the pool itself, which sees who has the address.
+		// The same in the pool itself, which knows which claim has the address.
 		name: "claim restored, address given on", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 4, ordered: true,
 		before: []action{add("c"), add("d"), add("e"), add("f")},
 		script: []action{
@@ -192,7 +193,7 @@ var carved = []scenario{
 		},
 	},
 	{
-		// The pool is gone by force, and its block: what its claims have left is theirs.
+		// The pool is gone by force, and so is its block: its claims keep what they still have.
 		name: "child and block forced", spec: Pool("10.0.0.0-10.0.0.1", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 1), addTo(child, "a"), addTo(child, "b")},
 		script: []action{forceDelete(faults.Pools, child), forceDelete(faults.Allocations, child+"-1"), add("c"), remove("a"), remove("b")},
@@ -201,28 +202,28 @@ var carved = []scenario{
 		// The pool is gone by force: its blocks are orphans, which go when its claims have gone.
 		name: "child forced", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
-		script: []action{forceDelete(faults.Pools, child), remove("a"), allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }), add("b"), deallocate("x")},
+		script: []action{forceDelete(faults.Pools, child), remove("a"), allocate("x", 4), until("x has its block", func(w *world) bool { return w.hasBlock("x") }), add("b"), deallocate("x")},
 	},
 	{
-		// A pool of the name takes its place that is carved from nothing: the block goes when the claim has gone.
+		// A pool of the same name that is carved from nothing takes its place: the block goes when the claim has gone.
 		name: "child made plain", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true, forced: true,
 		before: []action{makeChild(child, poolName, 1, 2), addTo(child, "a")},
 		script: []action{
 			forceDelete(faults.Pools, child), makePlain(child, "10.0.1.1-10.0.1.2"), addTo(child, "b"), remove("a"),
-			allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }), addTo(child, "c"),
+			allocate("x", 4), until("x has its block", func(w *world) bool { return w.hasBlock("x") }), addTo(child, "c"),
 		},
 	},
 	{
-		// A pool of the name takes its place that is carved from another one.
+		// A pool of the same name that is carved from another one takes its place.
 		name: "child made of another", spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 1, ordered: true, forced: true,
 		before: []action{makePlain("other", "10.0.1.0-10.0.1.3", reserve, carvable), makeChild(child, poolName, 1, 2), addTo(child, "a")},
 		script: []action{
 			forceDelete(faults.Pools, child), makeChild(child, "other", 1, 2), addTo(child, "b"), remove("a"),
-			allocate("x", 4), until("x has its block", func(w *world) bool { return w.has("x") }),
+			allocate("x", 4), until("x has its block", func(w *world) bool { return w.hasBlock("x") }),
 		},
 	},
 	{
-		// Two want more than there is.
+		// Two pools want more than there is.
 		name: "two children", spec: Pool("10.0.0.0-10.0.0.5", reserve, carvable), capacity: 3, ordered: true,
 		before: slices.Concat([]action{makeChild(child, poolName, 1, 2), makeChild("sibling", poolName, 1, 2)}, threeOf(child)),
 		script: []action{
@@ -231,20 +232,20 @@ var carved = []scenario{
 		},
 	},
 	{
-		// A move brings the pool before its block, and that before its claims.
+		// A move brings the pool before its block, and the block before its claims.
 		name: "child moved here", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 2, ordered: true,
 		before: []action{
-			makeChild(child, poolName, 1, 2), servedElsewhere, carvedElsewhere, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
+			makeChild(child, poolName, 1, 2), poolServedBefore, carvedPoolServedBefore, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
 			inheritFrom(child, "a", "10.0.0.9"),
 		},
 		script: []action{addTo(child, "b")},
 		want:   map[string]string{"a": "10.0.0.9"},
 	},
 	{
-		// As above, and somebody deletes the block before the claims are here.
+		// As above, and a user deletes the block before the claims are here.
 		name: "child moved here, block deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 2, ordered: true,
 		before: []action{
-			makeChild(child, poolName, 1, 2), servedElsewhere, carvedElsewhere, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
+			makeChild(child, poolName, 1, 2), poolServedBefore, carvedPoolServedBefore, inheritBlock(child+"-1", "10.0.0.8", "10.0.0.9"),
 			deallocate(child + "-1"), inheritFrom(child, "a", "10.0.0.9"),
 		},
 		script: []action{addTo(child, "b"), remove("a"), addTo(child, "c")},
@@ -261,7 +262,7 @@ var carved = []scenario{
 
 func init() { scenarios = slices.Concat(scenarios, carved) } //nolint:gochecknoinits // one list, in several files
 
-// restore brings a claim and its IPAddress back object by object: the IPAddress names the claim by the UID that it had.
+// restore brings a claim and its IPAddress back object by object: the IPAddress names the claim by its former UID.
 func restore(pool, name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
 		c := claim(name)

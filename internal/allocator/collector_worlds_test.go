@@ -13,25 +13,26 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// The garbage collector is at work, as long as there is something for it to do: what is deleted in the foreground it takes
-// off the objects that have another owner too, it deletes those that have none, and then takes its finalizer off.
+// Scenarios with the garbage collector, which works as long as it has something to do. For an object that is deleted in
+// the foreground it removes the owner reference from the objects that also have another owner, deletes those that have
+// none, and then removes its finalizer from the owner.
 
-// mostCollected is how often the collector may have to do with one IPAddress: each owner ends once.
+// mostCollected is how often the collector may change one IPAddress: each owner ends once.
 const mostCollected = 4
 
 // inForeground deletes an object in the foreground.
 func inForeground(kind faults.Kind, name string) action {
 	return action{fmt.Sprintf("delete %s %s in the foreground", kind, name), func(w *world) bool {
 		wait := func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) }
-		return w.api.Edit(ref(kind, name), wait) == nil && w.api.Delete(ref(kind, name), false) == nil
+		return w.api.EditObject(ref(kind, name), wait) == nil && w.api.Delete(ref(kind, name), false) == nil
 	}}
 }
 
-// uses has a consumer's finalizer on a claim, or not any more.
-func uses(name string, used bool) action {
+// setConsumerFinalizer adds a consumer's finalizer to a claim, or removes it.
+func setConsumerFinalizer(name string, used bool) action {
 	const finalizer = "example.com/uses"
 	return action{fmt.Sprintf("claim %s is used: %v", name, used), func(w *world) bool {
-		return w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, finalizer)
 			if used {
 				controllerutil.AddFinalizer(o, finalizer)
@@ -40,7 +41,7 @@ func uses(name string, used bool) action {
 	}}
 }
 
-// collector returns what the garbage collector can do next.
+// collector returns the next steps of the garbage collector.
 func (w *world) collector() []step {
 	var steps []step
 	for _, kind := range []faults.Kind{faults.Clusters, faults.Pools, faults.Claims} {
@@ -48,22 +49,23 @@ func (w *world) collector() []step {
 			if !controllerutil.ContainsFinalizer(o, metav1.FinalizerDeleteDependents) {
 				continue
 			}
-			if do := w.collect(kind, o); do != nil {
-				steps = append(steps, step{Class: user, Text: fmt.Sprintf("the garbage collector, for %s %s", kind, o.GetName()), Do: do})
+			if do := w.nextCollection(kind, o); do != nil {
+				steps = append(steps, step{Class: user, Text: fmt.Sprintf("the garbage collector, for %s %s", kind, o.GetName()), Run: do})
 			}
 		}
 	}
 	return steps
 }
 
-// collect is what the collector does next for an object that is deleted in the foreground; nil: it waits.
-func (w *world) collect(kind faults.Kind, owner client.Object) func() {
+// nextCollection returns the next step of the collector for an object that is deleted in the foreground; nil if it
+// waits.
+func (w *world) nextCollection(kind faults.Kind, owner client.Object) func() {
 	by := fmt.Sprintf("the user: the garbage collector, for %s %s", kind, owner.GetName())
 	edit := func(what faults.Ref, change func() error) func() {
 		return func() {
-			before := w.api.Version()
+			before := w.api.ResourceVersion()
 			if err := client.IgnoreNotFound(change()); err != nil {
-				w.Wrongf("the collector fails on %v: %v", what, err)
+				w.Failf("the collector fails on %v: %v", what, err)
 			}
 			w.changed(before, by)
 		}
@@ -75,19 +77,19 @@ func (w *world) collect(kind faults.Kind, owner client.Object) func() {
 			if !slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
 				continue
 			}
-			others := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return w.waitsInForeground(r.UID) })
+			others := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return w.waitsForDependents(r.UID) })
 			switch {
 			case len(others) > 0:
 				return edit(what, func() error {
 					w.countCollected(o)
-					return w.api.Edit(what, func(o client.Object) { o.SetOwnerReferences(others) })
+					return w.api.EditObject(what, func(o client.Object) { o.SetOwnerReferences(others) })
 				})
 			case o.GetDeletionTimestamp() == nil:
-				// What owns something itself is deleted in the foreground, too.
+				// A claim, which may own an IPAddress, is deleted in the foreground, too.
 				return edit(what, func() error {
 					w.countCollected(o)
 					if dependents == faults.Claims {
-						_ = w.api.Edit(what, func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) })
+						_ = w.api.EditObject(what, func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) })
 					}
 					return w.api.Delete(what, false)
 				})
@@ -100,12 +102,12 @@ func (w *world) collect(kind faults.Kind, owner client.Object) func() {
 	}
 	what := ref(kind, owner.GetName())
 	return edit(what, func() error {
-		return w.api.Edit(what, func(o client.Object) { controllerutil.RemoveFinalizer(o, metav1.FinalizerDeleteDependents) })
+		return w.api.EditObject(what, func(o client.Object) { controllerutil.RemoveFinalizer(o, metav1.FinalizerDeleteDependents) })
 	})
 }
 
-// waitsInForeground reports whether an owner waits for what it owns to end.
-func (w *world) waitsInForeground(uid types.UID) bool {
+// waitsForDependents reports whether an owner waits for its dependents to end.
+func (w *world) waitsForDependents(uid types.UID) bool {
 	for _, kind := range []faults.Kind{faults.Clusters, faults.Pools, faults.Claims} {
 		for _, o := range w.api.List(kind) {
 			if o.GetUID() == uid {
@@ -116,21 +118,21 @@ func (w *world) waitsInForeground(uid types.UID) bool {
 	return false
 }
 
-// countCollected counts what the collector does to an object: without end, if another writer undoes it.
+// countCollected counts the changes of the collector to an object: they never end if another writer reverts them.
 func (w *world) countCollected(o client.Object) {
 	if w.collected == nil {
 		w.collected = map[types.UID]int{}
 	}
 	if w.collected[o.GetUID()]++; w.collected[o.GetUID()] > mostCollected {
-		w.Wrongf("rest: the garbage collector takes owners off %s again and again", o.GetName())
+		w.Failf("rest: the garbage collector takes owners off %s again and again", o.GetName())
 	}
 }
 
-// ownedByCluster has a claim be one of the Cluster that the collector waits for.
+// ownedByCluster makes a claim one that the collector waits for on behalf of the Cluster.
 func ownedByCluster(name string) action {
 	made := addOwned(name)
 	return action{made.text, func(w *world) bool {
-		return made.do(w) && w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+		return made.do(w) && w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			refs := o.GetOwnerReferences()
 			refs[0].BlockOwnerDeletion = new(true)
 			o.SetOwnerReferences(refs)
@@ -138,10 +140,10 @@ func ownedByCluster(name string) action {
 	}}
 }
 
-// holdsCluster has the finalizer of Cluster API on the Cluster, as long as it has machines.
-func holdsCluster(held bool) action {
+// setClusterFinalizer sets the finalizer of Cluster API on the Cluster as long as it has machines.
+func setClusterFinalizer(held bool) action {
 	return action{fmt.Sprintf("the Cluster has machines: %v", held), func(w *world) bool {
-		return w.api.Edit(ref(faults.Clusters, "tenant"), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Clusters, "tenant"), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, clusterv1.ClusterFinalizer)
 			if held {
 				controllerutil.AddFinalizer(o, clusterv1.ClusterFinalizer)
@@ -162,10 +164,10 @@ var collected = []scenario{
 		script: []action{inForeground(faults.Pools, poolName), remove("a"), remove("b"), makePool, add("c")},
 	},
 	{
-		// What a machine uses stays its own: the claim that is being deleted has the address once, and no other claim gets
-		// it.
+		// The address of a machine stays its own: the claim that is being deleted has the address once, and no other
+		// claim gets it.
 		name: "a claim in use in the foreground", collects: true, spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, claims: []string{"a"},
-		script: []action{uses("a", true), inForeground(faults.Claims, "a"), add("b"), another, uses("a", false), add("c")},
+		script: []action{setConsumerFinalizer("a", true), inForeground(faults.Claims, "a"), add("b"), another, setConsumerFinalizer("a", false), add("c")},
 		want:   map[string]string{"b": "10.0.0.2", "c": "10.0.0.1"},
 	},
 	{
@@ -178,9 +180,9 @@ var collected = []scenario{
 		script: []action{inForeground(faults.Claims, "a"), inForeground(faults.Pools, poolName), inForeground(faults.Claims, "b"), makePool, add("c")},
 	},
 	{
-		// The address is the Cluster's as long as it has machines, and no longer: the collector waits for the claim.
-		name: "a Cluster in the foreground", collects: true, spec: Pool("10.0.0.1"), ordered: true, capacity: 1, before: []action{ownedByCluster("cp"), holdsCluster(true)},
-		script: []action{inForeground(faults.Clusters, "tenant"), add("a"), holdsCluster(false)},
+		// The Cluster has the address as long as it has machines, and no longer: the collector waits for the claim.
+		name: "a Cluster in the foreground", collects: true, spec: Pool("10.0.0.1"), ordered: true, capacity: 1, before: []action{ownedByCluster("cp"), setClusterFinalizer(true)},
+		script: []action{inForeground(faults.Clusters, "tenant"), add("a"), setClusterFinalizer(false)},
 		want:   map[string]string{"a": "10.0.0.1"},
 	},
 }

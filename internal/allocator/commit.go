@@ -15,51 +15,52 @@ import (
 )
 
 var (
-	// errTermLost: another manager wrote the pool; the term is over.
+	// errTermLost reports that another manager wrote the pool: the term is over.
 	errTermLost = errors.New("another manager has taken the pool over")
-	// errMoved: the pool changed under the commit (a new spec); plan again on what is there now.
-	errMoved = errors.New("the pool changed; planning again")
-	// errGone: the pool does not exist any more.
-	errGone = errors.New("the pool is gone")
+	// errPoolChanged reports that the pool changed under the commit, for example a new spec: plan again on the current
+	// one.
+	errPoolChanged = errors.New("the pool changed; planning again")
+	// errPoolGone reports that the pool no longer exists.
+	errPoolGone = errors.New("the pool is gone")
 )
 
-// commit writes a commit. The grants that it carries exist once this has succeeded.
-func (a *Allocator) commit(ctx context.Context, p *grants.Pool, next *grants.PendingCommit) error {
+// commitGrants writes a commit. The grants that it carries exist once it has succeeded.
+func (a *Allocator) commitGrants(ctx context.Context, p *grants.Pool, next *grants.PendingCommit) error {
 	m := p.Lock()
-	m.Unanswered = next
+	m.PendingCommit = next
 	m.Unlock()
 	return a.sendCommit(ctx, p)
 }
 
-// sendCommit sends the commit, again if need be, and finds out what became of it (R4).
+// sendCommit sends the pending commit, which may be a repetition, and finds out its outcome (R4).
 func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	try, base := m.Unanswered, m.Base
+	try, base := m.PendingCommit, m.BasePool
 	m.Unlock()
 	sent := try.Pool.DeepCopyObject().(v1alpha1.Pool)
 	start := a.now()
-	err := a.updateStatus(ctx, sent)
+	err := a.updatePoolStatus(ctx, sent)
 	if err == nil {
-		metrics.Commits.WithLabelValues("written").Inc()
+		metrics.PoolCommits.WithLabelValues("written").Inc()
 		m = p.Lock()
 		defer m.Unlock()
-		m.CommitLanded(sent, start)
+		m.CompleteCommit(sent, start)
 		return nil
 	}
 	if apierrors.IsConflict(err) {
-		metrics.Commits.WithLabelValues("conflict").Inc()
+		metrics.PoolCommits.WithLabelValues("conflict").Inc()
 	} else {
-		metrics.Commits.WithLabelValues("error").Inc()
+		metrics.PoolCommits.WithLabelValues("error").Inc()
 	}
-	if term.RefusedForGood(err) && !try.Doubtful {
+	if term.IsPermanentRefusal(err) && !try.OutcomeUnknown {
 		m = p.Lock()
 		defer m.Unlock()
-		m.Refused(err, a.now())
-		return &refusedCommit{err}
+		m.RejectCommit(err, a.now())
+		return &commitRefusedError{err}
 	}
-	try.Doubtful = true
+	try.OutcomeUnknown = true
 	live := base.DeepCopyObject().(v1alpha1.Pool)
-	getCtx, cancel := timed(ctx)
+	getCtx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live)
 	if getErr != nil && !apierrors.IsNotFound(getErr) {
@@ -69,36 +70,36 @@ func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 	defer m.Unlock()
 	if getErr != nil {
 		// Nothing lands on a pool that is gone; the watch brings its end.
-		m.Rollback(base)
-		return errGone
+		m.RollbackCommit(base)
+		return errPoolGone
 	}
-	switch grants.VerdictOn(base, try.Pool, live) {
-	case term.MayLand:
+	switch grants.WriteOutcomeFor(base, try.Pool, live) {
+	case term.WritePending:
 		return fmt.Errorf("committing grants of %s: %w", p.Key, err)
-	case term.HasLanded:
-		m.CommitLanded(live, start)
+	case term.WriteApplied:
+		m.CompleteCommit(live, start)
 		return nil
-	case term.NeverLands:
-		m.Rollback(live)
-		return errMoved
-	case term.Lost:
+	case term.WriteConflicted:
+		m.RollbackCommit(live)
+		return errPoolChanged
+	case term.TermLost:
 	}
 	a.loseTerm(m)
 	return errTermLost
 }
 
-// updateStatus is the one way a pool's status is written: whole, by resource version (R3).
-func (a *Allocator) updateStatus(ctx context.Context, obj v1alpha1.Pool) error {
-	ctx, cancel := timed(ctx)
+// updatePoolStatus is the only way to write a pool's status: whole, by resourceVersion (R3).
+func (a *Allocator) updatePoolStatus(ctx context.Context, obj v1alpha1.Pool) error {
+	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	return a.Client.Status().Update(ctx, obj)
 }
 
-// refusedCommit is the answer to a status of a pool that the API server refuses for good.
-type refusedCommit struct{ err error }
+// commitRefusedError is returned for a status of a pool that the API server refuses for good.
+type commitRefusedError struct{ err error }
 
-func (r *refusedCommit) Error() string {
+func (r *commitRefusedError) Error() string {
 	return fmt.Sprintf("the API server refuses the status: %v", r.err)
 }
 
-func (r *refusedCommit) Unwrap() error { return r.err }
+func (r *commitRefusedError) Unwrap() error { return r.err }

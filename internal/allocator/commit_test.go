@@ -15,9 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// oneWrite is an API server that answers one commit: with an error, if any, and what a live read
-// shows then.
-type oneWrite struct {
+// singleWriteAPI is an API server that answers one commit with err, if any; live returns what a live read shows then.
+type singleWriteAPI struct {
 	client.Client
 	err     error
 	live    func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool
@@ -26,14 +25,14 @@ type oneWrite struct {
 	writes  int
 }
 
-func (o *oneWrite) Status() client.SubResourceWriter { return statusOf{o: o} }
+func (o *singleWriteAPI) Status() client.SubResourceWriter { return singleWriteStatus{o: o} }
 
-type statusOf struct {
+type singleWriteStatus struct {
 	client.SubResourceWriter
-	o *oneWrite
+	o *singleWriteAPI
 }
 
-func (s statusOf) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
+func (s singleWriteStatus) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
 	s.o.sent, _ = obj.DeepCopyObject().(*v1alpha1.NetworkPool)
 	s.o.writes++
 	if s.o.err == nil {
@@ -42,17 +41,17 @@ func (s statusOf) Update(_ context.Context, obj client.Object, _ ...client.SubRe
 	return s.o.err
 }
 
-// Patch writes to nobody else.
-func (s statusOf) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+// Patch refuses the status of any other object.
+func (s singleWriteStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 	return errors.New("not now")
 }
 
-// Patch is what a job does after the commit.
-func (o *oneWrite) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+// Patch refuses the write that a job sends after the commit.
+func (o *singleWriteAPI) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return errors.New("not now")
 }
 
-func (o *oneWrite) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (o *singleWriteAPI) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if o.readErr == nil {
 		o.live(o.sent).DeepCopyInto(obj.(*v1alpha1.NetworkPool))
 	}
@@ -62,7 +61,7 @@ func (o *oneWrite) Get(_ context.Context, _ client.ObjectKey, obj client.Object,
 func TestCommit(t *testing.T) {
 	timeout := apierrors.NewTimeoutError("lost", 1)
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "pool", errors.New("old"))
-	// before is the pool as it was before the commit, changed by another hand.
+	// before returns the pool as it was before the commit, with a change by another writer.
 	before := func(change func(*v1alpha1.NetworkPool)) func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 		return func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 			was := sent.DeepCopy()
@@ -72,7 +71,7 @@ func TestCommit(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		api    oneWrite
+		api    singleWriteAPI
 		gone   bool // the claim is gone before the answer
 		quiet  bool // the commit has no grant
 		want   error
@@ -85,69 +84,69 @@ func TestCommit(t *testing.T) {
 		"written":             {commit: true, holds: true},
 		"written, claim gone": {gone: true, commit: true, holds: true, reason: "the grant is confirmed at once"},
 		"answer lost, landed": {
-			api: oneWrite{err: timeout, live: func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+			api: singleWriteAPI{err: timeout, live: func(sent *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 				sent.ResourceVersion = "11"
 				return sent
 			}},
 			commit: true, holds: true,
 		},
 		"answer lost, not landed": {
-			api:   oneWrite{err: timeout, live: before(func(*v1alpha1.NetworkPool) {})},
+			api:   singleWriteAPI{err: timeout, live: before(func(*v1alpha1.NetworkPool) {})},
 			fails: true, again: true, holds: true, reason: "it may land yet: neither free nor granted",
 		},
 		"answer lost, read lost": {
-			api:   oneWrite{err: timeout, readErr: timeout},
+			api:   singleWriteAPI{err: timeout, readErr: timeout},
 			fails: true, again: true, holds: true, reason: "nothing is known",
 		},
 		"spec edited": {
-			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
-			want: errMoved, holds: true, reason: "it cannot land any more: a new plan",
+			api:  singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
+			want: errPoolChanged, holds: true, reason: "it cannot land any more: a new plan",
 		},
 		"another holder": {
-			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
+			api: singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
 				p.ResourceVersion, p.Status.Allocator = "12", &v1alpha1.AllocatorStatus{Holder: "you", Term: 4}
 			})},
 			want: errTermLost,
 		},
 		"another term": {
-			api: oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
+			api: singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
 				p.ResourceVersion, p.Status.Allocator.Term = "12", 5
 			})},
 			want: errTermLost, reason: "somebody was holder in between",
 		},
 		"record wiped": {
-			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion, p.Status.Allocator = "12", nil })},
+			api:  singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion, p.Status.Allocator = "12", nil })},
 			want: errTermLost,
 		},
 		"another pool of the name": {
-			api:  oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.UID = "new" })},
+			api:  singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.UID = "new" })},
 			want: errTermLost,
 		},
 		"no grant, edited": {
 			quiet: true,
-			api:   oneWrite{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
-			want:  errMoved, holds: true, reason: "what a commit without grants says, such as cooling, is not on record",
+			api:   singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion = "12" })},
+			want:  errPoolChanged, holds: true, reason: "what a commit without grants says, such as cooling, is not on record",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{Client: &tt.api, Live: &tt.api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			p := aPool(t, "10.0.0.1-10.0.0.1")
-			c := see(p, "a", 0)
+			a := New(Options{Client: &tt.api, Live: &tt.api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			p := newTestPool(t, "10.0.0.1-10.0.0.1")
+			c := observeClaim(p, "a", 0)
 			if !tt.quiet {
-				p.Plan(noon, 9, anyone)
+				p.PlanGrants(noon, 9, admitAll)
 			}
 			if tt.gone {
-				p.Forget(c.Owner.UID)
+				p.ForgetClaimant(c.Owner.UID)
 			}
-			err := a.commit(t.Context(), grants.PoolOf(p), p.Prepare(a.now()))
+			err := a.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now()))
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
 			if g := p.Grants[c.Owner.UID]; (g != nil && g.Committed) != tt.commit || (g != nil && g.Confirmed != tt.gone) {
 				t.Errorf("%s: grant %+v", tt.reason, g)
 			}
-			if again := p.Unanswered != nil; again != tt.again || p.Holder != tt.holds {
+			if again := p.PendingCommit != nil; again != tt.again || p.Holder != tt.holds {
 				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Holder)
 			}
 			if tt.api.writes != 1 {
@@ -160,23 +159,23 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCommitAgain: what may still land is sent again as it is, whatever has changed since (R4).
+// TestCommitAgain checks that a commit that may still land is sent again as it is, whatever has changed since (R4).
 func TestCommitAgain(t *testing.T) {
-	api := &oneWrite{err: apierrors.NewTimeoutError("lost", 1), readErr: errors.New("nothing is known")}
-	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	see(p, "a", 0)
-	p.Plan(noon, 9, anyone)
-	if err := a.commit(t.Context(), grants.PoolOf(p), p.Prepare(a.now())); err == nil {
+	api := &singleWriteAPI{err: apierrors.NewTimeoutError("lost", 1), readErr: errors.New("nothing is known")}
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	observeClaim(p, "a", 0)
+	p.PlanGrants(noon, 9, admitAll)
+	if err := a.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
-	see(p, "b", 1)
-	edited := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	observeClaim(p, "b", 1)
+	edited := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
-	p.RefreshBase(edited, "me", noon)
+	p.RefreshBasePool(edited, "me", noon)
 	api.err = nil
-	if err := a.sendCommit(t.Context(), grants.PoolOf(p)); err != nil {
+	if err := a.sendCommit(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {

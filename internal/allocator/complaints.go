@@ -12,56 +12,56 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// complainEvery is how often the log says that jobs of a pool fail for one cause: thousands may, as long as a quota or a
-// policy lasts.
-const complainEvery = time.Minute
+// failureLogInterval is how often the log reports that jobs of a pool fail for one cause: thousands may fail, as long
+// as a quota or a policy lasts.
+const failureLogInterval = time.Minute
 
-// cause is why jobs of a pool fail: what they were to do, and what kind of answer there was.
-type cause struct {
-	pool   pools.Key
-	text   string
-	reason metav1.StatusReason
+// failureCause is why jobs of a pool fail: what they were for, and which kind of error the API server returned.
+type failureCause struct {
+	pool    pools.Key
+	message string
+	reason  metav1.StatusReason
 }
 
-// complaints are the causes that the log has told of. The zero value is none.
-type complaints struct {
-	mu   sync.Mutex
-	told map[cause]*complaint
+// failureLogLimiter records the causes that were logged. The zero value has none.
+type failureLogLimiter struct {
+	mu         sync.Mutex
+	lastLogged map[failureCause]*failureLogEntry
 }
 
-// complaint is when the log told of a cause, and how often it was left out since.
-type complaint struct {
-	at      time.Time
-	leftOut int
+// failureLogEntry records when a cause was logged, and how many entries were suppressed since.
+type failureLogEntry struct {
+	loggedAt   time.Time
+	suppressed int
 }
 
-// due reports whether the log is to tell of a cause, and how often it was left out before.
-func (c *complaints) due(of cause, now time.Time) (leftOut int, due bool) {
+// shouldLog reports whether a cause should be logged now, and how many entries were suppressed before.
+func (c *failureLogLimiter) shouldLog(of failureCause, now time.Time) (leftOut int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.told[of]
-	if was != nil && now.Sub(was.at) < complainEvery {
-		was.leftOut++
+	was := c.lastLogged[of]
+	if was != nil && now.Sub(was.loggedAt) < failureLogInterval {
+		was.suppressed++
 		return 0, false
 	}
-	for other, w := range c.told { // a claim can name any pool
-		if now.Sub(w.at) >= 2*complainEvery {
-			delete(c.told, other)
+	for other, w := range c.lastLogged { // a claim can name any pool
+		if now.Sub(w.loggedAt) >= 2*failureLogInterval {
+			delete(c.lastLogged, other)
 		}
 	}
-	if c.told == nil {
-		c.told = map[cause]*complaint{}
+	if c.lastLogged == nil {
+		c.lastLogged = map[failureCause]*failureLogEntry{}
 	}
-	c.told[of] = &complaint{at: now}
+	c.lastLogged[of] = &failureLogEntry{loggedAt: now}
 	if was != nil {
-		leftOut = was.leftOut
+		leftOut = was.suppressed
 	}
 	return leftOut, true
 }
 
-// complain logs that a job has failed, unless the log has just told as much.
-func (a *Allocator) complain(ctx context.Context, pool pools.Key, err error, text string, about ...any) {
-	leftOut, due := a.complaints.due(cause{pool, text, apierrors.ReasonForError(err)}, a.now())
+// logFailure logs that a job failed, unless the same was logged within failureLogInterval.
+func (a *Allocator) logFailure(ctx context.Context, pool pools.Key, err error, text string, about ...any) {
+	leftOut, due := a.failureLogs.shouldLog(failureCause{pool, text, apierrors.ReasonForError(err)}, a.now())
 	if !due {
 		return
 	}

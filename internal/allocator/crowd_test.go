@@ -21,22 +21,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// failing is an API server that cannot create IPAddresses in namespaces whose webhook does not answer.
-type failing struct{ *instant }
+// failingCreateAPI is an API server that cannot create IPAddresses in namespaces whose webhook does not answer.
+type failingCreateAPI struct{ *instantAPI }
 
-func (f *failing) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+func (f *failingCreateAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if _, is := o.(*ipamv1.IPAddress); is && strings.HasPrefix(o.GetNamespace(), "barred") {
 		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}
-	return f.instant.Create(ctx, o, opts...)
+	return f.instantAPI.Create(ctx, o, opts...)
 }
 
-func (f *failing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (f *failingCreateAPI) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// Claims of many namespaces whose IPAddresses cannot be written for now, each in doubt and in flight, keep no claim of
-// another namespace waiting.
+// TestFailingNamespacesLeaveRoom checks that claims of many namespaces whose IPAddresses cannot be written at the
+// moment, each with an unknown outcome and in flight, delay no claim of another namespace.
 func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 	for _, namespaces := range []int{1, 3, 20} {
 		t.Run(fmt.Sprint(namespaces, " namespaces fail"), func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 				ctx, cancel := context.WithCancel(t.Context())
 				defer synctest.Wait()
 				defer cancel()
-				api := &failing{&instant{}}
-				a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", Writers: 32})
+				api := &failingCreateAPI{&instantAPI{}}
+				a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "us", Writers: 32})
 				woken := make(chan struct{}, 1)
 				a.Start(ctx, func(pools.Key) {
 					select {
@@ -56,17 +56,17 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 				o := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "global", UID: "g", ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer}}}
 				o.Spec.CIDR = "10.0.0.0/16"
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "us"}
-				key := pools.KeyOf(o)
-				p := unlocked(a.pool(key))
-				p.SetBase(o)
-				p.Holder, p.TriedOnce = true, true
+				key := pools.KeyForPool(o)
+				p := stateOfPool(a.getOrCreatePool(key))
+				p.SetBasePool(o)
+				p.Holder, p.TakeoverChecked = true, true
 				add := func(ns string, i int, at time.Time) *ipamv1.IPAddressClaim {
 					c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 						Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(at),
 					}}
-					c.Spec.PoolRef = key.Ref()
+					c.Spec.PoolRef = key.PoolReference()
 					api.claims.Store(client.ObjectKeyFromObject(c), c)
-					a.Observe(c)
+					a.ObserveObject(c)
 					return c
 				}
 				for n := range namespaces {
@@ -82,8 +82,8 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					grants.PoolOf(p).Lock()
-					served = p.AttachedTo(p.Claimants[one.UID]) != nil
+					grants.NewPool(p).Lock()
+					served = p.AddressFor(p.Claimants[one.UID]) != nil
 					p.Unlock()
 					wait := r.RequeueAfter
 					if wait == 0 || wait > time.Minute {
@@ -102,29 +102,30 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 	}
 }
 
-// Where as many grants are in flight as may be, and they fail, those who wait are told.
+// TestStuckGrantsAreTold checks that the waiting claims get a refusal where the maximum of grants is in flight and all
+// of them fail.
 func TestStuckGrantsAreTold(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.15.200")
-	for i := range grants.MaxInFlight {
-		c := see(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
-		if n, _ := p.Plan(noon, 1, anyone); n != 1 {
+	p := newTestPool(t, "10.0.0.1-10.0.15.200")
+	for i := range grants.MaxInFlightGrants {
+		c := observeClaim(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
+		if n, _ := p.PlanGrants(noon, 1, admitAll); n != 1 {
 			t.Fatalf("grant %d is not made", i)
 		}
 		c.RetryAt = noon.Add(time.Hour)
 		p.Grants[c.Owner.UID].Committed = true
 	}
-	waits := see(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	if _, told := p.Plan(noon, 0, anyone); len(told) > 0 || p.IsStuck() {
+	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
+	if _, told := p.PlanGrants(noon, 0, admitAll); len(told) > 0 || p.HasStuckGrants() {
 		t.Errorf("nothing fails, and it is told %v", told[waits])
 	}
 	for _, c := range p.Claimants {
 		if c != waits {
-			p.NoteTrouble(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
+			p.RecordFailure(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
 			c.Failures++
 		}
 	}
-	_, told := p.Plan(noon, 0, anyone)
-	if no := told[waits]; no == nil || !strings.Contains(no.Message, "failed calling webhook") || !p.IsStuck() {
+	_, told := p.PlanGrants(noon, 0, admitAll)
+	if no := told[waits]; no == nil || !strings.Contains(no.Message, "failed calling webhook") || !p.HasStuckGrants() {
 		t.Errorf("it is told %v", no)
 	}
 }

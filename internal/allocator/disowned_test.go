@@ -12,19 +12,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// disowned is an IPAddress of which the garbage collector has taken the claim off: its pool owns it alone.
-func disowned(address string) *ipamv1.IPAddress {
+// newDisownedAddress returns an IPAddress from which the garbage collector has removed the claim: only its pool owns
+// it.
+func newDisownedAddress(address string) *ipamv1.IPAddress {
 	return &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "a", UID: "address-a", ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: "pool", UID: "pool-uid"}},
 		},
-		Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: testKey.Ref(), Address: address},
+		Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: testKey.PoolReference(), Address: address},
 	}
 }
 
-// What a claim has that is deleted in the foreground is its own still, whichever of the two is seen first, until it is
-// released.
+// TestDisownedAddress checks that the IPAddress of a claim that is deleted in the foreground is still the claim's,
+// whichever of the two is seen first, until it is released.
 func TestDisownedAddress(t *testing.T) {
 	newer := func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "9" }
 	byHand := func(a *ipamv1.IPAddress) { a.OwnerReferences = nil }
@@ -34,28 +35,28 @@ func TestDisownedAddress(t *testing.T) {
 		change  func(*ipamv1.IPAddress)
 		its     bool
 	}{
-		"a claim that is being deleted":          {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), ends, newer}, its: true},
-		"a claim that lives":                     {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), newer}},
-		"a claim that remembers another address": {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.2"), ends, newer}},
-		"a claim that no manager has served":     {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), noFinalizer, ends, newer}},
-		"an IPAddress that was made by hand":     {claim: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), ends, newer}, change: byHand},
+		"a claim that is being deleted":          {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp, newer}, its: true},
+		"a claim that lives":                     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), newer}},
+		"a claim that remembers another address": {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.2"), withDeletionTimestamp, newer}},
+		"a claim that no manager has served":     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), noFinalizer, withDeletionTimestamp, newer}},
+		"an IPAddress that was made by hand":     {claim: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp, newer}, change: byHand},
 	}
 	for name, tc := range tests {
 		for first, order := range map[string][2]int{"the claim first": {0, 1}, "the IPAddress first": {1, 0}} {
 			t.Run(name+", "+first, func(t *testing.T) {
-				p := aPool(t, "10.0.0.1-10.0.0.4")
-				address := disowned("10.0.0.1")
+				p := newTestPool(t, "10.0.0.1-10.0.0.4")
+				address := newDisownedAddress("10.0.0.1")
 				if tc.change != nil {
 					tc.change(address)
 				}
 				show := []func(){
-					func() { see(p, "a", 0, tc.claim...) },
-					func() { p.ObserveAttached(claims.AddressOf(address)) },
+					func() { observeClaim(p, "a", 0, tc.claim...) },
+					func() { p.ObserveAddress(claims.NewAddress(address)) },
 				}
 				show[order[0]]()
 				show[order[1]]()
 				c := p.Claimants["uid-a"]
-				if is := p.AttachedTo(c).ClaimantUID == c.Owner.UID; is != tc.its {
+				if is := p.AddressFor(c).ClaimantUID == c.Owner.UID; is != tc.its {
 					t.Errorf("it is of the claim: %v, want %v", is, tc.its)
 				}
 				if !tc.its {
@@ -64,7 +65,7 @@ func TestDisownedAddress(t *testing.T) {
 				if n := p.Ledger.Counts(); n.Allocated != 1 || n.Owners != 1 || len(p.Orphans) > 0 {
 					t.Errorf("%d addresses of %d owners, and %d orphans", n.Allocated, n.Owners, len(p.Orphans))
 				}
-				if s := c.Kind.Release(p, c, &grants.Attempt{Now: noon}); s.Attached == nil || s.Attached.UID != address.UID {
+				if s := c.Kind.NextReleaseStep(p, c, &grants.Attempt{Now: noon}); s.Address == nil || s.Address.UID != address.UID {
 					t.Errorf("it is released by %+v, and its IPAddress stays", s)
 				}
 			})
@@ -72,19 +73,19 @@ func TestDisownedAddress(t *testing.T) {
 	}
 }
 
-// A pool that is being deleted is not asked for among the owners of IPAddresses: the garbage collector takes it off. Nor is
-// the pool behind a mirror.
+// TestOwnersOfAPoolThatEnds checks that a pool that is being deleted is not required among the owners of IPAddresses:
+// the garbage collector removes it. Nor is the pool behind a mirror.
 func TestOwnersOfAPoolThatEnds(t *testing.T) {
-	served := func(p *grants.Memory, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
-		c := see(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady}, change...)...)
-		address := disowned("10.0.0.1")
-		address.OwnerReferences = []metav1.OwnerReference{{Kind: claims.Name, Name: "a", UID: c.Owner.UID}}
-		address.Spec.PoolRef = c.Kind.Object().(*ipamv1.IPAddressClaim).Spec.PoolRef
-		p.ObserveAttached(claims.AddressOf(address))
+	served := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
+		c := observeClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady}, change...)...)
+		address := newDisownedAddress("10.0.0.1")
+		address.OwnerReferences = []metav1.OwnerReference{{Kind: claims.IPAddressClaimKind, Name: "a", UID: c.Owner.UID}}
+		address.Spec.PoolRef = c.Kind.NewObject().(*ipamv1.IPAddressClaim).Spec.PoolRef
+		p.ObserveAddress(claims.NewAddress(address))
 		return c
 	}
 	ofSource := func(c *ipamv1.IPAddressClaim) {
-		c.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"}
+		c.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"}
 	}
 	mirror := func(o *v1alpha1.NetworkPool) {
 		o.Name, o.Annotations = "p.in-cluster", map[string]string{incluster.SourceUIDAnnotation: "source", incluster.HandedOverAnnotation: ""}
@@ -105,9 +106,9 @@ func TestOwnersOfAPoolThatEnds(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.4", tc.pool...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.4", tc.pool...)
 			c := served(p, tc.claim...)
-			if got := p.Need(c); got != tc.want {
+			if got := p.NeedFor(c); got != tc.want {
 				t.Errorf("it needs %d, not %d", got, tc.want)
 			}
 		})

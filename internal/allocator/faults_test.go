@@ -24,26 +24,26 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// scenario is a pool, the claims that exist when the first manager starts, and what a user does
-// then, each thing when all is at rest.
+// scenario is a pool, the claims that exist when the first manager starts, and the later actions of a user, each when
+// everything is at rest.
 type scenario struct {
 	name     string
 	spec     v1alpha1.NetworkPoolSpec
 	capacity int
-	// prompt: whoever can be served is served within a pause, where nothing goes wrong.
+	// prompt reports whether each claimant that can be served is served within a pause, where nothing goes wrong.
 	prompt bool
-	// ordered: who gets what depends on the order of what the user does, so only the promise is checked where the user
-	// does not wait.
+	// ordered reports whether the order of the user's actions decides which claim gets which address; then only the
+	// promise of docs/design.md is checked where the user does not wait.
 	ordered bool
-	// starts is how many managers start where nothing goes wrong, if who gets what depends on what a manager had no time to commit;
-	// 0: it does not.
+	// starts is how many managers start where nothing goes wrong, if the result depends on what a manager had no time
+	// to commit; 0 means that it does not.
 	starts int
-	// forced: blocks are taken from pools that use them.
+	// forced reports whether blocks are taken from pools that use them.
 	forced bool
-	// collects: the garbage collector is at work.
+	// collects reports whether the garbage collector runs.
 	collects bool
 	claims   []string
-	// before is what happened before the first manager starts.
+	// before are the actions before the first manager starts.
 	before []action
 	script []action
 	// want are addresses that claims must have at the end.
@@ -67,7 +67,7 @@ func ref(kind faults.Kind, name string) faults.Ref {
 	return faults.Ref{Kind: kind, Namespace: namespace, Name: name}
 }
 
-// What users do.
+// Actions of users.
 
 func add(name string) action {
 	return action{"add claim " + name, func(w *world) bool { return w.api.Create(claim(name)) == nil }}
@@ -85,15 +85,15 @@ func remove(name string) action {
 	return action{"delete claim " + name, func(w *world) bool { return w.api.Delete(ref(faults.Claims, name), false) == nil }}
 }
 
-// forceDelete deletes an object without regard to its finalizers.
+// forceDelete deletes an object regardless of its finalizers.
 func forceDelete(kind faults.Kind, name string) action {
 	return action{fmt.Sprintf("force-delete %s %s", kind, name), func(w *world) bool {
 		return client.IgnoreNotFound(w.api.Delete(ref(kind, name), true)) == nil
 	}}
 }
 
-// overtake deletes a claim as the API server may while our finalizer is put on it: it is gone at once, where its status
-// does not name an address yet (https://github.com/kubernetes/kubernetes/issues/77988).
+// overtake deletes a claim as the API server may while our finalizer is added to it: it is gone at once, where its
+// status does not name an address yet (https://github.com/kubernetes/kubernetes/issues/77988).
 func overtake(name string) action {
 	return action{"delete claim " + name + " while it is served", func(w *world) bool {
 		for _, o := range w.api.List(faults.Claims) {
@@ -105,14 +105,14 @@ func overtake(name string) action {
 	}}
 }
 
-// discard deletes an IPAddress by hand: its finalizer keeps it.
-func discard(name string) action {
+// deleteAddressByHand deletes an IPAddress as a user does: its finalizer keeps it.
+func deleteAddressByHand(name string) action {
 	return action{"delete IPAddress " + name, func(w *world) bool {
 		return client.IgnoreNotFound(w.api.Delete(ref(faults.Addresses, name), false)) == nil
 	}}
 }
 
-// ownerless makes an IPAddress as a tool does that restores no owners.
+// ownerless creates an IPAddress as a tool that restores no owner references does.
 func ownerless(name, address string) action {
 	return action{"restore IPAddress " + name + " without owners", func(w *world) bool {
 		w.create(&ipamv1.IPAddress{
@@ -126,17 +126,17 @@ func ownerless(name, address string) action {
 // record writes a record back.
 func record(name, address string) action {
 	return action{"record " + address + " on claim " + name, func(w *world) bool {
-		return w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			annotations.AddAnnotations(o, map[string]string{v1alpha1.AddressAnnotation: address})
 		}) == nil
 	}}
 }
 
-// inherit makes a claim and its IPAddress as a restore leaves them.
+// inherit creates a claim and its IPAddress as a restore leaves them.
 func inherit(name, address string) action {
 	return action{"restore " + name, func(w *world) bool {
 		c := claim(name)
-		c.Spec.PoolRef.Name = cmp.Or(w.inherits, poolName)
+		c.Spec.PoolRef.Name = cmp.Or(w.inheritingPool, poolName)
 		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: address}
 		w.create(c)
@@ -157,19 +157,19 @@ func inherit(name, address string) action {
 	}}
 }
 
-// inheritLate is a restore that brings some of the objects while the manager looks for what exists already, and
-// nothing if that is over (R10).
+// inheritLate is a restore that brings some of the objects while the manager still waits for what exists, and nothing
+// after that (R10).
 func inheritLate(name, address string) action {
 	restore := inherit(name, address)
 	return action{restore.text + " late", func(w *world) bool { return time.Since(schedule.Epoch) > time.Minute || restore.do(w) }}
 }
 
-// servedElsewhere leaves the pool as a move brings it: with our finalizer, and without a status.
-var servedElsewhere = action{"the pool was served", func(w *world) bool {
-	return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+// poolServedBefore leaves the pool as a move brings it: with our finalizer, and without a status.
+var poolServedBefore = action{"the pool was served", func(w *world) bool {
+	return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
 }}
 
-// allocate asks for a block; change makes it a particular one.
+// allocate requests a block; change adapts it.
 func allocate(name string, count int32, change ...func(*v1alpha1.IPAllocation)) action {
 	return action{fmt.Sprintf("add allocation %s of %d", name, count), func(w *world) bool {
 		o := &v1alpha1.IPAllocation{
@@ -196,7 +196,7 @@ func deallocate(name string) action {
 	return action{"delete allocation " + name, func(w *world) bool { return w.api.Delete(ref(faults.Allocations, name), false) == nil }}
 }
 
-// allocated has the status of an allocation say that it has a range, as Butler wrote it, or a person does.
+// allocated sets a range in the status of an allocation, as Butler wrote it, or a person does.
 func allocated(name, first, last string) action {
 	return action{fmt.Sprintf("the status of %s says %s-%s", name, first, last), func(w *world) bool {
 		return w.api.EditStatus(ref(faults.Allocations, name), func(o client.Object) {
@@ -208,20 +208,20 @@ func allocated(name, first, last string) action {
 
 func resize(addresses string) action {
 	return action{"the pool has " + addresses, func(w *world) bool {
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
 			o.(*v1alpha1.NetworkPool).Spec.Addresses = []string{addresses}
 		}) == nil
 	}}
 }
 
-// hold pauses a claim, or ends its pause.
-func hold(name string, paused bool) action {
+// setClaimPaused pauses a claim, or ends its pause.
+func setClaimPaused(name string, paused bool) action {
 	return action{fmt.Sprintf("claim %s is paused: %v", name, paused), func(w *world) bool {
-		return client.IgnoreNotFound(w.api.Edit(ref(faults.Claims, name), setPaused(paused))) == nil
+		return client.IgnoreNotFound(w.api.EditObject(ref(faults.Claims, name), setPaused(paused))) == nil
 	}}
 }
 
-// setPaused puts the annotation that pauses on an object, or takes it off.
+// setPaused adds the annotation that pauses an object, or removes it.
 func setPaused(paused bool) func(client.Object) {
 	return func(o client.Object) {
 		if delete(o.GetAnnotations(), clusterv1.PausedAnnotation); paused {
@@ -230,11 +230,11 @@ func setPaused(paused bool) func(client.Object) {
 	}
 }
 
-// guard has the finalizer of another keep an object, or not any more.
-func guard(kind faults.Kind, name string, kept bool) action {
+// setForeignFinalizer adds another controller's finalizer to an object, or removes it.
+func setForeignFinalizer(kind faults.Kind, name string, kept bool) action {
 	const finalizer = "example.com/guard"
 	return action{fmt.Sprintf("%s %s is guarded: %v", kind, name, kept), func(w *world) bool {
-		err := w.api.Edit(ref(kind, name), func(o client.Object) {
+		err := w.api.EditObject(ref(kind, name), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, finalizer)
 			if kept {
 				controllerutil.AddFinalizer(o, finalizer)
@@ -244,10 +244,10 @@ func guard(kind faults.Kind, name string, kept bool) action {
 	}}
 }
 
-// pin keeps an address for the claim of a name.
+// pin reserves an address for the claim of a name.
 func pin(name, address string) action {
 	return action{fmt.Sprintf("the pool keeps %s for %s", address, name), func(w *world) bool {
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
 			o.(*v1alpha1.NetworkPool).Spec.PreAllocations = map[string]string{name: address}
 		}) == nil
 	}}
@@ -278,31 +278,31 @@ func addFor(name string) action {
 	}}
 }
 
-// holdCluster pauses the Cluster, or ends its pause.
-func holdCluster(paused bool) action {
+// setClusterPaused pauses the Cluster, or ends its pause.
+func setClusterPaused(paused bool) action {
 	return action{fmt.Sprintf("the Cluster is paused: %v", paused), func(w *world) bool {
-		return w.api.Edit(ref(faults.Clusters, "tenant"), setPaused(paused)) == nil
+		return w.api.EditObject(ref(faults.Clusters, "tenant"), setPaused(paused)) == nil
 	}}
 }
 
-// blind has watches of the first manager show nothing, until see.
-func blind(kinds ...faults.Kind) action {
+// stallWatches makes watches of the first manager show nothing until resumeWatches.
+func stallWatches(kinds ...faults.Kind) action {
 	return action{"watches stop", func(w *world) bool {
 		for _, kind := range kinds {
 			w.managers[0].mute[kind] = true
-			w.managers[0].client.Hide(kind)
+			w.managers[0].client.HideKind(kind)
 		}
 		w.blinded = time.Now()
 		return true
 	}}
 }
 
-// die ends all managers but the first that lives, and none takes their place.
-var die = action{"all managers but one die", func(w *world) bool {
+// killOtherManagers kills all managers but the first that lives, and none takes their place.
+var killOtherManagers = action{"all managers but one die", func(w *world) bool {
 	alive := false
 	for _, m := range w.managers {
 		if alive && !m.dead {
-			w.Notef("manager %s is killed", m.name)
+			w.Tracef("manager %s is killed", m.name)
 			m.dead = true
 			m.kill()
 		}
@@ -311,26 +311,26 @@ var die = action{"all managers but one die", func(w *world) bool {
 	return true
 }}
 
-// seeAddresses has the watch of IPAddresses of the first manager go on, before the others.
-var seeAddresses = action{"the watch of IPAddresses goes on", func(w *world) bool {
+// resumeAddressWatch resumes the watch of IPAddresses of the first manager before the others.
+var resumeAddressWatch = action{"the watch of IPAddresses goes on", func(w *world) bool {
 	w.managers[0].mute[faults.Addresses] = false
 	return true
 }}
 
-// seePools has the watch of pools of the first manager go on, before the others.
-var seePools = action{"the watch of pools goes on", func(w *world) bool {
+// resumePoolWatch resumes the watch of pools of the first manager before the others.
+var resumePoolWatch = action{"the watch of pools goes on", func(w *world) bool {
 	w.managers[0].mute[faults.Pools] = false
 	return true
 }}
 
-var see = action{"watches go on", func(w *world) bool {
+var resumeWatches = action{"watches go on", func(w *world) bool {
 	clear(w.managers[0].mute)
-	w.managers[0].client.Hide("")
+	w.managers[0].client.HideKind("")
 	return true
 }}
 
-// seeLate is see, when what looks like an orphan has long looked like one.
-var seeLate = action{see.text + " late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && see.do(w) }}
+// resumeWatchesLate is resumeWatches at a time when what looks like an orphan has long looked like one.
+var resumeWatchesLate = action{resumeWatches.text + " late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && resumeWatches.do(w) }}
 
 func Pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
 	bits := int32(24)
@@ -341,7 +341,7 @@ func Pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.Ne
 	return s
 }
 
-// reserve hands out the first and last address of the subnet too.
+// reserve lets a pool also grant the first and last address of the subnet.
 func reserve(s *v1alpha1.NetworkPoolSpec) { s.AllocateReservedIPAddresses = true }
 
 func grace(seconds int64) func(*v1alpha1.NetworkPoolSpec) {
@@ -372,19 +372,19 @@ var scenarios = []scenario{
 		script: []action{allocate("x", 4), deallocate("x"), allocate("y", 4), deallocate("y"), allocate("y", 4)},
 	},
 	{
-		// Whose Cluster is gone is collected; one that is there again was never an orphan.
+		// An allocation whose Cluster is gone is collected; one whose Cluster is there again was never an orphan.
 		name: "orphaned blocks", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
 		script: []action{allocate("x", 4), forceDelete(faults.Clusters, "tenant"), add("b"), makeCluster, allocate("y", 4), forceDelete(faults.Clusters, "tenant")},
 	},
 	{
-		// What a cache does not show may be there all the same.
+		// An object that a cache does not show may exist all the same.
 		name: "unseen Cluster", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 1,
-		script: []action{allocate("x", 4, pinned("10.0.0.5", "10.0.0.8")), blind(faults.Clusters), add("a"), seeLate},
+		script: []action{allocate("x", 4, pinned("10.0.0.5", "10.0.0.8")), stallWatches(faults.Clusters), add("a"), resumeWatchesLate},
 		want:   map[string]string{"x": "10.0.0.5-10.0.0.8"},
 	},
 	{
 		name: "unseen claim", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
-		script: []action{blind(faults.Claims), inherit("b", "10.0.0.2"), allocate("x", 4), seeLate}, want: map[string]string{"b": "10.0.0.2"},
+		script: []action{stallWatches(faults.Claims), inherit("b", "10.0.0.2"), allocate("x", 4), resumeWatchesLate}, want: map[string]string{"b": "10.0.0.2"},
 	},
 	{
 		name: "adopted blocks", spec: Pool("10.0.0.1-10.0.0.12"), capacity: 2,
@@ -418,7 +418,7 @@ var scenarios = []scenario{
 		want:   map[string]string{"vip": "10.0.0.1", "x": "10.0.0.3", "a": "10.0.0.2"},
 	},
 	{
-		// What somebody has is kept for a name from the moment on at which he gives it back.
+		// An address that a claim has is kept for a name from the moment on at which it is released.
 		name: "pinned late", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3,
 		claims: []string{"a"}, script: []action{pin("vip", "10.0.0.1"), add("vip"), forceDelete(faults.Addresses, "a"), add("b"), remove("a")},
 		want: map[string]string{"vip": "10.0.0.1"},
@@ -428,11 +428,11 @@ var scenarios = []scenario{
 		claims: []string{"a", "b"}, script: []action{remove("a"), add("c"), remove("b"), add("b")},
 	},
 	{
-		// What was forced away rests when its claim ends, and what a claim that was forced away has left when that is
-		// removed.
+		// An IPAddress that was forced away rests when its claim ends, and the address of a claim that was forced away
+		// rests when its IPAddress is removed.
 		name: "forced cooling", spec: Pool("10.0.0.1-10.0.0.3", grace(30)), capacity: 3,
 		claims: []string{"a", "b"}, script: []action{
-			forceDelete(faults.Addresses, "a"), remove("a"), add("c"), forceDelete(faults.Claims, "b"), add("b"), hold("c", true), forceDelete(faults.Addresses, "c"), remove("c"), hold("c", false), add("d"),
+			forceDelete(faults.Addresses, "a"), remove("a"), add("c"), forceDelete(faults.Claims, "b"), add("b"), setClaimPaused("c", true), forceDelete(faults.Addresses, "c"), remove("c"), setClaimPaused("c", false), add("d"),
 		},
 	},
 	{
@@ -441,33 +441,33 @@ var scenarios = []scenario{
 	},
 	{
 		name: "forced", spec: Pool("10.0.0.1-10.0.0.3"), prompt: true, capacity: 3,
-		claims: []string{"a", "b"}, script: []action{forceDelete(faults.Addresses, "a"), add("c"), discard("b"), forceDelete(faults.Addresses, "b"), remove("a")},
+		claims: []string{"a", "b"}, script: []action{forceDelete(faults.Addresses, "a"), add("c"), deleteAddressByHand("b"), forceDelete(faults.Addresses, "b"), remove("a")},
 	},
 	{
 		// An IPAddress that is deleted by hand stays with its claim, and goes with it.
 		name: "deleted by hand", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
-		claims: []string{"a"}, script: []action{discard("a"), add("b"), remove("a")}, want: map[string]string{"b": "10.0.0.1"},
+		claims: []string{"a"}, script: []action{deleteAddressByHand("a"), add("b"), remove("a")}, want: map[string]string{"b": "10.0.0.1"},
 	},
 	{
 		// A restore that keeps neither owners nor records: a user writes a record back, or deletes the IPAddress.
 		name: "restored without owners", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		before: []action{ownerless("a", "10.0.0.1"), ownerless("b", "10.0.0.2")}, claims: []string{"a", "b"},
-		script: []action{record("a", "10.0.0.1"), discard("b"), add("c")}, want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
+		script: []action{record("a", "10.0.0.1"), deleteAddressByHand("b"), add("c")}, want: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"},
 	},
 	{
 		name: "guarded", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1,
-		claims: []string{"a"}, script: []action{guard(faults.Addresses, "a", true), remove("a"), add("b"), guard(faults.Addresses, "a", false)},
+		claims: []string{"a"}, script: []action{setForeignFinalizer(faults.Addresses, "a", true), remove("a"), add("b"), setForeignFinalizer(faults.Addresses, "a", false)},
 		want: map[string]string{"b": "10.0.0.1"},
 	},
 	{
-		// Nobody may make its IPAddress anew now, and nobody else may have the address.
+		// No manager may create its IPAddress again now, and no other claim may get the address.
 		name: "forced while paused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
-		claims: []string{"a"}, script: []action{hold("a", true), forceDelete(faults.Addresses, "a"), add("b"), hold("a", false)},
+		claims: []string{"a"}, script: []action{setClaimPaused("a", true), forceDelete(faults.Addresses, "a"), add("b"), setClaimPaused("a", false)},
 	},
 	{
-		// What was granted before the pause is kept for its claim, and nobody else waits.
+		// An address that was granted before the pause is kept for its claim, and no other claim waits.
 		name: "Cluster pauses", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, before: []action{addFor("a"), addFor("b")},
-		script: []action{holdCluster(true), add("c"), remove("a"), addFor("d"), holdCluster(false)},
+		script: []action{setClusterPaused(true), add("c"), remove("a"), addFor("d"), setClusterPaused(false)},
 	},
 	{
 		name: "again", spec: Pool("10.0.0.1-10.0.0.2"), prompt: true, capacity: 2,
@@ -478,21 +478,22 @@ var scenarios = []scenario{
 		claims: []string{"a"}, script: slices.Repeat([]action{remove("a"), add("a")}, 6),
 	},
 	{
-		// What is left of a claim is kept by another's finalizer, and the next claim of the name needs it.
+		// The IPAddress of an ended claim is kept by another controller's finalizer, and the next claim of the name
+		// needs it.
 		name: "kept by another", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
-		claims: []string{"a"}, script: []action{guard(faults.Addresses, "a", true), forceDelete(faults.Claims, "a"), add("a"), elapsed(5 * time.Minute), guard(faults.Addresses, "a", false)},
+		claims: []string{"a"}, script: []action{setForeignFinalizer(faults.Addresses, "a", true), forceDelete(faults.Claims, "a"), add("a"), waitElapsed(5 * time.Minute), setForeignFinalizer(faults.Addresses, "a", false)},
 	},
 	{
 		name: "ripped", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2,
 		claims: []string{"a", "b", "c"}, script: []action{forceDelete(faults.Claims, "a"), add("a"), forceDelete(faults.Claims, "b")},
 	},
 	{
-		// The next claim of the name needs what is left of the one that was ripped out.
+		// The next claim of the name needs the IPAddress of the one that was forced away.
 		name: "replaced", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
 		claims: []string{"a"}, script: slices.Repeat([]action{forceDelete(faults.Claims, "a"), add("a")}, 4),
 	},
 	{
-		// Another name needs the address of one that ended before it was told of it.
+		// A claim of another name needs the address of one that ended before its status named it.
 		name: "overtaken", spec: Pool("10.0.0.1-10.0.0.1"), prompt: true, capacity: 1,
 		claims: []string{"a"}, script: []action{overtake("a"), add("b"), overtake("b"), add("c"), overtake("c"), add("d")},
 	},
@@ -510,17 +511,18 @@ var scenarios = []scenario{
 	},
 	{
 		name: "stale", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, claims: []string{"a"},
-		script: []action{another, remove("a"), dropPool, blind(faults.Pools, faults.Addresses), makePool, add("c"), see},
+		script: []action{another, remove("a"), dropPool, stallWatches(faults.Pools, faults.Addresses), makePool, add("c"), resumeWatches},
 	},
 	{
-		// What the manager that takes over again has missed is in its list.
+		// Changes that the manager that takes over again has missed are in its list.
 		name: "behind", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
-		script: []action{another, blind(faults.Claims, faults.Addresses), add("b"), die, allocate("x", 2), see},
+		script: []action{another, stallWatches(faults.Claims, faults.Addresses), add("b"), killOtherManagers, allocate("x", 2), resumeWatches},
 	},
 	{
-		// Who does not know that its term is over, nor that the claim is another one, sees the new IPAddress.
+		// A manager that knows neither that its term is over, nor that the claim is another one, sees the new
+		// IPAddress.
 		name: "usurped", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"},
-		script: []action{blind(faults.Pools, faults.Claims, faults.Addresses), another, remove("a"), add("a"), seeAddresses, see},
+		script: []action{stallWatches(faults.Pools, faults.Claims, faults.Addresses), another, remove("a"), add("a"), resumeAddressWatch, resumeWatches},
 	},
 	{
 		name: "poolless", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, before: []action{inherit("a", "10.0.0.2"), dropPool},
@@ -536,17 +538,17 @@ var scenarios = []scenario{
 	},
 	{
 		// A move brings the pool first.
-		name: "moved here", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 2, before: []action{servedElsewhere},
+		name: "moved here", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 2, before: []action{poolServedBefore},
 		claims: []string{"b"}, script: []action{inheritLate("a", "10.0.0.1")},
 	},
 }
 
-// What can become of a call.
+// Possible outcomes of a call.
 
 // storms is the number of random runs of a scenario with one manager, and with two.
 var storms = flag.Int("storms", 40, "random runs of each scenario; a third of them with -short")
 
-// seeds are those of the random runs.
+// seeds returns the number of random runs.
 func seeds() int {
 	if testing.Short() {
 		return *storms / 3
@@ -554,37 +556,37 @@ func seeds() int {
 	return *storms
 }
 
-// crc makes a seed of a name.
+// crc returns a seed that is derived from a name.
 func crc(name string, n int) uint64 { return uint64(crc32.ChecksumIEEE([]byte(name))) + uint64(n) }
 
-// disturbance is what becomes of a write; it returns false where the write then happens as usual.
+// disturbance is an outcome of a write; do returns false where the write then happens as usual.
 type disturbance struct {
 	name string
 	do   func(w *world, r *faults.Request) bool
 }
 
-// late has a write happen after so many more writes.
+// late makes a write happen after so many more writes.
 func late(writes int, wait time.Duration, told bool) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
 		if told {
 			w.answer(r, nil, schedule.ErrTimeout)
 		}
-		w.After(writes, wait, func() { _, _ = w.do(r) })
+		w.DelayStep(writes, wait, func() { _, _ = w.do(r) })
 		return true
 	}
 }
 
-// sleep pauses the manager that writes, before the write is sent or before its answer is read, and
-// has another take its place.
+// sleep pauses the manager that writes, before the write is sent or before its answer is read, and starts another one
+// in its place.
 func sleep(writes int, wait time.Duration, sent bool) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
 		m := w.manager(r.Client)
 		m.asleep = true
-		w.Notef("manager %s is paused", m.name)
+		w.Tracef("manager %s is paused", m.name)
 		w.start()
-		w.After(writes, wait, func() {
+		w.DelayStep(writes, wait, func() {
 			m.asleep = false
-			w.Notef("manager %s goes on", m.name)
+			w.Tracef("manager %s goes on", m.name)
 			if !sent {
 				value, err := w.do(r)
 				w.answer(r, value, err)
@@ -601,15 +603,15 @@ func answered(w *world, r *faults.Request) bool {
 	return true
 }
 
-// mute has watches of the manager that writes show nothing for a while. What happens meanwhile is
-// shown later, or lost where the watch breaks: a new list makes up for it.
+// mute makes watches of the manager that writes show nothing for a while. Changes meanwhile are shown later, or lost
+// where the watch breaks: a new list makes up for them.
 func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
 		m := w.manager(r.Client)
 		for _, kind := range kinds {
 			m.mute[kind] = true
 		}
-		w.After(0, 20*time.Second, func() {
+		w.DelayStep(0, 20*time.Second, func() {
 			for _, kind := range kinds {
 				m.mute[kind] = false
 				if lose {
@@ -623,7 +625,7 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
 
 func relisted(delay time.Duration) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
-		for _, kind := range faults.Kinds {
+		for _, kind := range faults.AllocatorKinds {
 			w.relist(w.manager(r.Client), kind, delay)
 		}
 		return false
@@ -642,7 +644,7 @@ var disturbances = []disturbance{
 	}},
 	{"crash-late", func(w *world, r *faults.Request) bool {
 		w.crash(w.manager(r.Client))
-		w.After(3, pause, func() { _, _ = w.do(r) })
+		w.DelayStep(3, pause, func() { _, _ = w.do(r) })
 		return true
 	}},
 	{"answer-lost", func(w *world, r *faults.Request) bool {
@@ -659,8 +661,8 @@ var disturbances = []disturbance{
 		return true
 	}},
 	{"conflict", func(w *world, r *faults.Request) bool {
-		before := w.api.Version()
-		_ = w.api.Edit(r.Ref, func(o client.Object) { o.SetLabels(map[string]string{"touched": "yes"}) })
+		before := w.api.ResourceVersion()
+		_ = w.api.EditObject(r.Ref, func(o client.Object) { o.SetLabels(map[string]string{"touched": "yes"}) })
 		w.changed(before, "another hand touches "+r.Ref.Name)
 		return false
 	}},
@@ -681,20 +683,20 @@ var disturbances = []disturbance{
 	{"addresses-late", mute(false, faults.Addresses)},
 	{"addresses-lost", mute(true, faults.Addresses)},
 	{"pools-late", mute(false, faults.Pools)},
-	{"watches-late", mute(false, faults.Kinds...)},
-	{"watches-lost", mute(true, faults.Kinds...)},
+	{"watches-late", mute(false, faults.AllocatorKinds...)},
+	{"watches-lost", mute(true, faults.AllocatorKinds...)},
 	{"relist", relisted(0)},
 	{"relist-slow", relisted(pause)},
 }
 
-// full runs every schedule, where a sixth of them is run else, and a sixth of that with -short. To run one alone, give
+// full runs every schedule; otherwise a sixth of them runs, and a sixth of that with -short. To run a single one, set
 // it too:
 //
 //	go test ./internal/allocator -run 'TestFaults/full/lazy/late-3/17' -args -full
 var full = flag.Bool("full", false, "run every schedule, not a sixth of them")
 
-// among reports whether the n-th schedule is among those that are run.
-func among(n int) bool {
+// isSelected reports whether the n-th schedule is among those that are run.
+func isSelected(n int) bool {
 	switch {
 	case *full:
 		return true
@@ -727,14 +729,14 @@ func TestFaults(t *testing.T) {
 		for j, d := range disturbances {
 			t.Run(d.name, func(t *testing.T) {
 				for i := 1; i <= writes; i++ {
-					if !among(i + j + ordinal) {
+					if !isSelected(i + j + ordinal) {
 						continue
 					}
 					runs++
 					t.Run(fmt.Sprint(i), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							w.order = o
-							w.disturb = func(w *world, r *faults.Request) bool { return r.Write() && w.Writes == i && d.do(w, r) }
+							w.disturb = func(w *world, r *faults.Request) bool { return r.IsWrite() && w.Writes == i && d.do(w, r) }
 						})
 					})
 				}
@@ -744,8 +746,8 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// TestHaste runs every scenario with a user who does not wait: the first thing is done right before
-// a write, the others right before those that follow.
+// TestHaste runs every scenario with a user who does not wait: the first action happens right before a write, the
+// others right before those that follow.
 func TestHaste(t *testing.T) {
 	runs := 0
 	each(t, func(t *testing.T, s scenario, o order, ordinal, writes int) {
@@ -763,15 +765,14 @@ func TestHaste(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// TestDisorder runs every scenario in a random order of steps, with a user who does not wait, while nothing
-// goes wrong.
+// TestDisorder runs every scenario in a random order of steps, with a user who does not wait, while nothing goes wrong.
 func TestDisorder(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			for seed := range seeds() {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					s.run(t, func(w *world) {
-						w.order, w.anytime = schedule.Shuffled[class](rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
+						w.order, w.anytime = schedule.RandomOrder[class](rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
 					})
 				})
 			}
@@ -779,8 +780,8 @@ func TestDisorder(t *testing.T) {
 	}
 }
 
-// TestStorms runs every scenario with random disturbances in a random order of steps: with one
-// manager that was elected, and with two that were not.
+// TestStorms runs every scenario with random disturbances in a random order of steps: with one manager that was
+// elected, and with two that were not.
 func TestStorms(t *testing.T) {
 	runs := 0
 	for _, s := range scenarios {
@@ -791,11 +792,11 @@ func TestStorms(t *testing.T) {
 					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							r := rand.New(rand.NewPCG(uint64(seed), crc(s.name, managers)))
-							w.order, w.anytime, w.elected = schedule.Shuffled[class](r), seed%2 == 0, managers == 1
+							w.order, w.anytime, w.elected = schedule.RandomOrder[class](r), seed%2 == 0, managers == 1
 							if managers > 1 {
 								w.start()
 							}
-							w.disturb = disturbed(r, 3)
+							w.disturb = randomDisturbance(r, 3)
 						})
 					})
 				}
@@ -805,19 +806,19 @@ func TestStorms(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// disturbed disturbs so many calls at most, at random: a read fails, a write meets any disturbance.
-func disturbed(r *rand.Rand, left int) func(*world, *faults.Request) bool {
+// randomDisturbance disturbs at most left calls, at random: a read fails, a write meets any disturbance.
+func randomDisturbance(r *rand.Rand, left int) func(*world, *faults.Request) bool {
 	return func(w *world, call *faults.Request) bool {
 		if left == 0 || r.IntN(8) > 0 {
 			return false
 		}
 		left--
-		if !call.Write() {
+		if !call.IsWrite() {
 			w.answer(call, nil, schedule.ErrTimeout)
 			return true
 		}
 		d := disturbances[r.IntN(len(disturbances))]
-		w.Notef("    disturbed: %s", d.name)
+		w.Tracef("    disturbed: %s", d.name)
 		return d.do(w, call)
 	}
 }

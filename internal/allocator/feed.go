@@ -8,56 +8,58 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Resources are empty objects of the kinds that the allocator is fed with.
-func Resources() []client.Object {
+// WatchedObjects returns empty objects of the kinds that are fed to the allocator.
+func WatchedObjects() []client.Object {
 	var out []client.Object
-	for _, r := range resources {
-		out = append(out, r.Object())
+	for _, r := range resourceKinds {
+		out = append(out, r.NewObject())
 	}
 	return out
 }
 
-// Observe feeds an object that was seen, and returns the pool to reconcile for it.
-func (a *Allocator) Observe(o client.Object) (pools.Key, bool) {
-	r, key := a.resourceOf(o)
+// ObserveObject feeds an object that was seen, and returns its pool. The bool reports whether that pool needs a
+// reconcile.
+func (a *Allocator) ObserveObject(o client.Object) (pools.Key, bool) {
+	r, key := a.resourceKindForObject(o)
 	if key == (pools.Key{}) {
 		return key, false
 	}
 	a.observeBlock(o)
-	m := a.locked(key)
+	m := a.lockPool(key)
 	defer m.Unlock()
 	return key, m.ObserveObject(r, o)
 }
 
-// Forget feeds the proof that an object is gone.
-func (a *Allocator) Forget(o client.Object) (pools.Key, bool) {
-	r, key := a.resourceOf(o)
+// ForgetObject feeds the proof that an object is gone, and returns its pool. The bool reports whether that pool needs a
+// reconcile.
+func (a *Allocator) ForgetObject(o client.Object) (pools.Key, bool) {
+	r, key := a.resourceKindForObject(o)
 	if key == (pools.Key{}) {
 		return key, false
 	}
-	b, child := a.blockOf(o)
+	b, child := a.blockFromObject(o)
 	var lost []netipx.IPRange
-	if b != nil { // first: what it still has of the block is kept from others
+	if b != nil { // first: addresses of the block that the child pool still has in use are excluded
 		if b.Moved {
-			a.observeBlock(o) // who moved it, nobody may have been told before
+			a.observeBlock(o) // its move may not have been observed before
 		}
 		lost = a.forgetBlock(child, o.GetUID(), o.GetName())
 	}
-	m := a.locked(key)
+	m := a.lockPool(key)
 	defer m.Unlock()
-	a.keepLost(m, lost, child)
+	a.excludeLostRanges(m, lost, child)
 	m.ForgetObject(r, o)
 	return key, true
 }
 
-// Beyond returns what is remembered of the kind of an empty object, and not among those listed: objects that have a
-// name, a UID and their pool.
-func (a *Allocator) Beyond(of client.Object, listed map[types.UID]struct{}) []client.Object {
+// ObjectsNotListed returns the remembered objects of the kind of an empty object that are not among those listed. The
+// returned objects have a name, a UID and their pool.
+func (a *Allocator) ObjectsNotListed(of client.Object, listed map[types.UID]struct{}) []client.Object {
 	var out []client.Object
-	r, _ := a.resourceOf(of)
-	for _, p := range a.all() {
+	r, _ := a.resourceKindForObject(of)
+	for _, p := range a.allPools() {
 		m := p.Lock()
-		for _, o := range m.Beyond(r, listed) {
+		for _, o := range m.UnlistedObjects(r, listed) {
 			out = append(out, o)
 		}
 		m.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// mostBytes is what may be remembered of a claim that has its address, and of its IPAddress: what was measured, which
-// docs/performance.md and the limits of config/manager count on, and a fifth.
+// mostBytes is the limit of the bytes that may be remembered of a claim that has its address, and of its IPAddress: the
+// measured size, which docs/performance.md and the limits of config/manager rely on, plus a fifth.
 const mostBytes = 1440 * 6 / 5
 
 func BenchmarkFootprint(b *testing.B) {
@@ -29,7 +29,7 @@ func BenchmarkFootprint(b *testing.B) {
 	}
 }
 
-// W17: what the manager remembers does not grow unnoticed.
+// TestFootprint checks that the memory of the manager does not grow unnoticed (W17).
 func TestFootprint(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector remembers more")
@@ -39,16 +39,16 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// footprint is what is remembered of each of n claims and of its IPAddress, in bytes.
+// footprint returns the bytes that are remembered of each of n claims and of its IPAddress.
 func footprint(tb testing.TB, n int) float64 {
 	tb.Helper()
 	before := schedule.HeapInUse()
-	a := with(claimed(tb, 0))
+	a := newAllocatorWith(newPoolWithClaims(tb, 0))
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		claim, addr := servedClaim(i, ip)
-		a.Observe(decoded(tb, claim))
-		a.Observe(decoded(tb, addr))
+		a.ObserveObject(decoded(tb, claim))
+		a.ObserveObject(decoded(tb, addr))
 		ip = ip.Next()
 	}
 	is := float64(schedule.HeapInUse()-before) / float64(n)
@@ -56,7 +56,7 @@ func footprint(tb testing.TB, n int) float64 {
 	return is
 }
 
-// decoded is an object as an answer of the API server makes it: no two of its texts share memory.
+// decoded returns an object as it is decoded from an answer of the API server: no two of its strings share memory.
 func decoded[T any](tb testing.TB, o *T) *T {
 	tb.Helper()
 	text, err := json.Marshal(o)
@@ -70,7 +70,7 @@ func decoded[T any](tb testing.TB, o *T) *T {
 	return out
 }
 
-// servedClaim is a claim of the fleet and its IPAddress.
+// servedClaim returns a claim of the fleet and its IPAddress.
 func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress) {
 	claim := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -78,7 +78,7 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 			CreationTimestamp: metav1.NewTime(noon), Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()},
 			Labels: map[string]string{clusterv1.ClusterNameLabel: "cluster-7"}, Finalizers: []string{v1alpha1.ClaimFinalizer},
 		},
-		Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref(), ClusterName: "cluster-7"},
+		Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference(), ClusterName: "cluster-7"},
 	}
 	claim.Status.AddressRef.Name = claim.Name
 	claim.Status.Conditions = []metav1.Condition{{Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue}}
@@ -87,10 +87,10 @@ func servedClaim(i int, ip netip.Addr) (*ipamv1.IPAddressClaim, *ipamv1.IPAddres
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: claim.Name, UID: uuid.NewUUID(), ResourceVersion: fmt.Sprint(200000 + i), Finalizers: []string{v1alpha1.AddressFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
-				{Kind: claims.Name, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
+				{Kind: claims.IPAddressClaimKind, Name: claim.Name, UID: claim.UID}, {APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: testKey.Name, UID: "pool-uid"},
 			},
 		},
-		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.Ref(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
+		Spec: ipamv1.IPAddressSpec{Address: ip.String(), PoolRef: testKey.PoolReference(), ClaimRef: ipamv1.IPAddressClaimReference{Name: claim.Name}},
 	}
 	return claim, addr
 }

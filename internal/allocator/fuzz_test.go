@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Whatever the author of a claim, an IPAllocation or an IPLease writes on it: he is refused in words that fit, or he is given
-// what the pool hands out and nobody else has.
+// FuzzAnnotations checks that, whatever its author writes on a claim, an IPAllocation or an IPLease, it gets a refusal
+// with a message that fits, or a range that the pool grants and that no other claimant has.
 func FuzzAnnotations(f *testing.F) {
 	for _, text := range []string{"10.0.0.5", "10.0.0.9", "10.0.0.0/29", "10.0.0.1-10.0.0.7", "fe80::1%eth0", "::ffff:10.0.0.6", "0.0.0.0/0", "x\x1b"} {
 		f.Add(text, "", "10.0.0.8", "10.0.0.8", uint8(1))
@@ -21,12 +21,12 @@ func FuzzAnnotations(f *testing.F) {
 		f.Add(text, "", text, "10.0.0.9", uint8(32))
 	}
 	f.Fuzz(func(t *testing.T, record, requested, first, last string, bits uint8) {
-		p := aPool(t, "10.0.0.1-10.0.0.9", pins("vip", "10.0.0.4"), cools("10.0.0.3", "gone"))
-		see(p, "owner", 0, remembers("10.0.0.5"))
-		seeAddress(p, "owner", "10.0.0.5", "uid-owner")
-		// Between two others, as who came first matters too.
-		see(p, "before", 1)
-		see(p, "author", 2, func(c *ipamv1.IPAddressClaim) {
+		p := newTestPool(t, "10.0.0.1-10.0.0.9", withPreAllocation("vip", "10.0.0.4"), withCooling("10.0.0.3", "gone"))
+		observeClaim(p, "owner", 0, withRecordedAddress("10.0.0.5"))
+		observeAddress(p, "owner", "10.0.0.5", "uid-owner")
+		// Between two others, as the order matters too.
+		observeClaim(p, "before", 1)
+		observeClaim(p, "author", 2, func(c *ipamv1.IPAddressClaim) {
 			c.Annotations[v1alpha1.AddressAnnotation], c.Annotations[v1alpha1.RequestedAddressAnnotation] = record, requested
 			if bits&1 != 0 {
 				c.Finalizers = []string{v1alpha1.ClaimFinalizer}
@@ -43,33 +43,33 @@ func FuzzAnnotations(f *testing.F) {
 			a.Finalizers = []string{v1alpha1.IPAllocationFinalizer}
 		}
 		if bits&8 != 0 {
-			p.Observe(blocks.Of(a))
+			p.ObserveClaimant(blocks.NewClaimant(a))
 		}
 		if bits&32 != 0 {
-			p.Base.PoolSpec().Leases = &v1alpha1.Leases{}
-			seeLease(p, "lease", leaseFor(first), func(l *v1alpha1.IPLease) {
+			p.BasePool.PoolSpec().Leases = &v1alpha1.Leases{}
+			observeLease(p, "lease", leaseFor(first), func(l *v1alpha1.IPLease) {
 				l.Annotations = map[string]string{v1alpha1.AddressAnnotation: record}
 				if bits&4 != 0 {
 					l.Finalizers = []string{v1alpha1.IPLeaseFinalizer}
 				}
 			})
 		}
-		see(p, "after", 3)
-		_, refused := p.Plan(noon, 10, anyone)
+		observeClaim(p, "after", 3)
+		_, refused := p.PlanGrants(noon, 10, admitAll)
 		for c, no := range refused {
-			if no.Message == "" || text.Message(no.Message) != no.Message {
+			if no.Message == "" || text.SanitizeMessage(no.Message) != no.Message {
 				t.Errorf("%s is told %q", c.Owner.Name, no.Message)
 			}
 		}
 		for uid, g := range p.Grants {
 			c := p.Claimants[uid]
-			if !p.Layout.Contains(g.Range) && !c.HadAddress {
+			if !p.Layout.Contains(g.Range) && !c.StatusHasAddress {
 				t.Errorf("%s is given %s, which the pool does not hand out", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if g.Range.Contains(p.Attached[grants.NameOf(p.Claimants["uid-owner"].Owner)].IP) {
+			if g.Range.Contains(p.Addresses[grants.NamespacedNameFromOwner(p.Claimants["uid-owner"].Owner)].IP) {
 				t.Errorf("%s is given %s of the owner", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if pin, _ := p.Layout.Pin("vip"); g.Range.Contains(pin) {
+			if pin, _ := p.Layout.PinForClaim("vip"); g.Range.Contains(pin) {
 				t.Errorf("%s is given %s, which is kept", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
 			for other, h := range p.Grants {
@@ -77,7 +77,7 @@ func FuzzAnnotations(f *testing.F) {
 					t.Errorf("%s and %s are given %s and %s", c.Owner.Name, p.Claimants[other].Owner.Name, poolutil.FormatRange(g.Range), poolutil.FormatRange(h.Range))
 				}
 			}
-			if r, err := poolutil.ParseRange(first + "-" + last); c.Kind == blocks.Kind && !c.HasRecord() && (err != nil || r != g.Range) {
+			if r, err := poolutil.ParseRange(first + "-" + last); c.Kind == blocks.ClaimantKind && !c.HasRecord() && (err != nil || r != g.Range) {
 				t.Errorf("%s is given %s, and asks for %q to %q", c.Owner.Name, poolutil.FormatRange(g.Range), first, last)
 			}
 		}

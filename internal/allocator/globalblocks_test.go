@@ -17,10 +17,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Blocks of GlobalNetworkPools, which are in one namespace.
+// Tests of blocks of GlobalNetworkPools, which are in one namespace.
 
-// Anybody may make an IPAllocation that says it is for a global pool: only in one namespace that counts. What is on record
-// as open counts wherever it is, so that the manager may move to another namespace.
+// TestBlocksOfAGlobalPool checks that an IPAllocation for a global pool, which any user may create, counts in one
+// namespace only. A block that is on record as open counts wherever it is, so that the manager may move to another
+// namespace.
 func TestBlocksOfAGlobalPool(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	in := func(namespace string) func(*v1alpha1.IPAllocation) {
@@ -30,7 +31,7 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		open  string // the namespace of what is open
+		open  string // the namespace of the open block
 		seen  []string
 		first bool // before the pool
 		want  string
@@ -45,15 +46,15 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
 			if tt.open != "" {
 				obj.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.4/30", Allocation: "pool-1", UID: "uid-" + tt.open}}
 			}
 			set := func() {
-				m := a.locked(key)
-				m.SetBase(obj)
+				m := a.lockPool(key)
+				m.SetBasePool(obj)
 				m.Unlock()
 			}
 			if !tt.first {
@@ -63,7 +64,7 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 				a.observeBlock(newBlock("pool-1", in(namespace)))
 			}
 			set()
-			m := a.locked(key)
+			m := a.lockPool(key)
 			defer m.Unlock()
 			got := ""
 			if b := m.Carved.Blocks["pool-1"]; b != nil {
@@ -76,8 +77,8 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 }
 
-// A block in a namespace where no blocks of global pools are made any more ends, where it is the pool's own and nothing uses
-// it: it was asked for before the manager moved, and not opened by then.
+// TestABlockAbroadEnds checks that a block in a namespace where no blocks of global pools are created any more ends,
+// where it is the pool's own and nothing uses it: it was requested before the manager moved, and not opened by then.
 func TestABlockAbroadEnds(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	for name, tt := range map[string]struct {
@@ -88,25 +89,25 @@ func TestABlockAbroadEnds(t *testing.T) {
 		want  grants.BlockVerb
 	}{
 		"Ours":       {block: "pool-1", want: grants.DeleteBlock},
-		"Deleted":    {block: "pool-1", del: true, want: grants.ReleaseBlock},
+		"Deleted":    {block: "pool-1", del: true, want: grants.RemoveBlockFinalizer},
 		"ByHand":     {block: "vips"},
-		"HandEnded":  {block: "vips", del: true, want: grants.ReleaseBlock},
+		"HandEnded":  {block: "vips", del: true, want: grants.RemoveBlockFinalizer},
 		"InUse":      {block: "pool-1", del: true, used: true},
 		"NotOurs":    {block: "pool-1", bare: true},
 		"NoProtect":  {block: "pool-1", del: true, bare: true},
 		"UsedAndOur": {block: "pool-1", used: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 			obj.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}
 			obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
-			m := a.locked(key)
-			m.SetBase(obj)
+			m := a.lockPool(key)
+			m.SetBasePool(obj)
 			m.Holder, m.Term = true, 1
-			m.Rebuild(&grants.Listed{})
+			m.RebuildLedger(&grants.ListedObjects{})
 			if tt.used {
-				seeAddress(m, "a", "10.0.0.5", "uid-a")
+				observeAddress(m, "a", "10.0.0.5", "uid-a")
 			}
 			m.Unlock()
 			a.observeBlock(newBlock(tt.block, firstBlock, func(o *v1alpha1.IPAllocation) {
@@ -118,15 +119,15 @@ func TestABlockAbroadEnds(t *testing.T) {
 					deleted(o)
 				}
 			}))
-			m = a.locked(key)
+			m = a.lockPool(key)
 			defer m.Unlock()
-			m.TurnBlocks(noon, time.Minute)
+			m.PlanBlocks(noon, time.Minute)
 			var got []grants.BlockVerb
-			out, _ := m.BlockRequests(noon, time.Minute)
+			out, _ := m.DueBlockRequests(noon, time.Minute)
 			for _, r := range out {
 				if r.Name == tt.block {
 					got = append(got, r.Verb)
-					if r.Block.IsOpenIn(&v1alpha1.NetworkPoolStatus{Blocks: []v1alpha1.CarvedBlock{{Allocation: r.Name, UID: "another"}}}) {
+					if r.Block.IsOpenInStatus(&v1alpha1.NetworkPoolStatus{Blocks: []v1alpha1.CarvedBlock{{Allocation: r.Name, UID: "another"}}}) {
 						t.Error("it waits for the block of its name at home to close")
 					}
 				}
@@ -138,7 +139,8 @@ func TestABlockAbroadEnds(t *testing.T) {
 	}
 }
 
-// Whoever may make an IPAllocation in some namespace keeps no GlobalNetworkPool from being deleted.
+// TestATenantHoldsNoGlobalPool checks that a user who may create an IPAllocation in some namespace cannot block the
+// deletion of a GlobalNetworkPool.
 func TestATenantHoldsNoGlobalPool(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	o := newBlock("x", func(o *v1alpha1.IPAllocation) {
@@ -149,45 +151,46 @@ func TestATenantHoldsNoGlobalPool(t *testing.T) {
 		"Carved": {Carve: &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Kind: key.Kind, Name: siteKey.Name}, PrefixLength: 30}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := &patches{}
-			a := New(Options{ID: "me", Client: api, Lists: listed{o}, BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			api := &patchCounter{}
+			a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 			obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{
 				Name: key.Name, UID: "pool-uid", ResourceVersion: "10", Generation: 1, DeletionTimestamp: ptr.To(metav1.NewTime(noon)), Finalizers: []string{v1alpha1.PoolFinalizer},
 			}}
 			obj.Spec.NetworkPoolSpec = spec
-			m := a.locked(key)
-			m.SetBase(obj)
+			m := a.lockPool(key)
+			m.SetBasePool(obj)
 			m.Holder = true
-			m.Rebuild(&grants.Listed{})
+			m.RebuildLedger(&grants.ListedObjects{})
 			m.Unlock()
-			if gone, err := a.finalize(t.Context(), a.pool(key)); !gone || err != nil || api.n == 0 {
+			if gone, err := a.reconcilePoolMetadata(t.Context(), a.getOrCreatePool(key)); !gone || err != nil || api.n == 0 {
 				t.Errorf("gone %v, %v, after %d patches", gone, err, api.n)
 			}
 		})
 	}
 }
 
-// A plain pool that took the name of a carved one waits for no block of that.
+// TestAPlainPoolWaitsForNoBlock checks that a plain pool with the name of an earlier carved pool waits for no block of
+// that pool.
 func TestAPlainPoolWaitsForNoBlock(t *testing.T) {
-	o, api := newBlock("pool-1", firstBlock), &patches{}
-	a := New(Options{ID: "me", Client: api, Lists: listed{o}, Clock: clocktesting.NewFakeClock(noon)})
-	obj := aChild(t, plain).Base.(*v1alpha1.NetworkPool)
+	o, api := newBlock("pool-1", firstBlock), &patchCounter{}
+	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(noon)})
+	obj := newChildPool(t, plain).BasePool.(*v1alpha1.NetworkPool)
 	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
-	m := a.locked(testKey)
-	m.SetBase(obj)
+	m := a.lockPool(testKey)
+	m.SetBasePool(obj)
 	m.Holder = true
-	m.Rebuild(&grants.Listed{})
-	shown(m, o)
+	m.RebuildLedger(&grants.ListedObjects{})
+	observeBlock(m, o)
 	m.Unlock()
-	if gone, err := a.finalize(t.Context(), a.pool(testKey)); !gone || err != nil || api.n == 0 {
+	if gone, err := a.reconcilePoolMetadata(t.Context(), a.getOrCreatePool(testKey)); !gone || err != nil || api.n == 0 {
 		t.Errorf("gone %v, %v, after %d patches", gone, err, api.n)
 	}
 }
 
-// listed are the IPAllocations of an API server.
-type listed []*v1alpha1.IPAllocation
+// listedAllocations are the IPAllocations of an API server.
+type listedAllocations []*v1alpha1.IPAllocation
 
-func (l listed) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
+func (l listedAllocations) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
 	if _, is := of.(*v1alpha1.IPAllocation); is {
 		for _, o := range l {
 			visit(o.DeepCopy())
@@ -196,31 +199,32 @@ func (l listed) List(_ context.Context, of client.Object, _ string, visit func(c
 	return "100", nil
 }
 
-// patches is an API server that counts patches.
-type patches struct {
+// patchCounter is an API server that counts patches.
+type patchCounter struct {
 	client.Client
 	n int
 }
 
-func (c *patches) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (c *patchCounter) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	c.n++
 	return nil
 }
 
-// A block of a pool that does not exist ends later, wherever it is: until then the pool is not forgotten.
+// TestAPoolWithBlocksIsNotForgotten checks that a pool that does not exist is not forgotten while it has a block,
+// wherever the block is: the block ends later.
 func TestAPoolWithBlocksIsNotForgotten(t *testing.T) {
 	for _, namespace := range []string{"home", "tenant"} {
 		t.Run(namespace, func(t *testing.T) {
-			a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 			o := newBlock("pool-1", deleted)
 			o.Namespace, o.Spec.ChildPoolRef.Kind = namespace, v1alpha1.GlobalNetworkPoolKind
 			a.observeBlock(o)
-			p := a.pool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
-			if a.drop(p); !slices.Contains(a.all(), p) {
+			p := a.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
+			if a.dropUnusedPool(p); !slices.Contains(a.allPools(), p) {
 				t.Error("nobody will take the finalizer off")
 			}
 			a.forgetBlock(p.Key, o.UID, o.Name)
-			if a.drop(p); slices.Contains(a.all(), p) {
+			if a.dropUnusedPool(p); slices.Contains(a.allPools(), p) {
 				t.Error("it is remembered for ever")
 			}
 		})

@@ -11,12 +11,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// An object that is deleted, and that the finalizer of another keeps for minutes, costs next to nothing meanwhile, whatever its kind:
-// schedules count that while nothing changes.
+// TestWhatAnotherKeepsCostsNothing checks that a deleted object that another controller's finalizer keeps for minutes
+// costs almost nothing meanwhile, whatever its kind: schedules count the cost while nothing changes.
 func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	const lasts = 5 * time.Minute
 	kept := func(kind faults.Kind, name string, then ...action) []action {
-		return append(append([]action{guard(kind, name, true)}, then...), elapsed(lasts), guard(kind, name, false))
+		return append(append([]action{setForeignFinalizer(kind, name, true)}, then...), waitElapsed(lasts), setForeignFinalizer(kind, name, false))
 	}
 	endCluster := action{"delete the Cluster", func(w *world) bool { return w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil }}
 	block := child + "-1"
@@ -25,7 +25,7 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 		if err := w.api.Delete(pool, false); err != nil {
 			return false
 		}
-		return w.api.Edit(pool, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
+		return w.api.EditObject(pool, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
 	}}
 	for name, s := range map[string]scenario{
 		"IPAddress of a claim that was deleted": {
@@ -44,7 +44,7 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 			spec: Pool("10.0.0.1-10.0.0.1", grace(30)), capacity: 1, claims: []string{"a"}, script: kept(faults.Claims, "a", remove("a"), add("b")),
 		},
 		"lease": {
-			spec: Pool("10.0.0.1-10.0.0.1", givesLeases), script: append([]action{rent("l")}, kept(faults.Leases, "l", giveUp("l"), rent("m"))...),
+			spec: Pool("10.0.0.1-10.0.0.1", givesLeases), script: append([]action{addLease("l")}, kept(faults.Leases, "l", deleteLease("l"), addLease("m"))...),
 		},
 		"block of a carved pool": {
 			spec: Pool("10.0.0.0-10.0.0.3", reserve, carvable), capacity: 2, ordered: true,

@@ -6,9 +6,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestHandover is the one order of things that no single disturbance brings about: a manager takes the pool over after
-// another has granted an address and before it has recorded it; it sees the IPAddress, and that it was forced away,
-// while it has not seen the record yet. An older claim that may be served only now must not get the address.
+// TestHandover checks the one order of events that no single disturbance brings about: a manager takes the pool over
+// after another has granted an address and before it has recorded it; it sees the IPAddress, and that it was forced
+// away, while it has not seen the record yet. An older claim that may be served only now must not get the address.
 func TestHandover(t *testing.T) {
 	tenants := action{"add claim b for Cluster tenant", func(w *world) bool {
 		c := claim("b")
@@ -27,7 +27,7 @@ func TestHandover(t *testing.T) {
 			switch {
 			case first == nil && r.Verb == "patch" && r.Ref == record:
 				first = r
-				w.manager("a").mute[faults.Pools] = true // or it would see that another has taken over, and leave the claim to that
+				w.manager("a").mute[faults.Pools] = true // otherwise it would see the takeover, and leave the claim
 				w.start()
 				return true
 			case second == nil && r.Client == "b" && r.Verb == "patch" && r.Ref == record:
@@ -38,11 +38,11 @@ func TestHandover(t *testing.T) {
 			case r.Client == "a" && r.Verb == "create":
 				_ = answered(w, r)
 				w.manager("a").asleep = true
-				w.After(0, pause, func() {
+				w.DelayStep(0, pause, func() {
 					w.script = []action{forceDelete(faults.Addresses, "c"), makeCluster}
 					w.act()
 					w.act()
-					w.After(0, 2*pause, func() {
+					w.DelayStep(0, 2*pause, func() {
 						w.manager("b").mute[faults.Claims] = false
 						_ = answered(w, second)
 						w.manager("a").asleep, w.manager("a").mute[faults.Pools] = false, false

@@ -21,87 +21,88 @@ func announced(status metav1.ConditionStatus, reason string) func(*v1alpha1.IPLe
 	}
 }
 
-func leaseEnds(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
+func withDeletionTime(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
 
-// The address of a lease that is released rests for nobody's name where somebody foreign answers for it, in a pool without
-// a grace too (P7).
+// TestInUseRests checks that the address of a released lease rests without a name where a foreign machine answers for
+// it, also in a pool without a grace (P7).
 func TestInUseRests(t *testing.T) {
 	inUse := announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason)
 	tests := map[string]struct {
 		grace time.Duration
 		is    []func(*v1alpha1.IPLease)
-		// rests is for how long at least, 0: not at all; named: for the name of the lease.
+		// rests is the minimal duration of the rest, 0 for none; named reports whether it is for the name of the lease.
 		rests time.Duration
 		named bool
 	}{
-		"InUse":                     {is: []func(*v1alpha1.IPLease){inUse, leaseEnds}, rests: time.Hour},
-		"InUseInAPoolWithAGrace":    {grace: time.Minute, is: []func(*v1alpha1.IPLease){inUse, leaseEnds}, rests: time.Hour},
-		"InUseInAPoolThatRestsMore": {grace: 2 * time.Hour, is: []func(*v1alpha1.IPLease){inUse, leaseEnds}, rests: 2 * time.Hour},
-		"NotInUse":                  {is: []func(*v1alpha1.IPLease){leaseEnds}},
-		"NotInUseWithAGrace":        {grace: time.Minute, is: []func(*v1alpha1.IPLease){leaseEnds}, rests: time.Minute, named: true},
-		"NoHost":                    {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionFalse, v1alpha1.NoHostReason), leaseEnds}},
-		"Announced":                 {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason), leaseEnds}},
+		"InUse":                     {is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
+		"InUseInAPoolWithAGrace":    {grace: time.Minute, is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
+		"InUseInAPoolThatRestsMore": {grace: 2 * time.Hour, is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: 2 * time.Hour},
+		"NotInUse":                  {is: []func(*v1alpha1.IPLease){withDeletionTime}},
+		"NotInUseWithAGrace":        {grace: time.Minute, is: []func(*v1alpha1.IPLease){withDeletionTime}, rests: time.Minute, named: true},
+		"NoHost":                    {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionFalse, v1alpha1.NoHostReason), withDeletionTime}},
+		"Announced":                 {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason), withDeletionTime}},
 		"ItLives":                   {is: []func(*v1alpha1.IPLease){inUse}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) {
+			p := newTestPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) {
 				o.Spec.Leases, o.Spec.AddressReuseGracePeriodSeconds = &v1alpha1.Leases{}, ptr.To(int64(tc.grace/time.Second))
 			})
 			a := New(Options{})
-			l := seeLease(p, "x", append([]func(*v1alpha1.IPLease){leasedAs("10.0.0.1")}, tc.is...)...)
-			due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-			if early := len(due.Release) > 0; early != (l.Deleting && tc.rests == 0) {
+			l := observeLease(p, "x", append([]func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1")}, tc.is...)...)
+			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			if early := len(due.ReleaseClaimants) > 0; early != (l.Deleting && tc.rests == 0) {
 				t.Errorf("it is released before its rest is noted: %v", early)
 			}
-			if noted := p.CoolReleases(noon, a.releases(t.Context(), p)); noted != (tc.rests > 0) {
+			if noted := p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)); noted != (tc.rests > 0) {
 				t.Fatalf("a rest is noted: %v", noted)
 			}
 			if tc.rests == 0 {
 				return
 			}
-			p.Describe(p.Base, noon)
-			rests, err := cooling.Parse(p.Base.PoolStatus().Cooling)
+			p.FillStatus(p.BasePool, noon)
+			rests, err := cooling.ParseGroups(p.BasePool.PoolStatus().Cooling)
 			if err != nil || len(rests) != 1 {
 				t.Fatalf("%v rest, %v", rests, err)
 			}
 			if is := rests[0].Until.Sub(noon); is < tc.rests || is > tc.rests+tc.rests/8 {
 				t.Errorf("it rests for %v, not %v", is, tc.rests)
 			}
-			if named := rests[0].For.Name != ""; named != tc.named {
-				t.Errorf("it rests for %q", rests[0].For)
+			if named := rests[0].Claim.Name != ""; named != tc.named {
+				t.Errorf("it rests for %q", rests[0].Claim)
 			}
-			due, _ = p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-			if len(due.Release) != 1 {
+			due, _ = p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			if len(due.ReleaseClaimants) != 1 {
 				t.Error("its rest is noted, and it is not released")
 			}
 		})
 	}
 }
 
-// Who was given an address back at once that somebody else answers for, would be given it again and again.
+// TestInUseIsNobodysForAnHour checks that no lease gets an address back at once for which a foreign machine answers: it
+// would get it again and again.
 func TestInUseIsNobodysForAnHour(t *testing.T) {
 	gives := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
-	p := aPool(t, "10.0.0.1-10.0.0.2", gives)
+	p := newTestPool(t, "10.0.0.1-10.0.0.2", gives)
 	a := New(Options{})
-	was := seeLease(p, "x", leasedAs("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), leaseEnds)
-	p.CoolReleases(noon, a.releases(t.Context(), p))
-	p.Describe(p.Base, noon)
-	p.Forget(was.Owner.UID)
-	// again asks for a lease of the name, some time later.
-	again := func(p *grants.Memory, later time.Duration, change ...func(*v1alpha1.IPLease)) string {
+	was := observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
+	p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p))
+	p.FillStatus(p.BasePool, noon)
+	p.ForgetClaimant(was.Owner.UID)
+	// again requests a lease of the same name, some time later.
+	again := func(p *grants.PoolState, later time.Duration, change ...func(*v1alpha1.IPLease)) string {
 		p.ExpireCooling(noon.Add(later))
-		r, no := p.Choose(seeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
+		r, no := p.ChooseRange(observeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
 		if no != nil {
 			return no.Message
 		}
 		return r.From().String()
 	}
-	next := func() *grants.Memory {
-		return aPool(t, "10.0.0.1-10.0.0.2", gives, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.Base.PoolStatus().Cooling })
+	next := func() *grants.PoolState {
+		return newTestPool(t, "10.0.0.1-10.0.0.2", gives, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.BasePool.PoolStatus().Cooling })
 	}
 	for name, c := range map[string]struct {
-		p     *grants.Memory
+		p     *grants.PoolState
 		later time.Duration
 		ask   []func(*v1alpha1.IPLease)
 		want  string
@@ -109,8 +110,8 @@ func TestInUseIsNobodysForAnHour(t *testing.T) {
 		"at once":                            {p: p, want: "10.0.0.2"},
 		"at once, for the address":           {p: next(), ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.1")}, want: "is held by its rest"},
 		"of the next holder":                 {p: next(), want: "10.0.0.2"},
-		"of the next holder, within an hour": {p: next(), later: grants.InUseRest - time.Second, want: "10.0.0.2"},
-		"after the hour":                     {p: next(), later: 2 * grants.InUseRest, want: "10.0.0.1"},
+		"of the next holder, within an hour": {p: next(), later: grants.InUseCoolingPeriod - time.Second, want: "10.0.0.2"},
+		"after the hour":                     {p: next(), later: 2 * grants.InUseCoolingPeriod, want: "10.0.0.1"},
 	} {
 		if got := again(c.p, c.later, c.ask...); !strings.Contains(got, c.want) {
 			t.Errorf("%s, a lease of its name is given %s, not %s", name, got, c.want)
@@ -118,42 +119,44 @@ func TestInUseIsNobodysForAnHour(t *testing.T) {
 	}
 }
 
-// A rest that keeps the address for the name of its lease is none once the address is found to be in use.
+// TestInUseRestsAnew checks that a rest that keeps the address for the name of its lease does not count once the
+// address is found to be in use.
 func TestInUseRestsAnew(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](7200) })
-	l := seeLease(p, "x", leasedAs("10.0.0.1"), leaseEnds)
-	p.StartCooling(p.EndingOf(l), noon)
-	if p.NeedsCooling(p.EndingOf(l), noon) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](7200) })
+	l := observeLease(p, "x", withLeasedAddress("10.0.0.1"), withDeletionTime)
+	p.StartCooling(p.ReleaseFor(l), noon)
+	if p.NeedsCooling(p.ReleaseFor(l), noon) {
 		t.Fatal("it is to rest again")
 	}
-	l = seeLease(p, "x", leasedAs("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), leaseEnds, func(o *v1alpha1.IPLease) { o.ResourceVersion = "2" })
-	if !p.NeedsCooling(p.EndingOf(l), noon) {
+	l = observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime, func(o *v1alpha1.IPLease) { o.ResourceVersion = "2" })
+	if !p.NeedsCooling(p.ReleaseFor(l), noon) {
 		t.Fatal("it rests for its name")
 	}
-	p.StartCooling(p.EndingOf(l), noon)
-	if rests := p.Cooling.All(); len(rests) != 1 || rests[0].For.Name != "" {
+	p.StartCooling(p.ReleaseFor(l), noon)
+	if rests := p.Cooling.All(); len(rests) != 1 || rests[0].Claim.Name != "" {
 		t.Errorf("%v rest", rests)
 	}
 }
 
-// Where there is no room to note the rests of a pool without a grace, only what has to rest waits.
+// TestInUseWaitsForRoom checks that, where there is no room to record the rests of a pool without a grace, only what
+// has to rest waits.
 func TestInUseWaitsForRoom(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) { o.Spec.Prefix = ptr.To[int32](16) })
-	a := New(Options{ID: "me"})
+	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) { o.Spec.Prefix = ptr.To[int32](16) })
+	a := New(Options{ManagerID: "me"})
 	for ip := netip.MustParseAddr("10.0.0.2"); ; ip = ip.Next().Next() {
-		if !p.StartCooling(grants.Ending{Range: p.Ledger.Unit(ip), Grace: grants.InUseRest, Nameless: true}, noon) {
+		if !p.StartCooling(grants.Release{Range: p.Ledger.UnitRange(ip), CoolingPeriod: grants.InUseCoolingPeriod, WithoutName: true}, noon) {
 			break
 		}
 	}
-	waits := seeLease(p, "x", leasedAs("10.0.200.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), leaseEnds)
-	goes := seeLease(p, "y", leasedAs("10.0.200.3"), leaseEnds)
+	waits := observeLease(p, "x", withLeasedAddress("10.0.200.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
+	goes := observeLease(p, "y", withLeasedAddress("10.0.200.3"), withDeletionTime)
 	for range 2 {
-		if p.CoolReleases(noon, a.releases(t.Context(), p)) {
+		if p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) {
 			t.Error("a rest is noted")
 		}
-		due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-		if len(due.Release) != 1 || due.Release[0] != goes.Owner.UID || p.Crowded[waits.Owner.UID] == nil {
-			t.Errorf("%v are released", due.Release)
+		due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+		if len(due.ReleaseClaimants) != 1 || due.ReleaseClaimants[0] != goes.Owner.UID || p.CoolingOverflow[waits.Owner.UID] == nil {
+			t.Errorf("%v are released", due.ReleaseClaimants)
 		}
 	}
 }

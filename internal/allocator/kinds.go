@@ -13,14 +13,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// kinds are those of claimants. A grant on record that names none of them is an IPAddressClaim's.
-var kinds = []grants.Kind{claims.Kind, blocks.Kind, leases.Kind}
+// claimantKinds are the kinds of claimants. A grant on record that names no kind is an IPAddressClaim's.
+var claimantKinds = []grants.ClaimantKind{claims.ClaimantKind, blocks.ClaimantKind, leases.ClaimantKind}
 
-// resources are the kinds of objects that are fed and listed: claimants, and what is attached to them.
-var resources = func() []grants.Resource {
-	var out []grants.Resource
-	for _, k := range kinds {
-		if at := k.Traits().Attaches; at != nil {
+// resourceKinds are the kinds of objects that are fed and listed: claimants, and the objects attached to them.
+var resourceKinds = func() []grants.ResourceKind {
+	var out []grants.ResourceKind
+	for _, k := range claimantKinds {
+		if at := k.Traits().AddressKind; at != nil {
 			out = append(out, at)
 		}
 		out = append(out, k)
@@ -28,33 +28,33 @@ var resources = func() []grants.Resource {
 	return out
 }()
 
-// resourceOf returns the kind of an object, and the pool that it names: an empty key, if that is none that this manager
-// looks after.
-func (a *Allocator) resourceOf(o client.Object) (grants.Resource, pools.Key) {
-	for _, r := range resources {
-		if key, is := a.poolOf(r, o); is {
+// resourceKindForObject returns the kind of an object, and the pool that it names. The key is empty if this manager
+// does not serve pools of that kind.
+func (a *Allocator) resourceKindForObject(o client.Object) (grants.ResourceKind, pools.Key) {
+	for _, r := range resourceKinds {
+		if key, is := a.poolKeyForObject(r, o); is {
 			return r, key
 		}
 	}
 	return nil, pools.Key{}
 }
 
-// poolOf returns the pool that an object of a kind names: an empty key, if that is none that this manager looks after.
-// False: the object is of another kind.
-func (a *Allocator) poolOf(r grants.Resource, o client.Object) (pools.Key, bool) {
-	key, is := r.PoolOf(o)
-	if is && !a.InClusterPools && r.Mirrors(o) {
+// poolKeyForObject returns the pool that an object of a kind names: the key is empty if this manager does not serve
+// pools of that kind, and the bool is false if the object is of another kind.
+func (a *Allocator) poolKeyForObject(r grants.ResourceKind, o client.Object) (pools.Key, bool) {
+	key, is := r.PoolKeyFor(o)
+	if is && !a.InClusterPools && r.UsesMirroredPool(o) {
 		return pools.Key{}, true
 	}
 	return key, is
 }
 
-// NoSuchKind says which kind a claim should have named.
-func NoSuchKind(key pools.Key) *grants.Refusal {
+// UnknownPoolKindRefusal returns a refusal that names the kind that the claim should have named.
+func UnknownPoolKindRefusal(key pools.Key) *grants.Refusal {
 	means := v1alpha1.NetworkPoolKind
 	if strings.HasPrefix(strings.ToLower(key.Kind), "global") {
 		means = v1alpha1.GlobalNetworkPoolKind
 	}
-	return grants.NotReady("its poolRef names kind %s, which the group %s does not have; poolRef is immutable, so create the claim again with kind %s",
+	return grants.PoolNotReady("its poolRef names kind %s, which the group %s does not have; poolRef is immutable, so create the claim again with kind %s",
 		key.Kind, v1alpha1.GroupVersion.Group, means)
 }

@@ -13,7 +13,7 @@ func TestKeyOfClaim(t *testing.T) { // C3
 		group, kind string
 		want        pools.Key // empty: the claim is another provider's
 		pool        bool
-		says        string // of a kind that there is not
+		says        string // the refusal of an unknown kind
 	}{
 		"a pool":                         {group: ours, kind: "NetworkPool", want: pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "pool"}, pool: true},
 		"a global pool":                  {group: ours, kind: "GlobalNetworkPool", want: pools.Key{Kind: "GlobalNetworkPool", Name: "pool"}, pool: true},
@@ -28,11 +28,11 @@ func TestKeyOfClaim(t *testing.T) { // C3
 			claim := newClaim("c", 0)
 			claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind = c.group, c.kind
 			a := New(Options{})
-			_, key := a.resourceOf(claim)
-			if key != c.want || key.IsPool() != c.pool {
+			_, key := a.resourceKindForObject(claim)
+			if key != c.want || key.IsPoolKind() != c.pool {
 				t.Errorf("%v", key)
 			}
-			no := a.unserved(key, nil)
+			no := a.refusalIfUnserved(key, nil)
 			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
 				t.Errorf("unserved: %v", no)
 			}
@@ -43,17 +43,17 @@ func TestKeyOfClaim(t *testing.T) { // C3
 	}
 }
 
-// What is remembered of a claim of a kind that there is not goes with the claim.
+// TestAClaimOfNoKindIsForgotten checks that the state for an unknown pool kind goes with the claim that names it.
 func TestAClaimOfNoKindIsForgotten(t *testing.T) {
 	claim := newClaim("c", 0)
 	claim.Spec.PoolRef.Kind = "Networkpool"
 	a := New(Options{})
-	key, wake := a.Observe(claim)
-	if !wake || a.find(key) == nil {
+	key, wake := a.ObserveObject(claim)
+	if !wake || a.findPool(key) == nil {
 		t.Fatalf("%v is not looked at", key)
 	}
-	a.Forget(claim)
-	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.find(key) != nil {
+	a.ForgetObject(claim)
+	if _, err := a.Reconcile(t.Context(), key, nil); err != nil || a.findPool(key) != nil {
 		t.Errorf("%v is remembered: %v", key, err)
 	}
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// Leases, beside claims and blocks.
+// Scenarios of leases, beside claims and blocks.
 
 // givesLeases lets a pool give leases.
 func givesLeases(s *v1alpha1.NetworkPoolSpec) { s.Leases = &v1alpha1.Leases{} }
 
-// quota lets a namespace have so many.
+// quota lets a namespace have n leases.
 func quota(n int32) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.Leases = &v1alpha1.Leases{QuotaPerNamespace: &n} }
 }
 
-// rent asks for a lease; change makes it a particular one.
-func rent(name string, change ...func(*v1alpha1.IPLease)) action {
+// addLease requests a lease; change adapts it.
+func addLease(name string, change ...func(*v1alpha1.IPLease)) action {
 	return action{"add lease " + name, func(w *world) bool {
 		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: poolName}}}
 		for _, f := range change {
@@ -44,15 +44,15 @@ func asking(address string) func(*v1alpha1.IPLease) {
 	return func(o *v1alpha1.IPLease) { o.Spec.Address = address }
 }
 
-func giveUp(name string) action {
+func deleteLease(name string) action {
 	return action{"delete lease " + name, func(w *world) bool { return w.api.Delete(ref(faults.Leases, name), false) == nil }}
 }
 
-// showLease has somebody show the address of a lease, before it has one, or end that.
+// showLease marks a lease as shown, before it has an address, or ends that.
 func showLease(name string, shown bool) action {
 	text := map[bool]string{true: "is shown", false: "is not shown any more"}[shown]
 	return action{"lease " + name + " " + text, func(w *world) bool {
-		err := w.api.Edit(ref(faults.Leases, name), func(o client.Object) {
+		err := w.api.EditObject(ref(faults.Leases, name), func(o client.Object) {
 			if shown && o.GetDeletionTimestamp() == nil {
 				controllerutil.AddFinalizer(o, v1alpha1.LeaseShownFinalizer)
 			} else if !shown {
@@ -63,7 +63,7 @@ func showLease(name string, shown bool) action {
 	}}
 }
 
-// foundInUse has it said of a lease, once it has an address, that somebody foreign answers for that.
+// foundInUse sets in the status of a lease, once it has an address, that a foreign machine answers for it.
 func foundInUse(name string) action {
 	return action{"the address of lease " + name + " is in use", func(w *world) bool {
 		had := false
@@ -83,20 +83,21 @@ func usedByOthers(l *v1alpha1.IPLease) {
 	})
 }
 
-// passes lets time pass.
-func passes(d time.Duration) action {
+// advanceTime lets time pass.
+func advanceTime(d time.Duration) action {
 	return action{d.String() + " passes", func(w *world) bool {
-		w.After(0, d, func() {})
+		w.DelayStep(0, d, func() {})
 		return true
 	}}
 }
 
-// keepsFromAll checks that an address for which somebody foreign answers is nobody's for an hour after its lease (P7).
-func (w *world) keepsFromAll(c faults.Change, users bool) {
+// checkForeignAddressRests checks that an address for which a foreign machine answers is granted to no claimant for an
+// hour after its lease (P7).
+func (w *world) checkForeignAddressRests(c faults.Change, users bool) {
 	if r, err := poolutil.ParseRange(c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]); err == nil && !c.Deleted {
-		for a, until := range w.nobodys {
+		for a, until := range w.unavailableUntil {
 			if r.Contains(a) && until.After(time.Now()) {
-				w.Wrongf("P7: %s is in use by somebody foreign until %v, and %s has it", a, until.Sub(schedule.Epoch), c.Object.GetName())
+				w.Failf("P7: %s is in use by somebody foreign until %v, and %s has it", a, until.Sub(schedule.Epoch), c.Object.GetName())
 			}
 		}
 	}
@@ -107,19 +108,20 @@ func (w *world) keepsFromAll(c faults.Change, users bool) {
 	if announced := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.AnnouncedCondition); announced == nil || announced.Reason != v1alpha1.AddressInUseReason {
 		return
 	}
-	// Its note may be half as old as it lasts.
-	rest, noted := w.noted[" "+l.Status.Address]
-	if !noted || time.Until(rest.Until) < grants.InUseRest/2 {
-		w.Wrongf("P7: %s was released by %s, somebody foreign answers for it, and it does not rest for nobody", l.Status.Address, l.Name)
+	// The rest may have been recorded half of its duration ago.
+	rest, noted := w.recordedRests[" "+l.Status.Address]
+	if !noted || time.Until(rest.Until) < grants.InUseCoolingPeriod/2 {
+		w.Failf("P7: %s was released by %s, somebody foreign answers for it, and it does not rest for nobody", l.Status.Address, l.Name)
 	}
-	w.nobodys[netip.MustParseAddr(l.Status.Address)] = rest.Until
+	w.unavailableUntil[netip.MustParseAddr(l.Status.Address)] = rest.Until
 }
 
-// strip takes off a lease what keeps its address, once it has one: as a tenant may where the policy of records is missing.
-func strip(name string) action {
+// stripLeaseRecord removes from a lease what keeps its address, once it has one: a tenant may do that where the policy
+// of records is missing.
+func stripLeaseRecord(name string) action {
 	return action{"lease " + name + " is stripped", func(w *world) bool {
 		had := false
-		err := w.api.Edit(ref(faults.Leases, name), func(o client.Object) {
+		err := w.api.EditObject(ref(faults.Leases, name), func(o client.Object) {
 			if had = o.(*v1alpha1.IPLease).Status.Address != ""; had {
 				o.SetFinalizers(nil)
 				o.SetAnnotations(nil)
@@ -130,12 +132,12 @@ func strip(name string) action {
 	}}
 }
 
-// useClaim has a consumer use a claim, or end that.
+// useClaim marks a claim as used by a consumer, or ends that.
 func useClaim(name string, used bool) action {
 	const finalizer = "example.com/uses"
 	text := map[bool]string{true: "is used", false: "is not used any more"}[used]
 	return action{"claim " + name + " " + text, func(w *world) bool {
-		err := w.api.Edit(ref(faults.Claims, name), func(o client.Object) {
+		err := w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			if used && o.GetDeletionTimestamp() == nil {
 				controllerutil.AddFinalizer(o, finalizer)
 			} else if !used {
@@ -146,10 +148,10 @@ func useClaim(name string, used bool) action {
 	}}
 }
 
-// inheritLease makes a lease as a move leaves it: with its record and its finalizer, and without a status.
+// inheritLease creates a lease as a move leaves it: with its record and its finalizer, and without a status.
 func inheritLease(name, address string) action {
 	return action{"restore lease " + name, func(w *world) bool {
-		return rent(name, func(o *v1alpha1.IPLease) {
+		return addLease(name, func(o *v1alpha1.IPLease) {
 			o.Finalizers, o.Annotations = []string{v1alpha1.IPLeaseFinalizer}, map[string]string{v1alpha1.AddressAnnotation: address}
 		}).do(w)
 	}}
@@ -158,64 +160,64 @@ func inheritLease(name, address string) action {
 var leased = []scenario{
 	{
 		name: "leases", spec: Pool("10.0.0.1-10.0.0.8", givesLeases), prompt: true, capacity: 8, claims: []string{"a"},
-		before: []action{rent("x"), rent("y", asking("10.0.0.8"))},
-		script: []action{allocate("b", 3), rent("z"), giveUp("x"), add("c"), deallocate("b"), giveUp("y"), rent("y", asking("10.0.0.8"))},
+		before: []action{addLease("x"), addLease("y", asking("10.0.0.8"))},
+		script: []action{allocate("b", 3), addLease("z"), deleteLease("x"), add("c"), deallocate("b"), deleteLease("y"), addLease("y", asking("10.0.0.8"))},
 		want:   map[string]string{"y": "10.0.0.8"},
 	},
 	{
 		name: "leases and claims in a full pool", spec: Pool("10.0.0.1-10.0.0.3", givesLeases), capacity: 1, ordered: true,
-		before: []action{rent("x"), rent("y"), rent("z")},
-		script: []action{add("a"), rent("v"), giveUp("x"), giveUp("y"), giveUp("v")},
+		before: []action{addLease("x"), addLease("y"), addLease("z")},
+		script: []action{add("a"), addLease("v"), deleteLease("x"), deleteLease("y"), deleteLease("v")},
 	},
 	{
 		name: "quota of leases", spec: Pool("10.0.0.1-10.0.0.8", quota(2)), capacity: 8, ordered: true, claims: []string{"a"},
-		before: []action{rent("u"), rent("v"), rent("w")},
-		script: []action{giveUp("u"), rent("x"), edit(poolName, "a larger quota", quota(3)), edit(poolName, "a smaller quota", quota(1)), giveUp("v"), giveUp("w")},
+		before: []action{addLease("u"), addLease("v"), addLease("w")},
+		script: []action{deleteLease("u"), addLease("x"), edit(poolName, "a larger quota", quota(3)), edit(poolName, "a smaller quota", quota(1)), deleteLease("v"), deleteLease("w")},
 	},
 	{
-		// Nobody asked for leases before, and nobody gets them after.
+		// No lease was served before, and none is after.
 		name: "leases allowed and not any more", spec: Pool("10.0.0.1-10.0.0.8"), capacity: 8, claims: []string{"a"},
-		before: []action{rent("x")},
+		before: []action{addLease("x")},
 		script: []action{
-			edit(poolName, "leases", givesLeases), rent("y"), edit(poolName, "no leases", func(s *v1alpha1.NetworkPoolSpec) { s.Leases = nil }), rent("z"), giveUp("x"),
+			edit(poolName, "leases", givesLeases), addLease("y"), edit(poolName, "no leases", func(s *v1alpha1.NetworkPoolSpec) { s.Leases = nil }), addLease("z"), deleteLease("x"),
 		},
 	},
 	{
 		name: "lease cooling", spec: Pool("10.0.0.1-10.0.0.2", givesLeases, grace(30)), capacity: 0,
-		script: slices.Concat([]action{rent("x"), rent("y"), giveUp("x")}, []action{rent("z"), giveUp("y"), rent("y")}),
+		script: slices.Concat([]action{addLease("x"), addLease("y"), deleteLease("x")}, []action{addLease("z"), deleteLease("y"), addLease("y")}),
 	},
 	{
-		// Not even a lease of the same name has it again, nor one that asks for it.
+		// Not even a lease of the same name gets it again, nor one that requests it.
 		name: "lease in use", spec: Pool("10.0.0.1-10.0.0.3", givesLeases), capacity: 0, ordered: true,
-		before: []action{rent("x")},
-		script: []action{foundInUse("x"), giveUp("x"), rent("x"), rent("y", asking("10.0.0.1")), rent("z"), foundInUse("z"), giveUp("z"), rent("z"), passes(grants.InUseRest * 5 / 4)},
+		before: []action{addLease("x")},
+		script: []action{foundInUse("x"), deleteLease("x"), addLease("x"), addLease("y", asking("10.0.0.1")), addLease("z"), foundInUse("z"), deleteLease("z"), addLease("z"), advanceTime(grants.InUseCoolingPeriod * 5 / 4)},
 		want:   map[string]string{"x": "10.0.0.2", "y": "10.0.0.1", "z": "10.0.0.3"},
 	},
 	{
 		name: "lease in use cooling", spec: Pool("10.0.0.1-10.0.0.2", givesLeases, grace(30)), capacity: 0, ordered: true,
-		before: []action{rent("x"), rent("y")},
-		script: []action{foundInUse("y"), giveUp("x"), giveUp("y"), rent("x"), rent("y"), giveUp("x"), rent("z"), passes(time.Minute)},
+		before: []action{addLease("x"), addLease("y")},
+		script: []action{foundInUse("y"), deleteLease("x"), deleteLease("y"), addLease("x"), addLease("y"), deleteLease("x"), addLease("z"), advanceTime(time.Minute)},
 		want:   map[string]string{"y": "10.0.0.1", "z": ""},
 	},
 	{
-		// A name of the pool's is a lease's too.
+		// A name in the pool's preAllocations counts for a lease, too.
 		name: "pinned lease", spec: Pool("10.0.0.1-10.0.0.3", givesLeases, func(s *v1alpha1.NetworkPoolSpec) {
 			s.PreAllocations = map[string]string{"vip": "10.0.0.1"}
 		}), capacity: 3,
-		script: []action{rent("x"), rent("vip"), giveUp("vip"), rent("y", asking("10.0.0.1")), rent("vip")},
+		script: []action{addLease("x"), addLease("vip"), deleteLease("vip"), addLease("y", asking("10.0.0.1")), addLease("vip")},
 		want:   map[string]string{"vip": "10.0.0.1"},
 	},
 	{
 		name: "lease asks for what somebody has", spec: Pool("10.0.0.1-10.0.0.4", givesLeases), capacity: 2, ordered: true,
 		before: []action{request("a", "10.0.0.2")},
-		script: []action{rent("x", asking("10.0.0.2")), add("b"), remove("a")},
+		script: []action{addLease("x", asking("10.0.0.2")), add("b"), remove("a")},
 		want:   map[string]string{"x": "10.0.0.2"},
 	},
 	{
-		// Whoever shows the address keeps it. What was granted and never recorded, nobody shows.
+		// A lease whose address is shown keeps it. An address that was granted and never recorded is not shown.
 		name: "shown leases", spec: Pool("10.0.0.1-10.0.0.2", givesLeases), capacity: 1, ordered: true,
-		before: []action{rent("x", func(o *v1alpha1.IPLease) { o.Finalizers = []string{v1alpha1.LeaseShownFinalizer} })},
-		script: []action{rent("y"), showLease("y", true), giveUp("x"), rent("z"), giveUp("y"), add("a"), showLease("x", false), showLease("y", false), giveUp("z")},
+		before: []action{addLease("x", func(o *v1alpha1.IPLease) { o.Finalizers = []string{v1alpha1.LeaseShownFinalizer} })},
+		script: []action{addLease("y"), showLease("y", true), deleteLease("x"), addLease("z"), deleteLease("y"), add("a"), showLease("x", false), showLease("y", false), deleteLease("z")},
 	},
 	{
 		name: "used claims", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 2, ordered: true,
@@ -223,25 +225,25 @@ var leased = []scenario{
 	},
 	{
 		name: "stripped leases", spec: Pool("10.0.0.1-10.0.0.3", quota(2)), capacity: 1, ordered: true,
-		before: []action{rent("x"), rent("y")},
-		script: []action{strip("x"), strip("y"), add("a"), strip("y"), giveUp("y"), rent("z")},
+		before: []action{addLease("x"), addLease("y")},
+		script: []action{stripLeaseRecord("x"), stripLeaseRecord("y"), add("a"), stripLeaseRecord("y"), deleteLease("y"), addLease("z")},
 	},
 	{
 		name: "forced leases", spec: Pool("10.0.0.1-10.0.0.2", givesLeases), capacity: 2, ordered: true,
-		before: []action{rent("x")},
-		script: []action{rent("y"), forceDelete(faults.Leases, "x"), rent("x"), rent("z"), forceDelete(faults.Leases, "y"), giveUp("x"), giveUp("z"), add("a"), add("b")},
+		before: []action{addLease("x")},
+		script: []action{addLease("y"), forceDelete(faults.Leases, "x"), addLease("x"), addLease("z"), forceDelete(faults.Leases, "y"), deleteLease("x"), deleteLease("z"), add("a"), add("b")},
 	},
 	{
 		name: "moved leases", spec: Pool("10.0.0.1-10.0.0.3", givesLeases), capacity: 1, ordered: true,
-		before: []action{servedElsewhere, inheritLease("x", "10.0.0.2"), rent("y"), add("a")},
-		script: []action{rent("z"), giveUp("x"), rent("v"), giveUp("y")},
+		before: []action{poolServedBefore, inheritLease("x", "10.0.0.2"), addLease("y"), add("a")},
+		script: []action{addLease("z"), deleteLease("x"), addLease("v"), deleteLease("y")},
 	},
 	{
-		// An address of a pool of prefixes is none.
+		// A prefix of a pool of prefixes is no address for a lease.
 		name: "lease of a pool of prefixes", spec: v1alpha1.NetworkPoolSpec{
 			CIDR: "10.0.0.0/26", AllocationPrefixLength: ptr.To[int32](28), Leases: &v1alpha1.Leases{},
 		}, capacity: 4,
-		claims: []string{"a"}, script: []action{rent("x"), add("b"), giveUp("x")},
+		claims: []string{"a"}, script: []action{addLease("x"), add("b"), deleteLease("x")},
 	},
 }
 

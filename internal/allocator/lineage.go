@@ -12,44 +12,44 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// lineage returns the pools that a carved pool is below, its parent first, as far as they are known. problem: why nothing
-// can be carved for it.
-func (o *overlaps) lineage(key pools.Key) (above []pools.Key, problem string) {
+// ancestors returns the pools that a carved pool is carved from, directly and indirectly, its parent first, as far as
+// they are known. A non-empty problem is why nothing can be carved for it.
+func (o *overlapIndex) ancestors(key pools.Key) (above []pools.Key, problem string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return carve.Lineage(key, func(at pools.Key) (pools.Key, bool) {
+	return carve.Ancestors(key, func(at pools.Key) (pools.Key, bool) {
 		is, known := o.specs[at]
 		return is.parent, known
 	})
 }
 
 // children returns the pools that are carved from a pool.
-func (o *overlaps) children(key pools.Key) (out []pools.Key) {
+func (o *overlapIndex) children(key pools.Key) (out []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.childrenOf(key)
+	return o.childrenLocked(key)
 }
 
-func (o *overlaps) childrenOf(key pools.Key) []pools.Key {
-	return slices.Collect(maps.Keys(o.carved[key]))
+func (o *overlapIndex) childrenLocked(key pools.Key) []pools.Key {
+	return slices.Collect(maps.Keys(o.childrenByParent[key]))
 }
 
-// noteChild notes which pool another one is carved from by now.
-func (o *overlaps) noteChild(key, was, is pools.Key) {
-	if delete(o.carved[was], key); len(o.carved[was]) == 0 {
-		delete(o.carved, was)
+// setParentLocked records the pool that another one is carved from now.
+func (o *overlapIndex) setParentLocked(key, was, is pools.Key) {
+	if delete(o.childrenByParent[was], key); len(o.childrenByParent[was]) == 0 {
+		delete(o.childrenByParent, was)
 	}
 	if is == (pools.Key{}) {
 		return
 	}
-	if o.carved[is] == nil {
-		o.carved[is] = map[pools.Key]struct{}{}
+	if o.childrenByParent[is] == nil {
+		o.childrenByParent[is] = map[pools.Key]struct{}{}
 	}
-	o.carved[is][key] = struct{}{}
+	o.childrenByParent[is][key] = struct{}{}
 }
 
-// trees returns pools, and all that are carved from them.
-func (o *overlaps) trees(keys []pools.Key) (out []pools.Key) {
+// withDescendants returns the pools and all that are carved from them.
+func (o *overlapIndex) withDescendants(keys []pools.Key) (out []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known := map[pools.Key]struct{}{}
@@ -60,15 +60,16 @@ func (o *overlaps) trees(keys []pools.Key) (out []pools.Key) {
 			continue
 		}
 		known[key] = struct{}{}
-		out, keys = append(out, key), append(keys, o.childrenOf(key)...)
+		out, keys = append(out, key), append(keys, o.childrenLocked(key)...)
 	}
 	return out
 }
 
-// childToward returns the pool below another one on the way to a third, or that itself where it is not below.
-func (o *overlaps) childToward(pool, below pools.Key) pools.Key {
+// childOnPathTo returns the child of pool that below descends from or is, or below itself where it does not descend
+// from pool.
+func (o *overlapIndex) childOnPathTo(pool, below pools.Key) pools.Key {
 	at := below
-	above, _ := o.lineage(below)
+	above, _ := o.ancestors(below)
 	for _, next := range above {
 		if next == pool {
 			return at
@@ -78,21 +79,21 @@ func (o *overlaps) childToward(pool, below pools.Key) pools.Key {
 	return below
 }
 
-// root returns the pool that the addresses of a pool come from in the end.
-func (o *overlaps) root(key pools.Key) pools.Key {
-	if above, _ := o.lineage(key); len(above) > 0 {
+// rootPool returns the pool that the addresses of a pool come from in the end.
+func (o *overlapIndex) rootPool(key pools.Key) pools.Key {
+	if above, _ := o.ancestors(key); len(above) > 0 {
 		return above[len(above)-1]
 	}
 	return key
 }
 
-// above says which pool overlaps with that which the blocks of a carved pool come from, in these blocks; empty: none. It is
-// for people: what the blocks have is in use above, and kept apart there.
-func (o *overlaps) above(key pools.Key, blocks []netipx.IPRange) string {
-	root := o.root(key)
-	_, neighbours := o.neighbours(root)
+// rootOverlapMessage returns which pool overlaps with the root of a carved pool within the given blocks; empty means
+// none. It is for users only: the root has the blocks in use, and the overlap is excluded there.
+func (o *overlapIndex) rootOverlapMessage(key pools.Key, blocks []netipx.IPRange) string {
+	root := o.rootPool(key)
+	_, neighbours := o.overlappingPools(root)
 	for _, n := range neighbours {
-		for _, shared := range n.shared {
+		for _, shared := range n.sharedRanges {
 			if i := slices.IndexFunc(blocks, shared.Overlaps); i >= 0 {
 				return fmt.Sprintf("%s has addresses of the block %s too, as it overlaps with %s; use different addresses, or different values of spec.network if these are different networks",
 					n.key, poolutil.ShowRange(blocks[i]), root)

@@ -11,77 +11,77 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Lister lists with consistent reads: what it shows existed at some moment after the call.
+// Lister lists with consistent reads: every listed object existed at some moment after the call.
 type Lister interface {
-	// List visits the objects of the kind of an empty one in a namespace; the empty one means all. An object is the
-	// visitor's during the visit alone.
+	// List visits the objects of the kind of an empty object in a namespace; an empty namespace means all. An object is
+	// valid during its visit only.
 	List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (version string, err error)
 }
 
-// lister lists what there is of a pool. Pools of one namespace that ask while
-// a list is under way share the next one: a list serves whoever asked before it began.
-type lister struct {
-	lists Lister
-	// blockOf is what a list shows of a block of a carved pool, and that pool.
-	blockOf func(client.Object) (*grants.Block, pools.Key)
+// sharedPoolLister lists the objects of a pool. Pools of one namespace that request a list while one is running share
+// the next one: a list serves every request made before it began.
+type sharedPoolLister struct {
+	source Lister
+	// blockFromObject returns what a listed object shows of a block of a carved pool, and that pool.
+	blockFromObject func(client.Object) (*grants.Block, pools.Key)
 
 	mu      sync.Mutex
 	running map[string]chan struct{}
-	next    map[string]*shared
+	pending map[string]*sharedList
 }
 
-// shared is a list for the pools that are its keys: what is there of others is not kept.
-type shared struct {
-	done  chan struct{}
-	found byPool
-	err   error
+// sharedList is a list for the pools that are keys of its results: it keeps no objects of other pools.
+type sharedList struct {
+	done    chan struct{}
+	results listedByPool
+	err     error
 }
 
-// byPool sorts objects by the pools that are its keys, and passes over those of others.
-type byPool map[pools.Key]*grants.Listed
+// listedByPool collects objects by the pools that are its keys, and skips objects of other pools.
+type listedByPool map[pools.Key]*grants.ListedObjects
 
-// add adds an object of a kind to what is found of its pool.
-func (f byPool) add(r grants.Resource, o client.Object) {
-	key, is := r.PoolOf(o)
+// addObject adds an object of a kind to those of its pool.
+func (f listedByPool) addObject(r grants.ResourceKind, o client.Object) {
+	key, is := r.PoolKeyFor(o)
 	if of := f[key]; is && of != nil {
-		of.Add(r, o)
+		of.AddObject(r, o)
 	}
 }
 
-// list returns what exists of a pool at some moment after the call.
-func (l *lister) list(ctx context.Context, key pools.Key) (*grants.Listed, error) {
+// listPool returns the objects of a pool as they were at some moment after the call.
+func (l *sharedPoolLister) listPool(ctx context.Context, key pools.Key) (*grants.ListedObjects, error) {
 	namespace := key.Namespace
 	l.mu.Lock()
 	if l.running == nil {
-		l.running, l.next = map[string]chan struct{}{}, map[string]*shared{}
+		l.running, l.pending = map[string]chan struct{}{}, map[string]*sharedList{}
 	}
-	batch := l.next[namespace]
+	batch := l.pending[namespace]
 	if batch == nil {
-		batch = &shared{done: make(chan struct{}), found: byPool{}}
-		l.next[namespace] = batch
-		go l.run(ctx, namespace, batch, l.running[namespace])
+		batch = &sharedList{done: make(chan struct{}), results: listedByPool{}}
+		l.pending[namespace] = batch
+		go l.runSharedList(ctx, namespace, batch, l.running[namespace])
 	}
-	if batch.found[key] == nil {
-		batch.found[key] = &grants.Listed{}
+	if batch.results[key] == nil {
+		batch.results[key] = &grants.ListedObjects{}
 	}
 	l.mu.Unlock()
 	select {
 	case <-batch.done:
-		return batch.found[key], batch.err
+		return batch.results[key], batch.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (l *lister) run(ctx context.Context, namespace string, batch *shared, before chan struct{}) {
+func (l *sharedPoolLister) runSharedList(ctx context.Context, namespace string, batch *sharedList, before chan struct{}) {
 	if before != nil {
 		<-before
 	}
 	l.mu.Lock()
-	delete(l.next, namespace)
+	delete(l.pending, namespace)
 	l.running[namespace] = batch.done
 	l.mu.Unlock()
-	batch.err = l.read(context.WithoutCancel(ctx), namespace, batch.found)
+	batch.err = l.listNamespace(context.WithoutCancel(ctx), namespace, batch.results)
 	l.mu.Lock()
 	if l.running[namespace] == batch.done {
 		delete(l.running, namespace)
@@ -90,13 +90,13 @@ func (l *lister) run(ctx context.Context, namespace string, batch *shared, befor
 	close(batch.done)
 }
 
-func (l *lister) read(ctx context.Context, namespace string, found byPool) error {
+func (l *sharedPoolLister) listNamespace(ctx context.Context, namespace string, found listedByPool) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, r := range resources {
+	for _, r := range resourceKinds {
 		g.Go(func() error {
-			_, err := l.lists.List(ctx, r.Object(), namespace, func(o client.Object) {
-				found.add(r, o)
-				if b, child := l.blockOf(o); b != nil && found[child] != nil {
+			_, err := l.source.List(ctx, r.NewObject(), namespace, func(o client.Object) {
+				found.addObject(r, o)
+				if b, child := l.blockFromObject(o); b != nil && found[child] != nil {
 					found[child].AddBlock(b)
 				}
 			})

@@ -21,18 +21,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// While the owners of many claims cannot be read, as the API server of their kind hangs, a pool has its turns: those that have
-// no Machine, or one that is found, get their addresses.
+// TestLookupsHoldUpNoTurn checks that a pool is reconciled while the owners of many claims cannot be read, as the API
+// server of their kind hangs: the claims without a Machine, or with one that is found, get their addresses.
 func TestLookupsHoldUpNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		api := &instant{}
+		api := &instantAPI{}
 		var hangs atomic.Bool
 		var lookups atomic.Int64
 		hangs.Store(true)
-		a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", MachineOf: func(ctx context.Context, ns string, owners []metav1.OwnerReference) (grants.Machine, error) {
+		a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "us", FindMachine: func(ctx context.Context, ns string, owners []metav1.OwnerReference) (grants.Machine, error) {
 			if owners[0].Name == "vm-in-c" && hangs.Load() {
 				lookups.Add(1)
 				<-ctx.Done()
@@ -40,31 +40,31 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 			}
 			return grants.Machine{Name: types.NamespacedName{Namespace: ns, Name: "m"}, FailureDomain: "a"}, nil
 		}})
-		a.Writers = 1000 // all at once, so that the count of lookups says how many hang
+		a.Writers = 1000 // all at once, so that the count of lookups shows how many hang
 		a.Start(ctx, func(pools.Key) {})
 		o := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer}}}
 		o.Spec.Addresses = []string{"10.0.0.1-10.0.0.200", "10.1.0.1-10.1.0.200"}
 		o.Spec.Subnets = []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.1.0.0/24", FailureDomains: []string{"a"}}}
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "us"}
-		key := pools.KeyOf(o)
-		p := unlocked(a.pool(key))
-		p.SetBase(o)
-		p.Holder, p.TriedOnce = true, true
+		key := pools.KeyForPool(o)
+		p := stateOfPool(a.getOrCreatePool(key))
+		p.SetBasePool(o)
+		p.Holder, p.TakeoverChecked = true, true
 		add := func(name string, second int, change ...func(*ipamv1.IPAddressClaim)) {
 			c := newClaim(name, second, change...)
-			c.Spec.PoolRef, c.ResourceVersion = key.Ref(), api.next()
+			c.Spec.PoolRef, c.ResourceVersion = key.PoolReference(), api.next()
 			api.claims.Store(client.ObjectKeyFromObject(c), c)
-			a.Observe(c)
+			a.ObserveObject(c)
 		}
-		for i := range maxBatch - 1 {
+		for i := range maxGrantsPerCommit - 1 {
 			add(fmt.Sprintf("hangs-%03d", i), 0, ofMachine("c"))
 		}
 		add("found", 1, ofMachine("a"))
 		add("plain", 2)
 		has := func(name string) bool {
-			m := grants.PoolOf(p).Lock()
+			m := grants.NewPool(p).Lock()
 			defer m.Unlock()
-			return m.AttachedTo(m.Claimants[types.UID("uid-"+name)]) != nil
+			return m.AddressFor(m.Claimants[types.UID("uid-"+name)]) != nil
 		}
 		pass := func(d time.Duration) { <-time.After(d) }
 		turn := func() time.Duration {
@@ -78,7 +78,7 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 			return r.RequeueAfter
 		}
 		wait := turn()
-		if !has("plain") || lookups.Load() != maxBatch-1 {
+		if !has("plain") || lookups.Load() != maxGrantsPerCommit-1 {
 			t.Errorf("who has no Machine is served: %v; %d lookups hang", has("plain"), lookups.Load())
 		}
 		if wait <= 0 || wait > time.Second {
@@ -88,7 +88,7 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 			pass(time.Second)
 			turn()
 		}
-		if !has("found") || lookups.Load() != maxBatch-1 {
+		if !has("found") || lookups.Load() != maxGrantsPerCommit-1 {
 			t.Errorf("whose Machine is found is served: %v; %d lookups, each again", has("found"), lookups.Load())
 		}
 		pass(term.RequestTimeout)
@@ -97,7 +97,7 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 		for range 10 {
 			pass(max(turn(), time.Second))
 		}
-		if !has("hangs-000") || !has(fmt.Sprintf("hangs-%03d", maxBatch-2)) {
+		if !has("hangs-000") || !has(fmt.Sprintf("hangs-%03d", maxGrantsPerCommit-2)) {
 			t.Error("those are not served whose Machines can be read again")
 		}
 	})

@@ -17,24 +17,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// What a restore, a user, or a forced delete has left of blocks (R13).
+// Tests of what a restore, a user, or a forced delete leaves of blocks (R13).
 
-// aTree is a manager that has site and the pool that is carved from it.
-func aTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*v1alpha1.NetworkPool)) (a *Allocator, parent, carved *grants.Memory) {
+// newPoolTree returns an allocator that has site and the pool that is carved from it.
+func newPoolTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*v1alpha1.NetworkPool)) (a *Allocator, parent, carved *grants.PoolState) {
 	t.Helper()
-	a = New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	parent = aPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
+	a = New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	parent = newTestPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
 		o.Name, o.UID, o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = siteKey.Name, "site-uid", true, &v1alpha1.Carvable{}
 		site(o)
 	})
-	parent.Key, carved = siteKey, aChild(t, child...)
-	a.pools[siteKey], a.pools[testKey] = grants.PoolOf(parent), grants.PoolOf(carved)
-	a.publish(parent.Base)
-	a.publish(carved.Base)
+	parent.Key, carved = siteKey, newChildPool(t, child...)
+	a.pools[siteKey], a.pools[testKey] = grants.NewPool(parent), grants.NewPool(carved)
+	a.publishDeclaration(parent.BasePool)
+	a.publishDeclaration(carved.BasePool)
 	return a, parent, carved
 }
 
-// What a pool has left of a block that is gone is kept apart above, whatever else the pool at the top allows.
+// TestALostBlockIsKeptApart checks that addresses of a block that is gone, and that a pool still has in use, are
+// excluded in the pools above, whatever the root pool allows.
 func TestALostBlockIsKeptApart(t *testing.T) {
 	for name, site := range map[string]func(*v1alpha1.NetworkPool){
 		"Alone":   func(*v1alpha1.NetworkPool) {},
@@ -42,13 +43,13 @@ func TestALostBlockIsKeptApart(t *testing.T) {
 		"Network": func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, parent, carved := aTree(t, site, isOpen("pool-1", "10.0.0.4/30"))
+			a, parent, carved := newPoolTree(t, site, isOpen("pool-1", "10.0.0.4/30"))
 			o := newBlock("pool-1", firstBlock)
-			a.Observe(o)
-			seeAddress(carved, "a", "10.0.0.5", "uid-a")
-			a.Forget(o)
+			a.ObserveObject(o)
+			observeAddress(carved, "a", "10.0.0.5", "uid-a")
+			a.ForgetObject(o)
 			for range 2 {
-				a.keepApart(t.Context(), a.pools[siteKey])
+				a.excludeSharedRanges(t.Context(), a.pools[siteKey])
 				if n := parent.Ledger.Counts().Available; n != 12 {
 					t.Errorf("%d addresses can be granted of 12", n)
 				}
@@ -57,21 +58,23 @@ func TestALostBlockIsKeptApart(t *testing.T) {
 	}
 }
 
-// Nobody knows the network of a pool that is carved from one which is gone: what it has counts in any.
+// TestALostParentHidesNoUse checks that the network of a pool whose parent is gone is unknown: its addresses count in
+// any network.
 func TestALostParentHidesNoUse(t *testing.T) {
 	blue := func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" }
-	a, parent, carved := aTree(t, blue, isOpen("pool-1", "10.0.0.4/30"))
-	seeAddress(carved, "a", "10.0.0.9", "uid-a")
-	obj := carved.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	a, parent, carved := newPoolTree(t, blue, isOpen("pool-1", "10.0.0.4/30"))
+	observeAddress(carved, "a", "10.0.0.9", "uid-a")
+	obj := carved.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Spec.Carve.PoolRef.Name = "gone"
-	a.publish(obj)
-	a.keepApart(t.Context(), a.pools[siteKey])
-	if parent.Blocker(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), see(parent, "b", 1).Owner) == nil {
+	a.publishDeclaration(obj)
+	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
+	if parent.FindBlockingFact(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), observeClaim(parent, "b", 1).Owner) == nil {
 		t.Error("10.0.0.9 can be granted")
 	}
 }
 
-// Anybody can write a record for a pool that never was. What shows an address counts.
+// TestARecordForNoPool checks that a record for a pool that never existed, which any user can write, does not count,
+// while an address in a status does.
 func TestARecordForNoPool(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.IPAllocation)
@@ -84,12 +87,12 @@ func TestARecordForNoPool(t *testing.T) {
 		"Status": {change: firstBlock, want: 12},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, parent, _ := aTree(t, func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" })
-			a.Observe(newBlock("x-1", func(o *v1alpha1.IPAllocation) {
+			a, parent, _ := newPoolTree(t, func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" })
+			a.ObserveObject(newBlock("x-1", func(o *v1alpha1.IPAllocation) {
 				o.Namespace, o.Spec.PoolRef.Name, o.Spec.ChildPoolRef.Name = "tenant", "nothing", "x"
 				tt.change(o)
 			}))
-			a.keepApart(t.Context(), a.pools[siteKey])
+			a.excludeSharedRanges(t.Context(), a.pools[siteKey])
 			if n := parent.Ledger.Counts().Available; n != tt.want {
 				t.Errorf("%d of 16 addresses can be granted, want %d", n, tt.want)
 			}
@@ -97,8 +100,9 @@ func TestARecordForNoPool(t *testing.T) {
 	}
 }
 
-// A pool grants nothing from a block of which it knows already that it has it no more, and nobody adopts an IPAddress that
-// is in none: a restore may have brought it, and the parent may have given the block to others since.
+// TestNothingIsGrantedOfALostBlock checks that a pool grants nothing from a block that it knows to be lost, and that no
+// claim adopts an IPAddress that is in no block: a restore may have brought it, and the parent may have granted the
+// block to others since.
 func TestNothingIsGrantedOfALostBlock(t *testing.T) {
 	for name, tt := range map[string]struct {
 		block *v1alpha1.IPAllocation
@@ -109,143 +113,149 @@ func TestNothingIsGrantedOfALostBlock(t *testing.T) {
 		"Deleted": {block: newBlock("pool-1", firstBlock, deleted)},
 		"Shared":  {block: newBlock("pool-1", firstBlock, sharedBlock)},
 	} {
-		turn := func(p *grants.Memory) int {
+		turn := func(p *grants.PoolState) int {
 			if tt.block != nil {
-				shown(p, tt.block)
+				observeBlock(p, tt.block)
 			}
-			p.ForgetLack()
-			p.StateLost(noon, time.Minute)
-			n, _ := p.Plan(noon, 9, anyone)
+			p.ResetShortfall()
+			p.DrainLostBlocks(noon, time.Minute)
+			n, _ := p.PlanGrants(noon, 9, admitAll)
 			return n
 		}
 		t.Run(name, func(t *testing.T) {
-			p := aChild(t, isOpen("pool-1", "10.0.0.4/30"))
-			see(p, "c", 1)
+			p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
+			observeClaim(p, "c", 1)
 			if n := turn(p); (n > 0) != tt.may {
 				t.Errorf("%d are granted", n)
 			}
 		})
 		t.Run(name+"/Adopted", func(t *testing.T) {
-			p := aChild(t, isOpen("pool-1", "10.0.0.4/30"))
-			seeAddress(p, "c", "10.0.0.5", "uid-before")
-			c := see(p, "c", 1, remembers("10.0.0.5"))
+			p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
+			observeAddress(p, "c", "10.0.0.5", "uid-before")
+			c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
 			turn(p)
-			// One that is being deleted has the address still, and nobody else does.
-			if got, want := p.Need(c) == grants.NeedWrite, tt.may || name == "Deleted"; got != want {
+			// One that is being deleted still has the address, and no other claim does.
+			if got, want := p.NeedFor(c) == grants.NeedWrite, tt.may || name == "Deleted"; got != want {
 				t.Errorf("it is adopted: %v", got)
 			}
-			if s := p.Orphans[p.AttachedTo(c).Key()]; p.IsInTheWay(s) {
+			if s := p.Orphans[p.AddressFor(c).Key()]; p.IsOrphanConflicting(s) {
 				t.Error("the IPAddress is taken away at once")
 			}
 		})
 	}
 }
 
-// strandedClaim is a claim that remembers the address of an IPAddress that is in no block, and whose claim was another one.
-func strandedClaim(t *testing.T, owner types.UID, says string) (*grants.Memory, *grants.Claimant) {
+// strandedClaim returns a claim that has on record the address of an IPAddress that is in no block, and whose claim was
+// another one.
+func strandedClaim(t *testing.T, owner types.UID, says string) (*grants.PoolState, *grants.Claimant) {
 	t.Helper()
-	p := aChild(t)
-	seeAddress(p, "c", "10.0.0.5", owner)
-	c := see(p, "c", 1, remembers("10.0.0.5"))
-	p.StateLost(noon, time.Minute)
-	_, refused := p.Plan(noon, 9, anyone)
+	p := newChildPool(t)
+	observeAddress(p, "c", "10.0.0.5", owner)
+	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
+	p.DrainLostBlocks(noon, time.Minute)
+	_, refused := p.PlanGrants(noon, 9, admitAll)
 	if no := refused[c]; no == nil || !strings.Contains(no.Message, says) {
 		t.Errorf("%+v", no)
 	}
 	return p, c
 }
 
-// The claim is told what it waits for, and adopts its IPAddress when the block is there.
+// TestAStrandedClaim checks that the claim gets a message with what it waits for, and adopts its IPAddress when the
+// block exists.
 func TestAStrandedClaim(t *testing.T) {
 	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block that NetworkPool ns/pool has; waiting until the block is there, or the IPAddress is gone")
-	shown(p, newBlock("pool-1", firstBlock))
-	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+	observeBlock(p, newBlock("pool-1", firstBlock))
+	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	isOpen("pool-1", "10.0.0.4/30")(obj)
 	obj.ResourceVersion = "11"
-	p.SetBase(obj)
-	if p.StateLost(noon, time.Minute); p.Need(c) != grants.NeedWrite || p.Pending.Len() > 0 {
+	p.SetBasePool(obj)
+	if p.DrainLostBlocks(noon, time.Minute); p.NeedFor(c) != grants.NeedWrite || p.PendingClaimants.Len() > 0 {
 		t.Error("it goes on waiting")
 	}
 }
 
-// W29: an IPAddress without owners that is in no block goes when it is deleted, and its claim created again.
+// TestAStrandedClaimIsCreatedAgain checks that an IPAddress without owners that is in no block goes when it is deleted
+// and its claim is created again (W29).
 func TestAStrandedClaimIsCreatedAgain(t *testing.T) {
 	p, c := strandedClaim(t, "", "or delete the IPAddress and create the claim again")
-	deleted := *p.AttachedTo(c)
-	deleted.Deleting, deleted.Version = true, "2"
-	p.ObserveAttached(&deleted)
+	deleted := *p.AddressFor(c)
+	deleted.Deleting, deleted.ResourceVersion = true, "2"
+	p.ObserveAddress(&deleted)
 	due := func() int {
-		jobs, _ := p.Due(noon, 9, time.Minute, anyone, anyone)
-		return len(jobs.Resolve)
+		jobs, _ := p.ListDueWrites(noon, 9, time.Minute, admitAll, admitAll)
+		return len(jobs.ResolveOrphans)
 	}
 	if n := due(); n != 0 {
 		t.Errorf("%d IPAddresses of claims that remember their address go", n)
 	}
-	p.Forget(c.Owner.UID)
-	see(p, "c", 2, func(c *ipamv1.IPAddressClaim) { c.UID = "uid-again" })
+	p.ForgetClaimant(c.Owner.UID)
+	observeClaim(p, "c", 2, func(c *ipamv1.IPAddressClaim) { c.UID = "uid-again" })
 	if n := due(); n != 1 {
 		t.Errorf("%d go, and one is in the way", n)
 	}
 }
 
-// A block that is to have certain addresses is of the right size, whatever the pool asks for by now.
+// TestAPinnedBlockIsNotOutdated checks that a block with pinned addresses has the right size, whatever size the pool
+// requests by now.
 func TestAPinnedBlockIsNotOutdated(t *testing.T) {
-	p := aChild(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) {
+	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) {
 		o.Status.Blocks[0].Draining, o.Spec.Carve.Blocks.Min, o.Spec.Carve.PrefixLength = true, 0, 31
 	})
-	seeAddress(p, "a", "10.0.0.5", "uid-a")
-	shown(p, newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7")))
-	if p.TurnBlocks(noon, time.Minute); p.Carved.Todo.Something() {
-		t.Errorf("%+v", p.Carved.Todo)
+	observeAddress(p, "a", "10.0.0.5", "uid-a")
+	observeBlock(p, newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7")))
+	if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.HasWork() {
+		t.Errorf("%+v", p.Carved.Decision)
 	}
 }
 
-// Anybody may make a block for a global pool in a namespace of their own. That has the manager list everything once a
-// minute, not as often as somebody likes.
+// TestRecordsAbroadEndOneByOne checks that blocks for a global pool in a namespace of their own, which any user may
+// create, make the manager list everything once a minute only, and not as often as a user likes.
 func TestRecordsAbroadEndOneByOne(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
-	a := New(Options{ID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 	obj := &v1alpha1.GlobalNetworkPool{}
 	obj.Name, obj.UID, obj.ResourceVersion, obj.Generation = key.Name, "pool-uid", "10", 1
-	m := a.locked(key)
+	m := a.lockPool(key)
 	defer m.Unlock()
-	m.SetBase(obj)
+	m.SetBasePool(obj)
 	m.Holder = true
-	m.Rebuild(&grants.Listed{})
+	m.RebuildLedger(&grants.ListedObjects{})
 	for _, name := range []string{"pool-1", "pool-2", "pool-3"} {
 		o := newBlock(name, deleted, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Annotations[v1alpha1.AddressAnnotation] = "tenant", key.Kind, "10.0.0.4/30"
 		})
-		b, _ := a.blockOf(o)
+		b, _ := a.blockFromObject(o)
 		m.ObserveBlock(b)
 	}
 	for minute := range 2 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
-		out, wait := m.BlockRequests(now, time.Minute)
+		out, wait := m.DueBlockRequests(now, time.Minute)
 		if len(out) != 1 || wait != time.Minute {
 			t.Errorf("%d requests at once, the next in %v", len(out), wait)
 		}
-		m.BeginBlock(out[0])
+		m.BeginBlockRequest(out[0])
 	}
 }
 
-// A pool that is gone keeps what its claims have left from others, as one that lost a block does.
+// TestAGonePoolIsKeptApart checks that addresses that the claims of a pool that is gone still have are excluded from
+// other pools, as for a pool that lost a block.
 func TestAGonePoolIsKeptApart(t *testing.T) {
-	a, parent, carved := aTree(t, func(*v1alpha1.NetworkPool) {}, isOpen("pool-1", "10.0.0.4/30"))
+	a, parent, carved := newPoolTree(t, func(*v1alpha1.NetworkPool) {}, isOpen("pool-1", "10.0.0.4/30"))
 	o := newBlock("pool-1", firstBlock)
-	a.Observe(o)
-	seeAddress(carved, "a", "10.0.0.5", "uid-a")
-	carved.UnsetBase()
-	a.withdrawSpec(testKey)
-	a.Forget(o)
-	a.keepApart(t.Context(), a.pools[siteKey])
+	a.ObserveObject(o)
+	observeAddress(carved, "a", "10.0.0.5", "uid-a")
+	carved.ClearBasePool()
+	a.withdrawDeclaration(testKey)
+	a.ForgetObject(o)
+	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
 	if n := parent.Ledger.Counts().Available; n != 15 {
 		t.Errorf("%d addresses can be granted of 15", n)
 	}
 }
 
-// What a restore brings waits for its addresses, whatever size the pool asks for by now; what was to take the place of a
-// block that is closed since is of no use to anybody; and neither keeps the pool from growing.
+// TestBlocksThatAreRefused checks that a block that a restore brings waits for its addresses, whatever size the pool
+// requests by now; that the replacement of a block that is closed since is of no use; and that neither keeps the pool
+// from growing.
 func TestBlocksThatAreRefused(t *testing.T) {
 	record := func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/31" }
 	one := func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Blocks = v1alpha1.CarvedBlocks{Min: 0, Max: 1} }
@@ -256,67 +266,69 @@ func TestBlocksThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
 		block *v1alpha1.IPAllocation
-		here  func(*grants.Memory)
+		here  func(*grants.PoolState)
 		want  carve.Decision
 	}{
 		"Restored":      {block: newBlock("pool-1", record, refusedBlock)},
-		"RestoredGrows": {block: newBlock("pool-1", record, refusedBlock), here: func(p *grants.Memory) { see(p, "b", 1) }, want: carve.Decision{Ask: 1}},
+		"RestoredGrows": {block: newBlock("pool-1", record, refusedBlock), here: func(p *grants.PoolState) { observeClaim(p, "b", 1) }, want: carve.Decision{NewBlocks: 1}},
 		"TooLate":       {block: newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"), refusedBlock), want: carve.Decision{Delete: []string{"pool-2"}}},
-		"InTime": {pool: lost, block: newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"), refusedBlock), here: func(p *grants.Memory) {
-			seeAddress(p, "a", "10.0.0.5", "uid-a")
+		"InTime": {pool: lost, block: newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7"), refusedBlock), here: func(p *grants.PoolState) {
+			observeAddress(p, "a", "10.0.0.5", "uid-a")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aChild(t, one, func(o *v1alpha1.NetworkPool) {
+			p := newChildPool(t, one, func(o *v1alpha1.NetworkPool) {
 				if tt.pool != nil {
 					tt.pool(o)
 				}
 			})
-			shown(p, tt.block)
+			observeBlock(p, tt.block)
 			if tt.here != nil {
 				tt.here(p)
 			}
-			p.ForgetLack()
-			p.Plan(noon, 9, anyone)
-			p.TurnBlocks(noon, time.Hour)
-			got := p.Carved.Todo
-			if got.Next = 0; !cmp.Equal(got, tt.want) {
+			p.ResetShortfall()
+			p.PlanGrants(noon, 9, admitAll)
+			p.PlanBlocks(noon, time.Hour)
+			got := p.Carved.Decision
+			if got.NextWait = 0; !cmp.Equal(got, tt.want) {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 		})
 	}
 }
 
-// What clusterctl took away is not asked for by a pool that is being deleted either.
+// TestADeletedPoolAsksForNothingMoved checks that a block that clusterctl moved away is not requested by a pool that is
+// being deleted either.
 func TestADeletedPoolAsksForNothingMoved(t *testing.T) {
-	d := carve.Decide(carve.Pool{Deleting: true, Moved: true, Max: 1, Limit: 128}, []carve.Block{{Name: "pool-1", Open: true, Draining: true, Used: 1}}, noon)
-	if d.Something() {
+	d := carve.DecideBlocks(carve.Pool{Deleting: true, Moved: true, MaxBlocks: 1, MaxOpen: 128}, []carve.Block{{Name: "pool-1", Open: true, Draining: true, Used: 1}}, noon)
+	if d.HasWork() {
 		t.Errorf("%+v", d)
 	}
 }
 
-// A block that was refused, and has its record by now, is about to be the pool's: its status is of before that.
+// TestARecordEndsARefusal checks that a block that was refused, and has its record by now, is about to be the pool's:
+// its status is from before the record.
 func TestARecordEndsARefusal(t *testing.T) {
-	p := aChild(t)
-	shown(p, newBlock("pool-1", refusedBlock))
+	p := newChildPool(t)
+	observeBlock(p, newBlock("pool-1", refusedBlock))
 	turn := func() carve.Decision {
-		p.ForgetLack()
-		p.Plan(noon, 9, anyone)
-		p.TurnBlocks(noon, time.Hour)
-		p.Carved.Todo.Next = 0
-		return p.Carved.Todo
+		p.ResetShortfall()
+		p.PlanGrants(noon, 9, admitAll)
+		p.PlanBlocks(noon, time.Hour)
+		p.Carved.Decision.NextWait = 0
+		return p.Carved.Decision
 	}
-	if d := turn(); d.Something() {
+	if d := turn(); d.HasWork() {
 		t.Errorf("refused: %+v", d)
 	}
-	shown(p, newBlock("pool-1", refusedBlock, func(o *v1alpha1.IPAllocation) {
+	observeBlock(p, newBlock("pool-1", refusedBlock, func(o *v1alpha1.IPAllocation) {
 		o.ResourceVersion, o.Annotations[v1alpha1.AddressAnnotation] = "6", "10.0.0.4/30"
 	}))
-	if d := turn(); d.Something() {
+	if d := turn(); d.HasWork() {
 		t.Errorf("with its record: %+v", d)
 	}
-	see(p, "b", 1)
-	if d := turn(); d.Something() {
+	observeClaim(p, "b", 1)
+	if d := turn(); d.HasWork() {
 		t.Errorf("while a claim waits: %+v", d)
 	}
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// More claims are deleted at once than a batch notes rests of, and one thing happens meanwhile: each ends, and its address rests.
+// TestManyReleasesRest checks that, when more claims are deleted at once than a batch records rests for, and one event
+// happens meanwhile, each claim ends and its address rests.
 func TestManyReleasesRest(t *testing.T) {
 	const n = grants.MaxJobs + 44
 	removeAll := action{"delete all claims", func(w *world) bool {
 		for _, c := range w.api.List(faults.Claims) {
-			_ = w.api.Delete(faults.RefOf(c), false)
+			_ = w.api.Delete(faults.RefForObject(c), false)
 		}
 		return true
 	}}
 	byUser := func(name string, a action) disturbance {
 		return disturbance{name, func(w *world, _ *faults.Request) bool {
-			before := w.api.Version()
+			before := w.api.ResourceVersion()
 			a.do(w)
 			w.changed(before, "the user: "+a.text)
 			return false
@@ -30,7 +31,7 @@ func TestManyReleasesRest(t *testing.T) {
 	}
 	noGrace := action{"the pool has no grace period", func(w *world) bool {
 		w.grace = false
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.AddressReuseGracePeriodSeconds = nil }) == nil
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.AddressReuseGracePeriodSeconds = nil }) == nil
 	}}
 	runs := 0
 	for i, d := range append([]disturbance{byUser("no-grace", noGrace), byUser("pool-deleted", dropPool), byUser("two-managers", another)}, disturbances...) {
@@ -41,7 +42,7 @@ func TestManyReleasesRest(t *testing.T) {
 			runs++
 			t.Run(fmt.Sprint(d.name, "-", at), func(t *testing.T) {
 				s := scenario{
-					name: "many releases", spec: Pool("10.0.0.1-10.0.2.0", grace(30)), before: []action{many(n)}, capacity: n + 1, ordered: true,
+					name: "many releases", spec: Pool("10.0.0.1-10.0.2.0", grace(30)), before: []action{addMany(n)}, capacity: n + 1, ordered: true,
 					script: []action{removeAll, add("last")},
 				}
 				if d.name == "pool-deleted" {
@@ -50,7 +51,7 @@ func TestManyReleasesRest(t *testing.T) {
 				s.run(t, func(w *world) {
 					left := at
 					w.disturb = func(w *world, r *faults.Request) bool {
-						if len(w.script) == len(s.script) || !r.Write() {
+						if len(w.script) == len(s.script) || !r.IsWrite() {
 							return false
 						}
 						if left--; left > 0 {

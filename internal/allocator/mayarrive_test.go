@@ -27,8 +27,8 @@ func (c clusterList) List(_ context.Context, into client.ObjectList, _ ...client
 	return c.err
 }
 
-// A restore may still bring the pool of an IPAddress while a Cluster of the namespace is paused, or clusterctl is deleting one, or
-// it is not known: then the IPAddress stays.
+// TestAPoolMayArrive checks that an IPAddress stays while a restore may still bring its pool: a Cluster of the
+// namespace is paused, or clusterctl is deleting one, or that is unknown.
 func TestAPoolMayArrive(t *testing.T) {
 	paused := clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
 	halfGone := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
@@ -37,7 +37,7 @@ func TestAPoolMayArrive(t *testing.T) {
 	deleted := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: noon}, Finalizers: []string{"x"}}}
 	for name, tc := range map[string]struct {
 		list  clusterList
-		there bool // the pool is there
+		there bool // the pool exists
 		may   bool
 	}{
 		"NoCluster":         {},
@@ -50,11 +50,11 @@ func TestAPoolMayArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{Client: tc.list})
-			p := unlocked(a.pool(testKey))
+			p := stateOfPool(a.getOrCreatePool(testKey))
 			if tc.there {
-				p.Base = &v1alpha1.NetworkPool{}
+				p.BasePool = &v1alpha1.NetworkPool{}
 			}
-			if may := a.mayArrive(t.Context(), grants.PoolOf(p), "ns"); may != tc.may {
+			if may := a.mayRestoreArrive(t.Context(), grants.NewPool(p), "ns"); may != tc.may {
 				t.Errorf("may arrive: %v, not %v", may, tc.may)
 			}
 		})

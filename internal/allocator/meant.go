@@ -11,22 +11,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// meant says in parentheses which pool may be meant by the name of one that does not exist: that of the other kind, or one of
-// the same namespace whose name is a slip away. Of a pool in another namespace it says no more than that there is one: it may be
-// another tenant's. Empty: none is known.
-func (o *overlaps) meant(missing pools.Key) string {
+// suggestPoolName returns in parentheses which pool the name of a missing one may mean: that of the other kind, or one
+// of the same namespace whose name is within maxEditDistance. Of a pool in another namespace it reveals no more than
+// that there is one: it may be another tenant's. Empty means that none is known.
+func (o *overlapIndex) suggestPoolName(missing pools.Key) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var near []pools.Key
 	elsewhere := false
 	for key, is := range o.specs {
-		if is.mirrored != "" {
-			continue // claims name what it mirrors
+		if is.mirroredPool != "" {
+			continue // claims name the pool that it mirrors
 		}
 		isGlobal := key.Kind == v1alpha1.GlobalNetworkPoolKind
 		switch {
 		case isGlobal || key.Namespace == missing.Namespace:
-			if slips(key.Name, missing.Name) <= mostSlips {
+			if editDistance(key.Name, missing.Name) <= maxEditDistance {
 				near = append(near, key)
 			}
 		case key.Name == missing.Name:
@@ -35,7 +35,7 @@ func (o *overlaps) meant(missing pools.Key) string {
 	}
 	if len(near) > 0 {
 		best := slices.MinFunc(near, func(a, b pools.Key) int {
-			return cmp.Or(cmp.Compare(slips(a.Name, missing.Name), slips(b.Name, missing.Name)), a.Compare(b))
+			return cmp.Or(cmp.Compare(editDistance(a.Name, missing.Name), editDistance(b.Name, missing.Name)), a.Compare(b))
 		})
 		return fmt.Sprintf(" (did you mean %s?)", best)
 	}
@@ -45,25 +45,26 @@ func (o *overlaps) meant(missing pools.Key) string {
 	return ""
 }
 
-// Nearest returns the name that is nearest to another one, where it is a slip away, the first one of several; empty: none is.
-func Nearest(to string, among []string) string {
-	nearest, least := "", mostSlips+1
+// NearestName returns the name of among that is nearest to another one, within maxEditDistance; the first one of
+// several; empty if there is none.
+func NearestName(to string, among []string) string {
+	nearest, least := "", maxEditDistance+1
 	for _, name := range among {
-		if n := slips(name, to); n < least {
+		if n := editDistance(name, to); n < least {
 			nearest, least = name, n
 		}
 	}
 	return nearest
 }
 
-// mostSlips is how many slips two names may be apart.
-const mostSlips = 2
+// maxEditDistance is the largest edit distance between two names that are near to each other.
+const maxEditDistance = 2
 
-// slips counts the characters that are added, left out or replaced between two names, as far as mostSlips. Names of up to
-// mostSlips characters are never near to each other.
-func slips(a, b string) int {
-	if a != b && min(len(a), len(b)) <= mostSlips {
-		return mostSlips + 1
+// editDistance returns the number of characters that are added, removed or replaced between two names, up to
+// maxEditDistance+1. Names of up to maxEditDistance characters are never near to each other.
+func editDistance(a, b string) int {
+	if a != b && min(len(a), len(b)) <= maxEditDistance {
+		return maxEditDistance + 1
 	}
-	return levenshtein.Distance(a, b, levenshtein.NewParams().MaxCost(mostSlips))
+	return levenshtein.Distance(a, b, levenshtein.NewParams().MaxCost(maxEditDistance))
 }

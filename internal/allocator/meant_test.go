@@ -7,15 +7,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// A claim whose pool does not exist is told which one its author may have meant.
+// TestMeant checks that the refusal of a claim whose pool does not exist names the pool that its author may have meant.
 func TestMeant(t *testing.T) {
 	namespaced := func(ns, name string) pools.Key {
 		return pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: name}
 	}
 	global := func(name string) pools.Key { return pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name} }
-	o := &overlaps{specs: map[pools.Key]declared{}}
+	o := &overlapIndex{specs: map[pools.Key]poolDeclaration{}}
 	for _, key := range []pools.Key{namespaced("a", "machines"), namespaced("a", "machinez"), namespaced("b", "other"), global("shared"), global("x1")} {
-		o.specs[key] = declared{uid: "u"}
+		o.specs[key] = poolDeclaration{uid: "u"}
 	}
 	for name, tc := range map[string]struct {
 		missing      pools.Key
@@ -31,7 +31,7 @@ func TestMeant(t *testing.T) {
 		"names of two signs": {missing: namespaced("a", "x2"), reason: "all short names are near"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := o.meant(tc.missing); got != tc.want {
+			if got := o.suggestPoolName(tc.missing); got != tc.want {
 				t.Errorf("%q, not %q: %s", got, tc.want, tc.reason)
 			}
 		})

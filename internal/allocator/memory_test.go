@@ -9,7 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A claim can name any pool: what is remembered of one that does not exist must go with the claim.
+// TestPoolsThatDoNotExistAreForgotten checks that the state of a pool that does not exist goes with the claim that
+// names it: a claim can name any pool.
 func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 	a := New(Options{})
 	claim := &ipamv1.IPAddressClaim{
@@ -18,20 +19,20 @@ func TestPoolsThatDoNotExistAreForgotten(t *testing.T) {
 			APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: "nowhere",
 		}},
 	}
-	key, wake := a.Observe(claim)
-	if !wake || len(a.all()) != 1 {
-		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.all()))
+	key, wake := a.ObserveObject(claim)
+	if !wake || len(a.allPools()) != 1 {
+		t.Fatalf("a claim of a pool that does not exist: wake %v, %d pools remembered", wake, len(a.allPools()))
 	}
-	before := unlocked(a.pool(key))
-	a.Forget(claim)
+	before := stateOfPool(a.getOrCreatePool(key))
+	a.ForgetObject(claim)
 	if _, err := a.Reconcile(t.Context(), key, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(a.all()); n != 0 {
+	if n := len(a.allPools()); n != 0 {
 		t.Errorf("%d pools are remembered", n)
 	}
-	// Whoever held the old memory at that moment must not feed it any more.
-	if p := a.locked(key); p == before {
+	// A caller that had the dropped state at that moment must not feed it any more.
+	if p := a.lockPool(key); p == before {
 		t.Error("the memory that was dropped is used again")
 	} else {
 		p.Unlock()

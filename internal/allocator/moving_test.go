@@ -20,8 +20,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// What clusterctl is deleting and was ended over goes, and not before its address is held on record, nor before clusterctl
-// had time to end it.
+// TestEndsOfMoves checks that an object that clusterctl was deleting when it was ended goes, but not before its address
+// is held on record, nor before clusterctl had time to finish.
 func TestEndsOfMoves(t *testing.T) {
 	theirs := func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, "example.com/theirs") }
 	lease := func(c *ipamv1.IPAddressClaim) {
@@ -36,33 +36,33 @@ func TestEndsOfMoves(t *testing.T) {
 		ends bool
 		left []string // finalizers
 	}{
-		"Held":          {is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), isMoved, ends}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
-		"HeldAndTheirs": {is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), isMoved, ends, theirs}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
-		"AnotherOfOurs": {is: []func(*ipamv1.IPAddressClaim){isMoved, ends, lease}, ends: true, left: []string{}},
-		"NotHeld":       {is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), isMoved, ends}},
-		"MarkedAlone":   {is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), isMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"DeletedAlone":  {is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), ends}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"TheirsAlone":   {is: []func(*ipamv1.IPAddressClaim){isMoved, ends, noFinalizer, theirs}},
+		"Held":          {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
+		"HeldAndTheirs": {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp, theirs}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
+		"AnotherOfOurs": {is: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, lease}, ends: true, left: []string{}},
+		"NotHeld":       {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}},
+		"MarkedAlone":   {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"DeletedAlone":  {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"TheirsAlone":   {is: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, noFinalizer, theirs}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
-			c := see(p, "c", 0, tc.is...)
-			if got := p.EndsOfMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
+			c := observeClaim(p, "c", 0, tc.is...)
+			if got := p.UnfinishedMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
 				t.Errorf("at once: %+v", got)
 			}
-			later := noon.Add(ending.Patience)
-			if got := p.EndsOfMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
+			later := noon.Add(ending.MoveGracePeriod)
+			if got := p.UnfinishedMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
 				t.Errorf("%v ends, want %v", got, tc.ends)
 			}
-			if got := p.EndsOfMoves(later.Add(time.Second), 9).Claimants; len(got) > 0 {
+			if got := p.UnfinishedMoves(later.Add(time.Second), 9).Claimants; len(got) > 0 {
 				t.Errorf("%v again, a second later", got)
 			}
 			if tc.ends {
-				if d := cmp.Diff(map[string]any{"finalizers": tc.left}, grants.EndOfMove(c).Meta); d != "" {
+				if d := cmp.Diff(map[string]any{"finalizers": tc.left}, grants.FinishMoveStep(c).MetadataPatch); d != "" {
 					t.Error(d)
 				}
-				p.Forget(c.Owner.UID)
-				if got := p.EndsOfMoves(later.Add(time.Hour), 9); len(got.Claimants) > 0 || got.Wait > 0 {
+				p.ForgetClaimant(c.Owner.UID)
+				if got := p.UnfinishedMoves(later.Add(time.Hour), 9); len(got.Claimants) > 0 || got.Wait > 0 {
 					t.Errorf("it is gone: %+v", got)
 				}
 			}
@@ -70,28 +70,28 @@ func TestEndsOfMoves(t *testing.T) {
 	}
 }
 
-// movedAddress is the IPAddress of a claim, which clusterctl has moved and is deleting.
-func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *grants.Attached {
+// movedAddress returns the IPAddress of a claim, which clusterctl has moved and is deleting.
+func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *grants.Address {
 	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "7", Finalizers: []string{v1alpha1.AddressFinalizer},
 		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon},
 	}}
-	o.Spec.ClaimRef.Name, o.Spec.PoolRef, o.Spec.Address = name, testKey.Ref(), address
+	o.Spec.ClaimRef.Name, o.Spec.PoolRef, o.Spec.Address = name, testKey.PoolReference(), address
 	o.OwnerReferences = []metav1.OwnerReference{{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: types.UID("uid-" + name)}}
 	for _, f := range change {
 		f(o)
 	}
-	return claims.AddressOf(o)
+	return claims.NewAddress(o)
 }
 
-// An IPAddress goes before its claim.
+// TestEndOfAMovedAddress checks that an IPAddress goes before its claim.
 func TestEndOfAMovedAddress(t *testing.T) {
-	address := func(change ...func(*ipamv1.IPAddress)) *grants.Attached {
+	address := func(change ...func(*ipamv1.IPAddress)) *grants.Address {
 		return movedAddress("c", "10.0.0.1", change...)
 	}
 	held := v1alpha1.HeldRange{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}
 	for name, tc := range map[string]struct {
-		address *grants.Attached
+		address *grants.Address
 		held    []v1alpha1.HeldRange
 		ends    bool
 	}{
@@ -102,26 +102,26 @@ func TestEndOfAMovedAddress(t *testing.T) {
 		"Without":    {address: address(func(o *ipamv1.IPAddress) { o.Finalizers = nil }), held: []v1alpha1.HeldRange{held}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
-			see(p, "c", 0, remembers("10.0.0.1"), bothReady)
-			p.ObserveAttached(tc.address)
-			p.EndsOfMoves(noon, 9)
-			got := p.EndsOfMoves(noon.Add(ending.Patience), 9).Attached
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
+			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady)
+			p.ObserveAddress(tc.address)
+			p.UnfinishedMoves(noon, 9)
+			got := p.UnfinishedMoves(noon.Add(ending.MoveGracePeriod), 9).Addresses
 			if (len(got) == 1) != tc.ends {
 				t.Errorf("%d end, want %v", len(got), tc.ends)
 			}
-			p.ForgetAttached("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
-			if got := p.EndsOfMoves(noon.Add(time.Hour), 9); len(got.Attached) > 0 || got.Wait > 0 {
+			p.ForgetAddress("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
+			if got := p.UnfinishedMoves(noon.Add(time.Hour), 9); len(got.Addresses) > 0 || got.Wait > 0 {
 				t.Errorf("it is gone: %+v", got)
 			}
 		})
 	}
 }
 
-// However many IPAddresses are left of a move, and whenever each was seen, those that cannot be ended are tried again at moments
-// that are for all, and ever more rarely.
+// TestEndsOfMovesThatFail checks that the leftovers of a move that cannot be ended are tried again together, and ever
+// more rarely, however many IPAddresses there are and whenever each was seen.
 func TestEndsOfMovesThatFail(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.99", Reason: v1alpha1.MovedReason}}
 	})
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("a policy refuses it"))
@@ -130,18 +130,18 @@ func TestEndsOfMovesThatFail(t *testing.T) {
 	for at := time.Duration(0); at < 3*time.Minute; at += 100 * time.Millisecond {
 		now := noon.Add(at)
 		if i := int(at / (100 * time.Millisecond)); i < n {
-			p.ObserveAttached(movedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
+			p.ObserveAddress(movedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
 		}
-		for _, a := range p.EndsOfMoves(now, n).Attached {
+		for _, a := range p.UnfinishedMoves(now, n).Addresses {
 			tries[at]++
-			if again := p.NoteEndOfMove(a.UID, refused, now); again.Sub(now) < ending.Patience {
+			if again := p.RecordMoveFinish(a.UID, refused, now); again.Sub(now) < ending.MoveGracePeriod {
 				t.Fatalf("it is tried again after %v", again.Sub(now))
 			}
 		}
 	}
 	all := 0
 	for at, n := range tries {
-		if all += n; at > 2*ending.Patience && at%(10*time.Second) != 0 {
+		if all += n; at > 2*ending.MoveGracePeriod && at%(10*time.Second) != 0 {
 			t.Errorf("%d are tried after %v", n, at)
 		}
 	}

@@ -11,93 +11,109 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// What a claimant needs, of either kind, by what is known of it.
+// TestNeed checks what a claimant of either kind needs, by what is known of it.
 func TestNeed(t *testing.T) {
-	owned := func(p *grants.Memory, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
-		c := see(p, "a", 0, change...)
-		seeAddress(p, "a", "10.0.0.1", "uid-a")
-		p.Attached[grants.NameOf(c.Owner)].Own.(*claims.AddressFacts).PoolUID = "pool-uid"
+	owned := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
+		c := observeClaim(p, "a", 0, change...)
+		observeAddress(p, "a", "10.0.0.1", "uid-a")
+		p.Addresses[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = "pool-uid"
 		return c
 	}
-	inFlight := func(p *grants.Memory, c *grants.Claimant) *grants.Claimant {
-		p.Plan(noon, 9, anyone)
+	inFlight := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
+		p.PlanGrants(noon, 9, admitAll)
 		return c
 	}
 	paused := func(c *ipamv1.IPAddressClaim) { c.Annotations[clusterv1.PausedAnnotation] = "" }
 	gone := func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &o.CreationTimestamp }
 	for name, tc := range map[string]struct {
 		reason string
-		as     func(p *grants.Memory) *grants.Claimant
+		as     func(p *grants.PoolState) *grants.Claimant
 		want   grants.Need
 	}{
-		"New":             {as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0) }, want: grants.NeedGrant},
-		"Granted":         {as: func(p *grants.Memory) *grants.Claimant { return inFlight(p, see(p, "a", 0)) }, want: grants.NeedWrite},
-		"Recorded":        {reason: "its IPAddress was forced away", as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0, remembers("10.0.0.1")) }, want: grants.NeedGrant},
-		"NotTold":         {reason: "its status says nothing", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1")) }, want: grants.NeedWrite},
-		"Served":          {as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), bothReady) }},
-		"ServedAndPaused": {reason: "it is to say so", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), bothReady, paused) }, want: grants.NeedWrite},
-		"WithoutFinalizer": {as: func(p *grants.Memory) *grants.Claimant {
-			return owned(p, remembers("10.0.0.1"), bothReady, noFinalizer)
-		}, want: grants.NeedWrite},
-		"ServedByAnAddressThatEnds": {reason: "it is deleted, another's finalizer keeps it: its owners stay what they are", as: func(p *grants.Memory) *grants.Claimant {
-			c := owned(p, remembers("10.0.0.1"), bothReady)
-			a := *p.Attached[grants.NameOf(c.Owner)]
-			a.Own, a.Deleting = &claims.AddressFacts{PoolUID: "elsewhere"}, true
-			p.Attached[grants.NameOf(c.Owner)] = &a
-			return c
-		}},
-		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *grants.Memory) *grants.Claimant {
-			seeAddress(p, "a", "10.0.0.1", "dead")
-			return see(p, "a", 0, remembers("10.0.0.1"))
-		}, want: grants.NeedWrite},
-		"OfAnother": {reason: "it waits for the end of the other one's", as: func(p *grants.Memory) *grants.Claimant {
-			seeAddress(p, "a", "10.0.0.1", "dead")
-			return see(p, "a", 0)
+		"New":     {as: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "a", 0) }, want: grants.NeedGrant},
+		"Granted": {as: func(p *grants.PoolState) *grants.Claimant { return inFlight(p, observeClaim(p, "a", 0)) }, want: grants.NeedWrite},
+		"Recorded": {reason: "its IPAddress was forced away", as: func(p *grants.PoolState) *grants.Claimant {
+			return observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
 		}, want: grants.NeedGrant},
-		"Deleted":              {as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), ends) }, want: grants.NeedRelease},
-		"DeletedWithAnAddress": {reason: "somebody took the finalizer off", as: func(p *grants.Memory) *grants.Claimant { return owned(p, ends, noFinalizer) }, want: grants.NeedRelease},
-		"DeletedWithNothing":   {as: func(p *grants.Memory) *grants.Claimant { return see(p, "a", 0, ends) }},
-		"Moved":                {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *grants.Memory) *grants.Claimant { return owned(p, remembers("10.0.0.1"), ends, isMoved) }},
-		"BlockNew":             {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4) }, want: grants.NeedGrant},
-		"BlockGranted":         {as: func(p *grants.Memory) *grants.Claimant { return inFlight(p, seeBlock(p, "x", 4)) }, want: grants.NeedWrite},
-		"BlockRecorded":        {reason: "a record that no status shows is planned for again (R8)", as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30")) }, want: grants.NeedGrant},
-		"BlockServed": {as: func(p *grants.Memory) *grants.Claimant {
-			return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+		"NotTold": {reason: "its status says nothing", as: func(p *grants.PoolState) *grants.Claimant { return owned(p, withRecordedAddress("10.0.0.1")) }, want: grants.NeedWrite},
+		"Served": {as: func(p *grants.PoolState) *grants.Claimant {
+			return owned(p, withRecordedAddress("10.0.0.1"), bothReady)
 		}},
-		"BlockOfAnUnseenCluster": {reason: "its status is to say so", as: func(p *grants.Memory) *grants.Claimant {
-			c := seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
-			c.Found = grants.Unseen
+		"ServedAndPaused": {reason: "it is to say so", as: func(p *grants.PoolState) *grants.Claimant {
+			return owned(p, withRecordedAddress("10.0.0.1"), bothReady, paused)
+		}, want: grants.NeedWrite},
+		"WithoutFinalizer": {as: func(p *grants.PoolState) *grants.Claimant {
+			return owned(p, withRecordedAddress("10.0.0.1"), bothReady, noFinalizer)
+		}, want: grants.NeedWrite},
+		"ServedByAnAddressThatEnds": {reason: "it is deleted, another's finalizer keeps it: its owners stay what they are", as: func(p *grants.PoolState) *grants.Claimant {
+			c := owned(p, withRecordedAddress("10.0.0.1"), bothReady)
+			a := *p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]
+			a.KindData, a.Deleting = &claims.AddressData{PoolUID: "elsewhere"}, true
+			p.Addresses[grants.NamespacedNameFromOwner(c.Owner)] = &a
+			return c
+		}},
+		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *grants.PoolState) *grants.Claimant {
+			observeAddress(p, "a", "10.0.0.1", "dead")
+			return observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
+		}, want: grants.NeedWrite},
+		"OfAnother": {reason: "it waits for the end of the other one's", as: func(p *grants.PoolState) *grants.Claimant {
+			observeAddress(p, "a", "10.0.0.1", "dead")
+			return observeClaim(p, "a", 0)
+		}, want: grants.NeedGrant},
+		"Deleted": {as: func(p *grants.PoolState) *grants.Claimant {
+			return owned(p, withRecordedAddress("10.0.0.1"), withDeletionTimestamp)
+		}, want: grants.NeedRelease},
+		"DeletedWithAnAddress": {reason: "somebody took the finalizer off", as: func(p *grants.PoolState) *grants.Claimant { return owned(p, withDeletionTimestamp, noFinalizer) }, want: grants.NeedRelease},
+		"DeletedWithNothing":   {as: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "a", 0, withDeletionTimestamp) }},
+		"Moved": {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *grants.PoolState) *grants.Claimant {
+			return owned(p, withRecordedAddress("10.0.0.1"), withDeletionTimestamp, isMoved)
+		}},
+		"BlockNew":     {as: func(p *grants.PoolState) *grants.Claimant { return observeAllocation(p, "x", 4) }, want: grants.NeedGrant},
+		"BlockGranted": {as: func(p *grants.PoolState) *grants.Claimant { return inFlight(p, observeAllocation(p, "x", 4)) }, want: grants.NeedWrite},
+		"BlockRecorded": {reason: "a record that no status shows is planned for again (R8)", as: func(p *grants.PoolState) *grants.Claimant {
+			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
+		}, want: grants.NeedGrant},
+		"BlockServed": {as: func(p *grants.PoolState) *grants.Claimant {
+			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
+		}},
+		"BlockOfAnUnseenCluster": {reason: "its status is to say so", as: func(p *grants.PoolState) *grants.Claimant {
+			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
+			c.ObservedOwnerSeen = grants.OwnerNeverSeen
 			return c
 		}, want: grants.NeedWrite},
-		"BlockOfAStatus": {reason: "taken on trust only while the pool is adopted (R10)", as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, shows("10.0.0.4", "10.0.0.7")) }, want: grants.NeedGrant},
-		"BlockAdopted": {as: func(p *grants.Memory) *grants.Claimant {
+		"BlockOfAStatus": {reason: "taken on trust only while the pool is adopted (R10)", as: func(p *grants.PoolState) *grants.Claimant {
+			return observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
+		}, want: grants.NeedGrant},
+		"BlockAdopted": {as: func(p *grants.PoolState) *grants.Claimant {
 			p.Adopting = true
-			return seeBlock(p, "x", 4, shows("10.0.0.4", "10.0.0.7"))
+			return observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
 		}, want: grants.NeedWrite},
-		"BlockShared": {reason: "its status is to say who has some of it too", as: func(p *grants.Memory) *grants.Claimant {
-			seeAddress(p, "a", "10.0.0.4", "dead")
-			return seeBlock(p, "x", 4, has("10.0.0.4/30"), written(t, grants.Unlooked))
+		"BlockShared": {reason: "its status is to say who has some of it too", as: func(p *grants.PoolState) *grants.Claimant {
+			observeAddress(p, "a", "10.0.0.4", "dead")
+			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
 		}, want: grants.NeedWrite},
-		"BlockDeleted":            {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, has("10.0.0.4/30"), gone) }, want: grants.NeedRelease},
-		"BlockDeletedWithNothing": {as: func(p *grants.Memory) *grants.Claimant { return seeBlock(p, "x", 4, gone) }},
+		"BlockDeleted": {as: func(p *grants.PoolState) *grants.Claimant {
+			return observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), gone)
+		}, want: grants.NeedRelease},
+		"BlockDeletedWithNothing": {as: func(p *grants.PoolState) *grants.Claimant { return observeAllocation(p, "x", 4, gone) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			c := tc.as(p)
-			if got := p.Need(c); got != tc.want {
+			if got := p.NeedFor(c); got != tc.want {
 				t.Errorf("it needs %d, want %d: %s", got, tc.want, tc.reason)
 			}
 			if c.Paused || tc.want == grants.NeedGrant || (c.Deleting && tc.want == grants.NeedNothing) {
-				return // it is asked for no request
+				return // it is not asked for a request
 			}
-			// Both answers are one decision: what is needed and has no request would be asked for without end.
-			step, needs := c.Kind.Serve, grants.NeedWrite
+			// Both answers are one decision: a need without a request would be tried without end.
+			step, needs := c.Kind.NextServeStep, grants.NeedWrite
 			if c.Deleting {
-				step, needs = c.Kind.Release, grants.NeedRelease
+				step, needs = c.Kind.NextReleaseStep, grants.NeedRelease
 			}
 			s := step(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
-			if asks := s.Verb != grants.Stop || s.Err != nil; asks != (tc.want == needs) {
-				t.Errorf("it needs %d, and the next request is %v (%v)", tc.want, s.Request, s.Err)
+			if asks := s.Verb != grants.StopJob || s.Err != nil; asks != (tc.want == needs) {
+				t.Errorf("it needs %d, and the next request is %v (%v)", tc.want, s.Call, s.Err)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Pools beside the first one, of the same network if they say nothing else.
+// Scenarios of pools beside the first one, of the same network unless they set another.
 
 const neighbour = "neighbour"
 
@@ -34,7 +34,7 @@ func addTo(poolName, name string) action {
 // edit changes the spec of a pool.
 func edit(poolName, what string, change func(*v1alpha1.NetworkPoolSpec)) action {
 	return action{"pool " + poolName + " has " + what, func(w *world) bool {
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { change(&o.(*v1alpha1.NetworkPool).Spec) }) == nil
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { change(&o.(*v1alpha1.NetworkPool).Spec) }) == nil
 	}}
 }
 
@@ -46,7 +46,7 @@ func ofAddresses(addresses string) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.Addresses = []string{addresses} }
 }
 
-// reservedVIP keeps an address for the claim vip alone, as it is reserved.
+// reservedVIP reserves an address for the claim vip alone.
 func reservedVIP(s *v1alpha1.NetworkPoolSpec) {
 	s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.1"}}
 	vipAt(1)(s)
@@ -59,7 +59,7 @@ func reservedVIP5(s *v1alpha1.NetworkPoolSpec) {
 
 var neighbours = []scenario{
 	{
-		// What the younger one has is not given again, and is given when it comes free.
+		// An address that the younger pool has in use is not granted again until it is free.
 		name: "elder widened", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 6, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.3-10.0.0.6"), addTo(neighbour, "y"), addTo(neighbour, "z"), resize("10.0.0.1-10.0.0.6"),
@@ -68,7 +68,8 @@ var neighbours = []scenario{
 		want: map[string]string{"z": "10.0.0.4"},
 	},
 	{
-		// The younger one is moved out of the way, as the condition Overlap says to: the older one is reconciled before it.
+		// The younger pool is moved to other addresses, as the condition Overlap suggests: the older one is reconciled
+		// before it.
 		name: "elder widened, younger narrowed", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 5, ordered: true, claims: []string{"a"},
 		script: []action{
 			makePlain("third", "10.0.0.2-10.0.0.4"), addTo("third", "y"), addTo("third", "z"), resize("10.0.0.1-10.0.0.4"),
@@ -86,12 +87,12 @@ var neighbours = []scenario{
 		want: map[string]string{"a": "10.0.0.1", "y": "10.0.0.1"},
 	},
 	{
-		// The younger one waits until the older one is gone, whatever restarts meanwhile.
+		// The younger pool waits until the older one is gone, whatever restarts meanwhile.
 		name: "elder deleted", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, ordered: true, claims: []string{"a"},
 		script: []action{makeNeighbour("10.0.0.1-10.0.0.2"), dropPool, addTo(neighbour, "y"), remove("a")},
 	},
 	{
-		// The claims of the older one keep what its spec has no more.
+		// The claims of the older pool keep what its spec no longer has.
 		name: "elder narrowed", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 4, ordered: true, claims: []string{"a", "b"},
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.4"), addTo(neighbour, "y"), resize("10.0.0.9"), addTo(neighbour, "z"), addTo(neighbour, "x"), remove("a"),
@@ -99,13 +100,13 @@ var neighbours = []scenario{
 		want: map[string]string{"b": "10.0.0.2", "y": "10.0.0.3"},
 	},
 	{
-		// Whoever serves the younger one has not seen what another manager gave from the older one, before that was
-		// narrowed.
+		// The manager that serves the younger pool has not seen what another manager granted from the older one before
+		// that was narrowed.
 		name: "elder narrowed unseen", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
-			blind(faults.Claims, faults.Addresses), request("b", "10.0.0.1"),
-			resize("10.0.0.9"), see,
+			stallWatches(faults.Claims, faults.Addresses), request("b", "10.0.0.1"),
+			resize("10.0.0.9"), resumeWatches,
 		},
 	},
 	{
@@ -113,8 +114,8 @@ var neighbours = []scenario{
 		name: "elder narrowed before a takeover", spec: Pool("10.0.0.1-10.0.0.1"), capacity: 2, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.2"), addTo(neighbour, "y"), addTo(neighbour, "z"), another,
-			blind(faults.Claims, faults.Addresses, faults.Pools),
-			request("b", "10.0.0.1"), resize("10.0.0.9"), seePools, die, see,
+			stallWatches(faults.Claims, faults.Addresses, faults.Pools),
+			request("b", "10.0.0.1"), resize("10.0.0.9"), resumePoolWatch, killOtherManagers, resumeWatches,
 		},
 	},
 	{
@@ -126,7 +127,8 @@ var neighbours = []scenario{
 		script: []action{makeNeighbour("10.0.0.1-10.0.0.2", func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }), addTo(neighbour, "y")},
 	},
 	{
-		// A pre-allocation may be reserved, and is granted all the same: not while a claim of another pool keeps its address.
+		// A pre-allocation may be reserved, and is granted all the same, but not while a claim of another pool keeps
+		// its address.
 		name: "elder narrowed before a reserved pin", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"},
 		script: []action{resize("10.0.0.9"), makeNeighbour("10.0.0.1-10.0.0.2", reservedVIP), addTo(neighbour, "vip"), remove("a")},
 		want:   map[string]string{"vip": "10.0.0.1"},
@@ -147,14 +149,14 @@ var neighbours = []scenario{
 		want: map[string]string{"vip": "10.0.0.1"},
 	},
 	{
-		// What is in flight of it is so for a manager that looks at the younger one first, too.
+		// Its grants in flight count for a manager that reconciles the younger pool first, too.
 		name: "elder narrowed and deleted", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 1, ordered: true,
 		script: []action{
 			makeNeighbour("10.0.0.1-10.0.0.4"), add("x"), resize("10.0.0.9"), dropPool, addTo(neighbour, "z"), remove("x"),
 		},
 	},
 	{
-		// The one in the middle yields to one, and waits for the other.
+		// The pool in the middle yields to one, and waits for the other.
 		name: "three pools", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 5, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.5-10.0.0.8", reservedVIP5), makePlain("third", "10.0.0.7-10.0.0.9"), addTo("third", "x"),
@@ -163,7 +165,7 @@ var neighbours = []scenario{
 		},
 	},
 	{
-		// A block of the younger one counts like an address.
+		// A block of the younger pool counts like an address.
 		name: "elder widened over a block", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 3, ordered: true, claims: []string{"a"},
 		script: []action{
 			makeNeighbour("10.0.0.3-10.0.0.8"), allocate("x", 4, func(o *v1alpha1.IPAllocation) { o.Spec.PoolRef.Name = neighbour }),

@@ -25,91 +25,92 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// An obstacle keeps the API server from doing what managers ask, for as long as it lasts: a quota, a policy, missing rights,
-// a webhook. While it lasts managers rest: how much they do is counted then, and not only when it is gone.
+// An obstacle keeps the API server from doing what managers request, for as long as it lasts: a quota, a policy,
+// missing rights, a webhook. While it lasts managers must do little: their activity is counted during that time, and
+// not only when the obstacle is gone.
 
-// obstacle is one.
+// obstacle is an obstacle as described above.
 type obstacle struct {
 	name string
-	// refuses is what writes that match are answered; nil: none are refused.
+	// refuses is the answer to writes that match; nil means that none are refused.
 	refuses error
 	matches func(*faults.Request) bool
-	// webhook changes what is written; nil: nothing does.
+	// webhook changes what is written; nil means that nothing does.
 	webhook func(client.Object)
-	// undone is the kind of the objects that say that the webhook changes what managers write for them.
+	// undone is the kind of the objects that report that the webhook changes what managers write for them.
 	undone faults.Kind
-	// hangs: lookups of Machines do.
+	// hangs reports whether lookups of Machines hang.
 	hangs bool
 }
 
-// lasts is how long an obstacle lasts in a schedule: the backoffs have grown by then.
-const lasts = 3 * time.Minute
+// obstacleDuration is how long an obstacle lasts in a schedule: the backoffs have grown by then.
+const obstacleDuration = 3 * time.Minute
 
 var (
 	claimants = []faults.Kind{faults.Claims, faults.Allocations, faults.Leases}
 	poolKinds = []faults.Kind{faults.Pools, faults.GlobalPools}
 
-	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
-	failing   = apierrors.NewInternalError(errors.New("failed calling webhook"))
+	errForbidden     = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
+	errWebhookFailed = apierrors.NewInternalError(errors.New("failed calling webhook"))
 )
 
 func isOf(r *faults.Request, kinds ...faults.Kind) bool { return slices.Contains(kinds, r.Ref.Kind) }
 
 var obstacles = []obstacle{
-	{name: "claims-refused", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && !r.Status }},
-	{name: "status-refused", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && r.Status }},
-	{name: "addresses-refused", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
-	{name: "addresses-fail", refuses: failing, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
-	{name: "addresses-kept", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
-	{name: "pools-refused", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && r.Status }},
-	{name: "pools-kept", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && !r.Status }},
-	{name: "no-rights", refuses: forbidden, matches: func(*faults.Request) bool { return true }},
+	{name: "claims-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && !r.Status }},
+	{name: "status-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && r.Status }},
+	{name: "addresses-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
+	{name: "addresses-fail", refuses: errWebhookFailed, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
+	{name: "addresses-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
+	{name: "pools-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && r.Status }},
+	{name: "pools-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && !r.Status }},
+	{name: "no-rights", refuses: errForbidden, matches: func(*faults.Request) bool { return true }},
 	{name: "addresses-changed", webhook: strips(faults.Addresses), undone: faults.Claims},
 	{name: "claims-changed", webhook: strips(claimants...), undone: faults.Claims},
 	{name: "pools-changed", webhook: strips(poolKinds...), undone: faults.Pools},
 }
 
-// strips is a webhook that takes our finalizers and records off objects of some kinds.
+// strips returns a webhook that removes our finalizers and records from objects of some kinds.
 func strips(kinds ...faults.Kind) func(client.Object) {
 	return func(o client.Object) {
-		if slices.Contains(kinds, faults.RefOf(o).Kind) {
+		if slices.Contains(kinds, faults.RefForObject(o).Kind) {
 			o.SetFinalizers(nil)
 			delete(o.GetAnnotations(), v1alpha1.AddressAnnotation)
 		}
 	}
 }
 
-// disowned: a webhook takes the owners off IPAddresses. One whose claim is deleted meanwhile looks as if it was made by hand,
-// and stays.
-var disowned = obstacle{name: "owners-changed", undone: faults.Claims, webhook: func(o client.Object) {
-	if faults.RefOf(o).Kind == faults.Addresses {
+// stripOwners is a webhook that removes the owners of IPAddresses. An IPAddress whose claim is deleted meanwhile looks
+// as if a user created it, and stays.
+var stripOwners = obstacle{name: "owners-changed", undone: faults.Claims, webhook: func(o client.Object) {
+	if faults.RefForObject(o).Kind == faults.Addresses {
 		o.SetOwnerReferences(nil)
 	}
 }}
 
-// obstruct has an obstacle begin, and end after a while.
-func (w *world) obstruct(o obstacle, d time.Duration) {
+// startObstacle starts an obstacle that ends after a while.
+func (w *world) startObstacle(o obstacle, d time.Duration) {
 	if w.obstacle != nil {
 		return
 	}
-	w.Notef("    obstacle: %s", o.name)
+	w.Tracef("    obstacle: %s", o.name)
 	w.obstacle, w.obstructed, w.pace.since = &o, true, time.Now()
-	w.api.Mutate(o.webhook)
+	w.api.SetMutatingWebhook(o.webhook)
 	w.hangs.Store(o.hangs)
-	w.After(0, d, func() {
-		w.Notef("    the obstacle is gone")
-		w.api.Mutate(nil)
+	w.DelayStep(0, d, func() {
+		w.Tracef("    the obstacle is gone")
+		w.api.SetMutatingWebhook(nil)
 		w.hangs.Store(false)
-		w.obstacle, w.lastNews = nil, time.Now()
+		w.obstacle, w.lastChange = nil, time.Now()
 	})
 }
 
-// meets reports whether a call meets the obstacle that lasts, and has it answered then.
-func (w *world) meets(r *faults.Request) bool {
-	if w.obstacle == nil || !r.Write() {
+// hitsObstacle reports whether a call meets the current obstacle, and answers it then.
+func (w *world) hitsObstacle(r *faults.Request) bool {
+	if w.obstacle == nil || !r.IsWrite() {
 		return false
 	}
-	w.vainly = 0 // how much is done in vain, the pace says
+	w.stepsSinceChange = 0 // the activity log counts failed requests
 	if w.obstacle.refuses == nil || !w.obstacle.matches(r) {
 		return false
 	}
@@ -117,24 +118,24 @@ func (w *world) meets(r *faults.Request) bool {
 	return true
 }
 
-// window is the time in which it is counted how much managers do. Within calm since an obstacle began, or another
-// writer did something, the first tries of all are over.
+// window is the time over which the activity of managers is counted. Within calm after the start of an obstacle, or
+// after a write of another writer, the first tries of all are over.
 const (
 	window = time.Minute
 	calm   = 20 * time.Second
 )
 
-// pace is how much managers do.
-type pace struct {
+// activityLog counts what managers do.
+type activityLog struct {
 	since time.Time
-	// claims is how many there were at most.
+	// claims is the largest number of claims so far.
 	claims int
 	done   map[string][]time.Time
 }
 
-// count counts something that a manager does: so often may it be done in a window at any time, and so often while an
-// obstacle lasts.
-func (w *world) count(what string, ever, obstructed int) {
+// checkRate counts an activity of a manager: ever bounds how often it may happen in a window at any time, and
+// obstructed how often while an obstacle lasts.
+func (w *world) checkRate(what string, ever, obstructed int) {
 	now := time.Now()
 	if w.pace.done == nil {
 		w.pace.done = map[string][]time.Time{}
@@ -146,68 +147,70 @@ func (w *world) count(what string, ever, obstructed int) {
 	switch {
 	case w.obstacle != nil && now.Sub(w.pace.since) > calm+window:
 		most, when = obstructed, "while the obstacle "+w.obstacle.name+" lasts"
-	case now.Sub(w.lastNews) > calm+window:
+	case now.Sub(w.lastChange) > calm+window:
 		most, when = obstructed, "while nothing changes"
 	}
 	if len(times) > most {
-		w.Wrongf("rest: more than %d in %v %s: %s", most, window, when, what)
+		w.Failf("rest: more than %d in %v %s: %s", most, window, when, what)
 		w.pace.done[what] = nil
 	}
 }
 
-// kicked counts a reconcile: one a second while an obstacle lasts, and otherwise some for each claim that is served.
-func (w *world) kicked(m *manager, pool string) {
-	w.kicks++
+// countReconcile counts a reconcile: one a second while an obstacle lasts, and otherwise some for each claim that is
+// served.
+func (w *world) countReconcile(m *manager, pool string) {
+	w.reconciles++
 	w.pace.claims = max(w.pace.claims, len(w.api.List(faults.Claims)))
-	w.count(m.name+": reconcile "+pool, max(300, 5*w.pace.claims), int(window/time.Second))
+	w.checkRate(m.name+": reconcile "+pool, max(300, 5*w.pace.claims), int(window/time.Second))
 }
 
-// asked counts a write: of a pool, one a second, of any other object, those of one backoff while an obstacle
+// countWrite counts a write: of a pool, one a second; of any other object, those of one backoff while an obstacle
 // lasts.
-func (w *world) asked(r *faults.Request) {
-	if !r.Write() {
+func (w *world) countWrite(r *faults.Request) {
+	if !r.IsWrite() {
 		return
 	}
 	most := 12
 	if isOf(r, faults.Pools, faults.GlobalPools) {
 		most = int(window / time.Second)
 	}
-	w.count(r.String(), 100, most)
+	w.checkRate(r.String(), 100, most)
 }
 
-// logged returns a context whose logger counts what a manager logs as an error: lines of a cause are bounded.
-func (w *world) logged(ctx context.Context, name string) context.Context {
+// withErrorCounter returns a context whose logger counts the errors that a manager logs: lines of a cause are bounded.
+func (w *world) withErrorCounter(ctx context.Context, name string) context.Context {
 	sink := funcr.New(func(_, _ string) {}, funcr.Options{})
-	return log.IntoContext(ctx, sink.WithSink(&counted{LogSink: sink.GetSink(), note: func(text string) {
+	return log.IntoContext(ctx, sink.WithSink(&countingSink{LogSink: sink.GetSink(), record: func(text string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.lines = append(w.lines, name+": log "+text)
 	}}))
 }
 
-// counted is a sink that counts errors.
-type counted struct {
+// countingSink is a sink that counts errors.
+type countingSink struct {
 	logr.LogSink
-	note func(string)
+	record func(string)
 }
 
-func (c *counted) Error(_ error, text string, _ ...any) { c.note(text) }
-func (c *counted) WithValues(...any) logr.LogSink       { return c }
-func (c *counted) WithName(string) logr.LogSink         { return c }
-func (c *counted) Enabled(int) bool                     { return false }
+func (c *countingSink) Error(_ error, text string, _ ...any) { c.record(text) }
+func (c *countingSink) WithValues(...any) logr.LogSink       { return c }
+func (c *countingSink) WithName(string) logr.LogSink         { return c }
+func (c *countingSink) Enabled(int) bool                     { return false }
 
-// readLog counts what was logged.
-func (w *world) readLog() {
+// countLogLines counts the lines that were logged.
+func (w *world) countLogLines() {
 	w.mu.Lock()
 	lines := w.lines
 	w.lines = nil
 	w.mu.Unlock()
 	for _, line := range lines {
-		w.count(line, 60, 4)
+		w.checkRate(line, 60, 4)
 	}
 }
 
-// TestObstacles runs every scenario with every obstacle, which begins at a write, and what only many meet.
+// TestObstacles runs every scenario with every obstacle, which begins at a write, and the obstacles that only many
+// claims meet.
 func TestObstacles(t *testing.T) { // W30
 	runs := 0
 	for n, s := range scenarios {
@@ -222,11 +225,11 @@ func TestObstacles(t *testing.T) { // W30
 					t.Run(fmt.Sprint(o.name, "-", at), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							w.disturb = func(w *world, r *faults.Request) bool {
-								if !r.Write() || w.Writes != max(1, at) {
+								if !r.IsWrite() || w.Writes != max(1, at) {
 									return false
 								}
-								w.obstruct(o, lasts)
-								return w.meets(r)
+								w.startObstacle(o, obstacleDuration)
+								return w.hitsObstacle(r)
 							}
 						})
 					})
@@ -235,46 +238,46 @@ func TestObstacles(t *testing.T) { // W30
 		})
 	}
 	t.Logf("%d runs", runs)
-	for name, c := range crowds {
+	for name, c := range loadCases {
 		t.Run(name, func(t *testing.T) {
 			c.s.run(t, func(w *world) {
-				w.After(0, c.at, func() { w.meet(c) })
+				w.DelayStep(0, c.at, func() { w.runLoadCase(c) })
 			})
 		})
 	}
 }
 
-// A crowd meets an obstacle of which few would not tell.
-type crowd struct {
+// loadCase is a load of many claims that meets an obstacle that a few claims would not show.
+type loadCase struct {
 	s scenario
-	// o begins at a time, when a user does something, and all have been tried once when it has lasted for so long.
-	at    time.Duration
-	o     obstacle
-	do    action
-	tried time.Duration
-	// check is of what there is while the obstacle lasts, twice.
+	// o begins at a time, with an action of a user, and after retryTime all claims have been tried once.
+	at        time.Duration
+	o         obstacle
+	do        action
+	retryTime time.Duration
+	// check runs twice while the obstacle lasts.
 	check func(*world)
 }
 
-var crowds = map[string]crowd{
+var loadCases = map[string]loadCase{
 	"more hang than are looked for at once": {
-		s:  scenario{name: "hanging", spec: manyInZones, before: []action{addManyIn(grants.MaxLookups+1, "a")}, capacity: grants.MaxLookups + 2},
+		s:  scenario{name: "hanging", spec: manyInZones, before: []action{addManyIn(grants.MaxMachineLookups+1, "a")}, capacity: grants.MaxMachineLookups + 2},
 		o:  obstacle{name: "lookups-hang", hangs: true},
-		do: add("plain"), tried: 4 * time.Minute, // some at once, each for as long as a request
+		do: add("plain"), retryTime: 4 * time.Minute, // some at once, each for as long as a request
 		check: func(w *world) {
-			if served, _ := whoIsServed(w); served[""] != 1 {
-				w.Wrongf("%d claims are served, not the one that has no Machine", served[""])
+			if served, _ := countServed(w); served[""] != 1 {
+				w.Failf("%d claims are served, not the one that has no Machine", served[""])
 			}
 		},
 	},
 	"more are left of a move than one backoff has seconds": {
-		s:  scenario{name: "moved", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{many(80)}},
+		s:  scenario{name: "moved", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{addMany(80)}},
 		at: pause,
-		o:  obstacle{name: "moved-addresses-kept", refuses: forbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
+		o:  obstacle{name: "moved-addresses-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
 		do: action{"what is left of a move, a part after the other", func(w *world) bool {
 			for i := range 4 {
-				w.After(0, time.Duration(i)*time.Second, func() {
-					before := w.api.Version()
+				w.DelayStep(0, time.Duration(i)*time.Second, func() {
+					before := w.api.ResourceVersion()
 					leaveMoved(w, 20)
 					w.changed(before, "the user: what is left of a move")
 				})
@@ -283,16 +286,16 @@ var crowds = map[string]crowd{
 		}},
 		check: func(w *world) {
 			if n := len(w.api.List(faults.Addresses)); n != 80 {
-				w.Wrongf("%d IPAddresses are left of the move", n)
+				w.Failf("%d IPAddresses are left of the move", n)
 			}
 		},
 	},
 	"as many fail as put a namespace into trouble": {
-		s: scenario{name: "in trouble", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{many(term.MaxTroubled)}, capacity: term.MaxTroubled + 1},
-		o: obstacle{name: "some-refused", refuses: forbidden, matches: isOfMany},
+		s: scenario{name: "in trouble", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{addMany(term.SerialRetryThreshold)}, capacity: term.SerialRetryThreshold + 1},
+		o: obstacle{name: "some-refused", refuses: errForbidden, matches: createsAddressOfMany},
 		do: action{"later, a claim that cannot be served, and one that can", func(w *world) bool {
-			w.After(0, 2*pause, func() {
-				before := w.api.Version()
+			w.DelayStep(0, 2*pause, func() {
+				before := w.api.ResourceVersion()
 				request("claim-vain", "10.0.0.200").do(w)
 				add("healthy").do(w)
 				w.changed(before, "the user: adds two claims")
@@ -302,30 +305,30 @@ var crowds = map[string]crowd{
 		check: func(w *world) {
 			for _, o := range w.objects().Claims {
 				if o.Name == "healthy" && o.Status.AddressRef.Name == "" {
-					w.Wrongf("a claim to which something can be granted has no turn, and is told %v", o.Status.Conditions)
+					w.Failf("a claim to which something can be granted has no turn, and is told %v", o.Status.Conditions)
 				}
 				if ready := meta.FindStatusCondition(o.GetConditions(), v1alpha1.ReadyCondition); o.Name == "claim-vain" && (ready == nil || !strings.Contains(ready.Message, "10.0.0.200")) {
-					w.Wrongf("the claim that cannot be served is told %v", ready)
+					w.Failf("the claim that cannot be served is told %v", ready)
 				}
 			}
 		},
 	},
 }
 
-// meet has a crowd meet its obstacle now.
-func (w *world) meet(c crowd) {
-	w.obstruct(c.o, c.tried+lasts)
-	before := w.api.Version()
+// runLoadCase lets a load meet its obstacle now.
+func (w *world) runLoadCase(c loadCase) {
+	w.startObstacle(c.o, c.retryTime+obstacleDuration)
+	before := w.api.ResourceVersion()
 	c.do.do(w)
 	w.changed(before, "the user: "+c.do.text)
-	w.pace.since = time.Now().Add(c.tried)
-	for _, at := range []time.Duration{lasts / 2, lasts - time.Second} {
-		w.After(0, c.tried+at, func() { c.check(w) })
+	w.pace.since = time.Now().Add(c.retryTime)
+	for _, at := range []time.Duration{obstacleDuration / 2, obstacleDuration - time.Second} {
+		w.DelayStep(0, c.retryTime+at, func() { c.check(w) })
 	}
 }
 
-// isOfMany reports whether a request makes the IPAddress of one of many.
-func isOfMany(r *faults.Request) bool {
+// createsAddressOfMany reports whether a request creates the IPAddress of a claim of addMany.
+func createsAddressOfMany(r *faults.Request) bool {
 	return isOf(r, faults.Addresses) && r.Verb == "create" && strings.HasPrefix(r.Ref.Name, "claim-")
 }
 
@@ -334,7 +337,7 @@ var manyInZones = v1alpha1.NetworkPoolSpec{
 	Subnets:   []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.0.1.0/24", FailureDomains: []string{"a"}}},
 }
 
-// addManyIn adds so many claims of Machines in a failure domain.
+// addManyIn adds n claims of Machines in a failure domain.
 func addManyIn(n int, domain string) action {
 	return action{fmt.Sprintf("add %d claims of Machines in %s", n, domain), func(w *world) bool {
 		for i := range n {
@@ -344,27 +347,27 @@ func addManyIn(n int, domain string) action {
 	}}
 }
 
-// leaveMoved leaves some more IPAddresses as clusterctl does that is ended while it deletes what it has moved: their claims are
-// gone.
+// leaveMoved leaves at most so many more IPAddresses as clusterctl does when it is ended while it deletes what it has
+// moved: their claims are gone.
 func leaveMoved(w *world, most int) {
 	for _, o := range w.api.List(faults.Addresses) {
 		if o.GetDeletionTimestamp() != nil || most == 0 {
 			continue
 		}
 		most--
-		name := faults.RefOf(o)
-		marked := w.api.Edit(name, func(o client.Object) {
+		name := faults.RefForObject(o)
+		marked := w.api.EditObject(name, func(o client.Object) {
 			annotations.AddAnnotations(o, map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
 		})
 		if err := errors.Join(marked, w.api.Delete(name, false)); err != nil {
-			w.Wrongf("%v", err)
+			w.Failf("%v", err)
 		}
 		forceDelete(faults.Claims, o.GetName()).do(w)
 	}
 }
 
-// many makes so many claims of the Cluster in a namespace.
-func many(n int) action {
+// addMany creates n claims of the Cluster in a namespace.
+func addMany(n int) action {
 	return action{fmt.Sprintf("add %d claims", n), func(w *world) bool {
 		for i := range n {
 			c := claim(fmt.Sprintf("claim-%02d", i))
@@ -375,44 +378,44 @@ func many(n int) action {
 	}}
 }
 
-// More claims of a namespace meet an obstacle than may fail at once, and meanwhile their Cluster or their pool is paused, or
-// deleted, or its spec becomes invalid: managers rest all the same.
+// TestManyMeetAnObstacle checks that managers do little also when more claims of a namespace meet an obstacle than may
+// fail at once, and meanwhile their Cluster or their pool is paused, or deleted, or its spec becomes invalid.
 func TestManyMeetAnObstacle(t *testing.T) {
 	const n = 40
 	pausePool := func(paused bool) action {
-		return action{"pause the pool", func(w *world) bool { return w.api.Edit(ref(faults.Pools, poolName), setPaused(paused)) == nil }}
+		return action{"pause the pool", func(w *world) bool { return w.api.EditObject(ref(faults.Pools, poolName), setPaused(paused)) == nil }}
 	}
 	spoil := action{"an invalid spec", func(w *world) bool {
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.Gateway = "192.0.2.1" }) == nil
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.Gateway = "192.0.2.1" }) == nil
 	}}
 	const twoManagers = "two managers"
 	nothing := action{"nothing", func(*world) bool { return true }}
 	for name, then := range map[string]struct{ do, undo action }{
-		"nothing": {nothing, nothing}, "cluster paused": {holdCluster(true), holdCluster(false)}, "pool paused": {pausePool(true), pausePool(false)},
+		"nothing": {nothing, nothing}, "cluster paused": {setClusterPaused(true), setClusterPaused(false)}, "pool paused": {pausePool(true), pausePool(false)},
 		"pool deleted": {dropPool, nothing}, "pool invalid": {spoil, nothing}, twoManagers: {another, nothing},
 	} {
-		for i, o := range append(slices.Clone(obstacles), disowned) {
+		for i, o := range append(slices.Clone(obstacles), stripOwners) {
 			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.name != "addresses-refused" {
 				continue
 			}
 			t.Run(name+"/"+o.name, func(t *testing.T) {
-				// Who has a record is served whatever the pool says, others are not.
-				s := scenario{name: "many", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{many(n)}, ordered: true}
+				// A claim with a record is served whatever the condition of the pool, others are not.
+				s := scenario{name: "many", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{addMany(n)}, ordered: true}
 				s.run(t, func(w *world) {
 					w.elected = name != twoManagers
-					w.obstruct(o, 5*time.Minute)
+					w.startObstacle(o, 5*time.Minute)
 					for at, a := range map[time.Duration]action{90 * time.Second: then.do, 6 * time.Minute: then.undo} {
-						w.After(0, at, func() {
-							before := w.api.Version()
-							w.pace.since, w.lastNews = time.Now(), time.Now()
+						w.DelayStep(0, at, func() {
+							before := w.api.ResourceVersion()
+							w.pace.since, w.lastChange = time.Now(), time.Now()
 							a.do(w)
 							w.changed(before, "the user: "+a.text)
 						})
 					}
-					w.After(0, 30*time.Second, func() { w.tellsWhy(o) })
-					w.After(0, 5*time.Minute-time.Second, func() {
-						w.tellsWhy(o)
-						w.tellsOfUndone(o)
+					w.DelayStep(0, 30*time.Second, func() { w.checkWaitReasons(o) })
+					w.DelayStep(0, 5*time.Minute-time.Second, func() {
+						w.checkWaitReasons(o)
+						w.checkRevertReported(o)
 					})
 				})
 			})
@@ -420,29 +423,29 @@ func TestManyMeetAnObstacle(t *testing.T) {
 	}
 }
 
-// tellsWhy checks that every claim that waits while an obstacle lasts says why, unless nothing can be said.
-func (w *world) tellsWhy(o obstacle) {
+// checkWaitReasons checks that every claim that waits while an obstacle lasts shows why, unless nothing can be written.
+func (w *world) checkWaitReasons(o obstacle) {
 	if o.name == "status-refused" || o.name == "no-rights" {
 		return
 	}
-	if _, untold := whoIsServed(w); len(untold) > 0 {
-		w.Wrongf("%d claims are not told why they wait, as %s", len(untold), untold[0].Name)
+	if _, untold := countServed(w); len(untold) > 0 {
+		w.Failf("%d claims are not told why they wait, as %s", len(untold), untold[0].Name)
 	}
 }
 
-// tellsOfUndone checks that what an obstacle changes each time that it is written says so. What is changed once is no obstacle:
-// a few tries come first.
-func (w *world) tellsOfUndone(o obstacle) {
+// checkRevertReported checks that each object that an obstacle changes at every write reports that. A single change is
+// no obstacle: a few tries come first.
+func (w *world) checkRevertReported(o obstacle) {
 	for _, undone := range w.api.List(o.undone) {
-		said := w.saidOf(undone.GetUID())
+		said := w.lastMessages(undone.GetUID())
 		if undone.GetDeletionTimestamp() == nil && !strings.Contains(said, "changes what is written; exempt the manager from it") {
-			w.Wrongf("while %s lasts, %s says %q", o.name, faults.RefOf(undone), said)
+			w.Failf("while %s lasts, %s says %q", o.name, faults.RefForObject(undone), said)
 		}
 	}
 }
 
-// saidOf is what the last event of an object and, of a claim, its conditions say.
-func (w *world) saidOf(uid types.UID) string {
+// lastMessages returns the messages of the last event of an object and, for a claim, of its conditions.
+func (w *world) lastMessages(uid types.UID) string {
 	w.mu.Lock()
 	said := w.events[uid]
 	w.mu.Unlock()
@@ -456,8 +459,8 @@ func (w *world) saidOf(uid types.UID) string {
 	return said
 }
 
-// A pool whose status is refused waits for its next commit, also where that would free an address that a claim waits
-// for.
+// TestRefusedCommitThatFrees checks that a pool whose status is refused waits for its next commit, also where that
+// would free an address that a claim waits for.
 func TestRefusedCommitThatFrees(t *testing.T) {
 	s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"}, script: []action{forceDelete(faults.Claims, "a"), add("b")}}
 	s.run(t, func(w *world) {
@@ -469,7 +472,7 @@ func TestRefusedCommitThatFrees(t *testing.T) {
 			w.disturb = nil
 			value, err := w.do(r)
 			w.answer(r, value, err)
-			w.obstruct(refused, lasts)
+			w.startObstacle(refused, obstacleDuration)
 			for len(w.script) > 0 {
 				w.act()
 			}

@@ -7,15 +7,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Pools that give what was released longest ago. A restart forgets a release that no commit has on record yet, so who gets
-// what is known where the managers had the time to commit.
+// Scenarios of pools that grant what was released longest ago. A restart forgets a release that no commit has on record
+// yet, so the result is known only where the managers had the time to commit.
 
-// byRelease has a pool give what was released longest ago.
+// byRelease lets a pool grant what was released longest ago.
 func byRelease(s *v1alpha1.NetworkPoolSpec) { s.AllocationOrder = v1alpha1.LeastRecentlyUsedOrder }
 
-var orderly = []scenario{
+var orderScenarios = []scenario{
 	{
-		// U50, U51
+		// U50, U51: addresses are granted in the order of their release, also after a restart.
 		name: "by release", spec: Pool("10.0.0.1-10.0.0.4", byRelease), prompt: true, ordered: true, starts: 2, capacity: 4, claims: []string{"a", "b"},
 		script: []action{remove("b"), add("c"), remove("a"), add("d"), another, add("e"), add("f"), remove("d"), remove("c"), add("g"), add("h")},
 		want:   map[string]string{"e": "10.0.0.2", "f": "10.0.0.1", "g": "10.0.0.4", "h": "10.0.0.3"},
@@ -36,4 +36,4 @@ var orderly = []scenario{
 	},
 }
 
-func init() { scenarios = slices.Concat(scenarios, orderly) } //nolint:gochecknoinits // one list, in several files
+func init() { scenarios = slices.Concat(scenarios, orderScenarios) } //nolint:gochecknoinits // one list, in several files

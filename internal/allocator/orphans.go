@@ -19,72 +19,73 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// sweepEvery is how often the allocations of a pool are compared with the Clusters they are for. The
+// orphanSweepInterval is how often the allocations of a pool are compared with the Clusters that they are for. The
 // cache answers most of it.
-const sweepEvery = 15 * time.Second
+const orphanSweepInterval = 15 * time.Second
 
-// orphanGC is the reason of the event that tells of something that was removed because its owner is gone.
-const orphanGC = "OrphanedAllocationGC"
+// orphanGCReason is the reason of the event for an object that was removed because its owner is gone.
+const orphanGCReason = "OrphanedAllocationGC"
 
-// sweep looks for allocations of which the Cluster, or the pool that they are for, is gone, and hands out a job for each
-// that is due. That has to have been seen alive, as the status of the allocation says. Then an allocation has to be found
-// without it twice, a grace apart, by a live read that says NotFound: any other answer keeps it. What nobody has seen yet
-// sweep looks for. It returns when to come back.
-func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
+// sweepOrphans finds allocations whose Cluster, or whose child pool, is gone, and dispatches a job for each that is
+// due. The owner must have been seen alive, as the status of the allocation shows. Then two live reads, a grace apart,
+// must return NotFound for it: any other answer keeps the allocation. Where no watch event has shown the owner yet, the
+// sweep looks it up. It returns the delay until the next sweep; 0 means that none is needed.
+func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	defer m.Unlock()
-	if !m.HasAny(func(t *grants.Traits) bool { return t.EndsWithOwner }) { // most pools: all of their claims would be looked through at every reconcile
-		m.NextSweep = time.Time{}
+	// Most pools have none: otherwise every reconcile would read all of their claims.
+	if !m.HasClaimantWith(func(t *grants.KindTraits) bool { return t.DeletedWithOwner }) {
+		m.NextOrphanSweep = time.Time{}
 		return 0
 	}
-	if !m.Holder || now.Before(m.NextSweep) {
-		return max(0, m.NextSweep.Sub(now))
+	if !m.Holder || now.Before(m.NextOrphanSweep) {
+		return max(0, m.NextOrphanSweep.Sub(now))
 	}
-	every := min(sweepEvery, a.OrphanGrace)
-	m.NextSweep = now.Add(every)
+	every := min(orphanSweepInterval, a.OrphanGrace)
+	m.NextOrphanSweep = now.Add(every)
 	blocks, owes := 0, false
-	clear(m.Awaited)
-	look := a.lookAtOwners(ctx)
+	clear(m.AwaitedClusters)
+	look := a.newOwnerLookup(ctx)
 	for uid, c := range m.Claimants {
-		if !c.Kind.Traits().EndsWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
+		if !c.Kind.Traits().DeletedWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
 		}
 		blocks++
-		if c.Busy || a.leavesAlone(c) {
+		if c.Busy || a.shouldIgnoreClaimant(c) {
 			continue
 		}
 		found := look(m.Key, c)
-		m.NoteSighting(c, found)
-		if c.OwesPause() {
-			if m.Jobs < grants.MaxJobs {
-				a.tellPause(m, c)
+		m.RecordOwnerSeen(c, found)
+		if c.NeedsOwnerPausedUpdate() {
+			if m.ActiveJobs < grants.MaxJobs {
+				a.setPauseCondition(m, c)
 			} else {
-				m.NextSweep = time.Time{} // the end of these jobs wakes the pool
+				m.NextOrphanSweep = time.Time{} // the end of these jobs enqueues the pool
 			}
 			continue
 		}
-		if c.OwesSighting() && m.Sort(c) && m.Todo[uid] != nil {
+		if c.NeedsOwnerSeenUpdate() && m.QueueClaimant(c) && m.ClaimantsToWrite[uid] != nil {
 			owes = true // the status comes first, where it may be written
 			continue
 		}
-		if found == grants.Seen {
-			c.OrphanSince = time.Time{}
+		if found == grants.OwnerSeenAlive {
+			c.OwnerMissingSince = time.Time{}
 		}
-		// Which pool another one is carved from never changes: where it is another one than this, nobody waits for the block.
-		elsewhere := c.Child != nil && a.overlaps.declared(*c.Child).uid != ""
-		says := c.SaysAfter(c.Found)
-		if found != grants.Unseen || says == grants.Paused || (says != grants.Seen && !elsewhere) {
+		// The parent of a child pool never changes: where it is another pool than this one, the block is of no use.
+		elsewhere := c.ChildPool != nil && a.overlaps.declarationFor(*c.ChildPool).uid != ""
+		says := c.NextOwnerSeen(c.ObservedOwnerSeen)
+		if found != grants.OwnerNeverSeen || says == grants.OwnerSeenPaused || (says != grants.OwnerSeenAlive && !elsewhere) {
 			continue
 		}
-		since := c.OrphanSince
-		if m.Jobs >= grants.MaxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
+		since := c.OwnerMissingSince
+		if m.ActiveJobs >= grants.MaxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
-		a.hand(m, uid, looking, a.checkOrphan)
+		a.startClaimantJob(m, uid, orphanCheckJob, a.checkOrphanedClaimant)
 	}
 	switch {
 	case blocks == 0:
-		m.NextSweep = time.Time{}
+		m.NextOrphanSweep = time.Time{}
 		return 0
 	case owes:
 		return time.Millisecond
@@ -92,25 +93,26 @@ func (a *Allocator) sweep(ctx context.Context, p *grants.Pool, now time.Time) ti
 	return every
 }
 
-// tellPause has the status of an allocation say that what it is for was paused when it was last seen.
-func (a *Allocator) tellPause(m *grants.Memory, c *grants.Claimant) {
-	a.hand(m, c.Owner.UID, telling, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
-		kind, is := c.Kind.(grants.Sighter)
-		if !is || !c.OwesPause() {
+// setPauseCondition records in the status of an allocation that its owner was paused when it was last seen.
+func (a *Allocator) setPauseCondition(m *grants.PoolState, c *grants.Claimant) {
+	a.startClaimantJob(m, c.Owner.UID, conditionJob, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+		kind, is := c.Kind.(grants.OwnerTrackingKind)
+		if !is || !c.NeedsOwnerPausedUpdate() {
 			return nil // it was unpaused meanwhile
 		}
-		return a.tellHold(ctx, p, c, *kind.Sighted(&c, grants.Paused))
+		return a.setClaimantCondition(ctx, p, c, *kind.OwnerSeenCondition(&c, grants.OwnerSeenPaused))
 	})
 }
 
-// ObserveCluster takes a Cluster as a watch shows it, or the end of it. What clusterctl moves is paused before it is gone, and
-// what runs may be gone before the next sweep. It returns the pools that have something to write for that.
+// ObserveCluster takes a Cluster as a watch shows it, or its end. A Cluster that clusterctl moves is paused before it
+// is gone, and a running one may be gone before the next sweep. It returns the pools that have something to write
+// because of that.
 func (a *Allocator) ObserveCluster(cluster *clusterv1.Cluster, ended bool) (keys []pools.Key) {
-	found := sightingOf(cluster, ended)
-	serves := func(c *grants.Claimant) bool { return !a.leavesAlone(c) }
-	for _, p := range a.all() {
+	found := ownerSeenFromCluster(cluster, ended)
+	serves := func(c *grants.Claimant) bool { return !a.shouldIgnoreClaimant(c) }
+	for _, p := range a.allPools() {
 		m := p.Lock()
-		if m.NoteCluster(client.ObjectKeyFromObject(cluster), found, serves) {
+		if m.RecordClusterSeen(client.ObjectKeyFromObject(cluster), found, serves) {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()
@@ -118,58 +120,58 @@ func (a *Allocator) ObserveCluster(cluster *clusterv1.Cluster, ended bool) (keys
 	return keys
 }
 
-// checkOrphan asks the API server for what an allocation is for, and deletes the allocation at the second sighting
-// without it. Its block is released as at every deletion.
-func (a *Allocator) checkOrphan(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
-	ctx, cancel := timed(ctx)
+// checkOrphanedClaimant reads the owner of an allocation live, and deletes the allocation when the owner is missing the
+// second time. Its block is released as at every deletion.
+func (a *Allocator) checkOrphanedClaimant(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
-	gone, err := a.withoutOwner(ctx, p.Key, &c)
+	gone, err := a.verifyOwnerGone(ctx, p.Key, &c)
 	if err != nil {
 		return err
 	}
-	now, since := a.now(), c.OrphanSince
+	now, since := a.now(), c.OwnerMissingSince
 	first, paused := since.IsZero(), false
 	m := p.Lock()
 	if known := m.Claimants[c.Owner.UID]; known != nil {
-		paused = known.SaysAfter(known.Found) == grants.Paused
+		paused = known.NextOwnerSeen(known.ObservedOwnerSeen) == grants.OwnerSeenPaused
 		switch {
 		case gone == "", paused:
-			known.OrphanSince = time.Time{}
+			known.OwnerMissingSince = time.Time{}
 		case first:
-			known.OrphanSince = now
+			known.OwnerMissingSince = now
 		}
 	}
-	base := m.Base
+	base := m.BasePool
 	m.Unlock()
 	if gone == "" || paused || first || now.Sub(since) < a.OrphanGrace {
 		return nil
 	}
-	err = exact.Delete(ctx, a.Client, exact.As(c.Object(), c.Owner.UID, c.Version))
+	err = exact.DeleteWithPreconditions(ctx, a.Client, exact.WithUIDAndVersion(c.NewObject(), c.Owner.UID, c.ResourceVersion))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return a.refresh(ctx, p, c) // it has changed: the next sweep decides
+		return a.refreshClaimant(ctx, p, c) // it has changed: the next sweep decides
 	case err != nil:
-		return fmt.Errorf("deleting %s %s: %w", c.Owner.Kind, grants.NameOf(c.Owner), err)
+		return fmt.Errorf("deleting %s %s: %w", c.Owner.Kind, grants.NamespacedNameFromOwner(c.Owner), err)
 	}
-	metrics.Orphans.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
+	metrics.OrphanedAllocations.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	if base != nil {
-		a.Recorder.Eventf(base, c.Subject(), corev1.EventTypeNormal, orphanGC, "Release",
-			"%s %s was deleted: %s", c.Owner.Kind, grants.NameOf(c.Owner), gone)
+		a.Recorder.Eventf(base, c.EventObject(), corev1.EventTypeNormal, orphanGCReason, "Release",
+			"%s %s was deleted: %s", c.Owner.Kind, grants.NamespacedNameFromOwner(c.Owner), gone)
 	}
 	return nil
 }
 
-// withoutOwner reads live what an allocation of a pool is for, and says if that is gone: there is none of that name, or it
-// is carved from another pool. Empty: it is there.
-func (a *Allocator) withoutOwner(ctx context.Context, pool pools.Key, c *grants.Claimant) (gone string, err error) {
+// verifyOwnerGone reads live what an allocation of a pool is for, and returns a message if that is gone: it does not
+// exist, or it is a pool that is not carved from this pool. Empty means that it exists.
+func (a *Allocator) verifyOwnerGone(ctx context.Context, pool pools.Key, c *grants.Claimant) (gone string, err error) {
 	is := "Cluster " + c.Cluster.String()
-	if c.Child == nil {
+	if c.ChildPool == nil {
 		err = a.Live.Get(ctx, c.Cluster, &clusterv1.Cluster{})
 	} else {
 		var child v1alpha1.Pool
-		is = c.Child.String()
-		if child, err = c.Child.Get(ctx, a.Live); err == nil {
-			if parent, _ := pools.ParentOf(child); parent != pool {
+		is = c.ChildPool.String()
+		if child, err = c.ChildPool.GetPool(ctx, a.Live); err == nil {
+			if parent, _ := pools.ParentPoolKey(child); parent != pool {
 				return is + " is not carved from " + pool.String(), nil
 			}
 		}
@@ -183,67 +185,68 @@ func (a *Allocator) withoutOwner(ctx context.Context, pool pools.Key, c *grants.
 	return "", nil
 }
 
-// lookAtOwners returns what finds out whether that is alive which an IPAllocation of a pool is for. Each Cluster, and each
-// namespace, is looked at once.
-func (a *Allocator) lookAtOwners(ctx context.Context) func(pool pools.Key, c *grants.Claimant) grants.Sighting {
-	clusters, pausedIn := a.lookAtClusters(ctx), a.findPaused(ctx)
-	return func(pool pools.Key, c *grants.Claimant) grants.Sighting {
-		if c.Child == nil {
-			return clusters(c.Cluster).seen
+// newOwnerLookup returns a lookup that finds out whether the owner of an IPAllocation, its Cluster or its child pool,
+// is alive. It reads each Cluster, and the Clusters of each namespace, once.
+func (a *Allocator) newOwnerLookup(ctx context.Context) func(pool pools.Key, c *grants.Claimant) grants.OwnerSeen {
+	clusters, pausedIn := a.newClusterLookup(ctx), a.newNamespacePauseLookup(ctx)
+	return func(pool pools.Key, c *grants.Claimant) grants.OwnerSeen {
+		if c.ChildPool == nil {
+			return clusters(c.Cluster).ownerSeen
 		}
-		if found := a.lookForChild(pool, *c.Child); found != grants.Seen {
+		if found := a.childPoolSeen(pool, *c.ChildPool); found != grants.OwnerSeenAlive {
 			return found
 		}
-		switch around := pausedIn(c.Child.Namespace); {
-		case around != grants.Unseen:
+		switch around := pausedIn(c.ChildPool.Namespace); {
+		case around != grants.OwnerNeverSeen:
 			return around
-		case max(c.Told, c.Found) >= grants.Paused:
-			return grants.Unlooked // the Clusters that were paused may have been moved
+		case max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= grants.OwnerSeenPaused:
+			return grants.OwnerUnknown // the Clusters that were paused may have been moved
 		}
-		return grants.Seen
+		return grants.OwnerSeenAlive
 	}
 }
 
-// sightingOf is what a Cluster shows, as it is, or as it was at its end. What clusterctl is deleting is paused for good: it may be
-// unpaused to move on.
-func sightingOf(cluster *clusterv1.Cluster, ended bool) grants.Sighting {
+// ownerSeenFromCluster returns how a Cluster was seen, as it is, or as it was at its end. A Cluster that clusterctl is
+// deleting counts as paused for good: clusterctl may unpause it in order to move on.
+func ownerSeenFromCluster(cluster *clusterv1.Cluster, ended bool) grants.OwnerSeen {
 	_, marked := cluster.Annotations[v1alpha1.DeleteForMoveAnnotation]
 	if annotations.IsPaused(cluster, cluster) || ending.IsMoved(cluster) || (ended && marked) {
-		return grants.Paused
+		return grants.OwnerSeenPaused
 	}
-	return grants.Seen
+	return grants.OwnerSeenAlive
 }
 
-// findPaused returns what finds out how a pool was seen that is in a namespace: clusterctl pauses the Clusters of a namespace and
-// takes its pools away, too. Unseen: there is no Cluster, or none any more.
-func (a *Allocator) findPaused(ctx context.Context) func(namespace string) grants.Sighting {
-	seen := map[string]grants.Sighting{"": grants.Seen}
-	return func(namespace string) grants.Sighting {
+// newNamespacePauseLookup returns a lookup that reads how the Clusters of a pool's namespace were seen: clusterctl
+// pauses the Clusters of a namespace and moves its pools away, too. OwnerNeverSeen means that there is no Cluster, or
+// no longer one.
+func (a *Allocator) newNamespacePauseLookup(ctx context.Context) func(namespace string) grants.OwnerSeen {
+	seen := map[string]grants.OwnerSeen{"": grants.OwnerSeenAlive}
+	return func(namespace string) grants.OwnerSeen {
 		is, known := seen[namespace]
 		if known {
 			return is
 		}
 		clusters := &clusterv1.ClusterList{}
-		is = grants.Unseen
+		is = grants.OwnerNeverSeen
 		if err := a.Client.List(ctx, clusters, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			is = grants.Unlooked
+			is = grants.OwnerUnknown
 		}
 		for i := range clusters.Items {
-			is = max(is, sightingOf(&clusters.Items[i], false))
+			is = max(is, ownerSeenFromCluster(&clusters.Items[i], false))
 		}
 		seen[namespace] = is
 		return is
 	}
 }
 
-// lookForChild finds out from what the watch has shown whether the pool is there that an IPAllocation is for, and is carved
-// from the pool that the allocation names.
-func (a *Allocator) lookForChild(parent, child pools.Key) grants.Sighting {
+// childPoolSeen returns, from what the watch has shown, whether the pool that an IPAllocation is for exists, and is
+// carved from the pool that the allocation names.
+func (a *Allocator) childPoolSeen(parent, child pools.Key) grants.OwnerSeen {
 	switch {
 	case a.Namespace != "" && child.Namespace != a.Namespace:
-		return grants.Unlooked // not ours to see
-	case a.overlaps.declared(child).parent != parent:
-		return grants.Unseen
+		return grants.OwnerUnknown // out of view
+	case a.overlaps.declarationFor(child).parent != parent:
+		return grants.OwnerNeverSeen
 	}
-	return grants.Seen
+	return grants.OwnerSeenAlive
 }

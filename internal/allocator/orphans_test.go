@@ -16,41 +16,42 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// deletes is an API server that answers a live read of the Cluster, and counts deletes.
-type deletes struct {
+// deleteCounter is an API server that answers a live read of the Cluster, and counts deletes.
+type deleteCounter struct {
 	client.Client
 	read, answer error
 	fences       []client.Preconditions
 }
 
-func (d *deletes) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (d *deleteCounter) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if _, is := obj.(*v1alpha1.IPAllocation); is {
-		obj.SetUID("uid-x") // after a conflict: it is what it was
+		obj.SetUID("uid-x") // after a conflict: it is unchanged
 		return nil
 	}
 	return d.read
 }
 
-func (d *deletes) Delete(_ context.Context, _ client.Object, opts ...client.DeleteOption) error {
+func (d *deleteCounter) Delete(_ context.Context, _ client.Object, opts ...client.DeleteOption) error {
 	d.fences = append(d.fences, client.Preconditions(*(&client.DeleteOptions{}).ApplyOptions(opts).Preconditions))
 	return d.answer
 }
 
-// Every status write is shown by the watch: that it was an orphan before is not forgotten by that.
+// TestSightingsStay checks that an allocation that was seen as an orphan stays so when the watch shows a status write
+// of it.
 func TestSightingsStay(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	was := seeBlock(p, "x", 4, has("10.0.0.4/30"))
-	was.OrphanSince, was.Found = noon, grants.Unseen
-	c := seeBlock(p, "x", 4, has("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-	if c.Version != "2" || !c.OrphanSince.Equal(noon) || c.Found != grants.Unseen {
-		t.Errorf("at %s it was first seen so at %v", c.Version, c.OrphanSince)
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	was := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
+	was.OwnerMissingSince, was.ObservedOwnerSeen = noon, grants.OwnerNeverSeen
+	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
+	if c.ResourceVersion != "2" || !c.OwnerMissingSince.Equal(noon) || c.ObservedOwnerSeen != grants.OwnerNeverSeen {
+		t.Errorf("at %s it was first seen so at %v", c.ResourceVersion, c.OwnerMissingSince)
 	}
 }
 
 func TestCheckOrphan(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{}, "tenant")
 	tests := map[string]struct {
-		api     deletes
+		api     deleteCounter
 		since   time.Duration // before noon; 0: never seen without its Cluster
 		deleted int
 		want    time.Duration // before noon, when it was first seen so; -1: not so
@@ -59,24 +60,24 @@ func TestCheckOrphan(t *testing.T) {
 	}{
 		"the Cluster is there":   {want: -1, reason: "nothing to do"},
 		"it is there again":      {since: time.Hour, want: -1, reason: "the first sighting counts no more"},
-		"the first sighting":     {api: deletes{read: gone}, want: 0, reason: "once is not enough"},
-		"the second, too soon":   {api: deletes{read: gone}, since: time.Second, want: time.Second, reason: "a restore may bring the Cluster"},
-		"the second":             {api: deletes{read: gone}, since: 75 * time.Second, deleted: 1, want: 75 * time.Second, reason: "it is an orphan"},
-		"forbidden":              {api: deletes{read: apierrors.NewForbidden(schema.GroupResource{}, "tenant", nil)}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
-		"the API server is away": {api: deletes{read: errors.New("connection refused")}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
-		"it has changed since":   {api: deletes{read: gone, answer: apierrors.NewConflict(schema.GroupResource{}, "x", nil)}, since: time.Hour, deleted: 1, want: time.Hour, reason: "looked at again"},
-		"the delete fails":       {api: deletes{read: gone, answer: errors.New("timeout")}, since: time.Hour, deleted: 1, want: time.Hour, fails: true, reason: "it is tried again"},
+		"the first sighting":     {api: deleteCounter{read: gone}, want: 0, reason: "once is not enough"},
+		"the second, too soon":   {api: deleteCounter{read: gone}, since: time.Second, want: time.Second, reason: "a restore may bring the Cluster"},
+		"the second":             {api: deleteCounter{read: gone}, since: 75 * time.Second, deleted: 1, want: 75 * time.Second, reason: "it is an orphan"},
+		"forbidden":              {api: deleteCounter{read: apierrors.NewForbidden(schema.GroupResource{}, "tenant", nil)}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
+		"the API server is away": {api: deleteCounter{read: errors.New("connection refused")}, since: time.Hour, want: time.Hour, fails: true, reason: "no proof"},
+		"it has changed since":   {api: deleteCounter{read: gone, answer: apierrors.NewConflict(schema.GroupResource{}, "x", nil)}, since: time.Hour, deleted: 1, want: time.Hour, reason: "looked at again"},
+		"the delete fails":       {api: deleteCounter{read: gone, answer: errors.New("timeout")}, since: time.Hour, deleted: 1, want: time.Hour, fails: true, reason: "it is tried again"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{Client: &tt.api, Live: &tt.api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
-			p := aPool(t, "10.0.0.1-10.0.0.9")
-			c := seeBlock(p, "x", 4, has("10.0.0.4/30"))
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
 			if tt.since > 0 {
-				c.OrphanSince = noon.Add(-tt.since)
+				c.OwnerMissingSince = noon.Add(-tt.since)
 			}
 			snapshot := *c
-			if err := a.checkOrphan(t.Context(), grants.PoolOf(p), snapshot); (err != nil) != tt.fails {
+			if err := a.checkOrphanedClaimant(t.Context(), grants.NewPool(p), snapshot); (err != nil) != tt.fails {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
 			if len(tt.api.fences) != tt.deleted {
@@ -91,7 +92,7 @@ func TestCheckOrphan(t *testing.T) {
 			if tt.want < 0 {
 				want = time.Time{}
 			}
-			if got := p.Claimants["uid-x"].OrphanSince; !got.Equal(want) {
+			if got := p.Claimants["uid-x"].OwnerMissingSince; !got.Equal(want) {
 				t.Errorf("%s: first seen at %v, want %v", tt.reason, got, want)
 			}
 		})

@@ -25,8 +25,8 @@ func ownedBy(kind, name string, uid types.UID) func(*ipamv1.IPAddressClaim) {
 	}
 }
 
-// The address of a Cluster itself is its as long as it is there: its machines use it. A claim that somebody deletes
-// meanwhile stays, and so does that of a Cluster that is deleted in the foreground.
+// TestOutlived checks that a Cluster keeps its own address as long as it exists: its machines use it. A claim that a
+// user deletes meanwhile stays, and so does the claim of a Cluster that is deleted in the foreground.
 func TestOutlived(t *testing.T) { // U44
 	its := ownedBy(clusterv1.ClusterKind, "k", "uid-k")
 	unserved := func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.AddressAnnotation) }
@@ -65,16 +65,16 @@ func TestOutlived(t *testing.T) { // U44
 				tc.cluster(cluster)
 			}
 			a := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster).Build()})
-			p := aPool(t, "10.0.0.1-10.0.0.2")
-			c := see(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){ofCluster("k"), remembers("10.0.0.1"), ends}, tc.claim...)...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.2")
+			c := observeClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, tc.claim...)...)
 			if c.HasRecord() {
-				seeAddress(p, "a", "10.0.0.1", c.Owner.UID)
+				observeAddress(p, "a", "10.0.0.1", c.Owner.UID)
 			}
-			due, _ := p.Due(noon, 8, time.Minute, a.admission(t.Context(), p, noon), a.releases(t.Context(), p))
-			if stays := len(due.Release) == 0; stays != tc.stays && !c.Moved { // that is on record first
+			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
+			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}
-			told := p.ToTell[c]
+			told := p.PendingConditions[c]
 			if says := strings.Contains(told.Message, "is released when the Cluster is gone"); says != tc.stays || (says && told.Reason != v1alpha1.DeletingReason) {
 				t.Errorf("it is told: %q %q", told.Reason, told.Message)
 			}

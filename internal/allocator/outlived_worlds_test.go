@@ -9,9 +9,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Claims of a Cluster itself, which somebody deletes while it lives: the address stays its own, whatever goes wrong.
+// Scenarios of claims of a Cluster itself that a user deletes while the Cluster lives: the address stays the Cluster's,
+// whatever goes wrong.
 
-// addOwned adds a claim that the Cluster alone owns.
+// addOwned adds a claim that only the Cluster owns.
 func addOwned(name string) action {
 	return action{"add claim " + name + " of the Cluster", func(w *world) bool {
 		c := claim(name)
@@ -25,13 +26,13 @@ func addOwned(name string) action {
 
 var outlived = []scenario{
 	{
-		// U44: the claim stays with its address, whoever wants that, until the Cluster is gone.
+		// U44: the claim keeps its address, whichever claim wants it, until the Cluster is gone.
 		name: "of a Cluster that lives", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
 		script: []action{remove("cp"), add("a"), add("b"), another, forceDelete(faults.Clusters, "tenant"), add("c")},
 		want:   map[string]string{"a": "10.0.0.2", "b": "10.0.0.1"},
 	},
 	{
-		// A claim that stays is no work: who has nothing else to do rests.
+		// A claim that stays is no work: a manager that has nothing else to do is at rest.
 		name: "of a Cluster that stays", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
 		script: []action{remove("cp"), add("a"), another},
 		want:   map[string]string{"cp": "10.0.0.1", "a": "10.0.0.2"},
@@ -42,14 +43,14 @@ var outlived = []scenario{
 		want:   map[string]string{"a": "10.0.0.1"},
 	},
 	{
-		// What was made again under its name is not what owns the claim.
+		// A Cluster that was created again under its name does not own the claim.
 		name: "of a Cluster made again", spec: Pool("10.0.0.1"), capacity: 1, before: []action{addOwned("cp")},
 		script: []action{remove("cp"), forceDelete(faults.Clusters, "tenant"), makeCluster, add("a")},
 		want:   map[string]string{"a": "10.0.0.1"},
 	},
 	{
 		name: "of a Cluster that is paused", spec: Pool("10.0.0.1-10.0.0.2"), ordered: true, capacity: 2, before: []action{addOwned("cp")},
-		script: []action{holdCluster(true), remove("cp"), add("a"), add("b"), holdCluster(false), forceDelete(faults.Clusters, "tenant")},
+		script: []action{setClusterPaused(true), remove("cp"), add("a"), add("b"), setClusterPaused(false), forceDelete(faults.Clusters, "tenant")},
 		want:   map[string]string{"a": "10.0.0.2", "b": "10.0.0.1"},
 	},
 }

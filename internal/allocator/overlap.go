@@ -18,113 +18,118 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// overlaps knows which pools of one network have addresses in common (R11). A pool is compared with all others when it
-// comes, goes or has another spec, and not at each of its reconciles: of those there are many, and of pools a thousand.
-type overlaps struct {
+// overlapIndex records which pools of one network have addresses in common (R11). It compares a pool with all others
+// when the pool appears, ends or has another spec, and not at each reconcile: there are many reconciles, and a thousand
+// pools.
+type overlapIndex struct {
 	mu    sync.Mutex
-	specs map[pools.Key]declared
-	// looked is a copy of specs that is never changed, nil since they were.
-	looked map[pools.Key]declared
-	// shared are the pools that overlap with a pool, and the ranges that both have.
-	shared map[pools.Key]map[pools.Key][]netipx.IPRange
-	// carved are the pools that are carved from a pool.
-	carved map[pools.Key]map[pools.Key]struct{}
+	specs map[pools.Key]poolDeclaration
+	// specsSnapshot is a copy of specs that is never changed; nil after specs has changed.
+	specsSnapshot map[pools.Key]poolDeclaration
+	// sharedRanges are the pools that overlap with a pool, and the ranges that both have.
+	sharedRanges map[pools.Key]map[pools.Key][]netipx.IPRange
+	// childrenByParent are the pools that are carved from a pool.
+	childrenByParent map[pools.Key]map[pools.Key]struct{}
 }
 
-// declared is what decides whether a pool overlaps with others, and which of two is the younger.
-type declared struct {
+// poolDeclaration is what decides whether a pool overlaps with others, and which of two is the younger.
+type poolDeclaration struct {
 	key    pools.Key
 	layout *poolspec.Layout
-	// laidOut is the spec that the layout is of: an older one, where this one cannot be served.
-	laidOut grants.SpecVersion
-	network string
-	created time.Time
-	uid     types.UID
-	// generation is that of the spec; allows, that it says spec.allowOverlap.
-	generation int64
-	allows     bool
-	// parent is the pool that it is carved from: its addresses are in use in that, so it is compared with no other.
+	// layoutVersion is the version of the spec that layout is compiled from: an older one, where the current spec
+	// cannot be served.
+	layoutVersion grants.SpecVersion
+	network       string
+	createdAt     time.Time
+	uid           types.UID
+	// generation is that of the spec; allowsOverlap reports whether the spec sets spec.allowOverlap.
+	generation    int64
+	allowsOverlap bool
+	// parent is the pool that this one is carved from: its addresses are in use there, so it is compared with no other
+	// pool.
 	parent pools.Key
-	// mirrored names the pool of the in-cluster provider that it mirrors; empty: none.
-	mirrored string
+	// mirroredPool names the pool of the in-cluster provider that this pool mirrors; empty if none.
+	mirroredPool string
 }
 
-// mayBeIn reports whether a pool may be of a network. Of one that is gone, or that is carved from one that is, nobody
-// knows the network.
-func (d declared) mayBeIn(network string) bool {
+// mayBeInNetwork reports whether a pool may be in a network. The network is unknown for a pool that is gone, or that is
+// carved from one that is.
+func (d poolDeclaration) mayBeInNetwork(network string) bool {
 	return d.network == network || d.uid == "" || d.parent != pools.Key{}
 }
 
-// before reports whether a pool is the older of two. Times of creation are of whole seconds, and pools of one manifest have the
-// same one: then their names decide, so that a user can tell which it is. All managers see the same at all times.
-func (d declared) before(other declared) bool {
-	if !d.created.Equal(other.created) {
-		return d.created.Before(other.created)
+// isOlderThan reports whether a pool is the older of two. Creation times have whole seconds, and pools of one manifest
+// have the same one: then their names decide, so that a user can see which is older. All managers see the same order at
+// all times.
+func (d poolDeclaration) isOlderThan(other poolDeclaration) bool {
+	if !d.createdAt.Equal(other.createdAt) {
+		return d.createdAt.Before(other.createdAt)
 	}
 	return cmp.Or(d.key.Compare(other.key), cmp.Compare(d.uid, other.uid)) < 0
 }
 
-// set notes what a pool declares, no layout: nothing. It returns the pools that overlap with it now, or did before.
-func (o *overlaps) set(key pools.Key, is declared) (changed []pools.Key) {
+// setDeclaration records what a pool declares; no layout means nothing. It returns the pools that overlap with it now,
+// or did before.
+func (o *overlapIndex) setDeclaration(key pools.Key, is poolDeclaration) (changed []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if was := o.specs[key]; was == is || (was.uid == is.uid && was.generation > is.generation) {
 		return nil // a watch has shown a newer one meanwhile
 	}
-	o.looked = nil
+	o.specsSnapshot = nil
 	if o.specs == nil {
-		o.specs, o.shared = map[pools.Key]declared{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
-		o.carved = map[pools.Key]map[pools.Key]struct{}{}
+		o.specs, o.sharedRanges = map[pools.Key]poolDeclaration{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
+		o.childrenByParent = map[pools.Key]map[pools.Key]struct{}{}
 	}
-	o.noteChild(key, o.specs[key].parent, is.parent)
-	was := o.shared[key]
-	delete(o.shared, key)
+	o.setParentLocked(key, o.specs[key].parent, is.parent)
+	was := o.sharedRanges[key]
+	delete(o.sharedRanges, key)
 	delete(o.specs, key)
 	for other := range was {
-		delete(o.shared[other], key)
+		delete(o.sharedRanges[other], key)
 	}
 	if is.layout != nil {
 		for other, its := range o.specs {
 			if its.layout != nil && its.network == is.network {
-				o.note(key, other, poolspec.Overlap(is.layout, its.layout))
+				o.addOverlapLocked(key, other, poolspec.OverlappingRanges(is.layout, its.layout))
 			}
 		}
 	}
-	if is != (declared{}) {
+	if is != (poolDeclaration{}) {
 		o.specs[key] = is
 	}
 	for other := range was {
-		if _, still := o.shared[key][other]; !still {
+		if _, still := o.sharedRanges[key][other]; !still {
 			changed = append(changed, other)
 		}
 	}
-	for other := range o.shared[key] {
-		changed = append(changed, other) // it yields to this generation, or keeps apart what is shared now
+	for other := range o.sharedRanges[key] {
+		changed = append(changed, other) // it yields to this generation, or excludes what is shared now
 	}
 	return changed
 }
 
-// note has two pools overlap in what they share.
-func (o *overlaps) note(a, b pools.Key, shared []netipx.IPRange) {
+// addOverlapLocked records the ranges that two pools share.
+func (o *overlapIndex) addOverlapLocked(a, b pools.Key, shared []netipx.IPRange) {
 	if len(shared) == 0 {
 		return
 	}
 	for key, other := range map[pools.Key]pools.Key{a: b, b: a} {
-		if o.shared[key] == nil {
-			o.shared[key] = map[pools.Key][]netipx.IPRange{}
+		if o.sharedRanges[key] == nil {
+			o.sharedRanges[key] = map[pools.Key][]netipx.IPRange{}
 		}
-		o.shared[key][other] = shared
+		o.sharedRanges[key][other] = shared
 	}
 }
 
-// of says with which pool a pool overlaps, empty: with none, and whether it is the younger of two. Of several pools it
-// names an older one, and of these always the same: what a condition says is not to change by itself.
-func (o *overlaps) of(key pools.Key) (text string, younger bool) {
+// describeOverlap returns which pool a pool overlaps with, empty if none, and whether the pool is the younger of two.
+// Of several pools it names an older one, and always the same: the message of a condition must not change by itself.
+func (o *overlapIndex) describeOverlap(key pools.Key) (text string, younger bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var named pools.Key
-	for other := range o.shared[key] {
-		elder := o.specs[other].before(o.specs[key])
+	for other := range o.sharedRanges[key] {
+		elder := o.specs[other].isOlderThan(o.specs[key])
 		if named == (pools.Key{}) || (elder && !younger) || (elder == younger && other.Compare(named) < 0) {
 			named = other
 		}
@@ -133,123 +138,123 @@ func (o *overlaps) of(key pools.Key) (text string, younger bool) {
 	if named == (pools.Key{}) {
 		return "", false
 	}
-	sameAge := younger && o.specs[named].created.Equal(o.specs[key].created)
-	text = overlapText(o.specs[key], cmp.Or(o.specs[named].mirrored, named.String()), o.shared[key][named][0])
+	sameAge := younger && o.specs[named].createdAt.Equal(o.specs[key].createdAt)
+	text = overlapMessage(o.specs[key], cmp.Or(o.specs[named].mirroredPool, named.String()), o.sharedRanges[key][named][0])
 	if sameAge {
 		text += "; both were created in the same second, of which the first by kind, namespace and name counts as the older"
 	}
 	return text, younger
 }
 
-// overlapText says that another pool has addresses of a pool, and what to do about it.
-func overlapText(is declared, other string, shared netipx.IPRange) string {
-	if is.mirrored != "" {
+// overlapMessage returns a message that another pool has addresses of a pool, and what to do about it.
+func overlapMessage(is poolDeclaration, other string, shared netipx.IPRange) string {
+	if is.mirroredPool != "" {
 		return fmt.Sprintf("%s has %s too, and both give the same addresses; change spec.addresses of %s, "+
-			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), is.mirrored)
+			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), is.mirroredPool)
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
 		other, poolutil.ShowRange(shared))
 }
 
-// neighbour is a pool that overlaps with another one.
-type neighbour struct {
-	key    pools.Key
-	is     declared
-	shared []netipx.IPRange
-	// elder: it is the older of the two.
-	elder bool
+// overlappingPool is a pool that overlaps with another one.
+type overlappingPool struct {
+	key          pools.Key
+	declaration  poolDeclaration
+	sharedRanges []netipx.IPRange
+	// isOlder reports whether it is the older of the two.
+	isOlder bool
 }
 
-// neighbours returns the pools that overlap with a pool, in the order of their keys, and what that pool declares.
-func (o *overlaps) neighbours(key pools.Key) (declared, []neighbour) {
+// overlappingPools returns what a pool declares, and the pools that overlap with it in the order of their keys.
+func (o *overlapIndex) overlappingPools(key pools.Key) (poolDeclaration, []overlappingPool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.specs[key], o.neighboursOf(key)
+	return o.specs[key], o.overlappingPoolsLocked(key)
 }
 
-// look returns what all pools declare at one time, and which of them overlap with a pool by that.
-func (o *overlaps) look(key pools.Key) (map[pools.Key]declared, []neighbour) {
+// snapshotFor returns what all pools declare at one time, and which of them overlap with a pool by these declarations.
+func (o *overlapIndex) snapshotFor(key pools.Key) (map[pools.Key]poolDeclaration, []overlappingPool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.looked == nil {
-		o.looked = maps.Clone(o.specs)
+	if o.specsSnapshot == nil {
+		o.specsSnapshot = maps.Clone(o.specs)
 	}
-	return o.looked, o.neighboursOf(key)
+	return o.specsSnapshot, o.overlappingPoolsLocked(key)
 }
 
-func (o *overlaps) neighboursOf(key pools.Key) []neighbour {
+func (o *overlapIndex) overlappingPoolsLocked(key pools.Key) []overlappingPool {
 	mine := o.specs[key]
-	var out []neighbour
-	for other, shared := range o.shared[key] {
+	var out []overlappingPool
+	for other, shared := range o.sharedRanges[key] {
 		its := o.specs[other]
-		out = append(out, neighbour{key: other, is: its, shared: shared, elder: its.before(mine)})
+		out = append(out, overlappingPool{key: other, declaration: its, sharedRanges: shared, isOlder: its.isOlderThan(mine)})
 	}
-	slices.SortFunc(out, func(a, b neighbour) int { return a.key.Compare(b.key) })
+	slices.SortFunc(out, func(a, b overlappingPool) int { return a.key.Compare(b.key) })
 	return out
 }
 
-// declared returns what a pool declares.
-func (o *overlaps) declared(key pools.Key) declared {
+// declarationFor returns what a pool declares.
+func (o *overlapIndex) declarationFor(key pools.Key) poolDeclaration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.specs[key]
 }
 
-// publish notes what a pool says that was seen, whichever manager serves it, and wakes those with which it overlaps.
-// What is in flight is noted before the spec: a manager that reads that another pool leaves addresses alone must know
-// what it had granted of them by then. A spec that cannot be served leaves the addresses as they were: what they are
-// given to is given.
-func (a *Allocator) publish(obj v1alpha1.Pool) {
-	key, uid, generation := pools.KeyOf(obj), obj.GetUID(), obj.GetGeneration()
-	m := a.locked(key)
-	m.NoteSeen(obj)
+// publishDeclaration records what an observed pool declares, whichever manager serves it, and enqueues the pools that
+// it overlaps with. It records what is in flight before the spec: a manager that reads that another pool leaves
+// addresses alone must know what that pool had granted of them by then. A spec that cannot be served leaves the
+// declared addresses as they were: their claimants keep them.
+func (a *Allocator) publishDeclaration(obj v1alpha1.Pool) {
+	key, uid, generation := pools.KeyForPool(obj), obj.GetUID(), obj.GetGeneration()
+	m := a.lockPool(key)
+	m.ObservePool(obj)
 	m.Unlock()
-	was := a.overlaps.declared(key)
+	was := a.overlaps.declarationFor(key)
 	if was.uid == uid && was.generation >= generation {
 		return
 	}
 	spec := obj.PoolSpec()
-	is := declared{
-		key: key, network: spec.Network, created: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allows: spec.AllowOverlap, mirrored: grants.MirroredPool(obj),
+	is := poolDeclaration{
+		key: key, network: spec.Network, createdAt: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allowsOverlap: spec.AllowOverlap, mirroredPool: grants.MirroredPoolName(obj),
 	}
-	if parent, carved := pools.ParentOf(obj); carved {
-		is.parent, is.laidOut = parent, grants.SpecVersionOf(obj)
+	if parent, carved := pools.ParentPoolKey(obj); carved {
+		is.parent, is.layoutVersion = parent, grants.SpecVersionForPool(obj)
 	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
-		is.layout, is.laidOut = layout, grants.SpecVersionOf(obj)
+		is.layout, is.layoutVersion = layout, grants.SpecVersionForPool(obj)
 	} else if was.uid == uid {
-		is.layout, is.laidOut = was.layout, was.laidOut
+		is.layout, is.layoutVersion = was.layout, was.layoutVersion
 	}
-	changed := a.overlaps.set(key, is)
-	a.wakeTrees(append(changed, a.overlaps.children(key)...))
+	changed := a.overlaps.setDeclaration(key, is)
+	a.enqueueWithDescendants(append(changed, a.overlaps.children(key)...))
 	if was.uid != uid && is.parent != (pools.Key{}) {
-		a.wake(is.parent) // blocks may wait for this pool
+		a.enqueuePool(is.parent) // blocks may wait for this pool
 	}
 }
 
-// withdrawSpec notes that a pool is gone.
-func (a *Allocator) withdrawSpec(key pools.Key) {
-	if a.overlaps.declared(key) != (declared{}) {
-		a.wakeTrees(append(a.overlaps.set(key, declared{}), a.overlaps.children(key)...))
+// withdrawDeclaration records that a pool is gone.
+func (a *Allocator) withdrawDeclaration(key pools.Key) {
+	if a.overlaps.declarationFor(key) != (poolDeclaration{}) {
+		a.enqueueWithDescendants(append(a.overlaps.setDeclaration(key, poolDeclaration{}), a.overlaps.children(key)...))
 	}
 }
 
-// wakeTrees wakes pools, and those that are carved from them.
-func (a *Allocator) wakeTrees(keys []pools.Key) {
-	for _, key := range a.overlaps.trees(keys) {
-		a.wake(key)
+// enqueueWithDescendants enqueues pools, and the pools that are carved from them.
+func (a *Allocator) enqueueWithDescendants(keys []pools.Key) {
+	for _, key := range a.overlaps.withDescendants(keys) {
+		a.enqueuePool(key)
 	}
 }
 
-// findOverlap notes which other pool of the same network has addresses of this one.
-func (a *Allocator) findOverlap(m *grants.Memory) {
-	if m.Base.PoolSpec().Carve != nil {
-		m.Overlap, m.Younger, m.Owes = a.overlaps.above(m.Key, m.OpenRanges()), false, false
+// updateOverlap records which other pool of the same network has addresses of this one.
+func (a *Allocator) updateOverlap(m *grants.PoolState) {
+	if m.BasePool.PoolSpec().Carve != nil {
+		m.OverlapMessage, m.OverlapsOlderPool, m.YieldPending = a.overlaps.rootOverlapMessage(m.Key, m.OpenBlockRanges()), false, false
 		return
 	}
-	text, younger := a.overlaps.of(m.Key)
-	mine, neighbours := a.overlaps.neighbours(m.Key)
-	m.Overlap, m.Younger, m.Owes = text, younger, false
-	for i, n := range slices.DeleteFunc(neighbours, func(n neighbour) bool { return !n.elder || mine.allows }) {
-		m.Owes = m.Owes || (i < maxYields && !slices.Contains(m.Base.PoolStatus().Yields, yielded(n.key, n.is.uid, n.is.generation)))
+	text, younger := a.overlaps.describeOverlap(m.Key)
+	mine, neighbours := a.overlaps.overlappingPools(m.Key)
+	m.OverlapMessage, m.OverlapsOlderPool, m.YieldPending = text, younger, false
+	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || mine.allowsOverlap }) {
+		m.YieldPending = m.YieldPending || (i < maxYields && !slices.Contains(m.BasePool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
 	}
 }

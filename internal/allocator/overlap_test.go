@@ -18,16 +18,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// overlapOracle compares each pool with each other, anew each time.
-type overlapOracle map[pools.Key]declared
+// overlapOracle compares each pool with each other, again at each call.
+type overlapOracle map[pools.Key]poolDeclaration
 
 func (o overlapOracle) of(key pools.Key) (others map[pools.Key]bool, younger bool) {
 	others = map[pools.Key]bool{}
 	mine, known := o[key]
 	for other, its := range o {
-		if known && other != key && its.network == mine.network && len(poolspec.Overlap(mine.layout, its.layout)) > 0 {
+		if known && other != key && its.network == mine.network && len(poolspec.OverlappingRanges(mine.layout, its.layout)) > 0 {
 			others[other] = true
-			younger = younger || its.before(mine)
+			younger = younger || its.isOlderThan(mine)
 		}
 	}
 	return others, younger
@@ -39,38 +39,38 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 		keys[i] = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		o, oracle := &overlaps{}, overlapOracle{}
+		o, oracle := &overlapIndex{}, overlapOracle{}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			key := rapid.SampledFrom(keys).Draw(t, "pool")
 			before := map[pools.Key]map[pools.Key]bool{}
 			for _, k := range keys {
 				before[k], _ = oracle.of(k)
 			}
-			is := declared{}
+			is := poolDeclaration{}
 			if rapid.IntRange(0, 4).Draw(t, "exists") > 0 {
 				spec := &v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.0.0.%d/%d", rapid.IntRange(0, 7).Draw(t, "at")*32, rapid.IntRange(25, 27).Draw(t, "bits"))}
 				layout, errs := poolspec.Compile(spec)
 				if len(errs) > 0 {
 					layout, _ = poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 				}
-				is = declared{
+				is = poolDeclaration{
 					key: key, layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
-					created: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
+					createdAt: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
 				}
 				oracle[key] = is
 			} else {
 				delete(oracle, key)
 			}
 			woken := map[pools.Key]bool{}
-			for _, k := range o.set(key, is) {
+			for _, k := range o.setDeclaration(key, is) {
 				woken[k] = true
 			}
 			for _, k := range keys {
 				others, younger := oracle.of(k)
-				if d := cmp.Diff(slices.Sorted(names(others)), slices.Sorted(names(asSet(maps.Keys(o.shared[k]))))); d != "" {
+				if d := cmp.Diff(slices.Sorted(names(others)), slices.Sorted(names(asSet(maps.Keys(o.sharedRanges[k]))))); d != "" {
 					t.Fatalf("what overlaps with %s, -want +got:\n%s", k, d)
 				}
-				text, got := o.of(k)
+				text, got := o.describeOverlap(k)
 				if got != younger || (text == "") != (len(others) == 0) {
 					t.Fatalf("%s: younger %v and %q, want %v of %v", k, got, text, younger, others)
 				}
@@ -78,7 +78,7 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 					t.Fatalf("%s: news %v, woken %v", k, news, woken[k])
 				}
 			}
-			if o.set(key, is) != nil {
+			if o.setDeclaration(key, is) != nil {
 				t.Fatal("the same again wakes somebody")
 			}
 		}
@@ -104,14 +104,14 @@ func asSet(keys func(func(pools.Key) bool)) map[pools.Key]bool {
 }
 
 func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
-	o := &overlaps{}
+	o := &overlapIndex{}
 	layout, _ := poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 	for i, name := range []string{"d", "b", "c", "a"} { // from the oldest to the youngest
-		o.set(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name}, declared{layout: layout, created: noon.Add(time.Duration(i) * time.Second)})
+		o.setDeclaration(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name}, poolDeclaration{layout: layout, createdAt: noon.Add(time.Duration(i) * time.Second)})
 	}
 	for name, want := range map[string]string{"d": "a", "b": "d", "c": "b", "a": "b"} {
 		for range 10 {
-			text, _ := o.of(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name})
+			text, _ := o.describeOverlap(pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: name})
 			if got := text[:len("NetworkPool /x")]; got != "NetworkPool "+want+" " {
 				t.Errorf("%s: %s", name, text)
 			}
@@ -119,17 +119,17 @@ func TestOverlapNamesAnOlderPoolAndAlwaysTheSame(t *testing.T) {
 	}
 }
 
-// What a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to see them all for the first
-// time.
+// BenchmarkOverlap measures what a reconcile spends on overlaps in a fleet of a thousand pools, and what it costs to
+// see them all for the first time.
 func BenchmarkOverlap(b *testing.B) {
 	const n = 1000
-	fleet := func() (*Allocator, []*grants.Memory) {
+	fleet := func() (*Allocator, []*grants.PoolState) {
 		a := New(Options{})
-		all := make([]*grants.Memory, n)
+		all := make([]*grants.PoolState, n)
 		for i := range all {
 			key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}
-			all[i] = unlocked(a.pool(key))
-			all[i].SetBase(&v1alpha1.NetworkPool{
+			all[i] = stateOfPool(a.getOrCreatePool(key))
+			all[i].SetBasePool(&v1alpha1.NetworkPool{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: key.Name, UID: types.UID(key.Name), Generation: 1},
 				Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)},
 			})
@@ -142,24 +142,25 @@ func BenchmarkOverlap(b *testing.B) {
 			a, all := fleet()
 			b.StartTimer()
 			for _, p := range all {
-				a.publish(p.Base)
+				a.publishDeclaration(p.BasePool)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, all := fleet()
 		for _, p := range all {
-			a.publish(p.Base)
+			a.publishDeclaration(p.BasePool)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publish(all[i%n].Base)
-			a.findOverlap(all[i%n])
+			a.publishDeclaration(all[i%n].BasePool)
+			a.updateOverlap(all[i%n])
 		}
 	})
 }
 
-// Two pools of one manifest are created in one second. Their names say which is the older, whatever UIDs the API server gives.
+// TestPoolsOfOneSecondAreInOrderOfTheirNames checks that of two pools of one manifest, which are created in one second,
+// the names decide which is the older, whatever UIDs the API server assigns.
 func TestPoolsOfOneSecondAreInOrderOfTheirNames(t *testing.T) {
 	keys := []pools.Key{
 		{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "z"},
@@ -168,13 +169,13 @@ func TestPoolsOfOneSecondAreInOrderOfTheirNames(t *testing.T) {
 		{Kind: v1alpha1.NetworkPoolKind, Namespace: "b", Name: "b"},
 	}
 	for i := 1; i < len(keys); i++ {
-		a := declared{key: keys[i-1], created: noon, uid: "9"}
-		b := declared{key: keys[i], created: noon, uid: "0"}
-		if !a.before(b) || b.before(a) {
+		a := poolDeclaration{key: keys[i-1], createdAt: noon, uid: "9"}
+		b := poolDeclaration{key: keys[i], createdAt: noon, uid: "0"}
+		if !a.isOlderThan(b) || b.isOlderThan(a) {
 			t.Errorf("%s is not before %s", a.key, b.key)
 		}
-		b.created = noon.Add(-time.Second)
-		if !b.before(a) || a.before(b) {
+		b.createdAt = noon.Add(-time.Second)
+		if !b.isOlderThan(a) || a.isOlderThan(b) {
 			t.Errorf("%s is older than %s, and not before it", b.key, a.key)
 		}
 	}

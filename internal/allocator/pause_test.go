@@ -12,19 +12,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// annotated pauses an object.
-func annotated(o metav1.Object) {
+// setPausedAnnotation pauses an object.
+func setPausedAnnotation(o metav1.Object) {
 	o.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 }
 
 func TestPauseOf(t *testing.T) {
-	own := func(c *ipamv1.IPAddressClaim) { annotated(c) }
+	own := func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }
 	of := func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "k" }
-	held := func(o *v1alpha1.NetworkPool) { annotated(o) }
+	held := func(o *v1alpha1.NetworkPool) { setPausedAnnotation(o) }
 	for name, c := range map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
 		claim []func(*ipamv1.IPAddressClaim)
-		gate  grants.Gate
+		gate  grants.ClusterState
 		want  string
 	}{
 		"nothing":              {},
@@ -32,18 +32,19 @@ func TestPauseOf(t *testing.T) {
 		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterPaused, want: "Cluster ns/k is paused; resume it to go on"},
 		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused; remove its annotation cluster.x-k8s.io/paused to resume"},
 		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
-		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterAbsent},
+		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", c.pool...)
-			if got := p.PauseOf(see(p, "c", 0, c.claim...), c.gate); got != c.want {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.pool...)
+			if got := p.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.gate); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// What was said is said once, by the manager that serves the pool, of claims that are its own.
+// TestWhoIsToldOfAPause checks that a pause is reported once, by the manager that serves the pool, on claims that it
+// serves.
 func TestWhoIsToldOfAPause(t *testing.T) {
 	const says = "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"
 	told := func(c *ipamv1.IPAddressClaim) {
@@ -51,7 +52,7 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		said, follows bool
-		gate          grants.Gate
+		gate          grants.ClusterState
 		filter        string
 		want          bool
 	}{
@@ -63,22 +64,23 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
-			p := aPool(t, "10.0.0.1-10.0.0.9")
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			p.Holder = !c.follows
-			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { annotated(c) }}
+			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }}
 			if c.said {
 				changes = append(changes, told)
 			}
-			claim := see(p, "c", 0, changes...)
-			p.Note(claim, grants.Ruling{Waits: true, Silent: a.isAnothers(claim), Gate: c.gate})
-			if got := len(p.ToTell) > 0; got != c.want {
+			claim := observeClaim(p, "c", 0, changes...)
+			p.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.gate})
+			if got := len(p.PendingConditions) > 0; got != c.want {
 				t.Errorf("told: %v", got)
 			}
 		})
 	}
 }
 
-// A quarantine is on record in the condition Ready: nothing else must be written over it (R10).
+// TestAnAdoptionStaysOnRecord checks that a quarantine is on record in the condition Ready, and that nothing else is
+// written over it (R10).
 func TestAnAdoptionStaysOnRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*v1alpha1.NetworkPool)
@@ -87,19 +89,19 @@ func TestAnAdoptionStaysOnRecord(t *testing.T) {
 		// besides is how the message ends while the pool is adopted.
 		besides string
 	}{
-		"paused":    {change: func(o *v1alpha1.NetworkPool) { annotated(o) }, reason: clusterv1.PausedReason, besides: "have settled"},
+		"paused":    {change: func(o *v1alpha1.NetworkPool) { setPausedAnnotation(o) }, reason: clusterv1.PausedReason, besides: "have settled"},
 		"deleted":   {change: func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &metav1.Time{Time: noon} }, reason: v1alpha1.DeletingReason, besides: "because it is being deleted"},
 		"not valid": {change: func(*v1alpha1.NetworkPool) {}, specErr: "no addresses", reason: v1alpha1.ValidationFailedReason, besides: "grants nothing: no addresses"},
 		"as it was": {change: func(*v1alpha1.NetworkPool) {}, besides: "have settled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", c.change)
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.change)
 			p.SpecErr = c.specErr
-			if reason, _ := p.Closed(noon); reason != c.reason {
+			if reason, _ := p.ClosedReason(noon); reason != c.reason {
 				t.Errorf("it says %s", reason)
 			}
 			p.QuarantineUntil = noon.Add(1)
-			adopting, text := p.Closed(noon)
+			adopting, text := p.ClosedReason(noon)
 			if adopting != v1alpha1.AdoptingReason || !strings.HasSuffix(text, c.besides) {
 				t.Errorf("while it is adopted it says %s, %s", adopting, text)
 			}

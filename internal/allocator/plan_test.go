@@ -28,8 +28,8 @@ var (
 	testKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "pool"}
 )
 
-// aPool is the memory of a pool that has these addresses, taken over by "me".
-func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.Memory {
+// newTestPool returns the state of a pool that has these addresses, taken over by "me".
+func newTestPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)) *grants.PoolState {
 	t.Helper()
 	bits := int32(24)
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
@@ -38,58 +38,58 @@ func aPool(t *testing.T, addresses string, change ...func(*v1alpha1.NetworkPool)
 	for _, f := range change {
 		f(obj)
 	}
-	p := grants.New(testKey, kinds, grants.NewQuota(func(pools.Key) {}))
-	p.Holder, p.TriedOnce, p.Term = true, true, 3
-	p.SetBase(obj)
-	p.LoadCooling(obj.PoolStatus())
+	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
+	p.Holder, p.TakeoverChecked, p.Term = true, true, 3
+	p.SetBasePool(obj)
+	p.LoadCoolingAndHeld(obj.PoolStatus())
 	return p
 }
 
-// see has a pool see a claim that was created so many seconds after noon.
-func see(p *grants.Memory, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
+// observeClaim feeds a pool a claim that was created so many seconds after noon.
+func observeClaim(p *grants.PoolState, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 	c := newClaim(name, second, change...)
-	p.Observe(claims.Of(c))
+	p.ObserveClaimant(claims.NewClaimant(c))
 	return p.Claimants[c.UID]
 }
 
-// newClaim is a claim that was created so many seconds after noon.
+// newClaim returns a claim that was created so many seconds after noon.
 func newClaim(name string, second int, change ...func(*ipamv1.IPAddressClaim)) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
 		CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(second) * time.Second)), Annotations: map[string]string{},
 	}}
-	c.Spec.PoolRef = testKey.Ref()
+	c.Spec.PoolRef = testKey.PoolReference()
 	for _, f := range change {
 		f(c)
 	}
 	return c
 }
 
-func remembers(address string) func(*ipamv1.IPAddressClaim) {
+func withRecordedAddress(address string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) {
 		c.Annotations[v1alpha1.AddressAnnotation], c.Finalizers = address, []string{v1alpha1.ClaimFinalizer}
 	}
 }
 
-func asks(address string) func(*ipamv1.IPAddressClaim) {
+func withRequestedAddress(address string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = address }
 }
 
-// seeAddress has a pool see an IPAddress of a claim UID.
-func seeAddress(p *grants.Memory, name, address string, claimUID types.UID) {
+// observeAddress feeds a pool an IPAddress of a claim UID.
+func observeAddress(p *grants.PoolState, name, address string, claimUID types.UID) {
 	a := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID("address-" + name), ResourceVersion: "1", Finalizers: []string{v1alpha1.AddressFinalizer},
-		OwnerReferences: []metav1.OwnerReference{{Kind: claims.Name, Name: name, UID: claimUID}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: claims.IPAddressClaimKind, Name: name, UID: claimUID}},
 	}}
-	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.Ref(), Address: address}
-	p.ObserveAttached(claims.AddressOf(a))
+	a.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: testKey.PoolReference(), Address: address}
+	p.ObserveAddress(claims.NewAddress(a))
 }
 
-func pins(name, address string) func(*v1alpha1.NetworkPool) {
+func withPreAllocation(name, address string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = map[string]string{name: address} }
 }
 
-func cools(address, name string) func(*v1alpha1.NetworkPool) {
+func withCooling(address, name string) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
 		o.Status.Cooling = append(o.Status.Cooling, v1alpha1.CoolingGroup{
 			Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: address + " ns/" + name,
@@ -97,7 +97,7 @@ func cools(address, name string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-func anyone(*grants.Claimant) grants.Ruling { return grants.Ruling{} }
+func admitAll(*grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{} }
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -105,152 +105,176 @@ func TestPlan(t *testing.T) {
 	tests := map[string]struct {
 		addresses string
 		pool      []func(*v1alpha1.NetworkPool)
-		claims    func(*grants.Memory)
+		claims    func(*grants.PoolState)
 		room      int
-		admission grants.Admit
-		want      map[string]string // claim: address, or the reason of its refusal
+		admission grants.AdmissionFunc
+		want      map[string]string // the address of each claim, or the reason of its refusal
 		reason    string
 	}{
 		"oldest first": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims:    func(p *grants.Memory) { see(p, "young", 2); see(p, "b", 1); see(p, "a", 1) },
-			want:      map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "young": full},
-			reason:    "by creation time, then by name; the youngest gets nothing",
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "young", 2)
+				observeClaim(p, "b", 1)
+				observeClaim(p, "a", 1)
+			},
+			want:   map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "young": full},
+			reason: "by creation time, then by name; the youngest gets nothing",
 		},
 		"room": {
 			addresses: "10.0.0.1-10.0.0.9", room: 1,
-			claims: func(p *grants.Memory) { see(p, "b", 2); see(p, "a", 1) },
+			claims: func(p *grants.PoolState) { observeClaim(p, "b", 2); observeClaim(p, "a", 1) },
 			want:   map[string]string{"a": "10.0.0.1"},
 			reason: "no more than fit into a commit",
 		},
 		"one failure": {
 			addresses: "10.0.0.1-10.0.0.2",
-			claims: func(p *grants.Memory) {
-				see(p, "bad", 1, asks("nonsense"))
-				see(p, "outside", 2, asks("10.0.9.9"))
-				see(p, "good", 3)
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "bad", 1, withRequestedAddress("nonsense"))
+				observeClaim(p, "outside", 2, withRequestedAddress("10.0.9.9"))
+				observeClaim(p, "good", 3)
 			},
 			want:   map[string]string{"bad": no, "outside": no, "good": "10.0.0.1"},
 			reason: "metal3 #988: one bad claim must not block the others",
 		},
 		"busy, backing off": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims: func(p *grants.Memory) {
-				see(p, "busy", 1).Busy = true
-				see(p, "later", 1).RetryAt = noon.Add(time.Second)
-				see(p, "good", 2)
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "busy", 1).Busy = true
+				observeClaim(p, "later", 1).RetryAt = noon.Add(time.Second)
+				observeClaim(p, "good", 2)
 			},
 			want:   map[string]string{"good": "10.0.0.1"},
 			reason: "who has to wait is passed over in silence",
 		},
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
-			claims: func(p *grants.Memory) {
-				see(p, "bad", 1, asks("nonsense")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "bad", 1, withRequestedAddress("nonsense")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
 		"admission": {
 			addresses: "10.0.0.1-10.0.0.9",
-			claims:    func(p *grants.Memory) { see(p, "paused", 1); see(p, "refused", 2); see(p, "good", 3) },
-			admission: func(c *grants.Claimant) grants.Ruling {
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "paused", 1)
+				observeClaim(p, "refused", 2)
+				observeClaim(p, "good", 3)
+			},
+			admission: func(c *grants.Claimant) grants.AdmissionResult {
 				if c.Owner.Name == "refused" {
-					return grants.Ruling{Refused: grants.Failed("not here")}
+					return grants.AdmissionResult{Refusal: grants.AllocationFailed("not here")}
 				}
-				return grants.Ruling{Waits: c.Owner.Name == "paused"}
+				return grants.AdmissionResult{Wait: c.Owner.Name == "paused"}
 			},
 			want: map[string]string{"refused": no, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
 		},
 		"pins": {
-			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *grants.Memory) { see(p, "a", 1); see(p, "thief", 2, asks("10.0.0.1")); see(p, "vip", 3) },
+			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "a", 1)
+				observeClaim(p, "thief", 2, withRequestedAddress("10.0.0.1"))
+				observeClaim(p, "vip", 3)
+			},
 			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
 			reason: "a pinned address is nobody else's, even by request",
 		},
 		"pinned to what is held": {
-			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *grants.Memory) {
-				see(p, "owner", 1)
-				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
-				see(p, "vip", 2)
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "owner", 1)
+				observeAddress(p, "owner", "10.0.0.1", "uid-owner")
+				observeClaim(p, "vip", 2)
 			},
 			want: map[string]string{"vip": no}, reason: "an address may have been given away before it was pinned",
 		},
 		"pinned to what is claimed by hand": {
-			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *grants.Memory) {
-				see(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
-				see(p, "vip", 2)
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
+				observeClaim(p, "vip", 2)
 			},
 			want: map[string]string{"thief": no, "vip": "10.0.0.1"}, reason: "a record that its author wrote keeps nothing from its name",
 		},
 		"pinned to what is remembered": {
-			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *grants.Memory) { see(p, "owner", 1, remembers("10.0.0.1")); see(p, "vip", 2) },
-			want:   map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "owner", 1, withRecordedAddress("10.0.0.1"))
+				observeClaim(p, "vip", 2)
+			},
+			want: map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
 		},
 		"pinned since, and forced away": {
-			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){pins("vip", "10.0.0.1")},
-			claims: func(p *grants.Memory) {
-				see(p, "owner", 1, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
-				see(p, "vip", 2)
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "owner", 1, withRecordedAddress("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
+				observeClaim(p, "vip", 2)
 			},
 			want: map[string]string{"owner": "10.0.0.1", "vip": no}, reason: "who had the address has it until he gives it back",
 		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
-			claims:    func(p *grants.Memory) { see(p, "x", 1, asks("10.0.0.3")); see(p, "y", 2, asks("10.0.0.3")) },
-			want:      map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "x", 1, withRequestedAddress("10.0.0.3"))
+				observeClaim(p, "y", 2, withRequestedAddress("10.0.0.3"))
+			},
+			want: map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
 		},
 		"cooling": {
-			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){cools("10.0.0.1", "a"), cools("10.0.0.2", "b")},
-			claims: func(p *grants.Memory) { see(p, "c", 1); see(p, "d", 2); see(p, "b", 3) },
+			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withCooling("10.0.0.1", "a"), withCooling("10.0.0.2", "b")},
+			claims: func(p *grants.PoolState) { observeClaim(p, "c", 1); observeClaim(p, "d", 2); observeClaim(p, "b", 3) },
 			want:   map[string]string{"c": "10.0.0.3", "d": full, "b": "10.0.0.2"},
 			reason: "an address at rest is given to a claim of its old name only",
 		},
 		"record": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *grants.Memory) { see(p, "first", 1); see(p, "back", 2, remembers("10.0.0.1")) },
-			want:      map[string]string{"first": "10.0.0.2", "back": "10.0.0.1"},
-			reason:    "what a living claim remembers is taken",
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "first", 1)
+				observeClaim(p, "back", 2, withRecordedAddress("10.0.0.1"))
+			},
+			want:   map[string]string{"first": "10.0.0.2", "back": "10.0.0.1"},
+			reason: "what a living claim remembers is taken",
 		},
 		"record that is blocked": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims: func(p *grants.Memory) {
-				see(p, "owner", 1)
-				seeAddress(p, "owner", "10.0.0.1", "uid-owner")
-				see(p, "liar", 2, remembers("10.0.0.1"))
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "owner", 1)
+				observeAddress(p, "owner", "10.0.0.1", "uid-owner")
+				observeClaim(p, "liar", 2, withRecordedAddress("10.0.0.1"))
 			},
 			want: map[string]string{"liar": no}, reason: "a record overrides no IPAddress",
 		},
 		"name of a dead claim's address": {
 			addresses: "10.0.0.1-10.0.0.3",
-			claims:    func(p *grants.Memory) { see(p, "again", 1); seeAddress(p, "again", "10.0.0.1", "uid-before") },
-			want:      map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
+			claims: func(p *grants.PoolState) {
+				observeClaim(p, "again", 1)
+				observeAddress(p, "again", "10.0.0.1", "uid-before")
+			},
+			want: map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
 		},
 		"prefixes": {
 			addresses: "10.0.0.0/27", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 				o.Spec.AllocationPrefixLength = new(int32(28))
 			}},
-			claims: func(p *grants.Memory) { see(p, "a", 1); see(p, "b", 2); see(p, "c", 3) },
+			claims: func(p *grants.PoolState) { observeClaim(p, "a", 1); observeClaim(p, "b", 2); observeClaim(p, "c", 3) },
 			want:   map[string]string{"a": "10.0.0.0/28", "b": "10.0.0.16/28", "c": full}, reason: "each gets a whole prefix",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, tt.addresses, tt.pool...)
+			p := newTestPool(t, tt.addresses, tt.pool...)
 			tt.claims(p)
 			if tt.room == 0 {
-				tt.room = maxBatch
+				tt.room = maxGrantsPerCommit
 			}
 			if tt.admission == nil {
-				tt.admission = anyone
+				tt.admission = admitAll
 			}
-			granted, refused := p.Plan(noon, tt.room, tt.admission)
+			granted, refused := p.PlanGrants(noon, tt.room, tt.admission)
 			got := map[string]string{}
 			for uid, g := range p.Grants {
 				got[p.Claimants[uid].Owner.Name] = addressText(g.Range)
-				if p.Todo[uid] == nil {
+				if p.ClaimantsToWrite[uid] == nil {
 					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.Range))
 				}
 			}
@@ -267,7 +291,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// text is an address, or a prefix.
+// addressText formats a range that is an address, or a prefix.
 func addressText(r netipx.IPRange) string {
 	if r.From() == r.To() {
 		return r.From().String()
@@ -284,27 +308,27 @@ func TestBlocker(t *testing.T) {
 		owner  ledger.Owner
 		blocks bool
 	}{
-		"my object":             {ledger.Object, me, false},
-		"my record":             {ledger.Record, me, false},
-		"my grant":              {ledger.Grant, me, false},
-		"my name's last object": {ledger.Object, ledger.Owner{Namespace: "ns", Name: "me", UID: "uid-before"}, true},
-		"an object of no claim": {ledger.Object, ledger.Owner{Namespace: "ns", Name: "me"}, true},
-		"another's record":      {ledger.Record, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
-		"another's grant":       {ledger.Grant, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
-		"my pin":                {ledger.Pin, ledger.Owner{Name: "me"}, false},
-		"another's pin":         {ledger.Pin, ledger.Owner{Name: "you"}, true},
-		"my rest":               {ledger.Cooling, ledger.Owner{Namespace: "ns", Name: "me"}, false},
-		"my name's elsewhere":   {ledger.Cooling, ledger.Owner{Namespace: "other", Name: "me"}, true},
-		"held":                  {ledger.Kept, ledger.Owner{Namespace: "ns", Name: "me"}, true},
+		"my object":             {ledger.SourceObject, me, false},
+		"my record":             {ledger.SourceRecord, me, false},
+		"my grant":              {ledger.SourceGrant, me, false},
+		"my name's last object": {ledger.SourceObject, ledger.Owner{Namespace: "ns", Name: "me", UID: "uid-before"}, true},
+		"an object of no claim": {ledger.SourceObject, ledger.Owner{Namespace: "ns", Name: "me"}, true},
+		"another's record":      {ledger.SourceRecord, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
+		"another's grant":       {ledger.SourceGrant, ledger.Owner{Namespace: "ns", Name: "you", UID: "uid-you"}, true},
+		"my pin":                {ledger.SourcePin, ledger.Owner{Name: "me"}, false},
+		"another's pin":         {ledger.SourcePin, ledger.Owner{Name: "you"}, true},
+		"my rest":               {ledger.SourceCooling, ledger.Owner{Namespace: "ns", Name: "me"}, false},
+		"my name's elsewhere":   {ledger.SourceCooling, ledger.Owner{Namespace: "other", Name: "me"}, true},
+		"held":                  {ledger.SourceHeld, ledger.Owner{Namespace: "ns", Name: "me"}, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
-			if h := p.Blocker(r, me); h != nil {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			if h := p.FindBlockingFact(r, me); h != nil {
 				t.Fatalf("a free address is blocked by %v", h)
 			}
-			p.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
-			if h := p.Blocker(r, me); (h != nil) != tt.blocks {
+			p.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
+			if h := p.FindBlockingFact(r, me); (h != nil) != tt.blocks {
 				t.Errorf("blocked by %v", h)
 			}
 		})
@@ -313,78 +337,78 @@ func TestBlocker(t *testing.T) {
 
 func TestMayTakeOver(t *testing.T) {
 	other := func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "you" }
-	failed := grants.RefusedBy(apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), "a", errUnreadable))
+	failed := grants.RefusalForWriteError(apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), "a", errUnreadable))
 	tests := map[string]struct {
 		change  []func(*v1alpha1.NetworkPool)
-		pool    func(*grants.Memory)
+		pool    func(*grants.PoolState)
 		elected bool
 		may     bool
 		wait    time.Duration
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
-		"first turn":   {pool: func(p *grants.Memory) { p.TriedOnce = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *grants.PoolState) { p.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *grants.Memory) { p.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *grants.Memory) { p.Backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
-		"new work":     {pool: func(p *grants.Memory) { see(p, "a", 0) }, wait: term.Patience, reason: "the holder has time to do it"},
-		"old work": {pool: func(p *grants.Memory) {
-			see(p, "a", 0)
-			p.WorkSince = noon.Add(-term.Patience)
+		"new work":     {pool: func(p *grants.PoolState) { observeClaim(p, "a", 0) }, wait: term.TakeoverDelay, reason: "the holder has time to do it"},
+		"old work": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0)
+			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, may: true, reason: "the holder does nothing"},
-		"old work, live holder": {pool: func(p *grants.Memory) {
-			see(p, "a", 0)
-			p.WorkSince, p.Changed = noon.Add(-time.Hour), noon.Add(-time.Second)
-		}, wait: term.Patience - time.Second, reason: "the holder writes"},
-		"a write that failed": {pool: func(p *grants.Memory) {
-			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
-			p.WorkSince = noon.Add(-term.Patience)
-		}, wait: 10*time.Minute - term.Patience, reason: "a live holder has tried it, and tries again"},
-		"a write that failed, long ago": {pool: func(p *grants.Memory) {
-			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
-			p.WorkSince = noon.Add(-10 * time.Minute)
+		"old work, live holder": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0)
+			p.WorkPendingSince, p.ChangedAt = noon.Add(-time.Hour), noon.Add(-time.Second)
+		}, wait: term.TakeoverDelay - time.Second, reason: "the holder writes"},
+		"a write that failed": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
+			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "a live holder has tried it, and tries again"},
+		"a write that failed, long ago": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
+			p.WorkPendingSince = noon.Add(-10 * time.Minute)
 		}, may: true, reason: "the holder that tried it is dead"},
 		"a write that failed, of a grant": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "uid-a"}}
-		}}, pool: func(p *grants.Memory) {
-			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: failed}
-			p.WorkSince = noon.Add(-term.Patience)
-		}, wait: 10*time.Minute - term.Patience, reason: "as above"},
-		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.Memory) {
-			see(p, "a", 0).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			seeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.WorkSince = noon.Add(-time.Hour)
+		}}, pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
+			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "as above"},
+		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			observeAddress(p, "b", "10.0.0.1", "uid-b")
+			p.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
-		"a full pool, and its claim": {pool: func(p *grants.Memory) {
-			see(p, "b", 0, remembers("10.0.0.1")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkSince = noon.Add(-time.Hour)
+		"a full pool, and its claim": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "b", 0, withRecordedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
-		"a request for what is held": {pool: func(p *grants.Memory) {
-			see(p, "a", 0, asks("10.0.0.1")).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			seeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.WorkSince = noon.Add(-time.Hour)
+		"a request for what is held": {pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0, withRequestedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			observeAddress(p, "b", "10.0.0.1", "uid-b")
+			p.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
-		"a block that fits nowhere": {pool: func(p *grants.Memory) {
-			seeBlock(p, "x", 10).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkSince = noon.Add(-time.Hour)
+		"a block that fits nowhere": {pool: func(p *grants.PoolState) {
+			observeAllocation(p, "x", 10).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
-		"a block that fits": {pool: func(p *grants.Memory) {
-			seeBlock(p, "x", 9).Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkSince = noon.Add(-time.Hour)
+		"a block that fits": {pool: func(p *grants.PoolState) {
+			observeAllocation(p, "x", 9).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
+			p.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *grants.Memory) { p.WorkSince = noon.Add(-term.Patience) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *grants.PoolState) { p.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that nobody finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
 			p.Holder = false
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if may, wait := p.MayTakeOver(noon, tt.elected, time.Hour, anyone, anyone); may != tt.may || wait != tt.wait {
+			if may, wait := p.MayTakeOver(noon, tt.elected, time.Hour, admitAll, admitAll); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)
 			}
 		})
@@ -392,16 +416,16 @@ func TestMayTakeOver(t *testing.T) {
 }
 
 func TestLoseTerm(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.1")
-	c := see(p, "a", 0)
-	p.Plan(noon, 9, anyone)
+	p := newTestPool(t, "10.0.0.1-10.0.0.1")
+	c := observeClaim(p, "a", 0)
+	p.PlanGrants(noon, 9, admitAll)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		p.LoseTerm(noon)
 		if wait := p.NotBefore.Sub(noon); p.Backoff != want || wait < want || wait > 3*want {
 			t.Errorf("turn %d: backs off %v and waits %v", i, p.Backoff, wait)
 		}
 	}
-	p.ListTook = time.Second
+	p.ListDuration = time.Second
 	if p.LoseTerm(noon); p.Backoff != time.Second {
 		t.Errorf("backs off %v after a list of a second", p.Backoff)
 	}
@@ -414,7 +438,7 @@ func TestLoseTerm(t *testing.T) {
 	if p.Holder || len(p.Grants) > 0 || !p.Ledger.HasFree() {
 		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Holder, len(p.Grants), p.Ledger.Counts())
 	}
-	if _, waits := p.Pending.Get(c); !waits {
+	if _, waits := p.PendingClaimants.Get(c); !waits {
 		t.Error("the claim does not wait for a new grant")
 	}
 }
@@ -446,33 +470,33 @@ func TestQuarantine(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", tt.change...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", tt.change...)
 			if tt.used {
-				see(p, "a", 0, remembers("10.0.0.1"))
+				observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
 			}
-			if p.Quarantine(noon, 75*time.Second); !p.QuarantineUntil.Equal(tt.want) {
+			if p.RestoreQuarantine(noon, 75*time.Second); !p.QuarantineUntil.Equal(tt.want) {
 				t.Errorf("until %v, not %v", p.QuarantineUntil, tt.want)
 			}
-			if reason, _ := p.Closed(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
+			if reason, _ := p.ClosedReason(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
 				t.Errorf("closed: %q", reason)
 			}
 		})
 	}
 }
 
-// TestRecordNeverChanges: what is written over a record counts for nothing (R1).
+// TestRecordNeverChanges checks that a value that is written over a record does not count (R1).
 func TestRecordNeverChanges(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	see(p, "a", 0, remembers("10.0.0.1"))
-	see(p, "a", 0, remembers("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
-	see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
+	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.2"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "2" })
+	observeClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
 		c.ResourceVersion, c.Finalizers = "3", []string{v1alpha1.ClaimFinalizer}
 	})
-	if got := addressText(p.Claimants["uid-a"].Record); got != "10.0.0.1" {
+	if got := addressText(p.Claimants["uid-a"].RecordedRange); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
-	see(p, "b", 1)
-	p.Plan(noon, 9, anyone)
+	observeClaim(p, "b", 1)
+	p.PlanGrants(noon, 9, admitAll)
 	got := map[string]string{}
 	for uid, g := range p.Grants {
 		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.Range)

@@ -11,16 +11,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// podPool is a pool of four blocks of /26, the first of which a Cluster has.
-func podPool(t *testing.T, change func(*v1alpha1.NetworkPoolSpec)) *grants.Memory {
+// podPool returns a pool of four blocks of /26; a Cluster has the first one.
+func podPool(t *testing.T, change func(*v1alpha1.NetworkPoolSpec)) *grants.PoolState {
 	t.Helper()
-	p := aPool(t, "192.0.2.0/24", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "192.0.2.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.AllocateReservedIPAddresses = true
 		if change != nil {
 			change(&o.Spec)
 		}
 	})
-	seeBlock(p, "other-pods-4-1", 0, forPods(26, has("192.0.2.0/26")))
+	observeAllocation(p, "other-pods-4-1", 0, forPods(26, withBlock("192.0.2.0/26")))
 	return p
 }
 
@@ -34,7 +34,8 @@ func forPods(bits int32, change ...func(*v1alpha1.IPAllocation)) func(*v1alpha1.
 	}
 }
 
-// A block for the pod CIDRs of a Cluster is a prefix: the one that best fits, the one that it is pinned to, or none.
+// TestBlocksForPods checks that a block for the pod CIDRs of a Cluster is a prefix: the best fit, the one that it is
+// pinned to, or none.
 func TestBlocksForPods(t *testing.T) {
 	pinned := func(first, last string) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
@@ -57,8 +58,8 @@ func TestBlocksForPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := podPool(t, tt.spec)
-			c := seeBlock(p, "prod-pods-4-1", 0, tt.ask)
-			_, refused := p.Plan(noon, 9, anyone)
+			c := observeAllocation(p, "prod-pods-4-1", 0, tt.ask)
+			_, refused := p.PlanGrants(noon, 9, admitAll)
 			switch g := p.Grants[c.Owner.UID]; {
 			case tt.no != "":
 				if no := refused[c]; no == nil || !strings.Contains(no.Message, tt.no) {
@@ -73,13 +74,14 @@ func TestBlocksForPods(t *testing.T) {
 	}
 }
 
-// What the status of such a block says: no list of addresses, and whose Nodes it is for.
+// TestStatusOfABlockForPods checks that the status of a block for pod CIDRs has no list of addresses, and that its
+// event names the Cluster.
 func TestStatusOfABlockForPods(t *testing.T) {
 	p := podPool(t, nil)
-	c := seeBlock(p, "prod-pods-4-1", 0, forPods(26, has("192.0.2.64/26")))
-	step := c.Kind.Serve(p, c, &grants.Attempt{Now: noon})
-	if listed, is := step.Status["addresses"].([]string); !is || len(listed) > 0 || step.Status["cidr"] != "192.0.2.64/26" {
-		t.Errorf("%+v", step.Status)
+	c := observeAllocation(p, "prod-pods-4-1", 0, forPods(26, withBlock("192.0.2.64/26")))
+	step := c.Kind.NextServeStep(p, c, &grants.Attempt{Now: noon})
+	if listed, is := step.StatusPatch["addresses"].([]string); !is || len(listed) > 0 || step.StatusPatch["cidr"] != "192.0.2.64/26" {
+		t.Errorf("%+v", step.StatusPatch)
 	}
 	if step.Event == nil || step.Event.Note != "allocated 192.0.2.64/26 to Cluster ns/prod" {
 		t.Errorf("%+v", step.Event)

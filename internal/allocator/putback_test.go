@@ -9,8 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// A finalizer of ours that is put back as it is taken off, by a mutating webhook, keeps its object: what is there is not
-// taken for gone.
+// TestFinalizerPutBack checks that an object whose finalizer of ours is written back by a mutating webhook as it is
+// removed does not count as gone.
 func TestFinalizerPutBack(t *testing.T) {
 	for _, kind := range []faults.Kind{faults.Addresses, faults.Claims} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestFinalizerPutBack(t *testing.T) {
 						return false
 					}
 					w.disturb = nil
-					w.answer(r, all[i].DeepCopyObject(), nil) // nothing is left of what it changes
+					w.answer(r, all[i].DeepCopyObject(), nil) // the answer shows none of its changes
 					return true
 				}
 			})

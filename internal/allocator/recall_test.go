@@ -11,31 +11,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// A manager that has just taken a pool over may see the IPAddress of a claim, and that it was forced away, before it
-// sees what the manager before it recorded on the claim.
+// TestRecall checks a manager that has just taken a pool over and sees the IPAddress of a claim, and that it was forced
+// away, before it sees what the manager before it recorded on the claim.
 func TestRecall(t *testing.T) {
 	tests := map[string]struct {
 		had    string
-		then   func(p *grants.Memory)
+		then   func(p *grants.PoolState)
 		a, b   string
 		reason string
 	}{
 		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress tells what the record says"},
-		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.Memory) { see(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
-		"TheRecordComes":    {had: "10.0.0.1", then: func(p *grants.Memory) { see(p, "a", 5, version("2"), remembers("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
+		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
+		"TheRecordComes":    {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2"), withRecordedAddress("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
 		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.2")
-			a := see(p, "a", 5)
-			seeAddress(p, "a", tc.had, "uid-a")
-			p.ForgetAttached("address-a", grants.NameOf(a.Owner))
+			p := newTestPool(t, "10.0.0.1-10.0.0.2")
+			a := observeClaim(p, "a", 5)
+			observeAddress(p, "a", tc.had, "uid-a")
+			p.ForgetAddress("address-a", grants.NamespacedNameFromOwner(a.Owner))
 			if tc.then != nil {
 				tc.then(p)
 			}
-			see(p, "b", 0)
-			p.Plan(noon, 9, anyone)
+			observeClaim(p, "b", 0)
+			p.PlanGrants(noon, 9, admitAll)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
 				if g := p.Grants[uid]; g == nil || addressText(g.Range) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
@@ -45,43 +45,46 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// An IPAddress of an earlier claim of the name is adopted by the claim that remembers it, unless somebody else was
-// given the address since.
+// TestAdoptable checks that an IPAddress of an earlier claim of the name is adopted by the claim whose record is its
+// address, unless another claim was granted the address since.
 func TestAdoptable(t *testing.T) {
 	tests := map[string]struct {
-		others func(t *testing.T, p *grants.Memory)
+		others func(t *testing.T, p *grants.PoolState)
 		want   bool
 	}{
 		"Nobody":         {want: true},
-		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.Memory) { see(p, "a", 0, uid("dead", "0")) }},
-		"ARecord":        {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", -1, remembers("10.0.0.1")) }},
-		"AYoungerRecord": {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", 9, remembers("10.0.0.1")) }, want: true},
-		"AnIPAddress":    {others: func(_ *testing.T, p *grants.Memory) { see(p, "b", 0); seeAddress(p, "b", "10.0.0.1", "uid-b") }},
-		"AStray":         {others: func(_ *testing.T, p *grants.Memory) { seeAddress(p, "b", "10.0.0.1", "dead-too") }},
-		"ABlock":         {others: func(_ *testing.T, p *grants.Memory) { seeBlock(p, "x", 4, has("10.0.0.0/30")) }},
-		"AGrantToAnother": {others: func(_ *testing.T, p *grants.Memory) {
+		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "a", 0, uid("dead", "0")) }},
+		"ARecord":        {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", -1, withRecordedAddress("10.0.0.1")) }},
+		"AYoungerRecord": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", 9, withRecordedAddress("10.0.0.1")) }, want: true},
+		"AnIPAddress": {others: func(_ *testing.T, p *grants.PoolState) {
+			observeClaim(p, "b", 0)
+			observeAddress(p, "b", "10.0.0.1", "uid-b")
+		}},
+		"AStray": {others: func(_ *testing.T, p *grants.PoolState) { observeAddress(p, "b", "10.0.0.1", "dead-too") }},
+		"ABlock": {others: func(_ *testing.T, p *grants.PoolState) { observeAllocation(p, "x", 4, withBlock("10.0.0.0/30")) }},
+		"AGrantToAnother": {others: func(_ *testing.T, p *grants.PoolState) {
 			granted(p, ledger.Owner{Namespace: "ns", Name: "b", UID: "uid-b"})
 		}},
-		"AGrantOfBefore": {others: func(_ *testing.T, p *grants.Memory) {
+		"AGrantOfBefore": {others: func(_ *testing.T, p *grants.PoolState) {
 			granted(p, ledger.Owner{Namespace: "ns", Name: "a", UID: "dead"})
 		}, want: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
-			seeAddress(p, "a", "10.0.0.1", "dead")
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			observeAddress(p, "a", "10.0.0.1", "dead")
 			if tc.others != nil {
 				tc.others(t, p)
 			}
-			c := claims.Of(newClaim("a", 1, uid("new", "5"), remembers("10.0.0.1")))
-			if got := p.Adoptable(c, p.Attached[grants.NameOf(c.Owner)]); got != tc.want {
+			c := claims.NewClaimant(newClaim("a", 1, uid("new", "5"), withRecordedAddress("10.0.0.1")))
+			if got := p.IsAdoptable(c, p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}
 		})
 	}
 }
 
-// granted states that 10.0.0.1 is granted.
-func granted(p *grants.Memory, o ledger.Owner) {
-	p.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: o.UID}, Owner: o, Range: p.Ledger.Unit(netip.MustParseAddr("10.0.0.1"))})
+// granted adds a fact that 10.0.0.1 is granted.
+func granted(p *grants.PoolState, o ledger.Owner) {
+	p.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: o.UID}, Owner: o, Range: p.Ledger.UnitRange(netip.MustParseAddr("10.0.0.1"))})
 }

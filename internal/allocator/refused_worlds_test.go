@@ -18,8 +18,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// globally makes a global pool, and claims of it in three namespaces: those of the last one are for a Cluster.
-func globally(each int) action {
+// newGlobalScenario creates a global pool, and claims of it in three namespaces: those of the last one are for a
+// Cluster.
+func newGlobalScenario(each int) action {
 	return action{"a global pool with claims of three namespaces", func(w *world) bool {
 		bits := int32(16)
 		w.create(&v1alpha1.GlobalNetworkPool{
@@ -42,9 +43,9 @@ func globally(each int) action {
 	}}
 }
 
-// The claims of one namespace that the API server refuses for good, by a quota or a policy (403), by a schema (422), or
-// as too large (413), and those of a Cluster that pauses after a commit whose manager dies, keep nobody else waiting;
-// each says why it waits, and all are served when they may be.
+// TestOneNamespaceIsRefused checks that the claims of one namespace that the API server refuses for good, by a quota or
+// a policy (403), by a schema (422), or as too large (413), and those of a Cluster that is paused after a commit whose
+// manager dies, delay no other claim; each shows why it waits, and all are served when they may be.
 func TestOneNamespaceIsRefused(t *testing.T) {
 	const each = 17 // more than may fail
 	for name, refusal := range map[string]error{
@@ -58,36 +59,37 @@ func TestOneNamespaceIsRefused(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(name, " elected ", elected), func(t *testing.T) {
-				s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), before: []action{globally(each)}, capacity: 3 * each}
+				s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), before: []action{newGlobalScenario(each)}, capacity: 3 * each}
 				s.run(t, func(w *world) {
 					w.order, w.elected = orders["eager"], elected
 					if !elected {
 						w.start()
 					}
-					(&barred{refusal: refusal, passing: name == "webhook", each: each}).begin(w)
+					(&barredNamespace{refusal: refusal, transient: name == "webhook", claimsPerNamespace: each}).begin(w)
 				})
 			})
 		}
 	}
 }
 
-// barred has the API server refuse the IPAddresses of one namespace, and a Cluster of another pause, for two minutes.
-type barred struct {
+// barredNamespace makes the API server refuse the IPAddresses of one namespace, and pauses a Cluster of another one,
+// for two minutes.
+type barredNamespace struct {
 	refusal error
-	// passing: the refusal may pass in a moment, and is not told.
-	passing bool
-	// each is how many claims each namespace has.
-	each    int
-	creates int
-	// paused: the Cluster is, or was; over: the two minutes are.
+	// transient reports whether the refusal may pass in a moment, so that no claim shows it.
+	transient bool
+	// claimsPerNamespace is how many claims each namespace has.
+	claimsPerNamespace int
+	creates            int
+	// paused reports whether the Cluster is, or was, paused; over reports whether the two minutes have passed.
 	paused, over bool
 }
 
-func (b *barred) begin(w *world) {
+func (b *barredNamespace) begin(w *world) {
 	w.disturb = b.disturb
-	w.After(0, 2*time.Minute, func() { b.end(w) })
+	w.DelayStep(0, 2*time.Minute, func() { b.end(w) })
 	w.script = []action{{"all are served", func(w *world) bool {
-		if served, _ := whoIsServed(w); !b.over || served[""] != 3*b.each {
+		if served, _ := countServed(w); !b.over || served[""] != 3*b.claimsPerNamespace {
 			return false
 		}
 		w.disturb = nil
@@ -95,14 +97,15 @@ func (b *barred) begin(w *world) {
 	}}}
 }
 
-func (b *barred) disturb(w *world, r *faults.Request) bool {
-	if b.over || !r.Write() {
+func (b *barredNamespace) disturb(w *world, r *faults.Request) bool {
+	if b.over || !r.IsWrite() {
 		return false
 	}
 	if r.Ref.Kind == faults.GlobalPools && r.Status && !b.paused {
 		value, err := w.do(r)
 		w.answer(r, value, err)
-		if b.paused = granting(w); b.paused { // the commit has landed, and nothing of it is written, nor will be by this manager
+		// The commit has landed, and none of its grants is written, nor will be by this manager.
+		if b.paused = granting(w); b.paused {
 			b.pause(w, true)
 			w.crash(w.manager(r.Client))
 		}
@@ -112,7 +115,7 @@ func (b *barred) disturb(w *world, r *faults.Request) bool {
 		return false
 	}
 	b.creates++
-	w.vainly = 0
+	w.stepsSinceChange = 0
 	w.answer(r, nil, b.refusal)
 	return true
 }
@@ -124,38 +127,38 @@ func granting(w *world) bool {
 	})
 }
 
-func (b *barred) pause(w *world, paused bool) {
+func (b *barredNamespace) pause(w *world, paused bool) {
 	cluster := faults.Ref{Kind: faults.Clusters, Namespace: "pausing", Name: "tenant"}
-	before := w.api.Version()
-	if err := w.api.Edit(cluster, setPaused(paused)); err != nil {
-		w.Wrongf("%v", err)
+	before := w.api.ResourceVersion()
+	if err := w.api.EditObject(cluster, setPaused(paused)); err != nil {
+		w.Failf("%v", err)
 	}
 	w.changed(before, fmt.Sprintf("the Cluster is paused: %v", paused))
 }
 
-// end looks at what the others have, and ends both.
-func (b *barred) end(w *world) {
-	served, untold := whoIsServed(w)
-	if served["one"] != b.each {
-		w.Wrongf("%d claims of the other namespace are served, not %d", served["one"], b.each)
+// end checks the claims of the other namespaces, and ends the refusals and the pause.
+func (b *barredNamespace) end(w *world) {
+	served, untold := countServed(w)
+	if served["one"] != b.claimsPerNamespace {
+		w.Failf("%d claims of the other namespace are served, not %d", served["one"], b.claimsPerNamespace)
 	}
-	if !b.paused || served["pausing"] == b.each {
-		w.Wrongf("the Cluster did not pause before its claims were served")
+	if !b.paused || served["pausing"] == b.claimsPerNamespace {
+		w.Failf("the Cluster did not pause before its claims were served")
 	}
-	untold = slices.DeleteFunc(untold, func(c *ipamv1.IPAddressClaim) bool { return b.passing && c.Namespace == "barred" })
+	untold = slices.DeleteFunc(untold, func(c *ipamv1.IPAddressClaim) bool { return b.transient && c.Namespace == "barred" })
 	for _, c := range untold {
-		w.Wrongf("%s/%s is not told why it waits", c.Namespace, c.Name)
+		w.Failf("%s/%s is not told why it waits", c.Namespace, c.Name)
 	}
 	if b.creates > 600 {
-		w.Wrongf("%d writes were refused in two minutes", b.creates)
+		w.Failf("%d writes were refused in two minutes", b.creates)
 	}
 	b.over = true
 	b.pause(w, false)
 }
 
-// whoIsServed returns how many claims of each namespace, and of all, are served, and those of which no condition says
-// why they wait.
-func whoIsServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressClaim) {
+// countServed returns how many claims of each namespace, and in total, are served, and the claims without a condition
+// that shows why they wait.
+func countServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressClaim) {
 	served = map[string]int{}
 	for _, o := range w.api.List(faults.Claims) {
 		c, ok := o.(*ipamv1.IPAddressClaim)
@@ -171,7 +174,8 @@ func whoIsServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressCla
 	return served, untold
 }
 
-// A live read that fails beside any job leaves nothing behind: what was to be done is done later.
+// TestReadsFailBesideJobs checks that a live read that fails beside any job leaves nothing behind: the work is done
+// later.
 func TestReadsFailBesideJobs(t *testing.T) {
 	all := action{"force-delete claim b, make it again, delete claim a", func(w *world) bool {
 		return forceDelete(faults.Claims, "b").do(w) && add("b").do(w) && remove("a").do(w)
@@ -190,7 +194,7 @@ func TestReadsFailBesideJobs(t *testing.T) {
 						if left--; left != 0 {
 							return false
 						}
-						w.Notef("    the read of %s fails", kind)
+						w.Tracef("    the read of %s fails", kind)
 						w.answer(r, nil, schedule.ErrTimeout)
 						return true
 					}
@@ -200,8 +204,8 @@ func TestReadsFailBesideJobs(t *testing.T) {
 	}
 }
 
-// Objects that are restored one by one beside a garbage collector: it deletes an IPAddress whose owners are not there,
-// and our finalizer keeps it.
+// TestRestoredBesideAGarbageCollector checks objects that are restored one by one beside a garbage collector: it
+// deletes an IPAddress whose owners do not exist, and our finalizer keeps it.
 func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	restored := action{"restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
 		c := claim("a")
@@ -225,19 +229,20 @@ func TestRestoredBesideAGarbageCollector(t *testing.T) {
 	}
 }
 
-// An outage that is longer than most backoffs grow: a pool is looked at again within the backstop.
+// TestPoolWakesAfterAnOutage checks that a pool is reconciled again within the backstop after an outage that is longer
+// than most backoffs grow.
 func TestPoolWakesAfterAnOutage(t *testing.T) {
 	s := scenario{name: "outage", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, claims: []string{"a"}}
 	s.run(t, func(w *world) {
 		w.order = orders["eager"]
 		begin := time.Now()
 		w.disturb = func(w *world, r *faults.Request) bool {
-			if time.Since(begin) < 10*time.Minute && r.Ref.Kind == faults.Pools && r.Write() {
+			if time.Since(begin) < 10*time.Minute && r.Ref.Kind == faults.Pools && r.IsWrite() {
 				w.answer(r, nil, apierrors.NewInternalError(errors.New("failed calling webhook")))
 				return true
 			}
 			if late := time.Since(begin) - 10*time.Minute; late > backstop+pause && r.Verb == "create" {
-				w.Wrongf("the claim is served %v after the outage", late)
+				w.Failf("the claim is served %v after the outage", late)
 			}
 			return false
 		}

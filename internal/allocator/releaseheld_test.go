@@ -12,7 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// The annotation of a pool releases the very entries that it names: neither others, nor later ones of the same range.
+// TestReleaseHeld checks that the annotation of a pool releases exactly the entries that it names: neither others, nor
+// later ones of the same range.
 func TestReleaseHeld(t *testing.T) { // R9
 	moved := func(first, last, id string) v1alpha1.HeldRange {
 		return v1alpha1.HeldRange{ID: id, First: first, Last: last, Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "a"}
@@ -41,14 +42,14 @@ func TestReleaseHeld(t *testing.T) { // R9
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 				o.Annotations = map[string]string{v1alpha1.ReleaseHeldAnnotation: tc.says}
 				for k, v := range tc.with {
 					o.Annotations[k] = v
 				}
 				o.Status.Held = []v1alpha1.HeldRange{moved("10.0.0.1", "10.0.0.1", "one"), moved("10.0.0.4", "10.0.0.6", "two")}
 			})
-			p.ReleaseHeld()
+			p.ReleaseHeldRanges()
 			if got := heldBy(p); !slices.Equal(got, tc.stays) {
 				t.Errorf("held are %v, want %v", got, tc.stays)
 			}
@@ -59,7 +60,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 			if got := p.Ledger.Counts().Available; got != free {
 				t.Errorf("%d are free, want %d", got, free)
 			}
-			reason, message := p.Closed(noon)
+			reason, message := p.ClosedReason(noon)
 			if (reason == v1alpha1.MovedReason) != (len(tc.stays) > 0) || !strings.Contains(message, tc.message) {
 				t.Errorf("the pool is closed by %q: %s", reason, message)
 			}
@@ -67,60 +68,62 @@ func TestReleaseHeld(t *testing.T) { // R9
 	}
 }
 
-// What is on its way still is held again, and needs a release of its own.
+// TestWhatIsBeingMovedIsHeldAgain checks that an address that is still being moved is held again, and needs another
+// release.
 func TestWhatIsBeingMovedIsHeldAgain(t *testing.T) { // R9
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	see(p, "a", 0, remembers("10.0.0.1"), isMoved, ends)
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
 	first := heldBy(p)
 	if len(first) != 1 {
 		t.Fatalf("held are %v", first)
 	}
-	p.Base.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: first[0]})
-	p.ReleaseHeld()
+	p.BasePool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: first[0]})
+	p.ReleaseHeldRanges()
 	second := heldBy(p)
 	if len(second) != 1 || second[0] == first[0] {
 		t.Fatalf("held are %v after %v", second, first)
 	}
-	p.ReleaseHeld()
+	p.ReleaseHeldRanges()
 	if again := heldBy(p); !slices.Equal(again, second) {
 		t.Errorf("the annotation of before has released %v: %v", second, again)
 	}
 }
 
-// What an earlier version holds gets an id, and entries that are joined a new one: nobody has agreed to what is between.
+// TestIDsOfHeldRanges checks that an entry of an earlier version gets an id, and that entries that are joined get a new
+// one: no user has agreed to release what is between them.
 func TestIDsOfHeldRanges(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
 	})
 	had := heldBy(p)
 	if len(had) != 1 || strings.HasSuffix(had[0], "@") {
 		t.Fatalf("held are %v", had)
 	}
-	next := p.Prepare(noon)
-	if differs, urgent := next.News(p.Base); !differs || !urgent {
+	next := p.PrepareCommit(noon)
+	if differs, urgent := next.HasChanges(p.BasePool); !differs || !urgent {
 		t.Error("the id is not put on record")
 	}
-	wide := aPool(t, "10.0.0.0/16")
+	wide := newTestPool(t, "10.0.0.0/16")
 	seen := map[string]bool{}
 	ip := netipx.MustParseIPRange("10.0.0.1-10.0.0.1").From()
-	for range grants.MaxHeld + 1 {
-		wide.AddHeld(netipx.IPRangeFrom(ip, ip), v1alpha1.HeldRange{First: ip.String(), Last: ip.String(), Reason: v1alpha1.MovedReason})
+	for range grants.MaxHeldRanges + 1 {
+		wide.AddHeldRange(netipx.IPRangeFrom(ip, ip), v1alpha1.HeldRange{First: ip.String(), Last: ip.String(), Reason: v1alpha1.MovedReason})
 		for _, entry := range heldBy(wide) {
 			_, id, _ := strings.Cut(entry, "@")
 			seen[id] = true
 		}
 		ip = ip.Next().Next()
 	}
-	if joined := heldBy(wide); len(joined) > grants.MaxHeld || len(seen) < grants.MaxHeld+len(joined) {
+	if joined := heldBy(wide); len(joined) > grants.MaxHeldRanges || len(seen) < grants.MaxHeldRanges+len(joined) {
 		t.Errorf("%d entries, %d ids", len(joined), len(seen))
 	}
 }
 
-func heldBy(p *grants.Memory) (out []string) {
-	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.Describe(obj, noon)
+func heldBy(p *grants.PoolState) (out []string) {
+	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.FillStatus(obj, noon)
 	for _, h := range obj.Status.Held {
-		out = append(out, grants.ReleaseOf(h))
+		out = append(out, grants.FormatHeldRelease(h))
 	}
 	return out
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// report publishes what a commit changed: gauges, and events where a condition turned.
-func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
+// reportPoolStatus publishes what a commit changed: gauges, and events where a condition turned.
+func (a *Allocator) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 	m := p.Lock()
-	s := m.Base.PoolStatus()
-	waiting, resting := m.Pending.Len(), m.Cooling.Len()
-	base, growth := m.Base, m.MayGrowBy()
-	untold := m.UntoldAdopting
-	m.UntoldAdopting = false
+	s := m.BasePool.PoolStatus()
+	waiting, resting := m.PendingClaimants.Len(), m.Cooling.Len()
+	base, growth := m.BasePool, m.GrowthCapacity()
+	untold := m.AdoptionEventPending
+	m.AdoptionEventPending = false
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))
@@ -33,7 +33,7 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	metrics.PoolCooling.WithLabelValues(l...).Set(float64(resting))
 	metrics.PoolGrowth.WithLabelValues(l...).Set(float64(growth))
 	metrics.PoolWaiting.WithLabelValues(l...).Set(float64(waiting))
-	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(grants.InFlightOf(s))))
+	metrics.PoolInFlight.WithLabelValues(l...).Set(float64(len(grants.InFlightFromStatus(s))))
 
 	if base.PoolSpec().Carve != nil {
 		a.reportBlocks(base, before, l)
@@ -53,17 +53,17 @@ func (a *Allocator) report(p *grants.Pool, before v1alpha1.Pool) {
 	}
 }
 
-// reportCapacity says which tiers of its capacity a pool has entered and left. Of those that one commit enters, the highest one
-// is said: a pool of three addresses enters all of them with the third.
+// reportCapacity records events for the tiers of its capacity that a pool has entered and left. Of the tiers that one
+// commit enters, only the highest one gets an event: a pool of three addresses enters all of them with the third.
 func (a *Allocator) reportCapacity(is, was v1alpha1.Pool) {
 	entered := false
 	for _, tier := range slices.Backward(grants.CapacityTiers) {
-		event := grants.LastEvent(is.PoolStatus(), tier.Condition)
+		event := grants.LastCapacityEvent(is.PoolStatus(), tier.Condition)
 		now := meta.FindStatusCondition(is.PoolStatus().Conditions, tier.Condition)
 		switch {
-		case event == nil || now == nil || equality.Semantic.DeepEqual(event, grants.LastEvent(was.PoolStatus(), tier.Condition)):
+		case event == nil || now == nil || equality.Semantic.DeepEqual(event, grants.LastCapacityEvent(was.PoolStatus(), tier.Condition)):
 		case event.Status != metav1.ConditionTrue:
-			// The recorder takes events of one reason and action for one: each tier has an action of its own.
+			// The recorder merges events of one reason and action: each tier has an action of its own.
 			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
 				"%s, below %d%%", now.Message, tier.Percent)
 		case !entered:
@@ -77,12 +77,12 @@ func (a *Allocator) reportCapacity(is, was v1alpha1.Pool) {
 func (a *Allocator) reportBlocks(is, was v1alpha1.Pool, labels []string) {
 	metrics.PoolBlocks.WithLabelValues(labels...).Set(float64(len(is.PoolStatus().Blocks)))
 	for _, b := range is.PoolStatus().Blocks {
-		if !grants.OpenIn(was.PoolStatus(), b.Allocation) {
+		if !grants.IsBlockOpenInStatus(was.PoolStatus(), b.Allocation) {
 			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockOpened", "Grow", "addresses are granted from %s now (IPAllocation %s)", b.Range, b.Allocation)
 		}
 	}
 	for _, b := range was.PoolStatus().Blocks {
-		if !grants.OpenIn(is.PoolStatus(), b.Allocation) {
+		if !grants.IsBlockOpenInStatus(is.PoolStatus(), b.Allocation) {
 			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockClosed", "Shrink", "%s goes back to %s (IPAllocation %s)", b.Range, is.PoolSpec().Carve.PoolRef.Name, b.Allocation)
 		}
 	}

@@ -25,16 +25,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// longest is the longest name of its kind that Kubernetes takes, ending in a number.
+// longest returns a name of the given length, the longest that Kubernetes takes for its kind, ending in the number i.
 func longest(length, i int) string {
 	n := fmt.Sprint(i)
 	return strings.Repeat("n", length-len(n)) + n
 }
 
-// What is bounded in a status is filled to its bounds, with the longest names there are: the object can still be
-// written with every grant.
+// TestFullStatusStaysSmall checks that a status whose bounded fields are full, with the longest names there are, can
+// still be written with every grant.
 func TestFullStatusStaysSmall(t *testing.T) {
-	p := aPool(t, "fd00::1:1-fd00::1:ffff", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "fd00::1:1-fd00::1:ffff", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Addresses, o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = nil, nil, ptr.To[int64](3600)
 		o.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 120}
 		for i := range v1alpha1.MaxCarvedBlocks {
@@ -49,20 +49,20 @@ func TestFullStatusStaysSmall(t *testing.T) {
 		return ledger.Owner{Namespace: longest(63, i), Name: longest(253, i), UID: types.UID(longest(36, i))}
 	}
 	next := func() netipx.IPRange {
-		ip = ip.Next().Next() // nothing touches
+		ip = ip.Next().Next() // no two are adjacent
 		return netipx.IPRangeFrom(ip, ip)
 	}
 	noted := 0
-	for p.StartCooling(grants.Ending{Range: next(), Owner: owner(noted), Grace: time.Hour}, noon) {
+	for p.StartCooling(grants.Release{Range: next(), Owner: owner(noted), CoolingPeriod: time.Hour}, noon) {
 		noted++
 	}
-	for i := range 5 * grants.MaxHeld {
+	for i := range 5 * grants.MaxHeldRanges {
 		r := next()
-		p.AddHeld(r, v1alpha1.HeldRange{
+		p.AddHeldRange(r, v1alpha1.HeldRange{
 			First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: owner(i).Namespace, Name: owner(i).Name,
 		})
 	}
-	for i := range grants.MaxInFlight {
+	for i := range grants.MaxInFlightGrants {
 		p.Grants[owner(i).UID] = &grants.Grant{Owner: owner(i), Range: next(), Committed: true}
 	}
 	for i := range maxYields {
@@ -70,9 +70,9 @@ func TestFullStatusStaysSmall(t *testing.T) {
 			Kind: v1alpha1.GlobalNetworkPoolKind, Namespace: longest(63, i), Name: longest(253, i), UID: longest(36, i), Generation: 1 << 40,
 		})
 	}
-	p.TurnBlocks(noon, time.Hour)
-	obj := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.Describe(obj, noon)
+	p.PlanBlocks(noon, time.Hour)
+	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.FillStatus(obj, noon)
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
@@ -84,12 +84,13 @@ func TestFullStatusStaysSmall(t *testing.T) {
 	if len(obj.Status.Blocks) != v1alpha1.MaxCarvedBlocks {
 		t.Errorf("%d blocks", len(obj.Status.Blocks))
 	}
-	if len(obj.Status.Held) > grants.MaxHeld || p.Cooling.Len() < 90 {
+	if len(obj.Status.Held) > grants.MaxHeldRanges || p.Cooling.Len() < 90 {
 		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.Cooling.Len())
 	}
 }
 
-// What is held because it was moved away is had again by what comes back under its name, and by nobody else who says so.
+// TestWhatWasMovedAwayComesBack checks that an address that is held because it was moved away is granted again to the
+// object that comes back under its name, and to no other that has it on record.
 func TestWhatWasMovedAwayComesBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held v1alpha1.HeldRange
@@ -101,12 +102,12 @@ func TestWhatWasMovedAwayComesBack(t *testing.T) {
 		"OfItsNameElsewhere": {v1alpha1.HeldRange{Namespace: "other", Name: "a"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			r := netipx.MustParseIPRange("10.0.0.1-10.0.0.1")
 			tc.held.First, tc.held.Last, tc.held.Reason = "10.0.0.1", "10.0.0.1", v1alpha1.MovedReason
-			p.AddHeld(r, tc.held)
-			c := see(p, "a", 0, remembers("10.0.0.1"))
-			got, no := p.Recorded(c, r)
+			p.AddHeldRange(r, tc.held)
+			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
+			got, no := p.RecordedRangeFor(c, r)
 			if has := got == r && no == nil; has != tc.want {
 				t.Errorf("it gets %v, refused: %v", got, no)
 			}
@@ -114,24 +115,26 @@ func TestWhatWasMovedAwayComesBack(t *testing.T) {
 	}
 }
 
-// A release notes its rest anew when half of it has passed before it could be handed out.
+// TestMustRestAgain checks that a release records its rest again when half of it has passed before it could be
+// dispatched.
 func TestMustRestAgain(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
-	c := see(p, "a", 0, remembers("10.0.0.1"), bothReady, ends)
-	seeAddress(p, "a", "10.0.0.1", "uid-a")
-	if !p.NeedsCooling(p.EndingOf(c), noon) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
+	c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp)
+	observeAddress(p, "a", "10.0.0.1", "uid-a")
+	if !p.NeedsCooling(p.ReleaseFor(c), noon) {
 		t.Fatal("it need not rest")
 	}
-	p.StartCooling(p.EndingOf(c), noon)
+	p.StartCooling(p.ReleaseFor(c), noon)
 	for after, must := range map[time.Duration]bool{0: false, 4 * time.Minute: false, 6 * time.Minute: true} {
-		if got := p.NeedsCooling(p.EndingOf(c), noon.Add(after)); got != must {
+		if got := p.NeedsCooling(p.ReleaseFor(c), noon.Add(after)); got != must {
 			t.Errorf("noted %v ago: must rest %v", after, got)
 		}
 	}
 }
 
-// As many releases at once as there are claims, in two waves and whatever order: none is noted that is not handed out,
-// each ends, every turn does as much as it may, and a new claim is served meanwhile.
+// TestThousandsOfReleasesRest checks as many releases at once as there are claims, in two waves and in any order: no
+// rest is recorded that is not dispatched, each release ends, every reconcile does as much as it may, and a new claim
+// is served meanwhile.
 func TestThousandsOfReleasesRest(t *testing.T) {
 	const n = 11_000
 	chance := rand.New(rand.NewPCG(1, 2)).Perm(n)
@@ -149,26 +152,26 @@ func TestThousandsOfReleasesRest(t *testing.T) {
 func releaseAll(t *testing.T, n int, order func(i int) int) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(noon)
-	p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "me", Clock: clock})
 	claims := make([]*grants.Claimant, n)
 	deleted := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := order(i)
 			name, ip := fmt.Sprintf("tenant-production-7-md-0-x7k2p-%05d-eth0-inet", at), fmt.Sprintf("10.0.%d.%d", at/256, at%256)
-			claims[i] = see(p, name, 0, remembers(ip), bothReady, ends)
-			seeAddress(p, name, ip, types.UID("uid-"+name))
+			claims[i] = observeClaim(p, name, 0, withRecordedAddress(ip), bothReady, withDeletionTimestamp)
+			observeAddress(p, name, ip, types.UID("uid-"+name))
 		}
 	}
-	// turns releases what may be released, and returns in how many turns.
+	// turns releases what may be released, and returns in how many reconciles.
 	turns := func() (turn int) {
-		for ; p.CoolReleases(clock.Now(), a.releases(t.Context(), p)); turn++ {
+		for ; p.CoolReleases(clock.Now(), a.newReleaseAdmissionFunc(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.EndingOf(c), clock.Now()) {
+				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.ReleaseFor(c), clock.Now()) {
 					noted++
 					release(p, c)
 				}
@@ -182,53 +185,53 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	deleted(0, n/2)
 	first := turns()
-	fresh := see(p, "new", 1)
-	if granted, _ := p.Plan(clock.Now(), 9, anyone); granted != 1 {
+	fresh := observeClaim(p, "new", 1)
+	if granted, _ := p.PlanGrants(clock.Now(), 9, admitAll); granted != 1 {
 		t.Error("a new claim is not served while releases wait")
 	}
 	p.DropGrant(fresh.Owner.UID)
-	p.Forget(fresh.Owner.UID)
-	waited := len(p.Crowded)
+	p.ForgetClaimant(fresh.Owner.UID)
+	waited := len(p.CoolingOverflow)
 	deleted(n/2, n)
 	second := turns()
 	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
 	if len(p.Claimants) > 0 {
-		t.Fatalf("%d are left to do: %d wait for room, %d ranges in %d bytes", len(p.Todo), len(p.Crowded), p.Cooling.Len(), p.Cooling.Size())
+		t.Fatalf("%d are left to do: %d wait for room, %d ranges in %d bytes", len(p.ClaimantsToWrite), len(p.CoolingOverflow), p.Cooling.Len(), p.Cooling.TextSize())
 	}
 	if first+second > 2*n/grants.MaxJobs {
 		t.Errorf("%d turns, and each could have noted %d", first+second, grants.MaxJobs)
 	}
-	if p.Cooling.Size() > 2*cooling.MaxText {
-		t.Errorf("what rests has %d bytes", p.Cooling.Size())
+	if p.Cooling.TextSize() > 2*cooling.MaxTextSize {
+		t.Errorf("what rests has %d bytes", p.Cooling.TextSize())
 	}
 	for _, c := range claims {
-		if h := p.Blocker(p.Ledger.Unit(c.Record.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
-			t.Fatalf("%s does not rest", c.RecordText)
+		if h := p.FindBlockingFact(p.Ledger.UnitRange(c.RecordedRange.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
+			t.Fatalf("%s does not rest", c.RecordAnnotation)
 		}
 	}
 }
 
-// manyDeleted is a pool of which so many claims are deleted, whose addresses are to rest.
-func manyDeleted(t *testing.T, n int) *grants.Memory {
+// manyDeleted returns a pool with n deleted claims whose addresses must rest.
+func manyDeleted(t *testing.T, n int) *grants.PoolState {
 	t.Helper()
-	p := aPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.0-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
 	for i := range n {
 		name, ip := fmt.Sprint("c-", i), fmt.Sprintf("10.0.%d.%d", i/256, i%256)
-		see(p, name, 0, remembers(ip), bothReady, ends)
-		seeAddress(p, name, ip, types.UID("uid-"+name))
+		observeClaim(p, name, 0, withRecordedAddress(ip), bothReady, withDeletionTimestamp)
+		observeAddress(p, name, ip, types.UID("uid-"+name))
 	}
 	return p
 }
 
 // release ends a claim and its IPAddress.
-func release(p *grants.Memory, c *grants.Claimant) {
-	p.ForgetAttached("address-"+types.UID(c.Owner.Name), grants.NameOf(c.Owner))
-	p.Forget(c.Owner.UID)
+func release(p *grants.PoolState, c *grants.Claimant) {
+	p.ForgetAddress("address-"+types.UID(c.Owner.Name), grants.NamespacedNameFromOwner(c.Owner))
+	p.ForgetClaimant(c.Owner.UID)
 }
 
-// Claims that were deferred are no longer in memory once they are gone.
+// TestDeferredReleasesAreForgotten checks that claims that were deferred are no longer in memory once they are gone.
 func TestDeferredReleasesAreForgotten(t *testing.T) {
 	const n = 3 * grants.MaxJobs
 	p := manyDeleted(t, n)
@@ -236,9 +239,9 @@ func TestDeferredReleasesAreForgotten(t *testing.T) {
 	for uid, c := range p.Claimants {
 		were[uid] = weak.Make(c)
 	}
-	for p.CoolReleases(noon, anyone) {
+	for p.CoolReleases(noon, admitAll) {
 		for _, c := range p.Claimants {
-			if !p.NeedsCooling(p.EndingOf(c), noon) {
+			if !p.NeedsCooling(p.ReleaseFor(c), noon) {
 				release(p, c)
 			}
 		}
@@ -252,158 +255,163 @@ func TestDeferredReleasesAreForgotten(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// All that a batch has noted may wait when they are to be handed out, as their Cluster was paused during the commit: the pool is
-// looked at again for those that are deferred.
+// TestDeferredReleasesDoNotWaitForOthers checks that the pool is reconciled again for deferred releases when all
+// releases whose rests a batch has recorded wait at dispatch, as their Cluster was paused during the commit.
 func TestDeferredReleasesDoNotWaitForOthers(t *testing.T) {
 	p := manyDeleted(t, 2*grants.MaxJobs)
-	p.CoolReleases(noon, anyone)
+	p.CoolReleases(noon, admitAll)
 	noted := map[types.UID]bool{}
-	for uid := range p.Todo {
+	for uid := range p.ClaimantsToWrite {
 		noted[uid] = true
 	}
-	paused := func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: noted[c.Owner.UID]} }
+	paused := func(c *grants.Claimant) grants.AdmissionResult {
+		return grants.AdmissionResult{Wait: noted[c.Owner.UID]}
+	}
 	for turn, want := range []int{0, grants.MaxJobs, 0} {
 		if turn > 0 {
 			p.CoolReleases(noon, paused)
 		}
-		due, wait := p.Due(noon, grants.MaxJobs, time.Hour, anyone, paused)
-		if again := p.NextWake(noon, wait) <= time.Second; len(due.Release) != want || again != (turn == 0) {
-			t.Errorf("turn %d: %d are handed out, not %d; looked at again: %v", turn, len(due.Release), want, again)
+		due, wait := p.ListDueWrites(noon, grants.MaxJobs, time.Hour, admitAll, paused)
+		if again := p.NextWakeDelay(noon, wait) <= time.Second; len(due.ReleaseClaimants) != want || again != (turn == 0) {
+			t.Errorf("turn %d: %d are handed out, not %d; looked at again: %v", turn, len(due.ReleaseClaimants), want, again)
 		}
-		for _, uid := range due.Release {
+		for _, uid := range due.ReleaseClaimants {
 			release(p, p.Claimants[uid])
 		}
 	}
 }
 
-// Releases that a batch leaves to the next one are to be done as well when this manager notes no rest any more: the pool has no
-// grace, the term or the pool ends; and one that a user or a restore changes meanwhile is looked at as it is now.
+// TestDeferredReleasesAreResumed checks that releases that a batch leaves to the next one are also done when this
+// manager records no rest any more: the pool has no grace, the term or the pool ends. A release that a user or a
+// restore changes meanwhile is handled as it is now.
 func TestDeferredReleasesAreResumed(t *testing.T) {
 	const n = grants.MaxJobs + 44
 	nameOf := func(i int) string { return fmt.Sprint("c-", i) }
 	for name, tc := range map[string]struct {
-		then func(p *grants.Memory)
-		// todo is how many are to be done at once, rests how many the next batch notes.
+		then func(p *grants.PoolState)
+		// todo is how many are due at once, rests how many rests the next batch records.
 		todo, rests int
 	}{
-		"Next":     {then: func(*grants.Memory) {}, todo: grants.MaxJobs, rests: n - grants.MaxJobs},
-		"TermLost": {then: func(p *grants.Memory) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
-		"NoPool":   {then: func(p *grants.Memory) { p.UnsetBase() }, todo: n},
-		"MadeAnew": {then: func(p *grants.Memory) {
-			anew := p.Base.DeepCopyObject().(*v1alpha1.NetworkPool)
+		"Next":     {then: func(*grants.PoolState) {}, todo: grants.MaxJobs, rests: n - grants.MaxJobs},
+		"TermLost": {then: func(p *grants.PoolState) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
+		"NoPool":   {then: func(p *grants.PoolState) { p.ClearBasePool() }, todo: n},
+		"MadeAnew": {then: func(p *grants.PoolState) {
+			anew := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
 			anew.UID, anew.ResourceVersion = "uid-of-another", "20"
 			anew.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "another", Term: 1}
-			p.RefreshBase(anew, "me", noon)
+			p.RefreshBasePool(anew, "me", noon)
 		}, todo: n, rests: n - grants.MaxJobs},
-		"NoGrace": {then: func(p *grants.Memory) {
-			p.Base.PoolSpec().AddressReuseGracePeriodSeconds = nil
-			p.CoolReleases(noon, anyone)
+		"NoGrace": {then: func(p *grants.PoolState) {
+			p.BasePool.PoolSpec().AddressReuseGracePeriodSeconds = nil
+			p.CoolReleases(noon, admitAll)
 		}, todo: n},
-		"SeenAnew": {then: func(p *grants.Memory) {
-			see(p, nameOf(n-1), 0, remembers("10.0.1.43"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "7" })
+		"SeenAnew": {then: func(p *grants.PoolState) {
+			observeClaim(p, nameOf(n-1), 0, withRecordedAddress("10.0.1.43"), bothReady, withDeletionTimestamp, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "7" })
 		}, todo: grants.MaxJobs + 1, rests: n - grants.MaxJobs},
-		"Gone":   {then: func(p *grants.Memory) { p.Forget(types.UID("uid-" + nameOf(n-1))) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
-		"Failed": {then: func(p *grants.Memory) { p.Claimants[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+		"Gone":   {then: func(p *grants.PoolState) { p.ForgetClaimant(types.UID("uid-" + nameOf(n-1))) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+		"Failed": {then: func(p *grants.PoolState) { p.Claimants[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := manyDeleted(t, n)
-			p.CoolReleases(noon, anyone)
-			if !p.RestsLate || len(p.Todo) != grants.MaxJobs {
-				t.Fatalf("%d are to be done, others wait: %v", len(p.Todo), p.RestsLate)
+			p.CoolReleases(noon, admitAll)
+			if !p.CoolingBacklog || len(p.ClaimantsToWrite) != grants.MaxJobs {
+				t.Fatalf("%d are to be done, others wait: %v", len(p.ClaimantsToWrite), p.CoolingBacklog)
 			}
-			if tc.then(p); len(p.Todo) != tc.todo {
-				t.Errorf("%d are to be done, not %d", len(p.Todo), tc.todo)
+			if tc.then(p); len(p.ClaimantsToWrite) != tc.todo {
+				t.Errorf("%d are to be done, not %d", len(p.ClaimantsToWrite), tc.todo)
 			}
-			if p.Base == nil {
+			if p.BasePool == nil {
 				return
 			}
-			for i := range grants.MaxJobs { // those that were handed out end
+			for i := range grants.MaxJobs { // those that were dispatched end
 				release(p, p.Claimants[types.UID("uid-"+nameOf(i))])
 			}
-			p.CoolReleases(noon, anyone)
+			p.CoolReleases(noon, admitAll)
 			rests := 0
 			for i := grants.MaxJobs; i < n; i++ {
-				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && p.EndingOf(c).Grace > 0 && !p.NeedsCooling(p.EndingOf(c), noon) {
+				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && p.ReleaseFor(c).CoolingPeriod > 0 && !p.NeedsCooling(p.ReleaseFor(c), noon) {
 					rests++
 				}
 			}
-			if rests != tc.rests || p.RestsLate {
-				t.Errorf("%d rest after the next batch, not %d; others wait: %v", rests, tc.rests, p.RestsLate)
+			if rests != tc.rests || p.CoolingBacklog {
+				t.Errorf("%d rest after the next batch, not %d; others wait: %v", rests, tc.rests, p.CoolingBacklog)
 			}
 		})
 	}
 }
 
-// Another manager waits for the first of the rests on record to end, and no longer: its holder may be dead.
+// TestRestEnds checks that another manager waits for the end of the first rest on record, and no longer: its holder may
+// be dead.
 func TestRestEnds(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
 	groups := func(bytes int) []v1alpha1.CoolingGroup {
 		return []v1alpha1.CoolingGroup{
-			{Until: metav1.NewTime(noon.Add(2 * time.Hour)), Addresses: "10.0.0.1"}, // an operator has written in the order he liked
+			{Until: metav1.NewTime(noon.Add(2 * time.Hour)), Addresses: "10.0.0.1"}, // an operator may write any order
 			{Until: metav1.NewTime(noon.Add(time.Hour)), Addresses: strings.Repeat("x", bytes)},
 			{Until: metav1.NewTime(noon.Add(3 * time.Hour)), Addresses: "10.0.0.3"},
 		}
 	}
-	p.Base.PoolStatus().Cooling = groups(cooling.MaxText)
+	p.BasePool.PoolStatus().Cooling = groups(cooling.MaxTextSize)
 	for after, want := range map[time.Duration]time.Duration{0: time.Hour, 59 * time.Minute: time.Minute, time.Hour: 0, 90 * time.Minute: 0} {
-		if got := p.RestEnds(noon.Add(after)); got != want {
+		if got := p.CoolingRoomDelay(noon.Add(after)); got != want {
 			t.Errorf("after %v: %v, not %v", after, got, want)
 		}
 	}
-	p.Base.PoolStatus().Cooling = groups(cooling.MaxText / 2)
-	if got := p.RestEnds(noon); got != 0 {
+	p.BasePool.PoolStatus().Cooling = groups(cooling.MaxTextSize / 2)
+	if got := p.CoolingRoomDelay(noon); got != 0 {
 		t.Errorf("there is room, and it waits %v", got)
 	}
 }
 
-// Where no more rests fit on record a release waits with its address, and the pool says so.
+// TestReleasesWaitForRoom checks that a release keeps its address where no more rests fit on record, and that the pool
+// reports that.
 func TestReleasesWaitForRoom(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
-	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	ip := netip.MustParseAddr("10.0.0.2")
-	for p.StartCooling(grants.Ending{Range: p.Ledger.Unit(ip), Owner: ledger.Owner{Namespace: "ns", Name: "gone"}, Grace: time.Hour}, noon) {
+	for p.StartCooling(grants.Release{Range: p.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: "gone"}, CoolingPeriod: time.Hour}, noon) {
 		ip = ip.Next().Next()
 	}
-	c := see(p, "late", 0, remembers("10.0.200.201"), bothReady, ends)
-	seeAddress(p, "late", "10.0.200.201", "uid-late")
-	if p.CoolReleases(noon, a.releases(t.Context(), p)) || !p.NeedsCooling(p.EndingOf(c), noon) || len(p.Todo) > 0 {
+	c := observeClaim(p, "late", 0, withRecordedAddress("10.0.200.201"), bothReady, withDeletionTimestamp)
+	observeAddress(p, "late", "10.0.200.201", "uid-late")
+	if p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) || !p.NeedsCooling(p.ReleaseFor(c), noon) || len(p.ClaimantsToWrite) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
-	if ready := p.Conditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
+	if ready := p.PoolConditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
 		t.Error(ready.Message)
 	}
-	// Another manager, that would have as little room, leaves it alone until a rest ends.
-	p.Describe(p.Base, noon)
-	p.TriedOnce, p.WorkSince, p.Changed = true, noon, noon
-	p.RoomToRest()
-	wait, after := p.Base.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.Patience)
-	if may, d := p.MayTakeOver(after, false, time.Hour, anyone, anyone); may || d != wait-2*term.Patience {
+	// Another manager, which would have as little room, ignores the pool until a rest ends.
+	p.FillStatus(p.BasePool, noon)
+	p.TakeoverChecked, p.WorkPendingSince, p.ChangedAt = true, noon, noon
+	p.RetryOverflow()
+	wait, after := p.BasePool.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.TakeoverDelay)
+	if may, d := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); may || d != wait-2*term.TakeoverDelay {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
-	after = noon.Add(wait + 2*term.Patience)
-	p.WorkSince = noon
-	if may, _ := p.MayTakeOver(after, false, time.Hour, anyone, anyone); !may {
+	after = noon.Add(wait + 2*term.TakeoverDelay)
+	p.WorkPendingSince = noon
+	if may, _ := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); !may {
 		t.Error("nobody takes over, though there is room")
 	}
-	p.Crowd(c)
+	p.AddToOverflow(c)
 	p.ExpireCooling(noon.Add(2 * time.Hour))
-	if !p.CoolReleases(noon.Add(2*time.Hour), a.releases(t.Context(), p)) {
+	if !p.CoolReleases(noon.Add(2*time.Hour), a.newReleaseAdmissionFunc(t.Context(), p)) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }
 
-// A clock that was ahead when addresses were released, and was set right since, has none rest for longer than those do that
-// are released now; one that had another user on the wire, an hour (P7).
+// TestRestOfAClockThatWasAhead checks that, after a clock that was ahead at the releases is corrected, no address rests
+// for longer than one that is released now; one that a foreign machine uses rests an hour (P7).
 func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
+	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
 	ahead := noon.Add(8 * time.Hour)
 	for ip, name := range map[string]string{"10.0.0.1": "a", "10.0.0.2": ""} {
-		r := p.Ledger.Unit(netip.MustParseAddr(ip))
-		p.Cooling.Put(cooling.Rest{Range: r, Until: ahead, For: types.NamespacedName{Namespace: "ns", Name: name}})
+		r := p.Ledger.UnitRange(netip.MustParseAddr(ip))
+		p.Cooling.ForceAdd(cooling.Entry{Range: r, Until: ahead, Claim: types.NamespacedName{Namespace: "ns", Name: name}})
 	}
 	for _, at := range []struct {
 		after time.Duration
@@ -416,7 +424,8 @@ func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
 	}
 }
 
-// R9, P7: a rest ends by the clock of the API server, whatever the clocks of the manager that notes it and of the next one say.
+// TestRestsAreByTheClockOfTheAPIServer checks that a rest ends by the clock of the API server, whatever the clocks of
+// the manager that records it and of the next one (R9, P7).
 func TestRestsAreByTheClockOfTheAPIServer(t *testing.T) {
 	for name, wrong := range map[string]struct{ former, next time.Duration }{
 		"the former was behind":  {former: -2 * time.Hour},
@@ -425,28 +434,28 @@ func TestRestsAreByTheClockOfTheAPIServer(t *testing.T) {
 		"the next one is ahead":  {next: 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			manager := func(wrong time.Duration) *grants.Memory {
-				p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
-				p.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
+			manager := func(wrong time.Duration) *grants.PoolState {
+				p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
+				p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 				return p
 			}
 			former, next := manager(wrong.former), manager(wrong.next)
-			gone := func(last byte) grants.Ending {
+			gone := func(last byte) grants.Release {
 				ip := netip.AddrFrom4([4]byte{10, 0, 0, last})
-				return grants.Ending{Range: former.Ledger.Unit(ip), Owner: ledger.Owner{Namespace: "ns", Name: ip.String()}, Grace: time.Minute}
+				return grants.Release{Range: former.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: ip.String()}, CoolingPeriod: time.Minute}
 			}
 			inUse := gone(2)
-			inUse.Grace, inUse.Nameless = grants.InUseRest, true
-			for _, e := range []grants.Ending{gone(1), inUse} {
+			inUse.CoolingPeriod, inUse.WithoutName = grants.InUseCoolingPeriod, true
+			for _, e := range []grants.Release{gone(1), inUse} {
 				former.StartCooling(e, noon.Add(wrong.former))
 			}
-			status := former.Prepare(noon.Add(wrong.former)).Pool.PoolStatus()
-			next.LoadCooling(status)
+			status := former.PrepareCommit(noon.Add(wrong.former)).Pool.PoolStatus()
+			next.LoadCoolingAndHeld(status)
 			if next.NeedsCooling(gone(1), noon.Add(wrong.next)) {
 				t.Error("what rests is to be noted again")
 			}
-			next.Base.PoolStatus().Cooling = []v1alpha1.CoolingGroup{{Until: status.Cooling[0].Until, Addresses: strings.Repeat("x", cooling.MaxText)}}
-			if wait := next.RestEnds(noon.Add(wrong.next)); wait < time.Minute || wait > 70*time.Second {
+			next.BasePool.PoolStatus().Cooling = []v1alpha1.CoolingGroup{{Until: status.Cooling[0].Until, Addresses: strings.Repeat("x", cooling.MaxTextSize)}}
+			if wait := next.CoolingRoomDelay(noon.Add(wrong.next)); wait < time.Minute || wait > 70*time.Second {
 				t.Errorf("room comes after %v", wait)
 			}
 			for _, at := range []struct {
@@ -458,7 +467,7 @@ func TestRestsAreByTheClockOfTheAPIServer(t *testing.T) {
 				if n := next.Ledger.Counts().Available; n != at.free {
 					t.Errorf("after %v %d addresses are free, not %d", at.after, n, at.free)
 				}
-				if wake := next.NextWake(now, 0); (wake > 0) != (at.free < 9) || wake > 70*time.Minute {
+				if wake := next.NextWakeDelay(now, 0); (wake > 0) != (at.free < 9) || wake > 70*time.Minute {
 					t.Errorf("after %v it wakes up in %v", at.after, wake)
 				}
 			}

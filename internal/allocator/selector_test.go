@@ -11,14 +11,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// A selector that selects nothing because it cannot be read is the pool's fault, not its claims'.
+// TestAPoolWithABrokenSelectorSaysSo checks that an invalid selector, which selects nothing, is reported on the pool,
+// not on its claims.
 func TestAPoolWithABrokenSelectorSaysSo(t *testing.T) {
-	p := grants.New(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, kinds, grants.NewQuota(func(pools.Key) {}))
+	p := grants.NewPoolState(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	obj.Spec.CIDR = "10.0.0.0/24"
 	obj.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Inn"}}}
-	p.SetBase(obj)
-	if reason, message := p.Closed(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
+	p.SetBasePool(obj)
+	if reason, message := p.ClosedReason(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
 		t.Errorf("%s: %s", reason, message)
 	}
 	if p.Layout == nil || p.Ledger.Counts().Total == 0 {

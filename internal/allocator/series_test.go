@@ -15,24 +15,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// poolless is an API server without a pool.
-type poolless struct{ *instant }
+// poollessAPI is an API server without a pool.
+type poollessAPI struct{ *instantAPI }
 
-func (poolless) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (poollessAPI) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// Claims can name any pool. No memory is left of one that does not exist when the last claim of it is gone, and no series of
-// a metric: else the manager grows with each name that a user thinks of.
+// TestNothingIsLeftOfPoolsThatDoNotExist checks that neither memory nor series of a metric are left of a pool that does
+// not exist when its last claim is gone. Claims can name any pool: otherwise the manager would grow with each name that
+// a user invents.
 func TestNothingIsLeftOfPoolsThatDoNotExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		api := poolless{&instant{}}
-		a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us"})
+		api := poollessAPI{&instantAPI{}}
+		a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "us"})
 		a.Start(ctx, func(pools.Key) {})
-		before := testutil.CollectAndCount(metrics.Refusals)
+		before := testutil.CollectAndCount(metrics.ClaimRefusals)
 		turn := func(key pools.Key) {
 			t.Helper()
 			if _, err := a.Reconcile(ctx, key, nil); err != nil {
@@ -45,13 +46,13 @@ func TestNothingIsLeftOfPoolsThatDoNotExist(t *testing.T) {
 			c := newClaim(fmt.Sprint("c-", i), 0)
 			c.Spec.PoolRef.Name, c.ResourceVersion = fmt.Sprint("no-such-", i), api.next()
 			api.claims.Store(client.ObjectKeyFromObject(c), c)
-			key, _ := a.Observe(c)
+			key, _ := a.ObserveObject(c)
 			turn(key)
-			told += testutil.CollectAndCount(metrics.Refusals) - before
-			a.Forget(c)
+			told += testutil.CollectAndCount(metrics.ClaimRefusals) - before
+			a.ForgetObject(c)
 			turn(key)
 		}
-		if left := testutil.CollectAndCount(metrics.Refusals) - before; told != 50 || left != 0 || len(a.pools) > 0 {
+		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; told != 50 || left != 0 || len(a.pools) > 0 {
 			t.Errorf("%d claims were told; %d series are left of claims that are gone, and %d pools", told, left, len(a.pools))
 		}
 	})

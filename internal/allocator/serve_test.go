@@ -21,50 +21,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// writes is an API server that notes what is written of one claim, and on which fence.
-type writes struct {
+// writeRecorder is an API server that records the writes of one claim, and their preconditions.
+type writeRecorder struct {
 	client.Client
 	claim *ipamv1.IPAddressClaim
 	// read is the answer to a live read.
-	read error
-	did  []string
+	read     error
+	recorded []string
 }
 
-func (w *writes) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (w *writeRecorder) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	if c, is := obj.(*ipamv1.IPAddressClaim); is && w.read == nil {
 		w.claim.DeepCopyInto(c)
 	}
 	return w.read
 }
 
-func (w *writes) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
-	w.did = append(w.did, "create "+obj.(*ipamv1.IPAddress).Spec.Address)
+func (w *writeRecorder) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	w.recorded = append(w.recorded, "create "+obj.(*ipamv1.IPAddress).Spec.Address)
 	obj.SetUID("address-a")
 	obj.SetResourceVersion("7")
 	return nil
 }
 
-func (w *writes) Delete(_ context.Context, obj client.Object, _ ...client.DeleteOption) error {
-	w.did = append(w.did, "delete "+obj.GetName())
+func (w *writeRecorder) Delete(_ context.Context, obj client.Object, _ ...client.DeleteOption) error {
+	w.recorded = append(w.recorded, "delete "+obj.GetName())
 	return nil
 }
 
-func (w *writes) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
+func (w *writeRecorder) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	return w.patch("metadata ", obj, patch)
 }
 
-func (w *writes) Status() client.SubResourceWriter { return statusWrites{w: w} }
+func (w *writeRecorder) Status() client.SubResourceWriter { return statusWriteRecorder{w: w} }
 
-type statusWrites struct {
+type statusWriteRecorder struct {
 	client.SubResourceWriter
-	w *writes
+	w *writeRecorder
 }
 
-func (s statusWrites) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+func (s statusWriteRecorder) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
 	return s.w.patch("status ", obj, patch)
 }
 
-func (w *writes) patch(what string, obj client.Object, patch client.Patch) error {
+func (w *writeRecorder) patch(what string, obj client.Object, patch client.Patch) error {
 	raw, err := patch.Data(obj)
 	if err != nil {
 		return err
@@ -73,96 +73,97 @@ func (w *writes) patch(what string, obj client.Object, patch client.Patch) error
 	if err := json.Unmarshal(raw, sent); err != nil {
 		return err
 	}
-	w.did = append(w.did, what+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
+	w.recorded = append(w.recorded, what+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
 	switch o := obj.(type) {
 	case *ipamv1.IPAddressClaim:
 		w.claim.DeepCopyInto(o)
 		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.1"}, []string{v1alpha1.ClaimFinalizer}
 		o.ResourceVersion, o.Status = sent.ResourceVersion+"0", sent.Status
 	case *ipamv1.IPAddress:
-		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.Ref()
+		o.UID, o.ResourceVersion, o.Spec.PoolRef = sent.UID, sent.ResourceVersion+"0", testKey.PoolReference()
 	}
 	return nil
 }
 
-// The order of the writes, and on what each of them depends (R1, R3).
+// TestServe checks the order of the writes, and on what each of them depends (R1, R3).
 func TestServe(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.4")
-	api := &writes{}
-	c := see(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.4")
+	api := &writeRecorder{}
+	c := observeClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
 		c.ResourceVersion = "5"
 		api.claim = c
 	})
-	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p.Plan(noon, 9, anyone)
-	p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon
-	if err := a.serve(t.Context(), grants.PoolOf(p), *c); err != nil {
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	p.PlanGrants(noon, 9, admitAll)
+	p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon
+	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"metadata 10.0.0.1 on uid-a at 5", "create 10.0.0.1", "status  on uid-a at 50"}
-	if d := cmp.Diff(want, api.did); d != "" {
+	if d := cmp.Diff(want, api.recorded); d != "" {
 		t.Error(d)
 	}
 }
 
-// What a job must not write, and what it must not do to the turn that goes on beside it.
+// TestServeLeaves checks what a job must not write, and how it must not interfere with a reconcile that runs beside it.
 func TestServeLeaves(t *testing.T) {
 	tests := map[string]struct {
-		// as is what the pool knows, of claim "a" with UID "uid-a".
-		as          func(p *grants.Memory) *grants.Claimant
+		// as is what the pool knows of claim "a" with UID "uid-a".
+		as          func(p *grants.PoolState) *grants.Claimant
 		live        func(*ipamv1.IPAddressClaim)
 		fails       bool
 		termSuspect bool
 	}{
-		"AnOldGrant": {as: func(p *grants.Memory) *grants.Claimant { // it was handed out in time, and waited for a writer
-			c := see(p, "a", 0)
-			p.Plan(noon, 9, anyone)
-			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon.Add(-term.RequestTimeout-1)
+		"AnOldGrant": {as: func(p *grants.PoolState) *grants.Claimant { // it was dispatched in time, and waited for a writer
+			c := observeClaim(p, "a", 0)
+			p.PlanGrants(noon, 9, admitAll)
+			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon.Add(-term.RequestTimeout-1)
 			return c
 		}},
-		"AGrantGivenBack": {as: func(p *grants.Memory) *grants.Claimant { // while it waited for a writer
-			c := see(p, "a", 0, remembers("10.0.0.1"))
-			p.Plan(noon, 9, anyone)
+		"AGrantGivenBack": {as: func(p *grants.PoolState) *grants.Claimant { // while it waited for a writer
+			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
+			p.PlanGrants(noon, 9, admitAll)
 			g := p.Grants[c.Owner.UID]
-			g.Committed, g.At, g.Confirmed = true, noon, true
+			g.Committed, g.CommitConfirmedAt, g.Confirmed = true, noon, true
 			return c
 		}},
-		"AnotherRecord": {as: func(p *grants.Memory) *grants.Claimant {
-			c := see(p, "a", 0)
-			p.Plan(noon, 9, anyone)
-			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].At = true, noon
-			return see(p, "a", 0, version("4"), remembers("10.0.0.9"))
-		}, live: remembers("10.0.0.9"), fails: true, termSuspect: true},
-		"TheNextClaimsIPAddress": {as: func(p *grants.Memory) *grants.Claimant { // ours is gone, and the watch is behind
-			seeAddress(p, "a", "10.0.0.1", "uid-next")
-			return see(p, "a", 0, remembers("10.0.0.1"))
+		"AnotherRecord": {as: func(p *grants.PoolState) *grants.Claimant {
+			c := observeClaim(p, "a", 0)
+			p.PlanGrants(noon, 9, admitAll)
+			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon
+			return observeClaim(p, "a", 0, version("4"), withRecordedAddress("10.0.0.9"))
+		}, live: withRecordedAddress("10.0.0.9"), fails: true, termSuspect: true},
+		"TheNextClaimsIPAddress": {as: func(p *grants.PoolState) *grants.Claimant { // ours is gone, and the watch is behind
+			observeAddress(p, "a", "10.0.0.1", "uid-next")
+			return observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
 		}, live: uid("uid-next", "9")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.4")
+			p := newTestPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
 			underWay := &grants.PendingCommit{}
-			p.Unanswered = underWay
-			api := &writes{claim: newClaim("a", 0, version("5"))}
+			p.PendingCommit = underWay
+			api := &writeRecorder{claim: newClaim("a", 0, version("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
 			}
-			a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.serve(t.Context(), grants.PoolOf(p), *c); (err != nil) != tc.fails {
+			a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); (err != nil) != tc.fails {
 				t.Errorf("error: %v", err)
 			}
-			if len(api.did) > 0 {
-				t.Errorf("it wrote %v", api.did)
+			if len(api.recorded) > 0 {
+				t.Errorf("it wrote %v", api.recorded)
 			}
-			if p.TermSuspect != tc.termSuspect || p.Unanswered != underWay || !p.Holder {
-				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.TermSuspect, p.Holder, p.Unanswered)
+			if p.NeedsRevalidation != tc.termSuspect || p.PendingCommit != underWay || !p.Holder {
+				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.NeedsRevalidation, p.Holder, p.PendingCommit)
 			}
 		})
 	}
 }
 
-// An IPAddress is removed on proof that its claim is gone, whatever the watches have shown (R2).
+// TestResolveOrphan checks that an IPAddress is removed on proof that its claim is gone, whatever the watches have
+// shown (R2).
 func TestResolveOrphan(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{}, "a")
 	tests := map[string]struct {
@@ -179,62 +180,63 @@ func TestResolveOrphan(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.4")
-			seeAddress(p, "a", "10.0.0.1", "uid-a")
-			api := &writes{read: tc.read, claim: &ipamv1.IPAddressClaim{
+			p := newTestPool(t, "10.0.0.1-10.0.0.4")
+			observeAddress(p, "a", "10.0.0.1", "uid-a")
+			api := &writeRecorder{read: tc.read, claim: &ipamv1.IPAddressClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: tc.claim, ResourceVersion: "3"},
-				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref()},
+				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
 			s := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
-			s.Since = noon.Add(-a.OrphanGrace)
-			if _, err := a.resolveOrphan(t.Context(), grants.PoolOf(p), s.Attached); (err != nil) != tc.fails {
+			s.OrphanedSince = noon.Add(-a.OrphanGrace)
+			if _, err := a.resolveOrphan(t.Context(), grants.NewPool(p), s.Address); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
-			if d := cmp.Diff(tc.want, api.did); d != "" {
+			if d := cmp.Diff(tc.want, api.recorded); d != "" {
 				t.Errorf("%s: %s", tc.reason, d)
 			}
 		})
 	}
 }
 
-// forbids is an API server that refuses to change objects, and takes their statuses.
-type forbids struct {
+// statusOnlyAPI is an API server that refuses to change objects, and accepts their statuses.
+type statusOnlyAPI struct {
 	client.Client
 	statuses int
 }
 
-func (f *forbids) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (f *statusOnlyAPI) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, "any")
 }
 
-func (f *forbids) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (f *statusOnlyAPI) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
 }
 
-func (f *forbids) Status() client.SubResourceWriter { return takesStatus{f: f} }
+func (f *statusOnlyAPI) Status() client.SubResourceWriter { return statusOnlyWriter{f: f} }
 
-type takesStatus struct {
+type statusOnlyWriter struct {
 	client.SubResourceWriter
-	f *forbids
+	f *statusOnlyAPI
 }
 
-func (s takesStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+func (s statusOnlyWriter) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 	s.f.statuses++
 	return nil
 }
 
-// The status of an IPAllocation that is adopted is all that says what it has: a refusal is not written over it (R8, R10).
+// TestARefusalLeavesWhatAStatusShows checks that no refusal is written over the status of an IPAllocation that is
+// adopted: it is all that shows what the IPAllocation has (R8, R10).
 func TestARefusalLeavesWhatAStatusShows(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.60")
+	p := newTestPool(t, "10.0.0.1-10.0.0.60")
 	p.Adopting = true
-	c := seeBlock(p, "x", 4, shows("10.0.0.1", "10.0.0.4"))
-	api := &forbids{}
-	a := New(Options{Client: api, Live: api, ID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	if err := a.serve(t.Context(), grants.PoolOf(p), *c); !apierrors.IsForbidden(err) {
+	c := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
+	api := &statusOnlyAPI{}
+	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}
-	if api.statuses > 0 || p.Blocker(c.Shown, ledger.Owner{Name: "another"}) == nil {
+	if api.statuses > 0 || p.FindBlockingFact(c.PublishedRange, ledger.Owner{Name: "another"}) == nil {
 		t.Errorf("%d statuses are written; what it has is free", api.statuses)
 	}
 }

@@ -24,15 +24,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// bothReady is what the status of a served claim says, in both generations of conditions.
+// bothReady sets the status of a served claim, in both generations of conditions.
 func bothReady(c *ipamv1.IPAddressClaim) {
 	c.Status.AddressRef.Name = c.Name
 	c.Status.Conditions = []metav1.Condition{{Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated"}}
 	c.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 }
 
-// A claim that has all it wants is nobody's work, whichever pool it names: one that names the pool of the in-cluster
-// provider has that among the owners of its IPAddress, if that has a mirror.
+// TestServedClaimsAreNoWork checks that a claim that has everything needs no job, whichever pool it names: one that
+// names the pool of the in-cluster provider has that pool among the owners of its IPAddress, if the pool has a mirror.
 func TestServedClaimsAreNoWork(t *testing.T) {
 	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
 	theirs := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
@@ -40,20 +40,20 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 	another := metav1.OwnerReference{APIVersion: "nobody/v1", Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
 	for name, tc := range map[string]struct {
 		claim, address ipamv1.IPPoolReference // what each names
-		byHand         bool                   // nobody but us knows the pool as a mirror
+		byHand         bool                   // only we know the pool as a mirror
 		owner          metav1.OwnerReference  // of the IPAddress
 		done           bool
 	}{
-		"NetworkPool":        {claim: testKey.Ref(), address: testKey.Ref(), owner: ours, done: true},
+		"NetworkPool":        {claim: testKey.PoolReference(), address: testKey.PoolReference(), owner: ours, done: true},
 		"Mirrored":           {claim: inCluster, address: inCluster, owner: theirs, done: true},
 		"OfTheWrongOwner":    {claim: inCluster, address: inCluster, owner: ours},
-		"OfAnotherGroup":     {claim: testKey.Ref(), address: testKey.Ref(), owner: another},
+		"OfAnotherGroup":     {claim: testKey.PoolReference(), address: testKey.PoolReference(), owner: another},
 		"MirrorMadeByHand":   {claim: inCluster, address: inCluster, byHand: true, owner: ours, done: true},
-		"AdoptedByTheMirror": {claim: testKey.Ref(), address: inCluster, owner: ours, done: true},
-		"AdoptedFromIt":      {claim: inCluster, address: testKey.Ref(), owner: theirs, done: true},
+		"AdoptedByTheMirror": {claim: testKey.PoolReference(), address: inCluster, owner: ours, done: true},
+		"AdoptedFromIt":      {claim: inCluster, address: testKey.PoolReference(), owner: theirs, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
 				if mirrored := theirs; !tc.byHand {
 					mirrored.Controller = ptr.To(true)
 					o.Name, o.OwnerReferences = "pool.in-cluster", []metav1.OwnerReference{mirrored}
@@ -61,49 +61,49 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 			})
 			addr := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "c", UID: "address-c", ResourceVersion: "2", Finalizers: []string{v1alpha1.AddressFinalizer},
-				OwnerReferences: []metav1.OwnerReference{{Kind: claims.Name, Name: "c", UID: "uid-c"}, tc.owner},
+				OwnerReferences: []metav1.OwnerReference{{Kind: claims.IPAddressClaimKind, Name: "c", UID: "uid-c"}, tc.owner},
 			}}
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.address, Address: "10.0.0.1"}
-			p.ObserveAttached(claims.AddressOf(addr))
-			see(p, "c", 0, remembers("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
-			if done := len(p.Todo)+p.Pending.Len() == 0; done != tc.done {
-				t.Errorf("done %v: %d to do", done, len(p.Todo))
+			p.ObserveAddress(claims.NewAddress(addr))
+			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
+			if done := len(p.ClaimantsToWrite)+p.PendingClaimants.Len() == 0; done != tc.done {
+				t.Errorf("done %v: %d to do", done, len(p.ClaimantsToWrite))
 			}
 		})
 	}
 }
 
-// An IPAddress that is being deleted cannot become another claim's: it is removed, and the record brings the address
-// back.
+// TestDeletedAddressIsNotAdopted checks that an IPAddress that is being deleted cannot become another claim's: it is
+// removed, and the record brings the address back.
 func TestDeletedAddressIsNotAdopted(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	c := see(p, "a", 0, remembers("10.0.0.2"))
-	seeAddress(p, "a", "10.0.0.2", "uid-before")
-	addr := *p.Attached[grants.NameOf(c.Owner)]
-	if !p.Adoptable(c, &addr) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.2"))
+	observeAddress(p, "a", "10.0.0.2", "uid-before")
+	addr := *p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]
+	if !p.IsAdoptable(c, &addr) {
 		t.Fatal("one that stays is adopted")
 	}
 	addr.Deleting = true
-	if p.Adoptable(c, &addr) {
+	if p.IsAdoptable(c, &addr) {
 		t.Error("it is adopted")
 	}
 }
 
-// Nobody is told anew that a pool is full when a number in it changes.
+// TestWaitingClaimsAreToldOnce checks that the refusal of a full pool is not written again when a number in it changes.
 func TestWaitingClaimsAreToldOnce(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
+	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	for i := range 9 {
 		name := fmt.Sprint("has-", i)
-		see(p, name, 0, remembers(fmt.Sprintf("10.0.0.%d", i+1)), bothReady)
-		seeAddress(p, name, fmt.Sprintf("10.0.0.%d", i+1), types.UID("uid-"+name))
+		observeClaim(p, name, 0, withRecordedAddress(fmt.Sprintf("10.0.0.%d", i+1)), bothReady)
+		observeAddress(p, name, fmt.Sprintf("10.0.0.%d", i+1), types.UID("uid-"+name))
 	}
 	for i := range 100 {
-		see(p, fmt.Sprint("waits-", i), 1)
+		observeClaim(p, fmt.Sprint("waits-", i), 1)
 	}
 	tell := func() (told int) {
-		_, refused := p.Plan(noon, maxBatch, anyone)
+		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll)
 		for c, no := range refused {
-			c.Status = &grants.ShownStatus{Refusal: *no}
+			c.Status = &grants.PublishedStatus{Refusal: *no}
 			told++
 		}
 		return told
@@ -112,27 +112,27 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
 	c := p.Claimants["uid-has-3"]
-	p.StartCooling(p.EndingOf(c), noon)
-	p.ForgetAttached("address-has-3", grants.NameOf(c.Owner))
-	p.Forget(c.Owner.UID)
+	p.StartCooling(p.ReleaseFor(c), noon)
+	p.ForgetAddress("address-has-3", grants.NamespacedNameFromOwner(c.Owner))
+	p.ForgetClaimant(c.Owner.UID)
 	if told := tell(); told > 0 {
 		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
 	}
 }
 
-// What a user writes into an annotation costs bounded memory.
+// TestHugeAnnotations checks that an annotation that a user writes costs bounded memory.
 func TestHugeAnnotations(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	c := see(p, "huge", 0, asks(strings.Repeat("x", 250_000)), remembers(strings.Repeat("y", 250_000)))
-	b := seeBlock(p, "block", 1, func(o *v1alpha1.IPAllocation) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	c := observeClaim(p, "huge", 0, withRequestedAddress(strings.Repeat("x", 250_000)), withRecordedAddress(strings.Repeat("y", 250_000)))
+	b := observeAllocation(p, "block", 1, func(o *v1alpha1.IPAllocation) {
 		o.Annotations = map[string]string{v1alpha1.AddressAnnotation: strings.Repeat("z", 250_000)}
 	})
-	if n := len(claims.FactsOf(c).Requested) + len(c.RecordText) + len(b.RecordText); n > 3*grants.MaxAnnotation {
+	if n := len(claims.ClaimDataFor(c).RequestedAddress) + len(c.RecordAnnotation) + len(b.RecordAnnotation); n > 3*grants.MaxAnnotationLength {
 		t.Errorf("%d bytes are remembered of annotations that can be addresses only", n)
 	}
 }
 
-// The annotation of clusterctl counts where clusterctl deletes what was served here.
+// TestMovedClaims checks that the annotation of clusterctl counts where clusterctl deletes what was served here.
 func TestMovedClaims(t *testing.T) {
 	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.DeleteForMoveAnnotation] = "" }
 	for name, tc := range map[string]struct {
@@ -140,25 +140,25 @@ func TestMovedClaims(t *testing.T) {
 		is     []func(*ipamv1.IPAddressClaim)
 		closes bool
 	}{
-		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, marked}},
-		"ARecordOfAUsers":   {reason: "it was never given anything", is: []func(*ipamv1.IPAddressClaim){remembers("192.0.2.1"), marked, ends, noFinalizer}},
-		"DeletedAndMarked":  {reason: "it is being moved", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, marked, ends}, closes: true},
-		"DeletedUnlikeThat": {reason: "it is released", is: []func(*ipamv1.IPAddressClaim){remembers("10.0.0.1"), bothReady, ends}},
+		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked}},
+		"ARecordOfAUsers":   {reason: "it was never given anything", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("192.0.2.1"), marked, withDeletionTimestamp, noFinalizer}},
+		"DeletedAndMarked":  {reason: "it is being moved", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked, withDeletionTimestamp}, closes: true},
+		"DeletedUnlikeThat": {reason: "it is released", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9")
-			see(p, "c", 0, tc.is...)
-			reason, message := p.Closed(noon)
+			p := newTestPool(t, "10.0.0.1-10.0.0.9")
+			observeClaim(p, "c", 0, tc.is...)
+			reason, message := p.ClosedReason(noon)
 			if (reason == v1alpha1.MovedReason) != tc.closes {
 				t.Errorf("%s: closed by %q", tc.reason, reason)
 			}
 			if tc.closes && !strings.Contains(message, "ns/c") {
 				t.Errorf("it does not say which claim: %s", message)
 			}
-			p.Forget("uid-c")
-			status := p.Base.PoolStatus().DeepCopy()
-			p.LoadCooling(status) // an operator has removed the entries
-			if reason, _ := p.Closed(noon); reason != "" {
+			p.ForgetClaimant("uid-c")
+			status := p.BasePool.PoolStatus().DeepCopy()
+			p.LoadCoolingAndHeld(status) // an operator has removed the entries
+			if reason, _ := p.ClosedReason(noon); reason != "" {
 				t.Errorf("it stays closed: %s", reason)
 			}
 		})
@@ -167,23 +167,23 @@ func TestMovedClaims(t *testing.T) {
 
 func noFinalizer(c *ipamv1.IPAddressClaim) { c.Finalizers = nil }
 
-// A consumer's finalizer keeps a deleted claim, and with it the IPAddress that it uses; those of the garbage collector
-// do not.
+// TestReleaseWaitsForConsumers checks that a consumer's finalizer keeps a deleted claim, and with it the IPAddress that
+// it uses, and that the finalizers of the garbage collector do not.
 func TestReleaseWaitsForConsumers(t *testing.T) {
-	a := New(Options{ID: "me", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	for finalizer, may := range map[string]bool{
 		"vspherevm.infrastructure.cluster.x-k8s.io/ip-claim-protection": false,
 		metav1.FinalizerDeleteDependents:                                true, metav1.FinalizerOrphanDependents: true,
 	} {
-		p := aPool(t, "10.0.0.1-10.0.0.9")
-		c := see(p, "c", 0, remembers("10.0.0.1"), bothReady, ends, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
-		if got := !a.admitRelease(p, c, a.lookAtClusters(t.Context())).Waits; got != may {
+		p := newTestPool(t, "10.0.0.1-10.0.0.9")
+		c := observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp, func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, finalizer) })
+		if got := !a.admitRelease(p, c, a.newClusterLookup(t.Context())).Wait; got != may {
 			t.Errorf("%s: may be released %v", finalizer, got)
 		}
 	}
 }
 
-// Which answers say that a write was not carried out and will not be.
+// TestRefusedForGood checks which errors prove that a write was not carried out and will not be.
 func TestRefusedForGood(t *testing.T) {
 	resource := schema.GroupResource{Resource: "ipaddresses"}
 	for name, tc := range map[string]struct {
@@ -203,76 +203,77 @@ func TestRefusedForGood(t *testing.T) {
 		"Connection": {context.DeadlineExceeded, false},
 		"None":       {nil, false},
 	} {
-		if got := term.RefusedForGood(tc.err); got != tc.want {
+		if got := term.IsPermanentRefusal(tc.err); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// A status that the API server refuses for good is not sent again as it is: the commit is dropped, and those who wait
-// are told.
+// TestRefusedCommit checks that a status that the API server refuses for good is not sent again as it is: the commit is
+// dropped, and the waiting claims get a refusal.
 func TestRefusedCommit(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
+	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Finalizers = []string{v1alpha1.PoolFinalizer} })
 	clock := clocktesting.NewFakeClock(noon)
-	api := &oneWrite{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
-	a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "me", Clock: clock})
-	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.Base.(*v1alpha1.NetworkPool) }
-	a.pools[testKey] = grants.PoolOf(p)
+	api := &singleWriteAPI{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
+	a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "me", Clock: clock})
+	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.BasePool.(*v1alpha1.NetworkPool) }
+	a.pools[testKey] = grants.NewPool(p)
 	p.Quota = a.quota
-	see(p, "a", 0)
+	observeClaim(p, "a", 0)
 	for range 5 {
-		if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil {
+		if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || p.Unanswered != nil || len(p.Grants) > 0 {
-		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Unanswered, len(p.Grants))
+	if api.writes != 1 || p.PendingCommit != nil || len(p.Grants) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.PendingCommit, len(p.Grants))
 	}
-	if p.Refusal == nil || !strings.Contains(p.Refusal.Message, "a policy says no") {
-		t.Errorf("claims are told %v", p.Refusal)
+	if p.WriteRefusal == nil || !strings.Contains(p.WriteRefusal.Message, "a policy says no") {
+		t.Errorf("claims are told %v", p.WriteRefusal)
 	}
-	clock.Step(term.LastTry)
+	clock.Step(term.MaxRetryPause)
 	api.err = nil
-	if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || api.writes != 2 || p.Refusal != nil {
-		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Refusal)
+	if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil || api.writes != 2 || p.WriteRefusal != nil {
+		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.WriteRefusal)
 	}
 }
 
-// What one namespace is refused holds up no other, and not its own for ever.
+// TestTroubledNamespace checks that the failures of one namespace delay no other namespace, and their own not for ever.
 func TestTroubledNamespace(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.200")
+	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
-	for i := range term.MaxTroubled {
-		c := see(p, fmt.Sprint("q", i), 0)
-		p.Plan(noon, 1, anyone)
+	for i := range term.SerialRetryThreshold {
+		c := observeClaim(p, fmt.Sprint("q", i), 0)
+		p.PlanGrants(noon, 1, admitAll)
 		g := p.Grants[c.Owner.UID]
-		g.Committed, g.Begun = true, true
-		p.NoteTrouble(c, refused, noon)
+		g.Committed, g.JobStarted = true, true
+		p.RecordFailure(c, refused, noon)
 		if !g.Confirmed {
 			t.Fatal("a grant of which nothing can land is still in flight")
 		}
 	}
-	waits := see(p, "waits", 0)
-	other := see(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	_, told := p.Plan(noon, 9, anyone)
+	waits := observeClaim(p, "waits", 0)
+	other := observeClaim(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
+	_, told := p.PlanGrants(noon, 9, admitAll)
 	if no := told[waits]; no == nil || !strings.Contains(no.Message, "exceeded quota") || p.Grants[waits.Owner.UID] != nil {
 		t.Errorf("the next of the namespace is told %v", no)
 	}
 	if p.Grants[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
 	}
-	p.Plan(noon.Add(term.FirstTry), 9, anyone)
+	p.PlanGrants(noon.Add(term.MinRetryPause), 9, admitAll)
 	if p.Grants[waits.Owner.UID] == nil {
 		t.Error("it is never tried")
 	}
 	served := p.Claimants["uid-q3"]
-	if !p.EndTrouble(served, true) || p.InTrouble(waits, noon) != nil {
+	if !p.ClearFailure(served, true) || p.FailingNamespaceRefusal(waits, noon) != nil {
 		t.Error("one was served, and the others wait on")
 	}
 }
 
-// A trial is of a claim to which something can be granted. One that can be given nothing neither uses it up, so that none of the
-// others of its namespace is ever tried, nor is it told in turns why it gets nothing and why the others fail.
+// TestTrialIsOfOneThatCanBeServed checks that a trial is of a claim that can be granted something. A claim that cannot
+// be granted anything does not use the trial up, so that the other claims of its namespace are tried, and does not
+// alternate between two refusals: why it gets nothing, and why the others fail.
 func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	bounded := types.NamespacedName{Namespace: "ns", Name: "bounded"}
@@ -280,26 +281,26 @@ func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 		vain   func(*ipamv1.IPAddressClaim)
 		reason string
 	}{
-		"an address that is held":         {vain: asks("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
-		"an address that is not its pool": {vain: asks("10.9.9.9"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
-		"a record that another claim has": {vain: remembers("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"an address that is held":         {vain: withRequestedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"an address that is not its pool": {vain: withRequestedAddress("10.9.9.9"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"a record that another claim has": {vain: withRecordedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
 		"more than a quota":               {vain: ofCluster("bounded"), reason: v1alpha1.QuotaExceededReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			woken := 0
-			p := aPool(t, "10.0.0.1-10.0.0.200")
+			p := newTestPool(t, "10.0.0.1-10.0.0.200")
 			p.Quota = grants.NewQuota(func(pools.Key) { woken++ })
-			p.Limits = func(c types.NamespacedName) (int64, bool) { return 1, c == bounded }
-			see(p, "has", 0, remembers("10.0.0.1"), ofCluster("bounded"))
-			for i := range term.MaxTroubled {
-				p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), refused, noon)
+			p.QuotaLimit = func(c types.NamespacedName) (int64, bool) { return 1, c == bounded }
+			observeClaim(p, "has", 0, withRecordedAddress("10.0.0.1"), ofCluster("bounded"))
+			for i := range term.SerialRetryThreshold {
+				p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 			}
-			vain := see(p, "vain", 1, tc.vain)
-			healthy, next := see(p, "healthy", 2), see(p, "next", 3)
+			vain := observeClaim(p, "vain", 1, tc.vain)
+			healthy, next := observeClaim(p, "healthy", 2), observeClaim(p, "next", 3)
 			told := func(at time.Time) string {
 				t.Helper()
-				_, no := p.Plan(at, 99, func(c *grants.Claimant) grants.Ruling {
-					return grants.Ruling{Waits: c != vain && c != healthy && c != next}
+				_, no := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult {
+					return grants.AdmissionResult{Wait: c != vain && c != healthy && c != next}
 				})
 				if no[vain] == nil {
 					t.Fatal("it is told nothing")
@@ -309,86 +310,87 @@ func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 			if got := told(noon); got != tc.reason || p.Grants[healthy.Owner.UID] != nil {
 				t.Errorf("before the trial it is told %q", got)
 			}
-			if got := told(noon.Add(term.FirstTry)); got != tc.reason {
+			if got := told(noon.Add(term.MinRetryPause)); got != tc.reason {
 				t.Errorf("at the trial it is told %q", got)
 			}
 			if p.Grants[healthy.Owner.UID] == nil || p.Grants[next.Owner.UID] != nil {
 				t.Error("the trial is not of the oldest to which something can be granted, and of that alone")
 			}
-			if got := told(noon.Add(term.FirstTry)); got != tc.reason {
+			if got := told(noon.Add(term.MinRetryPause)); got != tc.reason {
 				t.Errorf("after the trial it is told %q", got)
 			}
-			if p.Forget("uid-has"); (woken > 0) != (tc.reason == v1alpha1.QuotaExceededReason) {
+			if p.ForgetClaimant("uid-has"); (woken > 0) != (tc.reason == v1alpha1.QuotaExceededReason) {
 				t.Errorf("the pool is woken %d times as there is room in the quota", woken)
 			}
 		})
 	}
 }
 
-// A trial to which nothing can be granted has a carved pool, or who adds addresses, hear of it: it is looked at when its time has
-// come, and not again before something changes.
+// TestTrialThatFindsNothingFree checks that a trial that can be granted nothing is reported, so that a carved pool or a
+// user may add addresses: the claim is checked when its time has come, and not again before something changes.
 func TestTrialThatFindsNothingFree(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.1")
-	see(p, "has", 0, remembers("10.0.0.1"))
-	for i := range term.MaxTroubled {
-		p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
+	p := newTestPool(t, "10.0.0.1-10.0.0.1")
+	observeClaim(p, "has", 0, withRecordedAddress("10.0.0.1"))
+	for i := range term.SerialRetryThreshold {
+		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
 	}
-	waits := see(p, "waits", 1)
+	waits := observeClaim(p, "waits", 1)
 	look := func(at time.Time) (time.Duration, *grants.Refusal) {
-		p.BeginTurn()
-		_, no := p.Plan(at, 99, func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: c != waits} })
-		return p.ComeBack(at, 0), no[waits]
+		p.BeginReconcile()
+		_, no := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c != waits} })
+		return p.EndReconcile(at, 0), no[waits]
 	}
-	for at, want := range map[time.Duration]time.Duration{0: term.FirstTry, term.FirstTry: 0, time.Minute: 0} {
+	for at, want := range map[time.Duration]time.Duration{0: term.MinRetryPause, term.MinRetryPause: 0, time.Minute: 0} {
 		if wait, no := look(noon.Add(at)); wait != want || no == nil || no.Reason != ipamv1.IPAddressClaimReadyPoolExhaustedReason {
 			t.Errorf("after %v it is looked at again in %v, not in %v, and the claim is told %v", at, wait, want, no)
 		}
 	}
 }
 
-// Where all claims of a namespace that wait have failed, and have a time of their own, none is to be tried: the pool is not
-// looked at for that. Nor is it for claims of another namespace, or for those that are paused.
+// TestTrialOnlyForThoseThatWait checks that the pool is not reconciled for a trial where all waiting claims of a
+// namespace have failed, and have a retry time of their own. Nor is it for claims of another namespace, or for those
+// that are paused.
 func TestTrialOnlyForThoseThatWait(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.200")
+	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
-	for i := range term.MaxTroubled {
-		p.NoteTrouble(see(p, fmt.Sprint("q", i), 0), refused, noon)
+	for i := range term.SerialRetryThreshold {
+		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 	}
-	look := func(at time.Time, admission grants.Admit) time.Duration {
-		p.BeginTurn()
-		p.Plan(at, 99, admission)
-		return p.ComeBack(at, 0)
+	look := func(at time.Time, admission grants.AdmissionFunc) time.Duration {
+		p.BeginReconcile()
+		p.PlanGrants(at, 99, admission)
+		return p.EndReconcile(at, 0)
 	}
-	late := noon.Add(term.FirstTry / 2)
-	if wait := look(late, anyone); wait != 0 {
+	late := noon.Add(term.MinRetryPause / 2)
+	if wait := look(late, admitAll); wait != 0 {
 		t.Errorf("all have failed, and the pool is looked at again in %v", wait)
 	}
-	waits := see(p, "waits", 0)
-	if wait := look(late, anyone); wait <= 0 || wait > term.FirstTry {
+	waits := observeClaim(p, "waits", 0)
+	if wait := look(late, admitAll); wait <= 0 || wait > term.MinRetryPause {
 		t.Errorf("one waits for the others, and is tried in %v", wait)
 	}
-	paused := func(c *grants.Claimant) grants.Ruling { return grants.Ruling{Waits: c == waits} }
+	paused := func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c == waits} }
 	if wait := look(late, paused); wait != 0 {
 		t.Errorf("the one that waits is paused, and the pool is looked at again in %v", wait)
 	}
-	if wait := look(noon.Add(time.Hour), anyone); wait != 0 || p.Grants[waits.Owner.UID] == nil {
+	if wait := look(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants[waits.Owner.UID] == nil {
 		t.Errorf("the time of the trial is past, and the pool is looked at again in %v", wait)
 	}
 }
 
-// What other claims of a namespace are told is what the API server refuses for good, and not what went wrong first; it is
-// told anew only when it says something else.
+// TestTroubleIsToldAsItIs checks that other claims of a namespace get the error with which the API server refuses for
+// good, and not the first failure; the message is written again only when it differs.
 func TestTroubleIsToldAsItIs(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.200")
-	next := see(p, "next", 30)
+	p := newTestPool(t, "10.0.0.1-10.0.0.200")
+	next := observeClaim(p, "next", 30)
 	quota := func(used int) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, fmt.Sprint("c-", used), fmt.Errorf("exceeded quota, used: %d", used))
 	}
 	note := func(err error, at time.Time) string {
-		for i := range term.MaxTroubled {
-			p.NoteTrouble(see(p, fmt.Sprint("c-", i), i), err, at)
+		for i := range term.SerialRetryThreshold {
+			p.RecordFailure(observeClaim(p, fmt.Sprint("c-", i), i), err, at)
 		}
-		no := p.InTrouble(next, noon)
+		no := p.FailingNamespaceRefusal(next, noon)
 		if no == nil || no.Reason != v1alpha1.WriteFailedReason {
 			t.Fatalf("it is told %v", no)
 		}
@@ -408,73 +410,75 @@ func TestTroubleIsToldAsItIs(t *testing.T) {
 	}
 }
 
-// A doubtful write may land yet: its grant stays in flight.
+// TestDoubtfulGrantStays checks that the grant of a write with an unknown outcome, which may land yet, stays in flight.
 func TestDoubtfulGrantStays(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.200")
-	c := see(p, "a", 0)
-	p.Plan(noon, 1, anyone)
+	p := newTestPool(t, "10.0.0.1-10.0.0.200")
+	c := observeClaim(p, "a", 0)
+	p.PlanGrants(noon, 1, admitAll)
 	g := p.Grants[c.Owner.UID]
-	g.Committed, g.Begun = true, true
-	p.NoteTrouble(c, context.DeadlineExceeded, noon)
-	p.NoteTrouble(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
+	g.Committed, g.JobStarted = true, true
+	p.RecordFailure(c, context.DeadlineExceeded, noon)
+	p.RecordFailure(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
 	if g.Confirmed {
 		t.Error("the first write may land, and its address is given to another")
 	}
 }
 
-// Grants of claims that may not be served hold up nobody: of those that were not begun the addresses are free again.
+// TestPausedGrantsHoldUpNobody checks that grants of claims that may not be served delay no other claim: the addresses
+// of those that were not begun are free again.
 func TestPausedGrantsHoldUpNobody(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.200")
+	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	for i := range 5 {
-		see(p, fmt.Sprint("c", i), 0)
+		observeClaim(p, fmt.Sprint("c", i), 0)
 	}
-	p.Plan(noon, 9, anyone)
+	p.PlanGrants(noon, 9, admitAll)
 	for uid, g := range p.Grants {
-		g.Committed, g.Begun = true, uid == "uid-c0"
+		g.Committed, g.JobStarted = true, uid == "uid-c0"
 	}
-	p.GiveBack(func(*grants.Claimant) grants.Ruling { return grants.Ruling{Waits: true} })
-	if n := p.Unfinished(); n != 1 || p.Working() != 0 {
-		t.Errorf("%d are in flight, %d hold up others", n, p.Working())
+	p.EndBlockedGrants(func(*grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: true} })
+	if n := p.UnconfirmedGrantCount(); n != 1 || p.ActiveGrantCount() != 0 {
+		t.Errorf("%d are in flight, %d hold up others", n, p.ActiveGrantCount())
 	}
 }
 
-// A manager that does not serve a pool has not the last word on its claims.
+// TestUnservedPoolTellsOnce checks that a manager that does not serve a pool does not overwrite the conditions of its
+// claims.
 func TestUnservedPoolTellsOnce(t *testing.T) {
-	a := New(Options{ID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
+	a := New(Options{ManagerID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
-	p := unlocked(a.pool(key))
-	c := see(p, "c", 0)
+	p := stateOfPool(a.getOrCreatePool(key))
+	c := observeClaim(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
-		c.Busy, p.Jobs = false, 0
-		a.notOurs(t.Context(), grants.PoolOf(p), obj, a.unserved(key, nil))
-		return p.Jobs
+		c.Busy, p.ActiveJobs = false, 0
+		a.observeUnservedPool(t.Context(), grants.NewPool(p), obj, a.refusalIfUnserved(key, nil))
+		return p.ActiveJobs
 	}
-	c.Status = &grants.ShownStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}
+	c.Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}
 	if jobs() != 0 {
 		t.Error("it writes over what the other manager says")
 	}
-	if a.overlaps.declared(key).uid != "u" {
+	if a.overlaps.declarationFor(key).uid != "u" {
 		t.Error("its spec does not count for overlaps")
 	}
 }
 
-// Whether the last holder has looked at the spec that there is now, and at the neighbours.
+// TestOutdatedPoolIsWork checks whether the last holder has reconciled the current spec, and the current neighbours.
 func TestOutdatedPoolIsWork(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(*grants.Memory)
+		change func(*grants.PoolState)
 		want   bool
 	}{
-		"NoNews":      {change: func(*grants.Memory) {}},
-		"AnEdit":      {change: func(p *grants.Memory) { p.Base.SetGeneration(2) }, want: true},
-		"ANeighbour":  {change: func(p *grants.Memory) { p.Overlap = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
-		"AnOlderPool": {change: func(p *grants.Memory) { p.Owes = true }, want: true},
+		"NoNews":      {change: func(*grants.PoolState) {}},
+		"AnEdit":      {change: func(p *grants.PoolState) { p.BasePool.SetGeneration(2) }, want: true},
+		"ANeighbour":  {change: func(p *grants.PoolState) { p.OverlapMessage = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
+		"AnOlderPool": {change: func(p *grants.PoolState) { p.YieldPending = true }, want: true},
 	} {
-		p := aPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
+		p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
 		p.Holder = false
 		tc.change(p)
-		p.WorkSince = noon.Add(-time.Hour)
-		if may, _ := p.MayTakeOver(noon, false, time.Hour, anyone, anyone); may != tc.want {
+		p.WorkPendingSince = noon.Add(-time.Hour)
+		if may, _ := p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}
 	}

@@ -10,52 +10,55 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// serves reports whether a pool is of our shard. Where two managers disagree, while their number changes, both serve
-// it: that is as safe as it ever is (R5), and ends with the older of the two.
-func (a *Allocator) serves(key pools.Key) bool { return a.Shard.Has(key.Kind, key.Namespace, key.Name) }
+// isInShard reports whether a pool is in the shard of this manager. Where two managers disagree, while their number
+// changes, both serve the pool: that is as safe as ever (R5), and ends with the older of the two.
+func (a *Allocator) isInShard(key pools.Key) bool {
+	return a.Shard.Has(key.Kind, key.Namespace, key.Name)
+}
 
-// notOurs keeps the memory of a pool that this manager does not serve at all, and tells the claims that nobody has told
-// anything yet: a manager that does serve the pool has the last word. What its claims hold is its holder's to release. It
-// returns when to come back.
-func (a *Allocator) notOurs(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (wait time.Duration) {
-	a.observeOnly(p, seen, a.now())
-	clusters := a.lookAtClusters(ctx)
+// observeUnservedPool keeps the state of a pool that this manager does not serve at all up to date, and writes a
+// refusal to the claims that have none yet: a manager that serves the pool has the last word. Only the pool's holder
+// releases the addresses of the claims. It returns the delay until the next reconcile.
+func (a *Allocator) observeUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (wait time.Duration) {
+	a.observePoolOnly(p, seen, a.now())
+	clusters := a.newClusterLookup(ctx)
 	m := p.Lock()
-	m.BeginTurn()
+	m.BeginReconcile()
 	var tell []*grants.Claimant
-	m.Pending.Scan(func(c *grants.Claimant) bool {
-		gated := c.Cluster.Name != "" && clusters(c.Cluster).gate != grants.ClusterOpen
-		if c.MayBeTried(a.now()) && !gated && !a.leavesAlone(c) && c.ShownRefusal() == (grants.Refusal{}) {
+	m.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+		gated := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
+		if c.MayStartJob(a.now()) && !gated && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
 			tell = append(tell, c)
 		}
 		return true
 	})
 	m.Unlock()
-	a.tell(p, tell, no)
+	a.refuseClaimants(p, tell, no)
 	m = p.Lock()
 	defer m.Unlock()
-	return m.ComeBack(a.now(), m.NextRetry(a.now()))
+	return m.EndReconcile(a.now(), m.NextRetryDelay(a.now()))
 }
 
-// observeOnly keeps the memory of a pool of another shard as it is on the API server, and does nothing for it: it says
-// nothing to its claims, and releases nothing. Its spec counts for overlaps, and its claims for the quotas of Clusters.
-func (a *Allocator) observeOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Time) {
+// observePoolOnly keeps the state of a pool of another shard as it is on the API server, and does nothing for the pool:
+// it writes nothing to its claims, and releases nothing. The spec counts for overlaps, and the claims count for the
+// quotas of Clusters.
+func (a *Allocator) observePoolOnly(p *grants.Pool, seen v1alpha1.Pool, now time.Time) {
 	if seen != nil {
-		a.publish(seen)
+		a.publishDeclaration(seen)
 	}
 	m := p.Lock()
-	if seen != nil && m.RefreshBase(seen, a.ID, now) {
+	if seen != nil && m.RefreshBasePool(seen, a.ManagerID, now) {
 		countLostTerm(p.Key)
 	}
-	if seen == nil && m.UnsetBase() {
-		metrics.ForgetPool(p.Key.Kind, p.Key.Namespace, p.Key.Name)
+	if seen == nil && m.ClearBasePool() {
+		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
-	m.RotateGone(now)
-	a.tellChildren(m)
+	m.Rotate(now)
+	a.enqueueChildren(m)
 	m.Unlock()
 	if seen == nil {
-		a.withdrawSpec(p.Key)
+		a.withdrawDeclaration(p.Key)
 	}
-	a.tellElders(p)
-	a.drop(p)
+	a.enqueueOlderPools(p)
+	a.dropUnusedPool(p)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestSlowList: the holder before was paused, and goes on when the new one has read what exists and does not know it
-// yet. What a user asks for then must not be granted by the old one, as the watches of the new one show nothing.
+// TestSlowList checks a former holder that was paused, and goes on when the new holder has read what exists and does
+// not know it yet. Requests that a user makes then must not be granted by the former holder, as the watches of the new
+// one show nothing.
 func TestSlowList(t *testing.T) {
 	sleeps := action{"the second manager is paused", func(w *world) bool {
 		w.managers[1].asleep = true
@@ -15,7 +16,7 @@ func TestSlowList(t *testing.T) {
 	}}
 	s := scenario{
 		spec: Pool("10.0.0.1-10.0.0.8"), capacity: 2, claims: []string{"a"},
-		script: []action{another, blind(faults.Claims, faults.Addresses), sleeps, allocate("x", 2), allocate("y", 1), see},
+		script: []action{another, stallWatches(faults.Claims, faults.Addresses), sleeps, allocate("x", 2), allocate("y", 1), resumeWatches},
 	}
 	for _, name := range names(orders) {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +28,7 @@ func TestSlowList(t *testing.T) {
 						return false
 					}
 					value, err := w.do(r)
-					w.After(0, 2*pause, func() { w.answer(r, value, err) })
+					w.DelayStep(0, 2*pause, func() { w.answer(r, value, err) })
 					if lists++; lists == 3 {
 						add("b").do(w)
 						w.managers[1].asleep = false

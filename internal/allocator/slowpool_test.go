@@ -19,13 +19,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// partly is an API server that answers at once, but for what hangs says.
-type partly struct {
-	*instant
+// partlyHangingAPI is an API server that answers at once, except the calls that hangs selects.
+type partlyHangingAPI struct {
+	*instantAPI
 	hangs func(client.Object) bool
 }
 
-func (p *partly) wait(ctx context.Context, o client.Object) error {
+func (p *partlyHangingAPI) wait(ctx context.Context, o client.Object) error {
 	if p.hangs(o) {
 		<-ctx.Done()
 		return ctx.Err()
@@ -33,35 +33,35 @@ func (p *partly) wait(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-func (p *partly) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (p *partlyHangingAPI) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	<-ctx.Done() // only what hangs is read
 	return ctx.Err()
 }
 
-func (p *partly) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (p *partlyHangingAPI) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	if err := p.wait(ctx, o); err != nil {
 		return err
 	}
-	return p.instant.Patch(ctx, o, patch, opts...)
+	return p.instantAPI.Patch(ctx, o, patch, opts...)
 }
 
-func (p *partly) Status() client.SubResourceWriter {
-	return &partlyStatus{instantStatus{of: p.instant}, p}
+func (p *partlyHangingAPI) Status() client.SubResourceWriter {
+	return &partlyHangingStatus{instantStatus{of: p.instantAPI}, p}
 }
 
-type partlyStatus struct {
+type partlyHangingStatus struct {
 	instantStatus
-	of *partly
+	of *partlyHangingAPI
 }
 
-func (s *partlyStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s *partlyHangingStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	if err := s.of.wait(ctx, o); err != nil {
 		return err
 	}
 	return s.instantStatus.Update(ctx, o, opts...)
 }
 
-// W5: a pool whose writes hang keeps no other pool waiting.
+// TestSlowPoolBesideAFastOne checks that a pool whose writes hang delays no other pool (W5).
 func TestSlowPoolBesideAFastOne(t *testing.T) {
 	const writers = 32
 	for name, hangs := range map[string]func(client.Object) bool{
@@ -73,8 +73,8 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer synctest.Wait() // or a job outlives the test
 				defer cancel()
-				api := &partly{&instant{}, hangs}
-				a := New(Options{Client: api, Live: api, Recorder: silent{}, ID: "us", Writers: writers})
+				api := &partlyHangingAPI{&instantAPI{}, hangs}
+				a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "us", Writers: writers})
 				wakes := map[string]chan struct{}{"slow": make(chan struct{}, 1), "fast": make(chan struct{}, 1)}
 				a.Start(ctx, func(key pools.Key) {
 					select {
@@ -84,22 +84,22 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 				})
 				slow, fast := heldPool(a, "slow"), heldPool(a, "fast")
 				for i := range 2 * writers {
-					a.Observe(waitingClaim(api, "slow", i))
+					a.ObserveObject(waitingClaim(api, "slow", i))
 				}
-				go func() { _, _ = a.Reconcile(ctx, pools.KeyOf(slow), slow) }()
-				synctest.Wait() // what hangs, hangs
+				go func() { _, _ = a.Reconcile(ctx, pools.KeyForPool(slow), slow) }()
+				synctest.Wait() // the calls that hang are in progress
 				begin := time.Now()
 				for i := range 3 * writers {
-					a.Observe(waitingClaim(api, "fast", i))
+					a.ObserveObject(waitingClaim(api, "fast", i))
 				}
-				p := unlocked(a.pool(pools.KeyOf(fast)))
+				p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(fast)))
 				for {
-					if _, err := a.Reconcile(ctx, pools.KeyOf(fast), fast); err != nil {
+					if _, err := a.Reconcile(ctx, pools.KeyForPool(fast), fast); err != nil {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					grants.PoolOf(p).Lock()
-					left := p.Pending.Len() + len(p.Todo) + p.Unfinished()
+					grants.NewPool(p).Lock()
+					left := p.PendingClaimants.Len() + len(p.ClaimantsToWrite) + p.UnconfirmedGrantCount()
 					p.Unlock()
 					if left == 0 {
 						break
@@ -114,25 +114,25 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 	}
 }
 
-// heldPool is a pool of a namespace, and of a network of its own, that the allocator has taken over.
+// heldPool returns a pool of a namespace, and of a network of its own, that the allocator has taken over.
 func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	o := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: "pool", UID: types.UID(ns), ResourceVersion: "1", Generation: 1, Finalizers: []string{v1alpha1.PoolFinalizer},
 	}}
 	o.Spec.CIDR, o.Spec.Network = "10.0.0.0/16", ns
-	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ID}
-	p := unlocked(a.pool(pools.KeyOf(o)))
-	p.SetBase(o)
-	p.Holder, p.TriedOnce = true, true
+	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ManagerID}
+	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
+	p.SetBasePool(o)
+	p.Holder, p.TakeoverChecked = true, true
 	return o
 }
 
-// waitingClaim is a claim of the pool of a namespace, that the API server has.
-func waitingClaim(api *partly, ns string, i int) *ipamv1.IPAddressClaim {
+// waitingClaim returns a claim of the pool of a namespace, that the API server has.
+func waitingClaim(api *partlyHangingAPI, ns string, i int) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(noon),
 	}}
-	c.Spec.PoolRef = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.Ref()
+	c.Spec.PoolRef = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: "pool"}.PoolReference()
 	api.claims.Store(client.ObjectKeyFromObject(c), c)
 	return c
 }

@@ -21,172 +21,176 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// Snapshot is a pool as the objects of one moment show it: the allocator's memory and its rules without its
-// writes, for tools that say what is and what would be. It is not safe for concurrent use.
-type Snapshot struct{ p *grants.Memory }
+// Snapshot is a pool as the objects of one moment show it: the allocator's state and rules without its writes, for
+// tools that show the current state and the results of a plan. It is not safe for concurrent use.
+type Snapshot struct{ state *grants.PoolState }
 
-// Answer is what the allocator would tell a claim, or an IPAllocation, that has nothing yet.
-type Answer struct {
-	// Range is what it would be given; invalid if nothing.
+// PlannedGrant is the answer of the allocator to a claim, or an IPAllocation, that has nothing yet.
+type PlannedGrant struct {
+	// Range is the range that it would be granted; invalid if none.
 	Range netipx.IPRange
-	// Reason and Message say why it is refused. Both empty and no Range: it is left to wait in silence.
+	// Reason and Message are why it is refused. If both are empty and there is no Range, it waits without a message.
 	Reason, Message string
 }
 
-// Snapshots are all pools as the objects of one moment show them: what one has in use that another one may grant is kept
-// apart as a manager does it.
-type Snapshots struct{ a *Allocator }
+// Snapshots are all pools as the objects of one moment show them. Addresses that one pool has in use and another one
+// may grant are excluded, as by a manager.
+type Snapshots struct{ allocator *Allocator }
 
-// SnapshotsOf looks at pools, with the objects that name them.
-func SnapshotsOf(o *pools.Objects) *Snapshots {
-	a := New(Options{Live: nothing{}, Lists: empty{}})
-	found := byPool{}
+// NewSnapshots builds the state of pools from them and the objects that name them.
+func NewSnapshots(o *pools.Objects) *Snapshots {
+	a := New(Options{Live: emptyReader{}, Lister: emptyLister{}})
+	found := listedByPool{}
 	for _, obj := range o.Pools {
-		found[pools.KeyOf(obj)] = &grants.Listed{}
+		found[pools.KeyForPool(obj)] = &grants.ListedObjects{}
 	}
-	for obj := range o.OfPools() {
-		for _, r := range resources {
-			found.add(r, obj)
+	for obj := range o.PoolReferrers() {
+		for _, r := range resourceKinds {
+			found.addObject(r, obj)
 		}
-		if b, child := carver.BlockOf(obj); b != nil && found[child] != nil {
+		if b, child := blockKind.BlockFromObject(obj); b != nil && found[child] != nil {
 			found[child].AddBlock(b)
 		}
 	}
 	for _, obj := range o.Pools {
 		next := obj.DeepCopyObject().(v1alpha1.Pool)
-		a.publish(next)
-		m := a.pool(pools.KeyOf(obj)).Lock()
-		if m.SetBase(next); m.Layout == nil {
-			m.Compile() // of a file, which has no generation
+		a.publishDeclaration(next)
+		m := a.getOrCreatePool(pools.KeyForPool(obj)).Lock()
+		if m.SetBasePool(next); m.Layout == nil {
+			m.CompileLayout() // a pool from a file has no generation
 		}
-		m.Adopting = m.WasAdopting() != nil
-		m.Rebuild(found[m.Key])
+		m.Adopting = m.AdoptingCondition() != nil
+		m.RebuildLedger(found[m.Key])
 		m.Unlock()
 	}
 	return &Snapshots{a}
 }
 
-// Of looks at one of the pools.
-func (s *Snapshots) Of(key pools.Key) *Snapshot {
-	p := s.a.pool(key)
-	s.a.keepApart(context.Background(), p) // everything is read by now: nothing is waited for
+// ForPool returns the snapshot of one of the pools.
+func (s *Snapshots) ForPool(key pools.Key) *Snapshot {
+	p := s.allocator.getOrCreatePool(key)
+	s.allocator.excludeSharedRanges(context.Background(), p) // everything is read already: nothing is waited for
 	m := p.Lock()
-	defer m.Unlock() // no other function has it
+	defer m.Unlock() // no other function uses it
 	return &Snapshot{m}
 }
 
-// nothing is an API server that has no more than what was read already.
-type nothing struct{ client.Reader }
+// emptyReader is an API server that has no more than what was read already.
+type emptyReader struct{ client.Reader }
 
 // Get implements client.Reader.
-func (nothing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (emptyReader) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// empty are the lists of what was read already.
-type empty struct{}
+// emptyLister lists nothing: everything was read already.
+type emptyLister struct{}
 
 // List implements Lister.
-func (empty) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
+func (emptyLister) List(context.Context, client.Object, string, func(client.Object)) (string, error) {
 	return "", nil
 }
 
-// Layout is what the spec means; nil where it cannot be served.
-func (s *Snapshot) Layout() *poolspec.Layout { return s.p.Layout }
+// Layout returns the compiled spec; nil where it cannot be served.
+func (s *Snapshot) Layout() *poolspec.Layout { return s.state.Layout }
 
-// Counts are those that a manager would write into the status.
-func (s *Snapshot) Counts() ledger.Counts { return s.p.Ledger.Counts() }
+// Counts returns the counts that a manager would write into the status.
+func (s *Snapshot) Counts() ledger.Counts { return s.state.Ledger.Counts() }
 
-// Holds returns what keeps an address, or the prefix it lies in, or any of a larger prefix, from being free.
-func (s *Snapshot) Holds(a netip.Prefix) []*ledger.Fact {
+// FactsFor returns the facts that keep an address, or the prefix it lies in, or any part of a larger prefix, from being
+// free.
+func (s *Snapshot) FactsFor(a netip.Prefix) []*ledger.Fact {
 	if a.IsSingleIP() {
-		return s.p.Ledger.Overlapping(s.p.Ledger.Unit(a.Addr()))
+		return s.state.Ledger.OverlappingFacts(s.state.Ledger.UnitRange(a.Addr()))
 	}
-	return s.p.Ledger.Overlapping(netipx.RangeOfPrefix(a))
+	return s.state.Ledger.OverlappingFacts(netipx.RangeOfPrefix(a))
 }
 
-// HandsOut reports whether an address is among those that the pool hands out.
-func (s *Snapshot) HandsOut(a netip.Addr) bool { return s.p.Ledger.InSpace(s.p.Ledger.Unit(a)) }
+// IsAllocatable reports whether an address is among those that the pool grants.
+func (s *Snapshot) IsAllocatable(a netip.Addr) bool {
+	return s.state.Ledger.IsInSpace(s.state.Ledger.UnitRange(a))
+}
 
-// Free yields the free ranges, ascending.
-func (s *Snapshot) Free() iter.Seq[netipx.IPRange] { return s.p.Ledger.Free() }
+// FreeRanges yields the free ranges, ascending.
+func (s *Snapshot) FreeRanges() iter.Seq[netipx.IPRange] { return s.state.Ledger.FreeRanges() }
 
-// Resting are the ranges that rest after a release, by the time at which that ends.
-func (s *Snapshot) Resting() []v1alpha1.CoolingGroup { return s.p.Cooling.Groups() }
+// CoolingGroups returns the ranges that rest after a release, by the time at which the rest ends.
+func (s *Snapshot) CoolingGroups() []v1alpha1.CoolingGroup { return s.state.Cooling.Groups() }
 
-// Place tells where an IPAllocation of n addresses would be placed, or one claim for n = 1; false: nowhere.
-func (s *Snapshot) Place(n int64) (netipx.IPRange, bool) {
-	take := func() (netipx.IPRange, bool) { return s.p.Ledger.TakeBlock(uint64(n)) }
+// FindPlacement returns where an IPAllocation of n addresses would be placed, or one claim for n = 1; false means
+// nowhere. It takes nothing.
+func (s *Snapshot) FindPlacement(n int64) (netipx.IPRange, bool) {
+	take := func() (netipx.IPRange, bool) { return s.state.Ledger.TakeBlock(uint64(n)) }
 	switch {
 	case n < 1:
 		return netipx.IPRange{}, false
 	case n == 1:
-		take = s.p.Ledger.TakeOne
+		take = s.state.Ledger.TakeUnit
 	}
 	r, ok := take()
 	if ok {
-		s.p.Ledger.Untake(r)
+		s.state.Ledger.UndoTake(r)
 	}
 	return r, ok
 }
 
-// FailureDomains are those that subnets of the pool serve, each with how much is free for it; none, where no subnet names one.
-// The first one has no name: it is what is free for all others.
-func (s *Snapshot) FailureDomains() (out []FreeIn) {
-	if !s.p.HasZones() {
+// FreeByFailureDomain returns the failure domains that subnets of the pool serve, each with how much is free for it;
+// none, where no subnet names one. The first entry has no name: it counts what is free for all others.
+func (s *Snapshot) FreeByFailureDomain() (out []FailureDomainFree) {
+	if !s.state.HasZones() {
 		return nil
 	}
-	for _, domain := range append([]string{""}, s.p.Layout.FailureDomains()...) {
-		zones, _ := s.p.Layout.ZonesOf(domain)
-		in := FreeIn{FailureDomain: domain}
+	for _, domain := range append([]string{""}, s.state.Layout.FailureDomains()...) {
+		zones, _ := s.state.Layout.ZonesForFailureDomain(domain)
+		in := FailureDomainFree{FailureDomain: domain}
 		for _, z := range zones {
-			in.Free += s.p.Ledger.FreeInZone(z)
+			in.Free += s.state.Ledger.FreeCountInZone(z)
 		}
 		out = append(out, in)
 	}
 	return out
 }
 
-// FreeIn is how many addresses, or prefixes, are free for a failure domain.
-type FreeIn struct {
+// FailureDomainFree is how many addresses, or prefixes, are free for a failure domain.
+type FailureDomainFree struct {
 	FailureDomain string `json:"failureDomain,omitempty"`
 	Free          int64  `json:"free"`
 }
 
-// Waiting is the number of claims and IPAllocations that want a grant.
-func (s *Snapshot) Waiting() int { return s.p.Pending.Len() }
+// WaitingCount returns the number of claims and IPAllocations that wait for a grant.
+func (s *Snapshot) WaitingCount() int { return s.state.PendingClaimants.Len() }
 
-// Waiters are the claims and IPAllocations that want a grant, in the order of the allocator.
-func (s *Snapshot) Waiters() (out []string) {
-	s.p.Pending.Scan(func(c *grants.Claimant) bool {
-		out = append(out, fmt.Sprintf("%s %s", c.Owner.Kind, grants.NameOf(c.Owner)))
+// WaitingClaimants returns the claims and IPAllocations that wait for a grant, in the order of the allocator.
+func (s *Snapshot) WaitingClaimants() (out []string) {
+	s.state.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+		out = append(out, fmt.Sprintf("%s %s", c.Owner.Kind, grants.NamespacedNameFromOwner(c.Owner)))
 		return true
 	})
 	return out
 }
 
-// Plan tells what each waiting claim and IPAllocation would be told now, in the order of the allocator. What
-// it gives is taken out of the Snapshot. Clusters, Namespaces and what leads to Machines are read from a reader. The quota of Clusters is
-// not looked at: it goes over all pools.
-func (s *Snapshot) Plan(ctx context.Context, from client.Client, now time.Time) map[types.UID]Answer {
+// PlanGrants returns what each waiting claim and IPAllocation would get now, in the order of the allocator. Granted
+// ranges are taken out of the Snapshot. Clusters, Namespaces and the owners that lead to Machines are read from a
+// client. The quota of Clusters is not checked: it covers all pools.
+func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.Time) map[types.UID]PlannedGrant {
 	waiting := map[types.UID]*grants.Claimant{}
-	s.p.Pending.Scan(func(c *grants.Claimant) bool {
+	s.state.PendingClaimants.Scan(func(c *grants.Claimant) bool {
 		waiting[c.Owner.UID] = c
 		return true
 	})
-	a := New(Options{Client: from, MachineOf: (&failuredomain.Finder{Live: from}).Of})
-	for range len(waiting)/grants.MaxLookups + 1 {
-		a.findMachines(ctx, grants.PoolOf(s.p), now)
+	a := New(Options{Client: from, FindMachine: (&failuredomain.Finder{Live: from}).FindMachine})
+	for range len(waiting)/grants.MaxMachineLookups + 1 {
+		a.findMachinesAndWait(ctx, grants.NewPool(s.state), now)
 	}
-	_, refused := s.p.Plan(now, len(waiting), a.rules(ctx, s.p, now))
-	out := map[types.UID]Answer{}
+	_, refused := s.state.PlanGrants(now, len(waiting), a.admissionRules(ctx, s.state, now))
+	out := map[types.UID]PlannedGrant{}
 	for uid, c := range waiting {
-		answer := Answer{Reason: c.ShownRefusal().Reason, Message: c.ShownRefusal().Message}
+		answer := PlannedGrant{Reason: c.PublishedRefusal().Reason, Message: c.PublishedRefusal().Message}
 		if no := refused[c]; no != nil {
-			answer = Answer{Reason: no.Reason, Message: no.Message}
+			answer = PlannedGrant{Reason: no.Reason, Message: no.Message}
 		}
-		if g := s.p.Grants[uid]; g != nil {
-			answer = Answer{Range: g.Range}
+		if g := s.state.Grants[uid]; g != nil {
+			answer = PlannedGrant{Range: g.Range}
 		}
 		out[uid] = answer
 	}

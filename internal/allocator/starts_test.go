@@ -13,50 +13,51 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// Starts of a manager that knows one pool later than another.
+// Starts of a manager that learns of one pool later than of another.
 
-// begin is how a manager starts after another one was killed by a write.
-type begin struct {
-	// landed: the write happens. edits is how much the user does before the next manager starts.
-	landed bool
-	edits  int
-	// last is the pool that the next manager reconciles last, empty: any. unlisted: its first list of pools fails.
+// managerStart is how a manager starts after another one was killed by a write.
+type managerStart struct {
+	// writeHappens reports whether the write happens. edits is how much the user does before the next manager starts.
+	writeHappens bool
+	edits        int
+	// last is the pool that the next manager reconciles last, empty for any. unlisted reports whether its first list of
+	// pools fails.
 	last     string
 	unlisted bool
 }
 
-func (b begin) String() string {
-	return fmt.Sprintf("landed=%v edits=%d last=%q unlisted=%v", b.landed, b.edits, b.last, b.unlisted)
+func (b managerStart) String() string {
+	return fmt.Sprintf("landed=%v edits=%d last=%q unlisted=%v", b.writeHappens, b.edits, b.last, b.unlisted)
 }
 
 // drawBegin draws a start in a world of some pools.
-func drawBegin(r *rand.Rand, names []string) begin {
-	b := begin{landed: r.IntN(4) > 0, edits: r.IntN(5), unlisted: r.IntN(2) == 0}
+func drawBegin(r *rand.Rand, names []string) managerStart {
+	b := managerStart{writeHappens: r.IntN(4) > 0, edits: r.IntN(5), unlisted: r.IntN(2) == 0}
 	if len(names) > 0 && r.IntN(4) > 0 {
 		b.last = names[r.IntN(len(names))]
 	}
 	return b
 }
 
-// restart has the manager that writes be killed, the user do something, and another manager start.
-func (b begin) restart(w *world, r *faults.Request) {
-	if b.landed {
+// restart kills the manager that writes, lets the user act, and starts another manager.
+func (b managerStart) restart(w *world, r *faults.Request) {
+	if b.writeHappens {
 		_, _ = w.do(r)
 	}
 	m := w.manager(r.Client)
-	w.Notef("manager %s is killed; %v", m.name, b)
+	w.Tracef("manager %s is killed; %v", m.name, b)
 	m.dead = true
 	m.kill()
 	w.hasty = true // nothing was at rest
 	if w.forced {
-		b.edits = 0 // what is taken away by force is to be at rest before
+		b.edits = 0 // blocks are taken by force only when all is at rest
 	}
 	for range min(b.edits, len(w.script)) {
 		w.act()
 	}
 	next := w.start()
 	if b.last != "" {
-		w.order = lastly(w.order, next.name+": reconcile "+b.last)
+		w.order = preferLast(w.order, next.name+": reconcile "+b.last)
 	}
 	if !b.unlisted {
 		return
@@ -72,8 +73,8 @@ func (b begin) restart(w *world, r *faults.Request) {
 	}
 }
 
-// lastly takes a step only where there is no other.
-func lastly(o order, text string) order {
+// preferLast returns an order that takes a step only where there is no other.
+func preferLast(o order, text string) order {
 	return func(steps []step) step {
 		if rest := slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.Text == text }); len(rest) > 0 {
 			return o(rest)
@@ -82,7 +83,7 @@ func lastly(o order, text string) order {
 	}
 }
 
-// poolNames are the names of the pools that there are.
+// poolNames returns the names of the existing pools.
 func (w *world) poolNames() (out []string) {
 	for _, p := range w.objects().Pools {
 		out = append(out, p.GetName())
@@ -91,7 +92,7 @@ func (w *world) poolNames() (out []string) {
 }
 
 // TestStarts runs every scenario of several pools with a manager that is killed at each of its writes: the user goes on
-// before the next one starts, of which the first list of pools may fail, and which knows one of the pools last.
+// before the next manager starts, whose first list of pools may fail, and which learns of one of the pools last.
 func TestStarts(t *testing.T) {
 	runs := 0
 	for _, s := range slices.Concat(neighbours, carved) {
@@ -107,7 +108,7 @@ func TestStarts(t *testing.T) {
 								s.run(t, func(w *world) {
 									w.order = orders[name]
 									w.disturb = func(w *world, call *faults.Request) bool {
-										if !call.Write() || w.Writes != i {
+										if !call.IsWrite() || w.Writes != i {
 											return false
 										}
 										w.disturb = nil
@@ -125,7 +126,7 @@ func TestStarts(t *testing.T) {
 	t.Logf("%d runs", runs)
 }
 
-// draws is how many starts are tried at the n-th write.
+// draws returns how many starts are tried at the n-th write.
 func draws(n int) int {
 	switch {
 	case *full:
@@ -136,7 +137,8 @@ func draws(n int) int {
 	return 0
 }
 
-// kinds of specs, that differ in what they hand out of their addresses. The first address of each is kept for a name in some.
+// specKinds are kinds of specs that differ in what they grant of their addresses. Some keep the first address for a
+// name.
 var specKinds = []struct {
 	name string
 	spec func(first, last int) v1alpha1.NetworkPoolSpec
@@ -179,8 +181,8 @@ func vipAt(n int) func(*v1alpha1.NetworkPoolSpec) {
 	return func(s *v1alpha1.NetworkPoolSpec) { s.PreAllocations = v1alpha1.PreAllocations{"vip": at(n)} }
 }
 
-// drawNeighbours draws a story of two or three pools of one network, each of its kind: their specs are edited while claims
-// come and go. Who gets what depends on the order; that no address is given twice does not.
+// drawNeighbours draws a scenario of two or three pools of one network, each of its kind: their specs are edited while
+// claims come and go. The result depends on the order; that no address is granted twice does not.
 func drawNeighbours(r *rand.Rand) scenario {
 	all := []string{poolName, neighbour, "third"}[:2+r.IntN(2)]
 	kindOf := map[string]int{}
@@ -212,7 +214,7 @@ func drawNeighbours(r *rand.Rand) scenario {
 			s.script = append(s.script, remove(names[r.IntN(len(names))]))
 		}
 	}
-	// A pool is made when the others have claims, or before.
+	// A pool is created when the others have claims, or before.
 	if r.IntN(2) == 0 {
 		last := len(all) - 2
 		made := s.script[last]
@@ -220,13 +222,13 @@ func drawNeighbours(r *rand.Rand) scenario {
 	}
 	if r.IntN(4) == 0 {
 		s.script = append(s.script, dropOf(all[r.IntN(len(all))]))
-		for _, name := range names { // or two managers in turns look whether it can go
+		for _, name := range names { // otherwise two managers in turns check whether it can go
 			s.script = append(s.script, remove(name))
 		}
 	}
 	for i, a := range s.script {
 		s.script[i] = action{a.text, func(w *world) bool {
-			a.do(w) // a pool may not be there yet, or any more
+			a.do(w) // a pool may not exist yet, or any more
 			return true
 		}}
 	}
@@ -238,14 +240,14 @@ func makeNamed(name string, spec v1alpha1.NetworkPoolSpec) action {
 	return makePlain(name, "", func(s *v1alpha1.NetworkPoolSpec) { *s = spec })
 }
 
-// TestKindsOfNeighbours runs random stories of pools whose specs differ in kind, with random disturbances: managers are
-// killed, lists fail, and the next one knows the pools in any order.
+// TestKindsOfNeighbours runs random scenarios of pools whose specs differ in kind, with random disturbances: managers
+// are killed, lists fail, and the next manager learns of the pools in any order.
 func TestKindsOfNeighbours(t *testing.T) {
 	for seed := range 4 * seeds() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), crc("kinds", 0)))
 			drawNeighbours(r).run(t, func(w *world) {
-				w.order, w.anytime = schedule.Shuffled[class](r), seed%2 == 0
+				w.order, w.anytime = schedule.RandomOrder[class](r), seed%2 == 0
 				w.hasty = true
 				left := 3
 				w.disturb = func(w *world, call *faults.Request) bool {
@@ -254,13 +256,13 @@ func TestKindsOfNeighbours(t *testing.T) {
 					}
 					left--
 					switch {
-					case !call.Write():
+					case !call.IsWrite():
 						w.answer(call, nil, schedule.ErrTimeout)
 					case r.IntN(2) == 0:
 						drawBegin(r, w.poolNames()).restart(w, call)
 					default:
 						d := disturbances[r.IntN(len(disturbances))]
-						w.Notef("    disturbed: %s", d.name)
+						w.Tracef("    disturbed: %s", d.name)
 						return d.do(w, call)
 					}
 					return true

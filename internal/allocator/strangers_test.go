@@ -16,44 +16,45 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// U87: what the in-cluster provider writes while a manager serves its pool is told of. What was there before, what a user
-// made, what was restored or moved, and what the manager has written itself is not.
+// TestStrangers checks that an IPAddress that the in-cluster provider writes while a manager serves its pool is
+// reported (U87). An IPAddress that existed before, or that a user, a restore, a move or the manager itself has
+// written, is not.
 func TestStrangers(t *testing.T) {
 	const settled = 75 * time.Second
 	paused := func(c *ipamv1.IPAddressClaim) {
 		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: "Cluster ns/c is paused"}}
 	}
 	for name, c := range map[string]struct {
-		after time.Duration // the takeover
+		after time.Duration // since the takeover
 		claim func(*ipamv1.IPAddressClaim)
 		addr  func(*ipamv1.IPAddress)
 		told  bool
 	}{
 		"long after the takeover":           {after: time.Hour, told: true},
-		"another address than was recorded": {after: time.Hour, claim: remembers("10.0.0.12"), told: true},
-		"the one that was recorded":         {after: time.Hour, claim: remembers("10.0.0.11")},
+		"another address than was recorded": {after: time.Hour, claim: withRecordedAddress("10.0.0.12"), told: true},
+		"the one that was recorded":         {after: time.Hour, claim: withRecordedAddress("10.0.0.11")},
 		"before it":                         {after: -time.Hour},
 		"by a request of before it":         {after: settled},
 		"after all those":                   {after: settled + time.Second, told: true},
 		"by hand":                           {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.OwnerReferences = nil }},
 		"by a restore":                      {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.OwnerReferences[0].UID = "of the claim before" }},
 		"by a move, of a paused Cluster":    {after: time.Hour, claim: paused},
-		"of the mirror itself":              {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.Spec.PoolRef = mirrorKey.Ref() }},
+		"of the mirror itself":              {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.Spec.PoolRef = mirrorKey.PoolReference() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aMirror(t, "10.0.0.10-10.0.0.20")
-			p.AloneSince = noon.Add(settled)
+			p := newMirrorPool(t, "10.0.0.10-10.0.0.20")
+			p.SoleWriterSince = noon.Add(settled)
 			claim := newClaim("c", 0, naming(mirrored))
 			if c.claim != nil {
 				c.claim(claim)
 			}
-			p.Observe(claims.Of(claim))
+			p.ObserveClaimant(claims.NewClaimant(claim))
 			a := &ipamv1.IPAddress{
 				ObjectMeta: metav1.ObjectMeta{
 					Namespace: "ns", Name: "c", UID: "a", ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon.Add(c.after)),
 					OwnerReferences: []metav1.OwnerReference{
-						{APIVersion: ipamv1.GroupVersion.String(), Kind: claims.Name, Name: "c", UID: "uid-c"},
-						{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", UID: "uid-p"},
+						{APIVersion: ipamv1.GroupVersion.String(), Kind: claims.IPAddressClaimKind, Name: "c", UID: "uid-c"},
+						{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPoolKind, Name: "p", UID: "uid-p"},
 					},
 				},
 				Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: mirrored, Address: "10.0.0.11"},
@@ -61,15 +62,15 @@ func TestStrangers(t *testing.T) {
 			if c.addr != nil {
 				c.addr(a)
 			}
-			p.ObserveAttached(claims.AddressOf(a))
+			p.ObserveAddress(claims.NewAddress(a))
 			recorder := events.NewFakeRecorder(10)
 			alloc := New(Options{Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
-			step := claims.Kind.Serve(p, p.Claimants["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), Read: true})
-			if told := step.Stranger != nil; told != c.told {
-				t.Fatalf("it is told of: %t, by %+v", told, step.Request)
+			step := claims.ClaimantKind.NextServeStep(p, p.Claimants["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), ClaimantRead: true})
+			if told := step.ForeignAddress != nil; told != c.told {
+				t.Fatalf("it is told of: %t, by %+v", told, step.Call)
 			}
 			if c.told {
-				alloc.tellStranger(grants.PoolOf(p), step.Stranger)
+				alloc.recordForeignAddressEvent(grants.NewPool(p), step.ForeignAddress)
 				if said := <-recorder.Events; !strings.Contains(said, "TwoProviders IPAddress ns/c was written by another provider") {
 					t.Error(said)
 				}

@@ -17,20 +17,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// ready has a pool say something of itself since a time.
+// ready sets the condition Ready of a pool, with the time of its transition.
 func ready(status metav1.ConditionStatus, reason string, since time.Time) func(*v1alpha1.NetworkPool) {
 	return func(o *v1alpha1.NetworkPool) {
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
 	}
 }
 
-// closed has a pool be closed since an hour ago.
+// closed makes a pool closed since an hour ago.
 func closed(reason string) func(*v1alpha1.NetworkPool) {
 	return ready(metav1.ConditionFalse, reason, noon.Add(-time.Hour))
 }
 
-// The in-cluster provider may have sent a request right before its Pod went, each time that it goes: nothing new is
-// granted until that has landed.
+// TestTakeOverAfterOther checks that nothing new is granted after the in-cluster provider has served the pool until its
+// last request has landed: it may have sent one right before its Pod ended, each time that it ends.
 func TestTakeOverAfterOther(t *testing.T) {
 	const quarantine = 75 * time.Second
 	served := ready(metav1.ConditionTrue, v1alpha1.ReadyReason, noon.Add(-time.Hour))
@@ -44,26 +44,26 @@ func TestTakeOverAfterOther(t *testing.T) {
 		pool  func(*v1alpha1.NetworkPool)
 		claim func(*ipamv1.IPAddressClaim)
 		until time.Time
-		// says is what the takeover writes into the condition Ready.
+		// says is the reason that the takeover writes into the condition Ready.
 		says string
 	}{
-		"a claim with a record of ours":           {served, remembers("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
+		"a claim with a record of ours":           {served, withRecordedAddress("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
 		"one that nobody has looked at":           {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
 		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
 		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(18 * time.Second), v1alpha1.AdoptingReason},
 		"in a pool that nobody has anything of":   {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
 		"a mirror that is made again at home":     {madeAgain, func(*ipamv1.IPAddressClaim) {}, noon.Add(quarantine), v1alpha1.AdoptingReason},
 		"a mirror that is made the first time":    {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.AdoptingReason},
-		"a mirror that was left alone in between": {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), remembers("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that was left alone in between": {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), withRecordedAddress("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+			p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 			}, c.pool)
 			p.Holder = false
-			api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
-			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+			api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
 			if !p.QuarantineUntil.Equal(c.until) {
@@ -76,13 +76,13 @@ func TestTakeOverAfterOther(t *testing.T) {
 	}
 }
 
-// R10: the wait counts from what the manager before has written down, by the clock of the API server. The clocks of both
-// managers may be ahead of that, or behind.
+// TestAdoptionIsByTheClockOfTheAPIServer checks R10: the wait counts from the time that the manager before has
+// recorded, by the clock of the API server. The clocks of both managers may be ahead of that, or behind.
 func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 	const quarantine, passed, mayErr = 75 * time.Second, 30 * time.Second, 3 * time.Second
 	for name, c := range map[string]struct {
 		former, next time.Duration
-		// closed is for what the pool was closed an hour ago, with the same status.
+		// closed is the reason for which the pool was closed an hour ago, with the same status.
 		closed string
 	}{
 		"one clock":                 {},
@@ -97,22 +97,22 @@ func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 	} {
 		for _, mirror := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", of a mirror"}[mirror], func(t *testing.T) {
-				pool, claim := aPool, []func(*ipamv1.IPAddressClaim){remembers("10.0.0.11")}
+				pool, claim := newTestPool, []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.11")}
 				if mirror {
-					pool, claim = aMirror, []func(*ipamv1.IPAddressClaim){naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }}
+					pool, claim = newMirrorPool, []func(*ipamv1.IPAddressClaim){naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }}
 				}
-				// take has a manager whose clock is wrong take the pool over as another one left it, and commit.
+				// take lets a manager whose clock is wrong take the pool over as another one left it, and commit.
 				take := func(id string, wrong, later time.Duration, left func(*v1alpha1.NetworkPool)) (committed v1alpha1.Pool, wait time.Duration) {
 					p := pool(t, "10.0.0.10-10.0.0.20", left)
 					p.Holder = false
-					p.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
+					p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 					now := noon.Add(later + wrong)
-					api, lists := &oneWrite{}, &existing{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}
-					a := New(Options{Client: api, Live: api, Lists: lists, ID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.APITime})
-					if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+					api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}
+					a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.ToAPIServerTime})
+					if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 						t.Fatal(err)
 					}
-					return p.Prepare(now).Pool, p.QuarantineUntil.Sub(now)
+					return p.PrepareCommit(now).Pool, p.QuarantineUntil.Sub(now)
 				}
 				left, wait := take("former", c.former, 0, func(o *v1alpha1.NetworkPool) {
 					o.Status = v1alpha1.NetworkPoolStatus{}
@@ -132,57 +132,58 @@ func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A mirror that was closed for another reason when its wait begins says since when it waits: the next manager counts from
-// there, and not from when the pool closed.
+// TestTheWaitOfAClosedMirrorOutlivesItsManager checks that a mirror that was closed for another reason when its wait
+// begins records since when it waits: the next manager counts from there, and not from when the pool closed.
 func TestTheWaitOfAClosedMirrorOutlivesItsManager(t *testing.T) {
 	const quarantine, passed, mayErr = 75 * time.Second, 30 * time.Second, 3 * time.Second
 	left := closed(v1alpha1.ValidationFailedReason)
 	for _, later := range []time.Duration{0, passed} {
-		p := aMirror(t, "10.0.0.10-10.0.0.20", left)
-		see(p, "c", -600, naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} })
+		p := newMirrorPool(t, "10.0.0.10-10.0.0.20", left)
+		observeClaim(p, "c", -600, naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} })
 		now := noon.Add(later)
-		p.QuarantineAfterOther(now, quarantine)
+		p.QuarantineAfterOtherProvider(now, quarantine)
 		if wait := p.QuarantineUntil.Sub(now); wait != min(quarantine-later+mayErr, quarantine) {
 			t.Errorf("after %v it waits %v", later, wait)
 		}
-		status := p.Prepare(now).Pool.PoolStatus()
+		status := p.PrepareCommit(now).Pool.PoolStatus()
 		left = func(o *v1alpha1.NetworkPool) { o.Status = *status }
 	}
 }
 
-// A difference of clocks is known from times without fractions, and so is a little different with each answer: a pool that
-// waits for hours is not written for that.
+// TestAWaitCostsNoWrites checks that a pool that waits for hours is not written because the measured difference of
+// clocks varies: it is measured from times without fractions, and so differs a little with each answer.
 func TestAWaitCostsNoWrites(t *testing.T) {
 	for seed := range uint64(8) {
 		chance := rand.New(rand.NewPCG(seed, 0))
-		p := aPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+		p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there"}
 		}, closed(v1alpha1.MovedReason))
 		p.ManagementCluster = "here"
 		var off time.Duration
-		p.APITime = func(at time.Time) time.Time { return at.Add(off) }
+		p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(off) }
 		writes := 0
 		for i := range 2000 {
 			now := noon.Add(time.Duration(i)*time.Second + time.Duration(chance.Int64N(int64(time.Second))))
 			off = time.Hour - time.Duration(chance.Int64N(int64(2*time.Second)))
 			if i == 100 {
-				see(p, "late", 3600+99, remembers("10.0.0.11"))
+				observeClaim(p, "late", 3600+99, withRecordedAddress("10.0.0.11"))
 			}
 			p.BeginQuarantine(now, 75*time.Second)
 			p.ExtendQuarantine(now, 75*time.Second)
-			next := p.Prepare(now)
-			if differs, _ := next.News(p.Base); differs {
+			next := p.PrepareCommit(now)
+			if differs, _ := next.HasChanges(p.BasePool); differs {
 				writes++
-				p.SetBase(asStored(t, next.Pool))
+				p.SetBasePool(asStored(t, next.Pool))
 			}
 		}
-		if writes > 6 { // the first, the arrival, and each up to two seconds that the clocks waver
+		// The first, the arrival, and each of the up to two seconds by which the clocks waver.
+		if writes > 6 {
 			t.Errorf("seed %d: the pool is written %d times", seed, writes)
 		}
 	}
 }
 
-// asStored is a pool as the API server stores it: its times have no fractions.
+// asStored returns a pool as the API server stores it: its times have no fractions.
 func asStored(t *testing.T, obj v1alpha1.Pool) v1alpha1.Pool {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -196,15 +197,16 @@ func asStored(t *testing.T, obj v1alpha1.Pool) v1alpha1.Pool {
 	return out
 }
 
-// What users read of a pool is by the clock of the API server, as the times of its objects are.
+// TestAPoolSpeaksByTheClockOfTheAPIServer checks that the times that users read of a pool are by the clock of the API
+// server, as the times of its objects are.
 func TestAPoolSpeaksByTheClockOfTheAPIServer(t *testing.T) {
-	p := aPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there", clusterv1.PausedAnnotation: ""}
 	})
 	p.ManagementCluster = "here"
-	p.APITime = func(at time.Time) time.Time { return at.Add(-time.Hour) }
+	p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-time.Hour) }
 	p.BeginQuarantine(noon.Add(time.Hour), 75*time.Second)
-	status := p.Prepare(noon.Add(time.Hour)).Pool.PoolStatus()
+	status := p.PrepareCommit(noon.Add(time.Hour)).Pool.PoolStatus()
 	if says := meta.FindStatusCondition(status.Conditions, v1alpha1.ReadyCondition).Message; !strings.Contains(says, "new grants start at 2030-01-01T12:01:15Z") {
 		t.Errorf("it says %q", says)
 	}

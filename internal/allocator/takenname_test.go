@@ -12,8 +12,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// IPAddresses of the claims' names appear while the claims are granted other addresses, and no watch has shown them by then. Each claim
-// says why it waits and what helps, managers rest while the IPAddresses stay, and what is said helps.
+// TestANameThatIsTakenMeanwhile checks IPAddresses with the claims' names that appear while the claims are granted
+// other addresses, before a watch has shown them. Each claim shows why it waits and what helps, managers do little
+// while the IPAddresses stay, and the suggested step helps.
 func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*ipamv1.IPAddress)
@@ -33,27 +34,27 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	} {
 		for _, n := range []int{1, 40} {
 			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
-				s := scenario{name: "names taken", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{many(n)}, capacity: 100, ordered: true}
+				s := scenario{name: "names taken", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{addMany(n)}, capacity: 100, ordered: true}
 				s.run(t, func(w *world) {
 					names := map[string]bool{}
 					w.disturb = func(w *world, r *faults.Request) bool {
 						if r.Verb == "create" && isOf(r, faults.Addresses) && !names[r.Ref.Name] {
 							names[r.Ref.Name] = true
-							w.obstruct(obstacle{name: "names-taken"}, lasts)
-							w.takeName(r.Ref.Name, fmt.Sprint("10.0.0.", 60+len(names)), c.change)
+							w.startObstacle(obstacle{name: "names-taken"}, obstacleDuration)
+							w.takeClaimName(r.Ref.Name, fmt.Sprint("10.0.0.", 60+len(names)), c.change)
 						}
-						return w.meets(r)
+						return w.hitsObstacle(r)
 					}
-					w.After(0, lasts, func() {
+					w.DelayStep(0, obstacleDuration, func() {
 						w.disturb = nil
-						w.isSaidOfAll(c.advice)
+						w.checkAdviceOnAll(c.advice)
 						for name := range names {
-							before := w.api.Version()
+							before := w.api.ResourceVersion()
 							forceDelete(faults.Addresses, name).do(w)
 							w.changed(before, "the user: deletes IPAddress "+name)
 						}
 						if len(names) != n {
-							w.Wrongf("the names of %d claims were taken, want %d", len(names), n)
+							w.Failf("the names of %d claims were taken, want %d", len(names), n)
 						}
 					})
 				})
@@ -62,23 +63,23 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// takeName creates an IPAddress of a claim's name.
-func (w *world) takeName(name, address string, change func(*ipamv1.IPAddress)) {
+// takeClaimName creates an IPAddress with a claim's name.
+func (w *world) takeClaimName(name, address string, change func(*ipamv1.IPAddress)) {
 	taken := &ipamv1.IPAddress{}
 	taken.Namespace, taken.Name = namespace, name
 	taken.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address}
 	change(taken)
-	before := w.api.Version()
+	before := w.api.ResourceVersion()
 	w.create(taken)
 	w.changed(before, "the user: creates IPAddress "+name)
 }
 
-// isSaidOfAll checks what all claims say: %[1]s is their name.
-func (w *world) isSaidOfAll(advice string) {
+// checkAdviceOnAll checks the Ready message of all claims: %[1]s is their name.
+func (w *world) checkAdviceOnAll(advice string) {
 	for _, claim := range w.objects().Claims {
 		want := fmt.Sprintf(advice, claim.Name)
 		if ready := conditions.Get(&claim, ipamv1.IPAddressClaimReadyCondition); ready == nil || !strings.HasPrefix(ready.Message, want) {
-			w.Wrongf("claim %s says %+v, want %q", claim.Name, ready, want)
+			w.Failf("claim %s says %+v, want %q", claim.Name, ready, want)
 		}
 	}
 }

@@ -19,77 +19,78 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// listedAfter notes whether claims were listed before anything was written.
-type listedAfter struct {
-	existing
+// listOrderRecorder records whether claims were listed before anything was written.
+type listOrderRecorder struct {
+	listedObjects
 
-	write *oneWrite
-	early bool
+	write       *singleWriteAPI
+	listedFirst bool
 }
 
-func (l *listedAfter) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
+func (l *listOrderRecorder) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
 	if _, is := of.(*ipamv1.IPAddressClaim); is {
-		l.early = l.early || l.write.sent == nil
+		l.listedFirst = l.listedFirst || l.write.sent == nil
 	}
-	return l.existing.List(ctx, of, namespace, visit)
+	return l.listedObjects.List(ctx, of, namespace, visit)
 }
 
-// What the old holder grants after the list must fail, and what it granted before is in the list or in flight: so
-// the list comes after the write. Here the watches have shown nothing of it.
+// TestTakeOver checks that the list comes after the write: grants of the old holder after the list must fail, and its
+// earlier grants are in the list or in flight. Here the watches have shown none of them.
 func TestTakeOver(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7, InFlight: []v1alpha1.Grant{
-			{Kind: claims.Name, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
+			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
 		}}
 	})
 	p.Holder = false
-	was := p.Base.DeepCopyObject()
-	api := &oneWrite{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
-	lists := &listedAfter{write: api}
-	lists.has(testKey, "a", "10.0.0.1")
-	a := New(Options{Client: api, Live: api, Lists: lists, ID: "me"})
-	if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+	was := p.BasePool.DeepCopyObject()
+	api := &singleWriteAPI{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
+	lists := &listOrderRecorder{write: api}
+	lists.addServedClaim(testKey, "a", "10.0.0.1")
+	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me"})
+	if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 		t.Fatal(err)
 	}
-	if lists.early {
+	if lists.listedFirst {
 		t.Error("what exists was listed before the pool was taken over")
 	}
 	if got := api.sent.Status.Allocator; got.Holder != "me" || got.Term != 8 || len(got.InFlight) != 1 || got.InFlight[0].UID != "uid-b" {
 		t.Errorf("the takeover wrote %+v", got)
 	}
 	for ip, taken := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true} {
-		if facts := p.Ledger.Overlapping(p.Ledger.Unit(netip.MustParseAddr(ip))); (len(facts) > 0) != taken {
+		if facts := p.Ledger.OverlappingFacts(p.Ledger.UnitRange(netip.MustParseAddr(ip))); (len(facts) > 0) != taken {
 			t.Errorf("%s is held by %v", ip, facts)
 		}
 	}
 }
 
-// Who only watches what another manager serves does not remember for ever what has ended.
+// TestOnlookerForgets checks that a manager that only watches what another manager serves does not remember ended
+// objects for ever.
 func TestOnlookerForgets(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
 	p.Holder = false
 	clock := clocktesting.NewFakeClock(noon)
-	a := New(Options{ID: "me", Clock: clock})
-	a.pools[testKey] = grants.PoolOf(p)
-	p.Forget("gone")
+	a := New(Options{ManagerID: "me", Clock: clock})
+	a.pools[testKey] = grants.NewPool(p)
+	p.ForgetClaimant("gone")
 	for range 2 {
-		if !p.IsGone("gone") {
+		if !p.Has("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
-		if _, err := a.Reconcile(t.Context(), testKey, p.Base); err != nil || p.Holder {
+		if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil || p.Holder {
 			t.Fatalf("holder %v, %v", p.Holder, err)
 		}
 		clock.Step(3 * term.RequestTimeout)
 	}
-	if p.IsGone("gone") {
+	if p.Has("gone") {
 		t.Error("it is remembered longer than a request can last")
 	}
 }
 
-// R10: a pool that is adopted says so in an event, also where the write of the takeover has turned its condition: after
-// status.allocator was taken away.
+// TestAdoptionIsAnEvent checks R10: a pool that is adopted records an event, also where the write of the takeover has
+// turned its condition, after status.allocator was removed.
 func TestAdoptionIsAnEvent(t *testing.T) {
 	ready := func(o *v1alpha1.NetworkPool) {
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}
@@ -108,24 +109,24 @@ func TestAdoptionIsAnEvent(t *testing.T) {
 		"a move brought it before the rest": {pool: []func(*v1alpha1.NetworkPool){ours, lost}, want: []string{"PoolAdopting"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aPool(t, "10.0.0.1-10.0.0.9", append(tc.pool, func(o *v1alpha1.NetworkPool) {
+			p := newTestPool(t, "10.0.0.1-10.0.0.9", append(tc.pool, func(o *v1alpha1.NetworkPool) {
 				if o.Status.Allocator != nil {
 					o.Status.Allocator.Holder = "you"
 				}
 			})...)
 			p.Holder = false
-			api, lists, recorder := &oneWrite{}, &existing{}, events.NewFakeRecorder(9)
+			api, lists, recorder := &singleWriteAPI{}, &listedObjects{}, events.NewFakeRecorder(9)
 			if tc.used {
-				lists.has(testKey, "a", "10.0.0.1")
+				lists.addServedClaim(testKey, "a", "10.0.0.1")
 			}
-			a := New(Options{Client: api, Live: api, Lists: lists, ID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
-			if err := a.takeOver(t.Context(), grants.PoolOf(p)); err != nil {
+			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
+			if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				before := p.Base
-				p.SetBase(p.Prepare(noon).Pool)
-				a.report(grants.PoolOf(p), before)
+				before := p.BasePool
+				p.SetBasePool(p.PrepareCommit(noon).Pool)
+				a.reportPoolStatus(grants.NewPool(p), before)
 			}
 			var got []string
 			for len(recorder.Events) > 0 {

@@ -16,64 +16,64 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// patched keeps what an object becomes by a patch.
-type patched struct {
-	oneWrite
+// patchRecorder keeps the object that a patch sends.
+type patchRecorder struct {
+	singleWriteAPI
 	obj client.Object
 }
 
-func (p *patched) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
+func (p *patchRecorder) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	p.obj = obj
 	return nil
 }
 
-// A mirror that nobody serves keeps neither its pool nor its namespace: what the in-cluster provider has given is none
-// of its business.
+// TestLetMirrorGo checks that a mirror that no manager serves keeps neither its pool nor its namespace: grants of the
+// in-cluster provider do not matter.
 func TestLetMirrorGo(t *testing.T) {
 	inFlight := func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{
-			{Kind: claims.Name, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
+			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
 		}}
 	}
-	claims := func(change ...func(*ipamv1.IPAddressClaim)) func(*existing) {
-		return func(e *existing) { e.claims = append(e.claims, newClaim("c", 0, change...)) }
+	claims := func(change ...func(*ipamv1.IPAddressClaim)) func(*listedObjects) {
+		return func(e *listedObjects) { e.claims = append(e.claims, newClaim("c", 0, change...)) }
 	}
 	deleted := func(c *ipamv1.IPAddressClaim) { c.DeletionTimestamp = &metav1.Time{Time: noon} }
 	for name, c := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
-		there func(*existing)
+		there func(*listedObjects)
 		stays bool
 	}{
 		"nobody has anything": {},
-		"a claim of the in-cluster provider": {there: func(e *existing) {
-			e.has(mirrorKey, "c", "10.0.0.10")
+		"a claim of the in-cluster provider": {there: func(e *listedObjects) {
+			e.addServedClaim(mirrorKey, "c", "10.0.0.10")
 			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored
 		}},
-		"an IPAddress that names the mirror":      {there: func(e *existing) { e.has(mirrorKey, "c", "10.0.0.10") }, stays: true},
-		"a claim that does, and remembers":        {there: claims(naming(mirrorKey.Ref()), remembers("10.0.0.10")), stays: true},
-		"one that has nothing":                    {there: claims(naming(mirrorKey.Ref()))},
-		"a block of the mirror":                   {there: func(e *existing) { e.hasBlock(mirrorKey, "b", "10.0.0.8/29") }, stays: true},
+		"an IPAddress that names the mirror":      {there: func(e *listedObjects) { e.addServedClaim(mirrorKey, "c", "10.0.0.10") }, stays: true},
+		"a claim that does, and remembers":        {there: claims(naming(mirrorKey.PoolReference()), withRecordedAddress("10.0.0.10")), stays: true},
+		"one that has nothing":                    {there: claims(naming(mirrorKey.PoolReference()))},
+		"a block of the mirror":                   {there: func(e *listedObjects) { e.addBlock(mirrorKey, "b", "10.0.0.8/29") }, stays: true},
 		"a grant that is not finished":            {pool: inFlight, there: claims(naming(mirrored)), stays: true},
 		"one of which the claim is being deleted": {pool: inFlight, there: claims(naming(mirrored), deleted)},
 		"one of which the claim is gone":          {pool: inFlight},
-		"one that is finished, and not noted": {pool: inFlight, there: func(e *existing) {
-			e.has(mirrorKey, "c", "10.0.0.10")
+		"one that is finished, and not noted": {pool: inFlight, there: func(e *listedObjects) {
+			e.addServedClaim(mirrorKey, "c", "10.0.0.10")
 			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+			p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Name, o.Finalizers, o.DeletionTimestamp = mirrorKey.Name, []string{v1alpha1.PoolFinalizer}, &metav1.Time{Time: noon}
 				if c.pool != nil {
 					c.pool(o)
 				}
 			})
-			lists, api := &existing{}, &patched{}
+			lists, api := &listedObjects{}, &patchRecorder{}
 			if c.there != nil {
 				c.there(lists)
 			}
-			a := New(Options{Client: api, Live: api, Lists: lists})
-			if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil {
+			a := New(Options{Client: api, Live: api, Lister: lists})
+			if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil {
 				t.Fatal(err)
 			}
 			if went := api.obj != nil && len(api.obj.GetFinalizers()) == 0; went == c.stays {
@@ -83,14 +83,14 @@ func TestLetMirrorGo(t *testing.T) {
 	}
 }
 
-// U86: a move copies no status, so a pool that is there says nothing at first.
+// TestToldUnservedWithoutStatus checks U86: a move copies no status, so an existing mirror has no condition at first.
 func TestToldUnservedWithoutStatus(t *testing.T) {
-	p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+	p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Name, o.Generation, o.Status = mirrorKey.Name, 3, v1alpha1.NetworkPoolStatus{}
 	})
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: &existing{}})
-	if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil || api.writes != 1 {
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}})
+	if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil || api.writes != 1 {
 		t.Fatalf("%d writes, %v", api.writes, err)
 	}
 	says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition)
@@ -99,16 +99,17 @@ func TestToldUnservedWithoutStatus(t *testing.T) {
 	}
 }
 
-// What says otherwise after it was said that nobody serves a mirror is a manager that does.
+// TestToldUnserved checks that NotServed is not written again after another manager has overwritten it: that manager
+// serves the mirror.
 func TestToldUnserved(t *testing.T) {
-	p := aMirror(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
+	p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Name = mirrorKey.Name
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}
 	})
-	api := &oneWrite{}
-	a := New(Options{Client: api, Live: api, Lists: &existing{}})
+	api := &singleWriteAPI{}
+	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}})
 	for _, api.err = range []error{apierrors.NewConflict(schema.GroupResource{}, "p.in-cluster", nil), nil, nil} {
-		if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base); err != nil {
+		if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil {
 			t.Fatal(err)
 		}
 	}

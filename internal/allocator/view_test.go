@@ -22,23 +22,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// with returns an allocator that remembers a pool.
-// unlocked is the memory of a pool that nobody else uses.
-func unlocked(p *grants.Pool) *grants.Memory {
+// stateOfPool returns the state of a pool that no other goroutine uses.
+func stateOfPool(p *grants.Pool) *grants.PoolState {
 	m := p.Lock()
 	m.Unlock()
 	return m
 }
 
-func with(p *grants.Memory) *Allocator {
+// newAllocatorWith returns an allocator that has a pool.
+func newAllocatorWith(p *grants.PoolState) *Allocator {
 	a := New(Options{})
-	a.pools[p.Key] = grants.PoolOf(p)
+	a.pools[p.Key] = grants.NewPool(p)
 	return a
 }
 
-func walked(a *Allocator, from string) []string {
+func walkedEntries(a *Allocator, from string) []string {
 	var out []string
-	a.Walk(testKey, netip.MustParseAddr(from), func(h grants.Entry) bool {
+	a.WalkEntries(testKey, netip.MustParseAddr(from), func(h grants.TakenRange) bool {
 		text := fmt.Sprintf("%s use=%d %s %s", h.Range, h.Use, h.Kind, h.Name)
 		if h.Cluster != "" {
 			text += " of " + h.Cluster
@@ -46,8 +46,8 @@ func walked(a *Allocator, from string) []string {
 		if !h.Until.IsZero() {
 			text += h.Until.UTC().Format(" until 15:04")
 		}
-		if len(h.Others) > 0 {
-			text += fmt.Sprint(" others ", h.Others)
+		if len(h.OtherOwners) > 0 {
+			text += fmt.Sprint(" others ", h.OtherOwners)
 		}
 		out = append(out, text)
 		return true
@@ -56,19 +56,19 @@ func walked(a *Allocator, from string) []string {
 }
 
 func TestWalk(t *testing.T) {
-	p := aPool(t, "10.0.0.0/24", pins("boss", "10.0.0.5"), cools("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.0/24", withPreAllocation("boss", "10.0.0.5"), withCooling("10.0.0.9", "gone"), func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.30", Last: "10.0.0.31", Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "moved"}}
 	})
-	see(p, "a", 0, remembers("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "prod" })
-	seeAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
-	see(p, "b", 0, remembers("10.0.0.2"))
-	see(p, "twin", 0, remembers("10.0.0.2"))
-	seeAddress(p, "lost", "10.0.0.3", "uid-of-nobody")
-	seeBlock(p, "lb", 4, has("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
-	seeBlock(p, "vms", 4, has("10.0.0.20/30"), nodes)
-	seeAddress(p, "far", "10.9.9.9", "uid-far")
-	see(p, "far", 0)
-	p.KeepApart(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
+	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "prod" })
+	observeAddress(p, "a", "10.0.0.1", "uid-a") // the same owner, twice on record
+	observeClaim(p, "b", 0, withRecordedAddress("10.0.0.2"))
+	observeClaim(p, "twin", 0, withRecordedAddress("10.0.0.2"))
+	observeAddress(p, "lost", "10.0.0.3", "uid-of-nobody")
+	observeAllocation(p, "lb", 4, withBlock("10.0.0.16/30"), func(o *v1alpha1.IPAllocation) { o.Spec.TenantClusterRef.Name = "edge" })
+	observeAllocation(p, "vms", 4, withBlock("10.0.0.20/30"), nodes)
+	observeAddress(p, "far", "10.9.9.9", "uid-far")
+	observeClaim(p, "far", 0)
+	p.ExcludeRange(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
 	want := []string{
 		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
 		"10.0.0.2-10.0.0.2 use=7 IPAddressClaim b others [IPAddressClaim ns/twin]",
@@ -81,41 +81,41 @@ func TestWalk(t *testing.T) {
 		"10.0.0.40-10.0.0.40 use=12  NetworkPool ns/beside",
 		"10.9.9.9-10.9.9.9 use=0 IPAddressClaim far",
 	}
-	a := with(p)
-	if d := cmp.Diff(want, walked(a, "0.0.0.0")); d != "" {
+	a := newAllocatorWith(p)
+	if d := cmp.Diff(want, walkedEntries(a, "0.0.0.0")); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if d := cmp.Diff(want[5:], walked(a, "10.0.0.18")); d != "" {
+	if d := cmp.Diff(want[5:], walkedEntries(a, "10.0.0.18")); d != "" {
 		t.Errorf("from the middle of a block, -want +got:\n%s", d)
 	}
-	if got := walked(with(grants.New(pools.Key{Name: "other"}, kinds, grants.NewQuota(func(pools.Key) {}))), "0.0.0.0"); got != nil {
+	if got := walkedEntries(newAllocatorWith(grants.NewPoolState(pools.Key{Name: "other"}, claimantKinds, grants.NewQuota(func(pools.Key) {}))), "0.0.0.0"); got != nil {
 		t.Errorf("of a pool that is not there: %v", got)
 	}
-	v := a.Views()
+	v := a.PoolViews()
 	if len(v) != 1 || v[0].Counts.Allocated != 11 || !v[0].Holder || v[0].UnitBits != 32 {
 		t.Errorf("views: %+v", v)
 	}
 }
 
-// Of a lease it is seen which Services have its ports, who announces its address, and that it is being deleted; of the pool,
-// how many leases name it and what it gives.
+// TestWalkLeases checks that the view of a lease shows which Services have its ports, which host announces its address,
+// and that it is being deleted, and that the view of the pool shows how many leases name it and what it gives.
 func TestWalkLeases(t *testing.T) {
-	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(int32(2))} })
+	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To(int32(2))} })
 	web := func(o *v1alpha1.IPLease) {
 		o.Status.Ports = []v1alpha1.LeasedPort{{Protocol: "TCP", Port: 80, Service: "web"}}
 		meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AllocatedReason})
 	}
-	seeLease(p, "shown", leasedAs("10.0.0.1"), web, announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason))
-	seeLease(p, "down", leasedAs("10.0.0.2"), web, announced(metav1.ConditionFalse, v1alpha1.NoHostReason), leaseEnds)
-	seeLease(p, "idle", leasedAs("10.0.0.3"))
-	seeLease(p, "waits")
-	see(p, "machine", 0, remembers("10.0.0.4"))
+	observeLease(p, "shown", withLeasedAddress("10.0.0.1"), web, announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason))
+	observeLease(p, "down", withLeasedAddress("10.0.0.2"), web, announced(metav1.ConditionFalse, v1alpha1.NoHostReason), withDeletionTime)
+	observeLease(p, "idle", withLeasedAddress("10.0.0.3"))
+	observeLease(p, "waits")
+	observeClaim(p, "machine", 0, withRecordedAddress("10.0.0.4"))
 	var got []string
-	a := with(p)
-	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Entry) bool {
+	a := newAllocatorWith(p)
+	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
 		c := metav1.Condition{}
-		if h.Announced != nil {
-			c = *h.Announced
+		if h.AnnouncedCondition != nil {
+			c = *h.AnnouncedCondition
 		}
 		got = append(got, fmt.Sprint(h.Name, " ", h.Ports, " ", c.Status, " ", c.Reason, " ", h.Deleting))
 		return true
@@ -124,17 +124,17 @@ func TestWalkLeases(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if v := a.Views()[0]; v.Leases != 4 || !v.GivesLeases || ptr.Deref(v.LeaseQuota, 0) != 2 {
-		t.Errorf("%d leases, gives them: %t, quota %v", v.Leases, v.GivesLeases, v.LeaseQuota)
+	if v := a.PoolViews()[0]; v.LeaseCount != 4 || !v.LeasesEnabled || ptr.Deref(v.LeaseQuota, 0) != 2 {
+		t.Errorf("%d leases, gives them: %t, quota %v", v.LeaseCount, v.LeasesEnabled, v.LeaseQuota)
 	}
 }
 
-// What does not fit into one turn under the lock is seen all the same, once and in order.
+// TestWalkInChunks checks that ranges that do not fit into one period under the lock are all seen, once and in order.
 func TestWalkInChunks(t *testing.T) {
-	const n = 3*grants.ViewChunk + 1
-	a := with(claimed(t, n))
+	const n = 3*grants.ViewChunkSize + 1
+	a := newAllocatorWith(newPoolWithClaims(t, n))
 	next := netip.MustParseAddr("10.0.0.1")
-	a.Walk(testKey, netip.IPv4Unspecified(), func(h grants.Entry) bool {
+	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(h grants.TakenRange) bool {
 		if h.Range.From() != next {
 			t.Fatalf("%s comes where %s is due", h.Range, next)
 		}
@@ -145,25 +145,25 @@ func TestWalkInChunks(t *testing.T) {
 		t.Errorf("it ended before %s instead of %s", next, want)
 	}
 	seen := 0
-	a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Entry) bool { seen++; return seen < 200 })
+	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return seen < 200 })
 	if seen != 200 {
 		t.Errorf("%d were seen after it was told to stop at 200", seen)
 	}
 }
 
 func TestWaiting(t *testing.T) {
-	p := aPool(t, "10.0.0.0/30")
-	const n = 2*grants.ViewChunk + 3
+	p := newTestPool(t, "10.0.0.0/30")
+	const n = 2*grants.ViewChunkSize + 3
 	for i := range n {
-		see(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
+		observeClaim(p, fmt.Sprintf("w%04d", i), 0, func(c *ipamv1.IPAddressClaim) {
 			if i == 1 {
 				c.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "PoolExhausted", Message: "full"}}
 			}
 		})
 	}
 	i := 0
-	with(p).Waiting(testKey, func(w grants.Waiter) bool {
-		want := grants.Waiter{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
+	newAllocatorWith(p).WalkWaiters(testKey, func(w grants.WaitingClaimant) bool {
+		want := grants.WaitingClaimant{Kind: "IPAddressClaim", Namespace: "ns", Name: fmt.Sprintf("w%04d", i), Since: noon}
 		if i == 1 {
 			want.Reason, want.Message = "PoolExhausted", "full"
 		}
@@ -178,52 +178,52 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// claimed is a pool of which so many claims have an address.
-func claimed(tb testing.TB, n int) *grants.Memory {
+// newPoolWithClaims returns a pool with n claims that have an address.
+func newPoolWithClaims(tb testing.TB, n int) *grants.PoolState {
 	tb.Helper()
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
-	p := grants.New(testKey, kinds, grants.NewQuota(func(pools.Key) {}))
+	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	p.Holder = true
-	p.SetBase(obj)
+	p.SetBasePool(obj)
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
 		name := fmt.Sprintf("claim-%d", i)
-		p.Observe(claims.Of(&ipamv1.IPAddressClaim{
+		p.ObserveClaimant(claims.NewClaimant(&ipamv1.IPAddressClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(noon),
 				Annotations: map[string]string{v1alpha1.AddressAnnotation: ip.String()}, Finalizers: []string{v1alpha1.ClaimFinalizer},
 			},
-			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.Ref(), ClusterName: "cluster"},
+			Spec: ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference(), ClusterName: "cluster"},
 		}))
 		ip = ip.Next()
 	}
 	return p
 }
 
-// What it costs to look at a pool of which 100,000 claims have an address, and for how long at most a grant
-// waits for it: locked is how long the pool is locked at once, the median, since others run on this machine too.
+// BenchmarkWalk measures the walk of a pool with 100,000 claims that have an address, and how long at most a grant
+// waits for it: locked is how long the pool is locked at once, the median, since other work runs on this machine too.
 func BenchmarkWalk(b *testing.B) {
 	const n = 100_000
-	p := claimed(b, n)
-	a := with(p)
+	p := newPoolWithClaims(b, n)
+	a := newAllocatorWith(p)
 	for b.Loop() {
 		seen := 0
-		a.Walk(testKey, netip.IPv4Unspecified(), func(grants.Entry) bool { seen++; return true })
+		a.WalkEntries(testKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return true })
 		if seen != n {
 			b.Fatalf("%d ranges", seen)
 		}
 	}
 	b.StopTimer()
 	var took []time.Duration
-	buffer := make([]grants.Entry, 0, grants.ViewChunk)
+	buffer := make([]grants.TakenRange, 0, grants.ViewChunkSize)
 	for from := netip.IPv4Unspecified(); from.IsValid(); {
 		start := time.Now()
-		buffer = p.EntriesFrom(from, buffer[:0])
+		buffer = p.AppendTakenRanges(from, buffer[:0])
 		took = append(took, time.Since(start))
 		from = netip.Addr{}
-		if len(buffer) == grants.ViewChunk {
-			from = buffer[grants.ViewChunk-1].Range.To().Next()
+		if len(buffer) == grants.ViewChunkSize {
+			from = buffer[grants.ViewChunkSize-1].Range.To().Next()
 		}
 	}
 	slices.Sort(took)
@@ -231,20 +231,21 @@ func BenchmarkWalk(b *testing.B) {
 }
 
 func BenchmarkViews(b *testing.B) {
-	a := with(claimed(b, 100_000))
+	a := newAllocatorWith(newPoolWithClaims(b, 100_000))
 	for b.Loop() {
-		if a.Views()[0].Counts.Allocated != 100_000 {
+		if a.PoolViews()[0].Counts.Allocated != 100_000 {
 			b.Fatal("miscounted")
 		}
 	}
 }
 
-// What it costs to say who keeps a deleted pool, at each reconcile of one that 100,000 claims keep.
+// BenchmarkUsersMessage measures the message that names the claims that keep a deleted pool, at each reconcile of a
+// pool that 100,000 claims keep.
 func BenchmarkUsersMessage(b *testing.B) {
-	p := claimed(b, 100_000)
+	p := newPoolWithClaims(b, 100_000)
 	for b.Loop() {
-		if !strings.HasSuffix(p.UsersMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
-			b.Fatal(p.UsersMessage())
+		if !strings.HasSuffix(p.DeletionMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
+			b.Fatal(p.DeletionMessage())
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Whoever asks for one address is told why that one is not to be had.
+// TestWhyARequestIsRefused checks that the refusal of a requested address names why that address is not available.
 func TestWhyARequestIsRefused(t *testing.T) {
-	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Gateway = "10.0.0.1"
 		o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.9", Description: "printer"}}
 	})
@@ -21,32 +21,33 @@ func TestWhyARequestIsRefused(t *testing.T) {
 		"10.0.0.0": "the first address of the network 10.0.0.0/24, which hosts do not use", "10.9.0.1": "outside the pool",
 		"fd00::1": "of another address family than the pool",
 	} {
-		_, no := p.Choose(see(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, asks(address)))
+		_, no := p.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
 		if no == nil || !strings.Contains(no.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
 			t.Errorf("%s: %+v", address, no)
 		}
 	}
-	_, no := p.Choose(seeBlock(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
+	_, no := p.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
 	if no == nil || !strings.Contains(no.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
 		t.Errorf("a block: %+v", no)
 	}
 }
 
 func TestWhoKeepsAnAddress(t *testing.T) {
-	p := aPool(t, "10.0.0.1-10.0.0.9")
-	seeAddress(p, "c", "10.0.0.4", "uid-before")
-	a := *p.Attached[types.NamespacedName{Namespace: "ns", Name: "c"}]
-	a.Version, a.Deleting, a.Others = "2", true, []string{"example.com/hold"}
-	p.ObserveAttached(&a)
-	if _, no := p.Choose(see(p, "c", 0)); no == nil || !strings.Contains(no.Message, "have to remove: example.com/hold") {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	observeAddress(p, "c", "10.0.0.4", "uid-before")
+	a := *p.Addresses[types.NamespacedName{Namespace: "ns", Name: "c"}]
+	a.ResourceVersion, a.Deleting, a.OtherFinalizers = "2", true, []string{"example.com/hold"}
+	p.ObserveAddress(&a)
+	if _, no := p.ChooseRange(observeClaim(p, "c", 0)); no == nil || !strings.Contains(no.Message, "have to remove: example.com/hold") {
 		t.Errorf("%+v", no)
 	}
 }
 
-// A pool that has nothing to give says so itself, and not only to claims.
+// TestAPoolThatHasNothingToGive checks that a pool without an allocatable address reports that itself, and not only on
+// claims.
 func TestAPoolThatHasNothingToGive(t *testing.T) {
-	p := aPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
-	all := p.Conditions(p.Ledger.Counts(), noon)
+	p := newTestPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
+	all := p.PoolConditions(p.Ledger.Counts(), noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
 	if ready.Status != "False" || ready.Reason != v1alpha1.PoolExhaustedReason || !strings.Contains(ready.Message, "all of its 16 addresses are reserved") {
 		t.Errorf("%+v", ready)
@@ -60,26 +61,27 @@ func TestAPoolThatHasNothingToGive(t *testing.T) {
 	}
 }
 
-// Ready names whom an edit of the spec has left outside, and whose address is kept for another name.
+// TestWhatReadyNames checks that Ready names the claims whose addresses an edit of the spec has left outside, and those
+// whose address is kept for another name.
 func TestWhatReadyNames(t *testing.T) {
-	p := aPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
+	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.9", "own": "10.0.0.10", "free": "10.0.0.11"}
 	})
 	ready := func() string {
-		return meta.FindStatusCondition(p.Conditions(p.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
+		return meta.FindStatusCondition(p.PoolConditions(p.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
 	}
-	see(p, "own", 0)
-	seeAddress(p, "own", "10.0.0.10", "uid-own")
+	observeClaim(p, "own", 0)
+	observeAddress(p, "own", "10.0.0.10", "uid-own")
 	if got := ready(); !strings.HasSuffix(got, "(1 allocation)") {
 		t.Error(got)
 	}
-	see(p, "other", 0)
-	seeAddress(p, "other", "10.0.0.9", "uid-other")
+	observeClaim(p, "other", 0)
+	observeAddress(p, "other", "10.0.0.9", "uid-other")
 	if got := ready(); !strings.HasSuffix(got, "(2 allocations); spec.preAllocations[vip] 10.0.0.9 is held by IPAddressClaim ns/other, and free for that name when it is released") {
 		t.Error(got)
 	}
 	for _, address := range []string{"10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"} {
-		seeAddress(p, "x"+address, address, "gone")
+		observeAddress(p, "x"+address, address, "gone")
 	}
 	if got := ready(); !strings.Contains(got, "; 4 addresses in use stay outside the spec until released: 10.9.0.1 of IPAddress ns/x10.9.0.1 (without a claim), ") || !strings.Contains(got, ", ...; spec.preAllocations[vip]") {
 		t.Error(got)

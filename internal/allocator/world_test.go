@@ -32,9 +32,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// A world is an API server, managers and a user, driven step by step in virtual time: whenever every
-// goroutine waits, the order says which of the possible steps is next. A step is atomic: a call
-// happens, an answer arrives, a watch shows a change, a reconcile begins, the user does something.
+// A world is an API server, managers and a user, driven step by step in virtual time: whenever every goroutine waits,
+// the order decides which of the possible steps is next. A step is atomic: a call happens, an answer arrives, a watch
+// shows a change, a reconcile begins, the user acts.
 
 const (
 	namespace = "ns"
@@ -43,25 +43,25 @@ const (
 	latency = 5 * time.Millisecond
 	// backstop is how often the controller reconciles a pool anyway.
 	backstop = time.Minute
-	// pause is how long nothing is written before the user does the next thing, or a fault ends.
+	// pause is how long nothing is written before the user's next action, or before a fault ends.
 	pause = 6 * time.Second
-	// rest is how long nothing is written before all is taken to be at rest: longer than an orphan
-	// or a quarantine lasts, and than the backstop.
+	// rest is how long nothing is written before everything counts as being at rest: longer than the grace of an orphan
+	// or a quarantine, and than the backstop.
 	rest = 150 * time.Second
-	// watched is how long a world at rest is watched: nothing is read or written then, and reconciled only now and
-	// then.
+	// watched is how long a world at rest is watched: nothing is read or written then, and there is only an occasional
+	// reconcile.
 	watched = 5 * backstop
-	// tooLong is when a world that does not come to rest is given up.
+	// tooLong is when a world that does not come to rest is stopped.
 	tooLong = 2 * time.Hour
-	// tooMany steps that change nothing are too many.
+	// tooMany steps without a change are an error.
 	tooMany = 300
 )
 
 var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
 
-func TestMain(m *testing.M) { schedule.Main(m) }
+func TestMain(m *testing.M) { schedule.RunTestMain(m) }
 
-// Eventf keeps the last event of each object that a manager records one of.
+// Eventf keeps the last event of each object.
 func (w *world) Eventf(of, _ runtime.Object, _, _, _, note string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,89 +85,90 @@ type (
 )
 
 var orders = map[string]order{
-	"eager": schedule.First(watchEvent, answer, reconciling, call, user), // watches are faster than answers
-	"lazy":  schedule.First(answer, call, reconciling, watchEvent, user), // watches come last
-	"tardy": schedule.First(watchEvent, reconciling, call, user, answer), // answers come last
+	"eager": schedule.PreferClasses(watchEvent, answer, reconciling, call, user), // watches are faster than answers
+	"lazy":  schedule.PreferClasses(answer, call, reconciling, watchEvent, user), // watches come last
+	"tardy": schedule.PreferClasses(watchEvent, reconciling, call, user, answer), // answers come last
 }
 
 // world is one run.
 type world struct {
-	scenario // of which script is what is still to be done
+	scenario // its script is what remains to be done
 	schedule.Run
 
 	t        *testing.T
 	api      *faults.Server
 	managers []*manager
 	order    order
-	// disturb decides what becomes of a call; false: nothing special.
+	// disturb decides the outcome of a call; false means the usual one.
 	disturb func(*world, *faults.Request) bool
-	// hurry is the write before which the script begins; 0: it waits for rest.
+	// hurry is the write before which the script begins; 0 means that it waits for rest.
 	hurry int
-	// anytime: the user does not wait for anything. hasty: the user did something while a call was under way, as one is
-	// whose answer is lost.
+	// anytime reports whether the user does not wait for anything. hasty reports whether the user acted while a call
+	// was in progress, for example one whose answer is lost.
 	anytime, hasty bool
-	// open is when the calls began that are under way.
+	// open is when the calls in progress began.
 	open    map[*faults.Request]time.Time
 	elected bool
 
-	answers []told
-	// lastNews is when the server changed, or something went wrong; stalledAt, the version at which the
-	// user could not do the next thing.
-	lastNews time.Time
-	// vainly counts steps since the last change.
-	vainly    int
-	stalledAt int64
-	history   invariants.History
-	given     map[types.UID]string
-	// stripped are those of which a user has taken the record.
+	answers []response
+	// lastChange is when the server changed, or something went wrong; stalledAt is the version at which the user's next
+	// action was not possible.
+	lastChange time.Time
+	// stepsSinceChange counts steps since the last change.
+	stepsSinceChange int
+	stalledAt        int64
+	history          invariants.History
+	grantedAddresses map[types.UID]string
+	// stripped are the objects whose record a user has removed.
 	stripped map[types.UID]bool
 	ready    map[types.UID]bool
-	rests    map[string]cooling.Rest
-	// noted are the rests that were on record since the IPAddress came, by name and address.
-	noted map[string]cooling.Rest
-	// nobodys are the addresses that nobody may have yet.
-	nobodys map[netip.Addr]time.Time
-	// owners are the claims that IPAddresses were of.
+	rests    map[string]cooling.Entry
+	// recordedRests are the rests that were on record since the IPAddress came, by name and address.
+	recordedRests map[string]cooling.Entry
+	// unavailableUntil are the addresses that no claimant may have yet.
+	unavailableUntil map[netip.Addr]time.Time
+	// owners are the claims that IPAddresses belonged to.
 	owners  map[types.UID]types.UID
 	grace   bool
 	seenLog map[faults.Kind]int
 	// read is what the server had at a version.
 	read   pools.Objects
 	readAt int64
-	// calls and kicks are the calls of managers and the reconciles there were; atRest, those before all was at rest.
-	calls, kicks int
-	atRest       *[2]int
-	// inherits is the pool of which a restore brings claims, empty for the first one.
-	inherits string
-	// collected is how often the garbage collector has taken an owner off each IPAddress, or deleted it.
+	// calls and reconciles count the calls of managers and the reconciles; atRest is their values when everything came
+	// to rest.
+	calls, reconciles int
+	atRest            *[2]int
+	// inheritingPool is the pool whose claims a restore brings, empty for the first one.
+	inheritingPool string
+	// collected is how often the garbage collector has removed an owner from each IPAddress, or deleted it.
 	collected map[types.UID]int
 	// domains are the failure domains of Machines, by name.
 	domains sync.Map
-	// hangs: lookups of Machines do.
+	// hangs reports whether lookups of Machines hang.
 	hangs atomic.Bool
-	// obstacle is what lasts now, nil if nothing does; pace is how much managers do.
+	// obstacle is the current obstacle, nil if there is none; pace counts what managers do.
 	obstacle   *obstacle
-	obstructed bool // something did
-	pace       pace
-	// lines are what managers have logged since they were last counted.
+	obstructed bool // there was an obstacle
+	pace       activityLog
+	// lines are the lines that managers have logged since they were last counted.
 	mu    sync.Mutex
 	lines []string
 	// events are the last ones of objects, by UID.
 	events map[types.UID]string
-	// listsFail is how many lists of claims fail yet.
+	// listsFail is how many more lists of claims fail.
 	listsFail int
-	// blinded is when a user last had watches show nothing.
+	// blinded is when a user last stopped watches.
 	blinded time.Time
 }
 
-// told is an answer that is on its way.
-type told struct {
+// response is an answer that is on its way.
+type response struct {
 	call  *faults.Request
 	value any
 	err   error
 }
 
-// action is what a user does; false: it cannot be done yet.
+// action is an action of a user; do returns false if it is not possible yet.
 type action struct {
 	text string
 	do   func(*world) bool
@@ -178,11 +179,11 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: true,
-			given: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, nobodys: map[netip.Addr]time.Time{}, rests: map[string]cooling.Rest{}, noted: map[string]cooling.Rest{}, owners: map[types.UID]types.UID{},
+			t: t, scenario: s, api: faults.NewServer(), order: orders["eager"], elected: true,
+			grantedAddresses: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, unavailableUntil: map[netip.Addr]time.Time{}, rests: map[string]cooling.Entry{}, recordedRests: map[string]cooling.Entry{}, owners: map[types.UID]types.UID{},
 			events: map[types.UID]string{}, seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 		}
-		w.history.BlocksMayGo = s.forced
+		w.history.BlocksMayBeRemoved = s.forced
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
 		w.create(s.pool())
 		for _, a := range s.before {
@@ -211,72 +212,72 @@ func (w *world) manager(name string) *manager {
 
 // crash kills a manager between two instructions, and starts another.
 func (w *world) crash(m *manager) {
-	w.Notef("manager %s is killed", m.name)
+	w.Tracef("manager %s is killed", m.name)
 	m.dead = true
 	m.kill()
 	w.start()
 }
 
-// toRest does one step after the other until all is at rest.
+// toRest runs one step after the other until everything is at rest.
 func (w *world) toRest() {
-	w.lastNews = time.Now()
+	w.lastChange = time.Now()
 	begin := time.Now()
 	for {
 		synctest.Wait()
 		if w.Failed() {
 			return
 		}
-		w.readLog()
-		if w.Due() {
+		w.countLogLines()
+		if w.RunDueStep() {
 			continue
 		}
 		if steps := w.steps(); len(steps) > 0 {
 			s := w.order(steps)
-			w.Notef("%s", s.Text)
-			s.Do()
+			w.Tracef("%s", s.Text)
+			s.Run()
 			if strings.Contains(s.Text, ": watch shows ") { // there are as many as there were changes
 				continue
 			}
-			if w.vainly++; w.vainly > tooMany {
-				w.Wrongf("the managers spin: %d steps without a change", tooMany)
+			if w.stepsSinceChange++; w.stepsSinceChange > tooMany {
+				w.Failf("the managers spin: %d steps without a change", tooMany)
 			}
 			continue
 		}
-		w.vainly = max(0, w.vainly-10)
-		idle := time.Since(w.lastNews)
-		if !w.Waits() && w.disturb == nil && !w.obstructed && !w.awaitsAnswer() && idle >= pause {
+		w.stepsSinceChange = max(0, w.stepsSinceChange-10)
+		idle := time.Since(w.lastChange)
+		if !w.HasDelayedSteps() && w.disturb == nil && !w.obstructed && !w.awaitsAnswer() && idle >= pause {
 			w.settled()
 		}
-		if !w.Waits() && len(w.script) > 0 && idle >= pause {
+		if !w.HasDelayedSteps() && len(w.script) > 0 && idle >= pause {
 			w.act()
 			continue
 		}
-		if !w.Waits() && len(w.script) == 0 && w.rested(idle) {
+		if !w.HasDelayedSteps() && len(w.script) == 0 && w.rested(idle) {
 			return
 		}
 		if time.Since(begin) > tooLong {
-			w.Wrongf("no rest after %v", time.Since(begin))
+			w.Failf("no rest after %v", time.Since(begin))
 			return
 		}
 		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
 	}
 }
 
-// rested reports whether all has been at rest for long enough to see that it stays so.
+// rested reports whether everything has been at rest for long enough to see that it stays so.
 func (w *world) rested(idle time.Duration) bool {
 	if idle < rest {
 		w.atRest = nil
 		return false
 	}
 	if w.atRest == nil {
-		w.atRest = &[2]int{w.calls, w.kicks}
+		w.atRest = &[2]int{w.calls, w.reconciles}
 	}
 	if n := w.calls - w.atRest[0]; n > 0 {
-		w.Wrongf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
+		w.Failf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
 	}
-	// The backstop, and the looks for orphans.
-	if n, most := w.kicks-w.atRest[1], len(w.managers)*max(1, len(w.objects().Pools))*int(watched/backstop+watched/(15*time.Second)+2); n > most {
-		w.Wrongf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
+	// The backstop, and the sweeps for orphans.
+	if n, most := w.reconciles-w.atRest[1], len(w.managers)*max(1, len(w.objects().Pools))*int(watched/backstop+watched/(15*time.Second)+2); n > most {
+		w.Failf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
 	}
 	return idle >= rest+watched
 }
@@ -290,26 +291,26 @@ func (w *world) settled() {
 	pausedClaim := slices.ContainsFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return annotations.HasPaused(&c) })
 	pausedCluster := slices.ContainsFunc(w.api.List(faults.Clusters), func(c client.Object) bool { return annotations.HasPaused(c) })
 	if pausedClaim || pausedCluster {
-		return // who is paused may have nothing but a record, or a grant
+		return // a paused claim may have only a record, or a grant
 	}
-	for _, text := range w.history.AtRest(o) {
+	for _, text := range w.history.CheckAtRest(o) {
 		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace
-			w.Wrongf("%v after the last change: %s", time.Since(w.lastNews).Truncate(time.Second), text)
+			w.Failf("%v after the last change: %s", time.Since(w.lastChange).Truncate(time.Second), text)
 		}
 	}
 }
 
-// nextTime is when something can happen next.
+// nextTime returns when something can happen next.
 func (w *world) nextTime() time.Time {
-	next := w.lastNews.Add(rest)
-	if idle := time.Since(w.lastNews); idle < 5*pause || idle >= rest {
-		next = w.lastNews.Add(idle.Truncate(pause) + pause) // the user comes, or a client loses patience
+	next := w.lastChange.Add(rest)
+	if idle := time.Since(w.lastChange); idle < 5*pause || idle >= rest {
+		next = w.lastChange.Add(idle.Truncate(pause) + pause) // the user acts, or a client times out
 	}
-	next = w.Sooner(next)
+	next = w.EarlierStep(next)
 	for _, m := range w.managers {
 		if !m.dead && !m.asleep {
 			for _, key := range m.keys() {
-				next = m.queue(key).Sooner(next)
+				next = m.queue(key).EarlierWake(next)
 			}
 		}
 	}
@@ -323,17 +324,17 @@ func (w *world) steps() []step {
 		if m.dead || m.asleep {
 			continue
 		}
-		for _, kind := range faults.Kinds {
-			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
+		for _, kind := range faults.AllocatorKinds {
+			if changes := w.api.ChangesSince(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
 				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: w.describe(m, c), Do: func() {
+				steps = append(steps, step{Class: watchEvent, Text: w.describe(m, c), Run: func() {
 					m.seen[kind]++
 					m.show(c)
 				}})
 			}
 		}
 		if m.fenced.Load() && !m.listed {
-			steps = append(steps, step{Class: watchEvent, Text: m.name + ": the first lists", Do: func() {
+			steps = append(steps, step{Class: watchEvent, Text: m.name + ": the first lists", Run: func() {
 				m.listed = true
 				for _, kind := range listedAfterTakeover {
 					w.relist(m, kind, 0)
@@ -341,9 +342,9 @@ func (w *world) steps() []step {
 			}})
 		}
 		for _, key := range m.keys() {
-			if m.listed && m.queue(key).Due() {
-				steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile " + key.Name, Do: func() {
-					w.kicked(m, key.Name)
+			if m.listed && m.queue(key).IsDue() {
+				steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile " + key.Name, Run: func() {
+					w.countReconcile(m, key.Name)
 					m.reconcile(key)
 				}})
 			}
@@ -352,25 +353,25 @@ func (w *world) steps() []step {
 	for _, a := range slices.Clone(w.answers) {
 		switch m := w.manager(a.call.Client); {
 		case m.dead:
-			w.arrive(told{a.call, nil, schedule.ErrKilled})
+			w.arrive(response{a.call, nil, schedule.ErrKilled})
 		case !m.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
 		}
 	}
-	for _, r := range w.api.Waiting() {
+	for _, r := range w.api.PendingRequests() {
 		switch m := w.manager(r.Client); {
 		case m.dead:
-			w.api.Take(r)
+			w.api.TakeRequest(r)
 			r.Answer(nil, schedule.ErrKilled)
 		case !m.asleep:
-			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
+			steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(r) }})
 		}
 	}
 	if w.collects {
 		steps = append(steps, w.collector()...)
 	}
-	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
-		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
+	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.ResourceVersion() {
+		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
 	}
 	return steps
 }
@@ -380,47 +381,47 @@ func (w *world) describe(m *manager, c faults.Change) string {
 	if c.Deleted {
 		what = "shows the end of"
 	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
 }
 
 // serve lets a call happen, or what disturb makes of it.
 func (w *world) serve(r *faults.Request) {
-	w.api.Take(r)
+	w.api.TakeRequest(r)
 	w.calls++
-	w.asked(r)
+	w.countWrite(r)
 	w.open[r] = time.Now()
 	<-time.After(latency)
-	if r.Write() {
+	if r.IsWrite() {
 		w.Writes++
 		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
 		}
 	}
-	if w.meets(r) {
+	if w.hitsObstacle(r) {
 		return
 	}
 	if w.listsFail > 0 && r.Verb == "list" && isOf(r, faults.Claims) {
 		w.listsFail--
-		w.answer(r, nil, failing)
+		w.answer(r, nil, errWebhookFailed)
 		return
 	}
 	if w.disturb != nil && w.disturb(w, r) {
-		w.lastNews = time.Now()
+		w.lastChange = time.Now()
 		return
 	}
 	value, err := w.do(r)
 	w.answer(r, value, err)
 }
 
-// answer has the answer to a call arrive at some time.
+// answer queues the answer to a call, which arrives at some time.
 func (w *world) answer(r *faults.Request, value any, err error) {
-	w.answers = append(w.answers, told{r, value, err})
+	w.answers = append(w.answers, response{r, value, err})
 }
 
-// arrive has an answer arrive now.
-func (w *world) arrive(a told) {
+// arrive delivers an answer now.
+func (w *world) arrive(a response) {
 	delete(w.open, a.call)
-	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
+	w.answers = slices.DeleteFunc(w.answers, func(other response) bool { return other.call == a.call })
 	a.call.Answer(a.value, a.err)
 }
 
@@ -431,23 +432,23 @@ func reason(err error) string {
 	return ", " + err.Error()
 }
 
-// do lets a call happen on the server.
+// do executes a call on the server.
 func (w *world) do(r *faults.Request) (any, error) {
-	before := w.api.Version()
-	value, err := w.api.Do(r)
+	before := w.api.ResourceVersion()
+	value, err := w.api.ExecuteRequest(r)
 	w.changed(before, r.String())
 	return value, err
 }
 
-// act is the user's next action.
+// act runs the user's next action.
 func (w *world) act() {
 	w.hasty = w.hasty || w.awaitsAnswer()
-	before, a := w.api.Version(), w.script[0]
+	before, a := w.api.ResourceVersion(), w.script[0]
 	w.pace.since = time.Now()
 	if a.do(w) {
 		w.script, w.stalledAt = w.script[1:], 0
 	} else {
-		w.lastNews, w.stalledAt = time.Now(), before
+		w.lastChange, w.stalledAt = time.Now(), before
 	}
 	w.changed(before, "the user: "+a.text)
 }
@@ -462,79 +463,79 @@ func (w *world) awaitsAnswer() bool {
 	return false
 }
 
-// changed checks the promise after a change.
+// changed checks the promise of docs/design.md after a change.
 func (w *world) changed(before int64, by string) {
-	if w.api.Version() == before {
+	if w.api.ResourceVersion() == before {
 		return
 	}
-	w.lastNews, w.vainly = time.Now(), 0
-	w.Notef("    %s: now %d", by, w.api.Version())
-	w.note()
+	w.lastChange, w.stepsSinceChange = time.Now(), 0
+	w.Tracef("    %s: now %d", by, w.api.ResourceVersion())
+	w.recordRests()
 	users := strings.HasPrefix(by, "the user: ")
-	for _, c := range slices.Concat(w.news(faults.Claims), w.news(faults.Allocations), w.news(faults.Leases)) {
+	for _, c := range slices.Concat(w.newChanges(faults.Claims), w.newChanges(faults.Allocations), w.newChanges(faults.Leases)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
 		if record == "" && w.stripped[c.Object.GetUID()] {
-			record = w.given[c.Object.GetUID()] // it is to come back
+			record = w.grantedAddresses[c.Object.GetUID()] // it must come back
 		}
-		if old := w.given[c.Object.GetUID()]; old != "" && record != old {
-			w.Wrongf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
+		if old := w.grantedAddresses[c.Object.GetUID()]; old != "" && record != old {
+			w.Failf("R1: the record of %s changed from %s to %q", c.Object.GetName(), old, record)
 		}
-		w.given[c.Object.GetUID()] = record
-		w.keepsWord(c)
-		w.keepsShown(c)
-		w.keepsFromAll(c, users)
-		if c.Deleted && !users && w.addressOf(c.Object.GetUID()) {
-			w.Wrongf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
+		w.grantedAddresses[c.Object.GetUID()] = record
+		w.checkStaysReady(c)
+		w.checkShownLease(c)
+		w.checkForeignAddressRests(c, users)
+		if c.Deleted && !users && w.hasAddress(c.Object.GetUID()) {
+			w.Failf("I3: claim %s was released before its IPAddress was gone", c.Object.GetName())
 		}
 		if c.Deleted && !users && w.grace && w.ready[c.Object.GetUID()] {
 			w.rests[bare(record)] = w.cooling(c.Object.GetName(), bare(record))
 		}
 	}
-	for _, c := range w.news(faults.Addresses) {
+	for _, c := range w.newChanges(faults.Addresses) {
 		a, ok := c.Object.(*ipamv1.IPAddress)
 		if !ok {
 			continue
 		}
 		claim := w.claimOf(a)
-		if c.Deleted && !users && w.lives(claim) {
-			w.Wrongf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
+		if c.Deleted && !users && w.isLive(claim) {
+			w.Failf("I3: the IPAddress of claim %s is removed, and the claim lives", a.Name)
 		}
-		if was := w.owners[a.UID]; was != "" && was != claim && w.lives(was) {
-			w.Wrongf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
+		if was := w.owners[a.UID]; was != "" && was != claim && w.isLive(was) {
+			w.Failf("I4: the IPAddress of claim %s is made another's, and the claim lives", a.Name)
 		}
 		if w.owners[a.UID] == "" {
-			delete(w.noted, a.Name+" "+a.Spec.Address) // the end of this one is noted anew
+			delete(w.recordedRests, a.Name+" "+a.Spec.Address) // the end of this one is recorded again
 		}
 		w.owners[a.UID] = claim
-		record, exists := w.given[claim]
-		if exists && !c.Deleted && !users && w.addressOf(claim) && bare(record) != a.Spec.Address {
-			w.Wrongf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
+		record, exists := w.grantedAddresses[claim]
+		if exists && !c.Deleted && !users && w.hasAddress(claim) && bare(record) != a.Spec.Address {
+			w.Failf("R1: claim %s has IPAddress %s and the record %q", a.Name, a.Spec.Address, record)
 		}
 		last := w.rests[a.Spec.Address]
 		switch {
 		case c.Deleted && w.grace && users:
-			delete(w.rests, a.Spec.Address) // its claim has it still, or what is void rests later
+			delete(w.rests, a.Spec.Address) // its claim still has it, or a void IPAddress rests later
 		case c.Deleted && w.grace:
 			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
-		case last.For.Name != a.Name && last.Until.After(time.Now()):
-			w.Wrongf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.For.Name, last.Until.Sub(schedule.Epoch), a.Name)
+		case last.Claim.Name != a.Name && last.Until.After(time.Now()):
+			w.Failf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Claim.Name, last.Until.Sub(schedule.Epoch), a.Name)
 		}
 	}
-	for _, text := range w.history.Moment(w.objects()) {
-		w.Wrongf("%s", text)
+	for _, text := range w.history.CheckMoment(w.objects()) {
+		w.Failf("%s", text)
 	}
 }
 
-// keepsShown checks that a lease keeps its address while it is shown.
-func (w *world) keepsShown(c faults.Change) {
+// checkShownLease checks that a lease keeps its address while it is shown.
+func (w *world) checkShownLease(c faults.Change) {
 	l, is := c.Object.(*v1alpha1.IPLease)
 	if is && l.DeletionTimestamp != nil && l.Status.Address != "" && !w.stripped[l.UID] && !c.Deleted &&
 		controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) && !controllerutil.ContainsFinalizer(l, v1alpha1.IPLeaseFinalizer) {
-		w.Wrongf("I3: lease %s was released while its address is shown", l.Name)
+		w.Failf("I3: lease %s was released while its address is shown", l.Name)
 	}
 }
 
-// claimOf is the claim of an IPAddress: the one that it names, else the one that it named.
+// claimOf returns the claim of an IPAddress: the one that it names, else the one that it named.
 func (w *world) claimOf(address client.Object) types.UID {
 	for _, ref := range address.GetOwnerReferences() {
 		if ref.Kind == string(faults.Claims) {
@@ -544,28 +545,28 @@ func (w *world) claimOf(address client.Object) types.UID {
 	return w.owners[address.GetUID()]
 }
 
-// addressOf reports whether a claim has an IPAddress.
-func (w *world) addressOf(claim types.UID) bool {
+// hasAddress reports whether a claim has an IPAddress.
+func (w *world) hasAddress(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Addresses), func(o client.Object) bool { return w.claimOf(o) == claim })
 }
 
-// has reports whether an allocation has its block.
-func (w *world) has(allocation string) bool {
+// hasBlock reports whether an allocation has its block.
+func (w *world) hasBlock(allocation string) bool {
 	return slices.ContainsFunc(w.api.List(faults.Allocations), func(o client.Object) bool {
 		a, is := o.(*v1alpha1.IPAllocation)
 		return is && a.Name == allocation && a.Status.Phase == v1alpha1.AllocationAllocated
 	})
 }
 
-// lives reports whether there is a claim of a UID that nobody has deleted.
-func (w *world) lives(claim types.UID) bool {
+// isLive reports whether a claim with this UID exists and is not being deleted.
+func (w *world) isLive(claim types.UID) bool {
 	return slices.ContainsFunc(w.api.List(faults.Claims), func(o client.Object) bool {
 		return o.GetUID() == claim && o.GetDeletionTimestamp() == nil
 	})
 }
 
-// keepsWord checks that a claim that was Ready stays it while it has its IPAddress.
-func (w *world) keepsWord(c faults.Change) {
+// checkStaysReady checks that a claim that was Ready stays Ready while it has its IPAddress.
+func (w *world) checkStaysReady(c faults.Change) {
 	claim, ok := c.Object.(*ipamv1.IPAddressClaim)
 	if !ok || c.Deleted || claim.DeletionTimestamp != nil {
 		return
@@ -575,49 +576,49 @@ func (w *world) keepsWord(c faults.Change) {
 		if w.ready[claim.UID] && !ready && slices.ContainsFunc(w.objects().Addresses, func(a ipamv1.IPAddress) bool {
 			return w.claimOf(&a) == claim.UID
 		}) {
-			w.Wrongf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
+			w.Failf("I4: claim %s has its address and is told %s", claim.Name, cond.Reason)
 		}
 		w.ready[claim.UID] = ready
 	}
 }
 
-// note keeps the rests that pools have on record.
-func (w *world) note() {
+// recordRests records the rests that pools have on record.
+func (w *world) recordRests() {
 	for _, p := range w.objects().Pools {
-		rests, err := cooling.Parse(p.PoolStatus().Cooling)
+		rests, err := cooling.ParseGroups(p.PoolStatus().Cooling)
 		if err != nil {
-			w.Wrongf("%v", err)
+			w.Failf("%v", err)
 		}
 		for _, r := range rests {
-			w.noted[r.For.Name+" "+r.Range.From().String()] = r
-			for a := r.Range.From(); r.For.Name == "" && a != r.Range.To(); { // several were joined
+			w.recordedRests[r.Claim.Name+" "+r.Range.From().String()] = r
+			for a := r.Range.From(); r.Claim.Name == "" && a != r.Range.To(); { // several were joined
 				a = a.Next()
-				w.noted[" "+a.String()] = r
+				w.recordedRests[" "+a.String()] = r
 			}
 		}
 	}
 }
 
 // cooling returns the rest of a released address that is, or was, on record (R9).
-func (w *world) cooling(name, address string) cooling.Rest {
+func (w *world) cooling(name, address string) cooling.Entry {
 	for _, name := range []string{name, ""} {
-		if r, noted := w.noted[name+" "+address]; noted {
+		if r, noted := w.recordedRests[name+" "+address]; noted {
 			return r
 		}
 	}
-	w.Wrongf("R9: %s was released by %s and does not rest", address, name)
-	return cooling.Rest{}
+	w.Failf("R9: %s was released by %s and does not rest", address, name)
+	return cooling.Entry{}
 }
 
-func (w *world) news(kind faults.Kind) []faults.Change {
-	news := w.api.Changes(kind, w.seenLog[kind])
+func (w *world) newChanges(kind faults.Kind) []faults.Change {
+	news := w.api.ChangesSince(kind, w.seenLog[kind])
 	w.seenLog[kind] += len(news)
 	return news
 }
 
-// objects returns what the server has, not to be changed.
+// objects returns what the server has; callers must not change it.
 func (w *world) objects() pools.Objects {
-	if v := w.api.Version(); w.readAt != v {
+	if v := w.api.ResourceVersion(); w.readAt != v {
 		w.read, w.readAt = w.readAll(), v
 	}
 	return w.read
@@ -625,7 +626,7 @@ func (w *world) objects() pools.Objects {
 
 func (w *world) readAll() pools.Objects {
 	var out pools.Objects
-	for _, kind := range faults.Kinds {
+	for _, kind := range faults.AllocatorKinds {
 		for _, o := range w.api.List(kind) {
 			switch o := o.(type) {
 			case v1alpha1.Pool:
@@ -644,11 +645,11 @@ func (w *world) readAll() pools.Objects {
 	return out
 }
 
-// examine checks the end: the promise, and that every claim that can be is served.
+// examine checks the end: the promise of docs/design.md, and that every claim that can be served is.
 func (w *world) examine() {
 	o := w.objects()
-	for _, text := range w.history.AtRest(o) {
-		w.Wrongf("%s", text)
+	for _, text := range w.history.CheckAtRest(o) {
+		w.Failf("%s", text)
 	}
 	served := w.served(o)
 	for _, a := range o.Allocations {
@@ -658,28 +659,29 @@ func (w *world) examine() {
 		}
 		seen := meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ClusterSeenCondition)
 		if exists := len(w.api.List(faults.Clusters)) > 0; a.Status.Phase == v1alpha1.AllocationAllocated && seen != exists {
-			w.Wrongf("allocation %s has %s; its Cluster exists: %v, and was seen: %v", a.Name, a.Status.CIDR, exists, seen)
+			w.Failf("allocation %s has %s; its Cluster exists: %v, and was seen: %v", a.Name, a.Status.CIDR, exists, seen)
 		}
 	}
 	for _, l := range o.Leases {
 		served[l.Name] = l.Status.Address
 	}
-	if w.unforeseen() || w.obstructed || (w.starts > 0 && len(w.managers) > w.starts) {
+	if w.isUnpredictable() || w.obstructed || (w.starts > 0 && len(w.managers) > w.starts) {
 		return
 	}
 	for name, want := range w.want {
 		if got := served[name]; got != want {
-			w.Wrongf("%s has %q, not %q", name, got, want)
+			w.Failf("%s has %q, not %q", name, got, want)
 		}
 	}
 }
 
-// unforeseen reports whether the scenario does not say who gets what, as the user did not wait.
-func (w *world) unforeseen() bool {
+// isUnpredictable reports whether the scenario does not determine which claim gets which address, as the user did not
+// wait.
+func (w *world) isUnpredictable() bool {
 	return w.ordered && (w.anytime || w.hurry > 0 || w.hasty || w.obstructed)
 }
 
-// served checks that every claim that can be is served, and returns their addresses.
+// served checks that every claim that can be served is, and returns their addresses.
 func (w *world) served(o pools.Objects) map[string]string {
 	addresses := map[types.NamespacedName]ipamv1.IPAddress{}
 	for _, a := range o.Addresses {
@@ -694,57 +696,57 @@ func (w *world) served(o pools.Objects) map[string]string {
 			ready = ready && cond.Status == "True"
 			told = cond.Reason
 		}
-		keeps := has && w.claimOf(&a) == c.UID && a.Spec.Address == bare(w.given[c.UID])
+		keeps := has && w.claimOf(&a) == c.UID && a.Spec.Address == bare(w.grantedAddresses[c.UID])
 		switch {
-		case c.DeletionTimestamp != nil && w.outlived(&c):
+		case c.DeletionTimestamp != nil && w.hasLiveCluster(&c):
 			if !keeps || told != v1alpha1.DeletingReason {
-				w.Wrongf("claim %s of a Cluster that is there keeps %q of %q, and is told %q", c.Name, a.Spec.Address, w.given[c.UID], told)
+				w.Failf("claim %s of a Cluster that is there keeps %q of %q, and is told %q", c.Name, a.Spec.Address, w.grantedAddresses[c.UID], told)
 			}
 			served[c.Name] = a.Spec.Address
 		case c.DeletionTimestamp != nil:
-			w.Wrongf("claim %s is still being deleted", c.Name)
+			w.Failf("claim %s is still being deleted", c.Name)
 		case ready && keeps:
 			served[c.Name] = a.Spec.Address
 		case ready || has:
-			w.Wrongf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.given[c.UID], a.Spec.Address)
+			w.Failf("claim %s is half served: %v with record %q and address %q", c.Name, told, w.grantedAddresses[c.UID], a.Spec.Address)
 		case told == "":
-			w.Wrongf("claim %s is not told why it waits", c.Name)
+			w.Failf("claim %s is not told why it waits", c.Name)
 		}
 	}
-	if want := min(len(o.Claims), w.capacity); len(served) != want && !w.unforeseen() {
-		w.Wrongf("%d claims are served, not %d: %v", len(served), want, served)
+	if want := min(len(o.Claims), w.capacity); len(served) != want && !w.isUnpredictable() {
+		w.Failf("%d claims are served, not %d: %v", len(served), want, served)
 	}
 	w.servedBlocks(o)
 	w.servedLeases(o)
 	return served
 }
 
-// outlived reports whether the Cluster that owns a claim is there.
-func (w *world) outlived(c *ipamv1.IPAddressClaim) bool {
+// hasLiveCluster reports whether the Cluster that owns a claim exists.
+func (w *world) hasLiveCluster(c *ipamv1.IPAddressClaim) bool {
 	return slices.ContainsFunc(w.api.List(faults.Clusters), func(o client.Object) bool {
 		return len(c.OwnerReferences) > 0 && c.OwnerReferences[0].UID == o.GetUID()
 	})
 }
 
-// servedLeases checks that every lease has its address, or says why not.
+// servedLeases checks that every lease has its address, or shows why not.
 func (w *world) servedLeases(o pools.Objects) {
 	for _, l := range o.Leases {
 		ready := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition)
 		switch {
-		case l.DeletionTimestamp != nil && slices.Contains(l.Finalizers, v1alpha1.LeaseShownFinalizer): // it is shown still
+		case l.DeletionTimestamp != nil && slices.Contains(l.Finalizers, v1alpha1.LeaseShownFinalizer): // it is still shown
 		case l.DeletionTimestamp != nil:
-			w.Wrongf("lease %s is still being deleted", l.Name)
+			w.Failf("lease %s is still being deleted", l.Name)
 		case ready == nil:
-			w.Wrongf("lease %s is not told why it waits", l.Name)
-		case (l.Status.Address != "") != (ready.Status == metav1.ConditionTrue) || l.Status.Address != w.given[l.UID]:
-			w.Wrongf("lease %s has %q, remembers %q, and Ready is %s: %s", l.Name, l.Status.Address, w.given[l.UID], ready.Status, ready.Message)
+			w.Failf("lease %s is not told why it waits", l.Name)
+		case (l.Status.Address != "") != (ready.Status == metav1.ConditionTrue) || l.Status.Address != w.grantedAddresses[l.UID]:
+			w.Failf("lease %s has %q, remembers %q, and Ready is %s: %s", l.Name, l.Status.Address, w.grantedAddresses[l.UID], ready.Status, ready.Message)
 		case ready.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && l.Spec.Address == "" && freeIn(o, l.Spec.PoolRef.Name) > 0:
-			w.Wrongf("lease %s waits: %s; the pool has free addresses", l.Name, ready.Message)
+			w.Failf("lease %s waits: %s; the pool has free addresses", l.Name, ready.Message)
 		}
 	}
 }
 
-// freeIn is how many addresses a pool has, 0 if it grants nothing.
+// freeIn returns how many addresses a pool has available, 0 if it grants nothing.
 func freeIn(o pools.Objects, pool string) int64 {
 	for _, p := range o.Pools {
 		if p.GetName() == pool && meta.IsStatusConditionTrue(p.GetConditions(), v1alpha1.ReadyCondition) {
@@ -754,28 +756,28 @@ func freeIn(o pools.Objects, pool string) int64 {
 	return 0
 }
 
-// servedBlocks checks that every allocation has its block, or says that there is none: not while one that
-// asks for as many would fit.
+// servedBlocks checks that every allocation has its block, or shows that there is none: not while a block of as many
+// addresses would fit.
 func (w *world) servedBlocks(o pools.Objects) {
 	for _, a := range o.Allocations {
 		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition)
 		switch {
 		case a.DeletionTimestamp != nil && usedBlock(o, a): // it goes when nothing of it is in use
 		case a.DeletionTimestamp != nil:
-			w.Wrongf("allocation %s is still being deleted", a.Name)
+			w.Failf("allocation %s is still being deleted", a.Name)
 		case ready == nil:
-			w.Wrongf("allocation %s is not told why it waits", a.Name)
+			w.Failf("allocation %s is not told why it waits", a.Name)
 		case (a.Status.Phase == v1alpha1.AllocationAllocated) != (ready.Status == metav1.ConditionTrue):
-			w.Wrongf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
-		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.given[a.UID] || (a.Spec.ChildPoolRef == nil && a.Status.AllocatedCount != int64(len(a.Status.Addresses)))):
-			w.Wrongf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.given[a.UID])
+			w.Failf("allocation %s is %s and Ready is %s", a.Name, a.Status.Phase, ready.Status)
+		case ready.Status == metav1.ConditionTrue && (a.Status.CIDR != w.grantedAddresses[a.UID] || (a.Spec.ChildPoolRef == nil && a.Status.AllocatedCount != int64(len(a.Status.Addresses)))):
+			w.Failf("allocation %s shows %s with %d addresses and remembers %s", a.Name, a.Status.CIDR, a.Status.AllocatedCount, w.grantedAddresses[a.UID])
 		case ready.Status == metav1.ConditionFalse && a.Spec.Count != nil && a.Spec.PinnedRange == nil && largestIn(o, a) >= int64(*a.Spec.Count):
-			w.Wrongf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, largestIn(o, a))
+			w.Failf("allocation %s waits for %d addresses: %s; the pool has %d in a row", a.Name, *a.Spec.Count, ready.Message, largestIn(o, a))
 		}
 	}
 }
 
-// usedBlock reports whether a carved pool has given some of a block.
+// usedBlock reports whether a carved pool has granted some of a block.
 func usedBlock(o pools.Objects, a v1alpha1.IPAllocation) bool {
 	r, err := poolutil.ParseRange(a.Status.CIDR)
 	return err == nil && a.Spec.ChildPoolRef != nil && slices.ContainsFunc(o.Addresses, func(x ipamv1.IPAddress) bool {
@@ -783,7 +785,8 @@ func usedBlock(o pools.Objects, a v1alpha1.IPAllocation) bool {
 	})
 }
 
-// largestIn is the most addresses in a row that the pool of an allocation has, 0 if it grants nothing.
+// largestIn returns the largest number of contiguous addresses that the pool of an allocation has, 0 if it grants
+// nothing.
 func largestIn(o pools.Objects, a v1alpha1.IPAllocation) int64 {
 	for _, p := range o.Pools {
 		if p.GetName() == a.Spec.PoolRef.Name && meta.IsStatusConditionTrue(p.GetConditions(), v1alpha1.ReadyCondition) {
@@ -793,7 +796,7 @@ func largestIn(o pools.Objects, a v1alpha1.IPAllocation) int64 {
 	return 0
 }
 
-// bare is the address of a record, which may be a prefix.
+// bare returns the address of a record, which may be a prefix.
 func bare(record string) string {
 	text, _, _ := strings.Cut(record, "/")
 	return text
@@ -805,7 +808,7 @@ func (w *world) end() {
 		m.dead, m.asleep = true, false
 		m.kill()
 	}
-	for synctest.Wait(); len(w.api.Waiting())+len(w.answers) > 0; synctest.Wait() {
+	for synctest.Wait(); len(w.api.PendingRequests())+len(w.answers) > 0; synctest.Wait() {
 		w.steps()
 	}
 }

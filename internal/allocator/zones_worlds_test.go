@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// Pools with subnets that serve failure domains. The Machine of a claim has its name.
+// Scenarios of pools with subnets that serve failure domains. The Machine of a claim has its name.
 
 // machineOf finds the Machine that owns a claim, unless lookups hang.
 func (w *world) machineOf(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
@@ -37,18 +37,18 @@ func addIn(name, domain string) action {
 	}}
 }
 
-// carry has a Machine be in another failure domain.
-func carry(name, domain string) action {
+// moveMachine moves a Machine to another failure domain.
+func moveMachine(name, domain string) action {
 	return action{"Machine " + name + " is in " + domain, func(w *world) bool {
 		w.domains.Store(name, domain)
 		return true
 	}}
 }
 
-// serve has the second subnet serve other failure domains.
-func serve(domains ...string) action {
+// setServedDomains makes the second subnet serve other failure domains.
+func setServedDomains(domains ...string) action {
 	return action{"the second subnet serves others", func(w *world) bool {
-		return w.api.Edit(ref(faults.Pools, poolName), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
 			o.(*v1alpha1.NetworkPool).Spec.Subnets[1].FailureDomains = domains
 		}) == nil
 	}}
@@ -63,16 +63,16 @@ var twoZones = v1alpha1.NetworkPoolSpec{
 
 var ofMachines = []scenario{
 	{
-		// U53, U56
+		// U53, U56: a failure domain decides on the subnet, and an address stays when its Machine moves.
 		name: "failure domains", spec: twoZones, prompt: true, ordered: true, capacity: 5, claims: []string{"x"},
 		before: []action{addIn("a1", "a"), addIn("b1", "b")},
-		script: []action{addIn("a2", "a"), carry("a1", "b"), another, forceDelete(faults.Addresses, "a1"), remove("b1"), addIn("b2", "b"), addIn("b3", "b"), addIn("b4", "b")},
+		script: []action{addIn("a2", "a"), moveMachine("a1", "b"), another, forceDelete(faults.Addresses, "a1"), remove("b1"), addIn("b2", "b"), addIn("b3", "b"), addIn("b4", "b")},
 		want:   map[string]string{"x": "10.0.0.1", "a1": "10.0.1.1", "a2": "10.0.1.2", "b2": "10.0.2.1", "b3": "10.0.2.2"},
 	},
 	{
 		name: "failure domains, changed", spec: twoZones, ordered: true, capacity: 2,
 		before: []action{addIn("a1", "a"), addIn("c1", "c")},
-		script: []action{serve("c"), addIn("a2", "a"), remove("a1"), addIn("c2", "c"), serve("a", "c"), remove("c1")},
+		script: []action{setServedDomains("c"), addIn("a2", "a"), remove("a1"), addIn("c2", "c"), setServedDomains("a", "c"), remove("c1")},
 	},
 }
 

@@ -11,69 +11,73 @@ import (
 
 // Balancer is a kind of load balancer that a workload cluster may have.
 type Balancer interface {
-	// Name is what people call it.
+	// Name returns its name for messages.
 	Name() string
-	// Pool is the name of the pool that has all blocks, unless each has one of its own.
-	Pool() string
-	// Watched are the kinds of its objects that bring news, and the namespace that they are in; none: they are of the cluster.
-	Watched() (kinds []client.Object, namespace string)
-	// Lists are empty lists of these kinds.
-	Lists() []client.ObjectList
-	// Missing is what is said of a cluster that does not have it.
-	Missing() (reason, message string)
-	// Observe reads a workload cluster: Services from one cache, the load balancer's objects from another. A cache of a kind
-	// that was taken away shows none of it, so none is read live.
-	Observe(ctx context.Context, services, objects, live client.Reader) (Observed, error)
-	// Empty tells what keeps a pool that serves no new Services from being taken away: nothing, if no Service has an address
-	// of its range any more. It reads live.
-	Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error)
-	// LetGo tells what a workload cluster still does with a range that was taken away from it; nothing, if it has let go of
-	// it. It reads live, and an error is no answer. What was about to be written at that moment is not seen: who gives a range
-	// away asks twice, some time apart.
-	LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error)
+	// SharedPoolName returns the name of the pool that contains all blocks, unless each block has a pool of its own.
+	SharedPoolName() string
+	// WatchedKinds returns the kinds of its objects to watch, and their namespace, empty if they are cluster-scoped.
+	WatchedKinds() (kinds []client.Object, namespace string)
+	// WatchedLists returns empty lists of these kinds.
+	WatchedLists() []client.ObjectList
+	// MissingReason returns the reason and message of the condition of a Cluster in which it is not installed.
+	MissingReason() (reason, message string)
+	// ObserveCluster reads a workload cluster: Services from one cache, the load balancer's objects from another. The
+	// cache of a kind that was removed is empty, so if it has no objects, ObserveCluster reads them live.
+	ObserveCluster(ctx context.Context, services, objects, live client.Reader) (ObservedCluster, error)
+	// CheckPoolEmpty returns what keeps a pool that serves no new Services from being withdrawn, empty if no Service
+	// has an address of its range any more. It reads live.
+	CheckPoolEmpty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error)
+	// CheckReleased returns how a workload cluster still uses a range that was withdrawn from it, empty if the
+	// cluster has released it. It reads live, and an error proves nothing. It does not see what was about to be
+	// written at that moment: before a range is given to another Cluster, the caller must check twice, some time
+	// apart.
+	CheckReleased(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error)
 }
 
-// Observed is what a workload cluster has.
-type Observed interface {
-	// Installed reports whether the load balancer's kinds exist. Without them there are Services and nothing else.
-	Installed() bool
-	// Shows reports whether there is a pool of this name that shows blocks.
-	Shows(name string) bool
-	// Assess says what becomes of the Services when the cluster is shown these pools.
-	Assess(Outlook) elastic.Assessment
-	// Unread says which pool cannot be read, and why; empty: all can. What the cluster lacks is not known then.
-	Unread() string
-	// Foreign says which pool of somebody else has one of these names, and what to do; empty: none has.
-	Foreign(names ...string) string
-	// ForeignAdvertisement says that somebody else's object keeps the pools that show blocks from being announced; empty: it
-	// is not so.
-	ForeignAdvertisement(shown []elastic.Desired) string
-	// Changes decides what is to be written so that the cluster is shown these pools. Those of other names and without our
-	// label are left alone. No pool is made for a block that is being taken away: a write that was decided upon earlier, and
-	// comes late, would show it again.
-	Changes(want []elastic.Desired) Changes
-	// Unplaced says why a Service waits although there is room for it; empty: nobody knows. It reads live.
-	Unplaced(ctx context.Context, live client.Reader, s *elastic.Service) (why string, err error)
+// ObservedCluster is the observed state of a workload cluster.
+type ObservedCluster interface {
+	// IsInstalled reports whether the load balancer's kinds exist. Without them, only Services are observed.
+	IsInstalled() bool
+	// HasProjectedPool reports whether there is a pool of this name that contains blocks.
+	HasProjectedPool(name string) bool
+	// AssessServices predicts the outcome for the Services if the cluster has the desired pools.
+	AssessServices(DesiredState) elastic.Assessment
+	// UnreadablePool describes a pool that cannot be parsed; empty if there is none. The shortfall of the cluster is
+	// unknown then.
+	UnreadablePool() string
+	// DescribeForeignPool describes a pool of another owner that has one of these names, and what to do; empty if
+	// there is none.
+	DescribeForeignPool(names ...string) string
+	// DescribeForeignAdvertisement describes an object of another owner that keeps the pools of blocks from being
+	// announced; empty if there is none.
+	DescribeForeignAdvertisement(shown []elastic.DesiredPool) string
+	// PlanChanges plans the writes after which the cluster has the desired pools. It leaves alone pools of other
+	// names without our label. It creates no pool for a block that is being withdrawn: a write that was decided
+	// earlier and lands late would project the block again.
+	PlanChanges(want []elastic.DesiredPool) PoolChanges
+	// DescribeUnplaced states why a Service waits although there is room for it; empty if that is unknown. It reads
+	// live.
+	DescribeUnplaced(ctx context.Context, live client.Reader, s *elastic.Service) (why string, err error)
 }
 
-// Outlook is what a workload cluster is to be shown, and what it may get besides.
-type Outlook struct {
-	Pools []elastic.Desired
-	// Grows is the name of the pool that growth is added to; none: each block is a pool of its own.
-	Grows string
-	// Families of which there can be more.
-	Families [2]bool
-	// Class of the Services that are served, as the ProviderConfig says it.
-	Class string
+// DesiredState is what to project to a workload cluster, and what the cluster may get in addition.
+type DesiredState struct {
+	Pools []elastic.DesiredPool
+	// GrowthPool is the name of the pool that growth is added to, empty if each block has a pool of its own.
+	GrowthPool string
+	// GrowableFamilies reports for each family whether there can be more addresses of it.
+	GrowableFamilies [2]bool
+	// LoadBalancerClass is the class of the Services that are served, as the ProviderConfig sets it.
+	LoadBalancerClass string
 }
 
-// Changes are what is to be written so that a workload cluster is shown its blocks.
+// PoolChanges are the writes that project blocks to a workload cluster.
 //
-// A pool is written as it was observed, or not at all: the error is a conflict then. A write that was decided upon
-// earlier, and comes late, would show a block again that was given back since.
-type Changes interface {
-	// OfPools reports whether the addresses that the workload cluster has are about to change.
-	OfPools() bool
-	// Show writes them.
-	Show(ctx context.Context, tenant client.Client) error
+// A pool is written with the resourceVersion that was observed; if it has changed since, the error is a conflict. A
+// write that was decided earlier and lands late would otherwise project a block again that has been released since.
+type PoolChanges interface {
+	// HasPoolChanges reports whether the changes affect the addresses that the workload cluster has.
+	HasPoolChanges() bool
+	// ApplyChanges writes the changes.
+	ApplyChanges(ctx context.Context, tenant client.Client) error
 }

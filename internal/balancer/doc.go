@@ -1,5 +1,6 @@
-// Package balancer is what the load balancers of workload clusters have in common for whoever shows them blocks:
-// internal/metallb and internal/cilium are two. What is to be done is decided in internal/elastic and internal/demand.
+// Package balancer contains what the load balancers of workload clusters have in common for the code that projects
+// blocks to them: internal/metallb and internal/cilium implement it. internal/elastic and internal/demand decide what
+// to do.
 package balancer
 
 import (
@@ -7,10 +8,10 @@ import (
 )
 
 const (
-	// FieldOwner of what is applied.
+	// FieldOwner is the field owner of server-side apply.
 	FieldOwner = client.FieldOwner("butler-controller/ipam")
-	// ManagedLabel is on the pools that show blocks, with the value ManagedValue.
-	ManagedLabel = "app.kubernetes.io/managed-by"
-	// ManagedValue is this project.
-	ManagedValue = "cluster-api-ipam-provider-butler"
+	// ManagedByLabel is on the pools that contain blocks, with the value ManagedByValue.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// ManagedByValue identifies this project.
+	ManagedByValue = "cluster-api-ipam-provider-butler"
 )

@@ -9,28 +9,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// counting counts what is read of a workload cluster.
-type counting struct {
-	workload
+// countingReader counts the reads from a workload cluster.
+type countingReader struct {
+	fakeWorkload
 	reads int
 }
 
-func (c *counting) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (c *countingReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	c.reads++
-	return c.workload.List(ctx, list, opts...)
+	return c.fakeWorkload.List(ctx, list, opts...)
 }
 
-func (c *counting) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (c *countingReader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	c.reads++
 	o.SetName(key.Name)
 	return c.broken
 }
 
-// What is asked twice is read once, whether it can be read or not; what differs in anything is read by itself.
+// TestOnce checks that the same request is sent once, whether it succeeds or not, and that a request that differs in
+// any way is sent by itself.
 func TestOnce(t *testing.T) {
 	for name, broken := range map[string]error{"it answers": nil, "it does not": errors.New("no answer")} {
-		live := &counting{workload: workload{services: []corev1.Service{service("a", "s", corev1.ServiceTypeLoadBalancer)}, broken: broken}}
-		reads := Once(live)
+		live := &countingReader{fakeWorkload: fakeWorkload{services: []corev1.Service{service("a", "s", corev1.ServiceTypeLoadBalancer)}, broken: broken}}
+		reads := NewMemoizedReader(live)
 		for _, c := range []struct {
 			opts  []client.ListOption
 			reads int

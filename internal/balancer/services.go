@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Services are those of type LoadBalancer that a cache shows. They are not to be changed. One that is being deleted keeps
-// what it has until it is gone.
-func Services(ctx context.Context, cached client.Reader) ([]*corev1.Service, error) {
+// ListServices returns the Services of type LoadBalancer from a cache. The caller must not modify them. One that is
+// being deleted is included as long as it has addresses.
+func ListServices(ctx context.Context, cached client.Reader) ([]*corev1.Service, error) {
 	services := &corev1.ServiceList{}
 	if err := cached.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the Services: %w", err)
@@ -29,8 +29,9 @@ func Services(ctx context.Context, cached client.Reader) ([]*corev1.Service, err
 	return out, nil
 }
 
-// User names a Service that has an address of a range, of whatever class; empty if none has. It reads live.
-func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
+// FindRangeUser describes a Service, of any class, that has an address of a range; empty if there is none. It reads
+// live.
+func FindRangeUser(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
 	services := &corev1.ServiceList{}
 	if err := live.List(ctx, services, client.MatchingFields{"spec.type": string(corev1.ServiceTypeLoadBalancer)}); err != nil {
 		return "", fmt.Errorf("listing the Services: %w", err)
@@ -46,6 +47,6 @@ func User(ctx context.Context, live client.Reader, r netipx.IPRange) (string, er
 	return "", nil
 }
 
-// Missing reports whether an object does not exist, or its kind does not: a client that has known the kind asks for
-// it nevertheless.
-func Missing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+// IsMissing reports whether an object does not exist, or its kind does not: a client that has discovered a kind
+// before requests it nevertheless.
+func IsMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }

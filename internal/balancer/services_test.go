@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// workload is a workload cluster with Services; broken, one that does not answer.
-type workload struct {
+// fakeWorkload is a workload cluster with Services; if broken is set, it does not answer.
+type fakeWorkload struct {
 	client.Reader
 	services []corev1.Service
 	broken   error
 }
 
-// List implements client.Reader. It selects nothing: who asks has to.
-func (w workload) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+// List implements client.Reader. It does not select: the caller has to.
+func (w fakeWorkload) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	list.(*corev1.ServiceList).Items = slices.Clone(w.services)
 	return w.broken
 }
@@ -39,17 +39,17 @@ func deleting(s corev1.Service) corev1.Service {
 	return s
 }
 
-// All Services of type LoadBalancer count, of every namespace, class and age, with and without an address. One that is being
-// deleted counts for as long as it has one.
-func TestServices(t *testing.T) { // B35
+// TestServices checks that all Services of type LoadBalancer count, of every namespace, class and age, with and
+// without an address. One that is being deleted counts as long as it has one.
+func TestServices(t *testing.T) { // B35 (all Services of type LoadBalancer count)
 	class := service("c", "class", corev1.ServiceTypeLoadBalancer)
 	class.Spec.LoadBalancerClass = new(string)
-	from := workload{services: []corev1.Service{
+	from := fakeWorkload{services: []corev1.Service{
 		service("a", "waits", corev1.ServiceTypeLoadBalancer), service("b", "has", corev1.ServiceTypeLoadBalancer, "10.0.0.1"), class,
 		service("a", "inside", corev1.ServiceTypeClusterIP), service("a", "port", corev1.ServiceTypeNodePort, "10.0.0.2"), service("a", "elsewhere", corev1.ServiceTypeExternalName),
 		deleting(service("a", "goes", corev1.ServiceTypeLoadBalancer, "10.0.0.3")), deleting(service("a", "went", corev1.ServiceTypeLoadBalancer)),
 	}}
-	all, err := Services(t.Context(), from)
+	all, err := ListServices(t.Context(), from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +60,14 @@ func TestServices(t *testing.T) { // B35
 	if want := []string{"a/waits", "b/has", "c/class", "a/goes"}; !slices.Equal(got, want) {
 		t.Errorf("the Services %v count, want %v", got, want)
 	}
-	if from.broken = errors.New("it does not answer"); !fails(Services(t.Context(), from)) {
+	if from.broken = errors.New("it does not answer"); !fails(ListServices(t.Context(), from)) {
 		t.Error("a cluster that does not answer has no Services")
 	}
 }
 
-// Who has an address of a range keeps it from being released, in whatever form the address is written, of whatever class, and
-// while it is being deleted. That nothing is known is an error, not an answer.
-func TestUser(t *testing.T) { // F2
+// TestUser checks that a Service that has an address of a range keeps the range from being released, in whatever form
+// the address is written, whatever its class, and while it is being deleted. A failed read is an error, not a result.
+func TestUser(t *testing.T) { // F2 (an address is free after MetalLB has released it)
 	block := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	for name, c := range map[string]struct {
 		has  corev1.Service
@@ -83,12 +83,12 @@ func TestUser(t *testing.T) { // F2
 		"none":               {has: service("a", "s", corev1.ServiceTypeLoadBalancer)},
 		"a name":             {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "lb.example.com")},
 	} {
-		got, err := User(t.Context(), workload{services: []corev1.Service{service("z", "other", corev1.ServiceTypeLoadBalancer, "192.0.2.1"), c.has}}, block)
+		got, err := FindRangeUser(t.Context(), fakeWorkload{services: []corev1.Service{service("z", "other", corev1.ServiceTypeLoadBalancer, "192.0.2.1"), c.has}}, block)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}
 	}
-	if !fails(User(t.Context(), workload{broken: errors.New("it does not answer")}, block)) {
+	if !fails(FindRangeUser(t.Context(), fakeWorkload{broken: errors.New("it does not answer")}, block)) {
 		t.Error("a cluster that does not answer has nothing in use")
 	}
 }

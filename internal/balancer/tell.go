@@ -15,9 +15,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Tell writes an event on a Service of a workload cluster. The name of the event is made of what it says, so
-// that it is written once while the cluster keeps it, whoever writes it.
-func Tell(ctx context.Context, tenant client.Client, s *elastic.Service, reason, note string) error {
+// EmitEvent creates an event on a Service of a workload cluster. The name of the event is a hash of its content, so
+// that it is created once for as long as the cluster keeps it, whichever manager creates it.
+func EmitEvent(ctx context.Context, tenant client.Client, s *elastic.Service, reason, note string) error {
 	sum := sha256.Sum256([]byte(s.Key() + reason + note))
 	service := &corev1.Service{}
 	if err := tenant.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, service); err != nil {
@@ -27,7 +27,7 @@ func Tell(ctx context.Context, tenant client.Client, s *elastic.Service, reason,
 		ObjectMeta:          metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name + "." + hex.EncodeToString(sum[:8])},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: "butler-ipam", ReportingInstance: "butler-ipam",
-		Type: corev1.EventTypeWarning, Reason: reason, Action: "Allocate", Note: text.Note(note),
+		Type: corev1.EventTypeWarning, Reason: reason, Action: "Allocate", Note: text.SanitizeNote(note),
 		Regarding: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: service.UID, ResourceVersion: service.ResourceVersion,
 		},

@@ -10,8 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// KeepManagers reduces the managed fields of what a cache keeps to who they are: the rest is what it costs most for.
-func KeepManagers(o any) (any, error) {
+// ReduceManagedFields reduces the managed fields of objects in a cache to their managers: the field sets use most of
+// the memory.
+func ReduceManagedFields(o any) (any, error) {
 	if obj, is := o.(client.Object); is {
 		entries := obj.GetManagedFields()
 		for i := range entries {
@@ -21,24 +22,25 @@ func KeepManagers(o any) (any, error) {
 	return o, nil
 }
 
-// Made reports whether this project made an object of a load balancer's, or took it over: it has our label, or fields of ours.
-// Whoever takes the label off has not made it his.
-func Made(o client.Object) bool {
-	return o.GetLabels()[ManagedLabel] == ManagedValue || slices.ContainsFunc(o.GetManagedFields(), IsOurs)
+// IsManaged reports whether this project created an object of a load balancer, or took it over: it has our label, or
+// fields of our manager. A user who only removes the label does not take ownership.
+func IsManaged(o client.Object) bool {
+	return o.GetLabels()[ManagedByLabel] == ManagedByValue || slices.ContainsFunc(o.GetManagedFields(), IsOwnManagedFields)
 }
 
-// IsOurs reports whether fields of an object, those of its status apart, are this project's.
-func IsOurs(e metav1.ManagedFieldsEntry) bool {
+// IsOwnManagedFields reports whether an entry is of this project's manager and not of the status.
+func IsOwnManagedFields(e metav1.ManagedFieldsEntry) bool {
 	return e.Manager == string(FieldOwner) && e.Subresource == ""
 }
 
-// HandedOver reports whether somebody who may change an object that we did not make wants us to take it over.
-func HandedOver(o client.Object) bool {
-	return !Made(o) && o.GetAnnotations()[v1alpha1.HandOverAnnotation] == "true"
+// IsHandedOver reports whether an object that we did not create has the annotation by which a user hands it over to
+// us.
+func IsHandedOver(o client.Object) bool {
+	return !IsManaged(o) && o.GetAnnotations()[v1alpha1.HandOverAnnotation] == "true"
 }
 
-// Maker names who made an object, as far as it says so.
-func Maker(o client.Object) string {
+// DescribeManagers names the managers of an object, as far as its metadata shows them.
+func DescribeManagers(o client.Object) string {
 	var managers []string
 	for _, e := range o.GetManagedFields() {
 		if e.Subresource == "" && !slices.Contains(managers, e.Manager) {
@@ -50,8 +52,8 @@ func Maker(o client.Object) string {
 	if len(managers) > 0 {
 		by = strings.Join(managers, ", ")
 	}
-	if label := o.GetLabels()[ManagedLabel]; label != "" {
-		by += ", " + ManagedLabel + "=" + label
+	if label := o.GetLabels()[ManagedByLabel]; label != "" {
+		by += ", " + ManagedByLabel + "=" + label
 	}
 	return by
 }

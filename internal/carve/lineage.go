@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// MaxDepth is how often addresses may be carved: a pool has at most as many pools above it.
+// MaxDepth is how often addresses may be carved: a pool has at most this many pools above it.
 const MaxDepth = 4
 
-// Lineage returns the pools that a carved pool is below, its parent first, as far as they are known. parentOf returns what
-// a pool is carved from, the zero K if it is not carved, and whether there is such a pool. problem says why nothing can be
-// carved for the pool, to end a sentence.
-func Lineage[K interface {
+// Ancestors returns the pools above a carved pool, its parent first, as far as they are known. parentOf returns the
+// pool that a pool is carved from, the zero K if it is not carved, and whether the given pool exists. problem states
+// why nothing can be carved for the pool, in a form that ends a sentence.
+func Ancestors[K interface {
 	comparable
 	fmt.Stringer
 }](pool K, parentOf func(K) (parent K, exists bool),

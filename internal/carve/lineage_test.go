@@ -25,7 +25,7 @@ func TestLineage(t *testing.T) {
 			problem: "it is carved more than 4 levels below NetworkPool e; carve it from one that is further up",
 		},
 		"NoParent": {parents: map[key]key{"x": "a"}, problem: "NetworkPool a, which it is carved from, does not exist"},
-		// That is a matter of the parent: what it has can be carved.
+		// A missing grandparent concerns the parent only: what the parent has can be carved.
 		"NoGrandparent": {parents: map[key]key{"x": "a", "a": "b"}, above: []key{"a"}},
 		"Itself":        {parents: map[key]key{"x": "x"}, problem: "it is carved from itself, by way of NetworkPool x; one of these pools needs addresses of its own"},
 		"Circle": {
@@ -39,7 +39,7 @@ func TestLineage(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			above, problem := Lineage("x", func(k key) (key, bool) {
+			above, problem := Ancestors("x", func(k key) (key, bool) {
 				parent, exists := tt.parents[k]
 				return parent, exists
 			})

@@ -10,40 +10,42 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// Assess says what becomes of the Services. Each keeps what it has; the others are placed in what is free, and those that
-// find nothing in what the cluster would grow by. Cilium gives an address of each family by itself, of any pool that is for
-// the Service, and shares one before it takes another. Which of those that wait gets what is free is Cilium's choice: how
-// many are left over is the same, unless they share addresses.
+// AssessServices predicts the outcome for the Services. Each keeps what it has; the others are placed in what is
+// free, and those that find nothing in the addresses that the cluster would grow by. Cilium assigns an address of
+// each family separately, from any pool that selects the Service, and shares an address before it uses another one.
+// Cilium chooses which of the waiting Services gets a free address: the number that remains without one is the same
+// for each choice, unless Services share addresses.
 //
-// What Cilium says of a Service decides where more addresses would not help. Before it has a pool it says nothing.
-func (o *observed) Assess(out balancer.Outlook) elastic.Assessment {
-	p := newPlacing(o.pools, out)
-	a := elastic.Assessment{Used: map[netip.Addr]struct{}{}}
-	services := o.oldest()
+// The condition that Cilium sets on a Service decides where more addresses would not help. Before it has a pool,
+// Cilium sets none.
+func (o *observedCluster) AssessServices(out balancer.DesiredState) elastic.Assessment {
+	p := newPlacement(o.pools, out)
+	a := elastic.Assessment{UsedAddresses: map[netip.Addr]struct{}{}}
+	services := o.servicesByAge()
 	var waiting []*service
 	for _, s := range services {
-		for _, addr := range s.Has {
-			a.Used[addr] = struct{}{}
+		for _, addr := range s.Addresses {
+			a.UsedAddresses[addr] = struct{}{}
 		}
 		switch {
-		case !s.served(out.Class):
-			a.Verdicts = append(a.Verdicts, elastic.Verdict{Service: &s.Service, State: elastic.Foreign, Why: fmt.Sprintf("it is of the load-balancer class %q", s.Class)})
-			p.occupy(s, s.Has)
-		case p.keeps(s):
-			a.Verdicts = append(a.Verdicts, elastic.Verdict{Service: &s.Service, State: elastic.Placed})
+		case !s.isServed(out.LoadBalancerClass):
+			a.ServiceAssessments = append(a.ServiceAssessments, elastic.ServiceAssessment{Service: &s.Service, State: elastic.ServiceOtherClass, Message: fmt.Sprintf("it is of the load-balancer class %q", s.LoadBalancerClass)})
+			p.assignAddresses(s, s.Addresses)
+		case p.keepAddresses(s):
+			a.ServiceAssessments = append(a.ServiceAssessments, elastic.ServiceAssessment{Service: &s.Service, State: elastic.ServicePlaced})
 		default:
 			waiting = append(waiting, s)
 		}
 	}
 	for _, s := range waiting {
-		a.Verdicts = append(a.Verdicts, p.verdict(s, a.Used))
+		a.ServiceAssessments = append(a.ServiceAssessments, p.assessService(s, a.UsedAddresses))
 	}
-	a.Lacking = p.grown
+	a.Shortfall = p.grownCounts
 	return a
 }
 
-// oldest are the Services in the order in which they are looked at.
-func (o *observed) oldest() []*service {
+// servicesByAge returns the Services in the order in which they are assessed.
+func (o *observedCluster) servicesByAge() []*service {
 	out := make([]*service, len(o.services))
 	for i := range o.services {
 		out[i] = &o.services[i]
@@ -54,57 +56,57 @@ func (o *observed) oldest() []*service {
 	return out
 }
 
-// verdict places a Service that lacks an address.
-func (p *placing) verdict(s *service, used map[netip.Addr]struct{}) elastic.Verdict {
-	v := elastic.Verdict{Service: &s.Service, State: elastic.Fits}
+// assessService places a Service that needs an address.
+func (p *placement) assessService(s *service, used map[netip.Addr]struct{}) elastic.ServiceAssessment {
+	v := elastic.ServiceAssessment{Service: &s.Service, State: elastic.ServicePlaceable}
 	switch {
-	case p.steps > maxSteps:
-		v.State, v.Why = elastic.Stuck, "the cluster has too many Services and CiliumLoadBalancerIPPools to work out which address it would get"
+	case p.stepCount > maxPlacementSteps:
+		v.State, v.Message = elastic.ServiceStuck, "the cluster has too many Services and CiliumLoadBalancerIPPools to work out which address it would get"
 		return v
-	case s.lacks != nil && !slices.Contains(curable, s.lacks.Reason):
-		v.State, v.Why = elastic.Stuck, said(s)
+	case s.unsatisfied != nil && !slices.Contains(growthCurableReasons, s.unsatisfied.Reason):
+		v.State, v.Message = elastic.ServiceStuck, conditionMessage(s)
 		return v
-	case len(s.WantsIPs) > 0:
-		if v.Why = p.placeAt(s, used); v.Why != "" {
-			v.State = elastic.Stuck
+	case len(s.RequestedIPs) > 0:
+		if v.Message = p.placeAtRequestedIPs(s, used); v.Message != "" {
+			v.State = elastic.ServiceStuck
 		}
 		return v
 	}
 	if len(s.Families) == 0 {
-		v.State, v.Why = elastic.Stuck, "it lacks a cluster IP of an IP family that it asks for"
+		v.State, v.Message = elastic.ServiceStuck, "it lacks a cluster IP of an IP family that it asks for"
 		return v
 	}
-	has, fits, lacks, why := len(s.Has) > 0, false, false, ""
-	for _, f := range s.wants(p.kept(s)) {
-		switch addr, grows := p.place(s, f); {
+	has, fits, lacks, why := len(s.Addresses) > 0, false, false, ""
+	for _, f := range s.missingFamilies(p.keptAddresses(s)) {
+		switch addr, grows := p.placeInFamily(s, f); {
 		case grows:
 			lacks = true
 		case addr.IsValid():
 			used[addr], fits = struct{}{}, true
 		default:
-			why = p.without(s, f)
+			why = p.noAddressMessage(s, f)
 		}
 	}
 	switch {
 	case lacks:
-		v.State = elastic.Lacks
-	case why != "" && (s.Stack != elastic.PreferDualStack || !has && !fits): // one that prefers two families is served with one
-		v.State, v.Why = elastic.Stuck, why
+		v.State = elastic.ServiceNeedsGrowth
+	case why != "" && (s.FamilyPolicy != elastic.PreferDualStack || !has && !fits): // one that prefers two families is served with one
+		v.State, v.Message = elastic.ServiceStuck, why
 	case !fits:
-		v.State = elastic.Placed
+		v.State = elastic.ServicePlaced
 	}
 	return v
 }
 
-// said is what Cilium says of a Service.
-func said(s *service) string {
-	return fmt.Sprintf("Cilium says %s: %s", s.lacks.Reason, s.lacks.Message)
+// conditionMessage returns the reason and message that Cilium reports on a Service.
+func conditionMessage(s *service) string {
+	return fmt.Sprintf("Cilium says %s: %s", s.unsatisfied.Reason, s.unsatisfied.Message)
 }
 
-// without says why there is no address of a family.
-func (p *placing) without(s *service, f elastic.Family) string {
-	if s.lacks != nil {
-		return said(s)
+// noAddressMessage states why there is no address of a family.
+func (p *placement) noAddressMessage(s *service, f elastic.Family) string {
+	if s.unsatisfied != nil {
+		return conditionMessage(s)
 	}
 	return fmt.Sprintf("no CiliumLoadBalancerIPPool that is for it (spec.serviceSelector) has a free %s address", f)
 }

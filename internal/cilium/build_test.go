@@ -12,27 +12,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// pool is one of ours that has ranges; Cilium has taken it.
+// pool returns one of our pools with ranges, which Cilium has applied.
 func pool(name, ranges string, change ...func(*Pool)) Pool {
 	p := Pool{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{balancer.ManagedLabel: balancer.ManagedValue},
+		Name: name, UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue},
 	}}
-	p.Spec.Blocks = blocksOf(rangesOf(ranges))
-	says(totalCondition, metav1.ConditionUnknown, 3)(&p)
+	p.Spec.Blocks = blocksFromRanges(rangesOf(ranges))
+	withPoolCondition(totalCondition, metav1.ConditionUnknown, 3)(&p)
 	for _, c := range change {
 		c(&p)
 	}
 	return p
 }
 
-func says(kind string, status metav1.ConditionStatus, generation int64) func(*Pool) {
+func withPoolCondition(kind string, status metav1.ConditionStatus, generation int64) func(*Pool) {
 	return func(p *Pool) {
 		p.Status.Conditions = append(p.Status.Conditions, metav1.Condition{Type: kind, Status: status, ObservedGeneration: generation, Message: "x"})
 	}
 }
 
-// foreign has it made by somebody else.
-func foreign(p *Pool) {
+// makeForeign makes a pool belong to another owner.
+func makeForeign(p *Pool) {
 	p.Labels = nil
 	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "helm", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}")}}
 }
@@ -41,7 +41,7 @@ func changed(p *Pool) { p.Generation++ }
 
 func disabled(p *Pool) { p.Spec.Disabled = true }
 
-func only(label string) func(*Pool) {
+func withServiceSelector(label string) func(*Pool) {
 	return func(p *Pool) {
 		key, value, _ := strings.Cut(label, "=")
 		p.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
@@ -58,17 +58,17 @@ func rangesOf(text string) (out []netipx.IPRange) {
 	return out
 }
 
-func desired(name, ranges string) elastic.Desired {
-	return elastic.Desired{Name: name, Ranges: rangesOf(ranges), AutoAssign: true}
+func desired(name, ranges string) elastic.DesiredPool {
+	return elastic.DesiredPool{Name: name, Ranges: rangesOf(ranges), AutoAssign: true}
 }
 
-// a Service asks for one IPv4 address, and has those of has.
-func aService(name, has string, change ...func(*service)) service {
+// newTestService returns a Service that requests one IPv4 address and has the addresses in has.
+func newTestService(name, has string, change ...func(*service)) service {
 	s := service{Service: elastic.Service{
 		Namespace: "ns", Name: name, Families: []elastic.Family{elastic.IPv4}, Created: time.Unix(0, 0), Ports: []elastic.Port{{Protocol: "TCP", Number: 80}},
 	}}
 	for _, a := range strings.Fields(has) {
-		s.Has = append(s.Has, netip.MustParseAddr(a))
+		s.Addresses = append(s.Addresses, netip.MustParseAddr(a))
 	}
 	for _, c := range change {
 		c(&s)

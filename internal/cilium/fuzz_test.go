@@ -10,8 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// A workload cluster may say anything of a Service and a pool. It never lacks more than it has Services and families, and
-// what a Service has counts as used.
+// FuzzAssess checks that, whatever a workload cluster reports of a Service and a pool, its shortfall is never more
+// than the number of its Services and families, and that what a Service has counts as used.
 func FuzzAssess(f *testing.F) {
 	f.Add("10.96.0.1", "10.0.0.1", "10.0.0.2", "key", "a,b", "10.0.0.0/30", "10.0.0.1", "10.0.0.9", "x=y", uint8(0))
 	f.Add("fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1, x", "", "*", "::/0", "fe80::1%eth0", "::ffff:10.0.0.9", "\x00", uint8(7))
@@ -20,25 +20,25 @@ func FuzzAssess(f *testing.F) {
 		read := func(name string) service {
 			s := &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{label: label}, Annotations: map[string]string{
-					ipsAnnotation[bits%2]: wants, sharedAnnotation[bits%2]: key, acrossAnnotation[bits%2]: across,
+					ipsAnnotation[bits%2]: wants, sharedAnnotation[bits%2]: key, crossNamespaceAnnotation[bits%2]: across,
 				}},
 				Spec: corev1.ServiceSpec{ClusterIPs: []string{clusterIP, "fd00::9"}[:1+bits%2], LoadBalancerIP: wants},
 			}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: has}}
-			return serviceOf(s)
+			return newService(s)
 		}
-		p := pool("theirs", "", foreign, only(label))
+		p := pool("theirs", "", makeForeign, withServiceSelector(label))
 		p.Spec.Blocks, p.Spec.AllowFirstLastIPs = []Block{{CIDR: cidr}, {Start: start, Stop: stop}, {Start: start}}, []string{"", "Yes", "No"}[bits%3]
-		o := &observed{services: []service{read("a"), read("b")}, pools: []Pool{p}}
-		a := o.Assess(balancer.Outlook{Families: [2]bool{true, true}, Pools: []elastic.Desired{desired(DefaultPool, "10.0.0.1-10.0.0.2")}})
-		if len(a.Verdicts) != 2 || a.Lacking[elastic.IPv4] > 2 || a.Lacking[elastic.IPv6] > 2 {
-			t.Errorf("%d verdicts, %v lacking", len(a.Verdicts), a.Lacking)
+		o := &observedCluster{services: []service{read("a"), read("b")}, pools: []Pool{p}}
+		a := o.AssessServices(balancer.DesiredState{GrowableFamilies: [2]bool{true, true}, Pools: []elastic.DesiredPool{desired(DefaultPool, "10.0.0.1-10.0.0.2")}})
+		if len(a.ServiceAssessments) != 2 || a.Shortfall[elastic.IPv4] > 2 || a.Shortfall[elastic.IPv6] > 2 {
+			t.Errorf("%d verdicts, %v lacking", len(a.ServiceAssessments), a.Shortfall)
 		}
-		for _, addr := range o.services[0].Has {
-			if _, used := a.Used[addr]; !used {
+		for _, addr := range o.services[0].Addresses {
+			if _, used := a.UsedAddresses[addr]; !used {
 				t.Errorf("%s is not used", addr)
 			}
 		}
-		p.overlaps(rangesOf("10.0.0.1")[0])
+		p.overlapsRange(rangesOf("10.0.0.1")[0])
 	})
 }

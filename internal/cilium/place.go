@@ -12,195 +12,202 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// maxSteps bounds an assessment to some seconds, whatever a workload cluster says that it has.
-const maxSteps = 1 << 24
+// maxPlacementSteps bounds an assessment to some seconds, whatever number of objects a workload cluster reports.
+const maxPlacementSteps = 1 << 24
 
-// placing is who has which address of which pool.
-type placing struct {
-	pools []place
-	users map[netip.Addr][]*service
-	// shared are the addresses that Services with a sharing key have.
-	shared map[string][]netip.Addr
-	// next is where the search for an address that nobody has goes on: nobody lets go of anything here.
-	next  map[netip.Addr]netip.Addr
-	grows place
-	// families that it grows by; grown are the addresses of each that do not exist yet and are used.
-	families [2]bool
-	grown    [2]int64
-	steps    int
+// placement records which Services have which addresses of which pools.
+type placement struct {
+	pools          []plannedPool
+	usersByAddress map[netip.Addr][]*service
+	// addressesBySharingKey are the addresses of Services with a sharing key.
+	addressesBySharingKey map[string][]netip.Addr
+	// searchStarts is where the search for an unused address of a range continues: no Service releases an address
+	// here.
+	searchStarts map[netip.Addr]netip.Addr
+	growthPool   plannedPool
+	// growableFamilies reports the families that the cluster can grow by. grownCounts is the number of used addresses
+	// of each family that the cluster would grow by.
+	growableFamilies [2]bool
+	grownCounts      [2]int64
+	stepCount        int
 }
 
-// place is a pool, as it is to be.
-type place struct {
+// plannedPool is the desired state of a pool.
+type plannedPool struct {
 	ranges   []netipx.IPRange
 	selector *metav1.LabelSelector
 	disabled bool
-	// last: it is asked after the others.
-	last bool
+	// draining reports whether the pool is being withdrawn; it is searched after the others.
+	draining bool
 }
 
-// notYet are the addresses that a cluster might grow by: nobody else has any of them.
-var notYet = [2]netipx.IPRange{
+// growthRanges are the addresses that a cluster might grow by. No real object has any of them.
+var growthRanges = [2]netipx.IPRange{
 	elastic.IPv4: netipx.MustParseIPRange("0.0.0.1-0.255.255.255"),
 	elastic.IPv6: netipx.MustParseIPRange("100::1-100::ffff:ffff"),
 }
 
-func newPlacing(pools []Pool, out balancer.Outlook) *placing {
-	p := &placing{
-		users: map[netip.Addr][]*service{}, shared: map[string][]netip.Addr{}, next: map[netip.Addr]netip.Addr{}, families: out.Families,
+func newPlacement(pools []Pool, out balancer.DesiredState) *placement {
+	p := &placement{
+		usersByAddress: map[netip.Addr][]*service{}, addressesBySharingKey: map[string][]netip.Addr{}, searchStarts: map[netip.Addr]netip.Addr{}, growableFamilies: out.GrowableFamilies,
 	}
 	selectors := map[string]*metav1.LabelSelector{}
 	for i := range pools {
 		has := &pools[i]
 		selectors[has.Name] = has.Spec.ServiceSelector
-		if balancer.Made(has) {
+		if balancer.IsManaged(has) {
 			continue
 		}
-		is := place{selector: has.Spec.ServiceSelector, disabled: has.Spec.Disabled || has.problem() != ""}
+		is := plannedPool{selector: has.Spec.ServiceSelector, disabled: has.Spec.Disabled || has.conflictMessage() != ""}
 		for _, b := range has.Spec.Blocks {
-			if r, err := b.rangeOf(); err == nil {
-				is.ranges = append(is.ranges, b.given(r, has.Spec.AllowFirstLastIPs))
+			if r, err := b.parseRange(); err == nil {
+				is.ranges = append(is.ranges, b.usableRange(r, has.Spec.AllowFirstLastIPs))
 			}
 		}
 		p.pools = append(p.pools, is)
 	}
-	for _, d := range out.Pools { // what a person restricts them to stays
-		p.pools = append(p.pools, place{ranges: d.Ranges, selector: selectors[d.Name], disabled: !d.AutoAssign, last: d.Leaving})
+	for _, d := range out.Pools { // restrictions that a user has set stay
+		p.pools = append(p.pools, plannedPool{ranges: d.Ranges, selector: selectors[d.Name], disabled: !d.AutoAssign, draining: d.Draining})
 	}
-	slices.SortStableFunc(p.pools, func(a, b place) int {
+	slices.SortStableFunc(p.pools, func(a, b plannedPool) int {
 		switch {
-		case a.last == b.last:
+		case a.draining == b.draining:
 			return 0
-		case a.last:
+		case a.draining:
 			return 1
 		}
 		return -1
 	})
-	if out.Grows != "" {
-		p.grows.selector = selectors[out.Grows]
+	if out.GrowthPool != "" {
+		p.growthPool.selector = selectors[out.GrowthPool]
 	}
 	return p
 }
 
-// given are the addresses of a block that are given away.
-func (b Block) given(r netipx.IPRange, allowed string) netipx.IPRange {
+// usableRange returns the addresses of a block that Cilium assigns.
+func (b Block) usableRange(r netipx.IPRange, allowed string) netipx.IPRange {
 	if first, last := r.From().Next(), r.To().Prev(); b.CIDR != "" && allowed == "No" && first.IsValid() && first.Compare(last) <= 0 {
 		return netipx.IPRangeFrom(first, last)
 	}
 	return r
 }
 
-// occupy has a Service have addresses, whatever others have.
-func (p *placing) occupy(s *service, addrs []netip.Addr) {
+// assignAddresses assigns addresses to a Service, whichever other Services have them.
+func (p *placement) assignAddresses(s *service, addrs []netip.Addr) {
 	for _, a := range addrs {
-		if s.SharingKey != "" && !slices.Contains(p.shared[s.SharingKey], a) {
-			p.shared[s.SharingKey] = append(p.shared[s.SharingKey], a)
+		if s.SharingKey != "" && !slices.Contains(p.addressesBySharingKey[s.SharingKey], a) {
+			p.addressesBySharingKey[s.SharingKey] = append(p.addressesBySharingKey[s.SharingKey], a)
 		}
-		p.users[a] = append(p.users[a], s)
+		p.usersByAddress[a] = append(p.usersByAddress[a], s)
 	}
 }
 
-// free reports whether a Service can have an address.
-func (p *placing) free(s *service, a netip.Addr) bool {
-	p.steps += 1 + len(p.users[a])*(1+len(s.Ports))
-	return !slices.ContainsFunc(p.users[a], func(other *service) bool { return other != s && !s.shares(other) })
+// isAvailable reports whether a Service can have an address.
+func (p *placement) isAvailable(s *service, a netip.Addr) bool {
+	p.stepCount += 1 + len(p.usersByAddress[a])*(1+len(s.Ports))
+	return !slices.ContainsFunc(p.usersByAddress[a], func(other *service) bool { return other != s && !s.canShareWith(other) })
 }
 
-// keeps takes what a Service has, as far as Cilium leaves it that, and reports whether it has all that it asks for.
-func (p *placing) keeps(s *service) bool {
-	has := p.kept(s)
-	p.occupy(s, has)
-	if len(s.WantsIPs) > 0 {
-		return len(has) == len(s.WantsIPs)
+// keepAddresses assigns the addresses that Cilium lets a Service keep, and reports whether these are all that it
+// requests.
+func (p *placement) keepAddresses(s *service) bool {
+	has := p.keptAddresses(s)
+	p.assignAddresses(s, has)
+	if len(s.RequestedIPs) > 0 {
+		return len(has) == len(s.RequestedIPs)
 	}
-	return len(has) > 0 && len(s.wants(has)) == 0
+	return len(has) > 0 && len(s.missingFamilies(has)) == 0
 }
 
-// kept are the addresses of a Service that it keeps: those that it asks for, of pools that are for it.
-func (p *placing) kept(s *service) (out []netip.Addr) {
-	for _, a := range s.Has {
-		asked := len(s.WantsIPs) == 0 && slices.Contains(s.Families, elastic.FamilyOf(a))
-		if (asked || slices.Contains(s.WantsIPs, a)) && p.admitted(s, a) && p.free(s, a) {
+// keptAddresses returns the addresses that a Service keeps: those that it requests, from pools that select it.
+func (p *placement) keptAddresses(s *service) (out []netip.Addr) {
+	for _, a := range s.Addresses {
+		asked := len(s.RequestedIPs) == 0 && slices.Contains(s.Families, elastic.AddressFamily(a))
+		if (asked || slices.Contains(s.RequestedIPs, a)) && p.isInSelectedPool(s, a) && p.isAvailable(s, a) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// admitted reports whether an address is of a pool that is for a Service.
-func (p *placing) admitted(s *service, a netip.Addr) bool {
-	p.steps += len(p.pools)
-	return slices.ContainsFunc(p.pools, func(is place) bool { return is.has(a) && admits(is.selector, &s.Service) })
+// isInSelectedPool reports whether an address belongs to a pool that selects a Service.
+func (p *placement) isInSelectedPool(s *service, a netip.Addr) bool {
+	p.stepCount += len(p.pools)
+	return slices.ContainsFunc(p.pools, func(is plannedPool) bool { return is.containsAddress(a) && selectsService(is.selector, &s.Service) })
 }
 
-func (is place) has(a netip.Addr) bool {
+func (is plannedPool) containsAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(is.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
-// place finds an address of a family for a Service, and takes it; grows reports whether it is one that does not exist yet.
-func (p *placing) place(s *service, f elastic.Family) (a netip.Addr, grows bool) {
+// placeInFamily finds an address of a family for a Service, and assigns it. grows reports whether the cluster would
+// have to grow by it.
+func (p *placement) placeInFamily(s *service, f elastic.Family) (a netip.Addr, grows bool) {
 	if s.SharingKey != "" {
-		for _, a := range p.shared[s.SharingKey] {
-			if elastic.FamilyOf(a) == f && p.free(s, a) {
-				p.occupy(s, []netip.Addr{a})
-				return a, notYet[f].Contains(a)
+		for _, a := range p.addressesBySharingKey[s.SharingKey] {
+			if elastic.AddressFamily(a) == f && p.isAvailable(s, a) {
+				p.assignAddresses(s, []netip.Addr{a})
+				return a, growthRanges[f].Contains(a)
 			}
 		}
 	}
 	for _, is := range p.pools {
-		p.steps++
-		if is.disabled || !admits(is.selector, &s.Service) {
+		p.stepCount++
+		if is.disabled || !selectsService(is.selector, &s.Service) {
 			continue
 		}
 		for _, r := range is.ranges {
-			if elastic.FamilyOf(r.From()) != f {
+			if elastic.AddressFamily(r.From()) != f {
 				continue
 			}
-			if a = p.unused(r); a.IsValid() {
-				p.occupy(s, []netip.Addr{a})
+			if a = p.firstUnused(r); a.IsValid() {
+				p.assignAddresses(s, []netip.Addr{a})
 				return a, false
 			}
 		}
 	}
-	if p.families[f] && admits(p.grows.selector, &s.Service) {
-		if a = p.unused(notYet[f]); a.IsValid() {
-			p.grown[f]++
-			p.occupy(s, []netip.Addr{a})
+	if p.growableFamilies[f] && selectsService(p.growthPool.selector, &s.Service) {
+		if a = p.firstUnused(growthRanges[f]); a.IsValid() {
+			p.grownCounts[f]++
+			p.assignAddresses(s, []netip.Addr{a})
 			return a, true
 		}
 	}
 	return netip.Addr{}, false
 }
 
-// unused is the first address of a range that nobody has.
-func (p *placing) unused(r netipx.IPRange) netip.Addr {
-	a, known := p.next[r.From()]
+// firstUnused returns the first address of a range that no Service has, the zero Addr if there is none.
+func (p *placement) firstUnused(r netipx.IPRange) netip.Addr {
+	a, known := p.searchStarts[r.From()]
 	if !known {
 		a = r.From()
 	}
-	for a.IsValid() && r.Contains(a) && len(p.users[a]) > 0 {
-		p.steps++
+	for a.IsValid() && r.Contains(a) && len(p.usersByAddress[a]) > 0 {
+		p.stepCount++
 		a = a.Next()
 	}
-	p.next[r.From()] = a
+	p.searchStarts[r.From()] = a
 	if !r.Contains(a) {
 		return netip.Addr{}
 	}
 	return a
 }
 
-// placeAt takes the very addresses that a Service asks for, and says why it cannot have one.
-func (p *placing) placeAt(s *service, used map[netip.Addr]struct{}) string {
-	for _, a := range s.WantsIPs {
+// placeAtRequestedIPs assigns exactly the addresses that a Service requests, and returns why it cannot have one of
+// them.
+func (p *placement) placeAtRequestedIPs(s *service, used map[netip.Addr]struct{}) string {
+	for _, a := range s.RequestedIPs {
 		switch {
-		case slices.Contains(s.Has, a) && p.admitted(s, a):
+		case slices.Contains(s.Addresses, a) && p.isInSelectedPool(s, a):
 			continue
-		case !slices.ContainsFunc(p.pools, func(is place) bool { return !is.disabled && is.has(a) && admits(is.selector, &s.Service) }):
+		case !slices.ContainsFunc(p.pools, func(is plannedPool) bool {
+			return !is.disabled && is.containsAddress(a) && selectsService(is.selector, &s.Service)
+		}):
 			return fmt.Sprintf("it asks for %s, which is in no CiliumLoadBalancerIPPool that is for it", a)
-		case !p.free(s, a):
+		case !p.isAvailable(s, a):
 			return fmt.Sprintf("it asks for %s, which another Service has", a)
 		}
-		p.occupy(s, []netip.Addr{a})
+		p.assignAddresses(s, []netip.Addr{a})
 		used[a] = struct{}{}
 	}
 	return ""

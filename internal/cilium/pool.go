@@ -14,14 +14,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// Conditions of a pool: how many addresses it has, as Cilium works with it, and whether it has any of another pool's.
+// Conditions of a pool: the number of addresses that Cilium works with, and whether it overlaps with another pool.
 const (
 	totalCondition    = "cilium.io/IPsTotal"
 	conflictCondition = "cilium.io/PoolConflict"
 )
 
-// rangeOf reads a block.
-func (b Block) rangeOf() (netipx.IPRange, error) {
+// parseRange returns the range of a block.
+func (b Block) parseRange() (netipx.IPRange, error) {
 	if b.CIDR != "" {
 		p, err := netip.ParsePrefix(b.CIDR)
 		if err != nil {
@@ -46,8 +46,8 @@ func (b Block) rangeOf() (netipx.IPRange, error) {
 	return r, nil
 }
 
-// blocksOf are ranges as a pool has them.
-func blocksOf(ranges []netipx.IPRange) []Block {
+// blocksFromRanges converts ranges to the blocks of a pool.
+func blocksFromRanges(ranges []netipx.IPRange) []Block {
 	out := make([]Block, 0, len(ranges))
 	for _, r := range ranges {
 		out = append(out, Block{Start: r.From().String(), Stop: r.To().String()})
@@ -55,37 +55,37 @@ func blocksOf(ranges []netipx.IPRange) []Block {
 	return out
 }
 
-// asDesired reports whether a pool is as it is to be.
-func (p *Pool) asDesired(d *elastic.Desired) bool {
-	return slices.Equal(p.Spec.Blocks, blocksOf(d.Ranges)) && p.Spec.Disabled == !d.AutoAssign &&
-		p.Labels[balancer.ManagedLabel] == balancer.ManagedValue
+// matchesDesired reports whether a pool is in its desired state.
+func (p *Pool) matchesDesired(d *elastic.DesiredPool) bool {
+	return slices.Equal(p.Spec.Blocks, blocksFromRanges(d.Ranges)) && p.Spec.Disabled == !d.AutoAssign &&
+		p.Labels[balancer.ManagedByLabel] == balancer.ManagedByValue
 }
 
-// overlaps reports whether a pool has any of a range. A block that cannot be read may have.
-func (p *Pool) overlaps(r netipx.IPRange) bool {
+// overlapsRange reports whether a pool overlaps with a range. A block that cannot be parsed counts as overlapping.
+func (p *Pool) overlapsRange(r netipx.IPRange) bool {
 	return slices.ContainsFunc(p.Spec.Blocks, func(b Block) bool {
-		has, err := b.rangeOf()
+		has, err := b.parseRange()
 		return err != nil || has.Overlaps(r)
 	})
 }
 
-// taken reports whether Cilium works with a pool as it is now: it writes the counts of a pool when it has moved the Services
-// that the change concerns, and says of which generation they are.
-func (p *Pool) taken() bool {
+// isApplied reports whether Cilium works with a pool as it is now: Cilium writes the counts of a pool, with their
+// generation, after it has moved the Services that the change affects.
+func (p *Pool) isApplied() bool {
 	total := meta.FindStatusCondition(p.Status.Conditions, totalCondition)
 	return total != nil && total.ObservedGeneration == p.Generation
 }
 
-// problem says what keeps Cilium from giving anybody an address of a pool; empty: nothing.
-func (p *Pool) problem() string {
+// conflictMessage states what keeps Cilium from assigning addresses of a pool; empty if nothing does.
+func (p *Pool) conflictMessage() string {
 	if c := meta.FindStatusCondition(p.Status.Conditions, conflictCondition); c != nil && c.Status == metav1.ConditionTrue {
 		return fmt.Sprintf("CiliumLoadBalancerIPPool %s: %s", p.Name, c.Message)
 	}
 	return ""
 }
 
-// admits reports whether a pool is for a Service. One whose selector cannot be read is for none.
-func admits(selector *metav1.LabelSelector, s *elastic.Service) bool {
+// selectsService reports whether a pool serves a Service. A pool whose selector cannot be parsed serves none.
+func selectsService(selector *metav1.LabelSelector, s *elastic.Service) bool {
 	if selector == nil {
 		return true
 	}

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// U72: what Cilium reads of a Service.
+// TestServiceOf checks what Cilium reads of a Service (U72).
 func TestServiceOf(t *testing.T) {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Generation: 2, Annotations: map[string]string{
@@ -19,21 +19,21 @@ func TestServiceOf(t *testing.T) {
 		Spec: corev1.ServiceSpec{LoadBalancerIP: "10.0.0.1", ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, Selector: map[string]string{"app": "web"}},
 	}
 	s.Status.Conditions = []metav1.Condition{{Type: satisfiedCondition, Status: metav1.ConditionFalse, Reason: "out_of_ips", ObservedGeneration: 2}}
-	is := serviceOf(s)
+	is := newService(s)
 	for what, got := range map[string][2]any{
-		"addresses":  {is.WantsIPs, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}},
+		"addresses":  {is.RequestedIPs, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}},
 		"key":        {is.SharingKey, "k"},
-		"namespaces": {is.across, []string{"a", "b"}},
+		"namespaces": {is.sharedNamespaces, []string{"a", "b"}},
 		"backends":   {is.BackendKey, "app=web"},
-		"policy":     {is.local, true},
-		"said":       {is.lacks.Reason, "out_of_ips"},
+		"policy":     {is.isTrafficPolicyLocal, true},
+		"said":       {is.unsatisfied.Reason, "out_of_ips"},
 	} {
 		if diff := cmp.Diff(got[1], got[0], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("%s:\n%s", what, diff)
 		}
 	}
 	s.Generation = 3
-	if serviceOf(s).lacks != nil {
+	if newService(s).unsatisfied != nil {
 		t.Error("what was said of an older Service counts")
 	}
 }

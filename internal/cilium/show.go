@@ -13,83 +13,84 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
-// changes are what is to be written: pools that are empty, and known to be, go.
-type changes struct {
-	remove []*Pool
-	set    []setting
+// poolChanges are the planned writes: deletions are pools that are empty, and that Cilium has applied as empty.
+type poolChanges struct {
+	deletions []*Pool
+	updates   []poolUpdate
 }
 
-// setting is a pool as it is to be, and as it was observed; nil: there is none.
-type setting struct {
-	to  elastic.Desired
-	was *Pool
+// poolUpdate is the desired and the observed state of a pool; observed is nil if there is none.
+type poolUpdate struct {
+	desired  elastic.DesiredPool
+	observed *Pool
 }
 
-func (c *changes) OfPools() bool { return len(c.remove)+len(c.set) > 0 }
+func (c *poolChanges) HasPoolChanges() bool { return len(c.deletions)+len(c.updates) > 0 }
 
-// Changes decides what is to be written. A pool that shows no block any more is emptied, and deleted when Cilium has taken
-// that: nothing acknowledges that a pool was deleted.
-func (o *observed) Changes(want []elastic.Desired) balancer.Changes {
-	out := &changes{}
+// PlanChanges plans the writes. A pool that contains no block any more is emptied, and deleted after Cilium has
+// applied that: nothing acknowledges the deletion of a pool.
+func (o *observedCluster) PlanChanges(want []elastic.DesiredPool) balancer.PoolChanges {
+	out := &poolChanges{}
 	for i := range o.pools {
 		p := &o.pools[i]
-		unwanted := !slices.ContainsFunc(want, func(d elastic.Desired) bool { return d.Name == p.Name })
+		unwanted := !slices.ContainsFunc(want, func(d elastic.DesiredPool) bool { return d.Name == p.Name })
 		switch {
-		case !unwanted || !balancer.Made(p) || p.DeletionTimestamp != nil:
+		case !unwanted || !balancer.IsManaged(p) || p.DeletionTimestamp != nil:
 		case len(p.Spec.Blocks) > 0:
-			out.set = append(out.set, setting{elastic.Desired{Name: p.Name}, p})
-		case p.taken():
-			out.remove = append(out.remove, p)
+			out.updates = append(out.updates, poolUpdate{elastic.DesiredPool{Name: p.Name}, p})
+		case p.isApplied():
+			out.deletions = append(out.deletions, p)
 		}
 	}
 	for _, d := range want {
-		switch p := o.find(d.Name); {
-		case p == nil && d.Leaving:
-		case p != nil && d.Leaving && len(p.Spec.Blocks) == 0: // another manager is further
-		case p == nil, balancer.Made(p) && !p.asDesired(&d):
-			out.set = append(out.set, setting{d, p})
+		switch p := o.findPool(d.Name); {
+		case p == nil && d.Draining:
+		case p != nil && d.Draining && len(p.Spec.Blocks) == 0: // another manager has emptied it already
+		case p == nil, balancer.IsManaged(p) && !p.matchesDesired(&d):
+			out.updates = append(out.updates, poolUpdate{d, p})
 		}
 	}
 	return out
 }
 
-// Show writes what takes addresses away first: Cilium gives nobody an address of the younger one of two pools that overlap.
-func (c *changes) Show(ctx context.Context, tenant client.Client) error {
-	for _, p := range c.remove {
-		if err := client.IgnoreNotFound(exact.Delete(ctx, tenant, p)); err != nil {
+// ApplyChanges applies removals of addresses first: of two overlapping pools, Cilium assigns no address of the
+// younger one.
+func (c *poolChanges) ApplyChanges(ctx context.Context, tenant client.Client) error {
+	for _, p := range c.deletions {
+		if err := client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, tenant, p)); err != nil {
 			return fmt.Errorf("deleting CiliumLoadBalancerIPPool %s: %w", p.Name, err)
 		}
 	}
-	for _, s := range c.set {
-		if err := s.write(ctx, tenant); err != nil {
+	for _, s := range c.updates {
+		if err := s.applyUpdate(ctx, tenant); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s setting) write(ctx context.Context, tenant client.Client) error {
-	if s.was == nil {
+func (s poolUpdate) applyUpdate(ctx context.Context, tenant client.Client) error {
+	if s.observed == nil {
 		now := &Pool{}
-		return balancer.CreatePool(ctx, tenant, object(&s.to, ""), resource, now, func() bool { return now.asDesired(&s.to) })
+		return balancer.CreatePool(ctx, tenant, newPoolObject(&s.desired, ""), poolResource, now, func() bool { return now.matchesDesired(&s.desired) })
 	}
-	u := object(&s.to, s.spelling())
-	u.SetUID(s.was.UID)
-	u.SetResourceVersion(s.was.ResourceVersion)
-	return balancer.Apply(ctx, tenant, u)
+	u := newPoolObject(&s.desired, s.nextFirstLastIPs())
+	u.SetUID(s.observed.UID)
+	u.SetResourceVersion(s.observed.ResourceVersion)
+	return balancer.ApplyObject(ctx, tenant, u)
 }
 
-// spelling is the next of three ways to say the same of a pool: the field is of CIDRs, and a pool of ours has none. Cilium
-// leaves a pool alone that is as it knows it, and does not say that it has seen it, so a pool is never written as it was
-// before a write that Cilium may have missed.
-func (s setting) spelling() string {
-	return map[string]string{"": "Yes", "Yes": "No", "No": ""}[s.was.Spec.AllowFirstLastIPs]
+// nextFirstLastIPs returns the next of three values of allowFirstLastIPs that mean the same here: the field applies
+// to CIDRs, and our pools have none. Cilium ignores a pool that equals its last known state, and does not acknowledge
+// it, so a pool is never written as it was before a write that Cilium may have missed.
+func (s poolUpdate) nextFirstLastIPs() string {
+	return map[string]string{"": "Yes", "Yes": "No", "No": ""}[s.observed.Spec.AllowFirstLastIPs]
 }
 
-// object is what is said of a pool.
-func object(d *elastic.Desired, spelling string) *unstructured.Unstructured {
+// newPoolObject returns the applied content of a pool.
+func newPoolObject(d *elastic.DesiredPool, spelling string) *unstructured.Unstructured {
 	blocks := make([]any, 0, len(d.Ranges))
-	for _, b := range blocksOf(d.Ranges) {
+	for _, b := range blocksFromRanges(d.Ranges) {
 		blocks = append(blocks, map[string]any{"start": b.Start, "stop": b.Stop})
 	}
 	spec := map[string]any{"blocks": blocks, "disabled": !d.AutoAssign}
@@ -97,8 +98,8 @@ func object(d *elastic.Desired, spelling string) *unstructured.Unstructured {
 		spec["allowFirstLastIPs"] = spelling
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(GroupVersion.WithKind(kind))
+	u.SetGroupVersionKind(GroupVersion.WithKind(poolKind))
 	u.SetName(d.Name)
-	u.SetLabels(map[string]string{balancer.ManagedLabel: balancer.ManagedValue})
+	u.SetLabels(map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue})
 	return u
 }

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of the kind. Cilium's module is not imported for it: it is large, and needs versions of its own.
+// GroupVersion is that of the kind. Cilium's module is not imported for it, because it is large and needs its own
+// versions of other modules.
 var GroupVersion = schema.GroupVersion{Group: "cilium.io", Version: "v2"}
 
-const kind = "CiliumLoadBalancerIPPool"
+const poolKind = "CiliumLoadBalancerIPPool"
 
-// Pool is what matters here of a CiliumLoadBalancerIPPool. It is read; what is written says nothing of other fields.
+// Pool is the part of a CiliumLoadBalancerIPPool that is read here. Writes set only the fields that they need.
 type Pool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -22,12 +23,12 @@ type Pool struct {
 	Status PoolStatus `json:"status,omitzero"`
 }
 
-// PoolSpec is what Cilium gives to which Services.
+// PoolSpec selects the addresses that Cilium assigns, and the Services that get them.
 type PoolSpec struct {
 	Blocks          []Block               `json:"blocks,omitempty"`
 	Disabled        bool                  `json:"disabled,omitempty"`
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
-	// AllowFirstLastIPs is of blocks with a CIDR alone.
+	// AllowFirstLastIPs applies to blocks with a CIDR only.
 	AllowFirstLastIPs string `json:"allowFirstLastIPs,omitempty"`
 }
 
@@ -38,12 +39,12 @@ type Block struct {
 	Stop  string `json:"stop,omitempty"`
 }
 
-// PoolStatus is what Cilium says.
+// PoolStatus is what Cilium reports.
 type PoolStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PoolList is a list of them.
+// PoolList is a list of pools.
 type PoolList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -51,10 +52,10 @@ type PoolList struct {
 	Items []Pool `json:"items"`
 }
 
-// AddToScheme has a client know the kind.
+// AddToScheme adds the kind to the scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypeWithName(GroupVersion.WithKind(kind), &Pool{})
-	scheme.AddKnownTypeWithName(GroupVersion.WithKind(kind+"List"), &PoolList{})
+	scheme.AddKnownTypeWithName(GroupVersion.WithKind(poolKind), &Pool{})
+	scheme.AddKnownTypeWithName(GroupVersion.WithKind(poolKind+"List"), &PoolList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

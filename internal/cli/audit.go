@@ -18,31 +18,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// auditAnswer is what `audit` found.
-type auditAnswer struct {
+// auditResult is the result of the command `audit`.
+type auditResult struct {
 	Pools       int `json:"pools"`
 	Claims      int `json:"claims"`
 	Addresses   int `json:"addresses"`
 	Allocations int `json:"allocations"`
 	Leases      int `json:"leases"`
-	// Nodes are 0 where they get no pod CIDRs from ClusterCIDRs; NodesUnchecked says why it is not known.
+	// Nodes counts the Nodes that were checked. It is 0 where the Nodes get no pod CIDRs from ClusterCIDRs of this
+	// cluster; NodesUnchecked gives the reason why the Nodes could not be checked.
 	Nodes          int    `json:"nodes"`
 	NodesUnchecked string `json:"nodesUnchecked,omitempty"`
-	// Violations are what must never be, Unsettled what must not be once nothing is under way.
+	// Violations lists states that must never occur; Unsettled lists states that must not occur once nothing is in
+	// flight.
 	Violations []string `json:"violations"`
 	Unsettled  []string `json:"unsettled"`
-	// Beside is what runs of the in-cluster provider while a manager serves its pools, and the pools of Metal3 that have the
-	// name of one of ours; BesideUnchecked says why the former is not known.
-	Beside          []string `json:"beside,omitempty"`
-	BesideUnchecked string   `json:"besideUnchecked,omitempty"`
-	// Before is what has to go before an older manager may run.
-	Before []string `json:"beforeRollback,omitempty"`
-	// Stays is what clusterctl move would leave behind, or in two management clusters.
-	Stays []string `json:"beforeMove,omitempty"`
-	// HalfMoved are moves that have begun, to here or from here, and have not ended; MovesUnchecked says why it is not known.
-	HalfMoved      []string `json:"halfMoved,omitempty"`
-	MovesUnchecked string   `json:"movesUnchecked,omitempty"`
-	// ClustersUnchecked says why it is not known which IPAllocations have outlived their Clusters.
+	// ProviderConflicts lists the workloads of the in-cluster provider that run while a manager serves its pools, and
+	// the pools of Metal3 that have the name of one of ours. ProvidersUnchecked gives the reason why the workloads
+	// could not be read.
+	ProviderConflicts  []string `json:"beside,omitempty"`
+	ProvidersUnchecked string   `json:"besideUnchecked,omitempty"`
+	// BeforeRollback lists the objects that must be deleted before an older manager may run.
+	BeforeRollback []string `json:"beforeRollback,omitempty"`
+	// BeforeMove lists the objects that clusterctl move would leave behind, or would have in two management clusters.
+	BeforeMove []string `json:"beforeMove,omitempty"`
+	// UnfinishedMoves lists the moves to or from this management cluster that have begun and have not ended.
+	// MovesUnchecked gives the reason why they could not be determined.
+	UnfinishedMoves []string `json:"halfMoved,omitempty"`
+	MovesUnchecked  string   `json:"movesUnchecked,omitempty"`
+	// ClustersUnchecked gives the reason why the IPAllocations that have outlived their Clusters could not be
+	// determined.
 	ClustersUnchecked string `json:"clustersUnchecked,omitempty"`
 }
 
@@ -60,37 +65,37 @@ func (p *plugin) auditCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam audit\n  kubectl butler-ipam audit --strict -o json\n  kubectl butler-ipam audit --move\n  kubectl butler-ipam audit --rollback",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
-			o, err := read(cmd.Context(), c, "")
+			o, err := readObjects(cmd.Context(), c, "")
 			if err != nil {
 				return err
 			}
-			answer := audit(o)
-			if err := answer.addOutlived(cmd.Context(), c, o); err != nil {
+			answer := auditObjects(o)
+			if err := answer.addOrphanedAllocations(cmd.Context(), c, o); err != nil {
 				return err
 			}
-			if err := answer.addNodes(cmd.Context(), c); err != nil {
+			if err := answer.addNodeViolations(cmd.Context(), c); err != nil {
 				return err
 			}
-			if err := answer.addBeside(cmd.Context(), c, o.Pools); err != nil {
+			if err := answer.addProviderConflicts(cmd.Context(), c, o.Pools); err != nil {
 				return err
 			}
-			if err := answer.addNamesakes(cmd.Context(), c, o.Pools); err != nil {
+			if err := answer.addMetal3NameConflicts(cmd.Context(), c, o.Pools); err != nil {
 				return err
 			}
 			if rollback {
-				answer.Before = beforeRollback(o)
+				answer.BeforeRollback = listRollbackBlockers(o)
 			}
 			if move {
-				answer.Stays = beforeMove(cmd.Context(), c, o)
-				if err := answer.addHalfMoved(cmd.Context(), c, o); err != nil {
+				answer.BeforeMove = listMoveBlockers(cmd.Context(), c, o)
+				if err := answer.addUnfinishedMoves(cmd.Context(), c, o); err != nil {
 					return err
 				}
 			}
-			return p.answer(answer.right(strict), answer, func() string { return p.auditText(answer) })
+			return p.printResult(answer.isClean(strict), answer, func() string { return p.formatAuditResult(answer) })
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "Also exit with 1 for findings that may be in flight or were left behind.")
@@ -101,88 +106,90 @@ func (p *plugin) auditCommand() *cobra.Command {
 	return cmd
 }
 
-// right reports whether nothing was found that counts.
-func (a *auditAnswer) right(strict bool) bool {
-	n := len(a.Violations) + len(a.Beside) + len(a.Before) + len(a.Stays) + len(a.HalfMoved)
+// isClean reports whether the audit has no finding that counts. Unsettled findings count only if strict is set.
+func (a *auditResult) isClean(strict bool) bool {
+	n := len(a.Violations) + len(a.ProviderConflicts) + len(a.BeforeRollback) + len(a.BeforeMove) + len(a.UnfinishedMoves)
 	if strict {
 		n += len(a.Unsettled)
 	}
 	return n == 0
 }
 
-// beforeRollback names the leases that have an address: to a manager that does not know them, it is free.
-func beforeRollback(o pools.Objects) (out []string) {
+// listRollbackBlockers returns a line for each lease that has an address: a manager that does not know leases takes
+// that address for free.
+func listRollbackBlockers(o pools.Objects) (out []string) {
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		if r, has := leases.AddressOf(l); has {
+		if r, has := leases.AddressForLease(l); has {
 			out = append(out, fmt.Sprintf("IPLease %s/%s has %s of %s, which an older manager would give to somebody else: delete the lease first",
-				l.Namespace, l.Name, r.From(), pools.KeyOfPool(l.Namespace, l.Spec.PoolRef)))
+				l.Namespace, l.Name, r.From(), pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef)))
 		}
 	}
 	return out
 }
 
-// addBeside adds what runs of the in-cluster provider and must not, where a manager serves its pools.
-func (a *auditAnswer) addBeside(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
-	if !dropin.Served(all) {
+// addProviderConflicts adds the running workloads of the in-cluster provider where a manager serves its pools, as the
+// two must not run at once.
+func (a *auditResult) addProviderConflicts(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
+	if !dropin.HasServedMirror(all) {
 		return nil
 	}
-	runs, err := dropin.Running(ctx, from, dropin.InCluster)
+	runs, err := dropin.ListRunning(ctx, from, dropin.ProviderInCluster)
 	if apierrors.IsForbidden(err) {
-		a.BesideUnchecked = err.Error()
+		a.ProvidersUnchecked = err.Error()
 		return nil
 	}
-	a.Beside = besideTexts(runs)
+	a.ProviderConflicts = formatProviderConflicts(runs)
 	return err
 }
 
-// audit checks objects against the invariants.
-func audit(o pools.Objects) auditAnswer {
-	out := auditAnswer{
+// auditObjects checks objects against the invariants of internal/invariants.
+func auditObjects(o pools.Objects) auditResult {
+	out := auditResult{
 		Pools: len(o.Pools), Claims: len(o.Claims), Addresses: len(o.Addresses), Allocations: len(o.Allocations), Leases: len(o.Leases),
 		Violations: []string{}, Unsettled: []string{},
 	}
 	seen := map[string]bool{}
-	for _, v := range (&invariants.History{}).Moment(o) {
+	for _, v := range (&invariants.History{}).CheckMoment(o) {
 		seen[v] = true
-		out.Violations = append(out.Violations, withoutRule(v))
+		out.Violations = append(out.Violations, trimRuleNumber(v))
 	}
-	for _, v := range (&invariants.History{}).AtRest(o) {
+	for _, v := range (&invariants.History{}).CheckAtRest(o) {
 		if !seen[v] {
-			out.Unsettled = append(out.Unsettled, withoutRule(v))
+			out.Unsettled = append(out.Unsettled, trimRuleNumber(v))
 		}
 	}
-	out.Unsettled = append(out.Unsettled, invariants.LeftBehind(o)...)
+	out.Unsettled = append(out.Unsettled, invariants.FindAbandonedUse(o)...)
 	return out
 }
 
-// withoutRule leaves out the number of the rule that tests know a finding by.
-func withoutRule(finding string) string {
+// trimRuleNumber removes the number of the rule ("I1: "), by which tests identify a finding.
+func trimRuleNumber(finding string) string {
 	if rule, says, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
 		return says
 	}
 	return finding
 }
 
-func (p *plugin) auditText(a auditAnswer) string {
+func (p *plugin) formatAuditResult(a auditResult) string {
 	var out strings.Builder
 	seen := []string{
-		text.Count(a.Pools, "pool", "pools"), text.Count(a.Claims, "claim", "claims"),
-		text.Count(a.Addresses, "IPAddress", "IPAddresses"), text.Count(a.Allocations, "IPAllocation", "IPAllocations"),
+		text.FormatCount(a.Pools, "pool", "pools"), text.FormatCount(a.Claims, "claim", "claims"),
+		text.FormatCount(a.Addresses, "IPAddress", "IPAddresses"), text.FormatCount(a.Allocations, "IPAllocation", "IPAllocations"),
 	}
 	if a.Leases > 0 {
-		seen = append(seen, text.Count(a.Leases, "IPLease", "IPLeases"))
+		seen = append(seen, text.FormatCount(a.Leases, "IPLease", "IPLeases"))
 	}
 	if a.Nodes > 0 {
-		seen = append(seen, text.Count(a.Nodes, "Node", "Nodes"))
+		seen = append(seen, text.FormatCount(a.Nodes, "Node", "Nodes"))
 	}
 	out.WriteString(strings.Join(seen, ", "))
 	out.WriteString(": ")
 	switch {
 	case len(a.Violations) > 0:
-		fmt.Fprintf(&out, "%s\n", p.red(text.Count(len(a.Violations), "violation", "violations")))
+		fmt.Fprintf(&out, "%s\n", p.red(text.FormatCount(len(a.Violations), "violation", "violations")))
 	case len(a.Unsettled) > 0:
-		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.Count(len(a.Unsettled), "finding", "findings")+", in flight or left behind"))
+		fmt.Fprintf(&out, "%s, %s\n", p.green("nothing is held twice"), p.yellow(text.FormatCount(len(a.Unsettled), "finding", "findings")+", in flight or left behind"))
 	default:
 		fmt.Fprintf(&out, "%s\n", p.green("nothing is held twice, nothing is lost"))
 	}
@@ -192,17 +199,17 @@ func (p *plugin) auditText(a auditAnswer) string {
 	for _, v := range a.Unsettled {
 		fmt.Fprintln(&out, "  "+p.yellow("unsettled")+" "+v)
 	}
-	for _, v := range a.Beside {
+	for _, v := range a.ProviderConflicts {
 		fmt.Fprintln(&out, "  "+p.red("danger")+"    "+v)
 	}
-	for _, v := range a.Before {
+	for _, v := range a.BeforeRollback {
 		fmt.Fprintln(&out, "  "+p.red("rollback")+"  "+v)
 	}
-	for _, v := range slices.Concat(a.HalfMoved, a.Stays) {
+	for _, v := range slices.Concat(a.UnfinishedMoves, a.BeforeMove) {
 		fmt.Fprintln(&out, "  "+p.yellow("move")+"      "+v)
 	}
-	if a.BesideUnchecked != "" {
-		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.BesideUnchecked)
+	if a.ProvidersUnchecked != "" {
+		fmt.Fprintln(&out, "whether the in-cluster provider runs was not checked: "+a.ProvidersUnchecked)
 	}
 	if a.ClustersUnchecked != "" {
 		fmt.Fprintln(&out, "whether the Clusters of IPAllocations are gone was not checked: "+a.ClustersUnchecked)

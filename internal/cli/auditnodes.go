@@ -14,16 +14,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// addNodes adds the Nodes of the cluster to an answer, where they get their pod CIDRs from ClusterCIDRs: whoever gives them
-// elsewhere answers for that. Most users may not list Nodes; the pools are audited all the same.
-func (a *auditAnswer) addNodes(ctx context.Context, from client.Reader) error {
+// addNodeViolations adds overlapping pod CIDRs of Nodes to the result, where the Nodes get them from ClusterCIDRs of
+// this cluster; CIDRs that another allocator assigns are not checked. Most users may not list Nodes: the result then
+// has NodesUnchecked, and the pools are audited all the same.
+func (a *auditResult) addNodeViolations(ctx context.Context, from client.Reader) error {
 	var ranges v1alpha1.ClusterCIDRList
 	var nodes corev1.NodeList
 	switch err := from.List(ctx, &ranges); {
 	case meta.IsNoMatchError(err):
-		return nil // a release without the kind is installed
+		return nil // the installed release does not have the kind
 	case apierrors.IsForbidden(err):
-		a.NodesUnchecked = "you may not list " + resourceOf(err, &ranges)
+		a.NodesUnchecked = "you may not list " + forbiddenResource(err, &ranges)
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading ClusterCIDRs: %w", err)
@@ -37,19 +38,19 @@ func (a *auditAnswer) addNodes(ctx context.Context, from client.Reader) error {
 	}
 	switch err := from.List(ctx, &nodes); {
 	case apierrors.IsForbidden(err):
-		a.NodesUnchecked = "you may not list " + strings.TrimSuffix(resourceOf(err, &nodes), ".")
+		a.NodesUnchecked = "you may not list " + strings.TrimSuffix(forbiddenResource(err, &nodes), ".")
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading Nodes: %w", err)
 	}
 	a.Nodes = len(nodes.Items)
-	var check nodeipam.Check
+	var check nodeipam.NodeAudit
 	for i := range nodes.Items {
-		check.Add(&nodes.Items[i])
+		check.AddNode(&nodes.Items[i])
 	}
-	shares, _ := check.Shares()
+	shares, _ := check.SharedRanges()
 	for _, s := range shares {
-		a.Violations = append(a.Violations, fmt.Sprintf("the pod CIDR %v is held by the Nodes %s", s, strings.Join(s.Nodes, ", ")))
+		a.Violations = append(a.Violations, fmt.Sprintf("the pod CIDR %v is held by the Nodes %s", s, strings.Join(s.NodeNames, ", ")))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// forbidden refuses as the API server does.
+// forbidden returns the error with which the API server refuses a list of a resource.
 func forbidden(group, resource string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Group: group, Kind: resource},
@@ -29,7 +29,7 @@ func forbidden(group, resource string) error {
 
 func TestAuditOfNodes(t *testing.T) {
 	const node = "*v1.NodeList"
-	s, err := scheme()
+	s, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,14 +43,14 @@ func TestAuditOfNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		objects []client.Object
-		// refuses says how lists are refused, by their type.
+		// refuses maps the Go type of a list to the error that the list returns.
 		refuses map[string]error
-		want    auditAnswer
+		want    auditResult
 		says    string
 		fails   bool
 	}{
-		"apart":         {reason: "all is well", objects: []client.Object{own, a, c}, want: auditAnswer{Nodes: 2}, says: ", 2 Nodes: nothing is held twice"},
-		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditAnswer{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, says: "1 violation\n"},
+		"apart":         {reason: "all is well", objects: []client.Object{own, a, c}, want: auditResult{Nodes: 2}, says: ", 2 Nodes: nothing is held twice"},
+		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditResult{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, says: "1 violation\n"},
 		"not ours":      {reason: "another allocator answers for its own", objects: []client.Object{a, b}, says: "0 IPAllocations: nothing"},
 		"of a fleet":    {reason: "its Nodes are in workload clusters", objects: []client.Object{fleet, a, b}, says: "0 IPAllocations: nothing"},
 		"an old release": {
@@ -59,12 +59,12 @@ func TestAuditOfNodes(t *testing.T) {
 		},
 		"no right to ClusterCIDRs": {
 			reason: "the pools were audited", refuses: map[string]error{"*v1alpha1.ClusterCIDRList": forbidden("butler.butlerlabs.dev", "clustercidrs")},
-			want: auditAnswer{NodesUnchecked: "you may not list clustercidrs.butler.butlerlabs.dev"},
+			want: auditResult{NodesUnchecked: "you may not list clustercidrs.butler.butlerlabs.dev"},
 			says: "the pod CIDRs of Nodes were not checked: you may not list clustercidrs.butler.butlerlabs.dev\n",
 		},
 		"no right to Nodes": {
 			reason: "the pools were audited", objects: []client.Object{own, a, b}, refuses: map[string]error{node: forbidden("", "nodes")},
-			want: auditAnswer{NodesUnchecked: "you may not list nodes"}, says: "the pod CIDRs of Nodes were not checked: you may not list nodes\n",
+			want: auditResult{NodesUnchecked: "you may not list nodes"}, says: "the pod CIDRs of Nodes were not checked: you may not list nodes\n",
 		},
 		"no answer": {reason: "it is not known", objects: []client.Object{own}, refuses: map[string]error{node: errors.New("away")}, fails: true},
 	} {
@@ -77,14 +77,14 @@ func TestAuditOfNodes(t *testing.T) {
 					return in.List(ctx, l, opts...)
 				},
 			}).Build()
-			var got auditAnswer
-			if err := got.addNodes(t.Context(), from); (err != nil) != tc.fails {
+			var got auditResult
+			if err := got.addNodeViolations(t.Context(), from); (err != nil) != tc.fails {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
-			if text := (&plugin{}).auditText(got); !strings.Contains(text, tc.says) {
+			if text := (&plugin{}).formatAuditResult(got); !strings.Contains(text, tc.says) {
 				t.Errorf("%s: it says\n%s", tc.reason, text)
 			}
 		})

@@ -1,5 +1,5 @@
-// Package cli is the kubectl plugin `kubectl butler-ipam`: it reads objects, has other packages decide, and
-// prints. What it decides itself is how things look.
+// Package cli implements the kubectl plugin `kubectl butler-ipam`: it reads objects, leaves decisions to other
+// packages, and prints. The package itself decides the presentation alone.
 package cli
 
 import (
@@ -19,49 +19,49 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
 
-// The exit codes.
+// The exit codes of the plugin.
 const (
-	// ok: done, or the answer is yes.
-	ok = 0
-	// no: the answer is no: the audit found something, nothing has room, an import cannot be done.
-	no = 1
-	// failed: it could not be found out, or what was asked makes no sense.
-	failed = 2
+	// exitOK: the command is done, or the answer is yes.
+	exitOK = 0
+	// exitNegative: the answer is no: the audit has findings, nothing has room, or an import cannot be done.
+	exitNegative = 1
+	// exitFailed: the answer could not be determined, or the arguments are invalid.
+	exitFailed = 2
 )
 
-// errNo ends a command with code 1 when it has printed its answer.
-var errNo = errors.New("the answer is no")
+// errNegativeResult ends a command with exit code 1 after it has printed its answer.
+var errNegativeResult = errors.New("the answer is no")
 
-// plugin is what the commands share.
+// plugin holds the state that all commands share.
 type plugin struct {
 	Env
 	flags *genericclioptions.ConfigFlags
-	// printer prints for programs; nil: a text is wanted.
+	// printer prints machine-readable output; nil for plain text.
 	printer printers.ResourcePrinter
 }
 
-// Run runs the plugin and returns its exit code.
+// Run runs the plugin with the given arguments and returns its exit code.
 func Run(ctx context.Context, args []string, env Env) int {
-	log.SetLogger(logr.Discard()) // a library says so where nobody sets one
-	env.Out, env.ErrOut = &plain{to: env.Out, colour: env.Colour}, &plain{to: env.ErrOut, colour: env.Colour}
+	log.SetLogger(logr.Discard()) // controller-runtime prints a warning where no logger is set
+	env.Out, env.ErrOut = &sanitizingWriter{out: env.Out, allowColour: env.Colour}, &sanitizingWriter{out: env.ErrOut, allowColour: env.Colour}
 	p := &plugin{Env: env, flags: genericclioptions.NewConfigFlags(true)}
-	root := p.root()
+	root := p.rootCommand()
 	root.SetArgs(args)
 	switch err := root.ExecuteContext(ctx); {
 	case err == nil:
-		return ok
-	case errors.Is(err, errNo):
-		return no
+		return exitOK
+	case errors.Is(err, errNegativeResult):
+		return exitNegative
 	default:
-		if missing := missingKinds(err); missing != nil {
+		if missing := newMissingKindsError(err); missing != nil {
 			err = missing
 		}
 		fmt.Fprintln(env.ErrOut, p.red("error:"), err)
-		return failed
+		return exitFailed
 	}
 }
 
-func (p *plugin) root() *cobra.Command {
+func (p *plugin) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-butler_ipam",
 		Short: "Look at the pools, addresses and blocks of the IPAM provider Butler",
@@ -80,7 +80,7 @@ func (p *plugin) root() *cobra.Command {
 	root.SetOut(p.Out)
 	root.SetErr(p.ErrOut)
 	p.flags.AddFlags(root.PersistentFlags())
-	hide(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
+	hideFlags(root.PersistentFlags(), "cache-dir", "disable-compression", "tls-server-name", "as-uid", "certificate-authority", "client-certificate", "client-key",
 		"insecure-skip-tls-verify", "password", "username", "token", "server", "as-user-extra")
 	root.AddCommand(p.poolsCommand(), p.whoCommand(), p.freeCommand(), p.explainCommand(), p.waitingCommand(), p.leasesCommand(), p.auditCommand(), p.reserveCommand(), p.releaseHeldCommand(), p.importCommand(), p.dropInCommand(), p.handBackCommand())
 	for _, cmd := range root.Commands() {
@@ -90,8 +90,8 @@ func (p *plugin) root() *cobra.Command {
 	return root
 }
 
-// hide keeps flags that every kubectl command has, and few need, out of the help.
-func hide(flags *pflag.FlagSet, names ...string) {
+// hideFlags hides flags that every kubectl command has, and few users need, from the help.
+func hideFlags(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if f := flags.Lookup(name); f != nil {
 			f.Hidden = true
@@ -99,17 +99,19 @@ func hide(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// connectIn connects, and says in which namespace is looked: the one that is worked in, or all, which is the empty one.
-func (p *plugin) connectIn(all bool) (c client.Client, namespace string, err error) {
-	if c, err = p.connect(); err != nil || all {
+// connectToNamespace connects to the cluster and returns the namespace to read: the current one, or all namespaces
+// ("").
+func (p *plugin) connectToNamespace(all bool) (c client.Client, namespace string, err error) {
+	if c, err = p.connectToCluster(); err != nil || all {
 		return c, "", err
 	}
-	namespace, _, err = p.namespace()
+	namespace, _, err = p.currentNamespace()
 	return c, namespace, err
 }
 
-// namespace is the one that is worked in: the flag's, or the context's.
-func (p *plugin) namespace() (name string, given bool, err error) {
+// currentNamespace returns the namespace of the flag --namespace, or else that of the kubeconfig's context. given
+// reports whether the flag is set.
+func (p *plugin) currentNamespace() (name string, given bool, err error) {
 	name, given, err = p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return "", false, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -117,7 +119,7 @@ func (p *plugin) namespace() (name string, given bool, err error) {
 	return name, given && *p.flags.Namespace != "", nil
 }
 
-// noArgs wants no argument, and says what to do instead.
+// noArgs rejects arguments; the error names the alternative.
 func noArgs(instead string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -127,27 +129,27 @@ func noArgs(instead string) cobra.PositionalArgs {
 	}
 }
 
-// oneArg wants exactly one argument, and says which.
-func oneArg(what string) cobra.PositionalArgs {
+// exactlyOneArg requires exactly one argument; the error names the argument.
+func exactlyOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return nil
 		}
-		return wants(cmd, what)
+		return newMissingArgError(cmd, what)
 	}
 }
 
-// atLeastOneArg wants an argument or more, and says what the first is.
+// atLeastOneArg requires one argument or more; the error names the first one.
 func atLeastOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return nil
 		}
-		return wants(cmd, what)
+		return newMissingArgError(cmd, what)
 	}
 }
 
-func wants(cmd *cobra.Command, what string) error {
+func newMissingArgError(cmd *cobra.Command, what string) error {
 	use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
 	return fmt.Errorf("say %s: %s\n\nExample:\n%s", what, use, cmd.Example)
 }

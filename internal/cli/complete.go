@@ -16,13 +16,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
-// Completion never fails: it offers what it can find out.
+// Completion functions never fail: they offer the names that they can read.
 
 func (p *plugin) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	c, namespace := p.quietly()
+	c, namespace := p.tryConnect()
 	if c == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -38,8 +38,8 @@ func (p *plugin) completePools(cmd *cobra.Command, args []string, _ string) ([]s
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	c, namespace := p.quietly()
+func (p *plugin) completeExplainTargets(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	c, namespace := p.tryConnect()
 	if c == nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -64,7 +64,7 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun stri
 		"cc/": v1alpha1.GroupVersion.WithKind(v1alpha1.ClusterCIDRKind + "List"), "node/": corev1.SchemeGroupVersion.WithKind("NodeList"),
 	} {
 		if !strings.HasPrefix(prefix, begun) && !strings.HasPrefix(begun, prefix) {
-			continue // there may be thousands of them
+			continue // a cluster may have thousands of them
 		}
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind)
@@ -77,16 +77,16 @@ func (p *plugin) completeExplained(cmd *cobra.Command, args []string, begun stri
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSources offers the pools of other providers, as import takes them.
-func (p *plugin) completeSources(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, namespace := p.quietly()
+// completeImportSources completes the pools of other providers, in the forms that the command `import` accepts.
+func (p *plugin) completeImportSources(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, namespace := p.tryConnect()
 	if c == nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var out []string
 	for prefix, kind := range map[string]schema.GroupVersionKind{
-		"": incluster.GroupVersion.WithKind(incluster.IPPool), "global/": incluster.GroupVersion.WithKind(incluster.GlobalIPPool),
-		"ippool/": m3ipamv1.GroupVersion.WithKind(migrate.Metal3IPPool),
+		"": incluster.GroupVersion.WithKind(incluster.IPPoolKind), "global/": incluster.GroupVersion.WithKind(incluster.GlobalIPPoolKind),
+		"ippool/": m3ipamv1.GroupVersion.WithKind(migrate.Metal3IPPoolKind),
 	} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
@@ -102,7 +102,7 @@ func (p *plugin) completeSources(cmd *cobra.Command, args []string, _ string) ([
 func (p *plugin) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	list := &corev1.NamespaceList{}
-	if c, _ := p.quietly(); c != nil && c.List(cmd.Context(), list) == nil {
+	if c, _ := p.tryConnect(); c != nil && c.List(cmd.Context(), list) == nil {
 		for i := range list.Items {
 			out = append(out, list.Items[i].Name)
 		}
@@ -110,13 +110,13 @@ func (p *plugin) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// quietly connects, or returns nil.
-func (p *plugin) quietly() (c client.Client, namespace string) {
-	c, err := p.connect()
+// tryConnect connects to the cluster and returns the current namespace. The client is nil where that fails.
+func (p *plugin) tryConnect() (c client.Client, namespace string) {
+	c, err := p.connectToCluster()
 	if err != nil {
 		return nil, ""
 	}
-	namespace, _, err = p.namespace()
+	namespace, _, err = p.currentNamespace()
 	if err != nil {
 		return nil, ""
 	}

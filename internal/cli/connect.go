@@ -23,8 +23,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// scheme knows the kinds that the plugin reads as types.
-func scheme() (*runtime.Scheme, error) {
+// newScheme returns a scheme with the kinds that the plugin reads as typed objects.
+func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, v1alpha1.AddToScheme, m3ipamv1.AddToScheme} {
 		if err := add(s); err != nil {
@@ -34,22 +34,22 @@ func scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// connect returns a client for the cluster that the flags name.
-func (p *plugin) connect() (client.WithWatch, error) {
+// connectToCluster returns a client for the cluster that the flags name.
+func (p *plugin) connectToCluster() (client.WithWatch, error) {
 	cfg, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	return clientFor(cfg)
+	return newClientForConfig(cfg)
 }
 
-func clientFor(cfg *rest.Config) (client.WithWatch, error) {
-	s, err := scheme()
+func newClientForConfig(cfg *rest.Config) (client.WithWatch, error) {
+	s, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // the API server's own fairness is enough
+	cfg.QPS = -1 // the API server's own priority and fairness suffices
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s})
 	if err != nil {
@@ -58,46 +58,46 @@ func clientFor(cfg *rest.Config) (client.WithWatch, error) {
 	return c, nil
 }
 
-// read reads the pools, claims, IPAddresses, IPAllocations and IPLeases of a namespace, of all if it is empty, and the
-// global pools.
-func read(ctx context.Context, from client.Reader, namespace string) (o pools.Objects, err error) {
+// readObjects reads the global pools, and the pools, claims, IPAddresses, IPAllocations and IPLeases of a namespace; an
+// empty namespace means all.
+func readObjects(ctx context.Context, from client.Reader, namespace string) (o pools.Objects, err error) {
 	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
 	claims, addresses, blocks, leases := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
-	// Addresses before claims: a claim goes after its address.
-	if err := list(ctx, from, namespace, addresses, claims, blocks, leases, locals, globals); err != nil {
+	// Addresses are read before claims: a claim is gone later than its address.
+	if err := listObjects(ctx, from, namespace, addresses, claims, blocks, leases, locals, globals); err != nil {
 		return o, err
 	}
 	o.Claims, o.Addresses, o.Allocations, o.Leases = claims.Items, addresses.Items, blocks.Items, leases.Items
-	o.Pools = pools.Of(locals, globals)
+	o.Pools = pools.FromLists(locals, globals)
 	return o, nil
 }
 
-// look looks at a pool beside all others, which may have its addresses; at those of its namespace, and the global ones, where
-// no more may be read.
-func look(ctx context.Context, from client.Reader, pool v1alpha1.Pool) (*allocator.Snapshot, error) {
-	o, err := read(ctx, from, "")
+// loadPoolSnapshot returns a snapshot of a pool, computed with all other pools, which may hold its addresses. Where the
+// user may not list all namespaces, it is computed with the pools of its own namespace and the global ones.
+func loadPoolSnapshot(ctx context.Context, from client.Reader, pool v1alpha1.Pool) (*allocator.Snapshot, error) {
+	o, err := readObjects(ctx, from, "")
 	if err != nil && pool.GetNamespace() != "" {
-		o, err = read(ctx, from, pool.GetNamespace())
+		o, err = readObjects(ctx, from, pool.GetNamespace())
 	}
 	if err != nil {
 		return nil, err
 	}
-	key := pools.KeyOf(pool)
-	if !slices.ContainsFunc(o.Pools, func(p v1alpha1.Pool) bool { return pools.KeyOf(p) == key }) {
-		o.Pools = append(o.Pools, pool) // it went between the reads
+	key := pools.KeyForPool(pool)
+	if !slices.ContainsFunc(o.Pools, func(p v1alpha1.Pool) bool { return pools.KeyForPool(p) == key }) {
+		o.Pools = append(o.Pools, pool) // the pool was deleted between the two reads
 	}
-	return allocator.SnapshotsOf(&o).Of(key), nil
+	return allocator.NewSnapshots(&o).ForPool(key), nil
 }
 
-// readPools reads the pools alone.
+// readPools reads the pools of a namespace and the global ones, and nothing else; an empty namespace means all.
 func readPools(ctx context.Context, from client.Reader, namespace string) ([]v1alpha1.Pool, error) {
 	locals, globals := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
-	err := list(ctx, from, namespace, locals, globals)
-	return pools.Of(locals, globals), err
+	err := listObjects(ctx, from, namespace, locals, globals)
+	return pools.FromLists(locals, globals), err
 }
 
-// list fills lists, and tells all the rights at once that are missing for that.
-func list(ctx context.Context, from client.Reader, namespace string, lists ...client.ObjectList) error {
+// listObjects fills the lists. Its error names all missing permissions at once.
+func listObjects(ctx context.Context, from client.Reader, namespace string, lists ...client.ObjectList) error {
 	var missing []string
 	for _, l := range lists {
 		err := from.List(ctx, l, client.InNamespace(namespace))
@@ -105,7 +105,7 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 		switch {
 		case err == nil, leases && meta.IsNoMatchError(err): // an earlier version has no leases
 		case apierrors.IsForbidden(err):
-			missing = append(missing, resourceOf(err, l))
+			missing = append(missing, forbiddenResource(err, l))
 		default:
 			return err
 		}
@@ -121,9 +121,10 @@ func list(ctx context.Context, from client.Reader, namespace string, lists ...cl
 		strings.Join(missing, ", "), where)
 }
 
-// missingKinds says of an error that the cluster does not have a kind, and what to do; nil: it says something else. A
-// kind without which a command can do is no error of it.
-func missingKinds(err error) error {
+// newMissingKindsError returns an error that names the API group that the cluster does not have, and the remedy, where
+// err is about a missing kind; else nil. Commands that can do without a kind ignore its absence, and do not return it
+// as an error.
+func newMissingKindsError(err error) error {
 	var kind *meta.NoKindMatchError
 	var resource *meta.NoResourceMatchError
 	var group string
@@ -138,23 +139,23 @@ func missingKinds(err error) error {
 	return fmt.Errorf("this cluster does not have the kinds of %s: check that the kubeconfig is that of the management cluster, and that Cluster API and this provider are installed there", group)
 }
 
-// hasPools is an error where the cluster has no pools of ours: in the wrong cluster, "none" of a kind that may be missing
+// requirePoolKind returns an error where the cluster does not have the kind NetworkPool: in the wrong cluster, "none"
 // would be a wrong answer.
-func hasPools(c client.Client) error {
-	return hasKind(c, v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
+func requirePoolKind(c client.Client) error {
+	return requireKind(c, v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind))
 }
 
-// hasKind is an error where the cluster does not have a kind.
-func hasKind(c client.Client, kind schema.GroupVersionKind) error {
+// requireKind returns an error where the cluster does not have a kind.
+func requireKind(c client.Client, kind schema.GroupVersionKind) error {
 	_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	return err
 }
 
-// resourceOf names what a refusal is about.
-func resourceOf(err error, l client.ObjectList) string {
+// forbiddenResource returns the name of the resource that the API server refused to list, as "resource.group".
+func forbiddenResource(err error, l client.ObjectList) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
 		d := status.Status().Details
-		return d.Kind + "." + d.Group // of a refused list, kind is the resource
+		return d.Kind + "." + d.Group // where a list is refused, Kind holds the name of the resource
 	}
 	return fmt.Sprintf("%T", l)
 }

@@ -2,8 +2,8 @@ package cli
 
 import "strconv"
 
-// namespaceOrCount is a flag -n of which a number is a count: -n is kubectl's for the namespace, and nobody who asks
-// what is free names one with a number. Both may be given, in any order.
+// namespaceOrCount is the value of a flag -n that accepts a namespace or a count: for kubectl, -n is the namespace, and
+// a number is no plausible one in a query for free addresses. Both may be given, in any order.
 type namespaceOrCount struct {
 	namespace *string
 	number    *int64
@@ -17,7 +17,7 @@ func (f *namespaceOrCount) String() string {
 	return *f.namespace
 }
 
-// Set takes one of the two.
+// Set stores a number as the count, and any other text as the namespace.
 func (f *namespaceOrCount) Set(text string) error {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		f.number = &n
@@ -27,8 +27,9 @@ func (f *namespaceOrCount) Set(text string) error {
 	return nil
 }
 
-// settle has a number be the count, or the namespace after all where another flag says the count.
-func (f *namespaceOrCount) settle(count *int64, counted bool) {
+// resolveNumber writes a number that was given with -n to count. Where counted reports that another flag sets the
+// count, the number is the namespace, if no namespace was given.
+func (f *namespaceOrCount) resolveNumber(count *int64, counted bool) {
 	switch {
 	case f.number == nil:
 	case !counted:
@@ -38,5 +39,5 @@ func (f *namespaceOrCount) settle(count *int64, counted bool) {
 	}
 }
 
-// Type is what the help calls it.
+// Type returns the name of the value's type for the help.
 func (f *namespaceOrCount) Type() string { return "string" }

@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// -n is the namespace, or the count, or both: neither undoes the other.
+// TestNamespaceOrCount checks that -n sets the namespace, the count, or both in any order.
 func TestNamespaceOrCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		args      []string
 		namespace string
-		number    int64 // 0: none
+		number    int64 // 0 for no count
 	}{
 		"none":                          {},
 		"a namespace":                   {args: []string{"-n", "team"}, namespace: "team"},

@@ -29,20 +29,20 @@ func (p *plugin) dropInCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam drop-in\n  kubectl butler-ipam drop-in -A -o yaml",
 		Args:    noArgs("drop-in shows all pools of the namespace"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, namespace, err := p.connectIn(all)
+			c, namespace, err := p.connectToNamespace(all)
 			if err != nil {
 				return err
 			}
-			found, err := dropin.Check(cmd.Context(), c, namespace)
+			found, err := dropin.CheckPools(cmd.Context(), c, namespace)
 			if err != nil {
 				return err
 			}
-			if len(found) == 0 && hasKind(c, incluster.GroupVersion.WithKind(incluster.IPPool)) != nil {
-				if err := hasPools(c); err != nil {
+			if len(found) == 0 && requireKind(c, incluster.GroupVersion.WithKind(incluster.IPPoolKind)) != nil {
+				if err := requirePoolKind(c); err != nil {
 					return err
 				}
 			}
-			both, err := p.besideInCluster(cmd.Context(), c)
+			both, err := p.warnInClusterRunning(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -50,67 +50,68 @@ func (p *plugin) dropInCommand() *cobra.Command {
 			for i := range found {
 				right = right && found[i].Served
 			}
-			return p.answer(right, items[dropin.Pool]{found}, func() string { return p.dropInTable(found) })
+			return p.printResult(right, itemList[dropin.PoolCheck]{found}, func() string { return p.formatDropInTable(found) })
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "Show the pools of all namespaces.")
 	return cmd
 }
 
-// besideInCluster notes what of the in-cluster provider runs, and what to do about it. It reports whether a manager
-// serves the pools at the same time.
-func (p *plugin) besideInCluster(ctx context.Context, c client.Client) (both bool, err error) {
-	runs, err := dropin.Running(ctx, c, dropin.InCluster)
+// warnInClusterRunning prints a note for each workload of the in-cluster provider that runs, with the next step. It
+// reports whether a manager serves the provider's pools at the same time.
+func (p *plugin) warnInClusterRunning(ctx context.Context, c client.Client) (both bool, err error) {
+	runs, err := dropin.ListRunning(ctx, c, dropin.ProviderInCluster)
 	if apierrors.IsForbidden(err) {
-		p.note([]string{"whether the in-cluster provider runs is not known: " + err.Error()})
+		p.printNotes([]string{"whether the in-cluster provider runs is not known: " + err.Error()})
 		return false, nil
 	}
 	if err != nil || len(runs) == 0 {
 		return false, err
 	}
 	all, err := pools.List(ctx, c, "")
-	if err != nil && !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) { // before a swap, ours are not there yet
+	if err != nil && !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) { // before a swap, our kinds are not installed yet
 		return false, fmt.Errorf("listing the pools: %w", err)
 	}
-	if dropin.Served(all) {
-		p.note(besideTexts(runs))
+	if dropin.HasServedMirror(all) {
+		p.printNotes(formatProviderConflicts(runs))
 		return true, nil
 	}
 	for _, who := range runs {
-		p.note([]string{"the in-cluster provider runs (" + who + "); before you swap: " + dropin.Stop(who)})
+		p.printNotes([]string{"the in-cluster provider runs (" + who + "); before you swap: " + dropin.StopAdvice(who)})
 	}
 	return false, nil
 }
 
-// besideTexts say what runs beside a manager that serves the pools of the in-cluster provider, and the next step.
-func besideTexts(runs []string) (out []string) {
+// formatProviderConflicts returns a message for each workload of the in-cluster provider that runs beside a manager
+// that serves its pools, with the next step.
+func formatProviderConflicts(runs []string) (out []string) {
 	for _, who := range runs {
 		out = append(out, "the in-cluster provider runs ("+who+") beside a manager that serves its pools, and would give an address twice: "+
-			dropin.Stop(who)+", and have nothing start it again (docs/in-cluster.md)")
+			dropin.StopAdvice(who)+", and have nothing start it again (docs/in-cluster.md)")
 	}
 	return out
 }
 
-func (p *plugin) dropInTable(found []dropin.Pool) string {
+func (p *plugin) formatDropInTable(found []dropin.PoolCheck) string {
 	if len(found) == 0 {
 		return "There are no pools of the in-cluster provider here.\n"
 	}
 	t := &table{}
-	t.add("NAMESPACE", "NAME", "KIND", "SERVED")
+	t.addRow("NAMESPACE", "NAME", "KIND", "SERVED")
 	var said strings.Builder
 	for _, pool := range found {
-		namespace, served := pool.Namespace, cell{"yes", p.green}
+		namespace, served := pool.Namespace, tableCell{"yes", p.green}
 		if namespace == "" {
 			namespace = "-"
 		}
 		if !pool.Served {
-			served = cell{"no", p.red}
-			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Why)
+			served = tableCell{"no", p.red}
+			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Reason)
 		}
 		for _, note := range pool.Notes {
 			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, note)
 		}
-		t.add(namespace, pool.Name, pool.Kind, served)
+		t.addRow(namespace, pool.Name, pool.Kind, served)
 	}
 	return t.String() + said.String()
 }
@@ -125,30 +126,30 @@ func (p *plugin) handBackCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam hand-back\n  kubectl butler-ipam hand-back --apply",
 		Args:    noArgs("hand-back gives all pools back: the in-cluster provider serves all of its own"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
 			h := &dropin.HandBack{
-				Client: c, Now: p.Now, WithoutRests: withoutRests,
-				Say: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
+				Client: c, Now: p.Now, IgnoreCooling: withoutRests,
+				Reportf: func(format string, args ...any) { fmt.Fprintf(p.ErrOut, format+"\n", args...) },
 			}
 			if !apply {
 				plan, err := h.Plan(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return p.answer(len(plan.Problems) == 0, plan, func() string { return p.handBackText(plan) })
+				return p.printResult(len(plan.Problems) == 0, plan, func() string { return p.formatHandBackPlan(plan) })
 			}
 			plan, err := h.Apply(cmd.Context())
 			if errors.Is(err, dropin.ErrProblems) {
-				return p.answer(false, plan, func() string { return p.handBackText(plan) })
+				return p.printResult(false, plan, func() string { return p.formatHandBackPlan(plan) })
 			}
 			if err != nil {
 				return err
 			}
-			return p.print(handedBack{Plan: plan, HandedBack: true}, func() string {
-				return text.Count(len(plan.Pools), "pool is", "pools are") + " handed back: start the in-cluster provider.\n"
+			return p.printOutput(handBackResult{Plan: plan, HandedBack: true}, func() string {
+				return text.FormatCount(len(plan.Pools), "pool is", "pools are") + " handed back: start the in-cluster provider.\n"
 			})
 		},
 	}
@@ -157,22 +158,22 @@ func (p *plugin) handBackCommand() *cobra.Command {
 	return cmd
 }
 
-// handedBack is a plan that was carried out.
-type handedBack struct {
+// handBackResult is a hand-back plan that was carried out.
+type handBackResult struct {
 	*dropin.Plan
 
 	HandedBack bool `json:"handedBack"`
 }
 
-func (p *plugin) handBackText(plan *dropin.Plan) string {
+func (p *plugin) formatHandBackPlan(plan *dropin.Plan) string {
 	var out strings.Builder
-	for _, key := range plan.Ended {
+	for _, key := range plan.EndedMirrors {
 		fmt.Fprintln(&out, p.yellow("note:"), key, "is a pool of its own, since the pool of the in-cluster provider that it mirrored has ended: it stays")
 	}
 	if len(plan.Pools) == 0 && len(plan.Problems) == 0 {
 		return out.String() + "There is nothing to hand back.\n"
 	}
-	fmt.Fprintf(&out, "%s handed back to the in-cluster provider:\n", text.Count(len(plan.Pools), "pool is", "pools are"))
+	fmt.Fprintf(&out, "%s handed back to the in-cluster provider:\n", text.FormatCount(len(plan.Pools), "pool is", "pools are"))
 	for _, pool := range plan.Pools {
 		fmt.Fprintln(&out, "  "+pool)
 	}
@@ -185,7 +186,7 @@ func (p *plugin) handBackText(plan *dropin.Plan) string {
 	}
 	fmt.Fprintln(&out, p.red("In the way:"))
 	for _, problem := range plan.Problems {
-		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.What, problem.Do)
+		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.Message, problem.Advice)
 	}
 	return out.String()
 }

@@ -11,18 +11,18 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// Env is what surrounds the plugin.
+// Env is the environment of the plugin: its streams, the abilities of its terminal, and its clock.
 type Env struct {
 	genericiooptions.IOStreams
-	// Colour and Unicode say what the output can show.
+	// Colour and Unicode report what the output can show.
 	Colour, Unicode bool
-	// Now is the clock.
+	// Now returns the current time.
 	Now func() time.Time
 }
 
-// FromProcess is the environment of this process: colour on a terminal alone, and not where NO_COLOR is set
-// (no-color.org); Unicode on a terminal whose locale has it.
-func FromProcess() Env {
+// EnvFromProcess returns the environment of this process. Colour is set only on a terminal, and not where NO_COLOR is
+// set (no-color.org); Unicode is set on a terminal whose locale is UTF-8.
+func EnvFromProcess() Env {
 	terminal := term.IsTerminal(int(os.Stdout.Fd()))
 	locale := strings.ToLower(cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")))
 	return Env{
@@ -33,19 +33,19 @@ func FromProcess() Env {
 	}
 }
 
-// Streams is an environment without a terminal.
-func Streams(in io.Reader, out, errOut io.Writer, now func() time.Time) Env {
+// EnvFromStreams returns an environment without a terminal, for example for tests.
+func EnvFromStreams(in io.Reader, out, errOut io.Writer, now func() time.Time) Env {
 	return Env{IOStreams: genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut}, Now: now}
 }
 
-func (e Env) paint(code, text string) string {
+func (e Env) colourText(code, text string) string {
 	if !e.Colour {
 		return text
 	}
-	return escape(code) + word(text) + escape(reset)
+	return escapeSequence(code) + sanitizeLine(text) + escapeSequence(codeReset)
 }
 
-func (e Env) red(text string) string    { return e.paint(red, text) }
-func (e Env) green(text string) string  { return e.paint(green, text) }
-func (e Env) yellow(text string) string { return e.paint(yellow, text) }
-func (e Env) bold(text string) string   { return e.paint(bold, text) }
+func (e Env) red(text string) string    { return e.colourText(codeRed, text) }
+func (e Env) green(text string) string  { return e.colourText(codeGreen, text) }
+func (e Env) yellow(text string) string { return e.colourText(codeYellow, text) }
+func (e Env) bold(text string) string   { return e.colourText(codeBold, text) }

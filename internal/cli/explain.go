@@ -30,9 +30,9 @@ func (p *plugin) explainCommand() *cobra.Command {
 			"pool (np/NAME, gnp/NAME) grants nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and who uses a\n" +
 			"ClusterCIDR (cc/NAME) and who waits for it. Exit code 1 where it waits, or grants nothing.",
 		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default\n  kubectl butler-ipam explain node/worker-0",
-		Args:    oneArg("which claim, allocation, lease, pool, Node or ClusterCIDR"),
+		Args:    exactlyOneArg("which claim, allocation, lease, pool, Node or ClusterCIDR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
@@ -40,17 +40,17 @@ func (p *plugin) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = p.answer(e.Served, e, func() string { return p.explainText(e) })
-			p.note(e.Notes)
+			err = p.printResult(e.Served, e, func() string { return p.formatExplanation(e) })
+			p.printNotes(e.Notes)
 			return err
 		},
-		ValidArgsFunction: p.completeExplained,
+		ValidArgsFunction: p.completeExplainTargets,
 	}
 }
 
-// explainObject explains what a person names as KIND/NAME.
+// explainObject explains the object that the user names as KIND/NAME.
 func (p *plugin) explainObject(ctx context.Context, c client.Client, arg string) (inspect.Explanation, error) {
-	namespace, _, err := p.namespace()
+	namespace, _, err := p.currentNamespace()
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
@@ -72,27 +72,27 @@ func (p *plugin) explainObject(ctx context.Context, c client.Client, arg string)
 	return inspect.Explanation{}, fmt.Errorf("%q cannot be explained: write claim/NAME, ipallocation/NAME, iplease/NAME, np/NAME, gnp/NAME, node/NAME or cc/NAME", arg)
 }
 
-func (p *plugin) explainText(e inspect.Explanation) string {
+func (p *plugin) formatExplanation(e inspect.Explanation) string {
 	var out strings.Builder
 	paint := p.yellow
 	if e.Served {
 		paint = p.green
 	}
-	fmt.Fprintf(&out, "%s %s\n", e.Subject, paint(e.Verdict))
+	fmt.Fprintf(&out, "%s %s\n", e.Subject, paint(e.Summary))
 	for _, f := range e.Findings {
-		fmt.Fprintf(&out, "  why:    %s\n", f.What)
-		if f.Do != "" {
-			fmt.Fprintf(&out, "  to do:  %s\n", f.Do)
+		fmt.Fprintf(&out, "  why:    %s\n", f.Message)
+		if f.Advice != "" {
+			fmt.Fprintf(&out, "  to do:  %s\n", f.Advice)
 		}
 	}
 	for _, d := range e.Details {
-		before := d.What + ":"
-		for i, is := range d.Is {
-			if i == maxDetails {
-				is = fmt.Sprintf("and %d more; -o yaml has them all", len(d.Is)-i)
+		before := d.Label + ":"
+		for i, is := range d.Lines {
+			if i == maxDetailLines {
+				is = fmt.Sprintf("and %d more; -o yaml has them all", len(d.Lines)-i)
 			}
 			fmt.Fprintf(&out, "  %-7s %s\n", before, is)
-			if before = ""; i == maxDetails {
+			if before = ""; i == maxDetailLines {
 				break
 			}
 		}
@@ -100,26 +100,26 @@ func (p *plugin) explainText(e inspect.Explanation) string {
 	return out.String()
 }
 
-// maxDetails is how many lines of a list a text has.
-const maxDetails = 20
+// maxDetailLines limits the lines of a list in text output.
+const maxDetailLines = 20
 
 func (p *plugin) explainPool(ctx context.Context, from client.Client, arg string) (inspect.Explanation, error) {
-	key, err := p.poolKey(arg)
+	key, err := p.parsePoolKey(arg)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	pool, err := key.Get(ctx, from)
+	pool, err := key.GetPool(ctx, from)
 	if err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
 	}
-	if !inspect.IsFull(pool) {
+	if !inspect.IsPoolFull(pool) {
 		return inspect.ExplainPool(pool, nil), nil
 	}
-	v, err := look(ctx, from, pool)
+	v, err := loadPoolSnapshot(ctx, from, pool)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	return inspect.ExplainPool(pool, v.Waiters()), nil
+	return inspect.ExplainPool(pool, v.WaitingClaimants()), nil
 }
 
 func explainClaim(ctx context.Context, from client.Client, namespace, name string, now time.Time) (inspect.Explanation, error) {
@@ -127,15 +127,15 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the claim: %w", err)
 	}
-	ref, ours, err := servedBy(ctx, from, claim)
+	ref, ours, err := resolveServingPool(ctx, from, claim)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	c := inspect.Case{
-		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, Ref: ref,
-		Cluster: claims.ClusterOf(claim), Ours: ours,
+	c := inspect.ClaimantInfo{
+		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, PoolRef: ref,
+		ClusterName: claims.ClusterNameForClaim(claim), NamesOwnPool: ours,
 	}
-	if c.Missing, err = missingSource(ctx, from, claim, ours); err != nil {
+	if c.MissingForeignPool, err = missingInClusterPool(ctx, from, claim, ours); err != nil {
 		return inspect.Explanation{}, err
 	}
 	address := &ipamv1.IPAddress{}
@@ -143,48 +143,48 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	if client.IgnoreNotFound(err) != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
 	}
-	has := fmt.Sprintf("%s of %s %s", address.Spec.Address, c.Ref.Kind, c.Ref.Name)
+	has := fmt.Sprintf("%s of %s %s", address.Spec.Address, c.PoolRef.Kind, c.PoolRef.Name)
 	told := claim.Status.AddressRef.Name != ""
 	if err == nil && told {
-		c.Has, c.Address = has, address
+		c.GrantedAddress, c.Address = has, address
 	}
-	e, explained := explain(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.Cluster}, now)
+	e, explained := explainClaimant(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.ClusterName}, now)
 	if err == nil && !told && address.Spec.ClaimRef.Name == name && claim.DeletionTimestamp == nil {
-		// A move and a restore bring no status.
-		e.Verdict = "has " + has + ", which its status does not say yet: who asked for it waits"
+		// clusterctl move and a restore bring objects without their status.
+		e.Summary = "has " + has + ", which its status does not say yet: who asked for it waits"
 	}
 	return e, explained
 }
 
-// servedBy returns the pool that serves a claim, and whether that is one of ours: one that mirrors the pool of the
-// in-cluster provider which the claim names, where there is such a mirror.
-func servedBy(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim) (ref ipamv1.IPPoolReference, ours bool, err error) {
+// resolveServingPool returns the reference to the pool that serves a claim, and reports whether that is one of ours.
+// For a claim that names a pool of the in-cluster provider it is the mirror of that pool, where there is one.
+func resolveServingPool(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim) (ref ipamv1.IPPoolReference, ours bool, err error) {
 	ref = claim.Spec.PoolRef
-	key, ours := pools.KeyOfRef(claim.Namespace, ref)
-	if !ours || !incluster.Is(ref) {
+	key, ours := pools.KeyFromIPPoolReference(claim.Namespace, ref)
+	if !ours || !incluster.IsInClusterRef(ref) {
 		return ref, ours, nil
 	}
-	switch _, err := key.Get(ctx, from); {
+	switch _, err := key.GetPool(ctx, from); {
 	case apierrors.IsNotFound(err):
 		return ref, false, nil
 	case err != nil:
 		return ref, false, fmt.Errorf("reading %s: %w", key, err)
 	}
-	return key.Ref(), true, nil
+	return key.PoolReference(), true, nil
 }
 
-// missingSource names the pool of the in-cluster provider that a claim names and that does not exist; empty: it names none,
-// or that is there.
-func missingSource(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim, mirrored bool) (string, error) {
-	kind, is := incluster.KindOf(claim.Spec.PoolRef)
+// missingInClusterPool returns the key of the in-cluster provider's pool that a claim names where that pool does not
+// exist. It returns "" where the claim names no pool of that provider, or the pool exists.
+func missingInClusterPool(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim, mirrored bool) (string, error) {
+	kind, is := incluster.KindForRef(claim.Spec.PoolRef)
 	if !is || mirrored {
 		return "", nil
 	}
 	key := pools.Key{Kind: kind.Name, Namespace: claim.Namespace, Name: claim.Spec.PoolRef.Name}
-	if kind.Global {
+	if kind.IsGlobal {
 		key.Namespace = ""
 	}
-	err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, kind.New())
+	err := from.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, kind.NewPool())
 	switch {
 	case apierrors.IsNotFound(err):
 		return key.String(), nil
@@ -199,23 +199,23 @@ func explainAllocation(ctx context.Context, from client.Client, namespace, name 
 	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, a); err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the allocation: %w", err)
 	}
-	c := inspect.Case{
-		Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, Object: a, Conditions: a.Status.Conditions, Ours: true,
-		Ref:     ofOurs(a.Spec.PoolRef),
-		Cluster: a.Spec.TenantClusterRef.Name,
+	c := inspect.ClaimantInfo{
+		Kind: v1alpha1.IPAllocationKind, Namespace: namespace, Name: name, Object: a, Conditions: a.Status.Conditions, NamesOwnPool: true,
+		PoolRef:     toClaimPoolRef(a.Spec.PoolRef),
+		ClusterName: a.Spec.TenantClusterRef.Name,
 	}
-	if child, is := pools.ChildOf(a); is {
-		_, err := child.Get(ctx, from)
-		c.ChildGone = apierrors.IsNotFound(err)
+	if child, is := pools.ChildPoolKey(a); is {
+		_, err := child.GetPool(ctx, from)
+		c.ChildPoolGone = apierrors.IsNotFound(err)
 	}
 	if a.Status.Phase == v1alpha1.AllocationAllocated {
-		c.Has = fmt.Sprintf("%s of %s %s", a.Status.CIDR, c.Ref.Kind, c.Ref.Name)
+		c.GrantedAddress = fmt.Sprintf("%s of %s %s", a.Status.CIDR, c.PoolRef.Kind, c.PoolRef.Name)
 	}
-	return explain(ctx, from, c, a.UID, a.Spec.TenantClusterRef.NamespacedName(), now)
+	return explainClaimant(ctx, from, c, a.UID, a.Spec.TenantClusterRef.NamespacedName(), now)
 }
 
-// ofOurs is a reference to a pool of ours, as claims write it.
-func ofOurs(ref v1alpha1.PoolReference) ipamv1.IPPoolReference {
+// toClaimPoolRef converts a reference to a pool of ours to the form that claims use.
+func toClaimPoolRef(ref v1alpha1.PoolReference) ipamv1.IPPoolReference {
 	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name}
 }
 
@@ -224,18 +224,19 @@ func explainLease(ctx context.Context, from client.Client, namespace, name strin
 	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, l); err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the lease: %w", err)
 	}
-	c := inspect.Case{
-		Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Object: l, Conditions: l.Status.Conditions, Ours: true, Ref: ofOurs(l.Spec.PoolRef),
+	c := inspect.ClaimantInfo{
+		Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Object: l, Conditions: l.Status.Conditions, NamesOwnPool: true, PoolRef: toClaimPoolRef(l.Spec.PoolRef),
 	}
 	if l.Status.Address != "" {
-		c.Has = fmt.Sprintf("%s of %s %s", l.Status.Address, c.Ref.Kind, c.Ref.Name)
+		c.GrantedAddress = fmt.Sprintf("%s of %s %s", l.Status.Address, c.PoolRef.Kind, c.PoolRef.Name)
 	}
-	return explain(ctx, from, c, l.UID, types.NamespacedName{}, now)
+	return explainClaimant(ctx, from, c, l.UID, types.NamespacedName{}, now)
 }
 
-// explain reads what all kinds have in common.
-func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.UID, clusterKey types.NamespacedName, now time.Time) (inspect.Explanation, error) {
-	if c.Cluster != "" {
+// explainClaimant reads the Cluster, the pool and the planned grant of a claimant of any kind, and explains the
+// claimant.
+func explainClaimant(ctx context.Context, from client.Client, c inspect.ClaimantInfo, uid types.UID, clusterKey types.NamespacedName, now time.Time) (inspect.Explanation, error) {
+	if c.ClusterName != "" {
 		c.ClusterNamespace = clusterKey.Namespace
 		cluster := &clusterv1.Cluster{}
 		switch err := from.Get(ctx, clusterKey, cluster); {
@@ -245,42 +246,42 @@ func explain(ctx context.Context, from client.Client, c inspect.Case, uid types.
 			return inspect.Explanation{}, fmt.Errorf("reading Cluster %s: %w", clusterKey, err)
 		}
 	}
-	if !c.Ours {
-		return inspect.Explain(c), nil
+	if !c.NamesOwnPool {
+		return inspect.ExplainClaimant(c), nil
 	}
-	key := pools.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name})
-	pool, err := key.Get(ctx, from)
+	key := pools.KeyFromPoolReference(c.Namespace, v1alpha1.PoolReference{Kind: c.PoolRef.Kind, Name: c.PoolRef.Name})
+	pool, err := key.GetPool(ctx, from)
 	if apierrors.IsNotFound(err) {
-		if other := otherKind(c.Namespace, key); isThere(ctx, from, other) {
-			c.Instead = other.String()
+		if other := otherKindKey(c.Namespace, key); canReadPool(ctx, from, other) {
+			c.SameNamePool = other.String()
 		}
-		return inspect.Explain(c), nil
+		return inspect.ExplainClaimant(c), nil
 	}
 	if err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading %s: %w", key, err)
 	}
 	c.Pool = pool
-	v, err := look(ctx, from, pool)
+	v, err := loadPoolSnapshot(ctx, from, pool)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	c.Ahead, c.Free, c.Largest, c.Resting = v.Waiting(), v.Counts().Available, v.Counts().LargestFree, v.Resting()
-	if answer, waits := v.Plan(ctx, from, now)[uid]; waits {
-		c.Answer = &answer
+	c.WaitingCount, c.FreeCount, c.LargestFree, c.Cooling = v.WaitingCount(), v.Counts().Available, v.Counts().LargestFree, v.CoolingGroups()
+	if answer, waits := v.PlanGrants(ctx, from, now)[uid]; waits {
+		c.PlannedGrant = &answer
 	}
-	return inspect.Explain(c), nil
+	return inspect.ExplainClaimant(c), nil
 }
 
-// otherKind is the pool of the same name and the other kind.
-func otherKind(namespace string, key pools.Key) pools.Key {
+// otherKindKey returns the key of the pool with the same name and the other kind (NetworkPool or GlobalNetworkPool).
+func otherKindKey(namespace string, key pools.Key) pools.Key {
 	if key.Kind == v1alpha1.NetworkPoolKind {
 		return pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: key.Name}
 	}
 	return pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: key.Name}
 }
 
-// isThere reports whether a pool is there and can be read: it is for a hint.
-func isThere(ctx context.Context, from client.Client, key pools.Key) bool {
-	_, err := key.Get(ctx, from)
+// canReadPool reports whether a pool exists and can be read. It serves a hint only, so other errors count as no.
+func canReadPool(ctx context.Context, from client.Client, key pools.Key) bool {
+	_, err := key.GetPool(ctx, from)
 	return err == nil
 }

@@ -33,26 +33,26 @@ import (
 // home is the UID of the management cluster.
 const home = "home"
 
-// management is a management cluster in memory, in which a manager runs when it is asked to.
+// management is a management cluster in memory. A manager runs in it only while serve runs.
 type management struct {
 	client.WithWatch
 
 	t     *testing.T
 	alloc *allocator.Allocator
-	// seen are the objects that the watches of the manager have shown.
+	// seen holds the objects that the manager's watches have shown.
 	seen map[types.UID]client.Object
-	// filter is the value of the label by which the manager selects claims.
+	// filter is the value of the label by which the manager selects claims (--watch-filter).
 	filter string
-	// refused: the API server refuses IPAddresses.
+	// refused makes the API server refuse to create IPAddresses.
 	refused bool
-	// quota is how many addresses a Cluster may have; 0: there is none.
+	// quota is the number of addresses that a Cluster may have; 0 means no limit.
 	quota int64
 	made  int
 }
 
 func newManagement(t *testing.T) *management {
 	t.Helper()
-	known, err := scheme()
+	known, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func newManagement(t *testing.T) *management {
 	return w
 }
 
-// createObject creates an object with what an API server gives it.
+// createObject creates an object and sets what an API server sets.
 func (w *management) createObject(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	if _, is := o.(*ipamv1.IPAddress); is && w.refused {
 		return apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), o.GetName(), errors.New("a policy refuses it"))
@@ -86,7 +86,7 @@ func (w *management) create(objects ...client.Object) {
 	}
 }
 
-// get reads an object anew.
+// get reads an object again.
 func (w *management) get(o client.Object) {
 	w.t.Helper()
 	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -94,7 +94,7 @@ func (w *management) get(o client.Object) {
 	}
 }
 
-// edit changes an object of a kind and a name, as with kubectl edit.
+// edit changes the object of a kind and a name, as kubectl edit does.
 func edit[O client.Object](w *management, o O, name string, change func(O)) {
 	w.t.Helper()
 	o.SetName(name)
@@ -107,7 +107,7 @@ func edit[O client.Object](w *management, o O, name string, change func(O)) {
 	}
 }
 
-// delete deletes an object of a kind and a name.
+// delete deletes the object of a kind and a name.
 func (w *management) delete(o client.Object, name string) {
 	w.t.Helper()
 	o.SetName(name)
@@ -117,7 +117,7 @@ func (w *management) delete(o client.Object, name string) {
 	}
 }
 
-// list visits what the manager watches.
+// list visits all objects that the manager watches.
 func (w *management) list(visit func(client.Object)) {
 	w.t.Helper()
 	for _, l := range []client.ObjectList{
@@ -136,7 +136,7 @@ func (w *management) list(visit func(client.Object)) {
 	}
 }
 
-// lists are those of a manager.
+// lists is the allocator.Lister of the manager.
 type lists struct{ *management }
 
 // List implements allocator.Lister.
@@ -154,15 +154,15 @@ func (w *management) serve() {
 	w.t.Helper()
 	if w.alloc == nil {
 		w.alloc = allocator.New(allocator.Options{
-			Client: w, Live: w, Lists: lists{w}, Recorder: events.NewFakeRecorder(1000), ID: "me", Elected: true, ManagementCluster: home, WatchFilter: w.filter,
+			Client: w, Live: w, Lister: lists{w}, Recorder: events.NewFakeRecorder(1000), ManagerID: "me", Elected: true, ManagementCluster: home, WatchFilter: w.filter,
 			NodeQuota: func(context.Context, types.NamespacedName) (int64, bool) { return w.quota, w.quota > 0 },
 		})
 		w.alloc.Start(w.t.Context(), func(pools.Key) {})
 	}
 	for range 16 {
 		for _, pool := range w.watch() {
-			if _, err := w.alloc.Reconcile(w.t.Context(), pools.KeyOf(pool), pool); err != nil {
-				w.t.Logf("%s: %v", pools.KeyOf(pool), err)
+			if _, err := w.alloc.Reconcile(w.t.Context(), pools.KeyForPool(pool), pool); err != nil {
+				w.t.Logf("%s: %v", pools.KeyForPool(pool), err)
 			}
 		}
 		synctest.Wait()
@@ -170,7 +170,7 @@ func (w *management) serve() {
 	}
 }
 
-// watch shows the manager what has changed, and returns the pools.
+// watch shows the manager all changes since the last call, and returns the pools.
 func (w *management) watch() (all []v1alpha1.Pool) {
 	now := map[types.UID]client.Object{}
 	w.list(func(o client.Object) {
@@ -180,37 +180,37 @@ func (w *management) watch() (all []v1alpha1.Pool) {
 			all = append(all, pool)
 			return
 		}
-		w.alloc.Observe(o)
+		w.alloc.ObserveObject(o)
 	})
 	for _, uid := range slices.Sorted(maps.Keys(w.seen)) {
 		if now[uid] != nil {
 			continue
 		}
 		if pool, is := w.seen[uid].(v1alpha1.Pool); is {
-			_, _ = w.alloc.Reconcile(w.t.Context(), pools.KeyOf(pool), nil)
+			_, _ = w.alloc.Reconcile(w.t.Context(), pools.KeyForPool(pool), nil)
 			continue
 		}
-		w.alloc.Forget(w.seen[uid])
+		w.alloc.ForgetObject(w.seen[uid])
 	}
 	w.seen = now
 	return all
 }
 
-// place puts an object into the namespace, where its kind has one.
+// place sets the namespace of an object whose kind is namespaced.
 func place(o client.Object) {
 	switch o.(type) {
-	case *v1alpha1.GlobalNetworkPool, *v1alpha1.ClusterCIDR: // they have none
+	case *v1alpha1.GlobalNetworkPool, *v1alpha1.ClusterCIDR: // cluster-scoped
 	default:
 		o.SetNamespace("ns")
 	}
 }
 
-// explain is what the plugin prints.
+// explain returns the output of the command `explain`.
 func (w *management) explain(arg string) string {
 	w.t.Helper()
 	flags := genericclioptions.NewConfigFlags(true)
 	*flags.Namespace = "ns"
-	p := &plugin{Env: Streams(nil, nil, nil, time.Now), flags: flags}
+	p := &plugin{Env: EnvFromStreams(nil, nil, nil, time.Now), flags: flags}
 	e, err := p.explainObject(w.t.Context(), w, arg)
 	if apierrors.IsNotFound(err) {
 		return "is gone"
@@ -218,24 +218,26 @@ func (w *management) explain(arg string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return p.explainText(e)
+	return p.formatExplanation(e)
 }
 
-// finding is what explain finds, and the doing of what it says.
+// finding is a test case: a state that the command explains, the advice that it gives, and the act that follows the
+// advice.
 type finding struct {
-	there []client.Object
-	// before is done when the manager has served what is there.
+	objects []client.Object
+	// before runs after the manager has served the objects.
 	before func(*management)
-	// unserved: no manager runs before explain is asked.
-	unserved bool
-	of       string
-	why, do  string
-	doing    func(*management)
-	// want is what is said of it then.
+	// unserved reports that no manager runs before the command does.
+	unserved               bool
+	of                     string
+	wantReason, wantAdvice string
+	applyAdvice            func(*management)
+	// want is the output of the command after the advice was followed.
 	want string
 }
 
-// W29: what explain says to do helps: it is done, a manager serves, and explain finds it no more.
+// TestWhatExplainSaysToDoHelps checks that the advice of `explain` helps (W29): after a user follows it and the manager
+// serves, `explain` does not report the finding any more.
 func TestWhatExplainSaysToDoHelps(t *testing.T) {
 	ours := v1alpha1.GroupVersion.Group
 	pool := func(addresses ...string) *framework.PoolBuilder {
@@ -258,7 +260,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 	editClaim := func(change func(*ipamv1.IPAddressClaim)) func(*management) {
 		return func(w *management) { edit(w, &ipamv1.IPAddressClaim{}, "c", change) }
 	}
-	// remake deletes an object and creates it again with something else, as what is immutable is changed.
+	// remake deletes an object and creates it again with another content, as users do to change an immutable field.
 	remake := func(o client.Object) func(*management) {
 		return func(w *management) {
 			w.delete(o.DeepCopyObject().(client.Object), o.GetName())
@@ -286,9 +288,9 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		}
 	}
 	served := func(w *management) { w.serve() }
-	again := served // after something else was done
+	again := served // after another step
 	nothing := func(*management) {}
-	// ofQuota: a Cluster may have one address, has it, and asks for another one.
+	// ofQuota gives a Cluster its only address by quota, and creates another claim of it.
 	ofQuota := func(w *management) {
 		w.quota = 1
 		w.create(claim("x").Cluster("tenant").Obj(), claim("c").Cluster("tenant").Obj())
@@ -296,91 +298,91 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 	const has, lack = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
 
 	for name, tc := range map[string]finding{
-		"the pool is created":                {there: of(c), of: "claim/c", why: lack, do: "create the pool", doing: add(two), want: has},
-		"the claim names a pool that exists": {there: of(two, claim("c").Pool("q").Obj()), of: "claim/c", why: "NetworkPool ns/q does not exist", do: "or create the object again with the right poolRef", doing: remake(c), want: has},
-		"the claim names the kind that is":   {there: of(two, claim("c").GlobalPool("p").Obj()), of: "claim/c", why: "GlobalNetworkPool p does not exist", do: "there is a NetworkPool ns/p: if that is meant, create the object again with its kind", doing: remake(c), want: has},
-		"the pool is created all the same":   {there: of(framework.MakeGlobalPool("p").Addresses("10.9.0.1").Prefix(24).Obj(), c), of: "claim/c", why: lack, do: "else create the pool", doing: add(two), want: has},
-		"the claim has our group":            {there: of(two, claim("c").PoolRef("butler.butlerlab.dev", "NetworkPool", "p").Obj()), of: "claim/c", why: "a group that no provider is known for", do: "create the claim again with apiGroup " + ours, doing: remake(c), want: has},
-		"the claim has our group after all":  {there: of(two, claim("c").PoolRef("example.com", "NetworkPool", "p").Obj()), of: "claim/c", why: "another provider serves it, if there is one", do: "set apiGroup " + ours + " and kind NetworkPool", doing: remake(c), want: has},
-		"the claim has a kind of ours":       {there: of(two, claim("c").PoolRef(ours, "networkpool", "p").Obj()), of: "claim/c", why: "its poolRef names kind networkpool", do: "create the claim again with kind NetworkPool", doing: remake(c), want: has},
-		"the claim names a pool of ours":     {there: of(two, claim("c").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "p").Obj()), of: "claim/c", why: "InClusterIPPool ns/p does not exist", do: "create this claim again with the right poolRef", doing: remake(c), want: has},
-		"a manager runs for a claim":         {there: of(two, c), unserved: true, of: "claim/c", why: "no manager has looked at NetworkPool ns/p yet", do: "is the manager running", doing: nothing, want: has},
-		"a manager runs for a pool":          {there: of(two), unserved: true, of: "np/p", why: "no manager has looked at it", do: "is the manager running", doing: nothing, want: "grants addresses"},
-		"a manager comes to see the spec":    {there: of(two), before: then(served, widen), unserved: true, of: "np/p", why: "the manager has not seen this spec yet", do: "check that a manager is running", doing: nothing, want: "grants addresses"},
-		"a manager comes to serve a claim":   {there: of(two), before: then(served, add(c)), unserved: true, of: "claim/c", why: "nothing is in its way", do: "is one running", doing: nothing, want: has},
-		"a claim has the label of the filter": {there: of(two, c), before: func(w *management) { w.filter = "x" }, of: "claim/c", why: "nothing is in its way", do: "does its --watch-filter select the label " + clusterv1.WatchLabel + ", which is not set here",
-			doing: editClaim(func(c *ipamv1.IPAddressClaim) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }), want: has},
+		"the pool is created":                {objects: of(c), of: "claim/c", wantReason: lack, wantAdvice: "create the pool", applyAdvice: add(two), want: has},
+		"the claim names a pool that exists": {objects: of(two, claim("c").Pool("q").Obj()), of: "claim/c", wantReason: "NetworkPool ns/q does not exist", wantAdvice: "or create the object again with the right poolRef", applyAdvice: remake(c), want: has},
+		"the claim names the kind that is":   {objects: of(two, claim("c").GlobalPool("p").Obj()), of: "claim/c", wantReason: "GlobalNetworkPool p does not exist", wantAdvice: "there is a NetworkPool ns/p: if that is meant, create the object again with its kind", applyAdvice: remake(c), want: has},
+		"the pool is created all the same":   {objects: of(framework.MakeGlobalPool("p").Addresses("10.9.0.1").Prefix(24).Obj(), c), of: "claim/c", wantReason: lack, wantAdvice: "else create the pool", applyAdvice: add(two), want: has},
+		"the claim has our group":            {objects: of(two, claim("c").PoolRef("butler.butlerlab.dev", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "a group that no provider is known for", wantAdvice: "create the claim again with apiGroup " + ours, applyAdvice: remake(c), want: has},
+		"the claim has our group after all":  {objects: of(two, claim("c").PoolRef("example.com", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "another provider serves it, if there is one", wantAdvice: "set apiGroup " + ours + " and kind NetworkPool", applyAdvice: remake(c), want: has},
+		"the claim has a kind of ours":       {objects: of(two, claim("c").PoolRef(ours, "networkpool", "p").Obj()), of: "claim/c", wantReason: "its poolRef names kind networkpool", wantAdvice: "create the claim again with kind NetworkPool", applyAdvice: remake(c), want: has},
+		"the claim names a pool of ours":     {objects: of(two, claim("c").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "p").Obj()), of: "claim/c", wantReason: "InClusterIPPool ns/p does not exist", wantAdvice: "create this claim again with the right poolRef", applyAdvice: remake(c), want: has},
+		"a manager runs for a claim":         {objects: of(two, c), unserved: true, of: "claim/c", wantReason: "no manager has looked at NetworkPool ns/p yet", wantAdvice: "is the manager running", applyAdvice: nothing, want: has},
+		"a manager runs for a pool":          {objects: of(two), unserved: true, of: "np/p", wantReason: "no manager has looked at it", wantAdvice: "is the manager running", applyAdvice: nothing, want: "grants addresses"},
+		"a manager comes to see the spec":    {objects: of(two), before: then(served, widen), unserved: true, of: "np/p", wantReason: "the manager has not seen this spec yet", wantAdvice: "check that a manager is running", applyAdvice: nothing, want: "grants addresses"},
+		"a manager comes to serve a claim":   {objects: of(two), before: then(served, add(c)), unserved: true, of: "claim/c", wantReason: "nothing is in its way", wantAdvice: "is one running", applyAdvice: nothing, want: has},
+		"a claim has the label of the filter": {objects: of(two, c), before: func(w *management) { w.filter = "x" }, of: "claim/c", wantReason: "nothing is in its way", wantAdvice: "does its --watch-filter select the label " + clusterv1.WatchLabel + ", which is not set here",
+			applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }), want: has},
 
-		"a younger pool has other addresses":               {there: of(elder(), two, c), of: "claim/c", why: "grants nothing now (Overlap)", do: "give the pool other addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "has 10.0.0.32"},
-		"a younger pool is in another network":             {there: of(elder(), two, c), of: "np/p", why: "Overlap", do: "or another spec.network", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
-		"a younger pool may overlap":                       {there: of(elder(), two, c), of: "claim/c", why: "grants nothing now (Overlap)", do: "or set spec.allowOverlap", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }), want: has},
-		"an elder pool has other addresses":                {there: of(elder(), two), of: "np/elder", why: "NetworkPool ns/p", do: "give one of the two pools other addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "grants addresses"},
-		"of two that both grant one is in another network": {there: of(elder(), pool("10.0.0.1").AllowOverlap().Obj()), of: "np/p", why: "NetworkPool ns/elder", do: "or another spec.network, unless both are to give the same addresses", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
-		"a spec is corrected":                              {there: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (ValidationFailed)", do: "correct the field of the pool that the message names", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: has},
-		"a pool that leaves nothing is widened":            {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj(), c), of: "claim/c", why: "grants nothing now (PoolExhausted)", do: "add addresses to the pool", doing: widen, want: "has 10.0.0.32"},
-		"a pool that leaves nothing reserves fewer":        {there: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj()), of: "np/p", why: "PoolExhausted", do: "or reserve fewer", doing: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil }), want: "grants addresses"},
-		"a pool that is deleted is not used":               {there: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), again), of: "claim/d", why: "grants nothing now (Deleting)", do: "use another pool", doing: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
-		"what a deleted pool has is deleted":               {there: of(two, c), before: then(served, drop(two, "p"), again), of: "np/p", why: "Deleting", do: "delete the Machines of those claims, and what was made by hand", doing: drop(c, "c"), want: "is gone"},
+		"a younger pool has other addresses":               {objects: of(elder(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "give the pool other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "has 10.0.0.32"},
+		"a younger pool is in another network":             {objects: of(elder(), two, c), of: "np/p", wantReason: "Overlap", wantAdvice: "or another spec.network", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a younger pool may overlap":                       {objects: of(elder(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "or set spec.allowOverlap", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }), want: has},
+		"an elder pool has other addresses":                {objects: of(elder(), two), of: "np/elder", wantReason: "NetworkPool ns/p", wantAdvice: "give one of the two pools other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "grants addresses"},
+		"of two that both grant one is in another network": {objects: of(elder(), pool("10.0.0.1").AllowOverlap().Obj()), of: "np/p", wantReason: "NetworkPool ns/elder", wantAdvice: "or another spec.network, unless both are to give the same addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a spec is corrected":                              {objects: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", wantReason: "grants nothing now (ValidationFailed)", wantAdvice: "correct the field of the pool that the message names", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: has},
+		"a pool that leaves nothing is widened":            {objects: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj(), c), of: "claim/c", wantReason: "grants nothing now (PoolExhausted)", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "has 10.0.0.32"},
+		"a pool that leaves nothing reserves fewer":        {objects: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj()), of: "np/p", wantReason: "PoolExhausted", wantAdvice: "or reserve fewer", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil }), want: "grants addresses"},
+		"a pool that is deleted is not used":               {objects: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), again), of: "claim/d", wantReason: "grants nothing now (Deleting)", wantAdvice: "use another pool", applyAdvice: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
+		"what a deleted pool has is deleted":               {objects: of(two, c), before: then(served, drop(two, "p"), again), of: "np/p", wantReason: "Deleting", wantAdvice: "delete the Machines of those claims, and what was made by hand", applyAdvice: drop(c, "c"), want: "is gone"},
 
-		"a claim is paused no more": {there: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", why: "it is paused by its annotation", do: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", doing: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: has},
-		"a pool is paused no more":  {there: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", why: "NetworkPool ns/p is paused", do: "remove the annotation", doing: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: has},
-		"the pool says so, too":     {there: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "np/p", why: "it is paused", do: "remove the annotation", doing: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: "grants addresses"},
-		"a Cluster is paused no more": {there: of(pausedCluster(true), two, claim("c").Cluster("tenant").Obj()), of: "claim/c", why: "its Cluster ns/tenant is paused", do: `{"spec":{"paused":false}}`, doing: func(w *management) {
+		"a claim is paused no more": {objects: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", wantReason: "it is paused by its annotation", wantAdvice: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: has},
+		"a pool is paused no more":  {objects: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", wantReason: "NetworkPool ns/p is paused", wantAdvice: "remove the annotation", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: has},
+		"the pool says so, too":     {objects: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "np/p", wantReason: "it is paused", wantAdvice: "remove the annotation", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: "grants addresses"},
+		"a Cluster is paused no more": {objects: of(pausedCluster(true), two, claim("c").Cluster("tenant").Obj()), of: "claim/c", wantReason: "its Cluster ns/tenant is paused", wantAdvice: `{"spec":{"paused":false}}`, applyAdvice: func(w *management) {
 			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { c.Spec.Paused = new(bool) })
 		}, want: has},
-		"a Cluster has no annotation any more": {there: of(two, claim("c").Cluster("tenant").Obj()), before: func(w *management) {
+		"a Cluster has no annotation any more": {objects: of(two, claim("c").Cluster("tenant").Obj()), before: func(w *management) {
 			k := cluster.DeepCopy()
 			k.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 			w.create(k)
-		}, of: "claim/c", why: "its Cluster ns/tenant is paused", do: "or remove the annotation " + clusterv1.PausedAnnotation, doing: func(w *management) {
+		}, of: "claim/c", wantReason: "its Cluster ns/tenant is paused", wantAdvice: "or remove the annotation " + clusterv1.PausedAnnotation, applyAdvice: func(w *management) {
 			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { resumed(c) })
 		}, want: has},
-		"the Cluster of a claim is created": {there: of(two, claim("c").Cluster("tenant").Obj()), of: "claim/c", why: "tenant", do: "create the Cluster", doing: add(cluster), want: has},
+		"the Cluster of a claim is created": {objects: of(two, claim("c").Cluster("tenant").Obj()), of: "claim/c", wantReason: "tenant", wantAdvice: "create the Cluster", applyAdvice: add(cluster), want: has},
 
-		"a full pool has more addresses":     {there: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", why: "has no free address", do: "add addresses to the pool", doing: widen, want: "has 10.0.0.32"},
-		"a full pool has fewer claims":       {there: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", why: "has no free address", do: "or delete machines or claims", doing: drop(c, "x"), want: has},
-		"a pool is full no more":             {there: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", why: "0/2 IPs available", do: "add addresses to the pool", doing: widen, want: "grants addresses"},
-		"a pool has fewer claims":            {there: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", why: "0/2 IPs available", do: "or delete machines or claims that are not needed", doing: drop(c, "x"), want: "grants addresses"},
-		"another address is asked for":       {there: of(two, claim("c").Request("10.0.0.99").Obj()), of: "claim/c", why: "10.0.0.99", do: "ask for another", doing: editClaim(func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = "10.0.0.1" }), want: has},
-		"no address is asked for":            {there: of(two, claim("c").Request("10.0.0.99").Obj()), of: "claim/c", why: "10.0.0.99", do: "or remove the annotation", doing: editClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) }), want: has},
-		"a block asks for fewer":             {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(4).Obj()), of: "ipallocation/b", why: "(2 free, at most 2 in a row)", do: "ask for fewer", doing: remake(framework.MakeAllocation("ns", "b").Count(2).Obj()), want: "has 10.0.0.1-10.0.0.2"},
-		"a lease asks for another":           {there: of(leased(two), framework.MakeLease("ns", "l").Address("10.0.0.99").Obj()), of: "iplease/l", why: "10.0.0.99", do: "spec.address is immutable, so create the lease again with another one", doing: remake(framework.MakeLease("ns", "l").Address("10.0.0.1").Obj()), want: has},
-		"what refuses the writes is changed": {there: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", why: "a policy refuses it", do: "change the quota, policy or schema that refuses it", doing: func(w *management) { w.refused = false }, want: has},
+		"a full pool has more addresses":     {objects: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", wantReason: "has no free address", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "has 10.0.0.32"},
+		"a full pool has fewer claims":       {objects: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", wantReason: "has no free address", wantAdvice: "or delete machines or claims", applyAdvice: drop(c, "x"), want: has},
+		"a pool is full no more":             {objects: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", wantReason: "0/2 IPs available", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "grants addresses"},
+		"a pool has fewer claims":            {objects: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", wantReason: "0/2 IPs available", wantAdvice: "or delete machines or claims that are not needed", applyAdvice: drop(c, "x"), want: "grants addresses"},
+		"another address is asked for":       {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "ask for another", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = "10.0.0.1" }), want: has},
+		"no address is asked for":            {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "or remove the annotation", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) }), want: has},
+		"a block asks for fewer":             {objects: of(cluster, two, framework.MakeAllocation("ns", "b").Count(4).Obj()), of: "ipallocation/b", wantReason: "(2 free, at most 2 in a row)", wantAdvice: "ask for fewer", applyAdvice: remake(framework.MakeAllocation("ns", "b").Count(2).Obj()), want: "has 10.0.0.1-10.0.0.2"},
+		"a lease asks for another":           {objects: of(leased(two), framework.MakeLease("ns", "l").RequestAddress("10.0.0.99").Obj()), of: "iplease/l", wantReason: "10.0.0.99", wantAdvice: "spec.address is immutable, so create the lease again with another one", applyAdvice: remake(framework.MakeLease("ns", "l").RequestAddress("10.0.0.1").Obj()), want: has},
+		"what refuses the writes is changed": {objects: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", wantReason: "a policy refuses it", wantAdvice: "change the quota, policy or schema that refuses it", applyAdvice: func(w *management) { w.refused = false }, want: has},
 
-		"a finalizer of a claim is removed": {there: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", why: "the finalizer example.com/hold holds it", do: "the controller that set it has to remove it", doing: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
-		"a finalizer of an IPAddress is removed": {there: of(two, c), before: then(served, func(w *management) {
+		"a finalizer of a claim is removed": {objects: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", wantReason: "the finalizer example.com/hold holds it", wantAdvice: "the controller that set it has to remove it", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
+		"a finalizer of an IPAddress is removed": {objects: of(two, c), before: then(served, func(w *management) {
 			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { held(a) })
-		}, drop(c, "c"), again), of: "claim/c", why: "IPAddress ns/c is kept by finalizer example.com/hold", do: "ask its owner to remove it", doing: func(w *management) {
+		}, drop(c, "c"), again), of: "claim/c", wantReason: "IPAddress ns/c is kept by finalizer example.com/hold", wantAdvice: "ask its owner to remove it", applyAdvice: func(w *management) {
 			edit(w, &ipamv1.IPAddress{}, "c", func(a *ipamv1.IPAddress) { freed(a) })
 		}, want: "is gone"},
-		"the claim of a deleted IPAddress is deleted": {there: of(two, c), before: then(served, drop(&ipamv1.IPAddress{}, "c"), again), of: "claim/c", why: "IPAddress ns/c was deleted, and stays as long as the claim", do: "delete the claim", doing: drop(c, "c"), want: "is gone"},
-		"a manager releases a claim":                  {there: of(two, c), before: then(served, drop(c, "c")), unserved: true, of: "claim/c", why: "no finalizer of another controller and no pause holds it", do: "if not, check that a manager is running", doing: nothing, want: "is gone"},
-		"a pool that is gone is created again": {there: of(two, c), before: then(served, func(w *management) {
+		"the claim of a deleted IPAddress is deleted": {objects: of(two, c), before: then(served, drop(&ipamv1.IPAddress{}, "c"), again), of: "claim/c", wantReason: "IPAddress ns/c was deleted, and stays as long as the claim", wantAdvice: "delete the claim", applyAdvice: drop(c, "c"), want: "is gone"},
+		"a manager releases a claim":                  {objects: of(two, c), before: then(served, drop(c, "c")), unserved: true, of: "claim/c", wantReason: "no finalizer of another controller and no pause holds it", wantAdvice: "if not, check that a manager is running", applyAdvice: nothing, want: "is gone"},
+		"a pool that is gone is created again": {objects: of(two, c), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
-		}, drop(two, "p")), unserved: true, of: "claim/c", why: lack + ": nothing keeps another pool from giving away what it has", do: "create the pool again, with these addresses in it", doing: add(two), want: has},
-		"the Cluster of a block is created": {there: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", why: "tenant", do: "create the Cluster", doing: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
-		"a load balancer releases a block": {there: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
+		}, drop(two, "p")), unserved: true, of: "claim/c", wantReason: lack + ": nothing keeps another pool from giving away what it has", wantAdvice: "create the pool again, with these addresses in it", applyAdvice: add(two), want: has},
+		"the Cluster of a block is created": {objects: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", wantReason: "tenant", wantAdvice: "create the Cluster", applyAdvice: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
+		"a load balancer releases a block": {objects: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { controllerutil.AddFinalizer(b, v1alpha1.TenantPoolFinalizer) })
-		}, drop(&v1alpha1.IPAllocation{}, "b"), again), of: "ipallocation/b", why: "the Cluster has not let go of the block yet", do: "the component load-balancers takes the finalizer " + v1alpha1.TenantPoolFinalizer + " off", doing: func(w *management) {
+		}, drop(&v1alpha1.IPAllocation{}, "b"), again), of: "ipallocation/b", wantReason: "the Cluster has not let go of the block yet", wantAdvice: "the component load-balancers takes the finalizer " + v1alpha1.TenantPoolFinalizer + " off", applyAdvice: func(w *management) {
 			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { controllerutil.RemoveFinalizer(b, v1alpha1.TenantPoolFinalizer) })
 		}, want: "is gone"},
-		"a lease is shown no more": {there: of(leased(two), framework.MakeLease("ns", "l").Obj()), before: then(served, func(w *management) {
+		"a lease is shown no more": {objects: of(leased(two), framework.MakeLease("ns", "l").Obj()), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { controllerutil.AddFinalizer(l, v1alpha1.LeaseShownFinalizer) })
-		}, drop(&v1alpha1.IPLease{}, "l"), again), of: "iplease/l", why: "its address is shown to the world still", do: "the controller that set the finalizer takes it off then", doing: func(w *management) {
+		}, drop(&v1alpha1.IPLease{}, "l"), again), of: "iplease/l", wantReason: "its address is shown to the world still", wantAdvice: "the controller that set the finalizer takes it off then", applyAdvice: func(w *management) {
 			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { controllerutil.RemoveFinalizer(l, v1alpha1.LeaseShownFinalizer) })
 		}, want: "is gone"},
-		"a quota is raised":      {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "raise the quota", doing: func(w *management) { w.quota = 2 }, want: "has 10.0.0.2"},
-		"a quota has room again": {there: of(cluster, two), before: ofQuota, of: "claim/c", why: "quota", do: "delete claims", doing: drop(c, "x"), want: has},
-		"a finalizer of a ClusterCIDR is removed": {there: of(&v1alpha1.ClusterCIDR{
+		"a quota is raised":      {objects: of(cluster, two), before: ofQuota, of: "claim/c", wantReason: "quota", wantAdvice: "raise the quota", applyAdvice: func(w *management) { w.quota = 2 }, want: "has 10.0.0.2"},
+		"a quota has room again": {objects: of(cluster, two), before: ofQuota, of: "claim/c", wantReason: "quota", wantAdvice: "delete claims", applyAdvice: drop(c, "x"), want: has},
+		"a finalizer of a ClusterCIDR is removed": {objects: of(&v1alpha1.ClusterCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: []string{"example.com/hold"}}, Spec: v1alpha1.ClusterCIDRSpec{IPv4: "10.128.0.0/16", PerNodeHostBits: 8},
-		}), before: drop(&v1alpha1.ClusterCIDR{}, "r"), of: "cc/r", why: "the finalizer example.com/hold holds it", do: "the controller that set it has to remove it", doing: func(w *management) {
+		}), before: drop(&v1alpha1.ClusterCIDR{}, "r"), of: "cc/r", wantReason: "the finalizer example.com/hold holds it", wantAdvice: "the controller that set it has to remove it", applyAdvice: func(w *management) {
 			edit(w, &v1alpha1.ClusterCIDR{}, "r", func(r *v1alpha1.ClusterCIDR) { freed(r) })
 		}, want: "is gone"},
-		"a copied pool is opened": {there: of(framework.MakeGlobalPool("g").Addresses("10.0.0.1").Prefix(24).Obj()), before: func(w *management) {
+		"a copied pool is opened": {objects: of(framework.MakeGlobalPool("g").Addresses("10.0.0.1").Prefix(24).Obj()), before: func(w *management) {
 			edit(w, &v1alpha1.GlobalNetworkPool{}, "g", func(g *v1alpha1.GlobalNetworkPool) {
 				g.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another"}
 			})
-		}, of: "gnp/g", why: "Copied", do: "`kubectl annotate globalnetworkpool NAME " + v1alpha1.ManagementClusterAnnotation + "-`", doing: func(w *management) {
+		}, of: "gnp/g", wantReason: "Copied", wantAdvice: "`kubectl annotate globalnetworkpool NAME " + v1alpha1.ManagementClusterAnnotation + "-`", applyAdvice: func(w *management) {
 			edit(w, &v1alpha1.GlobalNetworkPool{}, "g", func(g *v1alpha1.GlobalNetworkPool) { g.Annotations = nil })
 		}, want: "grants addresses"},
 	} {
@@ -390,7 +392,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 
 func (tc finding) run(t *testing.T) {
 	w := newManagement(t)
-	w.create(tc.there...)
+	w.create(tc.objects...)
 	if tc.before != nil {
 		tc.before(w)
 	}
@@ -401,16 +403,16 @@ func (tc finding) run(t *testing.T) {
 	why, do := "", ""
 	for line := range strings.Lines(said) {
 		line = strings.TrimSpace(line)
-		if is, found := strings.CutPrefix(line, "why:"); found && strings.Contains(is, tc.why) {
+		if is, found := strings.CutPrefix(line, "why:"); found && strings.Contains(is, tc.wantReason) {
 			why = is
 		} else if is, found := strings.CutPrefix(line, "to do:"); found && why != "" && do == "" {
 			do = is
 		}
 	}
-	if why == "" || !strings.Contains(do, tc.do) {
+	if why == "" || !strings.Contains(do, tc.wantAdvice) {
 		t.Fatalf("%s", said)
 	}
-	tc.doing(w)
+	tc.applyAdvice(w)
 	w.serve()
 	after := w.explain(tc.of)
 	if strings.Contains(after, why) || !strings.Contains(after, tc.want) {
@@ -418,14 +420,14 @@ func (tc finding) run(t *testing.T) {
 	}
 }
 
-// leased is a pool that gives leases.
+// leased returns a copy of a pool that serves leases.
 func leased(p *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 	p = p.DeepCopy()
 	p.Spec.Leases = &v1alpha1.Leases{}
 	return p
 }
 
-// otherPool is a pool of other addresses.
+// otherPool returns a pool with other addresses.
 func otherPool(name string) *v1alpha1.NetworkPool {
 	return framework.MakePool(name).Namespace("ns").Addresses("10.1.0.1").Prefix(24).Obj()
 }

@@ -30,8 +30,8 @@ func explainNode(ctx context.Context, from client.Reader, name string, now time.
 		}
 		of.Nodes = []corev1.Node{one}
 	}
-	if of.Elsewhere || of.RangesHidden {
-		of.Said = lastSaid(ctx, from, name)
+	if of.ManagedElsewhere || of.RangesHidden {
+		of.LastEvent = lastNodeEvent(ctx, from, name)
 	}
 	e, found := inspect.ExplainNode(of, name, now)
 	if !found {
@@ -41,8 +41,9 @@ func explainNode(ctx context.Context, from client.Reader, name string, now time.
 	return e, nil
 }
 
-// lastSaid is what the manager has last said of a Node that waits; empty: nothing, or it may not be read.
-func lastSaid(ctx context.Context, from client.Reader, node string) (text string) {
+// lastNodeEvent returns the message of the manager's last event CIDRNotAvailable for a Node; "" where there is none, or
+// events may not be read.
+func lastNodeEvent(ctx context.Context, from client.Reader, node string) (text string) {
 	list := &corev1.EventList{}
 	about := client.MatchingFields{"involvedObject.kind": "Node", "involvedObject.name": node, "reason": nodeipam.CIDRNotAvailable}
 	if from.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), about) != nil {

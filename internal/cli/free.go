@@ -14,29 +14,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// freeAnswer is what `free` found out.
-type freeAnswer struct {
+// freeResult is the result of the command `free`.
+type freeResult struct {
 	Pool string `json:"pool"`
-	// Closed says why the pool grants nothing now, empty where it does.
-	Closed string `json:"closed,omitempty"`
-	// Count is how many were asked for; Fits: they would be granted, at Range.
+	// ClosedReason gives the reason why the pool grants nothing now; empty where it grants.
+	ClosedReason string `json:"closed,omitempty"`
+	// Count is the number of addresses that the user asks for. Fits reports whether they would be granted, at Range.
 	Count int64  `json:"count"`
 	Fits  bool   `json:"fits"`
 	Range string `json:"range,omitempty"`
-	// Free and Largest are of addresses, or of prefixes where the pool hands out prefixes.
-	Free    int64 `json:"free"`
-	Largest int64 `json:"largestFreeBlock"`
-	// FailureDomains are what of it is free for each, where subnets of the pool serve failure domains.
-	FailureDomains []allocator.FreeIn `json:"failureDomains,omitempty"`
-	// Waiting want something of the pool, and come first.
+	// Free and LargestFree count addresses, or prefixes where the pool hands out prefixes.
+	Free        int64 `json:"free"`
+	LargestFree int64 `json:"largestFreeBlock"`
+	// FailureDomains has the free addresses of each failure domain, where subnets of the pool serve failure domains.
+	FailureDomains []allocator.FailureDomainFree `json:"failureDomains,omitempty"`
+	// Waiting counts the claimants that wait for the pool; they come first.
 	Waiting int `json:"waiting"`
-	// Ranges are the free ones, the first hundred.
+	// Ranges lists the free ranges, the first hundred; More counts the others.
 	Ranges []string `json:"ranges"`
 	More   int      `json:"more,omitempty"`
 }
 
-// maxRanges is how many free ranges are listed.
-const maxRanges = 100
+// maxFreeRanges limits the free ranges that are listed.
+const maxFreeRanges = 100
 
 func (p *plugin) freeCommand() *cobra.Command {
 	var n int64
@@ -48,13 +48,13 @@ func (p *plugin) freeCommand() *cobra.Command {
 			"the same code. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
 			"-n with a number is short for --count.",
 		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared --count 8",
-		Args:    oneArg("which pool"),
+		Args:    exactlyOneArg("which pool"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			where.settle(&n, cmd.Flags().Changed("count"))
+			where.resolveNumber(&n, cmd.Flags().Changed("count"))
 			if n < 1 {
 				return fmt.Errorf("--count %d: a block has at least one address", n)
 			}
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
@@ -62,12 +62,12 @@ func (p *plugin) freeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := look(cmd.Context(), c, obj)
+			v, err := loadPoolSnapshot(cmd.Context(), c, obj)
 			if err != nil {
 				return err
 			}
-			answer := freeIn(key, inspect.Closed(obj), v, n)
-			return p.answer(answer.Fits, answer, func() string { return p.freeText(answer) })
+			answer := newFreeResult(key, inspect.ClosedReason(obj), v, n)
+			return p.printResult(answer.Fits, answer, func() string { return p.formatFreeResult(answer) })
 		},
 		ValidArgsFunction: p.completePools,
 	}
@@ -77,19 +77,20 @@ func (p *plugin) freeCommand() *cobra.Command {
 	return cmd
 }
 
-// freeIn looks into a pool.
-func freeIn(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeAnswer {
+// newFreeResult computes the result for n contiguous addresses from a snapshot of a pool. closed is the reason why the
+// pool grants nothing, or "".
+func newFreeResult(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeResult {
 	counts := v.Counts()
-	out := freeAnswer{Pool: key.String(), Closed: closed, Count: n, Free: counts.Available, Largest: counts.LargestFree, Waiting: v.Waiting(), Ranges: []string{}}
-	out.FailureDomains = v.FailureDomains()
+	out := freeResult{Pool: key.String(), ClosedReason: closed, Count: n, Free: counts.Available, LargestFree: counts.LargestFree, Waiting: v.WaitingCount(), Ranges: []string{}}
+	out.FailureDomains = v.FreeByFailureDomain()
 	var r netipx.IPRange
-	if r, out.Fits = v.Place(n); closed != "" {
+	if r, out.Fits = v.FindPlacement(n); closed != "" {
 		out.Fits = false
 	} else if out.Fits {
 		out.Range = poolutil.ShowRange(r)
 	}
-	for r := range v.Free() {
-		if len(out.Ranges) < maxRanges {
+	for r := range v.FreeRanges() {
+		if len(out.Ranges) < maxFreeRanges {
 			out.Ranges = append(out.Ranges, poolutil.ShowRange(r))
 		} else {
 			out.More++
@@ -98,7 +99,7 @@ func freeIn(key pools.Key, closed string, v *allocator.Snapshot, n int64) freeAn
 	return out
 }
 
-func (p *plugin) freeText(f freeAnswer) string {
+func (p *plugin) formatFreeResult(f freeResult) string {
 	var out strings.Builder
 	what := "a claim"
 	if len(f.FailureDomains) > 0 {
@@ -108,33 +109,33 @@ func (p *plugin) freeText(f freeAnswer) string {
 		what = fmt.Sprintf("a block of %d", f.Count)
 	}
 	switch {
-	case f.Closed != "":
-		fmt.Fprintf(&out, "%s %s", f.Pool, p.red(f.Closed))
+	case f.ClosedReason != "":
+		fmt.Fprintf(&out, "%s %s", f.Pool, p.red(f.ClosedReason))
 	case f.Fits:
 		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(what[:1]), what[1:], p.green(f.Range), f.Pool)
 	default:
 		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), what)
 	}
 	if f.Waiting > 0 {
-		out.WriteString("; " + text.Count(f.Waiting, "other waits", "others wait") + " for this pool")
+		out.WriteString("; " + text.FormatCount(f.Waiting, "other waits", "others wait") + " for this pool")
 	}
 	addresses := "addresses are"
 	if f.Free == 1 {
 		addresses = "address is"
 	}
-	fmt.Fprintf(&out, ".\n%s %s free; the largest free block has %s.\n", amount(f.Free), addresses, amount(f.Largest))
+	fmt.Fprintf(&out, ".\n%s %s free; the largest free block has %s.\n", formatAmount(f.Free), addresses, formatAmount(f.LargestFree))
 	for _, in := range f.FailureDomains {
 		domain := "for failure domain " + in.FailureDomain
 		if in.FailureDomain == "" {
 			domain = "without a failure domain"
 		}
-		fmt.Fprintf(&out, "  %s: %s\n", domain, amount(in.Free))
+		fmt.Fprintf(&out, "  %s: %s\n", domain, formatAmount(in.Free))
 	}
 	for _, r := range f.Ranges {
 		fmt.Fprintln(&out, "  "+r)
 	}
 	if f.More > 0 {
-		fmt.Fprintf(&out, "  and %s\n", text.Count(f.More, "more range", "more ranges"))
+		fmt.Fprintf(&out, "  and %s\n", text.FormatCount(f.More, "more range", "more ranges"))
 	}
 	return out.String()
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A move that has begun and not ended shows on both sides: by what came, by what went, and by Clusters that clusterctl has
-// paused.
+// TestHalfMoved checks that a move that has not ended shows on both sides: by pools that arrived, by addresses that
+// left, and by Clusters that clusterctl has paused.
 func TestHalfMoved(t *testing.T) {
 	paused := func(by string) clusterv1.Cluster {
 		return clusterv1.Cluster{
@@ -41,7 +41,7 @@ func TestHalfMoved(t *testing.T) {
 	tests := map[string]struct {
 		pool     v1alpha1.Pool
 		clusters []clusterv1.Cluster
-		want     string // empty: nothing
+		want     string // empty for no finding
 	}{
 		"served here":             {pool: pool(v1alpha1.ManagementClusterAnnotation, "here"), clusters: []clusterv1.Cluster{runs}},
 		"not marked":              {pool: pool("a", "b")},
@@ -66,7 +66,7 @@ func TestHalfMoved(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := halfMoved([]v1alpha1.Pool{tc.pool}, tc.clusters, "here")
+			got := findUnfinishedMoves([]v1alpha1.Pool{tc.pool}, tc.clusters, "here")
 			if (tc.want == "") != (len(got) == 0) || !strings.Contains(fmt.Sprint(got), tc.want) {
 				t.Errorf("%q, want %q", got, tc.want)
 			}

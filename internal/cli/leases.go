@@ -18,24 +18,24 @@ func (p *plugin) leasesCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam leases\n  kubectl butler-ipam leases -A -o yaml",
 		Args:    noArgs("leases shows all leases; for one, use `explain iplease/NAME`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, namespace, err := p.connectIn(all)
+			c, namespace, err := p.connectToNamespace(all)
 			if err != nil {
 				return err
 			}
 			found := &v1alpha1.IPLeaseList{}
-			if err := list(cmd.Context(), c, namespace, found); err != nil {
+			if err := listObjects(cmd.Context(), c, namespace, found); err != nil {
 				return err
 			}
 			if len(found.Items) == 0 {
-				if err := hasPools(c); err != nil {
+				if err := requirePoolKind(c); err != nil {
 					return err
 				}
 			}
-			rows := inspect.Leases(found.Items)
-			return p.print(items[inspect.Lease]{rows}, func() string {
+			rows := inspect.DescribeLeases(found.Items)
+			return p.printOutput(itemList[inspect.LeaseRow]{rows}, func() string {
 				switch {
 				case len(rows) > 0:
-					return p.leaseTable(rows)
+					return p.formatLeaseTable(rows)
 				case all:
 					return "There are no leases.\n"
 				}
@@ -47,18 +47,18 @@ func (p *plugin) leasesCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *plugin) leaseTable(rows []inspect.Lease) string {
+func (p *plugin) formatLeaseTable(rows []inspect.LeaseRow) string {
 	t := &table{}
-	t.add("NAMESPACE", "NAME", "ADDRESS", "POOL", "PORTS", "READY")
+	t.addRow("NAMESPACE", "NAME", "ADDRESS", "POOL", "PORTS", "READY")
 	for _, r := range rows {
-		ready := cell{r.Ready, p.green}
+		ready := tableCell{r.Ready, p.green}
 		switch {
-		case r.Draining != "":
-			ready = cell{"Draining: " + r.Draining, p.yellow}
-		case r.NotAnnounced != "":
-			ready = cell{"Not announced: " + r.NotAnnounced, p.red}
+		case r.DrainingReason != "":
+			ready = tableCell{"Draining: " + r.DrainingReason, p.yellow}
+		case r.NotAnnouncedReason != "":
+			ready = tableCell{"Not announced: " + r.NotAnnouncedReason, p.red}
 		case r.Ready != "True":
-			ready = cell{r.Ready, p.red}
+			ready = tableCell{r.Ready, p.red}
 			if r.Reason != "" {
 				ready.text += " (" + r.Reason + ")"
 			}
@@ -67,7 +67,7 @@ func (p *plugin) leaseTable(rows []inspect.Lease) string {
 		for _, has := range r.Ports {
 			ports = append(ports, has.Port+" "+has.Service)
 		}
-		t.add(r.Namespace, r.Name, r.Address, r.Pool, strings.Join(ports, ", "), ready)
+		t.addRow(r.Namespace, r.Name, r.Address, r.Pool, strings.Join(ports, ", "), ready)
 	}
 	return t.String()
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// beforeMove names what clusterctl move would leave behind, or leave in two clusters: claims with an address whose owners do
-// not lead to a Cluster, and GlobalNetworkPools that several namespaces use.
-func beforeMove(ctx context.Context, from client.Client, o pools.Objects) (out []string) {
+// listMoveBlockers returns a line for each object that clusterctl move would leave behind, or would have in two
+// management clusters: claims with an address whose owners do not lead to a Cluster, and GlobalNetworkPools that
+// several namespaces use.
+func listMoveBlockers(ctx context.Context, from client.Client, o pools.Objects) (out []string) {
 	namespaces := map[pools.Key]map[string]bool{}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		key, ours := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+		key, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
 		if !ours || c.Status.AddressRef.Name == "" {
 			continue
 		}
@@ -33,7 +34,7 @@ func beforeMove(ctx context.Context, from client.Client, o pools.Objects) (out [
 			}
 			namespaces[key][c.Namespace] = true
 		}
-		if !goesAlong(ctx, from, c) {
+		if !isMovedByClusterctl(ctx, from, c) {
 			out = append(out, fmt.Sprintf("IPAddressClaim %s/%s has an address of %v, and its owners lead to no Cluster: clusterctl leaves it behind, and the pool gives its address to somebody else; "+
 				"label it %s first", c.Namespace, c.Name, key, clusterctlv1.ClusterctlMoveLabel))
 		}
@@ -47,14 +48,14 @@ func beforeMove(ctx context.Context, from client.Client, o pools.Objects) (out [
 	return out
 }
 
-// goesAlong reports whether clusterctl takes an object along: by a label, or as it belongs to a Cluster. What may not be read
-// is taken for something that does.
-func goesAlong(ctx context.Context, from client.Client, obj metav1.Object) bool {
+// isMovedByClusterctl reports whether clusterctl move includes an object: it has one of clusterctl's labels, or its
+// owners lead to a Cluster. An owner that the user may not read counts as one that leads to a Cluster.
+func isMovedByClusterctl(ctx context.Context, from client.Client, obj metav1.Object) bool {
 	for _, label := range []string{clusterctlv1.ClusterctlMoveLabel, clusterctlv1.ClusterctlMoveHierarchyLabel} {
 		if _, has := obj.GetLabels()[label]; has {
 			return true
 		}
 	}
-	owners, unread := ownersOf(ctx, from, obj)
+	owners, unread := resolveOwners(ctx, from, obj)
 	return apierrors.IsForbidden(unread) || slices.ContainsFunc(owners, func(o inspect.Owner) bool { return o.Kind == "Cluster" })
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// readPool reads the pool that a person names.
+// readPool reads the pool that the user names.
 func (p *plugin) readPool(ctx context.Context, c client.Client, arg string) (pools.Key, v1alpha1.Pool, error) {
-	key, err := p.poolKey(arg)
+	key, err := p.parsePoolKey(arg)
 	if err != nil {
 		return key, nil, err
 	}
-	obj, err := key.Get(ctx, c)
+	obj, err := key.GetPool(ctx, c)
 	switch {
 	case apierrors.IsNotFound(err) && !strings.Contains(arg, "/"):
 		return key, nil, fmt.Errorf("%s does not exist; is it a global one? Then write gnp/%s", key, arg)
@@ -28,9 +28,9 @@ func (p *plugin) readPool(ctx context.Context, c client.Client, arg string) (poo
 	return key, obj, nil
 }
 
-// poolKey reads the name of a pool as a person writes it: NAME or np/NAME, gnp/NAME.
-func (p *plugin) poolKey(arg string) (pools.Key, error) {
-	namespace, _, err := p.namespace()
+// parsePoolKey parses the name of a pool as users write it: NAME, np/NAME or gnp/NAME.
+func (p *plugin) parsePoolKey(arg string) (pools.Key, error) {
+	namespace, _, err := p.currentNamespace()
 	if err != nil {
 		return pools.Key{}, err
 	}

@@ -13,21 +13,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// addNamesakes adds the pools of Metal3 that have the name of one of ours: Metal3's IPAM takes part in the claims on both.
-func (a *auditAnswer) addNamesakes(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
+// addMetal3NameConflicts adds the pools of Metal3 that have the name of one of ours: Metal3's IPAM would also serve the
+// claims of our pool.
+func (a *auditResult) addMetal3NameConflicts(ctx context.Context, from client.Reader, all []v1alpha1.Pool) error {
 	theirs := &m3ipamv1.IPPoolList{}
 	err := from.List(ctx, theirs)
 	if meta.IsNoMatchError(err) || apierrors.IsForbidden(err) {
-		return nil // there are none, or who asks may not know
+		return nil // there are none, or the user may not list them
 	}
 	if err != nil {
 		return fmt.Errorf("listing the IPPools of Metal3: %w", err)
 	}
-	a.Beside = append(a.Beside, namesakeTexts(all, theirs.Items)...)
+	a.ProviderConflicts = append(a.ProviderConflicts, formatMetal3NameConflicts(all, theirs.Items)...)
 	return nil
 }
 
-func namesakeTexts(all []v1alpha1.Pool, theirs []m3ipamv1.IPPool) (out []string) {
+func formatMetal3NameConflicts(all []v1alpha1.Pool, theirs []m3ipamv1.IPPool) (out []string) {
 	for _, t := range theirs {
 		if slices.ContainsFunc(all, func(p v1alpha1.Pool) bool {
 			return p.GetName() == t.Name && (p.GetNamespace() == "" || p.GetNamespace() == t.Namespace)

@@ -10,7 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// An IPPool of Metal3 is in the way of a pool of its name that serves its namespace: U66.
+// TestNamesakes checks that the audit reports an IPPool of Metal3 with the name of a pool that serves its namespace
+// (U66).
 func TestNamesakes(t *testing.T) {
 	local := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}}
 	global := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "g"}}
@@ -18,12 +19,12 @@ func TestNamesakes(t *testing.T) {
 		namespace, name string
 		want            bool
 	}{{"a", "p", true}, {"b", "p", false}, {"a", "q", false}, {"b", "g", true}} {
-		got := namesakeTexts([]v1alpha1.Pool{local, global}, []m3ipamv1.IPPool{{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}}})
+		got := formatMetal3NameConflicts([]v1alpha1.Pool{local, global}, []m3ipamv1.IPPool{{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}}})
 		if len(got) == 1 != c.want || c.want && !strings.Contains(got[0], "IPPool "+c.namespace+"/"+c.name+",") {
 			t.Errorf("%s/%s: %q", c.namespace, c.name, got)
 		}
 	}
-	if got := namesakeTexts([]v1alpha1.Pool{local, global}, nil); len(got) > 0 { // W29: it is deleted, and nothing makes it again
+	if got := formatMetal3NameConflicts([]v1alpha1.Pool{local, global}, nil); len(got) > 0 { // W29: after its deletion
 		t.Errorf("%q", got)
 	}
 }

@@ -15,21 +15,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// free is what the plugin prints of what a pool has free.
+// free returns the output of the command `free` for a pool.
 func (w *management) free(name string) string {
 	w.t.Helper()
 	obj := framework.MakePool(name).Namespace("ns").Obj()
 	w.get(obj)
-	v, err := look(w.t.Context(), w, obj)
+	v, err := loadPoolSnapshot(w.t.Context(), w, obj)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := &plugin{Env: Streams(nil, nil, nil, time.Now)}
-	return p.freeText(freeIn(pools.KeyOf(obj), inspect.Closed(obj), v, 1))
+	p := &plugin{Env: EnvFromStreams(nil, nil, nil, time.Now)}
+	return p.formatFreeResult(newFreeResult(pools.KeyForPool(obj), inspect.ClosedReason(obj), v, 1))
 }
 
-// What a claim keeps of a pool that was narrowed, another pool does not give. The plugin goes by the facts by which the
-// manager does, and says the same, until the claim is gone.
+// TestWhatAClaimKeepsOfANarrowedPoolIsNotFree checks that an address that a claim keeps of a narrowed pool is not
+// granted by another pool. Until the claim is gone, the plugin reports the same as the manager, as both use the same
+// facts.
 func TestWhatAClaimKeepsOfANarrowedPoolIsNotFree(t *testing.T) {
 	elder := framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.2").Prefix(24)
 	for name, tc := range map[string]struct {

@@ -17,10 +17,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// addOutlived adds the IPAllocations that have outlived what they are for, and that no manager deletes. Clusters are read only
-// where an allocation is for one that was paused.
-func (a *auditAnswer) addOutlived(ctx context.Context, from client.Reader, o pools.Objects) error {
-	clusters, kept := &clusterv1.ClusterList{}, keptByPause(o.Allocations)
+// addOrphanedAllocations adds the IPAllocations that have outlived their Cluster or child pool, and that no manager
+// deletes. It lists Clusters only where there is an allocation whose owner was paused when it was last seen.
+func (a *auditResult) addOrphanedAllocations(ctx context.Context, from client.Reader, o pools.Objects) error {
+	clusters, kept := &clusterv1.ClusterList{}, allocationsKeptByPause(o.Allocations)
 	if len(kept) == 0 {
 		return nil
 	}
@@ -28,23 +28,23 @@ func (a *auditAnswer) addOutlived(ctx context.Context, from client.Reader, o poo
 	case apierrors.IsForbidden(err):
 		a.ClustersUnchecked = err.Error()
 		kept = slices.DeleteFunc(kept, func(a *v1alpha1.IPAllocation) bool {
-			_, ofPool := pools.ChildOf(a)
+			_, ofPool := pools.ChildPoolKey(a)
 			return !ofPool
 		})
 	case err != nil:
 		return fmt.Errorf("listing Clusters: %w", err)
 	}
-	a.Unsettled = append(a.Unsettled, outlived(kept, o.Pools, clusters.Items)...)
+	a.Unsettled = append(a.Unsettled, describeOrphanedAllocations(kept, o.Pools, clusters.Items)...)
 	return nil
 }
 
-// keptByPause are the allocations with a block that the manager keeps when what they are for is gone, as it was paused when it
-// was last seen.
-func keptByPause(all []v1alpha1.IPAllocation) (out []*v1alpha1.IPAllocation) {
+// allocationsKeptByPause returns the allocations with a block that the manager keeps after their Cluster or child pool
+// is gone, because that was paused when it was last seen.
+func allocationsKeptByPause(all []v1alpha1.IPAllocation) (out []*v1alpha1.IPAllocation) {
 	for i := range all {
 		a := &all[i]
 		seen := v1alpha1.ClusterSeenCondition
-		if _, is := pools.ChildOf(a); is {
+		if _, is := pools.ChildPoolKey(a); is {
 			seen = v1alpha1.PoolSeenCondition
 		}
 		_, has := a.Annotations[v1alpha1.AddressAnnotation]
@@ -55,22 +55,22 @@ func keptByPause(all []v1alpha1.IPAllocation) (out []*v1alpha1.IPAllocation) {
 	return out
 }
 
-// outlived says of allocations that are kept by a pause which of them have outlived what they are for: their Cluster, or the
-// pool that is carved from theirs.
-func outlived(kept []*v1alpha1.IPAllocation, all []v1alpha1.Pool, clusters []clusterv1.Cluster) (out []string) {
+// describeOrphanedAllocations returns a line for each allocation of kept that has outlived its Cluster, or the child
+// pool that was carved with it.
+func describeOrphanedAllocations(kept []*v1alpha1.IPAllocation, all []v1alpha1.Pool, clusters []clusterv1.Cluster) (out []string) {
 	there, carved := map[types.NamespacedName]bool{}, map[pools.Key]pools.Key{}
 	for i := range clusters {
 		there[client.ObjectKeyFromObject(&clusters[i])] = true
 	}
 	for _, p := range all {
-		if parent, is := pools.ParentOf(p); is {
-			carved[pools.KeyOf(p)] = parent
+		if parent, is := pools.ParentPoolKey(p); is {
+			carved[pools.KeyForPool(p)] = parent
 		}
 	}
 	for _, a := range kept {
-		parent, cluster := pools.KeyOfAllocation(a), a.Spec.TenantClusterRef
+		parent, cluster := pools.KeyFromAllocation(a), a.Spec.TenantClusterRef
 		gone, paused := "Cluster "+cluster.NamespacedName().String()+" does not exist", "the Cluster"
-		if child, is := pools.ChildOf(a); is {
+		if child, is := pools.ChildPoolKey(a); is {
 			if carved[child] == parent {
 				continue
 			}
@@ -79,7 +79,7 @@ func outlived(kept []*v1alpha1.IPAllocation, all []v1alpha1.Pool, clusters []clu
 			continue
 		}
 		out = append(out, fmt.Sprintf("IPAllocation %s/%s has %s of %v, and %s: it stays, as %s was paused when that was last seen, as clusterctl pauses what it moves; %s",
-			a.Namespace, a.Name, a.Annotations[v1alpha1.AddressAnnotation], parent, gone, paused, inspect.AfterMove(a.Namespace, cluster.Name, cluster.Namespace)))
+			a.Namespace, a.Name, a.Annotations[v1alpha1.AddressAnnotation], parent, gone, paused, inspect.AdviseAfterMove(a.Namespace, cluster.Name, cluster.Namespace)))
 	}
 	return out
 }

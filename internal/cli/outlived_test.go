@@ -18,7 +18,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A block whose Cluster, or carved pool, is gone that was paused when it was last seen stays for good: the audit names it.
+// TestAuditNamesBlocksThatOutlive checks that the audit names a block whose Cluster or carved pool is gone, and was
+// paused when it was last seen: no manager deletes such a block.
 func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 	cluster := func(namespace, name string) client.Object {
 		return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -60,10 +61,10 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 		block    v1alpha1.IPAllocation
 		pools    []v1alpha1.Pool
 		clusters []client.Object
-		// hidden: Clusters may not be listed.
+		// hidden reports that the user may not list Clusters.
 		hidden bool
 		want   []string
-		// helps is what it says to do, after which it finds nothing. // W29
+		// helps follows the advice of the audit, after which the finding is gone (W29).
 		helps func(o *pools.Objects)
 	}{
 		"Paused": {reason: "its Cluster is there", block: block(metav1.ConditionUnknown), clusters: []client.Object{cluster("ns", "tenant")}},
@@ -83,7 +84,7 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := scheme()
+			s, err := newScheme()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,9 +97,9 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 				},
 			}).Build()
 			o := pools.Objects{Pools: tc.pools, Allocations: []v1alpha1.IPAllocation{tc.block}}
-			found := func() auditAnswer {
-				answer := auditAnswer{}
-				if err := answer.addOutlived(t.Context(), from, o); err != nil {
+			found := func() auditResult {
+				answer := auditResult{}
+				if err := answer.addOrphanedAllocations(t.Context(), from, o); err != nil {
 					t.Fatal(err)
 				}
 				return answer
@@ -107,14 +108,14 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got.Unsettled); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			text := (&plugin{}).auditText(got)
+			text := (&plugin{}).formatAuditResult(got)
 			if says := strings.Contains(text, "was not checked"); says != tc.hidden {
 				t.Errorf("what may not be read:\n%s", text)
 			}
 			if tc.helps == nil {
 				return
 			}
-			if got.right(true) || !got.right(false) {
+			if got.isClean(true) || !got.isClean(false) {
 				t.Error("it counts only with --strict")
 			}
 			if tc.helps(&o); len(found().Unsettled) > 0 {

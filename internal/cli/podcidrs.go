@@ -19,8 +19,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// readPodCIDRs reads what says which Nodes have which pod CIDRs. Notes say what may not be read; a kind that the cluster
-// does not have is no error: in a workload cluster there are Nodes, and the ConfigMap, alone.
+// readPodCIDRs reads the objects that determine which Nodes have which pod CIDRs. Each note names objects that the user
+// may not read. A kind that the cluster does not have is no error: a workload cluster has the Nodes and the ConfigMap
+// alone.
 func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs, notes []string, err error) {
 	hidden := func(err error, what, so string) (bool, error) {
 		if !apierrors.IsForbidden(err) {
@@ -29,19 +30,19 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 		notes = append(notes, fmt.Sprintf("you have no permission to %s, so %s", what, so))
 		return true, nil
 	}
-	// The ConfigMap before the Nodes: a grant leaves it when its Node has the CIDRs.
-	state, found, err := fence.New(nil, from, "").Read(ctx)
+	// The ConfigMap is read before the Nodes: a grant leaves it once its Node has the CIDRs.
+	state, found, err := fence.New(nil, from, "").ReadState(ctx)
 	var damaged *fence.DamagedError
 	switch {
 	case errors.As(err, &damaged):
-		out.Damage = damaged
+		out.FenceDamage = damaged
 	case err != nil:
-		what := fmt.Sprintf("get the ConfigMap %s/%s", fence.Namespace, fence.Name)
-		if out.StateHidden, err = hidden(err, what, "what is about to be given to Nodes is not shown"); err != nil {
+		what := fmt.Sprintf("get the ConfigMap %s/%s", fence.ConfigMapNamespace, fence.ConfigMapName)
+		if out.FenceHidden, err = hidden(err, what, "what is about to be given to Nodes is not shown"); err != nil {
 			return out, nil, err
 		}
 	case found:
-		out.State = &state
+		out.FenceState = &state
 	}
 	nodes := &corev1.NodeList{}
 	if err := from.List(ctx, nodes); err != nil {
@@ -53,7 +54,7 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	ranges := &v1alpha1.ClusterCIDRList{}
 	switch err := from.List(ctx, ranges); {
 	case meta.IsNoMatchError(err):
-		out.Elsewhere = true
+		out.ManagedElsewhere = true
 	case err != nil:
 		if out.RangesHidden, err = hidden(err, "list clustercidrs.butler.butlerlabs.dev", "the ranges for Nodes are not looked at"); err != nil {
 			return out, nil, err
@@ -61,20 +62,21 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	}
 	out.ClusterCIDRs = ranges.Items
 	services := &networkingv1.ServiceCIDRList{}
-	if err := from.List(ctx, services); err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.33 there are none
+	if err := from.List(ctx, services); err != nil && !meta.IsNoMatchError(err) { // the kind exists since Kubernetes 1.33
 		if _, err := hidden(err, "list servicecidrs.networking.k8s.io", "what is for Services is not known"); err != nil {
 			return out, nil, err
 		}
 	}
-	out.Services = nodeipam.ServicesOf(services.Items)
-	if !out.Elsewhere && !out.RangesHidden {
-		out.Self, out.Blocks = self(ctx, from, out.Cluster())
+	out.ServiceCIDRs = nodeipam.ServiceCIDRPrefixes(services.Items)
+	if !out.ManagedElsewhere && !out.RangesHidden {
+		out.SelfCluster, out.SelfBlocks = readSelfCluster(ctx, from, out.ClusterName())
 	}
 	return out, notes, nil
 }
 
-// self is the Cluster of a name, and the blocks that it has; nil: there is none here, or it may not be read.
-func self(ctx context.Context, from client.Reader, named string) (*clusterv1.Cluster, []nodeipam.Block) {
+// readSelfCluster returns the Cluster named "namespace/name" and its blocks; nil where there is none here, or it may
+// not be read.
+func readSelfCluster(ctx context.Context, from client.Reader, named string) (*clusterv1.Cluster, []nodeipam.Block) {
 	namespace, name, _ := strings.Cut(named, "/")
 	out := &clusterv1.Cluster{}
 	if name == "" || from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, out) != nil {
@@ -86,7 +88,7 @@ func self(ctx context.Context, from client.Reader, named string) (*clusterv1.Clu
 	}
 	var blocks []nodeipam.Block
 	for i := range all.Items {
-		if b, is := nodeipam.BlockOf(&all.Items[i]); is && all.Items[i].Spec.TenantClusterRef.Name == name {
+		if b, is := nodeipam.BlockFromAllocation(&all.Items[i]); is && all.Items[i].Spec.TenantClusterRef.Name == name {
 			blocks = append(blocks, b)
 		}
 	}

@@ -18,7 +18,7 @@ func (p *plugin) poolsCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam pools\n  kubectl butler-ipam pools -A -o yaml",
 		Args:    noArgs("pools shows all pools; for one, use `free POOL`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, namespace, err := p.connectIn(all)
+			c, namespace, err := p.connectToNamespace(all)
 			if err != nil {
 				return err
 			}
@@ -26,15 +26,15 @@ func (p *plugin) poolsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := inspect.Pools(found)
-			return p.print(items[inspect.Pool]{rows}, func() string {
+			rows := inspect.DescribePools(found)
+			return p.printOutput(itemList[inspect.PoolRow]{rows}, func() string {
 				if len(rows) == 0 {
 					if all {
 						return "There are no pools.\n"
 					}
 					return "There are no pools in namespace " + namespace + ", and no global ones; -A shows those of all namespaces.\n"
 				}
-				return p.poolTable(rows)
+				return p.formatPoolTable(rows)
 			})
 		},
 	}
@@ -42,30 +42,30 @@ func (p *plugin) poolsCommand() *cobra.Command {
 	return cmd
 }
 
-// shownRanges is how many ranges of a pool the table shows.
-const shownRanges = 2
+// maxShownRanges limits the ranges of a pool in the table.
+const maxShownRanges = 2
 
-func (p *plugin) poolTable(rows []inspect.Pool) string {
+func (p *plugin) formatPoolTable(rows []inspect.PoolRow) string {
 	t := &table{}
-	t.add("NAMESPACE", "NAME", "KIND", "ADDRESSES", "TOTAL", "FREE", "USED", "LARGEST", "USAGE", "READY")
+	t.addRow("NAMESPACE", "NAME", "KIND", "ADDRESSES", "TOTAL", "FREE", "USED", "LARGEST", "USAGE", "READY")
 	for _, r := range rows {
 		namespace := r.Namespace
 		if namespace == "" {
 			namespace = "-"
 		}
 		addresses := strings.Join(r.Addresses, ",")
-		if n := len(r.Addresses) - shownRanges; n > 0 {
-			addresses = strings.Join(r.Addresses[:shownRanges], ",") + ",+" + strconv.Itoa(n)
+		if n := len(r.Addresses) - maxShownRanges; n > 0 {
+			addresses = strings.Join(r.Addresses[:maxShownRanges], ",") + ",+" + strconv.Itoa(n)
 		}
-		ready := cell{r.Ready, p.green}
+		ready := tableCell{r.Ready, p.green}
 		if r.Ready != "True" {
-			ready = cell{r.Ready, p.red}
+			ready = tableCell{r.Ready, p.red}
 			if r.Reason != "" {
 				ready.text += " (" + r.Reason + ")"
 			}
 		}
-		t.add(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, amount(r.Total), amount(r.Free), amount(r.Used), amount(r.LargestFree),
-			cell{bar(r.UsedPercent, p.Unicode), p.level(r.UsedPercent)}, ready)
+		t.addRow(namespace, strings.Repeat("  ", r.Level)+r.Name, r.Kind, addresses, formatAmount(r.Total), formatAmount(r.Free), formatAmount(r.Used), formatAmount(r.LargestFree),
+			tableCell{formatUsageBar(r.UsedPercent, p.Unicode), p.usageColour(r.UsedPercent)}, ready)
 	}
 	return t.String()
 }

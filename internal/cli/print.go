@@ -11,12 +11,13 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// addPrintFlags gives a command kubectl's --output, without the names: what is printed is an answer, not an object.
+// addPrintFlags adds kubectl's flag --output to a command, without the format "name": the output is an answer and not
+// an object.
 func (p *plugin) addPrintFlags(cmd *cobra.Command) {
 	flags := genericclioptions.NewPrintFlags("")
 	flags.NamePrintFlags = nil
 	flags.AddFlags(cmd)
-	hide(cmd.Flags(), "show-managed-fields", "allow-missing-template-keys", "template")
+	hideFlags(cmd.Flags(), "show-managed-fields", "allow-missing-template-keys", "template")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(flags.AllowedFormats(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *flags.OutputFormat != "" || cmd.Flags().Changed("template") {
@@ -26,13 +27,13 @@ func (p *plugin) addPrintFlags(cmd *cobra.Command) {
 	}
 }
 
-// items is an answer of several, as kubectl prints them.
-type items[T any] struct {
+// itemList is an answer with several items, in the form of a kubectl list.
+type itemList[T any] struct {
 	Items []T `json:"items"`
 }
 
-// print prints a value as --output says, or as a text.
-func (p *plugin) print(value any, text func() string) error {
+// printOutput prints value in the format of --output, or text where that flag is not set.
+func (p *plugin) printOutput(value any, text func() string) error {
 	if p.printer == nil {
 		fmt.Fprint(p.Out, text())
 		return nil
@@ -44,21 +45,21 @@ func (p *plugin) print(value any, text func() string) error {
 	return p.printer.PrintObj(&runtime.Unknown{Raw: raw}, p.Out)
 }
 
-// answer prints a value and text as print does, and ends the command with code 1 where the answer is no.
-func (p *plugin) answer(yes bool, value any, text func() string) error {
-	if err := p.print(value, text); err != nil || yes {
+// printResult prints value or text as printOutput does, and ends the command with exit code 1 where the answer is no.
+func (p *plugin) printResult(yes bool, value any, text func() string) error {
+	if err := p.printOutput(value, text); err != nil || yes {
 		return err
 	}
-	return errNo
+	return errNegativeResult
 }
 
-// since writes a time, and how long ago that is.
-func (p *plugin) since(t time.Time) string {
+// formatSince formats a time, and how long ago it was.
+func (p *plugin) formatSince(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), duration.HumanDuration(p.Now().Sub(t)))
 }
 
-// note says what could not be looked at, beside the answer.
-func (p *plugin) note(notes []string) {
+// printNotes prints to the error stream which objects could not be read, besides the answer.
+func (p *plugin) printNotes(notes []string) {
 	for _, note := range notes {
 		fmt.Fprintln(p.ErrOut, p.yellow("note:"), note)
 	}

@@ -33,7 +33,7 @@ func (p *plugin) releaseHeldCommand() *cobra.Command {
 				}
 				ranges = append(ranges, r)
 			}
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
@@ -41,14 +41,14 @@ func (p *plugin) releaseHeldCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			plan, err := inspect.ReleaseHeld(pool, key.String(), ranges)
+			plan, err := inspect.PlanHeldRelease(pool, key.String(), ranges)
 			if err != nil {
 				return err
 			}
 			if !apply || plan.Annotation == "" {
-				return p.answer(true, plan, func() string { return p.releaseHeldText(plan) })
+				return p.printResult(true, plan, func() string { return p.formatHeldReleasePlan(plan) })
 			}
-			// On the version that was read: what is held since is not part of the plan.
+			// The patch requires the version that was read: ranges that are held since then are not part of the plan.
 			patch := client.MergeFromWithOptions(pool.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
 			annotations := pool.GetAnnotations()
 			if annotations == nil {
@@ -59,7 +59,7 @@ func (p *plugin) releaseHeldCommand() *cobra.Command {
 			if err := c.Patch(cmd.Context(), pool, patch); err != nil {
 				return fmt.Errorf("writing the annotation of %s: %w", key, err)
 			}
-			return p.print(annotated{HeldRelease: plan, Annotated: true}, func() string {
+			return p.printOutput(releaseHeldResult{HeldReleasePlan: plan, Annotated: true}, func() string {
 				return key.String() + " is annotated: the manager releases the addresses within seconds. If they stay in status.held, its Ready condition says why.\n"
 			})
 		},
@@ -69,29 +69,29 @@ func (p *plugin) releaseHeldCommand() *cobra.Command {
 	return cmd
 }
 
-// annotated is a plan that was written on the pool.
-type annotated struct {
-	inspect.HeldRelease
+// releaseHeldResult is a plan that was written to the pool as an annotation.
+type releaseHeldResult struct {
+	inspect.HeldReleasePlan
 
 	Annotated bool `json:"annotated"`
 }
 
-func (p *plugin) releaseHeldText(plan inspect.HeldRelease) string {
+func (p *plugin) formatHeldReleasePlan(plan inspect.HeldReleasePlan) string {
 	var out strings.Builder
 	if len(plan.Entries) == 0 {
 		return "Nothing of " + plan.Pool + " is held.\n"
 	}
 	t := &table{}
-	t.add("RANGE", "REASON", "CLAIM", "RELEASED")
+	t.addRow("RANGE", "REASON", "CLAIM", "RELEASED")
 	for _, e := range plan.Entries {
-		claim, released := e.Claim, cell{"yes", p.yellow}
+		claim, released := e.Claim, tableCell{"yes", p.yellow}
 		if claim == "" {
 			claim = "-"
 		}
-		if !e.Release {
-			released = cell{"no", nil}
+		if !e.WillRelease {
+			released = tableCell{"no", nil}
 		}
-		t.add(e.Range, e.Reason, claim, released)
+		t.addRow(e.Range, e.Reason, claim, released)
 	}
 	out.WriteString(t.String())
 	if plan.Annotation == "" {

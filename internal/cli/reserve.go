@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// reservation is what `reserve` has.
+// reservation is the result of the command `reserve`.
 type reservation struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -42,38 +42,38 @@ func (p *plugin) reserveCommand() *cobra.Command {
 			"with the same command, as the address is needed to write the Cluster.",
 		Example: "  export CONTROL_PLANE_ENDPOINT_IP=$(kubectl butler-ipam reserve prod-control-plane --pool machines)\n" +
 			"  kubectl butler-ipam reserve prod-control-plane --pool machines --cluster prod",
-		Args: oneArg("the name of the claim"),
+		Args: exactlyOneArg("the name of the claim"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if address != "" {
 				if _, err := netip.ParseAddr(address); err != nil {
 					return fmt.Errorf("--address: %q is not an address, such as 10.40.0.5 or fd00::5", address)
 				}
 			}
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
-			claim, err := p.claimToReserve(cmd.Context(), c, args[0], pool, address)
+			claim, err := p.buildReserveClaim(cmd.Context(), c, args[0], pool, address)
 			if err != nil {
 				return err
 			}
-			if claim, err = reserveClaim(cmd.Context(), c, claim, cluster); err != nil {
+			if claim, err = ensureClaim(cmd.Context(), c, claim, cluster); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			claim, err = served(ctx, c, claim)
+			claim, err = waitForAddress(ctx, c, claim)
 			if err != nil {
-				return p.reserveFailed(claim, err)
+				return p.reportReserveFailure(claim, err)
 			}
-			found, err := reserved(cmd.Context(), c, claim)
+			found, err := readReservation(cmd.Context(), c, claim)
 			if err != nil {
 				return err
 			}
 			if address != "" && netip.MustParseAddr(address) != netip.MustParseAddr(found.Address) {
 				return fmt.Errorf("IPAddressClaim %s/%s has had %s before: delete it, or reserve %s under another name", claim.Namespace, claim.Name, found.Address, address)
 			}
-			return p.print(found, func() string { return found.Address + "\n" })
+			return p.printOutput(found, func() string { return found.Address + "\n" })
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -86,8 +86,9 @@ func (p *plugin) reserveCommand() *cobra.Command {
 	return cmd
 }
 
-// served waits until a claim has its address. It returns the claim as it was seen last.
-func served(ctx context.Context, c client.WithWatch, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
+// waitForAddress waits until a claim has its address. It returns the claim as last seen, and an error if the claim is
+// being deleted or ctx ends.
+func waitForAddress(ctx context.Context, c client.WithWatch, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
 	one := func(o metav1.ListOptions) *client.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, claim.Name).String()
 		return &client.ListOptions{Namespace: claim.Namespace, Raw: &o}
@@ -115,8 +116,8 @@ func served(ctx context.Context, c client.WithWatch, claim *ipamv1.IPAddressClai
 	return claim, err
 }
 
-// reserved reads the address of a claim.
-func reserved(ctx context.Context, c client.Reader, claim *ipamv1.IPAddressClaim) (reservation, error) {
+// readReservation reads the address of a claim.
+func readReservation(ctx context.Context, c client.Reader, claim *ipamv1.IPAddressClaim) (reservation, error) {
 	a := &ipamv1.IPAddress{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: claim.Status.AddressRef.Name}, a); err != nil {
 		return reservation{}, fmt.Errorf("reading the IPAddress of the claim: %w", err)
@@ -127,8 +128,9 @@ func reserved(ctx context.Context, c client.Reader, claim *ipamv1.IPAddressClaim
 	}, nil
 }
 
-// reserveFailed says why a claim has no address. Nothing is printed where the address would be.
-func (p *plugin) reserveFailed(claim *ipamv1.IPAddressClaim, err error) error {
+// reportReserveFailure prints to the error stream why a claim has no address. Standard output stays empty, as scripts
+// read the address there.
+func (p *plugin) reportReserveFailure(claim *ipamv1.IPAddressClaim, err error) error {
 	if !wait.Interrupted(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -138,5 +140,5 @@ func (p *plugin) reserveFailed(claim *ipamv1.IPAddressClaim, err error) error {
 	}
 	fmt.Fprintf(p.ErrOut, "IPAddressClaim %s/%s waits: %s\nIt gets its address when it can. If you do not want it, delete it: kubectl delete ipaddressclaim -n %s %s\n",
 		claim.Namespace, claim.Name, why, claim.Namespace, claim.Name)
-	return errNo
+	return errNegativeResult
 }

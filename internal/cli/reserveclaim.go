@@ -19,13 +19,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// claimToReserve is the claim that a person wants of a pool that exists.
-func (p *plugin) claimToReserve(ctx context.Context, c client.Client, name, pool, address string) (*ipamv1.IPAddressClaim, error) {
-	namespace, _, err := p.namespace()
+// buildReserveClaim builds the claim that the user asks for, of a pool that must exist.
+func (p *plugin) buildReserveClaim(ctx context.Context, c client.Client, name, pool, address string) (*ipamv1.IPAddressClaim, error) {
+	namespace, _, err := p.currentNamespace()
 	if err != nil {
 		return nil, err
 	}
-	ref, err := p.poolToReserveFrom(ctx, c, namespace, pool)
+	ref, err := p.resolvePoolRef(ctx, c, namespace, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -37,26 +37,27 @@ func (p *plugin) claimToReserve(ctx context.Context, c client.Client, name, pool
 	return claim, nil
 }
 
-// poolToReserveFrom is how a claim names the pool that a person means: one of ours, or one of the in-cluster provider, which
-// the manager serves in the place of that.
-func (p *plugin) poolToReserveFrom(ctx context.Context, c client.Client, namespace, pool string) (ipamv1.IPPoolReference, error) {
+// resolvePoolRef returns the reference by which a claim names the pool that the user means: one of our pools, or one of
+// the in-cluster provider, which the manager serves in that provider's place.
+func (p *plugin) resolvePoolRef(ctx context.Context, c client.Client, namespace, pool string) (ipamv1.IPPoolReference, error) {
 	kind, name, _ := strings.Cut(pool, "/")
-	k, is := incluster.KindNamed(kind)
+	k, is := incluster.KindByName(kind)
 	if !is || name == "" {
 		key, _, err := p.readPool(ctx, c, pool)
-		return key.Ref(), err
+		return key.PoolReference(), err
 	}
-	if k.Global {
+	if k.IsGlobal {
 		namespace = ""
 	}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, k.New()); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, k.NewPool()); err != nil {
 		return ipamv1.IPPoolReference{}, fmt.Errorf("reading %s: %w", pools.Key{Kind: k.Name, Namespace: namespace, Name: name}, err)
 	}
 	return ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: k.Name, Name: name}, nil
 }
 
-// reserveClaim creates a claim, or finds the one that there is, and gives it to a Cluster where one is named.
-func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressClaim, cluster string) (*ipamv1.IPAddressClaim, error) {
+// ensureClaim creates a claim, or returns the existing one of that name, and assigns it to a Cluster where cluster is
+// not empty. It returns an error if the existing claim names another pool.
+func ensureClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressClaim, cluster string) (*ipamv1.IPAddressClaim, error) {
 	var owner *metav1.OwnerReference
 	if cluster != "" {
 		of := &clusterv1.Cluster{}
@@ -65,7 +66,7 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 		}
 		owner = metav1.NewControllerRef(of, clusterv1.GroupVersion.WithKind("Cluster"))
 		owner.Controller, owner.BlockOwnerDeletion = nil, nil
-		give(claim, *owner)
+		assignToCluster(claim, *owner)
 	}
 	err := c.Create(ctx, claim)
 	if !apierrors.IsAlreadyExists(err) {
@@ -82,7 +83,7 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 		return is, nil
 	}
 	before := is.DeepCopy()
-	give(is, *owner)
+	assignToCluster(is, *owner)
 	if equality.Semantic.DeepEqual(before, is) {
 		return is, nil
 	}
@@ -92,8 +93,9 @@ func reserveClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressC
 	return is, nil
 }
 
-// give has a claim belong to a Cluster, and name it: its address then is the Cluster's as long as that is there.
-func give(claim *ipamv1.IPAddressClaim, cluster metav1.OwnerReference) {
+// assignToCluster makes a Cluster the owner of a claim and labels the claim with its name: the claim then keeps its
+// address as long as the Cluster exists.
+func assignToCluster(claim *ipamv1.IPAddressClaim, cluster metav1.OwnerReference) {
 	claim.OwnerReferences = util.EnsureOwnerRef(claim.OwnerReferences, cluster)
 	metav1.SetMetaDataLabel(&claim.ObjectMeta, clusterv1.ClusterNameLabel, format.MustFormatValue(cluster.Name))
 }

@@ -20,13 +20,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// A claim of a pool of the in-cluster provider is served by the mirror of that pool, where there is one.
+// TestServedBy checks that a claim of a pool of the in-cluster provider is served by the mirror of that pool, where
+// there is one.
 func TestServedBy(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	mirror := incluster.Kinds[0].MirrorName("p")
+	mirror := incluster.PoolKinds[0].MirrorName("p")
 	from := fake.NewClientBuilder().WithScheme(scheme).
 		WithObjects(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: mirror}}).Build()
 	for name, tc := range map[string]struct {
@@ -37,13 +38,13 @@ func TestServedBy(t *testing.T) {
 		"NetworkPool":  {v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, "q", true, "q"},
 		"AnotherKind":  {v1alpha1.GroupVersion.Group, "networkpool", "q", false, "q"},
 		"AnotherGroup": {"example.com", v1alpha1.NetworkPoolKind, "q", false, "q"},
-		"Mirrored":     {incluster.GroupVersion.Group, incluster.IPPool, "p", true, mirror},
-		"NotMirrored":  {incluster.GroupVersion.Group, incluster.IPPool, "q", false, "q"},
+		"Mirrored":     {incluster.GroupVersion.Group, incluster.IPPoolKind, "p", true, mirror},
+		"NotMirrored":  {incluster.GroupVersion.Group, incluster.IPPoolKind, "q", false, "q"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 			claim.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: tc.group, Kind: tc.kind, Name: tc.pool}
-			ref, ours, err := servedBy(t.Context(), from, claim)
+			ref, ours, err := resolveServingPool(t.Context(), from, claim)
 			if err != nil || ours != tc.ours || ref.Name != tc.by {
 				t.Errorf("it is served by %s, ours %v, %v", ref.Name, ours, err)
 			}
@@ -51,9 +52,10 @@ func TestServedBy(t *testing.T) {
 	}
 }
 
-// Whoever may not see what runs, or the pools of all namespaces, is shown the pools of one all the same.
+// TestDropInWithoutRights checks that `drop-in` still answers for a user who may not list Deployments, or the pools of
+// all namespaces.
 func TestDropInWithoutRights(t *testing.T) {
-	s, err := scheme()
+	s, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +74,8 @@ func TestDropInWithoutRights(t *testing.T) {
 				},
 			}).Build()
 			var said bytes.Buffer
-			p := &plugin{Env: Streams(strings.NewReader(""), &said, &said, time.Now)}
-			if both, err := p.besideInCluster(t.Context(), from); both || err != nil || !strings.HasPrefix(said.String(), tc.says) {
+			p := &plugin{Env: EnvFromStreams(strings.NewReader(""), &said, &said, time.Now)}
+			if both, err := p.warnInClusterRunning(t.Context(), from); both || err != nil || !strings.HasPrefix(said.String(), tc.says) {
 				t.Errorf("%t, %v: it says %q", both, err, said.String())
 			}
 		})

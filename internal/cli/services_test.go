@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// The kubeconfig in the Secret of a Cluster is written by each user who may write Secrets in its namespace: it neither
-// runs a program on the machine of the administrator who asks, nor has a file of that machine sent to a server.
+// TestServicesTrustNoKubeconfig checks that the kubeconfig in the Secret of a Cluster, which each user who may write
+// Secrets in the namespace can change, neither runs a program on the administrator's machine nor sends a file of that
+// machine to a server.
 func TestServicesTrustNoKubeconfig(t *testing.T) { // W37
 	dir := t.TempDir()
 	private, mark := filepath.Join(dir, "private"), filepath.Join(dir, "ran")
@@ -35,14 +36,14 @@ func TestServicesTrustNoKubeconfig(t *testing.T) { // W37
 		t.Run(name, func(t *testing.T) {
 			kubeconfig := `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}], ` +
 				`clusters: [{name: x, cluster: {insecure-skip-tls-verify: true, server: "` + server.URL + `"}}], users: [{name: x, user: ` + user + `}]}`
-			s, err := scheme()
+			s, err := newScheme()
 			if err != nil {
 				t.Fatal(err)
 			}
 			c := fake.NewClientBuilder().WithScheme(s).WithObjects(&corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "prod-kubeconfig"}, Data: map[string][]byte{"value": []byte(kubeconfig)},
 			}).Build()
-			if _, err := tenantServices(t.Context(), c, "team/prod", netip.MustParseAddr("10.0.0.1")); err == nil {
+			if _, err := listTenantServices(t.Context(), c, "team/prod", netip.MustParseAddr("10.0.0.1")); err == nil {
 				t.Error("the kubeconfig is used")
 			}
 			if _, err := os.Stat(mark); err == nil {

@@ -8,24 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// cell is a text and how it is painted, which takes no room.
-type cell struct {
-	text  string
-	paint func(string) string
+// tableCell is the text of a cell and the function that colours it. Colour codes do not count for the width.
+type tableCell struct {
+	text       string
+	colourText func(string) string
 }
 
-// table prints rows in columns, two spaces apart.
-type table struct{ rows [][]cell }
+// table prints rows in columns with two spaces between them.
+type table struct{ rows [][]tableCell }
 
-func (t *table) add(cells ...any) {
-	var row []cell
+func (t *table) addRow(cells ...any) {
+	var row []tableCell
 	for _, c := range cells {
 		switch c := c.(type) {
-		case cell:
-			c.text = word(c.text)
+		case tableCell:
+			c.text = sanitizeLine(c.text)
 			row = append(row, c)
 		default:
-			row = append(row, cell{text: word(fmt.Sprint(c))})
+			row = append(row, tableCell{text: sanitizeLine(fmt.Sprint(c))})
 		}
 	}
 	t.rows = append(t.rows, row)
@@ -46,8 +46,8 @@ func (t *table) String() string {
 		var line strings.Builder
 		for i, c := range row {
 			text := c.text
-			if c.paint != nil {
-				text = c.paint(text)
+			if c.colourText != nil {
+				text = c.colourText(text)
 			}
 			line.WriteString(text)
 			if i < len(row)-1 {
@@ -59,9 +59,9 @@ func (t *table) String() string {
 	return out.String()
 }
 
-// amount prints a count of addresses or prefixes. The largest number stands for all that are as large or larger: an
-// IPv6 pool has more than fit.
-func amount(n int64) string {
+// formatAmount formats a count of addresses or prefixes. math.MaxInt64 means that number or more, as an IPv6 pool can
+// have more addresses than fit an int64.
+func formatAmount(n int64) string {
 	if n == math.MaxInt64 {
 		return ">9.2e18"
 	}
@@ -71,8 +71,8 @@ func amount(n int64) string {
 // barWidth is the number of characters of a full bar.
 const barWidth = 10
 
-// bar draws a share in percent. Something is never drawn as nothing, nor less than all as all.
-func bar(percent int, unicode bool) string {
+// formatUsageBar draws a share in percent. A share above 0 is never drawn as empty, and one below 100 never as full.
+func formatUsageBar(percent int, unicode bool) string {
 	if !unicode {
 		n := (percent*barWidth + 50) / 100
 		if percent > 0 {
@@ -97,8 +97,8 @@ func bar(percent int, unicode bool) string {
 	return fmt.Sprintf("%s%s▏%3d%%", full, strings.Repeat(" ", barWidth-utf8.RuneCountInString(full)), percent)
 }
 
-// level paints what is nearly full: the thresholds are those of the capacity conditions of pools.
-func (e Env) level(percent int) func(string) string {
+// usageColour returns the colour for a usage in percent. The thresholds are those of the capacity conditions of pools.
+func (e Env) usageColour(percent int) func(string) string {
 	switch {
 	case percent >= 95:
 		return e.red

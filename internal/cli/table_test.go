@@ -27,17 +27,18 @@ func TestBar(t *testing.T) {
 		"all":                       {100, "[##########] 100%", "██████████▏100%"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := bar(c.percent, false); got != c.ascii {
+			if got := formatUsageBar(c.percent, false); got != c.ascii {
 				t.Errorf("%q, want %q", got, c.ascii)
 			}
-			if got := bar(c.percent, true); got != c.unicode {
+			if got := formatUsageBar(c.percent, true); got != c.unicode {
 				t.Errorf("%q, want %q", got, c.unicode)
 			}
 		})
 	}
 }
 
-// A pool of an IPv6 network has more addresses than a number of the status can say.
+// TestAmounts checks the counts of a pool of an IPv6 network, which may have more addresses than an int64 of the status
+// can hold.
 func TestAmounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec        v1alpha1.NetworkPoolSpec
@@ -58,8 +59,8 @@ func TestAmounts(t *testing.T) {
 				all = all.Plus(poolutil.CountPrefixes(r, layout.UnitBits()))
 			}
 			one := poolutil.CountPrefixes(netipx.IPRangeFrom(netip.IPv6Unspecified(), netip.IPv6Unspecified()), 128)
-			row := inspect.Pool{Name: "p", Total: all.Int64(), Free: all.Minus(one).Int64()}
-			cells := strings.Fields(strings.Split((&plugin{}).poolTable([]inspect.Pool{row}), "\n")[1])
+			row := inspect.PoolRow{Name: "p", Total: all.Int64(), Free: all.Minus(one).Int64()}
+			cells := strings.Fields(strings.Split((&plugin{}).formatPoolTable([]inspect.PoolRow{row}), "\n")[1])
 			if total, free := cells[2], cells[3]; total != c.total || free != c.free {
 				t.Errorf("TOTAL %s and FREE %s, want %s and %s", total, free, c.total, c.free)
 			}
@@ -73,18 +74,18 @@ func TestFreeAmounts(t *testing.T) {
 		2:             "2 addresses are free; the largest free block has 2.",
 		math.MaxInt64: ">9.2e18 addresses are free; the largest free block has >9.2e18.",
 	} {
-		if got := (&plugin{}).freeText(freeAnswer{Count: 1, Fits: true, Free: free, Largest: free}); !strings.Contains(got, want) {
+		if got := (&plugin{}).formatFreeResult(freeResult{Count: 1, Fits: true, Free: free, LargestFree: free}); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q in it", got, want)
 		}
 	}
 }
 
-// Colour takes no room, and is there only where it is wanted.
+// TestColour checks that colour codes do not change the width of columns, and appear only where colour is wanted.
 func TestColour(t *testing.T) {
 	rows := func(e Env) string {
 		tab := &table{}
-		tab.add("NAME", "READY", "X")
-		tab.add("a", cell{"True", e.green}, 1)
+		tab.addRow("NAME", "READY", "X")
+		tab.addRow("a", tableCell{"True", e.green}, 1)
 		return tab.String()
 	}
 	plain, coloured := rows(Env{}), rows(Env{Colour: true})

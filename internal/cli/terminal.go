@@ -9,29 +9,29 @@ import (
 	"unicode/utf8"
 )
 
-// plain is a writer of text that does nothing to a terminal: much of what the plugin prints was written by tenants, who may
-// write anything into an owner reference or a description. A space stands for every rune that is not printable, line
-// breaks and tabs apart; where there is colour, for all but the codes of Env.paint.
-type plain struct {
-	to     io.Writer
-	colour bool
-	// begun is a rune of which the end is to come.
-	begun []byte
+// sanitizingWriter writes text that cannot control a terminal: tenants wrote much of what the plugin prints, and may
+// write anything into an owner reference or a description. It replaces every rune that is not printable with a space,
+// except line breaks, tabs and, if allowColour is set, the codes of Env.colourText.
+type sanitizingWriter struct {
+	out         io.Writer
+	allowColour bool
+	// partialRune holds the first bytes of a rune whose other bytes have not been written yet.
+	partialRune []byte
 }
 
 // Write implements io.Writer.
-func (w *plain) Write(p []byte) (int, error) {
-	text := slices.Concat(w.begun, p)
-	w.begun = nil
+func (w *sanitizingWriter) Write(p []byte) (int, error) {
+	text := slices.Concat(w.partialRune, p)
+	w.partialRune = nil
 	var out bytes.Buffer
 	for len(text) > 0 {
-		if n := w.code(text); n > 0 {
+		if n := w.colourCodeLength(text); n > 0 {
 			out.Write(text[:n])
 			text = text[n:]
 			continue
 		}
 		if !utf8.FullRune(text) {
-			w.begun = slices.Clone(text)
+			w.partialRune = slices.Clone(text)
 			break
 		}
 		r, n := utf8.DecodeRune(text)
@@ -41,34 +41,36 @@ func (w *plain) Write(p []byte) (int, error) {
 		}
 		out.WriteRune(r)
 	}
-	if _, err := w.to.Write(out.Bytes()); err != nil {
+	if _, err := w.out.Write(out.Bytes()); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// code is the length of a code of ours that a text begins with; 0: it begins with none.
-func (w *plain) code(text []byte) int {
-	for _, code := range codes {
-		if w.colour && bytes.HasPrefix(text, []byte(code)) {
+// colourCodeLength returns the length of the colour code of ours at the start of a text; 0 where the text begins with
+// none.
+func (w *sanitizingWriter) colourCodeLength(text []byte) int {
+	for _, code := range colourCodes {
+		if w.allowColour && bytes.HasPrefix(text, []byte(code)) {
 			return len(code)
 		}
 	}
 	return 0
 }
 
-// codes are those of Env.paint.
-var codes = []string{escape(red), escape(green), escape(yellow), escape(bold), escape(reset)}
+// colourCodes lists the codes that Env.colourText writes.
+var colourCodes = []string{escapeSequence(codeRed), escapeSequence(codeGreen), escapeSequence(codeYellow), escapeSequence(codeBold), escapeSequence(codeReset)}
 
 // The colours of Env.
 const (
-	red, green, yellow, bold, reset = "31", "32", "33", "1", "0"
+	codeRed, codeGreen, codeYellow, codeBold, codeReset = "31", "32", "33", "1", "0"
 )
 
-func escape(code string) string { return "\x1b[" + code + "m" }
+func escapeSequence(code string) string { return "\x1b[" + code + "m" }
 
-// word is a text of one line: who writes one must not be able to add lines to a table.
-func word(text string) string {
+// sanitizeLine replaces every rune that is not printable with a space: the author of a text must not be able to add
+// lines to a table.
+func sanitizeLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '

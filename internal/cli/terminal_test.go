@@ -7,19 +7,20 @@ import (
 	"testing"
 )
 
-// What tenants write does nothing to the terminal of who looks, and adds no line to what is printed.
+// TestTerminalEscapes checks that text which tenants wrote cannot control the user's terminal, nor add a line to the
+// output.
 func TestTerminalEscapes(t *testing.T) { // W38
 	evil := "\x1b]0;title\x07\x1b[2J\x1b[8mhidden\u202e\u009b2J\xff\nfree"
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
 		p := &plugin{Env: Env{Colour: colour}}
-		w := &plain{to: &out, colour: colour}
+		w := &sanitizingWriter{out: &out, allowColour: colour}
 		t1 := &table{}
-		t1.add(evil, cell{text: evil, paint: p.red})
+		t1.addRow(evil, tableCell{text: evil, colourText: p.red})
 		fmt.Fprint(w, p.bold("pool")+" "+t1.String())
 		fmt.Fprintf(w, "%s\t%s", "Zürich", "[##--]")
 		text := out.String()
-		for _, code := range codes {
+		for _, code := range colourCodes {
 			text = strings.ReplaceAll(text, code, "")
 		}
 		if strings.ContainsAny(text, "\x1b\x07\u202e\u009b") || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "Zürich\t[##--]") {
@@ -31,10 +32,10 @@ func TestTerminalEscapes(t *testing.T) { // W38
 	}
 }
 
-// A rune that is written in two parts is one.
+// TestRuneInTwoParts checks that a rune that arrives in two writes is printed as one.
 func TestRuneInTwoParts(t *testing.T) {
 	var out bytes.Buffer
-	w := &plain{to: &out}
+	w := &sanitizingWriter{out: &out}
 	for _, b := range []byte("ü█") {
 		if n, err := w.Write([]byte{b}); n != 1 || err != nil {
 			t.Fatal(n, err)

@@ -18,19 +18,19 @@ func (p *plugin) waitingCommand() *cobra.Command {
 		Example: "  kubectl butler-ipam waiting\n  kubectl butler-ipam waiting -A -o json",
 		Args:    noArgs("waiting shows all that wait; for one, use `explain claim/NAME`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, namespace, err := p.connectIn(all)
+			c, namespace, err := p.connectToNamespace(all)
 			if err != nil {
 				return err
 			}
-			found, err := read(cmd.Context(), c, namespace)
+			found, err := readObjects(cmd.Context(), c, namespace)
 			if err != nil {
 				return err
 			}
-			rows := inspect.WhoWaits(found)
-			return p.print(items[inspect.Waiting]{rows}, func() string {
+			rows := inspect.ListWaiting(found)
+			return p.printOutput(itemList[inspect.WaitingClaimant]{rows}, func() string {
 				switch {
 				case len(rows) > 0:
-					return p.waitingTable(rows)
+					return p.formatWaitingTable(rows)
 				case all:
 					return "Nothing waits.\n"
 				}
@@ -42,11 +42,11 @@ func (p *plugin) waitingCommand() *cobra.Command {
 	return cmd
 }
 
-func (p *plugin) waitingTable(rows []inspect.Waiting) string {
+func (p *plugin) formatWaitingTable(rows []inspect.WaitingClaimant) string {
 	t := &table{}
-	t.add("NAMESPACE", "KIND", "NAME", "POOL", "AGE", "REASON", "MESSAGE")
+	t.addRow("NAMESPACE", "KIND", "NAME", "POOL", "AGE", "REASON", "MESSAGE")
 	for _, r := range rows {
-		t.add(r.Namespace, r.Kind, r.Name, r.Pool, duration.HumanDuration(p.Now().Sub(r.Since)), cell{cmp.Or(r.Reason, "-"), p.red}, r.Message)
+		t.addRow(r.Namespace, r.Kind, r.Name, r.Pool, duration.HumanDuration(p.Now().Sub(r.Since)), tableCell{cmp.Or(r.Reason, "-"), p.red}, r.Message)
 	}
 	return t.String()
 }

@@ -30,24 +30,24 @@ func (p *plugin) whoCommand() *cobra.Command {
 			"Of pod CIDRs it says which Node of the cluster has the address, or is about to, and what it is in the ClusterCIDRs\n" +
 			"that have it. For the Nodes of a workload cluster, use its kubeconfig.",
 		Example: "  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam who 10.41.0.16 --services\n  kubectl butler-ipam who 10.244.3.0/24",
-		Args:    oneArg("which address or prefix"),
+		Args:    exactlyOneArg("which address or prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := addressOf(args[0])
+			a, err := parseAddressOrPrefix(args[0])
 			if err != nil {
 				return err
 			}
-			c, err := p.connect()
+			c, err := p.connectToCluster()
 			if err != nil {
 				return err
 			}
-			namespace, given, err := p.namespace()
+			namespace, given, err := p.currentNamespace()
 			if err != nil {
 				return err
 			}
 			if !given {
 				namespace = ""
 			}
-			answer, err := p.who(cmd.Context(), c, namespace, a)
+			answer, err := p.findHolders(cmd.Context(), c, namespace, a)
 			if err != nil {
 				return err
 			}
@@ -55,15 +55,15 @@ func (p *plugin) whoCommand() *cobra.Command {
 				for j := range answer.Items[i].Holders {
 					h := &answer.Items[i].Holders[j]
 					if h.Object != nil {
-						h.Owners, _ = ownersOf(cmd.Context(), c, h.Object) // what is known is shown
+						h.Owners, _ = resolveOwners(cmd.Context(), c, h.Object) // an error leaves the owners that were found
 					}
 					if services && h.Kind == "IPAllocation" && a.IsSingleIP() {
-						p.servicesOf(cmd.Context(), c, h, a.Addr())
+						p.setHolderServices(cmd.Context(), c, h, a.Addr())
 					}
 				}
 			}
-			err = p.print(answer, func() string { return p.whoText(a, answer) })
-			p.note(answer.Notes)
+			err = p.printOutput(answer, func() string { return p.formatWhoResult(a, answer) })
+			p.printNotes(answer.Notes)
 			return err
 		},
 	}
@@ -72,17 +72,17 @@ func (p *plugin) whoCommand() *cobra.Command {
 	return cmd
 }
 
-// whoAnswer is what `who` found.
-type whoAnswer struct {
-	Items []inspect.Standing `json:"items"`
-	// Notes are what could not be looked at.
+// whoResult is the result of the command `who`.
+type whoResult struct {
+	Items []inspect.AddressStatus `json:"items"`
+	// Notes name the objects that could not be read.
 	Notes []string `json:"notes,omitempty"`
-	// looked are what was looked at, as it is named where nothing was found.
-	looked []string
+	// searchedKinds lists the kinds that were searched, as the output names them where nothing was found.
+	searchedKinds []string
 }
 
-// addressOf reads an address, or a prefix.
-func addressOf(arg string) (netip.Prefix, error) {
+// parseAddressOrPrefix parses an address or a prefix. It returns an address as a prefix of full length.
+func parseAddressOrPrefix(arg string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(arg); err == nil && a.Zone() == "" {
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -94,23 +94,23 @@ func addressOf(arg string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// shownAddress is an address, or a prefix, as a person writes it.
-func shownAddress(a netip.Prefix) string {
+// formatAddressOrPrefix formats an address or a prefix the way a user writes it.
+func formatAddressOrPrefix(a netip.Prefix) string {
 	if a.IsSingleIP() {
 		return a.Addr().String()
 	}
 	return a.String()
 }
 
-// who looks at the pools and at the Nodes. A cluster that has no pools, or whose Nodes may not be read, is asked for the
-// rest.
-func (p *plugin) who(ctx context.Context, c client.Client, namespace string, a netip.Prefix) (whoAnswer, error) {
-	out := whoAnswer{Items: []inspect.Standing{}}
-	o, err := read(ctx, c, namespace)
+// findHolders searches the pools and the Nodes for an address or prefix. A cluster without pools, or one whose Nodes
+// the user may not list, is searched for the rest.
+func (p *plugin) findHolders(ctx context.Context, c client.Client, namespace string, a netip.Prefix) (whoResult, error) {
+	out := whoResult{Items: []inspect.AddressStatus{}}
+	o, err := readObjects(ctx, c, namespace)
 	withPools := err == nil
 	switch {
 	case withPools:
-		out.Items, out.looked = append(out.Items, inspect.Who(o, a)...), append(out.looked, "pool")
+		out.Items, out.searchedKinds = append(out.Items, inspect.DescribeAddress(o, a)...), append(out.searchedKinds, "pool")
 	case !meta.IsNoMatchError(err):
 		return out, err
 	}
@@ -118,41 +118,41 @@ func (p *plugin) who(ctx context.Context, c client.Client, namespace string, a n
 	if err != nil {
 		return out, err
 	}
-	out.Items = append(out.Items, inspect.WhoOfNodes(of, a, p.Now())...)
+	out.Items = append(out.Items, inspect.DescribePodCIDR(of, a, p.Now())...)
 	switch {
-	case of.Elsewhere && !withPools:
+	case of.ManagedElsewhere && !withPools:
 		out.Notes = append(out.Notes, "this cluster has no pools and no ClusterCIDRs; where it is a workload cluster, they are in its management cluster")
-	case of.Elsewhere && of.State != nil:
+	case of.ManagedElsewhere && of.FenceState != nil:
 		out.Notes = append(out.Notes, "this cluster has no ClusterCIDRs, and its Nodes get CIDRs of those of a management cluster")
 	}
-	if !of.Elsewhere && !of.RangesHidden {
-		out.looked = append(out.looked, "ClusterCIDR")
+	if !of.ManagedElsewhere && !of.RangesHidden {
+		out.searchedKinds = append(out.searchedKinds, "ClusterCIDR")
 	}
 	if !of.NodesHidden {
-		out.looked = append(out.looked, "pod CIDR of a Node")
+		out.searchedKinds = append(out.searchedKinds, "pod CIDR of a Node")
 	}
 	out.Notes = append(out.Notes, notes...)
 	return out, nil
 }
 
-func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
+func (p *plugin) formatWhoResult(a netip.Prefix, answer whoResult) string {
 	if len(answer.Items) == 0 {
-		if len(answer.looked) == 0 {
-			return fmt.Sprintf("Who has %s cannot be seen.\n", shownAddress(a))
+		if len(answer.searchedKinds) == 0 {
+			return fmt.Sprintf("Who has %s cannot be seen.\n", formatAddressOrPrefix(a))
 		}
-		return fmt.Sprintf("%s is in no %s.\n", shownAddress(a), strings.Join(answer.looked, ", no "))
+		return fmt.Sprintf("%s is in no %s.\n", formatAddressOrPrefix(a), strings.Join(answer.searchedKinds, ", no "))
 	}
 	var out strings.Builder
 	for i, s := range answer.Items {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(&out, "%s is %s", shownAddress(a), p.bold(s.State))
+		fmt.Fprintf(&out, "%s is %s", formatAddressOrPrefix(a), p.bold(s.State))
 		if s.Pool != "" {
 			out.WriteString(" in " + s.Pool)
 		}
 		if s.Detail != "" {
-			out.WriteString(": " + word(s.Detail))
+			out.WriteString(": " + sanitizeLine(s.Detail))
 		}
 		out.WriteString("\n")
 		for _, h := range s.Holders {
@@ -164,40 +164,41 @@ func (p *plugin) whoText(a netip.Prefix, answer whoAnswer) string {
 			if h.Range != "" {
 				name += ", " + h.Range
 			}
-			t.add("  "+h.Kind, name)
+			t.addRow("  "+h.Kind, name)
 			if h.Since != nil {
-				t.add("  since", p.since(*h.Since))
+				t.addRow("  since", p.formatSince(*h.Since))
 			}
 			for _, o := range h.Owners {
-				t.add("  "+o.Kind, o.Name)
+				t.addRow("  "+o.Kind, o.Name)
 			}
 			if h.Cluster != "" && !slices.ContainsFunc(h.Owners, func(o inspect.Owner) bool { return o.Kind == "Cluster" }) {
-				t.add("  Cluster", h.Cluster)
+				t.addRow("  Cluster", h.Cluster)
 			}
 			for _, s := range h.Services {
-				t.add("  Service", s)
+				t.addRow("  Service", s)
 			}
 			out.WriteString(t.String())
 		}
 		t := &table{}
 		for _, u := range s.Clusters {
-			t.add("  Cluster", u.Cluster, text.Count(u.Nodes, "Node", "Nodes"), fmt.Sprintf("%d free", u.Free))
+			t.addRow("  Cluster", u.Cluster, text.FormatCount(u.Nodes, "Node", "Nodes"), fmt.Sprintf("%d free", u.Free))
 		}
 		out.WriteString(t.String())
-		if s.Do != "" {
-			fmt.Fprintf(&out, "  to do    %s\n", word(s.Do))
+		if s.Advice != "" {
+			fmt.Fprintf(&out, "  to do    %s\n", sanitizeLine(s.Advice))
 		}
 	}
 	return out.String()
 }
 
-// maxOwners bounds how far up owners are followed.
-const maxOwners = 8
+// maxOwnerDepth limits how many levels of owners are followed.
+const maxOwnerDepth = 8
 
-// ownersOf follows the owners of an object upwards, the controller where there are several, to the Cluster or to
-// what cannot be read, and is returned with the reason.
-func ownersOf(ctx context.Context, from client.Client, obj metav1.Object) (out []inspect.Owner, unread error) {
-	for obj != nil && len(out) < maxOwners {
+// resolveOwners follows the owners of an object upwards, and the controller where an object has several, until it
+// reaches a Cluster or an object that cannot be read. It returns the owners found so far, and as unread the error of
+// that read.
+func resolveOwners(ctx context.Context, from client.Client, obj metav1.Object) (out []inspect.Owner, unread error) {
+	for obj != nil && len(out) < maxOwnerDepth {
 		refs := obj.GetOwnerReferences()
 		if len(refs) == 0 {
 			return out, nil
@@ -221,27 +222,27 @@ func ownersOf(ctx context.Context, from client.Client, obj metav1.Object) (out [
 	return out, nil
 }
 
-// servicesOf asks the Cluster of a block which Services have an address. That it does not answer is said, and no
-// failure: the rest of the answer stands.
-func (p *plugin) servicesOf(ctx context.Context, from client.Client, h *inspect.Holder, a netip.Addr) {
-	services, err := tenantServices(ctx, from, h.Cluster, a)
+// setHolderServices sets the Services of a holder from the workload cluster of its block. Where that cluster does not
+// answer, a warning is printed and the rest of the answer is kept.
+func (p *plugin) setHolderServices(ctx context.Context, from client.Client, h *inspect.Holder, a netip.Addr) {
+	services, err := listTenantServices(ctx, from, h.Cluster, a)
 	if err != nil {
 		fmt.Fprintf(p.ErrOut, "%s the Services of Cluster %s cannot be read: %v\n", p.yellow("warning:"), h.Cluster, err)
 	}
 	h.Services = services
 }
 
-// tenantTimeout bounds the wait for the API server of a workload cluster.
+// tenantTimeout limits the wait for the API server of a workload cluster.
 const tenantTimeout = 15 * time.Second
 
-func tenantServices(ctx context.Context, from client.Client, cluster string, a netip.Addr) (out []string, err error) {
+func listTenantServices(ctx context.Context, from client.Client, cluster string, a netip.Addr) (out []string, err error) {
 	namespace, name, _ := strings.Cut(cluster, "/")
-	cfg, err := kubeconfig.ConfigOf(ctx, from, client.ObjectKey{Namespace: namespace, Name: name})
+	cfg, err := kubeconfig.RESTConfigForCluster(ctx, from, client.ObjectKey{Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
 	cfg.Timeout = tenantTimeout
-	tenant, err := clientFor(cfg)
+	tenant, err := newClientForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -26,26 +26,26 @@ func parsed(t *testing.T, environ ...string) *options.Options {
 	t.Helper()
 	o, fs := &options.Options{}, pflag.NewFlagSet("manager", pflag.ContinueOnError)
 	o.AddFlags(fs)
-	if err := options.FromEnvironment(fs, environ); err != nil {
+	if err := options.ApplyEnvironment(fs, environ); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Check(); err != nil {
+	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-func on(o *options.Options) []string {
+func enabledNames(o *options.Options) []string {
 	var out []string
-	for _, c := range Of(o) {
-		if c.On {
+	for _, c := range ListComponents(o) {
+		if c.Enabled {
 			out = append(out, c.Name)
 		}
 	}
 	return out
 }
 
-// flagsOf are the flags that the manifest of a component sets, as variables of the manager's environment.
+// flagsOf returns the flags that the manifest of a component sets, as variables of the manager's environment.
 func flagsOf(t *testing.T, name string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "components", name, "component.yaml"))
@@ -80,15 +80,15 @@ func flagsOf(t *testing.T, name string) []string {
 	}
 	var out []string
 	for flag, value := range flags.Data {
-		out = append(out, options.Environment+flag+"="+value)
+		out = append(out, options.EnvironmentPrefix+flag+"="+value)
 	}
 	return out
 }
 
-// boundTo are the rules that the manifest of a component gives, by namespace.
+// boundTo returns the rules that the manifest of a component binds, by namespace.
 func boundTo(t *testing.T, name string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
-	needs, err := Component{Name: name}.needs()
+	needs, err := Component{Name: name}.requirements()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +102,10 @@ func boundTo(t *testing.T, name string) map[string][]rbacv1.PolicyRule {
 	return out
 }
 
-// By default a manager fulfils claims. The manifest of a component turns that one on, with all roles that it then needs.
+// TestManifestsTurnComponentsOn checks that by default a manager fulfils claims alone, and that the manifest of a
+// component turns the component on, with all roles that it then needs.
 func TestManifestsTurnComponentsOn(t *testing.T) {
-	if got := on(parsed(t)); !slices.Equal(got, []string{Claims}) {
+	if got := enabledNames(parsed(t)); !slices.Equal(got, []string{ClaimsComponent}) {
 		t.Errorf("by default %v", got)
 	}
 	folders, err := os.ReadDir(filepath.Join(root, "components"))
@@ -118,12 +119,12 @@ func TestManifestsTurnComponentsOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			environ := flagsOf(t, name)
 			o := parsed(t, environ...)
-			if got := on(o); !slices.Contains(got, name) {
+			if got := enabledNames(o); !slices.Contains(got, name) {
 				t.Fatalf("%v turn %v on", environ, got)
 			}
 			has := boundTo(t, name)
-			for _, c := range Of(o) {
-				if !c.On || c.Name == Claims {
+			for _, c := range ListComponents(o) {
+				if !c.Enabled || c.Name == ClaimsComponent {
 					continue
 				}
 				for in, rules := range boundTo(t, c.Name) {
@@ -134,27 +135,28 @@ func TestManifestsTurnComponentsOn(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range Of(&options.Options{}) {
-		if c.Name != Claims && !slices.Contains(seen, c.Name) {
+	for _, c := range ListComponents(&options.Options{}) {
+		if c.Name != ClaimsComponent && !slices.Contains(seen, c.Name) {
 			t.Errorf("no folder for component %s", c.Name)
 		}
 	}
 }
 
-// serves reports whether what a component is for is on: node-cidrs is own-node-cidrs and fleet-node-cidrs.
+// serves reports whether everything that a component is for is on: node-cidrs is own-node-cidrs and fleet-node-cidrs.
 func serves(o *options.Options, name string) bool {
 	switch name {
 	case "own-node-cidrs":
-		return o.OwnNodes()
+		return o.ServesOwnNodes()
 	case "fleet-node-cidrs":
-		return o.FleetNodes()
+		return o.ServesFleetNodes()
 	case "node-cidrs":
-		return o.OwnNodes() && o.FleetNodes()
+		return o.ServesOwnNodes() && o.ServesFleetNodes()
 	}
-	return slices.Contains(on(o), name)
+	return slices.Contains(enabledNames(o), name)
 }
 
-// Two components are both on, whichever ConfigMap is read last: none sets what another one sets otherwise.
+// TestComponentsGoTogether checks that of two components both are on, whichever ConfigMap is read last: no component
+// sets a flag that another one sets differently.
 func TestComponentsGoTogether(t *testing.T) {
 	folders, err := os.ReadDir(filepath.Join(root, "components"))
 	if err != nil {
@@ -171,7 +173,7 @@ func TestComponentsGoTogether(t *testing.T) {
 			}
 			o := parsed(t, slices.Collect(maps.Values(environ))...)
 			for _, name := range []string{first.Name(), last.Name()} {
-				// It turns on more than own-node-cidrs, and is read after that by the Deployment.
+				// node-cidrs turns on more than own-node-cidrs, and the Deployment reads it after that.
 				if !serves(o, name) && (first.Name() != "node-cidrs" || last.Name() != "own-node-cidrs") {
 					t.Errorf("%s before %s: %s is off", first.Name(), last.Name(), name)
 				}
@@ -180,7 +182,8 @@ func TestComponentsGoTogether(t *testing.T) {
 	}
 }
 
-// The Deployment reads the ConfigMap of each component, and last that of the administrator.
+// TestDeploymentReadsComponents checks that the Deployment reads the ConfigMap of each component, and that of the
+// administrator last.
 func TestDeploymentReadsComponents(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "manager", "manager.yaml"))
 	if err != nil {
@@ -192,15 +195,15 @@ func TestDeploymentReadsComponents(t *testing.T) {
 	}
 	var got []string
 	for _, from := range d.Spec.Template.Spec.Containers[0].EnvFrom {
-		if from.Prefix != options.Environment || from.ConfigMapRef == nil || from.ConfigMapRef.Optional == nil || !*from.ConfigMapRef.Optional {
+		if from.Prefix != options.EnvironmentPrefix || from.ConfigMapRef == nil || from.ConfigMapRef.Optional == nil || !*from.ConfigMapRef.Optional {
 			t.Errorf("%+v", from)
 			continue
 		}
 		got = append(got, from.ConfigMapRef.Name)
 	}
 	want := []string{}
-	for _, c := range Of(&options.Options{}) {
-		if c.Name != Claims {
+	for _, c := range ListComponents(&options.Options{}) {
+		if c.Name != ClaimsComponent {
 			want = append(want, "butler-ipam-"+c.Name)
 		}
 	}
@@ -211,14 +214,14 @@ func TestDeploymentReadsComponents(t *testing.T) {
 	}
 }
 
-// What the default role must not have: it is all that most installations need.
+// TestDefaultRoleIsLeast checks what the default role must not have: it is all that most installations need.
 func TestDefaultRoleIsLeast(t *testing.T) {
-	rules, err := rulesOf("role.yaml")
+	rules, err := readRoleRules("role.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	reads := []string{"get", "list", "watch"}
-	may := map[string][]string{ // resources that it may not write, or not read at all
+	may := map[string][]string{ // resources that it may not write, or not even read
 		"namespaces": reads, "clusters": reads, "clusters/status": nil, "providerconfigs": reads, "ipleases": reads, "ipleases/status": nil,
 		"secrets": nil, "services": nil, "nodes": nil, "configmaps": nil, "clustercidrs": nil, "inclusterippools": nil, "ipaddresspools": nil,
 	}

@@ -14,73 +14,74 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nowhere is a namespace in which nothing is bound: who asks there is told what is bound in all.
-const nowhere = "kube-node-lease"
+// unboundNamespace is a namespace in which no role is bound: a review for it returns what is bound in all namespaces.
+const unboundNamespace = "kube-node-lease"
 
-// asker finds out what the manager may do.
-type asker struct {
+// rightsChecker finds out which rights the manager has.
+type rightsChecker struct {
 	api client.Client
-	// namespace is the one that the manager watches; empty: all.
+	// namespace is the namespace that the manager watches; empty means all.
 	namespace string
-	// rights are what is bound, by namespace.
-	rights map[string][]rbacv1.PolicyRule
+	// boundRules are the rules that are bound, by namespace.
+	boundRules map[string][]rbacv1.PolicyRule
 }
 
-// Report logs which components are on, which are off, and what those that are on lack: they wait until they have it. The
-// namespace is the one that the manager watches; empty: all. It asks the API server once for each namespace that rights
-// are needed in, and once for each right that seems to be missing. Without an answer it says so, and nothing else.
-func Report(ctx context.Context, api client.Client, log logr.Logger, namespace string, all []Component) {
+// LogComponents logs which components are enabled, which are not, and the missing rights of those that are enabled:
+// they wait until they have them. The namespace is the one that the manager watches; empty means all. LogComponents
+// sends the API server one request for each namespace that rights are needed in, and one for each right that seems to
+// be missing. Without an answer it logs that, and nothing else.
+func LogComponents(ctx context.Context, api client.Client, log logr.Logger, namespace string, all []Component) {
 	var on, off []string
 	for _, c := range all {
-		if c.On {
+		if c.Enabled {
 			on = append(on, c.Name)
 		} else {
 			off = append(off, c.Name)
 		}
 	}
-	log.Info("Components of the manager: docs/install.md#components says how to turn one on", "on", on, "off", off)
-	a := asker{api, namespace, map[string][]rbacv1.PolicyRule{}}
+	log.Info("Components of the manager: docs/install.md#components describes how to turn one on", "on", on, "off", off)
+	a := rightsChecker{api, namespace, map[string][]rbacv1.PolicyRule{}}
 	for _, c := range all {
-		if !c.On {
+		if !c.Enabled {
 			continue
 		}
-		lacks, err := a.missing(ctx, c)
+		lacks, err := a.missingRights(ctx, c)
 		switch {
 		case err != nil:
-			log.Info("It is not known whether the manager has the rights that a component needs", "component", c.Name, "why", err.Error())
+			log.Info("Failed to check whether the manager has the rights that a component needs", "component", c.Name, "why", err.Error())
 		case len(lacks) > 0:
-			log.Error(nil, "The manager lacks rights, and a component waits for them: "+remedy(c), "component", c.Name, "missing", lacks)
+			log.Error(nil, "The manager lacks rights, and a component waits for them: "+remedyForComponent(c), "component", c.Name, "missing", lacks)
 		}
 	}
 }
 
-// remedy says who gives a component its rights.
-func remedy(c Component) string {
-	if c.Name == Claims {
+// remedyForComponent returns what gives a component its rights.
+func remedyForComponent(c Component) string {
+	if c.Name == ClaimsComponent {
 		return "apply the manifests of its release again"
 	}
 	return fmt.Sprintf("apply component-%s.yaml of its release (config/components/%s)", c.Name, c.Name)
 }
 
-// missing returns what a component lacks, one line for each resource.
-func (a asker) missing(ctx context.Context, c Component) ([]string, error) {
+// missingRights returns the rights that a component needs and does not have, one line for each resource.
+func (a rightsChecker) missingRights(ctx context.Context, c Component) ([]string, error) {
 	var out []string
-	needs, err := c.needs()
+	needs, err := c.requirements()
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range needs {
-		in := cmp.Or(n.namespace, a.namespace, nowhere)
-		has, err := a.rightsIn(ctx, in)
+		in := cmp.Or(n.namespace, a.namespace, unboundNamespace)
+		has, err := a.rulesInNamespace(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		_, lacks := validation.Covers(has, n.rules)
-		// Some authorizers, that of Nodes among them, do not tell what they allow until they are asked for it.
-		if lacks, err = a.denied(ctx, in, lacks); err != nil {
+		// Some authorizers, that of Nodes among them, do not report what they allow before an access review asks for it.
+		if lacks, err = a.filterDenied(ctx, in, lacks); err != nil {
 			return nil, err
 		}
-		for _, line := range lines(lacks) {
+		for _, line := range formatRules(lacks) {
 			if n.namespace != "" {
 				line += " in namespace " + n.namespace
 			}
@@ -91,9 +92,9 @@ func (a asker) missing(ctx context.Context, c Component) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// rightsIn asks the API server what is bound to the manager in a namespace.
-func (a asker) rightsIn(ctx context.Context, namespace string) ([]rbacv1.PolicyRule, error) {
-	if has, known := a.rights[namespace]; known {
+// rulesInNamespace returns the rules that are bound to the manager in a namespace, by the API server.
+func (a rightsChecker) rulesInNamespace(ctx context.Context, namespace string) ([]rbacv1.PolicyRule, error) {
+	if has, known := a.boundRules[namespace]; known {
 		return has, nil
 	}
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
@@ -104,14 +105,15 @@ func (a asker) rightsIn(ctx context.Context, namespace string) ([]rbacv1.PolicyR
 	for _, r := range review.Status.ResourceRules {
 		out = append(out, rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
 	}
-	a.rights[namespace] = out
+	a.boundRules[namespace] = out
 	return out, nil
 }
 
-// denied returns those of some rules, which have one verb and one resource each, that the API server denies when asked.
-func (a asker) denied(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) ([]rbacv1.PolicyRule, error) {
-	if namespace == nowhere {
-		namespace = "" // in all
+// filterDenied returns the rules that the API server denies in an access review. Each rule has one verb and one
+// resource.
+func (a rightsChecker) filterDenied(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) ([]rbacv1.PolicyRule, error) {
+	if namespace == unboundNamespace {
+		namespace = "" // in all namespaces
 	}
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {
@@ -132,8 +134,8 @@ func (a asker) denied(ctx context.Context, namespace string, rules []rbacv1.Poli
 	return out, nil
 }
 
-// lines are rules that each have one verb, as one line for each resource.
-func lines(rules []rbacv1.PolicyRule) []string {
+// formatRules formats rules that have one verb each, as one line for each resource.
+func formatRules(rules []rbacv1.PolicyRule) []string {
 	verbs := map[string][]string{}
 	for _, r := range rules {
 		of := strings.Join(r.Resources, ",")

@@ -13,168 +13,175 @@ import (
 )
 
 const (
-	// MaxText bounds the text of the rests of a pool, in bytes: some 120 single addresses with usual names, or 300
-	// without. Where single addresses grow to ranges it doubles.
-	MaxText = 4 << 10
-	// worthFolding is how many rests without a name have come before it is tried again to join them.
-	worthFolding = 16
+	// MaxTextSize bounds the text of the cooling entries of a pool, in bytes: some 120 single addresses with names of
+	// usual length, or 300 without names. If single addresses are merged into ranges, the text can grow to twice this
+	// size.
+	MaxTextSize = 4 << 10
+	// compactThreshold is the number of entries to add before another attempt to merge a set without names.
+	compactThreshold = 16
 )
 
-// Set is what rests of a pool. The zero value is not usable. It is not safe for concurrent use.
+// Set contains the cooling ranges of a pool. The zero value is not usable. It is not safe for concurrent use.
 type Set struct {
-	// begun and ended are told of each range that is in the set from now on, and that is not any more.
-	begun, ended func(Rest)
+	// onAdd is called for each range that is added to the set, onRemove for each that is removed.
+	onAdd, onRemove func(Entry)
 
-	rests map[netipx.IPRange]Rest
-	names map[types.NamespacedName][]netipx.IPRange
-	// first and last are the ranges by their ends.
-	first, last map[netip.Addr]netipx.IPRange
-	size, fresh int
-	// text is what Format makes of it, nil: it has changed.
-	text []v1alpha1.CoolingGroup
+	entries       map[netipx.IPRange]Entry
+	rangesByClaim map[types.NamespacedName][]netipx.IPRange
+	// rangeByFirst and rangeByLast are the ranges by their first and last addresses.
+	rangeByFirst, rangeByLast   map[netip.Addr]netipx.IPRange
+	textSize, addedSinceCompact int
+	// cachedGroups is the result of FormatGroups for the entries, nil if they have changed since.
+	cachedGroups []v1alpha1.CoolingGroup
 }
 
-// NewSet returns an empty set, that tells of each range that comes and goes.
-func NewSet(begun, ended func(Rest)) *Set {
+// NewSet returns an empty set that calls begun for each range that is added, and ended for each that is removed.
+func NewSet(begun, ended func(Entry)) *Set {
 	return &Set{
-		begun: begun, ended: ended,
-		rests: map[netipx.IPRange]Rest{}, names: map[types.NamespacedName][]netipx.IPRange{},
-		first: map[netip.Addr]netipx.IPRange{}, last: map[netip.Addr]netipx.IPRange{},
+		onAdd: begun, onRemove: ended,
+		entries: map[netipx.IPRange]Entry{}, rangesByClaim: map[types.NamespacedName][]netipx.IPRange{},
+		rangeByFirst: map[netip.Addr]netipx.IPRange{}, rangeByLast: map[netip.Addr]netipx.IPRange{},
 	}
 }
 
-// Len is the number of ranges.
-func (s *Set) Len() int { return len(s.rests) }
+// Len returns the number of ranges.
+func (s *Set) Len() int { return len(s.entries) }
 
-// Size is the length of the text of all ranges, in bytes.
-func (s *Set) Size() int { return s.size }
+// TextSize returns the length of the text of all ranges, in bytes.
+func (s *Set) TextSize() int { return s.textSize }
 
-// All returns the ranges, in no order.
-func (s *Set) All() []Rest { return slices.Collect(maps.Values(s.rests)) }
+// All returns the entries, in no particular order.
+func (s *Set) All() []Entry { return slices.Collect(maps.Values(s.entries)) }
 
-// Groups returns the set as a status has it. It is not to be changed: a status that stays is not made anew with each
-// commit.
+// Groups returns the set in the form of a pool's status. The caller must not modify the result: it is cached, so that
+// an unchanged status is not formatted again with each commit.
 func (s *Set) Groups() []v1alpha1.CoolingGroup {
-	if s.text == nil {
-		s.text = Format(s.All())
+	if s.cachedGroups == nil {
+		s.cachedGroups = FormatGroups(s.All())
 	}
-	return s.text
+	return s.cachedGroups
 }
 
-// Get returns the rest of exactly this range.
-func (s *Set) Get(r netipx.IPRange) (Rest, bool) {
-	rest, is := s.rests[r]
+// Get returns the entry with exactly this range.
+func (s *Set) Get(r netipx.IPRange) (Entry, bool) {
+	rest, is := s.entries[r]
 	return rest, is
 }
 
-// For returns the ranges that rest for a name.
-func (s *Set) For(name types.NamespacedName) []netipx.IPRange { return s.names[name] }
-
-// Put adds a rest, whatever its size: it is on record already. It takes the place of one of the same range.
-func (s *Set) Put(rest Rest) {
-	s.Remove(rest.Range)
-	s.rests[rest.Range] = rest
-	s.first[rest.Range.From()], s.last[rest.Range.To()] = rest.Range, rest.Range
-	s.size += lengthOf(rest)
-	if rest.For.Name != "" {
-		s.names[rest.For] = append(s.names[rest.For], rest.Range)
-	}
-	s.fresh++
-	s.text = nil
-	s.begun(rest)
+// RangesForClaim returns the ranges that cool down for claims of a name.
+func (s *Set) RangesForClaim(name types.NamespacedName) []netipx.IPRange {
+	return s.rangesByClaim[name]
 }
 
-// Remove takes a range out.
+// ForceAdd adds an entry regardless of its size, because it is on record already. It replaces an entry of the same
+// range.
+func (s *Set) ForceAdd(rest Entry) {
+	s.Remove(rest.Range)
+	s.entries[rest.Range] = rest
+	s.rangeByFirst[rest.Range.From()], s.rangeByLast[rest.Range.To()] = rest.Range, rest.Range
+	s.textSize += textLength(rest)
+	if rest.Claim.Name != "" {
+		s.rangesByClaim[rest.Claim] = append(s.rangesByClaim[rest.Claim], rest.Range)
+	}
+	s.addedSinceCompact++
+	s.cachedGroups = nil
+	s.onAdd(rest)
+}
+
+// Remove removes the entry of a range.
 func (s *Set) Remove(r netipx.IPRange) {
-	rest, is := s.rests[r]
+	rest, is := s.entries[r]
 	if !is {
 		return
 	}
-	delete(s.rests, r)
-	if s.first[r.From()] == r {
-		delete(s.first, r.From())
+	delete(s.entries, r)
+	if s.rangeByFirst[r.From()] == r {
+		delete(s.rangeByFirst, r.From())
 	}
-	if s.last[r.To()] == r {
-		delete(s.last, r.To())
+	if s.rangeByLast[r.To()] == r {
+		delete(s.rangeByLast, r.To())
 	}
-	s.size -= lengthOf(rest)
-	if s.names[rest.For] = slices.DeleteFunc(s.names[rest.For], func(other netipx.IPRange) bool { return other == r }); len(s.names[rest.For]) == 0 {
-		delete(s.names, rest.For)
+	s.textSize -= textLength(rest)
+	if s.rangesByClaim[rest.Claim] = slices.DeleteFunc(s.rangesByClaim[rest.Claim], func(other netipx.IPRange) bool { return other == r }); len(s.rangesByClaim[rest.Claim]) == 0 {
+		delete(s.rangesByClaim, rest.Claim)
 	}
-	s.text = nil
-	s.ended(rest)
+	s.cachedGroups = nil
+	s.onRemove(rest)
 }
 
-// Add adds a rest if there is room, and reports whether it did. Where there is none, ranges are joined that touch each
-// other and end within a step of each other: what is joined ends with the last of them, and rests for nobody's name. If
-// that is not enough, all names go; then only what touches another range has room.
-func (s *Set) Add(rest Rest, step time.Duration) bool {
-	if !s.fits(rest) && (s.fresh >= worthFolding || len(s.names) > 0) {
-		s.fold(step)
+// TryAdd adds an entry if there is room, and reports whether it did. If there is none, it merges ranges that touch
+// each other and whose ends are at most one step apart: the merged range ends with the later of them, and has no
+// claim. If that is not enough, all entries lose their claims; after that, only a range that touches another one has
+// room.
+func (s *Set) TryAdd(rest Entry, step time.Duration) bool {
+	if !s.hasRoomFor(rest) && (s.addedSinceCompact >= compactThreshold || len(s.rangesByClaim) > 0) {
+		s.compactEntries(step)
 	}
-	if !s.fits(rest) {
-		rest.For = types.NamespacedName{}
+	if !s.hasRoomFor(rest) {
+		rest.Claim = types.NamespacedName{}
 	}
-	if s.fits(rest) {
-		s.Put(rest)
+	if s.hasRoomFor(rest) {
+		s.ForceAdd(rest)
 		return true
 	}
-	joined, is := s.join(rest, step)
+	joined, is := s.mergeAdjacent(rest, step)
 	if is {
-		s.Put(joined)
-		s.fresh--
+		s.ForceAdd(joined)
+		s.addedSinceCompact--
 	}
 	return is
 }
 
-func lengthOf(rest Rest) int { return len(separator) + len(textOf(rest)) }
+func textLength(rest Entry) int { return len(separator) + len(formatEntry(rest)) }
 
-func (s *Set) fits(rest Rest) bool { return s.size+lengthOf(rest) <= MaxText }
+func (s *Set) hasRoomFor(rest Entry) bool { return s.textSize+textLength(rest) <= MaxTextSize }
 
-// join takes out the ranges that touch a rest, and returns that joined with them. False: there are none.
-func (s *Set) join(rest Rest, step time.Duration) (joined Rest, is bool) {
-	for _, r := range []netipx.IPRange{s.last[rest.Range.From().Prev()], s.first[rest.Range.To().Next()]} {
-		other, near := s.rests[r]
+// mergeAdjacent removes the ranges that touch an entry, and returns the entry merged with them. is reports whether
+// there was one.
+func (s *Set) mergeAdjacent(rest Entry, step time.Duration) (joined Entry, is bool) {
+	for _, r := range []netipx.IPRange{s.rangeByLast[rest.Range.From().Prev()], s.rangeByFirst[rest.Range.To().Next()]} {
+		other, near := s.entries[r]
 		if !near || other.Until.Sub(rest.Until).Abs() > step {
 			continue
 		}
 		s.Remove(r)
-		rest, is = union(rest, other), true
+		rest, is = mergeEntries(rest, other), true
 	}
 	return rest, is
 }
 
-func union(a, b Rest) Rest {
+func mergeEntries(a, b Entry) Entry {
 	if b.Range.From().Less(a.Range.From()) {
 		a, b = b, a
 	}
-	out := Rest{Range: netipx.IPRangeFrom(a.Range.From(), b.Range.To()), Until: a.Until}
+	out := Entry{Range: netipx.IPRangeFrom(a.Range.From(), b.Range.To()), Until: a.Until}
 	if out.Until.Before(b.Until) {
 		out.Until = b.Until
 	}
 	return out
 }
 
-// fold joins all that touch each other, and drops the names where that leaves less than a quarter of the room.
-func (s *Set) fold(step time.Duration) {
+// compactEntries merges all ranges that touch each other, and drops the claims if that leaves less than a quarter of
+// the room.
+func (s *Set) compactEntries(step time.Duration) {
 	order := s.All()
-	slices.SortFunc(order, func(a, b Rest) int { return a.Range.From().Compare(b.Range.From()) })
+	slices.SortFunc(order, func(a, b Entry) int { return a.Range.From().Compare(b.Range.From()) })
 	for _, rest := range order {
-		if _, still := s.rests[rest.Range]; !still {
-			continue // joined already
+		if _, still := s.entries[rest.Range]; !still {
+			continue // merged already
 		}
-		if joined, is := s.join(rest, step); is {
+		if joined, is := s.mergeAdjacent(rest, step); is {
 			s.Remove(rest.Range)
-			s.Put(joined)
+			s.ForceAdd(joined)
 		}
 	}
-	if s.size > MaxText*3/4 {
+	if s.textSize > MaxTextSize*3/4 {
 		for _, rest := range s.All() {
-			if rest.For.Name != "" {
-				rest.For = types.NamespacedName{}
-				s.Put(rest)
+			if rest.Claim.Name != "" {
+				rest.Claim = types.NamespacedName{}
+				s.ForceAdd(rest)
 			}
 		}
 	}
-	s.fresh = 0
+	s.addedSinceCompact = 0
 }

@@ -18,9 +18,9 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func rest(t *testing.T, text string, after time.Duration) Rest {
+func rest(t *testing.T, text string, after time.Duration) Entry {
 	t.Helper()
-	r, err := parse(text)
+	r, err := parseEntry(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,23 +28,23 @@ func rest(t *testing.T, text string, after time.Duration) Rest {
 	return r
 }
 
-// what is the content of a set, and keeps count of what it was told.
-type what map[netipx.IPRange]Rest
+// trackedRests is the content of a set according to its callbacks.
+type trackedRests map[netipx.IPRange]Entry
 
-func (w what) begun(r Rest) { w[r.Range] = r }
-func (w what) ended(r Rest) { delete(w, r.Range) }
+func (w trackedRests) begun(r Entry) { w[r.Range] = r }
+func (w trackedRests) ended(r Entry) { delete(w, r.Range) }
 
-func setOf(t *testing.T) (*Set, what) {
+func setOf(t *testing.T) (*Set, trackedRests) {
 	t.Helper()
-	w := what{}
+	w := trackedRests{}
 	s := NewSet(w.begun, w.ended)
 	t.Cleanup(func() {
 		size := 0
 		for _, r := range w {
-			size += lengthOf(r)
+			size += textLength(r)
 		}
-		if !reflect.DeepEqual(s.rests, map[netipx.IPRange]Rest(w)) || s.Size() != size {
-			t.Errorf("has %v in %d bytes, and told of %v in %d", s.rests, s.Size(), w, size)
+		if !reflect.DeepEqual(s.entries, map[netipx.IPRange]Entry(w)) || s.TextSize() != size {
+			t.Errorf("has %v in %d bytes, and told of %v in %d", s.entries, s.TextSize(), w, size)
 		}
 	})
 	return s, w
@@ -54,8 +54,8 @@ func setOf(t *testing.T) (*Set, what) {
 func fill(t *testing.T, s *Set, name string, until time.Duration) (n int) {
 	t.Helper()
 	ip := netip.MustParseAddr("10.9.0.0")
-	for s.Add(Rest{
-		Range: netipx.IPRangeFrom(ip, ip), Until: noon.Add(until), For: types.NamespacedName{Namespace: "ns", Name: fmt.Sprint(name, n)},
+	for s.TryAdd(Entry{
+		Range: netipx.IPRangeFrom(ip, ip), Until: noon.Add(until), Claim: types.NamespacedName{Namespace: "ns", Name: fmt.Sprint(name, n)},
 	}, time.Minute) {
 		ip = ip.Next().Next()
 		n++
@@ -68,52 +68,54 @@ func TestTextIsReadAsItWasWritten(t *testing.T) {
 		{Until: metav1.NewTime(noon), Addresses: "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10"},
 		{Until: metav1.NewTime(noon.Add(time.Minute)), Addresses: "10.0.0.0/30, fd00::1 shop/web-1"},
 	}
-	rests, err := Parse(groups)
+	rests, err := ParseGroups(groups)
 	if err != nil || len(rests) != 4 {
 		t.Fatal(rests, err)
 	}
 	slices.Reverse(rests)
-	if got := Format(rests); !reflect.DeepEqual(got[0], groups[0]) || len(got) != 2 || got[1].Addresses != "10.0.0.0/30, fd00::1 shop/web-1" {
+	if got := FormatGroups(rests); !reflect.DeepEqual(got[0], groups[0]) || len(got) != 2 || got[1].Addresses != "10.0.0.0/30, fd00::1 shop/web-1" {
 		t.Errorf("%+v", got)
 	}
-	rests, err = Parse([]v1alpha1.CoolingGroup{{Addresses: "10.0.0.1, nonsense, 10.0.0.2"}})
+	rests, err = ParseGroups([]v1alpha1.CoolingGroup{{Addresses: "10.0.0.1, nonsense, 10.0.0.2"}})
 	if err == nil || len(rests) != 2 {
 		t.Errorf("what can be read is left out, or the rest passes: %v, %v", rests, err)
 	}
 }
 
-// A rest is not shorter than the grace, and not longer than an eighth of it more: so all end at some ten moments.
+// TestUntil checks that an entry cools down for at least the grace period and at most an eighth longer, so that all
+// entries end at some ten times.
 func TestUntil(t *testing.T) {
 	for _, grace := range []time.Duration{time.Second, 9 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour} {
 		ends := map[time.Time]bool{}
 		for i := range 1000 {
 			now := noon.Add(grace / 1000 * time.Duration(i))
-			until := Until(now, grace)
-			if rest := until.Sub(now); rest < grace || rest >= grace+max(grace/steps, time.Second) {
+			until := EndOfCooling(now, grace)
+			if rest := until.Sub(now); rest < grace || rest >= grace+max(grace/stepsPerGrace, time.Second) {
 				t.Fatalf("with a grace of %v it rests for %v", grace, rest)
 			}
 			ends[until] = true
 		}
-		if len(ends) > steps+3 {
+		if len(ends) > stepsPerGrace+3 {
 			t.Errorf("with a grace of %v rests end at %d moments", grace, len(ends))
 		}
 	}
 }
 
-// Where there is room every range has its own time and name.
+// TestNothingIsJoinedWithoutNeed checks that every range keeps its own time and name while there is room.
 func TestNothingIsJoinedWithoutNeed(t *testing.T) {
 	s, w := setOf(t)
 	for _, text := range []string{"10.0.0.1 ns/a", "10.0.0.2 ns/b"} {
-		if !s.Add(rest(t, text, time.Minute), time.Minute) {
+		if !s.TryAdd(rest(t, text, time.Minute), time.Minute) {
 			t.Fatal(text)
 		}
 	}
-	if len(w) != 2 || !slices.Equal(s.For(types.NamespacedName{Namespace: "ns", Name: "b"}), []netipx.IPRange{rest(t, "10.0.0.2", 0).Range}) {
+	if len(w) != 2 || !slices.Equal(s.RangesForClaim(types.NamespacedName{Namespace: "ns", Name: "b"}), []netipx.IPRange{rest(t, "10.0.0.2", 0).Range}) {
 		t.Error(w)
 	}
 }
 
-// What touches and ends together is joined, nothing ends before its time, and what has no room is not added.
+// TestFullSet checks that ranges that touch and end at similar times are merged, that no entry ends too early, and
+// that an entry without room is not added.
 func TestFullSet(t *testing.T) {
 	s, w := setOf(t)
 	for text, after := range map[string]time.Duration{
@@ -121,11 +123,11 @@ func TestFullSet(t *testing.T) {
 		"10.0.0.4 ns/c": time.Hour, // ends much later
 		"10.0.0.6 ns/d": time.Hour, // touches nothing
 	} {
-		s.Put(rest(t, text, after))
+		s.ForceAdd(rest(t, text, after))
 	}
 	named := fill(t, s, "name", time.Minute)
-	if s.Size() > MaxText || named < 200 {
-		t.Errorf("%d in %d bytes", named, s.Size())
+	if s.TextSize() > MaxTextSize || named < 200 {
+		t.Errorf("%d in %d bytes", named, s.TextSize())
 	}
 	for text, after := range map[string]time.Duration{"10.0.0.1-10.0.0.3": 65 * time.Second, "10.0.0.4": time.Hour, "10.0.0.6": time.Hour} {
 		want := rest(t, text, after)
@@ -133,12 +135,12 @@ func TestFullSet(t *testing.T) {
 			t.Errorf("%s: %v", text, got)
 		}
 	}
-	if s.Add(rest(t, "10.1.0.1-10.1.200.200", time.Minute), time.Minute) || s.Add(rest(t, "10.0.0.7-10.0.0.250", 3*time.Hour), time.Minute) {
+	if s.TryAdd(rest(t, "10.1.0.1-10.1.200.200", time.Minute), time.Minute) || s.TryAdd(rest(t, "10.0.0.7-10.0.0.250", 3*time.Hour), time.Minute) {
 		t.Error("there is room for what touches nothing, or nothing that ends with it")
 	}
 	before := len(w)
-	for i := range 100 { // it touches what is there, on both sides
-		if text := fmt.Sprintf("10.9.0.%d", 1+2*i); !s.Add(rest(t, text, time.Minute), time.Minute) {
+	for i := range 100 { // it touches ranges on both sides
+		if text := fmt.Sprintf("10.9.0.%d", 1+2*i); !s.TryAdd(rest(t, text, time.Minute), time.Minute) {
 			t.Fatalf("no room for %s", text)
 		}
 	}
@@ -155,29 +157,30 @@ func TestFullSet(t *testing.T) {
 	}
 }
 
-// However many are added, an entry is never more than two texts of an address, and no more entries come.
+// TestFullSetGrowsToTwiceItsTextAtMost checks that, however many entries are added, each is never longer than two
+// addresses, and the number of entries does not grow.
 func TestFullSetGrowsToTwiceItsTextAtMost(t *testing.T) {
 	s, _ := setOf(t)
 	fill(t, s, "", time.Minute)
 	for _, r := range s.All() {
 		next := r.Range.To().Next()
-		if s.last[next] != (netipx.IPRange{}) || s.first[next] != (netipx.IPRange{}) {
+		if s.rangeByLast[next] != (netipx.IPRange{}) || s.rangeByFirst[next] != (netipx.IPRange{}) {
 			continue
 		}
-		s.Add(Rest{Range: netipx.IPRangeFrom(next, next), Until: r.Until}, time.Minute)
+		s.TryAdd(Entry{Range: netipx.IPRangeFrom(next, next), Until: r.Until}, time.Minute)
 	}
-	if s.Size() > 2*MaxText {
-		t.Errorf("%d bytes", s.Size())
+	if s.TextSize() > 2*MaxTextSize {
+		t.Errorf("%d bytes", s.TextSize())
 	}
 }
 
-// The range of an entry and its prefix are one range.
+// TestRangesAreWrittenTheShortWay checks that a range that is a prefix is formatted as a prefix.
 func TestRangesAreWrittenTheShortWay(t *testing.T) {
 	r, err := poolutil.ParseRange("10.0.0.0-10.0.0.255")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Format([]Rest{{Range: r, Until: noon}})[0].Addresses; got != "10.0.0.0/24" {
+	if got := FormatGroups([]Entry{{Range: r, Until: noon}})[0].Addresses; got != "10.0.0.0/24" {
 		t.Error(got)
 	}
 }

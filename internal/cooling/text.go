@@ -1,5 +1,6 @@
-// Package cooling keeps the addresses that rest after their release, in the least room: with every grant the whole
-// status of the pool is written, and an object in a list takes the API server some four times as long as its text.
+// Package cooling stores the addresses that cool down after their release in as little space as possible: each grant
+// writes the whole status of the pool, and an object in a list costs the API server about four times as much as its
+// text.
 package cooling
 
 import (
@@ -17,27 +18,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// steps are the moments within a grace at which rests end, and so the groups in a status, but for one or two more; up
-// to twice as many with a grace of less than 16 seconds, since they end on whole seconds.
-const steps = 8
+// stepsPerGrace is the number of moments within a grace period at which entries end, and so the number of groups in a
+// status, plus one or two. With a grace period of less than 16 seconds there are up to twice as many, because entries
+// end on whole seconds.
+const stepsPerGrace = 8
 
-// Rest is a range that nobody may have until a time, but a claim of one name.
-type Rest struct {
+// Entry is a range that is reserved until a time for claims of one name.
+type Entry struct {
 	Range netipx.IPRange
 	Until time.Time
-	// For is the claim that released the range. Its name is empty where it is not on record any more.
-	For types.NamespacedName
+	// Claim is the claim that released the range. Its name is empty if it is not on record any more.
+	Claim types.NamespacedName
 }
 
-// Step is what lies between the ends of rests: an eighth of the grace, in whole seconds, and a second at least.
-func Step(grace time.Duration) time.Duration {
-	return max((grace / steps).Truncate(time.Second), time.Second)
+// StepForGrace returns the distance between the ends of entries: an eighth of the grace period, in whole seconds, at
+// least one second.
+func StepForGrace(grace time.Duration) time.Duration {
+	return max((grace / stepsPerGrace).Truncate(time.Second), time.Second)
 }
 
-// Until is when what begins to rest now may be given to somebody else: not before the grace is over, and less than a
-// step later.
-func Until(now time.Time, grace time.Duration) time.Time {
-	step := Step(grace)
+// EndOfCooling returns the time when a range that is released at now may be granted to any claim: not before the end
+// of the grace period, and less than a step after it.
+func EndOfCooling(now time.Time, grace time.Duration) time.Time {
+	step := StepForGrace(grace)
 	until := now.Add(grace)
 	if whole := until.Truncate(step); !whole.Equal(until) {
 		until = whole.Add(step)
@@ -45,49 +48,50 @@ func Until(now time.Time, grace time.Duration) time.Time {
 	return until
 }
 
-// Format writes rests as a status has them: a group for each moment at which some end, in this order, and in it the
-// ranges in theirs.
-func Format(rests []Rest) []v1alpha1.CoolingGroup {
+// FormatGroups formats entries for a status: one group for each time at which entries end, in the order of these
+// times, and in each group the ranges in the order of their addresses.
+func FormatGroups(rests []Entry) []v1alpha1.CoolingGroup {
 	rests = slices.Clone(rests)
-	slices.SortFunc(rests, func(a, b Rest) int {
+	slices.SortFunc(rests, func(a, b Entry) int {
 		return cmp.Or(a.Until.Compare(b.Until), a.Range.From().Compare(b.Range.From()), a.Range.To().Compare(b.Range.To()))
 	})
 	var out []v1alpha1.CoolingGroup
 	for _, r := range rests {
 		if last := len(out) - 1; last >= 0 && out[last].Until.Time.Equal(r.Until) {
-			out[last].Addresses += separator + textOf(r)
+			out[last].Addresses += separator + formatEntry(r)
 			continue
 		}
-		out = append(out, v1alpha1.CoolingGroup{Until: metav1.NewTime(r.Until), Addresses: textOf(r)})
+		out = append(out, v1alpha1.CoolingGroup{Until: metav1.NewTime(r.Until), Addresses: formatEntry(r)})
 	}
 	return out
 }
 
 const separator = ", "
 
-// HasRoom reports whether a status has room for another range of the longest addresses, without a name: else deleted
-// claims may wait for it.
-func HasRoom(groups []v1alpha1.CoolingGroup) bool {
+// HasRoomForEntry reports whether a status has room for another range of the longest possible addresses, without a
+// name. Without that room, deleted claims may have to wait for it.
+func HasRoomForEntry(groups []v1alpha1.CoolingGroup) bool {
 	size := len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
 	for _, g := range groups {
 		size += len(g.Addresses) + len(separator)
 	}
-	return size <= MaxText
+	return size <= MaxTextSize
 }
 
-func textOf(r Rest) string {
+func formatEntry(r Entry) string {
 	text := poolutil.ShowRange(r.Range)
-	if r.For.Name != "" {
-		text += " " + r.For.String()
+	if r.Claim.Name != "" {
+		text += " " + r.Claim.String()
 	}
 	return text
 }
 
-// Parse reads what Format writes. What cannot be read is left out, and the first of it is the error.
-func Parse(groups []v1alpha1.CoolingGroup) (out []Rest, err error) {
+// ParseGroups parses the result of FormatGroups. It leaves out entries that cannot be parsed, and returns the error
+// of the first of them.
+func ParseGroups(groups []v1alpha1.CoolingGroup) (out []Entry, err error) {
 	for _, g := range groups {
 		for text := range strings.SplitSeq(g.Addresses, ",") {
-			r, parseErr := parse(strings.TrimSpace(text))
+			r, parseErr := parseEntry(strings.TrimSpace(text))
 			if parseErr != nil {
 				err = cmp.Or(err, fmt.Errorf("status.cooling: %w", parseErr))
 				continue
@@ -99,9 +103,9 @@ func Parse(groups []v1alpha1.CoolingGroup) (out []Rest, err error) {
 	return out, err
 }
 
-func parse(text string) (r Rest, err error) {
+func parseEntry(text string) (r Entry, err error) {
 	addresses, name, _ := strings.Cut(text, " ")
-	r.For.Namespace, r.For.Name, _ = strings.Cut(name, "/")
+	r.Claim.Namespace, r.Claim.Name, _ = strings.Cut(name, "/")
 	r.Range, err = poolutil.ParseRange(addresses)
 	return r, err
 }

@@ -14,71 +14,71 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// RangeOf is the block of an IPAllocation, as far as it was granted.
-func RangeOf(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
+// GrantedRange returns the range of an IPAllocation that is allocated or being deleted; false if it has none.
+func GrantedRange(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 	if a.Status.Phase != v1alpha1.AllocationAllocated && a.DeletionTimestamp.IsZero() {
 		return netipx.IPRange{}, false
 	}
-	return blocks.RangeOf(a)
+	return blocks.RangeForAllocation(a)
 }
 
-// granted reports whether an IPAllocation has its block.
-func granted(a *v1alpha1.IPAllocation) bool {
-	_, is := RangeOf(a)
+// isGranted reports whether an IPAllocation has its block.
+func isGranted(a *v1alpha1.IPAllocation) bool {
+	_, is := GrantedRange(a)
 	return is
 }
 
-// stalled reports whether an IPAllocation that was asked for is not about to be granted: its pool has refused it; or grants
-// nothing until a person does something about that, or is not a pool of the ProviderConfig any more.
-func (c Cluster) stalled(a *v1alpha1.IPAllocation) bool {
+// isStalled reports whether an IPAllocation is not granted and not about to be: its pool has refused it, grants
+// nothing until a user changes something, or is no longer a pool of the ProviderConfig.
+func (c Cluster) isStalled(a *v1alpha1.IPAllocation) bool {
 	switch {
-	case granted(a):
+	case isGranted(a):
 		return false
 	case a.Status.Phase == v1alpha1.AllocationFailed:
 		return true
-	case c.Config == nil:
+	case c.ProviderConfig == nil:
 		return false // its pools are not known
 	}
-	p := c.poolOf(a)
-	return p == nil || !p.Grants()
+	p := c.poolForAllocation(a)
+	return p == nil || !p.MayGrant()
 }
 
-// poolOf is the pool that an IPAllocation asks, nil if it is not one of the ProviderConfig.
-func (c Cluster) poolOf(a *v1alpha1.IPAllocation) *tenancy.Pool {
-	ref := tenancy.StandingOf(a).Pool
+// poolForAllocation returns the pool that an IPAllocation requests from, nil if the ProviderConfig does not name it.
+func (c Cluster) poolForAllocation(a *v1alpha1.IPAllocation) *tenancy.Pool {
+	ref := tenancy.NewCurrentAllocation(a).Pool
 	if at := slices.IndexFunc(c.Pools, func(p tenancy.Pool) bool { return p.Ref == ref }); at >= 0 {
 		return &c.Pools[at]
 	}
 	return nil
 }
 
-// blocksOf are what is decided upon: all IPAllocations but those that are not about to be granted. A block that is not
-// granted yet is of the family of the pool that it asks.
-func (c Cluster) blocksOf(emptied func(types.UID) bool) []elastic.Block {
+// decidedBlocks returns the blocks to decide on: all IPAllocations except stalled ones. A block that is not granted
+// yet has the family of the pool that it requests from.
+func (c Cluster) decidedBlocks(emptied func(types.UID) bool) []elastic.Block {
 	var out []elastic.Block
 	for _, a := range c.Blocks {
-		if c.stalled(a) {
+		if c.isStalled(a) {
 			continue
 		}
-		b := blockOf(a, emptied(a.UID))
-		if p := c.poolOf(a); p != nil && !b.Range.IsValid() {
-			b.Family = family(*p)
+		b := newBlock(a, emptied(a.UID))
+		if p := c.poolForAllocation(a); p != nil && !b.Range.IsValid() {
+			b.Family = poolFamily(*p)
 		}
 		out = append(out, b)
 	}
 	return out
 }
 
-func blockOf(a *v1alpha1.IPAllocation, emptied bool) elastic.Block {
+func newBlock(a *v1alpha1.IPAllocation, emptied bool) elastic.Block {
 	b := elastic.Block{
 		Name: a.Name, Count: a.Status.AllocatedCount, Pinned: a.Spec.PinnedRange != nil,
-		Grown:    tenancy.Role(a) == v1alpha1.GrowthRole,
-		Deleting: !a.DeletionTimestamp.IsZero(),
-		Draining: tenancy.Draining(a),
-		Emptied:  emptied,
+		AddedOnDemand: tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole,
+		Deleting:      !a.DeletionTimestamp.IsZero(),
+		Draining:      tenancy.IsDraining(a),
+		Emptied:       emptied,
 	}
-	if r, granted := RangeOf(a); granted {
-		b.Range, b.Family = r, elastic.FamilyOf(r.From())
+	if r, granted := GrantedRange(a); granted {
+		b.Range, b.Family = r, elastic.AddressFamily(r.From())
 	} else if a.Spec.Count != nil {
 		b.Count = int64(*a.Spec.Count)
 	}
@@ -88,26 +88,27 @@ func blockOf(a *v1alpha1.IPAllocation, emptied bool) elastic.Block {
 	return b
 }
 
-// unmarked are the blocks of which nothing was said yet: one that was just added is in use until it is seen not to be.
-func unmarked(all []*v1alpha1.IPAllocation) []elastic.Mark {
-	var out []elastic.Mark
+// initialUsageChanges returns a change for each granted growth block without the condition InUse: a block that was
+// just added counts as in use until it is seen to be idle.
+func initialUsageChanges(all []*v1alpha1.IPAllocation) []elastic.UsageChange {
+	var out []elastic.UsageChange
 	for _, a := range all {
 		said := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.InUseCondition) != nil
-		if !said && granted(a) && a.DeletionTimestamp.IsZero() && tenancy.Role(a) == v1alpha1.GrowthRole {
-			out = append(out, elastic.Mark{Block: a.Name})
+		if !said && isGranted(a) && a.DeletionTimestamp.IsZero() && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
+			out = append(out, elastic.UsageChange{Block: a.Name})
 		}
 	}
 	return out
 }
 
-// Speaker is the IPAllocation that says whether the Services of a Cluster have what they ask for: the one that the
-// Cluster began with, else its oldest; else, for a Cluster that began with nothing, what it asked for in vain. Nil: there is
-// none.
-func Speaker(all []*v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
+// ConditionHolder returns the IPAllocation whose condition shows whether the Services of a Cluster have the addresses
+// that they ask for: the initial one, else the oldest; else, for a Cluster that began without a block, a growth
+// request that failed. It returns nil if there is none.
+func ConditionHolder(all []*v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 	var out *v1alpha1.IPAllocation
 	for _, a := range all {
-		first := out == nil || (tenancy.Role(out) == v1alpha1.GrowthRole && tenancy.Role(a) != v1alpha1.GrowthRole)
-		if first && granted(a) && a.DeletionTimestamp.IsZero() {
+		first := out == nil || (tenancy.RoleForAllocation(out) == v1alpha1.GrowthRole && tenancy.RoleForAllocation(a) != v1alpha1.GrowthRole)
+		if first && isGranted(a) && a.DeletionTimestamp.IsZero() {
 			out = a
 		}
 	}
@@ -115,16 +116,16 @@ func Speaker(all []*v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 		return out
 	}
 	for _, a := range all {
-		if a.Status.Phase == v1alpha1.AllocationFailed && a.DeletionTimestamp.IsZero() && tenancy.Role(a) == v1alpha1.GrowthRole {
+		if a.Status.Phase == v1alpha1.AllocationFailed && a.DeletionTimestamp.IsZero() && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
 			return a
 		}
 	}
 	return nil
 }
 
-// Said is what a Cluster's demand is said to be now; nil: nothing.
-func Said(all []*v1alpha1.IPAllocation) *metav1.Condition {
-	if on := Speaker(all); on != nil {
+// CurrentCondition returns the condition DemandSatisfied that a Cluster has now, nil if it has none.
+func CurrentCondition(all []*v1alpha1.IPAllocation) *metav1.Condition {
+	if on := ConditionHolder(all); on != nil {
 		return meta.FindStatusCondition(on.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
 	}
 	return nil

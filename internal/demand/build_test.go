@@ -10,22 +10,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// epoch is when every test begins.
+// epoch is the time at which every test begins.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var tenant = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
 
 type change func(*v1alpha1.IPAllocation)
 
-// asked is a block of so many addresses that pool a was asked for: the first of the Cluster for n = 0, else one on
-// demand.
-func asked(n int, count int32, changes ...change) *v1alpha1.IPAllocation {
+// newAllocation returns a block of count addresses that is requested from pool a: the first block of the Cluster for
+// n = 0, else one that is added on demand.
+func newAllocation(n int, count int32, changes ...change) *v1alpha1.IPAllocation {
 	a := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
 		PoolRef: v1alpha1.PoolReference{Name: "a"}, TenantClusterRef: tenant, Type: v1alpha1.LoadBalancerAllocation, Count: &count,
 	}}
-	a.Name = tenancy.Name(tenant)
+	a.Name = tenancy.InitialBlockName(tenant)
 	if n > 0 {
-		a.Name = tenancy.GrowthName(tenant, n)
+		a.Name = tenancy.GrowthBlockName(tenant, n)
 	}
 	a.Labels = map[string]string{v1alpha1.ProviderConfigLabel: "config"}
 	a.Status.Phase = v1alpha1.AllocationPending
@@ -35,8 +35,8 @@ func asked(n int, count int32, changes ...change) *v1alpha1.IPAllocation {
 	return a
 }
 
-// has grants a range.
-func has(first, last string, count int64) change {
+// withRange grants a range.
+func withRange(first, last string, count int64) change {
 	return func(a *v1alpha1.IPAllocation) {
 		s := &a.Status
 		s.Phase, s.StartAddress, s.EndAddress, s.AllocatedCount = v1alpha1.AllocationAllocated, first, last, count
@@ -45,7 +45,7 @@ func has(first, last string, count int64) change {
 
 func from(pool string) change { return func(a *v1alpha1.IPAllocation) { a.Spec.PoolRef.Name = pool } }
 
-func says(kind string, status metav1.ConditionStatus, reason string) change {
+func withCondition(kind string, status metav1.ConditionStatus, reason string) change {
 	return func(a *v1alpha1.IPAllocation) {
 		a.Status.Conditions = append(a.Status.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(epoch),
@@ -55,7 +55,7 @@ func says(kind string, status metav1.ConditionStatus, reason string) change {
 
 func failed(a *v1alpha1.IPAllocation) {
 	a.Status.Phase = v1alpha1.AllocationFailed
-	says(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)(a)
+	withCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)(a)
 }
 
 func deleted(a *v1alpha1.IPAllocation) { a.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }

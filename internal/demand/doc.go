@@ -1,5 +1,5 @@
-// Package demand decides what becomes of the load-balancer blocks of a Cluster at one look at it: what it is to be
-// shown, what the pools are asked for, and what is said of it. It brings together internal/elastic, which knows
-// Services and addresses, and internal/tenancy, which knows pools and IPAllocations. It is pure: what it is given is
-// what was read, what it returns is to be written.
+// Package demand decides on the load-balancer blocks of a Cluster in one reconcile: what is projected to the Cluster,
+// what is requested from the pools, and which condition is set. It combines internal/elastic, which models Services
+// and addresses, and internal/tenancy, which models pools and IPAllocations. The package is pure: its input is what
+// the caller has read, its output is what the caller writes.
 package demand

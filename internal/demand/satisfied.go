@@ -11,11 +11,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Satisfied is what is said of the demand of a Cluster; nothing while it is being met. unplaced says which Services wait
-// although there is room for them; empty: none.
-func (d Decision) Satisfied(unplaced string) *metav1.Condition {
-	lacking := d.Lacking[elastic.IPv4] + d.Lacking[elastic.IPv6]
-	exhausted := d.exhausted()
+// DemandCondition returns the condition DemandSatisfied of a Cluster, nil while its demand is being met. unplaced
+// names the Services that wait although there is room for them; empty if there are none.
+func (d Decision) DemandCondition(unplaced string) *metav1.Condition {
+	lacking := d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]
+	exhausted := d.exhaustedMessage()
 	is := &metav1.Condition{Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse}
 	switch {
 	case lacking == 0 && unplaced != "":
@@ -24,28 +24,30 @@ func (d Decision) Satisfied(unplaced string) *metav1.Condition {
 		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that more addresses would help has an address, or is about to get one"
 	case !d.Settings.Elastic:
 		is.Reason = v1alpha1.StaticReason
-		is.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", more(lacking))
-	case d.Unread != "":
-		is.Reason, is.Message = v1alpha1.NotPlacedReason, "Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: "+d.Unread
+		is.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", formatMoreAddresses(lacking))
+	case d.UnreadablePool != "":
+		is.Reason, is.Message = v1alpha1.NotPlacedReason, "Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: "+d.UnreadablePool
 	case exhausted != "":
 		is.Reason, is.Message = v1alpha1.PoolExhaustedReason, exhausted
 	case d.QuotaReached:
 		is.Reason = v1alpha1.QuotaReachedReason
-		is.Message = fmt.Sprintf("Services wait for %s, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", more(lacking), d.Settings.Quota)
+		is.Message = fmt.Sprintf("Services wait for %s, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", formatMoreAddresses(lacking), d.Settings.Quota)
 	default:
 		return nil
 	}
 	return is
 }
 
-// exhausted is what is said where no pool has anything.
-func (d Decision) exhausted() string {
-	for i := len(d.Steps) - 1; i >= 0; i-- {
-		if s := d.Steps[i]; s.Action == tenancy.Exhausted {
+// exhaustedMessage returns the message for a Cluster for which no pool has room, empty if that is not the case.
+func (d Decision) exhaustedMessage() string {
+	for i := len(d.GrowthSteps) - 1; i >= 0; i-- {
+		if s := d.GrowthSteps[i]; s.Action == tenancy.ActionExhausted {
 			return s.Message
 		}
 	}
 	return ""
 }
 
-func more(n int64) string { return text.Count(n, "more address", "more addresses") }
+func formatMoreAddresses(n int64) string {
+	return text.FormatCount(n, "more address", "more addresses")
+}

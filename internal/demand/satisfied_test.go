@@ -7,21 +7,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// B39.
+// TestSatisfied checks the condition of a Cluster that the quota limits (B39), and the other reasons.
 func TestSatisfied(t *testing.T) {
-	grows, exhausted := tenancy.Settings{Elastic: true, Quota: 7}, []Step{
-		{Decision: tenancy.Decision{Action: tenancy.Exhausted, Message: "no pool has IPv4"}},
-		{Decision: tenancy.Decision{Action: tenancy.Exhausted, Message: "no pool has IPv6"}},
+	grows, exhausted := tenancy.LoadBalancerSettings{Elastic: true, Quota: 7}, []GrowthStep{
+		{Decision: tenancy.Decision{Action: tenancy.ActionExhausted, Message: "no pool has IPv4"}},
+		{Decision: tenancy.Decision{Action: tenancy.ActionExhausted, Message: "no pool has IPv6"}},
 	}
 	tests := map[string]struct {
 		reason   string
-		settings tenancy.Settings
+		settings tenancy.LoadBalancerSettings
 		lacks    [2]int64
 		quota    bool
-		steps    []Step
+		steps    []GrowthStep
 		unplaced string
 		unread   string
-		want     string // status, reason and a part of the message; empty: nothing is said
+		want     string // status, reason and a part of the message; empty: no condition
 	}{
 		"Met":        {reason: "no Service waits", settings: grows, want: "True Satisfied every Service that more addresses would help"},
 		"MetStatic":  {reason: "in a static Cluster too", want: "True Satisfied"},
@@ -31,7 +31,7 @@ func TestSatisfied(t *testing.T) {
 		"Static":     {reason: "it does not grow", lacks: [2]int64{1, 2}, want: "False Static Services wait for 3 more addresses, and allocationMode is static"},
 		"Exhausted":  {reason: "no pool has anything", settings: grows, lacks: [2]int64{1}, steps: exhausted[:1], want: "False PoolExhausted no pool has IPv4"},
 		"Both":       {reason: "one message has room for one family", settings: grows, lacks: [2]int64{1, 1}, steps: exhausted, want: "False PoolExhausted no pool has IPv6"},
-		"OneAsks":    {reason: "the other family is asked for", settings: grows, lacks: [2]int64{1, 1}, steps: []Step{exhausted[0], {Decision: tenancy.Decision{Action: tenancy.Try}}}, want: "False PoolExhausted no pool has IPv4"},
+		"OneAsks":    {reason: "the other family is asked for", settings: grows, lacks: [2]int64{1, 1}, steps: []GrowthStep{exhausted[0], {Decision: tenancy.Decision{Action: tenancy.ActionCreate}}}, want: "False PoolExhausted no pool has IPv4"},
 		"Unread":     {reason: "what they may get is not known", settings: grows, lacks: [2]int64{1}, quota: true, unread: "pool p has x", want: "False NotPlaced Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: pool p has x"},
 		"UnreadMet":  {reason: "no Service waits", settings: grows, unread: "pool p has x", want: "True Satisfied"},
 		"Quota":      {reason: "it may not have more", settings: grows, lacks: [2]int64{0, 2}, quota: true, want: "False QuotaReached Services wait for 2 more addresses, and quotaPerTenant.maxLoadBalancerIPs is 7"},
@@ -39,10 +39,10 @@ func TestSatisfied(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := Decision{Settings: c.settings, Steps: c.steps, Unread: c.unread}
-			d.Lacking, d.QuotaReached = c.lacks, c.quota
+			d := Decision{Settings: c.settings, GrowthSteps: c.steps, UnreadablePool: c.unread}
+			d.Shortfall, d.QuotaReached = c.lacks, c.quota
 			got := ""
-			if is := d.Satisfied(c.unplaced); is != nil {
+			if is := d.DemandCondition(c.unplaced); is != nil {
 				got = string(is.Status) + " " + is.Reason + " " + is.Message
 			}
 			if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {

@@ -13,45 +13,46 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// Nothing is used for an hour, look by look. The block that was added on demand is taken away after the grace, not before,
-// and is shown no more from the look on that follows; the first one stays and is shown, for as long as that lasts.
-func TestIdleBlocksGo(t *testing.T) { // B46, B47, F17
+// TestIdleBlocksGo checks, reconcile by reconcile, an hour without use. The block that was added on demand is
+// withdrawn after the grace period, not before, and is not projected any more from the next reconcile on. The first
+// block stays and is projected all the time.
+func TestIdleBlocksGo(t *testing.T) { // B46 (ten idle minutes), B47 (pools follow), F17 (no orphan)
 	const grace = 10 * time.Minute
-	first, grown := asked(0, 1, has("10.0.0.2", "10.0.0.2", 1)), asked(1, 1, has("10.0.0.3", "10.0.0.3", 1))
-	c := Cluster{Ref: tenant, Config: &v1alpha1.ProviderConfig{}, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{first, grown}}
+	first, grown := newAllocation(0, 1, withRange("10.0.0.2", "10.0.0.2", 1)), newAllocation(1, 1, withRange("10.0.0.3", "10.0.0.3", 1))
+	c := Cluster{Ref: tenant, ProviderConfig: &v1alpha1.ProviderConfig{}, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{first, grown}}
 	w := Workload{
-		Assess: func([]elastic.Desired, string, [2]bool) elastic.Assessment { return elastic.Assessment{} },
-		Pool:   "default-pool", Emptied: func(types.UID) bool { return false },
+		AssessServices: func([]elastic.DesiredPool, string, [2]bool) elastic.Assessment { return elastic.Assessment{} },
+		SharedPool:     "default-pool", IsEmptied: func(types.UID) bool { return false },
 	}
 	var idle, drained time.Duration = -1, -1
 	for at := time.Duration(0); at <= time.Hour; at += 15 * time.Second {
-		d := Decide(c, w, tenancy.Settings{Elastic: true, Increment: 1, Quota: -1}, grace, epoch.Add(at))
-		for _, m := range d.Marks {
+		d := DecideBlocks(c, w, tenancy.LoadBalancerSettings{Elastic: true, Increment: 1, Quota: -1}, grace, epoch.Add(at))
+		for _, m := range d.UsageChanges {
 			switch {
 			case m.Block == first.Name && !m.IdleSince.IsZero():
 				t.Fatalf("after %v the first block is idle", at)
 			case m.Block == grown.Name && !m.IdleSince.IsZero():
 				idle = at
-				says(v1alpha1.InUseCondition, metav1.ConditionFalse, v1alpha1.IdleReason)(grown) // since now, as the first look is
+				withCondition(v1alpha1.InUseCondition, metav1.ConditionFalse, v1alpha1.IdleReason)(grown) // since now
 			}
 		}
-		if slices.Contains(d.Drain, first.Name) {
+		if slices.Contains(d.BlocksToDrain, first.Name) {
 			t.Fatalf("after %v the first block is taken away", at)
 		}
 		shown := 0
-		for _, p := range d.Show {
+		for _, p := range d.DesiredPools {
 			shown += len(p.Ranges)
 		}
 		want := 2
 		if drained >= 0 {
 			want = 1
 		}
-		if shown != want || d.Show[0].Ranges[0].String() != "10.0.0.2-10.0.0.2" {
-			t.Fatalf("after %v, drained after %v: %v is shown", at, drained, d.Show)
+		if shown != want || d.DesiredPools[0].Ranges[0].String() != "10.0.0.2-10.0.0.2" {
+			t.Fatalf("after %v, drained after %v: %v is shown", at, drained, d.DesiredPools)
 		}
-		if slices.Contains(d.Drain, grown.Name) {
+		if slices.Contains(d.BlocksToDrain, grown.Name) {
 			drained = at
-			says(v1alpha1.DrainingCondition, metav1.ConditionTrue, "x")(grown)
+			withCondition(v1alpha1.DrainingCondition, metav1.ConditionTrue, "x")(grown)
 		}
 	}
 	if idle != 0 || drained != grace {

@@ -11,50 +11,51 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// Pool is a pool of the in-cluster provider, as a manager in its place would take it.
-type Pool struct {
+// PoolCheck is the result of the check of a pool of the in-cluster provider: whether and how a manager would serve it
+// in that provider's place.
+type PoolCheck struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Served: it would be served. If not, Why says what is in the way.
+	// Served reports whether a manager would serve the pool; Reason is the reason why not.
 	Served bool   `json:"served"`
-	Why    string `json:"why,omitempty"`
-	// Notes are what the mirror says differently and means the same.
+	Reason string `json:"why,omitempty"`
+	// Notes list the fields that the mirror expresses differently, with the same meaning.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Check returns all pools of a namespace, of all if it is empty, and the global ones.
-func Check(ctx context.Context, from client.Reader, namespace string) ([]Pool, error) {
-	out := []Pool{}
-	for _, k := range incluster.Kinds {
-		items, err := sources(ctx, from, k, namespace)
+// CheckPools checks the global pools and all pools of a namespace; an empty namespace means all.
+func CheckPools(ctx context.Context, from client.Reader, namespace string) ([]PoolCheck, error) {
+	out := []PoolCheck{}
+	for _, k := range incluster.PoolKinds {
+		items, err := listSourcePools(ctx, from, k, namespace)
 		if err != nil {
 			return nil, err
 		}
 		for i := range items {
-			out = append(out, check(k, &items[i]))
+			out = append(out, checkPool(k, &items[i]))
 		}
 	}
 	return out, nil
 }
 
-// check looks at one pool.
-func check(k incluster.Kind, pool *unstructured.Unstructured) Pool {
-	out := Pool{Kind: k.Name, Namespace: pool.GetNamespace(), Name: pool.GetName()}
-	mirror, err := incluster.MirrorOfPool(k, pool)
+// checkPool checks one pool.
+func checkPool(k incluster.PoolKind, pool *unstructured.Unstructured) PoolCheck {
+	out := PoolCheck{Kind: k.Name, Namespace: pool.GetNamespace(), Name: pool.GetName()}
+	mirror, err := incluster.MirrorForPool(k, pool)
 	if err != nil {
-		out.Why = err.Error()
+		out.Reason = err.Error()
 		return out
 	}
 	out.Served, out.Notes = true, mirror.Notes
-	if mirror.Gateway != "" && !k.Prefixes {
+	if mirror.Gateway != "" && !k.IsPrefixPool {
 		out.Notes = append(out.Notes, "the gateway "+mirror.Gateway+" is in no network of the pool: IPAddresses name it all the same")
 	}
 	return out
 }
 
-// sources lists the pools of a kind; none where the API server does not know it.
-func sources(ctx context.Context, from client.Reader, k incluster.Kind, namespace string) ([]unstructured.Unstructured, error) {
+// listSourcePools lists the pools of a kind; none where the API server does not have the kind.
+func listSourcePools(ctx context.Context, from client.Reader, k incluster.PoolKind, namespace string) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(incluster.GroupVersion.WithKind(k.Name + "List"))
 	err := from.List(ctx, list, client.InNamespace(namespace))

@@ -1,8 +1,8 @@
-// Package dropin is what whoever swaps the in-cluster provider for a manager with --serve-in-cluster-pools wants to
-// know, and needs to do: which pools that manager would not serve, or would serve differently (Check), and how to give
-// the pools back (HandBack).
+// Package dropin supports users who replace the in-cluster provider with a manager that has --serve-in-cluster-pools:
+// it finds the pools that the manager would not serve, or would serve differently (CheckPools), and returns the pools
+// to the in-cluster provider (HandBack).
 //
-// Going back is safe where nothing is left that the in-cluster provider does not count: it counts the IPAddresses that
-// name its own pools, and nothing else. So nobody may have anything under the name of a mirror, no grant may be on its
-// way, and what rests or is held in the status of a mirror has to be given up knowingly.
+// A hand-back is safe where nothing is left that the in-cluster provider does not count: it counts the IPAddresses that
+// name its own pools, and nothing else. So no claim or IPAllocation may have an address under the name of a mirror, no
+// grant may be in flight, and the user must consent to the loss of the rests and held ranges in the status of a mirror.
 package dropin

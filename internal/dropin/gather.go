@@ -15,49 +15,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// flag has a manager serve the pools of the in-cluster provider.
-const flag = "--serve-in-cluster-pools"
+// serveFlag is the flag by which a manager serves the pools of the in-cluster provider.
+const serveFlag = "--serve-in-cluster-pools"
 
-// found is what a hand-back is planned from.
-type found struct {
-	// mirrors are the pools that mirror one of the in-cluster provider's; given are those that were handed over for
-	// good.
-	mirrors []v1alpha1.Pool
-	given   []source
-	// deleting are those of the given that are being deleted; ended are the pools that were mirrors of such.
-	deleting []source
-	ended    []pools.Key
-	// running are the Deployments and pods of managers whose arguments have the flag; managers are all, since a component
-	// sets it without an argument.
-	running, managers []string
-	claims            []ipamv1.IPAddressClaim
-	addresses         []ipamv1.IPAddress
-	allocations       []v1alpha1.IPAllocation
+// planInput is the input of a hand-back plan.
+type planInput struct {
+	// mirrors are the pools that mirror one of the in-cluster provider; handedOver are that provider's pools that were
+	// handed over for good.
+	mirrors    []v1alpha1.Pool
+	handedOver []sourcePool
+	// deletingSources are the pools of handedOver that are being deleted; endedMirrors are the former mirrors of
+	// deleted pools.
+	deletingSources []sourcePool
+	endedMirrors    []pools.Key
+	// servingManagers are the Deployments and Pods of managers whose arguments have serveFlag. managers are all of
+	// them, since a component enables the same without an argument.
+	servingManagers, managers []string
+	claims                    []ipamv1.IPAddressClaim
+	addresses                 []ipamv1.IPAddress
+	allocations               []v1alpha1.IPAllocation
 }
 
-// source is a pool of the in-cluster provider.
-type source struct {
-	kind incluster.Kind
+// sourcePool identifies a pool of the in-cluster provider.
+type sourcePool struct {
+	kind incluster.PoolKind
 	client.ObjectKey
 }
 
-// String is how a person writes it.
-func (s source) String() string {
+// String returns the kind, namespace and name, as users write them.
+func (s sourcePool) String() string {
 	if s.Namespace == "" {
 		return s.kind.Name + " " + s.Name
 	}
 	return s.kind.Name + " " + s.Namespace + "/" + s.Name
 }
 
-// gather reads what there is.
-func gather(ctx context.Context, from client.Reader) (*found, error) {
-	out := &found{}
-	managers, err := running(ctx, from, thisProvider)
+// gatherInput reads the input of a plan.
+func gatherInput(ctx context.Context, from client.Reader) (*planInput, error) {
+	out := &planInput{}
+	managers, err := listWorkloads(ctx, from, providerButler)
 	if err != nil {
 		return nil, err
 	}
-	out.running, out.managers = namesOf(managers, serves), namesOf(managers, anyProgram)
-	// Addresses before claims: a claim goes after its address.
+	out.servingManagers, out.managers = workloadNames(managers, hasServeFlag), workloadNames(managers, isAnyWorkload)
+	// Addresses are read before claims: a claim is gone later than its address.
 	addresses, claims, allocations := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
 	for _, list := range []client.ObjectList{addresses, claims, allocations} {
 		if err := from.List(ctx, list); err != nil {
@@ -70,54 +71,54 @@ func gather(ctx context.Context, from client.Reader) (*found, error) {
 		return nil, fmt.Errorf("listing the pools: %w", err)
 	}
 	for _, p := range all {
-		if _, is := sourceOf(p); is {
+		if _, is := sourceForMirror(p); is {
 			out.mirrors = append(out.mirrors, p)
-		} else if incluster.Ended(p) {
-			out.ended = append(out.ended, pools.KeyOf(p))
+		} else if incluster.IsEnded(p) {
+			out.endedMirrors = append(out.endedMirrors, pools.KeyForPool(p))
 		}
 	}
-	err = out.findGiven(ctx, from)
+	err = out.findHandedOver(ctx, from)
 	return out, err
 }
 
-// sourceOf returns what a pool mirrors, false where it mirrors nothing: a pool of somebody's that has the name of a
+// sourceForMirror returns the pool that a pool mirrors; false where it is no mirror: a user's pool with the name of a
 // mirror is none.
-func sourceOf(p v1alpha1.Pool) (source, bool) {
-	owner := incluster.SourceOf(p)
+func sourceForMirror(p v1alpha1.Pool) (sourcePool, bool) {
+	owner := incluster.SourceOwnerRef(p)
 	if owner == nil {
-		return source{}, false
+		return sourcePool{}, false
 	}
-	i := slices.IndexFunc(incluster.Kinds, func(k incluster.Kind) bool { return k.Name == owner.Kind })
-	return source{incluster.Kinds[i], client.ObjectKey{Namespace: p.GetNamespace(), Name: owner.Name}}, true
+	i := slices.IndexFunc(incluster.PoolKinds, func(k incluster.PoolKind) bool { return k.Name == owner.Kind })
+	return sourcePool{incluster.PoolKinds[i], client.ObjectKey{Namespace: p.GetNamespace(), Name: owner.Name}}, true
 }
 
-// findGiven lists the pools that were handed over for good.
-func (f *found) findGiven(ctx context.Context, from client.Reader) error {
-	for _, k := range incluster.Kinds {
-		items, err := sources(ctx, from, k, "")
+// findHandedOver lists the pools that were handed over for good.
+func (f *planInput) findHandedOver(ctx context.Context, from client.Reader) error {
+	for _, k := range incluster.PoolKinds {
+		items, err := listSourcePools(ctx, from, k, "")
 		if err != nil {
 			return err
 		}
 		for i := range items {
-			if !incluster.Given(&items[i]) {
+			if !incluster.HasHandedOverAnnotation(&items[i]) {
 				continue
 			}
-			s := source{k, client.ObjectKeyFromObject(&items[i])}
-			f.given = append(f.given, s)
+			s := sourcePool{k, client.ObjectKeyFromObject(&items[i])}
+			f.handedOver = append(f.handedOver, s)
 			if items[i].GetDeletionTimestamp() != nil {
-				f.deleting = append(f.deleting, s)
+				f.deletingSources = append(f.deletingSources, s)
 			}
 		}
 	}
 	return nil
 }
 
-// serves reports whether a container is told to serve the pools of the in-cluster provider.
-func serves(p program) bool {
+// hasServeFlag reports whether an argument of a container enables the service of the in-cluster provider's pools.
+func hasServeFlag(p workload) bool {
 	return slices.ContainsFunc(p.containers, func(c corev1.Container) bool {
 		return slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(arg string) bool {
 			name, value, _ := strings.Cut(arg, "=")
-			return name == flag && value != "false"
+			return name == serveFlag && value != "false"
 		})
 	})
 }

@@ -19,63 +19,64 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// HandBack gives all pools back to the in-cluster provider.
+// HandBack returns all pools to the in-cluster provider.
 type HandBack struct {
 	Client client.Client
 	Now    func() time.Time
-	// WithoutRests gives up what rests.
-	WithoutRests bool
-	// Say is told what is done.
-	Say func(format string, args ...any)
+	// IgnoreCooling permits a hand-back that loses the rests of released addresses.
+	IgnoreCooling bool
+	// Reportf reports each step that is done.
+	Reportf func(format string, args ...any)
 }
 
-// ErrProblems says that something stands in the way: the Plan has it.
+// ErrProblems reports that a hand-back is not possible: Plan.Problems lists the obstacles.
 var ErrProblems = errors.New("something stands in the way of handing the pools back")
 
-// Plan tells what a hand-back would do. It writes nothing.
+// Plan returns the effect of a hand-back. It writes nothing.
 func (h *HandBack) Plan(ctx context.Context) (*Plan, error) {
-	in, err := gather(ctx, h.Client)
+	in, err := gatherInput(ctx, h.Client)
 	if err != nil {
 		return nil, err
 	}
-	return plan(in, h.Now(), h.WithoutRests), nil
+	return newPlan(in, h.Now(), h.IgnoreCooling), nil
 }
 
 // Apply removes the mirrors, and then the pause of the pools that were handed over for good: in this order the
-// in-cluster provider serves no pool of which a mirror may be named. It can be repeated.
+// in-cluster provider serves no pool whose mirror claims may still name. It returns the plan, and ErrProblems where
+// that has problems. It can be repeated.
 func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
-	in, err := gather(ctx, h.Client)
+	in, err := gatherInput(ctx, h.Client)
 	if err != nil {
 		return nil, err
 	}
-	p := plan(in, h.Now(), h.WithoutRests)
+	p := newPlan(in, h.Now(), h.IgnoreCooling)
 	if len(p.Problems) > 0 {
 		return p, ErrProblems
 	}
 	for _, mirror := range in.mirrors {
-		if err := h.forget(ctx, mirror); err != nil {
-			return p, fmt.Errorf("opening what %s mirrors: %w", pools.KeyOf(mirror), err)
+		if err := h.removeMirrorRecord(ctx, mirror); err != nil {
+			return p, fmt.Errorf("opening what %s mirrors: %w", pools.KeyForPool(mirror), err)
 		}
-		if err := h.remove(ctx, mirror); err != nil {
-			return p, fmt.Errorf("removing %s: %w", pools.KeyOf(mirror), err)
+		if err := h.deleteMirror(ctx, mirror); err != nil {
+			return p, fmt.Errorf("removing %s: %w", pools.KeyForPool(mirror), err)
 		}
-		h.Say("%s removed", pools.KeyOf(mirror))
+		h.Reportf("%s removed", pools.KeyForPool(mirror))
 	}
-	for _, s := range in.given {
-		if err := h.release(ctx, s); err != nil {
+	for _, s := range in.handedOver {
+		if err := h.reopenPool(ctx, s); err != nil {
 			return p, fmt.Errorf("opening %s: %w", s, err)
 		}
-		h.Say("%s opened", s)
+		h.Reportf("%s opened", s)
 	}
 	return p, nil
 }
 
-// remove takes our finalizer off a mirror and deletes it, as it is then. Without the finalizer and not deleted, as a
-// crash in between leaves it, a manager with the flag takes it up again.
-func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
-	key, uid := pools.KeyOf(mirror), mirror.GetUID()
+// deleteMirror removes our finalizer from a mirror and deletes it at the version of that write. A crash in between
+// leaves a mirror without the finalizer, which a manager with the flag serves again.
+func (h *HandBack) deleteMirror(ctx context.Context, mirror v1alpha1.Pool) error {
+	key, uid := pools.KeyForPool(mirror), mirror.GetUID()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		is, err := key.Get(ctx, h.Client)
+		is, err := key.GetPool(ctx, h.Client)
 		if err != nil || is.GetUID() != uid {
 			return client.IgnoreNotFound(err)
 		}
@@ -87,29 +88,30 @@ func (h *HandBack) remove(ctx context.Context, mirror v1alpha1.Pool) error {
 				return client.IgnoreNotFound(err)
 			}
 		}
-		return client.IgnoreNotFound(exact.Delete(ctx, h.Client, is))
+		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, h.Client, is))
 	})
 }
 
-// forget takes off the pool of a mirror what says that it has one: the next manager may make it anew.
-func (h *HandBack) forget(ctx context.Context, mirror v1alpha1.Pool) error {
-	s, _ := sourceOf(mirror)
+// removeMirrorRecord removes the annotations that record the mirror from its source pool: the next manager may create
+// the mirror again.
+func (h *HandBack) removeMirrorRecord(ctx context.Context, mirror v1alpha1.Pool) error {
+	s, _ := sourceForMirror(mirror)
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		pool := s.kind.New()
-		if err := h.Client.Get(ctx, s.ObjectKey, pool); err != nil || !incluster.Noted(pool) {
+		pool := s.kind.NewPool()
+		if err := h.Client.Get(ctx, s.ObjectKey, pool); err != nil || !incluster.HasMirrorRecord(pool) {
 			return client.IgnoreNotFound(err)
 		}
 		before := pool.DeepCopy()
-		incluster.Forget(pool)
+		incluster.RemoveMirrorRecord(pool)
 		return client.IgnoreNotFound(h.Client.Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	})
 }
 
-// release takes both annotations of a handover off a pool, in one write.
-func (h *HandBack) release(ctx context.Context, s source) error {
+// reopenPool removes both annotations of a handover from a pool, in one write.
+func (h *HandBack) reopenPool(ctx context.Context, s sourcePool) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		pool := s.kind.New()
-		if err := h.Client.Get(ctx, s.ObjectKey, pool); err != nil || !incluster.Given(pool) {
+		pool := s.kind.NewPool()
+		if err := h.Client.Get(ctx, s.ObjectKey, pool); err != nil || !incluster.HasHandedOverAnnotation(pool) {
 			return client.IgnoreNotFound(err)
 		}
 		before := pool.DeepCopy()

@@ -16,56 +16,58 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// Provider is an IPAM provider, as the label names it that is on all that clusterctl installs of it.
+// Provider is the name of an IPAM provider in the label that clusterctl sets on all objects that it installs for it.
 type Provider string
 
-// The providers that pools are taken from, and this one.
+// The providers from which pools can be imported, and this one.
 const (
-	InCluster    Provider = "ipam-in-cluster"
-	Metal3       Provider = "ipam-metal3"
-	thisProvider Provider = "ipam-butler"
+	ProviderInCluster Provider = "ipam-in-cluster"
+	ProviderMetal3    Provider = "ipam-metal3"
+	providerButler    Provider = "ipam-butler"
 )
 
-// Running finds what of a provider runs, or would run again by itself. Stop says what to do about it.
-func Running(ctx context.Context, from client.Reader, provider Provider) ([]string, error) {
-	all, err := running(ctx, from, provider)
-	return namesOf(all, anyProgram), err
+// ListRunning returns the Deployments and Pods of a provider that run, or would start again by themselves. StopAdvice
+// returns the advice for each.
+func ListRunning(ctx context.Context, from client.Reader, provider Provider) ([]string, error) {
+	all, err := listWorkloads(ctx, from, provider)
+	return workloadNames(all, isAnyWorkload), err
 }
 
-// Stop is what to do about something that runs.
-func Stop(who string) string {
+// StopAdvice returns the advice how to stop a workload that ListRunning returned.
+func StopAdvice(who string) string {
 	if name, is := strings.CutPrefix(who, deploymentPrefix); is {
 		return "kubectl scale deployment " + name + " --replicas=0"
 	}
 	return "wait until it has ended"
 }
 
-// Served reports whether a manager serves pools of the in-cluster provider, as their mirrors among all pools tell. What
-// runs of that provider then must not: it sees nothing that the manager is about to give. Pools that were handed over are
-// paused, and out of its reach.
-func Served(all []v1alpha1.Pool) bool {
+// HasServedMirror reports whether a mirror among all pools shows that a manager serves pools of the in-cluster
+// provider. That provider must not run then: it does not see the grants that the manager has in flight. Pools that were
+// handed over do not count: they are paused, so that provider does not serve them.
+func HasServedMirror(all []v1alpha1.Pool) bool {
 	return slices.ContainsFunc(all, func(p v1alpha1.Pool) bool {
-		_, mirror := sourceOf(p)
-		return mirror && !incluster.Given(p) && saysServed(p)
+		_, mirror := sourceForMirror(p)
+		return mirror && !incluster.HasHandedOverAnnotation(p) && isMirrorServed(p)
 	})
 }
 
-// saysServed reports whether a mirror was served by the last manager that looked at it. One without the flag says so.
-func saysServed(mirror v1alpha1.Pool) bool {
+// isMirrorServed reports whether the last manager that reconciled a mirror served it. A manager without the flag sets
+// NotServed.
+func isMirrorServed(mirror v1alpha1.Pool) bool {
 	ready := meta.FindStatusCondition(mirror.GetConditions(), v1alpha1.ReadyCondition)
 	return ready != nil && ready.Reason != v1alpha1.NotServedReason
 }
 
-// program is a Deployment or a Pod of a provider.
-type program struct {
+// workload is a Deployment or a Pod of a provider.
+type workload struct {
 	name       string
 	containers []corev1.Container
 }
 
-func anyProgram(program) bool { return true }
+func isAnyWorkload(workload) bool { return true }
 
-// namesOf are the names of those programs that count.
-func namesOf(all []program, counts func(program) bool) (out []string) {
+// workloadNames returns the names of the workloads for which counts returns true.
+func workloadNames(all []workload, counts func(workload) bool) (out []string) {
 	for _, p := range all {
 		if counts(p) {
 			out = append(out, p.name)
@@ -76,8 +78,8 @@ func namesOf(all []program, counts func(program) bool) (out []string) {
 
 const deploymentPrefix = "deployment "
 
-// running finds the Deployments and Pods of a provider that run, or would run again by themselves.
-func running(ctx context.Context, from client.Reader, provider Provider) (out []program, err error) {
+// listWorkloads lists the Deployments and Pods of a provider that run, or would start again by themselves.
+func listWorkloads(ctx context.Context, from client.Reader, provider Provider) (out []workload, err error) {
 	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{deployments, pods} {
 		if err := from.List(ctx, list, client.MatchingLabels{clusterv1.ProviderNameLabel: string(provider)}); err != nil {
@@ -87,13 +89,13 @@ func running(ctx context.Context, from client.Reader, provider Provider) (out []
 	for i := range deployments.Items {
 		d := &deployments.Items[i]
 		if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.Replicas > 0 {
-			out = append(out, program{fmt.Sprintf(deploymentPrefix+"-n %s %s", d.Namespace, d.Name), d.Spec.Template.Spec.Containers})
+			out = append(out, workload{fmt.Sprintf(deploymentPrefix+"-n %s %s", d.Namespace, d.Name), d.Spec.Template.Spec.Containers})
 		}
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			out = append(out, program{fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name), p.Spec.Containers})
+			out = append(out, workload{fmt.Sprintf("pod -n %s %s", p.Namespace, p.Name), p.Spec.Containers})
 		}
 	}
 	return out, nil

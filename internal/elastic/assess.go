@@ -5,127 +5,132 @@ import (
 	"net/netip"
 )
 
-// State is what becomes of a Service.
-type State int
+// ServiceState is the predicted outcome for a Service.
+type ServiceState int
 
 const (
-	// Placed has its addresses.
-	Placed State = iota
-	// Fits will be placed by MetalLB, in what the cluster has.
-	Fits
-	// Lacks has no address, and growth gives it one.
-	Lacks
-	// Stuck has no address, and no growth gives it one: the Service or a pool must be changed by a person.
-	Stuck
-	// Foreign is of another load-balancer class: MetalLB does not look at it.
-	Foreign
+	// ServicePlaced means that the Service has its addresses.
+	ServicePlaced ServiceState = iota
+	// ServicePlaceable means that MetalLB will place the Service in addresses that the cluster already has.
+	ServicePlaceable
+	// ServiceNeedsGrowth means that the Service has no address, and that growth gives it one.
+	ServiceNeedsGrowth
+	// ServiceStuck means that the Service has no address, and that growth does not help: a user must change the
+	// Service or a pool.
+	ServiceStuck
+	// ServiceOtherClass means that the Service is of another load-balancer class, which MetalLB ignores.
+	ServiceOtherClass
 )
 
-// Verdict is what becomes of one Service.
-type Verdict struct {
+// ServiceAssessment is the predicted outcome for one Service.
+type ServiceAssessment struct {
 	Service *Service
-	State   State
-	// Why a Service is stuck, or lacks an address: what a person reads.
-	Why string
+	State   ServiceState
+	// Message states for users why the Service is stuck, or why it has no address.
+	Message string
 }
 
-// Inventory is what a workload cluster asks for, and what it may have.
+// Inventory is what a workload cluster requests, and what it may have.
 type Inventory struct {
 	Services []Service
-	// Pools as they are to be: those that grow hold every block of the cluster, whether or not MetalLB has seen
-	// it yet.
+	// Pools are the desired pools: those that grow contain every block of the cluster, whether or not MetalLB has
+	// applied it yet.
 	Pools []Pool
-	// Class of the Services that MetalLB serves: its flag --lb-class. Usually empty.
-	Class string
-	// Grows tells of which families the cluster can be given more.
-	Grows [2]bool
+	// LoadBalancerClass is the class of the Services that MetalLB serves (its flag --lb-class). It is usually empty.
+	LoadBalancerClass string
+	// GrowableFamilies reports for each family whether the cluster can get more addresses of it.
+	GrowableFamilies [2]bool
 }
 
-// Assessment is what an inventory comes to.
+// Assessment is the result of AssessServices.
 type Assessment struct {
-	Verdicts []Verdict
-	// Lacking is how many addresses of each family are missing. Services that can share one lack one. Those that
-	// prefer two addresses and have one take the first that come, so they count where others lack one.
-	Lacking [2]int64
-	// Used are the addresses that a Service has, is about to be given, or takes once it is given another one too.
-	Used map[netip.Addr]struct{}
+	ServiceAssessments []ServiceAssessment
+	// Shortfall is the number of addresses of each family that are missing. Services that can share an address count
+	// once. Services that prefer two addresses and have one take any address that is added, so they count if other
+	// Services lack addresses too.
+	Shortfall [2]int64
+	// UsedAddresses are the addresses that a Service has, is about to get, or gets together with another one.
+	UsedAddresses map[netip.Addr]struct{}
 }
 
-// Assess replays what MetalLB makes of an inventory. Each Service keeps what it has; the others are placed, oldest
-// first, in what is free; for those that find nothing, in what the cluster would grow by.
+// AssessServices replays how MetalLB places the Services of an inventory. Each Service keeps what it has; the others
+// are placed, oldest first, in what is free; those that find nothing are placed in the addresses that the cluster
+// would grow by.
 //
-// Which of the Services that wait gets what is free is MetalLB's choice. How many are left over is the same, unless
-// they share addresses or choose between pools: what MetalLB chose is then seen the next time. It costs O(Services ·
-// pools) where few of them share addresses, and some seconds at most: Services beyond that are said to be stuck.
-func Assess(in Inventory) Assessment {
-	r := newReplay(in.Pools)
-	out := Assessment{Used: map[netip.Addr]struct{}{}}
-	var served []holder
+// MetalLB chooses which of the waiting Services gets a free address. The number that remains without one is the same
+// for each choice, unless Services share addresses or choose between pools: then the next assessment sees what
+// MetalLB chose. The cost is O(Services * pools) if few Services share addresses, and is bounded to some seconds:
+// Services beyond that limit are reported as stuck.
+func AssessServices(in Inventory) Assessment {
+	r := newAllocatorReplay(in.Pools)
+	out := Assessment{UsedAddresses: map[netip.Addr]struct{}{}}
+	var served []addressUser
 	var waiting []*Service
-	for _, s := range oldest(in.Services) {
-		out.use(s.Has)
+	for _, s := range sortByAge(in.Services) {
+		out.addUsedAddresses(s.Addresses)
 		switch {
-		case r.exhausted():
-			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, tooMuch})
-		case s.Class != in.Class:
-			out.Verdicts = append(out.Verdicts, Verdict{s, Foreign, fmt.Sprintf("it is of the load-balancer class %q", s.Class)})
-		case len(s.Families) == 0 || (s.Stack == RequireDualStack && !s.dual()):
-			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, "it lacks a cluster IP of an IP family that it asks for"})
-		case len(s.Has) > 0 && r.keeps(s):
-			served = append(served, holder{s, s.Has})
-			out.Verdicts = append(out.Verdicts, Verdict{Service: s, State: Placed})
-		case s.WantsError != "":
-			out.Verdicts = append(out.Verdicts, Verdict{s, Stuck, s.WantsError})
+		case r.isOverLimit():
+			out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{s, ServiceStuck, tooManyObjectsMessage})
+		case s.LoadBalancerClass != in.LoadBalancerClass:
+			out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{s, ServiceOtherClass, fmt.Sprintf("it is of the load-balancer class %q", s.LoadBalancerClass)})
+		case len(s.Families) == 0 || (s.FamilyPolicy == RequireDualStack && !s.isDualStack()):
+			out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{s, ServiceStuck, "it lacks a cluster IP of an IP family that it asks for"})
+		case len(s.Addresses) > 0 && r.keepAddresses(s):
+			served = append(served, addressUser{s, s.Addresses})
+			out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{Service: s, State: ServicePlaced})
+		case s.RequestProblem != "":
+			out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{s, ServiceStuck, s.RequestProblem})
 		default:
 			waiting = append(waiting, s)
 		}
 	}
 	for i := range served {
-		out.use(r.complete(&served[i]))
+		out.addUsedAddresses(r.completeDualStack(&served[i]))
 	}
-	var left []Verdict
+	var left []ServiceAssessment
 	for _, s := range waiting {
-		addrs, why := r.place(s)
+		addrs, why := r.placeService(s)
 		if why != "" {
-			left = append(left, Verdict{s, Stuck, why})
+			left = append(left, ServiceAssessment{s, ServiceStuck, why})
 			continue
 		}
-		out.use(addrs)
-		served = append(served, holder{s, addrs})
-		out.Verdicts = append(out.Verdicts, Verdict{Service: s, State: Fits})
+		out.addUsedAddresses(addrs)
+		served = append(served, addressUser{s, addrs})
+		out.ServiceAssessments = append(out.ServiceAssessments, ServiceAssessment{Service: s, State: ServicePlaceable})
 	}
-	r.grows = in.Grows
+	r.growableFamilies = in.GrowableFamilies
 	for _, v := range left {
-		switch addrs, why := r.place(v.Service); why {
+		switch addrs, why := r.placeService(v.Service); why {
 		case "":
-			v.State = Lacks
-			out.use(addrs)
-		case tooMuch:
-			v.Why = why
+			v.State = ServiceNeedsGrowth
+			out.addUsedAddresses(addrs)
+		case tooManyObjectsMessage:
+			v.Message = why
 		}
-		out.Verdicts = append(out.Verdicts, v)
+		out.ServiceAssessments = append(out.ServiceAssessments, v)
 	}
-	r.grows = [2]bool{r.grown[IPv4] > 0, r.grown[IPv6] > 0}
+	r.growableFamilies = [2]bool{r.grownCounts[IPv4] > 0, r.grownCounts[IPv6] > 0}
 	for i := range served {
-		r.complete(&served[i])
+		r.completeDualStack(&served[i])
 	}
-	out.Lacking = r.grown
+	out.Shortfall = r.grownCounts
 	return out
 }
 
-// use counts addresses among those that are used. Those that do not exist yet are in no block.
-func (a *Assessment) use(addrs []netip.Addr) {
+// addUsedAddresses adds addresses to UsedAddresses. Addresses that the cluster would grow by belong to no block and
+// are left out.
+func (a *Assessment) addUsedAddresses(addrs []netip.Addr) {
 	for _, addr := range addrs {
-		if !notYet[FamilyOf(addr)].Contains(addr) {
-			a.Used[addr] = struct{}{}
+		if !growthRanges[AddressFamily(addr)].Contains(addr) {
+			a.UsedAddresses[addr] = struct{}{}
 		}
 	}
 }
 
-// Count is how many Services are in a state.
-func (a Assessment) Count(s State) int {
+// CountInState returns the number of Services in a state.
+func (a Assessment) CountInState(s ServiceState) int {
 	n := 0
-	for _, v := range a.Verdicts {
+	for _, v := range a.ServiceAssessments {
 		if v.State == s {
 			n++
 		}

@@ -9,31 +9,34 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Block is what matters here of an IPAllocation of a cluster.
+// Block is the part of an IPAllocation of a cluster that decisions here depend on.
 type Block struct {
 	Name   string
 	Family Family
-	// Count of addresses it has, or asks for.
+	// Count is the number of addresses that it has, or requests.
 	Count int64
-	// Range it has, invalid while it has none.
+	// Range is its range, invalid while it has none.
 	Range netipx.IPRange
-	// Grown blocks were added on demand. Others stay, as do pinned ones.
-	Grown, Pinned bool
-	// Deleting blocks are given up for good.
+	// AddedOnDemand reports whether it was added on demand; other blocks stay. Pinned reports whether its range is
+	// pinned; a pinned block stays, too.
+	AddedOnDemand, Pinned bool
+	// Deleting reports whether it is being deleted.
 	Deleting bool
-	// Draining blocks are being taken away from the cluster. They may still be given back to it.
+	// Draining reports whether it is being withdrawn from the cluster. Draining can still end, and the cluster then
+	// keeps the block.
 	Draining bool
-	// Emptied blocks have a pool of their own that was seen to serve nobody any more.
+	// Emptied reports whether it has a pool of its own that was seen to serve no Service any more.
 	Emptied bool
-	// IdleSince is since when no Service has, or is about to be given, any of its addresses; zero: one has.
+	// IdleSince is the time since when no Service has, or is about to get, any of its addresses; zero if the block is
+	// in use.
 	IdleSince time.Time
 }
 
-// mayGo reports whether a block is one that is given up when nobody needs it.
-func (b *Block) mayGo() bool { return b.Grown && !b.Pinned }
+// isRemovable reports whether a block is withdrawn when no Service needs it.
+func (b *Block) isRemovable() bool { return b.AddedOnDemand && !b.Pinned }
 
-// held reports whether a block has any of some addresses.
-func (b *Block) held(used map[netip.Addr]struct{}) bool {
+// hasAnyAddress reports whether a block contains any of the used addresses.
+func (b *Block) hasAnyAddress(used map[netip.Addr]struct{}) bool {
 	for a := range used {
 		if b.Range.Contains(a) {
 			return true
@@ -42,11 +45,11 @@ func (b *Block) held(used map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// leaving reports whether a block is being taken away, for good or for the time being.
-func (b *Block) leaving() bool { return b.Deleting || b.Draining }
+// isDrainingOrDeleting reports whether a block is being withdrawn, permanently or temporarily.
+func (b *Block) isDrainingOrDeleting() bool { return b.Deleting || b.Draining }
 
-// Free is how many addresses that a cluster may use are not used.
-func Free(blocks []Block, used map[netip.Addr]struct{}) int64 {
+// CountFreeAddresses returns the number of addresses that a cluster may use and that are not used.
+func CountFreeAddresses(blocks []Block, used map[netip.Addr]struct{}) int64 {
 	var free int64
 	for i := range blocks {
 		b := &blocks[i]

@@ -12,12 +12,12 @@ import (
 	"go4.org/netipx"
 )
 
-// epoch is when every test begins.
+// epoch is the time at which every test begins.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 type change func(*Service)
 
-// svc is a Service of one IPv4 address that listens on TCP/80.
+// svc returns a Service with one IPv4 address family that listens on TCP/80.
 func svc(name string, changes ...change) Service {
 	s := Service{Namespace: "team", Name: name, Families: []Family{IPv4}, Ports: []Port{{"TCP", 80}}}
 	for _, c := range changes {
@@ -27,22 +27,22 @@ func svc(name string, changes ...change) Service {
 }
 
 func in(namespace string) change { return func(s *Service) { s.Namespace = namespace } }
-func class(name string) change   { return func(s *Service) { s.Class = name } }
+func class(name string) change   { return func(s *Service) { s.LoadBalancerClass = name } }
 func label(value string) change {
 	return func(s *Service) { s.Labels = map[string]string{"app": value} }
 }
-func asks(text string) change      { return func(s *Service) { s.WantsIPs = ips(text) } }
-func named(pool string) change     { return func(s *Service) { s.WantsPool = pool } }
-func has(text string) change       { return func(s *Service) { s.Has = ips(text) } }
-func wrong(text string) change     { return func(s *Service) { s.WantsError = text } }
-func backend(key string) change    { return func(s *Service) { s.BackendKey = key } }
-func of(families ...Family) change { return func(s *Service) { s.Families = families } }
+func withRequestedIPs(text string) change { return func(s *Service) { s.RequestedIPs = ips(text) } }
+func named(pool string) change            { return func(s *Service) { s.RequestedPool = pool } }
+func withAddresses(text string) change    { return func(s *Service) { s.Addresses = ips(text) } }
+func withError(text string) change        { return func(s *Service) { s.RequestProblem = text } }
+func backend(key string) change           { return func(s *Service) { s.BackendKey = key } }
+func of(families ...Family) change        { return func(s *Service) { s.Families = families } }
 
-func dual(stack DualStack) change {
-	return func(s *Service) { s.Families, s.Stack = []Family{IPv4, IPv6}, stack }
+func dual(stack IPFamilyPolicy) change {
+	return func(s *Service) { s.Families, s.FamilyPolicy = []Family{IPv4, IPv6}, stack }
 }
 
-// shares gives a sharing key and TCP ports.
+// shares sets a sharing key and TCP ports.
 func shares(key string, ports ...int32) change {
 	return func(s *Service) {
 		s.SharingKey, s.Ports = key, nil
@@ -69,14 +69,14 @@ func spans(texts []string) (out []netipx.IPRange) {
 	return out
 }
 
-// pool serves anybody. ours is the one that grows.
+// pool returns a pool that serves any Service. ours returns the one that receives growth.
 func pool(name string, ranges ...string) Pool {
 	return Pool{Name: name, AutoAssign: true, Ranges: spans(ranges)}
 }
 
 func ours(ranges ...string) Pool {
 	p := pool("default-pool", ranges...)
-	p.Grows = true
+	p.ReceivesGrowth = true
 	return p
 }
 
@@ -95,19 +95,19 @@ func app(value string) func(map[string]string) bool {
 	return func(labels map[string]string) bool { return labels["app"] == value }
 }
 
-var states = map[State]string{Placed: "Placed", Fits: "Fits", Lacks: "Lacks", Stuck: "Stuck", Foreign: "Foreign"}
+var states = map[ServiceState]string{ServicePlaced: "Placed", ServicePlaceable: "Fits", ServiceNeedsGrowth: "Lacks", ServiceStuck: "Stuck", ServiceOtherClass: "Foreign"}
 
-// assessment is a row of a table: services from the oldest to the youngest.
+// assessment is a row of a table, with services from the oldest to the youngest.
 type assessment struct {
-	reason   string
-	pools    []Pool
-	services []Service
-	class    string
-	grows    string // the families a cluster can be given: 46 where it says nothing
-	want     string // by name
-	lacking  [2]int64
-	used     string // "-" for none, empty: it does not matter
-	says     string // part of what is said of those that are stuck, or lack an address
+	reason      string
+	pools       []Pool
+	services    []Service
+	class       string
+	grows       string // the families that the cluster can grow by; empty means 46
+	want        string // sorted by name
+	shortfall   [2]int64
+	used        string // "-" for none; empty: not checked
+	wantMessage string // part of the message of those that are stuck, or have no address
 }
 
 func (c *assessment) inventory() Inventory {
@@ -115,37 +115,37 @@ func (c *assessment) inventory() Inventory {
 		c.services[i].Created = epoch.Add(time.Duration(i) * time.Second)
 	}
 	grows := [2]bool{c.grows == "" || strings.Contains(c.grows, "4"), c.grows == "" || strings.Contains(c.grows, "6")}
-	return Inventory{Services: c.services, Pools: c.pools, Class: c.class, Grows: grows}
+	return Inventory{Services: c.services, Pools: c.pools, LoadBalancerClass: c.class, GrowableFamilies: grows}
 }
 
 func (c *assessment) check(t *testing.T) {
 	t.Helper()
-	got := Assess(c.inventory())
-	if diff := cmp.Diff(c.want, tell(got)); diff != "" {
+	got := AssessServices(c.inventory())
+	if diff := cmp.Diff(c.want, formatAssessment(got)); diff != "" {
 		t.Errorf("%s:\n%s", c.reason, diff)
 	}
-	if got.Lacking != c.lacking {
-		t.Errorf("%s: lacking %v, want %v", c.reason, got.Lacking, c.lacking)
+	if got.Shortfall != c.shortfall {
+		t.Errorf("%s: lacking %v, want %v", c.reason, got.Shortfall, c.shortfall)
 	}
 	if used := strings.Join(sortedUse(got), " "); c.used != "" && used != strings.Trim(c.used, "-") {
 		t.Errorf("%s: used %q, want %q", c.reason, used, c.used)
 	}
 	says := ""
-	for _, v := range got.Verdicts {
-		if (v.Why == "") != (v.State == Placed || v.State == Fits) {
-			t.Errorf("%s is %s, because %q", v.Service.Name, states[v.State], v.Why)
+	for _, v := range got.ServiceAssessments {
+		if (v.Message == "") != (v.State == ServicePlaced || v.State == ServicePlaceable) {
+			t.Errorf("%s is %s, because %q", v.Service.Name, states[v.State], v.Message)
 		}
-		says += v.Why + "\n"
+		says += v.Message + "\n"
 	}
-	if !strings.Contains(says, c.says) {
-		t.Errorf("%s: it says\n%swant %q", c.reason, says, c.says)
+	if !strings.Contains(says, c.wantMessage) {
+		t.Errorf("%s: it says\n%swant %q", c.reason, says, c.wantMessage)
 	}
 }
 
-// tell tells what becomes of each Service, by name.
-func tell(a Assessment) string {
+// formatAssessment formats the state of each Service, sorted by name.
+func formatAssessment(a Assessment) string {
 	var out []string
-	for _, v := range a.Verdicts {
+	for _, v := range a.ServiceAssessments {
 		out = append(out, fmt.Sprintf("%s=%s", v.Service.Name, states[v.State]))
 	}
 	slices.Sort(out)
@@ -154,7 +154,7 @@ func tell(a Assessment) string {
 
 func sortedUse(a Assessment) (out []string) {
 	var addrs []netip.Addr
-	for u := range a.Used {
+	for u := range a.UsedAddresses {
 		addrs = append(addrs, u)
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)

@@ -1,6 +1,6 @@
-// Package elastic decides how the load-balancer addresses of a workload cluster follow its Services: which
-// Service needs another address, how many that makes, and which blocks nobody needs any more.
+// Package elastic decides how the load-balancer addresses of a workload cluster follow its Services: which Services
+// need another address, how many addresses that makes, and which blocks no Service needs any more.
 //
-// It replays how the MetalLB controller (0.16) places Services: see Assess. Everything is pure, plain values
-// in and a plan with reasons out; nothing is read or written here.
+// It replays how the MetalLB controller (0.16) places Services: see AssessServices. The package is pure: its input is
+// plain values, its output is a plan with reasons, and it reads and writes nothing.
 package elastic

@@ -8,13 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// wishes says of what kinds drawn Services are.
+// wishes selects the kinds of Services that are drawn.
 type wishes struct {
 	six bool // of two families
-	odd bool // that no growth helps
+	odd bool // with requests that growth cannot help
 }
 
-// drawService draws a Service that has nothing.
+// drawService draws a Service without addresses.
 func drawService(t *rapid.T, n int, w wishes) Service {
 	chance := func(label string, percent int) bool { return rapid.IntRange(0, 99).Draw(t, label) < percent }
 	s := svc(fmt.Sprintf("s%d", n))
@@ -22,7 +22,7 @@ func drawService(t *rapid.T, n int, w wishes) Service {
 	if w.six {
 		s.Families = rapid.SampledFrom([][]Family{{IPv4}, {IPv4}, {IPv6}, {IPv4, IPv6}, {IPv6, IPv4}}).Draw(t, "families")
 		if len(s.Families) == 2 {
-			s.Stack = rapid.SampledFrom([]DualStack{PreferDualStack, RequireDualStack}).Draw(t, "stack")
+			s.FamilyPolicy = rapid.SampledFrom([]IPFamilyPolicy{PreferDualStack, RequireDualStack}).Draw(t, "stack")
 		}
 	}
 	if chance("shares", 60) {
@@ -40,7 +40,7 @@ func drawService(t *rapid.T, n int, w wishes) Service {
 		s.Namespace = "other"
 	}
 	if chance("named", 10) {
-		s.WantsPool = "default-pool"
+		s.RequestedPool = "default-pool"
 	}
 	if w.odd && chance("odd", 30) {
 		drawOddity(t, &s)
@@ -48,7 +48,7 @@ func drawService(t *rapid.T, n int, w wishes) Service {
 	return s
 }
 
-// drawPools draws the pools of others, and what is special of ours.
+// drawPools draws the pools of other owners, and the settings of ours.
 func drawPools(t *rapid.T, own Pool) (others []Pool, ours Pool) {
 	restrict := func(p *Pool, percent int) {
 		if rapid.IntRange(0, 99).Draw(t, "restricted") < percent {
@@ -71,22 +71,22 @@ func drawPools(t *rapid.T, own Pool) (others []Pool, ours Pool) {
 	return others, own
 }
 
-// drawOddity makes of a Service one that asks for something of its own, which may be nonsense.
+// drawOddity gives a Service a request of its own, which may be invalid.
 func drawOddity(t *rapid.T, s *Service) {
 	switch rapid.IntRange(0, 6).Draw(t, "oddity") {
 	case 0:
-		s.Class = "other"
+		s.LoadBalancerClass = "other"
 	case 1:
-		s.WantsError = "it cannot be read"
+		s.RequestProblem = "it cannot be read"
 	case 2:
-		s.WantsPool = rapid.SampledFrom([]string{"nope", "theirs"}).Draw(t, "pool")
+		s.RequestedPool = rapid.SampledFrom([]string{"nope", "theirs"}).Draw(t, "pool")
 	case 3:
-		s.WantsIPs = ips("192.0.2.1")
+		s.RequestedIPs = ips("192.0.2.1")
 	case 4:
-		s.WantsIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "byte") % 12})}
+		s.RequestedIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "byte") % 12})}
 	case 5:
 		s.Families = nil
 	case 6:
-		s.Families, s.Stack = []Family{IPv4}, RequireDualStack
+		s.Families, s.FamilyPolicy = []Family{IPv4}, RequireDualStack
 	}
 }

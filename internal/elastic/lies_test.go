@@ -8,8 +8,8 @@ import (
 	"go4.org/netipx"
 )
 
-// A workload cluster may say that it has any number of Services and pools. An assessment ends all the same: this one
-// takes seconds, and took an hour when each Service was compared with each.
+// TestAnyNumberOfServices checks that an assessment ends, whatever number of Services and pools a workload cluster
+// reports. This one takes seconds, and took an hour when each Service was compared with each other one.
 func TestAnyNumberOfServices(t *testing.T) {
 	const n = 50_000
 	small := netipx.MustParseIPRange("10.0.0.1-10.0.0.8")
@@ -27,12 +27,12 @@ func TestAnyNumberOfServices(t *testing.T) {
 		"with one port in common": {"the same", func(i int) Service {
 			return Service{SharingKey: "k", Ports: []Port{{"TCP", 80}, {"UDP", int32(i)}}}
 		}, 0, -1},
-		"with one address":  {"one may keep it", func(int) Service { return Service{Has: []netip.Addr{small.From()}} }, 0, n - 8},
+		"with one address":  {"one may keep it", func(int) Service { return Service{Addresses: []netip.Addr{small.From()}} }, 0, n - 8},
 		"of many pools":     {"the pools are looked at as long as that takes no time", func(int) Service { return Service{} }, 20_000, -1},
-		"that ask for much": {"what they have is looked up in all pools", func(int) Service { return Service{Has: make([]netip.Addr, 1000)} }, 1000, -1},
+		"that ask for much": {"what they have is looked up in all pools", func(int) Service { return Service{Addresses: make([]netip.Addr, 1000)} }, 1000, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := Inventory{Grows: [2]bool{IPv4: true}, Pools: []Pool{{Name: "default-pool", AutoAssign: true, Grows: true, Ranges: []netipx.IPRange{small}}}}
+			in := Inventory{GrowableFamilies: [2]bool{IPv4: true}, Pools: []Pool{{Name: "default-pool", AutoAssign: true, ReceivesGrowth: true, Ranges: []netipx.IPRange{small}}}}
 			for i := range c.pools {
 				in.Pools = append(in.Pools, Pool{Name: fmt.Sprint("p", i), AutoAssign: true})
 			}
@@ -41,15 +41,15 @@ func TestAnyNumberOfServices(t *testing.T) {
 				s.Name, s.Families = fmt.Sprint(i), []Family{IPv4}
 				in.Services = append(in.Services, s)
 			}
-			got := Assess(in)
-			if len(got.Verdicts) != n {
-				t.Errorf("%d verdicts", len(got.Verdicts))
+			got := AssessServices(in)
+			if len(got.ServiceAssessments) != n {
+				t.Errorf("%d verdicts", len(got.ServiceAssessments))
 			}
-			if c.lacking >= 0 && got.Lacking[IPv4] != c.lacking {
-				t.Errorf("%d are lacking, want %d: %s", got.Lacking[IPv4], c.lacking, c.reason)
+			if c.lacking >= 0 && got.Shortfall[IPv4] != c.lacking {
+				t.Errorf("%d are lacking, want %d: %s", got.Shortfall[IPv4], c.lacking, c.reason)
 			}
-			if c.lacking < 0 && got.Verdicts[n-1].Why != tooMuch {
-				t.Errorf("the last one is told %q: %s", got.Verdicts[n-1].Why, c.reason)
+			if c.lacking < 0 && got.ServiceAssessments[n-1].Message != tooManyObjectsMessage {
+				t.Errorf("the last one is told %q: %s", got.ServiceAssessments[n-1].Message, c.reason)
 			}
 		})
 	}

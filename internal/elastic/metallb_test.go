@@ -5,94 +5,94 @@ import (
 	"slices"
 )
 
-// metal is MetalLB in as few words as possible, of metallb.md and not of the package: what Services have is all
-// that it knows, and each question is answered by looking at all of them.
-type metal struct {
+// fakeMetalLB is a minimal MetalLB, derived from metallb.md and not from this package: its only state is the
+// addresses that Services have, and it answers each question by a scan of all of them.
+type fakeMetalLB struct {
 	pools    []Pool // those that exist in the cluster
 	services []*Service
-	// shuffle leaves to chance what MetalLB leaves to chance; nil: nothing.
+	// shuffle randomizes what MetalLB leaves to chance; nil means no randomness.
 	shuffle func(n int, swap func(i, j int))
 }
 
-func (m *metal) chance(n int, swap func(i, j int)) {
+func (m *fakeMetalLB) chance(n int, swap func(i, j int)) {
 	if m.shuffle != nil {
 		m.shuffle(n, swap)
 	}
 }
 
-// pass looks at every Service once: those that have most first, those that wait as they are listed, or by chance.
-// It reports whether any has changed.
-func (m *metal) pass() bool {
+// pass processes every Service once: those with most addresses first, waiting ones in the order of the list, or at
+// random. It reports whether any has changed.
+func (m *fakeMetalLB) pass() bool {
 	services := slices.Clone(m.services)
 	m.chance(len(services), func(i, j int) { services[i], services[j] = services[j], services[i] })
-	slices.SortStableFunc(services, func(a, b *Service) int { return len(b.Has) - len(a.Has) })
+	slices.SortStableFunc(services, func(a, b *Service) int { return len(b.Addresses) - len(a.Addresses) })
 	changed := false
 	for _, s := range services {
-		before := slices.Clone(s.Has)
+		before := slices.Clone(s.Addresses)
 		m.converge(s)
-		changed = changed || !slices.Equal(before, s.Has)
+		changed = changed || !slices.Equal(before, s.Addresses)
 	}
 	return changed
 }
 
-// rest looks at all Services until nothing changes any more.
-func (m *metal) rest() {
+// rest processes all Services until nothing changes any more.
+func (m *fakeMetalLB) rest() {
 	for m.pass() {
 	}
 }
 
-func (m *metal) converge(s *Service) {
-	if s.Class != "" {
+func (m *fakeMetalLB) converge(s *Service) {
+	if s.LoadBalancerClass != "" {
 		return
 	}
-	if len(s.Families) == 0 || (s.Stack == RequireDualStack && len(s.Families) < 2) {
-		s.Has = nil
+	if len(s.Families) == 0 || (s.FamilyPolicy == RequireDualStack && len(s.Families) < 2) {
+		s.Addresses = nil
 		return
 	}
-	if len(s.Has) > 0 && !m.stays(s) {
-		s.Has = nil
+	if len(s.Addresses) > 0 && !m.stays(s) {
+		s.Addresses = nil
 	}
-	if s.WantsError != "" {
+	if s.RequestProblem != "" {
 		return
 	}
-	if len(s.Has) == 0 {
-		s.Has = m.find(s)
+	if len(s.Addresses) == 0 {
+		s.Addresses = m.find(s)
 		return
 	}
-	if s.Stack == PreferDualStack && len(s.Has) == 1 {
-		p := m.owner(s.Has)
-		if more := m.first(s, p, !s.Has[0].Is4()); more.IsValid() {
-			s.Has = append(s.Has, more)
+	if s.FamilyPolicy == PreferDualStack && len(s.Addresses) == 1 {
+		p := m.owner(s.Addresses)
+		if more := m.first(s, p, !s.Addresses[0].Is4()); more.IsValid() {
+			s.Addresses = append(s.Addresses, more)
 		}
 	}
 }
 
-func (m *metal) stays(s *Service) bool {
-	p := m.owner(s.Has)
-	if p == nil || !serves(p, s) || (s.WantsPool != "" && s.WantsPool != p.Name) || !m.mayHave(s, s.Has...) {
+func (m *fakeMetalLB) stays(s *Service) bool {
+	p := m.owner(s.Addresses)
+	if p == nil || !serves(p, s) || (s.RequestedPool != "" && s.RequestedPool != p.Name) || !m.mayHave(s, s.Addresses...) {
 		return false
 	}
-	want, got := stack(s.Families), stackOf(s.Has)
-	if want != got && (want != "46" || s.Stack != PreferDualStack || len(s.Has) > 1) {
+	want, got := stack(s.Families), stackOf(s.Addresses)
+	if want != got && (want != "46" || s.FamilyPolicy != PreferDualStack || len(s.Addresses) > 1) {
 		return false
 	}
-	return s.WantsError != "" || len(s.WantsIPs) == 0 || equal(s.WantsIPs, s.Has)
+	return s.RequestProblem != "" || len(s.RequestedIPs) == 0 || equal(s.RequestedIPs, s.Addresses)
 }
 
-func (m *metal) find(s *Service) []netip.Addr {
-	if len(s.WantsIPs) > 0 {
-		p := m.owner(s.WantsIPs)
-		if stack(s.Families) != stackOf(s.WantsIPs) || p == nil || !serves(p, s) || !m.mayHave(s, s.WantsIPs...) ||
-			(s.WantsPool != "" && s.WantsPool != p.Name) {
+func (m *fakeMetalLB) find(s *Service) []netip.Addr {
+	if len(s.RequestedIPs) > 0 {
+		p := m.owner(s.RequestedIPs)
+		if stack(s.Families) != stackOf(s.RequestedIPs) || p == nil || !serves(p, s) || !m.mayHave(s, s.RequestedIPs...) ||
+			(s.RequestedPool != "" && s.RequestedPool != p.Name) {
 			return nil
 		}
-		return s.WantsIPs
+		return s.RequestedIPs
 	}
 	var asked, pinned, open []*Pool
 	for i := range m.pools {
 		p := &m.pools[i]
 		switch r := p.Restriction; {
-		case p.Name == s.WantsPool && serves(p, s):
+		case p.Name == s.RequestedPool && serves(p, s):
 			asked = append(asked, p)
 		case !p.AutoAssign:
 		case r == nil:
@@ -101,7 +101,7 @@ func (m *metal) find(s *Service) []netip.Addr {
 			pinned = append(pinned, p)
 		}
 	}
-	if s.WantsPool != "" {
+	if s.RequestedPool != "" {
 		return m.best(s, asked)
 	}
 	m.chance(len(pinned), func(i, j int) { pinned[i], pinned[j] = pinned[j], pinned[i] })
@@ -121,9 +121,9 @@ func (m *metal) find(s *Service) []netip.Addr {
 	return m.best(s, open)
 }
 
-// best is what the first pool gives that gives most: all that is asked for, or, to a Service that prefers two
+// best returns what the first pool gives that gives most: all that is requested, or, to a Service that prefers two
 // addresses, one of its first family, or one of the other.
-func (m *metal) best(s *Service, pools []*Pool) (best []netip.Addr) {
+func (m *fakeMetalLB) best(s *Service, pools []*Pool) (best []netip.Addr) {
 	most := 0
 	for _, p := range pools {
 		var got []netip.Addr
@@ -134,7 +134,7 @@ func (m *metal) best(s *Service, pools []*Pool) (best []netip.Addr) {
 				worth += 2 - i
 			}
 		}
-		if len(got) < len(s.Families) && s.Stack != PreferDualStack {
+		if len(got) < len(s.Families) && s.FamilyPolicy != PreferDualStack {
 			continue
 		}
 		if worth > most {
@@ -144,8 +144,8 @@ func (m *metal) best(s *Service, pools []*Pool) (best []netip.Addr) {
 	return best
 }
 
-// first is the first address of a pool that a Service may have.
-func (m *metal) first(s *Service, p *Pool, four bool) netip.Addr {
+// first returns the first address of a pool that a Service may have.
+func (m *fakeMetalLB) first(s *Service, p *Pool, four bool) netip.Addr {
 	for _, r := range p.Ranges {
 		for a := r.From(); a.Is4() == four && a.Compare(r.To()) <= 0; a = a.Next() {
 			if usable(p, a) && m.mayHave(s, a) {
@@ -156,8 +156,8 @@ func (m *metal) first(s *Service, p *Pool, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// owner is the pool that has all of some addresses.
-func (m *metal) owner(addrs []netip.Addr) *Pool {
+// owner returns the pool that contains all of some addresses.
+func (m *fakeMetalLB) owner(addrs []netip.Addr) *Pool {
 	for i := range m.pools {
 		all := true
 		for _, a := range addrs {
@@ -179,11 +179,11 @@ func usable(p *Pool, a netip.Addr) bool {
 	return !p.AvoidBuggyIPs || !a.Is4() || (last != 0 && last != 255)
 }
 
-// mayHave reports whether nobody who has one of some addresses minds.
-func (m *metal) mayHave(s *Service, addrs ...netip.Addr) bool {
+// mayHave reports whether no other Service keeps s from having the addresses.
+func (m *fakeMetalLB) mayHave(s *Service, addrs ...netip.Addr) bool {
 	for _, o := range m.services {
 		for _, a := range addrs {
-			if o == s || o.Class != "" || !slices.Contains(o.Has, a) || m.owner(o.Has) == nil {
+			if o == s || o.LoadBalancerClass != "" || !slices.Contains(o.Addresses, a) || m.owner(o.Addresses) == nil {
 				continue
 			}
 			if s.SharingKey == "" || s.SharingKey != o.SharingKey || s.BackendKey != o.BackendKey {
@@ -211,7 +211,7 @@ func serves(p *Pool, s *Service) bool {
 	return labels && (len(r.Namespaces) == 0 || slices.Contains(r.Namespaces, s.Namespace))
 }
 
-// stack spells families: 4, 6, 46, and ? for what cannot be.
+// stack formats families: 4, 6, 46, and ? for what cannot be.
 func stack(families []Family) string {
 	switch {
 	case len(families) == 0:

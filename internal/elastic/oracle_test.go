@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// spare are addresses that a pool of a test can be given.
-func spare(f Family, n int64) netipx.IPRange {
+// spareRange returns addresses that can be added to a pool of a test.
+func spareRange(f Family, n int64) netipx.IPRange {
 	from := [2]string{"10.1.0.1", "2001:db8:1::1"}[f]
 	to := netip.MustParseAddr(from)
 	for range n - 1 {
@@ -20,12 +20,13 @@ func spare(f Family, n int64) netipx.IPRange {
 	return netipx.IPRangeFrom(netip.MustParseAddr(from), to)
 }
 
-// settled is who has how many addresses when MetalLB has come to rest, was given more, and has come to rest again.
-func settled(services []Service, pools []Pool, more [2]int64, shuffle func(int, func(i, j int))) []int {
-	m := &metal{pools: slices.Clone(pools), shuffle: shuffle}
+// settledCounts returns how many addresses each Service has when MetalLB has come to rest, was given more, and has
+// come to rest again.
+func settledCounts(services []Service, pools []Pool, more [2]int64, shuffle func(int, func(i, j int))) []int {
+	m := &fakeMetalLB{pools: slices.Clone(pools), shuffle: shuffle}
 	for i := range services {
 		s := services[i]
-		s.Has = slices.Clone(s.Has)
+		s.Addresses = slices.Clone(s.Addresses)
 		m.services = append(m.services, &s)
 	}
 	m.rest()
@@ -33,18 +34,18 @@ func settled(services []Service, pools []Pool, more [2]int64, shuffle func(int, 
 	own.Ranges = slices.Clone(own.Ranges)
 	for f, n := range more {
 		if n > 0 {
-			own.Ranges = append(own.Ranges, spare(Family(f), n))
+			own.Ranges = append(own.Ranges, spareRange(Family(f), n))
 		}
 	}
 	m.rest()
 	out := make([]int, len(services))
 	for i, s := range m.services {
-		out[i] = len(s.Has)
+		out[i] = len(s.Addresses)
 	}
 	return out
 }
 
-// drawCluster draws pools, ours last, and Services of which some have addresses.
+// drawCluster draws pools, ours last, and Services, some of them with addresses.
 func drawCluster(t *rapid.T, w wishes) ([]Service, []Pool) {
 	var services []Service
 	room := ours()
@@ -56,7 +57,7 @@ func drawCluster(t *rapid.T, w wishes) ([]Service, []Pool) {
 	}
 	pools, own := drawPools(t, room)
 	pools = append(pools, own)
-	var m metal
+	var m fakeMetalLB
 	m.pools = pools
 	m.shuffle = func(n int, swap func(i, j int)) {
 		for i := n - 1; i > 0; i-- {
@@ -71,15 +72,16 @@ func drawCluster(t *rapid.T, w wishes) ([]Service, []Pool) {
 		m.services = append(m.services, &services[i])
 	}
 	m.rest()
-	for i := range services { // Some go, so that there are holes.
-		if len(services[i].Has) > 0 && rapid.IntRange(0, 3).Draw(t, "goes") == 0 {
-			services[i].Has = nil
+	for i := range services { // Some Services are deleted, so that there are holes.
+		if len(services[i].Addresses) > 0 && rapid.IntRange(0, 3).Draw(t, "goes") == 0 {
+			services[i].Addresses = nil
 		}
 	}
 	return services, pools
 }
 
-// What is lacking is what MetalLB needs: with as much everybody is served who can be, with less somebody is not.
+// TestLackingIsExact checks that the shortfall is what MetalLB needs: with as many addresses every Service that can
+// be served is served, with fewer one is not.
 func TestLackingIsExact(t *testing.T) {
 	for name, w := range map[string]wishes{
 		"Single": {odd: true}, "Dual": {six: true, odd: true},
@@ -93,27 +95,28 @@ func TestLackingIsExact(t *testing.T) {
 	}
 }
 
-// Whatever is changed of Services and pools, MetalLB and the package agree on who keeps what it has.
+// TestWhoKeepsWhatItHas checks that, whatever changes in Services and pools, MetalLB and the package agree on which
+// Services keep their addresses.
 func TestWhoKeepsWhatItHas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := wishes{six: true, odd: true}
 		services, pools := drawCluster(t, w)
 		for i := range services {
-			if old := &services[i]; rapid.IntRange(0, 2).Draw(t, "changed") == 0 { // not with whom it shares
+			if old := &services[i]; rapid.IntRange(0, 2).Draw(t, "changed") == 0 { // sharing does not change
 				s := drawService(t, i, w)
-				s.Has, s.SharingKey, s.BackendKey, s.Ports = old.Has, old.SharingKey, old.BackendKey, old.Ports
+				s.Addresses, s.SharingKey, s.BackendKey, s.Ports = old.Addresses, old.SharingKey, old.BackendKey, old.Ports
 				*old = s
 			}
 		}
 		others, own := drawPools(t, pools[len(pools)-1])
-		m := &metal{pools: append(others, own)}
+		m := &fakeMetalLB{pools: append(others, own)}
 		for i := range services {
 			m.services = append(m.services, &services[i])
 		}
-		for _, v := range Assess(Inventory{Services: services, Pools: m.pools}).Verdicts {
+		for _, v := range AssessServices(Inventory{Services: services, Pools: m.pools}).ServiceAssessments {
 			s := v.Service
-			want := s.Class == "" && len(s.Has) > 0 && len(s.Families) > 0 && (s.Stack != RequireDualStack || len(s.Families) > 1) && m.stays(s)
-			if (v.State == Placed) != want {
+			want := s.LoadBalancerClass == "" && len(s.Addresses) > 0 && len(s.Families) > 0 && (s.FamilyPolicy != RequireDualStack || len(s.Families) > 1) && m.stays(s)
+			if (v.State == ServicePlaced) != want {
 				t.Fatalf("%s is %s, MetalLB says %v\n%s", s.Name, states[v.State], want, show(services, m.pools))
 			}
 		}
@@ -121,36 +124,36 @@ func TestWhoKeepsWhatItHas(t *testing.T) {
 }
 
 func checkExact(t *rapid.T, services []Service, pools []Pool, shuffle func(int, func(i, j int))) {
-	got := Assess(Inventory{Services: services, Pools: pools, Grows: [2]bool{true, true}})
-	verdicts := make([]State, len(services))
-	for _, v := range got.Verdicts {
+	got := AssessServices(Inventory{Services: services, Pools: pools, GrowableFamilies: [2]bool{true, true}})
+	verdicts := make([]ServiceState, len(services))
+	for _, v := range got.ServiceAssessments {
 		i := slices.IndexFunc(services, func(s Service) bool { return s.Name == v.Service.Name })
 		verdicts[i] = v.State
 	}
-	before, enough := settled(services, pools, [2]int64{}, shuffle), settled(services, pools, got.Lacking, shuffle)
+	before, enough := settledCounts(services, pools, [2]int64{}, shuffle), settledCounts(services, pools, got.Shortfall, shuffle)
 	for i, state := range verdicts {
 		ok := true
 		switch state {
-		case Placed, Fits:
+		case ServicePlaced, ServicePlaceable:
 			ok = before[i] > 0 && enough[i] > 0
-		case Lacks:
+		case ServiceNeedsGrowth:
 			ok = before[i] == 0 && enough[i] > 0
-		case Stuck:
+		case ServiceStuck:
 			ok = before[i] == 0 && enough[i] == 0
-		case Foreign:
+		case ServiceOtherClass:
 		}
 		if !ok {
-			t.Fatalf("%s is %s; it has %d addresses, and %d with %v more\n%s", services[i].Name, states[state], before[i], enough[i], got.Lacking, show(services, pools))
+			t.Fatalf("%s is %s; it has %d addresses, and %d with %v more\n%s", services[i].Name, states[state], before[i], enough[i], got.Shortfall, show(services, pools))
 		}
 	}
-	for f := range got.Lacking {
-		if got.Lacking[f] == 0 {
+	for f := range got.Shortfall {
+		if got.Shortfall[f] == 0 {
 			continue
 		}
-		less := got.Lacking
+		less := got.Shortfall
 		less[f]--
-		if slices.Equal(settled(services, pools, less, shuffle), enough) {
-			t.Fatalf("lacking %v, and %v does as well\n%s", got.Lacking, less, show(services, pools))
+		if slices.Equal(settledCounts(services, pools, less, shuffle), enough) {
+			t.Fatalf("lacking %v, and %v does as well\n%s", got.Shortfall, less, show(services, pools))
 		}
 	}
 }

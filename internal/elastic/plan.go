@@ -6,59 +6,60 @@ import (
 	"time"
 )
 
-// Settings are those of the ProviderConfig and the manager.
-type Settings struct {
-	// Increment is the least that a cluster grows by.
+// PlanSettings are the settings of the ProviderConfig and of the manager.
+type PlanSettings struct {
+	// Increment is the minimum number of addresses that a cluster grows by.
 	Increment int64
-	// Quota is how many addresses a cluster may have, all blocks together; negative: any number.
+	// Quota is the maximum number of addresses of all blocks of a cluster together; a negative value means no limit.
 	Quota int64
-	// Grace is how long a block stays that no Service uses.
-	Grace time.Duration
+	// GracePeriod is how long a block that no Service uses stays.
+	GracePeriod time.Duration
 }
 
-// Growth is what a cluster is to be given more of one family.
+// Growth is the number of addresses of one family that a cluster gets in addition.
 type Growth struct {
 	Family Family
-	// Lacking is what Services lack beyond what was asked for already, Count what to ask for: 0 where the quota
+	// Shortfall is what Services lack beyond what is requested already. Count is what to request, 0 if the quota
 	// leaves nothing.
-	Lacking, Count int64
+	Shortfall, Count int64
 }
 
-// Mark is a change of whether a block is in use.
-type Mark struct {
+// UsageChange is a change of the InUse condition of a block.
+type UsageChange struct {
 	Block string
-	// IdleSince is since when it is not; zero: it is.
+	// IdleSince is the time since when the block is not in use, zero if it is in use.
 	IdleSince time.Time
 }
 
-// Plan is what to do for a cluster.
+// Plan is the result of PlanBlocks for a cluster.
 type Plan struct {
-	// Grow, by family. Where nothing is lacking there is no entry.
-	Grow []Growth
-	// QuotaReached reports whether the quota is why less is asked for than is lacking.
+	// Growths has an entry for each family with a shortfall.
+	Growths []Growth
+	// QuotaReached reports whether the quota is the reason why less is requested than is missing.
 	QuotaReached bool
-	// Marks are the blocks that have become idle, or busy.
-	Marks []Mark
-	// Drain are the blocks to take away from the cluster, Resume those that are to stay after all.
-	Drain, Resume []string
-	// Next is when the next block has been idle for long enough; zero: none is idle.
-	Next time.Time
+	// UsageChanges are the blocks that have become idle or busy.
+	UsageChanges []UsageChange
+	// BlocksToDrain are the blocks to withdraw from the cluster. BlocksToResume are draining blocks that stay after
+	// all.
+	BlocksToDrain, BlocksToResume []string
+	// NextCheck is the time when the next block has been idle for the grace period, zero if none is idle.
+	NextCheck time.Time
 }
 
-// Empty reports whether there is nothing to do. What is lacking and cannot be asked for is nothing to do.
-func (p *Plan) Empty() bool {
-	asks := slices.ContainsFunc(p.Grow, func(g Growth) bool { return g.Count > 0 })
-	return !asks && len(p.Marks)+len(p.Drain)+len(p.Resume) == 0
+// IsEmpty reports whether the plan contains no action. A shortfall for which nothing can be requested is no action.
+func (p *Plan) IsEmpty() bool {
+	asks := slices.ContainsFunc(p.Growths, func(g Growth) bool { return g.Count > 0 })
+	return !asks && len(p.UsageChanges)+len(p.BlocksToDrain)+len(p.BlocksToResume) == 0
 }
 
-// Decide plans growth and shrinking. What blocks have been granted and not yet used is part of what is
-// assessed, so only what is still on its way is subtracted here. The quota goes to what is lacking
-// before it goes to the increment of either family.
+// PlanBlocks plans growth and shrinking. The assessment already covers blocks that are granted and not yet used, so
+// only pending requests are subtracted here. The quota is spent on the shortfall of both families before it is spent
+// on the increment of either.
 //
-// Idle blocks are given up after the grace, which begins again with each use: never one of which a
-// Service has, or is about to be given, an address, and none while Services lack addresses of its family, so
-// that nothing is given up that would be asked for again.
-func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {
+// A block is withdrawn after it has been idle for the grace period, which begins again with each use. A block is not
+// withdrawn if a Service has, or is about to get, one of its addresses, nor while Services lack addresses of its
+// family, so that nothing is withdrawn that would be requested again.
+func PlanBlocks(a Assessment, blocks []Block, s PlanSettings, now time.Time) Plan {
 	var p Plan
 	var total int64
 	var onItsWay [2]int64
@@ -66,7 +67,7 @@ func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {
 		b := &blocks[i]
 		if b.Deleting {
 			if b.Range.IsValid() {
-				total += b.Count // it is not given back yet
+				total += b.Count // it is not released yet
 			}
 			continue
 		}
@@ -76,21 +77,21 @@ func Decide(a Assessment, blocks []Block, s Settings, now time.Time) Plan {
 		}
 	}
 	for _, f := range []Family{IPv4, IPv6} {
-		if lacking := a.Lacking[f] - onItsWay[f]; lacking > 0 {
-			p.Grow = append(p.Grow, Growth{Family: f, Lacking: lacking})
+		if lacking := a.Shortfall[f] - onItsWay[f]; lacking > 0 {
+			p.Growths = append(p.Growths, Growth{Family: f, Shortfall: lacking})
 		}
 	}
-	p.share(s, total)
+	p.distributeQuota(s, total)
 	for i := range blocks {
 		if b := &blocks[i]; !b.Deleting && b.Range.IsValid() {
-			p.review(b, !b.mayGo() || b.held(a.Used), a.Lacking[b.Family] > 0, s.Grace, now)
+			p.reviewBlock(b, !b.isRemovable() || b.hasAnyAddress(a.UsedAddresses), a.Shortfall[b.Family] > 0, s.GracePeriod, now)
 		}
 	}
 	return p
 }
 
-// share says how many addresses to ask for, of what the quota leaves.
-func (p *Plan) share(s Settings, total int64) {
+// distributeQuota sets how many addresses to request, within what the quota leaves.
+func (p *Plan) distributeQuota(s PlanSettings, total int64) {
 	left := int64(math.MaxInt64)
 	if s.Quota >= 0 {
 		left = s.Quota - total
@@ -100,45 +101,46 @@ func (p *Plan) share(s Settings, total int64) {
 		g.Count += more
 		left -= more
 	}
-	for i := range p.Grow {
-		give(&p.Grow[i], p.Grow[i].Lacking)
-		p.QuotaReached = p.QuotaReached || p.Grow[i].Count < p.Grow[i].Lacking
+	for i := range p.Growths {
+		give(&p.Growths[i], p.Growths[i].Shortfall)
+		p.QuotaReached = p.QuotaReached || p.Growths[i].Count < p.Growths[i].Shortfall
 	}
-	for i := range p.Grow {
-		give(&p.Grow[i], s.Increment)
+	for i := range p.Growths {
+		give(&p.Growths[i], s.Increment)
 	}
 }
 
-// review plans what becomes of a block.
-func (p *Plan) review(b *Block, busy, lacking bool, grace time.Duration, now time.Time) {
+// reviewBlock plans the next step for a block.
+func (p *Plan) reviewBlock(b *Block, busy, lacking bool, grace time.Duration, now time.Time) {
 	switch {
 	case busy:
 		if !b.IdleSince.IsZero() {
-			p.Marks = append(p.Marks, Mark{Block: b.Name})
+			p.UsageChanges = append(p.UsageChanges, UsageChange{Block: b.Name})
 		}
 		if b.Draining {
-			p.Resume = append(p.Resume, b.Name)
+			p.BlocksToResume = append(p.BlocksToResume, b.Name)
 		}
 	case b.Draining:
 	case b.IdleSince.IsZero():
-		since := upToTheSecond(now)
-		p.Marks = append(p.Marks, Mark{Block: b.Name, IdleSince: since})
-		p.due(since.Add(grace))
+		since := roundUpToSecond(now)
+		p.UsageChanges = append(p.UsageChanges, UsageChange{Block: b.Name, IdleSince: since})
+		p.scheduleCheck(since.Add(grace))
 	case now.Before(b.IdleSince.Add(grace)):
-		p.due(b.IdleSince.Add(grace))
+		p.scheduleCheck(b.IdleSince.Add(grace))
 	case !lacking:
-		p.Drain = append(p.Drain, b.Name)
+		p.BlocksToDrain = append(p.BlocksToDrain, b.Name)
 	}
 }
 
-func (p *Plan) due(at time.Time) {
-	if p.Next.IsZero() || at.Before(p.Next) {
-		p.Next = at
+func (p *Plan) scheduleCheck(at time.Time) {
+	if p.NextCheck.IsZero() || at.Before(p.NextCheck) {
+		p.NextCheck = at
 	}
 }
 
-// upToTheSecond rounds up, as conditions keep whole seconds: rounded down, the grace would end early.
-func upToTheSecond(t time.Time) time.Time {
+// roundUpToSecond rounds t up to a whole second, because conditions keep whole seconds: rounded down, the grace
+// period would end early.
+func roundUpToSecond(t time.Time) time.Time {
 	if down := t.Truncate(time.Second); down.Before(t) {
 		return down.Add(time.Second)
 	}

@@ -11,12 +11,12 @@ import (
 
 const grace = 10 * time.Minute
 
-// block is a growth block that has a range, or asks for one if it has none.
+// block returns a growth block that has a range, or a request for one if addresses is empty.
 func block(name, addresses string, count int64) Block {
-	b := Block{Name: name, Count: count, Grown: true}
+	b := Block{Name: name, Count: count, AddedOnDemand: true}
 	if addresses != "" {
 		b.Range = spans([]string{addresses})[0]
-		b.Family = FamilyOf(b.Range.From())
+		b.Family = AddressFamily(b.Range.From())
 	}
 	return b
 }
@@ -26,7 +26,7 @@ func (b Block) with(change func(*Block)) Block {
 	return b
 }
 
-func (b Block) initial() Block { return b.with(func(b *Block) { b.Grown = false }) }
+func (b Block) initial() Block { return b.with(func(b *Block) { b.AddedOnDemand = false }) }
 
 func (b Block) pinned() Block { return b.with(func(b *Block) { b.Pinned = true }) }
 
@@ -34,11 +34,12 @@ func (b Block) deleting() Block { return b.with(func(b *Block) { b.Deleting = tr
 
 func (b Block) six() Block { return b.with(func(b *Block) { b.Family = IPv6 }) }
 
-// B37, B38, B39, F5, F9.
+// TestGrow checks that all waiting Services are covered (B38), less what is on its way (B37) and the free addresses
+// of blocks in use (F5), within the quota (B39, F9).
 func TestGrow(t *testing.T) {
-	four := func(lacking, count int64) []Growth { return []Growth{{Family: IPv4, Lacking: lacking, Count: count}} }
+	four := func(lacking, count int64) []Growth { return []Growth{{Family: IPv4, Shortfall: lacking, Count: count}} }
 	each := func(lacking4, count4, lacking6, count6 int64) []Growth {
-		return append(four(lacking4, count4), Growth{Family: IPv6, Lacking: lacking6, Count: count6})
+		return append(four(lacking4, count4), Growth{Family: IPv6, Shortfall: lacking6, Count: count6})
 	}
 	first := block("lb", "10.0.0.0-10.0.0.1", 2).initial()
 	tests := map[string]struct {
@@ -46,7 +47,7 @@ func TestGrow(t *testing.T) {
 		lacking   [2]int64
 		blocks    []Block
 		increment int64
-		quota     int64 // without blocks; negative: none
+		quota     int64 // before blocks are subtracted; negative: no limit
 		want      []Growth
 		reached   bool
 	}{
@@ -76,8 +77,8 @@ func TestGrow(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := Decide(Assessment{Lacking: c.lacking}, c.blocks, Settings{Increment: c.increment, Quota: c.quota, Grace: grace}, epoch)
-			if diff := cmp.Diff(c.want, got.Grow, cmpopts.EquateEmpty()); diff != "" || got.QuotaReached != c.reached {
+			got := PlanBlocks(Assessment{Shortfall: c.lacking}, c.blocks, PlanSettings{Increment: c.increment, Quota: c.quota, GracePeriod: grace}, epoch)
+			if diff := cmp.Diff(c.want, got.Growths, cmpopts.EquateEmpty()); diff != "" || got.QuotaReached != c.reached {
 				t.Errorf("%s: quota reached: %v\n%s", c.reason, got.QuotaReached, diff)
 			}
 		})
@@ -91,14 +92,14 @@ func TestEmpty(t *testing.T) {
 		want   bool
 	}{
 		"Nothing": {reason: "nothing to do", want: true},
-		"Later":   {reason: "not now", plan: Plan{Next: epoch}, want: true},
-		"Quota":   {reason: "what cannot be asked for is said, and nothing is done (B52)", plan: Plan{Grow: []Growth{{Lacking: 1}}, QuotaReached: true}, want: true},
-		"Grow":    {reason: "something is asked for", plan: Plan{Grow: []Growth{{Lacking: 1}, {Family: IPv6, Lacking: 1, Count: 1}}}},
-		"Mark":    {reason: "a condition is written", plan: Plan{Marks: []Mark{{Block: "lb-1"}}}},
-		"Drain":   {reason: "a range is taken away", plan: Plan{Drain: []string{"lb-1"}}},
-		"Resume":  {reason: "a range is given back", plan: Plan{Resume: []string{"lb-1"}}},
+		"Later":   {reason: "not now", plan: Plan{NextCheck: epoch}, want: true},
+		"Quota":   {reason: "what cannot be asked for is said, and nothing is done (B52)", plan: Plan{Growths: []Growth{{Shortfall: 1}}, QuotaReached: true}, want: true},
+		"Grow":    {reason: "something is asked for", plan: Plan{Growths: []Growth{{Shortfall: 1}, {Family: IPv6, Shortfall: 1, Count: 1}}}},
+		"Mark":    {reason: "a condition is written", plan: Plan{UsageChanges: []UsageChange{{Block: "lb-1"}}}},
+		"Drain":   {reason: "a range is taken away", plan: Plan{BlocksToDrain: []string{"lb-1"}}},
+		"Resume":  {reason: "a range is given back", plan: Plan{BlocksToResume: []string{"lb-1"}}},
 	} {
-		if got := c.plan.Empty(); got != c.want {
+		if got := c.plan.IsEmpty(); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
 	}

@@ -8,37 +8,39 @@ import (
 	"go4.org/netipx"
 )
 
-// Pool is what matters here of an IPAddressPool of MetalLB.
+// Pool is the part of an IPAddressPool of MetalLB that decisions here depend on.
 type Pool struct {
 	Name string
-	// Ranges in the order of spec.addresses.
+	// Ranges are in the order of spec.addresses.
 	Ranges []netipx.IPRange
-	// AutoAssign pools serve Services that name no pool.
+	// AutoAssign reports whether the pool serves Services that name no pool.
 	AutoAssign bool
-	// AvoidBuggyIPs passes over IPv4 addresses that end in 0 or 255.
+	// AvoidBuggyIPs reports whether the pool skips IPv4 addresses that end in 0 or 255.
 	AvoidBuggyIPs bool
-	// Restriction of the Services it serves, nil if it has none (spec.serviceAllocation).
+	// Restriction limits the Services that the pool serves (spec.serviceAllocation); nil means no restriction.
 	Restriction *Restriction
-	// Grows reports whether what a cluster grows by is added to this pool: at most one is such.
-	Grows bool
-	// Apart tells of a pool that grows that each block becomes a pool of its own, which has one IP family.
-	Apart bool
-	// Leaving pools are about to be taken away: they are tried after all others of their kind.
-	Leaving bool
+	// ReceivesGrowth reports whether addresses that the cluster grows by are added to this pool. At most one pool
+	// receives growth.
+	ReceivesGrowth bool
+	// PoolPerAllocation reports, for a pool that receives growth, whether each block becomes a pool of its own, which
+	// has one IP family.
+	PoolPerAllocation bool
+	// Draining reports whether the pool is being withdrawn. Such pools are tried after all others of their kind.
+	Draining bool
 }
 
 // Restriction is spec.serviceAllocation of an IPAddressPool.
 type Restriction struct {
-	// Priority among the restricted pools that fit a Service: the lowest first, 0 last.
+	// Priority orders the restricted pools that match a Service: ascending, with 0 last.
 	Priority int
-	// Namespaces it serves, with the selectors resolved. Empty: any.
+	// Namespaces are the namespaces that the pool serves, including those that its selectors match. Empty means all.
 	Namespaces []string
-	// Selectors of labels of which one must match. Empty: any Service.
+	// Selectors match the labels of Services; one match is enough. Empty means any Service.
 	Selectors []func(labels map[string]string) bool
 }
 
-// admits reports whether a pool may serve a Service that asks for it, by name or by an address.
-func (p *Pool) admits(s *Service) bool {
+// allowsService reports whether the pool may serve a Service that requests it, by name or by address.
+func (p *Pool) allowsService(s *Service) bool {
 	r := p.Restriction
 	if r == nil {
 		return true
@@ -49,24 +51,25 @@ func (p *Pool) admits(s *Service) bool {
 	return len(r.Selectors) == 0 || slices.ContainsFunc(r.Selectors, func(match func(map[string]string) bool) bool { return match(s.Labels) })
 }
 
-// prefers reports whether a restricted pool serves a Service that asks for none. One whose namespace selectors
-// select nothing has neither names nor selectors, and serves nobody.
-func (p *Pool) prefers(s *Service) bool {
-	return p.AutoAssign && p.Restriction != nil && len(p.Restriction.Namespaces)+len(p.Restriction.Selectors) > 0 && p.admits(s)
+// isPreferredFor reports whether the pool is restricted and serves a Service that requests no pool. A pool whose
+// namespace selectors match no namespace has neither namespaces nor selectors, and serves no Service.
+func (p *Pool) isPreferredFor(s *Service) bool {
+	return p.AutoAssign && p.Restriction != nil && len(p.Restriction.Namespaces)+len(p.Restriction.Selectors) > 0 && p.allowsService(s)
 }
 
-// open reports whether a pool serves whoever finds nothing elsewhere.
-func (p *Pool) open() bool { return p.AutoAssign && p.Restriction == nil }
+// isUnrestricted reports whether the pool serves any Service that finds no address in a preferred pool.
+func (p *Pool) isUnrestricted() bool { return p.AutoAssign && p.Restriction == nil }
 
-func (p *Pool) contains(a netip.Addr) bool {
-	if p.AvoidBuggyIPs && Buggy(a) {
+func (p *Pool) containsAddress(a netip.Addr) bool {
+	if p.AvoidBuggyIPs && IsBuggyAddress(a) {
 		return false
 	}
 	return slices.ContainsFunc(p.Ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
-// Buggy addresses confuse the smurf protection of some home routers.
-func Buggy(a netip.Addr) bool {
+// IsBuggyAddress reports whether an IPv4 address ends in 0 or 255, which confuses the smurf protection of some home
+// routers.
+func IsBuggyAddress(a netip.Addr) bool {
 	if !a.Is4() {
 		return false
 	}
@@ -74,9 +77,10 @@ func Buggy(a netip.Addr) bool {
 	return last == 0 || last == 255
 }
 
-// inOrder returns those pools that MetalLB tries one after the other. Between open pools it chooses at random;
-// here those that grow come last, so that what others can serve is not grown for.
-func inOrder(pools []*Pool) []*Pool {
+// sortByPreference sorts pools into the order in which MetalLB tries them. MetalLB chooses at random between
+// unrestricted pools; here those that receive growth come last, so that the cluster does not grow for what other
+// pools can serve.
+func sortByPreference(pools []*Pool) []*Pool {
 	rank := func(p *Pool) int {
 		if p.Restriction == nil || p.Restriction.Priority == 0 {
 			return int(^uint(0) >> 1)
@@ -85,9 +89,9 @@ func inOrder(pools []*Pool) []*Pool {
 	}
 	last := func(p *Pool) int {
 		switch {
-		case p.Leaving:
+		case p.Draining:
 			return 2
-		case p.Grows:
+		case p.ReceivesGrowth:
 			return 1
 		}
 		return 0

@@ -4,7 +4,7 @@ import "testing"
 
 type selectors = []func(map[string]string) bool
 
-// spec.serviceAllocation, F4.
+// TestRestriction checks spec.serviceAllocation, and that a Service that growth cannot help is no demand (F4).
 func TestRestriction(t *testing.T) {
 	room, none := "10.9.0.1-10.9.0.9", []string(nil)
 	team, other := []string{"team"}, []string{"other"}
@@ -13,22 +13,22 @@ func TestRestriction(t *testing.T) {
 	a, b := svc("a"), svc("b", label("blue"))
 	checkAll(t, map[string]assessment{
 		"Namespace":       {reason: "a pool of its namespace", pools: []Pool{theirs(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits"},
-		"OtherNamespace":  {reason: "a pool of another one", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{a}, want: "a=Stuck", says: "no IPAddressPool serves it"},
+		"OtherNamespace":  {reason: "a pool of another one", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{a}, want: "a=Stuck", wantMessage: "no IPAddressPool serves it"},
 		"Selector":        {reason: "one of the selectors is enough", pools: []Pool{theirs(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
 		"Both":            {reason: "the namespace and a selector", pools: []Pool{theirs(Restriction{Namespaces: team, Selectors: blue})}, services: []Service{a, b, svc("c", label("navy"), in("other"))}, want: "a=Stuck b=Fits c=Stuck"},
 		"Everything":      {reason: "an empty restriction is one selector that matches all", pools: []Pool{theirs(Restriction{Selectors: selectors{func(map[string]string) bool { return true }}})}, services: []Service{a}, want: "a=Fits"},
 		"Nobody":          {reason: "namespace selectors that select none: nobody's choice", pools: []Pool{theirs(Restriction{Namespaces: none})}, services: []Service{a}, want: "a=Stuck"},
 		"NobodyNamed":     {reason: "but who names it is not refused", pools: []Pool{theirs(Restriction{Namespaces: none})}, services: []Service{svc("a", named("theirs"))}, want: "a=Fits"},
 		"NobodyAnywhere":  {reason: "with a selector they are no bound", pools: []Pool{theirs(Restriction{Namespaces: none, Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
-		"Named":           {reason: "a name does not lift it", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{svc("a", named("theirs"))}, want: "a=Stuck", says: "does not serve it (spec.serviceAllocation)"},
-		"NamedFull":       {reason: "nor does it help to grow", pools: []Pool{ours().onlyFor(Restriction{Namespaces: other})}, services: []Service{svc("a", named("default-pool"))}, want: "a=Stuck", says: "does not serve it"},
-		"Ours":            {reason: "our pool grows for those it serves", pools: []Pool{ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c", in("other"))}, want: "a=Lacks c=Stuck", lacking: [2]int64{1}},
+		"Named":           {reason: "a name does not lift it", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{svc("a", named("theirs"))}, want: "a=Stuck", wantMessage: "does not serve it (spec.serviceAllocation)"},
+		"NamedFull":       {reason: "nor does it help to grow", pools: []Pool{ours().onlyFor(Restriction{Namespaces: other})}, services: []Service{svc("a", named("default-pool"))}, want: "a=Stuck", wantMessage: "does not serve it"},
+		"Ours":            {reason: "our pool grows for those it serves", pools: []Pool{ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c", in("other"))}, want: "a=Lacks c=Stuck", shortfall: [2]int64{1}},
 		"Closed":          {reason: "closed is closed for those it serves too", pools: []Pool{theirs(Restriction{Namespaces: team}).closed()}, services: []Service{a}, want: "a=Stuck"},
 		"Preferred":       {reason: "a restricted pool before an open one", pools: []Pool{pool("open", "10.8.0.1"), theirs(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits", used: "10.9.0.1"},
 		"PreferredFull":   {reason: "an open one if it is full", pools: []Pool{pool("open", "10.8.0.1"), pool("full").onlyFor(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits", used: "10.8.0.1"},
-		"PreferredGrows":  {reason: "what is open and free is used before ours grows", pools: []Pool{pool("open", "10.8.0.1"), ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c")}, want: "a=Fits c=Lacks", lacking: [2]int64{1}, used: "10.8.0.1"},
-		"HasRestricted":   {reason: "a pool closed to who is there evicts it", pools: []Pool{theirs(Restriction{Namespaces: other}), pool("open", "10.8.0.1")}, services: []Service{svc("a", has("10.9.0.1"))}, want: "a=Fits", used: "10.8.0.1 10.9.0.1"},
-		"NotInRestricted": {reason: "an open pool serves who no restricted pool fits", pools: []Pool{ours(), theirs(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Lacks b=Fits", lacking: [2]int64{1}},
+		"PreferredGrows":  {reason: "what is open and free is used before ours grows", pools: []Pool{pool("open", "10.8.0.1"), ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c")}, want: "a=Fits c=Lacks", shortfall: [2]int64{1}, used: "10.8.0.1"},
+		"HasRestricted":   {reason: "a pool closed to who is there evicts it", pools: []Pool{theirs(Restriction{Namespaces: other}), pool("open", "10.8.0.1")}, services: []Service{svc("a", withAddresses("10.9.0.1"))}, want: "a=Fits", used: "10.8.0.1 10.9.0.1"},
+		"NotInRestricted": {reason: "an open pool serves who no restricted pool fits", pools: []Pool{ours(), theirs(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Lacks b=Fits", shortfall: [2]int64{1}},
 	})
 }
 
@@ -51,10 +51,10 @@ func TestPriority(t *testing.T) {
 func TestAvoidBuggyIPs(t *testing.T) {
 	checkAll(t, map[string]assessment{
 		"Kept":      {reason: "without the setting they are as good as others", pools: []Pool{ours("10.0.0.255-10.0.1.0")}, services: []Service{svc("a"), svc("b")}, want: "a=Fits b=Fits", used: "10.0.0.255 10.0.1.0"},
-		"Passed":    {reason: ".0 and .255 are passed over", pools: []Pool{ours("10.0.0.254-10.0.1.1").careful()}, services: []Service{svc("a"), svc("b"), svc("c")}, want: "a=Fits b=Fits c=Lacks", lacking: [2]int64{1}, used: "10.0.0.254 10.0.1.1"},
+		"Passed":    {reason: ".0 and .255 are passed over", pools: []Pool{ours("10.0.0.254-10.0.1.1").careful()}, services: []Service{svc("a"), svc("b"), svc("c")}, want: "a=Fits b=Fits c=Lacks", shortfall: [2]int64{1}, used: "10.0.0.254 10.0.1.1"},
 		"Six":       {reason: "IPv6 has none", pools: []Pool{ours("2001:db8::-2001:db8::ff").careful()}, services: []Service{svc("a", of(IPv6))}, want: "a=Fits", used: "2001:db8::"},
-		"Asked":     {reason: "who asks for one gets none", pools: []Pool{ours("10.0.0.0-10.0.0.9").careful()}, services: []Service{svc("a", asks("10.0.0.0"))}, want: "a=Stuck", says: "in no IPAddressPool"},
-		"Held":      {reason: "who has one is moved", pools: []Pool{ours("10.0.0.0-10.0.0.9").careful()}, services: []Service{svc("a", has("10.0.0.0"))}, want: "a=Fits", used: "10.0.0.0 10.0.0.1"},
-		"OnlyBuggy": {reason: "it has an address, and lacks one all the same", pools: []Pool{ours("10.0.0.0").careful()}, services: []Service{svc("a")}, want: "a=Lacks", lacking: [2]int64{1}, used: "-"},
+		"Asked":     {reason: "who asks for one gets none", pools: []Pool{ours("10.0.0.0-10.0.0.9").careful()}, services: []Service{svc("a", withRequestedIPs("10.0.0.0"))}, want: "a=Stuck", wantMessage: "in no IPAddressPool"},
+		"Held":      {reason: "who has one is moved", pools: []Pool{ours("10.0.0.0-10.0.0.9").careful()}, services: []Service{svc("a", withAddresses("10.0.0.0"))}, want: "a=Fits", used: "10.0.0.0 10.0.0.1"},
+		"OnlyBuggy": {reason: "it has an address, and lacks one all the same", pools: []Pool{ours("10.0.0.0").careful()}, services: []Service{svc("a")}, want: "a=Lacks", shortfall: [2]int64{1}, used: "-"},
 	})
 }

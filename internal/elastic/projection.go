@@ -2,55 +2,55 @@ package elastic
 
 import "go4.org/netipx"
 
-// Desired is a pool of MetalLB that has blocks, as it is to be.
-type Desired struct {
+// DesiredPool is the desired state of a load balancer's pool that contains blocks.
+type DesiredPool struct {
 	Name   string
 	Ranges []netipx.IPRange
-	// AutoAssign is false where no new Services are to be served.
+	// AutoAssign reports whether the pool serves new Services.
 	AutoAssign bool
-	// Leaving pools have a block that is about to be taken away.
-	Leaving bool
+	// Draining reports whether a block of the pool is about to be withdrawn.
+	Draining bool
 }
 
-// Projection is how blocks become pools of MetalLB.
+// Projection maps blocks to pools of the load balancer.
 type Projection struct {
-	// Pool is the name of the one that has all blocks.
-	Pool string
-	// Apart reports whether each block has a pool of its own instead, of the name of the block.
-	Apart bool
+	// SharedPool is the name of the pool that contains all blocks.
+	SharedPool string
+	// PoolPerAllocation reports whether each block instead has a pool of its own, with the name of the block.
+	PoolPerAllocation bool
 }
 
-// Grows is the name of the pool that growth is added to. It is empty where that pool does not exist yet: each block has
-// one of its own.
-func (p Projection) Grows() string {
-	if p.Apart {
+// GrowthPool returns the name of the pool that growth is added to. It is empty if that pool does not exist yet,
+// because each block has a pool of its own.
+func (p Projection) GrowthPool() string {
+	if p.PoolPerAllocation {
 		return ""
 	}
-	return p.Pool
+	return p.SharedPool
 }
 
-// Usable are the pools of all blocks that a cluster may use. Those that are being taken away come last: only a Service
-// that finds nothing else is a reason to keep one.
-func (p Projection) Usable(blocks []Block) []Desired {
-	return p.pools(blocks, func(b *Block) bool { return !b.Deleting })
+// UsablePools returns the pools of all blocks that a cluster may use. Blocks that are being withdrawn come last: only
+// a Service that finds no other address is a reason to keep one.
+func (p Projection) UsablePools(blocks []Block) []DesiredPool {
+	return p.buildPools(blocks, func(b *Block) bool { return !b.Deleting })
 }
 
-// Shown are the pools that a cluster is to be shown: those of the blocks that are not being taken away. A block with a
-// pool of its own serves no new Services before it is taken away.
-func (p Projection) Shown(blocks []Block) []Desired {
-	return p.pools(blocks, func(b *Block) bool { return !b.leaving() })
+// ProjectedPools returns the pools to write into a cluster: those of the blocks that are not being withdrawn. A block
+// with a pool of its own stops serving new Services before it is withdrawn.
+func (p Projection) ProjectedPools(blocks []Block) []DesiredPool {
+	return p.buildPools(blocks, func(b *Block) bool { return !b.isDrainingOrDeleting() })
 }
 
-// pools are those of the blocks that are wanted.
-func (p Projection) pools(blocks []Block, wanted func(*Block) bool) []Desired {
-	if p.Apart {
-		return apart(blocks, wanted)
+// buildPools returns the pools of the blocks for which wanted returns true.
+func (p Projection) buildPools(blocks []Block, wanted func(*Block) bool) []DesiredPool {
+	if p.PoolPerAllocation {
+		return buildPoolPerAllocation(blocks, wanted)
 	}
 	var all, leaving []netipx.IPRange
 	for i := range blocks {
 		switch b := &blocks[i]; {
 		case !b.Range.IsValid() || !wanted(b):
-		case b.leaving():
+		case b.isDrainingOrDeleting():
 			leaving = append(leaving, b.Range)
 		default:
 			all = append(all, b.Range)
@@ -59,15 +59,16 @@ func (p Projection) pools(blocks []Block, wanted func(*Block) bool) []Desired {
 	if all = append(all, leaving...); len(all) == 0 {
 		return nil
 	}
-	return []Desired{{Name: p.Pool, Ranges: all, AutoAssign: true}}
+	return []DesiredPool{{Name: p.SharedPool, Ranges: all, AutoAssign: true}}
 }
 
-// apart are the pools of one block each. That of a block that is not wanted stays until it serves nobody.
-func apart(blocks []Block, wanted func(*Block) bool) []Desired {
-	var out []Desired
+// buildPoolPerAllocation returns one pool for each block. The pool of a block that is not wanted stays until it
+// serves no Service.
+func buildPoolPerAllocation(blocks []Block, wanted func(*Block) bool) []DesiredPool {
+	var out []DesiredPool
 	for i := range blocks {
 		if b := &blocks[i]; b.Range.IsValid() && (wanted(b) || !b.Emptied) {
-			out = append(out, Desired{Name: b.Name, Ranges: []netipx.IPRange{b.Range}, AutoAssign: wanted(b), Leaving: b.leaving()})
+			out = append(out, DesiredPool{Name: b.Name, Ranges: []netipx.IPRange{b.Range}, AutoAssign: wanted(b), Draining: b.isDrainingOrDeleting()})
 		}
 	}
 	return out

@@ -9,8 +9,8 @@ import (
 	"go4.org/netipx"
 )
 
-// ranges are those of all pools, one after the other.
-func ranges(pools []Desired) (out []netipx.IPRange) {
+// ranges returns the ranges of all pools, in order.
+func ranges(pools []DesiredPool) (out []netipx.IPRange) {
 	for _, d := range pools {
 		out = append(out, d.Ranges...)
 	}
@@ -19,15 +19,16 @@ func ranges(pools []Desired) (out []netipx.IPRange) {
 
 func (b Block) emptied() Block { return b.with(func(b *Block) { b.Emptied = true }) }
 
-// said spells pools: the name, "closed" and "leaving" where they are so, and the first addresses of the ranges.
-func said(pools []Desired) string {
+// formatPools formats pools: the name, "closed" and "leaving" where they apply, and the first addresses of the
+// ranges.
+func formatPools(pools []DesiredPool) string {
 	var out []string
 	for _, d := range pools {
 		words := []string{d.Name}
 		if !d.AutoAssign {
 			words = append(words, "closed")
 		}
-		if d.Leaving {
+		if d.Draining {
 			words = append(words, "leaving")
 		}
 		for _, r := range d.Ranges {
@@ -38,7 +39,7 @@ func said(pools []Desired) string {
 	return strings.Join(out, "; ")
 }
 
-// B34, B47.
+// TestProjection checks that all blocks of a Cluster count (B34), and that MetalLB's pools follow them (B47).
 func TestProjection(t *testing.T) {
 	first, second, third := block("a", "10.0.0.1", 1), block("b", "10.0.0.2", 1), block("c", "10.0.0.3", 1)
 	tests := map[string]struct {
@@ -83,14 +84,14 @@ func TestProjection(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			one, own := Projection{Pool: "pool"}, Projection{Pool: "pool", Apart: true}
-			got := []string{said(one.Usable(c.blocks)), said(one.Shown(c.blocks)), said(own.Usable(c.blocks)), said(own.Shown(c.blocks))}
+			one, own := Projection{SharedPool: "pool"}, Projection{SharedPool: "pool", PoolPerAllocation: true}
+			got := []string{formatPools(one.UsablePools(c.blocks)), formatPools(one.ProjectedPools(c.blocks)), formatPools(own.UsablePools(c.blocks)), formatPools(own.ProjectedPools(c.blocks))}
 			if diff := cmp.Diff([]string{c.usable, c.shown, c.usableApart, c.shownApart}, got); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})
 	}
-	if got := fmt.Sprint(Projection{Pool: "pool"}.Grows(), "/", Projection{Pool: "pool", Apart: true}.Grows()); got != "pool/" {
+	if got := fmt.Sprint(Projection{SharedPool: "pool"}.GrowthPool(), "/", Projection{SharedPool: "pool", PoolPerAllocation: true}.GrowthPool()); got != "pool/" {
 		t.Errorf("growth goes to %s", got)
 	}
 }
@@ -99,7 +100,7 @@ func TestFree(t *testing.T) {
 	blocks := []Block{
 		block("a", "10.0.0.0-10.0.0.3", 4), block("b", "10.0.1.0", 1).draining(), block("c", "10.0.2.0", 1).deleting(), block("d", "", 8),
 	}
-	if got := Free(blocks, usedOf("10.0.0.1 10.0.2.0 10.9.9.9")); got != 4 {
+	if got := CountFreeAddresses(blocks, usedOf("10.0.0.1 10.0.2.0 10.9.9.9")); got != 4 {
 		t.Errorf("%d addresses are free, not 3 of a and 1 of b", got)
 	}
 }

@@ -8,56 +8,59 @@ import (
 	"go4.org/netipx"
 )
 
-// replay is MetalLB's allocator: who has which address of which pool.
-type replay struct {
-	pools []*Pool
-	users map[netip.Addr][]*Service
-	// grown counts the addresses of each family that do not exist yet and are used, if grows allows any.
-	grown [2]int64
-	grows [2]bool
-	// begin is where a search of a range begins: what lies before is taken, as nobody lets go of anything here.
-	begin map[search]netip.Addr
-	// steps is how much was compared, and look what it costs to look at all pools once.
-	steps, look int
+// allocatorReplay replays MetalLB's allocator: which Services have which addresses of which pools.
+type allocatorReplay struct {
+	pools          []*Pool
+	usersByAddress map[netip.Addr][]*Service
+	// grownCounts is the number of used addresses of each family that the cluster would grow by. growableFamilies
+	// reports which families it can grow by.
+	grownCounts      [2]int64
+	growableFamilies [2]bool
+	// searchStarts is where the search of a range begins: all addresses before are taken, and no Service releases an
+	// address during a replay.
+	searchStarts map[searchKey]netip.Addr
+	// stepCount is the number of comparisons so far. stepsPerScan is the cost of one scan of all pools.
+	stepCount, stepsPerScan int
 }
 
-// search is what decides which addresses of the range that begins with first a Service can have.
-type search struct {
-	first netip.Addr
-	avoid bool
-	// who is empty for Services that share with nobody.
-	who string
+// searchKey identifies the addresses of a range that a Service can have; rangeStart is the first address of the
+// range.
+type searchKey struct {
+	rangeStart netip.Addr
+	avoidBuggy bool
+	// sharingIdentity is empty for Services that share with no other.
+	sharingIdentity string
 }
 
-// maxSteps bounds a replay to some seconds, whatever a workload cluster says that it has. A thousand Services need some
-// ten thousand.
-const maxSteps = 1 << 24
+// maxReplaySteps bounds a replay to some seconds, whatever number of objects a workload cluster reports. A thousand
+// Services need some ten thousand steps.
+const maxReplaySteps = 1 << 24
 
-// tooMuch is said of the Services that the replay does not come to.
-const tooMuch = "the cluster has too many Services and IPAddressPools to work out which address it would get"
+// tooManyObjectsMessage is the message for Services that the replay does not reach.
+const tooManyObjectsMessage = "the cluster has too many Services and IPAddressPools to work out which address it would get"
 
-func (r *replay) exhausted() bool { return r.steps > maxSteps }
+func (r *allocatorReplay) isOverLimit() bool { return r.stepCount > maxReplaySteps }
 
-// notYet are the addresses that a cluster might grow by: nobody else has any of them.
-var notYet = [2]netipx.IPRange{
+// growthRanges are the addresses that a cluster might grow by. No real object has any of them.
+var growthRanges = [2]netipx.IPRange{
 	IPv4: netipx.MustParseIPRange("0.0.0.1-0.255.255.255"),
 	IPv6: netipx.MustParseIPRange("100::1-100::ffff:ffff"),
 }
 
-func newReplay(pools []Pool) *replay {
-	r := &replay{users: map[netip.Addr][]*Service{}, begin: map[search]netip.Addr{}}
+func newAllocatorReplay(pools []Pool) *allocatorReplay {
+	r := &allocatorReplay{usersByAddress: map[netip.Addr][]*Service{}, searchStarts: map[searchKey]netip.Addr{}}
 	for i := range pools {
 		p := &pools[i]
 		r.pools = append(r.pools, p)
-		r.look += 1 + len(p.Ranges)
+		r.stepsPerScan += 1 + len(p.Ranges)
 		if p.Restriction != nil {
-			r.look += len(p.Restriction.Namespaces) + len(p.Restriction.Selectors)
+			r.stepsPerScan += len(p.Restriction.Namespaces) + len(p.Restriction.Selectors)
 		}
 	}
 	return r
 }
 
-func (r *replay) pool(name string) *Pool {
+func (r *allocatorReplay) findPool(name string) *Pool {
 	i := slices.IndexFunc(r.pools, func(p *Pool) bool { return p.Name == name })
 	if i < 0 {
 		return nil
@@ -65,10 +68,10 @@ func (r *replay) pool(name string) *Pool {
 	return r.pools[i]
 }
 
-// holding returns the pool that has all of some addresses, nil if none does.
-func (r *replay) holding(addrs []netip.Addr) *Pool {
+// findPoolWithAddresses returns the pool that contains all of some addresses, nil if there is none.
+func (r *allocatorReplay) findPoolWithAddresses(addrs []netip.Addr) *Pool {
 	i := slices.IndexFunc(r.pools, func(p *Pool) bool {
-		return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !p.contains(a) })
+		return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !p.containsAddress(a) })
 	})
 	if i < 0 || len(addrs) == 0 {
 		return nil
@@ -76,157 +79,159 @@ func (r *replay) holding(addrs []netip.Addr) *Pool {
 	return r.pools[i]
 }
 
-// keeps takes what a Service has already. It reports whether MetalLB leaves it that.
-func (r *replay) keeps(s *Service) bool {
-	r.steps += r.look * len(s.Has)
-	p := r.holding(s.Has)
-	if p == nil || !p.admits(s) || (s.WantsPool != "" && s.WantsPool != p.Name) || r.taken(s, s.Has) != "" {
+// keepAddresses assigns the addresses that a Service has already, and reports whether MetalLB lets the Service keep
+// them.
+func (r *allocatorReplay) keepAddresses(s *Service) bool {
+	r.stepCount += r.stepsPerScan * len(s.Addresses)
+	p := r.findPoolWithAddresses(s.Addresses)
+	if p == nil || !p.allowsService(s) || (s.RequestedPool != "" && s.RequestedPool != p.Name) || r.describeConflict(s, s.Addresses) != "" {
 		return false
 	}
-	if one := s.dual() && s.Stack == PreferDualStack && len(s.Has) == 1; !one && !fits(s, s.Has) {
+	if one := s.isDualStack() && s.FamilyPolicy == PreferDualStack && len(s.Addresses) == 1; !one && !matchesFamilies(s, s.Addresses) {
 		return false
 	}
-	if len(s.WantsIPs) > 0 && !sameSet(s.WantsIPs, s.Has) {
+	if len(s.RequestedIPs) > 0 && !equalSets(s.RequestedIPs, s.Addresses) {
 		return false
 	}
-	r.use(s, s.Has)
+	r.assignAddresses(s, s.Addresses)
 	return true
 }
 
-// holder is a Service with the addresses that it has, or is about to be given.
-type holder struct {
-	service *Service
-	addrs   []netip.Addr
+// addressUser is a Service with the addresses that it has, or is about to get.
+type addressUser struct {
+	service   *Service
+	addresses []netip.Addr
 }
 
-// complete takes what MetalLB adds to a Service that prefers two addresses and has one: an address of the other
-// family, of the same pool. One whose wish cannot be read is left as it is.
-func (r *replay) complete(h *holder) []netip.Addr {
+// completeDualStack assigns the address that MetalLB adds to a Service that prefers two addresses and has one: an
+// address of the other family from the same pool. It leaves a Service whose request cannot be parsed unchanged.
+func (r *allocatorReplay) completeDualStack(h *addressUser) []netip.Addr {
 	s := h.service
-	if s.Stack != PreferDualStack || len(h.addrs) != 1 || s.WantsError != "" {
+	if s.FamilyPolicy != PreferDualStack || len(h.addresses) != 1 || s.RequestProblem != "" {
 		return nil
 	}
-	a := r.free(s, r.holding(h.addrs), 1-FamilyOf(h.addrs[0]))
+	a := r.findFreeInPool(s, r.findPoolWithAddresses(h.addresses), 1-AddressFamily(h.addresses[0]))
 	if !a.IsValid() {
 		return nil
 	}
-	r.use(s, []netip.Addr{a})
-	h.addrs = []netip.Addr{h.addrs[0], a}
-	return h.addrs
+	r.assignAddresses(s, []netip.Addr{a})
+	h.addresses = []netip.Addr{h.addresses[0], a}
+	return h.addresses
 }
 
-func (r *replay) use(s *Service, addrs []netip.Addr) {
+func (r *allocatorReplay) assignAddresses(s *Service, addrs []netip.Addr) {
 	for _, a := range addrs {
-		if f := FamilyOf(a); notYet[f].Contains(a) && len(r.users[a]) == 0 {
-			r.grown[f]++
+		if f := AddressFamily(a); growthRanges[f].Contains(a) && len(r.usersByAddress[a]) == 0 {
+			r.grownCounts[f]++
 		}
-		r.users[a] = append(r.users[a], s)
+		r.usersByAddress[a] = append(r.usersByAddress[a], s)
 	}
 }
 
-// taken says why a Service cannot have some addresses, empty if it can.
-func (r *replay) taken(s *Service, addrs []netip.Addr) string {
+// describeConflict states why a Service cannot have some addresses, empty if it can.
+func (r *allocatorReplay) describeConflict(s *Service, addrs []netip.Addr) string {
 	for _, a := range addrs {
-		if other := r.against(s, a); other != nil {
-			return fmt.Sprintf("%s, which Service %s has%s", a, other.Key(), s.clashWith(other))
+		if other := r.findConflictingUser(s, a); other != nil {
+			return fmt.Sprintf("%s, which Service %s has%s", a, other.Key(), s.conflictWith(other))
 		}
 	}
 	return ""
 }
 
-// against returns who keeps a Service from having an address, nil if nobody does.
-func (r *replay) against(s *Service, a netip.Addr) *Service {
-	r.steps++
-	for _, other := range r.users[a] {
-		c := s.clashWith(other)
-		if c.kind != otherKey && c.kind != otherBackend {
-			r.steps += 1 + len(s.Ports)*len(other.Ports)
+// findConflictingUser returns a Service that keeps another one from having an address, nil if there is none.
+func (r *allocatorReplay) findConflictingUser(s *Service, a netip.Addr) *Service {
+	r.stepCount++
+	for _, other := range r.usersByAddress[a] {
+		c := s.conflictWith(other)
+		if c.kind != differentSharingKey && c.kind != differentBackend {
+			r.stepCount += 1 + len(s.Ports)*len(other.Ports)
 		}
-		if c.kind != noClash {
+		if c.kind != noConflict {
 			return other
 		}
 	}
 	return nil
 }
 
-// clash is why two Services cannot share an address.
-type clash struct {
-	kind clashKind
-	port Port // of samePort
+// sharingConflict is the reason why two Services cannot share an address.
+type sharingConflict struct {
+	kind conflictKind
+	port Port // set for samePort
 }
 
-type clashKind int
+type conflictKind int
 
 const (
-	noClash clashKind = iota
-	otherKey
-	otherBackend
+	noConflict conflictKind = iota
+	differentSharingKey
+	differentBackend
 	samePort
 )
 
-// clashWith finds what keeps two Services from sharing an address.
-func (s *Service) clashWith(other *Service) clash {
+// conflictWith returns what keeps two Services from sharing an address.
+func (s *Service) conflictWith(other *Service) sharingConflict {
 	switch {
 	case s.SharingKey == "" || s.SharingKey != other.SharingKey:
-		return clash{kind: otherKey}
+		return sharingConflict{kind: differentSharingKey}
 	case s.BackendKey != other.BackendKey:
-		return clash{kind: otherBackend}
+		return sharingConflict{kind: differentBackend}
 	}
 	if at := slices.IndexFunc(s.Ports, func(p Port) bool { return slices.Contains(other.Ports, p) }); at >= 0 {
-		return clash{kind: samePort, port: s.Ports[at]}
+		return sharingConflict{kind: samePort, port: s.Ports[at]}
 	}
-	return clash{}
+	return sharingConflict{}
 }
 
-// String goes on after the name of the Service that has the address.
-func (c clash) String() string {
+// String returns a suffix for the name of the Service that has the address.
+func (c sharingConflict) String() string {
 	switch c.kind {
-	case otherKey:
+	case differentSharingKey:
 		return " and does not share with this one (metallb.io/allow-shared-ip)"
-	case otherBackend:
+	case differentBackend:
 		return ", with another external traffic policy or selector"
 	case samePort:
 		return fmt.Sprintf(", and both use port %s/%d", c.port.Protocol, c.port.Number)
-	case noClash:
+	case noConflict:
 	}
 	return ""
 }
 
-// place finds addresses for a Service as MetalLB does, and takes them. It says why there are none.
-func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
-	if r.steps += r.look; r.exhausted() {
-		return nil, tooMuch
+// placeService finds addresses for a Service as MetalLB does, and assigns them. If it finds none, why states the
+// reason.
+func (r *allocatorReplay) placeService(s *Service) (addrs []netip.Addr, why string) {
+	if r.stepCount += r.stepsPerScan; r.isOverLimit() {
+		return nil, tooManyObjectsMessage
 	}
-	if len(s.WantsIPs) > 0 {
-		return r.placeAt(s)
+	if len(s.RequestedIPs) > 0 {
+		return r.placeAtRequestedIPs(s)
 	}
-	if s.WantsPool != "" {
-		p := r.pool(s.WantsPool)
+	if s.RequestedPool != "" {
+		p := r.findPool(s.RequestedPool)
 		if p == nil {
-			return nil, fmt.Sprintf("it asks for IPAddressPool %q, which does not exist", s.WantsPool)
+			return nil, fmt.Sprintf("it asks for IPAddressPool %q, which does not exist", s.RequestedPool)
 		}
-		if !p.admits(s) {
+		if !p.allowsService(s) {
 			return nil, fmt.Sprintf("IPAddressPool %q does not serve it (spec.serviceAllocation)", p.Name)
 		}
-		found, ok := r.choose(s, []*Pool{p})
+		found, ok := r.chooseAddresses(s, []*Pool{p})
 		if !ok {
 			return nil, fmt.Sprintf("IPAddressPool %q has no address for it", p.Name)
 		}
-		r.use(s, found)
+		r.assignAddresses(s, found)
 		return found, ""
 	}
 	var preferred, open []*Pool
 	for _, p := range r.pools {
-		if p.prefers(s) {
+		if p.isPreferredFor(s) {
 			preferred = append(preferred, p)
 		}
-		if p.open() {
+		if p.isUnrestricted() {
 			open = append(open, p)
 		}
 	}
 	for _, pools := range [][]*Pool{preferred, open} {
-		if found, ok := r.choose(s, inOrder(pools)); ok {
-			r.use(s, found)
+		if found, ok := r.chooseAddresses(s, sortByPreference(pools)); ok {
+			r.assignAddresses(s, found)
 			return found, ""
 		}
 	}
@@ -236,119 +241,119 @@ func (r *replay) place(s *Service) (addrs []netip.Addr, why string) {
 	return nil, "no IPAddressPool that serves it has a free address"
 }
 
-// placeAt takes the very addresses that a Service asks for.
-func (r *replay) placeAt(s *Service) ([]netip.Addr, string) {
-	p := r.holding(s.WantsIPs)
+// placeAtRequestedIPs assigns exactly the addresses that a Service requests, or returns the reason why it cannot.
+func (r *allocatorReplay) placeAtRequestedIPs(s *Service) ([]netip.Addr, string) {
+	p := r.findPoolWithAddresses(s.RequestedIPs)
 	switch {
-	case !fits(s, s.WantsIPs):
+	case !matchesFamilies(s, s.RequestedIPs):
 		return nil, "the addresses it asks for are not of its IP families"
 	case p == nil:
-		return nil, fmt.Sprintf("it asks for %s, which is in no IPAddressPool", join(s.WantsIPs))
-	case !p.admits(s):
-		return nil, fmt.Sprintf("it asks for %s of IPAddressPool %q, which does not serve it", join(s.WantsIPs), p.Name)
-	case s.WantsPool != "" && s.WantsPool != p.Name:
-		return nil, fmt.Sprintf("it asks for %s, but also for IPAddressPool %q, which does not have it", join(s.WantsIPs), s.WantsPool)
+		return nil, fmt.Sprintf("it asks for %s, which is in no IPAddressPool", joinAddresses(s.RequestedIPs))
+	case !p.allowsService(s):
+		return nil, fmt.Sprintf("it asks for %s of IPAddressPool %q, which does not serve it", joinAddresses(s.RequestedIPs), p.Name)
+	case s.RequestedPool != "" && s.RequestedPool != p.Name:
+		return nil, fmt.Sprintf("it asks for %s, but also for IPAddressPool %q, which does not have it", joinAddresses(s.RequestedIPs), s.RequestedPool)
 	}
-	if why := r.taken(s, s.WantsIPs); why != "" {
+	if why := r.describeConflict(s, s.RequestedIPs); why != "" {
 		return nil, "it asks for " + why
 	}
-	r.use(s, s.WantsIPs)
-	return s.WantsIPs, ""
+	r.assignAddresses(s, s.RequestedIPs)
+	return s.RequestedIPs, ""
 }
 
-// choose finds addresses in the first pool that has all that a Service asks for. One that prefers two addresses
-// takes one of them where no pool has both.
-func (r *replay) choose(s *Service, pools []*Pool) ([]netip.Addr, bool) {
+// chooseAddresses returns addresses from the first pool that has all that a Service requests. A Service that prefers
+// two addresses gets one of them if no pool has both.
+func (r *allocatorReplay) chooseAddresses(s *Service, pools []*Pool) ([]netip.Addr, bool) {
 	var fallback []netip.Addr
 	for _, p := range pools {
 		var found []netip.Addr
 		for _, f := range s.Families {
-			if a := r.free(s, p, f); a.IsValid() {
+			if a := r.findFreeInPool(s, p, f); a.IsValid() {
 				found = append(found, a)
 			}
 		}
 		if len(found) == len(s.Families) {
 			return found, true
 		}
-		if s.dual() && s.Stack == PreferDualStack && len(found) > 0 && (fallback == nil || betterFor(s, found, fallback)) {
+		if s.isDualStack() && s.FamilyPolicy == PreferDualStack && len(found) > 0 && (fallback == nil || isBetterFallback(s, found, fallback)) {
 			fallback = found
 		}
 	}
 	return fallback, len(fallback) > 0
 }
 
-// betterFor reports whether a single address is of the family that a Service names first, and the other not.
-func betterFor(s *Service, a, than []netip.Addr) bool {
-	return FamilyOf(a[0]) == s.Families[0] && FamilyOf(than[0]) != s.Families[0]
+// isBetterFallback reports whether the single address a is of the first family of a Service and than is not.
+func isBetterFallback(s *Service, a, than []netip.Addr) bool {
+	return AddressFamily(a[0]) == s.Families[0] && AddressFamily(than[0]) != s.Families[0]
 }
 
-// free returns the first address of a pool that a Service can have.
-func (r *replay) free(s *Service, p *Pool, f Family) netip.Addr {
+// findFreeInPool returns the first address of a pool that a Service can have, the zero Addr if there is none.
+func (r *allocatorReplay) findFreeInPool(s *Service, p *Pool, f Family) netip.Addr {
 	for _, rng := range p.Ranges {
-		if FamilyOf(rng.From()) != f {
+		if AddressFamily(rng.From()) != f {
 			continue
 		}
-		if a := r.freeOf(s, rng, p.AvoidBuggyIPs); a.IsValid() {
+		if a := r.findFreeInRange(s, rng, p.AvoidBuggyIPs); a.IsValid() {
 			return a
 		}
 	}
-	if p.Grows && r.grows[f] && (!p.Apart || f == r.onlyFamily(s)) {
-		return r.freeOf(s, notYet[f], false)
+	if p.ReceivesGrowth && r.growableFamilies[f] && (!p.PoolPerAllocation || f == r.growthFamily(s)) {
+		return r.findFreeInRange(s, growthRanges[f], false)
 	}
 	return netip.Addr{}
 }
 
-// freeOf returns the first address of a range that a Service can have.
-func (r *replay) freeOf(s *Service, rng netipx.IPRange, avoid bool) netip.Addr {
-	key := search{rng.From(), avoid, s.sharer()}
-	a, known := r.begin[key]
+// findFreeInRange returns the first address of a range that a Service can have, the zero Addr if there is none.
+func (r *allocatorReplay) findFreeInRange(s *Service, rng netipx.IPRange, avoid bool) netip.Addr {
+	key := searchKey{rng.From(), avoid, s.sharingIdentity()}
+	a, known := r.searchStarts[key]
 	if !known {
 		a = rng.From()
 	}
-	for a.IsValid() && rng.Contains(a) && (r.against(s, a) != nil || (avoid && Buggy(a))) && !r.exhausted() {
+	for a.IsValid() && rng.Contains(a) && (r.findConflictingUser(s, a) != nil || (avoid && IsBuggyAddress(a))) && !r.isOverLimit() {
 		a = a.Next()
 	}
-	r.begin[key] = a
-	if !rng.Contains(a) || r.exhausted() {
+	r.searchStarts[key] = a
+	if !rng.Contains(a) || r.isOverLimit() {
 		return netip.Addr{}
 	}
 	return a
 }
 
-// sharer tells apart those Services that can share addresses with different others.
-func (s *Service) sharer() string {
+// sharingIdentity distinguishes Services that can share addresses with different other Services.
+func (s *Service) sharingIdentity() string {
 	if s.SharingKey == "" {
 		return ""
 	}
 	return fmt.Sprintf("%q %q %v", s.SharingKey, s.BackendKey, s.Ports)
 }
 
-// onlyFamily is the family that a Service is given where growth gives one: the first of its own that there is more
-// of.
-func (r *replay) onlyFamily(s *Service) Family {
+// growthFamily returns the family of the address that growth gives a Service: the first of the Service's families
+// that the cluster can grow by.
+func (r *allocatorReplay) growthFamily(s *Service) Family {
 	for _, f := range s.Families {
-		if r.grows[f] {
+		if r.growableFamilies[f] {
 			return f
 		}
 	}
 	return s.Families[0]
 }
 
-// fits reports whether addresses are of the families of a Service.
-func fits(s *Service, addrs []netip.Addr) bool {
+// matchesFamilies reports whether addresses are of the families of a Service.
+func matchesFamilies(s *Service, addrs []netip.Addr) bool {
 	families := make([]Family, 0, len(addrs))
 	for _, a := range addrs {
-		families = append(families, FamilyOf(a))
+		families = append(families, AddressFamily(a))
 	}
-	return sameSet(families, s.Families)
+	return equalSets(families, s.Families)
 }
 
-// sameSet reports whether two lists hold the same. Nothing is in the second one twice.
-func sameSet[T comparable](a, b []T) bool {
+// equalSets reports whether two lists have the same elements. b must not contain duplicates.
+func equalSets[T comparable](a, b []T) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(x T) bool { return !slices.Contains(a, x) })
 }
 
-func join(addrs []netip.Addr) string {
+func joinAddresses(addrs []netip.Addr) string {
 	text := ""
 	for i, a := range addrs {
 		if i > 0 {

@@ -10,12 +10,13 @@ import (
 // Family is an IP family.
 type Family int
 
-// The IP families. Values index what is counted for each.
+// The IP families. Their values are indexes into arrays with one element per family.
 const (
 	IPv4 Family = iota
 	IPv6
 )
 
+// String implements fmt.Stringer.
 func (f Family) String() string {
 	if f == IPv6 {
 		return "IPv6"
@@ -23,65 +24,65 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
-// FamilyOf is the family of an address.
-func FamilyOf(a netip.Addr) Family {
+// AddressFamily returns the family of an address.
+func AddressFamily(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
 	}
 	return IPv6
 }
 
-// DualStack is what a Service of two families asks for.
-type DualStack int
+// IPFamilyPolicy is the ipFamilyPolicy of a Service.
+type IPFamilyPolicy int
 
 const (
-	// SingleStack asks for one address.
-	SingleStack DualStack = iota
-	// PreferDualStack asks for two addresses and takes one.
+	// SingleStack requests one address.
+	SingleStack IPFamilyPolicy = iota
+	// PreferDualStack requests two addresses and accepts one.
 	PreferDualStack
-	// RequireDualStack takes two addresses or none.
+	// RequireDualStack accepts two addresses or none.
 	RequireDualStack
 )
 
 // Port is a port that a Service listens on.
 type Port struct {
-	// Protocol as Kubernetes spells it: TCP, UDP or SCTP.
+	// Protocol is spelled as in Kubernetes: TCP, UDP or SCTP.
 	Protocol string
 	Number   int32
 }
 
-// Service is what matters here of a Service of type LoadBalancer.
+// Service is the part of a Service of type LoadBalancer that decisions here depend on.
 type Service struct {
 	Namespace, Name string
 	Created         time.Time
 	Labels          map[string]string
-	// Class is spec.loadBalancerClass.
-	Class string
-	// Families are those of its cluster IPs, the first one first. Without any, no address can be chosen.
-	Families []Family
-	Stack    DualStack
-	Ports    []Port
-	// SharingKey allows it to share an address with others of the same key and other ports.
+	// LoadBalancerClass is spec.loadBalancerClass.
+	LoadBalancerClass string
+	// Families are the families of its cluster IPs, in their order. Without any, no address can be chosen.
+	Families     []Family
+	FamilyPolicy IPFamilyPolicy
+	Ports        []Port
+	// SharingKey allows it to share an address with other Services of the same key and other ports.
 	SharingKey string
-	// BackendKey must be equal too: the pod selector of a Service whose external traffic policy is Local,
-	// empty for others.
+	// BackendKey must be equal, too, for sharing: the pod selector of a Service whose external traffic policy is
+	// Local, empty for others.
 	BackendKey string
-	// WantsIPs are the addresses it asks for by name. WantsError says why what it asks for cannot be read.
-	WantsIPs   []netip.Addr
-	WantsError string
-	// WantsPool is the pool it asks for by name.
-	WantsPool string
-	// Has are the addresses of its status.
-	Has []netip.Addr
+	// RequestedIPs are the addresses that it requests. RequestProblem states why its request cannot be parsed.
+	RequestedIPs   []netip.Addr
+	RequestProblem string
+	// RequestedPool is the name of the pool that it requests.
+	RequestedPool string
+	// Addresses are the addresses of its status.
+	Addresses []netip.Addr
 }
 
-// Key is namespace/name.
+// Key returns namespace/name.
 func (s *Service) Key() string { return s.Namespace + "/" + s.Name }
 
-func (s *Service) dual() bool { return len(s.Families) > 1 }
+func (s *Service) isDualStack() bool { return len(s.Families) > 1 }
 
-// oldest sorts Services in the order in which they are served here: by creation, then by namespace and name.
-func oldest(services []Service) []*Service {
+// sortByAge sorts Services in the order in which they are served here: by creation time, namespace and name.
+func sortByAge(services []Service) []*Service {
 	out := make([]*Service, len(services))
 	for i := range services {
 		out[i] = &services[i]

@@ -5,8 +5,8 @@ import "time"
 var stories = map[string]story{
 	"GrowByOne": {
 		reason:   "a Service finds nothing, and has an address as soon as one is granted (B36, B44)",
-		settings: Settings{Increment: 1}, initial: 1,
-		phases: []phase{then(time.Minute, comes("a")), then(time.Minute, comes("b"))},
+		settings: PlanSettings{Increment: 1}, initial: 1,
+		phases: []phase{then(time.Minute, createsService("a")), then(time.Minute, createsService("b"))},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:01:00 lb-1: 1 IPv4 for the 1 that are lacking
@@ -18,8 +18,8 @@ var stories = map[string]story{
 	},
 	"GrowByFive": {
 		reason:   "five at once are one block (B38)",
-		settings: Settings{Increment: 1}, initial: 2,
-		phases: []phase{then(time.Minute, come("a b c d e f g")...)},
+		settings: PlanSettings{Increment: 1}, initial: 2,
+		phases: []phase{then(time.Minute, createServices("a b c d e f g")...)},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:00:00 b has [10.0.0.2]
@@ -36,8 +36,8 @@ var stories = map[string]story{
 	},
 	"InPieces": {
 		reason:   "no five in a row: two blocks, and all that arrives is used",
-		settings: Settings{Increment: 1}, free: []string{"10.0.0.1-10.0.0.3", "10.0.0.5-10.0.0.9"},
-		phases: []phase{then(time.Minute, come("a b c d e f")...)},
+		settings: PlanSettings{Increment: 1}, free: []string{"10.0.0.1-10.0.0.3", "10.0.0.5-10.0.0.9"},
+		phases: []phase{then(time.Minute, createServices("a b c d e f")...)},
 		want: `
 00:00:00 lb-1: 6 IPv4 for the 6 that are lacking
 00:00:00 lb-1 gets 10.0.0.5-10.0.0.9
@@ -54,8 +54,8 @@ var stories = map[string]story{
 	},
 	"SharedKeys": {
 		reason:   "who can share needs one, who has the same port another one (B38)",
-		settings: Settings{Increment: 1},
-		phases:   []phase{then(time.Minute, comes("a", shares("k", 80)), comes("b", shares("k", 443)), comes("c", shares("k", 80)), comes("d", shares("k", 22)))},
+		settings: PlanSettings{Increment: 1},
+		phases:   []phase{then(time.Minute, createsService("a", shares("k", 80)), createsService("b", shares("k", 443)), createsService("c", shares("k", 80)), createsService("d", shares("k", 22)))},
 		want: `
 00:00:00 lb-1: 2 IPv4 for the 2 that are lacking
 00:00:00 lb-1 gets 10.0.0.1-10.0.0.2
@@ -69,8 +69,8 @@ var stories = map[string]story{
 	},
 	"Quota": {
 		reason:   "a part is granted, the rest waits in peace, and is served when somebody goes (B39, F9)",
-		settings: Settings{Increment: 1, Quota: 4}, initial: 2,
-		phases: []phase{then(time.Hour, come("a b c d e f")...), then(time.Hour, goes("a"), goes("c"))},
+		settings: PlanSettings{Increment: 1, Quota: 4}, initial: 2,
+		phases: []phase{then(time.Hour, createServices("a b c d e f")...), then(time.Hour, removesService("a"), removesService("c"))},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:00:00 b has [10.0.0.2]
@@ -86,8 +86,8 @@ var stories = map[string]story{
 	},
 	"PoolExhausted": {
 		reason:   "what is on its way is asked for once (B37, B51)",
-		settings: Settings{Increment: 1}, free: []string{"10.0.0.1-10.0.0.2"},
-		phases: []phase{then(time.Hour, come("a b c d")...), then(time.Hour, goes("a"))},
+		settings: PlanSettings{Increment: 1}, free: []string{"10.0.0.1-10.0.0.2"},
+		phases: []phase{then(time.Hour, createServices("a b c d")...), then(time.Hour, removesService("a"))},
 		want: `
 00:00:00 lb-1: 4 IPv4 for the 4 that are lacking
 00:00:00 lb-1 gets 10.0.0.1-10.0.0.2
@@ -100,8 +100,8 @@ var stories = map[string]story{
 	},
 	"Shrink": {
 		reason:   "what nobody used for ten minutes without a break is given back (B45, B46, B47, F1)",
-		settings: Settings{Increment: 1}, initial: 1,
-		phases: []phase{then(0, comes("a")), then(3*time.Hour, comes("b")), then(9*time.Minute, goes("b")), then(time.Second, comes("c")), then(time.Hour, goes("c"))},
+		settings: PlanSettings{Increment: 1}, initial: 1,
+		phases: []phase{then(0, createsService("a")), then(3*time.Hour, createsService("b")), then(9*time.Minute, removesService("b")), then(time.Second, createsService("c")), then(time.Hour, removesService("c"))},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:00:00 lb-1: 1 IPv4 for the 1 that are lacking
@@ -120,8 +120,8 @@ var stories = map[string]story{
 	},
 	"Last": {
 		reason:   "the last block goes as any other, and the next Service brings one back (F3)",
-		settings: Settings{Increment: 2},
-		phases:   []phase{then(time.Minute, comes("a")), then(time.Hour, goes("a")), then(time.Minute, comes("b"))},
+		settings: PlanSettings{Increment: 2},
+		phases:   []phase{then(time.Minute, createsService("a")), then(time.Hour, removesService("a")), then(time.Minute, createsService("b"))},
 		want: `
 00:00:00 lb-1: 2 IPv4 for the 1 that are lacking
 00:00:00 lb-1 gets 10.0.0.1-10.0.0.2
@@ -140,8 +140,8 @@ var stories = map[string]story{
 	},
 	"DesignEvolution": {
 		reason:   "increment 1, two allocated, two used: Butler's controller grew and shrank for ever (B52)",
-		settings: Settings{Increment: 1}, initial: 2,
-		phases: []phase{then(24*time.Hour, come("platform tenant")...)},
+		settings: PlanSettings{Increment: 1}, initial: 2,
+		phases: []phase{then(24*time.Hour, createServices("platform tenant")...)},
 		want: `
 00:00:00 platform has [10.0.0.1]
 00:00:00 tenant has [10.0.0.2]
@@ -150,16 +150,16 @@ var stories = map[string]story{
 	},
 	"Unsatisfiable": {
 		reason:   "who cannot be served is not grown for, and never again (F4)",
-		settings: Settings{Increment: 1}, initial: 1,
-		phases: []phase{then(0, comes("first")), then(24*time.Hour, comes("class", class("other")), comes("error", wrong("no address")), comes("pool", named("nope")), comes("ip", asks("192.0.2.1")),
-			comes("taken", asks("10.0.0.1")), comes("family", asks("2001:db8::1")), comes("clusterip", of()), comes("stack", func(s *Service) { s.Stack = RequireDualStack }))},
+		settings: PlanSettings{Increment: 1}, initial: 1,
+		phases: []phase{then(0, createsService("first")), then(24*time.Hour, createsService("class", class("other")), createsService("error", withError("no address")), createsService("pool", named("nope")), createsService("ip", withRequestedIPs("192.0.2.1")),
+			createsService("taken", withRequestedIPs("10.0.0.1")), createsService("family", withRequestedIPs("2001:db8::1")), createsService("clusterip", of()), createsService("stack", func(s *Service) { s.FamilyPolicy = RequireDualStack }))},
 		want:      "\n00:00:00 first has [10.0.0.1]\n",
 		addresses: 1, served: 1,
 	},
 	"HalfServed": {
 		reason:   "the quota leaves one address of two: it is not given back only to be asked for again (F4)",
-		settings: Settings{Increment: 1, Quota: 3}, initial: 2, free: []string{"10.0.0.1-10.0.0.9", "2001:db8::1-2001:db8::9"},
-		phases: []phase{then(24*time.Hour, comes("a"), comes("b"), comes("both", dual(RequireDualStack)))},
+		settings: PlanSettings{Increment: 1, Quota: 3}, initial: 2, free: []string{"10.0.0.1-10.0.0.9", "2001:db8::1-2001:db8::9"},
+		phases: []phase{then(24*time.Hour, createsService("a"), createsService("b"), createsService("both", dual(RequireDualStack)))},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:00:00 b has [10.0.0.2]
@@ -171,8 +171,8 @@ var stories = map[string]story{
 	},
 	"Buggy": {
 		reason:   "a block that MetalLB passes over is not given back only to be asked for again (F4)",
-		settings: Settings{Increment: 1, Quota: 2}, initial: 1, free: []string{"10.0.0.254-10.0.1.0"}, template: ours().careful(),
-		phases: []phase{then(24*time.Hour, comes("a"), comes("b"))},
+		settings: PlanSettings{Increment: 1, Quota: 2}, initial: 1, free: []string{"10.0.0.254-10.0.1.0"}, template: ours().careful(),
+		phases: []phase{then(24*time.Hour, createsService("a"), createsService("b"))},
 		want: `
 00:00:00 a has [10.0.0.254]
 00:00:00 lb-1: 1 IPv4 for the 1 that are lacking
@@ -184,8 +184,8 @@ var stories = map[string]story{
 	},
 	"OneFamilyAfterTheOther": {
 		reason:   "who prefers two addresses and has one takes the first that comes: all of that is one growth",
-		settings: Settings{Increment: 1}, initial: 2, free: []string{"10.0.0.1-10.0.0.9", "2001:db8::1-2001:db8::9"},
-		phases: []phase{then(time.Minute, comes("a", dual(PreferDualStack)), comes("b", dual(PreferDualStack))), then(time.Hour, comes("six", of(IPv6)))},
+		settings: PlanSettings{Increment: 1}, initial: 2, free: []string{"10.0.0.1-10.0.0.9", "2001:db8::1-2001:db8::9"},
+		phases: []phase{then(time.Minute, createsService("a", dual(PreferDualStack)), createsService("b", dual(PreferDualStack))), then(time.Hour, createsService("six", of(IPv6)))},
 		want: `
 00:00:00 a has [10.0.0.1]
 00:00:00 b has [10.0.0.2]

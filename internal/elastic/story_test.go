@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// phase is what happens at one moment, in any order, and how long nothing else does then.
+// phase is a set of events of one moment, in any order, and the time without other events after it.
 type phase struct {
 	events []func(*cluster)
 	wait   time.Duration
@@ -20,37 +20,37 @@ func then(wait time.Duration, events ...func(*cluster)) phase {
 	return phase{events: events, wait: wait}
 }
 
-func comes(name string, changes ...change) func(*cluster) {
+func createsService(name string, changes ...change) func(*cluster) {
 	return func(c *cluster) { c.create(svc(name, changes...)) }
 }
 
-func goes(name string) func(*cluster) { return func(c *cluster) { c.remove(name) } }
+func removesService(name string) func(*cluster) { return func(c *cluster) { c.remove(name) } }
 
-func come(names string, changes ...change) (out []func(*cluster)) {
+func createServices(names string, changes ...change) (out []func(*cluster)) {
 	for name := range strings.FieldsSeq(names) {
-		out = append(out, comes(name, changes...))
+		out = append(out, createsService(name, changes...))
 	}
 	return out
 }
 
-// story is what is told of a cluster from its beginning.
+// story is the course of events of a cluster from its beginning.
 type story struct {
 	reason   string
-	settings Settings
+	settings PlanSettings
 	initial  int64
-	free     []string // 10.0.0.1 to 10.0.0.16 where it says nothing
+	free     []string // empty means 10.0.0.1 to 10.0.0.16
 	template Pool     // our pool, if it is a special one
 	phases   []phase
 	want     string
-	// addresses that the cluster has in the end, and how many Services have one: in whatever order the events
-	// of a moment happen, and everybody acts.
+	// addresses and served are the number of addresses that the cluster has in the end, and the number of Services
+	// that have one, whatever the order in which the events of a moment happen and the components act.
 	addresses int64
 	served    int
 }
 
 func (s *story) begin() *cluster {
 	settings := s.settings
-	settings.Grace = grace
+	settings.GracePeriod = grace
 	if settings.Quota == 0 {
 		settings.Quota = -1
 	}
@@ -69,15 +69,15 @@ func (s *story) begin() *cluster {
 func (s *story) end(t *testing.T, c *cluster) {
 	t.Helper()
 	c.restForAnHour()
-	if len(c.wrong) > 0 {
-		t.Errorf("%s: %v\n%s", s.reason, c.wrong, c.story.String())
+	if len(c.violations) > 0 {
+		t.Errorf("%s: %v\n%s", s.reason, c.violations, c.log.String())
 	}
 	served := 0
 	for _, svc := range c.services {
-		served += min(len(svc.Has), 1)
+		served += min(len(svc.Addresses), 1)
 	}
 	if c.total() != s.addresses || served != s.served {
-		t.Errorf("%s: %d addresses, %d Services served, want %d and %d\n%s", s.reason, c.total(), served, s.addresses, s.served, c.story.String())
+		t.Errorf("%s: %d addresses, %d Services served, want %d and %d\n%s", s.reason, c.total(), served, s.addresses, s.served, c.log.String())
 	}
 }
 
@@ -91,7 +91,7 @@ func TestStories(t *testing.T) {
 				}
 				c.wait(p.wait)
 			}
-			if diff := cmp.Diff(strings.Split(strings.TrimPrefix(s.want, "\n"), "\n"), strings.Split(c.story.String(), "\n")); diff != "" {
+			if diff := cmp.Diff(strings.Split(strings.TrimPrefix(s.want, "\n"), "\n"), strings.Split(c.log.String(), "\n")); diff != "" {
 				t.Errorf("%s:\n%s", s.reason, diff)
 			}
 			s.end(t, c)
@@ -99,7 +99,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// The same stories with the events of a moment in any order, and everybody acting whenever they like between them.
+// TestStoriesInAnyOrder runs the same stories with the events of a moment in any order, and with components that act
+// at any time between them.
 func TestStoriesInAnyOrder(t *testing.T) {
 	for name, s := range stories {
 		for seed := range uint64(20) {
@@ -123,16 +124,17 @@ func TestStoriesInAnyOrder(t *testing.T) {
 	}
 }
 
-// A Service that comes while a block is being taken away keeps it there, and nothing is asked for.
+// TestResume checks that a Service that appears while a block is being withdrawn keeps the block, and that nothing is
+// requested.
 func TestResume(t *testing.T) {
-	c := newCluster(Settings{Increment: 1, Quota: -1, Grace: grace}, 1, "10.0.0.1-10.0.0.16")
+	c := newCluster(PlanSettings{Increment: 1, Quota: -1, GracePeriod: grace}, 1, "10.0.0.1-10.0.0.16")
 	c.create(svc("a"), svc("b"))
 	c.wait(time.Minute)
 	c.remove("b")
 	c.manage()
-	c.now = c.plan.Next
+	c.now = c.plan.NextCheck
 	c.manage()
-	c.story.Reset()
+	c.log.Reset()
 	c.project()
 	c.create(svc("c"))
 	c.wait(time.Hour)
@@ -143,18 +145,19 @@ func TestResume(t *testing.T) {
 00:11:00 default-pool shows [10.0.0.1-10.0.0.1 10.0.0.2-10.0.0.2]
 00:11:00 c has [10.0.0.2]
 `
-	if diff := cmp.Diff(want, "\n"+c.story.String()); diff != "" || len(c.wrong) > 0 {
-		t.Errorf("%v\n%s", c.wrong, diff)
+	if diff := cmp.Diff(want, "\n"+c.log.String()); diff != "" || len(c.violations) > 0 {
+		t.Errorf("%v\n%s", c.violations, diff)
 	}
 }
 
-// A Service that finds room elsewhere is no reason to keep a block that is being taken away.
+// TestNoResumeWithoutNeed checks that a Service that finds an address elsewhere is no reason to keep a block that is
+// being withdrawn.
 func TestNoResumeWithoutNeed(t *testing.T) {
-	c := newCluster(Settings{Increment: 1, Quota: -1, Grace: grace}, 0)
+	c := newCluster(PlanSettings{Increment: 1, Quota: -1, GracePeriod: grace}, 0)
 	c.blocks = []Block{block("lb-1", "10.0.0.1", 1).idle(time.Hour).draining(), block("lb", "10.0.0.2", 1).initial()}
 	c.create(svc("a"))
 	c.manage()
-	if c.plan.Resume != nil || c.plan.Grow != nil {
+	if c.plan.BlocksToResume != nil || c.plan.Growths != nil {
 		t.Errorf("%+v", c.plan)
 	}
 }

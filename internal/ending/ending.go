@@ -1,5 +1,5 @@
-// Package ending reads what the metadata of an object says of its end: whether clusterctl moves it away, and who holds it
-// still. There is one rule for each, whatever kind the object is of.
+// Package ending reads from the metadata of an object how far its deletion is: whether clusterctl is moving it, and
+// which finalizers still keep it. The rules are the same for all kinds.
 package ending
 
 import (
@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// Ours begins those finalizers that no other provider has.
-	Ours = "butler.butlerlabs.dev/"
-	// Patience is how long an object stays that clusterctl is deleting: it takes all finalizers off in its next request, which
-	// fails where the object is gone by then.
-	Patience = 10 * time.Second
+	// FinalizerPrefix is the prefix of the finalizers of this provider only.
+	FinalizerPrefix = "butler.butlerlabs.dev/"
+	// MoveGracePeriod is how long an object that clusterctl is deleting is kept: clusterctl removes all finalizers in
+	// its next request, which fails if the object is gone by then.
+	MoveGracePeriod = 10 * time.Second
 )
 
 // IsMoved reports whether clusterctl is deleting an object that it has moved to another cluster. The annotation alone
-// says nothing: clusterctl writes it before the delete and may end between the two, and a user who writes the object
-// may write it.
+// proves nothing: clusterctl writes it before the delete and may stop between the two, and a user with write access
+// to the object may set it.
 func IsMoved(o metav1.Object) bool {
 	_, marked := o.GetAnnotations()[v1alpha1.DeleteForMoveAnnotation]
 	return marked && o.GetDeletionTimestamp() != nil
 }
 
-// IsCollectors reports whether a finalizer is the garbage collector's. It says nothing of a use: it waits for what the
-// object owns to end, or to be disowned.
-func IsCollectors(finalizer string) bool {
+// IsGarbageCollectorFinalizer reports whether a finalizer is the garbage collector's. It does not mean that the
+// object is in use: it waits until the dependents of the object are deleted, or orphaned.
+func IsGarbageCollectorFinalizer(finalizer string) bool {
 	return finalizer == metav1.FinalizerDeleteDependents || finalizer == metav1.FinalizerOrphanDependents
 }
 
-// IsLeft reports whether an object is being deleted, and nothing holds it but some finalizers of ours and the garbage
-// collector: each other that had a part in it is done. Who waits for that to be gone must not be what the collector
-// waits for.
-func IsLeft(o metav1.Object, ours ...string) bool {
+// HasOnlyFinalizers reports whether an object is being deleted and has no finalizers but the given ones and those of
+// the garbage collector: all other controllers are done with it. A finalizer that waits for that must not itself be
+// what the garbage collector waits for.
+func HasOnlyFinalizers(o metav1.Object, ours ...string) bool {
 	return o.GetDeletionTimestamp() != nil && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
-		return !IsCollectors(f) && !slices.Contains(ours, f)
+		return !IsGarbageCollectorFinalizer(f) && !slices.Contains(ours, f)
 	})
 }

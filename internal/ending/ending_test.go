@@ -42,7 +42,7 @@ func TestEnding(t *testing.T) {
 			if tc.marked {
 				o.Annotations = map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}
 			}
-			if moved, left := IsMoved(o), IsLeft(o, ours); moved != tc.moved || left != tc.left {
+			if moved, left := IsMoved(o), HasOnlyFinalizers(o, ours); moved != tc.moved || left != tc.left {
 				t.Errorf("moved %v, left %v; want %v, %v (%s)", moved, left, tc.moved, tc.left, tc.reason)
 			}
 		})

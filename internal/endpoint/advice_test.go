@@ -12,46 +12,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// W29: a Cluster whose control plane gets no address of a pool gets it, or is left alone, when what is said is done.
+// TestWhatAClusterWithoutAnEndpointIsToldHelps checks the advice for a Cluster whose control plane gets no address of a
+// pool (W29): after a user follows it, the Cluster gets its address, or is left alone.
 func TestWhatAClusterWithoutAnEndpointIsToldHelps(t *testing.T) {
 	its := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: "lab", UID: "lab-uid"}
 	earlier := its
 	earlier.UID = "other-uid"
 	for name, c := range map[string]struct {
-		is, done Seen
+		is, done ObservedState
 		says     string
-		step     Step
+		step     Action
 	}{
-		"it has another address, and its claim goes": {Seen{lab("10.0.0.5"), asking(bound), has("10.0.0.6")}, Seen{Cluster: lab("10.0.0.5")},
-			"delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5", Create},
-		"the claim of another is given to it": {Seen{lab("10.0.0.5"), asking(ownedBy(), bound), has("10.0.0.5")}, Seen{lab("10.0.0.5"), asking(ownedBy(its), bound), has("10.0.0.5")},
-			"give it to the Cluster: kubectl butler-ipam reserve lab-control-plane -n ns --pool POOL --cluster lab", Serve},
-		"the claim of another is deleted":  {Seen{lab(""), asking(ownedBy(), bound), has("10.0.0.5")}, Seen{Cluster: lab("")}, "delete it only if nobody uses its address", Create},
-		"what held its claim is gone":      {Seen{lab(""), asking(bound, going), nil}, Seen{Cluster: lab("")}, "if it stays, look at its finalizers", Create},
-		"what held an earlier one is gone": {Seen{lab(""), asking(ownedBy(earlier)), nil}, Seen{Cluster: lab("")}, "If it stays, look at its finalizers", Create},
-		"its pool is served":               {Seen{lab(""), asking(), nil}, Seen{lab(""), asking(bound), has("10.0.0.5")}, "see whether the pool exists, and whether the manager that serves it runs", Serve},
+		"it has another address, and its claim goes": {ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, ObservedState{Cluster: newCluster("10.0.0.5")},
+			"delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5", ActionCreate},
+		"the claim of another is given to it": {ObservedState{newCluster("10.0.0.5"), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ObservedState{newCluster("10.0.0.5"), newClaimOf(ownedBy(its), bound), newAddress("10.0.0.5")},
+			"give it to the Cluster: kubectl butler-ipam reserve lab-control-plane -n ns --pool POOL --cluster lab", ActionServe},
+		"the claim of another is deleted":  {ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ObservedState{Cluster: newCluster("")}, "delete it only if nobody uses its address", ActionCreate},
+		"what held its claim is gone":      {ObservedState{newCluster(""), newClaimOf(bound, markDeleted), nil}, ObservedState{Cluster: newCluster("")}, "if it stays, look at its finalizers", ActionCreate},
+		"what held an earlier one is gone": {ObservedState{newCluster(""), newClaimOf(ownedBy(earlier)), nil}, ObservedState{Cluster: newCluster("")}, "If it stays, look at its finalizers", ActionCreate},
+		"its pool is served":               {ObservedState{newCluster(""), newClaimOf(), nil}, ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, "see whether the pool exists, and whether the manager that serves it runs", ActionServe},
 	} {
-		if got := Decide(c.is, machines); got.Step == Serve || !strings.Contains(got.Message, c.says) {
+		if got := DecideAction(c.is, machines); got.Action == ActionServe || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		got := Decide(c.done, machines)
-		if got.Step != c.step {
+		got := DecideAction(c.done, machines)
+		if got.Action != c.step {
 			t.Errorf("%s: afterwards %+v", name, got)
 		}
-		if had := c.done.Cluster.Spec.ControlPlaneEndpoint.Host; got.Step == Create && got.Claim.Annotations[v1alpha1.RequestedAddressAnnotation] != had {
+		if had := c.done.Cluster.Spec.ControlPlaneEndpoint.Host; got.Action == ActionCreate && got.Claim.Annotations[v1alpha1.RequestedAddressAnnotation] != had {
 			t.Errorf("%s: it asks for %v", name, got.Claim.Annotations)
 		}
 	}
-	named := Seen{Cluster: lab("lab.example.com")}
-	if got := Decide(named, machines); !strings.Contains(got.Message, `set the variable controlPlanePool of the Cluster to {name: ""}`) {
+	named := ObservedState{Cluster: newCluster("lab.example.com")}
+	if got := DecideAction(named, machines); !strings.Contains(got.Message, `set the variable controlPlanePool of the Cluster to {name: ""}`) {
 		t.Errorf("%+v", got)
 	}
-	if got := Decide(named, none); got.Step != Leave {
+	if got := DecideAction(named, noPool); got.Action != ActionSkip {
 		t.Errorf("%+v", got)
 	}
 }
 
-// W29: the file of kube-vip that is written plainly gets the address.
+// TestAPlainFileGetsTheAddress checks that a file of kube-vip gets the address after a user writes it as plain content
+// (W29).
 func TestAPlainFileGetsTheAddress(t *testing.T) {
 	file := func(extra map[string]any) *unstructured.Unstructured {
 		f := map[string]any{"path": "/etc/kubernetes/manifests/kube-vip.yaml", "content": "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: kube-vip\n    env:\n    - name: address\n      value: 10.0.0.1\n"}
@@ -61,10 +63,10 @@ func TestAPlainFileGetsTheAddress(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"kubeadmConfigSpec": map[string]any{"files": []any{f}}}}}}}
 	}
 	address := netip.MustParseAddr("10.0.0.9")
-	if _, err := filesPatch(file(map[string]any{"encoding": "base64"}), address); err == nil || !strings.Contains(err.Error(), "write it plainly, as content") {
+	if _, err := newFilesPatch(file(map[string]any{"encoding": "base64"}), address); err == nil || !strings.Contains(err.Error(), "write it plainly, as content") {
 		t.Error(err)
 	}
-	if patches, err := filesPatch(file(nil), address); err != nil || len(patches) != 1 {
+	if patches, err := newFilesPatch(file(nil), address); err != nil || len(patches) != 1 {
 		t.Errorf("%v, %v", patches, err)
 	}
 }

@@ -10,19 +10,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// ClaimKey names the claim for the address of a Cluster's control plane.
-func ClaimKey(cluster types.NamespacedName) types.NamespacedName {
+// ClaimKeyForCluster returns the key of the claim for the address of a Cluster's control plane.
+func ClaimKeyForCluster(cluster types.NamespacedName) types.NamespacedName {
 	return types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name + "-control-plane"}
 }
 
-func keyOf(o metav1.Object) types.NamespacedName {
+func objectKey(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// newClaim asks for an address for as long as the Cluster lives; requested, where set, is the one that it has already.
-// The Cluster owns it: so it moves with the Cluster, and the garbage collector deletes it when that is gone.
+// newClaim returns a claim of an address for as long as the Cluster lives. requested, where set, is the address that
+// the Cluster already has. The Cluster owns the claim, so clusterctl moves it with the Cluster, and the garbage
+// collector deletes it when the Cluster is gone.
 func newClaim(cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, requested string) *ipamv1.IPAddressClaim {
-	key := ClaimKey(keyOf(cluster))
+	key := ClaimKeyForCluster(objectKey(cluster))
 	claim := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
@@ -33,7 +34,7 @@ func newClaim(cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, requested
 		},
 		Spec: ipamv1.IPAddressClaimSpec{ClusterName: cluster.Name, PoolRef: pool},
 	}
-	if filter, has := cluster.Labels[clusterv1.WatchLabel]; has { // who serves the Cluster is to serve the claim
+	if filter, has := cluster.Labels[clusterv1.WatchLabel]; has { // the manager that serves the Cluster must also serve the claim
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
 	if requested != "" {
@@ -42,8 +43,8 @@ func newClaim(cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, requested
 	return claim
 }
 
-// owns reports whether a claim is the Cluster's, and not that of another one which had its name.
-func owns(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) bool {
+// isOwnedByCluster reports whether a claim is the Cluster's, and not that of an earlier Cluster of the same name.
+func isOwnedByCluster(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) bool {
 	for _, ref := range claim.OwnerReferences {
 		if ref.UID == cluster.UID {
 			return true
@@ -52,7 +53,7 @@ func owns(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) bool {
 	return false
 }
 
-// isGranted reports whether a claim may have an address, or be about to be told of one.
+// isGranted reports whether a claim has an address, or an address on record that its status may not show yet.
 func isGranted(claim *ipamv1.IPAddressClaim) bool {
 	return claim.Status.AddressRef.Name != "" || claim.Annotations[v1alpha1.AddressAnnotation] != ""
 }

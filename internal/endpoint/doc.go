@@ -1,3 +1,3 @@
-// Package endpoint decides which address of a pool the control plane of a Cluster has, and what becomes of the templates
-// of its ClusterClass with it. It reads and writes nothing.
+// Package endpoint decides which address of a pool the control plane of a Cluster gets, and how the templates of its
+// ClusterClass are patched with it. It reads and writes nothing.
 package endpoint

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// manifests is where the kubelet reads static Pods.
-	manifests = "/etc/kubernetes/manifests"
-	kubeVIP   = "kube-vip"
+	// manifestsDir is the directory from which the kubelet reads static Pods.
+	manifestsDir = "/etc/kubernetes/manifests"
+	kubeVIPName  = "kube-vip"
 )
 
-// addressVariables are those of kube-vip that have the address; the second is that of releases before 0.4.
-var addressVariables = []string{"address", "vip_address"}
+// kubeVIPAddressVariables are the variables of kube-vip that have the address; the second one is for releases before
+// 0.4.
+var kubeVIPAddressVariables = []string{"address", "vip_address"}
 
 // jsonPatch is one operation of RFC 6902.
 type jsonPatch struct {
@@ -29,8 +30,9 @@ type jsonPatch struct {
 	Value string `json:"value"`
 }
 
-// filesPatch gives kube-vip the address in each file of a control plane's template that is its static Pod.
-func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]jsonPatch, error) {
+// newFilesPatch returns the operations that set the address in each file of a control plane's template that is a static
+// Pod of kube-vip.
+func newFilesPatch(template *unstructured.Unstructured, address netip.Addr) ([]jsonPatch, error) {
 	fields := []string{"spec", "template", "spec", "kubeadmConfigSpec", "files"}
 	files, _, err := unstructured.NestedSlice(template.Object, fields...)
 	if err != nil {
@@ -40,11 +42,11 @@ func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]json
 	for i, f := range files {
 		file, _ := f.(map[string]any)
 		name, _ := file["path"].(string)
-		if path.Dir(path.Clean(name)) != manifests {
+		if path.Dir(path.Clean(name)) != manifestsDir {
 			continue
 		}
-		if why := unreadable(file); why != "" {
-			if strings.Contains(name, kubeVIP) {
+		if why := unreadableReason(file); why != "" {
+			if strings.Contains(name, kubeVIPName) {
 				return nil, fmt.Errorf("%s %s, and the address of kube-vip cannot be written into it; write it plainly, as content", name, why)
 			}
 			continue
@@ -53,9 +55,9 @@ func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]json
 		if content == "" {
 			continue
 		}
-		changed, err := withAddress(content, address)
+		changed, err := setManifestAddress(content, address)
 		switch {
-		case err != nil && strings.Contains(name, kubeVIP):
+		case err != nil && strings.Contains(name, kubeVIPName):
 			return nil, fmt.Errorf("%s is no manifest of a Pod, and the address of kube-vip cannot be written into it: %w", name, err)
 		case err == nil && changed != content:
 			out = append(out, jsonPatch{Op: "replace", Path: fmt.Sprintf("/%s/%d/content", strings.Join(fields, "/"), i), Value: changed})
@@ -64,8 +66,8 @@ func filesPatch(template *unstructured.Unstructured, address netip.Addr) ([]json
 	return out, nil
 }
 
-// unreadable says why the contents of a file are not seen in its template; empty: they are.
-func unreadable(file map[string]any) string {
+// unreadableReason returns why the content of a file cannot be read in its template; "" where it can.
+func unreadableReason(file map[string]any) string {
 	if from, _ := file["contentFrom"].(map[string]any); len(from) > 0 {
 		return "has contentFrom"
 	}
@@ -75,9 +77,10 @@ func unreadable(file map[string]any) string {
 	return ""
 }
 
-// withAddress returns the manifest of a Pod in which kube-vip has the address. Another Pod, and one that has it, stays as
-// it is, to the byte; in this one comments and the order of fields stay.
-func withAddress(manifest string, address netip.Addr) (string, error) {
+// setManifestAddress returns the manifest of a Pod in which kube-vip has the address. The manifest of another Pod, or
+// of one that already has the address, is returned unchanged, to the byte; a changed one keeps its comments and the
+// order of its fields.
+func setManifestAddress(manifest string, address netip.Addr) (string, error) {
 	var pod yaml.Node
 	decoder := yaml.NewDecoder(strings.NewReader(manifest))
 	if err := decoder.Decode(&pod); err != nil {
@@ -90,13 +93,13 @@ func withAddress(manifest string, address netip.Addr) (string, error) {
 		return "", err
 	}
 	root := pod.Content[0]
-	if kind := field(root, "kind"); kind == nil || kind.Value != "Pod" {
+	if kind := mappingField(root, "kind"); kind == nil || kind.Value != "Pod" {
 		return "", errors.New("its kind is not Pod")
 	}
 	changed := false
-	for _, container := range items(field(field(root, "spec"), "containers")) {
-		if name := field(container, "name"); name != nil && name.Value == kubeVIP {
-			changed = setAddress(container, address) || changed
+	for _, container := range sequenceItems(mappingField(mappingField(root, "spec"), "containers")) {
+		if name := mappingField(container, "name"); name != nil && name.Value == kubeVIPName {
+			changed = setContainerAddress(container, address) || changed
 		}
 	}
 	if !changed {
@@ -112,33 +115,33 @@ func withAddress(manifest string, address netip.Addr) (string, error) {
 	return out.String(), encoder.Close()
 }
 
-// setAddress sets the variables of a container that have the address, or adds one where it has none. It reports
-// whether that changed anything.
-func setAddress(container *yaml.Node, address netip.Addr) bool {
+// setContainerAddress sets the address variables of a container, or adds one where it has none. It reports whether that
+// changed anything.
+func setContainerAddress(container *yaml.Node, address netip.Addr) bool {
 	found, changed := false, false
-	env := field(container, "env")
-	if env != nil && env.Kind == yaml.AliasNode { // what others name stays as it is
-		own := copied(env.Alias)
+	env := mappingField(container, "env")
+	if env != nil && env.Kind == yaml.AliasNode { // other users of the alias must stay unchanged
+		own := copyNode(env.Alias)
 		defer func() {
 			if changed || !found {
-				setField(container, "env", own)
+				setMappingField(container, "env", own)
 			}
 		}()
 		env = own
 	}
-	for _, variable := range items(env) {
-		name := field(variable, "name")
-		if name == nil || (name.Value != addressVariables[0] && name.Value != addressVariables[1]) {
+	for _, variable := range sequenceItems(env) {
+		name := mappingField(variable, "name")
+		if name == nil || (name.Value != kubeVIPAddressVariables[0] && name.Value != kubeVIPAddressVariables[1]) {
 			continue
 		}
 		found = true
-		value := field(variable, "value")
+		value := mappingField(variable, "value")
 		if value == nil {
-			variable.Content = variableOf(name.Value, address.String()).Content // in place of a valueFrom
+			variable.Content = newVariableNode(name.Value, address.String()).Content // replaces a valueFrom
 			changed = true
 			continue
 		}
-		if want := among(value.Value, address); value.Value != want { // with its comments
+		if want := replaceInAddressList(value.Value, address); value.Value != want { // keeps its comments
 			value.Kind, value.Tag, value.Value, value.Style = yaml.ScalarNode, "!!str", want, 0
 			changed = true
 		}
@@ -148,19 +151,20 @@ func setAddress(container *yaml.Node, address netip.Addr) bool {
 	}
 	if env == nil || env.Kind != yaml.SequenceNode {
 		env = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		setField(container, "env", env)
+		setMappingField(container, "env", env)
 	}
-	env.Content = append(env.Content, variableOf(addressVariables[0], address.String()))
+	env.Content = append(env.Content, newVariableNode(kubeVIPAddressVariables[0], address.String()))
 	return true
 }
 
-// among returns the value of such a variable with an address. kube-vip takes several, with commas between them: those of
-// the other family stay, in their places. A single one is that of the control plane, or stands for it, in any family.
-func among(value string, address netip.Addr) string {
+// replaceInAddressList returns the value of an address variable with a new address. kube-vip accepts several, separated
+// by commas: those of the other IP family keep their places. A single value, of any family, is the address of the
+// control plane or a placeholder.
+func replaceInAddressList(value string, address netip.Addr) string {
 	parts := strings.Split(value, ",")
 	if len(parts) == 1 {
-		if isAddress(value, address) {
-			return value // to the byte: another manifest is another machine
+		if isSameAddress(value, address) {
+			return value // to the byte: another manifest replaces the machines
 		}
 		return address.String()
 	}
@@ -182,26 +186,26 @@ func among(value string, address netip.Addr) string {
 	return strings.Join(out, ",")
 }
 
-// copied is a copy of a node, without the names by which others name its parts.
-func copied(of *yaml.Node) *yaml.Node {
+// copyNode returns a deep copy of a node without the anchors of its parts.
+func copyNode(of *yaml.Node) *yaml.Node {
 	out := *of
 	out.Anchor, out.Content = "", nil
 	for _, n := range of.Content {
-		out.Content = append(out.Content, copied(n))
+		out.Content = append(out.Content, copyNode(n))
 	}
 	return &out
 }
 
-func variableOf(name, value string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{scalar("name"), scalar(name), scalar("value"), scalar(value)}}
+func newVariableNode(name, value string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{newScalarNode("name"), newScalarNode(name), newScalarNode("value"), newScalarNode(value)}}
 }
 
-func scalar(value string) *yaml.Node {
+func newScalarNode(value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
 }
 
-// field returns the value of a mapping's key; nil: it has none, or is no mapping.
-func field(mapping *yaml.Node, key string) *yaml.Node {
+// mappingField returns the value of a mapping's key; nil where it has none, or is no mapping.
+func mappingField(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
 	}
@@ -213,17 +217,17 @@ func field(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-func setField(mapping *yaml.Node, key string, value *yaml.Node) {
+func setMappingField(mapping *yaml.Node, key string, value *yaml.Node) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
 			mapping.Content[i+1] = value
 			return
 		}
 	}
-	mapping.Content = append(mapping.Content, scalar(key), value)
+	mapping.Content = append(mapping.Content, newScalarNode(key), value)
 }
 
-func items(sequence *yaml.Node) []*yaml.Node {
+func sequenceItems(sequence *yaml.Node) []*yaml.Node {
 	if sequence == nil || sequence.Kind != yaml.SequenceNode {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// pod is a manifest of kube-vip as templates of providers have it, with what env has.
+// pod returns a manifest of kube-vip, as templates of providers have it, with the given env.
 func pod(env string) string {
 	return `apiVersion: v1
 kind: Pod
@@ -102,7 +102,7 @@ func TestWithAddress(t *testing.T) { // U43
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := withAddress(c.manifest, netip.MustParseAddr("10.0.0.5"))
+			got, err := setManifestAddress(c.manifest, netip.MustParseAddr("10.0.0.5"))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("%v, not %q", err, c.err)
@@ -115,24 +115,25 @@ func TestWithAddress(t *testing.T) { // U43
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}
-			if again, err := withAddress(got, netip.MustParseAddr("10.0.0.5")); err != nil || again != got {
+			if again, err := setManifestAddress(got, netip.MustParseAddr("10.0.0.5")); err != nil || again != got {
 				t.Errorf("once more it is another: %v\n%s", err, again)
 			}
 		})
 	}
 }
 
-// The address of IPv4 that a control plane of two families has from elsewhere is kept beside one of IPv6.
+// TestWithAddressOfTwoFamilies checks that the IPv4 address that a dual-stack control plane has from elsewhere is kept
+// beside one of IPv6.
 func TestWithAddressOfTwoFamilies(t *testing.T) { // U43
-	got, err := withAddress(pod(env("name: address\n      value: \"10.0.0.9,::\"")), netip.MustParseAddr("fd00::5"))
+	got, err := setManifestAddress(pod(env("name: address\n      value: \"10.0.0.9,::\"")), netip.MustParseAddr("fd00::5"))
 	if want := pod(env("name: address\n      value: 10.0.0.9,fd00::5")); err != nil || got != want {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
 	}
 }
 
-// An address of IPv6 is a text, and no mapping.
+// TestWithAddressOfIPv6 checks that an IPv6 address is written as a string, and not as a mapping.
 func TestWithAddressOfIPv6(t *testing.T) {
-	got, err := withAddress(pod(env("name: address\n      value: x")), netip.MustParseAddr("fd00::5"))
+	got, err := setManifestAddress(pod(env("name: address\n      value: x")), netip.MustParseAddr("fd00::5"))
 	if err != nil || !strings.Contains(got, "value: fd00::5\n") && !strings.Contains(got, `value: "fd00::5"`) {
 		t.Errorf("%v\n%s", err, got)
 	}
@@ -173,7 +174,7 @@ func TestFilesPatch(t *testing.T) { // U43
 			if c.files != nil {
 				_ = unstructured.SetNestedSlice(template.Object, c.files, "spec", "template", "spec", "kubeadmConfigSpec", "files")
 			}
-			patches, err := filesPatch(template, netip.MustParseAddr("10.0.0.5"))
+			patches, err := newFilesPatch(template, netip.MustParseAddr("10.0.0.5"))
 			if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("%v, not %q", err, c.err)
 			}

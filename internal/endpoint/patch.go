@@ -12,18 +12,18 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// defaultPort is that of kubeadm.
+// defaultPort is the default of kubeadm.
 const defaultPort = 6443
 
-// Where the templates of a Cluster are used, by which a request tells them apart, whatever their kinds.
+// The fields of a Cluster that use the templates. A request distinguishes the templates by them, whatever their kinds.
 const (
 	infrastructureField = "spec.infrastructureRef"
 	controlPlaneField   = "spec.controlPlaneRef"
 )
 
-// Patches returns what becomes of the templates of a request with an address: the endpoint in that of the
-// infrastructure, and the address of kube-vip in that of the control plane. What has it already is not patched.
-func Patches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesRequestItem, address netip.Addr) ([]hooksv1.GeneratePatchesResponseItem, error) {
+// BuildPatches returns the patches that set an address in the templates of a request: the endpoint in the
+// infrastructure's, and the address of kube-vip in the control plane's. A template that has it already gets no patch.
+func BuildPatches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesRequestItem, address netip.Addr) ([]hooksv1.GeneratePatchesResponseItem, error) {
 	var out []hooksv1.GeneratePatchesResponseItem
 	for _, item := range items {
 		holder := item.HolderReference
@@ -37,9 +37,9 @@ func Patches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesRequestI
 		}
 		switch holder.FieldPath {
 		case infrastructureField:
-			patch, format = endpointPatch(cluster, template, address), hooksv1.JSONMergePatchType
+			patch, format = newEndpointPatch(cluster, template, address), hooksv1.JSONMergePatchType
 		case controlPlaneField:
-			files, err := filesPatch(template, address)
+			files, err := newFilesPatch(template, address)
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", template.GetKind(), template.GetName(), err)
 			}
@@ -59,18 +59,19 @@ func Patches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesRequestI
 	return out, nil
 }
 
-// isAddress reports whether a text is an address, however it is spelled: FD00::5 is fd00::5. What is spelled otherwise is not
-// written anew, as that replaces machines.
-func isAddress(text string, address netip.Addr) bool {
+// isSameAddress reports whether a text is an address, in any spelling: FD00::5 is fd00::5. A value with another
+// spelling must not be rewritten, as that replaces machines.
+func isSameAddress(text string, address netip.Addr) bool {
 	is, err := netip.ParseAddr(strings.TrimSpace(text))
 	return err == nil && is.Unmap() == address.Unmap()
 }
 
-// endpointPatch is a merge patch, as the template may lack all that the endpoint is in; nil: it has the endpoint.
-func endpointPatch(cluster *clusterv1.Cluster, template *unstructured.Unstructured, address netip.Addr) any {
+// newEndpointPatch returns a merge patch, as the template may have none of the fields around the endpoint; nil if it
+// has the endpoint.
+func newEndpointPatch(cluster *clusterv1.Cluster, template *unstructured.Unstructured, address netip.Addr) any {
 	endpoint := map[string]any{}
 	path := []string{"spec", "template", "spec", "controlPlaneEndpoint"}
-	if host, _, _ := unstructured.NestedString(template.Object, append(path, "host")...); !isAddress(host, address) {
+	if host, _, _ := unstructured.NestedString(template.Object, append(path, "host")...); !isSameAddress(host, address) {
 		endpoint["host"] = address.String()
 	}
 	if port, _, _ := unstructured.NestedFieldNoCopy(template.Object, append(path, "port")...); port == nil || fmt.Sprint(port) == "0" {

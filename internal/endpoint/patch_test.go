@@ -50,7 +50,7 @@ func TestPatches(t *testing.T) { // U42
 			cluster := &clusterv1.Cluster{}
 			cluster.Spec.ClusterNetwork.APIServerPort = c.port
 			cluster.Spec.ControlPlaneEndpoint = c.has
-			out, err := Patches(cluster, []hooksv1.GeneratePatchesRequestItem{c.item}, netip.MustParseAddr("10.0.0.5"))
+			out, err := BuildPatches(cluster, []hooksv1.GeneratePatchesRequestItem{c.item}, netip.MustParseAddr("10.0.0.5"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,36 +17,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// How a ClusterClass names the handlers: with the name of the ExtensionConfig behind them, and a dot between.
+// The names of the handlers. A ClusterClass writes them as "handler.ExtensionConfig".
 const (
 	PatchesHandler   = "control-plane-endpoint"
 	VariablesHandler = "control-plane-pool"
 )
 
-// Settings of the patch, and the variable by which a Cluster names another pool.
+// The settings of the patch, and the variable by which a Cluster names another pool.
 const (
 	PoolNameSetting = "poolName"
 	PoolKindSetting = "poolKind"
 	PoolVariable    = "controlPlanePool"
 )
 
-// groups are those of the kinds of pools that have an address for a control plane.
-var groups = map[string]string{
+// groupByPoolKind maps the kinds of pools that have addresses for control planes to their API groups.
+var groupByPoolKind = map[string]string{
 	v1alpha1.NetworkPoolKind:       v1alpha1.GroupVersion.Group,
 	v1alpha1.GlobalNetworkPoolKind: v1alpha1.GroupVersion.Group,
-	incluster.IPPool:               incluster.GroupVersion.Group,
-	incluster.GlobalIPPool:         incluster.GroupVersion.Group,
+	incluster.IPPoolKind:           incluster.GroupVersion.Group,
+	incluster.GlobalIPPoolKind:     incluster.GroupVersion.Group,
 }
 
-func kinds() []string { return slices.Sorted(maps.Keys(groups)) }
+func poolKinds() []string { return slices.Sorted(maps.Keys(groupByPoolKind)) }
 
-// poolVariable is the value of the variable.
+// poolVariable is the value of the variable PoolVariable.
 type poolVariable struct{ Kind, Name string }
 
-// Variables are those that a Cluster may set.
-func Variables() []clusterv1.ClusterClassVariable {
-	enum := make([]apiextensionsv1.JSON, 0, len(groups))
-	for _, kind := range kinds() {
+// ClusterVariables returns the definitions of the variables that a Cluster may set.
+func ClusterVariables() []clusterv1.ClusterClassVariable {
+	enum := make([]apiextensionsv1.JSON, 0, len(groupByPoolKind))
+	for _, kind := range poolKinds() {
 		enum = append(enum, apiextensionsv1.JSON{Raw: fmt.Appendf(nil, "%q", kind)})
 	}
 	return []clusterv1.ClusterClassVariable{{
@@ -63,9 +63,9 @@ func Variables() []clusterv1.ClusterClassVariable {
 	}}
 }
 
-// PoolOf returns the pool that the Cluster's control plane gets its address from: the one that its variable names, else
-// the one of the settings; none, where its variable has an empty name.
-func PoolOf(cluster *clusterv1.Cluster, settings map[string]string) (ipamv1.IPPoolReference, error) {
+// PoolForCluster returns the pool from which a Cluster's control plane gets its address: the one that its variable
+// names, else the one of the settings, or noPool where its variable has an empty name.
+func PoolForCluster(cluster *clusterv1.Cluster, settings map[string]string) (ipamv1.IPPoolReference, error) {
 	pool, from := poolVariable{settings[PoolKindSetting], settings[PoolNameSetting]}, "the settings of the patch"
 	for _, v := range cluster.Spec.Topology.Variables {
 		if v.Name != PoolVariable {
@@ -76,26 +76,26 @@ func PoolOf(cluster *clusterv1.Cluster, settings map[string]string) (ipamv1.IPPo
 			return ipamv1.IPPoolReference{}, fmt.Errorf("variable %s cannot be read: %w; it has a kind and a name", PoolVariable, err)
 		}
 		if pool.Name == "" {
-			return none, nil
+			return noPool, nil
 		}
 	}
 	if pool.Name == "" {
 		return ipamv1.IPPoolReference{}, fmt.Errorf("no pool is named; set %s in the settings of the patch, or variable %s of the Cluster", PoolNameSetting, PoolVariable)
 	}
 	kind := cmp.Or(pool.Kind, v1alpha1.NetworkPoolKind)
-	group, known := groups[kind]
+	group, known := groupByPoolKind[kind]
 	if !known {
-		return ipamv1.IPPoolReference{}, fmt.Errorf("%s has kind %q, which is none of %s", from, kind, strings.Join(kinds(), ", "))
+		return ipamv1.IPPoolReference{}, fmt.Errorf("%s has kind %q, which is none of %s", from, kind, strings.Join(poolKinds(), ", "))
 	}
 	return ipamv1.IPPoolReference{APIGroup: group, Kind: kind, Name: pool.Name}, nil
 }
 
-// none is no pool: the Cluster is left out.
-var none ipamv1.IPPoolReference
+// noPool means that the Cluster gets its address from no pool.
+var noPool ipamv1.IPPoolReference
 
-// Asks returns an error unless a patch of the class names our extension with these settings. Whoever sends a request can
-// write settings into it: nothing is written on what the class does not say too.
-func Asks(class *clusterv1.ClusterClass, settings map[string]string) error {
+// CheckClassSettings returns an error unless a patch of the class names our extension with these settings. Any client
+// can send a request with settings of its own, so nothing is written that the class itself does not ask for.
+func CheckClassSettings(class *clusterv1.ClusterClass, settings map[string]string) error {
 	if slices.ContainsFunc(class.Spec.Patches, func(p clusterv1.ClusterClassPatch) bool {
 		if p.External == nil {
 			return false

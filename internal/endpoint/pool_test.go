@@ -33,7 +33,7 @@ func TestPoolOf(t *testing.T) { // U41
 			if c.variable != "" {
 				cluster.Spec.Topology.Variables = []clusterv1.ClusterVariable{{Name: PoolVariable, Value: apiextensionsv1.JSON{Raw: []byte(c.variable)}}}
 			}
-			got, err := PoolOf(cluster, c.settings)
+			got, err := PoolForCluster(cluster, c.settings)
 			if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("%v, not %q", err, c.err)
 			}
@@ -44,7 +44,7 @@ func TestPoolOf(t *testing.T) { // U41
 	}
 }
 
-// A request counts only if the class says the same.
+// TestAsks checks that the settings of a request count only if the class has the same.
 func TestAsks(t *testing.T) { // U49
 	const ours = PatchesHandler + ".butler-ipam"
 	machines, theirs := map[string]string{PoolNameSetting: "machines"}, map[string]string{PoolNameSetting: "theirs"}
@@ -66,7 +66,7 @@ func TestAsks(t *testing.T) { // U49
 			class.Spec.Patches = []clusterv1.ClusterClassPatch{
 				{Name: "inline"}, {Name: "ours", External: &clusterv1.ExternalPatchDefinition{GeneratePatchesExtension: c.extension, Settings: c.class}},
 			}
-			err := Asks(class, c.settings)
+			err := CheckClassSettings(class, c.settings)
 			if (err == nil) != c.want || err != nil && !strings.Contains(err.Error(), "no patch of ClusterClass ns/class names") {
 				t.Error(err)
 			}

@@ -10,19 +10,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// deleted is an API server that notes how it was asked to delete.
-type deleted struct {
+// deleteRecorder is an API server that records the options of a delete.
+type deleteRecorder struct {
 	client.Writer
 
 	options *client.DeleteOptions
 }
 
-func (d *deleted) Delete(_ context.Context, _ client.Object, opts ...client.DeleteOption) error {
+func (d *deleteRecorder) Delete(_ context.Context, _ client.Object, opts ...client.DeleteOption) error {
 	d.options = (&client.DeleteOptions{}).ApplyOptions(opts)
 	return nil
 }
 
-func TestDelete(t *testing.T) { // R3
+func TestDelete(t *testing.T) { // R3 (every write carries what it was decided on)
 	tests := map[string]struct {
 		uid, version string
 		refused      bool
@@ -33,9 +33,9 @@ func TestDelete(t *testing.T) { // R3
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			api := &deleted{}
-			o := As(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, types.UID(tc.uid), tc.version)
-			err := Delete(t.Context(), api, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+			api := &deleteRecorder{}
+			o := WithUIDAndVersion(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, types.UID(tc.uid), tc.version)
+			err := DeleteWithPreconditions(t.Context(), api, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
 			if (err != nil) != tc.refused || (api.options == nil) != tc.refused {
 				t.Fatalf("it is refused: %v, and deleted by %+v", err, api.options)
 			}

@@ -16,12 +16,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
-// claimOf reads the claim of a Cluster; nil: there is none.
-func (e *Endpoints) claimOf(ctx context.Context, cluster *clusterv1.Cluster) (*ipamv1.IPAddressClaim, error) {
-	return e.read(ctx, endpoint.ClaimKey(client.ObjectKeyFromObject(cluster)))
+// claimForCluster reads the claim of a Cluster; nil if there is none.
+func (e *EndpointPatcher) claimForCluster(ctx context.Context, cluster *clusterv1.Cluster) (*ipamv1.IPAddressClaim, error) {
+	return e.getClaim(ctx, endpoint.ClaimKeyForCluster(client.ObjectKeyFromObject(cluster)))
 }
 
-func (e *Endpoints) read(ctx context.Context, key client.ObjectKey) (*ipamv1.IPAddressClaim, error) {
+func (e *EndpointPatcher) getClaim(ctx context.Context, key client.ObjectKey) (*ipamv1.IPAddressClaim, error) {
 	claim := &ipamv1.IPAddressClaim{}
 	err := e.Client.Get(ctx, key, claim)
 	if apierrors.IsNotFound(err) {
@@ -33,8 +33,8 @@ func (e *Endpoints) read(ctx context.Context, key client.ObjectKey) (*ipamv1.IPA
 	return claim, nil
 }
 
-// boundTo reads the IPAddress that a claim names; nil: it names none, or one that is not its own.
-func (e *Endpoints) boundTo(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
+// addressForClaim reads the IPAddress that a claim names; nil if it names none, or one of another claim.
+func (e *EndpointPatcher) addressForClaim(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
 	if claim == nil || claim.Status.AddressRef.Name == "" {
 		return nil, nil
 	}
@@ -50,11 +50,12 @@ func (e *Endpoints) boundTo(ctx context.Context, claim *ipamv1.IPAddressClaim) (
 	return address, nil
 }
 
-// create creates the claim. If another manager, or an answer that was lost, was faster, that one is the claim.
-func (e *Endpoints) create(ctx context.Context, cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
+// createClaim creates the claim. If it exists, because another manager was faster or an answer was lost, the existing
+// one is returned.
+func (e *EndpointPatcher) createClaim(ctx context.Context, cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
 	err := e.Client.Create(ctx, claim)
 	if apierrors.IsAlreadyExists(err) {
-		return e.claimOf(ctx, cluster)
+		return e.claimForCluster(ctx, cluster)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating IPAddressClaim %s: %w", client.ObjectKeyFromObject(claim), err)
@@ -62,35 +63,36 @@ func (e *Endpoints) create(ctx context.Context, cluster *clusterv1.Cluster, clai
 	return claim, nil
 }
 
-// delete deletes a claim that asks for the wrong thing, as it was read: one that has got an address since is not deleted.
-func (e *Endpoints) delete(ctx context.Context, cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
-	err := exact.Delete(ctx, e.Client, claim)
+// deleteClaim deletes a claim of the wrong pool or address, at the version that was read: one that has got an address
+// since is not deleted. It returns the claim that exists after that.
+func (e *EndpointPatcher) deleteClaim(ctx context.Context, cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
+	err := exact.DeleteWithPreconditions(ctx, e.Client, claim)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return nil, fmt.Errorf("deleting IPAddressClaim %s: %w", client.ObjectKeyFromObject(claim), err)
 	}
-	return e.claimOf(ctx, cluster)
+	return e.claimForCluster(ctx, cluster)
 }
 
-// follower sees the changes of one claim, by one watch for as long as that lasts.
-type follower struct {
-	*Endpoints
-	w watch.Interface
+// claimWatcher waits for changes of one claim. It uses one watch for as long as that lasts.
+type claimWatcher struct {
+	*EndpointPatcher
+	watcher watch.Interface
 }
 
-func (f *follower) stop() {
-	if f.w != nil {
-		f.w.Stop()
+func (f *claimWatcher) stopWatch() {
+	if f.watcher != nil {
+		f.watcher.Stop()
 	}
-	f.w = nil
+	f.watcher = nil
 }
 
-// changed waits until a claim is another one than it was seen, and returns that; nil: it is gone. A watch that ends early
-// is no answer: the claim is read again.
-func (f *follower) changed(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
+// waitForChange waits until a claim has changed since it was read, and returns it; nil if it is gone. When the watch
+// ends early, the claim is read again.
+func (f *claimWatcher) waitForChange(ctx context.Context, claim *ipamv1.IPAddressClaim) (*ipamv1.IPAddressClaim, error) {
 	key := client.ObjectKeyFromObject(claim)
-	if f.w == nil {
+	if f.watcher == nil {
 		var err error
-		if f.w, err = f.Client.Watch(ctx, &ipamv1.IPAddressClaimList{}, &client.ListOptions{
+		if f.watcher, err = f.Client.Watch(ctx, &ipamv1.IPAddressClaimList{}, &client.ListOptions{
 			Namespace:     key.Namespace,
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name),
 			Raw:           &metav1.ListOptions{ResourceVersion: claim.ResourceVersion},
@@ -101,11 +103,11 @@ func (f *follower) changed(ctx context.Context, claim *ipamv1.IPAddressClaim) (*
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case event := <-f.w.ResultChan():
+	case event := <-f.watcher.ResultChan():
 		if now, is := event.Object.(*ipamv1.IPAddressClaim); is && event.Type != watch.Deleted {
 			return now, nil
 		}
 	}
-	f.stop()
-	return f.read(ctx, key)
+	f.stopWatch()
+	return f.getClaim(ctx, key)
 }

@@ -28,7 +28,7 @@ const poolName = "endpoints"
 
 var key = client.ObjectKey{Namespace: "ns", Name: "lab-control-plane"}
 
-// lab is a Cluster of a class that asks for an endpoint, with an endpoint or none.
+// lab returns a Cluster, with or without an endpoint, and its class, which asks for one.
 func lab(host string) []client.Object {
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lab", UID: "lab-uid"}}
 	cluster.Spec.Topology.ClassRef.Name, cluster.Spec.ControlPlaneEndpoint.Host = "class", host
@@ -39,7 +39,7 @@ func lab(host string) []client.Object {
 	return []client.Object{cluster, class}
 }
 
-// claim is that of lab, with a pool.
+// claim returns the claim of lab, of a pool.
 func claim(pool string) *ipamv1.IPAddressClaim {
 	c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, UID: "claim-uid", OwnerReferences: []metav1.OwnerReference{{Kind: clusterv1.ClusterKind, Name: "lab", UID: "lab-uid"}},
@@ -63,8 +63,8 @@ func grant(ctx context.Context, c client.Client, address string) error {
 	return c.Status().Update(ctx, now)
 }
 
-// ask asks for the patches of lab.
-func ask(ctx context.Context, c client.WithWatch) *hooksv1.GeneratePatchesResponse {
+// requestPatches requests the patches of lab.
+func requestPatches(ctx context.Context, c client.WithWatch) *hooksv1.GeneratePatchesResponse {
 	builtins, _ := json.Marshal(hooksv1.Builtins{Cluster: &hooksv1.ClusterBuiltins{Namespace: "ns", Name: "lab", UID: "lab-uid"}})
 	req := &hooksv1.GeneratePatchesRequest{Variables: []hooksv1.Variable{{Name: hooksv1.BuiltinsName}}}
 	req.Variables[0].Value.Raw, req.Settings = builtins, map[string]string{endpoint.PoolNameSetting: poolName}
@@ -72,19 +72,20 @@ func ask(ctx context.Context, c client.WithWatch) *hooksv1.GeneratePatchesRespon
 	item.Object.Raw = []byte(`{}`)
 	req.Items = append(req.Items, item)
 	resp := &hooksv1.GeneratePatchesResponse{}
-	(&Endpoints{Client: c, Clock: clock.RealClock{}}).GeneratePatches(ctx, req, resp)
+	(&EndpointPatcher{Client: c, Clock: clock.RealClock{}}).GeneratePatches(ctx, req, resp)
 	return resp
 }
 
 var errLost = errors.New("the answer was lost")
 
-// Whatever becomes of a request on its way, the Cluster has the one address that its claim has, at this answer or the next.
+// TestFaults checks that the Cluster gets the one address that its claim has, with this answer or the next, whatever
+// fails during a request.
 func TestFaults(t *testing.T) { // U44, U48
 	cases := map[string]struct {
 		reason string
 		there  []client.Object
 		funcs  func() interceptor.Funcs
-		// first is what the first answer says; empty: it has the address.
+		// first is a part of the first answer; empty if that has the address.
 		first string
 	}{
 		"another manager creates the claim first": {
@@ -171,12 +172,12 @@ func TestFaults(t *testing.T) { // U44, U48
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			bare := fakeClient(t, append(lab(""), tc.there...)...)
-			resp := ask(t.Context(), interceptor.NewClient(bare, tc.funcs()))
+			resp := requestPatches(t.Context(), interceptor.NewClient(bare, tc.funcs()))
 			if tc.first != "" {
 				if resp.Status != hooksv1.ResponseStatusFailure || !strings.HasPrefix(resp.Message, tc.first) {
 					t.Errorf("%s %s", resp.Status, resp.Message)
 				}
-				resp = ask(t.Context(), bare)
+				resp = requestPatches(t.Context(), bare)
 			}
 			if resp.Status != hooksv1.ResponseStatusSuccess || len(resp.Items) != 1 || !strings.Contains(string(resp.Items[0].Patch), `"host":"10.0.0.5"`) {
 				t.Errorf("%s %s %v (%s)", resp.Status, resp.Message, resp.Items, tc.reason)
@@ -201,7 +202,8 @@ func fakeClient(t *testing.T, objs ...client.Object) client.WithWatch {
 		WithIndex(&ipamv1.IPAddressClaim{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).Build()
 }
 
-// Where nobody serves the pool, the answer ends when it has to, and says what is waited for.
+// TestAnswersInTime checks that a request ends in time where no manager serves the pool, with a message about what it
+// waits for.
 func TestAnswersInTime(t *testing.T) { // U46
 	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
@@ -210,25 +212,25 @@ func TestAnswersInTime(t *testing.T) { // U46
 			return watch.NewFake(), nil
 		},
 	})
-	resp := ask(ctx, idle)
+	resp := requestPatches(ctx, idle)
 	if resp.Status != hooksv1.ResponseStatusFailure || !strings.Contains(resp.Message, "has no answer from NetworkPool endpoints yet") {
 		t.Errorf("%s %s", resp.Status, resp.Message)
 	}
 }
 
-// A claim that has another address than the Cluster changes nothing.
+// TestAnotherAddress checks that a claim with another address than the Cluster's endpoint changes nothing.
 func TestAnotherAddress(t *testing.T) { // U44
 	c := fakeClient(t, append(lab("10.0.0.9"), claim(poolName))...)
 	if err := grant(t.Context(), c, "10.0.0.5"); err != nil {
 		t.Fatal(err)
 	}
-	resp := ask(t.Context(), c)
+	resp := requestPatches(t.Context(), c)
 	if resp.Status != hooksv1.ResponseStatusFailure || !strings.Contains(resp.Message, "the endpoint of the Cluster is 10.0.0.9, which is not changed") {
 		t.Errorf("%s %s %v", resp.Status, resp.Message, resp.Items)
 	}
 }
 
-// Nothing is written on a request that the class does not say the same as.
+// TestMadeUp checks that nothing is written for a request with settings that the class does not have.
 func TestMadeUp(t *testing.T) { // U49
 	for name, there := range map[string][]client.Object{"no claim": nil, "a claim of the class's pool": {claim("rack-1")}} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +241,7 @@ func TestMadeUp(t *testing.T) { // U49
 				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return errLost },
 				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return errLost },
 			})
-			resp := ask(t.Context(), c)
+			resp := requestPatches(t.Context(), c)
 			if resp.Status != hooksv1.ResponseStatusFailure || !strings.HasPrefix(resp.Message, "no patch of ClusterClass ns/class names") {
 				t.Errorf("%s %s", resp.Status, resp.Message)
 			}

@@ -1,5 +1,5 @@
-// Package extension serves the hooks of Cluster API's Runtime SDK by which a ClusterClass has the endpoints of its Clusters
-// from pools. package endpoint decides; this one reads, writes, and waits for answers.
+// Package extension serves the hooks of Cluster API's Runtime SDK by which the Clusters of a ClusterClass get their
+// endpoints from pools. Package endpoint decides; this package reads, writes and waits.
 package extension
 
 import (
@@ -20,10 +20,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// timeoutSeconds is what Cluster API is told that an answer takes at most; ours take no longer than patience.
-const timeoutSeconds = 5
+// hookTimeoutSeconds is the timeout that Cluster API applies to the hooks; a request takes no longer than
+// requestTimeout.
+const hookTimeoutSeconds = 5
 
-// NewServer returns a server of the hooks, and of webhooks beside them: both have one port and one certificate.
+// NewServer returns a server for hooks and webhooks: both share a port and a certificate.
 func NewServer(port int, certDir string, tlsOptions []func(*tls.Config)) (*server.Server, error) {
 	catalog := runtimecatalog.New()
 	if err := hooksv1.AddToCatalog(catalog); err != nil {
@@ -32,9 +33,9 @@ func NewServer(port int, certDir string, tlsOptions []func(*tls.Config)) (*serve
 	return server.New(server.Options{Catalog: catalog, Port: port, CertDir: certDir, TLSOpts: tlsOptions})
 }
 
-// Setup has the server of a manager, which is one of NewServer, serve the hooks. Every manager answers, leader or not: what they write is
-// decided by the API server.
-func Setup(mgr manager.Manager) error {
+// SetupHooks registers the hooks with the server of a manager, which must be one of NewServer. Every manager answers,
+// leader or not: the API server orders their writes.
+func SetupHooks(mgr manager.Manager) error {
 	s, is := mgr.GetWebhookServer().(*server.Server)
 	if !is {
 		return errors.New("the manager has no server of hooks")
@@ -43,13 +44,13 @@ func Setup(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)
 	}
-	metrics.ServeEndpoints()
-	e := &Endpoints{Client: live, Clock: clock.RealClock{}}
+	metrics.RegisterEndpointMetrics()
+	e := &EndpointPatcher{Client: live, Clock: clock.RealClock{}}
 	for _, h := range []server.ExtensionHandler{
 		{Hook: hooksv1.GeneratePatches, Name: endpoint.PatchesHandler, HandlerFunc: e.GeneratePatches},
 		{Hook: hooksv1.DiscoverVariables, Name: endpoint.VariablesHandler, HandlerFunc: discoverVariables},
 	} {
-		h.TimeoutSeconds, h.FailurePolicy = ptr.To[int32](timeoutSeconds), ptr.To(hooksv1.FailurePolicyFail)
+		h.TimeoutSeconds, h.FailurePolicy = ptr.To[int32](hookTimeoutSeconds), ptr.To(hooksv1.FailurePolicyFail)
 		if err := s.AddExtensionHandler(h); err != nil {
 			return fmt.Errorf("handler %s: %w", h.Name, err)
 		}
@@ -58,6 +59,6 @@ func Setup(mgr manager.Manager) error {
 }
 
 func discoverVariables(_ context.Context, _ *hooksv1.DiscoverVariablesRequest, resp *hooksv1.DiscoverVariablesResponse) {
-	resp.Variables = endpoint.Variables()
+	resp.Variables = endpoint.ClusterVariables()
 	resp.SetStatus(hooksv1.ResponseStatusSuccess)
 }

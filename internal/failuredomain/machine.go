@@ -1,6 +1,6 @@
-// Package failuredomain finds the Machine of a claim. Infrastructure providers make claims for objects of their own, which
-// the Machine owns, or owns the owner of: VSphereVM and VSphereMachine, Metal3Data and Metal3Machine, OpenStackServer and
-// OpenStackMachine. It reads only what leads there.
+// Package failuredomain finds the Machine of a claim. Infrastructure providers create claims for objects of their
+// own, which the Machine owns directly or through another object: VSphereVM and VSphereMachine, Metal3Data and
+// Metal3Machine, OpenStackServer and OpenStackMachine. The package reads only the objects on the way to the Machine.
 package failuredomain
 
 import (
@@ -21,8 +21,8 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=*,verbs=get
 
-// most bounds how many objects are read that lead to a Machine. Those of a Metal3Data are three.
-const most = 8
+// maxOwnerReads bounds the number of objects to read on the way to a Machine. For a Metal3Data there are three.
+const maxOwnerReads = 8
 
 // Finder finds Machines.
 type Finder struct {
@@ -30,16 +30,16 @@ type Finder struct {
 	Live client.Reader
 }
 
-// Of finds the Machine that owners lead to; none, if they lead to no Machine.
-func (f *Finder) Of(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
+// FindMachine returns the Machine that owners lead to, the zero value if they lead to none.
+func (f *Finder) FindMachine(ctx context.Context, namespace string, owners []metav1.OwnerReference) (grants.Machine, error) {
 	for next, read := owners, 0; len(next) > 0; read++ {
 		if i := slices.IndexFunc(next, grants.IsMachine); i >= 0 {
-			return f.machine(ctx, namespace, next[i])
+			return f.readMachine(ctx, namespace, next[i])
 		}
-		if read == most {
+		if read == maxOwnerReads {
 			return grants.Machine{}, nil
 		}
-		found, err := f.ownersOf(ctx, namespace, next[0])
+		found, err := f.readOwners(ctx, namespace, next[0])
 		if err != nil {
 			return grants.Machine{}, err
 		}
@@ -48,25 +48,25 @@ func (f *Finder) Of(ctx context.Context, namespace string, owners []metav1.Owner
 	return grants.Machine{}, nil
 }
 
-func (f *Finder) machine(ctx context.Context, namespace string, ref metav1.OwnerReference) (grants.Machine, error) {
+func (f *Finder) readMachine(ctx context.Context, namespace string, ref metav1.OwnerReference) (grants.Machine, error) {
 	m := &clusterv1.Machine{}
-	if err := f.read(ctx, namespace, ref, m); err != nil {
+	if err := f.readOwner(ctx, namespace, ref, m); err != nil {
 		return grants.Machine{}, err
 	}
 	return grants.Machine{Name: client.ObjectKeyFromObject(m), FailureDomain: m.Spec.FailureDomain}, nil
 }
 
-func (f *Finder) ownersOf(ctx context.Context, namespace string, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
+func (f *Finder) readOwners(ctx context.Context, namespace string, ref metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-	if err := f.read(ctx, namespace, ref, o); err != nil {
+	if err := f.readOwner(ctx, namespace, ref, o); err != nil {
 		return nil, err
 	}
 	return grants.MachineOwners(o.OwnerReferences), nil
 }
 
-// read reads an owner: that, and not another one of its name.
-func (f *Finder) read(ctx context.Context, namespace string, ref metav1.OwnerReference, into client.Object) error {
+// readOwner reads an owner, and returns an error if the object of that name has another UID.
+func (f *Finder) readOwner(ctx context.Context, namespace string, ref metav1.OwnerReference, into client.Object) error {
 	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
 	err := f.Live.Get(ctx, key, into)
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// store is an API server that has owners of objects by kind and name, and counts what is read.
+// store is an API server that has owners of objects by kind and name, and records what is read.
 type store struct {
 	client.Reader
 
@@ -60,7 +60,8 @@ func machine(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: types.UID("uid-" + name)}
 }
 
-// U54: the Machine is found through what each consumer writes, with few reads, and nothing else is read.
+// TestOf checks that the Machine is found through the objects that each consumer creates (U54), with few reads and no
+// others.
 func TestOf(t *testing.T) {
 	chain := func(n int) map[string][]metav1.OwnerReference {
 		out := map[string][]metav1.OwnerReference{}
@@ -104,8 +105,8 @@ func TestOf(t *testing.T) {
 			owners: []metav1.OwnerReference{infra("OpenStackServer", "bastion")},
 			has:    map[string][]metav1.OwnerReference{"OpenStackServer/bastion": {infra("OpenStackCluster", "c")}}, reads: "OpenStackServer",
 		},
-		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, has: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", most))},
-		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, has: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", most))},
+		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, has: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
+		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, has: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
 		"gone":           {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, fails: "its owner VSphereVM ns/vm does not exist; correct the owner reference, also where it was restored and has another UID, or delete the claim", reads: "VSphereVM"},
 		"another of its name": {
 			owners: []metav1.OwnerReference{{APIVersion: infra("", "").APIVersion, Kind: "VSphereVM", Name: "vm", UID: "the one before"}},
@@ -115,7 +116,7 @@ func TestOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &store{owners: tc.has, domain: "zone-a", err: tc.err}
-			got, err := (&Finder{Live: s}).Of(t.Context(), "ns", grants.MachineOwners(tc.owners))
+			got, err := (&Finder{Live: s}).FindMachine(t.Context(), "ns", grants.MachineOwners(tc.owners))
 			want := grants.Machine{}
 			if tc.want != "" {
 				want = grants.Machine{Name: types.NamespacedName{Namespace: "ns", Name: tc.want}, FailureDomain: "zone-a"}
@@ -130,11 +131,12 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// W29: a claim whose owner is another one by its UID, as after a restore, or cannot be read, is helped as is said.
+// TestAnOwnerThatIsCorrectedIsFound checks that the step that the message names helps a claim whose owner has another
+// UID, as after a restore, or cannot be read (W29).
 func TestAnOwnerThatIsCorrectedIsFound(t *testing.T) {
 	s := &store{owners: map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}, "Machine/m": nil}, domain: "zone-a"}
 	find := func(ref metav1.OwnerReference) (grants.Machine, error) {
-		return (&Finder{Live: s}).Of(t.Context(), "ns", grants.MachineOwners([]metav1.OwnerReference{ref}))
+		return (&Finder{Live: s}).FindMachine(t.Context(), "ns", grants.MachineOwners([]metav1.OwnerReference{ref}))
 	}
 	ref := infra("VSphereVM", "vm")
 	ref.UID = "before the restore"

@@ -16,72 +16,76 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// gated is an API server that answers when the test says so, and has nothing.
-type gated struct {
+// blockingAPI is an API server without objects that answers when the test lets it.
+type blockingAPI struct {
 	client.Reader
-	open          chan struct{}
-	running, most atomic.Int32
+	released            chan struct{}
+	running, maxRunning atomic.Int32
 }
 
-func (g *gated) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	if n := g.running.Add(1); n > g.most.Load() {
-		g.most.Store(n)
+func (g *blockingAPI) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	if n := g.running.Add(1); n > g.maxRunning.Load() {
+		g.maxRunning.Store(n)
 	}
-	<-g.open
+	<-g.released
 	g.running.Add(-1)
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// remembered is a memory of objects that do not exist any more, and counts those that it is told of.
-type remembered struct {
-	objects []client.Object
-	gone    atomic.Int32
+// missingObjects is a store of objects that do not exist any more, and counts those that it is to forget.
+type missingObjects struct {
+	objects   []client.Object
+	forgotten atomic.Int32
 }
 
-func (*remembered) Observe(client.Object) (pools.Key, bool) { return pools.Key{}, false }
+func (*missingObjects) ObserveObject(client.Object) (pools.Key, bool) { return pools.Key{}, false }
 
-func (m *remembered) Forget(client.Object) (pools.Key, bool) {
-	m.gone.Add(1)
+func (m *missingObjects) ForgetObject(client.Object) (pools.Key, bool) {
+	m.forgotten.Add(1)
 	return pools.Key{}, false
 }
 
-func (m *remembered) Beyond(client.Object, map[types.UID]struct{}) []client.Object { return m.objects }
+func (m *missingObjects) ObjectsNotListed(client.Object, map[types.UID]struct{}) []client.Object {
+	return m.objects
+}
 
-// What a list does not have any more is looked up a few at a time, and all of it is.
+// TestConfirmIsBounded checks that what a list does not contain any more is read a few objects at a time, and
+// completely.
 func TestConfirmIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
-		live := &gated{open: make(chan struct{})}
-		memory := &remembered{}
+		live := &blockingAPI{released: make(chan struct{})}
+		memory := &missingObjects{}
 		for i := range n {
 			c := &ipamv1.IPAddressClaim{}
 			c.Name, c.UID = fmt.Sprint("c", i), types.UID(fmt.Sprint(i))
 			memory.objects = append(memory.objects, c)
 		}
 		f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, live, memory)
-		f.Begin(t.Context(), nil)
+		f.Initialize(t.Context(), nil)
 		if err := f.Replace(nil, ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := live.running.Load(); got != confirmers {
+		if got := live.running.Load(); got != maxConcurrentConfirms {
 			t.Errorf("%d reads run at once", got)
 		}
-		close(live.open)
+		close(live.released)
 		synctest.Wait()
-		if gone := memory.gone.Load(); gone != n || live.most.Load() > confirmers {
-			t.Errorf("%d of %d are forgotten, %d reads ran at once", gone, n, live.most.Load())
+		if gone := memory.forgotten.Load(); gone != n || live.maxRunning.Load() > maxConcurrentConfirms {
+			t.Errorf("%d of %d are forgotten, %d reads ran at once", gone, n, live.maxRunning.Load())
 		}
 	})
 }
 
-// What the API server refuses is said as long as it does, and once for each reason; that it does not answer is no refusal.
+// TestRefused checks that a refusal of the API server is reported as long as it lasts, and once for each reason, and
+// that a missing answer is no refusal.
 func TestRefused(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
 	calls := 0
-	f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, nil, &remembered{})
+	f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, nil, &missingObjects{})
 	f.OnRefusal = func() { calls++ }
-	f.Begin(t.Context(), nil)
+	f.Initialize(t.Context(), nil)
 	for i, step := range []struct {
 		err     error
 		watched bool
@@ -97,8 +101,8 @@ func TestRefused(t *testing.T) {
 		{refused: true, calls: 3}, // it may list, as before
 		{watched: true, calls: 4},
 	} {
-		f.noteRefusal(step.err, step.watched)
-		if got := f.Refused() != nil; got != step.refused || calls != step.calls {
+		f.recordRefusal(step.err, step.watched)
+		if got := f.RefusalError() != nil; got != step.refused || calls != step.calls {
 			t.Errorf("step %d: refused: %v, said %d times", i, got, calls)
 		}
 		if i == 3 {

@@ -15,146 +15,147 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// The ConfigMap. The finalizer has a delete by mistake only mark it.
+// The ConfigMap of the fence. With the finalizer, a delete by mistake only marks it as being deleted.
 const (
-	Namespace = metav1.NamespaceSystem
-	Name      = "butler-node-cidrs"
-	Finalizer = "butler.butlerlabs.dev/node-cidrs"
-	dataKey   = "state"
+	ConfigMapNamespace = metav1.NamespaceSystem
+	ConfigMapName      = "butler-node-cidrs"
+	Finalizer          = "butler.butlerlabs.dev/node-cidrs"
+	stateKey           = "state"
 )
 
 var (
-	// ErrLost says that another manager gives the CIDRs of the cluster now: what was planned is void.
-	ErrLost = errors.New("another manager has taken the Nodes of the cluster over")
-	// ErrMoved says that somebody edited the ConfigMap and left the grants as they were: plan anew.
-	ErrMoved = errors.New("the ConfigMap " + Namespace + "/" + Name + " changed; planning again")
+	// ErrTermLost means that another manager grants the CIDRs of the cluster now: what was planned is void.
+	ErrTermLost = errors.New("another manager has taken the Nodes of the cluster over")
+	// ErrConflict means that another writer changed the ConfigMap and left the grants as they were: the caller plans
+	// again.
+	ErrConflict = errors.New("the ConfigMap " + ConfigMapNamespace + "/" + ConfigMapName + " changed; planning again")
 )
 
-// DamagedError says that the ConfigMap cannot be read. Nothing is given until somebody mends or deletes it.
+// DamagedError means that the ConfigMap cannot be parsed. Nothing is granted until a user repairs or deletes it.
 type DamagedError struct{ err error }
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the ConfigMap %s/%s cannot be read: %v; delete it, and take its finalizer off: "+
-		"what the Nodes have is then read from them, and 75 seconds later the next ones are served", Namespace, Name, e.err)
+		"what the Nodes have is then read from them, and 75 seconds later the next ones are served", ConfigMapNamespace, ConfigMapName, e.err)
 }
 
 func (e *DamagedError) Unwrap() error { return e.err }
 
-// RefusedError says that the API server refuses a commit for good: it is not sent again as it is.
+// RefusedError means that the API server refuses a commit permanently: it is not sent again as it is.
 type RefusedError struct{ err error }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the API server refuses the ConfigMap %s/%s: %v", Namespace, Name, e.err)
+	return fmt.Sprintf("the API server refuses the ConfigMap %s/%s: %v", ConfigMapNamespace, ConfigMapName, e.err)
 }
 
 func (e *RefusedError) Unwrap() error { return e.err }
 
-// Fence is a manager's view of the ConfigMap of a cluster. It is for one goroutine.
+// Fence is a manager's view of the ConfigMap of a cluster. It is not safe for concurrent use.
 type Fence struct {
-	client client.Client
-	live   client.Reader
-	id     string
+	client   client.Client
+	live     client.Reader
+	holderID string
 
-	base  *corev1.ConfigMap
-	state State
-	// before is who has held it before this manager.
-	before string
-	// sent is a commit of which it is not known what became of it.
-	sent *commit
-	// distrusted: it could not be read since it was last held, or it is of an earlier past. What was granted meanwhile
-	// is not in it.
-	distrusted bool
+	baseObject *corev1.ConfigMap
+	state      State
+	// previousHolder is the ID of the holder before this manager.
+	previousHolder string
+	// pending is a commit whose outcome is unknown.
+	pending *pendingCommit
+	// stale reports whether the ConfigMap could not be parsed since it was last held, or was restored to an earlier
+	// state. It does not have the grants that were made meanwhile.
+	stale bool
 }
 
-type commit struct {
+type pendingCommit struct {
 	object *corev1.ConfigMap
 	state  State
-	// doubtful: it was sent, and its answer is lost.
-	doubtful bool
+	// outcomeUnknown reports whether the commit was sent and its answer is lost.
+	outcomeUnknown bool
 }
 
-// New returns the fence of a cluster. It writes by c, and reads what the API server has by live; id is that of the
-// process, and of nobody before it.
+// New returns the fence of a cluster. It writes by c, and reads the current state of the API server by live; id is the
+// ID of this process, which no other process ever had.
 func New(c client.Client, live client.Reader, id string) *Fence {
-	return &Fence{client: c, live: live, id: id}
+	return &Fence{client: c, live: live, holderID: id}
 }
 
-// Read returns the state as the API server has it, and whether there is one.
-func (f *Fence) Read(ctx context.Context) (State, bool, error) {
-	_, state, err := f.read(ctx)
+// ReadState returns the state that the API server has, and whether there is one.
+func (f *Fence) ReadState(ctx context.Context) (State, bool, error) {
+	_, state, err := f.getLive(ctx)
 	if apierrors.IsNotFound(err) {
 		return State{}, false, nil
 	}
 	return state, err == nil, err
 }
 
-func (f *Fence) read(ctx context.Context) (*corev1.ConfigMap, State, error) {
+func (f *Fence) getLive(ctx context.Context) (*corev1.ConfigMap, State, error) {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	live := &corev1.ConfigMap{}
-	if err := f.live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Name}, live); err != nil {
+	if err := f.live.Get(ctx, client.ObjectKey{Namespace: ConfigMapNamespace, Name: ConfigMapName}, live); err != nil {
 		return nil, State{}, err
 	}
-	state, err := parse(live.Data[dataKey])
+	state, err := parseState(live.Data[stateKey])
 	if err != nil {
-		f.distrusted = true
+		f.stale = true
 		return live, State{}, &DamagedError{err}
 	}
 	return live, state, nil
 }
 
-// TakeOver makes this manager the holder, and returns what it holds from now on. A list that begins afterwards shows
-// whatever those before have given, but for what is in flight. Where there was no ConfigMap, or
-// one that is not trusted, it says that it adopts since now.
+// TakeOver makes this manager the holder, and returns the state that it holds from now on. A list that begins
+// afterwards shows everything that earlier holders granted, except what is in flight. Where there was no ConfigMap, or
+// one that is stale, the state records that it adopts since now.
 func (f *Fence) TakeOver(ctx context.Context, now time.Time) (State, error) {
-	live, state, err := f.read(ctx)
+	live, state, err := f.getLive(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return f.create(ctx, now)
+		return f.createConfigMap(ctx, now)
 	case err != nil:
 		return State{}, fmt.Errorf("taking over the Nodes of the cluster: %w", err)
 	}
-	if made := live.CreationTimestamp.Time; state.Adopting != nil && made.After(*state.Adopting) {
-		state.Adopting = &made // the create was on its way for long
+	if made := live.CreationTimestamp.Time; state.AdoptingSince != nil && made.After(*state.AdoptingSince) {
+		state.AdoptingSince = &made // the create landed late
 	}
-	if state.Holder == f.id && !f.distrusted {
-		f.base, f.state = live, state // the answer to the write was lost
+	if state.Holder == f.holderID && !f.stale {
+		f.baseObject, f.state = live, state // the answer to the earlier takeover was lost
 		return state, nil
 	}
-	f.before = state.Holder
-	state.Holder, state.Term = f.id, state.Term+1
-	if f.distrusted {
-		state.Adopting = &now
+	f.previousHolder = state.Holder
+	state.Holder, state.Term = f.holderID, state.Term+1
+	if f.stale {
+		state.AdoptingSince = &now
 	}
-	next, err := f.object(live, state)
+	next, err := f.configMapWithState(live, state)
 	if err != nil {
 		return State{}, err
 	}
-	if err := f.update(ctx, next); err != nil {
+	if err := f.updateConfigMap(ctx, next); err != nil {
 		return State{}, fmt.Errorf("taking over the Nodes of the cluster: %w", err)
 	}
-	f.base, f.state, f.distrusted = next, state, false
+	f.baseObject, f.state, f.stale = next, state, false
 	return state, nil
 }
 
-func (f *Fence) create(ctx context.Context, now time.Time) (State, error) {
-	state := State{Holder: f.id, Term: 1, Adopting: &now}
-	next, err := f.object(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}, state)
+func (f *Fence) createConfigMap(ctx context.Context, now time.Time) (State, error) {
+	state := State{Holder: f.holderID, Term: 1, AdoptingSince: &now}
+	next, err := f.configMapWithState(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ConfigMapNamespace, Name: ConfigMapName}}, state)
 	if err != nil {
 		return State{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	if err := f.client.Create(ctx, next); err != nil {
-		return State{}, fmt.Errorf("creating the ConfigMap %s/%s: %w", Namespace, Name, err)
+		return State{}, fmt.Errorf("creating the ConfigMap %s/%s: %w", ConfigMapNamespace, ConfigMapName, err)
 	}
-	f.base, f.state, f.distrusted = next, state, false
+	f.baseObject, f.state, f.stale = next, state, false
 	return state, nil
 }
 
-// object is the ConfigMap with a state. What else it has stays.
-func (f *Fence) object(base *corev1.ConfigMap, s State) (*corev1.ConfigMap, error) {
-	text, err := encode(s)
+// configMapWithState returns the ConfigMap with a state. Everything else in it stays.
+func (f *Fence) configMapWithState(base *corev1.ConfigMap, s State) (*corev1.ConfigMap, error) {
+	text, err := encodeState(s)
 	if err != nil {
 		return nil, err
 	}
@@ -165,116 +166,120 @@ func (f *Fence) object(base *corev1.ConfigMap, s State) (*corev1.ConfigMap, erro
 	if next.Data == nil {
 		next.Data = map[string]string{}
 	}
-	next.Data[dataKey] = text
+	next.Data[stateKey] = text
 	return next, nil
 }
 
-func (f *Fence) update(ctx context.Context, o *corev1.ConfigMap) error {
+func (f *Fence) updateConfigMap(ctx context.Context, o *corev1.ConfigMap) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	return f.client.Update(ctx, o)
 }
 
-// Before is who held the ConfigMap when this manager took it over; "": no manager did.
-func (f *Fence) Before() string { return f.before }
+// PreviousHolder returns the ID of the holder that this manager took the ConfigMap over from; "" means that there was
+// none.
+func (f *Fence) PreviousHolder() string { return f.previousHolder }
 
-// Deleting reports whether the ConfigMap is being deleted: our finalizer keeps it, and it goes on being used.
-func (f *Fence) Deleting() bool { return f.base != nil && f.base.DeletionTimestamp != nil }
+// IsDeleting reports whether the ConfigMap is being deleted: our finalizer keeps it, and it stays in use.
+func (f *Fence) IsDeleting() bool {
+	return f.baseObject != nil && f.baseObject.DeletionTimestamp != nil
+}
 
-// State is what the last confirmed write says.
-func (f *Fence) State() State { return f.state }
+// CommittedState returns the state of the last confirmed write.
+func (f *Fence) CommittedState() State { return f.state }
 
-// Commit writes the next state of the term. It has happened when nil is returned. With any error but ErrLost, ErrMoved
-// and RefusedError it may have: then Settle finds out, and nothing else is committed before.
-func (f *Fence) Commit(ctx context.Context, next State) error {
+// CommitState writes the next state of the term. It has landed when nil is returned. After any error but ErrTermLost,
+// ErrConflict and RefusedError it may have landed: while Pending reports true, ResolvePending finds out, and nothing
+// else may be committed before that.
+func (f *Fence) CommitState(ctx context.Context, next State) error {
 	next.Holder, next.Term, next.Seq = f.state.Holder, f.state.Term, f.state.Seq+1
-	object, err := f.object(f.base, next)
+	object, err := f.configMapWithState(f.baseObject, next)
 	if err != nil {
 		return err
 	}
-	f.sent = &commit{object: object, state: next}
-	return f.Settle(ctx)
+	f.pending = &pendingCommit{object: object, state: next}
+	return f.ResolvePending(ctx)
 }
 
-// Settle finds out what became of the last commit, and sends it again where it may still land (R4).
-func (f *Fence) Settle(ctx context.Context) error {
-	if f.sent == nil {
+// ResolvePending finds out the outcome of the last commit, and sends the commit again where it may still land (R4).
+func (f *Fence) ResolvePending(ctx context.Context) error {
+	if f.pending == nil {
 		return nil
 	}
-	object := f.sent.object.DeepCopy()
-	err := f.update(ctx, object)
+	object := f.pending.object.DeepCopy()
+	err := f.updateConfigMap(ctx, object)
 	if err == nil {
-		f.landed(object)
+		f.recordCommitted(object)
 		return nil
 	}
-	if term.RefusedForGood(err) && !f.sent.doubtful {
-		f.sent = nil
+	if term.IsPermanentRefusal(err) && !f.pending.outcomeUnknown {
+		f.pending = nil
 		return &RefusedError{err}
 	}
-	f.sent.doubtful = true
-	live, state, readErr := f.read(ctx)
+	f.pending.outcomeUnknown = true
+	live, state, readErr := f.getLive(ctx)
 	switch {
 	case apierrors.IsNotFound(readErr):
-		f.sent = nil
-		return ErrLost // nothing lands on what is gone
+		f.pending = nil
+		return ErrTermLost // nothing lands on an object that is gone
 	case live == nil:
 		return fmt.Errorf("committing grants: %w (reading them back: %w)", err, readErr)
 	case readErr != nil:
-		f.sent = nil
+		f.pending = nil
 		return readErr
 	}
-	switch f.judge(live, state) {
-	case term.HasLanded:
-		f.landed(live)
+	switch f.pendingOutcome(live, state) {
+	case term.WriteApplied:
+		f.recordCommitted(live)
 		return nil
-	case term.NeverLands:
-		f.sent, f.base, f.state = nil, live, state
-		return ErrMoved
-	case term.MayLand:
+	case term.WriteConflicted:
+		f.pending, f.baseObject, f.state = nil, live, state
+		return ErrConflict
+	case term.WritePending:
 		return fmt.Errorf("committing grants: %w", err)
-	case term.Lost:
+	case term.TermLost:
 	}
-	f.sent = nil
-	return f.lost(state)
+	f.pending = nil
+	return f.recordTermLost(state)
 }
 
-// lost notes that the term is over, by what is on record.
-func (f *Fence) lost(state State) error {
+// recordTermLost records that the term is over, as the state on record shows.
+func (f *Fence) recordTermLost(state State) error {
 	if state.Term <= f.state.Term {
-		f.Distrust()
+		f.MarkStale()
 	}
-	return ErrLost
+	return ErrTermLost
 }
 
-// Distrust has the next takeover wait for what may still be under way: the API server, or the ConfigMap alone, was put
-// back to an earlier state, which does not have the grants that were made since.
-func (f *Fence) Distrust() { f.distrusted = true }
+// MarkStale makes the next takeover wait for writes that may still be under way: the API server, or the ConfigMap
+// alone, was restored to an earlier state, which does not have the grants that were made since.
+func (f *Fence) MarkStale() { f.stale = true }
 
-// Check returns nil where the state on record is the last one that this manager has written.
-func (f *Fence) Check(ctx context.Context) error {
-	live, state, err := f.read(ctx)
+// VerifyTerm returns nil where the state on record is the last one that this manager has written.
+func (f *Fence) VerifyTerm(ctx context.Context) error {
+	live, state, err := f.getLive(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return ErrLost
+		return ErrTermLost
 	case err != nil:
 		return err
-	case live.UID == f.base.UID && state.same(f.state):
+	case live.UID == f.baseObject.UID && state.isSameCommit(f.state):
 		return nil
 	}
-	return f.lost(state)
+	return f.recordTermLost(state)
 }
 
-// judge says what became of the commit that was sent, by what the API server has.
-func (f *Fence) judge(live *corev1.ConfigMap, state State) term.Verdict {
-	return term.Sighting{
-		SameObject: live.UID == f.base.UID, SameVersion: live.ResourceVersion == f.base.ResourceVersion,
-		There: state.same(f.sent.state), AsBefore: state.same(f.state),
-	}.Verdict()
+// pendingOutcome returns the outcome of the commit that was sent, by the state that the API server has.
+func (f *Fence) pendingOutcome(live *corev1.ConfigMap, state State) term.WriteOutcome {
+	return term.ReadBack{
+		SameObject: live.UID == f.baseObject.UID, SameVersion: live.ResourceVersion == f.baseObject.ResourceVersion,
+		Written: state.isSameCommit(f.pending.state), Unchanged: state.isSameCommit(f.state),
+	}.Outcome()
 }
 
-func (f *Fence) landed(object *corev1.ConfigMap) {
-	f.base, f.state, f.sent = object, f.sent.state, nil
+func (f *Fence) recordCommitted(object *corev1.ConfigMap) {
+	f.baseObject, f.state, f.pending = object, f.pending.state, nil
 }
 
-// Unanswered reports whether it is not known what became of a commit.
-func (f *Fence) Unanswered() bool { return f.sent != nil }
+// Pending reports whether the outcome of a commit is unknown.
+func (f *Fence) Pending() bool { return f.pending != nil }

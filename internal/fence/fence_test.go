@@ -23,11 +23,11 @@ var (
 	timeout = apierrors.NewTimeoutError("the answer was lost", 1)
 )
 
-// api is an API server with the answer to the next update that a test chooses. It is a fake, for faults: the real one is
-// in test/integration.
+// api is an API server whose answer to the next update a test chooses. It is a fake, for faults; test/integration uses
+// a real API server.
 type api struct {
 	client.WithWatch
-	// update, where set, stands for the next update.
+	// update, where set, replaces the next update.
 	update func(send func() error) error
 }
 
@@ -54,13 +54,13 @@ func newAPI(t *testing.T) *api {
 func (a *api) get(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	o := &corev1.ConfigMap{}
-	if err := a.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: Name}, o); err != nil {
+	if err := a.Get(t.Context(), client.ObjectKey{Namespace: ConfigMapNamespace, Name: ConfigMapName}, o); err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// edit changes the ConfigMap by another hand.
+// edit changes the ConfigMap as another writer.
 func (a *api) edit(t *testing.T, change func(*corev1.ConfigMap)) {
 	t.Helper()
 	o := a.get(t)
@@ -80,27 +80,27 @@ func (a *api) holder(t *testing.T, id string) *Fence {
 }
 
 func granting(node string) State {
-	return State{InFlight: []Grant{{Node: node, UID: "u", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}}}
+	return State{InFlight: []Grant{{NodeName: node, NodeUID: "u", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}}}
 }
 
 func TestTakeOver(t *testing.T) {
 	a := newAPI(t)
 	f := a.holder(t, "me")
-	if s := f.State(); s.Holder != "me" || s.Term != 1 || s.Adopting == nil || !s.Adopting.Equal(noon) {
+	if s := f.CommittedState(); s.Holder != "me" || s.Term != 1 || s.AdoptingSince == nil || !s.AdoptingSince.Equal(noon) {
 		t.Errorf("made anew: %+v", s)
 	}
-	if err := f.Commit(t.Context(), granting("a")); err != nil {
+	if err := f.CommitState(t.Context(), granting("a")); err != nil {
 		t.Fatal(err)
 	}
 	a.edit(t, func(o *corev1.ConfigMap) { o.Labels = map[string]string{"by": "hand"}; o.Data["note"] = "keep" })
 	other := a.holder(t, "you")
-	if s := other.State(); s.Holder != "you" || s.Term != 2 || len(s.InFlight) != 1 || s.Adopting != nil {
+	if s := other.CommittedState(); s.Holder != "you" || s.Term != 2 || len(s.InFlight) != 1 || s.AdoptingSince != nil {
 		t.Errorf("taken over: %+v", s)
 	}
 	if o := a.get(t); o.Labels["by"] != "hand" || o.Data["note"] != "keep" || len(o.Finalizers) != 1 {
 		t.Errorf("something else was lost: %+v", o)
 	}
-	if err := f.Commit(t.Context(), granting("b")); !errors.Is(err, ErrLost) {
+	if err := f.CommitState(t.Context(), granting("b")); !errors.Is(err, ErrTermLost) {
 		t.Errorf("the one before commits: %v", err)
 	}
 	version := a.get(t).ResourceVersion
@@ -112,10 +112,10 @@ func TestTakeOver(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	lost := func(send func() error) error { _ = send(); return timeout }
 	never := func(func() error) error { return timeout }
-	forbidden := func(func() error) error { return apierrors.NewForbidden(schema.GroupResource{}, Name, nil) }
+	forbidden := func(func() error) error { return apierrors.NewForbidden(schema.GroupResource{}, ConfigMapName, nil) }
 	for name, tc := range map[string]struct {
 		update func(func() error) error
-		// meanwhile happens before the answer is judged.
+		// meanwhile happens before the outcome is decided.
 		meanwhile func(*testing.T, *api)
 		want      error
 		refused   bool
@@ -128,24 +128,24 @@ func TestLostAnswers(t *testing.T) {
 		"somebody edited it": {update: never, meanwhile: func(t *testing.T, a *api) {
 			t.Helper()
 			a.edit(t, func(o *corev1.ConfigMap) { o.Labels = map[string]string{"x": "y"} })
-		}, want: ErrMoved},
-		"another took over": {update: never, meanwhile: func(t *testing.T, a *api) { t.Helper(); a.holder(t, "you") }, want: ErrLost},
+		}, want: ErrConflict},
+		"another took over": {update: never, meanwhile: func(t *testing.T, a *api) { t.Helper(); a.holder(t, "you") }, want: ErrTermLost},
 		"it is gone": {update: never, meanwhile: func(t *testing.T, a *api) {
 			t.Helper()
 			a.edit(t, func(o *corev1.ConfigMap) { o.Finalizers = nil })
 			if err := a.Delete(t.Context(), a.get(t)); err != nil {
 				t.Fatal(err)
 			}
-		}, want: ErrLost, adopts: true},
+		}, want: ErrTermLost, adopts: true},
 		"it was put back": {update: never, meanwhile: func(t *testing.T, a *api) {
 			t.Helper()
-			a.edit(t, func(o *corev1.ConfigMap) { o.Data[dataKey] = `{"holder":"me","term":1,"seq":0}` })
-		}, want: ErrLost, adopts: true},
+			a.edit(t, func(o *corev1.ConfigMap) { o.Data[stateKey] = `{"holder":"me","term":1,"seq":0}` })
+		}, want: ErrTermLost, adopts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t)
 			f := a.holder(t, "me")
-			if err := f.Commit(t.Context(), State{}); err != nil {
+			if err := f.CommitState(t.Context(), State{}); err != nil {
 				t.Fatal(err)
 			}
 			a.update = func(send func() error) error {
@@ -155,20 +155,20 @@ func TestLostAnswers(t *testing.T) {
 				}
 				return err
 			}
-			err := f.Commit(t.Context(), granting("a"))
+			err := f.CommitState(t.Context(), granting("a"))
 			var refused *RefusedError
 			switch {
 			case errors.As(err, &refused) != tc.refused, !tc.refused && !errors.Is(err, tc.want):
 				t.Fatalf("%v, want %v", err, tc.want)
-			case f.Unanswered() != tc.again:
-				t.Fatalf("unanswered: %v", f.Unanswered())
+			case f.Pending() != tc.again:
+				t.Fatalf("unanswered: %v", f.Pending())
 			}
 			if tc.again {
-				if err := f.Settle(t.Context()); err != nil || f.State().Seq != 2 || len(f.State().InFlight) != 1 {
-					t.Errorf("sent again: %v, %+v", err, f.State())
+				if err := f.ResolvePending(t.Context()); err != nil || f.CommittedState().Seq != 2 || len(f.CommittedState().InFlight) != 1 {
+					t.Errorf("sent again: %v, %+v", err, f.CommittedState())
 				}
 			}
-			if s, err := f.TakeOver(t.Context(), noon.Add(time.Hour)); err != nil || (s.Adopting != nil && s.Adopting.Equal(noon.Add(time.Hour))) != tc.adopts {
+			if s, err := f.TakeOver(t.Context(), noon.Add(time.Hour)); err != nil || (s.AdoptingSince != nil && s.AdoptingSince.Equal(noon.Add(time.Hour))) != tc.adopts {
 				t.Errorf("taken over again: %+v, %v", s, err)
 			}
 		})
@@ -188,16 +188,16 @@ func TestDamaged(t *testing.T) {
 	} {
 		a := newAPI(t)
 		f := a.holder(t, "me")
-		a.edit(t, func(o *corev1.ConfigMap) { o.Data[dataKey] = text })
+		a.edit(t, func(o *corev1.ConfigMap) { o.Data[stateKey] = text })
 		var damaged *DamagedError
-		if err := f.Commit(t.Context(), State{}); !errors.As(err, &damaged) || !strings.Contains(err.Error(), want) || f.Unanswered() {
+		if err := f.CommitState(t.Context(), State{}); !errors.As(err, &damaged) || !strings.Contains(err.Error(), want) || f.Pending() {
 			t.Errorf("%s: %v", text, err)
 		}
 		if _, err := f.TakeOver(t.Context(), noon); !errors.As(err, &damaged) {
 			t.Errorf("%s: %v", text, err)
 		}
-		a.edit(t, func(o *corev1.ConfigMap) { o.Data[dataKey] = `{"holder":"me","term":7,"seq":3}` })
-		if s, err := f.TakeOver(t.Context(), noon); err != nil || s.Adopting == nil || s.Term != 8 {
+		a.edit(t, func(o *corev1.ConfigMap) { o.Data[stateKey] = `{"holder":"me","term":7,"seq":3}` })
+		if s, err := f.TakeOver(t.Context(), noon); err != nil || s.AdoptingSince == nil || s.Term != 8 {
 			t.Errorf("mended: %+v, %v", s, err)
 		}
 	}

@@ -10,55 +10,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// PreAllocated finds what preAllocations keep for the name of a claimant; false: nothing.
-func (m *Memory) PreAllocated(c *Claimant) (r netipx.IPRange, no *Refusal, is bool) {
-	if pin, ok := m.Layout.Pin(c.Owner.Name); ok {
-		r, no = m.ThisAddress(c, pin, "preAllocated", fmt.Sprintf("or change spec.preAllocations[%s] of %s", c.Owner.Name, m.Key))
+// PreAllocatedRange returns the range that spec.preAllocations keep for the name of a claimant, or the refusal if the
+// claimant cannot have it. is reports whether the spec has a preAllocation for that name.
+func (m *PoolState) PreAllocatedRange(c *Claimant) (r netipx.IPRange, no *Refusal, is bool) {
+	if pin, ok := m.Layout.PinForClaim(c.Owner.Name); ok {
+		r, no = m.ExactAddressFor(c, pin, "preAllocated", fmt.Sprintf("or change spec.preAllocations[%s] of %s", c.Owner.Name, m.Key))
 		return r, no, true
 	}
-	if problem := m.Layout.Unfit(c.Owner.Name); problem != "" {
-		return r, Failed("the preAllocated address cannot be given to anybody: spec.preAllocations[%s] of %s: %s", c.Owner.Name, m.Key, problem), true
+	if problem := m.Layout.UnusablePinReason(c.Owner.Name); problem != "" {
+		return r, AllocationFailed("the preAllocated address cannot be given to anybody: spec.preAllocations[%s] of %s: %s", c.Owner.Name, m.Key, problem), true
 	}
 	return r, nil, false
 }
 
-// ThisAddress gives a claimant one address, that and no other; what says why it is that, instead what can be done but wait.
-func (m *Memory) ThisAddress(c *Claimant, ip netip.Addr, what, instead string) (netipx.IPRange, *Refusal) {
-	r := m.Ledger.Unit(ip)
-	if h := m.Blocker(r, c.Owner); h != nil {
-		return netipx.IPRange{}, Failed("the %s address %s is held by %s; wait until it is released, %s", what, ip, m.DescribeFact(h), instead)
+// ExactAddressFor returns the unit of one address for a claimant, or the refusal if another fact blocks it. It never
+// falls back to another address. The refusal uses what to describe why the claimant needs this address ("requested",
+// for example), and instead to describe what a user can do besides waiting.
+func (m *PoolState) ExactAddressFor(c *Claimant, ip netip.Addr, what, instead string) (netipx.IPRange, *Refusal) {
+	r := m.Ledger.UnitRange(ip)
+	if h := m.FindBlockingFact(r, c.Owner); h != nil {
+		return netipx.IPRange{}, AllocationFailed("the %s address %s is held by %s; wait until it is released, %s", what, ip, m.DescribeFact(h), instead)
 	}
 	return r, nil
 }
 
-// RestingUnit finds what a claimant of the name had before, and rests for it.
-func (m *Memory) RestingUnit(c *Claimant) netipx.IPRange {
-	zones := m.zonesOf(c)
-	return m.CoolingFor(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.Unit(r.From()) == r && m.Ledger.InZones(r, zones) })
+// CoolingUnitFor returns a unit that cools down for the name of a claimant, because an earlier claimant of that name
+// released it. The range is not valid if there is none.
+func (m *PoolState) CoolingUnitFor(c *Claimant) netipx.IPRange {
+	zones := m.zonesForClaimant(c)
+	return m.FindCoolingRange(c.Owner, func(r netipx.IPRange) bool { return m.Ledger.UnitRange(r.From()) == r && m.Ledger.IsInZones(r, zones) })
 }
 
-// NoAddress says that nothing is free. It says no numbers that change all the time: thousands may wait, and each would be
-// told anew whenever one address comes to rest.
-func (m *Memory) NoAddress() *Refusal {
-	text := fmt.Sprintf("%s has no free address: its spec leaves none; %s", m.Key, m.addOrReserve())
+// NoFreeAddressRefusal returns the refusal that reports that no address is free. Its message has no numbers that
+// change all the time: thousands of claims may wait, and the status of each would be written again whenever one
+// address starts to cool down.
+func (m *PoolState) NoFreeAddressRefusal() *Refusal {
+	text := fmt.Sprintf("%s has no free address: its spec leaves none; %s", m.Key, m.addAddressesAdvice())
 	if m.Ledger.Counts().Total > 0 {
-		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting%s; add addresses to %s, or delete machines or claims%s", m.Key, m.sharedNote(), m.ThePool(), m.restNote())
+		text = fmt.Sprintf("%s has no free address: all are allocated, reserved or resting%s; add addresses to %s, or delete machines or claims%s", m.Key, m.sharedPoolNote(), m.EditablePoolName(), m.reuseGraceNote())
 	}
 	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text}
 }
 
-// addOrReserve is what to do where the spec leaves nothing: a mirror has that of its pool.
-func (m *Memory) addOrReserve() string {
-	if source := m.mirroredPool(); source != "" {
+// addAddressesAdvice returns the advice for a pool whose spec leaves no address. For a mirror the advice names the
+// mirrored pool, because the spec comes from there.
+func (m *PoolState) addAddressesAdvice() string {
+	if source := m.mirroredPoolName(); source != "" {
 		return fmt.Sprintf("add addresses to %s, or exclude fewer", source)
 	}
-	return poolspec.AddOrReserve
+	return poolspec.AdviceAddAddresses
 }
 
-// sharedNote says which pool has some of the addresses too, the first of several.
-func (m *Memory) sharedNote() string {
+// sharedPoolNote returns a note that names another pool of the network that has some of the addresses: the first one
+// by name if there are several. It is empty if there is none.
+func (m *PoolState) sharedPoolNote() string {
 	first := ""
-	for _, key := range m.apart {
+	for _, key := range m.excluded {
 		if text := key.String(); first == "" || text < first {
 			first = text
 		}
@@ -69,10 +76,11 @@ func (m *Memory) sharedNote() string {
 	return ", or " + first + " has them too"
 }
 
-// restNote says that what is released is not free at once.
-func (m *Memory) restNote() string {
-	if m.reuseGrace() == 0 {
+// reuseGraceNote returns a note that released addresses are not free at once. It is empty if the pool has no reuse
+// grace period.
+func (m *PoolState) reuseGraceNote() string {
+	if m.reuseGracePeriod() == 0 {
 		return ""
 	}
-	return fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(m.reuseGrace().Seconds()))
+	return fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(m.reuseGracePeriod().Seconds()))
 }

@@ -14,52 +14,53 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// YieldsTo reports whether it is on record that a pool yields to another one.
-func (m *Memory) YieldsTo(to v1alpha1.YieldedPool) bool {
-	return m.last.status != nil && slices.Contains(m.last.status.Yields, to)
+// HasYieldedTo reports whether the status of the pool records that it yields to another pool.
+func (m *PoolState) HasYieldedTo(to v1alpha1.YieldedPool) bool {
+	return m.observed.status != nil && slices.Contains(m.observed.status.Yields, to)
 }
 
-// UsedIn returns what a pool has in use or in flight of some ranges, which ascend. It costs no more than the fewer of the
-// ranges and of what is taken, times what a look costs.
-func (m *Memory) UsedIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
+// UsedRangesIn returns the parts of some ranges that the pool has in use or in flight. The ranges must be in
+// ascending order. The cost is the smaller of the number of ranges and the number of taken ranges, times the cost of
+// one lookup.
+func (m *PoolState) UsedRangesIn(ranges []netipx.IPRange) (out []netipx.IPRange) {
 	for rest := ranges; len(rest) > 0; {
 		r, next := rest[0], netip.Addr{}
-		m.Ledger.Taken(r.From(), func(taken netipx.IPRange, facts []*ledger.Fact) bool {
+		m.Ledger.VisitTakenRanges(r.From(), func(taken netipx.IPRange, facts []*ledger.Fact) bool {
 			if r.To().Less(taken.From()) {
 				next = taken.From()
 				return false
 			}
-			if slices.ContainsFunc(facts, m.proves) {
-				out = append(out, intersection(r, taken))
+			if slices.ContainsFunc(facts, m.provesUse) {
+				out = append(out, intersectRanges(r, taken))
 			}
 			return true
 		})
 		if !next.IsValid() {
 			break
 		}
-		rest = endingFrom(rest[1:], next)
+		rest = rangesFrom(rest[1:], next)
 	}
-	for _, flights := range [][]flight{m.last.inFlight(), m.unseen} {
+	for _, flights := range [][]inFlightGrant{m.observed.inFlightGrants(), m.unresolvedGrants} {
 		for _, f := range flights {
-			for _, r := range endingFrom(ranges, f.r.From()) {
-				if f.r.To().Less(r.From()) {
+			for _, r := range rangesFrom(ranges, f.ipRange.From()) {
+				if f.ipRange.To().Less(r.From()) {
 					break
 				}
-				out = append(out, intersection(r, f.r))
+				out = append(out, intersectRanges(r, f.ipRange))
 			}
 		}
 	}
 	return out
 }
 
-// endingFrom are those of some ranges, which ascend, that do not end before an address.
-func endingFrom(ranges []netipx.IPRange, a netip.Addr) []netipx.IPRange {
+// rangesFrom returns the ranges that do not end before an address. The ranges must be in ascending order.
+func rangesFrom(ranges []netipx.IPRange, a netip.Addr) []netipx.IPRange {
 	i, _ := slices.BinarySearchFunc(ranges, a, func(r netipx.IPRange, a netip.Addr) int { return r.To().Compare(a) })
 	return ranges[i:]
 }
 
-// intersection is what two ranges that overlap have in common.
-func intersection(a, b netipx.IPRange) netipx.IPRange {
+// intersectRanges returns the intersection of two ranges. They must overlap.
+func intersectRanges(a, b netipx.IPRange) netipx.IPRange {
 	from, to := a.From(), a.To()
 	if from.Less(b.From()) {
 		from = b.From()
@@ -70,119 +71,124 @@ func intersection(a, b netipx.IPRange) netipx.IPRange {
 	return netipx.IPRangeFrom(from, to)
 }
 
-// proves reports whether a fact says that addresses are in use. A record alone does so for a pool that was there while this
-// manager ran: anybody can write one for a pool that never was.
-func (m *Memory) proves(h *ledger.Fact) bool {
-	if h.Source == ledger.Record && !m.seen {
+// provesUse reports whether a fact proves that its addresses are in use. A record alone is a proof only for a pool
+// that existed while this manager ran: any user can write a record that names a pool that never existed.
+func (m *PoolState) provesUse(h *ledger.Fact) bool {
+	if h.Source == ledger.SourceRecord && !m.everObserved {
 		c := m.Claimants[h.UID]
-		return c != nil && c.HadAddress
+		return c != nil && c.StatusHasAddress
 	}
-	return h.Source.Uses()
+	return h.Source.IsInUse()
 }
 
-// SpecVersion is a version of the spec of a pool, as far as it says what is the pool's. Of a carved pool no generation does:
-// what is its own, its status says.
+// SpecVersion identifies a version of the spec of a pool, as far as the spec determines the addresses of the pool.
+// Generation is 0 for a carved pool: its status, not its spec, determines its addresses.
 type SpecVersion struct {
 	UID        types.UID
 	Generation int64
 }
 
-// SpecVersionOf returns which version of a spec a pool has.
-func SpecVersionOf(pool v1alpha1.Pool) SpecVersion {
+// SpecVersionForPool returns the version of the spec that a pool has.
+func SpecVersionForPool(pool v1alpha1.Pool) SpecVersion {
 	if pool.PoolSpec().Carve != nil {
 		return SpecVersion{UID: pool.GetUID()}
 	}
 	return SpecVersion{pool.GetUID(), pool.GetGeneration()}
 }
 
-// UsedBeyond returns what a pool has of some ranges, if it has anything outside of what is its own. What that is, others take
-// from the newest spec that was seen, which the layout is of, and the version: the pool itself may not be reconciled with it
-// yet, and counts then as out of range what was so by the spec before.
-func (m *Memory) UsedBeyond(ranges []netipx.IPRange, of SpecVersion, layout *poolspec.Layout) []netipx.IPRange {
-	lost := m.LostBlocks()
+// UsedOutsideSpec returns the parts of some ranges that the pool has in use, if it uses anything outside its own
+// addresses. Other pools take the addresses of this pool from the newest spec that was observed: of is the version of
+// that spec, and layout is its layout. The pool itself may not be reconciled with that spec yet, and then counts as
+// out of range what the previous spec did not cover.
+func (m *PoolState) UsedOutsideSpec(ranges []netipx.IPRange, of SpecVersion, layout *poolspec.Layout) []netipx.IPRange {
+	lost := m.LostBlockRanges()
 	switch {
-	case len(lost) > 0 || m.usesBeyond():
-		return slices.Concat(m.UsedIn(ranges), common(lost, ranges))
-	case m.isBehind(of):
-		return slices.DeleteFunc(m.UsedIn(ranges), func(r netipx.IPRange) bool { return m.isOpen(r) || (layout != nil && layout.MayGrant(r)) })
+	case len(lost) > 0 || m.hasUseOutsideSpec():
+		return slices.Concat(m.UsedRangesIn(ranges), commonRanges(lost, ranges))
+	case m.isLayoutOutdated(of):
+		return slices.DeleteFunc(m.UsedRangesIn(ranges), func(r netipx.IPRange) bool { return m.isInOpenBlock(r) || (layout != nil && layout.MayGrant(r)) })
 	}
 	return nil
 }
 
-// usesBeyond reports whether anything is in use, or in flight, outside of the spec that the pool was reconciled with.
-func (m *Memory) usesBeyond() bool {
-	return m.Ledger.Counts().OutOfRange > 0 || m.last.fliesBeyond(m.Layout) || m.HasUnseen()
+// hasUseOutsideSpec reports whether anything is in use, or in flight, outside the spec that the pool was last
+// reconciled with.
+func (m *PoolState) hasUseOutsideSpec() bool {
+	return m.Ledger.Counts().OutOfRange > 0 || m.observed.hasInFlightOutside(m.Layout) || m.HasUnresolvedGrants()
 }
 
-// isBehind reports whether the layout is of another spec than one that others go by, or of other blocks than are on record.
-func (m *Memory) isBehind(of SpecVersion) bool {
-	return m.laidOut != of || (m.last.status != nil && !slices.EqualFunc(m.compiled, m.last.status.Blocks, sameAddresses))
+// isLayoutOutdated reports whether the layout was compiled from another spec than the one that other pools go by, or
+// from other blocks than the status records.
+func (m *PoolState) isLayoutOutdated(of SpecVersion) bool {
+	return m.layoutVersion != of || (m.observed.status != nil && !slices.EqualFunc(m.layoutBlocks, m.observed.status.Blocks, equalBlockAddresses))
 }
 
-// isOpen reports whether a carved pool has a range open on record.
-func (m *Memory) isOpen(r netipx.IPRange) bool {
-	return slices.ContainsFunc(m.last.openBlocks(), func(on openBlock) bool {
+// isInOpenBlock reports whether a range is in one block of a carved pool that is open on record.
+func (m *PoolState) isInOpenBlock(r netipx.IPRange) bool {
+	return slices.ContainsFunc(m.observed.openBlocks(), func(on openBlock) bool {
 		return on.prefix.Contains(r.From()) && on.prefix.Contains(r.To())
 	})
 }
 
-// common is what ranges have in common with others.
-func common(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
+// commonRanges returns the intersections of ranges with other ranges.
+func commonRanges(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
 	for _, r := range ranges {
 		for _, w := range with {
 			if r.Overlaps(w) {
-				out = append(out, intersection(r, w))
+				out = append(out, intersectRanges(r, w))
 			}
 		}
 	}
 	return out
 }
 
-// SetApart states what is kept apart, and nothing else.
-func (m *Memory) SetApart(apart map[netipx.IPRange]pools.Key) {
-	for r, key := range m.apart {
+// SetExcluded replaces the excluded ranges, and the facts about them in the ledger, with the given ones.
+func (m *PoolState) SetExcluded(apart map[netipx.IPRange]pools.Key) {
+	for r, key := range m.excluded {
 		if apart[r] != key {
-			m.Ledger.Remove(ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())})
+			m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceExcluded, UID: types.UID(r.String())})
 		}
 	}
 	for r, key := range apart {
-		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
+		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceExcluded, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
 	}
-	m.apart = apart
+	m.excluded = apart
 }
 
-// KeepApart states at once that another pool has a range. A look at all pools that is under way begins again.
-func (m *Memory) KeepApart(r netipx.IPRange, key pools.Key) {
-	m.KeptApart++
-	if m.apart == nil {
-		m.apart = map[netipx.IPRange]pools.Key{}
+// ExcludeRange adds one range that another pool has to the excluded ranges at once. A comparison with all other pools
+// that is in progress starts over, because ExclusionCount changes.
+func (m *PoolState) ExcludeRange(r netipx.IPRange, key pools.Key) {
+	m.ExclusionCount++
+	if m.excluded == nil {
+		m.excluded = map[netipx.IPRange]pools.Key{}
 	}
-	m.apart[r] = key
-	m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Shared, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
+	m.excluded[r] = key
+	m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceExcluded, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
 }
 
-// LostBlocks are what a carved pool has open on record, and no IPAllocation has: those were taken away by force. Its claims
-// keep what they have of it.
-func (m *Memory) LostBlocks() (out []netipx.IPRange) {
-	for _, on := range m.last.openBlocks() {
-		if !m.has(on.name, on.prefix) {
+// LostBlockRanges returns the ranges that are open on record in a carved pool and that no IPAllocation has any more,
+// because it was removed by force. The claims of the pool keep their addresses in them.
+func (m *PoolState) LostBlockRanges() (out []netipx.IPRange) {
+	for _, on := range m.observed.openBlocks() {
+		if !m.hasBlockPrefix(on.name, on.prefix) {
 			out = append(out, netipx.RangeOfPrefix(on.prefix))
 		}
 	}
 	return out
 }
 
-// OutOfView is what a pool that no watch shows had of another one, when it was read: for which generation of that one, and
-// why that one may grant nothing yet.
-type OutOfView struct {
-	At         time.Time
-	Generation int64
-	Has        []netipx.IPRange
-	Why        string
+// UnwatchedUsage is the result of the last read of an older pool that no watch of this manager shows: the ranges of
+// this pool that the older pool uses. Generation is the generation of this pool at the time of the read.
+// BlockedReason is why this pool may not grant anything yet.
+type UnwatchedUsage struct {
+	ReadAt        time.Time
+	Generation    int64
+	UsedRanges    []netipx.IPRange
+	BlockedReason string
 }
 
-// News is what the older pools of a network wait to hear of a younger one.
-type News struct {
-	Version string
-	Used    int64
+// OverlapUpdate is the state of a younger pool that the older pools of its network wait for.
+type OverlapUpdate struct {
+	YieldsVersion string
+	UsedAddresses int64
 }

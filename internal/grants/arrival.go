@@ -8,84 +8,91 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A move or a restore brings a pool and what it has given one by one, in any order, and may stop in between for any time.
-// So what is not here proves nothing while objects still arrive (R10).
+// A move or a restore creates a pool and the objects that have its addresses one by one, in any order, and may stop
+// in between for any time. So the absence of an object proves nothing while objects still arrive (R10).
 
-// Arriving is what is known of the objects that come along with a pool.
-type Arriving struct {
-	// Lacks is what is missing as a proof that all of them are here, as the condition Ready says it; empty: nothing.
-	Lacks string
-	// Opened: the pool lacked a proof, and its annotation was removed by hand.
-	Opened bool
-	// Unlisted: the pool lacked a proof, and what is in use was not listed since there is one. Only a list that has succeeded
-	// ends it (Rebuild).
-	Unlisted bool
-	// TryAfter is when what the API server has refused is tried again: to note that all is here, or to list what is in use.
-	TryAfter time.Time
-	// last is when the last one arrived that has addresses, since this manager holds the pool, by the clock of the API server.
-	last time.Time
+// ArrivalState is the state of the arrival of the objects that belong to a pool.
+type ArrivalState struct {
+	// MissingProof describes which proof is missing that all objects have arrived, in the words of the condition
+	// Ready. It is empty if no proof is missing.
+	MissingProof string
+	// OpenedManually reports whether a user removed the annotation of the pool while the proof was missing.
+	OpenedManually bool
+	// NeedsListing reports whether the pool missed a proof once, and the addresses in use were not listed since the
+	// proof was there. Only a list that succeeds resets it (RebuildLedger).
+	NeedsListing bool
+	// RetryAfter is when the manager retries a write or a list that the API server has refused: the write that marks
+	// the pool as arrived, or the list of the addresses in use.
+	RetryAfter time.Time
+	// lastArrival is when the last object that has addresses arrived while this manager holds the pool, by the clock
+	// of the API server.
+	lastArrival time.Time
 }
 
-// Arrives reports whether objects may still arrive that have addresses of the pool.
-func (m *Memory) Arrives() bool {
-	return m.CameFromElsewhere() || (m.Adopting && !m.QuarantineUntil.IsZero())
+// IsArriving reports whether objects that have addresses of the pool may still arrive.
+func (m *PoolState) IsArriving() bool {
+	return m.HasOtherManagementCluster() || (m.Adopting && !m.QuarantineUntil.IsZero())
 }
 
-// comesFromElsewhere reports whether nothing has proven yet that all is here which comes along with the pool from another
-// management cluster. Of one that is in no namespace a person decides (isCopied).
-func (m *Memory) comesFromElsewhere() bool {
-	return m.Base != nil && m.Base.GetNamespace() != "" && m.CameFromElsewhere()
+// isArrivingFromOtherCluster reports whether there is no proof yet that all objects have arrived that belong to a
+// pool from another management cluster. It is false for a cluster-scoped pool, which a user has to open
+// (isCopiedPool).
+func (m *PoolState) isArrivingFromOtherCluster() bool {
+	return m.BasePool != nil && m.BasePool.GetNamespace() != "" && m.HasOtherManagementCluster()
 }
 
-// InQuarantine reports whether the pool grants nothing new because not all may be known that is in use.
-func (m *Memory) InQuarantine(now time.Time) bool {
-	return m.Arriving.Lacks != "" || m.Arriving.Unlisted || m.QuarantineUntil.After(now) || m.comesFromElsewhere()
+// IsQuarantined reports whether the pool grants nothing new because some addresses in use may be unknown.
+func (m *PoolState) IsQuarantined(now time.Time) bool {
+	return m.Arrival.MissingProof != "" || m.Arrival.NeedsListing || m.QuarantineUntil.After(now) || m.isArrivingFromOtherCluster()
 }
 
-// noteArrival notes that an object has arrived that has addresses.
-func (m *Memory) noteArrival(created time.Time) {
-	if m.Holder && m.Base != nil && m.Arrives() && created.After(m.Arriving.last) {
-		m.Arriving.last = created
+// recordArrival records the creation time of an object that has addresses, if the pool is arriving and this manager
+// holds it.
+func (m *PoolState) recordArrival(created time.Time) {
+	if m.Holder && m.BasePool != nil && m.IsArriving() && created.After(m.Arrival.lastArrival) {
+		m.Arrival.lastArrival = created
 	}
 }
 
-// BeginQuarantine begins a quarantine where a pool that is open names another management cluster: a move has written over
-// it, and may not have come to its Clusters yet, which are not paused until then.
-func (m *Memory) BeginQuarantine(now time.Time, length time.Duration) {
-	if m.comesFromElsewhere() && m.WasAdopting() == nil && !m.QuarantineUntil.After(now) {
-		m.closeUntil(now.Add(length))
-		m.quietSince = m.atAPI(now).Truncate(time.Second)
+// BeginQuarantine starts a quarantine if an open pool names another management cluster. A move has overwritten the
+// pool then, and may not have reached its Clusters yet, which are not paused until then.
+func (m *PoolState) BeginQuarantine(now time.Time, length time.Duration) {
+	if m.isArrivingFromOtherCluster() && m.AdoptingCondition() == nil && !m.QuarantineUntil.After(now) {
+		m.setQuarantineEnd(now.Add(length))
+		m.quarantineStartedAt = m.apiServerTime(now).Truncate(time.Second)
 	}
 }
 
-// ExtendQuarantine has the quarantine count from the last arrival.
-func (m *Memory) ExtendQuarantine(now time.Time, length time.Duration) {
-	if m.Arriving.last.IsZero() {
+// ExtendQuarantine restarts the quarantine of the given length from the last arrival.
+func (m *PoolState) ExtendQuarantine(now time.Time, length time.Duration) {
+	if m.Arrival.lastArrival.IsZero() {
 		return
 	}
-	until := m.begunBy(m.Arriving.last, now).Add(length)
+	until := m.fromAPIServerTime(m.Arrival.lastArrival, now).Add(length)
 	if !until.After(m.QuarantineUntil) || !until.After(now) {
 		return
 	}
-	m.closeUntil(until)
-	m.quietSince = m.Arriving.last
-	if is := m.atAPI(now); m.quietSince.After(is) {
-		m.quietSince = is.Truncate(time.Second)
+	m.setQuarantineEnd(until)
+	m.quarantineStartedAt = m.Arrival.lastArrival
+	if is := m.apiServerTime(now); m.quarantineStartedAt.After(is) {
+		m.quarantineStartedAt = is.Truncate(time.Second)
 	}
 }
 
-// closeUntil closes the pool for a quarantine. What users read of it is by the clock of the API server, and is made once:
-// the difference of the clocks is a little different with each answer, and a text that follows it is a write a second.
-func (m *Memory) closeUntil(until time.Time) {
-	m.QuarantineUntil, m.opensAt = until, m.atAPI(until).Round(time.Second)
+// setQuarantineEnd sets the end of the quarantine. The time that users read is by the clock of the API server, and is
+// computed once: the measured difference of the clocks varies with each answer, and a message that followed it would
+// cost a write per second.
+func (m *PoolState) setQuarantineEnd(until time.Time) {
+	m.QuarantineUntil, m.quarantineEndsAt = until, m.apiServerTime(until).Round(time.Second)
 }
 
-// keepQuiet has the condition Ready say since when nothing has arrived: the next manager counts from there.
-func (m *Memory) keepQuiet(ready *metav1.Condition) {
-	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || m.quietSince.IsZero() {
+// keepQuarantineStart sets the transition time of the condition Ready to the last arrival. The next manager counts
+// the quarantine from there.
+func (m *PoolState) keepQuarantineStart(ready *metav1.Condition) {
+	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || m.quarantineStartedAt.IsZero() {
 		return
 	}
-	if m.quietSince.After(ready.LastTransitionTime.Time) {
-		ready.LastTransitionTime = metav1.NewTime(m.quietSince)
+	if m.quarantineStartedAt.After(ready.LastTransitionTime.Time) {
+		ready.LastTransitionTime = metav1.NewTime(m.quarantineStartedAt)
 	}
 }

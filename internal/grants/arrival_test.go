@@ -11,8 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// R10: the wait of a pool counts from the last arrival of an object that has addresses, and the next manager counts from
-// there, too.
+// R10: the quarantine of a pool counts from the last arrival of an object that has addresses, and the next manager
+// counts from the same time.
 func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
 	const length = 75 * time.Second
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -34,14 +34,14 @@ func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 			pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from}
-			m := &Memory{Base: pool, ManagementCluster: "here", Holder: tc.holder, Adopting: tc.adopting, QuarantineUntil: noon.Add(length)}
-			m.noteArrival(tc.arrived)
+			m := &PoolState{BasePool: pool, ManagementCluster: "here", Holder: tc.holder, Adopting: tc.adopting, QuarantineUntil: noon.Add(length)}
+			m.recordArrival(tc.arrived)
 			m.ExtendQuarantine(tc.now, length)
 			if !m.QuarantineUntil.Equal(tc.until) {
 				t.Errorf("%s: until %v, not %v", tc.reason, m.QuarantineUntil, tc.until)
 			}
 			ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
-			m.keepQuiet(ready)
+			m.keepQuarantineStart(ready)
 			if since := ready.LastTransitionTime.Time; !since.Add(length).Equal(tc.until) {
 				t.Errorf("%s: the condition counts from %v", tc.reason, since)
 			}
@@ -49,15 +49,15 @@ func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
 	}
 }
 
-// A block that arrives lengthens the quiet time of its carved pool, if it has addresses: their users may come later. That it
-// is seen again does not.
+// A block that arrives extends the quarantine of its carved pool if the block has addresses: the objects that use
+// them may arrive later. Another event of the same block does not extend it.
 func TestABlockArrives(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
-	m := &Memory{Base: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon}
+	m := &PoolState{BasePool: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon}
 	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
 		t.Helper()
-		m.ObserveBlock(&Block{Name: "b-1", UID: uid, Version: version, Created: noon.Add(time.Duration(second) * time.Second), Had: had})
+		m.ObserveBlock(&Block{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had})
 		m.ExtendQuarantine(noon.Add(time.Hour), 2*time.Hour)
 		if until := noon.Add(2*time.Hour + time.Duration(want)*time.Second); want > 0 && !m.QuarantineUntil.Equal(until) {
 			t.Errorf("%s at %s: until %v, not %v", uid, version, m.QuarantineUntil, until)
@@ -71,22 +71,22 @@ func TestABlockArrives(t *testing.T) {
 	see("c", "4", 40, had, 40)
 }
 
-// What the wait counts from is by the clock of the API server, which says when objects were made: that of the manager may be
-// ahead, or behind.
+// The start of the quarantine is by the clock of the API server, which sets the creation times of objects. The clock
+// of the manager may be ahead or behind.
 func TestArrivalsAreByTheClockOfTheAPIServer(t *testing.T) {
 	const length = 75 * time.Second
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := noon.Add(wrong + time.Minute)
-		m := &Memory{Base: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon.Add(wrong + length)}
-		m.APITime = func(at time.Time) time.Time { return at.Add(-wrong) }
-		m.noteArrival(noon.Add(50 * time.Second))
+		m := &PoolState{BasePool: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon.Add(wrong + length)}
+		m.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
+		m.recordArrival(noon.Add(50 * time.Second))
 		m.ExtendQuarantine(now, length)
 		if wait := m.QuarantineUntil.Sub(now); wait != length-10*time.Second {
 			t.Errorf("by a clock that is wrong by %v it waits %v", wrong, wait)
 		}
 		ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
-		m.keepQuiet(ready)
+		m.keepQuarantineStart(ready)
 		if since := ready.LastTransitionTime.Time; !since.Equal(noon.Add(50 * time.Second)) {
 			t.Errorf("by a clock that is wrong by %v the condition counts from %v", wrong, since)
 		}

@@ -10,117 +10,125 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Attached is what the allocator remembers of an object that shows what a claimant was granted, and has its name. Once
-// observed it never changes: jobs read it without the lock.
-type Attached struct {
-	// Kind is that of the claimant.
-	Kind            Kind
+// Address is the state that the allocator keeps of an address object. An address object, for example an IPAddress,
+// publishes the grant of a claimant and has the name of that claimant. An Address never changes once it was observed:
+// jobs read it without the lock of the pool.
+type Address struct {
+	// Kind is the kind of the claimant.
+	Kind            ClaimantKind
 	Namespace, Name string
 	UID             types.UID
-	Version         string
+	ResourceVersion string
 	ClaimantUID     types.UID
-	// ip is its address, or the first of its prefix: invalid where the object's cannot be parsed. One bad object
-	// concerns only itself.
+	// IP is the address of the object, or the first address of its prefix. It is not valid if the object has no
+	// address that can be parsed: one bad object affects only itself.
 	IP netip.Addr
-	// Others are its finalizers but ours.
-	Others []string
-	// Protected: our finalizer is on it.
-	Protected bool
-	Deleting  bool
-	moved     bool
-	// ByHand: nobody that we know has made it. It names neither a claimant nor a pool as its owner.
-	ByHand bool
-	// Mirrored: it names the pool of the in-cluster provider that its pool mirrors.
-	Mirrored bool
-	// Created is when it was made, by the clock of the API server, in Unix time.
-	Created int64
-	// Own is what only its kind remembers.
-	Own any
+	// OtherFinalizers are the finalizers of the object except ours.
+	OtherFinalizers []string
+	// HasFinalizer reports whether our finalizer is on the object.
+	HasFinalizer bool
+	Deleting     bool
+	moved        bool
+	// CreatedManually reports whether no known controller created the object: it names neither a claimant nor a pool
+	// as its owner.
+	CreatedManually bool
+	// UsesMirroredPool reports whether the object names the pool of the in-cluster provider that its pool mirrors.
+	UsesMirroredPool bool
+	// CreatedUnix is the creation time of the object in Unix time, by the clock of the API server.
+	CreatedUnix int64
+	// KindData is the state that only the kind of the claimant reads.
+	KindData any
 }
 
-// AttachedOf returns what is remembered of an object that is attached to claimants of a kind.
-func AttachedOf(k Kind, o Object, own any) *Attached {
-	out := &Attached{
-		Kind:      k,
-		Namespace: Intern(o.GetNamespace()),
-		Name:      o.GetName(),
-		UID:       o.GetUID(),
-		Version:   o.GetResourceVersion(),
-		Deleting:  o.GetDeletionTimestamp() != nil,
-		Created:   o.GetCreationTimestamp().Unix(),
-		moved:     ending.IsMoved(o),
-		Own:       own,
+// NewAddress returns the state of an address object of the claimants of a kind. own is the state that only that kind
+// reads.
+func NewAddress(k ClaimantKind, o Object, own any) *Address {
+	out := &Address{
+		Kind:            k,
+		Namespace:       InternString(o.GetNamespace()),
+		Name:            o.GetName(),
+		UID:             o.GetUID(),
+		ResourceVersion: o.GetResourceVersion(),
+		Deleting:        o.GetDeletionTimestamp() != nil,
+		CreatedUnix:     o.GetCreationTimestamp().Unix(),
+		moved:           ending.IsMoved(o),
+		KindData:        own,
 	}
-	out.Protected, out.Others = split(o.GetFinalizers(), k.Traits().Attaches.Finalizer())
+	out.HasFinalizer, out.OtherFinalizers = splitFinalizers(o.GetFinalizers(), k.Traits().AddressKind.Finalizer())
 	return out
 }
 
-// Key names the object.
-func (a *Attached) Key() types.NamespacedName {
+// Key returns the namespace and the name of the object.
+func (a *Address) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 }
 
-// ClaimantOf is the UID of the claimant that an attached object is of. The object names it, unless the garbage collector has
-// taken that reference off, as it does where a claimant is deleted in the foreground and the pool owns the object too. It is
-// still the claimant's of its name, which is being deleted and has what it shows on record.
-func (m *Memory) ClaimantOf(a *Attached) types.UID {
-	if a.ClaimantUID != "" || a.ByHand {
+// ClaimantUIDFor returns the UID of the claimant that an address object belongs to, or "" if there is none. The
+// object names its claimant, unless the garbage collector has removed that owner reference: it does so when the
+// claimant is deleted in the foreground and the pool owns the object as well. The object then still belongs to the
+// claimant of its name, if that is being deleted and has the same address on record.
+func (m *PoolState) ClaimantUIDFor(a *Address) types.UID {
+	if a.ClaimantUID != "" || a.CreatedManually {
 		return a.ClaimantUID
 	}
-	if c := m.ByName[a.Key()]; c != nil && c.Deleting && c.HasRecord() && a.IP.IsValid() && c.Record.From() == a.IP {
+	if c := m.ClaimantsByName[a.Key()]; c != nil && c.Deleting && c.HasRecord() && a.IP.IsValid() && c.RecordedRange.From() == a.IP {
 		return c.Owner.UID
 	}
 	return ""
 }
 
-// ascribe has an attached object that is remembered be its claimant's, which was seen to be deleted after it.
-func (m *Memory) ascribe(a *Attached) *Attached {
-	uid := m.ClaimantOf(a)
+// assignClaimant assigns an observed address object to the claimant of its name, if the deletion of the claimant was
+// observed after the object. It returns the Address that the pool has from then on.
+func (m *PoolState) assignClaimant(a *Address) *Address {
+	uid := m.ClaimantUIDFor(a)
 	if uid == a.ClaimantUID {
 		return a
 	}
-	its := *a // jobs read what is remembered
+	its := *a // jobs read the old one without the lock
 	its.ClaimantUID = uid
-	m.attach(&its)
+	m.addAddress(&its)
 	return &its
 }
 
-// attach remembers an attached object, and states what it shows.
-func (m *Memory) attach(a *Attached) {
-	m.Attached[a.Key()] = a
+// addAddress stores an address object, and adds the fact about its address to the ledger.
+func (m *PoolState) addAddress(a *Address) {
+	m.Addresses[a.Key()] = a
 	if a.IP.IsValid() {
-		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: a.UID}, Owner: a.owner(), Range: m.Ledger.Unit(a.IP)})
+		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: a.UID}, Owner: a.ledgerOwner(), Range: m.Ledger.UnitRange(a.IP)})
 	}
 }
 
-func (a *Attached) owner() ledger.Owner {
+func (a *Address) ledgerOwner() ledger.Owner {
 	return ledger.Owner{Kind: a.Kind.Traits().Name, Namespace: a.Namespace, Name: a.Name, UID: a.ClaimantUID}
 }
 
-// Object is an empty object with the kind and the name of an attached one.
-func (a *Attached) Object() Object {
-	return Named(a.Kind.Traits().Attaches.Object(), a.Namespace, a.Name)
+// NewObject returns an empty object of the kind and the name of the address object.
+func (a *Address) NewObject() Object {
+	return WithName(a.Kind.Traits().AddressKind.NewObject(), a.Namespace, a.Name)
 }
 
-// Text names an attached object for a person.
-func (a *Attached) Text() string { return a.Kind.Traits().Attaches.Kind() + " " + a.Key().String() }
+// DisplayName returns the kind, the namespace and the name of the address object for messages.
+func (a *Address) DisplayName() string {
+	return a.Kind.Traits().AddressKind.KindName() + " " + a.Key().String()
+}
 
-// Subject is the claimant of an attached object, or the object where it has none.
-func (a *Attached) Subject() Object {
+// EventObject returns the object that events refer to: the claimant, or the address object if it has no claimant.
+func (a *Address) EventObject() Object {
 	if a.ClaimantUID == "" {
-		out := a.Object()
+		out := a.NewObject()
 		out.SetUID(a.UID)
 		return out
 	}
-	out := Named(a.Kind.Object(), a.Namespace, a.Name)
+	out := WithName(a.Kind.NewObject(), a.Namespace, a.Name)
 	out.SetUID(a.ClaimantUID)
 	return out
 }
 
-// KeptBy names the finalizers of others that keep a deleted IPAddress, to end a sentence.
-func (a *Attached) KeptBy() string {
-	if !a.Deleting || len(a.Others) == 0 {
+// FinalizerMessage returns the end of a sentence that names the finalizers of other controllers that keep a deleted
+// address object. It is empty if there are none.
+func (a *Address) FinalizerMessage() string {
+	if !a.Deleting || len(a.OtherFinalizers) == 0 {
 		return ""
 	}
-	return "; finalizers of other controllers keep it, which these have to remove: " + strings.Join(a.Others, ", ")
+	return "; finalizers of other controllers keep it, which these have to remove: " + strings.Join(a.OtherFinalizers, ", ")
 }

@@ -9,89 +9,92 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// RefreshBase takes the pool as the cache shows it, if that is news. It reports whether that ends the term.
-func (m *Memory) RefreshBase(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
-	if m.Base != nil && m.Base.GetUID() == seen.GetUID() && !term.Newer(seen.GetResourceVersion(), m.Base.GetResourceVersion()) {
+// RefreshBasePool replaces the base pool with the pool from the cache, if that is newer. It reports whether that ends
+// the term of this manager.
+func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
+	if m.BasePool != nil && m.BasePool.GetUID() == seen.GetUID() && !term.IsNewerVersion(seen.GetResourceVersion(), m.BasePool.GetResourceVersion()) {
 		return false
 	}
-	if m.Unanswered != nil {
-		return false // what the commit became is found out first, against the base it was made on
+	if m.PendingCommit != nil {
+		return false // the outcome of the commit is determined first, against the base that it was made on
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
-	if m.Base != nil && m.Base.GetUID() != seen.GetUID() {
-		m.Holder, m.QuarantineUntil, m.quietSince, m.generation, m.Arriving = false, time.Time{}, time.Time{}, 0, Arriving{}
-		m.removePins()
-		m.Layout, m.laidOut = nil, SpecVersion{} // the new one promised nothing of that
+	if m.BasePool != nil && m.BasePool.GetUID() != seen.GetUID() {
+		m.Holder, m.QuarantineUntil, m.quarantineStartedAt, m.baseGeneration, m.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
+		m.removePreAllocations()
+		m.Layout, m.layoutVersion = nil, SpecVersion{} // the new pool promised nothing of the old layout
 		for uid := range m.Grants {
 			m.DropGrant(uid)
 		}
-		m.LoadCooling(seen.PoolStatus())
-		m.resumeReleases()
+		m.LoadCoolingAndHeld(seen.PoolStatus())
+		m.requeueDeferredReleases()
 	}
 	state := seen.PoolStatus().Allocator
 	if ends = m.Holder && (state == nil || state.Holder != id || state.Term != m.Term); ends {
 		m.LoseTerm(now)
 	}
-	m.Changed, m.CommitAfter = now, time.Time{}
-	m.SetBase(seen)
+	m.ChangedAt, m.CommitAfter = now, time.Time{}
+	m.SetBasePool(seen)
 	if m.Holder {
-		m.LoadCooling(seen.PoolStatus())
+		m.LoadCoolingAndHeld(seen.PoolStatus())
 	}
 	return ends
 }
 
-// UnsetBase notes that there is no pool. It reports whether that is news.
-func (m *Memory) UnsetBase() bool {
-	m.last, m.unseen = lastSeen{}, nil
-	if m.Base == nil {
+// ClearBasePool records that the pool does not exist. It reports whether there was a base pool before.
+func (m *PoolState) ClearBasePool() bool {
+	m.observed, m.unresolvedGrants = observedPool{}, nil
+	if m.BasePool == nil {
 		return false
 	}
-	m.removePins()
-	m.Base, m.Holder, m.Unanswered, m.generation, m.Layout, m.laidOut = nil, false, nil, 0, nil, SpecVersion{}
-	m.Arriving = Arriving{}
-	m.relayout() // what it has left in use is outside of any spec: others keep apart from it
-	m.RoomToRest()
-	m.resumeReleases()
-	m.TriedOnce = false
+	m.removePreAllocations()
+	m.BasePool, m.Holder, m.PendingCommit, m.baseGeneration, m.Layout, m.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
+	m.Arrival = ArrivalState{}
+	m.updateLedgerLayout() // what is still in use is outside any spec: other pools exclude it
+	m.RetryOverflow()
+	m.requeueDeferredReleases()
+	m.TakeoverChecked = false
 	for uid := range m.Grants {
 		m.DropGrant(uid)
 	}
 	return true
 }
 
-// SetBase makes a pool the base of the next commit, and its spec what is planned on. A write
-// without managed fields leaves them as they are, and costs less.
-func (m *Memory) SetBase(obj v1alpha1.Pool) {
+// SetBasePool makes a pool the base of the next commit, and compiles its layout for the next plan if the generation
+// or the blocks have changed. It drops the managed fields: a write without them leaves them unchanged, and costs
+// less.
+func (m *PoolState) SetBasePool(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
-	m.Base = obj
-	if m.last.uid != obj.GetUID() || !term.Newer(m.last.version, obj.GetResourceVersion()) {
-		m.note(obj)
+	m.BasePool = obj
+	if m.observed.uid != obj.GetUID() || !term.IsNewerVersion(m.observed.resourceVersion, obj.GetResourceVersion()) {
+		m.recordObserved(obj)
 	}
-	m.Carved.without = time.Time{}
-	m.takeFromAbroad()
-	if m.generation != obj.GetGeneration() || !slices.EqualFunc(m.compiled, obj.PoolStatus().Blocks, sameAddresses) {
-		m.generation, m.compiled = obj.GetGeneration(), obj.PoolStatus().Blocks
-		m.Compile()
-		m.stateDrained(carve.Decision{})
+	m.Carved.poolMissingSince = time.Time{}
+	m.adoptFromOtherNamespaces()
+	if m.baseGeneration != obj.GetGeneration() || !slices.EqualFunc(m.layoutBlocks, obj.PoolStatus().Blocks, equalBlockAddresses) {
+		m.baseGeneration, m.layoutBlocks = obj.GetGeneration(), obj.PoolStatus().Blocks
+		m.CompileLayout()
+		m.setDrainedRanges(carve.Decision{})
 	}
 }
 
-// EndAdoption ends what is taken on trust, when the quarantine is over.
-func (m *Memory) EndAdoption(now time.Time) {
-	if !m.Adopting || m.InQuarantine(now) {
+// EndAdoption ends the adoption when the quarantine is over, and queues the claimants without a record again. From
+// then on a status without a record is not trusted.
+func (m *PoolState) EndAdoption(now time.Time) {
+	if !m.Adopting || m.IsQuarantined(now) {
 		return
 	}
 	m.Adopting = false
 	for _, c := range m.Claimants {
 		if !c.HasRecord() {
-			m.Sort(c)
+			m.QueueClaimant(c)
 		}
 	}
 }
 
-// TakeSuspicion reports whether a job has found a reason to end the term.
-func (m *Memory) TakeSuspicion() bool {
-	was := m.TermSuspect
-	m.TermSuspect = false
+// TakeRevalidation reports whether a job has found a reason to end the term, and resets that request.
+func (m *PoolState) TakeRevalidation() bool {
+	was := m.NeedsRevalidation
+	m.NeedsRevalidation = false
 	return was && m.Holder
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// nextBlocks is what the next commit says of the blocks.
-func (m *Memory) nextBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Time) []v1alpha1.CarvedBlock {
+// planStatusBlocks returns the blocks that the next commit writes to status.blocks.
+func (m *PoolState) planStatusBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Time) []v1alpha1.CarvedBlock {
 	var out []v1alpha1.CarvedBlock
-	for _, on := range m.Base.PoolStatus().Blocks {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		if slices.Contains(d.Close, on.Allocation) {
 			continue
 		}
-		on.Draining = (on.Draining || slices.Contains(d.Drain, on.Allocation)) && !slices.Contains(d.Keep, on.Allocation)
-		m.describeBlock(spec, &on, now)
+		on.Draining = (on.Draining || slices.Contains(d.Drain, on.Allocation)) && !slices.Contains(d.EndDraining, on.Allocation)
+		m.updateBlockEntry(spec, &on, now)
 		out = append(out, on)
 	}
 	for _, name := range d.Open {
 		b := m.Carved.Blocks[name]
 		on := v1alpha1.CarvedBlock{Range: b.Prefix.String(), Allocation: name, UID: string(b.UID)}
-		m.describeBlock(spec, &on, now)
-		out = slices.DeleteFunc(out, func(old v1alpha1.CarvedBlock) bool { return old.Range == on.Range }) // it replaces that
+		m.updateBlockEntry(spec, &on, now)
+		out = slices.DeleteFunc(out, func(old v1alpha1.CarvedBlock) bool { return old.Range == on.Range }) // on replaces it
 		out = append(out, on)
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.CarvedBlock) int {
@@ -41,8 +41,9 @@ func (m *Memory) nextBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Tim
 	return out
 }
 
-// describeBlock brings an entry up to date: the network of its addresses, and how many are in use.
-func (m *Memory) describeBlock(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, now time.Time) {
+// updateBlockEntry updates an entry of status.blocks: the UID of its IPAllocation, the network of its addresses, and
+// how many of them are in use since when.
+func (m *PoolState) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, now time.Time) {
 	p, err := netip.ParsePrefix(on.Range)
 	if err != nil {
 		return
@@ -50,15 +51,15 @@ func (m *Memory) describeBlock(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, n
 	if b := m.Carved.Blocks[on.Allocation]; b != nil && b.Prefix == p && !b.Deleting {
 		on.UID = string(b.UID)
 	}
-	switch network := m.Carved.Parent.Network; {
+	switch network := m.Carved.Parent.NetworkFor; {
 	case spec.Network == v1alpha1.RoutedNetwork:
-		on.Prefix, on.Gateway = poolutil.Routed(p, spec.Gateway == v1alpha1.LastGateway)
+		on.Prefix, on.Gateway = poolutil.RoutedNetwork(p, spec.Gateway == v1alpha1.LastGateway)
 	case network != nil:
 		on.Prefix, on.Gateway = network(p.Addr())
 	case on.Prefix == 0:
 		on.Prefix = int32(p.Bits())
 	}
-	on.InUse, _ = m.Ledger.InPart(netipx.RangeOfPrefix(p))
+	on.InUse, _ = m.Ledger.UsageInRange(netipx.RangeOfPrefix(p))
 	switch {
 	case on.InUse > 0:
 		on.IdleSince = nil
@@ -68,42 +69,44 @@ func (m *Memory) describeBlock(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, n
 	}
 }
 
-// stateDrained keeps from being granted what drains or is to be closed: from now on, and until it is on record no more.
-func (m *Memory) stateDrained(d carve.Decision) {
+// setDrainedRanges blocks new grants from the blocks that drain or that a decision drains or closes. A range stays
+// blocked until the status records that it does not drain any more.
+func (m *PoolState) setDrainedRanges(d carve.Decision) {
 	is := map[netip.Prefix]struct{}{}
-	for _, on := range m.Base.PoolStatus().Blocks {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		drains := on.Draining || slices.Contains(d.Drain, on.Allocation) || slices.Contains(d.Close, on.Allocation)
-		if p, err := netip.ParsePrefix(on.Range); err == nil && drains && !slices.Contains(d.Keep, on.Allocation) {
+		if p, err := netip.ParsePrefix(on.Range); err == nil && drains && !slices.Contains(d.EndDraining, on.Allocation) {
 			is[p] = struct{}{}
-			m.Ledger.Add(ledger.Fact{Key: drainKey(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
+			m.Ledger.AddFact(ledger.Fact{Key: ledgerKeyForDrain(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
 		}
 	}
-	for p := range m.Carved.drained {
+	for p := range m.Carved.drainedPrefixes {
 		if _, still := is[p]; !still {
-			m.Ledger.Remove(drainKey(p))
+			m.Ledger.RemoveFact(ledgerKeyForDrain(p))
 		}
 	}
-	m.Carved.drained = is
+	m.Carved.drainedPrefixes = is
 }
 
-func drainKey(p netip.Prefix) ledger.Key {
-	return ledger.Key{Source: ledger.Draining, UID: types.UID(p.String())}
+func ledgerKeyForDrain(p netip.Prefix) ledger.Key {
+	return ledger.Key{Source: ledger.SourceDraining, UID: types.UID(p.String())}
 }
 
-// sameAddresses reports whether two entries of status.blocks are the same for the layout.
-func sameAddresses(a, b v1alpha1.CarvedBlock) bool {
+// equalBlockAddresses reports whether two entries of status.blocks are equal for the layout.
+func equalBlockAddresses(a, b v1alpha1.CarvedBlock) bool {
 	return a.Range == b.Range && a.Prefix == b.Prefix && a.Gateway == b.Gateway
 }
 
-// sameBlock reports whether two entries of status.blocks differ in numbers alone.
-func sameBlock(a, b v1alpha1.CarvedBlock) bool {
-	return sameAddresses(a, b) && a.Allocation == b.Allocation && a.UID == b.UID && a.Draining == b.Draining
+// equalBlockEntries reports whether two entries of status.blocks are equal apart from their numbers.
+func equalBlockEntries(a, b v1alpha1.CarvedBlock) bool {
+	return equalBlockAddresses(a, b) && a.Allocation == b.Allocation && a.UID == b.UID && a.Draining == b.Draining
 }
 
-// BlocksTurned reports whether the blocks of two states of a pool differ in more than numbers, so that there may be something
-// to do: another block is open, or one is idle, which it may be for a while only.
-func BlocksTurned(a, b v1alpha1.Pool) bool {
+// BlocksChanged reports whether the blocks of two versions of a pool differ in more than numbers, so that there may
+// be something to do: another block is open, or a block has become idle, which the pool keeps for a limited time
+// only.
+func BlocksChanged(a, b v1alpha1.Pool) bool {
 	return !slices.EqualFunc(a.PoolStatus().Blocks, b.PoolStatus().Blocks, func(a, b v1alpha1.CarvedBlock) bool {
-		return sameBlock(a, b) && a.IdleSince.Equal(b.IdleSince)
+		return equalBlockEntries(a, b) && a.IdleSince.Equal(b.IdleSince)
 	})
 }

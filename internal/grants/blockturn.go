@@ -12,91 +12,94 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
-// TurnBlocks decides on the blocks of a carved pool: what the next commit says of them, and what is to be requested on
-// what is on record. It is called once a turn, after the plan, which finds out what is lacking.
-func (m *Memory) TurnBlocks(now time.Time, grace time.Duration) {
+// PlanBlocks decides on the blocks of a carved pool: it sets the blocks that the next commit writes to the status,
+// and the requests that follow from the blocks on record. It is called once per reconcile, after PlanGrants, which
+// determines the shortfall. grace is how long the pool keeps an idle block.
+func (m *PoolState) PlanBlocks(now time.Time, grace time.Duration) {
 	c := &m.Carved
-	c.Todo, c.next = m.decideBlocks(now, grace), nil
+	c.Decision, c.plannedBlocks = m.decideBlocks(now, grace), nil
 	if !m.isCarved() {
 		return
 	}
-	c.next = m.nextBlocks(m.Base.PoolSpec().Carve, c.Todo, now)
-	m.stateDrained(c.Todo)
+	c.plannedBlocks = m.planStatusBlocks(m.BasePool.PoolSpec().Carve, c.Decision, now)
+	m.setDrainedRanges(c.Decision)
 }
 
-// StateLost keeps from being granted what blocks had of which it is known by now that they are the pool's no more. It is
-// called before the plan; the next commit says so.
-func (m *Memory) StateLost(now time.Time, grace time.Duration) {
+// DrainLostBlocks blocks new grants from blocks that, by what is known now, no longer belong to the pool. It is
+// called before PlanGrants; the next commit records the draining.
+func (m *PoolState) DrainLostBlocks(now time.Time, grace time.Duration) {
 	if m.isCarved() {
-		m.stateDrained(carve.Decision{Drain: carve.Lost(m.wants(now, grace), m.blockFacts())})
-		m.sortStranded()
+		m.setDrainedRanges(carve.Decision{Drain: carve.LostBlocks(m.desiredBlocks(now, grace), m.observedBlocks())})
+		m.requeueOrphanClaimants()
 	}
 }
 
-// ForgetLack begins a turn: who lacks something is found out by its plan, if there is one.
-func (m *Memory) ForgetLack() { m.Carved.lack = carve.Lack{} }
+// ResetShortfall clears the shortfall at the start of a reconcile. The plan of that reconcile, if there is one,
+// determines the new shortfall.
+func (m *PoolState) ResetShortfall() { m.Carved.shortfall = carve.Shortfall{} }
 
-// blocksWait reports whether anything is to be done for the blocks of a carved pool. soon: a live holder would have
-// committed it by now; else it is a request, which may have been tried in vain.
-func (m *Memory) blocksWait(now time.Time, grace time.Duration) (wait, soon bool) {
+// checkBlockWork reports whether there is work to do for the blocks of a carved pool. soon reports whether that work
+// needs a commit, which a live holder would have made by now; otherwise the work is a request, which a live holder
+// may have tried without success.
+func (m *PoolState) checkBlockWork(now time.Time, grace time.Duration) (wait, soon bool) {
 	d := m.decideBlocks(now, grace)
-	return d.Something(), d.Commits()
+	return d.HasWork(), d.NeedsCommit()
 }
 
-func (m *Memory) decideBlocks(now time.Time, grace time.Duration) carve.Decision {
+func (m *PoolState) decideBlocks(now time.Time, grace time.Duration) carve.Decision {
 	if !m.isCarved() && len(m.Carved.Blocks) == 0 {
 		return carve.Decision{}
 	}
-	return carve.Decide(m.wants(now, grace), m.blockFacts(), now)
+	return carve.DecideBlocks(m.desiredBlocks(now, grace), m.observedBlocks(), now)
 }
 
-// wants is what a pool wants of its blocks. One that is not carved wants nothing of those that a pool of its name had
-// before.
-func (m *Memory) wants(now time.Time, grace time.Duration) carve.Pool {
-	out := carve.Pool{Deleting: m.Base.GetDeletionTimestamp() != nil, Adopting: m.InQuarantine(now) || (!m.Holder && m.WasAdopting() != nil)}
-	spec := m.Base.PoolSpec().Carve
+// desiredBlocks returns what a pool wants of its blocks. A pool that is not carved wants nothing of the blocks that
+// an earlier pool of its name had.
+func (m *PoolState) desiredBlocks(now time.Time, grace time.Duration) carve.Pool {
+	out := carve.Pool{Deleting: m.BasePool.GetDeletionTimestamp() != nil, Adopting: m.IsQuarantined(now) || (!m.Holder && m.AdoptingCondition() != nil)}
+	spec := m.BasePool.PoolSpec().Carve
 	if spec == nil {
 		out.Paused = true
 		return out
 	}
-	out.Min, out.Max, out.Limit, out.MinAvailable = int(spec.Blocks.Min), int(spec.Blocks.Max), v1alpha1.MaxCarvedBlocks, int64(spec.MinAvailable)
-	out.Moved = m.isMoved()
-	out.Paused = annotations.HasPaused(m.Base) || (!out.Deleting && (out.Moved || m.Carved.Parent.Problem != ""))
-	out.NoNetwork = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.Network == nil
-	out.PerBlock, out.Grace, out.Lack, out.Waiting = m.perBlock(), grace, m.Carved.lack.Blocks, m.Pending.Len() > 0
+	out.MinBlocks, out.MaxBlocks, out.MaxOpen, out.MinAvailable = int(spec.Blocks.Min), int(spec.Blocks.Max), v1alpha1.MaxCarvedBlocks, int64(spec.MinAvailable)
+	out.Moved = m.hasMovedRanges()
+	out.Paused = annotations.HasPaused(m.BasePool) || (!out.Deleting && (out.Moved || m.Carved.Parent.Problem != ""))
+	out.NetworkUnknown = spec.Network != v1alpha1.RoutedNetwork && m.Carved.Parent.NetworkFor == nil
+	out.AddressesPerBlock, out.IdleGrace, out.Shortfall, out.HasWaiting = m.unitsPerBlock(), grace, m.Carved.shortfall.Blocks, m.PendingClaimants.Len() > 0
 	return out
 }
 
-// blockFacts are the blocks of the pool, as they are now.
-func (m *Memory) blockFacts() []carve.Block {
+// observedBlocks returns the current blocks of the pool, from status.blocks and from the observed IPAllocations.
+func (m *PoolState) observedBlocks() []carve.Block {
 	open := map[string]v1alpha1.CarvedBlock{}
 	var out []carve.Block
-	for _, on := range m.Base.PoolStatus().Blocks {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		open[on.Allocation] = on
 		b := m.Carved.Blocks[on.Allocation]
 		if other := b != nil && b.Prefix.IsValid() && b.Prefix.String() != on.Range; b == nil || other {
-			fact := m.blockFact(on.Allocation, nil, &on)
-			fact.Taken = other
+			fact := m.observedBlock(on.Allocation, nil, &on)
+			fact.NameTaken = other
 			out = append(out, fact)
 		}
 	}
-	for name := range m.Carved.asking {
-		if m.Carved.Blocks[name] == nil && !m.IsOpen(name) {
+	for name := range m.Carved.creatingBlocks {
+		if m.Carved.Blocks[name] == nil && !m.IsBlockOpen(name) {
 			out = append(out, carve.Block{Name: name, Exists: true})
 		}
 	}
 	for name, b := range m.Carved.Blocks {
 		switch on, is := open[name]; {
 		case !is:
-			out = append(out, m.blockFact(name, b, nil))
-		case !b.Prefix.IsValid() || b.Prefix.String() == on.Range: // else it comes when the other one is closed
-			out = append(out, m.blockFact(name, b, &on))
+			out = append(out, m.observedBlock(name, b, nil))
+		case !b.Prefix.IsValid() || b.Prefix.String() == on.Range: // otherwise it is added once the other block is closed
+			out = append(out, m.observedBlock(name, b, &on))
 		}
 	}
 	return out
 }
 
-func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carve.Block {
+func (m *PoolState) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock) carve.Block {
 	out := carve.Block{Name: name}
 	var has netip.Prefix
 	var had []netipx.IPRange
@@ -104,93 +107,96 @@ func (m *Memory) blockFact(name string, b *Block, on *v1alpha1.CarvedBlock) carv
 		out.Open, out.Draining = true, on.Draining
 		if has, _ = netip.ParsePrefix(on.Range); has.IsValid() {
 			had = []netipx.IPRange{netipx.RangeOfPrefix(has)}
-			out.Replaced = m.replaced(name, has)
-			out.Asked = m.askedFor(has)
+			out.Replaced = m.isBlockReplaced(name, has)
+			out.Requested = m.isPrefixRequested(has)
 		}
 		if on.IdleSince != nil {
 			out.IdleSince = on.IdleSince.Time
 		}
 	}
 	if b != nil {
-		out.Exists, out.Deleting, out.Protected, out.ByHand, out.Foreign = true, b.Deleting, b.Protected, b.ByHand, b.Parent != m.carvedFrom()
-		out.Verified = b.verifiedIn == m.InTerm() && m.Holder
-		out.Granted = b.Prefix.IsValid() && !b.Shared && !out.Foreign
-		out.Waits = b.waits()
+		out.Exists, out.Deleting, out.Protected, out.UserCreated, out.FromOtherParent = true, b.Deleting, b.HasFinalizer, b.CreatedManually, b.ParentKey != m.parentKey()
+		out.Verified = b.verifiedTerm == m.CurrentTerm() && m.Holder
+		out.Granted = b.Prefix.IsValid() && !b.SharesAddresses && !out.FromOtherParent
+		out.CannotOpen = b.isWaiting()
 		if on == nil {
-			out.IdleSince, has, had = b.Created, b.Prefix, b.Had
-			out.Outdated = !b.ByHand && !out.Foreign && !b.Prefix.IsValid() && len(b.Had) == 0 && m.isOutdated(b)
+			out.IdleSince, has, had = b.Created, b.Prefix, b.RecordedRanges
+			out.Outdated = !b.CreatedManually && !out.FromOtherParent && !b.Prefix.IsValid() && len(b.RecordedRanges) == 0 && m.isBlockOutdated(b)
 			out.Refused = b.isRefused()
-			out.Granted = out.Granted && !m.overlapsOpen(b.Prefix)
-			out.Waits = out.Waits || (b.Prefix.IsValid() && !out.Granted)
-			out.Replaces = m.isLost(b.Pinned)
+			out.Granted = out.Granted && !m.overlapsOpenBlock(b.Prefix)
+			out.CannotOpen = out.CannotOpen || (b.Prefix.IsValid() && !out.Granted)
+			out.ReplacesLost = m.isPrefixLost(b.PinnedPrefix)
 		}
 	}
 	if has.IsValid() {
-		_, out.Free = m.Ledger.InPart(netipx.RangeOfPrefix(has))
+		_, out.Free = m.Ledger.UsageInRange(netipx.RangeOfPrefix(has))
 	}
-	out.Used = m.used(had)
-	out.Rests = out.Used == 0 && slices.ContainsFunc(had, m.Ledger.Keeps)
+	out.Used = m.maxUsedIn(had)
+	out.HasCoolingOrHeld = out.Used == 0 && slices.ContainsFunc(had, m.Ledger.HasCoolingOrHeld)
 	return out
 }
 
-// UsedOf is how many addresses are in use, or granted, of all that a block may have.
-func (m *Memory) UsedOf(b *Block) int64 { return m.used(b.Had) }
+// UsedInBlock returns how many addresses are in use or granted in the range that has the most of them, of all ranges
+// that a block may have.
+func (m *PoolState) UsedInBlock(b *Block) int64 { return m.maxUsedIn(b.RecordedRanges) }
 
-func (m *Memory) used(ranges []netipx.IPRange) (most int64) {
+func (m *PoolState) maxUsedIn(ranges []netipx.IPRange) (most int64) {
 	for _, r := range ranges {
-		n, _ := m.Ledger.InPart(r)
+		n, _ := m.Ledger.UsageInRange(r)
 		most = max(most, n)
 	}
 	return most
 }
 
-// overlapsOpen reports whether some of a prefix is in a block that is open, but for one that this block replaces.
-func (m *Memory) overlapsOpen(p netip.Prefix) bool {
-	return slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+// overlapsOpenBlock reports whether a prefix overlaps an open block, except one that the block with this prefix
+// replaces.
+func (m *PoolState) overlapsOpenBlock(p netip.Prefix) bool {
+	return slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
 		open, err := netip.ParsePrefix(on.Range)
-		return err == nil && open.Overlaps(p) && (open != p || m.has(on.Allocation, p))
+		return err == nil && open.Overlaps(p) && (open != p || m.hasBlockPrefix(on.Allocation, p))
 	})
 }
 
-// isOutdated reports whether nobody wants by now what a block asks for: another size, or the addresses of a block that was
-// lost and is closed since.
-func (m *Memory) isOutdated(b *Block) bool {
-	if b.Pinned.IsValid() {
-		return !m.isLost(b.Pinned)
+// isBlockOutdated reports whether the pool no longer wants the block that an IPAllocation requests: it requests
+// another size, or the addresses of a lost block that was closed since.
+func (m *PoolState) isBlockOutdated(b *Block) bool {
+	if b.PinnedPrefix.IsValid() {
+		return !m.isPrefixLost(b.PinnedPrefix)
 	}
-	return b.Asked != m.Base.PoolSpec().Carve.PrefixLength
+	return b.RequestedLength != m.BasePool.PoolSpec().Carve.PrefixLength
 }
 
-// isLost reports whether a prefix is open on record, and its IPAllocation is gone.
-func (m *Memory) isLost(p netip.Prefix) bool {
-	return p.IsValid() && slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
-		return on.Range == p.String() && !m.has(on.Allocation, p)
+// isPrefixLost reports whether a prefix is open on record, and its IPAllocation is gone.
+func (m *PoolState) isPrefixLost(p netip.Prefix) bool {
+	return p.IsValid() && slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Range == p.String() && !m.hasBlockPrefix(on.Allocation, p)
 	})
 }
 
-// has reports whether a block of a name has a prefix.
-func (m *Memory) has(name string, p netip.Prefix) bool {
+// hasBlockPrefix reports whether the IPAllocation of a name has a prefix.
+func (m *PoolState) hasBlockPrefix(name string, p netip.Prefix) bool {
 	b := m.Carved.Blocks[name]
 	return b != nil && b.Prefix == p
 }
 
-// replaced reports whether a block has the addresses of an open one, of which the IPAllocation has them no more.
-func (m *Memory) replaced(name string, p netip.Prefix) bool {
-	if m.has(name, p) {
+// isBlockReplaced reports whether another IPAllocation has the prefix of an open block, and the IPAllocation of the
+// given name does not have it any more.
+func (m *PoolState) isBlockReplaced(name string, p netip.Prefix) bool {
+	if m.hasBlockPrefix(name, p) {
 		return false
 	}
 	for other := range m.Carved.Blocks {
-		if m.has(other, p) {
+		if m.hasBlockPrefix(other, p) {
 			return true
 		}
 	}
 	return false
 }
 
-// unitBits is the prefix length of what each claim gets, as far as it is known: 0, if it is not.
-func (m *Memory) unitBits() int {
-	if n := m.Base.PoolSpec().AllocationPrefixLength; n != nil {
+// allocationBits returns the prefix length of the unit that each claim gets, or 0 if it is not known.
+func (m *PoolState) allocationBits() int {
+	if n := m.BasePool.PoolSpec().AllocationPrefixLength; n != nil {
 		return int(*n)
 	}
-	return m.Carved.Parent.Bits
+	return m.Carved.Parent.AddressBits
 }

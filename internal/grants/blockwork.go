@@ -9,147 +9,153 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
-// BlockVerb is what a request for a block does.
+// BlockVerb is the action of a request for a block.
 type BlockVerb string
 
 const (
-	// AskForBlock asks the parent for one more.
-	AskForBlock BlockVerb = "asking for"
-	// LookAtBlock reads it live.
-	LookAtBlock BlockVerb = "reading"
-	// ProtectBlock puts our finalizer on it.
-	ProtectBlock BlockVerb = "protecting"
-	// DeleteBlock deletes it: it is drained, and on record as that.
+	// CreateBlock creates an IPAllocation that requests one more block from the parent.
+	CreateBlock BlockVerb = "asking for"
+	// GetBlock reads the block from the API server.
+	GetBlock BlockVerb = "reading"
+	// AddBlockFinalizer adds our finalizer to the block.
+	AddBlockFinalizer BlockVerb = "protecting"
+	// DeleteBlock deletes the block, which is drained and recorded as draining.
 	DeleteBlock BlockVerb = "deleting"
-	// ReleaseBlock takes our finalizer off: it is deleted, and on record as open no more.
-	ReleaseBlock BlockVerb = "releasing"
+	// RemoveBlockFinalizer removes our finalizer from the block, which is being deleted and no longer recorded as
+	// open.
+	RemoveBlockFinalizer BlockVerb = "releasing"
 )
 
-// BlockRequest is a request for a block. It was decided on the block as it was then.
+// BlockRequest is a request for a block. The decision was made on the version of the block that it carries.
 type BlockRequest struct {
 	Verb BlockVerb
 	Name string
-	// Block is nil where one is asked for. Pinned is what it is to have, not valid: anything.
-	Block  *Block
-	Pinned netip.Prefix
-	// Term is that in which it was decided.
+	// Block is nil for CreateBlock. PinnedPrefix is the prefix that a new block must have; any prefix will do if it
+	// is not valid.
+	Block        *Block
+	PinnedPrefix netip.Prefix
+	// Term is the term in which the request was decided.
 	Term int64
 }
 
-// BlockRequests are the requests that are due, and how long until one is that has to wait. quarantine is how long what was
-// sent before a pool was gone may be on its way (R10).
-func (m *Memory) BlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+// DueBlockRequests returns the requests that are due, and how long until the next one that has to wait is due.
+// quarantine is how long a request that was sent before the pool was gone may still be in flight (R10).
+func (m *PoolState) DueBlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
 	c := &m.Carved
-	if m.Base == nil {
-		return m.blocksWithoutPool(now, quarantine)
+	if m.BasePool == nil {
+		return m.requestsWithoutPool(now, quarantine)
 	}
 	if !m.Holder {
 		return nil, 0
 	}
-	out, wait = m.endAbroad(now)
+	out, wait = m.requestsInOtherNamespaces(now)
 	for _, on := range []struct {
 		verb  BlockVerb
 		names []string
-	}{{LookAtBlock, c.Todo.Look}, {ProtectBlock, c.Todo.Protect}, {DeleteBlock, c.Todo.Delete}, {ReleaseBlock, c.Todo.Release}} {
+	}{{GetBlock, c.Decision.Verify}, {AddBlockFinalizer, c.Decision.Protect}, {DeleteBlock, c.Decision.Delete}, {RemoveBlockFinalizer, c.Decision.Release}} {
 		for _, name := range on.names {
-			out, wait = m.due(out, wait, on.verb, c.Blocks[name], now)
+			out, wait = m.appendBlockRequest(out, wait, on.verb, c.Blocks[name], now)
 		}
 	}
-	if c.Todo.Next > 0 {
-		wait = Sooner(wait, c.Todo.Next)
+	if c.Decision.NextWait > 0 {
+		wait = MinWait(wait, c.Decision.NextWait)
 	}
-	if d := c.askAfter.Sub(now); d > 0 {
-		if c.Todo.Ask+len(c.Todo.Again) > 0 {
-			wait = Sooner(wait, d)
+	if d := c.createAfter.Sub(now); d > 0 {
+		if c.Decision.NewBlocks+len(c.Decision.Recreate) > 0 {
+			wait = MinWait(wait, d)
 		}
 		return out, wait
 	}
 	asked := map[string]struct{}{}
-	for _, on := range c.Todo.Again {
+	for _, on := range c.Decision.Recreate {
 		name := on
-		if m.isTaken(name, now) { // something else has it: the block takes the place of this one under another
-			name = m.nextName(asked, now)
+		if m.isNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
+			name = m.nextBlockName(asked, now)
 		}
 		asked[name] = struct{}{}
-		out = append(out, BlockRequest{Verb: AskForBlock, Name: name, Pinned: m.rangeOnRecord(on)})
+		out = append(out, BlockRequest{Verb: CreateBlock, Name: name, PinnedPrefix: m.recordedBlockPrefix(on)})
 	}
-	for range c.Todo.Ask {
-		name := m.nextName(asked, now)
+	for range c.Decision.NewBlocks {
+		name := m.nextBlockName(asked, now)
 		asked[name] = struct{}{}
-		out = append(out, BlockRequest{Verb: AskForBlock, Name: name})
+		out = append(out, BlockRequest{Verb: CreateBlock, Name: name})
 	}
 	return out, wait
 }
 
-// recordsEvery is how often a block is ended that is abroad and has a record alone, which anybody can write: before it goes,
-// all that is in use of a global pool is listed.
-const recordsEvery = time.Minute
+// recordedBlockReleaseInterval is how often the manager releases a block in another namespace that has only a record,
+// which any user can write: before each such release it lists everything in use of a global pool.
+const recordedBlockReleaseInterval = time.Minute
 
-// endAbroad are the requests for the blocks that are in other namespaces and not on record as open. One of those that the
-// pool has asked for was made before its manager moved to another namespace, and not opened by then: it goes back.
-func (m *Memory) endAbroad(now time.Time) (out []BlockRequest, wait time.Duration) {
-	if m.InQuarantine(now) {
+// requestsInOtherNamespaces returns the requests for the blocks in other namespaces that are not open on record. A
+// block there that the pool requested was created before its manager moved to another namespace, and was not opened
+// by then: it is released.
+func (m *PoolState) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, wait time.Duration) {
+	if m.IsQuarantined(now) {
 		return nil, 0
 	}
-	for _, b := range m.Carved.abroad {
-		recordAlone := !b.Prefix.IsValid() && len(b.Had) > 0
+	for _, b := range m.Carved.inOtherNamespace {
+		recordAlone := !b.Prefix.IsValid() && len(b.RecordedRanges) > 0
 		switch {
-		case !b.Protected || m.UsedOf(b) > 0:
-		case b.Deleting && recordAlone && m.Carved.recordsAfter.After(now):
-			wait = Sooner(wait, m.Carved.recordsAfter.Sub(now))
+		case !b.HasFinalizer || m.UsedInBlock(b) > 0:
+		case b.Deleting && recordAlone && m.Carved.recordedBlockReleaseAfter.After(now):
+			wait = MinWait(wait, m.Carved.recordedBlockReleaseAfter.Sub(now))
 		case b.Deleting:
 			n := len(out)
-			if out, wait = m.due(out, wait, ReleaseBlock, b, now); recordAlone && len(out) > n {
-				m.Carved.recordsAfter = now.Add(recordsEvery)
+			if out, wait = m.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
+				m.Carved.recordedBlockReleaseAfter = now.Add(recordedBlockReleaseInterval)
 			}
-		case !b.ByHand:
-			out, wait = m.due(out, wait, DeleteBlock, b, now)
+		case !b.CreatedManually:
+			out, wait = m.appendBlockRequest(out, wait, DeleteBlock, b, now)
 		}
 	}
 	return out, wait
 }
 
-// due adds a request for a block that no other is under way for.
-func (m *Memory) due(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
+// appendBlockRequest adds a request for a block, unless another request for it is in flight or it has to wait after a
+// failure.
+func (m *PoolState) appendBlockRequest(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
 	switch {
 	case b == nil, b.Busy:
 		return out, wait
 	case b.RetryAt.After(now):
-		return out, Sooner(wait, b.RetryAt.Sub(now))
+		return out, MinWait(wait, b.RetryAt.Sub(now))
 	}
 	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: m.Term}), wait
 }
 
-// usedFor is how often it is seen whether a block of a pool that does not exist is still in use, whatever the watches show.
-const usedFor = time.Minute
+// blockUsageCheckInterval is how often the manager checks whether a block of a pool that does not exist is still in
+// use, regardless of watch events.
+const blockUsageCheckInterval = time.Minute
 
-// blocksWithoutPool are the requests for the blocks of a pool that does not exist: those that are being deleted go, when
-// what was granted from the pool can be on its way no more.
-func (m *Memory) blocksWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
-	if m.Carved.Count() == 0 {
+// requestsWithoutPool returns the requests for the blocks of a pool that does not exist: those that are being deleted
+// are released once no grant from the pool can be in flight any more.
+func (m *PoolState) requestsWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+	if m.Carved.BlockCount() == 0 {
 		return nil, 0
 	}
-	if m.Carved.without.IsZero() {
-		m.Carved.without = now
+	if m.Carved.poolMissingSince.IsZero() {
+		m.Carved.poolMissingSince = now
 	}
-	if wait := m.Carved.without.Add(quarantine).Sub(now); wait > 0 {
+	if wait := m.Carved.poolMissingSince.Add(quarantine).Sub(now); wait > 0 {
 		return nil, wait
 	}
-	for _, b := range m.Carved.all() {
+	for _, b := range m.Carved.allBlocks() {
 		switch {
-		case !b.Deleting || !b.Protected:
-		case m.UsedOf(b) > 0: // the end of the use wakes the pool
-			wait = Sooner(wait, usedFor)
+		case !b.Deleting || !b.HasFinalizer:
+		case m.UsedInBlock(b) > 0: // the release of the addresses enqueues the pool
+			wait = MinWait(wait, blockUsageCheckInterval)
 		default:
-			out, wait = m.due(out, wait, ReleaseBlock, b, now)
+			out, wait = m.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now)
 		}
 	}
 	return out, wait
 }
 
-// rangeOnRecord is the block that status.blocks has under a name.
-func (m *Memory) rangeOnRecord(name string) netip.Prefix {
-	for _, on := range m.Base.PoolStatus().Blocks {
+// recordedBlockPrefix returns the prefix that status.blocks has for the IPAllocation of a name. It is not valid if
+// there is none.
+func (m *PoolState) recordedBlockPrefix(name string) netip.Prefix {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		if on.Allocation == name {
 			p, _ := netip.ParsePrefix(on.Range)
 			return p
@@ -158,44 +164,45 @@ func (m *Memory) rangeOnRecord(name string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// nextName is the next name for a block: nothing else has it, as far as is known.
-func (m *Memory) nextName(asked map[string]struct{}, at time.Time) string {
+// nextBlockName returns the first name for a block that no other object has, as far as is known.
+func (m *PoolState) nextBlockName(asked map[string]struct{}, at time.Time) string {
 	for n := 1; ; n++ {
-		name := carve.Name(m.Key.Name, n)
+		name := carve.BlockName(m.Key.Name, n)
 		_, exists := m.Carved.Blocks[name]
 		_, now := asked[name]
-		if !exists && !now && !m.isTaken(name, at) && !m.isAsking(name) && !m.IsOpen(name) {
+		if !exists && !now && !m.isNameTaken(name, at) && !m.isCreatingBlock(name) && !m.IsBlockOpen(name) {
 			return name
 		}
 	}
 }
 
-// BeginBlock notes that a request is under way.
-func (m *Memory) BeginBlock(r BlockRequest) {
-	if r.Verb == AskForBlock {
-		if m.Carved.asking == nil {
-			m.Carved.asking = map[string]netip.Prefix{}
+// BeginBlockRequest records that a request is in flight.
+func (m *PoolState) BeginBlockRequest(r BlockRequest) {
+	if r.Verb == CreateBlock {
+		if m.Carved.creatingBlocks == nil {
+			m.Carved.creatingBlocks = map[string]netip.Prefix{}
 		}
-		m.Carved.asking[r.Name] = r.Pinned
-	} else if b := m.known(r.Block); b != nil {
+		m.Carved.creatingBlocks[r.Name] = r.PinnedPrefix
+	} else if b := m.currentBlock(r.Block); b != nil {
 		b.Busy = true
 	}
 }
 
-// EndBlock notes how a request went. It returns when it is made again, if it failed; zero: it did not.
-func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
+// EndBlockRequest records the result of a request. It returns when the request is retried, or the zero time if it
+// succeeded or its block is gone.
+func (m *PoolState) EndBlockRequest(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
 	c := &m.Carved
-	if r.Verb == AskForBlock {
-		delete(c.asking, r.Name)
+	if r.Verb == CreateBlock {
+		delete(c.creatingBlocks, r.Name)
 		if err == nil {
-			c.askFailures, c.askAfter, c.askErr = 0, time.Time{}, ""
+			c.createFailures, c.createAfter, c.createError = 0, time.Time{}, ""
 			return again
 		}
-		c.askAfter, c.askErr = now.Add(retry(c.askFailures)), err.Error()
-		c.askFailures++
-		return c.askAfter
+		c.createAfter, c.createError = now.Add(retry(c.createFailures)), err.Error()
+		c.createFailures++
+		return c.createAfter
 	}
-	b := m.known(r.Block)
+	b := m.currentBlock(r.Block)
 	if b == nil {
 		return again
 	}
@@ -208,63 +215,66 @@ func (m *Memory) EndBlock(r BlockRequest, err error, now time.Time, retry func(f
 	return b.RetryAt
 }
 
-// takenFor is how long a name is not asked for that something else has.
-const takenFor = 5 * time.Minute
+// nameTakenDuration is how long the pool does not request a block under a name that another object has.
+const nameTakenDuration = 5 * time.Minute
 
-func (m *Memory) isAsking(name string) bool {
-	_, is := m.Carved.asking[name]
+func (m *PoolState) isCreatingBlock(name string) bool {
+	_, is := m.Carved.creatingBlocks[name]
 	return is
 }
 
-// askedFor reports whether a block is there, or being created, that is to have just these addresses.
-func (m *Memory) askedFor(p netip.Prefix) bool {
-	for _, pinned := range m.Carved.asking {
+// isPrefixRequested reports whether a block that requests exactly this prefix exists or is being created.
+func (m *PoolState) isPrefixRequested(p netip.Prefix) bool {
+	for _, pinned := range m.Carved.creatingBlocks {
 		if pinned == p {
 			return true
 		}
 	}
 	for _, b := range m.Carved.Blocks {
-		if b.Pinned == p && !b.Deleting {
+		if b.PinnedPrefix == p && !b.Deleting {
 			return true
 		}
 	}
 	return false
 }
 
-// TakenBlock notes that something else has the name of a block.
-func (m *Memory) TakenBlock(name string, now time.Time) {
-	if m.Carved.taken == nil {
-		m.Carved.taken = map[string]time.Time{}
+// MarkNameTaken records that another object has the name of a block.
+func (m *PoolState) MarkNameTaken(name string, now time.Time) {
+	if m.Carved.takenNames == nil {
+		m.Carved.takenNames = map[string]time.Time{}
 	}
-	m.Carved.taken[name] = now.Add(takenFor)
+	m.Carved.takenNames[name] = now.Add(nameTakenDuration)
 }
 
-func (m *Memory) isTaken(name string, now time.Time) bool { return m.Carved.taken[name].After(now) }
+func (m *PoolState) isNameTaken(name string, now time.Time) bool {
+	return m.Carved.takenNames[name].After(now)
+}
 
-// IsOpenIn reports whether a block is open in a status, under its name or, where that may be another's, as what it is.
-func (b *Block) IsOpenIn(s *v1alpha1.NetworkPoolStatus) bool {
+// IsOpenInStatus reports whether a block is open in a status. A block in another namespace must match by UID as well,
+// because the name alone may be that of another block.
+func (b *Block) IsOpenInStatus(s *v1alpha1.NetworkPoolStatus) bool {
 	return slices.ContainsFunc(s.Blocks, func(on v1alpha1.CarvedBlock) bool {
-		return on.Allocation == b.Name && (!b.Abroad || on.UID == string(b.UID))
+		return on.Allocation == b.Name && (!b.InOtherNamespace || on.UID == string(b.UID))
 	})
 }
 
-// OpenIn reports whether a block is open in a status.
-func OpenIn(s *v1alpha1.NetworkPoolStatus, name string) bool {
+// IsBlockOpenInStatus reports whether the block of a name is open in a status.
+func IsBlockOpenInStatus(s *v1alpha1.NetworkPoolStatus, name string) bool {
 	return slices.ContainsFunc(s.Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
 }
 
-// HasBlocks reports whether a carved pool has something to give back before it may go.
-func (m *Memory) HasBlocks() bool {
+// HasBlocks reports whether a carved pool has blocks to release before it can be deleted.
+func (m *PoolState) HasBlocks() bool {
 	if !m.isCarved() {
 		return false
 	}
-	if len(m.Base.PoolStatus().Blocks) > 0 {
+	if len(m.BasePool.PoolStatus().Blocks) > 0 {
 		return true
 	}
 	for _, b := range m.Carved.Blocks {
-		if b.Protected {
+		if b.HasFinalizer {
 			return true
 		}
 	}
-	return len(m.Carved.asking) > 0
+	return len(m.Carved.creatingBlocks) > 0
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// eventPause is the least time between two events of one tier of one pool.
-const eventPause = 10 * time.Minute
+// minEventInterval is the minimum time between two events of one tier of one pool.
+const minEventInterval = 10 * time.Minute
 
-// CapacityTiers are the conditions that say how full a pool is, from which utilization each is True,
-// and the event of that.
+// CapacityTiers are the conditions that report how full a pool is, with the utilization in percent from which each is
+// True, and its event.
 var CapacityTiers = []struct {
 	Condition string
 	Percent   int64
@@ -26,8 +26,9 @@ var CapacityTiers = []struct {
 	{v1alpha1.CapacityExhaustedCondition, 95, "PoolCapacityExhausted"},
 }
 
-// Capacity says how full a pool is, of the addresses that it has and of those that it may get by growing.
-func Capacity(n ledger.Counts, growth int64) []metav1.Condition {
+// CapacityConditions returns the conditions that report how full a pool is. The utilization is relative to the
+// addresses of the pool plus growth, the addresses that it may get from more blocks.
+func CapacityConditions(n ledger.Counts, growth int64) []metav1.Condition {
 	percent, yet := int64(0), ""
 	if n.Total > 0 {
 		percent = int64(float64(n.Allocated) / (float64(n.Total) + float64(growth)) * 100)
@@ -49,29 +50,30 @@ func Capacity(n ledger.Counts, growth int64) []metav1.Condition {
 	return out
 }
 
-// exhaustedByItsSpec has a pool whose spec leaves nothing be exhausted, whatever share of nothing is in use. It is
-// no matter of growth, so no warning goes before it.
-func exhaustedByItsSpec(all []metav1.Condition, nothingLeft string) {
+// setExhaustedBySpec sets CapacityExhausted to True for a pool whose spec leaves no address, whatever the
+// utilization. Such a pool did not fill up over time, so no warning precedes the condition.
+func setExhaustedBySpec(all []metav1.Condition, nothingLeft string) {
 	if c := meta.FindStatusCondition(all, v1alpha1.CapacityExhaustedCondition); nothingLeft != "" && c != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.AboveThresholdReason, nothingLeft
 	}
 }
 
-// CapacityEvents decides which events are due: one where a condition is not what the last event of its
-// tier said, unless that was a short while ago. Then it is due later, if it is still so: whoever reads the
-// events knows how it ended. They are part of the status, so a restart repeats none.
-func CapacityEvents(s *v1alpha1.NetworkPoolStatus, now time.Time) []v1alpha1.CapacityEvent {
+// DueCapacityEvents returns the last event of each tier, with those that are due now among them. An event is due when
+// a condition differs from the last event of its tier, unless that event was recorded less than minEventInterval ago.
+// Then the event is due later if the condition still differs, so the events always show the final state. They are
+// part of the status, so a restart repeats none.
+func DueCapacityEvents(s *v1alpha1.NetworkPoolStatus, now time.Time) []v1alpha1.CapacityEvent {
 	var out []v1alpha1.CapacityEvent
 	for _, tier := range CapacityTiers {
 		status := metav1.ConditionFalse
 		if meta.IsStatusConditionTrue(s.Conditions, tier.Condition) {
 			status = metav1.ConditionTrue
 		}
-		last := LastEvent(s, tier.Condition)
+		last := LastCapacityEvent(s, tier.Condition)
 		switch {
 		case last == nil && status == metav1.ConditionFalse:
 			continue
-		case last == nil, last.Status != status && now.Sub(last.Time.Time) >= eventPause:
+		case last == nil, last.Status != status && now.Sub(last.Time.Time) >= minEventInterval:
 			last = &v1alpha1.CapacityEvent{Condition: tier.Condition, Status: status, Time: metav1.NewTime(now.Truncate(time.Second))}
 		}
 		out = append(out, *last)
@@ -79,8 +81,8 @@ func CapacityEvents(s *v1alpha1.NetworkPoolStatus, now time.Time) []v1alpha1.Cap
 	return out
 }
 
-// LastEvent returns the last event of a tier, nil if there was none.
-func LastEvent(s *v1alpha1.NetworkPoolStatus, condition string) *v1alpha1.CapacityEvent {
+// LastCapacityEvent returns the last event of a tier, or nil if there was none.
+func LastCapacityEvent(s *v1alpha1.NetworkPoolStatus, condition string) *v1alpha1.CapacityEvent {
 	for i := range s.CapacityEvents {
 		if s.CapacityEvents[i].Condition == condition {
 			return &s.CapacityEvents[i]

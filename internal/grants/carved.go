@@ -17,237 +17,250 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Carver is a kind of objects of which some are blocks of carved pools.
-type Carver interface {
-	Resource
-	// BlockOf returns what is remembered of a block, and the pool that it is for; nil: it is none.
-	BlockOf(o Object) (*Block, pools.Key)
-	// NewBlock is the object that asks a parent for a block, with addresses or any.
-	NewBlock(child pools.Key, namespace, name string, from *v1alpha1.Carve, pinned netip.Prefix) Object
-	// SetChild has an object be a block for a pool.
-	SetChild(o Object, child pools.Key)
+// BlockKind is a kind of objects, some of which are blocks of carved pools.
+type BlockKind interface {
+	ResourceKind
+	// BlockFromObject returns the state of a block, and the carved pool that it belongs to. The block is nil if the
+	// object is not a block of a carved pool.
+	BlockFromObject(o Object) (*Block, pools.Key)
+	// NewBlockObject returns an object that requests a block from the parent of a carved pool. The block must have
+	// the prefix pinned if that is valid.
+	NewBlockObject(child pools.Key, namespace, name string, from *v1alpha1.Carve, pinned netip.Prefix) Object
+	// SetChildPool makes an object a block of a carved pool.
+	SetChildPool(o Object, child pools.Key)
 }
 
-// Block is what a carved pool remembers of an object that has a block for it. Once observed it never changes but for how
-// far work on it is.
+// Block is the state that a carved pool keeps of the object of one of its blocks. Once observed it never changes,
+// except for the progress of the work on it.
 type Block struct {
 	Namespace, Name string
-	// Parent is the pool that it is a block of.
-	Parent  pools.Key
-	UID     types.UID
-	Version string
-	Created time.Time
-	// Prefix is what it has, as its parent says; not valid, if that says nothing.
+	// ParentKey is the pool that the block is carved from.
+	ParentKey       pools.Key
+	UID             types.UID
+	ResourceVersion string
+	Created         time.Time
+	// Prefix is the prefix of the block, as the holder of the parent has published it. It is not valid if the parent
+	// has published none.
 	Prefix netip.Prefix
-	// Had is all that it may have: what its record says, and what its status does. After a move there is only the one.
-	Had []netipx.IPRange
-	// Asked is the prefix length that it asks for, Pinned just what, if it says so; Refusal is why it has nothing.
-	Asked   int32
-	Pinned  netip.Prefix
-	Refusal Refusal
-	// Others are its finalizers but ours.
-	Others []string
-	// ByHand: a user has made it. Protected: our finalizer is on it. Shared: somebody else has some of its addresses. Moved:
-	// clusterctl takes it to another cluster. Abroad: it is not in the namespace where the blocks of its pool are made.
-	ByHand, Protected, Deleting, Shared, Paused, Moved, Abroad bool
+	// RecordedRanges are all ranges that the block may have: those of its record and of its status. After a move
+	// there is only the record.
+	RecordedRanges []netipx.IPRange
+	// RequestedLength is the prefix length that the block requests, PinnedPrefix is the exact prefix if it requests
+	// one, and Refusal is why it has none.
+	RequestedLength int32
+	PinnedPrefix    netip.Prefix
+	Refusal         Refusal
+	// OtherFinalizers are the finalizers of the object except ours.
+	OtherFinalizers []string
+	// CreatedManually reports whether a user created the object; HasFinalizer reports whether our finalizer is on it;
+	// SharesAddresses reports whether another object has some of its addresses; Moved reports whether clusterctl is
+	// moving it to another cluster; InOtherNamespace reports whether it is not in the namespace in which the blocks
+	// of its pool are created.
+	CreatedManually, HasFinalizer, Deleting, SharesAddresses, Paused, Moved, InOtherNamespace bool
 
-	work
+	blockWork
 }
 
-// work is how far work on a block is.
-type work struct {
-	// verifiedIn is the term in which a read has shown the block.
-	verifiedIn Term
-	// given: its record came while this manager watched, so what its status says of a refusal is of before that.
-	given    bool
-	Busy     bool
-	Failures int
-	RetryAt  time.Time
+// blockWork is the progress of the work on a block.
+type blockWork struct {
+	// verifiedTerm is the term in which a read has shown the block.
+	verifiedTerm PoolTerm
+	// recordArrived reports whether the record of the block appeared while this manager watched. A refusal in its
+	// status is older than the record then.
+	recordArrived bool
+	Busy          bool
+	Failures      int
+	RetryAt       time.Time
 }
 
-// Term is a term of a pool: one that is made anew under a name counts its terms from the beginning.
-type Term struct {
-	Pool types.UID
-	Term int64
+// PoolTerm is a term of a pool. A pool that is created again under the same name counts its terms from the beginning,
+// so a term includes the UID of the pool.
+type PoolTerm struct {
+	PoolUID types.UID
+	Term    int64
 }
 
-// InTerm is the term that a pool is in.
-func (m *Memory) InTerm() Term {
-	if m.Base == nil {
-		return Term{}
+// CurrentTerm returns the current term of the pool.
+func (m *PoolState) CurrentTerm() PoolTerm {
+	if m.BasePool == nil {
+		return PoolTerm{}
 	}
-	return Term{m.Base.GetUID(), m.Term}
+	return PoolTerm{m.BasePool.GetUID(), m.Term}
 }
 
-// CarvedPool is what is remembered of a pool because it is carved from another.
+// CarvedPool is the state that a pool has because it is carved from another pool.
 type CarvedPool struct {
-	// Blocks are the objects, by name; taken are names that other objects have, and until when they are not asked for.
-	// abroad are those in other namespaces, where anybody may make some: only what is on record as open counts.
-	Blocks map[string]*Block
-	taken  map[string]time.Time
-	abroad map[types.UID]*Block
-	// asking are the names of blocks that are being created, each with the addresses it is to have, if just those. The next
-	// one waits until askAfter, where the last could not be created, as askErr says.
-	asking      map[string]netip.Prefix
-	askAfter    time.Time
-	askErr      string
-	askFailures int
-	// next is what the next commit says; drained are the ranges of which nothing is granted.
-	next    []v1alpha1.CarvedBlock
-	drained map[netip.Prefix]struct{}
-	// newBlock is what the next block holds, once it was computed.
-	newBlock *newBlock
-	// lack is how many blocks those want that the last plan had nothing for.
-	lack carve.Lack
-	// Parent is what is known of the parent.
-	Parent Parent
-	// Todo is what was decided last.
-	Todo carve.Decision
-	// without is since when the pool has been known not to exist, while it has blocks.
-	without time.Time
-	// recordsAfter is when the next block is ended that is abroad and has a record alone.
-	recordsAfter time.Time
-	// Told is the layout of the pool of which the pools that are carved from it were told.
-	Told *poolspec.Layout
+	// Blocks are the observed blocks by name. takenNames are the names that other objects have, each with the time
+	// until which the pool does not request a block under it. inOtherNamespace are the blocks in other namespaces:
+	// any user may create some there, so only those that are open on record count.
+	Blocks           map[string]*Block
+	takenNames       map[string]time.Time
+	inOtherNamespace map[types.UID]*Block
+	// creatingBlocks are the names of the blocks that are being created, each with the prefix that it must have, or
+	// an invalid one. After a failure the next block is created at createAfter at the earliest; createError is the
+	// error of that failure.
+	creatingBlocks map[string]netip.Prefix
+	createAfter    time.Time
+	createError    string
+	createFailures int
+	// plannedBlocks are the blocks that the next commit writes to the status; drainedPrefixes are the prefixes from
+	// which nothing is granted.
+	plannedBlocks   []v1alpha1.CarvedBlock
+	drainedPrefixes map[netip.Prefix]struct{}
+	// nextBlockCapacity is the capacity of the next block, once it was computed.
+	nextBlockCapacity *blockCapacity
+	// shortfall is how many blocks are missing for the claimants for which the last plan had no address.
+	shortfall carve.Shortfall
+	// Parent is the state of the parent pool.
+	Parent ParentPool
+	// Decision is the last decision on the blocks.
+	Decision carve.Decision
+	// poolMissingSince is since when the pool is known not to exist, while it still has blocks.
+	poolMissingSince time.Time
+	// recordedBlockReleaseAfter is when the next block in another namespace that has only a record is released.
+	recordedBlockReleaseAfter time.Time
+	// LastEnqueuedLayout is the layout of this pool for which its child pools were last enqueued.
+	LastEnqueuedLayout *poolspec.Layout
 }
 
-// Parent is what a carved pool knows of the pool that it is carved from.
-type Parent struct {
-	// Network returns the network that the addresses of a block live in; nil: nothing is known of the parent.
-	Network func(a netip.Addr) (prefix int32, gateway string)
-	// Bits is the length of an address, 0 if it is not known.
-	Bits int
-	// Problem is why nothing can be carved from it.
+// ParentPool is the state of the parent pool that a carved pool knows.
+type ParentPool struct {
+	// NetworkFor returns the network of an address of a block. It is nil if nothing is known of the parent.
+	NetworkFor func(a netip.Addr) (prefix int32, gateway string)
+	// AddressBits is the number of bits of an address, or 0 if it is not known.
+	AddressBits int
+	// Problem is why no block can be carved from the parent. It is empty if blocks can be carved.
 	Problem string
 }
 
-// ObserveBlock feeds a block of this pool. It reports whether the pool has something to do.
-func (m *Memory) ObserveBlock(b *Block) bool {
-	if m.IsGone(b.UID) {
+// ObserveBlock records a block of this pool. It reports whether the pool has something to do.
+func (m *PoolState) ObserveBlock(b *Block) bool {
+	if m.Has(b.UID) {
 		return false
 	}
 	old := m.Carved.Blocks[b.Name]
-	if b.Abroad && (old == nil || old.UID != b.UID) && !m.openAs(b.Name, b.UID) {
-		if m.Carved.abroad == nil {
-			m.Carved.abroad = map[types.UID]*Block{}
+	if b.InOtherNamespace && (old == nil || old.UID != b.UID) && !m.isBlockOpenWithUID(b.Name, b.UID) {
+		if m.Carved.inOtherNamespace == nil {
+			m.Carved.inOtherNamespace = map[types.UID]*Block{}
 		}
-		if was := m.Carved.abroad[b.UID]; was == nil || term.Newer(b.Version, was.Version) {
-			m.Carved.abroad[b.UID] = b
+		if was := m.Carved.inOtherNamespace[b.UID]; was == nil || term.IsNewerVersion(b.ResourceVersion, was.ResourceVersion) {
+			m.Carved.inOtherNamespace[b.UID] = b
 		}
-		return m.Base == nil
+		return m.BasePool == nil
 	}
 	if old != nil {
-		if !term.Newer(b.Version, old.Version) {
+		if !term.IsNewerVersion(b.ResourceVersion, old.ResourceVersion) {
 			return false
 		}
 		if old.UID == b.UID {
-			b.work = old.work
-			b.given = b.given || (len(old.Had) == 0 && len(b.Had) > 0)
+			b.blockWork = old.blockWork
+			b.recordArrived = b.recordArrived || (len(old.RecordedRanges) == 0 && len(b.RecordedRanges) > 0)
 		}
 	}
-	if (old == nil || old.UID != b.UID) && len(b.Had) > 0 {
-		m.noteArrival(b.Created) // what has addresses of it may come later
+	if (old == nil || old.UID != b.UID) && len(b.RecordedRanges) > 0 {
+		m.recordArrival(b.Created) // objects that have addresses of the block may arrive later
 	}
 	if m.Carved.Blocks == nil {
 		m.Carved.Blocks = map[string]*Block{}
 	}
 	m.Carved.Blocks[b.Name] = b
-	m.keepMovedBlock(b)
+	m.holdMovedBlock(b)
 	return true
 }
 
-// openAs reports whether a block is on record as open.
-func (m *Memory) openAs(name string, uid types.UID) bool {
-	return m.Base != nil && slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+// isBlockOpenWithUID reports whether the block of a name and a UID is open on record.
+func (m *PoolState) isBlockOpenWithUID(name string, uid types.UID) bool {
+	return m.BasePool != nil && slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
 		return on.Allocation == name && on.UID == string(uid)
 	})
 }
 
-// takeFromAbroad takes the blocks that are on record as open, wherever they are: the manager has moved to another namespace
-// since.
-func (m *Memory) takeFromAbroad() {
-	for uid, b := range m.Carved.abroad {
-		if m.openAs(b.Name, uid) && m.Carved.Blocks[b.Name] == nil {
-			delete(m.Carved.abroad, uid)
+// adoptFromOtherNamespaces adds the blocks in other namespaces that are open on record to the blocks of the pool: the
+// manager has moved to another namespace since they were created.
+func (m *PoolState) adoptFromOtherNamespaces() {
+	for uid, b := range m.Carved.inOtherNamespace {
+		if m.isBlockOpenWithUID(b.Name, uid) && m.Carved.Blocks[b.Name] == nil {
+			delete(m.Carved.inOtherNamespace, uid)
 			m.ObserveBlock(b)
 		}
 	}
 }
 
-// keepMovedBlock keeps back what a block has that is being moved to another cluster: nothing is granted from it here, and
-// no other is asked for.
-func (m *Memory) keepMovedBlock(b *Block) {
-	if !b.Moved || b.Parent != m.carvedFrom() {
+// holdMovedBlock holds the addresses of a block that is being moved to another cluster: the pool grants nothing from
+// it here, and requests no block in its place.
+func (m *PoolState) holdMovedBlock(b *Block) {
+	if !b.Moved || b.ParentKey != m.parentKey() {
 		return
 	}
-	for _, r := range b.Had {
-		m.holdMoved(ledger.Owner{Kind: v1alpha1.IPAllocationKind, Namespace: b.Namespace, Name: b.Name, UID: b.UID}, r)
+	for _, r := range b.RecordedRanges {
+		m.holdMovedRange(ledger.Owner{Kind: v1alpha1.IPAllocationKind, Namespace: b.Namespace, Name: b.Name, UID: b.UID}, r)
 	}
 }
 
-// ForgetBlock feeds the proof that a block is gone.
-func (m *Memory) ForgetBlock(uid types.UID, name string) {
-	m.NoteGone(uid)
-	delete(m.Carved.abroad, uid)
+// ForgetBlock records the proof that a block is gone.
+func (m *PoolState) ForgetBlock(uid types.UID, name string) {
+	m.Add(uid)
+	delete(m.Carved.inOtherNamespace, uid)
 	if b := m.Carved.Blocks[name]; b != nil && b.UID == uid {
 		delete(m.Carved.Blocks, name)
 	}
 }
 
-// Count is how many blocks are known, in every namespace.
-func (c *CarvedPool) Count() int { return len(c.Blocks) + len(c.abroad) }
+// BlockCount returns the number of known blocks in all namespaces.
+func (c *CarvedPool) BlockCount() int { return len(c.Blocks) + len(c.inOtherNamespace) }
 
-// all are the blocks, in every namespace.
-func (c *CarvedPool) all() []*Block {
-	return slices.AppendSeq(slices.Collect(maps.Values(c.Blocks)), maps.Values(c.abroad))
+// allBlocks returns the known blocks in all namespaces.
+func (c *CarvedPool) allBlocks() []*Block {
+	return slices.AppendSeq(slices.Collect(maps.Values(c.Blocks)), maps.Values(c.inOtherNamespace))
 }
 
-// known is what is remembered of a block by now, nil if that is gone.
-func (m *Memory) known(b *Block) *Block {
+// currentBlock returns the current state of a block, or nil if it is gone.
+func (m *PoolState) currentBlock(b *Block) *Block {
 	if now := m.Carved.Blocks[b.Name]; now != nil && now.UID == b.UID {
 		return now
 	}
-	return m.Carved.abroad[b.UID]
+	return m.Carved.inOtherNamespace[b.UID]
 }
 
-// Verify notes that a read, which began in a term, has shown a block.
-func (m *Memory) Verify(uid types.UID, name string, term Term) {
+// VerifyBlock records that a read that began in a term has shown a block.
+func (m *PoolState) VerifyBlock(uid types.UID, name string, term PoolTerm) {
 	if b := m.Carved.Blocks[name]; b != nil && b.UID == uid {
-		b.verifiedIn = term
+		b.verifiedTerm = term
 	}
 }
 
-// isCarved reports whether the pool takes its addresses from another.
-func (m *Memory) isCarved() bool { return m.Base != nil && m.Base.PoolSpec().Carve != nil }
+// isCarved reports whether the pool takes its addresses from another pool.
+func (m *PoolState) isCarved() bool { return m.BasePool != nil && m.BasePool.PoolSpec().Carve != nil }
 
-// carvedFrom is the pool that the pool takes its addresses from, the zero one if none.
-func (m *Memory) carvedFrom() pools.Key {
-	if m.Base == nil {
+// parentKey returns the pool that this pool is carved from, or the zero key if it is not carved.
+func (m *PoolState) parentKey() pools.Key {
+	if m.BasePool == nil {
 		return pools.Key{}
 	}
-	parent, _ := pools.ParentOf(m.Base)
+	parent, _ := pools.ParentPoolKey(m.BasePool)
 	return parent
 }
 
-// IsOpen reports whether a block is on record as open.
-func (m *Memory) IsOpen(name string) bool {
-	return m.Base != nil && slices.ContainsFunc(m.Base.PoolStatus().Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
+// IsBlockOpen reports whether the block of a name is open on record.
+func (m *PoolState) IsBlockOpen(name string) bool {
+	return m.BasePool != nil && slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
 }
 
-// ChildOf returns the pool that a claimant is a block for, nil if it is none, or not known.
-func (m *Memory) ChildOf(uid types.UID) *pools.Key {
+// ChildPoolFor returns the carved pool that a claimant is a block of. It is nil if the claimant is not a block, or is
+// not known.
+func (m *PoolState) ChildPoolFor(uid types.UID) *pools.Key {
 	if c := m.Claimants[uid]; c != nil {
-		return c.Child
+		return c.ChildPool
 	}
 	return nil
 }
 
-// hasBlocksOf reports whether all of a range is in blocks that are open on record, and the pool's alone as their
-// IPAllocations say.
-func (m *Memory) hasBlocksOf(r netipx.IPRange) bool {
+// isWithinOpenBlocks reports whether all of a range is in blocks that are open on record and that, by their
+// IPAllocations, belong to this pool alone.
+func (m *PoolState) isWithinOpenBlocks(r netipx.IPRange) bool {
 	at := r.From()
 	for {
-		p, is := m.blockOf(at)
+		p, is := m.openBlockFor(at)
 		if !is || p.Contains(r.To()) {
 			return is
 		}
@@ -255,22 +268,22 @@ func (m *Memory) hasBlocksOf(r netipx.IPRange) bool {
 	}
 }
 
-func (m *Memory) blockOf(a netip.Addr) (netip.Prefix, bool) {
-	for _, on := range m.Base.PoolStatus().Blocks {
+func (m *PoolState) openBlockFor(a netip.Addr) (netip.Prefix, bool) {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		if p, err := netip.ParsePrefix(on.Range); err == nil && p.Contains(a) {
 			b := m.Carved.Blocks[on.Allocation]
-			return p, b != nil && b.Prefix == p && !b.Shared
+			return p, b != nil && b.Prefix == p && !b.SharesAddresses
 		}
 	}
 	return netip.Prefix{}, false
 }
 
-// OpenRanges are the blocks that are open on record.
-func (m *Memory) OpenRanges() (out []netipx.IPRange) {
-	if m.Base == nil {
+// OpenBlockRanges returns the ranges of the blocks that are open on record.
+func (m *PoolState) OpenBlockRanges() (out []netipx.IPRange) {
+	if m.BasePool == nil {
 		return nil
 	}
-	for _, on := range m.Base.PoolStatus().Blocks {
+	for _, on := range m.BasePool.PoolStatus().Blocks {
 		if p, err := netip.ParsePrefix(on.Range); err == nil {
 			out = append(out, netipx.RangeOfPrefix(p))
 		}
@@ -278,22 +291,22 @@ func (m *Memory) OpenRanges() (out []netipx.IPRange) {
 	return out
 }
 
-// waits reports whether a block has nothing, and may never have anything: a user has made it, or has paused it, or it asks
-// for what it had before and is refused.
-func (b *Block) waits() bool {
-	return !b.Prefix.IsValid() && (b.Paused || b.ByHand || b.isRefused())
+// isWaiting reports whether a block has no prefix and may never get one: a user created or paused it, or it requests
+// the addresses that it had before and is refused.
+func (b *Block) isWaiting() bool {
+	return !b.Prefix.IsValid() && (b.Paused || b.CreatedManually || b.isRefused())
 }
 
-// isRefused reports whether a block asks for certain addresses, those that it had before or that a lost one has, and does
-// not get them.
+// isRefused reports whether a block requests certain addresses, those that it had before or those of a lost block,
+// and is refused.
 func (b *Block) isRefused() bool {
-	return !b.Prefix.IsValid() && !b.given && (b.Pinned.IsValid() || len(b.Had) > 0) && b.Refusal != Refusal{}
+	return !b.Prefix.IsValid() && !b.recordArrived && (b.PinnedPrefix.IsValid() || len(b.RecordedRanges) > 0) && b.Refusal != Refusal{}
 }
 
-// awaitsBlock reports whether a block is there that is not open yet.
-func (m *Memory) awaitsBlock() bool {
+// isAwaitingBlock reports whether a block exists that is not open yet and can be opened.
+func (m *PoolState) isAwaitingBlock() bool {
 	for name, b := range m.Carved.Blocks {
-		if !b.Deleting && b.Parent == m.carvedFrom() && !b.waits() && !m.IsOpen(name) {
+		if !b.Deleting && b.ParentKey == m.parentKey() && !b.isWaiting() && !m.IsBlockOpen(name) {
 			return true
 		}
 	}

@@ -17,157 +17,166 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// NameOf is the namespace and the name of an owner.
-func NameOf(o ledger.Owner) types.NamespacedName {
+// NamespacedNameFromOwner returns the namespace and the name of an owner.
+func NamespacedNameFromOwner(o ledger.Owner) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 }
 
-// ConditionsField is the name of the conditions in a status.
+// ConditionsField is the name of the field of a status that has the conditions.
 const ConditionsField = "conditions"
 
-// MaxAnnotation is what is remembered of an annotation that says an address, a prefix or a range: more than the longest
-// of them has. Users write annotations of up to 256 KiB.
-const MaxAnnotation = 128
+// MaxAnnotationLength is how many bytes the allocator keeps of an annotation that has an address, a prefix or a
+// range: more than the longest of them has. Users can write annotations of up to 256 KiB.
+const MaxAnnotationLength = 128
 
-// Annotation returns what is remembered of an annotation, in memory of its own.
-func Annotation(o Object, name string) string {
+// TruncatedAnnotation returns the first MaxAnnotationLength bytes of an annotation, in memory of their own.
+func TruncatedAnnotation(o Object, name string) string {
 	text := o.GetAnnotations()[name]
-	return strings.Clone(text[:min(len(text), MaxAnnotation)])
+	return strings.Clone(text[:min(len(text), MaxAnnotationLength)])
 }
 
-// Claimant is what the allocator remembers of an object that asks a pool for addresses: enough to decide and to write
-// without reading it again.
+// Claimant is the state that the allocator keeps of an object that requests addresses from a pool. It suffices to
+// decide on the object and to write it without reading it again.
 type Claimant struct {
-	Kind    Kind
-	Owner   ledger.Owner
-	Created time.Time
-	Version string
-	// Others are its finalizers but ours.
-	Others []string
-	// Status is nil for the many whose status says nothing yet, or Ready and nothing else.
-	Status     *ShownStatus
-	RecordText string
-	Record     netipx.IPRange
-	// Shown is the range that its status says it has, for a kind whose status says that.
-	Shown netipx.IPRange
-	// Cluster names its Cluster, if it has one.
+	Kind            ClaimantKind
+	Owner           ledger.Owner
+	Created         time.Time
+	ResourceVersion string
+	// OtherFinalizers are the finalizers of the object except ours.
+	OtherFinalizers []string
+	// Status is nil for most claimants: those without conditions in their status, and those that have nothing but
+	// Ready.
+	Status           *PublishedStatus
+	RecordAnnotation string
+	RecordedRange    netipx.IPRange
+	// PublishedRange is the range in the status of the object, for kinds whose status has one.
+	PublishedRange netipx.IPRange
+	// Cluster is the namespace and the name of the Cluster of the claimant, empty if it has none.
 	Cluster types.NamespacedName
-	// Child is the carved pool that it is a block for, nil if it is none.
-	Child      *pools.Key
+	// ChildPool is the carved pool that the claimant is a block of, nil if it is not a block of one.
+	ChildPool  *pools.Key
 	WatchLabel string
-	// Mirrored: it names the pool of the in-cluster provider that its pool mirrors.
-	Mirrored bool
-	// HasFinalizer: our finalizer is on it.
+	// UsesMirroredPool reports whether the claimant names the pool of the in-cluster provider that its pool mirrors.
+	UsesMirroredPool bool
+	// HasFinalizer reports whether our finalizer is on the object.
 	HasFinalizer bool
 	Paused       bool
 	Deleting     bool
 	Moved        bool
-	// InUse: the finalizer of a consumer is on it, which uses the addresses as long.
+	// InUse reports whether the finalizer of a consumer is on the object, which uses the addresses as long as it is
+	// there.
 	InUse bool
-	// UsedByOthers: somebody answers for its address whom nobody gave it (P7).
+	// UsedByOthers reports whether a foreign machine answers for the address of the claimant (P7).
 	UsedByOthers bool
-	// Pause is what pauses it, as was found last, and PauseTold what its status says of that; empty: nothing.
-	Pause, PauseTold string
-	// StatusDone: the status says all that there is to say of what it has.
-	StatusDone bool
-	// HadAddress: the status says that it has something, Ready or not.
-	HadAddress bool
-	// Own is what only its kind remembers.
-	Own any
+	// PauseMessage describes what paused the claimant when it was last checked, and PublishedPauseMessage is the
+	// message about a pause in its status. Both are empty if there is none.
+	PauseMessage, PublishedPauseMessage string
+	// StatusComplete reports whether the status has everything that it should have for the addresses of the claimant.
+	StatusComplete bool
+	// StatusHasAddress reports whether the status has an address, whether or not the claimant is Ready.
+	StatusHasAddress bool
+	// KindData is the state that only the kind of the claimant reads.
+	KindData any
 
-	// Told is what its status says of what it is for, its Cluster or pool; found what was found last.
-	Told, Found Sighting
-	// OrphanSince is when a live read first showed that what it is for does not exist.
-	OrphanSince time.Time
-	// counted: it counts towards the quota of its Cluster, or of its namespace.
-	counted bool
-	// waits: it has a grant, and may not be served now.
-	waits bool
-	// Busy: a job works on the claimant.
+	// PublishedOwnerSeen is the state of the owner, a Cluster or a carved pool, in the status of the claimant.
+	// ObservedOwnerSeen is the state that was last observed.
+	PublishedOwnerSeen, ObservedOwnerSeen OwnerSeen
+	// OwnerMissingSince is when a live read first showed that the owner does not exist.
+	OwnerMissingSince time.Time
+	// countedInQuota reports whether the claimant counts towards the quota of its Cluster or of its namespace.
+	countedInQuota bool
+	// servingBlocked reports whether the claimant has a grant but may not be served now.
+	servingBlocked bool
+	// Busy reports whether a job is working on the claimant.
 	Busy bool
-	// Failures counts errors in a row; nothing is tried before RetryAt.
+	// Failures is the number of consecutive errors. No job starts before RetryAt.
 	Failures int
 	RetryAt  time.Time
-	// Machine is what leads to its Machine, and what was found of that. Nil: nothing does, or it does not matter any more, as
-	// what it was given, it keeps.
-	Machine *MachineLook
-	// Lost is what was attached to it and was forced away: the next one is like it, whatever the spec says now.
-	Lost *Attached
+	// MachineLookup has the owners that lead to the Machine of the claimant, and the result of the lookup. It is nil
+	// if no owner leads to a Machine, or if the Machine does not matter any more, because the claimant keeps the
+	// address that it has.
+	MachineLookup *MachineLookup
+	// LostAddress is the address object of the claimant that was removed by force. The next one is created like it,
+	// whatever the spec has now.
+	LostAddress *Address
 }
 
-// ShownStatus is what the status of a claimant says: its conditions.
-type ShownStatus struct {
+// PublishedStatus is the part of the status of a claimant that the allocator keeps: its conditions.
+type PublishedStatus struct {
 	Conditions []metav1.Condition
-	// Refusal is the reason and message of Ready=False, so that nothing is said twice.
+	// Refusal has the reason and the message of the condition Ready if that is False, so that no refusal is written
+	// twice.
 	Refusal Refusal
 }
 
-// ClaimantOf returns what is remembered of an object of any kind.
-func ClaimantOf(k Kind, o Object, own any) *Claimant {
+// NewClaimant returns the state of an object of any kind. own is the state that only that kind reads.
+func NewClaimant(k ClaimantKind, o Object, own any) *Claimant {
 	out := &Claimant{
-		Kind:       k,
-		Owner:      ledger.Owner{Kind: k.Traits().Name, Namespace: Intern(o.GetNamespace()), Name: o.GetName(), UID: o.GetUID()},
-		Created:    o.GetCreationTimestamp().Time,
-		Version:    o.GetResourceVersion(),
-		RecordText: Annotation(o, v1alpha1.AddressAnnotation),
-		WatchLabel: Intern(o.GetLabels()[clusterv1.WatchLabel]),
-		Deleting:   o.GetDeletionTimestamp() != nil,
-		Moved:      ending.IsMoved(o),
-		Own:        own,
+		Kind:             k,
+		Owner:            ledger.Owner{Kind: k.Traits().Name, Namespace: InternString(o.GetNamespace()), Name: o.GetName(), UID: o.GetUID()},
+		Created:          o.GetCreationTimestamp().Time,
+		ResourceVersion:  o.GetResourceVersion(),
+		RecordAnnotation: TruncatedAnnotation(o, v1alpha1.AddressAnnotation),
+		WatchLabel:       InternString(o.GetLabels()[clusterv1.WatchLabel]),
+		Deleting:         o.GetDeletionTimestamp() != nil,
+		Moved:            ending.IsMoved(o),
+		KindData:         own,
 	}
-	out.HasFinalizer, out.Others = split(o.GetFinalizers(), k.Traits().Finalizer)
+	out.HasFinalizer, out.OtherFinalizers = splitFinalizers(o.GetFinalizers(), k.Traits().Finalizer)
 	return out
 }
 
-// MayBeTried reports whether a job for the claimant may begin: none is under way, and what failed last has waited.
-func (c *Claimant) MayBeTried(now time.Time) bool { return !c.Busy && !c.RetryAt.After(now) }
+// MayStartJob reports whether a job for the claimant may start: no other job is working on it, and the delay after
+// its last failure is over.
+func (c *Claimant) MayStartJob(now time.Time) bool { return !c.Busy && !c.RetryAt.After(now) }
 
-// OwnerCluster is the UID of the Cluster that alone owns a claimant, whose address so is one of the Cluster itself; empty:
-// none does.
+// OwnerCluster returns the UID of the Cluster that is the only owner of a claimant, so that its address is an address
+// of the Cluster itself. It is empty if there is no such Cluster.
 func (c *Claimant) OwnerCluster() types.UID {
-	if own, may := c.Own.(interface{ OwnerCluster() types.UID }); may {
+	if own, may := c.KindData.(interface{ OwnerCluster() types.UID }); may {
 		return own.OwnerCluster()
 	}
 	return ""
 }
 
-// ShownRefusal is the refusal that the claimant's status shows, the zero one if none.
-func (c *Claimant) ShownRefusal() Refusal {
+// PublishedRefusal returns the refusal in the status of the claimant, or the zero Refusal if there is none.
+func (c *Claimant) PublishedRefusal() Refusal {
 	if c.Status == nil {
 		return Refusal{}
 	}
 	return c.Status.Refusal
 }
 
-// Object is an empty object with the kind and the name of a claimant.
-func (c *Claimant) Object() Object {
-	return Named(c.Kind.Object(), c.Owner.Namespace, c.Owner.Name)
+// NewObject returns an empty object of the kind and the name of the claimant.
+func (c *Claimant) NewObject() Object {
+	return WithName(c.Kind.NewObject(), c.Owner.Namespace, c.Owner.Name)
 }
 
-// Subject is the object of a claimant, for events.
-func (c *Claimant) Subject() Object {
-	out := c.Object()
+// EventObject returns the object of the claimant that events refer to.
+func (c *Claimant) EventObject() Object {
+	out := c.NewObject()
 	out.SetUID(c.Owner.UID)
-	out.SetResourceVersion(c.Version)
+	out.SetResourceVersion(c.ResourceVersion)
 	return out
 }
 
-// Named gives an object a namespace and a name, and returns it.
-func Named(o Object, namespace, name string) Object {
+// WithName sets the namespace and the name of an object, and returns it.
+func WithName(o Object, namespace, name string) Object {
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	return o
 }
 
-// HasRecord reports whether the claimant has a record of a manager's: it is written together with our
-// finalizer. Users can write the annotation too.
-func (c *Claimant) HasRecord() bool { return c.Record.IsValid() && c.HasFinalizer }
+// HasRecord reports whether the claimant has a record that a manager wrote, which is always written together with our
+// finalizer. Users can write the annotation alone.
+func (c *Claimant) HasRecord() bool { return c.RecordedRange.IsValid() && c.HasFinalizer }
 
-// Intern returns an equal string that is kept once: thousands of claims have few namespaces.
-func Intern(s string) string { return unique.Make(s).Value() }
+// InternString returns an equal string that shares its memory with all equal ones: thousands of claims have few
+// namespaces.
+func InternString(s string) string { return unique.Make(s).Value() }
 
-// split reports whether our finalizer is among those of an object, and returns the rest.
-func split(finalizers []string, ours string) (has bool, others []string) {
+// splitFinalizers reports whether our finalizer is among the finalizers of an object, and returns the others.
+func splitFinalizers(finalizers []string, ours string) (has bool, others []string) {
 	for _, f := range finalizers {
 		if f == ours {
 			has = true
@@ -178,23 +187,23 @@ func split(finalizers []string, ours string) (has bool, others []string) {
 	return has, others
 }
 
-// HandsOutPrefixes reports whether the pool hands out prefixes instead of addresses.
-func (m *Memory) HandsOutPrefixes() bool {
+// AllocatesPrefixes reports whether the pool allocates prefixes instead of single addresses.
+func (m *PoolState) AllocatesPrefixes() bool {
 	if m.Layout.Is6() {
 		return m.Layout.UnitBits() < 128
 	}
 	return m.Layout.UnitBits() < 32
 }
 
-// RecordOf is the text of a record: an address, or a prefix where the pool hands out prefixes.
-func (m *Memory) RecordOf(r netipx.IPRange) string {
+// FormatRecord returns the text of a record: an address, or a prefix if the pool allocates prefixes.
+func (m *PoolState) FormatRecord(r netipx.IPRange) string {
 	if m.Layout != nil && m.Layout.UnitBits() < r.From().BitLen() {
 		return poolutil.FormatRange(r)
 	}
 	return r.From().String()
 }
 
-// ParseRecord reads an address or a prefix.
+// ParseRecord parses an address or a prefix. It reports false for anything else, including a range.
 func ParseRecord(s string) (netipx.IPRange, bool) {
 	if s == "" || strings.Contains(s, "-") {
 		return netipx.IPRange{}, false

@@ -14,35 +14,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// PendingCommit is a commit: the pool with the status that it is to have. One that was sent stays until its outcome is
-// known (R4).
+// PendingCommit is a commit: the pool with the status that the commit writes. A commit that was sent stays pending
+// until its outcome is known (R4).
 type PendingCommit struct {
-	Pool      v1alpha1.Pool
-	grants    []types.UID
-	Confirmed []types.UID
-	// Doubtful: it was sent, and what became of it is not known.
-	Doubtful bool
+	Pool          v1alpha1.Pool
+	grantUIDs     []types.UID
+	ConfirmedUIDs []types.UID
+	// OutcomeUnknown reports whether the commit was sent and its outcome is not known.
+	OutcomeUnknown bool
 }
 
-// Prepare returns the commit of what the pool is now: counts, conditions, and the grants that are in flight, the new
-// ones among them. It is called once a turn.
-func (m *Memory) Prepare(now time.Time) *PendingCommit {
-	next := m.Base.DeepCopyObject().(v1alpha1.Pool)
+// PrepareCommit returns a commit of the current state of the pool: the counts, the conditions, and the grants in
+// flight, with the new ones among them. It is called once per reconcile.
+func (m *PoolState) PrepareCommit(now time.Time) *PendingCommit {
+	next := m.BasePool.DeepCopyObject().(v1alpha1.Pool)
 	try := &PendingCommit{Pool: next}
 	for uid, g := range m.Grants {
 		switch {
 		case g.Confirmed:
-			try.Confirmed = append(try.Confirmed, uid)
+			try.ConfirmedUIDs = append(try.ConfirmedUIDs, uid)
 		case !g.Committed:
-			try.grants = append(try.grants, uid)
+			try.grantUIDs = append(try.grantUIDs, uid)
 		}
 	}
-	m.Describe(next, now)
+	m.FillStatus(next, now)
 	return try
 }
 
-// News reports whether a commit says anything that is not on record, and whether that should be shown without delay.
-func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
+// HasChanges reports whether a commit changes anything on record, and whether the change should be published without
+// delay.
+func (c *PendingCommit) HasChanges(base v1alpha1.Pool) (differs, urgent bool) {
 	was, is := base.PoolStatus(), c.Pool.PoolStatus()
 	if equality.Semantic.DeepEqual(was, is) {
 		return false, false
@@ -53,89 +54,96 @@ func (c *PendingCommit) News(base v1alpha1.Pool) (differs, urgent bool) {
 			return true, true
 		}
 	}
-	return true, !slices.Equal(is.Held, was.Held) || !slices.EqualFunc(was.Blocks, is.Blocks, sameBlock) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+	return true, !slices.Equal(is.Held, was.Held) || !slices.EqualFunc(was.Blocks, is.Blocks, equalBlockEntries) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
 }
 
-// Refused drops a commit that the API server refuses for good. It is not sent again as it is: the next commit is
-// planned anew, after a pause that doubles or when the pool has changed, and those who wait are told why.
-func (m *Memory) Refused(err error, now time.Time) {
-	m.Rollback(m.Base)
-	m.NoteRefused(err, now)
+// RejectCommit drops a commit that the API server has refused permanently. The commit is not sent again: the next one
+// is planned after a pause, which doubles each time, or when the pool has changed, and the claimants that wait get
+// the reason in their status.
+func (m *PoolState) RejectCommit(err error, now time.Time) {
+	m.RollbackCommit(m.BasePool)
+	m.RecordWriteRefusal(err, now)
 }
 
-// NoteRefused notes that the API server refuses a write of the pool for good: there is none before a pause is over.
-func (m *Memory) NoteRefused(err error, now time.Time) {
+// RecordWriteRefusal records that the API server has refused a write of the pool permanently. The pool is not written
+// again before a pause is over.
+func (m *PoolState) RecordWriteRefusal(err error, now time.Time) {
 	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
-		err = status // whatever was being done
+		err = status // without the context that wraps it
 	}
-	if m.Refusal == nil || cause(err) != m.refusedFor { // those who wait are told anew when it changes
-		m.Refusal = NotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
-		m.refusedFor = cause(err)
+	if m.WriteRefusal == nil || normalizeError(err) != m.writeRefusalCause { // a new cause is written to each waiting claimant
+		m.WriteRefusal = PoolNotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
+		m.writeRefusalCause = normalizeError(err)
 	}
-	m.commitPause = term.NextPause(m.commitPause)
-	m.CommitAfter = now.Add(m.commitPause)
+	m.commitBackoff = term.NextRetryPause(m.commitBackoff)
+	m.CommitAfter = now.Add(m.commitBackoff)
 }
 
-// IsRefused reports whether the pool is not written now because the API server refuses that.
-func (m *Memory) IsRefused(now time.Time) bool { return m.Refusal != nil && now.Before(m.CommitAfter) }
+// IsWriteRefused reports whether the pool is not written now because the API server has refused a write of it.
+func (m *PoolState) IsWriteRefused(now time.Time) bool {
+	return m.WriteRefusal != nil && now.Before(m.CommitAfter)
+}
 
-// RefuseAll returns those who wait, and are to be told that the pool cannot be written. A manager that does not hold the pool
-// has not the last word: it informs those who were told nothing.
-func (m *Memory) RefuseAll(now time.Time, admission Admit) map[*Claimant]*Refusal {
+// RefusalsForPending returns the waiting claimants whose status should report that the pool cannot be written. If
+// this manager does not hold the pool, these are only the claimants without a refusal in their status: the holder
+// decides on the others.
+func (m *PoolState) RefusalsForPending(now time.Time, admission AdmissionFunc) map[*Claimant]*Refusal {
 	refused := map[*Claimant]*Refusal{}
-	m.Pending.Scan(func(c *Claimant) bool {
-		told := c.Shows(*m.Refusal) || (!m.Holder && c.ShownRefusal() != Refusal{})
-		if c.MayBeTried(now) && !told && !admission(c).Waits {
-			refused[c] = m.Refusal
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
+		told := c.HasPublished(*m.WriteRefusal) || (!m.Holder && c.PublishedRefusal() != Refusal{})
+		if c.MayStartJob(now) && !told && !admission(c).Wait {
+			refused[c] = m.WriteRefusal
 		}
 		return true
 	})
 	return refused
 }
 
-// CommitLanded notes that the commit is what the API server has.
-func (m *Memory) CommitLanded(answer v1alpha1.Pool, at time.Time) {
-	for _, uid := range m.Unanswered.grants {
+// CompleteCommit records that the API server has stored the pending commit, and that answer is the pool that it
+// returned.
+func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
+	for _, uid := range m.PendingCommit.grantUIDs {
 		if g := m.Grants[uid]; g != nil {
 			g.Committed = true
-			m.confirm(uid) // while the commit was under way the claim went, or got what it needs
+			m.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
 		}
 	}
 	for _, g := range m.Grants {
-		g.At = at
+		g.CommitConfirmedAt = at
 	}
-	for _, uid := range m.Unanswered.Confirmed {
+	for _, uid := range m.PendingCommit.ConfirmedUIDs {
 		m.DropGrant(uid)
 	}
-	if len(m.Unanswered.Confirmed) > 0 || len(m.Retrying) == 0 {
-		m.Win() // else what is committed comes to nothing, here as with the other
+	if len(m.PendingCommit.ConfirmedUIDs) > 0 || len(m.RetryingClaimants) == 0 {
+		m.Reset() // otherwise the writes for its grants fail, here as with another manager
 	}
-	m.Unanswered = nil
-	m.Refusal, m.commitPause, m.CommitAfter = nil, 0, time.Time{}
-	m.LastCommit = at
-	m.SetBase(answer)
+	m.PendingCommit = nil
+	m.WriteRefusal, m.commitBackoff, m.CommitAfter = nil, 0, time.Time{}
+	m.LastCommitAt = at
+	m.SetBasePool(answer)
 }
 
-// Rollback forgets the grants of a commit that cannot land any more.
-func (m *Memory) Rollback(live v1alpha1.Pool) {
-	for _, uid := range m.Unanswered.grants {
+// RollbackCommit drops the pending commit, which cannot be stored any more, and its grants.
+func (m *PoolState) RollbackCommit(live v1alpha1.Pool) {
+	for _, uid := range m.PendingCommit.grantUIDs {
 		m.DropGrant(uid)
 	}
-	m.Unanswered = nil
-	m.SetBase(live)
-	m.LoadCooling(live.PoolStatus())
+	m.PendingCommit = nil
+	m.SetBasePool(live)
+	m.LoadCoolingAndHeld(live.PoolStatus())
 }
 
-// VerdictOn compares the pool that a write was made on, what was sent, and what the API server has now.
-func VerdictOn(base, sent, live v1alpha1.Pool) term.Verdict {
+// WriteOutcomeFor determines the outcome of a write from the pool that it was based on, the pool that was sent, and
+// the live pool of the API server.
+func WriteOutcomeFor(base, sent, live v1alpha1.Pool) term.WriteOutcome {
 	was, wanted, is := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
 	there := equality.Semantic.DeepEqual(is.Allocator, wanted.Allocator)
 	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
-		// Where the write changes no grant, only the whole status reports whether it is there.
+		// If the write changes no grant, only the whole status shows whether it was stored.
 		there = equality.Semantic.DeepEqual(is, wanted)
 	}
-	return term.Sighting{
+	return term.ReadBack{
 		SameObject: live.GetUID() == base.GetUID(), SameVersion: live.GetResourceVersion() == base.GetResourceVersion(),
-		There: there, AsBefore: equality.Semantic.DeepEqual(is.Allocator, was.Allocator),
-	}.Verdict()
+		Written: there, Unchanged: equality.Semantic.DeepEqual(is.Allocator, was.Allocator),
+	}.Outcome()
 }

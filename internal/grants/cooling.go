@@ -15,260 +15,270 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// InUseRest is how long an address rests at least for which somebody answers whom nobody gave it (P7).
-const InUseRest = time.Hour
+// InUseCoolingPeriod is the minimum cooling period of an address for which a foreign machine answers (P7).
+const InUseCoolingPeriod = time.Hour
 
-// Ending is what somebody gives up, and how that rests.
-type Ending struct {
+// Release is a range that an owner releases, and how it cools down.
+type Release struct {
 	Range netipx.IPRange
 	Owner ledger.Owner
-	// Grace is for how long, 0: it does not rest. Nameless: it rests for nobody's name, not even for that of its owner.
-	Grace    time.Duration
-	Nameless bool
+	// CoolingPeriod is how long the range cools down, 0 if it does not. WithoutName reports whether the range cools
+	// down without a name, so that not even its last owner gets it back early.
+	CoolingPeriod time.Duration
+	WithoutName   bool
 }
 
-// EndingOf is what the end of a claimant makes free.
-func (m *Memory) EndingOf(c *Claimant) Ending {
-	return Ending{m.Releasable(c), c.Owner, m.graceOf(c), c.UsedByOthers}
+// ReleaseFor returns the release of a claimant.
+func (m *PoolState) ReleaseFor(c *Claimant) Release {
+	return Release{m.ReleasableRange(c), c.Owner, m.coolingPeriodFor(c), c.UsedByOthers}
 }
 
-// graceOf is how long what a claimant gives up rests; 0: not at all.
-func (m *Memory) graceOf(c *Claimant) time.Duration {
-	if c.UsedByOthers && m.Base != nil {
-		return max(m.reuseGrace(), InUseRest)
+// coolingPeriodFor returns how long the released range of a claimant cools down, 0 if it does not.
+func (m *PoolState) coolingPeriodFor(c *Claimant) time.Duration {
+	if c.UsedByOthers && m.BasePool != nil {
+		return max(m.reuseGracePeriod(), InUseCoolingPeriod)
 	}
-	return m.reuseGrace()
+	return m.reuseGracePeriod()
 }
 
-// endingOf is what the end of an IPAddress without a claim makes free.
-func (m *Memory) endingOf(s *Orphan) Ending {
-	return Ending{Range: m.UnitOf(s.Attached), Owner: s.owner(), Grace: m.reuseGrace()}
+// releaseForOrphan returns the release of an IPAddress without a claim.
+func (m *PoolState) releaseForOrphan(s *Orphan) Release {
+	return Release{Range: m.UnitForAddress(s.Address), Owner: s.ledgerOwner(), CoolingPeriod: m.reuseGracePeriod()}
 }
 
-// CoolReleases notes the rest of addresses that are about to be released, so that the next commit carries it before the
-// IPAddress loses our finalizer (R9): of no more than can be handed out, since the rest counts from its note. Where the
-// status has no room for more, the others wait with their addresses. It reports whether there was any.
-func (m *Memory) CoolReleases(now time.Time, releases Admit) bool {
-	if m.reuseGrace() == 0 {
-		m.uncrowdUnrested()
-		m.resumeReleases()
+// CoolReleases starts the cooling periods of addresses that are about to be released, so that the next commit records
+// them before the IPAddress loses our finalizer (R9). It starts no more than can be handed to jobs now, because a
+// cooling period counts from its start. If the status has no room for more, the other releases wait and keep their
+// addresses. It reports whether it started any.
+func (m *PoolState) CoolReleases(now time.Time, releases AdmissionFunc) bool {
+	if m.reuseGracePeriod() == 0 {
+		m.retryUncooledOverflow()
+		m.requeueDeferredReleases()
 	}
-	left := MaxJobs - m.Jobs
-	var due []release
-	for _, c := range m.Todo {
+	left := MaxJobs - m.ActiveJobs
+	var due []deferredRelease
+	for _, c := range m.ClaimantsToWrite {
 		if !c.Deleting {
 			continue
 		}
-		switch e := m.EndingOf(c); {
-		case !m.mayRest(c, e, now, releases):
+		switch e := m.ReleaseFor(c); {
+		case !m.canCoolRelease(c, e, now, releases):
 		case m.NeedsCooling(e, now):
-			due = append(due, release{c, e.Range.From()})
+			due = append(due, deferredRelease{c, e.Range.From()})
 		default:
-			left-- // noted, and to be handed out
+			left-- // recorded, and about to be handed to a job
 		}
 	}
 	m.deferReleases(due)
 	noted := false
 	for left > 0 {
-		c := m.nextDeferred()
+		c := m.nextDeferredRelease()
 		if c == nil {
 			break
 		}
-		switch e := m.EndingOf(c); {
-		case !m.mayRest(c, e, now, releases) || !m.NeedsCooling(e, now): // it was due when it was deferred
+		switch e := m.ReleaseFor(c); {
+		case !m.canCoolRelease(c, e, now, releases) || !m.NeedsCooling(e, now): // it may not be due any more
 		case m.StartCooling(e, now):
 			noted = true
 			left--
 		default:
-			m.Crowd(c)
+			m.AddToOverflow(c)
 		}
 	}
-	m.RestsLate = len(m.deferred.claims) > 0
+	m.CoolingBacklog = len(m.deferredReleases.claimants) > 0
 	for _, s := range m.Orphans {
 		if m.OrphanNeedsCooling(s, now) {
-			rests := m.StartCooling(m.endingOf(s), now)
-			noted, m.RestsLate = noted || rests, m.RestsLate || !rests
+			rests := m.StartCooling(m.releaseForOrphan(s), now)
+			noted, m.CoolingBacklog = noted || rests, m.CoolingBacklog || !rests
 		}
 	}
 	return noted
 }
 
-// mayRest reports whether a claim that is deleted is to be released now, and gives up something that rests then.
-func (m *Memory) mayRest(c *Claimant, e Ending, now time.Time, releases Admit) bool {
-	return e.Grace != 0 && e.Range.IsValid() && c.MayBeTried(now) && !releases(c).Waits
+// canCoolRelease reports whether a deleted claimant may be released now, and its range needs a cooling period.
+func (m *PoolState) canCoolRelease(c *Claimant, e Release, now time.Time, releases AdmissionFunc) bool {
+	return e.CoolingPeriod != 0 && e.Range.IsValid() && c.MayStartJob(now) && !releases(c).Wait
 }
 
-// mayNote reports whether the next batch can note what is to rest: else the end of a rest, of a job or of a pause wakes
-// the pool.
-func (m *Memory) mayNote(now time.Time) bool { return !m.RestsLate && !now.Before(m.CommitAfter) }
+// canStartCooling reports whether the next batch can start more cooling periods. If it cannot, the end of a cooling
+// period, of a job or of a pause enqueues the pool.
+func (m *PoolState) canStartCooling(now time.Time) bool {
+	return !m.CoolingBacklog && !now.Before(m.CommitAfter)
+}
 
-// StartCooling has what is given up rest from now on, until a time of the clock of the API server, by which the next manager
-// ends it (ADR 49). False: there is no room on record.
-func (m *Memory) StartCooling(e Ending, now time.Time) bool {
-	rest := cooling.Rest{Range: e.Range, Until: cooling.Until(m.atAPI(now), e.Grace), For: NameOf(e.Owner)}
-	if e.Nameless {
-		rest.For = types.NamespacedName{}
+// StartCooling starts the cooling period of a release. The period ends by the clock of the API server, because the
+// next manager may have to end it (ADR 49). It reports false if the status has no room for the entry.
+func (m *PoolState) StartCooling(e Release, now time.Time) bool {
+	rest := cooling.Entry{Range: e.Range, Until: cooling.EndOfCooling(m.apiServerTime(now), e.CoolingPeriod), Claim: NamespacedNameFromOwner(e.Owner)}
+	if e.WithoutName {
+		rest.Claim = types.NamespacedName{}
 	}
-	return m.Cooling.Add(rest, cooling.Step(cmp.Or(m.reuseGrace(), e.Grace)))
+	return m.Cooling.TryAdd(rest, cooling.StepForGrace(cmp.Or(m.reuseGracePeriod(), e.CoolingPeriod)))
 }
 
-// ExpireCooling ends the rest of ranges whose time has come. None lasts longer than one that begins now: its end is of a
-// clock that was ahead, or of a longer grace.
-func (m *Memory) ExpireCooling(now time.Time) {
-	now = m.atAPI(now)
+// ExpireCooling ends the cooling periods that are over. It also shortens each one that lasts longer than one that
+// starts now, because its end was computed by a clock that was ahead, or with a longer grace period.
+func (m *PoolState) ExpireCooling(now time.Time) {
+	now = m.apiServerTime(now)
 	for _, rest := range m.Cooling.All() {
 		if !rest.Until.After(now) {
 			m.Cooling.Remove(rest.Range)
-			m.RoomToRest()
+			m.RetryOverflow()
 			continue
 		}
-		grace := m.longestRest(rest)
-		if most := cooling.Until(now, grace); rest.Until.After(most.Add(cooling.Step(grace) + clockError)) {
+		grace := m.maxCoolingPeriod(rest)
+		if most := cooling.EndOfCooling(now, grace); rest.Until.After(most.Add(cooling.StepForGrace(grace) + maxClockError)) {
 			rest.Until = most
-			m.Cooling.Put(rest)
+			m.Cooling.ForceAdd(rest)
 		}
 	}
 }
 
-// longestRest is how long a range may rest that does. Which of those without a name had another user on the wire, their text
-// does not say.
-func (m *Memory) longestRest(rest cooling.Rest) time.Duration {
-	grace := m.reuseGrace()
-	if grace == 0 || rest.For.Name == "" {
-		return max(grace, InUseRest)
+// maxCoolingPeriod returns how long an entry may cool down at most. An entry without a name may be that of an address
+// in use by a foreign machine (P7); its text does not show that, so the longer period applies.
+func (m *PoolState) maxCoolingPeriod(rest cooling.Entry) time.Duration {
+	grace := m.reuseGracePeriod()
+	if grace == 0 || rest.Claim.Name == "" {
+		return max(grace, InUseCoolingPeriod)
 	}
 	return grace
 }
 
-// coolingBegan keeps a range from everybody but whom it rests for.
-func (m *Memory) coolingBegan(rest cooling.Rest) {
-	m.Ledger.Add(ledger.Fact{
-		Key: restKey(ledger.Cooling, rest.Range), Owner: ledger.Owner{Namespace: rest.For.Namespace, Name: rest.For.Name}, Range: rest.Range,
+// onCoolingStarted adds the fact that keeps a cooling range from all claimants except the one that it is reserved
+// for.
+func (m *PoolState) onCoolingStarted(rest cooling.Entry) {
+	m.Ledger.AddFact(ledger.Fact{
+		Key: ledgerKeyForRange(ledger.SourceCooling, rest.Range), Owner: ledger.Owner{Namespace: rest.Claim.Namespace, Name: rest.Claim.Name}, Range: rest.Range,
 	})
-	if len(m.Crowded) == 0 {
+	if len(m.CoolingOverflow) == 0 {
 		return
 	}
-	// What touches it can be joined with it.
+	// An adjacent range can share an entry with this one, so its release may fit now.
 	for _, near := range []netip.Addr{rest.Range.From().Prev(), rest.Range.To().Next()} {
 		if !near.IsValid() {
 			continue
 		}
-		for _, h := range m.Ledger.Overlapping(netipx.IPRangeFrom(near, near)) {
-			m.uncrowd(h.Owner.UID)
+		for _, h := range m.Ledger.OverlappingFacts(netipx.IPRangeFrom(near, near)) {
+			m.removeFromOverflow(h.Owner.UID)
 		}
 	}
 }
 
-// coolingEnded ends the rest of a range: its time has come, or the claim it rests for has it again.
-func (m *Memory) coolingEnded(rest cooling.Rest) {
-	m.Ledger.Remove(restKey(ledger.Cooling, rest.Range))
-	if m.Cooling.Size() < cooling.MaxText/2 {
-		m.RoomToRest()
+// onCoolingEnded removes the fact about a cooling range: its period is over, or the claimant that it was reserved for
+// has it again.
+func (m *PoolState) onCoolingEnded(rest cooling.Entry) {
+	m.Ledger.RemoveFact(ledgerKeyForRange(ledger.SourceCooling, rest.Range))
+	if m.Cooling.TextSize() < cooling.MaxTextSize/2 {
+		m.RetryOverflow()
 	}
 }
 
-// Crowd notes that the release of a claim waits until there is room for its rest: it is not to be done until then.
-func (m *Memory) Crowd(c *Claimant) {
-	m.Crowded[c.Owner.UID] = c
-	delete(m.Todo, c.Owner.UID)
+// AddToOverflow lets the release of a claimant wait until the status has room for its cooling period. No job works on
+// the claimant until then.
+func (m *PoolState) AddToOverflow(c *Claimant) {
+	m.CoolingOverflow[c.Owner.UID] = c
+	delete(m.ClaimantsToWrite, c.Owner.UID)
 }
 
-func (m *Memory) uncrowd(uid types.UID) {
-	if c := m.Crowded[uid]; c != nil {
-		delete(m.Crowded, uid)
-		m.Todo[uid] = c
+func (m *PoolState) removeFromOverflow(uid types.UID) {
+	if c := m.CoolingOverflow[uid]; c != nil {
+		delete(m.CoolingOverflow, uid)
+		m.ClaimantsToWrite[uid] = c
 	}
 }
 
-// uncrowdUnrested has the releases tried again that wait for room, and do not rest by what the pool says now.
-func (m *Memory) uncrowdUnrested() {
-	for uid, c := range m.Crowded {
-		if m.graceOf(c) == 0 {
-			m.uncrowd(uid)
+// retryUncooledOverflow queues the waiting releases again that need no cooling period by the current spec of the
+// pool.
+func (m *PoolState) retryUncooledOverflow() {
+	for uid, c := range m.CoolingOverflow {
+		if m.coolingPeriodFor(c) == 0 {
+			m.removeFromOverflow(uid)
 		}
 	}
 }
 
-// RoomToRest has the releases that wait for room tried again.
-func (m *Memory) RoomToRest() {
-	for uid := range m.Crowded {
-		m.uncrowd(uid)
+// RetryOverflow queues all releases again that wait for room in the status.
+func (m *PoolState) RetryOverflow() {
+	for uid := range m.CoolingOverflow {
+		m.removeFromOverflow(uid)
 	}
 }
 
-// RestEnds is how long until there is room on record for another rest, as the pool's status shows it: 0 if there is
+// CoolingRoomDelay returns how long until the status of the pool has room for another cooling entry, 0 if it has room
 // now.
-func (m *Memory) RestEnds(now time.Time) time.Duration {
-	groups := m.Base.PoolStatus().Cooling
-	if cooling.HasRoom(groups) {
+func (m *PoolState) CoolingRoomDelay(now time.Time) time.Duration {
+	groups := m.BasePool.PoolStatus().Cooling
+	if cooling.HasRoomForEntry(groups) {
 		return 0
 	}
 	first := slices.MinFunc(groups, func(a, b v1alpha1.CoolingGroup) int { return a.Until.Compare(b.Until.Time) })
-	return max(first.Until.Sub(m.atAPI(now)), 0)
+	return max(first.Until.Sub(m.apiServerTime(now)), 0)
 }
 
-// CoolingFor finds a range that rests for the name of an owner, and fits.
-func (m *Memory) CoolingFor(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
-	for _, r := range m.Cooling.For(NameOf(o)) {
-		if fits(r) && m.Ledger.InSpace(r) && m.Blocker(r, o) == nil {
+// FindCoolingRange returns a range that cools down for the name of an owner, fits, and is not blocked by another
+// fact. It is not valid if there is none.
+func (m *PoolState) FindCoolingRange(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
+	for _, r := range m.Cooling.RangesForClaim(NamespacedNameFromOwner(o)) {
+		if fits(r) && m.Ledger.IsInSpace(r) && m.FindBlockingFact(r, o) == nil {
 			return r
 		}
 	}
 	return netipx.IPRange{}
 }
 
-// NeedsCooling reports whether what is given up is to rest, and that is not noted: or so long ago that half of the rest is
-// over. What somebody else has too does not become free.
-func (m *Memory) NeedsCooling(e Ending, now time.Time) bool {
-	if e.Grace == 0 || !e.Range.IsValid() {
+// NeedsCooling reports whether the cooling period of a release still has to be recorded: none is recorded, or at most
+// half of it is left. A range that another owner has as well does not become free, so it needs none.
+func (m *PoolState) NeedsCooling(e Release, now time.Time) bool {
+	if e.CoolingPeriod == 0 || !e.Range.IsValid() {
 		return false
 	}
-	now = m.atAPI(now)
-	return m.Ledger.FindOverlapping(e.Range, func(h *ledger.Fact) bool {
+	now = m.apiServerTime(now)
+	return m.Ledger.FindOverlappingFact(e.Range, func(h *ledger.Fact) bool {
 		switch {
 		case !h.Range.Contains(e.Range.From()) || !h.Range.Contains(e.Range.To()):
 			return false
-		case h.Source == ledger.Cooling:
-			rest := m.restOf(h)
-			return rest.Until.Sub(now) > e.Grace/2 && (!e.Nameless || rest.For.Name == "")
+		case h.Source == ledger.SourceCooling:
+			rest := m.coolingEntryFor(h)
+			return rest.Until.Sub(now) > e.CoolingPeriod/2 && (!e.WithoutName || rest.Claim.Name == "")
 		}
-		return h.Source.Uses() && h.Owner.UID != e.Owner.UID
+		return h.Source.IsInUse() && h.Owner.UID != e.Owner.UID
 	}) == nil
 }
 
-// restOf is the rest that a fact of the ledger tells of.
-func (m *Memory) restOf(h *ledger.Fact) cooling.Rest {
+// coolingEntryFor returns the cooling entry that a fact of the ledger belongs to.
+func (m *PoolState) coolingEntryFor(h *ledger.Fact) cooling.Entry {
 	rest, _ := m.Cooling.Get(h.Range)
 	return rest
 }
 
-// OrphanNeedsCooling is NeedsCooling for what a void IPAddress has.
-func (m *Memory) OrphanNeedsCooling(s *Orphan, now time.Time) bool {
-	return s.ProvenOrphan && m.NeedsCooling(m.endingOf(s), now)
+// OrphanNeedsCooling is NeedsCooling for the address of an IPAddress that is proven to be an orphan.
+func (m *PoolState) OrphanNeedsCooling(s *Orphan, now time.Time) bool {
+	return s.ProvenOrphan && m.NeedsCooling(m.releaseForOrphan(s), now)
 }
 
-// reuseGrace is how long an address rests before somebody else gets it.
-func (m *Memory) reuseGrace() time.Duration {
-	if m.Base == nil {
+// reuseGracePeriod returns how long an address cools down before another claimant gets it, 0 if it does not.
+func (m *PoolState) reuseGracePeriod() time.Duration {
+	if m.BasePool == nil {
 		return 0
 	}
-	return time.Duration(max(0, ptr.Deref(m.Base.PoolSpec().AddressReuseGracePeriodSeconds, 0))) * time.Second
+	return time.Duration(max(0, ptr.Deref(m.BasePool.PoolSpec().AddressReuseGracePeriodSeconds, 0))) * time.Second
 }
 
-// Releasable is what the end of a claimant makes free.
-func (m *Memory) Releasable(c *Claimant) netipx.IPRange { return c.Kind.Releasable(m, c) }
+// ReleasableRange returns the range that becomes free with the end of a claimant.
+func (m *PoolState) ReleasableRange(c *Claimant) netipx.IPRange { return c.Kind.ReleasableRange(m, c) }
 
-// UnitOf is what an IPAddress has of the pool; not valid where it says no address.
-func (m *Memory) UnitOf(addr *Attached) netipx.IPRange {
+// UnitForAddress returns the unit of the pool that an IPAddress has. It is not valid if the IPAddress has no valid
+// address.
+func (m *PoolState) UnitForAddress(addr *Address) netipx.IPRange {
 	if !addr.IP.IsValid() {
 		return netipx.IPRange{}
 	}
-	return m.Ledger.Unit(addr.IP)
+	return m.Ledger.UnitRange(addr.IP)
 }
 
-// IsKept reports whether somebody else's finalizer alone keeps the IPAddress of a deleted claim: all of ours is done,
-// and the watch shows when that is gone.
-func (m *Memory) IsKept(c *Claimant) bool {
-	addr := m.AttachedTo(c)
-	return addr != nil && addr.ClaimantUID == c.Owner.UID && addr.Deleting && !addr.Protected && len(addr.Others) > 0
+// IsFinalizerHeld reports whether only finalizers of other controllers keep the IPAddress of a deleted claim. There
+// is nothing left for this manager to do then, and the watch shows when the IPAddress is gone.
+func (m *PoolState) IsFinalizerHeld(c *Claimant) bool {
+	addr := m.AddressFor(c)
+	return addr != nil && addr.ClaimantUID == c.Owner.UID && addr.Deleting && !addr.HasFinalizer && len(addr.OtherFinalizers) > 0
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// C52.
+// C52: a cluster-scoped pool that was copied from another management cluster grants nothing (R9).
 func TestCopied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason          string
@@ -31,11 +31,11 @@ func TestCopied(t *testing.T) {
 			if tc.says != "" {
 				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.says})
 			}
-			m := &Memory{Base: pool, ManagementCluster: tc.here}
-			if got := m.isCopied(); got != tc.copied {
+			m := &PoolState{BasePool: pool, ManagementCluster: tc.here}
+			if got := m.isCopiedPool(); got != tc.copied {
 				t.Errorf("%s: copied %t", tc.reason, got)
 			}
-			marked := m.Mark(pool)
+			marked := m.MarkManagementCluster(pool)
 			if says := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]; marked != tc.marked || (marked && says != tc.here) || (!marked && says != tc.says) {
 				t.Errorf("%s: marked %t, with %q", tc.reason, marked, says)
 			}

@@ -7,62 +7,65 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// deferred are releases whose rest is still to be noted. Each batch notes no more than can be handed out, and leaves the others
-// to the batches after it: their claims are not in Todo meanwhile, or each turn would look at all of them. The zero value is none.
-type deferred struct {
-	// order has them by address, since neighbours that begin to rest together share an entry of status.cooling (ADR 53).
-	order []release
-	// claims are those of them that still wait: one that was sorted anew meanwhile does not.
-	claims map[types.UID]*Claimant
+// deferredReleases are the releases whose cooling period still has to be recorded. Each batch records no more than
+// can be handed to jobs, and leaves the others to the next batches. Their claimants are not in ClaimantsToWrite
+// meanwhile, or each reconcile would visit all of them. The zero value is empty.
+type deferredReleases struct {
+	// byAddress has the releases in the order of their addresses, because adjacent ranges that start to cool down
+	// together share an entry of status.cooling (ADR 53).
+	byAddress []deferredRelease
+	// claimants has the claimants that still wait. One that was queued again meanwhile is in byAddress only.
+	claimants map[types.UID]*Claimant
 }
 
-// release is a claim that gives up a range, and where that begins.
-type release struct {
-	of   *Claimant
-	from netip.Addr
+// deferredRelease is a claimant that releases a range, and the first address of that range.
+type deferredRelease struct {
+	claimant     *Claimant
+	firstAddress netip.Addr
 }
 
-// deferReleases puts releases of Todo among those that are deferred. It costs O(n log n) of both, and nothing where there are
-// none.
-func (m *Memory) deferReleases(due []release) {
+// deferReleases moves releases from ClaimantsToWrite to the deferred ones. It costs O(n log n) in the number of both,
+// and nothing if due is empty.
+func (m *PoolState) deferReleases(due []deferredRelease) {
 	if len(due) == 0 {
 		return
 	}
-	d := &m.deferred
-	if d.claims == nil {
-		d.claims = make(map[types.UID]*Claimant, len(due))
+	d := &m.deferredReleases
+	if d.claimants == nil {
+		d.claimants = make(map[types.UID]*Claimant, len(due))
 	}
-	d.order = slices.DeleteFunc(d.order, func(r release) bool { return d.claims[r.of.Owner.UID] != r.of })
+	d.byAddress = slices.DeleteFunc(d.byAddress, func(r deferredRelease) bool { return d.claimants[r.claimant.Owner.UID] != r.claimant })
 	for _, r := range due {
-		delete(m.Todo, r.of.Owner.UID)
-		d.claims[r.of.Owner.UID] = r.of
+		delete(m.ClaimantsToWrite, r.claimant.Owner.UID)
+		d.claimants[r.claimant.Owner.UID] = r.claimant
 	}
-	d.order = append(d.order, due...)
-	slices.SortFunc(d.order, func(a, b release) int { return a.from.Compare(b.from) })
+	d.byAddress = append(d.byAddress, due...)
+	slices.SortFunc(d.byAddress, func(a, b deferredRelease) int { return a.firstAddress.Compare(b.firstAddress) })
 }
 
-// nextDeferred has the claim with the lowest address of those that are deferred be in Todo again, and returns it; nil if there is
-// none.
-func (m *Memory) nextDeferred() *Claimant {
-	d := &m.deferred
-	for len(d.order) > 0 {
-		c := d.order[0].of
-		d.order[0] = release{} // the array stays as long as one of the others
-		d.order = d.order[1:]
-		if d.claims[c.Owner.UID] == c {
-			delete(d.claims, c.Owner.UID)
-			m.Todo[c.Owner.UID] = c
+// nextDeferredRelease moves the deferred claimant with the lowest address back to ClaimantsToWrite and returns it. It
+// returns nil if there is none.
+func (m *PoolState) nextDeferredRelease() *Claimant {
+	d := &m.deferredReleases
+	for len(d.byAddress) > 0 {
+		c := d.byAddress[0].claimant
+		d.byAddress[0] = deferredRelease{} // the array lives as long as any of the others
+		d.byAddress = d.byAddress[1:]
+		if d.claimants[c.Owner.UID] == c {
+			delete(d.claimants, c.Owner.UID)
+			m.ClaimantsToWrite[c.Owner.UID] = c
 			return c
 		}
 	}
-	*d = deferred{} // neither has memory of those that were
+	*d = deferredReleases{} // free the memory of both
 	return nil
 }
 
-// resumeReleases has all that are deferred be in Todo again: this manager notes no rest any more, or none is needed.
-func (m *Memory) resumeReleases() {
-	for uid, c := range m.deferred.claims {
-		m.Todo[uid] = c
+// requeueDeferredReleases moves all deferred claimants back to ClaimantsToWrite: this manager does not record cooling
+// periods any more, or none are needed.
+func (m *PoolState) requeueDeferredReleases() {
+	for uid, c := range m.deferredReleases.claimants {
+		m.ClaimantsToWrite[uid] = c
 	}
-	m.deferred = deferred{}
+	m.deferredReleases = deferredReleases{}
 }

@@ -13,59 +13,60 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Grant gives a range to a claim. It counts only once it is committed.
+// Grant assigns a range to a claimant. It takes effect only once it is committed.
 type Grant struct {
 	Owner     ledger.Owner
 	Range     netipx.IPRange
 	Committed bool
-	// At is when the commit that carries the grant was last confirmed.
-	At time.Time
-	// Inherited: it was in flight when we took the pool over.
+	// CommitConfirmedAt is when the API server last confirmed a commit that contains the grant.
+	CommitConfirmedAt time.Time
+	// Inherited reports whether the grant was in flight when this manager took the pool over.
 	Inherited bool
-	// Begun: it was handed to a job, so writes for it were sent. doubtful: the answer to one is not known.
-	Begun, doubtful bool
-	// Confirmed: its IPAddress is confirmed, or its claim cannot use it any more (R6). It leaves
-	// inFlight with the next commit.
+	// JobStarted reports whether the grant was handed to a job, so that writes for it were sent; outcomeUnknown
+	// reports whether one of them got no conclusive answer.
+	JobStarted, outcomeUnknown bool
+	// Confirmed reports whether the IPAddress of the grant is confirmed, or its claim cannot use it any more (R6).
+	// The grant leaves the grants in flight with the next commit.
 	Confirmed bool
 }
 
-// Writable reports whether a grant may be written on (R6). A confirmed one may not: the commit that ends it may be under
-// way.
-func (g *Grant) Writable(now time.Time) bool {
-	return g.Committed && !g.Confirmed && !g.stale(now)
+// IsWritable reports whether a job may write for the grant (R6). It may not if the grant is confirmed, because the
+// commit that ends the grant may be in flight.
+func (g *Grant) IsWritable(now time.Time) bool {
+	return g.Committed && !g.Confirmed && !g.isStale(now)
 }
 
-// stale reports whether a grant is written on only after another commit, which shows that it still stands: it is old, or
-// inherited.
-func (g *Grant) stale(now time.Time) bool {
-	return g.Committed && !g.Confirmed && term.Elapsed(g.At, now) > term.RequestTimeout
+// isStale reports whether another commit has to prove that the grant is still valid before a job may write for it:
+// its last confirmation is too old, or it was inherited and not confirmed since.
+func (g *Grant) isStale(now time.Time) bool {
+	return g.Committed && !g.Confirmed && term.ElapsedTime(g.CommitConfirmedAt, now) > term.RequestTimeout
 }
 
-// StaleGrants reports whether a grant is too old to be written on without asking again (a process
-// that was paused), and is to be: a commit confirms it or shows that the term is over. Monotonic and wall clock
-// both count, whichever is further on.
-func (m *Memory) StaleGrants(now time.Time) bool {
+// HasStaleGrants reports whether a grant is too old to write for without another commit, for example because the
+// process was paused, and should be written for now. That commit confirms the grant, or shows that the term is over.
+// The age is by the monotonic or the wall clock, whichever shows more.
+func (m *PoolState) HasStaleGrants(now time.Time) bool {
 	for uid, g := range m.Grants {
-		if c := m.Claimants[uid]; g.stale(now) && (c == nil || (c.MayBeTried(now) && !c.waits)) {
+		if c := m.Claimants[uid]; g.isStale(now) && (c == nil || (c.MayStartJob(now) && !c.servingBlocked)) {
 			return true
 		}
 	}
 	return false
 }
 
-// Frees reports whether the next commit ends a grant that holds up somebody: the release of its claim or,
-// where the claim is gone, whoever waits for an address.
-func (m *Memory) Frees() bool {
+// HasBlockingGrant reports whether the next commit ends a grant that blocks another claimant or a release: the
+// release of its own claimant or, if that is gone, the claimants that wait for an address.
+func (m *PoolState) HasBlockingGrant() bool {
 	for uid, g := range m.Grants {
-		if c := m.Claimants[uid]; g.Confirmed && ((c != nil && c.Deleting) || (c == nil && m.Pending.Len() > 0)) {
+		if c := m.Claimants[uid]; g.Confirmed && ((c != nil && c.Deleting) || (c == nil && m.PendingClaimants.Len() > 0)) {
 			return true
 		}
 	}
 	return false
 }
 
-// HasConfirmed reports whether a grant is to be ended by the next commit.
-func (m *Memory) HasConfirmed() bool {
+// HasConfirmedGrant reports whether the next commit ends a grant.
+func (m *PoolState) HasConfirmedGrant() bool {
 	for _, g := range m.Grants {
 		if g.Confirmed {
 			return true
@@ -74,8 +75,8 @@ func (m *Memory) HasConfirmed() bool {
 	return false
 }
 
-// Unfinished is the number of grants that are not confirmed.
-func (m *Memory) Unfinished() int {
+// UnconfirmedGrantCount returns the number of grants that are not confirmed.
+func (m *PoolState) UnconfirmedGrantCount() int {
 	n := 0
 	for _, g := range m.Grants {
 		if !g.Confirmed {
@@ -85,72 +86,73 @@ func (m *Memory) Unfinished() int {
 	return n
 }
 
-// Working is the number of grants that are being written. One whose last try failed, or whose claim is paused, holds up
-// nobody.
-func (m *Memory) Working() int {
+// ActiveGrantCount returns the number of grants that are being written. A grant whose last attempt failed, or whose
+// claimant is paused, does not count and delays no other.
+func (m *PoolState) ActiveGrantCount() int {
 	n := 0
 	for uid, g := range m.Grants {
-		if c := m.Claimants[uid]; !g.Confirmed && (c == nil || (c.Failures == 0 && !c.waits)) {
+		if c := m.Claimants[uid]; !g.Confirmed && (c == nil || (c.Failures == 0 && !c.servingBlocked)) {
 			n++
 		}
 	}
 	return n
 }
 
-// GiveBack ends the grants of claims that may not be served now, as their Cluster was paused meanwhile, and of which
-// nothing was written: the next commit has them no more. The claim waits like any other.
-func (m *Memory) GiveBack(admission Admit) {
+// EndBlockedGrants ends the grants of claimants that may not be served now, because their Cluster was paused
+// meanwhile, if nothing was written for them. The next commit does not contain these grants any more, and the
+// claimants wait like any other.
+func (m *PoolState) EndBlockedGrants(admission AdmissionFunc) {
 	for uid, g := range m.Grants {
 		c := m.Claimants[uid]
 		if c == nil || g.Confirmed {
 			continue
 		}
-		if c.waits = admission(c).Waits; c.waits && g.Committed && !g.Begun && !g.Inherited {
+		if c.servingBlocked = admission(c).Wait; c.servingBlocked && g.Committed && !g.JobStarted && !g.Inherited {
 			g.Confirmed = true
 		}
 	}
 }
 
-// EndGrant ends the grant of a deleted claimant that has nothing. Nothing can be recorded of it any more, so it ends
-// with the next commit, and the release goes on then.
-func (m *Memory) EndGrant(uid types.UID) {
+// EndGrant ends the grant of a deleted claimant that has nothing. No record can be written for it any more, so the
+// grant ends with the next commit, and the release goes on after that.
+func (m *PoolState) EndGrant(uid types.UID) {
 	if g := m.Grants[uid]; g != nil {
 		g.Confirmed = g.Confirmed || g.Committed
 	}
 }
 
-// OnlyGranted reports whether a claimant has a grant of which nobody was told: then whoever uses the claimant does not
-// keep it in flight. What is on record with it stays.
-func (m *Memory) OnlyGranted(c *Claimant) bool {
-	return m.Grants[c.Owner.UID] != nil && !c.HadAddress && m.AttachedTo(c) == nil
+// HasUnpublishedGrant reports whether a claimant has a grant that was never published, neither in its status nor in
+// an IPAddress. A consumer's finalizer does not keep such a grant in flight. A record that was written stays.
+func (m *PoolState) HasUnpublishedGrant(c *Claimant) bool {
+	return m.Grants[c.Owner.UID] != nil && !c.StatusHasAddress && m.AddressFor(c) == nil
 }
 
-// confirm notes that a committed grant is done: its claim is gone, or has what was granted (R6).
-func (m *Memory) confirm(uid types.UID) {
+// confirmGrant confirms a committed grant whose claimant is gone, or has the granted range on record (R6).
+func (m *PoolState) confirmGrant(uid types.UID) {
 	g := m.Grants[uid]
 	if g == nil || !g.Committed {
 		return
 	}
 	c := m.Claimants[uid]
-	g.Confirmed = g.Confirmed || c == nil || c.Kind.Confirmed(m, c)
+	g.Confirmed = g.Confirmed || c == nil || c.Kind.IsConfirmed(m, c)
 }
 
-// DropGrant forgets a grant that is not on record any more.
-func (m *Memory) DropGrant(uid types.UID) {
-	key := ledger.Key{Source: ledger.Grant, UID: uid}
+// DropGrant removes a grant that is not on record any more.
+func (m *PoolState) DropGrant(uid types.UID) {
+	key := ledger.Key{Source: ledger.SourceGrant, UID: uid}
 	if g := m.Grants[uid]; g != nil && !g.Committed {
-		m.Ledger.Retract(key) // nobody was given it
+		m.Ledger.RetractFact(key) // no claimant ever had the range
 	} else {
-		m.Ledger.Remove(key)
+		m.Ledger.RemoveFact(key)
 	}
 	delete(m.Grants, uid)
 	if c := m.Claimants[uid]; c != nil {
-		m.Sort(c)
+		m.QueueClaimant(c)
 	}
 }
 
-// inFlight lists the grants that are not confirmed, in the order of their addresses.
-func (m *Memory) inFlight() []v1alpha1.Grant {
+// inFlightGrants returns the grants that are not confirmed, in the order of their addresses.
+func (m *PoolState) inFlightGrants() []v1alpha1.Grant {
 	var out []v1alpha1.Grant
 	var ordered []*Grant
 	for _, g := range m.Grants {
@@ -170,8 +172,8 @@ func (m *Memory) inFlight() []v1alpha1.Grant {
 	return out
 }
 
-// InFlightOf returns the grants that a status has on record.
-func InFlightOf(status *v1alpha1.NetworkPoolStatus) []v1alpha1.Grant {
+// InFlightFromStatus returns the grants in flight that a status has on record.
+func InFlightFromStatus(status *v1alpha1.NetworkPoolStatus) []v1alpha1.Grant {
 	if status.Allocator == nil {
 		return nil
 	}

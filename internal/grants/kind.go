@@ -14,121 +14,125 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is what differs between the kinds of objects that ask a pool for addresses. Its methods are pure: they read a
-// pool that is locked, change nothing, and return what is to be done.
-type Kind interface {
-	Resource
-	// Traits are what is true of all claimants of the kind.
-	Traits() *Traits
-	// Of returns what is remembered of an object of the kind.
-	Of(o Object) *Claimant
-	// Keep carries over what the API server does not hold from what was remembered of a claimant before.
-	Keep(c, old *Claimant)
+// ClaimantKind is the behavior that differs between the kinds of objects that request addresses from a pool. Its
+// methods are pure: they read the state of a locked pool, change nothing, and return what to do.
+type ClaimantKind interface {
+	ResourceKind
+	// Traits returns the properties that all claimants of the kind have in common.
+	Traits() *KindTraits
+	// NewClaimant returns the state of an object of the kind.
+	NewClaimant(o Object) *Claimant
+	// CarryOverState copies the state that the API server does not store from the previous state of a claimant.
+	CarryOverState(c, old *Claimant)
 
-	// Holds are the ranges that count as taken because of a claimant, besides its grant: what is on record with it, and
-	// what its status shows.
-	Holds(m *Memory, c *Claimant) (record, shown netipx.IPRange)
-	// Need says what is to be done for a claimant that lives.
-	Need(m *Memory, c *Claimant) Need
-	// Confirmed reports whether what a claimant was granted is on record with it (R6).
-	Confirmed(m *Memory, c *Claimant) bool
-	// Releasable is what the end of a claimant makes free.
-	Releasable(m *Memory, c *Claimant) netipx.IPRange
+	// TakenRanges returns the ranges that are taken because of a claimant, apart from its grant: record is the range
+	// on record with it, and shown is the range in its status.
+	TakenRanges(m *PoolState, c *Claimant) (record, shown netipx.IPRange)
+	// NeedFor returns what has to be done for a claimant that is not being deleted.
+	NeedFor(m *PoolState, c *Claimant) Need
+	// IsConfirmed reports whether the grant of a claimant is on record with it (R6).
+	IsConfirmed(m *PoolState, c *Claimant) bool
+	// ReleasableRange returns the range that becomes free with the end of a claimant.
+	ReleasableRange(m *PoolState, c *Claimant) netipx.IPRange
 
-	// Designated finds what is meant for a claimant. Nothing at all: any that fits.
-	Designated(m *Memory, c *Claimant) (netipx.IPRange, *Refusal)
-	// Shape is what a claimant asks for where nothing is meant for it.
-	Shape(m *Memory, c *Claimant) Shape
-	// NoRoom says that nothing is free that a claimant would take.
-	NoRoom(m *Memory, c *Claimant) *Refusal
+	// DesignatedRange returns the range that is meant for a claimant, or why the claimant cannot have it. With
+	// neither, any range that fits will do.
+	DesignatedRange(m *PoolState, c *Claimant) (netipx.IPRange, *Refusal)
+	// RequestedShape returns the shape of the range that a claimant requests if no range is meant for it.
+	RequestedShape(m *PoolState, c *Claimant) RangeShape
+	// ExhaustedRefusal returns the refusal for a claimant that finds no free range that fits.
+	ExhaustedRefusal(m *PoolState, c *Claimant) *Refusal
 
-	// Serve returns the next request that brings a claimant forward which has a grant, or something already.
-	Serve(m *Memory, c *Claimant, t *Attempt) Step
-	// Release returns the next request that gives up what a deleted claimant has.
-	Release(m *Memory, c *Claimant, t *Attempt) Step
-	// Refuse writes into the status of a claimant why it gets nothing.
-	Refuse(c *Claimant, no Refusal) Step
+	// NextServeStep returns the next step for a claimant that has a grant, or a range already.
+	NextServeStep(m *PoolState, c *Claimant, t *Attempt) Step
+	// NextReleaseStep returns the next step that releases the range of a deleted claimant.
+	NextReleaseStep(m *PoolState, c *Claimant, t *Attempt) Step
+	// RefusalStep returns the step that writes a refusal into the status of a claimant.
+	RefusalStep(c *Claimant, no Refusal) Step
 
-	// Use says what a claimant has its addresses for, and since when.
-	Use(c *Claimant) (Use, time.Time)
+	// RangeUse returns what a claimant uses its addresses for, and since when.
+	RangeUse(c *Claimant) (RangeUse, time.Time)
 }
 
-// Sighter is a kind whose claimants end with what they are for, and say whether that was seen.
-type Sighter interface {
-	Kind
-	// Sighted is the condition that says so; nil: there is nothing to say.
-	Sighted(c *Claimant, says Sighting) *metav1.Condition
+// OwnerTrackingKind is a kind whose claimants end with their owner, and whose status shows whether that owner was
+// seen.
+type OwnerTrackingKind interface {
+	ClaimantKind
+	// OwnerSeenCondition returns the condition that shows a state of the owner, or nil if there is nothing to show.
+	OwnerSeenCondition(c *Claimant, says OwnerSeen) *metav1.Condition
 }
 
-// Traits are what is true of all claimants of a kind.
-type Traits struct {
-	// Name is the kind of the objects, as it stands in status.allocator.inFlight.
+// KindTraits are the properties that all claimants of a kind have in common.
+type KindTraits struct {
+	// Name is the kind of the objects, as in status.allocator.inFlight.
 	Name string
-	// Finalizer is ours on them.
+	// Finalizer is the finalizer that the manager puts on the objects.
 	Finalizer string
-	// Attaches: what they are granted becomes an object of the same name (R1).
-	Attaches Attacher
-	// Counted: they count towards the quota of their Cluster; PerNamespace: towards what the pool gives their namespace.
-	// Pinned: preAllocations name them.
-	Counted, PerNamespace, Pinned bool
-	// NeedsCluster: nothing is granted before their Cluster exists. EndsWithOwner: they are deleted when that, or
-	// the pool that they are for, is gone.
-	NeedsCluster, EndsWithOwner bool
-	// TellsOverlap: their status says who else has some of their addresses.
-	TellsOverlap bool
+	// AddressKind is the kind of the address object that each grant of a claimant becomes, which has the name of the
+	// claimant (R1). It is nil for a kind that publishes its range in its own status.
+	AddressKind AddressKind
+	// CountsTowardsQuota reports whether the claimants count towards the quota of their Cluster; HasNamespaceQuota
+	// reports whether they count towards the quota of their namespace in the pool; AllowsPreAllocation reports
+	// whether spec.preAllocations apply to them.
+	CountsTowardsQuota, HasNamespaceQuota, AllowsPreAllocation bool
+	// NeedsCluster reports whether nothing is granted before the Cluster of a claimant exists; DeletedWithOwner
+	// reports whether a claimant is deleted when its owner, a Cluster or a carved pool, is gone.
+	NeedsCluster, DeletedWithOwner bool
+	// ReportsOverlap reports whether the status of a claimant names another owner of some of its addresses.
+	ReportsOverlap bool
 }
 
-// Shape is what a claimant asks for: addresses in a row, or a prefix. The zero one is whatever one claimant of the pool
-// gets.
-type Shape struct {
+// RangeShape is the shape of the range that a claimant requests: a number of consecutive addresses, or a prefix. The
+// zero value is one unit of the pool.
+type RangeShape struct {
 	Count        int64
 	PrefixLength int
 }
 
-// Attacher is what differs between the kinds of objects that show what a claimant was granted.
-type Attacher interface {
-	Resource
-	// Kind is that of the objects, Finalizer ours on them.
-	Kind() string
+// AddressKind is the behavior that differs between the kinds of address objects.
+type AddressKind interface {
+	ResourceKind
+	// KindName returns the kind of the objects, and Finalizer returns our finalizer on them.
+	KindName() string
 	Finalizer() string
-	// Of returns what is remembered of an object.
-	Of(o Object) *Attached
-	// TakesUp reports whether a claimant takes up an object of its name that nobody made for it.
-	TakesUp(m *Memory, c *Claimant, a *Attached) bool
-	// Taken says that an object of another pool has the name of a claimant.
-	Taken(o Object) *Refusal
+	// NewAddress returns the state of an object.
+	NewAddress(o Object) *Address
+	// CanAdoptManual reports whether a claimant may adopt an object of its name that no controller created for it.
+	CanAdoptManual(m *PoolState, c *Claimant, a *Address) bool
+	// NameTakenRefusal returns the refusal for a claimant whose name an object of another pool has.
+	NameTakenRefusal(o Object) *Refusal
 }
 
-// Need is what is to be done for a claimant.
+// Need is the kind of work that a claimant needs.
 type Need int
 
 const (
-	// NeedNothing is of a claimant that has all it wants.
+	// NeedNothing means that the claimant has everything.
 	NeedNothing Need = iota
-	// NeedGrant is of one that waits for addresses.
+	// NeedGrant means that the claimant waits for a grant.
 	NeedGrant
-	// NeedWrite is of one for which something is to be written.
+	// NeedWrite means that something has to be written for the claimant.
 	NeedWrite
-	// NeedRelease is of one that is deleted, and has something.
+	// NeedRelease means that the claimant is being deleted and has something to release.
 	NeedRelease
 )
 
-// Need says what is to be done for a claimant.
-func (m *Memory) Need(c *Claimant) Need {
-	a := m.AttachedTo(c)
+// NeedFor returns what has to be done for a claimant.
+func (m *PoolState) NeedFor(c *Claimant) Need {
+	a := m.AddressFor(c)
 	switch {
 	case c.Moved:
 		return NeedNothing
 	case !c.Deleting:
-		return c.Kind.Need(m, c)
+		return c.Kind.NeedFor(m, c)
 	case c.HasFinalizer, a != nil && a.ClaimantUID == c.Owner.UID, m.Grants[c.Owner.UID] != nil:
 		return NeedRelease
 	}
 	return NeedNothing
 }
 
-// kindOf is the kind of that name: the first one, if none has it.
-func (m *Memory) kindOf(name string) Kind {
+// kindByName returns the kind of a name, or the first kind if none has that name.
+func (m *PoolState) kindByName(name string) ClaimantKind {
 	for _, k := range m.kinds {
 		if k.Traits().Name == name {
 			return k

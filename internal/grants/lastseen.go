@@ -14,79 +14,81 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// lastSeen is what the newest version of a pool says that was seen, by the watch, a list or the answer to a write. Other
-// pools of its network go by this and not by the base, which is of before until the pool is reconciled, and nothing at
-// all until that is done for the first time: they read its spec as soon as it is seen, and what was in flight by then
-// belongs to that.
-type lastSeen struct {
-	uid     types.UID
-	version string
-	// status is nil where the pool was not seen. It is shared, and never changed.
+// observedPool is the newest version of a pool that was observed, by the watch, a list or the answer to a write.
+// Other pools of the network go by this version and not by the base pool: the base is older until the pool is
+// reconciled, and missing until its first reconcile. They read the spec of a pool as soon as it is observed, so they
+// have to read the grants in flight of the same version.
+type observedPool struct {
+	uid             types.UID
+	resourceVersion string
+	// status is nil if the pool was not observed. It is shared and never modified.
 	status *v1alpha1.NetworkPoolStatus
-	// flights are the grants in flight, blocks what a carved pool has open: read when they are asked for, once.
-	read    bool
-	flights []flight
-	blocks  []openBlock
-	// beyond: some of the flights are of nothing that the layout grants, which beyondOf is.
-	beyond   bool
-	beyondOf *poolspec.Layout
-	compared bool
-	// edited: it may have addresses beyond its spec.
-	edited bool
+	// grants are the grants in flight and blocks are the open blocks of a carved pool. They are parsed once, on first
+	// use.
+	parsed bool
+	grants []inFlightGrant
+	blocks []openBlock
+	// hasOutside reports whether a grant in flight is outside the ranges that outsideLayout may grant; outsideChecked
+	// reports whether that was computed.
+	hasOutside     bool
+	outsideLayout  *poolspec.Layout
+	outsideChecked bool
+	// mayExceedSpec reports whether the pool may have addresses outside its spec.
+	mayExceedSpec bool
 }
 
-// flight is a grant in flight, and what was granted.
-type flight struct {
-	grant v1alpha1.Grant
-	r     netipx.IPRange
+// inFlightGrant is a grant in flight, and its parsed range.
+type inFlightGrant struct {
+	grant   v1alpha1.Grant
+	ipRange netipx.IPRange
 }
 
-// openBlock is a block that a carved pool has open on record.
+// openBlock is a block of a carved pool that is open on record.
 type openBlock struct {
 	name   string
 	prefix netip.Prefix
 }
 
-// NoteSeen notes what a version of the pool says, if it is the newest. A caller that publishes its spec calls this
-// first.
-func (m *Memory) NoteSeen(pool v1alpha1.Pool) {
-	if m.last.status == nil || term.Newer(pool.GetResourceVersion(), m.last.version) {
-		m.note(pool)
+// ObservePool records a version of the pool, if it is the newest. A caller that publishes the spec of the pool calls
+// this first.
+func (m *PoolState) ObservePool(pool v1alpha1.Pool) {
+	if m.observed.status == nil || term.IsNewerVersion(pool.GetResourceVersion(), m.observed.resourceVersion) {
+		m.recordObserved(pool)
 	}
 }
 
-// note notes what a version of the pool says.
-func (m *Memory) note(pool v1alpha1.Pool) {
-	m.forgetSurveys(pool)
-	if m.last.uid != pool.GetUID() {
-		m.listed = false
-		clear(m.Surveyed) // another pool of the name was listed
+// recordObserved records a version of the pool.
+func (m *PoolState) recordObserved(pool v1alpha1.Pool) {
+	m.trackUnresolvedGrants(pool)
+	if m.observed.uid != pool.GetUID() {
+		m.fullyListed = false
+		clear(m.ListedFor) // that was another pool of the same name
 	}
 	edited := pool.GetGeneration() > 1 || pool.PoolSpec().Carve != nil
-	m.last = lastSeen{uid: pool.GetUID(), version: pool.GetResourceVersion(), status: pool.PoolStatus(), edited: edited}
-	m.seen = true
+	m.observed = observedPool{uid: pool.GetUID(), resourceVersion: pool.GetResourceVersion(), status: pool.PoolStatus(), mayExceedSpec: edited}
+	m.everObserved = true
 }
 
-// inFlight returns the grants in flight.
-func (k *lastSeen) inFlight() []flight {
-	k.parse()
-	return k.flights
+// inFlightGrants returns the grants in flight.
+func (k *observedPool) inFlightGrants() []inFlightGrant {
+	k.parseStatus()
+	return k.grants
 }
 
-// openBlocks returns what a carved pool has open.
-func (k *lastSeen) openBlocks() []openBlock {
-	k.parse()
+// openBlocks returns the open blocks of a carved pool.
+func (k *observedPool) openBlocks() []openBlock {
+	k.parseStatus()
 	return k.blocks
 }
 
-func (k *lastSeen) parse() {
-	if k.read || k.status == nil {
+func (k *observedPool) parseStatus() {
+	if k.parsed || k.status == nil {
 		return
 	}
-	k.read = true
-	for _, g := range InFlightOf(k.status) {
+	k.parsed = true
+	for _, g := range InFlightFromStatus(k.status) {
 		if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-			k.flights = append(k.flights, flight{g, r})
+			k.grants = append(k.grants, inFlightGrant{g, r})
 		}
 	}
 	for _, on := range k.status.Blocks {
@@ -96,66 +98,71 @@ func (k *lastSeen) parse() {
 	}
 }
 
-// fliesBeyond reports whether anything in flight is nothing that a layout grants; without one, nothing is.
-func (k *lastSeen) fliesBeyond(layout *poolspec.Layout) bool {
-	if k.compared && k.beyondOf == layout {
-		return k.beyond
+// hasInFlightOutside reports whether a grant in flight is outside the ranges that a layout may grant. Without a
+// layout, every grant is.
+func (k *observedPool) hasInFlightOutside(layout *poolspec.Layout) bool {
+	if k.outsideChecked && k.outsideLayout == layout {
+		return k.hasOutside
 	}
-	k.beyond = slices.ContainsFunc(k.inFlight(), func(f flight) bool { return layout == nil || !layout.MayGrant(f.r) })
-	k.compared, k.beyondOf = true, layout
-	return k.beyond
+	k.hasOutside = slices.ContainsFunc(k.inFlightGrants(), func(f inFlightGrant) bool { return layout == nil || !layout.MayGrant(f.ipRange) })
+	k.outsideChecked, k.outsideLayout = true, layout
+	return k.hasOutside
 }
 
-// forgetSurveys has a pool of another holder listed again where a grant in flight has gone from its status and nothing
-// of it was seen: it became an object that the watch is yet to show, or nothing. Until a list has shown which, it counts
-// as in use.
-func (m *Memory) forgetSurveys(seen v1alpha1.Pool) {
-	if m.Holder || m.last.uid != seen.GetUID() {
-		m.unseen = nil
+// trackUnresolvedGrants compares the grants in flight of a new version of the pool with those before. If another
+// manager holds the pool, a grant may have left its status although neither its object nor its end was observed: it
+// became an object that the watch has not shown yet, or nothing. Until a list shows which, the grant counts as in
+// use, and the pool is listed again.
+func (m *PoolState) trackUnresolvedGrants(seen v1alpha1.Pool) {
+	if m.Holder || m.observed.uid != seen.GetUID() {
+		m.unresolvedGrants = nil
 		return
 	}
 	still := map[v1alpha1.Grant]struct{}{}
-	for _, g := range InFlightOf(seen.PoolStatus()) {
+	for _, g := range InFlightFromStatus(seen.PoolStatus()) {
 		still[g] = struct{}{}
 	}
-	m.unseen = slices.DeleteFunc(m.unseen, m.sawEndOf)
-	before := len(m.unseen)
-	for _, f := range m.last.inFlight() {
-		if _, flies := still[f.grant]; !flies && !m.sawEndOf(f) {
-			m.unseen = append(m.unseen, f)
+	m.unresolvedGrants = slices.DeleteFunc(m.unresolvedGrants, m.isGrantResolved)
+	before := len(m.unresolvedGrants)
+	for _, f := range m.observed.inFlightGrants() {
+		if _, flies := still[f.grant]; !flies && !m.isGrantResolved(f) {
+			m.unresolvedGrants = append(m.unresolvedGrants, f)
 		}
 	}
-	if len(m.unseen) > before {
-		m.Vanished++
-		clear(m.Surveyed)
+	if len(m.unresolvedGrants) > before {
+		m.VanishedCount++
+		clear(m.ListedFor)
 	}
 }
 
-// sawEndOf reports whether something was seen of what became of a grant: its claimant remembers it, or is gone.
-func (m *Memory) sawEndOf(f flight) bool {
+// isGrantResolved reports whether the outcome of a grant was observed: its claimant has it on record, or is gone.
+func (m *PoolState) isGrantResolved(f inFlightGrant) bool {
 	uid := types.UID(f.grant.UID)
-	_, remembers := m.Ledger.Get(ledger.Key{Source: ledger.Record, UID: uid})
-	return remembers || m.IsGone(uid)
+	_, remembers := m.Ledger.FindFact(ledger.Key{Source: ledger.SourceRecord, UID: uid})
+	return remembers || m.Has(uid)
 }
 
-// HasUnseen reports whether a grant has gone from the status, and what became of it was not seen.
-func (m *Memory) HasUnseen() bool {
-	m.unseen = slices.DeleteFunc(m.unseen, m.sawEndOf)
-	return len(m.unseen) > 0
+// HasUnresolvedGrants reports whether a grant has left the status and its outcome was not observed.
+func (m *PoolState) HasUnresolvedGrants() bool {
+	m.unresolvedGrants = slices.DeleteFunc(m.unresolvedGrants, m.isGrantResolved)
+	return len(m.unresolvedGrants) > 0
 }
 
-// IsUnlisted reports whether a pool of another holder may have addresses beyond its spec that no watch has shown. What this
-// manager listed of pools at its start may be newer than what it listed of claims: a grant may have been made, and have
-// become an object, in between. From then on HasUnseen knows of such.
-func (m *Memory) IsUnlisted() bool { return m.last.edited && !m.listed && !m.Holder }
+// NeedsListing reports whether a pool that another manager holds may have addresses outside its spec that no watch
+// has shown. The first list of pools may be newer than the first list of claims: in between, a grant may have been
+// committed and may have become an object. HasUnresolvedGrants covers all later grants.
+func (m *PoolState) NeedsListing() bool {
+	return m.observed.mayExceedSpec && !m.fullyListed && !m.Holder
+}
 
-// NoteSurvey notes that all that the pool has was listed for a reason, by a list that began when so many grants had
-// vanished. False: another one has since, which the list may lack.
-func (m *Memory) NoteSurvey(reason v1alpha1.YieldedPool, vanished int) bool {
-	if m.Vanished != vanished {
+// RecordListing records that everything of the pool was listed for a reason. vanished is the VanishedCount when that
+// list began. RecordListing reports false, and records nothing, if another grant has vanished since, because the list
+// may not contain its object.
+func (m *PoolState) RecordListing(reason v1alpha1.YieldedPool, vanished int) bool {
+	if m.VanishedCount != vanished {
 		return false
 	}
-	m.unseen, m.listed = nil, true
-	m.Surveyed[reason] = true
+	m.unresolvedGrants, m.fullyListed = nil, true
+	m.ListedFor[reason] = true
 	return true
 }

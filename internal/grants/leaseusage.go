@@ -7,39 +7,41 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// LeaseUsage is how many addresses a pool has for leases yet, as this manager knows now.
+// LeaseUsage shows how many addresses a pool has for leases, as this manager knows now.
 type LeaseUsage struct {
 	Key pools.Key
-	// Gives: it gives leases; else it has given some, and its spec says nothing of them any more.
-	Gives bool
-	// Counts are of all that has addresses of the pool.
+	// LeasesEnabled reports whether the spec of the pool allows leases. If not, the pool still has leases from
+	// before.
+	LeasesEnabled bool
+	// Counts are those of the whole pool, not of its leases alone.
 	Counts ledger.Counts
-	// Resting are the addresses that were released and are nobody's for a while.
-	Resting int64
-	// Waiting is the number of leases without an address.
-	Waiting int
-	// Quota is how many leases of a namespace may have an address; nil: any number. Used: how many of the namespace that
-	// was asked for have one, or are about to.
-	Quota *int32
-	Used  int64
+	// CoolingAddresses is the number of released addresses that are cooling down.
+	CoolingAddresses int64
+	// WaitingLeases is the number of leases without an address.
+	WaitingLeases int
+	// NamespaceQuota is how many leases of a namespace may have an address, nil if there is no limit. NamespaceUsed
+	// is how many leases of the requested namespace have an address or a grant.
+	NamespaceQuota *int32
+	NamespaceUsed  int64
 }
 
-// LeaseUsage is how many addresses the pool has for leases of a namespace; false: there are none, and it gives none.
-func (m *Memory) LeaseUsage(namespace string) (LeaseUsage, bool) {
-	kind := m.kindOf(v1alpha1.IPLeaseKind)
-	if m.Base == nil || m.Dropped || (m.Base.PoolSpec().Leases == nil && m.kindCount[kind] == 0) {
+// LeaseUsageFor returns the usage of the pool by leases, with the quota of a namespace. It reports false if the pool
+// has no leases and does not allow any.
+func (m *PoolState) LeaseUsageFor(namespace string) (LeaseUsage, bool) {
+	kind := m.kindByName(v1alpha1.IPLeaseKind)
+	if m.BasePool == nil || m.Dropped || (m.BasePool.PoolSpec().Leases == nil && m.claimantCounts[kind] == 0) {
 		return LeaseUsage{}, false
 	}
-	out := LeaseUsage{Key: m.Key, Counts: m.Ledger.Counts(), Used: m.shares[share{kind, namespace}]}
-	if spec := m.Base.PoolSpec().Leases; spec != nil {
-		out.Gives, out.Quota = true, spec.QuotaPerNamespace
+	out := LeaseUsage{Key: m.Key, Counts: m.Ledger.Counts(), NamespaceUsed: m.namespaceUsage[namespaceQuotaKey{kind, namespace}]}
+	if spec := m.BasePool.PoolSpec().Leases; spec != nil {
+		out.LeasesEnabled, out.NamespaceQuota = true, spec.QuotaPerNamespace
 	}
 	for _, rest := range m.Cooling.All() {
-		out.Resting += poolutil.Size(rest.Range)
+		out.CoolingAddresses += poolutil.Size(rest.Range)
 	}
-	m.Pending.Scan(func(c *Claimant) bool {
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
 		if c.Kind == kind {
-			out.Waiting++
+			out.WaitingLeases++
 		}
 		return true
 	})

@@ -18,63 +18,68 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// lookAgain is when the Machine of a claim is read again that waits, and whose Machine was in no failure domain: a user may
-// have given it one. Cluster API gives it one when it makes the Machine, or once that has its addresses.
-const lookAgain = time.Minute
+// machineLookupInterval is how often the manager reads the Machine of a waiting claim again if that Machine was in no
+// failure domain. A user may have set one. Cluster API sets it when it creates the Machine, or once the Machine has
+// its addresses.
+const machineLookupInterval = time.Minute
 
-// Machine is the Machine of a claim, as it was found.
+// Machine is the result of a lookup of the Machine of a claim.
 type Machine struct {
-	// Name is empty where the claim has none.
+	// Name is empty if the claim has no Machine.
 	Name types.NamespacedName
-	// FailureDomain is empty where the Machine is in none.
+	// FailureDomain is empty if the Machine is in no failure domain.
 	FailureDomain string
 }
 
-// MachineLook is what leads to the Machine of a claim, and what a look for it has found. Only the owners never change.
-type MachineLook struct {
-	owners []metav1.OwnerReference
-	found  Machine
-	// looked: a lookup has ended; problem is why it is not known all the same.
-	looked  bool
-	problem *Refusal
-	// begun is when the lookup began that is under way; zero: none is.
-	begun time.Time
-	// again is when it is looked for again, if that is to be; pause is how long the last one was after a problem.
-	again time.Time
-	pause time.Duration
+// MachineLookup has the owners that lead to the Machine of a claim, and the result of the last lookup. Only the
+// owners never change.
+type MachineLookup struct {
+	ownerReferences []metav1.OwnerReference
+	machine         Machine
+	// completed reports whether a lookup has ended. refusal is why the Machine is not known in spite of that, nil if
+	// the lookup succeeded.
+	completed bool
+	refusal   *Refusal
+	// startedAt is when the lookup in progress started, zero if none is in progress.
+	startedAt time.Time
+	// retryAt is when the next lookup is due, zero if none is; retryBackoff is the last backoff after a failed
+	// lookup.
+	retryAt      time.Time
+	retryBackoff time.Duration
 }
 
-// LookFor is a look that is still to be, for the Machine that some of the owners of a claim may lead to; nil: none does.
-func LookFor(owners []metav1.OwnerReference) *MachineLook {
+// NewMachineLookup returns a lookup that has not started yet, for the Machine that the owners of a claim may lead to.
+// It returns nil if no owner leads to a Machine.
+func NewMachineLookup(owners []metav1.OwnerReference) *MachineLookup {
 	if owners = MachineOwners(owners); len(owners) == 0 {
 		return nil
 	}
-	return &MachineLook{owners: owners}
+	return &MachineLookup{ownerReferences: owners}
 }
 
-func (l *MachineLook) sameOwners(other *MachineLook) bool {
-	return l != nil && other != nil && sameOwners(l.owners, other.owners)
+func (l *MachineLookup) hasSameOwners(other *MachineLookup) bool {
+	return l != nil && other != nil && equalOwners(l.ownerReferences, other.ownerReferences)
 }
 
-func (l *MachineLook) isDue(now time.Time) bool {
-	return l.begun.IsZero() && (!l.looked || (!l.again.IsZero() && !l.again.After(now)))
+func (l *MachineLookup) isDue(now time.Time) bool {
+	return l.startedAt.IsZero() && (!l.completed || (!l.retryAt.IsZero() && !l.retryAt.After(now)))
 }
 
-// Lookup is a claim whose Machine is to be found, by its owners.
-type Lookup struct {
+// MachineLookupRequest requests a lookup of the Machine of a claim by the owners of that claim.
+type MachineLookupRequest struct {
 	UID    types.UID
 	Name   types.NamespacedName
 	Owners []metav1.OwnerReference
 }
 
-// infrastructure is the group of the kinds of infrastructure providers.
-const infrastructure = "infrastructure.cluster.x-k8s.io"
+// infrastructureGroup is the API group of the infrastructure providers.
+const infrastructureGroup = "infrastructure.cluster.x-k8s.io"
 
-// MachineOwners are those of the owners of an object that may lead to a Machine.
+// MachineOwners returns those of the owners of an object that may lead to a Machine.
 func MachineOwners(refs []metav1.OwnerReference) (out []metav1.OwnerReference) {
 	for _, ref := range refs {
-		// What is made from a template, or for a Cluster, has another owner that leads to a Machine.
-		leads := groupOf(ref) == infrastructure && !strings.HasSuffix(ref.Kind, "Template") && !strings.HasSuffix(ref.Kind, "Cluster")
+		// An object that was created from a template, or for a Cluster, has another owner that leads to a Machine.
+		leads := apiGroupFromRef(ref) == infrastructureGroup && !strings.HasSuffix(ref.Kind, "Template") && !strings.HasSuffix(ref.Kind, "Cluster")
 		if leads || IsMachine(ref) {
 			out = append(out, ref)
 		}
@@ -84,171 +89,176 @@ func MachineOwners(refs []metav1.OwnerReference) (out []metav1.OwnerReference) {
 
 // IsMachine reports whether an owner is a Machine of Cluster API.
 func IsMachine(ref metav1.OwnerReference) bool {
-	return ref.Kind == "Machine" && groupOf(ref) == clusterv1.GroupVersion.Group
+	return ref.Kind == "Machine" && apiGroupFromRef(ref) == clusterv1.GroupVersion.Group
 }
 
 // IsCluster reports whether an owner is a Cluster of Cluster API.
 func IsCluster(ref metav1.OwnerReference) bool {
-	return ref.Kind == clusterv1.ClusterKind && groupOf(ref) == clusterv1.GroupVersion.Group
+	return ref.Kind == clusterv1.ClusterKind && apiGroupFromRef(ref) == clusterv1.GroupVersion.Group
 }
 
-func groupOf(ref metav1.OwnerReference) string {
+func apiGroupFromRef(ref metav1.OwnerReference) string {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
 }
 
-// HasZones reports whether it matters where the Machine of a claim is.
-func (m *Memory) HasZones() bool { return m.Layout != nil && m.Layout.HasZones() }
+// HasZones reports whether the addresses of a claim depend on the failure domain of its Machine.
+func (m *PoolState) HasZones() bool { return m.Layout != nil && m.Layout.HasZones() }
 
-// byMachine reports whether it matters for a claimant where its Machine is: what it has, it keeps.
-func (m *Memory) byMachine(c *Claimant) bool {
-	return m.HasZones() && c.Machine != nil && !c.Record.IsValid()
+// needsMachine reports whether the pool has to know the Machine of a claimant. It does not if the claimant has a
+// record, because it keeps that address.
+func (m *PoolState) needsMachine(c *Claimant) bool {
+	return m.HasZones() && c.MachineLookup != nil && !c.RecordedRange.IsValid()
 }
 
-// lookedAt is when a pool is looked at again of which a Machine is being looked for: what is known by then is enough to go on
-// with. After that it is looked at whenever that has taken twice as long.
-const lookedAt = time.Second
+// minMachineLookupDelay is how long after the start of a lookup the pool is reconciled: the results that are known by
+// then are enough to go on. After that, the pool is reconciled whenever the lookup has taken twice as long as before.
+const minMachineLookupDelay = time.Second
 
-// MaxLookups bounds the lookups of a pool that are under way at once.
-const MaxLookups = 128
+// MaxMachineLookups bounds the concurrent lookups of a pool.
+const MaxMachineLookups = 128
 
-// BeginLookups returns the claims whose Machines are to be found now, the oldest first, as many as may be looked for at once.
-// EndLookups is to be called when that is over.
-func (m *Memory) BeginLookups(now time.Time) []Lookup {
-	out := m.lookups(now, MaxLookups-m.looking)
+// BeginMachineLookups returns the claims whose Machines are to be looked up now, oldest first, up to the limit of
+// concurrent lookups. The caller must call EndMachineLookups when these lookups have ended.
+func (m *PoolState) BeginMachineLookups(now time.Time) []MachineLookupRequest {
+	out := m.dueMachineLookups(now, MaxMachineLookups-m.activeMachineLookups)
 	for _, of := range out {
-		m.Claimants[of.UID].Machine.begun = now
+		m.Claimants[of.UID].MachineLookup.startedAt = now
 	}
-	m.looking += len(out)
+	m.activeMachineLookups += len(out)
 	return out
 }
 
-// EndLookups notes that the lookups of some claims have ended. Those that were not found are due again.
-func (m *Memory) EndLookups(of []Lookup) {
-	m.looking -= len(of)
+// EndMachineLookups records that some lookups have ended. A lookup without a result is due again.
+func (m *PoolState) EndMachineLookups(of []MachineLookupRequest) {
+	m.activeMachineLookups -= len(of)
 	for _, l := range of {
-		if c := m.Claimants[l.UID]; c != nil && c.Machine != nil && sameOwners(c.Machine.owners, l.Owners) {
-			c.Machine.begun = time.Time{}
+		if c := m.Claimants[l.UID]; c != nil && c.MachineLookup != nil && equalOwners(c.MachineLookup.ownerReferences, l.Owners) {
+			c.MachineLookup.startedAt = time.Time{}
 		}
 	}
 }
 
-// lookups are the claims whose Machines are to be found now, the oldest first, at most so many.
-func (m *Memory) lookups(now time.Time, most int) (out []Lookup) {
+// dueMachineLookups returns the claims whose Machines are to be looked up now, oldest first, at most the given
+// number.
+func (m *PoolState) dueMachineLookups(now time.Time, most int) (out []MachineLookupRequest) {
 	if !m.HasZones() || most <= 0 {
 		return nil
 	}
-	m.Pending.Scan(func(c *Claimant) bool {
-		if m.byMachine(c) && c.Machine.isDue(now) {
-			out = append(out, Lookup{c.Owner.UID, NameOf(c.Owner), c.Machine.owners})
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
+		if m.needsMachine(c) && c.MachineLookup.isDue(now) {
+			out = append(out, MachineLookupRequest{c.Owner.UID, NamespacedNameFromOwner(c.Owner), c.MachineLookup.ownerReferences})
 		}
 		return len(out) < most
 	})
 	return out
 }
 
-// NextLookup is how long until a Machine is to be looked for again, or what was found meanwhile to be looked at; 0: none is.
-// What is due while as many are looked for as may be waits for their end, which has the pool looked at.
-func (m *Memory) NextLookup(now time.Time) (wait time.Duration) {
+// NextMachineLookupDelay returns how long until the next lookup is due, or until the results of the lookups in
+// progress should be used; 0 means never. A lookup that is due while the maximum is in progress waits for the end of
+// another one, which enqueues the pool.
+func (m *PoolState) NextMachineLookupDelay(now time.Time) (wait time.Duration) {
 	if !m.HasZones() {
 		return 0
 	}
-	full := m.looking >= MaxLookups
-	m.Pending.Scan(func(c *Claimant) bool {
-		switch l := c.Machine; {
-		case !m.byMachine(c):
-		case !l.begun.IsZero():
-			wait = Sooner(wait, max(now.Sub(l.begun), lookedAt))
+	full := m.activeMachineLookups >= MaxMachineLookups
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
+		switch l := c.MachineLookup; {
+		case !m.needsMachine(c):
+		case !l.startedAt.IsZero():
+			wait = MinWait(wait, max(now.Sub(l.startedAt), minMachineLookupDelay))
 		case l.isDue(now) && full:
-		case !l.looked:
-			wait = Sooner(wait, time.Millisecond)
-		case !l.again.IsZero():
-			wait = Sooner(wait, max(l.again.Sub(now), time.Millisecond))
+		case !l.completed:
+			wait = MinWait(wait, time.Millisecond)
+		case !l.retryAt.IsZero():
+			wait = MinWait(wait, max(l.retryAt.Sub(now), time.Millisecond))
 		}
 		return true
 	})
 	return wait
 }
 
-// NoteMachine notes what was found of the Machine of a claim, or why it is not known.
-func (m *Memory) NoteMachine(of Lookup, found Machine, problem *Refusal, now time.Time) {
+// RecordMachine records the result of a lookup: the Machine, or why it is not known.
+func (m *PoolState) RecordMachine(of MachineLookupRequest, found Machine, problem *Refusal, now time.Time) {
 	c := m.Claimants[of.UID]
-	if c == nil || c.Machine == nil || !sameOwners(c.Machine.owners, of.Owners) {
+	if c == nil || c.MachineLookup == nil || !equalOwners(c.MachineLookup.ownerReferences, of.Owners) {
 		return
 	}
-	look := &MachineLook{owners: c.Machine.owners, found: found, looked: true, problem: problem}
+	look := &MachineLookup{ownerReferences: c.MachineLookup.ownerReferences, machine: found, completed: true, refusal: problem}
 	switch {
 	case problem != nil:
-		look.pause = term.NextPause(c.Machine.pause)
-		look.again = term.Later(now, look.pause)
+		look.retryBackoff = term.NextRetryPause(c.MachineLookup.retryBackoff)
+		look.retryAt = term.RetryTimeAfter(now, look.retryBackoff)
 	case found.Name.Name != "" && found.FailureDomain == "":
-		look.again = term.Later(now, lookAgain)
+		look.retryAt = term.RetryTimeAfter(now, machineLookupInterval)
 	}
-	c.Machine = look
+	c.MachineLookup = look
 }
 
-func sameOwners(a, b []metav1.OwnerReference) bool {
+func equalOwners(a, b []metav1.OwnerReference) bool {
 	return slices.EqualFunc(a, b, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID })
 }
 
-// OnMachine decides on a claimant by what is known of its Machine.
-func (m *Memory) OnMachine(c *Claimant) Ruling {
+// AdmitByMachine decides on a claimant by the result of its Machine lookup.
+func (m *PoolState) AdmitByMachine(c *Claimant) AdmissionResult {
 	switch {
-	case !m.byMachine(c):
-		return Ruling{}
-	case !c.Machine.looked:
-		return Ruling{Waits: true, Silent: true} // it is being looked for
+	case !m.needsMachine(c):
+		return AdmissionResult{}
+	case !c.MachineLookup.completed:
+		return AdmissionResult{Wait: true, Quiet: true} // the lookup is in progress
 	}
-	return Ruling{Refused: c.Machine.problem}
+	return AdmissionResult{Refusal: c.MachineLookup.refusal}
 }
 
-// failureDomainOf is where the Machine of a claimant is; empty: in none, or it has no Machine.
-func (c *Claimant) failureDomainOf() string {
-	if c.Machine == nil {
+// failureDomain returns the failure domain of the Machine of a claimant. It is empty if the Machine is in none, or if
+// there is no Machine.
+func (c *Claimant) failureDomain() string {
+	if c.MachineLookup == nil {
 		return ""
 	}
-	return c.Machine.found.FailureDomain
+	return c.MachineLookup.machine.FailureDomain
 }
 
-// zonesOf are the zones of the pool that a claimant may have something of.
-func (m *Memory) zonesOf(c *Claimant) []int {
+// zonesForClaimant returns the zones of the pool from which a claimant may get addresses.
+func (m *PoolState) zonesForClaimant(c *Claimant) []int {
 	if !m.HasZones() {
 		return []int{0}
 	}
-	zones, _ := m.Layout.ZonesOf(c.failureDomainOf())
+	zones, _ := m.Layout.ZonesForFailureDomain(c.failureDomain())
 	return zones
 }
 
-// order is how the ledger hands out what is free.
-func (m *Memory) order() ledger.Order {
-	out := ledger.Order{ByRelease: m.byRelease()}
+// allocationOrder returns the order in which the ledger allocates free addresses.
+func (m *PoolState) allocationOrder() ledger.AllocationOrder {
+	out := ledger.AllocationOrder{LeastRecentlyUsed: m.usesReleaseOrder()}
 	if m.HasZones() {
-		out.Zones = m.Layout.Zones()
+		out.Zones = m.Layout.ZoneRanges()
 	}
 	return out
 }
 
-// withoutZone says that no subnet serves the failure domain of a claimant; nil: some do.
-func (m *Memory) withoutZone(c *Claimant) *Refusal {
-	if len(m.zonesOf(c)) > 0 {
+// noSubnetRefusal returns the refusal for a claimant whose failure domain no subnet of the pool serves. It is nil if
+// a subnet does.
+func (m *PoolState) noSubnetRefusal(c *Claimant) *Refusal {
+	if len(m.zonesForClaimant(c)) > 0 {
 		return nil
 	}
-	return Failed("%s has no subnet for failure domain %s, in which Machine %s is; add the failure domain to failureDomains of one of its spec.subnets",
-		m.Key, c.Machine.found.FailureDomain, c.Machine.found.Name)
+	return AllocationFailed("%s has no subnet for failure domain %s, in which Machine %s is; add the failure domain to failureDomains of one of its spec.subnets",
+		m.Key, c.MachineLookup.machine.FailureDomain, c.MachineLookup.machine.Name)
 }
 
-// noneInZones says that nothing is free that a claimant may have for its failure domain.
-func (m *Memory) noneInZones(c *Claimant) *Refusal {
-	domain := c.failureDomainOf()
+// zoneExhaustedRefusal returns the refusal for a claimant for whose failure domain no address is free.
+func (m *PoolState) zoneExhaustedRefusal(c *Claimant) *Refusal {
+	domain := c.failureDomain()
 	if domain == "" {
-		return exhausted("%s has no free address for claims without a failure domain: those outside of the subnets that name failureDomains are allocated, reserved or resting, or there are none; "+
-			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", m.Key, m.restNote())
+		return poolExhausted("%s has no free address for claims without a failure domain: those outside of the subnets that name failureDomains are allocated, reserved or resting, or there are none; "+
+			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", m.Key, m.reuseGraceNote())
 	}
-	_, subnets := m.Layout.ZonesOf(domain)
-	return exhausted("%s has no free address for failure domain %s: those in %s are allocated, reserved or resting, or there are none; add addresses there, or a subnet for the failure domain, or delete machines or claims%s",
-		m.Key, domain, listed(subnets), m.restNote())
+	_, subnets := m.Layout.ZonesForFailureDomain(domain)
+	return poolExhausted("%s has no free address for failure domain %s: those in %s are allocated, reserved or resting, or there are none; add addresses there, or a subnet for the failure domain, or delete machines or claims%s",
+		m.Key, domain, formatPrefixes(subnets), m.reuseGraceNote())
 }
 
-func listed(subnets []netip.Prefix) string {
+func formatPrefixes(subnets []netip.Prefix) string {
 	var out []string
 	for _, s := range subnets {
 		out = append(out, s.String())
@@ -256,6 +266,6 @@ func listed(subnets []netip.Prefix) string {
 	return strings.Join(out, ", ")
 }
 
-func exhausted(format string, args ...any) *Refusal {
-	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.Message(fmt.Sprintf(format, args...))}
+func poolExhausted(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
 }

@@ -1,7 +1,7 @@
-// Package grants decides what is granted from a pool: the memory of a pool, the plan, what a commit says and what became
-// of it, what a takeover finds, and what is due for each claimant. It knows neither a kind of claimants nor an API
-// server: kinds say what is theirs (Kind), package allocator reads and writes. The rules that it names, R1 to R12, are in
-// docs/design.md.
+// Package grants decides what is granted from a pool. It has the state of a pool, the plan of new grants, the content
+// and the outcome of a commit, the result of a takeover, and the writes that are due for each claimant. It knows
+// neither the kinds of claimants nor the API server: the kinds implement ClaimantKind, and package allocator reads
+// and writes. The rules that the comments name, R1 to R12, are in docs/design.md.
 package grants
 
 import (
@@ -22,194 +22,207 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Pool is one pool of a manager: its memory, which is locked to be used.
+// Pool is one pool of a manager: a handle whose state has to be locked before use.
 type Pool struct {
-	Key    pools.Key
-	memory *Memory
+	Key   pools.Key
+	state *PoolState
 }
 
-// PoolOf returns the pool that a memory is of.
-func PoolOf(m *Memory) *Pool { return &Pool{m.Key, m} }
+// NewPool returns the pool that has a state.
+func NewPool(m *PoolState) *Pool { return &Pool{m.Key, m} }
 
-// Lock returns the memory of the pool, for this caller alone until it unlocks it.
-func (p *Pool) Lock() *Memory {
-	p.memory.mu.Lock()
-	return p.memory
+// Lock locks the state of the pool and returns it. The caller has exclusive use of it until Unlock.
+func (p *Pool) Lock() *PoolState {
+	p.state.mu.Lock()
+	return p.state
 }
 
-// Unlock lets others have the memory.
-func (m *Memory) Unlock() { m.mu.Unlock() }
+// Unlock releases the lock of the state.
+func (m *PoolState) Unlock() { m.mu.Unlock() }
 
-// Memory is what is known of one pool. Watch handlers and jobs feed it at any time; everything that decides runs in the
-// one goroutine that reconciles the pool.
-type Memory struct {
+// PoolState is all that is known of one pool. Watch handlers and jobs update it at any time; all decisions are made
+// in the one goroutine that reconciles the pool.
+type PoolState struct {
 	Key pools.Key
-	// kinds are those of claimants.
-	kinds []Kind
+	// kinds are the kinds of claimants.
+	kinds []ClaimantKind
 
 	mu sync.Mutex
-	// Dropped: the allocator has forgotten this memory; there is another one for the key, or none.
+	// Dropped reports whether the allocator has dropped this state. The key has another state then, or none.
 	Dropped bool
 
 	Claimants map[types.UID]*Claimant
-	// kindCount is how many of the claimants are of each kind; shares, what those of a namespace have of what is counted
-	// for each namespace.
-	kindCount map[Kind]int
-	shares    map[share]int64
-	// moving are the claimants that clusterctl takes to another cluster now.
-	moving map[types.UID]*Claimant
-	// movingAttached are the IPAddresses that it takes, leftToUs is what is known of the end of either.
-	movingAttached map[types.UID]*Attached
-	leftToUs       map[types.UID]*leftover
-	ByName         map[types.NamespacedName]*Claimant
-	// endingWith are the claimants that end with what they are for, by that: a Cluster, or the namespace of a pool.
-	endingWith map[types.NamespacedName]map[types.UID]*Claimant
-	Attached   map[types.NamespacedName]*Attached
-	// Pending are the claims that want a grant, oldest first; Todo those that want anything else.
-	Pending *btree.BTreeG[*Claimant]
-	Todo    map[types.UID]*Claimant
-	// looking is for how many claims Machines are being looked for.
-	looking int
-	// Retrying are claims of which the last try failed: those with a RetryAt.
-	Retrying map[types.UID]struct{}
-	// Orphans are IPAddresses without a claim that we know.
+	// claimantCounts is the number of claimants of each kind. namespaceUsage is how much the claimants of a kind in a
+	// namespace have of what counts towards the quota of a namespace.
+	claimantCounts map[ClaimantKind]int
+	namespaceUsage map[namespaceQuotaKey]int64
+	// movingClaimants are the claimants that clusterctl is moving to another cluster now.
+	movingClaimants map[types.UID]*Claimant
+	// movingAddresses are the IPAddresses that clusterctl is moving. unfinishedMoves has the retry state of the end
+	// of each move, for both.
+	movingAddresses map[types.UID]*Address
+	unfinishedMoves map[types.UID]*unfinishedMove
+	ClaimantsByName map[types.NamespacedName]*Claimant
+	// claimantsByOwner are the claimants that end with their owner, by owner: a Cluster, or the namespace of a carved
+	// pool.
+	claimantsByOwner map[types.NamespacedName]map[types.UID]*Claimant
+	Addresses        map[types.NamespacedName]*Address
+	// PendingClaimants are the claimants that wait for a grant, oldest first; ClaimantsToWrite are those that need
+	// any other write.
+	PendingClaimants *btree.BTreeG[*Claimant]
+	ClaimantsToWrite map[types.UID]*Claimant
+	// activeMachineLookups is the number of Machine lookups in progress.
+	activeMachineLookups int
+	// RetryingClaimants are the claimants whose last attempt failed, and that have a RetryAt.
+	RetryingClaimants map[types.UID]struct{}
+	// Orphans are the IPAddresses without a known claim.
 	Orphans map[types.NamespacedName]*Orphan
 	Grants  map[types.UID]*Grant
-	term.Ends
+	term.Tombstones
 
 	Ledger *ledger.Ledger
-	// full is what a plan tells the claims that find nothing free, made once: thousands may wait.
-	full   *Refusal
-	Layout *poolspec.Layout
-	// laidOut is the spec that Layout was made of.
-	laidOut SpecVersion
-	SpecErr string
-	Cooling *cooling.Set
-	held    map[netipx.IPRange]v1alpha1.HeldRange
-	// Quota is shared by all pools; Limits says what a Cluster may have, nil: anything.
-	Quota  *Quota
-	Limits func(types.NamespacedName) (int64, bool)
-	// ManagementCluster is the one that this manager serves; empty: nobody knows.
+	// cachedExhaustedRefusal is the refusal that a plan returns for all claimants that find nothing free. It is built
+	// once per plan, because thousands of claimants may wait.
+	cachedExhaustedRefusal *Refusal
+	Layout                 *poolspec.Layout
+	// layoutVersion is the version of the spec that Layout was compiled from.
+	layoutVersion SpecVersion
+	SpecErr       string
+	Cooling       *cooling.Set
+	heldRanges    map[netipx.IPRange]v1alpha1.HeldRange
+	// Quota is shared by all pools. QuotaLimit returns the quota of a Cluster; it is nil if there are no quotas.
+	Quota      *Quota
+	QuotaLimit func(types.NamespacedName) (int64, bool)
+	// ManagementCluster is the id of the management cluster that this manager serves, empty if it is not known.
 	ManagementCluster string
-	// troubled are the namespaces of which claims cannot be served, unheard those of which claims cannot be told why they
-	// wait; trialAt is when the next of those that wait for others is tried.
-	troubled, unheard troubles
-	trialAt           time.Time
-	// well are the namespaces of which a claim was served since one last failed.
-	well map[string]struct{}
-	// NextLook is when the pool is reconciled again if nothing happens before; zero: that is not known.
-	NextLook time.Time
-	// Refusal is why the API server refuses the status of the pool, nil if it does not; nothing is committed before
-	// CommitAfter.
-	Refusal     *Refusal
-	CommitAfter time.Time
-	commitPause time.Duration
-	// refusedFor is the cause of the refusal. Before MarkAfter the pool does not get our finalizer again, which is not kept.
-	refusedFor string
-	MarkAfter  time.Time
-	// WaitingClusters are the Clusters (namespace/name) that claims wait for.
+	// failing are the namespaces with claimants that cannot be served, and statusFailing are those with claimants
+	// whose status cannot be written. nextTrialAt is when the next claimant that waits for others of its namespace is
+	// tried.
+	failing, statusFailing failingNamespaces
+	nextTrialAt            time.Time
+	// healthyNamespaces are the namespaces in which a claimant was served since the last failure.
+	healthyNamespaces map[string]struct{}
+	// NextReconcileAt is when the pool is reconciled again if nothing happens before, zero if that is not known.
+	NextReconcileAt time.Time
+	// WriteRefusal is the refusal for all claimants while the API server refuses the status of the pool, nil if it
+	// does not. Nothing is committed before CommitAfter.
+	WriteRefusal  *Refusal
+	CommitAfter   time.Time
+	commitBackoff time.Duration
+	// writeRefusalCause is the cause of WriteRefusal. After an attempt whose result was not kept, the manager does
+	// not add our finalizer to the pool again before AddFinalizerAfter.
+	writeRefusalCause string
+	AddFinalizerAfter time.Time
+	// WaitingClusters are the Clusters that claimants wait for.
 	WaitingClusters map[types.NamespacedName]struct{}
 
-	// Base is the pool as our last write, or the newest read, returned it.
-	Base       v1alpha1.Pool
-	generation int64
-	// last is what the newest version of the pool says that was seen; unseen are grants that went from it, and of which
-	// nothing was seen since. Vanished counts how often that happened.
-	last     lastSeen
-	unseen   []flight
-	Vanished int
-	// seen: there was a pool once, while this manager ran.
-	seen bool
-	// compiled are the blocks of which the layout was made.
-	compiled []v1alpha1.CarvedBlock
-	Holder   bool
-	Term     int64
-	// TermSuspect: a job found that what we believe of the pool is old. The term ends with the next reconcile.
-	TermSuspect bool
-	// FencedTerm is the term in which we are the holder on record, since before the watches began (Fence): the
-	// first half of a takeover. 0: none.
-	FencedTerm int64
-	Unanswered *PendingCommit
-	// Changed is when the pool last moved on by another hand; WorkSince since when work has waited.
-	Changed, WorkSince time.Time
-	term.Contest
+	// BasePool is the pool as the last write of this manager, or a newer read, returned it.
+	BasePool       v1alpha1.Pool
+	baseGeneration int64
+	// observed is the newest version of the pool that was observed. unresolvedGrants are grants that have left its
+	// status and whose outcome was not observed; VanishedCount counts how often that happened.
+	observed         observedPool
+	unresolvedGrants []inFlightGrant
+	VanishedCount    int
+	// everObserved reports whether the pool existed at any time while this manager ran.
+	everObserved bool
+	// layoutBlocks are the blocks that Layout was compiled from.
+	layoutBlocks []v1alpha1.CarvedBlock
+	Holder       bool
+	Term         int64
+	// NeedsRevalidation reports whether a job found that the state of the pool is outdated. The next reconcile ends
+	// the term.
+	NeedsRevalidation bool
+	// FencedTerm is the term in which this manager is the holder on record since before its watches began
+	// (allocator.FencePools), which is the first half of a takeover. It is 0 if there is no such term.
+	FencedTerm    int64
+	PendingCommit *PendingCommit
+	// ChangedAt is when another writer last changed the pool; WorkPendingSince is since when work has waited.
+	ChangedAt, WorkPendingSince time.Time
+	term.TakeoverBackoff
 	jitter func(time.Duration) time.Duration
-	// APITime is a moment by the clock of the API server; nil: all have one clock.
-	APITime         func(time.Time) time.Time
-	ListTook        time.Duration
-	TriedOnce       bool
+	// ToAPIServerTime converts a time of this manager to the clock of the API server. It is nil if both have the same
+	// clock.
+	ToAPIServerTime func(time.Time) time.Time
+	ListDuration    time.Duration
+	TakeoverChecked bool
 	QuarantineUntil time.Time
-	// quietSince is what the quarantine counts from, where that was an arrival, and opensAt is when it ends: by the clock of
-	// the API server, in whole seconds.
-	quietSince, opensAt time.Time
-	// Arriving is what is known of the objects that come along with the pool.
-	Arriving Arriving
-	// AloneSince is when nothing can land any more that somebody else has sent before this term.
-	AloneSince time.Time
-	// Adopting: what exists is taken over from another allocator (R10). UntoldAdopting: the write of the takeover has put
-	// that into the condition Ready, so no commit turns it, and no event has said it.
-	Adopting, UntoldAdopting bool
-	LastCommit               time.Time
-	// NextSweep is when orphans are looked for next.
-	NextSweep time.Time
-	// ToTell are claims that were not told what holds them up, with what they are to be told.
-	ToTell map[*Claimant]metav1.Condition
-	// Awaited are the Clusters of IPAllocations that nobody has seen.
-	Awaited map[types.NamespacedName]struct{}
-	// Overlap names a pool of the same network with some of the addresses; Younger: it came first.
-	Overlap string
-	Younger bool
-	// Owes: it is not on record that the pool yields to an older one.
-	Owes bool
-	// apart are the ranges that another pool of the network has or may give; WaitsFor says which pool is to leave them
-	// to this one.
-	apart    map[netipx.IPRange]pools.Key
-	WaitsFor string
-	// Yields are the older pools that this one leaves addresses to, as the next commit says; Outstanding says why it
-	// does so still, where it does not overlap with one of them any more.
-	Yields      []v1alpha1.YieldedPool
-	Outstanding string
-	// Surveyed are the reasons for which all that this one has was listed (see survey).
-	Surveyed map[v1alpha1.YieldedPool]bool
-	// listed: all that this one has was listed since this manager began (see IsUnlisted).
-	listed bool
-	// OutOfView is what was read of those of them that no watch of this manager shows.
-	OutOfView map[v1alpha1.YieldedPool]OutOfView
-	// KeptApart counts what was kept apart since the pool was looked at with all others.
-	KeptApart int
-	// ToldElders is what the older pools were last woken for.
-	ToldElders News
-	// Carved is what is remembered of the pool if it is carved from another.
+	// quarantineStartedAt is what the quarantine counts from, if that is an arrival or a move that was observed
+	// (BeginQuarantine), and quarantineEndsAt is its end. Both are by the clock of the API server, in whole seconds.
+	quarantineStartedAt, quarantineEndsAt time.Time
+	// Arrival is the state of the arrival of the objects that belong to the pool.
+	Arrival ArrivalState
+	// SoleWriterSince is when no write can be stored any more that another manager or provider sent before this term.
+	SoleWriterSince time.Time
+	// Adopting reports whether the pool adopts the objects of another allocator (R10); AdoptionEventPending reports
+	// whether the event for that is still to be recorded: the write of the takeover has set the condition Ready, so
+	// no commit changes it.
+	Adopting, AdoptionEventPending bool
+	LastCommitAt                   time.Time
+	// NextOrphanSweep is when the next check for claimants without their owner is due.
+	NextOrphanSweep time.Time
+	// PendingConditions are the claimants whose status does not show yet what blocks them, with the condition to
+	// write.
+	PendingConditions map[*Claimant]metav1.Condition
+	// AwaitedClusters are the Clusters of IPAllocations that were never seen.
+	AwaitedClusters map[types.NamespacedName]struct{}
+	// OverlapMessage names a pool of the same network that has some of the same addresses, empty if there is none.
+	// OverlapsOlderPool reports whether that pool is older than this one.
+	OverlapMessage    string
+	OverlapsOlderPool bool
+	// YieldPending reports whether the status does not record yet that this pool yields to an older one.
+	YieldPending bool
+	// excluded are the ranges that another pool of the network has or may grant. OverlapWaitMessage names the younger
+	// pool that has to yield its addresses to this one.
+	excluded           map[netipx.IPRange]pools.Key
+	OverlapWaitMessage string
+	// Yields are the older pools that this pool yields to, as the next commit writes them. OutstandingYieldMessage
+	// describes why the pool still yields to one of them that it does not overlap any more.
+	Yields                  []v1alpha1.YieldedPool
+	OutstandingYieldMessage string
+	// ListedFor has the reasons for which everything of this pool was listed (allocator.surveyPool).
+	ListedFor map[v1alpha1.YieldedPool]bool
+	// fullyListed reports whether everything of this pool was listed since this manager started (NeedsListing).
+	fullyListed bool
+	// UnwatchedUsage has the last read of each older pool that this pool yields to and that no watch of this manager
+	// shows.
+	UnwatchedUsage map[v1alpha1.YieldedPool]UnwatchedUsage
+	// ExclusionCount counts the calls of ExcludeRange. A comparison of the pool with all others detects by it that a
+	// range was excluded meanwhile.
+	ExclusionCount int
+	// LastOverlapUpdate is the state of this pool for which the older pools were last enqueued.
+	LastOverlapUpdate OverlapUpdate
+	// Carved is the state that the pool has because it is carved from another pool.
 	Carved CarvedPool
-	// Crowded are the claims whose release waits because no more rests fit on record; RestsLate: others wait because as
-	// many as can be handed out are noted.
-	Crowded   map[types.UID]*Claimant
-	RestsLate bool
-	deferred  deferred
-	// Jobs is the number of writes handed out.
-	Jobs int
+	// CoolingOverflow are the claimants whose release waits until the status has room for their cooling periods.
+	// CoolingBacklog reports whether other releases wait because as many as the jobs can take are recorded.
+	CoolingOverflow  map[types.UID]*Claimant
+	CoolingBacklog   bool
+	deferredReleases deferredReleases
+	// ActiveJobs is the number of jobs that wait or run.
+	ActiveJobs int
 }
 
-// New returns the memory of a pool of which nothing is known. Kinds are those of claimants; the quota is shared by all
-// pools of a manager.
-func New(key pools.Key, kinds []Kind, q *Quota) *Memory {
-	m := &Memory{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
-	m.Claimants, m.kindCount = map[types.UID]*Claimant{}, map[Kind]int{}
-	m.shares, m.moving = map[share]int64{}, map[types.UID]*Claimant{}
-	m.ByName, m.endingWith = map[types.NamespacedName]*Claimant{}, map[types.NamespacedName]map[types.UID]*Claimant{}
-	m.Attached = map[types.NamespacedName]*Attached{}
-	m.movingAttached, m.leftToUs = map[types.UID]*Attached{}, map[types.UID]*leftover{}
-	m.Todo = map[types.UID]*Claimant{}
-	m.Retrying = map[types.UID]struct{}{}
+// NewPoolState returns the state of a pool before anything was observed. kinds are the kinds of claimants; all pools
+// of a manager share the quota.
+func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
+	m := &PoolState{Key: key, kinds: kinds, jitter: rand.N[time.Duration], Quota: q}
+	m.Claimants, m.claimantCounts = map[types.UID]*Claimant{}, map[ClaimantKind]int{}
+	m.namespaceUsage, m.movingClaimants = map[namespaceQuotaKey]int64{}, map[types.UID]*Claimant{}
+	m.ClaimantsByName, m.claimantsByOwner = map[types.NamespacedName]*Claimant{}, map[types.NamespacedName]map[types.UID]*Claimant{}
+	m.Addresses = map[types.NamespacedName]*Address{}
+	m.movingAddresses, m.unfinishedMoves = map[types.UID]*Address{}, map[types.UID]*unfinishedMove{}
+	m.ClaimantsToWrite = map[types.UID]*Claimant{}
+	m.RetryingClaimants = map[types.UID]struct{}{}
 	m.Orphans = map[types.NamespacedName]*Orphan{}
 	m.Grants = map[types.UID]*Grant{}
-	m.Cooling, m.Crowded = cooling.NewSet(m.coolingBegan, m.coolingEnded), map[types.UID]*Claimant{}
-	m.held = map[netipx.IPRange]v1alpha1.HeldRange{}
-	m.troubled, m.unheard, m.well = troubles{}, troubles{}, map[string]struct{}{}
+	m.Cooling, m.CoolingOverflow = cooling.NewSet(m.onCoolingStarted, m.onCoolingEnded), map[types.UID]*Claimant{}
+	m.heldRanges = map[netipx.IPRange]v1alpha1.HeldRange{}
+	m.failing, m.statusFailing, m.healthyNamespaces = failingNamespaces{}, failingNamespaces{}, map[string]struct{}{}
 	m.WaitingClusters = map[types.NamespacedName]struct{}{}
-	m.apart = map[netipx.IPRange]pools.Key{}
-	m.Surveyed, m.OutOfView = map[v1alpha1.YieldedPool]bool{}, map[v1alpha1.YieldedPool]OutOfView{}
-	m.Pending = btree.NewBTreeGOptions(older, btree.Options{NoLocks: true})
+	m.excluded = map[netipx.IPRange]pools.Key{}
+	m.ListedFor, m.UnwatchedUsage = map[v1alpha1.YieldedPool]bool{}, map[v1alpha1.YieldedPool]UnwatchedUsage{}
+	m.PendingClaimants = btree.NewBTreeGOptions(isOlderClaimant, btree.Options{NoLocks: true})
 	m.Ledger = ledger.New(nil, 128)
 	return m
 }

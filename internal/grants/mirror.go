@@ -12,57 +12,58 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Direct returns why a claim that names a mirror by its own name is given nothing new, nil where it may be: the pool is
-// no mirror, or what it mirrors was handed over for good. The in-cluster provider does not count such a claim's
-// IPAddress, so it would give the address again as soon as it is back.
-func (m *Memory) Direct() *Refusal {
-	ref, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name)
-	if !mirror || m.Base == nil || incluster.Given(m.Base) || incluster.Ended(m.Base) {
+// DirectClaimRefusal returns the refusal for a new claim that names a mirror by its own name. It is nil if the pool
+// is not a mirror, or if the mirrored pool was handed over for good. The in-cluster provider does not count the
+// IPAddress of such a claim, so it would grant the address again as soon as it is started again.
+func (m *PoolState) DirectClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name)
+	if !mirror || m.BasePool == nil || incluster.HasHandedOverAnnotation(m.BasePool) || incluster.IsEnded(m.BasePool) {
 		return nil
 	}
-	return NotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
+	return PoolNotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
 		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
 }
 
-// Indirect returns why a claim that names what a mirror mirrors is given nothing new, nil where it may be: nothing has
-// ended, and nothing is about to. Else what has ended would be named for ever.
-func (m *Memory) Indirect() *Refusal {
-	ref, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name)
-	if !mirror || m.Base == nil {
+// MirroredClaimRefusal returns the refusal for a new claim that names the mirrored pool. It is nil unless the
+// mirrored pool has ended or is about to end. Without this refusal, claims would name a pool that is gone for ever.
+func (m *PoolState) MirroredClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name)
+	if !mirror || m.BasePool == nil {
 		return nil
 	}
 	is := "is being deleted"
 	switch {
-	case incluster.Ended(m.Base):
+	case incluster.IsEnded(m.BasePool):
 		is = "has ended"
-	case m.Ending() == "":
+	case m.MirrorDeletionMessage() == "":
 		return nil
 	}
-	return NotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
+	return PoolNotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
 		ref.Kind, ref.Name, is, m.Key)
 }
 
-// Ending says who keeps what a mirror mirrors, where that was handed over and is being deleted.
-func (m *Memory) Ending() string {
-	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+// MirrorDeletionMessage returns the message that names the object that keeps the mirrored pool, if that was handed
+// over and is being deleted. It is empty otherwise.
+func (m *PoolState) MirrorDeletionMessage() string {
+	if _, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name); !mirror {
 		return ""
 	}
-	return text.Message(m.Base.GetAnnotations()[incluster.EndingAnnotation])
+	return text.SanitizeMessage(m.BasePool.GetAnnotations()[incluster.EndingAnnotation])
 }
 
-// NamesMirrored returns the first of the claims, and of what is attached to none, that name what a mirror mirrors; empty:
-// none is known.
-func (m *Memory) NamesMirrored() string {
+// FirstMirroredPoolUser returns the name of the first claim that names the mirrored pool, or of the first IPAddress
+// that names it if no claim does. It is empty if none is known.
+func (m *PoolState) FirstMirroredPoolUser() string {
 	var names []string
 	for _, c := range m.Claimants {
-		if c.Mirrored {
+		if c.UsesMirroredPool {
 			names = append(names, c.Kind.Traits().Name+" "+c.Owner.Namespace+"/"+c.Owner.Name)
 		}
 	}
 	if len(names) == 0 {
-		for _, a := range m.Attached {
-			if a.Mirrored {
-				names = append(names, a.Text())
+		for _, a := range m.Addresses {
+			if a.UsesMirroredPool {
+				names = append(names, a.DisplayName())
 			}
 		}
 	}
@@ -72,43 +73,44 @@ func (m *Memory) NamesMirrored() string {
 	return slices.Min(names)
 }
 
-// FarGateway is the gateway that the IPAddresses of a mirror name although it is in no network of the pool; empty where
+// MirrorGateway returns the gateway for the IPAddresses of a mirror that is in no network of the pool. It is empty if
 // there is none.
-func (m *Memory) FarGateway(base v1alpha1.Pool) string {
-	if _, mirror := incluster.MirroredBy(m.Key.Kind, m.Key.Name); !mirror {
+func (m *PoolState) MirrorGateway(base v1alpha1.Pool) string {
+	if _, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name); !mirror {
 		return ""
 	}
 	return base.GetAnnotations()[incluster.GatewayAnnotation]
 }
 
-// mirrorProblem is why a mirror does not have the spec that its pool has now; empty where it does. What another writer
-// writes into its spec is in no pool of the in-cluster provider, so nothing of it is granted.
-func (m *Memory) mirrorProblem() string {
-	source := m.mirroredPool()
+// mirrorProblem returns why a mirror does not have the current spec of its mirrored pool, empty if it has. If another
+// writer changes the spec of a mirror, its addresses are in no pool of the in-cluster provider, so nothing of it is
+// granted.
+func (m *PoolState) mirrorProblem() string {
+	source := m.mirroredPoolName()
 	if source == "" {
 		return ""
 	}
-	if problem := m.Base.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
-		return text.Message(problem)
+	if problem := m.BasePool.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
+		return text.SanitizeMessage(problem)
 	}
-	if !incluster.Sealed(m.Base) {
+	if !incluster.IsSpecSealed(m.BasePool) {
 		return fmt.Sprintf("the spec of this pool is not that of %s, which it mirrors, and nothing of it is granted; change %s, the manager writes that spec here", source, source)
 	}
 	return ""
 }
 
-// mirroredPool names the pool of the in-cluster provider that a pool mirrors, and whose spec is to be changed; empty:
-// it mirrors none.
-func (m *Memory) mirroredPool() string {
-	if m.Base == nil {
+// mirroredPoolName returns the name of the in-cluster provider's pool that this pool mirrors, whose spec a user has
+// to change. It is empty if the pool is not a mirror.
+func (m *PoolState) mirroredPoolName() string {
+	if m.BasePool == nil {
 		return ""
 	}
-	return MirroredPool(m.Base)
+	return MirroredPoolName(m.BasePool)
 }
 
-// MirroredPool names what a pool mirrors, with its namespace; empty: nothing. What a person changes is that: the manager
-// puts back what is changed of a mirror.
-func MirroredPool(pool v1alpha1.Pool) string {
+// MirroredPoolName returns the name of the mirrored pool with its namespace, empty if the pool is not a mirror. A
+// user has to change that pool: the manager reverts changes of a mirror.
+func MirroredPoolName(pool v1alpha1.Pool) string {
 	ref, is := incluster.MirroredPool(pool)
 	if !is {
 		return ""
@@ -116,51 +118,53 @@ func MirroredPool(pool v1alpha1.Pool) string {
 	return pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}.String()
 }
 
-// ThePool is how a message names the pool whose spec is to be changed.
-func (m *Memory) ThePool() string { return cmp.Or(m.mirroredPool(), "the pool") }
+// EditablePoolName returns how messages name the pool whose spec a user has to change.
+func (m *PoolState) EditablePoolName() string { return cmp.Or(m.mirroredPoolName(), "the pool") }
 
-// pausedBy names the pool of which the annotation has to be removed that pauses a pool; empty: its own. A mirror is
-// paused with its pool until that is handed over.
-func pausedBy(pool v1alpha1.Pool) string {
-	if incluster.Given(pool) {
+// pausingPoolName returns the name of the mirrored pool if the annotation that pauses this pool has to be removed
+// there. It is empty if it has to be removed from this pool. A mirror is paused with its mirrored pool until that is
+// handed over.
+func pausingPoolName(pool v1alpha1.Pool) string {
+	if incluster.HasHandedOverAnnotation(pool) {
 		return ""
 	}
-	return MirroredPool(pool)
+	return MirroredPoolName(pool)
 }
 
-// takenAwayMessage is what a mirror says that was made anew in the middle of a move.
-const takenAwayMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
+// mirrorRemovedMessage is the message of a mirror that was created again in the middle of a move.
+const mirrorRemovedMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
 	"end the move, which takes this one away, too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
 	incluster.MovedFromAnnotation + " from it"
 
-// wasTakenAway reports whether the mirror before this one was taken away here by force: what it withheld, because it had
-// moved to another management cluster, is not known.
-func (m *Memory) wasTakenAway() bool {
-	from := m.Base.GetAnnotations()[incluster.MovedFromAnnotation]
+// wasMirrorRemoved reports whether an earlier mirror of the same pool was removed here by force. The ranges that it
+// held because they were moved to another management cluster are not known.
+func (m *PoolState) wasMirrorRemoved() bool {
+	from := m.BasePool.GetAnnotations()[incluster.MovedFromAnnotation]
 	return from != "" && from == m.ManagementCluster
 }
 
-// QuarantineAfterOther holds new grants back where the in-cluster provider has served the pool since we last did: of
-// its last requests one may still be on its way (R10). It puts its finalizer on a claim before it gives it anything;
-// ours comes with a record, in one write. The condition Adopting, which the first commit writes before any record,
-// carries the wait over a restart.
-func (m *Memory) QuarantineAfterOther(now time.Time, length time.Duration) {
+// QuarantineAfterOtherProvider starts a quarantine if the in-cluster provider has served the pool since this manager
+// last did: one of its last requests may still be in flight (R10). That provider adds its finalizer to a claim before
+// it gives it an address; this manager adds its finalizer together with the record, in one write. The reason Adopting
+// of the condition Ready carries the quarantine over a restart: the first commit writes it before any record.
+func (m *PoolState) QuarantineAfterOtherProvider(now time.Time, length time.Duration) {
 	since := now
-	if c := m.WasAdopting(); c != nil {
-		since = m.waitBegan(c, now)
+	if c := m.AdoptingCondition(); c != nil {
+		since = m.quarantineStart(c, now)
 	}
 	for _, c := range m.Claimants {
-		if c.Mirrored && c.HasFinalizer && c.RecordText == "" {
-			m.closeUntil(since.Add(length))
+		if c.UsesMirroredPool && c.HasFinalizer && c.RecordAnnotation == "" {
+			m.setQuarantineEnd(since.Add(length))
 			return
 		}
 	}
 }
 
-// IsStrangers reports whether another provider has written an IPAddress of a claim while this manager served the pool.
-// Ours come after a record. What a user made by hand has no owners, and what was restored has those of before; what
-// clusterctl moves arrives while the Cluster is paused, and its claim was told so.
-func (m *Memory) IsStrangers(c *Claimant, a *Attached) bool {
-	return a.Mirrored && !a.ByHand && a.ClaimantUID == c.Owner.UID && c.Pause == "" && c.PauseTold == "" &&
-		!m.AloneSince.IsZero() && a.Created > m.atAPI(m.AloneSince).Unix()
+// IsForeign reports whether another provider created the IPAddress of a claim while this manager served the pool.
+// IPAddresses of this manager are created after a record. An IPAddress that a user created has no owners, and a
+// restored one has its former owners. One that clusterctl moves arrives while the Cluster is paused, which the status
+// of its claim shows.
+func (m *PoolState) IsForeign(c *Claimant, a *Address) bool {
+	return a.UsesMirroredPool && !a.CreatedManually && a.ClaimantUID == c.Owner.UID && c.PauseMessage == "" && c.PublishedPauseMessage == "" &&
+		!m.SoleWriterSince.IsZero() && a.CreatedUnix > m.apiServerTime(m.SoleWriterSince).Unix()
 }

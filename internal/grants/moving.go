@@ -14,136 +14,142 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// clusterctl deletes an object that it has moved, and takes all finalizers off it in the next request. Where it was ended
-// between the two the object is being deleted for ever, as our finalizers are on it, and no move goes on: what is being
-// deleted cannot be written over what it was copied to. So they come off here, once what the object had is held on record.
+// clusterctl deletes an object that it has moved, and removes all its finalizers in the next request. If clusterctl
+// is killed between the two, our finalizers keep the object for ever, and no later move succeeds: an object that is
+// being deleted cannot be overwritten by its copy. So this manager removes our finalizers once the addresses of the
+// object are held on record.
 
-// leftover is what is known of the end of a move of one object: when our finalizers are to come off next, and how often that
-// has failed.
-type leftover struct {
-	due      time.Time
+// unfinishedMove is the retry state of the end of the move of one object: when the manager next tries to remove our
+// finalizers, and how often that has failed.
+type unfinishedMove struct {
+	retryAt  time.Time
 	failures int
 }
 
-// EndsOfMoves are those of which the finalizers are to come off now, and how long until there are others.
-type EndsOfMoves struct {
+// UnfinishedMoves are the objects from which the manager should remove our finalizers now. Wait is how long until the
+// next ones are due.
+type UnfinishedMoves struct {
 	Claimants []types.UID
-	Attached  []*Attached
+	Addresses []*Address
 	Wait      time.Duration
 }
 
-// EndsOfMoves returns what clusterctl has left behind of a move, at most so many. Each is due once in a while: it is tried
-// again.
-func (m *Memory) EndsOfMoves(now time.Time, room int) (out EndsOfMoves) {
-	if len(m.moving)+len(m.movingAttached) == 0 {
-		clear(m.leftToUs)
+// UnfinishedMoves returns the objects that clusterctl has left behind in a move, at most room of them. Each is
+// returned again after a while, because the removal of its finalizers may fail.
+func (m *PoolState) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) {
+	if len(m.movingClaimants)+len(m.movingAddresses) == 0 {
+		clear(m.unfinishedMoves)
 		return out
 	}
-	held := m.heldOnRecord()
+	held := m.recordedHeldRanges()
 	due := func(uid types.UID) bool {
-		left := m.leftToUs[uid]
+		left := m.unfinishedMoves[uid]
 		if left == nil {
-			left = &leftover{due: now.Add(ending.Patience)}
-			m.leftToUs[uid] = left
+			left = &unfinishedMove{retryAt: now.Add(ending.MoveGracePeriod)}
+			m.unfinishedMoves[uid] = left
 		}
-		is := !left.due.After(now)
+		is := !left.retryAt.After(now)
 		switch {
 		case is && room <= 0:
-			return false // a job that ends wakes the pool
+			return false // the end of a job enqueues the pool
 		case is:
 			room--
-			left.due = term.Later(now, ending.Patience)
+			left.retryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
 		}
-		out.Wait = Sooner(out.Wait, left.due.Sub(now))
+		out.Wait = MinWait(out.Wait, left.retryAt.Sub(now))
 		return is
 	}
-	for uid, c := range m.moving {
-		if c.isEndOfMove(held) && c.MayBeTried(now) && due(uid) {
+	for uid, c := range m.movingClaimants {
+		if c.canFinishMove(held) && c.MayStartJob(now) && due(uid) {
 			out.Claimants = append(out.Claimants, uid)
 		}
 	}
-	for uid, a := range m.movingAttached {
-		if a.Protected && (!a.IP.IsValid() || held.holds(m.Ledger.Unit(a.IP))) && due(uid) {
-			out.Attached = append(out.Attached, a)
+	for uid, a := range m.movingAddresses {
+		if a.HasFinalizer && (!a.IP.IsValid() || held.containsRange(m.Ledger.UnitRange(a.IP))) && due(uid) {
+			out.Addresses = append(out.Addresses, a)
 		}
 	}
-	for uid := range m.leftToUs {
-		if m.moving[uid] == nil && m.movingAttached[uid] == nil {
-			delete(m.leftToUs, uid)
+	for uid := range m.unfinishedMoves {
+		if m.movingClaimants[uid] == nil && m.movingAddresses[uid] == nil {
+			delete(m.unfinishedMoves, uid)
 		}
 	}
 	return out
 }
 
-// NoteEndOfMove notes how it went to take our finalizer off an IPAddress that clusterctl has moved. It returns when that is
-// tried again, if it failed; zero: it did not.
-func (m *Memory) NoteEndOfMove(uid types.UID, err error, now time.Time) (again time.Time) {
-	left := m.leftToUs[uid]
+// RecordMoveFinish records the result of removing our finalizer from an IPAddress that clusterctl has moved. It
+// returns when that is retried, or the zero time if it succeeded.
+func (m *PoolState) RecordMoveFinish(uid types.UID, err error, now time.Time) (again time.Time) {
+	left := m.unfinishedMoves[uid]
 	switch {
 	case left == nil:
 	case err == nil:
 		left.failures = 0
 	default:
-		left.due = term.Later(now, max(ending.Patience, term.NextTry(now, left.failures, 0, err).Sub(now)))
+		left.retryAt = term.RetryTimeAfter(now, max(ending.MoveGracePeriod, term.NextRetryTime(now, left.failures, 0, err).Sub(now)))
 		left.failures++
-		return left.due
+		return left.retryAt
 	}
 	return again
 }
 
-// IsEndOfMove reports whether our finalizers may come off a claimant that clusterctl has moved.
-func (m *Memory) IsEndOfMove(c *Claimant) bool { return c.Moved && c.isEndOfMove(m.heldOnRecord()) }
-
-func (c *Claimant) isEndOfMove(held kept) bool {
-	return c.Moved && len(c.withoutOurs()) < len(c.Others)+ones(c.HasFinalizer) && (!c.HasRecord() || held.holds(c.Record))
+// CanFinishMove reports whether our finalizers may be removed from a claimant that clusterctl has moved.
+func (m *PoolState) CanFinishMove(c *Claimant) bool {
+	return c.Moved && c.canFinishMove(m.recordedHeldRanges())
 }
 
-// EndOfMove takes our finalizers off a claimant that clusterctl has moved.
-func EndOfMove(c *Claimant) Step {
-	return Step{Request: Request{Verb: Patch, Name: "moved"}, Meta: map[string]any{"finalizers": c.withoutOurs()}}
+func (c *Claimant) canFinishMove(held heldRangeSet) bool {
+	return c.Moved && len(c.foreignFinalizers()) < len(c.OtherFinalizers)+boolToInt(c.HasFinalizer) && (!c.HasRecord() || held.containsRange(c.RecordedRange))
 }
 
-// withoutOurs are the finalizers of others.
-func (c *Claimant) withoutOurs() []string {
+// FinishMoveStep returns the step that removes our finalizers from a claimant that clusterctl has moved.
+func FinishMoveStep(c *Claimant) Step {
+	return Step{Call: Call{Verb: PatchObject, Purpose: "moved"}, MetadataPatch: map[string]any{"finalizers": c.foreignFinalizers()}}
+}
+
+// foreignFinalizers returns the finalizers of other controllers.
+func (c *Claimant) foreignFinalizers() []string {
 	out := []string{}
-	for _, f := range c.Others {
-		if !strings.HasPrefix(f, ending.Ours) {
+	for _, f := range c.OtherFinalizers {
+		if !strings.HasPrefix(f, ending.FinalizerPrefix) {
 			out = append(out, f)
 		}
 	}
 	return out
 }
 
-func ones(is bool) int {
+func boolToInt(is bool) int {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-// kept are ranges that a pool keeps back, in order, none of which touch; nil: all is kept back.
-type kept []netipx.IPRange
+// heldRangeSet is the set of ranges that a pool holds: sorted, and no two of them adjacent. A nil set holds
+// everything.
+type heldRangeSet []netipx.IPRange
 
-// heldOnRecord is what the status of the pool says is kept back: all where the pool is not there, and gives nothing.
-func (m *Memory) heldOnRecord() kept {
-	if m.Base == nil {
+// recordedHeldRanges returns the ranges that the status of the pool records as held. If the pool does not exist,
+// everything is held, because nothing is granted.
+func (m *PoolState) recordedHeldRanges() heldRangeSet {
+	if m.BasePool == nil {
 		return nil
 	}
 	var held netipx.IPSetBuilder
-	for _, h := range m.Base.PoolStatus().Held {
+	for _, h := range m.BasePool.PoolStatus().Held {
 		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
 			held.AddRange(r)
 		}
 	}
 	set, err := held.IPSet()
 	if err != nil {
-		return kept{} // nothing is known to be kept back
+		return heldRangeSet{} // no range is known to be held
 	}
-	return append(kept{}, set.Ranges()...)
+	return append(heldRangeSet{}, set.Ranges()...)
 }
 
-// holds reports whether all of a range is kept back.
-func (k kept) holds(r netipx.IPRange) bool {
+// containsRange reports whether the set holds all of a range.
+func (k heldRangeSet) containsRange(r netipx.IPRange) bool {
 	if k == nil {
 		return true
 	}

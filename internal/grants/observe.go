@@ -12,192 +12,193 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Observe feeds a claim as an event, a list or our own write returned it. It reports whether the
-// pool has something to do.
-func (m *Memory) Observe(c *Claimant) bool {
-	if m.IsGone(c.Owner.UID) || !m.takesName(c) {
+// ObserveClaimant records a claimant as an event, a list or the answer to a write of this manager returned it. It
+// reports whether the pool has something to do.
+func (m *PoolState) ObserveClaimant(c *Claimant) bool {
+	if m.Has(c.Owner.UID) || !m.resolveNameOwner(c) {
 		return false
 	}
 	old := m.Claimants[c.Owner.UID]
 	if old != nil {
-		if !term.Newer(c.Version, old.Version) {
+		if !term.IsNewerVersion(c.ResourceVersion, old.ResourceVersion) {
 			return false
 		}
-		c.Busy, c.Failures, c.RetryAt, c.Lost, c.waits = old.Busy, old.Failures, old.RetryAt, old.Lost, old.waits
-		// A record never changes while the claim lives (R1): the first one stands, whatever is
-		// written over it. clusterctl replaces all annotations on the source of a move. Ours comes with
-		// our finalizer; what a user wrote before is no record yet.
+		c.Busy, c.Failures, c.RetryAt, c.LostAddress, c.servingBlocked = old.Busy, old.Failures, old.RetryAt, old.LostAddress, old.servingBlocked
+		// A record never changes while the claim lives (R1): the first one stays valid, whatever overwrites it.
+		// clusterctl, for example, replaces all annotations on the source of a move. Only a record with our finalizer
+		// counts; an annotation that a user wrote before is none.
 		if old.HasRecord() {
-			c.Record = old.Record
+			c.RecordedRange = old.RecordedRange
 		}
-		if c.Machine.sameOwners(old.Machine) {
-			c.Machine = old.Machine
+		if c.MachineLookup.hasSameOwners(old.MachineLookup) {
+			c.MachineLookup = old.MachineLookup
 		}
-		c.Kind.Keep(c, old)
-		if c.counted = old.counted; c.counted && c.Cluster != old.Cluster {
-			m.count(old, -1)
-			c.counted = false
+		c.Kind.CarryOverState(c, old)
+		if c.countedInQuota = old.countedInQuota; c.countedInQuota && c.Cluster != old.Cluster {
+			m.addQuotaUsage(old, -1)
+			c.countedInQuota = false
 		}
-		m.unsort(old)
-		m.index(old, false)
+		m.dequeueClaimant(old)
+		m.indexByOwner(old, false)
 	} else {
-		m.kindCount[c.Kind]++
+		m.claimantCounts[c.Kind]++
 		if c.HasRecord() {
-			m.noteArrival(c.Created)
+			m.recordArrival(c.Created)
 		}
 	}
 	m.Claimants[c.Owner.UID] = c
-	m.index(c, true)
+	m.indexByOwner(c, true)
 	if c.Moved {
-		m.moving[c.Owner.UID] = c
+		m.movingClaimants[c.Owner.UID] = c
 	} else {
-		delete(m.moving, c.Owner.UID)
+		delete(m.movingClaimants, c.Owner.UID)
 	}
 	m.restoreRecord(c)
-	m.State(c)
-	m.keepMoved(c)
-	m.confirm(c.Owner.UID)
-	m.sortOverlapping(c)
-	if c.Kind.Traits().Attaches != nil {
-		m.ByName[NameOf(c.Owner)] = c
-		if a := m.AttachedTo(c); a != nil {
-			m.sortAttached(m.ascribe(a))
-			m.confirm(c.Owner.UID)
+	m.UpdateClaimantFacts(c)
+	m.holdMovedClaimant(c)
+	m.confirmGrant(c.Owner.UID)
+	m.requeueOverlapping(c)
+	if c.Kind.Traits().AddressKind != nil {
+		m.ClaimantsByName[NamespacedNameFromOwner(c.Owner)] = c
+		if a := m.AddressFor(c); a != nil {
+			m.classifyAddress(m.assignClaimant(a))
+			m.confirmGrant(c.Owner.UID)
 		}
 	}
-	return m.Sort(c) || c.Moved
+	return m.QueueClaimant(c) || c.Moved
 }
 
-// takesName reports whether the name of a claimant is its own, where something is attached to it by its name. Of two of
-// one name, the one that was written later proves the end of the other.
-func (m *Memory) takesName(c *Claimant) bool {
-	known := m.ByName[NameOf(c.Owner)]
-	if c.Kind.Traits().Attaches == nil || known == nil || known.Owner.UID == c.Owner.UID {
+// resolveNameOwner reports whether a claimant owns its name, for kinds whose address objects belong to claimants by
+// name. Of two claimants of one name, the one with the later resource version proves the end of the other (R7).
+func (m *PoolState) resolveNameOwner(c *Claimant) bool {
+	known := m.ClaimantsByName[NamespacedNameFromOwner(c.Owner)]
+	if c.Kind.Traits().AddressKind == nil || known == nil || known.Owner.UID == c.Owner.UID {
 		return true
 	}
-	if term.Newer(c.Version, known.Version) {
-		m.Forget(known.Owner.UID)
+	if term.IsNewerVersion(c.ResourceVersion, known.ResourceVersion) {
+		m.ForgetClaimant(known.Owner.UID)
 		return true
 	}
-	m.Forget(c.Owner.UID)
+	m.ForgetClaimant(c.Owner.UID)
 	return false
 }
 
-// State states what a claimant remembers it was given, and what its status shows.
-func (m *Memory) State(c *Claimant) {
-	record, shown := c.Kind.Holds(m, c)
-	m.stateOne(ledger.Record, c, record)
-	m.stateOne(ledger.Object, c, shown)
+// UpdateClaimantFacts updates the facts about the range that a claimant has on record, and about the range in its
+// status.
+func (m *PoolState) UpdateClaimantFacts(c *Claimant) {
+	record, shown := c.Kind.TakenRanges(m, c)
+	m.setClaimantFact(ledger.SourceRecord, c, record)
+	m.setClaimantFact(ledger.SourceObject, c, shown)
 }
 
-func (m *Memory) stateOne(source ledger.Source, c *Claimant, r netipx.IPRange) {
+func (m *PoolState) setClaimantFact(source ledger.Source, c *Claimant, r netipx.IPRange) {
 	key := ledger.Key{Source: source, UID: c.Owner.UID}
 	if r.IsValid() {
-		m.Ledger.Add(ledger.Fact{Key: key, Owner: c.Owner, Range: r})
+		m.Ledger.AddFact(ledger.Fact{Key: key, Owner: c.Owner, Range: r})
 	} else {
-		m.Ledger.Remove(key)
+		m.Ledger.RemoveFact(key)
 	}
 }
 
-// restoreRecord has a claim remember the IPAddress that was forced away from it: a manager that has just taken the pool
-// over may see what the one before wrote in any order, and the record last.
-func (m *Memory) restoreRecord(c *Claimant) {
-	if c.Lost == nil || c.HasRecord() || !c.Lost.IP.IsValid() {
+// restoreRecord restores the record of a claim from its IPAddress that was removed by force. A manager that has just
+// taken the pool over may observe the writes of its predecessor in any order, and the record last.
+func (m *PoolState) restoreRecord(c *Claimant) {
+	if c.LostAddress == nil || c.HasRecord() || !c.LostAddress.IP.IsValid() {
 		return
 	}
-	if r := m.Ledger.Unit(c.Lost.IP); c.HadAddress || m.Ledger.InSpace(r) {
-		c.Record = r
+	if r := m.Ledger.UnitRange(c.LostAddress.IP); c.StatusHasAddress || m.Ledger.IsInSpace(r) {
+		c.RecordedRange = r
 	}
 }
 
-// Forget feeds the proof that a claim UID is gone.
-func (m *Memory) Forget(uid types.UID) {
-	m.NoteGone(uid)
+// ForgetClaimant records the proof that the claim of a UID is gone.
+func (m *PoolState) ForgetClaimant(uid types.UID) {
+	m.Add(uid)
 	c := m.Claimants[uid]
 	if c == nil {
 		return
 	}
-	m.unsort(c)
-	m.index(c, false)
-	m.EndTrouble(c, false)
-	m.unheard.end(m, c, false)
+	m.dequeueClaimant(c)
+	m.indexByOwner(c, false)
+	m.ClearFailure(c, false)
+	m.statusFailing.clearFailure(m, c, false)
 	delete(m.Claimants, uid)
-	delete(m.moving, uid)
-	m.kindCount[c.Kind]--
-	if m.ByName[NameOf(c.Owner)] == c {
-		delete(m.ByName, NameOf(c.Owner))
+	delete(m.movingClaimants, uid)
+	m.claimantCounts[c.Kind]--
+	if m.ClaimantsByName[NamespacedNameFromOwner(c.Owner)] == c {
+		delete(m.ClaimantsByName, NamespacedNameFromOwner(c.Owner))
 	}
-	m.Ledger.Remove(ledger.Key{Source: ledger.Record, UID: uid})
-	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
-	if c.counted {
-		m.count(c, -1)
+	m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceRecord, UID: uid})
+	m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
+	if c.countedInQuota {
+		m.addQuotaUsage(c, -1)
 	}
-	m.confirm(uid)
-	m.sortOverlapping(c)
-	if a := m.AttachedTo(c); a != nil {
-		m.sortAttached(a)
-		m.NoteUntold(c, a)
+	m.confirmGrant(uid)
+	m.requeueOverlapping(c)
+	if a := m.AddressFor(c); a != nil {
+		m.classifyAddress(a)
+		m.MarkNeverPublished(c, a)
 	}
 }
 
-// ObserveAttached feeds an IPAddress.
-func (m *Memory) ObserveAttached(a *Attached) bool {
-	if m.IsGone(a.UID) {
+// ObserveAddress records an IPAddress. It reports whether the pool has something to do.
+func (m *PoolState) ObserveAddress(a *Address) bool {
+	if m.Has(a.UID) {
 		return false
 	}
-	if old := m.Attached[a.Key()]; old != nil {
-		if !term.Newer(a.Version, old.Version) {
+	if old := m.Addresses[a.Key()]; old != nil {
+		if !term.IsNewerVersion(a.ResourceVersion, old.ResourceVersion) {
 			return false
 		}
 		if old.UID != a.UID {
-			m.ForgetAttached(old.UID, old.Key())
+			m.ForgetAddress(old.UID, old.Key())
 		}
 	}
 	if c := m.Claimants[a.ClaimantUID]; c != nil && c.Owner.Name == a.Name {
-		a.Name, a.ClaimantUID = c.Owner.Name, c.Owner.UID // equal, and kept once
+		a.Name, a.ClaimantUID = c.Owner.Name, c.Owner.UID // equal strings, so that only one copy is kept
 	}
-	if m.Attached[a.Key()] == nil && m.ByName[a.Key()] == nil {
-		m.noteArrival(time.Unix(a.Created, 0))
+	if m.Addresses[a.Key()] == nil && m.ClaimantsByName[a.Key()] == nil {
+		m.recordArrival(time.Unix(a.CreatedUnix, 0))
 	}
-	a.ClaimantUID = m.ClaimantOf(a)
-	m.attach(a)
+	a.ClaimantUID = m.ClaimantUIDFor(a)
+	m.addAddress(a)
 	if a.moved && a.IP.IsValid() {
-		m.holdMoved(a.owner(), m.Ledger.Unit(a.IP))
+		m.holdMovedRange(a.ledgerOwner(), m.Ledger.UnitRange(a.IP))
 	}
-	wake := m.sortAttached(a) || a.moved
-	if c := m.ByName[a.Key()]; c != nil {
+	wake := m.classifyAddress(a) || a.moved
+	if c := m.ClaimantsByName[a.Key()]; c != nil {
 		if a.ClaimantUID == c.Owner.UID {
-			c.Lost = nil
-			m.confirm(c.Owner.UID)
+			c.LostAddress = nil
+			m.confirmGrant(c.Owner.UID)
 		}
-		return m.Sort(c) || wake
+		return m.QueueClaimant(c) || wake
 	}
 	return wake
 }
 
-// ForgetAttached feeds the proof that an IPAddress UID is gone.
-func (m *Memory) ForgetAttached(uid types.UID, name types.NamespacedName) {
-	m.NoteGone(uid)
-	delete(m.movingAttached, uid)
-	m.Ledger.Remove(ledger.Key{Source: ledger.Object, UID: uid})
-	lost := m.Attached[name]
+// ForgetAddress records the proof that the IPAddress of a UID is gone.
+func (m *PoolState) ForgetAddress(uid types.UID, name types.NamespacedName) {
+	m.Add(uid)
+	delete(m.movingAddresses, uid)
+	m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
+	lost := m.Addresses[name]
 	if lost != nil && lost.UID == uid {
-		delete(m.Attached, name)
+		delete(m.Addresses, name)
 		delete(m.Orphans, name)
 	}
-	if c := m.ByName[name]; c != nil {
+	if c := m.ClaimantsByName[name]; c != nil {
 		if lost != nil && lost.UID == uid && lost.ClaimantUID == c.Owner.UID && !c.Deleting {
-			c.Lost = lost
+			c.LostAddress = lost
 			m.restoreRecord(c)
-			m.State(c)
+			m.UpdateClaimantFacts(c)
 		}
 		c.Failures, c.RetryAt = 0, time.Time{} // it may have waited for this name
-		m.Sort(c)
+		m.QueueClaimant(c)
 	}
 }
 
-// older is the order in which claims are served: creation time, then namespace and name.
-func older(a, b *Claimant) bool {
+// isOlderClaimant defines the order in which claimants are served: by creation time, then by namespace and name.
+func isOlderClaimant(a, b *Claimant) bool {
 	if !a.Created.Equal(b.Created) {
 		return a.Created.Before(b.Created)
 	}
@@ -210,84 +211,85 @@ func older(a, b *Claimant) bool {
 	return a.Owner.UID < b.Owner.UID
 }
 
-// Sort puts a claimant where it belongs and reports whether anything is to be done for it.
-func (m *Memory) Sort(c *Claimant) bool {
-	m.unsort(c)
-	m.recount(c)
-	switch m.Need(c) {
+// QueueClaimant puts a claimant into the queue for the work that it needs. It reports whether there is such work.
+func (m *PoolState) QueueClaimant(c *Claimant) bool {
+	m.dequeueClaimant(c)
+	m.updateQuotaCount(c)
+	switch m.NeedFor(c) {
 	case NeedNothing:
 		return false
 	case NeedGrant:
-		m.Pending.Set(c)
+		m.PendingClaimants.Set(c)
 	case NeedWrite, NeedRelease:
-		m.Todo[c.Owner.UID] = c
+		m.ClaimantsToWrite[c.Owner.UID] = c
 	}
 	return true
 }
 
-func (m *Memory) unsort(c *Claimant) {
-	m.Pending.Delete(c)
-	delete(m.Todo, c.Owner.UID)
-	delete(m.Crowded, c.Owner.UID)
-	delete(m.deferred.claims, c.Owner.UID)
+func (m *PoolState) dequeueClaimant(c *Claimant) {
+	m.PendingClaimants.Delete(c)
+	delete(m.ClaimantsToWrite, c.Owner.UID)
+	delete(m.CoolingOverflow, c.Owner.UID)
+	delete(m.deferredReleases.claimants, c.Owner.UID)
 }
 
-// sortAttached notes whether an attached object has a claimant, and whether clusterctl takes it away.
-func (m *Memory) sortAttached(a *Attached) bool {
+// classifyAddress records whether an address object has a claimant, and whether clusterctl is moving it. It reports
+// whether the object is an orphan.
+func (m *PoolState) classifyAddress(a *Address) bool {
 	if a.moved {
-		m.movingAttached[a.UID] = a
+		m.movingAddresses[a.UID] = a
 	}
 	if c := m.Claimants[a.ClaimantUID]; c != nil || a.moved {
 		delete(m.Orphans, a.Key())
 		return false
 	}
 	if s := m.Orphans[a.Key()]; s != nil {
-		s.Attached = a
+		s.Address = a
 	} else {
-		m.Orphans[a.Key()] = &Orphan{Attached: a}
+		m.Orphans[a.Key()] = &Orphan{Address: a}
 	}
 	return true
 }
 
-// AttachedTo returns what has the name of a claimant, of the kind that is attached to its kind; nil, if nothing.
-func (m *Memory) AttachedTo(c *Claimant) *Attached {
-	if c.Kind.Traits().Attaches == nil {
+// AddressFor returns the address object of the name of a claimant, or nil if there is none or the kind of the
+// claimant has none.
+func (m *PoolState) AddressFor(c *Claimant) *Address {
+	if c.Kind.Traits().AddressKind == nil {
 		return nil
 	}
-	return m.Attached[NameOf(c.Owner)]
+	return m.Addresses[NamespacedNameFromOwner(c.Owner)]
 }
 
-// sortOverlapping has another look at those that have some of what a claimant has, where their status says who shares
-// it.
-func (m *Memory) sortOverlapping(c *Claimant) {
-	if !c.Kind.Traits().TellsOverlap {
+// requeueOverlapping queues the claimants again that overlap with a claimant and whose status names the other owner.
+func (m *PoolState) requeueOverlapping(c *Claimant) {
+	if !c.Kind.Traits().ReportsOverlap {
 		return
 	}
-	for _, r := range m.rangesOf(c) {
-		for _, h := range m.Ledger.Overlapping(r) {
-			if other := m.Claimants[h.Owner.UID]; other != nil && other != c && other.Kind.Traits().TellsOverlap {
-				m.Sort(other)
+	for _, r := range m.takenRanges(c) {
+		for _, h := range m.Ledger.OverlappingFacts(r) {
+			if other := m.Claimants[h.Owner.UID]; other != nil && other != c && other.Kind.Traits().ReportsOverlap {
+				m.QueueClaimant(other)
 			}
 		}
 	}
 }
 
-// rangesOf are the ranges that count as taken because of a claimant, besides its grant. Nothing overlaps with one that is
-// not valid.
-func (m *Memory) rangesOf(c *Claimant) [2]netipx.IPRange {
-	record, shown := c.Kind.Holds(m, c)
+// takenRanges returns the ranges that are taken because of a claimant, apart from its grant. A range that is not
+// valid overlaps with nothing.
+func (m *PoolState) takenRanges(c *Claimant) [2]netipx.IPRange {
+	record, shown := c.Kind.TakenRanges(m, c)
 	return [2]netipx.IPRange{record, shown}
 }
 
-// OverlapOf says who else has some of what a claimant has, empty if nobody. It cannot be undone by us: which of two
-// holders is to go is for a person to decide.
-func (m *Memory) OverlapOf(c *Claimant) string {
-	for _, r := range m.rangesOf(c) {
-		h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
-			if other := m.Claimants[h.Owner.UID]; c.HadAddress && h.Source == ledger.Record && other != nil && !other.HadAddress {
-				return false // each user can write a record
+// OverlapMessageFor returns a message that names another owner of some addresses of a claimant. It is empty if there
+// is none. The manager cannot resolve such an overlap: a user has to decide which of the two owners to delete.
+func (m *PoolState) OverlapMessageFor(c *Claimant) string {
+	for _, r := range m.takenRanges(c) {
+		h := m.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
+			if other := m.Claimants[h.Owner.UID]; c.StatusHasAddress && h.Source == ledger.SourceRecord && other != nil && !other.StatusHasAddress {
+				return false // any user can write a record
 			}
-			return h.Source.Uses() && h.Owner.UID != c.Owner.UID
+			return h.Source.IsInUse() && h.Owner.UID != c.Owner.UID
 		})
 		if h != nil {
 			return fmt.Sprintf("%s has %s too; find out which of the two uses it, and delete the other", m.DescribeFact(h), poolutil.ShowRange(h.Range))
@@ -296,9 +298,9 @@ func (m *Memory) OverlapOf(c *Claimant) string {
 	return ""
 }
 
-// HasAny reports whether there is a claimant of a kind with some trait.
-func (m *Memory) HasAny(has func(*Traits) bool) bool {
-	for k, n := range m.kindCount {
+// HasClaimantWith reports whether there is a claimant whose kind has a trait.
+func (m *PoolState) HasClaimantWith(has func(*KindTraits) bool) bool {
+	for k, n := range m.claimantCounts {
 		if n > 0 && has(k.Traits()) {
 			return true
 		}

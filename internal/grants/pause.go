@@ -15,35 +15,37 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// PausedPool is what a pool says that is paused.
-const PausedPool = "is paused by its annotation " + clusterv1.PausedAnnotation + ": it neither grants nor releases addresses"
+// PausedPoolText is the part of the messages of a paused pool that all of them share.
+const PausedPoolText = "is paused by its annotation " + clusterv1.PausedAnnotation + ": it neither grants nor releases addresses"
 
-// pausedMessage is what its conditions say.
-func pausedMessage(pool v1alpha1.Pool) string {
-	if source := pausedBy(pool); source != "" {
-		return fmt.Sprintf("the pool %s; remove the annotation from %s to resume, which this pool mirrors", PausedPool, source)
+// pausedPoolMessage returns the message of the conditions of a paused pool.
+func pausedPoolMessage(pool v1alpha1.Pool) string {
+	if source := pausingPoolName(pool); source != "" {
+		return fmt.Sprintf("the pool %s; remove the annotation from %s to resume, which this pool mirrors", PausedPoolText, source)
 	}
-	return "the pool " + PausedPool + "; remove the annotation to resume"
+	return "the pool " + PausedPoolText + "; remove the annotation to resume"
 }
 
-// Resume is what to do to end the pause of a pool.
-func Resume(pool v1alpha1.Pool) string {
-	return fmt.Sprintf("remove the annotation %s from %s", clusterv1.PausedAnnotation, cmp.Or(pausedBy(pool), "the pool"))
+// ResumeAdvice returns the advice how to resume a paused pool.
+func ResumeAdvice(pool v1alpha1.Pool) string {
+	return fmt.Sprintf("remove the annotation %s from %s", clusterv1.PausedAnnotation, cmp.Or(pausingPoolName(pool), "the pool"))
 }
 
-// The condition Paused is Cluster API's. A claim has it while a pause keeps it from getting, or giving back, an
-// address, and while it is paused itself: silence would look like a manager that does not run. One that is served, and
-// wants nothing of its paused Cluster or pool, is not told, so that a pause costs nothing but for those it holds up.
+// The condition Paused is the one of Cluster API. A claim has it while a pause keeps it from getting or releasing an
+// address, and while it is paused itself: without it, the manager would seem not to run. A claim that is served, and
+// needs nothing from its paused Cluster or pool, does not get the condition, so that a pause causes writes only for
+// the claims that it blocks.
 
-// PauseOf says what pauses a claim, empty if nothing; g is the gate of its Cluster.
-func (m *Memory) PauseOf(c *Claimant, g Gate) string {
+// PauseMessageFor returns a message about what pauses a claimant, or "" if nothing does. g is the state of its
+// Cluster.
+func (m *PoolState) PauseMessageFor(c *Claimant, g ClusterState) string {
 	switch {
 	case c.Paused:
 		return fmt.Sprintf("%s has the annotation %s; remove it to resume", c.Owner.Kind, clusterv1.PausedAnnotation)
 	case g == ClusterPaused:
 		return fmt.Sprintf("Cluster %s is paused; resume it to go on", c.Cluster)
-	case m.Base != nil && annotations.HasPaused(m.Base):
-		if source := pausedBy(m.Base); source != "" {
+	case m.BasePool != nil && annotations.HasPaused(m.BasePool):
+		if source := pausingPoolName(m.BasePool); source != "" {
 			return fmt.Sprintf("%s is paused with %s; remove the annotation %s of the latter to resume", m.Key, source, clusterv1.PausedAnnotation)
 		}
 		return fmt.Sprintf("%s is paused; remove its annotation %s to resume", m.Key, clusterv1.PausedAnnotation)
@@ -51,70 +53,76 @@ func (m *Memory) PauseOf(c *Claimant, g Gate) string {
 	return ""
 }
 
-// NotePause remembers what pauses a claim that is looked at, to tell it what it was not told. It is called with the
-// pool locked.
-func (m *Memory) NotePause(c *Claimant, g Gate) {
-	if g == ClusterUnknown || (m.Base != nil && !m.Holder) {
-		return // nobody knows, or another manager tells it
+// RecordPause records what pauses a claimant, and adds a pending condition if its status does not show that yet. The
+// caller must hold the lock of the pool.
+func (m *PoolState) RecordPause(c *Claimant, g ClusterState) {
+	if g == ClusterUnknown || (m.BasePool != nil && !m.Holder) {
+		return // the state is unknown, or the holder sets the condition
 	}
-	if c.Pause = m.PauseOf(c, g); c.Pause == "" || c.Pause == c.PauseTold {
+	if c.PauseMessage = m.PauseMessageFor(c, g); c.PauseMessage == "" || c.PauseMessage == c.PublishedPauseMessage {
 		return
 	}
-	m.tell(c, metav1.Condition{
-		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: c.Pause,
+	m.setPendingCondition(c, metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: c.PauseMessage,
 	})
 }
 
-// noteKept remembers to tell a deleted claim who keeps its IPAddress. It is called with the pool locked.
-func (m *Memory) noteKept(c *Claimant) {
-	if addr := m.AttachedTo(c); addr != nil {
-		m.noteStays(c, fmt.Sprintf("its IPAddress is kept by the finalizer %s; ask its owner to remove it", strings.Join(addr.Others, ", ")))
+// recordFinalizerHeld adds a pending condition to a deleted claim whose IPAddress is kept by finalizers of other
+// controllers. The caller must hold the lock of the pool.
+func (m *PoolState) recordFinalizerHeld(c *Claimant) {
+	if addr := m.AddressFor(c); addr != nil {
+		m.recordDeletionBlocked(c, fmt.Sprintf("its IPAddress is kept by the finalizer %s; ask its owner to remove it", strings.Join(addr.OtherFinalizers, ", ")))
 	}
 }
 
-// noteOutlived remembers to tell a deleted claim that it stays as long as its Cluster. It is called with the pool locked.
-func (m *Memory) noteOutlived(c *Claimant) {
-	m.noteStays(c, fmt.Sprintf("its address is of Cluster %s, which owns the claim: it is released when the Cluster is gone; "+
+// recordOwnedByCluster adds a pending condition to a deleted claim that stays as long as its Cluster. The caller must
+// hold the lock of the pool.
+func (m *PoolState) recordOwnedByCluster(c *Claimant) {
+	m.recordDeletionBlocked(c, fmt.Sprintf("its address is of Cluster %s, which owns the claim: it is released when the Cluster is gone; "+
 		"to release it now, take the owner reference off the claim", c.Cluster))
 }
 
-// noteStays remembers to tell a deleted claim why it stays, if it was not told that.
-func (m *Memory) noteStays(c *Claimant, why string) {
-	if m.Base != nil && !m.Holder {
+// recordDeletionBlocked adds a pending condition with the reason why a deleted claim stays, if its status does not
+// show that yet.
+func (m *PoolState) recordDeletionBlocked(c *Claimant, why string) {
+	if m.BasePool != nil && !m.Holder {
 		return
 	}
-	if no := (Refusal{v1alpha1.DeletingReason, why}); c.ShownRefusal() != no {
-		m.tell(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
+	if no := (Refusal{v1alpha1.DeletingReason, why}); c.PublishedRefusal() != no {
+		m.setPendingCondition(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
 	}
 }
 
-func (m *Memory) tell(c *Claimant, is metav1.Condition) {
-	if m.ToTell == nil {
-		m.ToTell = map[*Claimant]metav1.Condition{}
+func (m *PoolState) setPendingCondition(c *Claimant, is metav1.Condition) {
+	if m.PendingConditions == nil {
+		m.PendingConditions = map[*Claimant]metav1.Condition{}
 	}
-	m.ToTell[c] = is
+	m.PendingConditions[c] = is
 }
 
-// PauseIn is what the conditions of a claim say of a pause, empty if nothing.
-func PauseIn(conditions []metav1.Condition) string {
+// PauseMessageFromConditions returns the message of the condition Paused of a claim, or "" if it is not True.
+func PauseMessageFromConditions(conditions []metav1.Condition) string {
 	if c := meta.FindStatusCondition(conditions, clusterv1.PausedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Message
 	}
 	return ""
 }
 
-// WithoutPause returns conditions without what was said of a pause: it is over when something else is said.
-func WithoutPause(all []metav1.Condition) []metav1.Condition {
+// RemovePausedCondition returns a copy of the conditions without Paused: a pause is over when another condition is
+// written.
+func RemovePausedCondition(all []metav1.Condition) []metav1.Condition {
 	return slices.DeleteFunc(slices.Clone(all), func(c metav1.Condition) bool { return c.Type == clusterv1.PausedCondition })
 }
 
-// Shows reports whether the status of a claim says a refusal, and nothing else.
-func (c *Claimant) Shows(no Refusal) bool { return c.ShownRefusal() == no && c.PauseTold == "" }
+// HasPublished reports whether the status of a claimant has a refusal and no pause.
+func (c *Claimant) HasPublished(no Refusal) bool {
+	return c.PublishedRefusal() == no && c.PublishedPauseMessage == ""
+}
 
-// setPaused keeps the condition Paused of a pool, which one that was never paused does not have.
-func setPaused(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {
+// setPausedCondition updates the condition Paused of a pool. A pool that was never paused does not have it.
+func setPausedCondition(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {
 	is := metav1.Condition{
-		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedMessage(obj),
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedPoolMessage(obj),
 		ObservedGeneration: obj.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
 	}
 	if !annotations.HasPaused(obj) {

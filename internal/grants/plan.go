@@ -14,88 +14,90 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Refusal is why a claim gets nothing now: a reason of the CAPI contract and what to do about it.
+// Refusal is the reason why a claimant gets nothing now: a reason of the IPAM contract of Cluster API, and a message
+// with what a user can do about it.
 type Refusal struct{ Reason, Message string }
 
-// Failed is the refusal of a claim that cannot be served as it is.
-func Failed(format string, args ...any) *Refusal {
-	return &Refusal{Reason: ipamv1.IPAddressClaimReadyAllocationFailedReason, Message: text.Message(fmt.Sprintf(format, args...))}
+// AllocationFailed returns the refusal of a claimant that cannot be served as it is.
+func AllocationFailed(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyAllocationFailedReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
 }
 
-// NotReady is the refusal of a claim whose pool cannot serve it.
-func NotReady(format string, args ...any) *Refusal {
-	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolNotReadyReason, Message: text.Message(fmt.Sprintf(format, args...))}
+// PoolNotReady returns the refusal of a claimant whose pool cannot serve it.
+func PoolNotReady(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolNotReadyReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
 }
 
-// Plan grants addresses to the claims that wait, oldest first, at most room of them, and returns the
-// claims that are refused with the reason. One claim's failure never holds up another's.
-func (m *Memory) Plan(now time.Time, room int, admission Admit) (granted int, refused map[*Claimant]*Refusal) {
+// PlanGrants grants ranges to the claimants that wait, oldest first and at most room of them. It returns the number
+// of new grants, and the refusals that are not in the status of their claimants yet. The failure of one claimant
+// never delays another one.
+func (m *PoolState) PlanGrants(now time.Time, room int, admission AdmissionFunc) (granted int, refused map[*Claimant]*Refusal) {
 	refused = map[*Claimant]*Refusal{}
-	m.full = nil
+	m.cachedExhaustedRefusal = nil
 	var grants []*Grant
-	k := m.crowd()
-	m.Pending.Scan(func(c *Claimant) bool {
+	k := m.countInFlight()
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
 		if len(grants) >= room && (room > 0 || k.stuck == 0) {
-			return false // else they are told why nothing is granted
+			return false // otherwise those that wait get the reason in their status
 		}
-		if !c.MayBeTried(now) {
+		if !c.MayStartJob(now) {
 			return true
 		}
 		ruled := admission(c)
-		if ruled.Waits {
+		if ruled.Wait {
 			return true
 		}
-		no := ruled.Refused
+		no := ruled.Refusal
 		if no == nil {
-			no = m.InTrouble(c, now)
+			no = m.FailingNamespaceRefusal(c, now)
 		}
 		if no == nil {
 			var may bool
-			if no, may = m.turnOf(c, k); no == nil && !may {
+			if no, may = m.checkInFlightLimit(c, k); no == nil && !may {
 				return true
 			}
 		}
 		var r netipx.IPRange
 		if no == nil {
-			r, no = m.Choose(c)
+			r, no = m.ChooseRange(c)
 		}
 		if no != nil {
-			if !c.Shows(*no) {
+			if !c.HasPublished(*no) {
 				refused[c] = no
 			}
 			return true
 		}
-		if c.Child != nil {
-			c.Found = max(c.Found, Seen) // nothing is granted to a pool that does not exist
+		if c.ChildPool != nil {
+			c.ObservedOwnerSeen = max(c.ObservedOwnerSeen, OwnerSeenAlive) // nothing is granted to a pool that does not exist
 		}
 		g := &Grant{Owner: c.Owner, Range: r}
 		m.Cooling.Remove(r)
-		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
+		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: c.Owner.UID}, Owner: c.Owner, Range: r})
 		grants = append(grants, g)
 		k.add(c.Owner.Namespace)
-		m.NoteTrial(c, now)
+		m.RecordTrial(c, now)
 		return true
 	})
 	for _, g := range grants {
 		m.Grants[g.Owner.UID] = g
-		m.Sort(m.Claimants[g.Owner.UID])
+		m.QueueClaimant(m.Claimants[g.Owner.UID])
 	}
 	return len(grants), refused
 }
 
-// Choose takes the address of a claim, or its block: the one that is meant for it, or the best fit. It counts towards
-// the quota of its Cluster.
-func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
-	r, no, full := m.Available(c)
-	switch limit, _ := m.limitOf(c); {
+// ChooseRange takes a range for a claimant: the one that is meant for it, or the best fit. It counts the claimant
+// towards its quota. It returns the refusal if there is no range.
+func (m *PoolState) ChooseRange(c *Claimant) (netipx.IPRange, *Refusal) {
+	r, no, full := m.FindAvailable(c)
+	switch limit, _ := m.quotaLimitFor(c); {
 	case !full:
-	case m.WithinQuota(c):
-		m.lacks(c)
+	case m.IsWithinQuota(c):
+		m.addShortfall(c)
 	default:
-		return r, overQuota(c, limit)
+		return r, quotaExceeded(c, limit)
 	}
 	if no == nil {
-		no = m.reserve(c)
+		no = m.reserveQuota(c)
 	}
 	switch {
 	case no != nil:
@@ -103,218 +105,225 @@ func (m *Memory) Choose(c *Claimant) (netipx.IPRange, *Refusal) {
 	case r.IsValid():
 		return r, nil
 	}
-	if r, ok := m.take(c); ok {
+	if r, ok := m.takeFreeRange(c); ok {
 		return r, nil
 	}
-	return netipx.IPRange{}, m.noRoom(c)
+	return netipx.IPRange{}, m.exhaustedRefusal(c)
 }
 
-// without says why a claim could be given nothing now, whatever becomes of others; nil: there is something for it. Unlike
-// Choose it takes nothing, and the claim does not count as one that lacks something. full: nothing is free that it would take.
-func (m *Memory) without(c *Claimant) (no *Refusal, full bool) {
-	_, no, full = m.Available(c)
-	limit, limited := m.limitOf(c)
-	if (no == nil || full) && limited && !c.counted && m.Quota.refuses(c.Cluster, limit, m.Key) {
-		return overQuota(c, limit), false
+// checkAvailability returns the refusal for a claimant that could get nothing now, however others fare. It returns
+// nil if there is a range for the claimant. Unlike ChooseRange it takes nothing, and does not add to the shortfall.
+// full reports whether no free range fits the claimant.
+func (m *PoolState) checkAvailability(c *Claimant) (no *Refusal, full bool) {
+	_, no, full = m.FindAvailable(c)
+	limit, limited := m.quotaLimitFor(c)
+	if (no == nil || full) && limited && !c.countedInQuota && m.Quota.wouldRefuse(c.Cluster, limit, m.Key) {
+		return quotaExceeded(c, limit), false
 	}
 	return no, full
 }
 
-// take takes what comes first of what a claimant may have.
-func (m *Memory) take(c *Claimant) (netipx.IPRange, bool) {
-	switch s := c.Kind.Shape(m, c); {
+// takeFreeRange takes the first free range that fits a claimant.
+func (m *PoolState) takeFreeRange(c *Claimant) (netipx.IPRange, bool) {
+	switch s := c.Kind.RequestedShape(m, c); {
 	case s.PrefixLength > 0:
 		return m.Ledger.TakePrefix(s.PrefixLength)
 	case s.Count > 0:
 		return m.Ledger.TakeBlock(uint64(s.Count))
 	}
-	return m.Ledger.TakeOneOf(m.zonesOf(c))
+	return m.Ledger.TakeUnitInZones(m.zonesForClaimant(c))
 }
 
-// Available finds what there is for a claim: what is meant for it, or, where that is nothing at all, any that fits. full:
-// nothing is free that it would take.
-func (m *Memory) Available(c *Claimant) (r netipx.IPRange, no *Refusal, full bool) {
-	r, no = c.Kind.Designated(m, c)
+// FindAvailable returns the range that is meant for a claimant, or why it cannot have that. If no range is meant for
+// it, FindAvailable checks whether any free range fits; full reports that none does.
+func (m *PoolState) FindAvailable(c *Claimant) (r netipx.IPRange, no *Refusal, full bool) {
+	r, no = c.Kind.DesignatedRange(m, c)
 	if no == nil && !r.IsValid() {
-		no = m.withoutZone(c)
+		no = m.noSubnetRefusal(c)
 	}
-	if no == nil && !r.IsValid() && !m.hasRoom(c) {
-		return r, m.noRoom(c), true
+	if no == nil && !r.IsValid() && !m.hasFreeRange(c) {
+		return r, m.exhaustedRefusal(c), true
 	}
 	return r, no, false
 }
 
-// hasRoom reports whether something is free that a claim would take.
-func (m *Memory) hasRoom(c *Claimant) bool {
-	switch s := c.Kind.Shape(m, c); {
+// hasFreeRange reports whether a free range fits a claimant.
+func (m *PoolState) hasFreeRange(c *Claimant) bool {
+	switch s := c.Kind.RequestedShape(m, c); {
 	case s.PrefixLength > 0:
-		return m.Ledger.HasPrefix(s.PrefixLength)
+		return m.Ledger.HasFreePrefix(s.PrefixLength)
 	case s.Count > 0:
-		return m.Ledger.HasBlock(s.Count)
+		return m.Ledger.HasFreeBlock(s.Count)
 	}
-	return m.Ledger.HasFreeIn(m.zonesOf(c))
+	return m.Ledger.HasFreeInZones(m.zonesForClaimant(c))
 }
 
-// noRoom says that nothing is free. Those that ask for one are told the same: thousands may wait.
-func (m *Memory) noRoom(c *Claimant) *Refusal {
-	if no := m.tooLarge(c); no != nil {
+// exhaustedRefusal returns the refusal for a claimant for which nothing is free. All claimants that request a single
+// unit share one refusal, because thousands may wait.
+func (m *PoolState) exhaustedRefusal(c *Claimant) *Refusal {
+	if no := m.tooLargeRefusal(c); no != nil {
 		return no
 	}
-	if c.Kind.Shape(m, c) != (Shape{}) && !m.isCarved() {
-		return c.Kind.NoRoom(m, c)
+	if c.Kind.RequestedShape(m, c) != (RangeShape{}) && !m.isCarved() {
+		return c.Kind.ExhaustedRefusal(m, c)
 	}
 	if m.HasZones() {
-		return m.noneInZones(c)
+		return m.zoneExhaustedRefusal(c)
 	}
-	if m.full == nil {
-		m.full = m.growth()
+	if m.cachedExhaustedRefusal == nil {
+		m.cachedExhaustedRefusal = m.growthRefusal()
 	}
-	if m.full == nil {
-		m.full = c.Kind.NoRoom(m, c)
+	if m.cachedExhaustedRefusal == nil {
+		m.cachedExhaustedRefusal = c.Kind.ExhaustedRefusal(m, c)
 	}
-	return m.full
+	return m.cachedExhaustedRefusal
 }
 
-// Recorded gives a claimant what it remembers, which is to be r. Users can write that annotation too: what a claimant
-// never had must be something that the pool hands out, and nobody else may have it (R1).
-func (m *Memory) Recorded(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
-	if m.isCarved() && !m.hasBlocksOf(r) {
-		return netipx.IPRange{}, Failed("the annotation %s says %s, which is in no block that %s has; it is given again with that block, or create the claim again for another address",
-			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
+// RecordedRangeFor returns the range r that a claimant has on record, or the refusal if it cannot have that. Users
+// can write the annotation as well: a range that the claimant never had must be one that the pool allocates, and no
+// other owner may have any of it (R1).
+func (m *PoolState) RecordedRangeFor(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
+	if m.isCarved() && !m.isWithinOpenBlocks(r) {
+		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is in no block that %s has; it is given again with that block, or create the claim again for another address",
+			v1alpha1.AddressAnnotation, c.RecordAnnotation, m.Key)
 	}
-	if r != c.Record || (!c.HadAddress && !m.Ledger.InSpace(r)) {
-		return netipx.IPRange{}, Failed("the annotation %s says %s, which is not something that %s hands out; create this object again without the annotation",
-			v1alpha1.AddressAnnotation, c.RecordText, m.Key)
+	if r != c.RecordedRange || (!c.StatusHasAddress && !m.Ledger.IsInSpace(r)) {
+		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is not something that %s hands out; create this object again without the annotation",
+			v1alpha1.AddressAnnotation, c.RecordAnnotation, m.Key)
 	}
-	h := m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
-		before := (h.Source == ledger.Pin && c.HadAddress) || m.laterThanRecord(h, c) // the address was its own before
-		return !before && m.blocks(h, c.Owner) && !m.overridesRecord(c, h)
+	h := m.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
+		before := (h.Source == ledger.SourcePin && c.StatusHasAddress) || m.isNewerThanRecord(h, c) // it had the address before
+		return !before && m.isBlocking(h, c.Owner) && !m.overridesRecord(c, h)
 	})
 	switch {
 	case h == nil:
 		return r, nil
-	case h.Source == ledger.Object && c.MayGetAnother():
-		return netipx.IPRange{}, nil // any other
+	case h.Source == ledger.SourceObject && c.MayChangeAddress():
+		return netipx.IPRange{}, nil // any other range will do
 	}
-	return netipx.IPRange{}, Failed("the address %s, which the annotation %s records for this object, is held by %s; "+
+	return netipx.IPRange{}, AllocationFailed("the address %s, which the annotation %s records for this object, is held by %s; "+
 		"find out which of the two uses it, and delete the other", poolutil.ShowRange(r), v1alpha1.AddressAnnotation, m.DescribeFact(h))
 }
 
-// laterThanRecord reports whether a fact keeps addresses whoever remembers them, and came when a claimant had them already.
-// What is shared with another pool is, and what is held together with the ranges around it, or for the name of the
-// claimant, which has come back. Of a block for another pool nobody knows which addresses that has given: what is shared of
-// it is not its own.
-func (m *Memory) laterThanRecord(h *ledger.Fact, c *Claimant) bool {
-	if h.Source == ledger.Shared {
-		return c.HadAddress && c.Child == nil
+// isNewerThanRecord reports whether a fact that blocks addresses for all claimants began after a claimant had its
+// addresses, so that it does not count against that claimant. This is so for addresses that are excluded, or that
+// drain, and for addresses that are held, either together with the ranges around them or for the name of the
+// claimant, which has come back. It is not so for excluded addresses of a block of a carved pool: the addresses that
+// the carved pool has granted are not known, so what another pool has of the block is not its own.
+func (m *PoolState) isNewerThanRecord(h *ledger.Fact, c *Claimant) bool {
+	if h.Source == ledger.SourceExcluded {
+		return c.StatusHasAddress && c.ChildPool == nil
 	}
 	own := h.Owner.Name == "" || (h.Owner.Namespace == c.Owner.Namespace && h.Owner.Name == c.Owner.Name)
-	return c.HasRecord() && (h.Source == ledger.Draining || (h.Source == ledger.Kept && own))
+	return c.HasRecord() && (h.Source == ledger.SourceDraining || (h.Source == ledger.SourceHeld && own))
 }
 
-// MayGetAnother reports whether a claimant may be given another address than it remembers. Where the in-cluster
-// provider and we serve a pool by turns, it may have given somebody else what we had granted and nobody was told of: it
-// reads no records.
-func (c *Claimant) MayGetAnother() bool { return c.Mirrored && !c.HadAddress }
+// MayChangeAddress reports whether a claimant may get another address than the one on record. If the in-cluster
+// provider and this manager serve a pool in turns, that provider may have granted an address of ours that was not
+// published yet: it does not read records.
+func (c *Claimant) MayChangeAddress() bool { return c.UsesMirroredPool && !c.StatusHasAddress }
 
-// winsRecord tells whose record counts of two claims that remember one address, as copies of a manifest
-// do: that of the claim which had it, else the older one's.
-func (c *Claimant) winsRecord(other *Claimant) bool {
-	if c.HadAddress != other.HadAddress {
-		return c.HadAddress
+// hasRecordPriority reports whether the record of a claimant has priority over that of another one with the same
+// address, as copies of a manifest have. The claimant that has the address in its status has priority, otherwise the
+// older one.
+func (c *Claimant) hasRecordPriority(other *Claimant) bool {
+	if c.StatusHasAddress != other.StatusHasAddress {
+		return c.StatusHasAddress
 	}
-	return older(c, other)
+	return isOlderClaimant(c, other)
 }
 
-// overridesRecord reports whether a fact is the record of a claim that another wins over.
-func (m *Memory) overridesRecord(c *Claimant, h *ledger.Fact) bool {
+// overridesRecord reports whether a fact is the record of a claimant over which c has priority.
+func (m *PoolState) overridesRecord(c *Claimant, h *ledger.Fact) bool {
 	other := m.Claimants[h.Owner.UID]
-	return h.Source == ledger.Record && other != nil && c.winsRecord(other)
+	return h.Source == ledger.SourceRecord && other != nil && c.hasRecordPriority(other)
 }
 
-// Blocker returns the first fact that keeps a range from an owner, if there is one.
-func (m *Memory) Blocker(r netipx.IPRange, o ledger.Owner) *ledger.Fact {
-	return m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool { return m.blocks(h, o) })
+// FindBlockingFact returns the first fact that keeps a range from an owner, or nil if there is none.
+func (m *PoolState) FindBlockingFact(r netipx.IPRange, o ledger.Owner) *ledger.Fact {
+	return m.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool { return m.isBlocking(h, o) })
 }
 
-// blocks reports whether a fact keeps its range from an owner.
-func (m *Memory) blocks(h *ledger.Fact, o ledger.Owner) bool {
+// isBlocking reports whether a fact keeps its range from an owner.
+func (m *PoolState) isBlocking(h *ledger.Fact, o ledger.Owner) bool {
 	switch h.Source {
-	case ledger.Pin:
-		return h.Owner.Name != o.Name || !m.kindOf(o.Kind).Traits().Pinned
-	case ledger.Cooling:
+	case ledger.SourcePin:
+		return h.Owner.Name != o.Name || !m.kindByName(o.Kind).Traits().AllowsPreAllocation
+	case ledger.SourceCooling:
 		return h.Owner.Namespace != o.Namespace || h.Owner.Name != o.Name
-	case ledger.Shared:
-		// What a carved pool has in use outside of its blocks keeps nobody from giving it the block back.
+	case ledger.SourceExcluded:
+		// Addresses that a carved pool uses outside its blocks do not keep the pool from getting that block back.
 		c := m.Claimants[o.UID]
-		return c == nil || c.Child == nil || c.Child.String() != h.Owner.Name
-	case ledger.Record:
-		// Anybody can write a record. It does not keep an address from the name that it is kept for.
+		return c == nil || c.ChildPool == nil || c.ChildPool.String() != h.Owner.Name
+	case ledger.SourceRecord:
+		// Any user can write a record. It does not keep a pre-allocated address from the name that the address is
+		// for.
 		c := m.Claimants[h.UID]
-		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.HasFinalizer || c.HadAddress || !m.pinned(h.Range, o))
+		return (h.Owner.UID != o.UID || o.UID == "") && (c == nil || c.HasFinalizer || c.StatusHasAddress || !m.isPinnedFor(h.Range, o))
 	default:
 		return h.Owner.UID != o.UID || o.UID == ""
 	}
 }
 
-// pinned reports whether a range is kept for the name of an owner.
-func (m *Memory) pinned(r netipx.IPRange, o ledger.Owner) bool {
-	if m.Layout == nil || !m.kindOf(o.Kind).Traits().Pinned {
+// isPinnedFor reports whether a range is pre-allocated to the name of an owner.
+func (m *PoolState) isPinnedFor(r netipx.IPRange, o ledger.Owner) bool {
+	if m.Layout == nil || !m.kindByName(o.Kind).Traits().AllowsPreAllocation {
 		return false
 	}
-	pin, is := m.Layout.Pin(o.Name)
+	pin, is := m.Layout.PinForClaim(o.Name)
 	return is && r.Contains(pin)
 }
 
-// DescribeFact says whose a fact is.
-func (m *Memory) DescribeFact(h *ledger.Fact) string {
+// DescribeFact returns a description of the owner of a fact for messages.
+func (m *PoolState) DescribeFact(h *ledger.Fact) string {
 	who := h.Owner.Name
 	if h.Owner.Namespace != "" {
 		who = h.Owner.Namespace + "/" + h.Owner.Name
 	}
 	switch h.Source {
-	case ledger.Object, ledger.Record, ledger.Grant:
-		if a := m.kindOf(h.Owner.Kind).Traits().Attaches; a != nil && h.Source == ledger.Object && m.Claimants[h.Owner.UID] == nil {
-			return a.Kind() + " " + who + " (without a claim)"
+	case ledger.SourceObject, ledger.SourceRecord, ledger.SourceGrant:
+		if a := m.kindByName(h.Owner.Kind).Traits().AddressKind; a != nil && h.Source == ledger.SourceObject && m.Claimants[h.Owner.UID] == nil {
+			return a.KindName() + " " + who + " (without a claim)"
 		}
 		return h.Owner.Kind + " " + who
-	case ledger.Pin:
+	case ledger.SourcePin:
 		return "a preAllocation for claims named " + who
-	case ledger.Cooling:
+	case ledger.SourceCooling:
 		if who == "" {
 			return "its rest, until the time that status.cooling of the pool says"
 		}
 		return "its reuse grace period (released by " + who + ")"
-	case ledger.Kept:
+	case ledger.SourceHeld:
 		if who == "" {
 			return "an entry of status.held"
 		}
 		return "an entry of status.held (last used by " + who + ")"
-	case ledger.Shared:
+	case ledger.SourceExcluded:
 		return who + ", which has it too"
-	case ledger.Draining:
+	case ledger.SourceDraining:
 		return "block " + who + ", which is being given back"
 	}
 	return who
 }
 
-// HeldByAnother reports which IPAddress, or other object, has what was granted to a claimant: a restore can bring back
-// a pool with grants that were given to somebody else since (R10).
-func (m *Memory) HeldByAnother(c *Claimant, g *Grant) error {
-	if h := m.Ledger.FindOverlapping(g.Range, func(h *ledger.Fact) bool { return h.Source == ledger.Object && m.blocks(h, c.Owner) }); h != nil {
+// CheckGrantConflict returns an error that names the object that has the granted range of a claimant, or nil if none
+// has. A restore can bring back a pool with grants whose addresses were granted to others since (R10).
+func (m *PoolState) CheckGrantConflict(c *Claimant, g *Grant) error {
+	if h := m.Ledger.FindOverlappingFact(g.Range, func(h *ledger.Fact) bool { return h.Source == ledger.SourceObject && m.isBlocking(h, c.Owner) }); h != nil {
 		return fmt.Errorf("%s was granted to this %s, but %s has it; find out which of the two uses it, and delete the other", poolutil.ShowRange(g.Range), c.Owner.Kind, m.DescribeFact(h))
 	}
 	return nil
 }
 
-// FirstWithheld names the first address of a range that the pool does not hand out, and why, to end a sentence.
-func (m *Memory) FirstWithheld(r netipx.IPRange) string {
+// DescribeFirstWithheld returns the end of a sentence that names the first address of a range that the pool does not
+// allocate, and why. It is empty if there is none.
+func (m *PoolState) DescribeFirstWithheld(r netipx.IPRange) string {
 	if m.Layout == nil {
 		return ""
 	}
-	a, withheld := poolspec.FirstWithheld(m.Layout, r)
+	a, withheld := poolspec.FirstWithheldAddress(m.Layout, r)
 	if !withheld {
 		return ""
 	}
-	return fmt.Sprintf(", such as %s, which is %s", a, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, a))
+	return fmt.Sprintf(", such as %s, which is %s", a, poolspec.WithheldReason(m.BasePool.PoolSpec(), m.Layout, a))
 }

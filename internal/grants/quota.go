@@ -10,164 +10,169 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager,
-// and keeps them within what the Cluster may have. It saves addresses, not safety: two managers that
-// serve a Cluster from two pools may pass it by what they grant in one moment.
+// Quota counts the claims of each Cluster that have an address or a grant, over all pools of the manager, and
+// enforces the quota of the Cluster. It saves addresses, but gives no guarantee: two managers that serve a Cluster
+// from two pools may exceed it by what they grant at the same moment.
 type Quota struct {
-	mu   sync.Mutex
-	Used map[types.NamespacedName]int64
-	// waiting are the pools in which a claim waits for room in the quota of a Cluster.
-	waiting map[types.NamespacedName]map[pools.Key]struct{}
-	wake    func(pools.Key)
+	mu            sync.Mutex
+	UsedByCluster map[types.NamespacedName]int64
+	// waitingPools are the pools in which a claim waits for room in the quota of a Cluster.
+	waitingPools map[types.NamespacedName]map[pools.Key]struct{}
+	enqueuePool  func(pools.Key)
 }
 
-// NewQuota returns a quota in which nothing is counted. It has pools woken that wait for room.
+// NewQuota returns an empty quota. It calls wake for each waiting pool when there is room again.
 func NewQuota(wake func(pools.Key)) *Quota {
-	return &Quota{Used: map[types.NamespacedName]int64{}, waiting: map[types.NamespacedName]map[pools.Key]struct{}{}, wake: wake}
+	return &Quota{UsedByCluster: map[types.NamespacedName]int64{}, waitingPools: map[types.NamespacedName]map[pools.Key]struct{}{}, enqueuePool: wake}
 }
 
-// reserve counts one more for a Cluster, unless it has as many as limit; then the pool is woken when one is
-// given back.
-func (q *Quota) reserve(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
+// tryReserve counts one more claim for a Cluster, unless the Cluster has reached its limit. In that case the pool is
+// enqueued when a claim of the Cluster releases its address.
+func (q *Quota) tryReserve(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.Used[cluster] < limit {
-		q.Used[cluster]++
+	if q.UsedByCluster[cluster] < limit {
+		q.UsedByCluster[cluster]++
 		return true
 	}
-	q.await(cluster, pool)
+	q.awaitRoom(cluster, pool)
 	return false
 }
 
-// refuses reports whether reserve would refuse; then the pool is woken as if it had.
-func (q *Quota) refuses(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
+// wouldRefuse reports whether tryReserve would refuse a claim. In that case the pool is enqueued later as after
+// tryReserve.
+func (q *Quota) wouldRefuse(cluster types.NamespacedName, limit int64, pool pools.Key) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.Used[cluster] < limit {
+	if q.UsedByCluster[cluster] < limit {
 		return false
 	}
-	q.await(cluster, pool)
+	q.awaitRoom(cluster, pool)
 	return true
 }
 
-// await has a pool woken when there is room in the quota of a Cluster.
-func (q *Quota) await(cluster types.NamespacedName, pool pools.Key) {
-	if q.waiting[cluster] == nil {
-		q.waiting[cluster] = map[pools.Key]struct{}{}
+// awaitRoom registers a pool to be enqueued when there is room in the quota of a Cluster. The caller must hold the
+// lock.
+func (q *Quota) awaitRoom(cluster types.NamespacedName, pool pools.Key) {
+	if q.waitingPools[cluster] == nil {
+		q.waitingPools[cluster] = map[pools.Key]struct{}{}
 	}
-	q.waiting[cluster][pool] = struct{}{}
+	q.waitingPools[cluster][pool] = struct{}{}
 }
 
-// full reports whether reserve would refuse.
-func (q *Quota) full(cluster types.NamespacedName, limit int64) bool {
+// isFull reports whether tryReserve would refuse a claim.
+func (q *Quota) isFull(cluster types.NamespacedName, limit int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.Used[cluster] >= limit
+	return q.UsedByCluster[cluster] >= limit
 }
 
-// add counts what is there, whatever the limit, or what is gone.
-func (q *Quota) add(cluster types.NamespacedName, n int64) {
+// addUsage adds to the usage of a Cluster, regardless of the limit, or subtracts from it if n is negative.
+func (q *Quota) addUsage(cluster types.NamespacedName, n int64) {
 	q.mu.Lock()
-	if q.Used[cluster] += n; q.Used[cluster] == 0 {
-		delete(q.Used, cluster)
+	if q.UsedByCluster[cluster] += n; q.UsedByCluster[cluster] == 0 {
+		delete(q.UsedByCluster, cluster)
 	}
 	q.mu.Unlock()
 	if n < 0 {
-		q.Changed(cluster)
+		q.EnqueueWaitingPools(cluster)
 	}
 }
 
-// Changed wakes the pools in which claims of a Cluster wait: there is room, or the limit is another one.
-func (q *Quota) Changed(cluster types.NamespacedName) {
+// EnqueueWaitingPools enqueues the pools in which claims of a Cluster wait: there is room, or the limit has changed.
+func (q *Quota) EnqueueWaitingPools(cluster types.NamespacedName) {
 	q.mu.Lock()
-	pools := q.waiting[cluster]
-	delete(q.waiting, cluster)
+	pools := q.waitingPools[cluster]
+	delete(q.waitingPools, cluster)
 	q.mu.Unlock()
 	for key := range pools {
-		q.wake(key)
+		q.enqueuePool(key)
 	}
 }
 
-// recount notes whether a claim has something that counts.
-func (m *Memory) recount(c *Claimant) {
-	counts := (c.Kind.Traits().Counted && c.Cluster.Name != "") || c.perNamespace()
+// updateQuotaCount updates the quota by whether a claimant has a range that counts.
+func (m *PoolState) updateQuotaCount(c *Claimant) {
+	counts := (c.Kind.Traits().CountsTowardsQuota && c.Cluster.Name != "") || c.hasNamespaceQuota()
 	has := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
 	switch {
-	case has && !c.counted:
-		m.count(c, 1)
-	case !has && c.counted:
-		m.count(c, -1)
+	case has && !c.countedInQuota:
+		m.addQuotaUsage(c, 1)
+	case !has && c.countedInQuota:
+		m.addQuotaUsage(c, -1)
 	}
-	c.counted = has
+	c.countedInQuota = has
 }
 
-// share is what the claimants of one kind in one namespace have of a pool.
-type share struct {
-	kind      Kind
+// namespaceQuotaKey identifies the claimants of one kind in one namespace, whose usage of a pool is counted together.
+type namespaceQuotaKey struct {
+	kind      ClaimantKind
 	namespace string
 }
 
-func (c *Claimant) share() share { return share{c.Kind, c.Owner.Namespace} }
+func (c *Claimant) quotaKey() namespaceQuotaKey { return namespaceQuotaKey{c.Kind, c.Owner.Namespace} }
 
-// count counts a claimant towards the quota of its Cluster, or towards what the pool gives its namespace.
-func (m *Memory) count(c *Claimant, n int64) {
-	if !c.perNamespace() {
-		m.Quota.add(c.Cluster, n)
-	} else if m.shares[c.share()] += n; m.shares[c.share()] == 0 {
-		delete(m.shares, c.share())
+// addQuotaUsage adds a claimant to the usage of its Cluster, or of its namespace in the pool.
+func (m *PoolState) addQuotaUsage(c *Claimant, n int64) {
+	if !c.hasNamespaceQuota() {
+		m.Quota.addUsage(c.Cluster, n)
+	} else if m.namespaceUsage[c.quotaKey()] += n; m.namespaceUsage[c.quotaKey()] == 0 {
+		delete(m.namespaceUsage, c.quotaKey())
 	}
 }
 
-// perNamespace reports whether a claimant counts towards what the pool gives its namespace: a block for a pool does, and
-// what its kind says so of. Who makes a GlobalNetworkPool is no tenant.
-func (c *Claimant) perNamespace() bool {
-	return c.Kind.Traits().PerNamespace || (c.Child != nil && c.Child.Kind != v1alpha1.GlobalNetworkPoolKind)
+// hasNamespaceQuota reports whether a claimant counts towards the quota of its namespace in the pool: a block of a
+// carved pool does, and each claimant whose kind has that trait. A block of a GlobalNetworkPool does not, because the
+// creator of such a pool is not a tenant.
+func (c *Claimant) hasNamespaceQuota() bool {
+	return c.Kind.Traits().HasNamespaceQuota || (c.ChildPool != nil && c.ChildPool.Kind != v1alpha1.GlobalNetworkPoolKind)
 }
 
-// OthersOf is how much the pool has given to the kind and the namespace of a claimant, besides that.
-func (m *Memory) OthersOf(c *Claimant) int64 {
-	n := m.shares[c.share()]
-	if c.perNamespace() && c.counted {
+// UsageByOthers returns how much of the pool the claimants of the kind and the namespace of a claimant have, without
+// that claimant.
+func (m *PoolState) UsageByOthers(c *Claimant) int64 {
+	n := m.namespaceUsage[c.quotaKey()]
+	if c.hasNamespaceQuota() && c.countedInQuota {
 		n--
 	}
 	return n
 }
 
-// limitOf is how many claims of the Cluster of a claim may have an address; false: as many as there are.
-func (m *Memory) limitOf(c *Claimant) (int64, bool) {
-	if !c.Kind.Traits().Counted || c.Cluster.Name == "" || m.Limits == nil {
+// quotaLimitFor returns how many claims of the Cluster of a claimant may have an address. It reports false if there
+// is no limit.
+func (m *PoolState) quotaLimitFor(c *Claimant) (int64, bool) {
+	if !c.Kind.Traits().CountsTowardsQuota || c.Cluster.Name == "" || m.QuotaLimit == nil {
 		return 0, false
 	}
-	return m.Limits(c.Cluster)
+	return m.QuotaLimit(c.Cluster)
 }
 
-// reserve counts a claim towards the quota of its Cluster, or towards what the pool gives its namespace: the next one of
-// the same plan is decided on it. Nil: it is counted, or need not be.
-func (m *Memory) reserve(c *Claimant) *Refusal {
-	if c.perNamespace() && !c.counted {
-		m.count(c, 1)
-		c.counted = true
+// reserveQuota counts a claimant towards the quota of its Cluster or of its namespace, so that the next decision of
+// the same plan takes it into account. It returns nil if the claimant is counted, or does not have to be.
+func (m *PoolState) reserveQuota(c *Claimant) *Refusal {
+	if c.hasNamespaceQuota() && !c.countedInQuota {
+		m.addQuotaUsage(c, 1)
+		c.countedInQuota = true
 		return nil
 	}
-	limit, limited := m.limitOf(c)
-	if !limited || c.counted {
+	limit, limited := m.quotaLimitFor(c)
+	if !limited || c.countedInQuota {
 		return nil
 	}
-	if m.Quota.reserve(c.Cluster, limit, m.Key) {
-		c.counted = true
+	if m.Quota.tryReserve(c.Cluster, limit, m.Key) {
+		c.countedInQuota = true
 		return nil
 	}
-	return overQuota(c, limit)
+	return quotaExceeded(c, limit)
 }
 
-func overQuota(c *Claimant, limit int64) *Refusal {
+func quotaExceeded(c *Claimant, limit int64) *Refusal {
 	return &Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 		"Cluster %s has as many machine addresses as quotaPerTenant.maxNodeIPs of its ProviderConfig allows: %d; delete claims or raise the quota",
 		c.Cluster, limit)}
 }
 
-// WithinQuota reports whether the quota of its Cluster lets a claim be served.
-func (m *Memory) WithinQuota(c *Claimant) bool {
-	limit, limited := m.limitOf(c)
-	return !limited || c.counted || !m.Quota.full(c.Cluster, limit)
+// IsWithinQuota reports whether the quota of its Cluster allows a claimant to be served.
+func (m *PoolState) IsWithinQuota(c *Claimant) bool {
+	limit, limited := m.quotaLimitFor(c)
+	return !limited || c.countedInQuota || !m.Quota.isFull(c.Cluster, limit)
 }

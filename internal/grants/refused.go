@@ -12,34 +12,35 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// refusedText begins the condition of a claim whose IPAddress the API server refuses. A manager that is older than the
-// reason WriteFailed knows such a claim by it.
-const refusedText = "the API server refuses"
+// refusedPrefix is the beginning of the message in the status of a claim whose IPAddress the API server refuses.
+// Managers that are older than the reason WriteFailed recognize such a claim by it.
+const refusedPrefix = "the API server refuses"
 
-// RefusedBy is what the claim itself is told of a write that fails.
-func RefusedBy(err error) Refusal {
+// RefusalForWriteError returns the refusal for the claimant whose own write has failed.
+func RefusalForWriteError(err error) Refusal {
 	do := "change the quota, policy or schema that refuses it"
 	switch {
-	case !term.RefusedForGood(err):
+	case !term.IsPermanentRefusal(err):
 		return *writeFailed("a write of this claim or its IPAddress fails: %v; the manager tries again", err)
-	case lacksRight(err):
+	case isRBACForbidden(err):
 		do = "apply the manifests of the manager's release again, which give it this right"
 	}
-	return *writeFailed("%s a write of this claim or its IPAddress: %v; %s, and the manager tries again", refusedText, err, do)
+	return *writeFailed("%s a write of this claim or its IPAddress: %v; %s, and the manager tries again", refusedPrefix, err, do)
 }
 
-// writeFailed is the refusal of a claim for which a write is not carried out.
+// writeFailed returns the refusal for a claimant for which a write fails or is not attempted.
 func writeFailed(format string, args ...any) *Refusal {
-	return &Refusal{Reason: v1alpha1.WriteFailedReason, Message: text.Message(fmt.Sprintf(format, args...))}
+	return &Refusal{Reason: v1alpha1.WriteFailedReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
 }
 
-// lacksRight reports whether RBAC refuses a write, by the words of the API server: quotas and policies are forbidden too.
-func lacksRight(err error) bool {
+// isRBACForbidden reports whether RBAC refuses a write. It goes by the message of the API server, because the answers
+// of quotas and policies have the reason Forbidden as well.
+func isRBACForbidden(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `is forbidden: User "`)
 }
 
-// isRefused reports whether a claim was told that a write for it is not carried out: no manager does better soon.
-func (r Refusal) isRefused() bool {
-	older := r.Reason == ipamv1.IPAddressClaimReadyAllocationFailedReason && strings.HasPrefix(r.Message, refusedText)
+// isWriteFailure reports whether the refusal reports a failed write. Another manager would not succeed soon either.
+func (r Refusal) isWriteFailure() bool {
+	older := r.Reason == ipamv1.IPAddressClaimReadyAllocationFailedReason && strings.HasPrefix(r.Message, refusedPrefix)
 	return r.Reason == v1alpha1.WriteFailedReason || older
 }

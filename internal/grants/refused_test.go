@@ -9,7 +9,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 )
 
-// What a claim is told when the API server refuses a write says who can change that.
+// The refusal for a write that the API server refuses names what a user has to change.
 func TestRefusedBy(t *testing.T) {
 	addresses := ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource()
 	for name, tc := range map[string]struct {
@@ -20,8 +20,8 @@ func TestRefusedBy(t *testing.T) {
 		"quota":  {apierrors.NewForbidden(addresses, "c", errors.New("exceeded quota: few")), "change the quota, policy or schema"},
 		"policy": {apierrors.NewInvalid(ipamv1.GroupVersion.WithKind("IPAddress").GroupKind(), "c", nil), "change the quota, policy or schema"},
 	} {
-		got := RefusedBy(tc.err)
-		if !strings.Contains(got.Message, tc.err.Error()+"; "+tc.want) || !got.isRefused() {
+		got := RefusalForWriteError(tc.err)
+		if !strings.Contains(got.Message, tc.err.Error()+"; "+tc.want) || !got.isWriteFailure() {
 			t.Errorf("%s: it says %q", name, got.Message)
 		}
 	}

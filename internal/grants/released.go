@@ -13,23 +13,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// maxReleased bounds status.released, in bytes: some 300 single addresses of IPv4. It is written with every grant.
-const maxReleased = 4 << 10
+// maxReleasedBytes bounds status.released, in bytes: some 300 single IPv4 addresses. The field is written with every
+// grant.
+const maxReleasedBytes = 4 << 10
 
 const releasedSeparator = ", "
 
-// byRelease reports whether claims get what was released longest ago.
-func (m *Memory) byRelease() bool {
-	return m.Base != nil && m.Base.PoolSpec().AllocationOrder == v1alpha1.LeastRecentlyUsedOrder
+// usesReleaseOrder reports whether claims get the addresses that were released longest ago.
+func (m *PoolState) usesReleaseOrder() bool {
+	return m.BasePool != nil && m.BasePool.PoolSpec().AllocationOrder == v1alpha1.LeastRecentlyUsedOrder
 }
 
-// released is what status.released is to say: as many of the last releases as there is room for.
-func (m *Memory) released() string {
+// releasedText returns the text of status.released: as many of the last releases as fit.
+func (m *PoolState) releasedText() string {
 	var texts []string
 	size := 0
-	for r := range m.runs() {
+	for r := range m.releasedRuns() {
 		text := poolutil.ShowRange(r)
-		if size += len(releasedSeparator) + len(text); size > maxReleased {
+		if size += len(releasedSeparator) + len(text); size > maxReleasedBytes {
 			break
 		}
 		texts = append(texts, text)
@@ -38,12 +39,12 @@ func (m *Memory) released() string {
 	return strings.Join(texts, releasedSeparator)
 }
 
-// runs are the releases, the last one first. Those of addresses one after the other, in their order, are one range: of a
-// range the lowest address counts as released first.
-func (m *Memory) runs() iter.Seq[netipx.IPRange] {
+// releasedRuns yields the releases, last one first. Releases of adjacent addresses in ascending order form one range:
+// the lowest address of a range counts as released first.
+func (m *PoolState) releasedRuns() iter.Seq[netipx.IPRange] {
 	return func(yield func(netipx.IPRange) bool) {
 		var run netipx.IPRange
-		for r := range m.Ledger.Releases() {
+		for r := range m.Ledger.ReleasedRanges() {
 			switch {
 			case run.IsValid() && r.To().Next() == run.From():
 				r = netipx.IPRangeFrom(r.From(), run.To())
@@ -58,19 +59,19 @@ func (m *Memory) runs() iter.Seq[netipx.IPRange] {
 	}
 }
 
-// recallReleases takes the order of releases from a status, before anything of the pool is known to be in use. What rests
-// was released after all that does not.
-func (m *Memory) recallReleases(status *v1alpha1.NetworkPoolStatus) {
+// loadReleaseOrder restores the order of releases from a status. It must be called before any address of the pool is
+// known to be in use. Addresses that cool down were released after all others.
+func (m *PoolState) loadReleaseOrder(status *v1alpha1.NetworkPoolStatus) {
 	for text := range strings.SplitSeq(status.Released, ",") {
-		if r, err := poolutil.ParseRange(strings.TrimSpace(text)); err == nil { // what cannot be read, no manager has written
-			m.Ledger.Recall(r)
+		if r, err := poolutil.ParseRange(strings.TrimSpace(text)); err == nil { // unreadable text was not written by a manager
+			m.Ledger.RestoreRelease(r)
 		}
 	}
-	rests, _ := cooling.Parse(status.Cooling)
-	slices.SortStableFunc(rests, func(a, b cooling.Rest) int {
+	rests, _ := cooling.ParseGroups(status.Cooling)
+	slices.SortStableFunc(rests, func(a, b cooling.Entry) int {
 		return cmp.Or(a.Until.Compare(b.Until), a.Range.From().Compare(b.Range.From()))
 	})
 	for _, rest := range rests {
-		m.Ledger.Recall(rest.Range)
+		m.Ledger.RestoreRelease(rest.Range)
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// heldEntry is how the annotation release-held names an entry of status.held.
-type heldEntry struct {
-	addresses netipx.IPRange
-	id        string
+// heldRelease is an item of the annotation release-held, which identifies an entry of status.held.
+type heldRelease struct {
+	ipRange netipx.IPRange
+	id      string
 }
 
-// ReleaseOf is what the annotation release-held has of an entry: the range for who reads it, the id for that very entry.
-// It is empty for one that no manager has given an id yet.
-func ReleaseOf(h v1alpha1.HeldRange) string {
+// FormatHeldRelease returns the item of the annotation release-held for an entry: the range for the reader, and the
+// id that identifies the entry. It is empty for an entry that has no id from a manager yet.
+func FormatHeldRelease(h v1alpha1.HeldRange) string {
 	r, err := poolutil.ParseRange(h.First + "-" + h.Last)
 	if err != nil || h.ID == "" {
 		return ""
@@ -28,56 +28,57 @@ func ReleaseOf(h v1alpha1.HeldRange) string {
 	return poolutil.ShowRange(r) + "@" + h.ID
 }
 
-// Releases reads the annotation release-held: RANGE@ID, separated by commas.
-func Releases(annotation string) ([]string, error) {
+// ParseHeldReleases parses the annotation release-held: items RANGE@ID, separated by commas.
+func ParseHeldReleases(annotation string) ([]string, error) {
 	var out []string
-	for _, part := range releaseParts(annotation) {
-		e, err := parseHeldEntry(part)
+	for _, part := range splitHeldReleases(annotation) {
+		e, err := parseHeldRelease(part)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, poolutil.ShowRange(e.addresses)+"@"+e.id)
+		out = append(out, poolutil.ShowRange(e.ipRange)+"@"+e.id)
 	}
 	return out, nil
 }
 
-func releaseParts(annotation string) []string {
+func splitHeldReleases(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
 }
 
-func parseHeldEntry(part string) (heldEntry, error) {
+func parseHeldRelease(part string) (heldRelease, error) {
 	addresses, id, found := strings.Cut(part, "@")
 	r, err := poolutil.ParseRange(addresses)
 	if !found || id == "" || err != nil {
-		return heldEntry{}, fmt.Errorf("%q is not RANGE@ID, as in 10.40.0.10-10.40.0.19@x7k2p9qd, with the range and the id of an entry of status.held", text.Shorten(part, 80))
+		return heldRelease{}, fmt.Errorf("%q is not RANGE@ID, as in 10.40.0.10-10.40.0.19@x7k2p9qd, with the range and the id of an entry of status.held", text.ShortenText(part, 80))
 	}
-	return heldEntry{r, id}, nil
+	return heldRelease{r, id}, nil
 }
 
-// ReleaseHeld drops the entries of status.held that the annotation of the pool names; the next commit puts that on
-// record, together with what it grants of them. An entry is named by its range and its id, so an annotation that stays,
-// or that comes from another cluster, releases nothing that it was not written for. What is being moved still is held
-// again at once, under a new id.
-func (m *Memory) ReleaseHeld() {
-	if len(m.held) == 0 || annotations.HasPaused(m.Base) {
+// ReleaseHeldRanges drops the entries of status.held that the annotation of the pool names. The next commit records
+// that, together with the grants from their ranges. An item names an entry by range and id, so an annotation that
+// stays, or that comes from another cluster, releases no other entry. A range that is still being moved is held again
+// at once, under a new id.
+func (m *PoolState) ReleaseHeldRanges() {
+	if len(m.heldRanges) == 0 || annotations.HasPaused(m.BasePool) {
 		return
 	}
 	dropped := false
-	for _, part := range releaseParts(m.Base.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]) {
-		e, err := parseHeldEntry(part)
-		if h, is := m.held[e.addresses]; err == nil && is && h.ID == e.id {
-			m.dropHeld(e.addresses)
+	for _, part := range splitHeldReleases(m.BasePool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]) {
+		e, err := parseHeldRelease(part)
+		if h, is := m.heldRanges[e.ipRange]; err == nil && is && h.ID == e.id {
+			m.removeHeldRange(e.ipRange)
 			dropped = true
 		}
 	}
 	if dropped {
-		m.keepAllMoved()
+		m.holdAllMoved()
 	}
 }
 
-// badRelease says what the annotation release-held has that cannot be read, empty if nothing.
-func (m *Memory) badRelease() string {
-	if _, err := Releases(m.Base.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]); err != nil {
+// invalidReleaseMessage returns a message about the first item of the annotation release-held that cannot be parsed,
+// or "" if there is none.
+func (m *PoolState) invalidReleaseMessage() string {
+	if _, err := ParseHeldReleases(m.BasePool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]); err != nil {
 		return fmt.Sprintf("the annotation %s has an entry that releases nothing: %v", v1alpha1.ReleaseHeldAnnotation, err)
 	}
 	return ""

@@ -14,54 +14,55 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// maxNamed is how many holders of addresses a message names.
-const maxNamed = 3
+// maxNamedHolders is the maximum number of owners of addresses that a message names.
+const maxNamedHolders = 3
 
-// outsideMessage names who has addresses that the spec does not hand out, to go on after a sentence; empty where nobody
-// has.
-func (m *Memory) outsideMessage(n int64) string {
+// outOfRangeMessage returns a clause that names the owners of addresses outside the spec. It is empty if n, the
+// number of such addresses, is 0.
+func (m *PoolState) outOfRangeMessage(n int64) string {
 	if n == 0 {
 		return ""
 	}
 	var who []string
-	m.Ledger.UsesOutside(func(r netipx.IPRange, facts []*ledger.Fact) bool {
+	m.Ledger.VisitUsedOutsideSpace(func(r netipx.IPRange, facts []*ledger.Fact) bool {
 		name := fmt.Sprintf("%s of %s", poolutil.ShowRange(r), m.DescribeFact(facts[0]))
 		if !slices.Contains(who, name) {
 			who = append(who, name)
 		}
-		return len(who) <= maxNamed
+		return len(who) <= maxNamedHolders
 	})
-	if len(who) > maxNamed {
-		who[maxNamed] = "..."
+	if len(who) > maxNamedHolders {
+		who[maxNamedHolders] = "..."
 	}
-	return fmt.Sprintf("; %s outside the spec until released: %s", text.Count(n, "address in use stays", "addresses in use stay"), strings.Join(who, ", "))
+	return fmt.Sprintf("; %s outside the spec until released: %s", text.FormatCount(n, "address in use stays", "addresses in use stay"), strings.Join(who, ", "))
 }
 
-// pinsMessage names the preAllocations whose address somebody else has, to go on after a sentence; empty where nobody has.
-// They are no more than a spec may have.
-func (m *Memory) pinsMessage() string {
+// blockedPinsMessage returns a clause that names the preAllocations whose address another owner has. It is empty if
+// there are none. It checks all preAllocations, whose number the spec bounds.
+func (m *PoolState) blockedPinsMessage() string {
 	if m.Layout == nil {
 		return ""
 	}
 	pins := maps.Collect(m.Layout.Pins())
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(pins)) {
-		if h := m.usedByAnother(name, pins[name]); h != nil {
+		if h := m.findOtherUser(name, pins[name]); h != nil {
 			held = append(held, fmt.Sprintf("spec.preAllocations[%s] %s is held by %s", name, pins[name], m.DescribeFact(h)))
 		}
 	}
 	if len(held) == 0 {
 		return ""
 	}
-	if len(held) > maxNamed {
-		held = append(held[:maxNamed], "...")
+	if len(held) > maxNamedHolders {
+		held = append(held[:maxNamedHolders], "...")
 	}
 	return "; " + strings.Join(held, ", ") + ", and free for that name when it is released"
 }
 
-// usedByAnother returns who has the address of a preAllocation, and not its name; nil: nobody.
-func (m *Memory) usedByAnother(name string, ip netip.Addr) *ledger.Fact {
-	return m.Ledger.FindOverlapping(m.Ledger.Unit(ip), func(h *ledger.Fact) bool {
-		return h.Source.Uses() && (h.Owner.Name != name || !m.kindOf(h.Owner.Kind).Traits().Pinned)
+// findOtherUser returns a fact about another owner that uses the address of a preAllocation: one that does not have
+// its name. It returns nil if there is none.
+func (m *PoolState) findOtherUser(name string, ip netip.Addr) *ledger.Fact {
+	return m.Ledger.FindOverlappingFact(m.Ledger.UnitRange(ip), func(h *ledger.Fact) bool {
+		return h.Source.IsInUse() && (h.Owner.Name != name || !m.kindByName(h.Owner.Kind).Traits().AllowsPreAllocation)
 	})
 }

@@ -8,48 +8,49 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Resource is a kind of objects that name a pool: claimants, or what is attached to them.
-type Resource interface {
-	// Object is an empty object of the kind.
-	Object() Object
-	// PoolOf returns the pool that an object names: one without a kind, if that is none of ours. False: the object is
-	// of another kind.
-	PoolOf(o Object) (pools.Key, bool)
-	// SetPool has an object name a pool.
-	SetPool(o Object, pool pools.Key)
-	// Mirrors reports whether an object names a pool of the in-cluster provider, and means the one that mirrors it.
-	Mirrors(o Object) bool
+// ResourceKind is a kind of objects that name a pool: claimants, or their address objects.
+type ResourceKind interface {
+	// NewObject returns an empty object of the kind.
+	NewObject() Object
+	// PoolKeyFor returns the pool that an object names. The key has no kind if the object names a kind of pool that
+	// is not ours. It reports false if the object is of another kind.
+	PoolKeyFor(o Object) (pools.Key, bool)
+	// SetPoolRef makes an object name a pool.
+	SetPoolRef(o Object, pool pools.Key)
+	// UsesMirroredPool reports whether an object names a pool of the in-cluster provider, and so is served by its
+	// mirror.
+	UsesMirroredPool(o Object) bool
 }
 
-// ObserveObject feeds an object of a kind, and reports whether the pool has something to do.
-func (m *Memory) ObserveObject(r Resource, o Object) bool {
+// ObserveObject records an object of a kind. It reports whether the pool has something to do.
+func (m *PoolState) ObserveObject(r ResourceKind, o Object) bool {
 	switch k := r.(type) {
-	case Kind:
-		return m.Observe(k.Of(o))
-	case Attacher:
-		return m.ObserveAttached(k.Of(o))
+	case ClaimantKind:
+		return m.ObserveClaimant(k.NewClaimant(o))
+	case AddressKind:
+		return m.ObserveAddress(k.NewAddress(o))
 	}
 	return false
 }
 
-// ForgetObject feeds the proof that an object of a kind is gone.
-func (m *Memory) ForgetObject(r Resource, o Object) {
+// ForgetObject records the proof that an object of a kind is gone.
+func (m *PoolState) ForgetObject(r ResourceKind, o Object) {
 	switch r.(type) {
-	case Kind:
-		m.Forget(o.GetUID())
-	case Attacher:
-		m.ForgetAttached(o.GetUID(), types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
+	case ClaimantKind:
+		m.ForgetClaimant(o.GetUID())
+	case AddressKind:
+		m.ForgetAddress(o.GetUID(), types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
 	}
 }
 
-// Beyond is what is remembered of a kind and not among those listed: objects with a name, a UID and their pool. It costs
-// nothing for those that were listed.
-func (m *Memory) Beyond(r Resource, listed map[types.UID]struct{}) (out []Object) {
+// UnlistedObjects returns the known objects of a kind that are not among the listed UIDs, as objects that have a
+// name, a UID and their pool only. It costs no memory for the listed ones.
+func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{}) (out []Object) {
 	add := func(namespace, name string, uid types.UID) {
 		if _, is := listed[uid]; !is {
-			o := Named(r.Object(), namespace, name)
+			o := WithName(r.NewObject(), namespace, name)
 			o.SetUID(uid)
-			r.SetPool(o, m.Key)
+			r.SetPoolRef(o, m.Key)
 			out = append(out, o)
 		}
 	}
@@ -58,69 +59,69 @@ func (m *Memory) Beyond(r Resource, listed map[types.UID]struct{}) (out []Object
 			add(c.Owner.Namespace, c.Owner.Name, c.Owner.UID)
 		}
 	}
-	for _, a := range m.Attached {
-		if a.Kind.Traits().Attaches == r {
+	for _, a := range m.Addresses {
+		if a.Kind.Traits().AddressKind == r {
 			add(a.Namespace, a.Name, a.UID)
 		}
 	}
-	if carver, is := r.(Carver); is {
-		out = append(out, m.blocksBeyond(carver, listed)...)
+	if carver, is := r.(BlockKind); is {
+		out = append(out, m.unlistedBlocks(carver, listed)...)
 	}
 	return out
 }
 
-// blocksBeyond is what is remembered of blocks and not among those listed.
-func (m *Memory) blocksBeyond(r Carver, listed map[types.UID]struct{}) (out []Object) {
-	for _, b := range m.Carved.all() {
+// unlistedBlocks returns the known blocks that are not among the listed UIDs.
+func (m *PoolState) unlistedBlocks(r BlockKind, listed map[types.UID]struct{}) (out []Object) {
+	for _, b := range m.Carved.allBlocks() {
 		if _, is := listed[b.UID]; !is {
-			o := Named(r.Object(), b.Namespace, b.Name)
+			o := WithName(r.NewObject(), b.Namespace, b.Name)
 			o.SetUID(b.UID)
-			r.SetPool(o, b.Parent)
-			r.SetChild(o, m.Key)
+			r.SetPoolRef(o, b.ParentKey)
+			r.SetChildPool(o, m.Key)
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// Listed is what a consistent list found of one pool. The lists of several kinds add to it at once.
-type Listed struct {
+// ListedObjects are the objects of one pool in a consistent list. The lists of several kinds add to it concurrently.
+type ListedObjects struct {
 	mu        sync.Mutex
 	Claimants []*Claimant
-	Attached  []*Attached
+	Addresses []*Address
 	Blocks    []*Block
 }
 
 // AddBlock adds a block of the pool.
-func (l *Listed) AddBlock(b *Block) {
+func (l *ListedObjects) AddBlock(b *Block) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.Blocks = append(l.Blocks, b)
 }
 
-// Add adds an object of a kind.
-func (l *Listed) Add(r Resource, o Object) {
+// AddObject adds an object of a kind.
+func (l *ListedObjects) AddObject(r ResourceKind, o Object) {
 	switch k := r.(type) {
-	case Kind:
-		c := k.Of(o)
+	case ClaimantKind:
+		c := k.NewClaimant(o)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.Claimants = append(l.Claimants, c)
-	case Attacher:
-		a := k.Of(o)
+	case AddressKind:
+		a := k.NewAddress(o)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.Attached = append(l.Attached, a)
+		l.Addresses = append(l.Addresses, a)
 	}
 }
 
-// ObserveAll feeds what a list has found.
-func (m *Memory) ObserveAll(found *Listed) {
+// ObserveListed records the objects of a list.
+func (m *PoolState) ObserveListed(found *ListedObjects) {
 	for _, c := range found.Claimants {
-		m.Observe(c)
+		m.ObserveClaimant(c)
 	}
-	for _, a := range found.Attached {
-		m.ObserveAttached(a)
+	for _, a := range found.Addresses {
+		m.ObserveAddress(a)
 	}
 	for _, b := range found.Blocks {
 		m.ObserveBlock(b)

@@ -1,54 +1,56 @@
 package grants
 
-// Ruling is what is decided on a claimant before any address is looked at.
-type Ruling struct {
-	// Waits: nothing is done for it now, and nothing is said but what holds it up. Silent: nor is that said here. Kept: that
-	// is somebody else's finalizer on its IPAddress, not a pause.
-	Waits, Silent, Kept bool
-	// Outlived: what it has is its Cluster's, which is there.
-	Outlived bool
-	// Refused is why it gets nothing; nil: an address is looked for.
-	Refused *Refusal
-	// Gate is how its Cluster was found, open where nobody looked. It is looked at again when a Cluster changes that
-	// was not open.
-	Gate Gate
+// AdmissionResult is the decision on a claimant that is made before an address is chosen.
+type AdmissionResult struct {
+	// Wait reports whether nothing is done for the claimant now; its status then shows only what blocks it. Quiet
+	// reports whether even that is not written here. FinalizerHeld reports whether a finalizer of another controller
+	// on its IPAddress blocks it, not a pause.
+	Wait, Quiet, FinalizerHeld bool
+	// OwnedByCluster reports whether the address belongs to the Cluster of the claimant, which exists.
+	OwnedByCluster bool
+	// Refusal is why the claimant gets nothing, nil if an address may be chosen for it.
+	Refusal *Refusal
+	// ClusterState is the observed state of the Cluster, ClusterReady if it was not checked. In any other state the
+	// claimant is checked again when the Cluster changes.
+	ClusterState ClusterState
 }
 
-// Admit decides on a claimant.
-type Admit func(c *Claimant) Ruling
+// AdmissionFunc decides on a claimant.
+type AdmissionFunc func(c *Claimant) AdmissionResult
 
-// Note remembers what a ruling has to be told for, and which Cluster it waits for.
-func (m *Memory) Note(c *Claimant, r Ruling) {
-	if r.Gate != ClusterOpen || r.Outlived {
+// RecordAdmission records what a decision requires: the condition to write to the claimant, and the Cluster that it
+// waits for.
+func (m *PoolState) RecordAdmission(c *Claimant, r AdmissionResult) {
+	if r.ClusterState != ClusterReady || r.OwnedByCluster {
 		m.WaitingClusters[c.Cluster] = struct{}{}
 	}
 	switch {
-	case !r.Waits || r.Silent:
-	case r.Kept:
-		m.noteKept(c)
-	case r.Outlived:
-		m.noteOutlived(c)
+	case !r.Wait || r.Quiet:
+	case r.FinalizerHeld:
+		m.recordFinalizerHeld(c)
+	case r.OwnedByCluster:
+		m.recordOwnedByCluster(c)
 	default:
-		m.NotePause(c, r.Gate)
+		m.RecordPause(c, r.ClusterState)
 	}
 }
 
-// Noting is admit, and notes what it finds.
-func (m *Memory) Noting(admit Admit) Admit {
-	return func(c *Claimant) Ruling {
+// RecordingAdmission returns an AdmissionFunc that calls admit and records its decisions.
+func (m *PoolState) RecordingAdmission(admit AdmissionFunc) AdmissionFunc {
+	return func(c *Claimant) AdmissionResult {
 		r := admit(c)
-		m.Note(c, r)
+		m.RecordAdmission(c, r)
 		return r
 	}
 }
 
-// Gate says whether the Cluster of a claim lets it be served.
-type Gate int
+// ClusterState is the state of the Cluster of a claimant, as far as it decides whether the claimant may be served.
+type ClusterState int
 
-// How a Cluster was found: it lets its claims be served, is paused, does not exist, or could not be read.
+// The states of a Cluster: its claimants may be served, it is paused, it does not exist, or it could not be read.
 const (
-	ClusterOpen Gate = iota
+	ClusterReady ClusterState = iota
 	ClusterPaused
-	ClusterAbsent
+	ClusterNotFound
 	ClusterUnknown
 )

@@ -2,76 +2,79 @@ package grants
 
 import "go4.org/netipx"
 
-// What follows is of kinds that show what they have in their own status, IPAllocations and IPLeases (R8): of these, the
-// record is the proof that a grant has arrived.
+// The following functions are for kinds that publish their range in their own status, IPAllocations and IPLeases
+// (R8). For them, the record is the proof that a grant has become an object.
 
-// Adopts reports whether what the status of a claimant says is taken on trust, as another allocator's doing: no record
-// of ours is older (R10).
-func (m *Memory) Adopts(c *Claimant) bool {
-	return m.Adopting && !c.HasRecord() && c.Shown.IsValid()
+// ShouldAdopt reports whether the range in the status of a claimant is trusted as a grant of another allocator: the
+// pool is adopting, and the claimant has no record, which would have precedence (R10).
+func (m *PoolState) ShouldAdopt(c *Claimant) bool {
+	return m.Adopting && !c.HasRecord() && c.PublishedRange.IsValid()
 }
 
-// OwnRanges are what counts as taken because of a claimant: what it remembers, else what it shows.
-func (c *Claimant) OwnRanges() (record, shown netipx.IPRange) {
+// TakenRanges returns the ranges that are taken because of a claimant: the range on record, otherwise the one in its
+// status.
+func (c *Claimant) TakenRanges() (record, shown netipx.IPRange) {
 	if c.HasRecord() {
-		return c.Record, netipx.IPRange{}
+		return c.RecordedRange, netipx.IPRange{}
 	}
-	return netipx.IPRange{}, c.Shown
+	return netipx.IPRange{}, c.PublishedRange
 }
 
-// OwnRange is what a claimant has: what it remembers, else what its status says.
-func (c *Claimant) OwnRange() netipx.IPRange {
+// CurrentRange returns the range that a claimant has: the one on record, otherwise the one in its status.
+func (c *Claimant) CurrentRange() netipx.IPRange {
 	if c.HasRecord() {
-		return c.Record
+		return c.RecordedRange
 	}
-	return c.Shown
+	return c.PublishedRange
 }
 
-// AskedByRecord is what a claimant asks for by a record that came without our finalizer, as a restore leaves it that strips
-// finalizers; not valid where it does not fit, or another has some of it. Users can write that annotation, too: it says only
-// which range, of those that the claimant may have by all rules, it is to be (ADR 50).
-func (m *Memory) AskedByRecord(c *Claimant, fits func(netipx.IPRange) bool) netipx.IPRange {
-	r := c.Record
-	if c.HasFinalizer || !r.IsValid() || !fits(r) || !m.Ledger.InSpace(r) || m.Blocker(r, c.Owner) != nil {
+// RequestedByRecord returns the range that a claimant requests by a record without our finalizer, which a restore
+// leaves that strips finalizers. It is not valid if the range does not fit, or if another owner has some of it. Users
+// can write that annotation as well: it only selects one of the ranges that the claimant may have by all other rules
+// (ADR 50).
+func (m *PoolState) RequestedByRecord(c *Claimant, fits func(netipx.IPRange) bool) netipx.IPRange {
+	r := c.RecordedRange
+	if c.HasFinalizer || !r.IsValid() || !fits(r) || !m.Ledger.IsInSpace(r) || m.FindBlockingFact(r, c.Owner) != nil {
 		return netipx.IPRange{}
 	}
 	return r
 }
 
-// NeedOf says what is to be done for a claimant that lives. complete reports whether its record and its status say all of
-// what it remembers.
-func (m *Memory) NeedOf(c *Claimant, complete func() bool) Need {
-	shows := c.HasRecord() && c.Shown == c.Record
+// StatusNeedFor returns what has to be done for a claimant that is not being deleted. complete reports whether its
+// record and its status have everything that they should have for the range on record.
+func (m *PoolState) StatusNeedFor(c *Claimant, complete func() bool) Need {
+	shows := c.HasRecord() && c.PublishedRange == c.RecordedRange
 	switch {
-	case shows && !c.Paused && complete(): // one that is paused is to say so
+	case shows && !c.Paused && complete(): // a paused one still has to show the pause
 		return NeedNothing
-	case shows, m.Adopts(c), m.Grants[c.Owner.UID] != nil:
+	case shows, m.ShouldAdopt(c), m.Grants[c.Owner.UID] != nil:
 		return NeedWrite
 	}
 	return NeedGrant
 }
 
-// Entitled is what a claimant that is served is to have: what it remembers stands, and a status that says something else
-// is set right. Not valid: the step says what is done instead.
-func (m *Memory) Entitled(c *Claimant, t *Attempt) (netipx.IPRange, Step) {
+// EntitledRange returns the range that a claimant in service should have: the one on record stays valid, and a status
+// that differs is corrected. If the range is not valid, the returned step is the one to take instead.
+func (m *PoolState) EntitledRange(c *Claimant, t *Attempt) (netipx.IPRange, Step) {
 	var r netipx.IPRange
 	switch {
-	case m.Adopts(c):
-		r = c.Shown
+	case m.ShouldAdopt(c):
+		r = c.PublishedRange
 	case c.HasRecord():
-		r = c.Record
+		r = c.RecordedRange
 	}
 	if g := m.Grants[c.Owner.UID]; g != nil && !g.Confirmed {
 		if t.Grant == nil {
-			return netipx.IPRange{}, Nothing() // this job has waited
+			return netipx.IPRange{}, StopStep() // the job has waited too long
 		}
 		r = g.Range
-		if err := m.HeldByAnother(c, g); err != nil {
-			return netipx.IPRange{}, Fails(err)
+		if err := m.CheckGrantConflict(c, g); err != nil {
+			return netipx.IPRange{}, ErrorStep(err)
 		}
 	}
-	if c.HasRecord() && r.IsValid() && c.Record != r && t.Ours != c.Version { // somebody recorded another one
-		return netipx.IPRange{}, Look(LookAtTerm)
+	// Another range was recorded.
+	if c.HasRecord() && r.IsValid() && c.RecordedRange != r && t.TermVerifiedVersion != c.ResourceVersion {
+		return netipx.IPRange{}, NewStep(VerifyTerm)
 	}
-	return r, Nothing()
+	return r, StopStep()
 }

@@ -6,157 +6,171 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sighting says whether that was ever seen alive which an IPAllocation is for: its Cluster, or a carved pool. Only what
-// was seen can be gone: a platform may ask for the blocks of a Cluster before it makes the Cluster.
-type Sighting int
+// OwnerSeen is whether the owner of an IPAllocation, its Cluster or a carved pool, was ever seen alive. Only an owner
+// that was seen can be gone: a platform may create the IPAllocations of a Cluster before the Cluster.
+type OwnerSeen int
 
 const (
-	// Unlooked means that nobody has looked, or nothing may be concluded from what was found.
-	Unlooked Sighting = iota
-	// Unseen means that the Cluster does not exist, and nobody has seen it yet.
-	Unseen
-	// Seen means that the Cluster was alive once.
-	Seen
-	// Paused means that the Cluster was alive, and paused when it was last seen: clusterctl pauses what it moves, and takes it
-	// away. So its end says nothing.
-	Paused
-	// Left means that it was Paused, and is not there. No status says so.
-	Left
+	// OwnerUnknown means that the owner was not checked, or that the check allows no conclusion.
+	OwnerUnknown OwnerSeen = iota
+	// OwnerNeverSeen means that the owner does not exist and was never seen.
+	OwnerNeverSeen
+	// OwnerSeenAlive means that the owner was seen alive.
+	OwnerSeenAlive
+	// OwnerSeenPaused means that the owner was alive, and paused when it was last seen. clusterctl pauses a Cluster
+	// that it moves, and then deletes it, so the absence of the owner proves nothing. For a carved pool it means that
+	// a Cluster of its namespace was paused.
+	OwnerSeenPaused
+	// OwnerLeftPaused means that the owner was OwnerSeenPaused and does not exist any more. No status shows this
+	// state.
+	OwnerLeftPaused
 )
 
-// then is what is known where something was found after something else: once seen is not Unseen for having gone.
-func (s Sighting) then(found Sighting) Sighting {
-	if found == Unlooked || (found == Unseen && s > Unseen) {
+// mergeObserved returns the state after a new observation: an owner that was seen does not become OwnerNeverSeen
+// because it is gone.
+func (s OwnerSeen) mergeObserved(found OwnerSeen) OwnerSeen {
+	if found == OwnerUnknown || (found == OwnerNeverSeen && s > OwnerNeverSeen) {
 		return s
 	}
 	return found
 }
 
-// SaysAfter is what the status of an IPAllocation is to say when its Cluster was found so: once seen is seen for good. That a
-// Cluster is paused matters only where it was seen before. Of a carved pool it is said at once: one of its name may be carved
-// from another pool later, and that is no sign of its end then.
-func (c *Claimant) SaysAfter(found Sighting) Sighting {
+// NextOwnerSeen returns the state for the status of an IPAllocation after an observation of its owner. An owner that
+// was seen stays seen. A paused Cluster is shown only if it was seen before. For a carved pool a pause is shown at
+// once: a pool of the same name may be carved from another pool later, and that must not count as the end of this
+// one.
+func (c *Claimant) NextOwnerSeen(found OwnerSeen) OwnerSeen {
 	switch {
-	case found < Paused:
-		return c.Told.then(found)
-	case c.Child != nil || c.Told >= Seen:
-		return Paused
-	case found == Left:
-		return Unseen
+	case found < OwnerSeenPaused:
+		return c.PublishedOwnerSeen.mergeObserved(found)
+	case c.ChildPool != nil || c.PublishedOwnerSeen >= OwnerSeenAlive:
+		return OwnerSeenPaused
+	case found == OwnerLeftPaused:
+		return OwnerNeverSeen
 	}
-	return c.Told
+	return c.PublishedOwnerSeen
 }
 
-// OwesSighting reports whether the status does not say yet what was found. A pause is said apart: nothing else is written then.
-func (c *Claimant) OwesSighting() bool {
-	says := c.SaysAfter(c.Found)
-	return says != c.Told && says != Paused
+// NeedsOwnerSeenUpdate reports whether the status does not show the observed state of the owner yet. A pause does not
+// count here: it is written separately, because nothing else is written during a pause.
+func (c *Claimant) NeedsOwnerSeenUpdate() bool {
+	says := c.NextOwnerSeen(c.ObservedOwnerSeen)
+	return says != c.PublishedOwnerSeen && says != OwnerSeenPaused
 }
 
-// OwesPause reports whether the status does not say yet that the Cluster was paused when it was last seen.
-func (c *Claimant) OwesPause() bool { return c.Told != Paused && c.SaysAfter(c.Found) == Paused }
+// NeedsOwnerPausedUpdate reports whether the status does not show yet that the owner was paused when it was last
+// seen.
+func (c *Claimant) NeedsOwnerPausedUpdate() bool {
+	return c.PublishedOwnerSeen != OwnerSeenPaused && c.NextOwnerSeen(c.ObservedOwnerSeen) == OwnerSeenPaused
+}
 
-// KeepSighting carries over what was found of the Cluster of an IPAllocation. Another manager may have seen it paused since this
-// one saw it run.
-func (c *Claimant) KeepSighting(old *Claimant) {
-	c.Found = old.Found
-	if c.Told == Paused && old.Told != Paused && c.Found == Seen {
-		c.Found = Unlooked
+// CarryOverOwnerSeen copies the observed state of the owner from the previous state of the claimant. It drops the
+// state if the new status shows a pause: another manager may have seen the owner paused after this one saw it
+// running.
+func (c *Claimant) CarryOverOwnerSeen(old *Claimant) {
+	c.ObservedOwnerSeen = old.ObservedOwnerSeen
+	if c.PublishedOwnerSeen == OwnerSeenPaused && old.PublishedOwnerSeen != OwnerSeenPaused && c.ObservedOwnerSeen == OwnerSeenAlive {
+		c.ObservedOwnerSeen = OwnerUnknown
 	}
 }
 
-// NoteSighting remembers what was found of the Cluster of an IPAllocation: what was found once is not Unseen for having
-// gone before the status said so. Where the status says Paused and the Cluster is gone, that stays: what this manager saw may be
-// older.
-func (m *Memory) NoteSighting(c *Claimant, found Sighting) {
+// RecordOwnerSeen records an observation of the owner of an IPAllocation. An owner that was seen does not become
+// OwnerNeverSeen because it was gone before the status showed it. If the status shows a pause and the owner is gone,
+// the pause stays: what this manager saw may be older.
+func (m *PoolState) RecordOwnerSeen(c *Claimant, found OwnerSeen) {
 	known := m.Claimants[c.Owner.UID]
 	if known == nil {
 		return
 	}
 	switch {
-	case found == Unseen && known.Found == Paused:
-		known.Found = Left
-	case found == Unseen && known.Found == Seen && known.Told == Paused:
-		known.Found = Unseen
-		m.Sort(known)
+	case found == OwnerNeverSeen && known.ObservedOwnerSeen == OwnerSeenPaused:
+		known.ObservedOwnerSeen = OwnerLeftPaused
+	case found == OwnerNeverSeen && known.ObservedOwnerSeen == OwnerSeenAlive && known.PublishedOwnerSeen == OwnerSeenPaused:
+		known.ObservedOwnerSeen = OwnerNeverSeen
+		m.QueueClaimant(known)
 	default:
-		known.Found = known.Found.then(found)
+		known.ObservedOwnerSeen = known.ObservedOwnerSeen.mergeObserved(found)
 	}
-	m.Await(known)
+	m.AwaitCluster(known)
 }
 
-// endsWith is what an IPAllocation is for, as its pause is looked up: its Cluster, or the namespace of its pool.
-func (c *Claimant) endsWith() types.NamespacedName {
-	if c.Child != nil {
-		return types.NamespacedName{Namespace: c.Child.Namespace}
+// ownerKey returns the key of the owner in claimantsByOwner, by which a pause of the owner is found: the Cluster, or
+// the namespace of a carved pool.
+func (c *Claimant) ownerKey() types.NamespacedName {
+	if c.ChildPool != nil {
+		return types.NamespacedName{Namespace: c.ChildPool.Namespace}
 	}
 	return c.Cluster
 }
 
-// index has a claimant be found by what it ends with, or not any more.
-func (m *Memory) index(c *Claimant, is bool) {
-	if !c.Kind.Traits().EndsWithOwner {
+// indexByOwner adds a claimant to claimantsByOwner, or removes it.
+func (m *PoolState) indexByOwner(c *Claimant, is bool) {
+	if !c.Kind.Traits().DeletedWithOwner {
 		return
 	}
-	key := c.endsWith()
-	of := m.endingWith[key]
+	key := c.ownerKey()
+	of := m.claimantsByOwner[key]
 	switch {
 	case is && of == nil:
-		m.endingWith[key] = map[types.UID]*Claimant{c.Owner.UID: c}
+		m.claimantsByOwner[key] = map[types.UID]*Claimant{c.Owner.UID: c}
 	case is:
 		of[c.Owner.UID] = c
 	default:
 		if delete(of, c.Owner.UID); len(of) == 0 {
-			delete(m.endingWith, key)
+			delete(m.claimantsByOwner, key)
 		}
 	}
 }
 
-// NoteCluster remembers of the IPAllocations of a Cluster that is paused, and of those for pools of its namespace, that it was seen
-// so. It reports whether the sweep has something to write for that, of one that is served.
-func (m *Memory) NoteCluster(cluster types.NamespacedName, found Sighting, serves func(*Claimant) bool) (news bool) {
+// RecordClusterSeen records an observation of a Cluster for its IPAllocations and, if it is paused, for those of the
+// carved pools in its namespace. It reports whether the next sweep has to write a status because of that, and makes
+// the sweep due then. serves reports whether a claimant is served by this manager.
+func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerSeen, serves func(*Claimant) bool) (news bool) {
 	note := func(c *Claimant) {
-		resumed := found == Seen && max(c.Told, c.Found) >= Paused // for the sweep to find out: what was found may be newer
-		// One that runs may be of before the IPAllocation, where the watch is behind.
-		if found == Paused {
-			m.NoteSighting(c, found)
+		// The sweep checks a Cluster that was resumed: the state on record may be newer than this observation.
+		resumed := found == OwnerSeenAlive && max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= OwnerSeenPaused
+		// If the watch is behind, a running Cluster may be an older version than the IPAllocation.
+		if found == OwnerSeenPaused {
+			m.RecordOwnerSeen(c, found)
 		}
-		owes := resumed || c.OwesPause() || c.OwesSighting()
+		owes := resumed || c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate()
 		news = news || (owes && m.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
 	}
-	for _, c := range m.endingWith[cluster] {
+	for _, c := range m.claimantsByOwner[cluster] {
 		note(c)
 	}
-	if found == Paused {
-		for _, c := range m.endingWith[types.NamespacedName{Namespace: cluster.Namespace}] {
-			if max(c.Told, c.Found) >= Seen {
+	if found == OwnerSeenPaused {
+		for _, c := range m.claimantsByOwner[types.NamespacedName{Namespace: cluster.Namespace}] {
+			if max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= OwnerSeenAlive {
 				note(c)
 			}
 		}
 	}
 	if news {
-		m.NextSweep = time.Time{}
+		m.NextOrphanSweep = time.Time{}
 	}
 	return news
 }
 
-// Await remembers the Clusters that nobody has seen, to look for them when they come.
-func (m *Memory) Await(c *Claimant) {
-	if c.SaysAfter(c.Found) >= Seen || c.Child != nil {
+// AwaitCluster registers the Cluster of a claimant if it was never seen, so that the next sweep checks it once it
+// exists.
+func (m *PoolState) AwaitCluster(c *Claimant) {
+	if c.NextOwnerSeen(c.ObservedOwnerSeen) >= OwnerSeenAlive || c.ChildPool != nil {
 		return
 	}
-	if m.Awaited == nil {
-		m.Awaited = map[types.NamespacedName]struct{}{}
+	if m.AwaitedClusters == nil {
+		m.AwaitedClusters = map[types.NamespacedName]struct{}{}
 	}
-	m.Awaited[c.Cluster] = struct{}{}
+	m.AwaitedClusters[c.Cluster] = struct{}{}
 }
 
-// Awaits reports whether a Cluster is one that nobody has seen. Then the next reconcile looks for it.
-func (m *Memory) Awaits(cluster types.NamespacedName) bool {
-	_, awaited := m.Awaited[cluster]
+// TakeAwaitedCluster reports whether a Cluster was awaited. In that case it removes the Cluster from the awaited ones
+// and makes the next sweep due.
+func (m *PoolState) TakeAwaitedCluster(cluster types.NamespacedName) bool {
+	_, awaited := m.AwaitedClusters[cluster]
 	if awaited {
-		delete(m.Awaited, cluster)
-		m.NextSweep = time.Time{}
+		delete(m.AwaitedClusters, cluster)
+		m.NextOrphanSweep = time.Time{}
 	}
 	return awaited
 }

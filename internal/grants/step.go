@@ -9,129 +9,133 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Step is the next thing to do for a claimant: one request at most. What the answer shows is fed back, and the kind of
-// the claimant is asked again.
+// Step is the next thing to do for a claimant: at most one request. The job records the result of the request, and
+// then calls the kind of the claimant again.
 type Step struct {
-	Request
-	// Object is what is created.
+	Call
+	// Object is the object to create.
 	Object Object
-	// Attached is what is patched, deleted or read instead of the claimant.
-	Attached *Attached
-	// Meta and status are what a patch says; a status patch has no meta.
-	Meta, Status map[string]any
-	// Err is why nothing can be done now, where the verb is stop.
+	// Address is the address object to patch, delete or read instead of the claimant.
+	Address *Address
+	// MetadataPatch and StatusPatch are the contents of a patch. A patch of the status has no metadata.
+	MetadataPatch, StatusPatch map[string]any
+	// Err is why nothing can be done now, if the verb is StopJob.
 	Err error
-	// Stranger is an IPAddress that is recorded, and that another provider has written while this manager served the pool.
-	Stranger *Attached
-	// Fulfils: the status names for the first time what the claimant has. Event is recorded when the request was
-	// carried out.
-	Fulfils bool
-	Event   *Event
+	// ForeignAddress is the IPAddress that is being recorded, if another provider created it while this manager
+	// served the pool.
+	ForeignAddress *Address
+	// FirstPublication reports whether the status names the address of the claimant for the first time. Event is
+	// recorded after the request succeeded.
+	FirstPublication bool
+	Event            *Event
 }
 
-// Request is what a step does, and what for, as metrics have it. A job makes none twice.
-type Request struct {
-	Verb Verb
-	Name string
+// Call is the action of a step and its purpose, which is a label of the metrics. A job makes no call twice.
+type Call struct {
+	Verb    Verb
+	Purpose string
 }
 
-// Event is what is recorded of a step.
+// Event is the event of a step.
 type Event struct{ EventType, Reason, Action, Note string }
 
-// Warning returns the event of a step that goes wrong for somebody.
-func Warning(reason, action, note string) *Event {
+// NewWarningEvent returns the event of a step that reports a problem.
+func NewWarningEvent(reason, action, note string) *Event {
 	return &Event{corev1.EventTypeWarning, reason, action, note}
 }
 
-// Normal returns the event of a step that goes right.
-func Normal(reason, action, note string) *Event {
+// NewNormalEvent returns the event of a step that reports a success.
+func NewNormalEvent(reason, action, note string) *Event {
 	return &Event{corev1.EventTypeNormal, reason, action, note}
 }
 
-// Verb is what a step does.
+// Verb is the action of a step.
 type Verb int
 
 const (
-	// Stop means that there is nothing to do, or, with an error, nothing can be done now.
-	Stop Verb = iota
-	// Record writes what the claimant is given into its annotation, together with our finalizer (R1).
-	Record
-	// Create makes the object that shows what the claimant was granted.
-	Create
-	// Patch changes the claimant, or what is attached to it.
-	Patch
-	// Remove deletes what is attached to the claimant.
-	Remove
-	// LookAtClaimant reads the claimant live.
-	LookAtClaimant
-	// LookAtAttached reads live what is attached to the claimant.
-	LookAtAttached
-	// LookAtTerm ends the job if another manager has taken the pool over.
-	LookAtTerm
-	// EndGrant ends the grant of a deleted claimant that has nothing, with the next commit (R6), and the job: the
-	// release goes on then.
+	// StopJob ends the job, because there is nothing to do or, with an error, because nothing can be done now.
+	StopJob Verb = iota
+	// WriteRecord writes the range of the claimant to its annotation, together with our finalizer (R1).
+	WriteRecord
+	// CreateAddress creates the address object of the claimant.
+	CreateAddress
+	// PatchObject patches the claimant or its address object.
+	PatchObject
+	// DeleteAddress deletes the address object of the claimant.
+	DeleteAddress
+	// GetClaimant reads the claimant from the API server.
+	GetClaimant
+	// GetAddress reads the address object of the claimant from the API server.
+	GetAddress
+	// VerifyTerm reads the pool from the API server, and ends the job if another manager has taken the pool over.
+	VerifyTerm
+	// EndGrant ends the grant of a deleted claimant that has nothing, with the next commit (R6), and ends the job.
+	// The release goes on after that commit.
 	EndGrant
-	// DropFinalizer takes our finalizer off a deleted claimant that has nothing any more.
-	DropFinalizer
+	// RemoveFinalizer removes our finalizer from a deleted claimant that has nothing any more.
+	RemoveFinalizer
 )
 
-// Attempt is one try to bring a claimant forward: what it has found out for itself.
+// Attempt is the state of one job for a claimant: what the job has found out so far.
 type Attempt struct {
 	Now time.Time
-	// Grant is that of the claimant, if it may be written on now.
+	// Grant is the grant of the claimant, nil if there is none or the job may not write for it now.
 	Grant *Grant
-	// Read: the claimant was read live. Gone: it is proven that nothing is attached to the claimant.
-	Read, Gone bool
-	// Ours is the version of the claimant after which the pool was read live, and was this manager's.
-	Ours string
-	// Answer is what is attached to the claimant, as the last patch of it returned it.
-	Answer *Attached
-	// Done are the requests that were carried out.
-	Done []Request
+	// ClaimantRead reports whether the job has read the claimant live; AddressGone reports whether the job has proven
+	// that the claimant has no address object.
+	ClaimantRead, AddressGone bool
+	// TermVerifiedVersion is the resource version of the claimant that was read before a live read of the pool showed
+	// the term of this manager.
+	TermVerifiedVersion string
+	// PatchedAddress is the address object as its last patch returned it.
+	PatchedAddress *Address
+	// CompletedCalls are the calls that were carried out.
+	CompletedCalls []Call
 }
 
-// Did reports whether a job has made a request.
-func (t *Attempt) Did(v Verb) bool {
-	return slices.ContainsFunc(t.Done, func(r Request) bool { return r.Verb == v })
+// HasCompleted reports whether the job has carried out a call with a verb.
+func (t *Attempt) HasCompleted(v Verb) bool {
+	return slices.ContainsFunc(t.CompletedCalls, func(r Call) bool { return r.Verb == v })
 }
 
-// Nothing is the step that ends a job.
-func Nothing() Step { return Step{} }
+// StopStep returns the step that ends a job.
+func StopStep() Step { return Step{} }
 
-// UndoneError is the error of a write that was carried out and is not kept: the answer does not show it.
-type UndoneError struct{ What string }
+// WriteRevertedError is the error of a write that succeeded and was not kept: the answer does not show it.
+type WriteRevertedError struct{ ObjectName string }
 
-func (u *UndoneError) Error() string {
-	return u.What + " is not as the manager wrote it: a mutating webhook, or another controller, changes what is written; exempt the manager from it"
+func (u *WriteRevertedError) Error() string {
+	return u.ObjectName + " is not as the manager wrote it: a mutating webhook, or another controller, changes what is written; exempt the manager from it"
 }
 
-// Fails ends a job that cannot go on.
-func Fails(err error) Step { return Step{Err: err} }
+// ErrorStep returns the step that ends a job with an error.
+func ErrorStep(err error) Step { return Step{Err: err} }
 
-// Removal returns the next request that removes what is attached to a claimant: our finalizer goes first. It is taken off
-// once, whoever puts it back.
-func Removal(a *Attached, t *Attempt) Step {
-	if a.Protected && !t.Did(Patch) {
-		return Step{Request: Request{Verb: Patch, Name: "address"}, Attached: a, Meta: map[string]any{"finalizers": a.Others}}
+// RemoveAddressStep returns the next step that removes an address object: first the removal of our finalizer, then
+// the delete. Our finalizer is removed only once per job, even if another writer adds it again.
+func RemoveAddressStep(a *Address, t *Attempt) Step {
+	if a.HasFinalizer && !t.HasCompleted(PatchObject) {
+		return Step{Call: Call{Verb: PatchObject, Purpose: "address"}, Address: a, MetadataPatch: map[string]any{"finalizers": a.OtherFinalizers}}
 	}
-	return Step{Request: Request{Verb: Remove}, Attached: a}
+	return Step{Call: Call{Verb: DeleteAddress}, Address: a}
 }
 
-// Look is the step that finds something out.
-func Look(v Verb) Step { return Step{Request: Request{Verb: v}} }
+// NewStep returns the step of a verb that needs no further content.
+func NewStep(v Verb) Step { return Step{Call: Call{Verb: v}} }
 
-// Ended is the last step for a deleted claimant that has nothing any more.
-func Ended(c *Claimant) Step {
+// RemoveFinalizerStep returns the last step for a deleted claimant that has nothing any more.
+func RemoveFinalizerStep(c *Claimant) Step {
 	if !c.HasFinalizer {
-		return Nothing()
+		return StopStep()
 	}
-	return Step{Request: Request{Verb: DropFinalizer, Name: "release"}, Meta: map[string]any{"finalizers": c.Others}}
+	return Step{Call: Call{Verb: RemoveFinalizer, Purpose: "release"}, MetadataPatch: map[string]any{"finalizers": c.OtherFinalizers}}
 }
 
-// RecordOn writes on a claimant what it is given, together with our finalizer, before anything else (R1).
-func RecordOn(c *Claimant, text string) Step {
-	return Step{Request: Request{Verb: Record, Name: "record"}, Meta: map[string]any{
-		"finalizers":  append(slices.Clone(c.Others), c.Kind.Traits().Finalizer),
+// WriteRecordStep returns the step that writes the range of a claimant on it, together with our finalizer, before any
+// other write (R1).
+func WriteRecordStep(c *Claimant, text string) Step {
+	return Step{Call: Call{Verb: WriteRecord, Purpose: "record"}, MetadataPatch: map[string]any{
+		"finalizers":  append(slices.Clone(c.OtherFinalizers), c.Kind.Traits().Finalizer),
 		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
 	}}
 }

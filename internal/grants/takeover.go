@@ -17,54 +17,56 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// slowPatience is how long those wait, in the place of term.Patience, that a live holder may have tried in vain.
-const slowPatience = time.Minute
+// blockRequestPatience replaces term.TakeoverDelay for requests that a live holder may have tried without success.
+const blockRequestPatience = time.Minute
 
-// vainPatience is how long those wait for whom a write failed. A live holder tries it again, and need not write the pool for
-// that; a takeover from it serves none of them, and has each told in other words what this manager met.
-const vainPatience = 10 * time.Minute
+// failedWritePatience replaces term.TakeoverDelay for claimants for which a write failed. A live holder retries that
+// write and has no reason to write the pool meanwhile. A takeover would serve none of these claimants, and would
+// change the message of each to the error of this manager.
+const failedWritePatience = 10 * time.Minute
 
-// MayTakeOver reports whether this manager should become the pool's holder now, or how long to wait
-// (R5). Only the amount of work depends on the answer, never its safety.
-func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable Admit) (bool, time.Duration) {
+// MayTakeOver reports whether this manager should take over the pool now, or how long to wait (R5). elected reports
+// whether it is the elected leader. shrinkGrace is how long a carved pool keeps an idle block. admission decides on
+// claimants to serve, releasable on those to release. The answer affects only the amount of work, never safety.
+func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (bool, time.Duration) {
 	if now.Before(m.NotBefore) {
 		return false, m.NotBefore.Sub(now)
 	}
-	state := m.Base.PoolStatus().Allocator
-	if state == nil || !m.TriedOnce || (elected && m.Backoff == 0) {
+	state := m.BasePool.PoolStatus().Allocator
+	if state == nil || !m.TakeoverChecked || (elected && m.Backoff == 0) {
 		return true, 0
 	}
-	room := m.RestEnds(now)
+	room := m.CoolingRoomDelay(now)
 	if room > 0 {
 		ruling := releasable
-		releasable = func(c *Claimant) Ruling {
-			if m.graceOf(c) > 0 {
-				return Ruling{Waits: true, Silent: true} // no live holder would
+		releasable = func(c *Claimant) AdmissionResult {
+			if m.coolingPeriodFor(c) > 0 {
+				return AdmissionResult{Wait: true, Quiet: true} // a live holder would not release it
 			}
 			return ruling(c)
 		}
 	}
-	patience := term.Patience
-	m.ForgetLack()
-	if work, inVain := m.hasWork(state, admission, releasable); !work {
-		at, soon := m.blocksWait(now, shrinkGrace)
+	patience := term.TakeoverDelay
+	m.ResetShortfall()
+	if work, inVain := m.hasTakeoverWork(state, admission, releasable); !work {
+		at, soon := m.checkBlockWork(now, shrinkGrace)
 		if !at && !inVain {
-			m.WorkSince = time.Time{}
+			m.WorkPendingSince = time.Time{}
 			return false, room
 		}
 		switch {
 		case !at:
-			patience = vainPatience
+			patience = failedWritePatience
 		case !soon:
-			patience = slowPatience
+			patience = blockRequestPatience
 		}
 	}
-	if m.WorkSince.IsZero() {
-		m.WorkSince = now
+	if m.WorkPendingSince.IsZero() {
+		m.WorkPendingSince = now
 	}
-	since := m.WorkSince
-	if m.Changed.After(since) {
-		since = m.Changed
+	since := m.WorkPendingSince
+	if m.ChangedAt.After(since) {
+		since = m.ChangedAt
 	}
 	if wait := patience - now.Sub(since); wait > 0 {
 		return false, wait
@@ -72,18 +74,19 @@ func (m *Memory) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Durat
 	return true, 0
 }
 
-// hasWork reports whether the pool has something that a live holder would have done by now. What is
-// paused, or another manager's by its label, is none. Where it has nothing, it is known then what those lack that wait, and
-// whether there is something that a live holder may have tried in vain: claims for which a write failed, as they are told.
-func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable Admit) (work, inVain bool) {
-	work = m.mayEnd() || m.outdated()
+// hasTakeoverWork reports whether the pool has work that a live holder would have done by now. Claimants that are
+// paused, or that have the label of another manager, do not count. If there is no such work, inVain reports whether a
+// live holder may have tried something without success: the status of a claimant reports a failed write. The
+// shortfall of the pool is complete then.
+func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, inVain bool) {
+	work = m.canFinalizePool() || m.isStatusOutdated()
 	wants := func(c *Claimant) bool {
 		rule := admission
 		if c.Deleting {
 			rule = releasable
 		}
-		wants := !rule(c).Waits
-		failed := !c.Deleting && c.ShownRefusal().isRefused()
+		wants := !rule(c).Wait
+		failed := !c.Deleting && c.PublishedRefusal().isWriteFailure()
 		inVain = inVain || (wants && failed)
 		return wants && !failed
 	}
@@ -91,186 +94,188 @@ func (m *Memory) hasWork(state *v1alpha1.AllocatorStatus, admission, releasable 
 		c := m.Claimants[types.UID(g.UID)]
 		work = work || c == nil || wants(c)
 	}
-	for _, c := range m.Todo {
+	for _, c := range m.ClaimantsToWrite {
 		work = work || wants(c)
 	}
 	if work {
 		return true, inVain
 	}
-	m.Pending.Scan(func(c *Claimant) bool {
+	m.PendingClaimants.Scan(func(c *Claimant) bool {
 		ruled := admission(c)
 		switch {
-		case ruled.Waits:
-		case ruled.Refused != nil:
-			work = !c.Shows(*ruled.Refused)
-		case c.ShownRefusal().isRefused():
+		case ruled.Wait:
+		case ruled.Refusal != nil:
+			work = !c.HasPublished(*ruled.Refusal)
+		case c.PublishedRefusal().isWriteFailure():
 			inVain = true
 		default:
-			_, no, full := m.Available(c)
-			if full && m.WithinQuota(c) {
-				m.lacks(c)
+			_, no, full := m.FindAvailable(c)
+			if full && m.IsWithinQuota(c) {
+				m.addShortfall(c)
 			}
-			work = c.ShownRefusal() == (Refusal{}) || (no == nil && m.WithinQuota(c))
+			work = c.PublishedRefusal() == (Refusal{}) || (no == nil && m.IsWithinQuota(c))
 		}
 		return !work
 	})
 	return work, inVain
 }
 
-// mayEnd reports whether the pool is being deleted, and nothing that is known of has anything of it: while something
-// has, there is nothing that another holder would do.
-func (m *Memory) mayEnd() bool {
-	return m.Base.GetDeletionTimestamp() != nil && m.Ledger.Counts().Owners == 0 && !m.HasBlocks()
+// canFinalizePool reports whether the pool is being deleted, and no known object has any of its addresses. As long as
+// one has, another holder would have nothing to do.
+func (m *PoolState) canFinalizePool() bool {
+	return m.BasePool.GetDeletionTimestamp() != nil && m.Ledger.Counts().Owners == 0 && !m.HasBlocks()
 }
 
-// outdated reports whether the status on record speaks of an older spec, or of other neighbours, than the pool has now.
-func (m *Memory) outdated() bool {
-	overlaps := meta.IsStatusConditionTrue(m.Base.GetConditions(), v1alpha1.OverlapCondition)
-	return m.Base.PoolStatus().ObservedGeneration != m.Base.GetGeneration() || overlaps != (m.Overlap != "") || m.Owes
+// isStatusOutdated reports whether the status is of an older spec than the pool has, or of other overlapping pools.
+func (m *PoolState) isStatusOutdated() bool {
+	overlaps := meta.IsStatusConditionTrue(m.BasePool.GetConditions(), v1alpha1.OverlapCondition)
+	return m.BasePool.PoolStatus().ObservedGeneration != m.BasePool.GetGeneration() || overlaps != (m.OverlapMessage != "") || m.YieldPending
 }
 
-// LoseTerm is called when another manager has written the pool: what we planned on is void.
-func (m *Memory) LoseTerm(now time.Time) {
-	m.Holder, m.Unanswered, m.Carved.lack = false, nil, carve.Lack{}
-	m.RoomToRest()
-	m.resumeReleases()
+// LoseTerm ends the term of this manager, because another manager has written the pool. All plans based on the term
+// are void.
+func (m *PoolState) LoseTerm(now time.Time) {
+	m.Holder, m.PendingCommit, m.Carved.shortfall = false, nil, carve.Shortfall{}
+	m.RetryOverflow()
+	m.requeueDeferredReleases()
 	for uid, g := range m.Grants {
-		m.Ledger.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+		m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: uid})
 		delete(m.Grants, uid)
 		if c := m.Claimants[g.Owner.UID]; c != nil {
-			m.Sort(c)
+			m.QueueClaimant(c)
 		}
 	}
-	m.Lose(now, m.ListTook, m.jitter)
-	m.Changed, m.WorkSince = now, time.Time{}
+	m.Next(now, m.ListDuration, m.jitter)
+	m.ChangedAt, m.WorkPendingSince = now, time.Time{}
 }
 
-// Rebuild makes the ledger from the list, what the watches know beyond it, and what is in flight.
-func (m *Memory) Rebuild(found *Listed) {
-	status := m.Base.PoolStatus()
-	space, unit := m.space()
+// RebuildLedger builds the ledger from a list, from newer observations of the watches, and from the grants in flight.
+func (m *PoolState) RebuildLedger(found *ListedObjects) {
+	status := m.BasePool.PoolStatus()
+	space, unit := m.grantableSpace()
 	m.Ledger = ledger.New(space, unit)
-	m.Ledger.Arrange(m.order())
-	m.recallReleases(status)
-	m.Ledger.SetParts(m.OpenRanges())
-	m.Carved.drained = nil
+	m.Ledger.SetOrder(m.allocationOrder())
+	m.loadReleaseOrder(status)
+	m.Ledger.SetCountedRanges(m.OpenBlockRanges())
+	m.Carved.drainedPrefixes = nil
 	for _, b := range m.Carved.Blocks {
-		b.verifiedIn = Term{} // a pool that was restored counts its terms anew
+		b.verifiedTerm = PoolTerm{} // a restored pool counts its terms from the beginning again
 	}
-	m.stateDrained(carve.Decision{})
-	m.apart, m.unseen, m.listed = map[netipx.IPRange]pools.Key{}, nil, true
-	m.Arriving.Unlisted = false
-	m.addPins()
+	m.setDrainedRanges(carve.Decision{})
+	m.excluded, m.unresolvedGrants, m.fullyListed = map[netipx.IPRange]pools.Key{}, nil, true
+	m.Arrival.NeedsListing = false
+	m.addPreAllocations()
 	for uid := range m.Grants {
 		delete(m.Grants, uid)
 	}
-	m.ObserveAll(found)
+	m.ObserveListed(found)
 	for _, c := range m.Claimants {
-		m.State(c)
+		m.UpdateClaimantFacts(c)
 	}
-	for _, addr := range m.Attached {
+	for _, addr := range m.Addresses {
 		if addr.IP.IsValid() {
-			m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Object, UID: addr.UID}, Owner: addr.owner(), Range: m.Ledger.Unit(addr.IP)})
+			m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: addr.UID}, Owner: addr.ledgerOwner(), Range: m.Ledger.UnitRange(addr.IP)})
 		}
 	}
-	for _, g := range InFlightOf(status) {
+	for _, g := range InFlightFromStatus(status) {
 		r, err := poolutil.ParseRange(g.First + "-" + g.Last)
 		if err != nil {
 			continue
 		}
-		owner := ledger.Owner{Kind: m.kindOf(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		if c := m.Claimants[owner.UID]; c != nil && c.MayGetAnother() && m.addressed(r, owner) {
+		owner := ledger.Owner{Kind: m.kindByName(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		if c := m.Claimants[owner.UID]; c != nil && c.MayChangeAddress() && m.hasOtherAddress(r, owner) {
 			continue
 		}
 		m.Grants[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
-		m.confirm(owner.UID) // the list began after the fence: what it shows is proof (R6)
-		m.Ledger.Add(ledger.Fact{Key: ledger.Key{Source: ledger.Grant, UID: owner.UID}, Owner: owner, Range: r})
+		m.confirmGrant(owner.UID) // the list began after the fence, so it is proof (R6)
+		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: owner.UID}, Owner: owner, Range: r})
 	}
-	m.LoadCooling(status)
+	m.LoadCoolingAndHeld(status)
 	for _, c := range m.Claimants {
-		m.Sort(c)
+		m.QueueClaimant(c)
 	}
-	for _, addr := range m.Attached {
-		m.sortAttached(addr)
+	for _, addr := range m.Addresses {
+		m.classifyAddress(addr)
 	}
 	if len(m.Orphans) == 0 {
-		m.Orphans = map[types.NamespacedName]*Orphan{} // before the claims came, all were orphans: a map does not shrink
+		m.Orphans = map[types.NamespacedName]*Orphan{} // before the claims arrived, all were orphans; maps do not shrink
 	}
 }
 
-// addressed reports whether an IPAddress of somebody else has some of a range.
-func (m *Memory) addressed(r netipx.IPRange, o ledger.Owner) bool {
-	return m.Ledger.FindOverlapping(r, func(h *ledger.Fact) bool {
-		return h.Source == ledger.Object && m.blocks(h, o)
+// hasOtherAddress reports whether an IPAddress of another owner has some of a range.
+func (m *PoolState) hasOtherAddress(r netipx.IPRange, o ledger.Owner) bool {
+	return m.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
+		return h.Source == ledger.SourceObject && m.isBlocking(h, o)
 	}) != nil
 }
 
-// LoadCooling takes what rests from the pool's status: an operator may have taken an entry out.
-func (m *Memory) LoadCooling(status *v1alpha1.NetworkPoolStatus) {
+// LoadCoolingAndHeld loads the cooling and the held ranges from the status of the pool, because an operator may have
+// removed an entry.
+func (m *PoolState) LoadCoolingAndHeld(status *v1alpha1.NetworkPoolStatus) {
 	for _, rest := range m.Cooling.All() {
 		m.Cooling.Remove(rest.Range)
 	}
-	for r := range m.held {
-		m.dropHeld(r)
+	for r := range m.heldRanges {
+		m.removeHeldRange(r)
 	}
-	rests, _ := cooling.Parse(status.Cooling) // what cannot be read, nobody has written who knew what rests
+	rests, _ := cooling.ParseGroups(status.Cooling) // unreadable text was not written by a manager
 	for _, rest := range rests {
-		m.Cooling.Put(rest)
+		m.Cooling.ForceAdd(rest)
 	}
-	m.RoomToRest()
+	m.RetryOverflow()
 	for _, h := range status.Held {
 		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
-			m.AddHeld(r, h)
+			m.AddHeldRange(r, h)
 		}
 	}
-	m.keepAllMoved()
+	m.holdAllMoved()
 }
 
-// Quarantine holds new grants back where no allocator is on record, but addresses exist or there was an allocator
-// (R10). It survives a restart in the Ready condition.
-func (m *Memory) Quarantine(now time.Time, length time.Duration) {
-	if c := m.WasAdopting(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.closeUntil(m.waitBegan(c, now).Add(length))
+// RestoreQuarantine starts the quarantine if the status records no allocator, but addresses are in use or there was
+// an allocator (R10). The condition Ready carries the quarantine over a restart.
+func (m *PoolState) RestoreQuarantine(now time.Time, length time.Duration) {
+	if c := m.AdoptingCondition(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
+		m.setQuarantineEnd(m.quarantineStart(c, now).Add(length))
 	}
 }
 
-// clockError is by how much a moment of the API server may be wrong here: its clock is read from times without fractions, at
-// the end of answers that take up to a second, and what is written down loses its fraction.
-const clockError = 3 * time.Second
+// maxClockError is the maximum error of a converted time of the API server. Its clock is read from timestamps without
+// fractions of a second, at the end of answers that take up to a second, and a recorded time loses its fraction.
+const maxClockError = 3 * time.Second
 
-// atAPI is a moment by the clock of the API server: by that one is written down what the next manager counts from, since its
-// own clock and that of the manager before may differ by any time (ADR 49).
-func (m *Memory) atAPI(at time.Time) time.Time {
-	if m.APITime == nil {
+// apiServerTime converts a time to the clock of the API server. All times that the next manager counts from are
+// recorded by that clock, because its own clock and that of its predecessor may differ by any amount (ADR 49).
+func (m *PoolState) apiServerTime(at time.Time) time.Time {
+	if m.ToAPIServerTime == nil {
 		return at
 	}
-	return m.APITime(at)
+	return m.ToAPIServerTime(at)
 }
 
-// begunBy is a moment of the clock of the API server by that of this manager, now at the latest: a clock that was ahead when
-// the moment was written down closes no pool for as long.
-func (m *Memory) begunBy(at, now time.Time) time.Time {
-	return now.Add(-max(m.atAPI(now).Sub(at), 0))
+// fromAPIServerTime converts a time of the API server to the clock of this manager. It returns now for a future time,
+// so that a clock that was ahead when the time was recorded does not close the pool for longer.
+func (m *PoolState) fromAPIServerTime(at, now time.Time) time.Time {
+	return now.Add(-max(m.apiServerTime(now).Sub(at), 0))
 }
 
-// waitBegan is when a wait began that is on record, by the clock of this manager, and now at the latest. No error of the
-// clocks makes the wait shorter.
-func (m *Memory) waitBegan(c *metav1.Condition, now time.Time) time.Time {
-	return m.begunBy(c.LastTransitionTime.Add(clockError), now)
+// quarantineStart returns the start of a recorded quarantine by the clock of this manager, at most now. Clock errors
+// never make the quarantine shorter.
+func (m *PoolState) quarantineStart(c *metav1.Condition, now time.Time) time.Time {
+	return m.fromAPIServerTime(c.LastTransitionTime.Add(maxClockError), now)
 }
 
-// SetCondition sets a condition of a pool. A wait counts from when it begins: not from when the pool closed for another
-// reason, which has the same status.
-func SetCondition(all *[]metav1.Condition, c metav1.Condition) {
+// SetPoolCondition sets a condition of a pool. A quarantine counts from its own start, and not from an earlier reason
+// with the same status, so the transition time changes with the reason Adopting.
+func SetPoolCondition(all *[]metav1.Condition, c metav1.Condition) {
 	if was := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && was != nil && was.Reason != c.Reason {
 		meta.RemoveStatusCondition(all, c.Type)
 	}
 	meta.SetStatusCondition(all, c)
 }
 
-// WasAdopting returns the condition that a quarantine which is not over has left, if one has.
-func (m *Memory) WasAdopting() *metav1.Condition {
-	c := meta.FindStatusCondition(m.Base.GetConditions(), v1alpha1.ReadyCondition)
+// AdoptingCondition returns the condition Ready if it shows a quarantine that is not over, nil otherwise.
+func (m *PoolState) AdoptingCondition() *metav1.Condition {
+	c := meta.FindStatusCondition(m.BasePool.GetConditions(), v1alpha1.ReadyCondition)
 	if c == nil || c.Reason != v1alpha1.AdoptingReason {
 		return nil
 	}

@@ -9,103 +9,110 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// troubles are the namespaces of which claims cannot be written, by name.
-type troubles map[string]*trouble
+// failingNamespaces are the namespaces with claimants for which writes fail, by name.
+type failingNamespaces map[string]*failingNamespace
 
-// trouble is what a pool knows of a namespace of which claims cannot be written.
-type trouble struct {
-	// claims are those that failed last.
-	claims map[types.UID]struct{}
-	// err is what the others are told: the last answer that refuses a write for good, else the first error. since is when
-	// that was.
-	err   error
-	since time.Time
-	// next is when another of its claims is tried; pause, how long the one after that waits.
-	next  time.Time
-	pause time.Duration
+// failingNamespace is the state of a namespace with claimants for which writes fail.
+type failingNamespace struct {
+	// failedClaimants are the claimants whose last write failed.
+	failedClaimants map[types.UID]struct{}
+	// lastError is the error in the refusal for other claimants of the namespace: the last permanent refusal of the
+	// API server, otherwise the first error. lastErrorAt is when it was set.
+	lastError   error
+	lastErrorAt time.Time
+	// nextTrialAt is when another claimant of the namespace is tried; trialBackoff is the pause until the trial after
+	// that.
+	nextTrialAt  time.Time
+	trialBackoff time.Duration
 }
 
-// NoteTrouble notes that a claim could not be served, and is tried again after a while. Of a grant that the API server
-// refused for good nothing can land any more, so the next commit ends it, and the claim is granted what it remembers when
-// it is tried again (R6).
-func (m *Memory) NoteTrouble(c *Claimant, err error, now time.Time) {
+// RecordFailure records that a claimant could not be served and is retried later. If the API server has refused the
+// write permanently, no write for its grant can be stored any more, so the next commit ends the grant. The claimant
+// is granted its range on record again at the retry (R6).
+func (m *PoolState) RecordFailure(c *Claimant, err error, now time.Time) {
 	if g := m.Grants[c.Owner.UID]; g != nil {
-		if !term.RefusedForGood(err) {
-			g.doubtful = true
-		} else if !g.doubtful && !g.Inherited {
+		if !term.IsPermanentRefusal(err) {
+			g.outcomeUnknown = true
+		} else if !g.outcomeUnknown && !g.Inherited {
 			g.Confirmed = g.Confirmed || g.Committed
 		}
 	}
-	delete(m.well, c.Owner.Namespace)
-	m.troubled.note(c, err, now)
+	delete(m.healthyNamespaces, c.Owner.Namespace)
+	m.failing.recordFailure(c, err, now)
 }
 
-// NoteUnheard notes that a claim could not be told why it waits, and is told after a while.
-func (m *Memory) NoteUnheard(c *Claimant, err error, now time.Time) { m.unheard.note(c, err, now) }
+// RecordStatusFailure records that the status of a waiting claimant could not be written and is retried later.
+func (m *PoolState) RecordStatusFailure(c *Claimant, err error, now time.Time) {
+	m.statusFailing.recordFailure(c, err, now)
+}
 
-func (ts troubles) note(c *Claimant, err error, now time.Time) {
+func (ts failingNamespaces) recordFailure(c *Claimant, err error, now time.Time) {
 	t := ts[c.Owner.Namespace]
 	if t == nil {
-		t = &trouble{claims: map[types.UID]struct{}{}, pause: term.FirstTry}
+		t = &failingNamespace{failedClaimants: map[types.UID]struct{}{}, trialBackoff: term.MinRetryPause}
 		ts[c.Owner.Namespace] = t
 	}
-	t.learn(err, now)
-	_, again := t.claims[c.Owner.UID]
-	t.claims[c.Owner.UID] = struct{}{}
-	// Those of one namespace are not tried all at once.
-	c.RetryAt = term.NextTry(now, c.Failures, len(t.claims)-1, err)
-	if !again && len(t.claims) == term.MaxTroubled {
-		t.next = now.Add(t.pause)
+	t.updateError(err, now)
+	_, again := t.failedClaimants[c.Owner.UID]
+	t.failedClaimants[c.Owner.UID] = struct{}{}
+	// The claimants of a namespace are not retried all at once.
+	c.RetryAt = term.NextRetryTime(now, c.Failures, len(t.failedClaimants)-1, err)
+	if !again && len(t.failedClaimants) == term.SerialRetryThreshold {
+		t.nextTrialAt = now.Add(t.trialBackoff)
 	}
 }
 
-// learn takes an error for what others are told, unless that says as much: each of them is written when it changes.
-func (t *trouble) learn(err error, now time.Time) {
-	knew, knows := t.err != nil && term.RefusedForGood(t.err), term.RefusedForGood(err)
+// updateError sets the error in the refusal for other claimants if it is more useful than the last one: a permanent
+// refusal replaces another error at once, and replaces a permanent refusal of another cause after term.MaxRetryPause.
+// Each change is written to each of these claimants.
+func (t *failingNamespace) updateError(err error, now time.Time) {
+	knew, knows := t.lastError != nil && term.IsPermanentRefusal(t.lastError), term.IsPermanentRefusal(err)
 	switch {
-	case t.err == nil, knows && !knew:
-	case !knows, cause(err) == cause(t.err), now.Before(t.since.Add(term.LastTry)):
+	case t.lastError == nil, knows && !knew:
+	case !knows, normalizeError(err) == normalizeError(t.lastError), now.Before(t.lastErrorAt.Add(term.MaxRetryPause)):
 		return
 	}
-	t.err, t.since = err, now
+	t.lastError, t.lastErrorAt = err, now
 }
 
-// EndTrouble notes that a claim of a namespace was served, or is gone. The others are tried again at once where one was
-// served. It reports whether there are such.
-func (m *Memory) EndTrouble(c *Claimant, served bool) bool {
+// ClearFailure records that a claimant was served, or is gone. If it was served, all others of its namespace are
+// retried at once. It reports whether the namespace was failing.
+func (m *PoolState) ClearFailure(c *Claimant, served bool) bool {
 	if served {
-		m.well[c.Owner.Namespace] = struct{}{}
+		m.healthyNamespaces[c.Owner.Namespace] = struct{}{}
 	}
-	return m.troubled.end(m, c, served)
+	return m.failing.clearFailure(m, c, served)
 }
 
-// IsUnheard reports whether a claim could not be told why it waits, when that was tried last.
-func (m *Memory) IsUnheard(c *Claimant) bool {
-	t := m.unheard[c.Owner.Namespace]
+// HasStatusFailure reports whether the last write of the status of a waiting claimant failed.
+func (m *PoolState) HasStatusFailure(c *Claimant) bool {
+	t := m.statusFailing[c.Owner.Namespace]
 	if t == nil {
 		return false
 	}
-	_, is := t.claims[c.Owner.UID]
+	_, is := t.failedClaimants[c.Owner.UID]
 	return is
 }
 
-// EndUnheard notes that a claim of a namespace was told why it waits. The others are told at once. It reports whether there
-// are such.
-func (m *Memory) EndUnheard(c *Claimant) bool { return m.unheard.end(m, c, true) }
+// ClearStatusFailure records that the status of a waiting claimant was written. The status of all others of its
+// namespace is retried at once. It reports whether the namespace was failing.
+func (m *PoolState) ClearStatusFailure(c *Claimant) bool {
+	return m.statusFailing.clearFailure(m, c, true)
+}
 
-func (ts troubles) end(m *Memory, c *Claimant, well bool) bool {
+func (ts failingNamespaces) clearFailure(m *PoolState, c *Claimant, well bool) bool {
 	t := ts[c.Owner.Namespace]
 	if t == nil {
 		return false
 	}
-	if delete(t.claims, c.Owner.UID); !well {
-		if len(t.claims) == 0 {
+	if delete(t.failedClaimants, c.Owner.UID); !well {
+		if len(t.failedClaimants) == 0 {
 			delete(ts, c.Owner.Namespace)
 		}
 		return true
 	}
 	delete(ts, c.Owner.Namespace)
-	for uid := range t.claims {
+	for uid := range t.failedClaimants {
 		if other := m.Claimants[uid]; other != nil && !other.Busy {
 			other.Failures, other.RetryAt = 0, time.Time{}
 		}
@@ -113,87 +120,94 @@ func (ts troubles) end(m *Memory, c *Claimant, well bool) bool {
 	return true
 }
 
-// InTrouble says why a claim is not tried now: too many of its namespace fail. Now and then one of those that wait is
-// tried, to which something can be granted: NoteTrial counts it. One that could be given nothing now, however the others fare,
-// is told that.
-func (m *Memory) InTrouble(c *Claimant, now time.Time) *Refusal {
-	t := m.troubled.withholds(c, now)
+// FailingNamespaceRefusal returns the refusal for a claimant that is not tried now, because too many of its namespace
+// fail. It schedules a trial if the claimant could be granted something; RecordTrial counts that trial. A claimant
+// that could be granted nothing now, however the others fare, gets that refusal instead.
+func (m *PoolState) FailingNamespaceRefusal(c *Claimant, now time.Time) *Refusal {
+	t := m.failing.blockingNamespace(c, now)
 	if t == nil {
 		return nil
 	}
-	no, full := m.without(c)
-	if no == nil || full { // what a trial lacks, a carved pool asks for
-		t.isAwaited(m)
+	no, full := m.checkAvailability(c)
+	if no == nil || full { // a carved pool requests a block for what a trial does not find
+		t.scheduleTrial(m)
 	}
 	if no != nil {
 		return no
 	}
-	return t.refusal(c.Owner.Namespace)
+	return t.refusalForOthers(c.Owner.Namespace)
 }
 
-// NoteTrial notes that a claim is granted something: it is the trial where its namespace is in trouble.
-func (m *Memory) NoteTrial(c *Claimant, now time.Time) { m.troubled.try(c, now) }
+// RecordTrial records that a claimant is granted a range, which is the trial if its namespace is failing.
+func (m *PoolState) RecordTrial(c *Claimant, now time.Time) { m.failing.recordTrial(c, now) }
 
-// MayTell reports whether a claim may be told now why it waits.
-func (m *Memory) MayTell(c *Claimant, now time.Time) bool {
-	if !c.MayBeTried(now) {
+// MaySetCondition reports whether the condition of a waiting claimant may be written now.
+func (m *PoolState) MaySetCondition(c *Claimant, now time.Time) bool {
+	if !c.MayStartJob(now) {
 		return false
 	}
-	t := m.unheard.withholds(c, now)
+	t := m.statusFailing.blockingNamespace(c, now)
 	if t != nil {
-		t.isAwaited(m)
+		t.scheduleTrial(m)
 	}
 	return t == nil
 }
 
-// NoteTelling notes that a claim is being told why it waits: it is the trial where others of its namespace cannot be told.
-func (m *Memory) NoteTelling(c *Claimant, now time.Time) { m.unheard.try(c, now) }
+// RecordConditionTrial records that the condition of a waiting claimant is being written, which is the trial if the
+// status of others of its namespace cannot be written.
+func (m *PoolState) RecordConditionTrial(c *Claimant, now time.Time) {
+	m.statusFailing.recordTrial(c, now)
+}
 
-// withholds returns why a claim that may be tried is not: too many of its namespace fail, and it is not the time of a trial.
-func (ts troubles) withholds(c *Claimant, now time.Time) *trouble {
-	if t := ts.awaiting(c); t != nil && now.Before(t.next) {
+// blockingNamespace returns the failing namespace that blocks a claimant: too many of its claimants fail, and no
+// trial is due. It returns nil if the claimant may be tried.
+func (ts failingNamespaces) blockingNamespace(c *Claimant, now time.Time) *failingNamespace {
+	if t := ts.trialNamespaceFor(c); t != nil && now.Before(t.nextTrialAt) {
 		return t
 	}
 	return nil
 }
 
-// try counts a claim that is tried as the trial of its namespace, if that is in trouble.
-func (ts troubles) try(c *Claimant, now time.Time) {
-	if t := ts.awaiting(c); t != nil && !now.Before(t.next) {
-		t.pause = term.NextPause(t.pause)
-		t.next = term.Together(now.Add(t.pause))
+// recordTrial counts an attempt for a claimant as the trial of its namespace, if that is failing and a trial is due.
+func (ts failingNamespaces) recordTrial(c *Claimant, now time.Time) {
+	if t := ts.trialNamespaceFor(c); t != nil && !now.Before(t.nextTrialAt) {
+		t.trialBackoff = term.NextRetryPause(t.trialBackoff)
+		t.nextTrialAt = term.NextBatchTime(now.Add(t.trialBackoff))
 	}
 }
 
-// awaiting is the trouble whose trials a claim waits for; nil: it waits for none, or has failed and has a time of its own.
-func (ts troubles) awaiting(c *Claimant) *trouble {
+// trialNamespaceFor returns the failing namespace whose trials a claimant waits for. It returns nil if the claimant
+// waits for none, or if it has failed itself and has its own retry time.
+func (ts failingNamespaces) trialNamespaceFor(c *Claimant) *failingNamespace {
 	t := ts[c.Owner.Namespace]
-	if t == nil || len(t.claims) < term.MaxTroubled {
+	if t == nil || len(t.failedClaimants) < term.SerialRetryThreshold {
 		return nil
 	}
-	if _, failed := t.claims[c.Owner.UID]; failed {
+	if _, failed := t.failedClaimants[c.Owner.UID]; failed {
 		return nil
 	}
 	return t
 }
 
-// isAwaited has the pool looked at when the next trial is to be: only where a claim waits for it.
-func (t *trouble) isAwaited(m *Memory) {
-	if m.trialAt.IsZero() || t.next.Before(m.trialAt) {
-		m.trialAt = t.next
+// scheduleTrial makes sure that the pool is reconciled when the next trial of the namespace is due. It is called only
+// if a claimant waits for the trial.
+func (t *failingNamespace) scheduleTrial(m *PoolState) {
+	if m.nextTrialAt.IsZero() || t.nextTrialAt.Before(m.nextTrialAt) {
+		m.nextTrialAt = t.nextTrialAt
 	}
 }
 
-// refusal is what the claims of a namespace are told that wait for others.
-func (t *trouble) refusal(namespace string) *Refusal {
-	if !term.RefusedForGood(t.err) {
-		return writeFailed("writing the IPAddresses of other claims in namespace %s fails: %v; this claim is tried when one of those is served", namespace, t.err)
+// refusalForOthers returns the refusal for the claimants of a namespace that wait for others.
+func (t *failingNamespace) refusalForOthers(namespace string) *Refusal {
+	if !term.IsPermanentRefusal(t.lastError) {
+		return writeFailed("writing the IPAddresses of other claims in namespace %s fails: %v; this claim is tried when one of those is served", namespace, t.lastError)
 	}
-	return writeFailed("%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedText, namespace, t.err)
+	return writeFailed("%s the IPAddresses of other claims in namespace %s: %v; change what refuses them: this claim is tried when one of those is served", refusedPrefix, namespace, t.lastError)
 }
 
-// particulars are what differs between answers that say the same: names, and what a quota has counted.
-var particulars = regexp.MustCompile(`"[^"]*"|[0-9]+`)
+// variableErrorParts matches the parts that differ between errors of the same cause: names, and the counts of a
+// quota.
+var variableErrorParts = regexp.MustCompile(`"[^"]*"|[0-9]+`)
 
-// cause is what an error says whatever object it is of.
-func cause(err error) string { return particulars.ReplaceAllString(err.Error(), "") }
+// normalizeError returns the text of an error without the parts that depend on the object.
+func normalizeError(err error) string { return variableErrorParts.ReplaceAllString(err.Error(), "") }

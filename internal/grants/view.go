@@ -15,53 +15,53 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// ViewChunk is how many ranges are looked at before the lock of a pool is let go of: whoever looks at a pool
-// must not hold up whoever grants from it.
-const ViewChunk = 128
+// ViewChunkSize is how many ranges are read before the lock of a pool is released, so that a reader of the pool does
+// not delay its grants.
+const ViewChunkSize = 128
 
-// View is what a pool looks like at one moment.
-type View struct {
+// PoolView is the state of a pool at one moment.
+type PoolView struct {
 	Key pools.Key
-	// Declared are the addresses the spec names, Allocatable those of them that are handed out at all. Nil
-	// where no spec could be served yet. Neither ever changes.
+	// Declared are the addresses in the spec; Allocatable are those of them that the pool allocates. Both are nil if
+	// no valid spec was compiled yet. Neither is ever modified.
 	Declared, Allocatable *netipx.IPSet
-	// UnitBits is the prefix length of what each claim gets: 32 or 128 for single addresses.
+	// UnitBits is the prefix length of the unit that each claim gets: 32 or 128 for single addresses.
 	UnitBits int
-	// Gateways are those the spec names.
+	// Gateways are the gateways in the spec.
 	Gateways []netip.Addr
-	// Counts are of what this manager knows now; the status of the pool may be some moments behind.
+	// Counts are the current counts of this manager; the status of the pool may be some moments behind.
 	Counts ledger.Counts
-	// Parent is the pool that it is carved from, the zero one if it is not.
-	Parent pools.Key
-	// Waiting is the number of claims and allocations without an address and without a grant.
-	Waiting int
-	// Leases is the number of leases that name the pool, GivesLeases whether it gives any, and LeaseQuota how many addresses
-	// those of a namespace may have; nil: any number.
-	Leases      int
-	GivesLeases bool
-	LeaseQuota  *int32
-	// Holder reports whether this manager grants from the pool; if not, another one does and knows better.
+	// ParentKey is the pool that the pool is carved from, or the zero key if it is not carved.
+	ParentKey pools.Key
+	// WaitingCount is the number of claimants without an address and without a grant.
+	WaitingCount int
+	// LeaseCount is the number of leases that name the pool, LeasesEnabled reports whether the pool allows leases,
+	// and LeaseQuota is how many addresses the leases of a namespace may have, nil if there is no limit.
+	LeaseCount    int
+	LeasesEnabled bool
+	LeaseQuota    *int32
+	// Holder reports whether this manager is the holder of the pool. If not, the data of the holder is more current.
 	Holder bool
-	// Ready is the Ready condition of the pool as it was last read or written.
-	Ready metav1.Condition
+	// ReadyCondition is the condition Ready of the pool as it was last read or written.
+	ReadyCondition metav1.Condition
 }
 
-// View is what the pool looks like now; false: it does not exist.
-func (m *Memory) View() (v View, exists bool) {
-	if m.Base == nil || m.Dropped {
-		return View{}, false
+// BuildView returns the view of the current state of the pool. It reports false if the pool does not exist.
+func (m *PoolState) BuildView() (v PoolView, exists bool) {
+	if m.BasePool == nil || m.Dropped {
+		return PoolView{}, false
 	}
-	v = View{Key: m.Key, Counts: m.Ledger.Counts(), Waiting: m.Pending.Len(), Holder: m.Holder}
-	if carved := m.Base.PoolSpec().Carve; carved != nil {
-		v.Parent = pools.KeyOfPool(m.Base.GetNamespace(), carved.PoolRef)
+	v = PoolView{Key: m.Key, Counts: m.Ledger.Counts(), WaitingCount: m.PendingClaimants.Len(), Holder: m.Holder}
+	if carved := m.BasePool.PoolSpec().Carve; carved != nil {
+		v.ParentKey = pools.KeyFromPoolReference(m.BasePool.GetNamespace(), carved.PoolRef)
 	}
-	if k := m.kindOf(v1alpha1.IPLeaseKind); k.Traits().Name == v1alpha1.IPLeaseKind {
-		v.Leases = m.kindCount[k]
+	if k := m.kindByName(v1alpha1.IPLeaseKind); k.Traits().Name == v1alpha1.IPLeaseKind {
+		v.LeaseCount = m.claimantCounts[k]
 	}
-	if spec := m.Base.PoolSpec().Leases; spec != nil {
-		v.GivesLeases, v.LeaseQuota = true, spec.QuotaPerNamespace
+	if spec := m.BasePool.PoolSpec().Leases; spec != nil {
+		v.LeasesEnabled, v.LeaseQuota = true, spec.QuotaPerNamespace
 	}
-	v.Ready = ptr.Deref(meta.FindStatusCondition(m.Base.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
+	v.ReadyCondition = ptr.Deref(meta.FindStatusCondition(m.BasePool.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
 	if m.Layout != nil {
 		v.Declared, v.Allocatable, v.UnitBits = m.Layout.Declared(), m.Layout.Allocatable(), m.Layout.UnitBits()
 		v.Gateways = m.Layout.Gateways()
@@ -69,13 +69,13 @@ func (m *Memory) View() (v View, exists bool) {
 	return v, true
 }
 
-// Use is why an address is not free.
-type Use uint8
+// RangeUse is why an address is not free.
+type RangeUse uint8
 
-// The uses. Those up to UseConflict mean that somebody has the address.
+// The uses up to UseConflict mean that an object has the address.
 const (
 	// UseClaim is the address of an IPAddressClaim.
-	UseClaim Use = iota
+	UseClaim RangeUse = iota
 	// UseLoadBalancer is part of an IPAllocation for load balancers.
 	UseLoadBalancer
 	// UseNodes is part of an IPAllocation for machines.
@@ -86,49 +86,50 @@ const (
 	UsePods
 	// UseLease is the address of an IPLease.
 	UseLease
-	// UseNoClaim is the address of an IPAddress whose claim is not known.
-	UseNoClaim
-	// UseConflict is an address that more than one has.
+	// UseOrphan is the address of an IPAddress whose claim is not known.
+	UseOrphan
+	// UseConflict is an address that more than one owner has.
 	UseConflict
-	// UsePreAllocated is kept for claims of a name.
+	// UsePreAllocated is an address that is reserved for claims of a name.
 	UsePreAllocated
-	// UseResting was released, and nobody else gets it for a while.
-	UseResting
-	// UseHeld was moved to another cluster, and is kept until an operator says otherwise.
+	// UseCooling is a released address that no other claimant gets for a while.
+	UseCooling
+	// UseHeld is an address that was moved to another cluster and is held until an operator releases it.
 	UseHeld
-	// UseDraining is free in a block that a carved pool is to give back.
+	// UseDraining is a free address in a block that a carved pool is about to release.
 	UseDraining
-	// UseElsewhere is in use by a claim of another pool of the network, which the entry names.
-	UseElsewhere
+	// UseOtherPool is an address in use by a claim of another pool of the network, which the entry names.
+	UseOtherPool
 )
 
-// Entry is a range that is not free, and why.
-type Entry struct {
+// TakenRange is a range that is not free, and why.
+type TakenRange struct {
 	Range netipx.IPRange
-	Use   Use
-	// Kind, Namespace and Name are the owner's. Kind is empty where the owner is a name alone.
+	Use   RangeUse
+	// Kind, Namespace and Name identify the owner. Kind is empty if the owner is only a name.
 	Kind, Namespace, Name string
-	// Cluster is the name of the owner's Cluster, empty if it has none.
+	// Cluster is the name of the Cluster of the owner, empty if it has none.
 	Cluster string
-	// Since is when the owner was created, or its block granted; zero where that is not known.
+	// Since is when the owner was created, or when its block was granted. It is zero if that is not known.
 	Since time.Time
-	// Until is when a rest ends.
+	// Until is when the cooling period ends.
 	Until time.Time
-	// Others names who else has the range, where the use is UseConflict.
-	Others []string
-	// Ports are those of the address, each with who has it, of an owner that shares them out.
+	// OtherOwners are the other owners of the range, if the use is UseConflict.
+	OtherOwners []string
+	// Ports are the ports of the address, each with its Service, if the owner shares the address by ports.
 	Ports []string
-	// Announced is what the status of the owner says of who shows the address to the world; nil: nothing.
-	Announced *metav1.Condition
-	// Deleting: the owner is being deleted, and has the range until it is gone.
+	// AnnouncedCondition is the condition Announced in the status of the owner, which shows what announces the
+	// address, nil if it has none.
+	AnnouncedCondition *metav1.Condition
+	// Deleting reports whether the owner is being deleted. It has the range until it is gone.
 	Deleting bool
 }
 
-// sharer is a kind whose claimants share what they have by ports.
-type sharer interface{ Ports(c *Claimant) []string }
+// portSharer is a kind whose claimants share their address by ports.
+type portSharer interface{ Ports(c *Claimant) []string }
 
-// announced is the condition of that name that the status of a claimant shows.
-func (c *Claimant) announced() *metav1.Condition {
+// announcedCondition returns the condition Announced in the status of a claimant, or nil if there is none.
+func (c *Claimant) announcedCondition() *metav1.Condition {
 	if c.Status == nil {
 		return nil
 	}
@@ -139,40 +140,40 @@ func (c *Claimant) announced() *metav1.Condition {
 	return ptr.To(*found)
 }
 
-// EntriesFrom appends the next ranges from an address on, at most ViewChunk.
-func (m *Memory) EntriesFrom(from netip.Addr, to []Entry) []Entry {
-	m.Ledger.Taken(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
-		to = append(to, m.use(r, facts))
-		return len(to) < ViewChunk
+// AppendTakenRanges appends the taken ranges from an address on, until to has ViewChunkSize ranges.
+func (m *PoolState) AppendTakenRanges(from netip.Addr, to []TakenRange) []TakenRange {
+	m.Ledger.VisitTakenRanges(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
+		to = append(to, m.newTakenRange(r, facts))
+		return len(to) < ViewChunkSize
 	})
 	return to
 }
 
-// use says why a range is not free, by the strongest of the facts about it.
-func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
+// newTakenRange returns the entry of a range that is not free, by the strongest of the facts about it.
+func (m *PoolState) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenRange {
 	best := facts[0]
 	for _, h := range facts[1:] {
 		if h.Source < best.Source {
 			best = h
 		}
 	}
-	out := Entry{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
-	if !best.Source.Uses() {
+	out := TakenRange{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
+	if !best.Source.IsInUse() {
 		out.Use = UseHeld
 		switch best.Source {
-		case ledger.Pin:
+		case ledger.SourcePin:
 			out.Use = UsePreAllocated
 			return out
-		case ledger.Draining:
+		case ledger.SourceDraining:
 			out.Use = UseDraining
 			return out
-		case ledger.Shared:
-			out.Use = UseElsewhere
+		case ledger.SourceExcluded:
+			out.Use = UseOtherPool
 			return out
 		default:
 		}
 		if rest, is := m.Cooling.Get(best.Range); is {
-			out.Use, out.Until = UseResting, rest.Until
+			out.Use, out.Until = UseCooling, rest.Until
 		}
 		return out
 	}
@@ -181,53 +182,54 @@ func (m *Memory) use(r netipx.IPRange, facts []*ledger.Fact) Entry {
 	switch {
 	case c != nil:
 		out.Cluster, out.Deleting = c.Cluster.Name, c.Deleting
-		out.Use, out.Since = c.Kind.Use(c)
-		if k, shares := c.Kind.(sharer); shares {
-			out.Ports, out.Announced = k.Ports(c), c.announced()
+		out.Use, out.Since = c.Kind.RangeUse(c)
+		if k, shares := c.Kind.(portSharer); shares {
+			out.Ports, out.AnnouncedCondition = k.Ports(c), c.announcedCondition()
 		}
-	case best.Source == ledger.Object:
-		out.Use, out.Kind = UseNoClaim, m.kindOf(best.Owner.Kind).Traits().Attaches.Kind()
+	case best.Source == ledger.SourceObject:
+		out.Use, out.Kind = UseOrphan, m.kindByName(best.Owner.Kind).Traits().AddressKind.KindName()
 	}
 	for _, h := range facts {
-		if h.Source.Uses() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
+		if h.Source.IsInUse() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
 			out.Use = UseConflict
-			if who := m.DescribeFact(h); !slices.Contains(out.Others, who) {
-				out.Others = append(out.Others, who)
+			if who := m.DescribeFact(h); !slices.Contains(out.OtherOwners, who) {
+				out.OtherOwners = append(out.OtherOwners, who)
 			}
 		}
 	}
 	return out
 }
 
-// Waiter is a claim or an allocation that waits.
-type Waiter struct {
+// WaitingClaimant is a claimant that waits for a grant.
+type WaitingClaimant struct {
 	Kind, Namespace, Name string
-	// Cluster is the name of its Cluster, empty if it has none.
+	// Cluster is the name of the Cluster of the claimant, empty if it has none.
 	Cluster string
-	// Since is when it was created.
+	// Since is when the claimant was created.
 	Since time.Time
-	// Reason and Message are what it was told, empty if nothing yet.
+	// Reason and Message are those of the refusal in the status of the claimant, empty if it has none yet.
 	Reason, Message string
 }
 
-// WaitingAfter appends those that wait and are served after a claim, at most ViewChunk, and returns the last.
-func (m *Memory) WaitingAfter(after *Claimant, to []Waiter) ([]Waiter, *Claimant) {
+// AppendWaiting appends the claimants that wait and are served after a claimant, or from the first one if after is
+// nil, until to has ViewChunkSize claimants. It also returns the last one.
+func (m *PoolState) AppendWaiting(after *Claimant, to []WaitingClaimant) ([]WaitingClaimant, *Claimant) {
 	add := func(c *Claimant) bool {
-		if after != nil && !older(after, c) {
+		if after != nil && !isOlderClaimant(after, c) {
 			return true
 		}
-		told := c.ShownRefusal()
-		to = append(to, Waiter{
+		told := c.PublishedRefusal()
+		to = append(to, WaitingClaimant{
 			Kind: c.Owner.Kind, Namespace: c.Owner.Namespace, Name: c.Owner.Name, Cluster: c.Cluster.Name, Since: c.Created,
 			Reason: told.Reason, Message: told.Message,
 		})
 		after = c
-		return len(to) < ViewChunk
+		return len(to) < ViewChunkSize
 	}
 	if after == nil {
-		m.Pending.Scan(add)
+		m.PendingClaimants.Scan(add)
 	} else {
-		m.Pending.Ascend(after, add)
+		m.PendingClaimants.Ascend(after, add)
 	}
 	return to, after
 }

@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// W29: a port that is not served through NodePorts is, when what is said is done.
+// TestWhatIsSaidOfAPortHelps checks that a port that NodePortBackends cannot serve is served once its message is
+// followed (W29).
 func TestWhatIsSaidOfAPortHelps(t *testing.T) {
 	nodes := []corev1.Node{node("n1", "10.1.0.1", corev1.ConditionTrue)}
 	nodes[0].Status.Addresses = nodes[0].Status.Addresses[:1]
@@ -16,17 +17,17 @@ func TestWhatIsSaidOfAPortHelps(t *testing.T) {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort}}}}
 	}
 	const via = "run the hosts with --backends=clusterip or endpoints"
-	if says := Unreachable(of(0), web, nodes, NodePorts, false); !strings.Contains(says, "set its spec.allocateLoadBalancerNodePorts to true, or "+via) {
+	if says := UnreachableReason(of(0), web, nodes, NodePortBackends, false); !strings.Contains(says, "set its spec.allocateLoadBalancerNodePorts to true, or "+via) {
 		t.Error(says)
 	}
-	if says := Unreachable(of(30080), web, nodes, NodePorts, true); !strings.Contains(says, "use a lease of the other family, or "+via) {
+	if says := UnreachableReason(of(30080), web, nodes, NodePortBackends, true); !strings.Contains(says, "use a lease of the other family, or "+via) {
 		t.Error(says)
 	}
 	for name, says := range map[string]string{
-		"a NodePort":   Unreachable(of(30080), web, nodes, NodePorts, false),
-		"other family": Unreachable(of(30080), web, nodes, NodePorts, false),
-		"ClusterIPs":   Unreachable(of(0), web, nodes, ClusterIPs, true),
-		"endpoints":    Unreachable(of(0), web, nodes, Endpoints, true),
+		"a NodePort":   UnreachableReason(of(30080), web, nodes, NodePortBackends, false),
+		"other family": UnreachableReason(of(30080), web, nodes, NodePortBackends, false),
+		"ClusterIPs":   UnreachableReason(of(0), web, nodes, ClusterIPBackends, true),
+		"endpoints":    UnreachableReason(of(0), web, nodes, EndpointBackends, true),
 	} {
 		if says != "" {
 			t.Errorf("%s: %s", name, says)

@@ -7,57 +7,58 @@ import (
 	"time"
 )
 
-// first is how often the wire is told of an address that was just added, or claimed by another machine; repeated is how long after that
-// it is told once more, and steady is how long after each other from then on: a switch, or a machine, that missed it, or has heard
-// another one since, would not find the address until it asks.
+// initialAnnouncements is how often an address is announced that was just added, or claimed by another machine.
+// announceDelays are the times after that at which it is announced once more, and announceInterval is the interval from
+// then on: a switch or a machine that missed an announcement, or has received another one since, would not find the
+// address until it asks.
 const (
-	first  = 3
-	steady = time.Minute
+	initialAnnouncements = 3
+	announceInterval     = time.Minute
 )
 
-var repeated = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}
+var announceDelays = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}
 
-// announced is since when the wire is told of an address, how often it was told once more, and when it was told last.
-type announced struct {
-	since, last time.Time
-	again       int
+// announceState is when the announcements of an address began, when the last one was, and how often it was repeated.
+type announceState struct {
+	startedAt, lastAt time.Time
+	repeats           int
 }
 
-// due is when the wire is told next.
-func (o *announced) due() time.Time {
-	if o.again < len(repeated) {
-		return o.since.Add(repeated[o.again])
+// nextAt returns when the address is announced next.
+func (o *announceState) nextAt() time.Time {
+	if o.repeats < len(announceDelays) {
+		return o.startedAt.Add(announceDelays[o.repeats])
 	}
-	return o.last.Add(steady)
+	return o.lastAt.Add(announceInterval)
 }
 
-// announcements tell the wire of the addresses that this host has and is sure of: one that may have lost its lock says nothing, as who
-// has it does.
-func (m *Memory) announcements(now time.Time, v *View, p *Plan) []Op {
-	if !v.Fresh || m.Stopping {
+// planAnnouncements returns the announcements of the addresses that this host has and is sure of. A host that may have
+// lost the lock announces nothing, as the new holder does.
+func (m *HostState) planAnnouncements(now time.Time, v *View, p *Plan) []Op {
+	if !v.HeartbeatCurrent || m.Stopping {
 		return nil
 	}
 	var out []Op
-	for _, a := range slices.SortedFunc(maps.Keys(m.ours), netip.Addr.Compare) {
-		if l := v.Locks[a]; l.Holder != m.Self.Name || !l.Sure || slices.Contains(p.Remove, a) {
+	for _, a := range slices.SortedFunc(maps.Keys(m.managed), netip.Addr.Compare) {
+		if l := v.Locks[a]; l.Holder != m.Self.Name || !l.Confirmed || slices.Contains(p.Remove, a) {
 			continue
 		}
-		o, times := m.announced[a], 1
+		o, times := m.announceStates[a], 1
 		switch {
 		case o == nil:
-			o, times = &announced{since: now}, first
-			m.announced[a] = o
-		case now.Before(o.due()):
-			p.again(o.due())
+			o, times = &announceState{startedAt: now}, initialAnnouncements
+			m.announceStates[a] = o
+		case now.Before(o.nextAt()):
+			p.scheduleAt(o.nextAt())
 			continue
 		default:
-			for o.again < len(repeated) && !now.Before(o.due()) {
-				o.again++
+			for o.repeats < len(announceDelays) && !now.Before(o.nextAt()) {
+				o.repeats++
 			}
 		}
-		o.last = now
-		out = append(out, Op{Kind: Announce, Address: a, At: now, Times: times})
-		p.again(o.due())
+		o.lastAt = now
+		out = append(out, Op{Kind: AnnounceAddress, Address: a, PlannedAt: now, AnnounceCount: times})
+		p.scheduleAt(o.nextAt())
 	}
 	return out
 }

@@ -12,16 +12,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Via is how a host that forwards by itself reaches the Pods of a Service.
-type Via int
+// BackendType is how a host that forwards traffic itself reaches the Pods of a Service.
+type BackendType int
 
 const (
-	// NodePorts are reached on every Node, over the network of the hosts.
-	NodePorts Via = iota
-	// Endpoints are reached where the network of the Pods is routed.
-	Endpoints
-	// ClusterIPs are reached where that of the Services is.
-	ClusterIPs
+	// NodePortBackends are reached on every Node, over the network of the hosts.
+	NodePortBackends BackendType = iota
+	// EndpointBackends are reached where the network of the Pods is routed.
+	EndpointBackends
+	// ClusterIPBackends are reached where the network of the Services is routed.
+	ClusterIPBackends
 )
 
 // Port is a port of a Service.
@@ -30,24 +30,24 @@ type Port struct {
 	Number   int32
 }
 
-// Backends are the addresses and ports that a host forwards each port of a Service to, in one family, ordered. A Service with
-// externalTrafficPolicy Local is forwarded to Nodes that have a ready endpoint of it, and to no others. A port without a
-// NodePort, where these are asked for, has no backend.
-func Backends(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []corev1.Node, via Via, is6 bool) map[Port][]netip.AddrPort {
+// BackendsByPort returns the addresses and ports to which a host forwards each port of a Service, in one family,
+// sorted. A Service with externalTrafficPolicy Local is forwarded to Nodes that have a ready endpoint of it, and to no
+// others. With NodePortBackends a port without a NodePort has no backend.
+func BackendsByPort(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []corev1.Node, via BackendType, is6 bool) map[Port][]netip.AddrPort {
 	out := map[Port][]netip.AddrPort{}
 	local := LocalNodes(s, slicesOf)
 	for _, p := range s.Spec.Ports {
 		var to []netip.AddrPort
 		switch via {
-		case NodePorts:
+		case NodePortBackends:
 			if p.NodePort > 0 {
-				to = nodePorts(nodes, local, p.NodePort, is6)
+				to = nodePortAddresses(nodes, local, p.NodePort, is6)
 			}
-		case Endpoints:
-			to = endpoints(slicesOf, &p, is6)
-		case ClusterIPs:
+		case EndpointBackends:
+			to = readyEndpointAddresses(slicesOf, &p, is6)
+		case ClusterIPBackends:
 			for _, text := range s.Spec.ClusterIPs {
-				to = add(to, text, p.Port, is6)
+				to = appendAddress(to, text, p.Port, is6)
 			}
 		}
 		slices.SortFunc(to, netip.AddrPort.Compare)
@@ -56,10 +56,11 @@ func Backends(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []c
 	return out
 }
 
-// Sources are the networks of the clients that a Service is for, of both families; nil: it is for all. As kube-proxy has it, but for
-// one thing: where all networks are of one family, no client of the other one is served, for the Service says whom it is for.
-// What cannot be read is no network.
-func Sources(s *corev1.Service) []netip.Prefix {
+// ClientSourceRanges returns the networks of the clients that may use a Service, of both families; nil allows all
+// clients. It follows kube-proxy with one exception: where all networks are of one family, no client of the other
+// family is served, since the Service lists its clients. Entries that cannot be parsed are skipped; where none can be
+// parsed, no client may use the Service.
+func ClientSourceRanges(s *corev1.Service) []netip.Prefix {
 	all := s.Spec.LoadBalancerSourceRanges
 	if len(all) == 0 {
 		text := strings.TrimSpace(s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey])
@@ -77,7 +78,7 @@ func Sources(s *corev1.Service) []netip.Prefix {
 	return out
 }
 
-// LocalNodes are the Nodes that a Service may be served on; nil: all.
+// LocalNodes returns the Nodes that may serve a Service; nil allows all.
 func LocalNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[string]bool {
 	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return nil
@@ -93,56 +94,58 @@ func LocalNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[str
 	return out
 }
 
-// Unreachable says why a port of a Service has no backend, where that does not end by itself; empty: it has, or may have.
-func Unreachable(s *corev1.Service, port Port, nodes []corev1.Node, via Via, is6 bool) string {
+// UnreachableReason returns why a port of a Service has no backend and will not get one without a change; it is empty
+// if the port has a backend, or may get one.
+func UnreachableReason(s *corev1.Service, port Port, nodes []corev1.Node, via BackendType, is6 bool) string {
 	at := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
 		return port == Port{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port}
 	})
-	if via != NodePorts || at < 0 {
+	if via != NodePortBackends || at < 0 {
 		return ""
 	}
 	if s.Spec.Ports[at].NodePort == 0 {
 		return "it forwards to NodePorts, and the Service has none; set its spec.allocateLoadBalancerNodePorts to true, or run the hosts with --backends=clusterip or endpoints"
 	}
-	living := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !ready(&n) })
-	if len(living) > 0 && len(nodePorts(living, nil, s.Spec.Ports[at].NodePort, is6)) == 0 {
-		return fmt.Sprintf("it forwards to NodePorts, and no Node has an internal address of IPv%d; use a lease of the other family, or run the hosts with --backends=clusterip or endpoints", family(is6))
+	living := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !isNodeReady(&n) })
+	if len(living) > 0 && len(nodePortAddresses(living, nil, s.Spec.Ports[at].NodePort, is6)) == 0 {
+		return fmt.Sprintf("it forwards to NodePorts, and no Node has an internal address of IPv%d; use a lease of the other family, or run the hosts with --backends=clusterip or endpoints", familyNumber(is6))
 	}
 	return ""
 }
 
-func family(is6 bool) int {
+func familyNumber(is6 bool) int {
 	if is6 {
 		return 6
 	}
 	return 4
 }
 
-// nodePorts are a port on the Nodes that are ready, by their internal addresses.
-func nodePorts(nodes []corev1.Node, local map[string]bool, port int32, is6 bool) []netip.AddrPort {
+// nodePortAddresses returns the internal addresses of the Nodes that are ready, with a port; a local that is not nil
+// limits the Nodes.
+func nodePortAddresses(nodes []corev1.Node, local map[string]bool, port int32, is6 bool) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range nodes {
 		n := &nodes[i]
-		if !ready(n) || (local != nil && !local[n.Name]) {
+		if !isNodeReady(n) || (local != nil && !local[n.Name]) {
 			continue
 		}
 		for _, a := range n.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
-				out = add(out, a.Address, port, is6)
+				out = appendAddress(out, a.Address, port, is6)
 			}
 		}
 	}
 	return out
 }
 
-func ready(n *corev1.Node) bool {
+func isNodeReady(n *corev1.Node) bool {
 	return n.DeletionTimestamp == nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// endpoints are those of a port that are ready.
-func endpoints(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, is6 bool) []netip.AddrPort {
+// readyEndpointAddresses returns the addresses of the ready endpoints of a port.
+func readyEndpointAddresses(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, is6 bool) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range slicesOf {
 		for _, of := range slicesOf[i].Ports {
@@ -154,7 +157,7 @@ func endpoints(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, is6 
 					continue
 				}
 				for _, text := range e.Addresses {
-					out = add(out, text, *of.Port, is6)
+					out = appendAddress(out, text, *of.Port, is6)
 				}
 			}
 		}
@@ -162,8 +165,8 @@ func endpoints(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, is6 
 	return out
 }
 
-// add adds an address of the family.
-func add(to []netip.AddrPort, text string, port int32, is6 bool) []netip.AddrPort {
+// appendAddress appends an address and port, if they are valid and of the family.
+func appendAddress(to []netip.AddrPort, text string, port int32, is6 bool) []netip.AddrPort {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Unmap().Is6() != is6 || port < 1 || port > 65535 {
 		return to

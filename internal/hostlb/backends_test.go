@@ -42,19 +42,19 @@ func TestBackends(t *testing.T) {
 	web, dns := Port{corev1.ProtocolTCP, 80}, Port{corev1.ProtocolUDP, 53}
 	for name, c := range map[string]struct {
 		policy corev1.ServiceExternalTrafficPolicy
-		via    Via
+		via    BackendType
 		is6    bool
 		want   map[Port]string
 	}{
-		"node ports, of nodes that are ready": {via: NodePorts, want: map[Port]string{web: "[10.1.0.1:30080 10.1.0.2:30080]", dns: "[]"}},
-		"of IPv6":                             {via: NodePorts, is6: true, want: map[Port]string{web: "[[fd00::1]:30080 [fd00::2]:30080]", dns: "[]"}},
-		"of nodes with an endpoint":           {policy: corev1.ServiceExternalTrafficPolicyLocal, via: NodePorts, want: map[Port]string{web: "[10.1.0.1:30080]", dns: "[]"}},
-		"endpoints that are ready":            {via: Endpoints, want: map[Port]string{web: "[10.244.0.1:8080 10.244.0.9:8080]", dns: "[10.244.0.1:5353 10.244.0.9:5353]"}},
-		"the cluster address":                 {via: ClusterIPs, want: map[Port]string{web: "[10.96.0.7:80]", dns: "[10.96.0.7:53]"}},
-		"the cluster address of IPv6":         {via: ClusterIPs, is6: true, want: map[Port]string{web: "[[fd00:96::7]:80]", dns: "[[fd00:96::7]:53]"}},
+		"node ports, of nodes that are ready": {via: NodePortBackends, want: map[Port]string{web: "[10.1.0.1:30080 10.1.0.2:30080]", dns: "[]"}},
+		"of IPv6":                             {via: NodePortBackends, is6: true, want: map[Port]string{web: "[[fd00::1]:30080 [fd00::2]:30080]", dns: "[]"}},
+		"of nodes with an endpoint":           {policy: corev1.ServiceExternalTrafficPolicyLocal, via: NodePortBackends, want: map[Port]string{web: "[10.1.0.1:30080]", dns: "[]"}},
+		"endpoints that are ready":            {via: EndpointBackends, want: map[Port]string{web: "[10.244.0.1:8080 10.244.0.9:8080]", dns: "[10.244.0.1:5353 10.244.0.9:5353]"}},
+		"the cluster address":                 {via: ClusterIPBackends, want: map[Port]string{web: "[10.96.0.7:80]", dns: "[10.96.0.7:53]"}},
+		"the cluster address of IPv6":         {via: ClusterIPBackends, is6: true, want: map[Port]string{web: "[[fd00:96::7]:80]", dns: "[[fd00:96::7]:53]"}},
 	} {
 		got := map[Port]string{}
-		for p, to := range Backends(service(c.policy), endpointsOf, nodes, c.via, c.is6) {
+		for p, to := range BackendsByPort(service(c.policy), endpointsOf, nodes, c.via, c.is6) {
 			if to == nil {
 				to = []netip.AddrPort{}
 			}
@@ -66,8 +66,8 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// Who may connect to a Service is what it says, in its spec or, without that, in its annotation. What says something and cannot be
-// read lets no one in.
+// TestSources checks that the clients of a Service are those in its spec or, without that, in its annotation. Where
+// neither can be parsed, no client may connect.
 func TestSources(t *testing.T) {
 	prefixes := func(texts ...string) []netip.Prefix {
 		out := []netip.Prefix{}
@@ -94,13 +94,14 @@ func TestSources(t *testing.T) {
 		if c.annotation != "" {
 			s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: c.annotation}
 		}
-		if diff := cmp.Diff(c.want, Sources(s), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(c.want, ClientSourceRanges(s), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
-// What has nowhere to go, and will not have by itself, is said: not that no endpoint, and no Node, is ready.
+// TestUnreachable checks that a port without a backend is reported where that does not end by itself, and not where
+// only no endpoint or no Node is ready.
 func TestUnreachable(t *testing.T) {
 	four := func(name string, is corev1.ConditionStatus) corev1.Node {
 		n := node(name, "10.1.0.1", is)
@@ -112,19 +113,19 @@ func TestUnreachable(t *testing.T) {
 	for name, c := range map[string]struct {
 		port  Port
 		nodes []corev1.Node
-		via   Via
+		via   BackendType
 		is6   bool
 		want  string
 	}{
 		"all is well":            {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}},
 		"no NodePort":            {port: dns, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}, want: "allocateLoadBalancerNodePorts"},
-		"none is needed":         {port: dns, via: ClusterIPs},
+		"none is needed":         {port: dns, via: ClusterIPBackends},
 		"no Node":                {port: web},
 		"no Node is ready":       {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionFalse)}, is6: true},
 		"no Node of its family":  {port: web, nodes: []corev1.Node{four("n1", corev1.ConditionTrue)}, is6: true, want: "no Node has an internal address of IPv6"},
 		"a port that it has not": {port: Port{corev1.ProtocolTCP, 81}},
 	} {
-		if got := Unreachable(s, c.port, c.nodes, c.via, c.is6); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+		if got := UnreachableReason(s, c.port, c.nodes, c.via, c.is6); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

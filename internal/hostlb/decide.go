@@ -7,148 +7,159 @@ import (
 	"time"
 )
 
-// Timing is what the rules are made of.
+// Timing has the durations that the rules are made of.
 type Timing struct {
-	// Lifetime is how long the kernel keeps an address that is not refreshed, and how long a lock is held by a heartbeat: D.
+	// Lifetime is D: how long the kernel keeps an address that is not refreshed, and how long a heartbeat keeps a lock.
 	Lifetime time.Duration
-	// Step is how much later each next host of the rank takes an address.
-	Step time.Duration
-	// Again is when the wire is asked again about an address that another host answers for, and a write made again that failed.
-	Again time.Duration
+	// RankDelay is how much later each next host of the rank takes an address.
+	RankDelay time.Duration
+	// RetryInterval is after how long an address that another host answers for is probed again, and a failed write is
+	// repeated.
+	RetryInterval time.Duration
 }
 
-// DefaultTiming is that of T1 to T4: a host that is killed has lost its addresses after 10 s, and another one has them some 3 s
-// after that.
-func DefaultTiming() Timing { return TimingOf(10 * time.Second) }
+// DefaultTiming returns the timing of T1 to T4: a host that is killed has lost its addresses after 10 s, and another
+// host has them about 3 s later.
+func DefaultTiming() Timing { return NewTiming(10 * time.Second) }
 
-// TimingOf is that of a lifetime of addresses, which is at least 3 s: the kernel counts in seconds, and refreshes are to come in
-// time.
-func TimingOf(lifetime time.Duration) Timing {
-	return Timing{Lifetime: lifetime, Step: 200 * time.Millisecond, Again: time.Second}
+// NewTiming returns the timing for a lifetime of addresses. The lifetime is at least 3 s: the kernel counts in seconds,
+// and refreshes must come in time.
+func NewTiming(lifetime time.Duration) Timing {
+	return Timing{Lifetime: lifetime, RankDelay: 200 * time.Millisecond, RetryInterval: time.Second}
 }
 
-// Patience is after how long without a heartbeat a host is taken for dead: longer than its addresses live after its last one, by
-// its own clock, which may be slower, and with what is late (Late), and what the kernel rounds.
-func (t Timing) Patience() time.Duration { return t.Lifetime + max(t.Lifetime/4, 5*t.Again/2) }
+// HeartbeatTimeout returns how long a heartbeat may stay unchanged before its host is taken for dead. That is longer
+// than the addresses of the host live after its last heartbeat, by its own clock, which may be slower, with operations
+// that are late (IsLate), and with the rounding of the kernel.
+func (t Timing) HeartbeatTimeout() time.Duration {
+	return t.Lifetime + max(t.Lifetime/4, 5*t.RetryInterval/2)
+}
 
-// Timeout is how long an answer of the API server is waited for.
-func (t Timing) Timeout() time.Duration { return t.Lifetime / 3 }
+// APITimeout returns how long a host waits for an answer of the API server.
+func (t Timing) APITimeout() time.Duration { return t.Lifetime / 3 }
 
-// refresh is how often an address is refreshed, and a heartbeat written.
-func (t Timing) refresh() time.Duration { return t.Lifetime / 3 }
+// refreshInterval returns how often an address is refreshed, and a heartbeat written.
+func (t Timing) refreshInterval() time.Duration { return t.Lifetime / 3 }
 
-// foreign is when the wire is asked again about an address that nobody of ours answers for: a person has to do something.
-func (t Timing) foreign() time.Duration { return t.Lifetime }
+// foreignProbeInterval returns after how long an address that a foreign machine answers for is probed again: a person
+// has to act.
+func (t Timing) foreignProbeInterval() time.Duration { return t.Lifetime }
 
-// rest is how long a host leaves an address to others that it could not ask for, or add.
-func (t Timing) rest() time.Duration { return 6 * t.Lifetime }
+// failureBackoff returns how long a host leaves an address that it could not probe or add to other hosts.
+func (t Timing) failureBackoff() time.Duration { return 6 * t.Lifetime }
 
-// Wanted is an address that hosts are to show.
-type Wanted struct {
+// WantedAddress is an address that a host must show.
+type WantedAddress struct {
 	Address netip.Addr
-	// Lease tells the leases apart that have the address one after another.
-	Lease string
-	// Nodes are those with endpoints of every Service that is to be served by its own Node; nil: any host will do.
+	// LeaseUID distinguishes the leases that have the address one after another.
+	LeaseUID string
+	// Nodes are the Nodes with endpoints of every Service that must be served on its own Node; nil allows any host.
 	Nodes map[string]bool
-	// Ends: its lease is being deleted. It is to be off the wire, and the lock to say so.
-	Ends bool
+	// LeaseDeleting reports whether the lease is being deleted: the address must leave the wire, and the lock must show
+	// that.
+	LeaseDeleting bool
 }
 
-// Lock is the coordination Lease of an address, as it was read. One that does not exist has no version.
+// Lock is the coordination Lease of an address as it was read. Version is empty if there is none.
 type Lock struct {
 	Version string
-	// Holder is the host that has it; empty: none. Left is the host that gave an empty one up without asking the wire: who had
-	// the address may answer for it still.
-	Holder, Left string
-	// Sure: it is ours by a write which was answered, after which the lease was there, and the heartbeat has not lapsed since. So
-	// no other host has taken it, and nothing that was sent before can change it.
-	Sure bool
+	// Holder is the host that holds the lock, empty if none does. ReleasedBy is the host that released an empty lock
+	// without a probe: the machine that had the address may still answer for it.
+	Holder, ReleasedBy string
+	// Confirmed reports whether the lock is ours by a write that was answered, whether the lease existed after that, and
+	// the heartbeat has not lapsed since. Then no other host has taken the lock, and no earlier request can change it.
+	Confirmed bool
 }
 
-// Word is what the wire said about an address when it was asked.
-type Word int
+// ProbeResult is the result of a probe of an address on the wire.
+type ProbeResult int
 
-// What the wire says: it was not asked since the lock was taken, nobody answered, another one of the hosts did, or somebody
-// else did.
+// The results of a probe: the address was not probed since the lock was taken, no machine replied, another one of the
+// hosts replied, or a foreign machine did.
 const (
-	Unasked Word = iota
-	Silent
-	Another
-	Foreign
+	NotProbed ProbeResult = iota
+	NoReply
+	PeerReply
+	ForeignReply
 )
 
-// Asked is the last answer of the wire, and when it came.
-type Asked struct {
-	Word Word
-	At   time.Time
-	// MAC is who answered.
+// ProbeStatus is the last result of a probe, and when it was observed.
+type ProbeStatus struct {
+	Result     ProbeResult
+	ObservedAt time.Time
+	// MAC is the MAC that replied.
 	MAC string
 }
 
-// Failure is that the wire could not be asked for an address, or that could not be added: since when, and when last.
+// Failure records that an address could not be probed or added: since when, when last, and the last error.
 type Failure struct {
-	Since, Last time.Time
-	Text        string
+	Since, LastAt time.Time
+	Message       string
 }
 
-// View is what a host knows when it looks. Its times are of its own monotonic clock.
+// View is what a host knows when it decides. Its times are of its own monotonic clock.
 type View struct {
-	Wanted []Wanted
-	// Fresh: the heartbeat was written less than a lifetime ago, so nobody takes this host for dead.
-	Fresh bool
-	// Locks are as they were last read; nil: never.
+	Wanted []WantedAddress
+	// HeartbeatCurrent reports whether the heartbeat was written less than a lifetime ago, so that no other host takes
+	// this host for dead.
+	HeartbeatCurrent bool
+	// Locks are the locks as they were last read, nil if they never were.
 	Locks map[netip.Addr]Lock
 	Hosts []Host
-	// Heard is when the heartbeat of each host last changed, or was first seen. That of one which has a lock and no heartbeat
-	// is since when that was first seen.
-	Heard map[string]time.Time
-	// Free is since when the lock of an address is seen to be without a living holder.
-	Free map[netip.Addr]time.Time
-	// Ours are the addresses on the interface that bear our mark, each with when it is to be refreshed.
-	Ours map[netip.Addr]time.Time
-	// Wire is what the wire said since the lock is ours; Claimed, when another MAC last claimed to have an address of ours.
-	Wire    map[netip.Addr]Asked
-	Claimed map[netip.Addr]time.Time
-	// Before is what the wire said of an address whose lock a silent host has: Another if that host answers for it.
-	Before map[netip.Addr]Asked
-	// Failed is what could not be done.
-	Failed map[netip.Addr]Failure
-	// Stopping: the host is to give up all that it has.
+	// HeartbeatTimes is when the heartbeat of each host last changed, or was first seen. For a host that holds a lock and
+	// has no heartbeat it is when that was first seen.
+	HeartbeatTimes map[string]time.Time
+	// FreeSince is since when the lock of an address is without a live holder.
+	FreeSince map[netip.Addr]time.Time
+	// Managed are the addresses on the interface that have our mark, each with the time of its next refresh.
+	Managed map[netip.Addr]time.Time
+	// Probes are the results of probes since the lock is ours; ClaimedAt is when another MAC last claimed an address of
+	// this host.
+	Probes    map[netip.Addr]ProbeStatus
+	ClaimedAt map[netip.Addr]time.Time
+	// TakeoverProbes are the results of probes of addresses whose lock a silent host holds: PeerReply if that host
+	// answers.
+	TakeoverProbes map[netip.Addr]ProbeStatus
+	// Failures are the addresses that could not be probed or added.
+	Failures map[netip.Addr]Failure
+	// Stopping reports whether the host must release all its addresses and locks.
 	Stopping bool
 }
 
-// Plan is what a host does next. What is in no list stays as it is.
+// Plan is what a host does next. Addresses and locks that are in no list stay as they are.
 type Plan struct {
-	// Lock are locks to take, or to take once more, each by the version that was read.
-	Lock []netip.Addr
-	// Probe are addresses to ask the wire about.
+	// AcquireLocks are the locks to take, or to take once more, each at the version that was read.
+	AcquireLocks []netip.Addr
+	// Probe are the addresses to probe.
 	Probe []netip.Addr
-	// Add are addresses to put on the interface, and to announce; Refresh, those to give another lifetime.
+	// Add are the addresses to put on the interface and to announce; Refresh are those whose lifetime is extended.
 	Add, Refresh []netip.Addr
-	// Remove are addresses to take off the interface.
+	// Remove are the addresses to take off the interface.
 	Remove []netip.Addr
-	// Empty are locks to give back, as nobody answers for the address; Leave, those to give back without having asked.
-	Empty, Leave []netip.Addr
-	// Contested are addresses that cannot be had, since another host answers for them; InUse, since somebody else does.
+	// ReleaseConfirmed are the locks to release after a probe to which no host replied; ReleaseUnconfirmed are those to
+	// release without a probe.
+	ReleaseConfirmed, ReleaseUnconfirmed []netip.Addr
+	// Contested are the addresses that cannot be added since another host answers for them; InUse, since a foreign
+	// machine does.
 	Contested, InUse []netip.Addr
-	// Next is when to look again if nothing happens; zero: no sooner than the next heartbeat.
-	Next time.Time
+	// RequeueAt is when to plan again if nothing happens; zero means not before the next heartbeat.
+	RequeueAt time.Time
 }
 
-func (p *Plan) again(at time.Time) {
-	if p.Next.IsZero() || at.Before(p.Next) {
-		p.Next = at
+func (p *Plan) scheduleAt(at time.Time) {
+	if p.RequeueAt.IsZero() || at.Before(p.RequeueAt) {
+		p.RequeueAt = at
 	}
 }
 
-// Decide says what a host does next (T2 to T6). It is the same for the same view.
-func Decide(now time.Time, me string, v *View, t Timing) Plan {
-	d := decider{now: now, me: me, v: v, t: t, wanted: map[netip.Addr]*Wanted{}}
+// ComputePlan returns what a host does next (T2 to T6). Equal views give equal plans.
+func ComputePlan(now time.Time, me string, v *View, t Timing) Plan {
+	d := planner{now: now, self: me, view: v, timing: t, wanted: map[netip.Addr]*WantedAddress{}}
 	all := map[netip.Addr]bool{}
 	for i := range v.Wanted {
 		d.wanted[v.Wanted[i].Address], all[v.Wanted[i].Address] = &v.Wanted[i], true
 	}
-	for a := range v.Ours {
+	for a := range v.Managed {
 		all[a] = true
 	}
 	for a, l := range v.Locks {
@@ -156,232 +167,237 @@ func Decide(now time.Time, me string, v *View, t Timing) Plan {
 			all[a] = true
 		}
 	}
-	d.living = slices.DeleteFunc(slices.Clone(v.Hosts), func(h Host) bool { return h.Name != me && !d.alive(h.Name) })
+	d.liveHosts = slices.DeleteFunc(slices.Clone(v.Hosts), func(h Host) bool { return h.Name != me && !d.isHostAlive(h.Name) })
 	for _, a := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
-		d.address(a)
+		d.planAddress(a)
 	}
-	return d.out
+	return d.plan
 }
 
-type decider struct {
-	now    time.Time
-	me     string
-	v      *View
-	t      Timing
-	wanted map[netip.Addr]*Wanted
-	living []Host
-	out    Plan
+type planner struct {
+	now       time.Time
+	self      string
+	view      *View
+	timing    Timing
+	wanted    map[netip.Addr]*WantedAddress
+	liveHosts []Host
+	plan      Plan
 }
 
-// alive reports whether the heartbeat of a host has changed not long ago.
-func (d *decider) alive(name string) bool {
-	heard, known := d.v.Heard[name]
-	return known && d.now.Sub(heard) < d.t.Patience()
+// isHostAlive reports whether the heartbeat of a host has changed within the heartbeat timeout.
+func (d *planner) isHostAlive(name string) bool {
+	heard, known := d.view.HeartbeatTimes[name]
+	return known && d.now.Sub(heard) < d.timing.HeartbeatTimeout()
 }
 
-func (d *decider) address(a netip.Addr) {
+func (d *planner) planAddress(a netip.Addr) {
 	w := d.wanted[a]
-	switch l := d.v.Locks[a]; {
-	case l.Holder != d.me:
-		d.without(a, w, &l)
-	case d.mayHave(a, w):
-		d.hold(a, &l)
+	switch l := d.view.Locks[a]; {
+	case l.Holder != d.self:
+		d.planWithoutLock(a, w, &l)
+	case d.mayKeepAddress(a, w):
+		d.planWithLock(a, &l)
 	default:
-		d.giveUp(a, w)
+		d.planRelease(a, w)
 	}
 }
 
-// mayHave reports whether the host is to have an address whose lock it holds. While it knows of nobody else it keeps what it
-// reaches.
-func (d *decider) mayHave(a netip.Addr, w *Wanted) bool {
-	if w == nil || w.Ends || d.v.Stopping {
+// mayKeepAddress reports whether the host keeps an address whose lock it holds. While its heartbeat is not current it
+// knows of no other host, and keeps what it reaches.
+func (d *planner) mayKeepAddress(a netip.Addr, w *WantedAddress) bool {
+	if w == nil || w.LeaseDeleting || d.view.Stopping {
 		return false
 	}
-	if !d.v.Fresh {
-		return slices.ContainsFunc(d.v.Hosts, func(h Host) bool { return h.Name == d.me && h.Reaches(a) })
+	if !d.view.HeartbeatCurrent {
+		return slices.ContainsFunc(d.view.Hosts, func(h Host) bool { return h.Name == d.self && h.CanReach(a) })
 	}
-	if f, failed := d.v.Failed[a]; failed && f.Last.Sub(f.Since) >= d.t.refresh() {
-		if _, on := d.v.Ours[a]; !on {
-			return false // another host may be able to
+	if f, failed := d.view.Failures[a]; failed && f.LastAt.Sub(f.Since) >= d.timing.refreshInterval() {
+		if _, on := d.view.Managed[a]; !on {
+			return false // another host may be able to add it
 		}
 	}
-	return slices.Contains(Rank(a, d.living, w.Nodes), d.me)
+	return slices.Contains(RankHosts(a, d.liveHosts, w.Nodes), d.self)
 }
 
-// without is for an address whose lock another host has, or nobody (T2, T6). What is on the interface goes at once: the lock
-// was lost, or it is from before a restart. While nothing was ever read that is not known: the kernel ends it, if nobody does.
-func (d *decider) without(a netip.Addr, w *Wanted, l *Lock) {
-	if _, on := d.v.Ours[a]; on {
-		if d.v.Locks != nil {
-			d.out.Remove = append(d.out.Remove, a)
+// planWithoutLock plans an address whose lock another host holds, or none (T2, T6). The address is taken off the
+// interface at once: the lock was lost, or the address is from before a restart. While the locks were never read that
+// is unknown; an address that is not refreshed is removed by the kernel.
+func (d *planner) planWithoutLock(a netip.Addr, w *WantedAddress, l *Lock) {
+	if _, on := d.view.Managed[a]; on {
+		if d.view.Locks != nil {
+			d.plan.Remove = append(d.plan.Remove, a)
 		}
 		return
 	}
-	if w == nil || d.v.Stopping || !d.v.Fresh || d.v.Locks == nil {
+	if w == nil || d.view.Stopping || !d.view.HeartbeatCurrent || d.view.Locks == nil {
 		return // a host that may be taken for dead takes nothing
 	}
 	switch {
-	case l.Holder != "" && d.alive(l.Holder):
-		d.foresee(a, w, l)
+	case l.Holder != "" && d.isHostAlive(l.Holder):
+		d.planTakeoverProbe(a, w, l)
 		return
-	case l.Holder == "" && l.Left == "" && w.Ends:
-		return // it is off the wire: nobody holds it
+	case l.Holder == "" && l.ReleasedBy == "" && w.LeaseDeleting:
+		return // the lock is empty: the address is off the wire
 	}
-	rank := d.rank(a, w, l)
-	since, seen := d.v.Free[a]
+	rank := d.takeoverRank(a, w, l)
+	since, seen := d.view.FreeSince[a]
 	if rank < 0 || !seen {
 		return
 	}
-	at := later(since.Add(time.Duration(rank)*d.t.Step), d.v.Failed[a].Last.Add(d.t.rest()))
+	at := laterTime(since.Add(time.Duration(rank)*d.timing.RankDelay), d.view.Failures[a].LastAt.Add(d.timing.failureBackoff()))
 	if d.now.Before(at) {
-		d.out.again(at)
+		d.plan.scheduleAt(at)
 		return
 	}
-	if l.Holder != "" && !w.Ends && !d.asksBefore(a, rank) {
+	if l.Holder != "" && !w.LeaseDeleting && !d.probeBeforeTakeover(a, rank) {
 		return
 	}
-	d.out.Lock = append(d.out.Lock, a)
+	d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
 }
 
-// foresee is for an address whose lock a host has that is not silent for long enough. Who is the first to take it asks the wire a
-// little before that, so that asking makes nothing later.
-func (d *decider) foresee(a netip.Addr, w *Wanted, l *Lock) {
-	dead := d.v.Heard[l.Holder].Add(d.t.Patience())
-	at := dead.Add(-d.t.Again)
+// planTakeoverProbe plans an address whose lock is held by a host that is not silent for long enough. The host that is
+// first to take the lock probes the address a little before it may, so that the probe delays nothing.
+func (d *planner) planTakeoverProbe(a netip.Addr, w *WantedAddress, l *Lock) {
+	dead := d.view.HeartbeatTimes[l.Holder].Add(d.timing.HeartbeatTimeout())
+	at := dead.Add(-d.timing.RetryInterval)
 	if d.now.Before(at) {
-		d.out.again(at)
+		d.plan.scheduleAt(at)
 		return
 	}
-	d.out.again(dead)
-	if !w.Ends && d.rank(a, w, l) == 0 {
-		d.asksBefore(a, 0)
+	d.plan.scheduleAt(dead)
+	if !w.LeaseDeleting && d.takeoverRank(a, w, l) == 0 {
+		d.probeBeforeTakeover(a, 0)
 	}
 }
 
-// asksBefore asks the wire for an address before its lock is taken from a host that is silent. It reports whether the lock is to be
-// taken: not while that host answers, as it is cut off from the API server alone, and would have the address until it hears that
-// its lock was taken: then the address moves for nothing. Those that would take it later ask less often. Where the wire cannot be
-// asked the lock is taken: that it cannot is said in it.
-func (d *decider) asksBefore(a netip.Addr, rank int) bool {
-	asked, is := d.v.Before[a]
-	again := d.t.Again
-	if asked.Word == Another {
-		again = min(time.Duration(1+rank)*d.t.Again, d.t.Lifetime)
+// probeBeforeTakeover probes an address before its lock is taken from a host that is silent, and reports whether to
+// take the lock. The lock is not taken while that host answers: the host is cut off from the API server alone, and
+// would have the address until it learns that its lock was taken, so the address would move for nothing. Hosts further
+// down the rank probe less often. Where the address cannot be probed the lock is taken, and the lock reports the
+// failure.
+func (d *planner) probeBeforeTakeover(a netip.Addr, rank int) bool {
+	asked, is := d.view.TakeoverProbes[a]
+	again := d.timing.RetryInterval
+	if asked.Result == PeerReply {
+		again = min(time.Duration(1+rank)*d.timing.RetryInterval, d.timing.Lifetime)
 	}
-	switch at := asked.At.Add(again); {
+	switch at := asked.ObservedAt.Add(again); {
 	case !is || !d.now.Before(at):
-		d.out.Probe = append(d.out.Probe, a)
+		d.plan.Probe = append(d.plan.Probe, a)
 		return false
-	case asked.Word == Another:
-		d.out.again(at)
+	case asked.Result == PeerReply:
+		d.plan.scheduleAt(at)
 		return false
 	}
 	return true
 }
 
-// rank is the place of the host among the living that may take an address, -1: it may not. Who has it does not take it, and who has
-// left it comes last. One that ends may be taken by any that reaches it.
-func (d *decider) rank(a netip.Addr, w *Wanted, l *Lock) int {
+// takeoverRank returns the place of this host among the live hosts that may take an address, or -1 if it may not. The
+// holder does not take it, and the host that released it comes last. The lock of a lease that is being deleted may be
+// taken by any host that reaches the address.
+func (d *planner) takeoverRank(a netip.Addr, w *WantedAddress, l *Lock) int {
 	nodes := w.Nodes
-	if w.Ends {
+	if w.LeaseDeleting {
 		nodes = nil
 	}
-	all := Rank(a, slices.DeleteFunc(slices.Clone(d.living), func(h Host) bool { return h.Name == l.Holder }), nodes)
-	if i := slices.Index(all, l.Left); i >= 0 {
-		all = append(slices.Delete(all, i, i+1), l.Left)
+	all := RankHosts(a, slices.DeleteFunc(slices.Clone(d.liveHosts), func(h Host) bool { return h.Name == l.Holder }), nodes)
+	if i := slices.Index(all, l.ReleasedBy); i >= 0 {
+		all = append(slices.Delete(all, i, i+1), l.ReleasedBy)
 	}
-	return slices.Index(all, d.me)
+	return slices.Index(all, d.self)
 }
 
-// hold is for an address whose lock the host holds, and which it is to have (T3, T4).
-func (d *decider) hold(a netip.Addr, l *Lock) {
-	due, on := d.v.Ours[a]
-	asked := d.v.Wire[a]
-	sure := d.v.Fresh && l.Sure
+// planWithLock plans an address whose lock the host holds and which it keeps (T3, T4).
+func (d *planner) planWithLock(a netip.Addr, l *Lock) {
+	due, on := d.view.Managed[a]
+	asked := d.view.Probes[a]
+	sure := d.view.HeartbeatCurrent && l.Confirmed
 	switch {
-	case on && !sure && (d.takenOver(a) || (!d.v.Fresh && d.blind(a))):
-		d.out.Remove = append(d.out.Remove, a) // somebody has taken it over meanwhile, or may have, and the lock was not read since
+	case on && !sure && (d.isTakenOver(a) || (!d.view.HeartbeatCurrent && d.isProbeFailing(a))):
+		d.plan.Remove = append(d.plan.Remove, a) // another machine has taken it over, or may have, and the lock was not read since
 	case on:
 		if !d.now.Before(due) {
-			d.out.Refresh = append(d.out.Refresh, a)
+			d.plan.Refresh = append(d.plan.Refresh, a)
 		} else {
-			d.out.again(due)
+			d.plan.scheduleAt(due)
 		}
 		if sure {
 			return
 		}
-		if d.v.Fresh { // what was read of the lock may be old: a write shows whose it is
-			d.out.Lock = append(d.out.Lock, a)
+		if d.view.HeartbeatCurrent { // the lock as it was read may be outdated: a write shows its holder
+			d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
 		}
-		if at := later(asked.At.Add(d.t.Lifetime), d.v.Failed[a].Last.Add(d.t.Again)); !d.now.Before(at) {
-			d.out.Probe = append(d.out.Probe, a) // who took it over has said so while this end of the wire was cut off
+		if at := laterTime(asked.ObservedAt.Add(d.timing.Lifetime), d.view.Failures[a].LastAt.Add(d.timing.RetryInterval)); !d.now.Before(at) {
+			d.plan.Probe = append(d.plan.Probe, a) // the machine that took it over has announced that while this host was cut off from the wire
 		} else {
-			d.out.again(at)
+			d.plan.scheduleAt(at)
 		}
-	case !d.v.Fresh: // it is added by who is sure that the lock is his
-	case !l.Sure:
-		d.out.Lock = append(d.out.Lock, a)
-	case asked.Word == Silent && d.now.Sub(asked.At) < d.t.Again:
-		d.out.Add = append(d.out.Add, a)
+	case !d.view.HeartbeatCurrent: // only a host that is sure of the lock adds the address
+	case !l.Confirmed:
+		d.plan.AcquireLocks = append(d.plan.AcquireLocks, a)
+	case asked.Result == NoReply && d.now.Sub(asked.ObservedAt) < d.timing.RetryInterval:
+		d.plan.Add = append(d.plan.Add, a)
 	default:
-		d.ask(a)
+		d.planProbe(a)
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// takenOver reports whether another MAC has answered for an address, or claimed it, not long ago.
-func (d *decider) takenOver(a netip.Addr) bool {
-	asked, claimed := d.v.Wire[a], d.v.Claimed[a]
-	said := (asked.Word == Another || asked.Word == Foreign) && d.now.Sub(asked.At) < d.t.Lifetime
-	return said || (!claimed.IsZero() && d.now.Sub(claimed) < d.t.Lifetime)
+// isTakenOver reports whether another MAC has answered for an address, or claimed it, within a lifetime.
+func (d *planner) isTakenOver(a netip.Addr) bool {
+	asked, claimed := d.view.Probes[a], d.view.ClaimedAt[a]
+	said := (asked.Result == PeerReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.Lifetime
+	return said || (!claimed.IsZero() && d.now.Sub(claimed) < d.timing.Lifetime)
 }
 
-// blind reports whether the wire could not be asked for so long that somebody may have taken the address over.
-func (d *decider) blind(a netip.Addr) bool {
-	f, failed := d.v.Failed[a]
-	return failed && d.now.Sub(f.Last) < d.t.Lifetime && f.Last.Sub(f.Since) >= d.t.Lifetime
+// isProbeFailing reports whether the address could not be probed for so long that another host may have taken it over.
+func (d *planner) isProbeFailing(a netip.Addr) bool {
+	f, failed := d.view.Failures[a]
+	return failed && d.now.Sub(f.LastAt) < d.timing.Lifetime && f.LastAt.Sub(f.Since) >= d.timing.Lifetime
 }
 
-// ask asks the wire, and says who answered. What cannot be asked is asked again some time later.
-func (d *decider) ask(a netip.Addr) {
-	asked := d.v.Wire[a]
+// planProbe probes the address, and adds it to Contested or InUse by the last reply. A probe that failed is repeated a
+// retry interval later.
+func (d *planner) planProbe(a netip.Addr) {
+	asked := d.view.Probes[a]
 	at := time.Time{}
-	switch asked.Word { //nolint:exhaustive // nobody answered
-	case Another:
-		d.out.Contested, at = append(d.out.Contested, a), asked.At.Add(d.t.Again)
-	case Foreign:
-		d.out.InUse, at = append(d.out.InUse, a), asked.At.Add(d.t.foreign())
+	switch asked.Result { //nolint:exhaustive // there was no answer
+	case PeerReply:
+		d.plan.Contested, at = append(d.plan.Contested, a), asked.ObservedAt.Add(d.timing.RetryInterval)
+	case ForeignReply:
+		d.plan.InUse, at = append(d.plan.InUse, a), asked.ObservedAt.Add(d.timing.foreignProbeInterval())
 	}
-	if at = later(at, d.v.Failed[a].Last.Add(d.t.Again)); d.now.Before(at) {
-		d.out.again(at)
+	if at = laterTime(at, d.view.Failures[a].LastAt.Add(d.timing.RetryInterval)); d.now.Before(at) {
+		d.plan.scheduleAt(at)
 		return
 	}
-	d.out.Probe = append(d.out.Probe, a)
+	d.plan.Probe = append(d.plan.Probe, a)
 }
 
-// giveUp is for an address whose lock the host holds and which it is not to have (T5): off the interface first, then the lock.
-// Where its lease ends, an empty lock is to say that nobody answers, so the wire is asked before: the host that had the lock
-// before may live, cut off from the API server, and the wire may have been parted when it was asked last. Until none of the hosts
-// answers the lock stays; that somebody else does is no reason to keep the lease (P7). Who cannot ask leaves that to others.
-func (d *decider) giveUp(a netip.Addr, w *Wanted) {
-	asked := d.v.Wire[a]
-	_, on := d.v.Ours[a]
-	f, failed := d.v.Failed[a]
+// planRelease plans an address whose lock the host holds and which it must release (T5): the address leaves the
+// interface first, then the lock is released. Where the lease is being deleted, an empty lock must mean that no host
+// answers, so the address is probed before: the host that held the lock before may be alive, cut off from the API
+// server, and the wire may have been partitioned during the last probe. The lock stays until none of the hosts answers;
+// a foreign machine that answers is no reason to keep the lease (P7). A host that cannot probe leaves that to others.
+func (d *planner) planRelease(a netip.Addr, w *WantedAddress) {
+	asked := d.view.Probes[a]
+	_, on := d.view.Managed[a]
+	f, failed := d.view.Failures[a]
 	switch {
 	case on:
-		d.out.Remove = append(d.out.Remove, a)
-	case !d.v.Fresh:
-	case w == nil || !w.Ends || d.v.Stopping || (failed && f.Last.Sub(f.Since) >= d.t.refresh()):
-		d.out.Leave = append(d.out.Leave, a)
-	case (asked.Word == Silent || asked.Word == Foreign) && d.now.Sub(asked.At) < d.t.Again:
-		d.out.Empty = append(d.out.Empty, a)
+		d.plan.Remove = append(d.plan.Remove, a)
+	case !d.view.HeartbeatCurrent:
+	case w == nil || !w.LeaseDeleting || d.view.Stopping || (failed && f.LastAt.Sub(f.Since) >= d.timing.refreshInterval()):
+		d.plan.ReleaseUnconfirmed = append(d.plan.ReleaseUnconfirmed, a)
+	case (asked.Result == NoReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.RetryInterval:
+		d.plan.ReleaseConfirmed = append(d.plan.ReleaseConfirmed, a)
 	default:
-		d.ask(a)
+		d.planProbe(a)
 	}
 }

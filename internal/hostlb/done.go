@@ -7,158 +7,160 @@ import (
 	"time"
 )
 
-// Done takes in what became of an Op.
-func (m *Memory) Done(now time.Time, op *Op, r Result) {
-	m.Fresh(now)
+// CompleteOp records the outcome of an operation.
+func (m *HostState) CompleteOp(now time.Time, op *Op, r OpResult) {
+	m.HasCurrentHeartbeat(now)
 	a := op.Address
 	switch op.Kind {
-	case Beat:
-		if m.beating = false; r.Err == nil && now.Sub(op.At) < m.Timing.Lifetime {
-			m.listenOn(now, op.At)
-			m.beaten = op.At
+	case WriteHeartbeat:
+		if m.heartbeatInFlight = false; r.Err == nil && now.Sub(op.PlannedAt) < m.Timing.Lifetime {
+			m.excludeOwnOutage(now, op.PlannedAt)
+			m.heartbeatConfirmedAt = op.PlannedAt
 		}
-	case Take, Leave, Empty, Tell:
-		m.wrote(now, op, &r)
-	case Probe:
-		delete(m.asking, a)
-		m.heardOf(now, op, &r)
-	case Add:
-		if !errors.Is(r.Err, ErrLate) {
-			m.did(now, a, r.Err)
+	case AcquireLock, ReleaseUnconfirmed, ReleaseConfirmed, WriteReport:
+		m.completeLockWrite(now, op, &r)
+	case ProbeAddress:
+		delete(m.probing, a)
+		m.completeProbe(now, op, &r)
+	case AddAddress:
+		if !errors.Is(r.Err, ErrOpTooLate) {
+			m.recordOutcome(now, a, r.Err)
 		}
 		if r.Err == nil {
-			m.ours[a] = m.due(now, op)
-			delete(m.claimed, a)
-			delete(m.announced, a)
+			m.managed[a] = m.refreshTime(now, op)
+			delete(m.foreignClaims, a)
+			delete(m.announceStates, a)
 		}
-		delete(m.wire, a) // what it said was before
-	case Refresh:
+		delete(m.probes, a) // the probe was before the address was added
+	case RefreshAddress:
 		if r.Err == nil {
-			m.ours[a] = m.due(now, op)
+			m.managed[a] = m.refreshTime(now, op)
 		}
-	case Remove:
+	case RemoveAddress:
 		if r.Err == nil {
-			delete(m.ours, a)
+			delete(m.managed, a)
 		}
-		delete(m.claimed, a)
-		delete(m.wire, a)
-	case Announce: // it is repeated whatever became of it
+		delete(m.foreignClaims, a)
+		delete(m.probes, a)
+	case AnnounceAddress: // it is repeated whatever its outcome
 	}
 }
 
-// wrote takes in what became of a write of a lock.
-func (m *Memory) wrote(now time.Time, op *Op, r *Result) {
-	l := m.lockOf(op.Address)
-	l.writing = false
+// completeLockWrite records the outcome of a write of a lock.
+func (m *HostState) completeLockWrite(now time.Time, op *Op, r *OpResult) {
+	l := m.lockForAddress(op.Address)
+	l.writeInFlight = false
 	if r.Err != nil {
-		l.notBefore = now.Add(m.Timing.Again)
+		l.nextWriteAt = now.Add(m.Timing.RetryInterval)
 	}
-	if h := m.heard[op.Dead]; h != nil && errors.Is(r.Err, ErrAlive) {
-		h.since = now // the cache is behind
+	if h := m.knownHosts[op.DeadHost]; h != nil && errors.Is(r.Err, ErrHolderAlive) {
+		h.unchangedSince = now // the cache is behind
 	}
-	if r.Read != nil {
-		l.version, l.holder, l.left, l.report, l.sure = r.Read.Version, r.Read.Holder, r.Read.Left, r.Read.Report, false
-		l.wrote, l.shown = now, false
+	if r.ObservedLock != nil {
+		l.version, l.holder, l.releasedBy, l.report, l.confirmed = r.ObservedLock.Version, r.ObservedLock.Holder, r.ObservedLock.ReleasedBy, r.ObservedLock.Report, false
+		l.writtenAt, l.shownByCache = now, false
 	}
-	if r.Version == "" {
+	if r.LockVersion == "" {
 		return
 	}
-	l.version, l.wrote, l.shown = r.Version, now, false
+	l.version, l.writtenAt, l.shownByCache = r.LockVersion, now, false
 	switch op.Kind { //nolint:exhaustive // the others write no lock
-	case Take:
-		l.holder, l.left, l.report, l.taken = m.Self.Name, "", op.Report, now
-		l.sure, l.lapses = r.Err == nil, op.lapses
-		delete(m.wire, op.Address)
-		if f, failed := m.failed[op.Address]; failed && now.Sub(f.Last) >= m.Timing.rest() {
-			delete(m.failed, op.Address)
+	case AcquireLock:
+		l.holder, l.releasedBy, l.report, l.acquiredAt = m.Self.Name, "", op.Report, now
+		l.confirmed, l.confirmedLapses = r.Err == nil, op.heartbeatLapses
+		delete(m.probes, op.Address)
+		if f, failed := m.failures[op.Address]; failed && now.Sub(f.LastAt) >= m.Timing.failureBackoff() {
+			delete(m.failures, op.Address)
 		}
-	case Leave:
-		l.holder, l.left, l.report, l.sure = "", m.Self.Name, nil, false
-	case Empty:
-		l.holder, l.left, l.report, l.sure = "", "", nil, false
-	case Tell:
+	case ReleaseUnconfirmed:
+		l.holder, l.releasedBy, l.report, l.confirmed = "", m.Self.Name, nil, false
+	case ReleaseConfirmed:
+		l.holder, l.releasedBy, l.report, l.confirmed = "", "", nil, false
+	case WriteReport:
 		l.report = op.Report
 	}
 }
 
-// listenOn counts for how long other hosts are silent without the time in which this one was not answered either, up to a heartbeat
-// that was sent at a time: the API server may have been away for all. After a lapse all begins anew.
-func (m *Memory) listenOn(now, at time.Time) {
-	for _, h := range m.heard {
-		switch missed := at.Sub(m.beaten) - m.Timing.refresh(); {
-		case m.beaten.IsZero():
-			h.since = now
-		case missed >= m.Timing.Again:
-			h.since = earlier(now, h.since.Add(missed))
+// excludeOwnOutage leaves out, of the silence of other hosts, the time in which this host was not answered either, up
+// to its heartbeat that was sent at the time at: the API server may have been away for all hosts. After a lapse all
+// silences count from now.
+func (m *HostState) excludeOwnOutage(now, at time.Time) {
+	for _, h := range m.knownHosts {
+		switch missed := at.Sub(m.heartbeatConfirmedAt) - m.Timing.refreshInterval(); {
+		case m.heartbeatConfirmedAt.IsZero():
+			h.unchangedSince = now
+		case missed >= m.Timing.RetryInterval:
+			h.unchangedSince = earlierTime(now, h.unchangedSince.Add(missed))
 		}
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}
 	return b
 }
 
-// due is when an address is to be refreshed: well before its lifetime is over.
-func (m *Memory) due(now time.Time, op *Op) time.Time {
-	return op.At.Add(min(m.Timing.refresh(), op.LifetimeOf(now, m.Timing)/2))
+// refreshTime returns when an address must be refreshed: well before its lifetime ends.
+func (m *HostState) refreshTime(now time.Time, op *Op) time.Time {
+	return op.PlannedAt.Add(min(m.Timing.refreshInterval(), op.AddressLifetime(now, m.Timing)/2))
 }
 
-// heardOf takes in what the wire said of an address. What it was asked before the lock was taken says nothing of who answers since.
-func (m *Memory) heardOf(now time.Time, op *Op, r *Result) {
+// completeProbe records the result of a probe. A probe from before the lock was taken is ignored: it does not show
+// which machine answers since.
+func (m *HostState) completeProbe(now time.Time, op *Op, r *OpResult) {
 	a := op.Address
 	if l := m.locks[a]; l != nil && l.holder != m.Self.Name && l.holder != "" {
-		m.heardBefore(now, a, l.holder, r)
+		m.completeTakeoverProbe(now, a, l.holder, r)
 		return
 	}
 	if r.Err != nil {
-		m.did(now, a, r.Err)
+		m.recordOutcome(now, a, r.Err)
 		return
 	}
-	if l := m.locks[a]; l == nil || l.holder != m.Self.Name || op.At.Before(l.taken) {
+	if l := m.locks[a]; l == nil || l.holder != m.Self.Name || op.PlannedAt.Before(l.acquiredAt) {
 		return
 	}
-	is := Asked{Silent, now, r.MAC}
-	if _, on := m.ours[a]; on {
-		delete(m.failed, a) // it is not blind
+	is := ProbeStatus{NoReply, now, r.ReplyMAC}
+	if _, on := m.managed[a]; on {
+		delete(m.failures, a) // this host can probe the address
 	}
-	switch other := m.hostOf(r.MAC); {
-	case m.owner(a) != "" && m.owner(a) == cmp.Or(other, m.Self.Name):
-		is.Word = Foreign // it is that host's own, which it does not give up
-	case r.MAC == "":
+	switch other := m.hostByMAC(r.ReplyMAC); {
+	case m.hostOwningAddress(a) != "" && m.hostOwningAddress(a) == cmp.Or(other, m.Self.Name):
+		is.Result = ForeignReply // the address is that host's own, and it keeps it
+	case r.ReplyMAC == "":
 	case other != "":
-		is.Word = Another
+		is.Result = PeerReply
 	default:
-		is.Word = Foreign
+		is.Result = ForeignReply
 	}
-	m.wire[a] = is
+	m.probes[a] = is
 }
 
-// heardBefore takes in what the wire said of an address whose lock another host has. What cannot be asked is Unasked, and no failure:
-// the host that takes the lock finds out.
-func (m *Memory) heardBefore(now time.Time, a netip.Addr, holder string, r *Result) {
-	is := Asked{Silent, now, r.MAC}
+// completeTakeoverProbe records the result of a probe of an address whose lock another host holds. A probe that failed
+// counts as NotProbed and is not recorded as a failure: the host that takes the lock finds out.
+func (m *HostState) completeTakeoverProbe(now time.Time, a netip.Addr, holder string, r *OpResult) {
+	is := ProbeStatus{NoReply, now, r.ReplyMAC}
 	switch {
 	case r.Err != nil:
-		is.Word = Unasked
-	case r.MAC != "" && m.hostOf(r.MAC) == holder:
-		is.Word = Another
+		is.Result = NotProbed
+	case r.ReplyMAC != "" && m.hostByMAC(r.ReplyMAC) == holder:
+		is.Result = PeerReply
 	}
-	m.before[a] = is
+	m.takeoverProbes[a] = is
 }
 
-// did notes what could not be done.
-func (m *Memory) did(now time.Time, a netip.Addr, err error) {
+// recordOutcome records the failure of an operation on an address, or deletes it where err is nil.
+func (m *HostState) recordOutcome(now time.Time, a netip.Addr, err error) {
 	if err == nil {
-		delete(m.failed, a)
+		delete(m.failures, a)
 		return
 	}
-	f, before := m.failed[a]
-	if !before || now.Sub(f.Last) >= m.Timing.rest() {
+	f, before := m.failures[a]
+	if !before || now.Sub(f.LastAt) >= m.Timing.failureBackoff() {
 		f.Since = now
 	}
-	f.Last, f.Text = now, err.Error()
-	m.failed[a] = f
+	f.LastAt, f.Message = now, err.Error()
+	m.failures[a] = f
 }

@@ -10,244 +10,250 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Memory is what a host knows, and what it is doing. It is for one goroutine; all times are of one monotonic clock.
-type Memory struct {
-	// Self is the host itself: its Networks are those that it has now.
+// HostState is the state of one host: what it has read and observed, and its operations in flight. It is not safe for
+// concurrent use. All times are of one monotonic clock.
+type HostState struct {
+	// Self is the host itself. Its Networks are the current ones.
 	Self   Host
 	Timing Timing
-	// Stopping: it is to give up all that it has.
+	// Stopping reports whether the host must release all its addresses and locks.
 	Stopping bool
 
-	wanted []Wanted
-	locks  map[netip.Addr]*lock // nil: they were never read
-	heard  map[string]*heard
-	ours   map[netip.Addr]time.Time
-	wire   map[netip.Addr]Asked
-	before map[netip.Addr]Asked
-	failed map[netip.Addr]Failure
-	ports  map[netip.Addr][]PortReport
-	// claimed is who last claimed an address of ours; defended, when it was last announced for that.
-	claimed  map[netip.Addr]Asked
-	defended map[netip.Addr]time.Time
-	// announced is how often, and when, the wire was told of the addresses of ours.
-	announced map[netip.Addr]*announced
-	asking    map[netip.Addr]bool
-	// beatAt is when the last heartbeat was sent, beaten when the last one was that was answered; lapses counts how often there
-	// was none for too long.
-	beatAt, beaten time.Time
-	beating        bool
-	lapses         int
+	wantedAddresses []WantedAddress
+	locks           map[netip.Addr]*lockState // nil until the locks were read once
+	knownHosts      map[string]*hostHeartbeat
+	managed         map[netip.Addr]time.Time
+	probes          map[netip.Addr]ProbeStatus
+	takeoverProbes  map[netip.Addr]ProbeStatus
+	failures        map[netip.Addr]Failure
+	portReports     map[netip.Addr][]PortReport
+	// foreignClaims has the last claim of each address of this host by another machine; defendedAt is when this host last
+	// announced the address because of a claim.
+	foreignClaims map[netip.Addr]ProbeStatus
+	defendedAt    map[netip.Addr]time.Time
+	// announceStates has when, and how often, each address of this host was announced.
+	announceStates map[netip.Addr]*announceState
+	probing        map[netip.Addr]bool
+	// heartbeatSentAt is when the last heartbeat was sent. heartbeatConfirmedAt is when the last heartbeat that was
+	// answered was sent; it is zero after a lapse. heartbeatLapses counts how often no heartbeat was answered for too
+	// long.
+	heartbeatSentAt, heartbeatConfirmedAt time.Time
+	heartbeatInFlight                     bool
+	heartbeatLapses                       int
 }
 
-// lock is that of an address, as it was last read or written.
-type lock struct {
-	version, holder, left string
-	report                *Report
-	// sure is set by a write that was answered, and is true for the lapses of then. wrote is when: until the cache has shown
-	// it (shown) that is behind.
-	sure   bool
-	lapses int
-	wrote  time.Time
-	shown  bool
-	// writing: a write is under way; notBefore is when the next may begin.
-	writing   bool
-	notBefore time.Time
-	// taken is when this host took it last.
-	taken time.Time
-	// free is since when it has no living holder, zero: it has one.
-	free time.Time
+// lockState is the lock of an address as it was last read or written.
+type lockState struct {
+	version, holder, releasedBy string
+	report                      *Report
+	// confirmed is set by a write that was answered, and counts only while heartbeatLapses is still confirmedLapses.
+	// writtenAt is the time of the last write, or of the last live read: until the cache has shown that version
+	// (shownByCache), the cache is behind.
+	confirmed       bool
+	confirmedLapses int
+	writtenAt       time.Time
+	shownByCache    bool
+	// writeInFlight reports whether a write is in flight; nextWriteAt is the earliest time of the next write.
+	writeInFlight bool
+	nextWriteAt   time.Time
+	// acquiredAt is when this host last acquired the lock.
+	acquiredAt time.Time
+	// freeSince is since when the lock has no live holder; it is zero while the lock has one.
+	freeSince time.Time
 }
 
-// heard is a host whose heartbeat was read.
-type heard struct {
-	host    Host
-	version string
-	since   time.Time
-	// gone: there is no heartbeat.
-	gone bool
+// hostHeartbeat is the heartbeat of a host as it was last read.
+type hostHeartbeat struct {
+	host           Host
+	version        string
+	unchangedSince time.Time
+	// isMissing reports whether the host has no heartbeat.
+	isMissing bool
 }
 
-// NewMemory is that of a host that has just begun.
-func NewMemory(self Host, t Timing) *Memory {
-	return &Memory{
-		Self: self, Timing: t, heard: map[string]*heard{}, ours: map[netip.Addr]time.Time{}, wire: map[netip.Addr]Asked{}, before: map[netip.Addr]Asked{},
-		failed: map[netip.Addr]Failure{}, ports: map[netip.Addr][]PortReport{}, claimed: map[netip.Addr]Asked{}, defended: map[netip.Addr]time.Time{},
-		announced: map[netip.Addr]*announced{}, asking: map[netip.Addr]bool{},
+// NewHostState returns the state of a host that has just started.
+func NewHostState(self Host, t Timing) *HostState {
+	return &HostState{
+		Self: self, Timing: t, knownHosts: map[string]*hostHeartbeat{}, managed: map[netip.Addr]time.Time{}, probes: map[netip.Addr]ProbeStatus{}, takeoverProbes: map[netip.Addr]ProbeStatus{},
+		failures: map[netip.Addr]Failure{}, portReports: map[netip.Addr][]PortReport{}, foreignClaims: map[netip.Addr]ProbeStatus{}, defendedAt: map[netip.Addr]time.Time{},
+		announceStates: map[netip.Addr]*announceState{}, probing: map[netip.Addr]bool{},
 	}
 }
 
-// ReadLock is a lock as the cache shows it.
-type ReadLock struct {
-	Version, Holder, Left string
-	Report                *Report
+// ObservedLock is a lock as the cache shows it.
+type ObservedLock struct {
+	Version, Holder, ReleasedBy string
+	Report                      *Report
 }
 
-// ReadHost is a heartbeat as the cache shows it.
-type ReadHost struct {
+// ObservedHost is a heartbeat as the cache shows it.
+type ObservedHost struct {
 	Host    Host
 	Version string
 }
 
-// Read takes in what the cache shows: all addresses that are wanted, all locks and all heartbeats.
-func (m *Memory) Read(now time.Time, wanted []Wanted, locks map[netip.Addr]ReadLock, hosts []ReadHost) {
-	m.wanted = wanted
+// ObserveCache records what the cache shows: all wanted addresses, all locks and all heartbeats.
+func (m *HostState) ObserveCache(now time.Time, wanted []WantedAddress, locks map[netip.Addr]ObservedLock, hosts []ObservedHost) {
+	m.wantedAddresses = wanted
 	if m.locks == nil {
-		m.locks = map[netip.Addr]*lock{}
+		m.locks = map[netip.Addr]*lockState{}
 	}
 	for a, is := range locks {
-		l := m.lockOf(a)
-		if !l.wrote.IsZero() && !l.shown {
-			if older(is.Version, l.version) {
-				continue // the cache is behind what we wrote
+		l := m.lockForAddress(a)
+		if !l.writtenAt.IsZero() && !l.shownByCache {
+			if isOlderVersion(is.Version, l.version) {
+				continue // the cache is behind this host's own write
 			}
-			l.shown = true
+			l.shownByCache = true
 		}
 		if is.Holder != m.Self.Name {
-			l.sure = false
+			l.confirmed = false
 		}
-		l.version, l.holder, l.left, l.report = is.Version, is.Holder, is.Left, is.Report
+		l.version, l.holder, l.releasedBy, l.report = is.Version, is.Holder, is.ReleasedBy, is.Report
 	}
 	for a, l := range m.locks {
-		if _, is := locks[a]; is || l.writing {
+		if _, is := locks[a]; is || l.writeInFlight {
 			continue
 		}
-		if !l.wrote.IsZero() && !l.shown && now.Sub(l.wrote) < m.Timing.Lifetime {
-			continue // the cache is behind
+		if !l.writtenAt.IsZero() && !l.shownByCache && now.Sub(l.writtenAt) < m.Timing.Lifetime {
+			continue // the cache is behind this host's own write
 		}
-		*l = lock{notBefore: l.notBefore, free: l.free}
+		*l = lockState{nextWriteAt: l.nextWriteAt, freeSince: l.freeSince}
 	}
-	m.readHosts(now, hosts)
+	m.observeHosts(now, hosts)
 }
 
-func (m *Memory) readHosts(now time.Time, hosts []ReadHost) {
+func (m *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
 	is := map[string]bool{}
 	for _, h := range hosts {
 		is[h.Host.Name] = true
-		was := m.heard[h.Host.Name]
+		was := m.knownHosts[h.Host.Name]
 		if was == nil {
-			was = &heard{}
-			m.heard[h.Host.Name] = was
+			was = &hostHeartbeat{}
+			m.knownHosts[h.Host.Name] = was
 		}
-		if was.version != h.Version || was.gone {
-			was.version, was.since = h.Version, now
+		if was.version != h.Version || was.isMissing {
+			was.version, was.unchangedSince = h.Version, now
 		}
-		was.host, was.gone = h.Host, false
+		was.host, was.isMissing = h.Host, false
 	}
 	held := map[string]bool{}
 	for _, l := range m.locks {
 		if l.holder == "" {
 			continue
 		}
-		if held[l.holder] = true; m.heard[l.holder] == nil {
-			m.heard[l.holder] = &heard{host: Host{Name: l.holder}, since: now, gone: true} // it holds a lock, and has no heartbeat
+		if held[l.holder] = true; m.knownHosts[l.holder] == nil {
+			m.knownHosts[l.holder] = &hostHeartbeat{host: Host{Name: l.holder}, unchangedSince: now, isMissing: true} // it holds a lock and has no heartbeat
 		}
 	}
-	for name, h := range m.heard {
+	for name, h := range m.knownHosts {
 		switch {
 		case is[name]:
 		case !held[name]:
-			delete(m.heard, name)
-		case !h.gone:
-			h.gone, h.version, h.since = true, "", now
+			delete(m.knownHosts, name)
+		case !h.isMissing:
+			h.isMissing, h.version, h.unchangedSince = true, "", now
 		}
 	}
 }
 
-// older reports whether a resource version comes before another one.
-func older(a, b string) bool {
+// isOlderVersion reports whether resource version a comes before b.
+func isOlderVersion(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-func (m *Memory) lockOf(a netip.Addr) *lock {
+func (m *HostState) lockForAddress(a netip.Addr) *lockState {
 	l := m.locks[a]
 	if l == nil {
-		l = &lock{}
+		l = &lockState{}
 		m.locks[a] = l
 	}
 	return l
 }
 
-// OnInterface takes in which addresses with our mark the kernel has.
-func (m *Memory) OnInterface(all []netip.Addr) {
+// SetManagedAddresses records the addresses with our mark that the kernel has.
+func (m *HostState) SetManagedAddresses(all []netip.Addr) {
 	is := map[netip.Addr]time.Time{}
 	for _, a := range all {
-		is[a] = m.ours[a] // of one from before a restart nobody knows since when
+		is[a] = m.managed[a] // zero for an address from before a restart, whose refresh time is unknown
 	}
-	m.ours = is
-	maps.DeleteFunc(m.announced, func(a netip.Addr, _ *announced) bool { _, on := is[a]; return !on })
-	maps.DeleteFunc(m.defended, func(a netip.Addr, _ time.Time) bool { _, on := is[a]; return !on })
+	m.managed = is
+	maps.DeleteFunc(m.announceStates, func(a netip.Addr, _ *announceState) bool { _, on := is[a]; return !on })
+	maps.DeleteFunc(m.defendedAt, func(a netip.Addr, _ time.Time) bool { _, on := is[a]; return !on })
 }
 
-// Has are the addresses that are on the interface for a lease, with that.
-func (m *Memory) Has() map[netip.Addr]string {
+// ServedAddresses returns the addresses that are on the interface for a lease, each with the UID of that lease.
+func (m *HostState) ServedAddresses() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
-	for i := range m.wanted {
-		w := &m.wanted[i]
-		if _, on := m.ours[w.Address]; on && !w.Ends && m.locks[w.Address] != nil && m.locks[w.Address].holder == m.Self.Name {
-			out[w.Address] = w.Lease
+	for i := range m.wantedAddresses {
+		w := &m.wantedAddresses[i]
+		if _, on := m.managed[w.Address]; on && !w.LeaseDeleting && m.locks[w.Address] != nil && m.locks[w.Address].holder == m.Self.Name {
+			out[w.Address] = w.LeaseUID
 		}
 	}
 	return out
 }
 
-// Ports takes in which ports of the addresses cannot be served.
-func (m *Memory) Ports(all map[netip.Addr][]PortReport) { m.ports = all }
+// SetPortReports records the ports of addresses that cannot be served.
+func (m *HostState) SetPortReports(all map[netip.Addr][]PortReport) { m.portReports = all }
 
-// Claim takes in that a machine says to have an address. It reports whether that is to be answered, by announcing it anew: where it is
-// one of ours, which was not defended so for D (RFC 5227, 2.4 c). What counts is when it was defended, not when it was last
-// claimed: who goes on claiming it is answered for as long as he does.
-func (m *Memory) Claim(now time.Time, a netip.Addr, mac string) bool {
-	if _, ours := m.ours[a]; !ours || m.Self.answers(mac) {
+// ObserveClaim records that the machine with this MAC claims to have an address. It reports whether this host must
+// answer by announcing the address again: the address is one of its own, and was not defended in this way for D (RFC
+// 5227, 2.4 c). The interval counts from the last defence, not from the last claim: a machine that keeps claiming the
+// address is answered for as long as it does.
+func (m *HostState) ObserveClaim(now time.Time, a netip.Addr, mac string) bool {
+	if _, ours := m.managed[a]; !ours || m.Self.hasMAC(mac) {
 		return false
 	}
-	m.claimed[a] = Asked{Foreign, now, mac}
-	if at, before := m.defended[a]; before && now.Sub(at) < m.Timing.Lifetime {
+	m.foreignClaims[a] = ProbeStatus{ForeignReply, now, mac}
+	if at, before := m.defendedAt[a]; before && now.Sub(at) < m.Timing.Lifetime {
 		return false
 	}
-	m.defended[a] = now
-	delete(m.announced, a)
+	m.defendedAt[a] = now
+	delete(m.announceStates, a)
 	return true
 }
 
-// Woke takes in that the machine was suspended: what it knew is from before, and its clock has stood still.
-func (m *Memory) Woke() {
-	m.beaten = time.Time{}
-	m.lapse()
+// HandleResume records that the machine was suspended: its state is from before that, and its clock stood still
+// meanwhile.
+func (m *HostState) HandleResume() {
+	m.heartbeatConfirmedAt = time.Time{}
+	m.recordLapse()
 }
 
-// lapse is that others may take this host for dead.
-func (m *Memory) lapse() { m.lapses++ }
+// recordLapse records that other hosts may take this host for dead.
+func (m *HostState) recordLapse() { m.heartbeatLapses++ }
 
-// Fresh reports whether nobody takes this host for dead.
-func (m *Memory) Fresh(now time.Time) bool {
-	if !m.beaten.IsZero() && now.Sub(m.beaten) >= m.Timing.Lifetime {
-		m.beaten = time.Time{}
-		m.lapse()
+// HasCurrentHeartbeat reports whether no other host takes this host for dead.
+func (m *HostState) HasCurrentHeartbeat(now time.Time) bool {
+	if !m.heartbeatConfirmedAt.IsZero() && now.Sub(m.heartbeatConfirmedAt) >= m.Timing.Lifetime {
+		m.heartbeatConfirmedAt = time.Time{}
+		m.recordLapse()
 	}
-	return !m.beaten.IsZero()
+	return !m.heartbeatConfirmedAt.IsZero()
 }
 
-// patience is after how long without a heartbeat a host is taken for dead.
-func (m *Memory) patience(h *heard) time.Duration {
-	return max(m.Timing.Patience(), TimingOf(h.host.Lifetime).Patience())
+// heartbeatTimeout returns how long the heartbeat of a host may stay unchanged before the host is taken for dead.
+func (m *HostState) heartbeatTimeout(h *hostHeartbeat) time.Duration {
+	return max(m.Timing.HeartbeatTimeout(), NewTiming(h.host.Lifetime).HeartbeatTimeout())
 }
 
-// View is what Decide decides on.
-func (m *Memory) View(now time.Time) *View {
+// BuildView returns the view that ComputePlan decides on.
+func (m *HostState) BuildView(now time.Time) *View {
 	v := &View{
-		Wanted: m.wanted, Fresh: m.Fresh(now), Heard: map[string]time.Time{}, Free: map[netip.Addr]time.Time{}, Ours: m.ours,
-		Wire: m.wire, Before: m.before, Claimed: map[netip.Addr]time.Time{}, Failed: m.failed, Stopping: m.Stopping, Hosts: []Host{m.Self},
+		Wanted: m.wantedAddresses, HeartbeatCurrent: m.HasCurrentHeartbeat(now), HeartbeatTimes: map[string]time.Time{}, FreeSince: map[netip.Addr]time.Time{}, Managed: m.managed,
+		Probes: m.probes, TakeoverProbes: m.takeoverProbes, ClaimedAt: map[netip.Addr]time.Time{}, Failures: m.failures, Stopping: m.Stopping, Hosts: []Host{m.Self},
 	}
-	for name, h := range m.heard {
-		// It is dead a while after that: by its own lifetime, where that is longer than ours.
-		if v.Heard[name] = h.since.Add(m.patience(h) - m.Timing.Patience()); name != m.Self.Name && !h.gone {
+	for name, h := range m.knownHosts {
+		// A host whose own lifetime is longer than ours counts as dead accordingly later.
+		if v.HeartbeatTimes[name] = h.unchangedSince.Add(m.heartbeatTimeout(h) - m.Timing.HeartbeatTimeout()); name != m.Self.Name && !h.isMissing {
 			v.Hosts = append(v.Hosts, h.host)
 		}
 	}
 	slices.SortFunc(v.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
-	for a, c := range m.claimed {
-		v.Claimed[a] = c.At
+	for a, c := range m.foreignClaims {
+		v.ClaimedAt[a] = c.ObservedAt
 	}
 	if m.locks == nil {
 		return v
@@ -255,71 +261,71 @@ func (m *Memory) View(now time.Time) *View {
 	v.Locks = map[netip.Addr]Lock{}
 	for a, l := range m.locks {
 		if l.holder != m.Self.Name {
-			delete(m.wire, a) // it is asked for anew once the lock is ours
+			delete(m.probes, a) // it is probed again once the lock is ours
 		}
-		v.Locks[a] = Lock{Version: l.version, Holder: l.holder, Left: l.left, Sure: l.sure && l.lapses == m.lapses}
+		v.Locks[a] = Lock{Version: l.version, Holder: l.holder, ReleasedBy: l.releasedBy, Confirmed: l.confirmed && l.confirmedLapses == m.heartbeatLapses}
 	}
-	for i := range m.wanted {
-		a := m.wanted[i].Address
-		l := m.lockOf(a)
-		h := m.heard[l.holder]
+	for i := range m.wantedAddresses {
+		a := m.wantedAddresses[i].Address
+		l := m.lockForAddress(a)
+		h := m.knownHosts[l.holder]
 		switch {
-		case l.holder != "" && (h == nil || now.Sub(h.since) < m.patience(h)):
-			l.free = time.Time{}
+		case l.holder != "" && (h == nil || now.Sub(h.unchangedSince) < m.heartbeatTimeout(h)):
+			l.freeSince = time.Time{}
 			continue
-		case l.free.IsZero():
-			l.free = now
+		case l.freeSince.IsZero():
+			l.freeSince = now
 		}
-		v.Free[a] = l.free
+		v.FreeSince[a] = l.freeSince
 	}
 	return v
 }
 
-// Count counts the addresses that are wanted, those whose lock this host has, and those that it shows.
-func (m *Memory) Count() (wanted, locked, shown int) {
+// CountAddresses returns the number of wanted addresses, of locks that this host holds, and of addresses that it shows.
+func (m *HostState) CountAddresses() (wanted, locked, shown int) {
 	for _, l := range m.locks {
 		if l.holder == m.Self.Name {
 			locked++
 		}
 	}
-	return len(m.wanted), locked, len(m.ours)
+	return len(m.wantedAddresses), locked, len(m.managed)
 }
 
-// Holds reports whether the host has any lock, or address.
-func (m *Memory) Holds() bool {
+// HasLocksOrAddresses reports whether the host holds any lock or has any managed address.
+func (m *HostState) HasLocksOrAddresses() bool {
 	for _, l := range m.locks {
 		if l.holder == m.Self.Name {
 			return true
 		}
 	}
-	return len(m.ours) > 0
+	return len(m.managed) > 0
 }
 
-// Busy reports whether a write is under way.
-func (m *Memory) Busy() bool {
+// HasWriteInFlight reports whether a write to the API server is in flight.
+func (m *HostState) HasWriteInFlight() bool {
 	for _, l := range m.locks {
-		if l.writing {
+		if l.writeInFlight {
 			return true
 		}
 	}
-	return m.beating
+	return m.heartbeatInFlight
 }
 
-// Forget drops what is remembered of addresses that nobody has any more.
-func (m *Memory) Forget() {
+// PruneAddresses drops the state of addresses that are not wanted any more and have no lock.
+func (m *HostState) PruneAddresses() {
 	is := map[netip.Addr]bool{}
-	for i := range m.wanted {
-		is[m.wanted[i].Address] = true
+	for i := range m.wantedAddresses {
+		is[m.wantedAddresses[i].Address] = true
 	}
 	for a, l := range m.locks {
-		is[a] = is[a] || l.version != "" || l.writing
+		is[a] = is[a] || l.version != "" || l.writeInFlight
 		if !is[a] {
 			delete(m.locks, a)
 		}
 	}
 	gone := func(a netip.Addr) bool { return !is[a] }
-	maps.DeleteFunc(m.failed, func(a netip.Addr, _ Failure) bool { return gone(a) })
-	maps.DeleteFunc(m.wire, func(a netip.Addr, _ Asked) bool { return gone(a) })
-	maps.DeleteFunc(m.before, func(a netip.Addr, _ Asked) bool { return gone(a) })
-	maps.DeleteFunc(m.claimed, func(a netip.Addr, _ Asked) bool { return gone(a) })
+	maps.DeleteFunc(m.failures, func(a netip.Addr, _ Failure) bool { return gone(a) })
+	maps.DeleteFunc(m.probes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
+	maps.DeleteFunc(m.takeoverProbes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
+	maps.DeleteFunc(m.foreignClaims, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
 }

@@ -14,35 +14,35 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// told is a host with a memory, and a clock that stands still until it is moved.
-type told struct {
-	*Memory
+// testHost is a HostState with a clock that the test moves.
+type testHost struct {
+	*HostState
 	*WithT
 
 	now time.Time
 }
 
-// newTold is a host that alone is to have an address, and has written its heartbeat.
-func newTold(t *testing.T) *told {
+// newTestHost returns a host that is the only one to have an address, and has written its heartbeat.
+func newTestHost(t *testing.T) *testHost {
 	t.Helper()
-	h := &told{NewMemory(hostsOf(1)[0], DefaultTiming()), NewWithT(t), start}
+	h := &testHost{NewHostState(hostsOf(1)[0], DefaultTiming()), NewWithT(t), start}
 	h.read("", "", "")
-	h.answer(h.next(Beat), Result{})
+	h.answer(h.expectOp(WriteHeartbeat), OpResult{})
 	return h
 }
 
 // read has the cache show a lock.
-func (h *told) read(version, holder, left string) {
-	locks := map[netip.Addr]ReadLock{}
+func (h *testHost) read(version, holder, left string) {
+	locks := map[netip.Addr]ObservedLock{}
 	if version != "" {
-		locks[addresses[0]] = ReadLock{Version: version, Holder: holder, Left: left}
+		locks[addresses[0]] = ObservedLock{Version: version, Holder: holder, ReleasedBy: left}
 	}
-	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, locks, nil)
+	h.ObserveCache(h.now, []WantedAddress{{Address: addresses[0], LeaseUID: "l"}}, locks, nil)
 }
 
-// next expects that a host does one thing of a kind now, beside others.
-func (h *told) next(kind Kind) *Op {
-	ops, _ := h.Next(h.now)
+// expectOp expects that the host runs one operation of a kind now, beside others, and returns it.
+func (h *testHost) expectOp(kind OpKind) *Op {
+	ops, _ := h.PlanOps(h.now)
 	for i := range ops {
 		if ops[i].Kind == kind {
 			return &ops[i]
@@ -52,35 +52,38 @@ func (h *told) next(kind Kind) *Op {
 	return nil
 }
 
-func (h *told) does(not types.GomegaMatcher) {
-	ops, _ := h.Next(h.now)
+func (h *testHost) expectOps(not types.GomegaMatcher) {
+	ops, _ := h.PlanOps(h.now)
 	h.Expect(ops).To(not)
 }
 
-func (h *told) answer(op *Op, r Result) { h.Done(h.now, op, r) }
+func (h *testHost) answer(op *Op, r OpResult) { h.CompleteOp(h.now, op, r) }
 
-// A host whose heartbeat is not answered looks again when it may be taken for dead, and not at once, again and again: the API server
-// may be away for long. The answer, or that there is none, wakes it before.
+// TestUnansweredHeartbeat checks that a host whose heartbeat is not answered plans again when it may be taken for dead,
+// and not again and again before that: the API server may be away for long. The answer, or its failure, wakes the host
+// earlier.
 func TestUnansweredHeartbeat(t *testing.T) {
-	h := newTold(t)
-	h.Read(h.now, nil, nil, nil)
-	h.now = h.now.Add(h.Timing.refresh())
-	beat := h.next(Beat)
+	h := newTestHost(t)
+	h.ObserveCache(h.now, nil, nil, nil)
+	h.now = h.now.Add(h.Timing.refreshInterval())
+	beat := h.expectOp(WriteHeartbeat)
 	for range 50 {
 		h.now = h.now.Add(tick)
-		ops, again := h.Next(h.now)
+		ops, again := h.PlanOps(h.now)
 		h.Expect(ops).To(BeEmpty())
 		h.Expect(again).To(Equal(start.Add(h.Timing.Lifetime)))
 	}
-	h.answer(beat, Result{Err: errTrouble})
-	h.next(Beat)
+	h.answer(beat, OpResult{Err: errInjected})
+	h.expectOp(WriteHeartbeat)
 }
 
-// The silence of another host counts only while the host is answered itself, so the lock of one that is silent for 12.5 s is taken
-// that much later: by all of it after a lapse, by what it was not answered for before one.
+// TestSilenceWhileUnanswered checks that the silence of another host counts only while the host is answered itself. The
+// lock of a host that is silent for 12.5 s is therefore taken later: after a lapse the silence counts again from the
+// end of it, and without a lapse the time without an answer is left out.
 func TestSilenceWhileUnanswered(t *testing.T) {
 	for name, c := range map[string]struct {
-		// unanswered is for how long no heartbeat of the host is answered; what is before it and after it is seconds.
+		// unanswered is for how long no heartbeat of the host is answered, and before is when that begins; taken is when
+		// the lock is taken.
 		before, unanswered, taken time.Duration
 	}{
 		"answered all the time": {before: 0, unanswered: 0, taken: 12500 * time.Millisecond},
@@ -90,21 +93,21 @@ func TestSilenceWhileUnanswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hosts := hostsOf(2)
-			h := &told{NewMemory(hosts[0], DefaultTiming()), NewWithT(t), start}
-			locks := map[netip.Addr]ReadLock{addresses[0]: {Version: "1", Holder: hosts[1].Name}}
+			h := &testHost{NewHostState(hosts[0], DefaultTiming()), NewWithT(t), start}
+			locks := map[netip.Addr]ObservedLock{addresses[0]: {Version: "1", Holder: hosts[1].Name}}
 			for taken := false; !taken; h.now = h.now.Add(tick) {
-				h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, locks, []ReadHost{{hosts[1], "1"}})
-				ops, _ := h.Next(h.now)
+				h.ObserveCache(h.now, []WantedAddress{{Address: addresses[0], LeaseUID: "l"}}, locks, []ObservedHost{{hosts[1], "1"}})
+				ops, _ := h.PlanOps(h.now)
 				since := h.now.Sub(start)
 				for i := range ops {
 					switch op := &ops[i]; {
-					case op.Kind == Beat && since >= c.before && since < c.before+c.unanswered:
-						h.answer(op, Result{Err: errors.New("no answer")})
-					case op.Kind == Take:
+					case op.Kind == WriteHeartbeat && since >= c.before && since < c.before+c.unanswered:
+						h.answer(op, OpResult{Err: errors.New("no answer")})
+					case op.Kind == AcquireLock:
 						taken = true
 						h.Expect(since).To(BeNumerically("~", c.taken, time.Second))
 					default:
-						h.answer(op, Result{})
+						h.answer(op, OpResult{})
 					}
 				}
 				if since > 2*time.Minute {
@@ -115,182 +118,196 @@ func TestSilenceWhileUnanswered(t *testing.T) {
 	}
 }
 
-// What a host is sure of, and what ends that.
+// TestSure checks when a lock is confirmed, and what ends that.
 func TestSure(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(*told)
+		do   func(*testHost)
 		sure bool
 	}{
-		"of what it has written":                        {do: func(*told) {}, sure: true},
-		"whatever a cache shows that is behind":         {do: func(h *told) { h.read("1", "h9", "") }, sure: true},
-		"not when another host has it":                  {do: func(h *told) { h.read("9", "h9", "") }},
-		"not after its heartbeat has lapsed":            {do: func(h *told) { h.now = h.now.Add(11 * time.Second); h.answer(h.next(Beat), Result{}) }},
-		"not after the machine was suspended":           {do: func(h *told) { h.Woke(); h.now = h.now.Add(4 * time.Second); h.answer(h.next(Beat), Result{}) }},
-		"still when a heartbeat is not answered in D/2": {do: func(h *told) { h.now = h.now.Add(5 * time.Second); h.answer(h.next(Beat), Result{}) }, sure: true},
+		"of what it has written":                {do: func(*testHost) {}, sure: true},
+		"whatever a cache shows that is behind": {do: func(h *testHost) { h.read("1", "h9", "") }, sure: true},
+		"not when another host has it":          {do: func(h *testHost) { h.read("9", "h9", "") }},
+		"not after its heartbeat has lapsed": {do: func(h *testHost) {
+			h.now = h.now.Add(11 * time.Second)
+			h.answer(h.expectOp(WriteHeartbeat), OpResult{})
+		}},
+		"not after the machine was suspended": {do: func(h *testHost) {
+			h.HandleResume()
+			h.now = h.now.Add(4 * time.Second)
+			h.answer(h.expectOp(WriteHeartbeat), OpResult{})
+		}},
+		"still when a heartbeat is not answered in D/2": {do: func(h *testHost) {
+			h.now = h.now.Add(5 * time.Second)
+			h.answer(h.expectOp(WriteHeartbeat), OpResult{})
+		}, sure: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTold(t)
-			h.answer(h.next(Take), Result{Version: "5"})
+			h := newTestHost(t)
+			h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
 			c.do(h)
-			v := h.View(h.now)
-			h.Expect(v.Locks[addresses[0]].Sure).To(Equal(c.sure))
+			v := h.BuildView(h.now)
+			h.Expect(v.Locks[addresses[0]].Confirmed).To(Equal(c.sure))
 		})
 	}
 	t.Run("not where the lease was gone after it", func(t *testing.T) {
-		h := newTold(t)
-		h.answer(h.next(Take), Result{Version: "5", Err: ErrGone})
-		h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Sure", false), HaveField("Holder", "h0")))
+		h := newTestHost(t)
+		h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5", Err: ErrLeaseGone})
+		h.Expect(h.BuildView(h.now).Locks[addresses[0]]).To(And(HaveField("Confirmed", false), HaveField("Holder", "h0")))
 	})
 	t.Run("not once it has begun to give it up", func(t *testing.T) {
-		h := newTold(t)
-		h.answer(h.next(Take), Result{Version: "5"})
-		h.Read(h.now, nil, nil, nil)
-		left := h.next(Leave)
-		h.answer(left, Result{Err: errors.New("no answer")})
+		h := newTestHost(t)
+		h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+		h.ObserveCache(h.now, nil, nil, nil)
+		left := h.expectOp(ReleaseUnconfirmed)
+		h.answer(left, OpResult{Err: errors.New("no answer")})
 		h.now = h.now.Add(2 * time.Second)
 		h.read("5", "h0", "")
-		h.answer(h.next(Take), Result{Version: "6"})
-		h.answer(h.next(Probe), Result{})
-		h.Expect(h.next(Add).Address).To(Equal(addresses[0]))
+		h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "6"})
+		h.answer(h.expectOp(ProbeAddress), OpResult{})
+		h.Expect(h.expectOp(AddAddress).Address).To(Equal(addresses[0]))
 	})
 }
 
-// An address is added once, and stays as it is: however often its lease is read, and whatever ports of it come and go.
+// TestAddedOnce checks that an address is added once and stays as it is, however often its lease is read, and whatever
+// ports of it come and go.
 func TestAddedOnce(t *testing.T) { // H11
-	h := newTold(t)
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.answer(h.next(Probe), Result{})
-	h.answer(h.next(Add), Result{})
+	h := newTestHost(t)
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.answer(h.expectOp(ProbeAddress), OpResult{})
+	h.answer(h.expectOp(AddAddress), OpResult{})
 	for i := range 60 {
-		h.OnInterface([]netip.Addr{addresses[0]})
+		h.SetManagedAddresses([]netip.Addr{addresses[0]})
 		h.read("5", "h0", "")
-		h.Ports(map[netip.Addr][]PortReport{addresses[0]: make([]PortReport, i%4)})
-		ops, _ := h.Next(h.now)
+		h.SetPortReports(map[netip.Addr][]PortReport{addresses[0]: make([]PortReport, i%4)})
+		ops, _ := h.PlanOps(h.now)
 		for k := range ops {
-			if kind := ops[k].Kind; kind == Add || kind == Remove || kind == Take || kind == Probe {
+			if kind := ops[k].Kind; kind == AddAddress || kind == RemoveAddress || kind == AcquireLock || kind == ProbeAddress {
 				t.Fatalf("after %d s: %s", i, kind)
 			}
-			if ops[k].Kind == Beat || ops[k].Kind == Refresh || ops[k].Kind == Tell {
-				h.answer(&ops[k], Result{Version: "5"})
+			if ops[k].Kind == WriteHeartbeat || ops[k].Kind == RefreshAddress || ops[k].Kind == WriteReport {
+				h.answer(&ops[k], OpResult{LockVersion: "5"})
 			}
 		}
 		h.now = h.now.Add(time.Second)
 	}
 }
 
-// A lock that is given up says whether the wire was asked.
+// TestLeft checks that a lock that is released records whether the address was probed.
 func TestLeft(t *testing.T) {
-	h := newTold(t)
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.Read(h.now, nil, nil, nil)
-	h.answer(h.next(Leave), Result{Version: "6"})
-	h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("Left", "h0")))
+	h := newTestHost(t)
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.ObserveCache(h.now, nil, nil, nil)
+	h.answer(h.expectOp(ReleaseUnconfirmed), OpResult{LockVersion: "6"})
+	h.Expect(h.BuildView(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("ReleasedBy", "h0")))
 
-	h = newTold(t)
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l", Ends: true}}, nil, nil)
-	h.answer(h.next(Probe), Result{})
-	h.answer(h.next(Empty), Result{Version: "6"})
-	h.Expect(h.View(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("Left", "")))
+	h = newTestHost(t)
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.ObserveCache(h.now, []WantedAddress{{Address: addresses[0], LeaseUID: "l", LeaseDeleting: true}}, nil, nil)
+	h.answer(h.expectOp(ProbeAddress), OpResult{})
+	h.answer(h.expectOp(ReleaseConfirmed), OpResult{LockVersion: "6"})
+	h.Expect(h.BuildView(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("ReleasedBy", "")))
 }
 
-// One write of a lock, and one question, is under way at a time; what has failed is made again some time later.
+// TestOneAtATime checks that one write of a lock, and one probe, is in flight at a time, and that a failed one is
+// repeated after a while.
 func TestOneAtATime(t *testing.T) {
-	h := newTold(t)
-	take := h.next(Take)
-	h.does(Not(ContainElement(HaveField("Kind", Take))))
-	h.answer(take, Result{Err: ErrChanged})
-	h.does(Not(ContainElement(HaveField("Kind", Take))))
+	h := newTestHost(t)
+	take := h.expectOp(AcquireLock)
+	h.expectOps(Not(ContainElement(HaveField("Kind", AcquireLock))))
+	h.answer(take, OpResult{Err: ErrLockChanged})
+	h.expectOps(Not(ContainElement(HaveField("Kind", AcquireLock))))
 	h.now = h.now.Add(time.Second)
-	h.answer(h.next(Take), Result{Version: "5"})
-	ask := h.next(Probe)
-	h.does(Not(ContainElement(HaveField("Kind", Probe))))
-	h.answer(ask, Result{MAC: "02::9"})
-	tell := h.next(Tell)
-	h.does(Not(ContainElement(HaveField("Kind", Add))))
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	ask := h.expectOp(ProbeAddress)
+	h.expectOps(Not(ContainElement(HaveField("Kind", ProbeAddress))))
+	h.answer(ask, OpResult{ReplyMAC: "02::9"})
+	tell := h.expectOp(WriteReport)
+	h.expectOps(Not(ContainElement(HaveField("Kind", AddAddress))))
 	h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring("02::9")), HaveField("Announced", false)))
-	h.answer(tell, Result{Version: "6"})
-	h.does(BeEmpty())
+	h.answer(tell, OpResult{LockVersion: "6"})
+	h.expectOps(BeEmpty())
 }
 
-// shows is a host that has an address, and has told the wire and the API server.
-func shows(t *testing.T) *told {
+// newServingHost returns a host that has an address, and has announced and reported it.
+func newServingHost(t *testing.T) *testHost {
 	t.Helper()
-	h := newTold(t)
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.answer(h.next(Probe), Result{})
-	h.answer(h.next(Add), Result{})
-	h.OnInterface(addresses[:1])
-	ops, _ := h.Next(h.now)
-	h.Expect(ops).To(ContainElement(And(HaveField("Kind", Announce), HaveField("Times", first))))
+	h := newTestHost(t)
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.answer(h.expectOp(ProbeAddress), OpResult{})
+	h.answer(h.expectOp(AddAddress), OpResult{})
+	h.SetManagedAddresses(addresses[:1])
+	ops, _ := h.PlanOps(h.now)
+	h.Expect(ops).To(ContainElement(And(HaveField("Kind", AnnounceAddress), HaveField("AnnounceCount", initialAnnouncements))))
 	for i := range ops {
-		if ops[i].Kind == Tell {
-			h.answer(&ops[i], Result{Version: "6"})
+		if ops[i].Kind == WriteReport {
+			h.answer(&ops[i], OpResult{LockVersion: "6"})
 		}
 	}
 	return h
 }
 
-// work renews what a host has, and returns how often it announces its address.
-func (h *told) work() (announces int) {
-	ops, _ := h.Next(h.now)
+// renewAll renews what the host has, and returns how often it announces its address.
+func (h *testHost) renewAll() (announces int) {
+	ops, _ := h.PlanOps(h.now)
 	for i := range ops {
 		switch ops[i].Kind {
-		case Announce:
+		case AnnounceAddress:
 			announces++
-		case Beat, Refresh:
-			h.answer(&ops[i], Result{})
-		case Tell: // it stays under way
+		case WriteHeartbeat, RefreshAddress:
+			h.answer(&ops[i], OpResult{})
+		case WriteReport: // it stays in flight
 		default:
-			h.Expect(ops[i].Kind).To(Equal(Beat), "it is at rest")
+			h.Expect(ops[i].Kind).To(Equal(WriteHeartbeat), "it is at rest")
 		}
 	}
 	return announces
 }
 
-// pass lets time pass by seconds, and returns in which of them a host announces its address.
-func (h *told) pass(seconds int) (announces []int) {
+// advance lets seconds pass, and returns the seconds in which the host announces its address.
+func (h *testHost) advance(seconds int) (announces []int) {
 	for range seconds {
 		h.now = h.now.Add(time.Second)
 		h.read("6", "h0", "")
-		for range h.work() {
+		for range h.renewAll() {
 			announces = append(announces, int(h.now.Sub(start)/time.Second))
 		}
 	}
 	return announces
 }
 
-// The wire is told again of an address that is there: soon, and then each minute.
+// TestAnnouncements checks that an address that stays on the host is announced again: soon, and then each minute.
 func TestAnnouncements(t *testing.T) { // H31
-	h := shows(t)
-	h.Expect(h.pass(200)).To(Equal([]int{1, 2, 5, 10, 70, 130, 190}))
-	h.OnInterface(nil)
-	h.Expect(h.announced).To(BeEmpty())
-	h.OnInterface(addresses[:1]) // from before a restart
-	h.Expect(h.next(Announce).Times).To(Equal(first))
+	h := newServingHost(t)
+	h.Expect(h.advance(200)).To(Equal([]int{1, 2, 5, 10, 70, 130, 190}))
+	h.SetManagedAddresses(nil)
+	h.Expect(h.announceStates).To(BeEmpty())
+	h.SetManagedAddresses(addresses[:1]) // from before a restart
+	h.Expect(h.expectOp(AnnounceAddress).AnnounceCount).To(Equal(initialAnnouncements))
 	h.Stopping = true
 	h.now = h.now.Add(time.Second)
-	h.does(Not(ContainElement(HaveField("Kind", Announce))))
+	h.expectOps(Not(ContainElement(HaveField("Kind", AnnounceAddress))))
 }
 
-// A host that is not sure that an address is its own says nothing on the wire: another host may have it.
+// TestUnsureAnnouncesNothing checks that a host announces nothing while it is not sure of its lock: another host may
+// have the address.
 func TestUnsureAnnouncesNothing(t *testing.T) {
-	h := shows(t)
+	h := newServingHost(t)
 	h.now = h.now.Add(11 * time.Second) // the API server is away
-	h.does(Not(ContainElement(HaveField("Kind", Announce))))
+	h.expectOps(Not(ContainElement(HaveField("Kind", AnnounceAddress))))
 }
 
-// Who claims the address of a host every second is answered for as long as he does, once in D and a few times after that.
+// TestClaimsWithoutEnd checks that a machine that claims the address of a host every second is answered for as long as
+// it does, once in D and a few times after that.
 func TestClaimsWithoutEnd(t *testing.T) {
-	h := shows(t)
-	h.pass(20)
+	h := newServingHost(t)
+	h.advance(20)
 	var defended, announces []int
 	for second := range 60 {
-		if h.Claim(h.now, addresses[0], "02::9") {
+		if h.ObserveClaim(h.now, addresses[0], "02::9") {
 			defended = append(defended, second)
 		}
-		h.Expect(h.Claim(h.now, addresses[0], "02::8")).To(BeFalse(), "the same for another one")
-		for range h.work() {
+		h.Expect(h.ObserveClaim(h.now, addresses[0], "02::8")).To(BeFalse(), "the same for another one")
+		for range h.renewAll() {
 			announces = append(announces, second%10)
 		}
 		h.now = h.now.Add(time.Second)
@@ -300,10 +317,10 @@ func TestClaimsWithoutEnd(t *testing.T) {
 	h.Expect(defended).To(Equal([]int{0, 10, 20, 30, 40, 50}))
 }
 
-// An address that a host has itself is none that hosts can show, and they say so: a machine that answers for it is no host that is
-// about to give it up. The manager takes the next address then.
+// TestOwnAddresses checks that hosts report an address that one of them has itself as in use: a machine that answers
+// for it is no host that is about to release it. The manager takes the next address then.
 func TestOwnAddresses(t *testing.T) {
-	own := func(h Host) Host { h.Own = addresses[:1]; return h }
+	own := func(h Host) Host { h.OwnAddresses = addresses[:1]; return h }
 	hosts := hostsOf(2)
 	for i := range hosts {
 		for j := range hosts[i].Networks {
@@ -319,47 +336,48 @@ func TestOwnAddresses(t *testing.T) {
 		"another one's": {self: hosts[0], other: own(hosts[1]), answers: hosts[1].Networks[0].MAC, want: "host h1 has 192.0.2.10 itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTold(t)
+			h := newTestHost(t)
 			h.Self = c.self
-			h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, nil, []ReadHost{{Host: c.other, Version: "1"}})
-			h.now = h.now.Add(h.Timing.Step)
-			h.answer(h.next(Take), Result{Version: "5"})
-			h.answer(h.next(Probe), Result{MAC: c.answers})
-			tell := h.next(Tell)
+			h.ObserveCache(h.now, []WantedAddress{{Address: addresses[0], LeaseUID: "l"}}, nil, []ObservedHost{{Host: c.other, Version: "1"}})
+			h.now = h.now.Add(h.Timing.RankDelay)
+			h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+			h.answer(h.expectOp(ProbeAddress), OpResult{ReplyMAC: c.answers})
+			tell := h.expectOp(WriteReport)
 			h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring(c.want)), HaveField("Announced", false)))
-			h.does(Not(ContainElement(HaveField("Kind", Add))))
+			h.expectOps(Not(ContainElement(HaveField("Kind", AddAddress))))
 			h.now = h.now.Add(5 * time.Second)
-			h.does(Not(ContainElement(HaveField("Kind", Probe))))
+			h.expectOps(Not(ContainElement(HaveField("Kind", ProbeAddress))))
 		})
 	}
-	// Of one that has it not itself, that it gives it up is waited for.
-	h := newTold(t)
-	h.Read(h.now, []Wanted{{Address: addresses[0], Lease: "l"}}, nil, []ReadHost{{Host: hosts[1], Version: "1"}})
-	h.now = h.now.Add(h.Timing.Step)
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.answer(h.next(Probe), Result{MAC: hosts[1].Networks[0].MAC})
-	h.Expect(h.next(Tell).Report).To(HaveField("Reason", v1alpha1.ContestedReason))
+	// A host that answers for an address that is not its own will release it, so the other one waits for that.
+	h := newTestHost(t)
+	h.ObserveCache(h.now, []WantedAddress{{Address: addresses[0], LeaseUID: "l"}}, nil, []ObservedHost{{Host: hosts[1], Version: "1"}})
+	h.now = h.now.Add(h.Timing.RankDelay)
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.answer(h.expectOp(ProbeAddress), OpResult{ReplyMAC: hosts[1].Networks[0].MAC})
+	h.Expect(h.expectOp(WriteReport).Report).To(HaveField("Reason", v1alpha1.ContestedReason))
 }
 
-// A claim of an address that the host has is told for a minute, and announced again once in D.
+// TestClaims checks that a claim of an address that the host has is reported for a minute, and that the address is
+// announced again once in D.
 func TestClaims(t *testing.T) {
-	h := newTold(t)
-	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeFalse(), "it is not here")
-	h.answer(h.next(Take), Result{Version: "5"})
-	h.answer(h.next(Probe), Result{})
-	h.answer(h.next(Add), Result{})
-	h.OnInterface(addresses[:1])
-	h.answer(h.next(Tell), Result{Version: "6"})
-	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeTrue())
-	h.Expect(h.Claim(h.now, addresses[0], "02::9")).To(BeFalse())
-	tell := h.next(Tell)
+	h := newTestHost(t)
+	h.Expect(h.ObserveClaim(h.now, addresses[0], "02::9")).To(BeFalse(), "it is not here")
+	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
+	h.answer(h.expectOp(ProbeAddress), OpResult{})
+	h.answer(h.expectOp(AddAddress), OpResult{})
+	h.SetManagedAddresses(addresses[:1])
+	h.answer(h.expectOp(WriteReport), OpResult{LockVersion: "6"})
+	h.Expect(h.ObserveClaim(h.now, addresses[0], "02::9")).To(BeTrue())
+	h.Expect(h.ObserveClaim(h.now, addresses[0], "02::9")).To(BeFalse())
+	tell := h.expectOp(WriteReport)
 	h.Expect(tell.Report).To(And(HaveField("Reason", v1alpha1.ContestedReason), HaveField("Announced", true)))
-	h.answer(tell, Result{Version: "7"})
+	h.answer(tell, OpResult{LockVersion: "7"})
 	h.now = h.now.Add(time.Minute)
-	h.answer(h.next(Beat), Result{})
-	take := h.next(Take) // there was none for a minute: it makes sure, and what it said stays
+	h.answer(h.expectOp(WriteHeartbeat), OpResult{})
+	take := h.expectOp(AcquireLock) // the heartbeat lapsed for a minute: the host takes the lock again, and keeps its report
 	h.Expect(take.Report).To(HaveField("Reason", v1alpha1.ContestedReason))
-	h.answer(take, Result{Version: "8"})
-	h.Expect(h.next(Tell).Report).To(HaveField("Reason", ""))
-	h.Expect(h.Has()).To(Equal(map[netip.Addr]string{addresses[0]: "l"}))
+	h.answer(take, OpResult{LockVersion: "8"})
+	h.Expect(h.expectOp(WriteReport).Report).To(HaveField("Reason", ""))
+	h.Expect(h.ServedAddresses()).To(Equal(map[netip.Addr]string{addresses[0]: "l"}))
 }

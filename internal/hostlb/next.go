@@ -6,126 +6,128 @@ import (
 	"time"
 )
 
-// Next says what to do now, and when to look again if nothing happens before.
-func (m *Memory) Next(now time.Time) (ops []Op, again time.Time) {
-	v := m.View(now)
-	p := Decide(now, m.Self.Name, v, m.Timing)
+// PlanOps returns the operations to run now, and the time at which to plan again if nothing happens before.
+func (m *HostState) PlanOps(now time.Time) (ops []Op, again time.Time) {
+	v := m.BuildView(now)
+	p := ComputePlan(now, m.Self.Name, v, m.Timing)
 	until := time.Time{}
-	if v.Fresh {
-		until = m.beaten.Add(m.Timing.Lifetime)
-		p.again(until)
+	if v.HeartbeatCurrent {
+		until = m.heartbeatConfirmedAt.Add(m.Timing.Lifetime)
+		p.scheduleAt(until)
 	}
-	add := func(kind Kind, all []netip.Addr) {
+	add := func(kind OpKind, all []netip.Addr) {
 		for _, a := range all {
-			ops = append(ops, Op{Kind: kind, Address: a, At: now, Until: until, lapses: m.lapses})
+			ops = append(ops, Op{Kind: kind, Address: a, PlannedAt: now, ValidUntil: until, heartbeatLapses: m.heartbeatLapses})
 		}
 	}
-	add(Remove, p.Remove)
-	add(Add, p.Add)
-	add(Refresh, p.Refresh)
-	ops = append(ops, m.announcements(now, v, &p)...)
-	switch at := m.beatAt.Add(m.beatEvery()); {
-	case m.Stopping, m.beating: // its answer has the host look again
+	add(RemoveAddress, p.Remove)
+	add(AddAddress, p.Add)
+	add(RefreshAddress, p.Refresh)
+	ops = append(ops, m.planAnnouncements(now, v, &p)...)
+	switch at := m.heartbeatSentAt.Add(m.heartbeatInterval()); {
+	case m.Stopping, m.heartbeatInFlight: // its answer triggers the next plan
 	case now.Before(at):
-		p.again(at)
+		p.scheduleAt(at)
 	default:
-		m.beating, m.beatAt = true, now
-		ops = append(ops, Op{Kind: Beat, At: now, Host: m.Self})
+		m.heartbeatInFlight, m.heartbeatSentAt = true, now
+		ops = append(ops, Op{Kind: WriteHeartbeat, PlannedAt: now, Host: m.Self})
 	}
-	m.outlast(now, &p)
+	m.scheduleLockExpiry(now, &p)
 	for _, a := range p.Probe {
-		if !m.asking[a] {
-			m.asking[a] = true
-			add(Probe, []netip.Addr{a})
+		if !m.probing[a] {
+			m.probing[a] = true
+			add(ProbeAddress, []netip.Addr{a})
 		}
 	}
-	wanted := map[netip.Addr]*Wanted{}
-	for i := range m.wanted {
-		wanted[m.wanted[i].Address] = &m.wanted[i]
+	wanted := map[netip.Addr]*WantedAddress{}
+	for i := range m.wantedAddresses {
+		wanted[m.wantedAddresses[i].Address] = &m.wantedAddresses[i]
 	}
 	for _, w := range []struct {
-		kind Kind
+		kind OpKind
 		all  []netip.Addr
-	}{{Take, p.Lock}, {Leave, p.Leave}, {Empty, p.Empty}, {Tell, m.toTell(now, v, wanted, &p)}} {
+	}{{AcquireLock, p.AcquireLocks}, {ReleaseUnconfirmed, p.ReleaseUnconfirmed}, {ReleaseConfirmed, p.ReleaseConfirmed}, {WriteReport, m.pendingReports(now, v, wanted, &p)}} {
 		for _, a := range w.all {
-			if op := m.write(now, w.kind, a, wanted[a], v, &p); op != nil {
+			if op := m.beginLockWrite(now, w.kind, a, wanted[a], v, &p); op != nil {
 				ops = append(ops, *op)
 			}
 		}
 	}
-	return ops, p.Next
+	return ops, p.RequeueAt
 }
 
-// outlast has the host look again when a lock that it has written, and that the cache does not show, counts as deleted (Read).
-func (m *Memory) outlast(now time.Time, p *Plan) {
+// scheduleLockExpiry schedules the next plan for the time at which a lock that this host has written, and that the
+// cache does not show, counts as deleted (ObserveCache).
+func (m *HostState) scheduleLockExpiry(now time.Time, p *Plan) {
 	for _, l := range m.locks {
-		if at := l.wrote.Add(m.Timing.Lifetime); !l.wrote.IsZero() && !l.shown && now.Before(at) {
-			p.again(at)
+		if at := l.writtenAt.Add(m.Timing.Lifetime); !l.writtenAt.IsZero() && !l.shownByCache && now.Before(at) {
+			p.scheduleAt(at)
 		}
 	}
 }
 
-// beatEvery is how long after one heartbeat the next is sent: sooner where the last one was not answered.
-func (m *Memory) beatEvery() time.Duration {
-	if m.beaten.Before(m.beatAt) {
-		return min(m.Timing.refresh(), m.Timing.Again)
+// heartbeatInterval returns the time between two heartbeats. It is shorter while the last heartbeat is not answered.
+func (m *HostState) heartbeatInterval() time.Duration {
+	if m.heartbeatConfirmedAt.Before(m.heartbeatSentAt) {
+		return min(m.Timing.refreshInterval(), m.Timing.RetryInterval)
 	}
-	return m.Timing.refresh()
+	return m.Timing.refreshInterval()
 }
 
-// toTell are the addresses of which there is something new to tell.
-func (m *Memory) toTell(now time.Time, v *View, wanted map[netip.Addr]*Wanted, p *Plan) []netip.Addr {
+// pendingReports returns the addresses whose report in the lock is out of date, sorted.
+func (m *HostState) pendingReports(now time.Time, v *View, wanted map[netip.Addr]*WantedAddress, p *Plan) []netip.Addr {
 	var out []netip.Addr
-	if !v.Fresh || m.Stopping {
+	if !v.HeartbeatCurrent || m.Stopping {
 		return nil
 	}
 	changes := map[netip.Addr]bool{}
-	for _, all := range [][]netip.Addr{p.Leave, p.Lock, p.Add, p.Remove} {
+	for _, all := range [][]netip.Addr{p.ReleaseUnconfirmed, p.AcquireLocks, p.Add, p.Remove} {
 		for _, a := range all {
 			changes[a] = true
 		}
 	}
 	for a, w := range wanted {
-		if v.Locks[a].Holder != m.Self.Name || w.Ends || changes[a] {
+		if v.Locks[a].Holder != m.Self.Name || w.LeaseDeleting || changes[a] {
 			continue
 		}
-		if is := m.report(now, w); is != nil && !is.Equal(m.locks[a].report) {
+		if is := m.buildReport(now, w); is != nil && !is.Equal(m.locks[a].report) {
 			out = append(out, a)
 		}
-		if c, claimed := m.claimed[a]; claimed && now.Sub(c.At) < contestedFor {
-			p.again(c.At.Add(contestedFor))
+		if c, claimed := m.foreignClaims[a]; claimed && now.Sub(c.ObservedAt) < conflictReportPeriod {
+			p.scheduleAt(c.ObservedAt.Add(conflictReportPeriod))
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return out
 }
 
-// write begins a write of a lock; nil: another one is under way, or has just failed.
-func (m *Memory) write(now time.Time, kind Kind, a netip.Addr, w *Wanted, v *View, p *Plan) *Op {
-	l := m.lockOf(a)
-	if l.writing {
+// beginLockWrite begins a write of the lock of an address. It returns nil if another write of that lock is in flight,
+// or has just failed.
+func (m *HostState) beginLockWrite(now time.Time, kind OpKind, a netip.Addr, w *WantedAddress, v *View, p *Plan) *Op {
+	l := m.lockForAddress(a)
+	if l.writeInFlight {
 		return nil
 	}
-	if now.Before(l.notBefore) {
-		p.again(l.notBefore)
+	if now.Before(l.nextWriteAt) {
+		p.scheduleAt(l.nextWriteAt)
 		return nil
 	}
-	op := &Op{Kind: kind, Address: a, At: now, Lock: v.Locks[a], lapses: m.lapses}
+	op := &Op{Kind: kind, Address: a, PlannedAt: now, Lock: v.Locks[a], heartbeatLapses: m.heartbeatLapses}
 	if w != nil {
-		op.Lease, op.Ends = w.Lease, w.Ends
+		op.LeaseUID, op.LeaseDeleting = w.LeaseUID, w.LeaseDeleting
 	}
 	switch kind { //nolint:exhaustive // the others write no lock
-	case Take:
+	case AcquireLock:
 		if l.holder == m.Self.Name {
-			op.Report = l.report // it stays
+			op.Report = l.report // taking the lock again keeps the report
 		} else if l.holder != "" {
-			op.Dead, op.DeadVersion = l.holder, m.heard[l.holder].version
+			op.DeadHost, op.DeadHostVersion = l.holder, m.knownHosts[l.holder].version
 		}
-	case Leave, Empty:
-		l.sure = false // it may land at any time from now on
-	case Tell:
-		op.Report = m.report(now, w)
+	case ReleaseUnconfirmed, ReleaseConfirmed:
+		l.confirmed = false // the release may land at any time from now on
+	case WriteReport:
+		op.Report = m.buildReport(now, w)
 	}
-	l.writing = true
+	l.writeInFlight = true
 	return op
 }

@@ -6,91 +6,98 @@ import (
 	"time"
 )
 
-// Kind is what an Op does.
-type Kind int
+// OpKind is the kind of an Op.
+type OpKind int
 
-// What a host does. Those up to Tell are writes to the API server: their answers may be late, or lost.
+// The operations of a host. Those up to WriteReport are writes to the API server: their answers may be late or lost.
 const (
-	// Beat writes the heartbeat.
-	Beat Kind = iota
-	// Take takes a lock: where Dead is set, its heartbeat is to be of that version still when it is read just before. Then the
-	// lease is read, as the API server has it, if it is not one that ends.
-	Take
-	// Leave and Empty write that nobody holds a lock: Leave, that the wire was not asked.
-	Leave
-	Empty
-	// Tell writes the report into a lock that is ours.
-	Tell
-	// Probe asks the wire.
-	Probe
-	// Add, Refresh and Remove change the interface. The first two are not to be done when they are late (Late).
-	Add
-	Refresh
-	Remove
-	// Announce says on the wire that this host has an address, so many Times.
-	Announce
+	// WriteHeartbeat writes the heartbeat.
+	WriteHeartbeat OpKind = iota
+	// AcquireLock takes a lock. Where DeadHost is set, the heartbeat of that host must still have the version
+	// DeadHostVersion when it is read just before the write. After the write the lease is read from the API server,
+	// unless it is being deleted.
+	AcquireLock
+	// ReleaseUnconfirmed and ReleaseConfirmed write a lock without a holder. The former records that the address was not
+	// probed.
+	ReleaseUnconfirmed
+	ReleaseConfirmed
+	// WriteReport writes the report into a lock of this host.
+	WriteReport
+	// ProbeAddress asks the wire whether a machine answers for the address (ARP or NDP).
+	ProbeAddress
+	// AddAddress, RefreshAddress and RemoveAddress change the interface. The first two are skipped when they are late
+	// (IsLate).
+	AddAddress
+	RefreshAddress
+	RemoveAddress
+	// AnnounceAddress announces on the wire that this host has the address, AnnounceCount times.
+	AnnounceAddress
 )
 
-func (k Kind) String() string {
+func (k OpKind) String() string {
 	return [...]string{"beat", "take", "leave", "empty", "tell", "probe", "add", "refresh", "remove", "announce"}[k]
 }
 
-// Op is something to do.
+// Op is one operation of a host.
 type Op struct {
-	Kind    Kind
+	Kind    OpKind
 	Address netip.Addr
-	// At is when it was decided.
-	At time.Time
-	// Lock is as it was read, and what a write is made on.
+	// PlannedAt is when the operation was decided.
+	PlannedAt time.Time
+	// Lock is the lock as it was read; a write is based on it.
 	Lock Lock
-	// Dead is the host whose lock is taken, by its heartbeat of a version; without one it has none.
-	Dead, DeadVersion string
-	// Lease is the one that the address is for, Ends that it is being deleted.
-	Lease string
-	Ends  bool
-	// Report is what to tell.
+	// DeadHost is the host whose lock is taken, and DeadHostVersion the version of its heartbeat, empty if it has none.
+	DeadHost, DeadHostVersion string
+	// LeaseUID is the lease that the address is for; LeaseDeleting reports whether that lease is being deleted.
+	LeaseUID      string
+	LeaseDeleting bool
+	// Report is the report to write.
 	Report *Report
-	// Host is what the heartbeat says.
+	// Host is the content of the heartbeat.
 	Host Host
-	// Times is how often the wire is told.
-	Times int
-	// Until is when an address that is added or refreshed is to be gone, if nothing is heard of this host any more: a lifetime
-	// after the last heartbeat that was answered. Zero: others know nothing of this host anyway.
-	Until time.Time
+	// AnnounceCount is how often the address is announced.
+	AnnounceCount int
+	// ValidUntil is when an address that is added or refreshed must be gone if this host sends nothing any more: a
+	// lifetime after the last heartbeat that was answered. It is zero where the heartbeat is not current, as other hosts
+	// do not count on this host then.
+	ValidUntil time.Time
 
-	lapses int
+	heartbeatLapses int
 }
 
-// Late reports whether an address is not to be added or refreshed any more, as much may have changed since that was decided.
-func (o *Op) Late(now time.Time, t Timing) bool { return now.Sub(o.At) >= t.Again }
+// IsLate reports whether the address must not be added or refreshed any more, as much may have changed since the
+// operation was decided.
+func (o *Op) IsLate(now time.Time, t Timing) bool { return now.Sub(o.PlannedAt) >= t.RetryInterval }
 
-// LifetimeOf is the lifetime that an address is added or refreshed with: whole seconds, as the kernel counts.
-func (o *Op) LifetimeOf(now time.Time, t Timing) time.Duration {
-	if o.Until.IsZero() {
+// AddressLifetime returns the lifetime with which an address is added or refreshed, in whole seconds, as the kernel
+// counts.
+func (o *Op) AddressLifetime(now time.Time, t Timing) time.Duration {
+	if o.ValidUntil.IsZero() {
 		return t.Lifetime
 	}
-	return min(max(o.Until.Sub(now).Truncate(time.Second), time.Second), t.Lifetime)
+	return min(max(o.ValidUntil.Sub(now).Truncate(time.Second), time.Second), t.Lifetime)
 }
 
-// What becomes of an Op, beside other errors, of which nobody knows.
+// The known failures of an Op. After any other error its outcome is unknown.
 var (
-	// ErrChanged: the lock is not what it was read as, so it was not written.
-	ErrChanged = errors.New("the lock has changed meanwhile")
-	// ErrAlive: who has the lock lives, so it was not written.
-	ErrAlive = errors.New("who has the lock lives")
-	// ErrLate: so much time has passed since it was decided that it was not done.
-	ErrLate = errors.New("it took too long since that was decided")
-	// ErrGone: the lock was taken, and then the lease was not there any more.
-	ErrGone = errors.New("the lease is not there any more")
+	// ErrLockChanged means that the lock is not as it was read, so it was not written.
+	ErrLockChanged = errors.New("the lock has changed meanwhile")
+	// ErrHolderAlive means that the holder of the lock is alive, so the lock was not written.
+	ErrHolderAlive = errors.New("who has the lock lives")
+	// ErrOpTooLate means that the operation was not run, as too much time had passed since it was decided.
+	ErrOpTooLate = errors.New("it took too long since that was decided")
+	// ErrLeaseGone means that the lock was taken, and that the lease did not exist any more after that.
+	ErrLeaseGone = errors.New("the lease is not there any more")
 )
 
-// Result is what became of an Op.
-type Result struct {
+// OpResult is the outcome of an Op.
+type OpResult struct {
 	Err error
-	// Version is that of the lock which was written, empty if it was not.
-	Version string
-	// Read is the lock as it was read where it has changed, and was thought to be ours; nil: it was not read.
-	Read *ReadLock
-	// MAC is who has answered, empty: nobody.
-	MAC string
+	// LockVersion is the version of the lock that was written; it is empty if the lock was not written.
+	LockVersion string
+	// ObservedLock is the lock as it was read where it has changed and was thought to be ours; it is nil if it was not
+	// read.
+	ObservedLock *ObservedLock
+	// ReplyMAC is the MAC that replied to a probe; it is empty if none did.
+	ReplyMAC string
 }

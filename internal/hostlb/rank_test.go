@@ -18,18 +18,18 @@ func hostsOf(n int) []Host {
 	return out
 }
 
-// Every host has its share of the addresses, and when one goes only its own move.
+// TestRank checks that every host has its share of the addresses, and that only the addresses of a host that goes move.
 func TestRank(t *testing.T) {
 	all := hostsOf(5)
 	first := map[string]int{}
 	for i := range 250 {
 		a := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
-		with := Rank(a, all, nil)
+		with := RankHosts(a, all, nil)
 		if len(with) != 5 {
 			t.Fatalf("%s may be on %v", a, with)
 		}
 		first[with[0]]++
-		without := Rank(a, all[1:], nil)
+		without := RankHosts(a, all[1:], nil)
 		if left := slices.DeleteFunc(slices.Clone(with), func(name string) bool { return name == "h0" }); !slices.Equal(left, without) {
 			t.Errorf("%s: %v without h0, was %v", a, without, with)
 		}
@@ -41,7 +41,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A host that has no address of the network has none; one that has no endpoint, where one is needed, only where no host has one.
+// TestRankAmongThoseThatMay checks that a host without an address of the network has no address of it, and that a host
+// without an endpoint, where one is needed, has the address only where no host has an endpoint.
 func TestRankAmongThoseThatMay(t *testing.T) {
 	all := hostsOf(3)
 	for name, c := range map[string]struct {
@@ -55,12 +56,12 @@ func TestRankAmongThoseThatMay(t *testing.T) {
 		"with an endpoint": {"192.0.2.9", map[string]bool{"n1": true}, 1},
 		"none has one":     {"192.0.2.9", map[string]bool{}, 3},
 	} {
-		if got := Rank(netip.MustParseAddr(c.a), all, c.nodes); len(got) != c.want {
+		if got := RankHosts(netip.MustParseAddr(c.a), all, c.nodes); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	all[2].Forwards = true
-	if got := Rank(netip.MustParseAddr("192.0.2.9"), all, map[string]bool{"n1": true}); len(got) != 2 {
+	all[2].ForwardsTraffic = true
+	if got := RankHosts(netip.MustParseAddr("192.0.2.9"), all, map[string]bool{"n1": true}); len(got) != 2 {
 		t.Errorf("one that forwards by itself needs no endpoint: %v", got)
 	}
 }

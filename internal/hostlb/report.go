@@ -13,20 +13,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Report is what a host says of an address whose lock it holds.
+// Report is what a host reports about an address whose lock it holds.
 type Report struct {
-	// Lease is the IPLease that the address is shown for.
-	Lease types.UID `json:"lease"`
-	// Announced: the host has the address on an interface, and has told the wire.
+	// LeaseUID is the UID of the IPLease that the address is shown for.
+	LeaseUID types.UID `json:"lease"`
+	// Announced reports whether the host has the address on an interface and has announced it.
 	Announced bool `json:"announced,omitempty"`
-	// Reason is a reason of v1alpha1.AnnouncedCondition, empty where nothing is wrong; Message says it with the next step.
+	// Reason is a reason of v1alpha1.AnnouncedCondition, empty where nothing is wrong; Message explains it and names the
+	// next step.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Ports are those that the host cannot serve, ordered.
+	// Ports are the ports that the host cannot serve, sorted.
 	Ports []PortReport `json:"ports,omitempty"`
 }
 
-// PortReport says why a host does not serve a port.
+// PortReport is why a host does not serve a port.
 type PortReport struct {
 	Protocol corev1.Protocol `json:"protocol"`
 	Port     int32           `json:"port"`
@@ -34,79 +35,80 @@ type PortReport struct {
 	Message  string          `json:"message"`
 }
 
-// Equal reports whether two reports say the same.
+// Equal reports whether two reports have the same content.
 func (r *Report) Equal(o *Report) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Lease == o.Lease && r.Announced == o.Announced && r.Reason == o.Reason && r.Message == o.Message && slices.Equal(r.Ports, o.Ports)
+	return r.LeaseUID == o.LeaseUID && r.Announced == o.Announced && r.Reason == o.Reason && r.Message == o.Message && slices.Equal(r.Ports, o.Ports)
 }
 
-// contestedFor is how long it is said that somebody claims an address which this host has, after he last did.
-const contestedFor = time.Minute
+// conflictReportPeriod is how long a host reports that another machine claims its address, counted from the last claim.
+const conflictReportPeriod = time.Minute
 
-// report is what is to be said of an address whose lock is ours; nil: nothing new.
-func (m *Memory) report(now time.Time, w *Wanted) *Report {
+// buildReport returns the report on an address whose lock is ours, or nil if there is nothing new to report.
+func (m *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
 	a := w.Address
-	_, on := m.ours[a]
-	asked, failed := m.wire[a], m.failed[a]
-	out := &Report{Lease: types.UID(w.Lease), Announced: on, Ports: m.ports[a]}
+	_, on := m.managed[a]
+	asked, failed := m.probes[a], m.failures[a]
+	out := &Report{LeaseUID: types.UID(w.LeaseUID), Announced: on, Ports: m.portReports[a]}
 	say := func(reason, format string, args ...any) {
 		out.Reason, out.Message = reason, fmt.Sprintf(format, args...)
 	}
-	claim, claimed := m.claimed[a]
+	claim, claimed := m.foreignClaims[a]
 	switch {
-	case on && claimed && now.Sub(claim.At) < contestedFor:
-		say(v1alpha1.ContestedReason, "%s says that it has %s, which host %s has; %s", m.who(claim.MAC), a, m.Self.Name, m.whatToDo(claim.MAC))
-	case on && !m.Self.fits(w.Nodes):
+	case on && claimed && now.Sub(claim.ObservedAt) < conflictReportPeriod:
+		say(v1alpha1.ContestedReason, "%s says that it has %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
+	case on && !m.Self.canServe(w.Nodes):
 		say(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", m.Self.Name)
 	case on:
-	case asked.Word == Another:
-		say(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.who(asked.MAC), a, m.Self.Name, m.whatToDo(asked.MAC))
-	case asked.Word == Foreign && m.owner(a) != "":
-		say(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.owner(a), a)
-	case asked.Word == Foreign:
-		say(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.who(asked.MAC), a, m.Self.Name)
+	case asked.Result == PeerReply:
+		say(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.describeMAC(asked.MAC), a, m.Self.Name, m.conflictAdvice(asked.MAC))
+	case asked.Result == ForeignReply && m.hostOwningAddress(a) != "":
+		say(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.hostOwningAddress(a), a)
+	case asked.Result == ForeignReply:
+		say(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.describeMAC(asked.MAC), a, m.Self.Name)
 	case !failed.Since.IsZero():
-		say(v1alpha1.HostErrorReason, "host %s: %s", m.Self.Name, failed.Text)
+		say(v1alpha1.HostErrorReason, "host %s: %s", m.Self.Name, failed.Message)
 	default:
 		return nil
 	}
 	return out
 }
 
-// who names who has a MAC.
-func (m *Memory) who(mac string) string {
-	if name := m.hostOf(mac); name != "" {
+// describeMAC names the host or machine that has a MAC.
+func (m *HostState) describeMAC(mac string) string {
+	if name := m.hostByMAC(mac); name != "" {
 		return fmt.Sprintf("host %s (%s)", name, mac)
 	}
 	return "a machine with the MAC " + mac
 }
 
-func (m *Memory) whatToDo(mac string) string {
-	if m.hostOf(mac) != "" {
+func (m *HostState) conflictAdvice(mac string) string {
+	if m.hostByMAC(mac) != "" {
 		return "it may be cut off from the API server, or its kube-proxy answers for addresses of Services: with IPVS that needs strictARP"
 	}
 	return "take the address off that machine"
 }
 
-// owner is the host that has an address itself, not for a lease; empty: none has said so.
-func (m *Memory) owner(a netip.Addr) string {
-	if slices.Contains(m.Self.Own, a) {
+// hostOwningAddress returns the name of the host that has an address itself, and not for a lease, or "" if no host has
+// reported that.
+func (m *HostState) hostOwningAddress(a netip.Addr) string {
+	if slices.Contains(m.Self.OwnAddresses, a) {
 		return m.Self.Name
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.heard)) {
-		if slices.Contains(m.heard[name].host.Own, a) {
+	for _, name := range slices.Sorted(maps.Keys(m.knownHosts)) {
+		if slices.Contains(m.knownHosts[name].host.OwnAddresses, a) {
 			return name
 		}
 	}
 	return ""
 }
 
-// hostOf is the host that answers by a MAC, this one not; empty: none.
-func (m *Memory) hostOf(mac string) string {
-	for name, h := range m.heard {
-		if h.host.answers(mac) && name != m.Self.Name {
+// hostByMAC returns the name of the other host that answers with a MAC, or "" if there is none.
+func (m *HostState) hostByMAC(mac string) string {
+	for name, h := range m.knownHosts {
+		if h.host.hasMAC(mac) && name != m.Self.Name {
 			return name
 		}
 	}

@@ -10,33 +10,35 @@ import (
 )
 
 const (
-	// SourceUIDAnnotation of a mirror has the UID of its pool since that was handed over. From then on the mirror has
-	// no owner: whoever deletes the pool, in whichever way, does not delete what others have been given by name.
+	// SourceUIDAnnotation of a mirror has the UID of its source pool once that was handed over. From then on the mirror
+	// has no owner: a deletion of the source pool, in whichever way, does not delete the addresses that were granted
+	// under the mirror's name.
 	SourceUIDAnnotation = "butler.butlerlabs.dev/in-cluster-uid"
-	// EndingAnnotation of a mirror says who keeps its pool, which was handed over and is being deleted.
+	// EndingAnnotation of a mirror names the object that keeps its source pool, which was handed over and is being
+	// deleted.
 	EndingAnnotation = "butler.butlerlabs.dev/in-cluster-ending"
-	// EndedAnnotation on a pool of ours says that it was a mirror and is none any more: its spec is the user's.
+	// EndedAnnotation on a pool of ours records that it was a mirror and is none any more: its spec is the user's.
 	EndedAnnotation = "butler.butlerlabs.dev/in-cluster-ended"
 )
 
-// Ended reports whether what a pool of ours mirrored has ended.
-func Ended(pool metav1.Object) bool {
+// IsEnded reports whether a pool of ours is a former mirror.
+func IsEnded(pool metav1.Object) bool {
 	_, ended := pool.GetAnnotations()[EndedAnnotation]
 	return ended
 }
 
-// Ending reports whether what a mirror mirrors was handed over, is being deleted, and is kept by an object that names
-// it.
-func Ending(mirror metav1.Object) bool {
+// IsEnding reports whether the source pool of a mirror was handed over, is being deleted, and is kept by an object that
+// names it.
+func IsEnding(mirror metav1.Object) bool {
 	_, ending := mirror.GetAnnotations()[EndingAnnotation]
 	return ending
 }
 
-// SourceOf returns what a pool of ours mirrors, as an owner: it is one until it is handed over. nil: it mirrors
-// nothing, whatever its name.
-func SourceOf(mirror v1alpha1.Pool) *metav1.OwnerReference {
-	ref, named := MirroredBy(kindOf(mirror), mirror.GetName())
-	if !named || Ended(mirror) {
+// SourceOwnerRef returns an owner reference to the source pool of a mirror: the mirror's own until the source is handed
+// over, and one from SourceUIDAnnotation after that. It returns nil for a pool that is no mirror, whatever its name.
+func SourceOwnerRef(mirror v1alpha1.Pool) *metav1.OwnerReference {
+	ref, named := RefForMirror(mirrorPoolKind(mirror), mirror.GetName())
+	if !named || IsEnded(mirror) {
 		return nil
 	}
 	source := metav1.OwnerReference{
@@ -54,31 +56,32 @@ func SourceOf(mirror v1alpha1.Pool) *metav1.OwnerReference {
 	return &source
 }
 
-// Mirrors reports whether a pool of ours mirrors a pool. One that has no owner does by its name: where a move or a
-// restore has made the pool again, the UID is of the one before.
-func Mirrors(mirror v1alpha1.Pool, pool metav1.Object) bool {
-	source := SourceOf(mirror)
+// IsMirrorOf reports whether a pool of ours is the mirror of a source pool. A mirror without an owner reference matches
+// by name: where a move or a restore has created the source pool again, SourceUIDAnnotation has the UID of the one
+// before.
+func IsMirrorOf(mirror v1alpha1.Pool, pool metav1.Object) bool {
+	source := SourceOwnerRef(mirror)
 	return source != nil && source.Name == pool.GetName() && (metav1.GetControllerOf(mirror) == nil || source.UID == pool.GetUID())
 }
 
-// HandOver ties a mirror to a pool by name in the place of its owner reference.
-func HandOver(mirror v1alpha1.Pool, pool metav1.Object) {
+// HandOverMirror replaces the owner reference of a mirror to its source pool by SourceUIDAnnotation.
+func HandOverMirror(mirror v1alpha1.Pool, pool metav1.Object) {
 	mirror.SetOwnerReferences(slices.DeleteFunc(mirror.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return o.APIVersion == GroupVersion.String()
 	}))
-	Annotate(mirror, SourceUIDAnnotation, string(pool.GetUID()), true)
+	SetOrRemoveAnnotation(mirror, SourceUIDAnnotation, string(pool.GetUID()), true)
 }
 
-// End makes a pool of its own of a mirror.
-func End(mirror v1alpha1.Pool) {
+// EndMirror turns a mirror into a pool of its own.
+func EndMirror(mirror v1alpha1.Pool) {
 	for _, tie := range []string{SourceUIDAnnotation, EndingAnnotation, HandedOverAnnotation, ProblemAnnotation, SpecAnnotation} {
-		Annotate(mirror, tie, "", false)
+		SetOrRemoveAnnotation(mirror, tie, "", false)
 	}
-	Annotate(mirror, EndedAnnotation, "", true)
+	SetOrRemoveAnnotation(mirror, EndedAnnotation, "", true)
 }
 
-// Annotate sets an annotation, or removes it.
-func Annotate(o metav1.Object, key, value string, set bool) {
+// SetOrRemoveAnnotation sets an annotation, or removes it where set is false.
+func SetOrRemoveAnnotation(o metav1.Object, key, value string, set bool) {
 	annotations := o.GetAnnotations()
 	switch {
 	case !set:
@@ -91,7 +94,7 @@ func Annotate(o metav1.Object, key, value string, set bool) {
 	o.SetAnnotations(annotations)
 }
 
-func kindOf(pool v1alpha1.Pool) string {
+func mirrorPoolKind(pool v1alpha1.Pool) string {
 	if _, global := pool.(*v1alpha1.GlobalNetworkPool); global {
 		return v1alpha1.GlobalNetworkPoolKind
 	}

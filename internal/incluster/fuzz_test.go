@@ -9,13 +9,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// What is translated without a problem hands out nothing but what the other provider would: addresses of its pool,
-// and none that it excludes.
+// FuzzTranslate checks that a translation without problems hands out only what the other provider would: addresses of
+// its pool that it does not exclude.
 func FuzzTranslate(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x02\x00\x00\x05\x01\x00\x00\x18\x01\x09"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := draw.From(b)
+		d := draw.NewSource(b)
 		var in Spec
 		prefixes := d.Int(2) == 1
 		for range d.Int(4) {
@@ -31,7 +31,7 @@ func FuzzTranslate(f *testing.F) {
 		}
 		grace := int64(d.Int(256)-2) << d.Int(64)
 		in.AddressReuseGracePeriodSeconds = &grace
-		out, _, problems := in.Translate(prefixes)
+		out, _, problems := in.ToNetworkPoolSpec(prefixes)
 		if len(problems) > 0 {
 			return
 		}
@@ -39,8 +39,8 @@ func FuzzTranslate(f *testing.F) {
 		if len(errs) > 0 {
 			t.Fatalf("%+v becomes %+v: %v", in, out, errs)
 		}
-		all, _, _ := ranges(in.Addresses, "addresses")
-		excluded, _, _ := ranges(in.ExcludedAddresses, "excludedAddresses")
+		all, _, _ := parseRanges(in.Addresses, "addresses")
+		excluded, _, _ := parseRanges(in.ExcludedAddresses, "excludedAddresses")
 		for _, r := range l.Allocatable().Ranges() {
 			if !all.ContainsRange(r) || excluded.OverlapsRange(netipx.IPRangeFrom(r.From(), r.To())) {
 				t.Errorf("%+v hands out %s of %+v", out, r, in)

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// poolOf is a pool with a spec.
+// poolOf returns a pool with a spec.
 func poolOf(t *testing.T, s Spec) *unstructured.Unstructured {
 	t.Helper()
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
@@ -23,10 +23,11 @@ func poolOf(t *testing.T, s Spec) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 }
 
-// handedOut is what the in-cluster provider hands out of a spec that its webhook takes, by its own rules.
+// handedOut returns the addresses that the in-cluster provider hands out of a spec that its webhook accepts, by its own
+// rules.
 func handedOut(s Spec) *netipx.IPSet {
-	declared, _, _ := ranges(s.Addresses, "")
-	excluded, _, _ := ranges(s.ExcludedAddresses, "")
+	declared, _, _ := parseRanges(s.Addresses, "")
+	excluded, _, _ := parseRanges(s.ExcludedAddresses, "")
 	var b netipx.IPSetBuilder
 	b.AddSet(declared)
 	b.RemoveSet(excluded)
@@ -47,8 +48,8 @@ func handedOut(s Spec) *netipx.IPSet {
 func TestMirrorOfPool(t *testing.T) {
 	for name, c := range map[string]struct {
 		in Spec
-		// gateway is that of the IPAddresses of the pool, where the spec of the mirror names none; problem is in the
-		// error.
+		// gateway is the gateway of the pool's IPAddresses where the spec of the mirror has none; problem is a part of
+		// the error.
 		gateway, problem string
 	}{
 		"a network":                     {in: Spec{Addresses: []string{"10.0.0.0/24"}, Prefix: 24, Gateway: "10.0.0.1"}},
@@ -69,8 +70,8 @@ func TestMirrorOfPool(t *testing.T) {
 		"an IPv4 address as IPv6":       {in: Spec{Addresses: []string{"::ffff:10.0.0.10-::ffff:10.0.0.20"}, Prefix: 120}, problem: "this pool is not served: spec.addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind := Kinds[0]
-			m, err := MirrorOfPool(kind, poolOf(t, c.in))
+			kind := PoolKinds[0]
+			m, err := MirrorForPool(kind, poolOf(t, c.in))
 			if c.problem != "" {
 				if err == nil || !strings.Contains(err.Error(), c.problem) {
 					t.Fatalf("%v, want %q", err, c.problem)
@@ -97,12 +98,12 @@ func TestMirrorOfPool(t *testing.T) {
 	}
 }
 
-// A mirror hands out what the in-cluster provider would, to the address.
+// FuzzMirror checks that a mirror hands out exactly the addresses that the in-cluster provider would.
 func FuzzMirror(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x02\x00\x00\x05\x01\x00\x00\x18\x01\x09"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := draw.From(b)
+		d := draw.NewSource(b)
 		var in Spec
 		for range d.Int(4) {
 			in.Addresses = append(in.Addresses, d.Range())
@@ -114,7 +115,7 @@ func FuzzMirror(f *testing.F) {
 		if d.Int(2) == 1 {
 			in.Gateway = d.Address()
 		}
-		m, problems := in.mirror(false)
+		m, problems := in.toMirror(false)
 		if len(problems) > 0 {
 			return
 		}

@@ -16,7 +16,8 @@ const (
 	taken   = MovedFromAnnotation
 )
 
-// C53: a mirror says from its first moment on where its pool comes from, and that there was one before it.
+// TestBegin checks that a mirror records, from its creation on, the origin of its pool and the loss of a previous
+// mirror (C53).
 func TestBegin(t *testing.T) {
 	type marks = map[string]string
 	for name, tc := range map[string]struct {
@@ -32,7 +33,7 @@ func TestBegin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mirror := &metav1.ObjectMeta{}
-			Begin(mirror, &metav1.ObjectMeta{Annotations: tc.pool}, tc.here)
+			InitMirrorOrigin(mirror, &metav1.ObjectMeta{Annotations: tc.pool}, tc.here)
 			if !maps.Equal(mirror.Annotations, tc.want) {
 				t.Errorf("%s: %v, not %v", tc.reason, mirror.Annotations, tc.want)
 			}
@@ -40,7 +41,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// C53: a pool says that it has a mirror for as long as that is not known to have ended, however that goes.
+// TestNote checks that a pool records its mirror until the end of the mirror is known, however that happens (C53).
 func TestNote(t *testing.T) {
 	type marks = map[string]string
 	now := metav1.Now()
@@ -61,11 +62,11 @@ func TestNote(t *testing.T) {
 			if tc.deleting {
 				mirror.DeletionTimestamp = &now
 			}
-			Note(pool, mirror, "here")
+			RecordMirror(pool, mirror, "here")
 			if !maps.Equal(pool.Annotations, tc.want) {
 				t.Errorf("%s: %v, not %v", tc.reason, pool.Annotations, tc.want)
 			}
-			if Forget(pool); len(pool.Annotations) > 0 || Noted(pool) {
+			if RemoveMirrorRecord(pool); len(pool.Annotations) > 0 || HasMirrorRecord(pool) {
 				t.Errorf("%s: %v is left", tc.reason, pool.Annotations)
 			}
 		})

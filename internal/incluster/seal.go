@@ -10,29 +10,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// SpecAnnotation of a mirror has a hash of the spec that was translated from its pool. It is written together with that
-// spec, so a spec that another writer makes does not match it, at whichever moment a manager looks at it.
+// SpecAnnotation of a mirror has a hash of the spec that was translated from its source pool. It is written together
+// with that spec, so a spec of another writer does not match it, whenever a manager reads the mirror.
 const SpecAnnotation = "butler.butlerlabs.dev/in-cluster-spec"
 
-// MirroredPool returns the reference to the pool that a pool of ours stands in for, by its name; false: its spec is its own.
+// MirroredPool returns the reference to the source pool of a mirror, by the mirror's name; false where the pool's spec
+// is its own.
 func MirroredPool(pool v1alpha1.Pool) (ref ipamv1.IPPoolReference, is bool) {
-	ref, is = MirroredBy(kindOf(pool), pool.GetName())
-	return ref, is && !Ended(pool)
+	ref, is = RefForMirror(mirrorPoolKind(pool), pool.GetName())
+	return ref, is && !IsEnded(pool)
 }
 
-// Seal notes on a mirror that its spec is the translation of its pool's.
-func Seal(mirror v1alpha1.Pool) { Annotate(mirror, SpecAnnotation, hashOf(mirror.PoolSpec()), true) }
-
-// Sealed reports whether the spec of a mirror is what was translated from its pool.
-func Sealed(mirror v1alpha1.Pool) bool {
-	return mirror.GetAnnotations()[SpecAnnotation] == hashOf(mirror.PoolSpec())
+// SealSpec records on a mirror that its spec is the translation of its source pool's spec.
+func SealSpec(mirror v1alpha1.Pool) {
+	SetOrRemoveAnnotation(mirror, SpecAnnotation, hashSpec(mirror.PoolSpec()), true)
 }
 
-// hashOf is a hash of a spec as the API server has it: a field that is not set is not part of it.
-func hashOf(spec *v1alpha1.NetworkPoolSpec) string {
+// IsSpecSealed reports whether the spec of a mirror is the one that was translated from its source pool.
+func IsSpecSealed(mirror v1alpha1.Pool) bool {
+	return mirror.GetAnnotations()[SpecAnnotation] == hashSpec(mirror.PoolSpec())
+}
+
+// hashSpec returns a hash of a spec as the API server stores it: fields that are not set are not part of it.
+func hashSpec(spec *v1alpha1.NetworkPoolSpec) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // a spec is made of strings, numbers and lists of them
+		panic(err) // a spec has only strings, numbers and lists of them
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])

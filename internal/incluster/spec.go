@@ -4,7 +4,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Spec is that of a pool of either sort, as far as it decides what is handed out.
+// Spec is the part of the spec of a pool, of addresses or prefixes, that decides what is handed out.
 type Spec struct {
 	Addresses                      []v1alpha1.Range `json:"addresses"`
 	Prefix                         int32            `json:"prefix"`
@@ -18,9 +18,9 @@ type Spec struct {
 	ExcludedPrefixes       []v1alpha1.Range `json:"excludedPrefixes"`
 }
 
-// CountsOf are what the status of a pool says of its addresses: those in use that the spec does not cover count as
-// used, too.
-func CountsOf(s *v1alpha1.NetworkPoolStatus) map[string]any {
+// CountsFromStatus returns the counts of a source pool's status from the status of its mirror. Addresses in use that
+// the spec does not cover count as used, too.
+func CountsFromStatus(s *v1alpha1.NetworkPoolStatus) map[string]any {
 	used := s.AllocatedIPs + s.OutOfRangeIPs
 	return map[string]any{"total": s.TotalIPs, "used": used, "free": s.TotalIPs - used, "outOfRange": s.OutOfRangeIPs}
 }

@@ -20,12 +20,13 @@ const (
 	maxGraceSeconds = 30 * 24 * 60 * 60
 )
 
-// defaultPrefixLength is that of pools of prefixes that do not say one.
+// defaultPrefixLength is the prefix length of prefix pools that do not set one.
 const defaultPrefixLength = 64
 
-// Translate writes the spec of a pool, of prefixes or of addresses, as one of ours. Notes are what is written
-// differently and means the same; problems what cannot be taken over: with any of them the result is not to be used.
-func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
+// ToNetworkPoolSpec translates the spec of a pool of addresses, or of prefixes, to one of ours. Notes list the fields
+// that are expressed differently, with the same meaning; problems list what cannot be translated. With any problem the
+// result must not be used.
+func (s Spec) ToNetworkPoolSpec(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
 	from, but := "addresses", "excludedAddresses"
 	all, excluded := s.Addresses, s.ExcludedAddresses
 	if prefixes {
@@ -38,16 +39,16 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 	} else {
 		out.Prefix, out.Gateway, out.AllocateReservedIPAddresses = ptr.To(s.Prefix), s.Gateway, s.AllocateReservedIPAddresses
 	}
-	declared, texts, bad := ranges(all, from)
-	without, withoutTexts, alsoBad := ranges(excluded, but)
+	declared, texts, bad := parseRanges(all, from)
+	without, withoutTexts, alsoBad := parseRanges(excluded, but)
 	if problems = slices.Concat(bad, alsoBad); len(problems) > 0 {
 		return out, nil, problems
 	}
 	if out.Addresses = texts; len(texts) > maxRanges {
-		out.Addresses = show(declared)
+		out.Addresses = formatRanges(declared)
 		notes = append(notes, from+" that follow each other are written as one range")
 	}
-	// Ours reserves addresses of the pool: what lies outside needs no reservation.
+	// Our reservations must be within the pool, and addresses outside need none.
 	var inside netipx.IPSetBuilder
 	inside.AddSet(without)
 	inside.Intersect(declared)
@@ -57,10 +58,10 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 	}
 	if !both.Equal(without) {
 		notes = append(notes, but+" outside the pool are left out: they need no reservation")
-		withoutTexts = show(both)
+		withoutTexts = formatRanges(both)
 	} else if len(withoutTexts) > maxRanges {
 		notes = append(notes, but+" that follow each other are written as one range")
-		withoutTexts = show(both)
+		withoutTexts = formatRanges(both)
 	}
 	for _, text := range withoutTexts {
 		out.Reserved = append(out.Reserved, v1alpha1.ReservedRange{Addresses: text, Description: but + " of the in-cluster provider"})
@@ -81,8 +82,8 @@ func (s Spec) Translate(prefixes bool) (out v1alpha1.NetworkPoolSpec, notes, pro
 	return out, notes, problems
 }
 
-// ranges reads addresses as the in-cluster provider does: a CIDR may have host bits.
-func ranges(in []string, field string) (set *netipx.IPSet, texts, problems []string) {
+// parseRanges parses ranges as the in-cluster provider does: a CIDR may have host bits.
+func parseRanges(in []string, field string) (set *netipx.IPSet, texts, problems []string) {
 	var b netipx.IPSetBuilder
 	for _, text := range in {
 		if p, err := netip.ParsePrefix(text); err == nil {
@@ -105,7 +106,7 @@ func ranges(in []string, field string) (set *netipx.IPSet, texts, problems []str
 	return set, texts, problems
 }
 
-func show(set *netipx.IPSet) (out []string) {
+func formatRanges(set *netipx.IPSet) (out []string) {
 	for _, r := range set.Ranges() {
 		out = append(out, poolutil.ShowRange(r))
 	}

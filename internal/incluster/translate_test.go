@@ -15,10 +15,10 @@ func TestTranslate(t *testing.T) {
 	const why = "excludedAddresses of the in-cluster provider"
 	for name, c := range map[string]struct {
 		in Spec
-		// prefixes: it is a pool of prefixes.
+		// prefixes reports whether it is a pool of prefixes.
 		prefixes bool
 		want     v1alpha1.NetworkPoolSpec
-		// note and problem are in the only one of theirs; empty: there is none.
+		// note and problem are parts of the only note or problem; empty where there must be none.
 		note, problem string
 	}{
 		"all fields": {
@@ -72,7 +72,7 @@ func TestTranslate(t *testing.T) {
 		"no address": {in: Spec{Addresses: []string{"x"}, Prefix: 24}, problem: `spec.addresses: parsing "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, notes, problems := c.in.Translate(c.prefixes)
+			got, notes, problems := c.in.ToNetworkPoolSpec(c.prefixes)
 			if text := strings.Join(problems, "\n"); !strings.Contains(text, c.problem) || (c.problem == "") != (text == "") || len(problems) > 1 {
 				t.Errorf("problems %q, want %q", problems, c.problem)
 			}
@@ -86,14 +86,15 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// W29: a pool of more ranges than one of ours has is translated when it is split.
+// TestAPoolThatIsSplitIsTranslated checks that a pool with more ranges than one of ours may have can be translated
+// after the user splits it (W29).
 func TestAPoolThatIsSplitIsTranslated(t *testing.T) {
 	of := func(n int) []string {
 		s := Spec{Prefix: 16}
 		for i := range n {
 			s.Addresses = append(s.Addresses, fmt.Sprintf("10.0.%d.%d", i/100, 2*(i%100)+1))
 		}
-		_, _, problems := s.Translate(false)
+		_, _, problems := s.ToNetworkPoolSpec(false)
 		return problems
 	}
 	if problems := of(maxRanges + 1); len(problems) != 1 || !strings.Contains(problems[0], "split the pool") {

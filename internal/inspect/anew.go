@@ -6,9 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// anew adds to what is to be done for an object that names the wrong pool who wrote it: what a controller wrote for a
-// machine, nobody else can write again.
-func (c Case) anew(do string) string {
+// adviseRecreateObject extends the advice for an object that names the wrong pool by the owner of the object: only the
+// controller that created a claim for a machine can create it again.
+func (c ClaimantInfo) adviseRecreateObject(do string) string {
 	owner := metav1.GetControllerOf(c.Object)
 	if refs := c.Object.GetOwnerReferences(); owner == nil && len(refs) > 0 {
 		owner = &refs[0]

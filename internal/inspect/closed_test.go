@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A pool that is paused grants nothing, whether or not its manager has come to say so.
+// TestClosed checks that a paused pool is reported as closed, whether or not its condition shows the pause yet.
 func TestClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		paused bool
@@ -30,7 +30,7 @@ func TestClosed(t *testing.T) {
 			if c.ready != nil {
 				pool.Status.Conditions = []metav1.Condition{*c.ready}
 			}
-			if got := Closed(pool); got != c.want {
+			if got := ClosedReason(pool); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -1,4 +1,4 @@
-// Package inspect turns the objects of one moment into what a person wants to know of them: how full the
-// pools are, who has an address, why a claim waits. It decides and does not print; the little that it reads
-// besides, it is given a reader for.
+// Package inspect answers questions about the objects of one moment: how full the pools are, which object holds an
+// address, why a claim waits. It decides and does not print. The few objects that it reads besides come from a reader
+// that the caller passes.
 package inspect

@@ -21,83 +21,86 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Explanation is why an object has what it has, or nothing.
+// Explanation gives the reasons why an object is served or waits.
 type Explanation struct {
-	// Subject is the object, as a person names it.
+	// Subject names the object as users write it.
 	Subject string `json:"subject"`
-	// Verdict is the answer in one sentence.
-	Verdict string `json:"verdict"`
-	// Served: it has what it asked for.
+	// Summary is the answer in one sentence.
+	Summary string `json:"verdict"`
+	// Served reports whether the object has what it asks for.
 	Served bool `json:"served"`
-	// Findings are what stands in the way, the most important first.
+	// Findings lists the obstacles, the most important one first.
 	Findings []Finding `json:"findings,omitempty"`
-	// Details are what it is made of, or what uses it.
+	// Details lists the parts of the object, or its users.
 	Details []Detail `json:"details,omitempty"`
-	// Notes are what could not be looked at.
+	// Notes name the objects that could not be read.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Detail is a list of what an explanation goes on about.
+// Detail is a labelled list of an explanation.
 type Detail struct {
-	What string   `json:"what"`
-	Is   []string `json:"is"`
+	Label string   `json:"what"`
+	Lines []string `json:"is"`
 }
 
-// Finding is something that keeps an object from being served, and what to do about it.
+// Finding is an obstacle that keeps an object from being served, and the advice how to remove it.
 type Finding struct {
-	What string `json:"what"`
-	Do   string `json:"do,omitempty"`
+	Message string `json:"what"`
+	Advice  string `json:"do,omitempty"`
 }
 
-// Case is what an explanation is made from.
-type Case struct {
+// ClaimantInfo is the input of ExplainClaimant: a claimant and the objects around it.
+type ClaimantInfo struct {
 	// Kind is IPAddressClaim, IPAllocation or IPLease.
 	Kind, Namespace, Name string
-	// Ref is the pool that the object names.
-	Ref ipamv1.IPPoolReference
-	// Ours: the object names a kind of pool of ours.
-	Ours bool
-	// Missing is the pool of another provider that the object names and that does not exist; empty: it does, or is not looked for.
-	Missing string
+	// PoolRef is the reference to the pool that the object names.
+	PoolRef ipamv1.IPPoolReference
+	// NamesOwnPool reports whether the object names a kind of pool of ours.
+	NamesOwnPool bool
+	// MissingForeignPool is the pool of another provider that the object names and that does not exist. It is empty
+	// where that pool exists or was not read.
+	MissingForeignPool string
 	// Pool is nil where it does not exist.
 	Pool v1alpha1.Pool
-	// Cluster is the name of the Cluster of the object, empty if it names none, ClusterNamespace its namespace; ClusterObject is nil
-	// where it does not exist.
-	Cluster, ClusterNamespace string
-	ClusterObject             *clusterv1.Cluster
-	// ChildGone: the pool does not exist that the object is a block for.
-	ChildGone  bool
-	Object     metav1.Object
-	Conditions []metav1.Condition
-	// Has is what the object was given, empty if nothing.
-	Has string
+	// ClusterName and ClusterNamespace name the Cluster of the object; ClusterName is empty where it names none.
+	// ClusterObject is nil where the Cluster does not exist.
+	ClusterName, ClusterNamespace string
+	ClusterObject                 *clusterv1.Cluster
+	// ChildPoolGone reports whether the object is a block for a carved pool that does not exist.
+	ChildPoolGone bool
+	Object        metav1.Object
+	Conditions    []metav1.Condition
+	// GrantedAddress describes the address or block that the object has; empty where it has none.
+	GrantedAddress string
 	// Address is the IPAddress of a claim; nil where it has none.
 	Address *ipamv1.IPAddress
-	// Answer is what the allocator would say now; nil where it does not wait for a grant.
-	Answer *allocator.Answer
-	// Ahead is the number of objects that wait for the same pool.
-	Ahead int
-	// Free and Largest are how many addresses, or prefixes, of the pool are free, and how many of them in a row.
-	Free, Largest int64
-	// Resting are the ranges of the pool that rest after a release.
-	Resting []v1alpha1.CoolingGroup
-	// Instead is a pool of the same name and the other kind; empty where there is none, or the one that is named exists.
-	Instead string
+	// PlannedGrant is the allocator's current decision on the object; nil where the object does not wait for a grant.
+	PlannedGrant *allocator.PlannedGrant
+	// WaitingCount is the number of objects that wait for the same pool.
+	WaitingCount int
+	// FreeCount counts the free addresses, or prefixes, of the pool; LargestFree counts those of the longest contiguous
+	// run.
+	FreeCount, LargestFree int64
+	// Cooling lists the ranges of the pool that rest after a release.
+	Cooling []v1alpha1.CoolingGroup
+	// SameNamePool is the pool of the same name and the other kind. It is empty where there is none, or the named pool
+	// exists.
+	SameNamePool string
 }
 
-// Explain says why an object waits.
-func Explain(c Case) Explanation {
+// ExplainClaimant explains why a claimant waits, or what it has.
+func ExplainClaimant(c ClaimantInfo) Explanation {
 	e := Explanation{Subject: fmt.Sprintf("%s %s/%s", c.Kind, c.Namespace, c.Name)}
 	ready := meta.FindStatusCondition(c.Conditions, v1alpha1.ReadyCondition)
 	deleting := c.Object.GetDeletionTimestamp() != nil
 	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
-	if c.Has != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
-		e.Served, e.Verdict = true, "has "+c.Has
-		if c.Ours && c.Pool == nil {
-			add(c.poolName()+" does not exist: nothing keeps another pool from giving away what it has", c.remade())
+	if c.GrantedAddress != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
+		e.Served, e.Summary = true, "has "+c.GrantedAddress
+		if c.NamesOwnPool && c.Pool == nil {
+			add(c.poolName()+" does not exist: nothing keeps another pool from giving away what it has", c.adviseRecreatePool())
 		}
 		if c.Address != nil {
-			if text := keptByItsClaim(c.Address); text != "" {
+			if text := describeKeptAddress(c.Address); text != "" {
 				add(text, "delete the claim, or its machine, to release the address; otherwise nothing has to be done")
 			}
 		}
@@ -113,47 +116,48 @@ func Explain(c Case) Explanation {
 		if s := meta.FindStatusCondition(c.Conditions, v1alpha1.ClusterSeenCondition); s != nil && s.Status == metav1.ConditionFalse {
 			add(s.Message, "create the Cluster, or delete the allocation if it is not needed: the manager deletes an allocation only after it has seen its Cluster")
 		}
-		if s := c.mayBeMoved(); s != nil {
-			add(s.Message, c.afterMove())
+		if s := c.movedCondition(); s != nil {
+			add(s.Message, c.adviseAfterMove())
 		}
 		return e
 	}
-	e.Verdict = "waits"
+	e.Summary = "waits"
 	if deleting {
-		e.Verdict = "is being deleted"
-		c.leaving(add)
+		e.Summary = "is being deleted"
+		c.explainDeletion(add)
 	}
-	if !c.Ours {
-		e.Verdict = "names no pool of this provider"
-		if c.Ref.APIGroup == v1alpha1.GroupVersion.Group {
-			what, do := parted(allocator.NoSuchKind(pools.Key{Kind: c.Ref.Kind}).Message, "")
-			add(what, c.anew(do))
+	if !c.NamesOwnPool {
+		e.Summary = "names no pool of this provider"
+		if c.PoolRef.APIGroup == v1alpha1.GroupVersion.Group {
+			what, do := splitAdvice(allocator.UnknownPoolKindRefusal(pools.Key{Kind: c.PoolRef.Kind}).Message, "")
+			add(what, c.adviseRecreateObject(do))
 			return e
 		}
-		c.ofAnother(&e, deleting)
+		c.explainForeignClaim(&e, deleting)
 		return e
 	}
-	c.pauses(add)
+	c.explainPauses(add)
 	if !deleting {
-		c.refusals(add, ready)
+		c.explainRefusals(add, ready)
 	}
 	if deleting && len(e.Findings) == 0 && ready != nil && ready.Reason == v1alpha1.DeletingReason {
-		add(parted(ready.Message, ""))
+		add(splitAdvice(ready.Message, ""))
 	}
 	if len(e.Findings) == 0 {
-		c.silence(add, deleting)
+		c.explainWithoutFinding(add, deleting)
 	}
-	if c.Answer != nil && c.Answer.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason {
-		e.Details = resting(c.Resting)
+	if c.PlannedGrant != nil && c.PlannedGrant.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason {
+		e.Details = coolingDetails(c.Cooling)
 	}
 	return e
 }
 
-// mayBeMoved is the condition that says that clusterctl may have moved what an allocation is for, and that is gone; nil: it is
-// there, or was not paused.
-func (c Case) mayBeMoved() *metav1.Condition {
-	of, gone := v1alpha1.ClusterSeenCondition, c.Cluster != "" && c.ClusterObject == nil
-	if c.ChildGone {
+// movedCondition returns the condition which records that the Cluster or child pool of an allocation was paused when it
+// was last seen, so that clusterctl may have moved it. It returns nil where that Cluster or pool exists, or was not
+// paused.
+func (c ClaimantInfo) movedCondition() *metav1.Condition {
+	of, gone := v1alpha1.ClusterSeenCondition, c.ClusterName != "" && c.ClusterObject == nil
+	if c.ChildPoolGone {
 		of, gone = v1alpha1.PoolSeenCondition, true
 	}
 	if s := meta.FindStatusCondition(c.Conditions, of); gone && s != nil && s.Status == metav1.ConditionUnknown {
@@ -162,12 +166,15 @@ func (c Case) mayBeMoved() *metav1.Condition {
 	return nil
 }
 
-// afterMove is what to do for an allocation that clusterctl may have left behind.
-func (c Case) afterMove() string { return AfterMove(c.Namespace, c.Cluster, c.ClusterNamespace) }
+// adviseAfterMove returns the advice for an allocation that clusterctl may have left behind.
+func (c ClaimantInfo) adviseAfterMove() string {
+	return AdviseAfterMove(c.Namespace, c.ClusterName, c.ClusterNamespace)
+}
 
-// AfterMove is what to do for an allocation of a namespace that clusterctl may have left behind, by the Cluster that it is for,
-// whose name is empty where it is for a pool: clusterctl moves what is in the namespace of the Cluster.
-func AfterMove(namespace, cluster, clusterNamespace string) string {
+// AdviseAfterMove returns the advice for an allocation in namespace that clusterctl may have left behind. cluster is
+// the name of the Cluster that it is for, empty where it is for a pool. clusterctl moves the objects of the Cluster's
+// namespace.
+func AdviseAfterMove(namespace, cluster, clusterNamespace string) string {
 	if cluster != "" && clusterNamespace != namespace {
 		return "if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace " + clusterNamespace +
 			" does not take it along; else delete the allocation"
@@ -175,55 +182,58 @@ func AfterMove(namespace, cluster, clusterNamespace string) string {
 	return "if clusterctl moves the namespace, resume the move; else delete the allocation"
 }
 
-// keptByItsClaim says why an IPAddress is there still that was deleted while its claim lives; empty: it was not.
-func keptByItsClaim(a *ipamv1.IPAddress) string {
+// describeKeptAddress returns why an IPAddress that was deleted while its claim lives still exists; "" if it was not
+// deleted.
+func describeKeptAddress(a *ipamv1.IPAddress) string {
 	if a.DeletionTimestamp == nil {
 		return ""
 	}
 	return fmt.Sprintf("IPAddress %s/%s was deleted, and stays as long as the claim: the finalizer %s keeps it", a.Namespace, a.Name, v1alpha1.AddressFinalizer)
 }
 
-// ofAnother explains a claim of a pool of another provider. Whether that serves it, only its address shows.
-func (c Case) ofAnother(e *Explanation, deleting bool) {
-	what := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.Ref.Kind, c.Ref.Name, c.Ref.APIGroup)
+// explainForeignClaim explains a claim of a pool of another provider. Only its address shows whether that provider
+// serves it.
+func (c ClaimantInfo) explainForeignClaim(e *Explanation, deleting bool) {
+	what := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.PoolRef.Kind, c.PoolRef.Name, c.PoolRef.APIGroup)
 	switch {
-	case c.Missing != "" && c.Has == "" && !deleting:
-		e.Verdict = "waits"
-		e.Findings = append(e.Findings, Finding{c.Missing + " does not exist", c.anew(
+	case c.MissingForeignPool != "" && c.GrantedAddress == "" && !deleting:
+		e.Summary = "waits"
+		e.Findings = append(e.Findings, Finding{c.MissingForeignPool + " does not exist", c.adviseRecreateObject(
 			"create it, or create this claim again with the right poolRef, which is immutable")})
 	case deleting:
 		e.Findings = append(e.Findings, Finding{what, "ask that provider"})
-	case c.Has != "":
-		e.Served, e.Verdict = true, "has "+c.Has
+	case c.GrantedAddress != "":
+		e.Served, e.Summary = true, "has "+c.GrantedAddress
 		e.Findings = append(e.Findings, Finding{what, "nothing has to be done"})
-	case c.meantGroup() != "":
+	case c.suggestAPIGroup() != "":
 		e.Findings = append(e.Findings, Finding{
-			fmt.Sprintf("its poolRef names %s %s of %q, a group that no provider is known for (did you mean %q?)", c.Ref.Kind, c.Ref.Name, c.Ref.APIGroup, c.meantGroup()),
-			c.anew(fmt.Sprintf("create the claim again with apiGroup %s: poolRef is immutable", c.meantGroup())),
+			fmt.Sprintf("its poolRef names %s %s of %q, a group that no provider is known for (did you mean %q?)", c.PoolRef.Kind, c.PoolRef.Name, c.PoolRef.APIGroup, c.suggestAPIGroup()),
+			c.adviseRecreateObject(fmt.Sprintf("create the claim again with apiGroup %s: poolRef is immutable", c.suggestAPIGroup())),
 		})
 	default:
-		e.Findings = append(e.Findings, Finding{what + ", if there is one", c.anew(fmt.Sprintf(
+		e.Findings = append(e.Findings, Finding{what + ", if there is one", c.adviseRecreateObject(fmt.Sprintf(
 			"ask that provider; if a pool of this one is meant, set apiGroup %s and kind %s or %s: poolRef is immutable, so create the claim again",
 			v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))})
 	}
 }
 
-// meantGroup is the group that a poolRef may mean whose own is a slip away from it, or a part of it; empty: none is known.
-func (c Case) meantGroup() string {
+// suggestAPIGroup returns the group that a poolRef may mean whose own group is nearly that group, or a suffix of ours;
+// "" where no known group is similar.
+func (c ClaimantInfo) suggestAPIGroup() string {
 	ours := v1alpha1.GroupVersion.Group
-	group, _, _ := strings.Cut(c.Ref.APIGroup, "/")
+	group, _, _ := strings.Cut(c.PoolRef.APIGroup, "/")
 	if strings.Contains(group, ".") && strings.HasSuffix(ours, "."+group) {
 		return ours
 	}
 	known := []string{ours, incluster.GroupVersion.Group, "ipam.metal3.io"}
-	if slices.Contains(known, c.Ref.APIGroup) {
+	if slices.Contains(known, c.PoolRef.APIGroup) {
 		return ""
 	}
-	return allocator.Nearest(group, known)
+	return allocator.NearestName(group, known)
 }
 
-// leaving says who holds an object that is being deleted.
-func (c Case) leaving(add func(what, do string)) {
+// explainDeletion adds a finding for each finalizer that delays the deletion of the object.
+func (c ClaimantInfo) explainDeletion(add func(what, do string)) {
 	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
@@ -253,8 +263,9 @@ func (c Case) leaving(add func(what, do string)) {
 	}
 }
 
-// pauses says what is paused. What is paused is left alone in silence.
-func (c Case) pauses(add func(what, do string)) {
+// explainPauses adds a finding for each pause that applies. A claimant that has its address gets no condition Paused
+// when its Cluster or pool is paused.
+func (c ClaimantInfo) explainPauses(add func(what, do string)) {
 	resource := map[string]string{"IPAddressClaim": "ipaddressclaims.ipam.cluster.x-k8s.io", v1alpha1.IPAllocationKind: "ipallocations", v1alpha1.IPLeaseKind: "ipleases"}[c.Kind]
 	if annotations.HasPaused(c.Object) {
 		add("it is paused by its annotation "+clusterv1.PausedAnnotation,
@@ -266,69 +277,70 @@ func (c Case) pauses(add func(what, do string)) {
 				c.ClusterObject.Namespace, c.ClusterObject.Name, clusterv1.PausedAnnotation))
 	}
 	if c.Pool != nil && annotations.HasPaused(c.Pool) {
-		add(c.poolName()+" is paused", grants.Resume(c.Pool))
+		add(c.poolName()+" is paused", grants.ResumeAdvice(c.Pool))
 	}
 }
 
-// refusals says what the allocator refuses.
-func (c Case) refusals(add func(what, do string), ready *metav1.Condition) {
+// explainRefusals adds the reasons why the allocator grants the object nothing.
+func (c ClaimantInfo) explainRefusals(add func(what, do string), ready *metav1.Condition) {
 	switch {
-	case c.Pool == nil && c.Has != "":
-		add(c.poolName()+" does not exist", c.remade())
+	case c.Pool == nil && c.GrantedAddress != "":
+		add(c.poolName()+" does not exist", c.adviseRecreatePool())
 		return
 	case c.Pool == nil:
 		do := "create the pool, or create the object again with the right poolRef, which is immutable"
-		if c.Instead != "" {
-			do = fmt.Sprintf("there is a %s: if that is meant, create the object again with its kind in poolRef, which is immutable; else create the pool", c.Instead)
+		if c.SameNamePool != "" {
+			do = fmt.Sprintf("there is a %s: if that is meant, create the object again with its kind in poolRef, which is immutable; else create the pool", c.SameNamePool)
 		}
-		add(c.poolName()+" does not exist", c.anew(do))
+		add(c.poolName()+" does not exist", c.adviseRecreateObject(do))
 		return
-	case isUnseen(c.Pool):
+	case isUnobserved(c.Pool):
 		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
 	}
 	if annotations.HasPaused(c.Pool) {
-		return // that was said
+		return // explainPauses has reported it
 	}
-	if closed := Closed(c.Pool); closed != "" && c.Has == "" {
-		do := adviceFor(c.Pool, closing(c.Pool).Reason)
-		if closing(c.Pool).Reason == v1alpha1.DeletingReason {
-			do = c.anew(do)
+	if closed := ClosedReason(c.Pool); closed != "" && c.GrantedAddress == "" {
+		do := adviseOnPoolReason(c.Pool, notReadyCondition(c.Pool).Reason)
+		if notReadyCondition(c.Pool).Reason == v1alpha1.DeletingReason {
+			do = c.adviseRecreateObject(do)
 		}
 		add(fmt.Sprintf("%s %s", c.poolName(), closed), do)
 		return
 	}
 	switch {
-	case c.Answer != nil && c.Answer.Reason != "" && (ready == nil || ready.Reason != v1alpha1.QuotaExceededReason):
-		c.refused(add, c.Answer.Reason, c.Answer.Message)
-	case ready != nil && ready.Status == metav1.ConditionFalse && (c.Answer == nil || ready.Reason == v1alpha1.QuotaExceededReason):
-		c.refused(add, ready.Reason, ready.Message)
+	case c.PlannedGrant != nil && c.PlannedGrant.Reason != "" && (ready == nil || ready.Reason != v1alpha1.QuotaExceededReason):
+		c.addRefusal(add, c.PlannedGrant.Reason, c.PlannedGrant.Message)
+	case ready != nil && ready.Status == metav1.ConditionFalse && (c.PlannedGrant == nil || ready.Reason == v1alpha1.QuotaExceededReason):
+		c.addRefusal(add, ready.Reason, ready.Message)
 	}
 }
 
-// refused takes a refusal apart: what is in the way, and what to do about it, which its message ends with.
-func (c Case) refused(add func(what, do string), reason, message string) {
-	what, do := parted(message, adviceOn[reason])
-	if c.Kind == v1alpha1.IPAllocationKind && reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && c.Free > 0 {
-		what += fmt.Sprintf(" (%d free, at most %d in a row)", c.Free, c.Largest)
+// addRefusal adds a refusal as a finding. It splits the message into the obstacle and the advice at its end.
+func (c ClaimantInfo) addRefusal(add func(what, do string), reason, message string) {
+	what, do := splitAdvice(message, claimantAdvice[reason])
+	if c.Kind == v1alpha1.IPAllocationKind && reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && c.FreeCount > 0 {
+		what += fmt.Sprintf(" (%d free, at most %d in a row)", c.FreeCount, c.LargestFree)
 	}
 	add(what, do)
 }
 
-// parted cuts the next step off a message.
-func parted(message, otherwise string) (what, do string) {
+// splitAdvice splits the text after the last "; " off a message, as the advice. A message without one gets otherwise as
+// advice.
+func splitAdvice(message, otherwise string) (what, do string) {
 	if i := strings.LastIndex(message, "; "); i >= 0 {
 		return message[:i], message[i+len("; "):]
 	}
 	return message, otherwise
 }
 
-// remade is what to do for an object that has something of a pool that does not exist.
-func (c Case) remade() string {
+// adviseRecreatePool returns the advice for an object that has an address of a pool that does not exist.
+func (c ClaimantInfo) adviseRecreatePool() string {
 	return "create the pool again, with these addresses in it: each stays whose it is (docs/gitops.md#pruning-a-pool-in-use)"
 }
 
-// silence explains an object that nothing is wrong with.
-func (c Case) silence(add func(what, do string), deleting bool) {
+// explainWithoutFinding explains an object for which no obstacle was found.
+func (c ClaimantInfo) explainWithoutFinding(add func(what, do string), deleting bool) {
 	switch label := c.Object.GetLabels()[clusterv1.WatchLabel]; {
 	case deleting:
 		what, do := "no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running"
@@ -337,10 +349,10 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 			do += ", with the component leases, service-leases or host-load-balancers (docs/install.md#components)"
 		}
 		add(what, do)
-	case c.Answer != nil && c.Answer.Range.IsValid():
-		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.Answer.Range))
-		if c.Ahead > 1 {
-			text += fmt.Sprintf("; %d wait for this pool, the oldest is served first", c.Ahead)
+	case c.PlannedGrant != nil && c.PlannedGrant.Range.IsValid():
+		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.PlannedGrant.Range))
+		if c.WaitingCount > 1 {
+			text += fmt.Sprintf("; %d wait for this pool, the oldest is served first", c.WaitingCount)
 		}
 		do := "if it stays so, no manager serves it: is one running, and does its --watch-filter select the label " + clusterv1.WatchLabel
 		if label == "" {
@@ -351,31 +363,31 @@ func (c Case) silence(add func(what, do string), deleting bool) {
 		if _, lease := c.Object.(*v1alpha1.IPLease); lease {
 			do += ", and is its component leases on (docs/install.md#components)"
 		}
-		if layout, _ := poolspec.Of(c.Pool); c.Kind == "IPAddressClaim" && layout != nil && layout.HasZones() {
+		if layout, _ := poolspec.CompilePool(c.Pool); c.Kind == "IPAddressClaim" && layout != nil && layout.HasZones() {
 			do += ", and is its component failure-domains on (docs/install.md#components)"
 		}
 		add(text, do+"?")
 	default:
-		add("it has been granted "+cmp.Or(c.Has, "something")+", and its status is about to be written", "if this lasts, check that a manager is running")
+		add("it has been granted "+cmp.Or(c.GrantedAddress, "something")+", and its status is about to be written", "if this lasts, check that a manager is running")
 	}
 }
 
-func (c Case) poolName() string {
-	return pools.KeyOfPool(c.Namespace, v1alpha1.PoolReference{Kind: c.Ref.Kind, Name: c.Ref.Name}).String()
+func (c ClaimantInfo) poolName() string {
+	return pools.KeyFromPoolReference(c.Namespace, v1alpha1.PoolReference{Kind: c.PoolRef.Kind, Name: c.PoolRef.Name}).String()
 }
 
-// Closed says that a pool grants nothing now and why, as its Ready condition does; empty where it grants.
-func Closed(pool v1alpha1.Pool) string {
+// ClosedReason returns why a pool grants nothing now, as its condition Ready records; "" where the pool grants.
+func ClosedReason(pool v1alpha1.Pool) string {
 	if annotations.HasPaused(pool) {
-		return grants.PausedPool // the condition may not say so yet
+		return grants.PausedPoolText // the condition may not show the pause yet
 	}
-	if c := closing(pool); c != nil {
+	if c := notReadyCondition(pool); c != nil {
 		return fmt.Sprintf("grants nothing now (%s): %s", c.Reason, c.Message)
 	}
 	return ""
 }
 
-func closing(pool v1alpha1.Pool) *metav1.Condition {
+func notReadyCondition(pool v1alpha1.Pool) *metav1.Condition {
 	c := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return nil
@@ -383,20 +395,22 @@ func closing(pool v1alpha1.Pool) *metav1.Condition {
 	return c
 }
 
-// adviceOn is what to do about the reasons of a claim or an allocation.
-var adviceOn = map[string]string{
+// claimantAdvice maps reasons of the condition Ready of a claimant to advice.
+var claimantAdvice = map[string]string{
 	ipamv1.IPAddressClaimReadyPoolExhaustedReason:    "`kubectl butler-ipam free` shows what is free; add addresses to the pool, or delete what is not needed",
 	ipamv1.IPAddressClaimReadyPoolNotReadyReason:     "correct what the message says about the pool; this object is then served without further action",
 	ipamv1.IPAddressClaimReadyAllocationFailedReason: "correct what the message names: the claim, its Cluster, its namespace or the pool (docs/pools.md#when-a-claim-gets-no-address); this object is then served without further action",
 	v1alpha1.WriteFailedReason:                       "change the quota, policy, webhook or right that the message names; the manager tries again by itself",
 }
 
-// edited is how the pool is named whose spec a person changes: what the manager mirrors is changed in the mirrored pool.
-func edited(pool v1alpha1.Pool) string { return cmp.Or(grants.MirroredPool(pool), "the pool") }
+// editablePoolName names the pool whose spec users edit: for a mirror, that is the mirrored pool.
+func editablePoolName(pool v1alpha1.Pool) string {
+	return cmp.Or(grants.MirroredPoolName(pool), "the pool")
+}
 
-// adviceFor is what to do about the reason of a pool.
-func adviceFor(pool v1alpha1.Pool, reason string) string {
-	if source := grants.MirroredPool(pool); source != "" {
+// adviseOnPoolReason returns the advice for a reason of the condition Ready of a pool.
+func adviseOnPoolReason(pool v1alpha1.Pool, reason string) string {
+	if source := grants.MirroredPoolName(pool); source != "" {
 		switch reason {
 		case v1alpha1.ValidationFailedReason:
 			return "change " + source + " so that the message is true no more"
@@ -408,11 +422,11 @@ func adviceFor(pool v1alpha1.Pool, reason string) string {
 			return "have new machines name another InClusterIPPool: " + source + " is served again when all of its addresses are released"
 		}
 	}
-	return adviceOnPool[reason]
+	return poolAdvice[reason]
 }
 
-// adviceOnPool is what to do about the reasons of a pool.
-var adviceOnPool = map[string]string{
+// poolAdvice maps reasons of the conditions of a pool to advice.
+var poolAdvice = map[string]string{
 	v1alpha1.DeletingReason:         "use another pool: this one is being deleted",
 	v1alpha1.ValidationFailedReason: "correct the field of the pool that the message names",
 	v1alpha1.CopiedReason:           "make sure that the other management cluster gives no address of this pool, then `kubectl annotate globalnetworkpool NAME " + v1alpha1.ManagementClusterAnnotation + "-`",

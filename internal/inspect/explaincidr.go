@@ -16,146 +16,147 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// explainedRange is an explanation of a ClusterCIDR in the making.
-type explainedRange struct {
+// clusterCIDRExplainer builds the explanation of a ClusterCIDR.
+type clusterCIDRExplainer struct {
 	*PodCIDRs
-	view   *nodeipam.View
-	object *v1alpha1.ClusterCIDR
-	local  bool
-	users  []string
-	e      Explanation
+	view        *nodeipam.SnapshotView
+	clusterCIDR *v1alpha1.ClusterCIDR
+	isLocal     bool
+	users       []string
+	explanation Explanation
 }
 
-// ExplainClusterCIDR says whether a ClusterCIDR gives CIDRs, who uses it and who waits for it; false: there is none of
-// that name.
+// ExplainClusterCIDR explains whether a ClusterCIDR assigns CIDRs, which Nodes or Clusters use it, and which Nodes wait
+// for it. It returns false where there is no ClusterCIDR of that name.
 func ExplainClusterCIDR(of PodCIDRs, name string, now time.Time) (Explanation, bool) {
-	x := explainedRange{PodCIDRs: &of, view: of.view(now), e: Explanation{Subject: v1alpha1.ClusterCIDRKind + " " + name}}
+	x := clusterCIDRExplainer{PodCIDRs: &of, view: of.newSnapshotView(now), explanation: Explanation{Subject: v1alpha1.ClusterCIDRKind + " " + name}}
 	i := slices.IndexFunc(of.ClusterCIDRs, func(c v1alpha1.ClusterCIDR) bool { return c.Name == name })
 	if i < 0 {
-		return x.e, false
+		return x.explanation, false
 	}
-	x.object = &of.ClusterCIDRs[i]
-	x.local = nodeipam.IsLocal(x.object)
-	if x.local {
-		x.users = x.view.Users(nodeipam.RefOf(x.object))
+	x.clusterCIDR = &of.ClusterCIDRs[i]
+	x.isLocal = nodeipam.IsLocal(x.clusterCIDR)
+	if x.isLocal {
+		x.users = x.view.NodesUsing(nodeipam.RefForClusterCIDR(x.clusterCIDR))
 	}
-	ready := x.ready()
+	ready := x.readyCondition()
 	switch {
-	case x.object.DeletionTimestamp != nil:
-		x.leaves()
+	case x.clusterCIDR.DeletionTimestamp != nil:
+		x.explainDeletion()
 	case ready == nil:
-		x.e.Verdict = "gives nothing yet"
-		x.add("no manager has looked at it", x.whoLooks())
+		x.explanation.Summary = "gives nothing yet"
+		x.addFinding("no manager has looked at it", x.adviseRunManager())
 	case ready.Status != metav1.ConditionTrue:
-		x.e.Verdict = "gives nothing"
-		x.add(ready.Reason+": "+ready.Message, adviceOnRange[ready.Reason])
+		x.explanation.Summary = "gives nothing"
+		x.addFinding(ready.Reason+": "+ready.Message, clusterCIDRAdvice[ready.Reason])
 	default:
-		x.gives(ready)
+		x.explainCapacity(ready)
 	}
-	if overlap := x.said(v1alpha1.OverlapCondition); overlap != nil && overlap.Status == metav1.ConditionTrue {
-		x.add(overlap.Message, adviceOnRange[overlap.Reason])
+	if overlap := x.findCondition(v1alpha1.OverlapCondition); overlap != nil && overlap.Status == metav1.ConditionTrue {
+		x.addFinding(overlap.Message, clusterCIDRAdvice[overlap.Reason])
 	}
-	x.list()
-	return x.e, true
+	x.addDetails()
+	return x.explanation, true
 }
 
-func (x *explainedRange) add(what, do string) {
-	x.e.Findings = append(x.e.Findings, Finding{what, do})
+func (x *clusterCIDRExplainer) addFinding(what, do string) {
+	x.explanation.Findings = append(x.explanation.Findings, Finding{what, do})
 }
 
-func (x *explainedRange) said(kind string) *metav1.Condition {
-	return meta.FindStatusCondition(x.object.Status.Conditions, kind)
+func (x *clusterCIDRExplainer) findCondition(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(x.clusterCIDR.Status.Conditions, kind)
 }
 
-// ready is the condition Ready: as the manager would say it now where that is known to be no, else as it has said it.
-func (x *explainedRange) ready() *metav1.Condition {
-	said := x.said(v1alpha1.ReadyCondition)
-	if said == nil || !x.local {
+// readyCondition returns the condition Ready. That is the one that a manager would set now, where it is not True, or
+// where it and the recorded one are True and the Nodes can be read; else it is the recorded one.
+func (x *clusterCIDRExplainer) readyCondition() *metav1.Condition {
+	said := x.findCondition(v1alpha1.ReadyCondition)
+	if said == nil || !x.isLocal {
 		return said
 	}
-	now := meta.FindStatusCondition(x.view.Report.Ranges[nodeipam.RefOf(x.object)].Conditions, v1alpha1.ReadyCondition)
+	now := meta.FindStatusCondition(x.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(x.clusterCIDR)].Conditions, v1alpha1.ReadyCondition)
 	if now != nil && (now.Status != metav1.ConditionTrue || (said.Status == metav1.ConditionTrue && !x.NodesHidden)) {
 		return now
 	}
 	return said
 }
 
-// whoLooks is which manager looks at a ClusterCIDR.
-func (x *explainedRange) whoLooks() string {
-	if x.local {
+// adviseRunManager names the manager that reconciles the ClusterCIDR.
+func (x *clusterCIDRExplainer) adviseRunManager() string {
+	if x.isLocal {
 		return "is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?"
 	}
 	return "is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?"
 }
 
-// gives explains a ClusterCIDR that Nodes can get CIDRs of, if any is free.
-func (x *explainedRange) gives(ready *metav1.Condition) {
-	x.e.Served, x.e.Verdict = true, "gives CIDRs: "+ready.Message
-	if x.local && !x.NodesHidden {
-		if u := x.view.Report.Ranges[nodeipam.RefOf(x.object)]; u.Free == 0 {
+// explainCapacity explains a ClusterCIDR that assigns CIDRs as long as any is free.
+func (x *clusterCIDRExplainer) explainCapacity(ready *metav1.Condition) {
+	x.explanation.Served, x.explanation.Summary = true, "gives CIDRs: "+ready.Message
+	if x.isLocal && !x.NodesHidden {
+		if u := x.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(x.clusterCIDR)]; u.Free == 0 {
 			full := meta.FindStatusCondition(u.Conditions, v1alpha1.ExhaustedCondition)
-			x.e.Served, x.e.Verdict = false, "is full"
-			x.add(full.Message, adviceOnRange[full.Reason])
+			x.explanation.Served, x.explanation.Summary = false, "is full"
+			x.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
 		}
 		return
 	}
-	if full := x.said(v1alpha1.ExhaustedCondition); full != nil && full.Status == metav1.ConditionTrue {
-		x.e.Served, x.e.Verdict = false, "is full"
-		x.add(full.Message, adviceOnRange[full.Reason])
+	if full := x.findCondition(v1alpha1.ExhaustedCondition); full != nil && full.Status == metav1.ConditionTrue {
+		x.explanation.Served, x.explanation.Summary = false, "is full"
+		x.addFinding(full.Message, clusterCIDRAdvice[full.Reason])
 	}
 }
 
-// leaves says who holds a ClusterCIDR that is being deleted.
-func (x *explainedRange) leaves() {
-	x.e.Verdict = "is being deleted"
+// explainDeletion adds the Nodes, Clusters and finalizers that delay the deletion of a ClusterCIDR.
+func (x *clusterCIDRExplainer) explainDeletion() {
+	x.explanation.Summary = "is being deleted"
 	const drain = "drain and delete these Nodes, so that they register anew, and get CIDRs of another ClusterCIDR"
 	if n := len(x.users); n > 0 {
-		x.add(fmt.Sprintf("it stays until no Node uses it: %d of them, listed below", n), drain)
+		x.addFinding(fmt.Sprintf("it stays until no Node uses it: %d of them, listed below", n), drain)
 	}
-	for _, u := range x.object.Status.Clusters {
+	for _, u := range x.clusterCIDR.Status.Clusters {
 		if u.Nodes == 0 {
-			x.add(fmt.Sprintf("Cluster %s/%s has yet to let go of it", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
+			x.addFinding(fmt.Sprintf("Cluster %s/%s has yet to let go of it", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
 			continue
 		}
-		x.add(fmt.Sprintf("it stays until no Node of Cluster %s/%s uses it: %d of them", u.Namespace, u.Name, u.Nodes),
+		x.addFinding(fmt.Sprintf("it stays until no Node of Cluster %s/%s uses it: %d of them", u.Namespace, u.Name, u.Nodes),
 			"with the kubeconfig of that: kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs; "+drain)
 	}
-	for _, f := range x.object.Finalizers {
+	for _, f := range x.clusterCIDR.Finalizers {
 		if f != v1alpha1.ClusterCIDRFinalizer {
-			x.add("the finalizer "+f+" holds it", "the controller that set it has to remove it")
+			x.addFinding("the finalizer "+f+" holds it", "the controller that set it has to remove it")
 		}
 	}
-	if x.local && x.NodesHidden {
-		if said := x.said(v1alpha1.ReadyCondition); said != nil {
-			x.add(said.Message, drain)
+	if x.isLocal && x.NodesHidden {
+		if said := x.findCondition(v1alpha1.ReadyCondition); said != nil {
+			x.addFinding(said.Message, drain)
 		}
-	} else if len(x.e.Findings) == 0 {
+	} else if len(x.explanation.Findings) == 0 {
 		what := "no Node uses it"
-		if slices.Contains(x.object.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
+		if slices.Contains(x.clusterCIDR.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
 			what += "; the finalizer " + v1alpha1.ClusterCIDRFinalizer + " holds it"
 		}
-		x.add(what, "it should be gone in a moment; if not, "+x.whoLooks())
+		x.addFinding(what, "it should be gone in a moment; if not, "+x.adviseRunManager())
 	}
 }
 
-// list says what it is, who uses it, and who waits.
-func (x *explainedRange) list() {
+// addDetails adds the range, the users, and the Nodes that wait.
+func (x *clusterCIDRExplainer) addDetails() {
 	detail := func(what string, is ...string) {
 		if len(is) > 0 {
-			x.e.Details = append(x.e.Details, Detail{what, is})
+			x.explanation.Details = append(x.explanation.Details, Detail{what, is})
 		}
 	}
-	if o := nodeipam.ObjectOf(x.object); o.Range != nil {
-		detail("range", fmt.Sprintf("%s, for %s", sourceOf(o), nodesWith(o.Range)))
+	if o := nodeipam.RangeObjectFromClusterCIDR(x.clusterCIDR); o.Range != nil {
+		detail("range", fmt.Sprintf("%s, for %s", describeCIDRSource(o), formatNodeSelector(o.Range)))
 	}
-	if !x.local {
-		detail("fleet", x.clusters()...)
+	if !x.isLocal {
+		detail("fleet", x.describeClusters()...)
 		return
 	}
 	has := map[string]string{}
 	for _, n := range x.view.Nodes() {
 		if len(n.CIDRs) > 0 {
-			has[n.Name] = joined(n.CIDRs)
+			has[n.Name] = joinCIDRs(n.CIDRs)
 		}
 	}
 	var users []string
@@ -163,30 +164,30 @@ func (x *explainedRange) list() {
 		users = append(users, name+" "+cmp.Or(has[name], "(its grant is in flight)"))
 	}
 	detail("users", users...)
-	detail("waits", x.view.Waiters(nodeipam.RefOf(x.object))...)
+	detail("waits", x.view.NodesWaitingFor(nodeipam.RefForClusterCIDR(x.clusterCIDR))...)
 }
 
-// clusters are those that use it, and those that it selects.
-func (x *explainedRange) clusters() (out []string) {
-	for _, u := range x.object.Status.Clusters {
-		uses := fmt.Sprintf("%s/%s: %s a CIDR of it, %s", u.Namespace, u.Name, text.Count(u.Nodes, "Node has", "Nodes have"), text.Count(u.Free, "is free", "are free"))
+// describeClusters returns a line for each Cluster that uses the ClusterCIDR, and for each one that it selects.
+func (x *clusterCIDRExplainer) describeClusters() (out []string) {
+	for _, u := range x.clusterCIDR.Status.Clusters {
+		uses := fmt.Sprintf("%s/%s: %s a CIDR of it, %s", u.Namespace, u.Name, text.FormatCount(u.Nodes, "Node has", "Nodes have"), text.FormatCount(u.Free, "is free", "are free"))
 		for i := range x.Clusters {
 			if c := &x.Clusters[i]; c.Namespace == u.Namespace && c.Name == u.Name {
-				uses += unready(c)
+				uses += describeUnready(c)
 			}
 		}
 		out = append(out, uses)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(x.object.Spec.ClusterSelector)
+	selector, err := metav1.LabelSelectorAsSelector(x.clusterCIDR.Spec.ClusterSelector)
 	if err != nil {
 		return out
 	}
 	for i := range x.Clusters {
 		c := &x.Clusters[i]
-		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryOf(x.object, nodeipam.Key{Namespace: c.Namespace, Name: c.Name}) != nil {
+		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryForCluster(x.clusterCIDR, nodeipam.ClusterKey{Namespace: c.Namespace, Name: c.Name}) != nil {
 			continue
 		}
-		says := "selected, and has not used it yet" + unready(c)
+		says := "selected, and has not used it yet" + describeUnready(c)
 		if _, wants := c.Labels[v1alpha1.NodeCIDRsLabel]; !wants {
 			says = "selected, and not served: it lacks the label " + v1alpha1.NodeCIDRsLabel
 		}
@@ -195,8 +196,8 @@ func (x *explainedRange) clusters() (out []string) {
 	return out
 }
 
-// unready is what a Cluster says where some of its Nodes have no pod CIDRs.
-func unready(c *clusterv1.Cluster) string {
+// describeUnready returns the reason that a Cluster reports where some of its Nodes have no pod CIDRs; else "".
+func describeUnready(c *clusterv1.Cluster) string {
 	said := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition)
 	if said == nil || said.Status == metav1.ConditionTrue {
 		return ""

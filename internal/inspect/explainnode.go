@@ -14,205 +14,207 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-const oneAllocator = "run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only"
+const singleAllocatorAdvice = "run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only"
 
-// explainedNode is an explanation of a Node in the making.
-type explainedNode struct {
+// nodeExplainer builds the explanation of a Node.
+type nodeExplainer struct {
 	*PodCIDRs
-	view *nodeipam.View
-	node *podcidr.Node
-	e    Explanation
+	view        *nodeipam.SnapshotView
+	node        *podcidr.Node
+	explanation Explanation
 }
 
-// ExplainNode says why a Node has its pod CIDRs, or none; false: there is no such Node.
+// ExplainNode explains why a Node has its pod CIDRs, or has none. It returns false where there is no Node of that name.
 func ExplainNode(of PodCIDRs, name string, now time.Time) (Explanation, bool) {
-	x := explainedNode{PodCIDRs: &of, view: of.view(now), e: Explanation{Subject: "Node " + name}}
+	x := nodeExplainer{PodCIDRs: &of, view: of.newSnapshotView(now), explanation: Explanation{Subject: "Node " + name}}
 	nodes := x.view.Nodes()
 	i := slices.IndexFunc(nodes, func(n *podcidr.Node) bool { return n.Name == name })
 	if i < 0 {
-		return x.e, false
+		return x.explanation, false
 	}
 	x.node = nodes[i]
-	flight := slices.IndexFunc(of.inFlight(), func(g grant) bool { return g.UID == x.node.UID })
+	flight := slices.IndexFunc(of.inFlightGrants(), func(g grant) bool { return g.NodeUID == x.node.UID })
 	switch {
 	case len(x.node.CIDRs) > 0:
-		x.has()
+		x.explainAssigned()
 	case flight >= 0:
-		x.granted(of.inFlight()[flight])
+		x.explainInFlightGrant(of.inFlightGrants()[flight])
 	case x.node.Deleting:
-		x.e.Verdict = "has no pod CIDR"
-		x.add("it is being deleted: a Node that is being deleted gets none", "")
+		x.explanation.Summary = "has no pod CIDR"
+		x.addFinding("it is being deleted: a Node that is being deleted gets none", "")
 	default:
-		x.waits()
+		x.explainWaiting()
 	}
-	return x.e, true
+	return x.explanation, true
 }
 
-func (x *explainedNode) add(what, do string) {
-	x.e.Findings = append(x.e.Findings, Finding{what, do})
+func (x *nodeExplainer) addFinding(what, do string) {
+	x.explanation.Findings = append(x.explanation.Findings, Finding{what, do})
 }
 
-// has explains a Node that has CIDRs.
-func (x *explainedNode) has() {
+// explainAssigned explains a Node that has CIDRs.
+func (x *nodeExplainer) explainAssigned() {
 	n := x.node
-	x.e.Served, x.e.Verdict = true, "has "+joined(n.CIDRs)
-	pool, _ := x.source(x.view, n)
+	x.explanation.Served, x.explanation.Summary = true, "has "+joinCIDRs(n.CIDRs)
+	pool, _ := x.sourceForNode(x.view, n)
 	if pool != "" {
-		x.e.Verdict += " of " + pool
+		x.explanation.Summary += " of " + pool
 	}
-	for _, note := range x.view.Says(n.UID) {
-		if note.Reason == nodeipam.PodCIDRForeign && (x.Elsewhere || x.RangesHidden) {
-			continue // the ranges are not known
+	for _, note := range x.view.EventsForNode(n.UID) {
+		if note.Reason == nodeipam.PodCIDRForeign && (x.ManagedElsewhere || x.RangesHidden) {
+			continue // the ranges are not readable here
 		}
-		x.e.Served = x.e.Served && note.Reason == nodeipam.PodCIDRForeign
-		x.add(note.Message, "")
+		x.explanation.Served = x.explanation.Served && note.Reason == nodeipam.PodCIDRForeign
+		x.addFinding(note.Message, "")
 	}
-	if x.State != nil {
-		for _, g := range x.State.InFlight {
-			if g.UID == n.UID && !slices.Equal(g.CIDRs, n.CIDRs) {
-				x.add(fmt.Sprintf("%s was granted to it, and somebody else has set what it has", joined(g.CIDRs)), oneAllocator)
+	if x.FenceState != nil {
+		for _, g := range x.FenceState.InFlight {
+			if g.NodeUID == n.UID && !slices.Equal(g.CIDRs, n.CIDRs) {
+				x.addFinding(fmt.Sprintf("%s was granted to it, and somebody else has set what it has", joinCIDRs(g.CIDRs)), singleAllocatorAdvice)
 			}
 		}
 	}
-	x.e.Details = append(x.e.Details, Detail{"from", []string{x.attribution()}})
+	x.explanation.Details = append(x.explanation.Details, Detail{"from", []string{x.describeAttribution()}})
 	if n.Deleting {
-		x.e.Details = append(x.e.Details, Detail{"until", []string{"it is being deleted, and keeps them until it is gone"}})
+		x.explanation.Details = append(x.explanation.Details, Detail{"until", []string{"it is being deleted, and keeps them until it is gone"}})
 	}
 }
 
-// attribution is how it is known which ClusterCIDR the CIDRs of a Node are of.
-func (x *explainedNode) attribution() string {
+// describeAttribution returns the evidence for the ClusterCIDR that the CIDRs of a Node are from.
+func (x *nodeExplainer) describeAttribution() string {
 	n := x.node
-	named := fmt.Sprintf("its annotation %s names ClusterCIDR %s", v1alpha1.ClusterCIDRAnnotation, n.From)
+	named := fmt.Sprintf("its annotation %s names ClusterCIDR %s", v1alpha1.ClusterCIDRAnnotation, n.ClusterCIDRName)
 	none := "it has no annotation " + v1alpha1.ClusterCIDRAnnotation
-	switch r := x.view.RangeOf(n); {
-	case n.From == "" && r == nil:
+	switch r := x.view.RangeForNode(n); {
+	case n.ClusterCIDRName == "" && r == nil:
 		return none + ": another allocator has given them"
-	case n.From == "":
-		return fmt.Sprintf("%s has these addresses: %s; %s, as where another allocator has given them", r, joined(r.CIDRs()), none)
-	case x.Elsewhere || x.RangesHidden:
+	case n.ClusterCIDRName == "":
+		return fmt.Sprintf("%s has these addresses: %s; %s, as where another allocator has given them", r, joinCIDRs(r.CIDRs()), none)
+	case x.ManagedElsewhere || x.RangesHidden:
 		return named
 	case r == nil:
 		return named + ", which does not have these addresses, or is gone"
-	case r.Name != n.From:
-		return fmt.Sprintf("%s, which does not have these addresses, or is gone; %s has them: %s", named, r, joined(r.CIDRs()))
+	case r.Name != n.ClusterCIDRName:
+		return fmt.Sprintf("%s, which does not have these addresses, or is gone; %s has them: %s", named, r, joinCIDRs(r.CIDRs()))
 	default:
-		return fmt.Sprintf("%s: %s", named, joined(r.CIDRs()))
+		return fmt.Sprintf("%s: %s", named, joinCIDRs(r.CIDRs()))
 	}
 }
 
-// granted explains a Node whose grant is in flight.
-func (x *explainedNode) granted(g grant) {
-	x.e.Verdict = "is being given " + joined(g.CIDRs)
-	if pool := poolOfGrant(g.From); pool != "" {
-		x.e.Verdict += " of " + pool
+// explainInFlightGrant explains a Node whose grant is in flight.
+func (x *nodeExplainer) explainInFlightGrant(g grant) {
+	x.explanation.Summary = "is being given " + joinCIDRs(g.CIDRs)
+	if pool := formatClusterCIDR(g.ClusterCIDRName); pool != "" {
+		x.explanation.Summary += " of " + pool
 	}
-	x.add("the grant is in "+fenceName+", and the Node does not have it yet", "it is a matter of a moment; "+x.ifItStays())
-	x.refused()
+	x.addFinding("the grant is in "+fenceConfigMapName+", and the Node does not have it yet", "it is a matter of a moment; "+x.adviseIfStuck())
+	x.addWriteRefusal()
 }
 
-// refused says that the API server refuses what the manager writes, as the manager has said.
-func (x *explainedNode) refused() {
+// addWriteRefusal adds the refusal of the API server that a manager has recorded in the condition Ready of a
+// ClusterCIDR.
+func (x *nodeExplainer) addWriteRefusal() {
 	for i := range x.ClusterCIDRs {
 		c := meta.FindStatusCondition(x.ClusterCIDRs[i].Status.Conditions, v1alpha1.ReadyCondition)
 		if c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.NodesRefusedReason || c.Reason == v1alpha1.FenceRefusedReason) {
-			x.add(c.Message, adviceOnRange[c.Reason])
+			x.addFinding(c.Message, clusterCIDRAdvice[c.Reason])
 			return
 		}
 	}
 }
 
-func (x *explainedNode) ifItStays() string {
-	if x.Elsewhere {
+func (x *nodeExplainer) adviseIfStuck() string {
+	if x.ManagedElsewhere {
 		return "if it stays so, see that a manager runs in the management cluster with --node-cidrs=on or fleet, and that it reaches this cluster"
 	}
 	return "if it stays so, see that a manager runs here, with --node-cidrs=on, own or only"
 }
 
-// waits explains a Node that has nothing.
-func (x *explainedNode) waits() {
-	x.e.Verdict = "waits for its pod CIDR"
-	if s := x.view.Report.Stopped; s != nil {
-		x.add(s.Message, adviceOnRange[s.Reason])
+// explainWaiting explains a Node that has no CIDRs and no grant.
+func (x *nodeExplainer) explainWaiting() {
+	x.explanation.Summary = "waits for its pod CIDR"
+	if s := x.view.Report.StoppedCondition; s != nil {
+		x.addFinding(s.Message, clusterCIDRAdvice[s.Reason])
 	}
-	if x.State == nil && x.Damage == nil && !x.StateHidden {
-		text := "no manager has given CIDRs to Nodes of this cluster yet: there is no " + fenceName
+	if x.FenceState == nil && x.FenceDamage == nil && !x.FenceHidden {
+		text := "no manager has given CIDRs to Nodes of this cluster yet: there is no " + fenceConfigMapName
 		do := "docs/node-cidrs.md#the-first-node: does a manager run, with --node-cidrs=on, own or only, and are its roles bound?"
-		if x.Elsewhere {
+		if x.ManagedElsewhere {
 			do = "docs/node-cidrs.md#nodes-of-workload-clusters: is this the cluster of a Cluster with the label " + v1alpha1.NodeCIDRsLabel + "?"
 		}
-		x.add(text, do)
+		x.addFinding(text, do)
 	}
-	if x.Elsewhere || x.RangesHidden {
-		x.waitsForRangesElsewhere()
+	if x.ManagedElsewhere || x.RangesHidden {
+		x.explainWaitingElsewhere()
 		return
 	}
 	if !x.NodesHidden {
-		x.waitsForRanges()
+		x.explainWaitingForRanges()
 	}
-	x.e.Details = append(x.e.Details, Detail{"tried", x.tried()})
+	x.explanation.Details = append(x.explanation.Details, Detail{"tried", x.describeTriedRanges()})
 }
 
-// waitsForRangesElsewhere explains a Node whose ClusterCIDRs cannot be seen.
-func (x *explainedNode) waitsForRangesElsewhere() {
-	if x.Said != "" {
-		x.add("the manager said: "+x.Said, "")
+// explainWaitingElsewhere explains a Node whose ClusterCIDRs cannot be read.
+func (x *nodeExplainer) explainWaitingElsewhere() {
+	if x.LastEvent != "" {
+		x.addFinding("the manager said: "+x.LastEvent, "")
 	}
-	if !x.Elsewhere {
+	if !x.ManagedElsewhere {
 		return
 	}
 	text, do := "the ClusterCIDRs for it are in the management cluster", "there: kubectl get clustercidrs -o wide"
-	if cluster := x.Cluster(); cluster != "" {
+	if cluster := x.ClusterName(); cluster != "" {
 		namespace, name, _ := strings.Cut(cluster, "/")
 		text += ", where this cluster is Cluster " + cluster
 		do += fmt.Sprintf("; kubectl get cluster -n %s %s -o jsonpath='{.status.conditions[?(@.type==%q)].message}'", namespace, name, v1alpha1.PodCIDRsReadyCondition)
 	}
-	x.add(text, do)
+	x.addFinding(text, do)
 }
 
-// waitsForRanges says what the manager would do with the Node now.
-func (x *explainedNode) waitsForRanges() {
-	for _, note := range x.view.Says(x.node.UID) {
+// explainWaitingForRanges explains what a manager would do with the Node now.
+func (x *nodeExplainer) explainWaitingForRanges() {
+	for _, note := range x.view.EventsForNode(x.node.UID) {
 		if note.Reason == nodeipam.CIDRNotAvailable {
-			x.add(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")
+			x.addFinding(note.Message, "docs/node-cidrs.md#a-cluster-that-is-full; `kubectl get clustercidrs -o wide` shows how full they are")
 		}
 	}
-	if why, _ := x.view.Refused(x.node.UID); why.Growing {
-		x.add("a ClusterCIDR that is for it is to get another block of its pool", "kubectl get ipallocations -A shows whether the pool gives one; "+x.ifItStays())
+	if why, _ := x.view.RefusalForNode(x.node.UID); why.AwaitsGrowth {
+		x.addFinding("a ClusterCIDR that is for it is to get another block of its pool", "kubectl get ipallocations -A shows whether the pool gives one; "+x.adviseIfStuck())
 	}
-	before := len(x.e.Findings)
-	x.refused()
-	g, is := x.view.Planned(x.node.UID)
-	if !is || x.Damage != nil || len(x.e.Findings) > before {
+	before := len(x.explanation.Findings)
+	x.addWriteRefusal()
+	g, is := x.view.PlannedGrant(x.node.UID)
+	if !is || x.FenceDamage != nil || len(x.explanation.Findings) > before {
 		return
 	}
-	text := fmt.Sprintf("it is to be given %s of %s", joined(g.CIDRs), g.From)
+	text := fmt.Sprintf("it is to be given %s of %s", joinCIDRs(g.CIDRs), g.RangeRef)
 	if before == 0 {
-		text = "nothing is in its way: it is about to be given " + joined(g.CIDRs) + " of " + g.From.String()
+		text = "nothing is in its way: it is about to be given " + joinCIDRs(g.CIDRs) + " of " + g.RangeRef.String()
 	}
-	if n := x.view.Waiting(); n > 1 {
+	if n := x.view.WaitingCount(); n > 1 {
 		text += fmt.Sprintf("; %d Nodes wait, the oldest is served first", n)
 	}
-	x.add(text, x.ifItStays())
+	x.addFinding(text, x.adviseIfStuck())
 }
 
-// tried are the ClusterCIDRs in the order in which they are tried, and why each does not serve the Node.
-func (x *explainedNode) tried() (out []string) {
+// describeTriedRanges returns a line for each ClusterCIDR, in the order in which they are tried, with the reason why it
+// does not serve the Node.
+func (x *nodeExplainer) describeTriedRanges() (out []string) {
 	rank := 0
-	for _, c := range x.view.Choices(x.node) {
+	for _, c := range x.view.ChoicesForNode(x.node) {
 		before := "- "
-		if c.Selects {
+		if c.SelectsNode {
 			rank++
 			before = fmt.Sprintf("%d.", rank)
 		}
 		name := c.Name
 		if c.Range != nil {
-			name += ", " + sourceOf(c.Object)
+			name += ", " + describeCIDRSource(c.RangeObject)
 		}
-		out = append(out, fmt.Sprintf("%s %s: %s", before, name, x.standing(c)))
+		out = append(out, fmt.Sprintf("%s %s: %s", before, name, x.describeChoice(c)))
 	}
-	for _, c := range x.fleet() {
-		if _, own := x.own(c); !own {
+	for _, c := range x.fleetClusterCIDRs() {
+		if _, own := x.objectForSelf(c); !own {
 			out = append(out, fmt.Sprintf("-  %s: is for workload clusters", c.Name))
 		}
 	}
@@ -222,22 +224,22 @@ func (x *explainedNode) tried() (out []string) {
 	return out
 }
 
-// standing is what a ClusterCIDR is to the Node.
-func (x *explainedNode) standing(c nodeipam.Choice) string {
+// describeChoice describes whether and why a ClusterCIDR can serve the Node.
+func (x *nodeExplainer) describeChoice(c nodeipam.RangeChoice) string {
 	if x.NodesHidden {
-		c.Usage = x.saidOf(c)
+		c.Usage = x.usageFromStatus(c)
 	}
-	why, _ := x.view.Refused(x.node.UID)
+	why, _ := x.view.RefusalForNode(x.node.UID)
 	switch {
 	case c.Range == nil:
-		return fmt.Sprintf("is not valid: %v", c.Invalid.ToAggregate())
-	case !c.Selects:
-		return "does not select it; it is for " + nodesWith(c.Range)
+		return fmt.Sprintf("is not valid: %v", c.ValidationErrors.ToAggregate())
+	case !c.SelectsNode:
+		return "does not select it; it is for " + formatNodeSelector(c.Range)
 	case c.Closing:
 		return "is being deleted, and gives nothing more"
-	case why.Growing && slices.Contains(why.Full, c.Ref) && c.Range.Grows:
+	case why.AwaitsGrowth && slices.Contains(why.FullRanges, c.Ref) && c.Range.CanGrow:
 		return "it is to get another block, which the Node waits for"
-	case c.Free > 0 && slices.Contains(why.Full, c.Ref):
+	case c.Free > 0 && slices.Contains(why.FullRanges, c.Ref):
 		return fmt.Sprintf("what is free (%d of %d) goes to Nodes that are older", c.Free, c.Capacity)
 	case c.Free > 0:
 		return fmt.Sprintf("has room: %d of %d node CIDRs are free", c.Free, c.Capacity)
@@ -247,25 +249,25 @@ func (x *explainedNode) standing(c nodeipam.Choice) string {
 	return fmt.Sprintf("full (%d/%d)", c.Allocated, c.Capacity)
 }
 
-// saidOf is how a ClusterCIDR is used, as its status says.
-func (x *explainedNode) saidOf(c nodeipam.Choice) nodeipam.Usage {
+// usageFromStatus returns the usage of a ClusterCIDR as its status records it.
+func (x *nodeExplainer) usageFromStatus(c nodeipam.RangeChoice) nodeipam.Usage {
 	for i := range x.ClusterCIDRs {
-		if s := x.ClusterCIDRs[i].Status; nodeipam.RefOf(&x.ClusterCIDRs[i]) == c.Ref {
+		if s := x.ClusterCIDRs[i].Status; nodeipam.RefForClusterCIDR(&x.ClusterCIDRs[i]) == c.Ref {
 			return nodeipam.Usage{Capacity: s.Capacity, Allocated: s.Allocated, Free: s.Free}
 		}
 	}
 	return c.Usage
 }
 
-func nodesWith(r *podcidr.Range) string {
-	if s := r.Selects(); s == podcidr.All || s == podcidr.None {
+func formatNodeSelector(r *podcidr.Range) string {
+	if s := r.DescribeSelector(); s == podcidr.AllNodesText || s == podcidr.NoNodeText {
 		return s
 	}
-	return "Nodes with " + r.Selects()
+	return "Nodes with " + r.DescribeSelector()
 }
 
-// adviceOnRange is what to do about the reasons of a ClusterCIDR.
-var adviceOnRange = map[string]string{
+// clusterCIDRAdvice maps reasons of the conditions of a ClusterCIDR to advice.
+var clusterCIDRAdvice = map[string]string{
 	v1alpha1.ValidationFailedReason: "create another ClusterCIDR, and delete this one: a spec cannot be changed",
 	v1alpha1.DeletingReason:         "use another ClusterCIDR: this one is being deleted",
 	v1alpha1.AdoptingReason:         "wait until then",

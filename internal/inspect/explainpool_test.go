@@ -20,7 +20,7 @@ func TestExplainPool(t *testing.T) {
 		unseen, paused, behind bool
 		conditions             []metav1.Condition
 		served                 bool
-		want                   string // verdict: finding -> advice begins
+		want                   string // "summary: finding -> start of the advice"
 		total                  int64
 		carved                 bool
 		waiting                []string
@@ -58,9 +58,9 @@ func TestExplainPool(t *testing.T) {
 			}
 			pool.Status.Conditions, pool.Status.TotalIPs = c.conditions, c.total
 			e := ExplainPool(pool, c.waiting)
-			got := e.Verdict
+			got := e.Summary
 			for _, f := range e.Findings {
-				got += ": " + f.What + " -> " + f.Do
+				got += ": " + f.Message + " -> " + f.Advice
 			}
 			if !strings.HasPrefix(got, c.want) || e.Served != c.served || len(e.Findings) > 1 || len(e.Details) != c.details || e.Subject != "NetworkPool ns/p" {
 				t.Errorf("%s %s\nwant\n%s", e.Subject, got, c.want)
@@ -73,10 +73,10 @@ func TestResting(t *testing.T) {
 	until := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	groups := []v1alpha1.CoolingGroup{{Until: until, Addresses: "10.0.0.5 ns/a, 10.0.0.6"}}
 	want := []Detail{{"rests", []string{"until 2026-01-02T03:04:05Z: 10.0.0.5 ns/a, 10.0.0.6"}}}
-	if got := resting(groups); !reflect.DeepEqual(got, want) {
+	if got := coolingDetails(groups); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}
-	if got := resting(nil); got != nil {
+	if got := coolingDetails(nil); got != nil {
 		t.Errorf("%v, of nothing", got)
 	}
 }

@@ -17,64 +17,70 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// fenceName is the ConfigMap that says what is granted, as a person names it.
-const fenceName = "ConfigMap " + fence.Namespace + "/" + fence.Name
+// fenceConfigMapName names the ConfigMap that records the grants, as messages show it.
+const fenceConfigMapName = "ConfigMap " + fence.ConfigMapNamespace + "/" + fence.ConfigMapName
 
-// grant is what is on record for a Node.
+// grant is an entry of that ConfigMap: the CIDRs that were granted to a Node.
 type grant = fence.Grant
 
-// PodCIDRs is what is known of the pod CIDRs of the Nodes of one cluster, and of the fleet that it manages.
+// PodCIDRs holds the objects that determine the pod CIDRs of the Nodes of one cluster, and of the fleet that it
+// manages.
 type PodCIDRs struct {
 	Nodes []corev1.Node
-	// ClusterCIDRs are those of the cluster, for its own Nodes and for those of workload clusters.
+	// ClusterCIDRs are those of the cluster, for its own Nodes and for the Nodes of workload clusters.
 	ClusterCIDRs []v1alpha1.ClusterCIDR
-	// Elsewhere: the cluster has no such kind, so the ClusterCIDRs of its Nodes are in a management cluster, if anywhere.
-	Elsewhere bool
-	// Services are the CIDRs of Services.
-	Services []netip.Prefix
-	// State is what the ConfigMap says; nil: there is none, or it cannot be read. Damage: it cannot be understood.
-	State  *fence.State
-	Damage error
-	// NodesHidden, RangesHidden and StateHidden: who asks may not read the Nodes, the ClusterCIDRs, the ConfigMap.
-	NodesHidden, RangesHidden, StateHidden bool
-	// Self is the Cluster that this cluster has of itself, where it manages itself: ClusterCIDRs for it are for these Nodes.
-	Self *clusterv1.Cluster
-	// Blocks are what that has of pools.
-	Blocks []nodeipam.Block
-	// Clusters are those of Cluster API, as far as they are known.
+	// ManagedElsewhere reports that the cluster does not have the kind ClusterCIDR, so the ClusterCIDRs of its Nodes
+	// are in a management cluster, if anywhere.
+	ManagedElsewhere bool
+	// ServiceCIDRs are the CIDRs of Services.
+	ServiceCIDRs []netip.Prefix
+	// FenceState is the content of the ConfigMap; nil where there is none, or it cannot be read. FenceDamage is the
+	// error where the content cannot be decoded.
+	FenceState  *fence.State
+	FenceDamage error
+	// NodesHidden, RangesHidden and FenceHidden report that the user may not read the Nodes, the ClusterCIDRs, the
+	// ConfigMap.
+	NodesHidden, RangesHidden, FenceHidden bool
+	// SelfCluster is the Cluster object of this cluster, where it manages itself: ClusterCIDRs for it are for these
+	// Nodes.
+	SelfCluster *clusterv1.Cluster
+	// SelfBlocks are the blocks that SelfCluster has of pools.
+	SelfBlocks []nodeipam.Block
+	// Clusters are the Clusters of Cluster API that could be read.
 	Clusters []clusterv1.Cluster
-	// Said is the last event of the manager about the Node in question, empty: it is not known.
-	Said string
+	// LastEvent is the message of the manager's last event about the explained Node; empty where it could not be read.
+	LastEvent string
 }
 
-// view is what a manager would know of it.
-func (p *PodCIDRs) view(now time.Time) *nodeipam.View {
-	in := nodeipam.Moment{Nodes: p.Nodes, Services: p.Services, Blocks: p.Blocks, State: p.State, Damage: p.Damage}
+// newSnapshotView returns the state that a manager would have of these objects.
+func (p *PodCIDRs) newSnapshotView(now time.Time) *nodeipam.SnapshotView {
+	in := nodeipam.Snapshot{Nodes: p.Nodes, ServiceCIDRs: p.ServiceCIDRs, Blocks: p.SelfBlocks, FenceState: p.FenceState, FenceErr: p.FenceDamage}
 	for i := range p.ClusterCIDRs {
 		c := &p.ClusterCIDRs[i]
 		if nodeipam.IsLocal(c) {
-			in.Objects = append(in.Objects, nodeipam.ObjectOf(c))
-		} else if o, is := p.own(c); is {
-			in.Objects = append(in.Objects, o)
+			in.RangeObjects = append(in.RangeObjects, nodeipam.RangeObjectFromClusterCIDR(c))
+		} else if o, is := p.objectForSelf(c); is {
+			in.RangeObjects = append(in.RangeObjects, o)
 		}
 	}
-	return nodeipam.NewView(in, now)
+	return nodeipam.NewSnapshotView(in, now)
 }
 
-// own is what a ClusterCIDR of a fleet is to a cluster that manages itself; false: it is for others.
-func (p *PodCIDRs) own(c *v1alpha1.ClusterCIDR) (nodeipam.Object, bool) {
-	if p.Self == nil {
-		return nodeipam.Object{}, false
+// objectForSelf returns a fleet's ClusterCIDR as a range of the Nodes of SelfCluster; false where it is not for
+// SelfCluster.
+func (p *PodCIDRs) objectForSelf(c *v1alpha1.ClusterCIDR) (nodeipam.RangeObject, bool) {
+	if p.SelfCluster == nil {
+		return nodeipam.RangeObject{}, false
 	}
-	var has labels.Set // none: nothing is for it
-	if _, wants := p.Self.Labels[v1alpha1.NodeCIDRsLabel]; wants {
-		has = p.Self.Labels
+	var has labels.Set // nil: no ClusterCIDR selects it
+	if _, wants := p.SelfCluster.Labels[v1alpha1.NodeCIDRsLabel]; wants {
+		has = p.SelfCluster.Labels
 	}
-	return nodeipam.ObjectFor(c, nodeipam.Key{Namespace: p.Self.Namespace, Name: p.Self.Name}, has)
+	return nodeipam.RangeObjectForCluster(c, nodeipam.ClusterKey{Namespace: p.SelfCluster.Namespace, Name: p.SelfCluster.Name}, has)
 }
 
-// fleet are the ClusterCIDRs for workload clusters.
-func (p *PodCIDRs) fleet() (out []*v1alpha1.ClusterCIDR) {
+// fleetClusterCIDRs returns the ClusterCIDRs for workload clusters.
+func (p *PodCIDRs) fleetClusterCIDRs() (out []*v1alpha1.ClusterCIDR) {
 	for i := range p.ClusterCIDRs {
 		if c := &p.ClusterCIDRs[i]; !nodeipam.IsLocal(c) {
 			out = append(out, c)
@@ -83,8 +89,8 @@ func (p *PodCIDRs) fleet() (out []*v1alpha1.ClusterCIDR) {
 	return out
 }
 
-// node is a Node by its UID; nil: there is none.
-func (p *PodCIDRs) node(uid types.UID) *corev1.Node {
+// nodeByUID returns the Node with a UID; nil where there is none.
+func (p *PodCIDRs) nodeByUID(uid types.UID) *corev1.Node {
 	for i := range p.Nodes {
 		if p.Nodes[i].UID == uid {
 			return &p.Nodes[i]
@@ -93,36 +99,36 @@ func (p *PodCIDRs) node(uid types.UID) *corev1.Node {
 	return nil
 }
 
-// inFlight are the grants of which the Nodes do not show the CIDRs yet.
-func (p *PodCIDRs) inFlight() (out []grant) {
-	if p.State == nil {
+// inFlightGrants returns the grants whose Nodes do not show the CIDRs yet.
+func (p *PodCIDRs) inFlightGrants() (out []grant) {
+	if p.FenceState == nil {
 		return nil
 	}
-	for _, g := range p.State.InFlight {
-		if n := p.node(g.UID); n == nil || (n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) == 0) {
+	for _, g := range p.FenceState.InFlight {
+		if n := p.nodeByUID(g.NodeUID); n == nil || (n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) == 0) {
 			out = append(out, g)
 		}
 	}
 	return out
 }
 
-// Cluster is the Cluster that a management cluster has of this one, as namespace/name, as the ConfigMap or a Node says;
-// empty: neither does.
-func (p *PodCIDRs) Cluster() string {
-	if p.State != nil {
-		if _, name, is := strings.Cut(p.State.Holder, "/"); is && strings.Trim(name, "/") != "" {
+// ClusterName returns the Cluster object that a management cluster has of this cluster, as namespace/name, from the
+// ConfigMap or the annotations of a Node; "" where neither names one.
+func (p *PodCIDRs) ClusterName() string {
+	if p.FenceState != nil {
+		if _, name, is := strings.Cut(p.FenceState.Holder, "/"); is && strings.Trim(name, "/") != "" {
 			return name
 		}
 	}
 	for i := range p.Nodes {
-		if name := clusterOfNode(&p.Nodes[i]); name != "" {
+		if name := clusterNameFromNode(&p.Nodes[i]); name != "" {
 			return name
 		}
 	}
 	return ""
 }
 
-func clusterOfNode(n *corev1.Node) string {
+func clusterNameFromNode(n *corev1.Node) string {
 	namespace, name := n.Annotations[clusterv1.ClusterNamespaceAnnotation], n.Annotations[clusterv1.ClusterNameAnnotation]
 	if namespace == "" || name == "" {
 		return ""
@@ -130,27 +136,27 @@ func clusterOfNode(n *corev1.Node) string {
 	return namespace + "/" + name
 }
 
-// sourceOf is where a ClusterCIDR has its CIDRs from.
-func sourceOf(o nodeipam.Object) string {
+// describeCIDRSource describes where a ClusterCIDR takes its CIDRs from.
+func describeCIDRSource(o nodeipam.RangeObject) string {
 	out := []string{}
-	for f, s := range o.Sources {
+	for f, s := range o.BlockSources {
 		if s == nil {
 			continue
 		}
-		text := fmt.Sprintf("blocks of %s %s, for %d Nodes each", s.Pool.Kind, s.Pool.Name, s.PerBlock)
-		if has := o.Range.All(podcidr.Family(f)); len(has) > 0 {
-			text += " (" + joined(has) + ")"
+		text := fmt.Sprintf("blocks of %s %s, for %d Nodes each", s.PoolRef.Kind, s.PoolRef.Name, s.NodesPerBlock)
+		if has := o.Range.CIDRsForFamily(podcidr.Family(f)); len(has) > 0 {
+			text += " (" + joinCIDRs(has) + ")"
 		}
 		out = append(out, text)
 	}
-	if named := joined(o.Range.Named()); named != "" {
+	if named := joinCIDRs(o.Range.StaticCIDRs()); named != "" {
 		out = append([]string{named}, out...)
 	}
 	return strings.Join(out, ", ")
 }
 
-// joined writes CIDRs as a list.
-func joined(cidrs []netip.Prefix) string {
+// joinCIDRs joins CIDRs with commas.
+func joinCIDRs(cidrs []netip.Prefix) string {
 	var out []string
 	for _, p := range cidrs {
 		out = append(out, p.String())
@@ -158,7 +164,7 @@ func joined(cidrs []netip.Prefix) string {
 	return strings.Join(out, ", ")
 }
 
-func overlaps(cidrs []netip.Prefix, p netip.Prefix) bool {
+func overlapsAny(cidrs []netip.Prefix, p netip.Prefix) bool {
 	for _, c := range cidrs {
 		if c.Overlaps(p) {
 			return true

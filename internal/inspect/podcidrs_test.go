@@ -14,8 +14,9 @@ import (
 
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// aNode is a Node with pod CIDRs; its name is its UID, and so says how old it is.
-func aNode(name, from string, cidrs ...string) corev1.Node {
+// newTestNode returns a Node with pod CIDRs. Its UID is its name, and all Nodes have one creation time, so the name
+// decides which is older.
+func newTestNode(name, from string, cidrs ...string) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
 	n.Spec.PodCIDRs = cidrs
 	if from != "" {
@@ -32,8 +33,8 @@ func labelled(n corev1.Node, pairs ...string) corev1.Node {
 	return n
 }
 
-// aRange is a ClusterCIDR of /24s.
-func aRange(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.ClusterCIDR {
+// newTestRange returns a ClusterCIDR that assigns /24s.
+func newTestRange(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.ClusterCIDR {
 	c := v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: ipv4}
 	for _, f := range change {
@@ -42,7 +43,7 @@ func aRange(name, ipv4 string, change ...func(*v1alpha1.ClusterCIDR)) v1alpha1.C
 	return c
 }
 
-// selecting has a ClusterCIDR select Nodes by a label.
+// selecting makes a ClusterCIDR select Nodes by a label.
 func selecting(key, value string) func(*v1alpha1.ClusterCIDR) {
 	return func(c *v1alpha1.ClusterCIDR) {
 		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -56,25 +57,25 @@ func beingDeleted(c *v1alpha1.ClusterCIDR) {
 	c.Finalizers = []string{v1alpha1.ClusterCIDRFinalizer}
 }
 
-// forClusters makes a ClusterCIDR one of a fleet, which uses it.
+// forClusters makes a ClusterCIDR one of a fleet, with the given entries in its status.
 func forClusters(uses ...v1alpha1.ClusterUse) func(*v1alpha1.ClusterCIDR) {
 	return func(c *v1alpha1.ClusterCIDR) {
 		c.Spec.ClusterSelector, c.Status.Clusters = &metav1.LabelSelector{}, uses
 	}
 }
 
-// told has the manager have said something.
-func told(kind string, status metav1.ConditionStatus, reason, message string) func(*v1alpha1.ClusterCIDR) {
+// withCondition adds a condition to the status of a ClusterCIDR.
+func withCondition(kind string, status metav1.ConditionStatus, reason, message string) func(*v1alpha1.ClusterCIDR) {
 	return func(c *v1alpha1.ClusterCIDR) {
 		c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
 	}
 }
 
-// onRecord is a state with a grant in flight to a Node.
-func onRecord(holder, node, from string, cidrs ...string) *fence.State {
+// stateWithGrant returns a fence state with a grant to a Node in flight.
+func stateWithGrant(holder, node, from string, cidrs ...string) *fence.State {
 	s := &fence.State{Holder: holder, Term: 2}
 	if node != "" {
-		s.InFlight = []fence.Grant{{Node: node, UID: types.UID(node), From: from, CIDRs: prefixes(cidrs...)}}
+		s.InFlight = []fence.Grant{{NodeName: node, NodeUID: types.UID(node), ClusterCIDRName: from, CIDRs: prefixes(cidrs...)}}
 	}
 	return s
 }
@@ -86,7 +87,7 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// fromPool has a ClusterCIDR of a fleet take blocks of four Nodes from a pool.
+// fromPool makes a ClusterCIDR one of a fleet that takes blocks of four Nodes from a pool.
 func fromPool(c *v1alpha1.ClusterCIDR) {
 	c.Spec.IPv4, c.Spec.ClusterSelector = "", &metav1.LabelSelector{}
 	c.Spec.IPv4Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 4}

@@ -10,50 +10,51 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Pool is what a table of pools says of one.
-type Pool struct {
+// PoolRow is the row of a pool in a table.
+type PoolRow struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Parent is the pool that it is carved from, Level how many pools it is below of those that are shown.
+	// Parent is the pool that it is carved from; Level counts its ancestors among the rows.
 	Parent    string   `json:"parent,omitempty"`
 	Level     int      `json:"-"`
 	Addresses []string `json:"addresses"`
-	// Total, Used, Free and LargestFree are those of the status: of addresses, or of prefixes.
+	// Total, Used, Free and LargestFree are those of the status. They count addresses, or prefixes.
 	Total       int64 `json:"total"`
 	Used        int64 `json:"used"`
 	Free        int64 `json:"free"`
 	LargestFree int64 `json:"largestFreeBlock"`
 	UsedPercent int   `json:"usedPercent"`
-	// Ready is the status of the condition, Unknown where no manager has looked at the pool.
+	// Ready is the status of the condition Ready; Unknown where no manager has reconciled the pool.
 	Ready   string `json:"ready"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// Pools describes pools: by namespace, global ones last, then by name, and those that are carved from one below it.
-func Pools(all []v1alpha1.Pool) []Pool {
-	out := make([]Pool, 0, len(all))
+// DescribePools returns a row for each pool, sorted by namespace and name, global pools last, and carved pools below
+// their parent.
+func DescribePools(all []v1alpha1.Pool) []PoolRow {
+	out := make([]PoolRow, 0, len(all))
 	for _, obj := range all {
-		out = append(out, poolOf(obj))
+		out = append(out, newPoolRow(obj))
 	}
-	slices.SortFunc(out, func(a, b Pool) int {
-		global := func(p Pool) int { return min(len(p.Namespace), 1) }
+	slices.SortFunc(out, func(a, b PoolRow) int {
+		global := func(p PoolRow) int { return min(len(p.Namespace), 1) }
 		return cmp.Or(global(b)-global(a), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return tree(out)
+	return nestChildPools(out)
 }
 
-// tree puts carved pools below those that they are carved from. A pool whose parent is not there stays where it is.
-func tree(all []Pool) []Pool {
-	below, known := map[string][]Pool{}, map[string]bool{}
+// nestChildPools moves carved pools below their parents. A pool whose parent is not in the list keeps its place.
+func nestChildPools(all []PoolRow) []PoolRow {
+	below, known := map[string][]PoolRow{}, map[string]bool{}
 	for _, p := range all {
 		known[p.key()] = true
 		below[p.Parent] = append(below[p.Parent], p)
 	}
-	out := make([]Pool, 0, len(all))
-	var add func(p Pool, level int)
-	add = func(p Pool, level int) {
+	out := make([]PoolRow, 0, len(all))
+	var add func(p PoolRow, level int)
+	add = func(p PoolRow, level int) {
 		p.Level = level
 		out = append(out, p)
 		for _, child := range below[p.key()] {
@@ -65,35 +66,35 @@ func tree(all []Pool) []Pool {
 			add(p, 0)
 		}
 	}
-	return append(out, missing(all, out)...) // those that are carved from each other, in a circle
+	return append(out, unlistedPools(all, out)...) // pools that are carved from each other, in a cycle
 }
 
-// missing are the pools that are not shown yet.
-func missing(all, shown []Pool) (out []Pool) {
+// unlistedPools returns the pools of all that are not in shown.
+func unlistedPools(all, shown []PoolRow) (out []PoolRow) {
 	for _, p := range all {
-		if !slices.ContainsFunc(shown, func(s Pool) bool { return s.key() == p.key() }) {
+		if !slices.ContainsFunc(shown, func(s PoolRow) bool { return s.key() == p.key() }) {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func (p Pool) key() string {
+func (p PoolRow) key() string {
 	return pools.Key{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}.String()
 }
 
-func poolOf(obj v1alpha1.Pool) Pool {
-	key, spec, s := pools.KeyOf(obj), obj.PoolSpec(), obj.PoolStatus()
-	p := Pool{
+func newPoolRow(obj v1alpha1.Pool) PoolRow {
+	key, spec, s := pools.KeyForPool(obj), obj.PoolSpec(), obj.PoolStatus()
+	p := PoolRow{
 		Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Addresses: []string{},
 		Total: s.TotalIPs, Used: s.AllocatedIPs, Free: s.AvailableIPs, LargestFree: s.LargestFreeBlock,
-		UsedPercent: percent(s.AllocatedIPs, s.TotalIPs), Ready: "Unknown",
+		UsedPercent: usedPercent(s.AllocatedIPs, s.TotalIPs), Ready: "Unknown",
 	}
 	if spec.CIDR != "" {
 		p.Addresses = append(p.Addresses, spec.CIDR)
 	}
 	p.Addresses = append(p.Addresses, spec.Addresses...)
-	if parent, carved := pools.ParentOf(obj); carved {
+	if parent, carved := pools.ParentPoolKey(obj); carved {
 		p.Parent = parent.String()
 	}
 	for _, b := range s.Blocks {
@@ -105,8 +106,8 @@ func poolOf(obj v1alpha1.Pool) Pool {
 	return p
 }
 
-// percent is a share in percent, never 0 of something and never 100 of less than all.
-func percent(part, whole int64) int {
+// usedPercent returns a share in percent. A share above 0 is at least 1, and one below the whole is at most 99.
+func usedPercent(part, whole int64) int {
 	switch {
 	case whole <= 0 || part <= 0:
 		return 0

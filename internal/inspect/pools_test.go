@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// carvedFrom is a pool that is carved from another of its namespace.
+// carvedFrom returns a pool that is carved from another pool of its namespace.
 func carvedFrom(name, parent string) *v1alpha1.NetworkPool {
 	p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "pool"}}
 	p.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: parent}, PrefixLength: 30}
@@ -37,7 +37,7 @@ func TestPoolsAreATree(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, p := range Pools(tt.pools) {
+			for _, p := range DescribePools(tt.pools) {
 				got = append(got, strings.Repeat(">", p.Level)+p.Name)
 			}
 			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
@@ -47,7 +47,8 @@ func TestPoolsAreATree(t *testing.T) {
 	}
 }
 
-// An address of a block is listed in each pool above, after the one that somebody has it from.
+// TestWhoThroughTheLevels checks that an address of a carved block is listed in each ancestor pool, after the pool that
+// granted it.
 func TestWhoThroughTheLevels(t *testing.T) {
 	site := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "site", UID: "site"},
@@ -66,7 +67,7 @@ func TestWhoThroughTheLevels(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, s := range Who(pools.Objects{Pools: []v1alpha1.Pool{site, team}, Allocations: []v1alpha1.IPAllocation{block}}, netip.MustParsePrefix("10.0.0.6/32")) {
+	for _, s := range DescribeAddress(pools.Objects{Pools: []v1alpha1.Pool{site, team}, Allocations: []v1alpha1.IPAllocation{block}}, netip.MustParsePrefix("10.0.0.6/32")) {
 		got = append(got, fmt.Sprintf("%s: %s %s", s.Pool, s.State, s.Detail))
 	}
 	want := []string{"NetworkPool ns/site: carved it is in a block of NetworkPool ns/team", "NetworkPool ns/team: free "}

@@ -16,29 +16,30 @@ import (
 type HeldEntry struct {
 	Range  string `json:"range"`
 	Reason string `json:"reason"`
-	// Claim had the addresses, where that is on record.
+	// Claim is the claim that had the addresses, where the entry records one.
 	Claim string `json:"claim,omitempty"`
-	// ID is that of the entry, empty until the manager has given it one.
+	// ID is the id of the entry; empty until the manager has assigned one.
 	ID string `json:"id,omitempty"`
-	// Release: it is released by the annotation.
-	Release bool `json:"release"`
+	// WillRelease reports whether the annotation releases the entry.
+	WillRelease bool `json:"release"`
 }
 
-// HeldRelease is what a release of held addresses would do.
-type HeldRelease struct {
+// HeldReleasePlan is the effect of a release of held addresses.
+type HeldReleasePlan struct {
 	Pool    string      `json:"pool"`
 	Entries []HeldEntry `json:"entries"`
-	// Annotation is the value of butler.butlerlabs.dev/release-held, empty where nothing is released.
+	// Annotation is the value for butler.butlerlabs.dev/release-held; empty where nothing is released.
 	Annotation string `json:"annotation,omitempty"`
 }
 
-// ReleaseHeld plans the release of the entries of status.held that lie in the ranges; without ranges, of all whose
-// addresses were moved. The annotation goes on naming the entries that it names already.
-func ReleaseHeld(pool v1alpha1.Pool, name string, ranges []netipx.IPRange) (HeldRelease, error) {
-	out := HeldRelease{Pool: name, Entries: []HeldEntry{}}
-	asked, err := grants.Releases(pool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation])
+// PlanHeldRelease plans the release of the entries of status.held within the ranges, or, without ranges, of all entries
+// whose addresses were moved. Entries that the annotation already names remain in it. It returns an error if a range
+// covers a part of an entry alone, contains no entry, or an entry has no id yet.
+func PlanHeldRelease(pool v1alpha1.Pool, name string, ranges []netipx.IPRange) (HeldReleasePlan, error) {
+	out := HeldReleasePlan{Pool: name, Entries: []HeldEntry{}}
+	asked, err := grants.ParseHeldReleases(pool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation])
 	if err != nil {
-		asked = nil // the manager says what is wrong with it, and it is written anew
+		asked = nil // the manager reports the error; the annotation is written again
 	}
 	unused := slices.Clone(ranges)
 	var value []string
@@ -51,12 +52,12 @@ func ReleaseHeld(pool v1alpha1.Pool, name string, ranges []netipx.IPRange) (Held
 		if h.Namespace != "" {
 			e.Claim = h.Namespace + "/" + h.Name
 		}
-		named := grants.ReleaseOf(h)
-		e.Release = slices.Contains(asked, named) || (len(ranges) == 0 && h.Reason == v1alpha1.MovedReason)
+		named := grants.FormatHeldRelease(h)
+		e.WillRelease = slices.Contains(asked, named) || (len(ranges) == 0 && h.Reason == v1alpha1.MovedReason)
 		for _, wanted := range ranges {
 			switch {
 			case wanted.Contains(r.From()) && wanted.Contains(r.To()):
-				e.Release = true
+				e.WillRelease = true
 			case wanted.Overlaps(r):
 				return out, fmt.Errorf("%s is part of the entry %s of status.held, which is released as a whole or not at all: name all of it", poolutil.ShowRange(wanted), e.Range)
 			default:
@@ -64,10 +65,10 @@ func ReleaseHeld(pool v1alpha1.Pool, name string, ranges []netipx.IPRange) (Held
 			}
 			unused = slices.DeleteFunc(unused, func(u netipx.IPRange) bool { return u == wanted })
 		}
-		if e.Release && named == "" {
+		if e.WillRelease && named == "" {
 			return out, fmt.Errorf("the entry %s of status.held has no id yet: the manager gives it one within a minute, so try again then", e.Range)
 		}
-		if e.Release {
+		if e.WillRelease {
 			value = append(value, named)
 		}
 		out.Entries = append(out.Entries, e)

@@ -29,7 +29,7 @@ func TestWhoWaits(t *testing.T) {
 	const ours, theirs = "butler.butlerlabs.dev", "ipam.cluster.x-k8s.io"
 	deleted := claim("deleted", 1, ours, "NetworkPool")
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Unix(2, 0)}
-	mirror, _ := pools.KeyOfRef("ns", ipamv1.IPPoolReference{APIGroup: theirs, Kind: "InClusterIPPool", Name: "p"})
+	mirror, _ := pools.KeyFromIPPoolReference("ns", ipamv1.IPPoolReference{APIGroup: theirs, Kind: "InClusterIPPool", Name: "p"})
 	o := pools.Objects{
 		Pools: []v1alpha1.Pool{&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: mirror.Name}}},
 		Claims: []ipamv1.IPAddressClaim{
@@ -47,7 +47,7 @@ func TestWhoWaits(t *testing.T) {
 		Leases:      []v1alpha1.IPLease{{ObjectMeta: at("lease", 2), Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Kind: "GlobalNetworkPool", Name: "p"}}}},
 	}
 	var got []string
-	for _, w := range WhoWaits(o) {
+	for _, w := range ListWaiting(o) {
 		got = append(got, fmt.Sprintf("%s %s/%s, %s: %s", w.Kind, w.Namespace, w.Name, w.Pool, w.Reason))
 	}
 	want := []string{

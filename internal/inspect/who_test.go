@@ -15,15 +15,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// An address of a pool of the in-cluster provider is that of its mirror, where there is one, and is listed once.
+// TestWhoOfAMirroredPool checks that an address of a pool of the in-cluster provider is listed once: in its mirror,
+// where there is one.
 func TestWhoOfAMirroredPool(t *testing.T) {
 	mirror := &v1alpha1.NetworkPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: incluster.Kinds[0].MirrorName("p"), UID: "mirror"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: incluster.PoolKinds[0].MirrorName("p"), UID: "mirror"},
 		Spec:       v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
 	}
 	address := ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "address"}, Spec: ipamv1.IPAddressSpec{
 		Address: "10.0.0.5", ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"},
-		PoolRef: ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPool, Name: "p"},
+		PoolRef: ipamv1.IPPoolReference{APIGroup: incluster.GroupVersion.Group, Kind: incluster.IPPoolKind, Name: "p"},
 	}}
 	for name, tc := range map[string]struct {
 		pools  []v1alpha1.Pool
@@ -33,15 +34,15 @@ func TestWhoOfAMirroredPool(t *testing.T) {
 		"Alone":    {detail: "the pool belongs to another provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Who(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParsePrefix("10.0.0.5/32"))
-			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
+			got := DescribeAddress(pools.Objects{Pools: tc.pools, Addresses: []ipamv1.IPAddress{address}}, netip.MustParsePrefix("10.0.0.5/32"))
+			if len(got) != 1 || got[0].State != StateUsed || got[0].Detail != tc.detail {
 				t.Errorf("it is listed as %+v", got)
 			}
 		})
 	}
 }
 
-// poolOfTwo is a pool with two IPAddresses.
+// poolOfTwo returns a pool with two IPAddresses.
 func poolOfTwo() (o pools.Objects) {
 	o.Pools = []v1alpha1.Pool{&v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pool"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
@@ -58,7 +59,8 @@ func poolOfTwo() (o pools.Objects) {
 	return o
 }
 
-// An IPAddress that was deleted by hand stays with its claim, and that is said: also where nothing else happens for years.
+// TestWhoOfADeletedIPAddress checks that an IPAddress that a user deleted while its claim lives is reported as such,
+// even if nothing else happens for years.
 func TestWhoOfADeletedIPAddress(t *testing.T) {
 	const kept = "IPAddress ns/a was deleted, and stays as long as the claim: the finalizer ipam.cluster.x-k8s.io/ProtectAddress keeps it"
 	gone := ptr.To(metav1.Unix(1, 0))
@@ -84,15 +86,16 @@ func TestWhoOfADeletedIPAddress(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "claim-a", DeletionTimestamp: tc.claim, Finalizers: []string{v1alpha1.ClaimFinalizer}},
 				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.Addresses[0].Spec.PoolRef},
 			}}
-			got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
-			if len(got) != 1 || got[0].State != Used || got[0].Detail != tc.detail {
+			got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.5/32"))
+			if len(got) != 1 || got[0].State != StateUsed || got[0].Detail != tc.detail {
 				t.Errorf("it is listed as %+v", got)
 			}
 		})
 	}
 }
 
-// A claim that remembers what another one has was left behind by a move, or copied: it has nothing, and is named.
+// TestWhoRemembersToo checks that a claim with an address on record that another claim has, as after a move or a copy,
+// is named and holds nothing.
 func TestWhoRemembersToo(t *testing.T) {
 	o := poolOfTwo()
 	for _, name := range []string{"a", "left"} {
@@ -108,22 +111,23 @@ func TestWhoRemembersToo(t *testing.T) {
 		a := &o.Addresses[i]
 		a.OwnerReferences = []metav1.OwnerReference{{Kind: "IPAddressClaim", Name: a.Name, UID: "claim-" + types.UID(a.Name)}}
 	}
-	got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
-	if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Name != "a" || got[0].State != Used {
+	got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.5/32"))
+	if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Name != "a" || got[0].State != StateUsed {
 		t.Fatalf("it is listed as %+v", got)
 	}
 	if want := "IPAddressClaim ns/left remembers it too, and is refused it; find out which of them uses it, and delete the other"; got[0].Detail != want {
 		t.Errorf("it says %q, not %q", got[0].Detail, want)
 	}
-	// Where nobody has an IPAddress yet, nobody knows whose it is.
+	// Without an IPAddress it is not decidable which claim has the address.
 	o.Addresses = nil
-	if got := Who(o, netip.MustParsePrefix("10.0.0.5/32")); len(got) != 1 || len(got[0].Holders) != 2 {
+	if got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.5/32")); len(got) != 1 || len(got[0].Holders) != 2 {
 		t.Errorf("without an IPAddress it is listed as %+v", got)
 	}
 }
 
-// The garbage collector takes a claim that is deleted in the foreground off the owners of its IPAddress, and a restore gives
-// claims new UIDs. Both objects are of the one claim still: there is no other that could be deleted.
+// TestWhoOfADisownedIPAddress checks that an IPAddress whose owner references do not name its claim counts as that of
+// the claim of its name: the garbage collector removes a claim that is deleted in the foreground from the owners of its
+// IPAddress, and a restore gives claims new UIDs. There is no second claim that could be deleted.
 func TestWhoOfADisownedIPAddress(t *testing.T) {
 	pool := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: "p", UID: "pool"}
 	before := metav1.OwnerReference{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: "a", UID: "before"}
@@ -147,15 +151,16 @@ func TestWhoOfADisownedIPAddress(t *testing.T) {
 				},
 				Spec: ipamv1.IPAddressClaimSpec{PoolRef: o.Addresses[0].Spec.PoolRef},
 			}}
-			got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
-			if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Kind != "IPAddressClaim" || got[0].State != Used || got[0].Detail != "" {
+			got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.5/32"))
+			if len(got) != 1 || len(got[0].Holders) != 1 || got[0].Holders[0].Kind != "IPAddressClaim" || got[0].State != StateUsed || got[0].Detail != "" {
 				t.Errorf("it is listed as %+v", got)
 			}
 		})
 	}
 }
 
-// What is of a pool that does not exist is in use all the same: by an IPAddress, a block or a lease.
+// TestWhoOfAPoolThatIsGone checks that an address of a pool that does not exist is in use if an IPAddress, a block or a
+// lease has it.
 func TestWhoOfAPoolThatIsGone(t *testing.T) {
 	o := poolOfTwo()
 	o.Pools = nil
@@ -178,8 +183,8 @@ func TestWhoOfAPoolThatIsGone(t *testing.T) {
 		"10.0.0.10/32": "GlobalNetworkPool g IPLease web",
 	} {
 		t.Run(asked, func(t *testing.T) {
-			got := Who(o, netip.MustParsePrefix(asked))
-			if len(got) != 1 || got[0].State != Used || got[0].Detail != poolGone {
+			got := DescribeAddress(o, netip.MustParsePrefix(asked))
+			if len(got) != 1 || got[0].State != StateUsed || got[0].Detail != poolMissingDetail {
 				t.Fatalf("it is listed as %+v", got)
 			}
 			if is := got[0].Pool + " " + got[0].Holders[0].Kind + " " + got[0].Holders[0].Name; is != want {
@@ -187,13 +192,13 @@ func TestWhoOfAPoolThatIsGone(t *testing.T) {
 			}
 		})
 	}
-	if got := Who(o, netip.MustParsePrefix("10.0.0.11/32")); len(got) != 0 {
+	if got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.11/32")); len(got) != 0 {
 		t.Errorf("what nobody has is listed as %+v", got)
 	}
 }
 
-// An address that nobody has is not called free where its pool gives nothing, and a gateway is named also where it is
-// outside of what the pool declares.
+// TestWhoOfWhatNobodyHas checks that an address which no object has is not reported as free where its pool grants
+// nothing, and that a gateway is named even where the pool does not declare its address.
 func TestWhoOfWhatNobodyHas(t *testing.T) {
 	pool := func(status metav1.ConditionStatus) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{
@@ -209,14 +214,14 @@ func TestWhoOfWhatNobodyHas(t *testing.T) {
 		asked         string
 		state, detail string
 	}{
-		"Free":       {metav1.ConditionTrue, "10.0.0.12/32", Free, ""},
-		"Closed":     {metav1.ConditionFalse, "10.0.0.12/32", NotGranted, "nobody has it, and the pool grants nothing now (Overlap): m"},
-		"AllClosed":  {metav1.ConditionFalse, "10.0.0.12/30", NotGranted, "nobody has any of it, and the pool grants nothing now (Overlap): m"},
-		"ItsGateway": {metav1.ConditionTrue, "10.0.0.1/32", Reserved, "the gateway (spec.gateway)"},
+		"Free":       {metav1.ConditionTrue, "10.0.0.12/32", StateFree, ""},
+		"Closed":     {metav1.ConditionFalse, "10.0.0.12/32", StateNotGranted, "nobody has it, and the pool grants nothing now (Overlap): m"},
+		"AllClosed":  {metav1.ConditionFalse, "10.0.0.12/30", StateNotGranted, "nobody has any of it, and the pool grants nothing now (Overlap): m"},
+		"ItsGateway": {metav1.ConditionTrue, "10.0.0.1/32", StateReserved, "the gateway (spec.gateway)"},
 		"Outside":    {metav1.ConditionTrue, "10.0.0.2/32", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Who(pools.Objects{Pools: []v1alpha1.Pool{pool(tc.status)}}, netip.MustParsePrefix(tc.asked))
+			got := DescribeAddress(pools.Objects{Pools: []v1alpha1.Pool{pool(tc.status)}}, netip.MustParsePrefix(tc.asked))
 			if tc.state == "" && len(got) == 0 {
 				return
 			}
@@ -227,18 +232,19 @@ func TestWhoOfWhatNobodyHas(t *testing.T) {
 	}
 }
 
-// What a claim keeps of a pool that was narrowed, another pool of the network does not give: that pool does not call it free.
+// TestWhoOfWhatAnotherPoolHas checks that an address that a claim keeps of a narrowed pool is not free in another pool
+// of the network, which does not grant it.
 func TestWhoOfWhatAnotherPoolHas(t *testing.T) {
 	o := poolOfTwo()
 	o.Pools[0].PoolSpec().CIDR = "10.9.0.0/24"
 	o.Pools = append(o.Pools, &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "next", UID: "next", CreationTimestamp: metav1.Unix(1, 0)}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
 	})
-	got := Who(o, netip.MustParsePrefix("10.0.0.5/32"))
-	if len(got) != 2 || got[0].State != Used || got[1].State != Shared || got[1].Detail != "NetworkPool ns/p has it too, or may give it: this pool does not give it meanwhile" {
+	got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.5/32"))
+	if len(got) != 2 || got[0].State != StateUsed || got[1].State != StateShared || got[1].Detail != "NetworkPool ns/p has it too, or may give it: this pool does not give it meanwhile" {
 		t.Errorf("it is listed as %+v", got)
 	}
-	v := allocator.SnapshotsOf(&o).Of(pools.KeyOf(o.Pools[1]))
+	v := allocator.NewSnapshots(&o).ForPool(pools.KeyForPool(o.Pools[1]))
 	if n := v.Counts().Available; n != 252 {
 		t.Errorf("%d addresses are free, not 252", n)
 	}

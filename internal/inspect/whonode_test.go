@@ -16,13 +16,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 )
 
-// What an address, or a prefix, is for the Nodes of a cluster.
+// TestWhoOfNodes checks the state of an address or a prefix for the Nodes of a cluster.
 func TestWhoOfNodes(t *testing.T) {
-	small := aRange("small", "10.1.0.0/22")
+	small := newTestRange("small", "10.1.0.0/22")
 	own := func(nodes ...corev1.Node) PodCIDRs {
-		return PodCIDRs{Nodes: nodes, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, Services: prefixes("10.1.3.0/24"), State: onRecord("me//", "", "")}
+		return PodCIDRs{Nodes: nodes, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, ServiceCIDRs: prefixes("10.1.3.0/24"), FenceState: stateWithGrant("me//", "", "")}
 	}
-	machine := aNode("w1", "small", "10.1.0.0/24")
+	machine := newTestNode("w1", "small", "10.1.0.0/24")
 	machine.Annotations[clusterv1.MachineAnnotation] = "m1"
 	machine.Annotations[clusterv1.ClusterNameAnnotation], machine.Annotations[clusterv1.ClusterNamespaceAnnotation] = "prod", "team-a"
 	tests := map[string]struct {
@@ -30,60 +30,60 @@ func TestWhoOfNodes(t *testing.T) {
 		who  string
 		want []string
 	}{
-		"A Node has it":            {own(aNode("w1", "small", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
-		"A Node of both families":  {own(aNode("w1", "small", "10.1.0.0/24", "fd00::/64")), "fd00::5/128", []string{"used in ClusterCIDR small; w1 10.1.0.0/24, fd00::/64"}},
+		"A Node has it":            {own(newTestNode("w1", "small", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
+		"A Node of both families":  {own(newTestNode("w1", "small", "10.1.0.0/24", "fd00::/64")), "fd00::5/128", []string{"used in ClusterCIDR small; w1 10.1.0.0/24, fd00::/64"}},
 		"Its Machine and Cluster":  {own(machine), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24 Machine team-a/m1 Cluster team-a/prod"}},
-		"Some of a prefix":         {own(aNode("w1", "small", "10.1.0.0/24"), aNode("w2", "small", "10.1.1.0/24")), "10.1.0.0/23", []string{"used in ClusterCIDR small; w1 10.1.0.0/24; w2 10.1.1.0/24"}},
-		"It is free":               {own(aNode("w1", "small", "10.1.0.0/24")), "10.1.1.0/32", []string{"free in ClusterCIDR small"}},
+		"Some of a prefix":         {own(newTestNode("w1", "small", "10.1.0.0/24"), newTestNode("w2", "small", "10.1.1.0/24")), "10.1.0.0/23", []string{"used in ClusterCIDR small; w1 10.1.0.0/24; w2 10.1.1.0/24"}},
+		"It is free":               {own(newTestNode("w1", "small", "10.1.0.0/24")), "10.1.1.0/32", []string{"free in ClusterCIDR small"}},
 		"A prefix is free":         {own(), "10.1.2.0/24", []string{"free in ClusterCIDR small"}},
 		"It is for Services":       {own(), "10.1.3.1/32", []string{"reserved in ClusterCIDR small: 10.1.3.0/24 is for Services"}},
-		"Services alone have it":   {PodCIDRs{Services: prefixes("10.96.0.0/12")}, "10.96.0.1/32", []string{"reserved: 10.96.0.0/12 is for Services"}},
+		"Services alone have it":   {PodCIDRs{ServiceCIDRs: prefixes("10.96.0.0/12")}, "10.96.0.1/32", []string{"reserved: 10.96.0.0/12 is for Services"}},
 		"It is in nothing":         {own(), "192.0.2.1/32", nil},
-		"Another allocator's":      {own(aNode("w1", "", "10.9.0.0/24")), "10.9.0.1/32", []string{"used: no ClusterCIDR has it, so another allocator gave it; w1 10.9.0.0/24"}},
-		"By its addresses alone":   {own(aNode("w1", "", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
-		"Twice":                    {own(aNode("w1", "small", "10.1.0.0/24"), aNode("w2", "", "10.1.0.0/25")), "10.1.0.9/32", []string{"used in ClusterCIDR small: more than one Node has it: drain and delete all but one of them, so that they register anew; w1 10.1.0.0/24; w2 10.1.0.0/25"}},
-		"The range is being given": {PodCIDRs{Nodes: []corev1.Node{aNode("w1", "")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, State: onRecord("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is about to be written; the grant is in ConfigMap kube-system/butler-node-cidrs; w1 10.1.2.0/24"}},
-		"Its grant is settled":     {PodCIDRs{Nodes: []corev1.Node{aNode("w1", "small", "10.1.2.0/24")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, State: onRecord("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"used in ClusterCIDR small; w1 10.1.2.0/24"}},
-		"Its Node is gone":         {PodCIDRs{State: onRecord("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is gone; the manager takes the grant out of ConfigMap kube-system/butler-node-cidrs with its next write; w1 10.1.2.0/24"}},
+		"Another allocator's":      {own(newTestNode("w1", "", "10.9.0.0/24")), "10.9.0.1/32", []string{"used: no ClusterCIDR has it, so another allocator gave it; w1 10.9.0.0/24"}},
+		"By its addresses alone":   {own(newTestNode("w1", "", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
+		"Twice":                    {own(newTestNode("w1", "small", "10.1.0.0/24"), newTestNode("w2", "", "10.1.0.0/25")), "10.1.0.9/32", []string{"used in ClusterCIDR small: more than one Node has it: drain and delete all but one of them, so that they register anew; w1 10.1.0.0/24; w2 10.1.0.0/25"}},
+		"The range is being given": {PodCIDRs{Nodes: []corev1.Node{newTestNode("w1", "")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is about to be written; the grant is in ConfigMap kube-system/butler-node-cidrs; w1 10.1.2.0/24"}},
+		"Its grant is settled":     {PodCIDRs{Nodes: []corev1.Node{newTestNode("w1", "small", "10.1.2.0/24")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"used in ClusterCIDR small; w1 10.1.2.0/24"}},
+		"Its Node is gone":         {PodCIDRs{FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is gone; the manager takes the grant out of ConfigMap kube-system/butler-node-cidrs with its next write; w1 10.1.2.0/24"}},
 		"Nodes may not be listed":  {PodCIDRs{NodesHidden: true, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}}, "10.1.2.7/32", []string{"unknown in ClusterCIDR small: you may not list Nodes, so who has it cannot be seen"}},
-		"Being deleted":            {PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{aRange("old", "10.1.0.0/22", beingDeleted)}}, "10.1.2.7/32", []string{"free in ClusterCIDR old: but the ClusterCIDR is being deleted, and gives nothing more"}},
+		"Being deleted":            {PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{newTestRange("old", "10.1.0.0/22", beingDeleted)}}, "10.1.2.7/32", []string{"free in ClusterCIDR old: but the ClusterCIDR is being deleted, and gives nothing more"}},
 		"Two have the range": {
-			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{small, aRange("big", "10.0.0.0/8")}}, "10.1.2.7/32",
+			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{small, newTestRange("big", "10.0.0.0/8")}}, "10.1.2.7/32",
 			[]string{"free in ClusterCIDR small", "free in ClusterCIDR big"},
 		},
 		"A workload cluster": {
-			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w1", "edge", "10.1.0.0/24")}}, "10.1.0.1/32",
+			PodCIDRs{ManagedElsewhere: true, Nodes: []corev1.Node{newTestNode("w1", "edge", "10.1.0.0/24")}}, "10.1.0.1/32",
 			[]string{"used in ClusterCIDR edge; w1 10.1.0.0/24"},
 		},
 		"A workload cluster of another allocator": {
-			PodCIDRs{Elsewhere: true, Nodes: []corev1.Node{aNode("w1", "", "10.1.0.0/24")}}, "10.1.0.1/32",
+			PodCIDRs{ManagedElsewhere: true, Nodes: []corev1.Node{newTestNode("w1", "", "10.1.0.0/24")}}, "10.1.0.1/32",
 			[]string{"used: the Node does not say which ClusterCIDR it is of, so another allocator may have given it; w1 10.1.0.0/24"},
 		},
 		"Free in a workload cluster": {
-			PodCIDRs{Elsewhere: true, State: &fence.State{Holder: "me/team-a/prod", Open: []fence.Open{{Kind: "ClusterCIDR", Name: "edge", CIDRs: prefixes("10.1.0.0/16")}}}}, "10.1.0.1/32",
+			PodCIDRs{ManagedElsewhere: true, FenceState: &fence.State{Holder: "me/team-a/prod", OpenRanges: []fence.OpenRange{{Kind: "ClusterCIDR", Name: "edge", CIDRs: prefixes("10.1.0.0/16")}}}}, "10.1.0.1/32",
 			[]string{"free in ClusterCIDR edge"},
 		},
 		"Free in a block of a workload cluster": {
-			PodCIDRs{Elsewhere: true, State: &fence.State{Holder: "me/team-a/prod", Open: []fence.Open{
-				{Kind: "IPAllocation", Name: "b", For: "edge", CIDRs: prefixes("10.1.0.0/22")}, {Kind: "IPAllocation", Name: "c", For: "edge", Draining: true, CIDRs: prefixes("10.1.4.0/22")},
+			PodCIDRs{ManagedElsewhere: true, FenceState: &fence.State{Holder: "me/team-a/prod", OpenRanges: []fence.OpenRange{
+				{Kind: "IPAllocation", Name: "b", ClusterCIDRName: "edge", CIDRs: prefixes("10.1.0.0/22")}, {Kind: "IPAllocation", Name: "c", ClusterCIDRName: "edge", Draining: true, CIDRs: prefixes("10.1.4.0/22")},
 			}}}, "10.1.0.0/21",
 			[]string{"free in ClusterCIDR edge", "free in ClusterCIDR edge: but its block is being given back, and gives nothing more"},
 		},
 		"A fleet": {
-			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{aRange("edge", "10.1.0.0/16", forClusters(v1alpha1.ClusterUse{Namespace: "team-a", Name: "prod", Nodes: 5, Free: 251}))}}, "10.1.2.7/32",
+			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{newTestRange("edge", "10.1.0.0/16", forClusters(v1alpha1.ClusterUse{Namespace: "team-a", Name: "prod", Nodes: 5, Free: 251}))}}, "10.1.2.7/32",
 			[]string{"per cluster in ClusterCIDR edge: each Cluster has the whole range for itself, and only there it can be seen which Node has it; team-a/prod 5 251" +
 				"; clusterctl get kubeconfig prod -n team-a > prod.kubeconfig && kubectl butler-ipam who 10.1.2.7 --kubeconfig=prod.kubeconfig"},
 		},
 		"A fleet that does not use it": {
-			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{aRange("edge", "10.1.0.0/16", forClusters())}}, "10.1.2.0/24",
+			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{newTestRange("edge", "10.1.0.0/16", forClusters())}}, "10.1.2.0/24",
 			[]string{"per cluster in ClusterCIDR edge: each Cluster has the whole range for itself; none uses it yet"},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, s := range WhoOfNodes(tt.of, netip.MustParsePrefix(tt.who), noon) {
-				got = append(got, written(s))
+			for _, s := range DescribePodCIDR(tt.of, netip.MustParsePrefix(tt.who), noon) {
+				got = append(got, formatLine(s))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -92,8 +92,8 @@ func TestWhoOfNodes(t *testing.T) {
 	}
 }
 
-// written is a Standing as one line.
-func written(s Standing) string {
+// formatLine formats an AddressStatus as one line.
+func formatLine(s AddressStatus) string {
 	text := s.State
 	if s.Pool != "" {
 		text += " in " + s.Pool
@@ -115,13 +115,14 @@ func written(s Standing) string {
 	for _, u := range s.Clusters {
 		parts = append(parts, fmt.Sprint(u.Cluster, " ", u.Nodes, " ", u.Free))
 	}
-	if s.Do != "" {
-		parts = append(parts, s.Do)
+	if s.Advice != "" {
+		parts = append(parts, s.Advice)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// Of a prefix it is said who has some of it in a pool, and nothing that holds for one address.
+// TestWhoOfAPrefixInAPool checks that the status of a prefix names the holders of any part of it, and no detail of a
+// single address.
 func TestWhoOfAPrefixInAPool(t *testing.T) {
 	o := poolOfTwo()
 	for who, want := range map[string]string{
@@ -131,8 +132,8 @@ func TestWhoOfAPrefixInAPool(t *testing.T) {
 		"10.1.0.0/16":  "",
 	} {
 		var got []string
-		for _, s := range Who(o, netip.MustParsePrefix(who)) {
-			got = append(got, written(s))
+		for _, s := range DescribeAddress(o, netip.MustParsePrefix(who)) {
+			got = append(got, formatLine(s))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, " / ")); diff != "" {
 			t.Error(who, diff)
@@ -140,7 +141,8 @@ func TestWhoOfAPrefixInAPool(t *testing.T) {
 	}
 }
 
-// Of a block that Nodes have their pod CIDRs from, the management cluster knows the Cluster.
+// TestWhoOfABlockOfNodes checks that the status of a block of pod CIDRs names its Cluster, which the management cluster
+// knows.
 func TestWhoOfABlockOfNodes(t *testing.T) {
 	o := poolOfTwo()
 	block := v1alpha1.IPAllocation{
@@ -155,8 +157,8 @@ func TestWhoOfABlockOfNodes(t *testing.T) {
 	}
 	o.Allocations = []v1alpha1.IPAllocation{block}
 	var got []string
-	for _, s := range Who(o, netip.MustParsePrefix("10.0.0.70/32")) {
-		got = append(got, written(s))
+	for _, s := range DescribeAddress(o, netip.MustParsePrefix("10.0.0.70/32")) {
+		got = append(got, formatLine(s))
 	}
 	want := []string{"used in NetworkPool ns/p: the Nodes of its Cluster have pod CIDRs of the block, by ClusterCIDR edge; prod-pods-4-1 10.0.0.64/26 Cluster ns/prod; " +
 		"clusterctl get kubeconfig prod -n ns > prod.kubeconfig && kubectl butler-ipam who 10.0.0.70 --kubeconfig=prod.kubeconfig"}

@@ -13,14 +13,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// poolGone is said of what is in use and whose pool is not there: nobody keeps it from others.
-const poolGone = "its pool does not exist, so nothing keeps another pool from giving it away"
+// poolMissingDetail describes an address in use whose pool does not exist, so that nothing reserves the address.
+const poolMissingDetail = "its pool does not exist, so nothing keeps another pool from giving it away"
 
-// withoutPool tells who has some of an address, or a prefix, of a pool that is not here: of another provider's, or of one
-// of ours that does not exist.
-func withoutPool(o pools.Objects, here map[pools.Key]bool, a netip.Prefix) (out []Standing) {
+// describeWithoutPool returns the holders of an address, or of some of a prefix, whose pool is not among here: a pool
+// of another provider, or one of ours that does not exist.
+func describeWithoutPool(o pools.Objects, here map[pools.Key]bool, a netip.Prefix) (out []AddressStatus) {
 	add := func(pool, detail string, owner ledger.Owner) {
-		out = append(out, Standing{Pool: pool, State: Used, Detail: detail, Holders: []Holder{holderOf(o, owner)}})
+		out = append(out, AddressStatus{Pool: pool, State: StateUsed, Detail: detail, Holders: []Holder{newHolder(o, owner)}})
 	}
 	for i := range o.Addresses {
 		addr := &o.Addresses[i]
@@ -29,31 +29,31 @@ func withoutPool(o pools.Objects, here map[pools.Key]bool, a netip.Prefix) (out 
 			continue
 		}
 		ref := addr.Spec.PoolRef
-		key, _ := pools.KeyOfRef(addr.Namespace, ref)
+		key, _ := pools.KeyFromIPPoolReference(addr.Namespace, ref)
 		switch {
-		case here[key]: // itself, or as the mirror of it
+		case here[key]: // its own pool, or the mirror of it
 		case ref.APIGroup != v1alpha1.GroupVersion.Group:
-			add(fmt.Sprintf("%s.%s %s", ref.Kind, ref.APIGroup, ref.Name), "the pool belongs to another provider", ownerOf(addr))
-		case key == pools.Key{}: // a kind that there is not
-			add(ref.Kind+" "+ref.Name, poolGone, ownerOf(addr))
+			add(fmt.Sprintf("%s.%s %s", ref.Kind, ref.APIGroup, ref.Name), "the pool belongs to another provider", ownerForAddress(addr))
+		case key == pools.Key{}: // a kind that does not exist
+			add(ref.Kind+" "+ref.Name, poolMissingDetail, ownerForAddress(addr))
 		default:
-			add(key.String(), poolGone, ownerOf(addr))
+			add(key.String(), poolMissingDetail, ownerForAddress(addr))
 		}
 	}
 	ofOurs := func(kind, namespace, name string, key pools.Key, r netipx.IPRange, has bool) {
 		if has && !here[key] && r.Overlaps(netipx.RangeOfPrefix(a)) {
-			add(key.String(), poolGone, ledger.Owner{Kind: kind, Namespace: namespace, Name: name})
+			add(key.String(), poolMissingDetail, ledger.Owner{Kind: kind, Namespace: namespace, Name: name})
 		}
 	}
 	for i := range o.Allocations {
 		b := &o.Allocations[i]
-		r, has := blocks.RangeOf(b)
-		ofOurs(v1alpha1.IPAllocationKind, b.Namespace, b.Name, pools.KeyOfAllocation(b), r, has)
+		r, has := blocks.RangeForAllocation(b)
+		ofOurs(v1alpha1.IPAllocationKind, b.Namespace, b.Name, pools.KeyFromAllocation(b), r, has)
 	}
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		r, has := leases.AddressOf(l)
-		ofOurs(v1alpha1.IPLeaseKind, l.Namespace, l.Name, pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), r, has)
+		r, has := leases.AddressForLease(l)
+		ofOurs(v1alpha1.IPLeaseKind, l.Namespace, l.Name, pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), r, has)
 	}
 	return out
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// claim has its name for a UID.
+// claim returns a claim whose UID is its name.
 func claim(name string) ipamv1.IPAddressClaim {
 	return ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
 
-// address is what a claim of pool "p" was given.
+// address returns the IPAddress that a claim of pool "p" was granted.
 func address(claim, ip string, edits ...func(*ipamv1.IPAddress)) ipamv1.IPAddress {
 	a := ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,10 +54,10 @@ func ofGlobal(a *ipamv1.IPAddress) {
 	ofPool(v1alpha1.GroupVersion.Group, v1alpha1.GlobalNetworkPoolKind, "p")(a)
 }
 
-// unowned is made by hand, or has lost its claim.
-func unowned(a *ipamv1.IPAddress) { a.OwnerReferences = nil }
+// withoutOwners makes an IPAddress one that a user created, or that has lost its claim.
+func withoutOwners(a *ipamv1.IPAddress) { a.OwnerReferences = nil }
 
-// counting is the pool "p" with a status that counts addresses.
+// counting returns the pool "p" with a status that counts addresses.
 func counting(allocated, outOfRange int64, grants ...v1alpha1.Grant) *v1alpha1.NetworkPool {
 	return &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
@@ -68,31 +68,32 @@ func counting(allocated, outOfRange int64, grants ...v1alpha1.Grant) *v1alpha1.N
 	}
 }
 
-// ending is a pool that is deleted, with the finalizer that keeps it.
+// ending returns a pool that is being deleted, with the finalizer that keeps it.
 func ending(p *v1alpha1.NetworkPool, finalizer string) *v1alpha1.NetworkPool {
 	p.DeletionTimestamp, p.Finalizers = ptr.To(metav1.Now()), []string{finalizer}
 	return p
 }
 
-// kept is the metadata of a deleted object that was released, and that the finalizer of another keeps.
-func kept(name, record string) metav1.ObjectMeta {
+// keptMetadata returns the metadata of a deleted object that was released, and that the finalizer of another
+// controller keeps.
+func keptMetadata(name, record string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID(name), DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/kept"},
 		Annotations: map[string]string{v1alpha1.AddressAnnotation: record},
 	}
 }
 
-// keptAllocation is such an allocation of the pool "p", and keptLease such a lease.
+// keptAllocation returns an allocation of the pool "p" with keptMetadata, keptLease a lease.
 func keptAllocation(name, cidr string) v1alpha1.IPAllocation {
 	return v1alpha1.IPAllocation{
-		ObjectMeta: kept(name, cidr), Spec: v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+		ObjectMeta: keptMetadata(name, cidr), Spec: v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
 		Status: v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationReleased, CIDR: cidr},
 	}
 }
 
 func keptLease(name, address string) v1alpha1.IPLease {
 	return v1alpha1.IPLease{
-		ObjectMeta: kept(name, address), Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
+		ObjectMeta: keptMetadata(name, address), Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
 		Status: v1alpha1.IPLeaseStatus{Address: address},
 	}
 }

@@ -1,5 +1,5 @@
-// Package invariants checks objects of the API server against the promise of docs/design.md: an
-// address is never held twice and never lost. Every level of tests uses it.
+// Package invariants checks objects of the API server against the promises of docs/design.md: no address is held
+// twice, and none is lost. Tests of every level use it.
 package invariants
 
 import (
@@ -18,140 +18,141 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// History remembers which address each claim was seen with. The zero value is ready to use.
+// History records the address that each claimant was seen with. The zero value is ready to use.
 type History struct {
-	// BlocksMayGo: somebody takes blocks from carved pools that use them.
-	BlocksMayGo bool
+	// BlocksMayBeRemoved reports whether the test removes blocks from carved pools that use them.
+	BlocksMayBeRemoved bool
 
-	given map[types.UID]string
-	// granted are the claims that were granted something, with the network of the pool at that time.
-	granted map[types.UID]string
-	// children are the pools that blocks were for, those of blocks that are gone too.
-	children map[types.UID]pools.Key
+	addressByOwner map[types.UID]string
+	// networkByOwner are the claimants that were granted something, with the network of the pool at that time.
+	networkByOwner map[types.UID]string
+	// childPoolByBlock are the pools of all blocks that were seen, including blocks that are gone.
+	childPoolByBlock map[types.UID]pools.Key
 }
 
-// Moment returns what must not be at any moment: an address of two living objects of a pool, or given while another
-// pool of the network has it given (I1), and a claim or an allocation whose addresses changed (I4).
-func (h *History) Moment(o pools.Objects) []string {
-	if h.given == nil {
-		h.given, h.granted, h.children = map[types.UID]string{}, map[types.UID]string{}, map[types.UID]pools.Key{}
+// CheckMoment returns the violations of what must hold at any moment: no address is held by two living objects of a
+// pool, or granted while another pool of the network has granted it (I1); and the addresses of a claim or allocation
+// never change (I4).
+func (h *History) CheckMoment(o pools.Objects) []string {
+	if h.addressByOwner == nil {
+		h.addressByOwner, h.networkByOwner, h.childPoolByBlock = map[types.UID]string{}, map[types.UID]string{}, map[types.UID]pools.Key{}
 	}
 	var bad []string
-	held := map[pools.Key][]holding{}
-	networkOf, above := networks(o), parents(o)
-	h.noteChildren(o)
-	living, fresh := h.inFlight(o), []holding(nil)
-	for _, x := range holdings(o) {
-		if !x.living {
+	held := map[pools.Key][]heldRange{}
+	networkOf, above := networksByPool(o), parentsByPool(o)
+	h.recordChildPools(o)
+	living, fresh := h.grantsInFlight(o), []heldRange(nil)
+	for _, x := range listHeldRanges(o) {
+		if !x.isLiving {
 			continue // void: no living claim can use it (R2)
 		}
 		living = append(living, x)
 		held[x.pool] = append(held[x.pool], x)
-		if before, seen := h.given[x.owner]; seen && before != x.text {
-			bad = append(bad, fmt.Sprintf("I4: the address of %s %s changed from %s to %s", x.kind, x.who, before, x.text))
+		if before, seen := h.addressByOwner[x.ownerUID]; seen && before != x.addressText {
+			bad = append(bad, fmt.Sprintf("I4: the address of %s %s changed from %s to %s", x.kind, x.objectName, before, x.addressText))
 		}
-		h.given[x.owner] = x.text
+		h.addressByOwner[x.ownerUID] = x.addressText
 	}
 	for _, all := range held {
-		slices.SortStableFunc(all, func(a, b holding) int { return a.rng.From().Compare(b.rng.From()) })
-		var last holding // the one that reaches furthest
+		slices.SortStableFunc(all, func(a, b heldRange) int { return a.ipRange.From().Compare(b.ipRange.From()) })
+		var last heldRange // the one that reaches furthest
 		for _, x := range all {
-			if last.rng.IsValid() && x.rng.From().Compare(last.rng.To()) <= 0 {
-				bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", x.rng.From(), x.pool, last.who, x.who))
+			if last.ipRange.IsValid() && x.ipRange.From().Compare(last.ipRange.To()) <= 0 {
+				bad = append(bad, fmt.Sprintf("I1: %s of %v is held by %s and %s", x.ipRange.From(), x.pool, last.objectName, x.objectName))
 			}
-			if !last.rng.IsValid() || !x.rng.To().Less(last.rng.To()) {
+			if !last.ipRange.IsValid() || !x.ipRange.To().Less(last.ipRange.To()) {
 				last = x
 			}
 		}
 	}
-	// A grant counts from its commit on, in the network that its pool had then: what became the same network later, an
-	// operator has brought about.
+	// A grant counts from its commit on, in the network that its pool had then. An operator is responsible for
+	// networks that become the same one later.
 	for _, x := range living {
 		network, known := networkOf[x.pool]
-		if _, seen := h.granted[x.owner]; !seen && known {
-			h.granted[x.owner] = network
+		if _, seen := h.networkByOwner[x.ownerUID]; !seen && known {
+			h.networkByOwner[x.ownerUID] = network
 			fresh = append(fresh, x)
 		}
 	}
-	if !h.BlocksMayGo {
-		bad = append(bad, outsideBlocks(above, living)...)
+	if !h.BlocksMayBeRemoved {
+		bad = append(bad, checkOutsideBlocks(above, living)...)
 	}
 	for _, x := range fresh {
 		for _, y := range living {
-			mine, known := h.granted[x.owner]
-			its, too := h.granted[y.owner]
-			inBlock := below(above, y.pool, x.child) || below(above, x.pool, y.child)
-			if x.pool != y.pool && known && too && mine == its && x.rng.Overlaps(y.rng) && !inBlock {
-				bad = append(bad, fmt.Sprintf("I1: %s is given to %s by %v, and %s has it of %v", x.rng.From(), x.who, x.pool, y.who, y.pool))
+			mine, known := h.networkByOwner[x.ownerUID]
+			its, too := h.networkByOwner[y.ownerUID]
+			inBlock := isAtOrBelow(above, y.pool, x.childPool) || isAtOrBelow(above, x.pool, y.childPool)
+			if x.pool != y.pool && known && too && mine == its && x.ipRange.Overlaps(y.ipRange) && !inBlock {
+				bad = append(bad, fmt.Sprintf("I1: %s is given to %s by %v, and %s has it of %v", x.ipRange.From(), x.objectName, x.pool, y.objectName, y.pool))
 			}
 		}
 	}
 	return bad
 }
 
-// outsideBlocks returns what of a carved pool is given, or in flight, outside of its blocks.
-func outsideBlocks(above map[pools.Key]pools.Key, living []holding) (bad []string) {
+// checkOutsideBlocks returns the grants of carved pools, also those in flight, that are outside of the pool's blocks.
+func checkOutsideBlocks(above map[pools.Key]pools.Key, living []heldRange) (bad []string) {
 	blocks := map[pools.Key]*netipx.IPSetBuilder{}
 	for child := range above {
 		blocks[child] = &netipx.IPSetBuilder{}
 	}
 	for _, b := range living {
-		if set := blocks[b.child]; set != nil && b.rng.IsValid() {
-			set.AddRange(b.rng)
+		if set := blocks[b.childPool]; set != nil && b.ipRange.IsValid() {
+			set.AddRange(b.ipRange)
 		}
 	}
 	has := map[pools.Key]*netipx.IPSet{}
 	for child, set := range blocks {
-		has[child], _ = set.IPSet() // of valid ranges, there is a set
+		has[child], _ = set.IPSet() // for valid ranges, IPSet returns no error
 	}
 	for _, x := range living {
-		if _, carved := above[x.pool]; !carved || !x.rng.IsValid() {
+		if _, carved := above[x.pool]; !carved || !x.ipRange.IsValid() {
 			continue
 		}
-		if !has[x.pool].ContainsRange(x.rng) { // blocks that lie side by side may have it together
-			bad = append(bad, fmt.Sprintf("R13: %s is given to %s by %v, which has no such block", x.rng.From(), x.who, x.pool))
+		if !has[x.pool].ContainsRange(x.ipRange) { // adjacent blocks may contain it together
+			bad = append(bad, fmt.Sprintf("R13: %s is given to %s by %v, which has no such block", x.ipRange.From(), x.objectName, x.pool))
 		}
 	}
 	return bad
 }
 
-// noteChildren notes which pools blocks are for: a grant to one may be in flight when that is gone.
-func (h *History) noteChildren(o pools.Objects) {
+// recordChildPools records which pools blocks are for: a grant may still be in flight when its block is gone.
+func (h *History) recordChildPools(o pools.Objects) {
 	for _, p := range o.Pools {
-		for _, b := range p.PoolStatus().Blocks { // of which the IPAllocation may be gone
-			h.children[types.UID(b.UID)] = pools.KeyOf(p)
+		for _, b := range p.PoolStatus().Blocks { // their IPAllocations may be gone
+			h.childPoolByBlock[types.UID(b.UID)] = pools.KeyForPool(p)
 		}
 	}
 	for i := range o.Allocations {
-		if key, is := pools.ChildOf(&o.Allocations[i]); is {
-			h.children[o.Allocations[i].UID] = key
+		if key, is := pools.ChildPoolKey(&o.Allocations[i]); is {
+			h.childPoolByBlock[o.Allocations[i].UID] = key
 		}
 	}
 }
 
-// inFlight are the grants in flight.
-func (h *History) inFlight(o pools.Objects) []holding {
-	var out []holding
+// grantsInFlight returns the grants in flight of all pools.
+func (h *History) grantsInFlight(o pools.Objects) []heldRange {
+	var out []heldRange
 	for _, p := range o.Pools {
 		if p.PoolStatus().Allocator == nil {
 			continue
 		}
 		for _, g := range p.PoolStatus().Allocator.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
-				out = append(out, holding{pool: pools.KeyOf(p), rng: r, who: g.Namespace + "/" + g.Name, owner: types.UID(g.UID), living: true, child: h.children[types.UID(g.UID)]})
+				out = append(out, heldRange{pool: pools.KeyForPool(p), ipRange: r, objectName: g.Namespace + "/" + g.Name, ownerUID: types.UID(g.UID), isLiving: true, childPool: h.childPoolByBlock[types.UID(g.UID)]})
 			}
 		}
 	}
 	return out
 }
 
-// networks are those of the pools that must not give what another one has. One that allows overlaps is a network of its own,
-// with all that is carved from it.
-func networks(o pools.Objects) map[pools.Key]string {
+// networksByPool returns the network of each pool; pools of one network must not grant the same addresses. A pool
+// that allows overlaps is a network of its own, with all pools that are carved from it.
+func networksByPool(o pools.Objects) map[pools.Key]string {
 	out := map[pools.Key]string{}
-	above := parents(o)
+	above := parentsByPool(o)
 	for _, p := range o.Pools {
-		key, spec := pools.KeyOf(p), p.PoolSpec()
+		key, spec := pools.KeyForPool(p), p.PoolSpec()
 		switch {
 		case spec.Carve != nil:
 		case spec.AllowOverlap:
@@ -161,29 +162,29 @@ func networks(o pools.Objects) map[pools.Key]string {
 		}
 	}
 	for child := range above {
-		if network, known := out[root(above, child)]; known {
+		if network, known := out[rootPool(above, child)]; known {
 			out[child] = network
 		}
 	}
 	return out
 }
 
-// parents are the pools that carved ones are carved from.
-func parents(o pools.Objects) map[pools.Key]pools.Key {
+// parentsByPool returns the parent of each carved pool.
+func parentsByPool(o pools.Objects) map[pools.Key]pools.Key {
 	out := map[pools.Key]pools.Key{}
 	for _, p := range o.Pools {
-		if parent, carved := pools.ParentOf(p); carved {
-			out[pools.KeyOf(p)] = parent
+		if parent, carved := pools.ParentPoolKey(p); carved {
+			out[pools.KeyForPool(p)] = parent
 		}
 	}
 	return out
 }
 
-// deepest is more often than addresses are carved.
-const deepest = 8
+// maxCarveDepth exceeds the number of levels that addresses can be carved in.
+const maxCarveDepth = 8
 
-func root(above map[pools.Key]pools.Key, key pools.Key) pools.Key {
-	for range deepest {
+func rootPool(above map[pools.Key]pools.Key, key pools.Key) pools.Key {
+	for range maxCarveDepth {
 		if parent, carved := above[key]; carved {
 			key = parent
 		}
@@ -191,12 +192,12 @@ func root(above map[pools.Key]pools.Key, key pools.Key) pools.Key {
 	return key
 }
 
-// below reports whether a pool is another one, or carved from it. No pool is below none.
-func below(above map[pools.Key]pools.Key, pool, other pools.Key) bool {
+// isAtOrBelow reports whether a pool is the other one, or carved from it. It returns false if other is the zero Key.
+func isAtOrBelow(above map[pools.Key]pools.Key, pool, other pools.Key) bool {
 	if other == (pools.Key{}) {
 		return false
 	}
-	for range deepest {
+	for range maxCarveDepth {
 		if pool == other {
 			return true
 		}
@@ -205,21 +206,22 @@ func below(above map[pools.Key]pools.Key, pool, other pools.Key) bool {
 	return false
 }
 
-// holding is what an object has.
-type holding struct {
+// heldRange is the range that an object holds.
+type heldRange struct {
 	pool pools.Key
-	// rng is invalid where the address cannot be read.
-	rng             netipx.IPRange
-	text, kind, who string
-	// owner is the claim or the allocation; living: it exists. byHand: no provider made the IPAddress.
-	owner          types.UID
-	living, byHand bool
-	// child is the carved pool that it is a block for, if it is one.
-	child pools.Key
+	// ipRange is invalid if the address cannot be parsed.
+	ipRange                       netipx.IPRange
+	addressText, kind, objectName string
+	// ownerUID is the UID of the claimant; isLiving reports whether the claimant exists; userCreated reports whether
+	// no provider created the IPAddress.
+	ownerUID              types.UID
+	isLiving, userCreated bool
+	// childPool is the carved pool that the object is a block of; zero if it is no block.
+	childPool pools.Key
 }
 
-// holdings are what the IPAddresses, IPAllocations and IPLeases of our pools have.
-func holdings(o pools.Objects) []holding {
+// listHeldRanges returns what the IPAddresses, IPAllocations and IPLeases of our pools hold.
+func listHeldRanges(o pools.Objects) []heldRange {
 	living, ending := map[types.UID]bool{}, map[types.NamespacedName]*ipamv1.IPAddressClaim{}
 	for i := range o.Claims {
 		c := &o.Claims[i]
@@ -228,48 +230,48 @@ func holdings(o pools.Objects) []holding {
 			ending[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
 		}
 	}
-	var out []holding
+	var out []heldRange
 	for i := range o.Addresses {
 		a := &o.Addresses[i]
-		pool, ours := pools.KeyOfRef(a.Namespace, a.Spec.PoolRef)
+		pool, ours := pools.KeyFromIPPoolReference(a.Namespace, a.Spec.PoolRef)
 		if !ours {
 			continue
 		}
-		x := holding{pool: pool, text: a.Spec.Address, kind: "claim", who: a.Namespace + "/" + a.Name, owner: claimUID(a, ending)}
-		x.living = living[x.owner]
-		x.byHand = len(a.OwnerReferences) == 0
+		x := heldRange{pool: pool, addressText: a.Spec.Address, kind: "claim", objectName: a.Namespace + "/" + a.Name, ownerUID: claimUIDForAddress(a, ending)}
+		x.isLiving = living[x.ownerUID]
+		x.userCreated = len(a.OwnerReferences) == 0
 		if ip, err := netip.ParseAddr(a.Spec.Address); err == nil {
 			ip = ip.Unmap()
-			x.rng, x.text = netipx.IPRangeFrom(ip, ip), ip.String()
+			x.ipRange, x.addressText = netipx.IPRangeFrom(ip, ip), ip.String()
 		}
 		out = append(out, x)
 	}
 	for i := range o.Allocations {
 		a := &o.Allocations[i]
-		r, has := ownRange(a, v1alpha1.IPAllocationFinalizer, a.Status.CIDR)
+		r, has := recordedRange(a, v1alpha1.IPAllocationFinalizer, a.Status.CIDR)
 		if !has {
 			continue
 		}
-		x := holding{pool: pools.KeyOfAllocation(a), rng: r, text: poolutil.ShowRange(r), kind: "allocation", who: a.Namespace + "/" + a.Name, owner: a.UID, living: true}
-		if child, is := pools.ChildOf(a); is {
-			x.child = child
+		x := heldRange{pool: pools.KeyFromAllocation(a), ipRange: r, addressText: poolutil.ShowRange(r), kind: "allocation", objectName: a.Namespace + "/" + a.Name, ownerUID: a.UID, isLiving: true}
+		if child, is := pools.ChildPoolKey(a); is {
+			x.childPool = child
 		}
 		out = append(out, x)
 	}
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		if r, has := ownRange(l, v1alpha1.IPLeaseFinalizer, l.Status.Address); has {
-			out = append(out, holding{
-				pool: pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), rng: r, text: poolutil.ShowRange(r), kind: "lease", who: l.Namespace + "/" + l.Name, owner: l.UID, living: true,
+		if r, has := recordedRange(l, v1alpha1.IPLeaseFinalizer, l.Status.Address); has {
+			out = append(out, heldRange{
+				pool: pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), ipRange: r, addressText: poolutil.ShowRange(r), kind: "lease", objectName: l.Namespace + "/" + l.Name, ownerUID: l.UID, isLiving: true,
 			})
 		}
 	}
 	return out
 }
 
-// ownRange returns what an object has that shows its range in its own status: its record, which counts with our finalizer alone.
-// One that was deleted, and that the finalizer of another keeps, has what its status shows.
-func ownRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, has bool) {
+// recordedRange returns what an object holds that shows its range in its own status: its record, which counts only
+// together with our finalizer. A deleted object that only another finalizer keeps holds what its status shows.
+func recordedRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, has bool) {
 	text := o.GetAnnotations()[v1alpha1.AddressAnnotation]
 	if !slices.Contains(o.GetFinalizers(), finalizer) {
 		if o.GetDeletionTimestamp() == nil {
@@ -281,17 +283,17 @@ func ownRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, has b
 	return r, err == nil
 }
 
-// AtRest returns what must not be once nothing is under way any more: besides Moment, addresses
-// without a claim, allocations and leases that do not show what they have, grants that were never settled, and counts
-// that do not match (I2).
-func (h *History) AtRest(o pools.Objects) []string {
-	bad := h.Moment(o)
-	all := holdings(o)
-	used := rememberedOnly(o, all)
+// CheckAtRest returns the violations of what must hold when nothing is in progress: those of CheckMoment, addresses
+// without a claim, allocations and leases whose status differs from their record, unfinished grants, and counts that
+// do not match (I2).
+func (h *History) CheckAtRest(o pools.Objects) []string {
+	bad := h.CheckMoment(o)
+	all := listHeldRanges(o)
+	used := countRecordOnlyAddresses(o, all)
 	for _, x := range all {
-		used[x.pool] += max(1, poolutil.Size(x.rng))
-		if !x.byHand && !x.living {
-			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.who))
+		used[x.pool] += max(1, poolutil.Size(x.ipRange))
+		if !x.userCreated && !x.isLiving {
+			bad = append(bad, fmt.Sprintf("I2: IPAddress %s has no claim", x.objectName))
 		}
 	}
 	for i := range o.Allocations {
@@ -310,12 +312,12 @@ func (h *History) AtRest(o pools.Objects) []string {
 			bad = append(bad, fmt.Sprintf("I2: IPLease %s/%s shows %q and remembers %q", l.Namespace, l.Name, l.Status.Address, record))
 		}
 	}
-	bad = append(bad, blocksAtRest(o)...)
+	bad = append(bad, checkBlocksAtRest(o)...)
 	for _, p := range o.Pools {
 		if pools.HasEnded(p) {
 			continue
 		}
-		ref := pools.KeyOf(p)
+		ref := pools.KeyForPool(p)
 		s := p.PoolStatus()
 		if s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
 			bad = append(bad, fmt.Sprintf("I2: grants of %v still in flight: %d", ref, len(s.Allocator.InFlight)))
@@ -327,25 +329,25 @@ func (h *History) AtRest(o pools.Objects) []string {
 	return bad
 }
 
-// rememberedOnly counts what claims remember, and no IPAddress or IPAllocation of the pool has: it is kept for them, though
-// they may be refused it.
-func rememberedOnly(o pools.Objects, all []holding) map[pools.Key]int64 {
+// countRecordOnlyAddresses counts the addresses that are recorded on claims and that no IPAddress or IPAllocation of
+// the pool has: they are kept for the claims, although the claims may be refused them.
+func countRecordOnlyAddresses(o pools.Objects, all []heldRange) map[pools.Key]int64 {
 	type one struct {
 		pool pools.Key
 		addr netip.Addr
 	}
 	counted := map[one]bool{}
 	for _, x := range all {
-		counted[one{x.pool, x.rng.From()}] = true
+		counted[one{x.pool, x.ipRange.From()}] = true
 	}
 	out := map[pools.Key]int64{}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		pool, ours := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+		pool, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
 		r, err := poolutil.ParseRange(c.Annotations[v1alpha1.AddressAnnotation])
 		if at := (one{pool, r.From()}); ours && err == nil && !counted[at] {
 			counted[at] = true
-			if !slices.ContainsFunc(all, func(x holding) bool { return x.pool == pool && x.rng.Overlaps(r) }) {
+			if !slices.ContainsFunc(all, func(x heldRange) bool { return x.pool == pool && x.ipRange.Overlaps(r) }) {
 				out[pool]++
 			}
 		}
@@ -353,9 +355,9 @@ func rememberedOnly(o pools.Objects, all []holding) map[pools.Key]int64 {
 	return out
 }
 
-// blocksAtRest returns what must not be of blocks once nothing is under way: one that a pool has and has not opened, and
-// one that is open and not there.
-func blocksAtRest(o pools.Objects) (bad []string) {
+// checkBlocksAtRest returns the violations of what must hold for blocks when nothing is in progress: a pool has
+// opened each block that it has, and each open block exists.
+func checkBlocksAtRest(o pools.Objects) (bad []string) {
 	for _, p := range o.Pools {
 		if pools.HasEnded(p) {
 			continue
@@ -363,29 +365,29 @@ func blocksAtRest(o pools.Objects) (bad []string) {
 		has := map[string]string{}
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
-			child, is := pools.ChildOf(a)
-			parent, carved := pools.ParentOf(p)
-			if is && carved && child == pools.KeyOf(p) && parent == pools.KeyOfAllocation(a) && a.Status.Phase == v1alpha1.AllocationAllocated {
+			child, is := pools.ChildPoolKey(a)
+			parent, carved := pools.ParentPoolKey(p)
+			if is && carved && child == pools.KeyForPool(p) && parent == pools.KeyFromAllocation(a) && a.Status.Phase == v1alpha1.AllocationAllocated {
 				has[a.Name] = a.Status.CIDR
 			}
 		}
 		for _, b := range p.PoolStatus().Blocks {
 			if has[b.Allocation] != b.Range {
-				bad = append(bad, fmt.Sprintf("R13: %v has the block %s open as %s, and that has %q", pools.KeyOf(p), b.Allocation, b.Range, has[b.Allocation]))
+				bad = append(bad, fmt.Sprintf("R13: %v has the block %s open as %s, and that has %q", pools.KeyForPool(p), b.Allocation, b.Range, has[b.Allocation]))
 			}
 			delete(has, b.Allocation)
 		}
 		for name, cidr := range has {
-			bad = append(bad, fmt.Sprintf("R13: %v has the block %s with %s, and has not opened it", pools.KeyOf(p), name, cidr))
+			bad = append(bad, fmt.Sprintf("R13: %v has the block %s with %s, and has not opened it", pools.KeyForPool(p), name, cidr))
 		}
 	}
 	return bad
 }
 
-// claimUID is the claim of an IPAddress: the one that it names as its owner. Where that is deleted in the foreground the
-// garbage collector takes the reference off, as the pool owns the IPAddress too: it is of the claim of its name then,
-// which has the address on record.
-func claimUID(a *ipamv1.IPAddress, ending map[types.NamespacedName]*ipamv1.IPAddressClaim) types.UID {
+// claimUIDForAddress returns the UID of the claim of an IPAddress: the one that an owner reference names. If that
+// claim is deleted in the foreground, the garbage collector removes the reference, because the pool also owns the
+// IPAddress: then the IPAddress belongs to the claim of its name that is being deleted and has the address on record.
+func claimUIDForAddress(a *ipamv1.IPAddress, ending map[types.NamespacedName]*ipamv1.IPAddressClaim) types.UID {
 	for _, ref := range a.OwnerReferences {
 		if ref.Kind == "IPAddressClaim" && ref.Name == a.Spec.ClaimRef.Name {
 			return ref.UID

@@ -10,32 +10,34 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// LeftBehind returns what a move, a backup that was restored, or a pool that was deleted by force leaves behind: addresses in
-// use that no pool counts, so that another pool can give them, and claims that remember what somebody else has. No manager
-// can put that right: it is for a person.
-func LeftBehind(o pools.Objects) (bad []string) {
-	all := holdings(o)
+// FindAbandonedUse returns what a move, a restored backup, or the forced deletion of a pool leaves behind: addresses
+// in use that no pool counts, so that another pool can grant them, and claims with a recorded address that another
+// claimant has. No manager can correct this; it takes a user.
+func FindAbandonedUse(o pools.Objects) (bad []string) {
+	all := listHeldRanges(o)
 	there := map[pools.Key]bool{}
 	for _, p := range o.Pools {
-		there[pools.KeyOf(p)] = true
+		there[pools.KeyForPool(p)] = true
 	}
 	for _, x := range all {
-		// What has no mirror is of a pool of the in-cluster provider, which serves it.
-		if _, mirror := incluster.MirroredBy(x.pool.Kind, x.pool.Name); x.living && !mirror && !there[x.pool] {
-			bad = append(bad, fmt.Sprintf("%s %s has %s of %v, which does not exist, so that another pool may give it: create the pool again, or delete the %s", x.kind, x.who, x.text, x.pool, x.kind))
+		// The mirrored name of a pool without a mirror belongs to a pool of the in-cluster provider, which serves it.
+		if _, mirror := incluster.RefForMirror(x.pool.Kind, x.pool.Name); x.isLiving && !mirror && !there[x.pool] {
+			bad = append(bad, fmt.Sprintf("%s %s has %s of %v, which does not exist, so that another pool may give it: create the pool again, or delete the %s", x.kind, x.objectName, x.addressText, x.pool, x.kind))
 		}
 	}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		pool, ours := pools.KeyOfRef(c.Namespace, c.Spec.PoolRef)
+		pool, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
 		r, err := poolutil.ParseRange(c.Annotations[v1alpha1.AddressAnnotation])
 		if !ours || err != nil {
 			continue
 		}
-		has := func(x holding) bool { return x.living && x.owner != c.UID && x.pool == pool && x.rng.Overlaps(r) }
+		has := func(x heldRange) bool {
+			return x.isLiving && x.ownerUID != c.UID && x.pool == pool && x.ipRange.Overlaps(r)
+		}
 		if at := slices.IndexFunc(all, has); at >= 0 {
 			bad = append(bad, fmt.Sprintf("claim %s/%s remembers %s of %v, which %s has: find out which of the two uses it, and delete the other",
-				c.Namespace, c.Name, poolutil.ShowRange(r), pool, all[at].who))
+				c.Namespace, c.Name, poolutil.ShowRange(r), pool, all[at].objectName))
 		}
 	}
 	return bad

@@ -13,7 +13,7 @@ import (
 )
 
 func TestLeftBehind(t *testing.T) {
-	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("m", "10.0.0.7", ofPool(incluster.GroupVersion.Group, incluster.IPPool, "theirs"))}
+	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("m", "10.0.0.7", ofPool(incluster.GroupVersion.Group, incluster.IPPoolKind, "theirs"))}
 	remembers := func(name, address string) ipamv1.IPAddressClaim {
 		c := claim(name)
 		c.Spec.PoolRef = granted[0].Spec.PoolRef
@@ -32,7 +32,7 @@ func TestLeftBehind(t *testing.T) {
 		pools  []v1alpha1.Pool
 		claims []ipamv1.IPAddressClaim
 		want   []string
-		// helps is what it says to do, each alone, after which it finds nothing. // W29
+		// helps are the steps that the message names; after each of them alone, nothing is found (W29).
 		helps []func(*pools.Objects)
 	}{
 		"Clean": {reason: "a claim remembers its own address", pools: pool, claims: []ipamv1.IPAddressClaim{remembers("a", "10.0.0.1")}},
@@ -58,13 +58,13 @@ func TestLeftBehind(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			all := pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: granted}
-			if diff := cmp.Diff(tc.want, LeftBehind(all)); diff != "" {
+			if diff := cmp.Diff(tc.want, FindAbandonedUse(all)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			for i, do := range tc.helps {
 				done := all
 				do(&done)
-				if got := LeftBehind(done); len(got) > 0 {
+				if got := FindAbandonedUse(done); len(got) > 0 {
 					t.Errorf("after step %d: %v", i, got)
 				}
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// The checker judges every other test: each violation is shown to be found, and what is allowed to pass.
+// TestMoment checks the checker, on which every other test depends: each violation is found, and what is allowed
+// passes.
 func TestMoment(t *testing.T) {
 	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	tests := map[string]struct {
@@ -60,7 +61,7 @@ func TestMoment(t *testing.T) {
 				address("c", "10.0.0.1", inNamespace("other")), address("d", "10.0.0.1", ofGlobal),
 			},
 		},
-		"Foreign": { // W23
+		"Foreign": { // W23 (a pool of another group is not ours)
 			reason: "pools of another group are another's concern",
 			claims: claims,
 			addresses: []ipamv1.IPAddress{
@@ -68,7 +69,7 @@ func TestMoment(t *testing.T) {
 				address("b", "10.0.0.1", ofPool("ipam.metal3.io", v1alpha1.NetworkPoolKind, "p")),
 			},
 		},
-		"Void": { // R2
+		"Void": { // R2 (an IPAddress without its claim is void)
 			reason:    "an IPAddress whose claim is gone is void, in either order",
 			claims:    []ipamv1.IPAddressClaim{claim("b")},
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.1"), address("c", "10.0.0.1")},
@@ -76,9 +77,9 @@ func TestMoment(t *testing.T) {
 		"Unowned": {
 			reason:    "so is one that names no claim as its owner",
 			claims:    claims,
-			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", unowned), address("b", "10.0.0.1")},
+			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", withoutOwners), address("b", "10.0.0.1")},
 		},
-		"OtherClaimOfName": { // R2
+		"OtherClaimOfName": { // R2 (an IPAddress without its claim is void)
 			reason:    "a claim that was made anew is another claim",
 			claims:    []ipamv1.IPAddressClaim{{ObjectMeta: claim("a").ObjectMeta}, claim("b")},
 			addresses: []ipamv1.IPAddress{address("a", "10.0.0.1", func(a *ipamv1.IPAddress) { a.OwnerReferences[1].UID = "old" }), address("b", "10.0.0.1")},
@@ -98,17 +99,18 @@ func TestMoment(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			if diff := cmp.Diff(tc.want, h.Moment(pools.Objects{Claims: tc.claims, Addresses: tc.addresses})); diff != "" {
+			if diff := cmp.Diff(tc.want, h.CheckMoment(pools.Objects{Claims: tc.claims, Addresses: tc.addresses})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-// I1: an IPAddress made by hand may write its address in another way than the manager does.
+// TestMomentOtherText checks an IPAddress that a user created, with its address in another form than the manager
+// writes (I1).
 func TestMomentOtherText(t *testing.T) {
 	h := &History{}
-	got := h.Moment(pools.Objects{
+	got := h.CheckMoment(pools.Objects{
 		Claims:    []ipamv1.IPAddressClaim{claim("a"), claim("b")},
 		Addresses: []ipamv1.IPAddress{address("a", "fd00::1"), address("b", "fd00:0::1")},
 	})
@@ -117,7 +119,7 @@ func TestMomentOtherText(t *testing.T) {
 	}
 }
 
-// I4: an address is remembered while nobody sees it.
+// TestMomentRemembers checks that an address is remembered while no object shows it (I4).
 func TestMomentRemembers(t *testing.T) {
 	both := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	tests := map[string]struct {
@@ -134,9 +136,9 @@ func TestMomentRemembers(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			h.Moment(pools.Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}})
-			h.Moment(pools.Objects{Claims: both})
-			if diff := cmp.Diff(tc.want, h.Moment(tc.then)); diff != "" {
+			h.CheckMoment(pools.Objects{Claims: both, Addresses: []ipamv1.IPAddress{address("a", "10.0.0.1")}})
+			h.CheckMoment(pools.Objects{Claims: both})
+			if diff := cmp.Diff(tc.want, h.CheckMoment(tc.then)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

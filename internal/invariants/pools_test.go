@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// pool is a pool of namespace ns, plain unless it is changed.
+// pool returns a pool of namespace ns, modified by change.
 func pool(name string, change ...func(*v1alpha1.NetworkPool)) v1alpha1.Pool {
 	p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pool-" + name)}}
 	for _, f := range change {
@@ -27,7 +27,7 @@ func inNetwork(network string) func(*v1alpha1.NetworkPool) {
 
 func allows(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }
 
-// carvedFrom has a pool be carved from another one; with has it have blocks open, name and range by turns.
+// carvedFrom makes a pool a carved one with blocks open; with contains their names and ranges in turn.
 func carvedFrom(parent string, with ...string) func(*v1alpha1.NetworkPool) {
 	return func(p *v1alpha1.NetworkPool) {
 		p.Spec.Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: parent}}
@@ -37,7 +37,7 @@ func carvedFrom(parent string, with ...string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-// inFlight has a pool have a grant on its way, name, first and last by turns.
+// inFlight adds a grant in flight to a pool.
 func inFlight(name, first, last string) func(*v1alpha1.NetworkPool) {
 	return func(p *v1alpha1.NetworkPool) {
 		p.Status.Allocator = &v1alpha1.AllocatorStatus{InFlight: []v1alpha1.Grant{{Namespace: "ns", Name: name, UID: "uid-" + name, First: first, Last: last}}}
@@ -48,7 +48,7 @@ func of(pool string) func(*ipamv1.IPAddress) {
 	return ofPool(v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, pool)
 }
 
-// block is an IPAllocation of a pool for a child; without a range, it has none yet.
+// block returns an IPAllocation of a pool for a child; it has no range if has is empty.
 func block(name, of, child, has string) v1alpha1.IPAllocation {
 	a := v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec = v1alpha1.IPAllocationSpec{Type: v1alpha1.PoolAllocation, PoolRef: v1alpha1.PoolReference{Name: of}, ChildPoolRef: &v1alpha1.PoolReference{Name: child}}
@@ -58,7 +58,8 @@ func block(name, of, child, has string) v1alpha1.IPAllocation {
 	return a
 }
 
-// R11, R13: what two pools of one network must not both give, and what a pool and those that are carved from it may.
+// TestMomentOverPools checks what two pools of one network must not both grant (R11), and what a pool and the pools
+// that are carved from it may (R13).
 func TestMomentOverPools(t *testing.T) {
 	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	both := []ipamv1.IPAddress{address("a", "10.0.0.5", of("p")), address("b", "10.0.0.5", of("q"))}
@@ -116,22 +117,22 @@ func TestMomentOverPools(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := pools.Objects{Pools: tt.pools, Claims: claims, Addresses: tt.addresses, Allocations: tt.blocks}
-			if diff := cmp.Diff(tt.want, (&History{}).Moment(o)); diff != "" {
+			if diff := cmp.Diff(tt.want, (&History{}).CheckMoment(o)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-// What was forced away is known from the record of the pool that it was for.
+// TestMomentBlockForcedAway checks that a block that was forced away is known from the record of its pool.
 func TestMomentBlockForcedAway(t *testing.T) {
-	h := &History{BlocksMayGo: true}
+	h := &History{BlocksMayBeRemoved: true}
 	o := pools.Objects{
 		Claims:    []ipamv1.IPAddressClaim{claim("a")},
 		Addresses: []ipamv1.IPAddress{address("a", "10.0.0.5", of("p"))},
 		Pools:     []v1alpha1.Pool{pool("site", inFlight("p-1", "10.0.0.4", "10.0.0.7")), pool("p", carvedFrom("site", "p-1", "10.0.0.4/30"))},
 	}
-	if bad := h.Moment(o); len(bad) > 0 {
+	if bad := h.CheckMoment(o); len(bad) > 0 {
 		t.Error(bad)
 	}
 }

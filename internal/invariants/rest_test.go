@@ -62,7 +62,7 @@ func TestAtRest(t *testing.T) {
 		"Unowned": {
 			reason: "one made by hand names no claim; it is counted",
 			pools:  []v1alpha1.Pool{counting(2, 0)}, claims: claims[:1],
-			addresses: []ipamv1.IPAddress{granted[0], address("x", "10.0.0.2", unowned)},
+			addresses: []ipamv1.IPAddress{granted[0], address("x", "10.0.0.2", withoutOwners)},
 		},
 		"Foreign": {
 			reason: "addresses of another group are neither counted nor orphans",
@@ -123,7 +123,7 @@ func TestAtRest(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &History{}
-			got := h.AtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses, Allocations: tc.allocations, Leases: tc.leases})
+			got := h.CheckAtRest(pools.Objects{Pools: tc.pools, Claims: tc.claims, Addresses: tc.addresses, Allocations: tc.allocations, Leases: tc.leases})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

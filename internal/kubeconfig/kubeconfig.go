@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reader reads Secrets with kubeconfigs, and refuses those whose kubeconfig is not self-contained. An account that may
-// write a Secret in a namespace chooses the server that the reader's process connects to: so the kubeconfig may name
-// nothing of the machine that the process runs on. A file, such as a private key or the token of a ServiceAccount, would be
-// sent to that server, and a program would run with the rights of the process.
+// Reader reads Secrets with kubeconfigs, and rejects those whose kubeconfig is not self-contained. An account that may
+// write a Secret in a namespace chooses the server that the process of the reader connects to: so the kubeconfig must
+// not name anything of the machine that the process runs on. A file, for example a private key or the token of a
+// ServiceAccount, would be sent to that server, and a program would run with the rights of the process.
 type Reader struct{ client.Reader }
 
 // Get implements client.Reader.
@@ -24,21 +24,21 @@ func (r Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 		return err
 	}
 	if s, is := o.(*corev1.Secret); is {
-		if err := selfContained(s.Data[secret.KubeconfigDataName]); err != nil {
+		if err := checkSelfContained(s.Data[secret.KubeconfigDataName]); err != nil {
 			return fmt.Errorf("kubeconfig of Secret %s: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// SecretOf is the Secret with the kubeconfig of a Cluster.
-func SecretOf(cluster client.ObjectKey) client.ObjectKey {
+// SecretKeyForCluster returns the key of the Secret with the kubeconfig of a Cluster.
+func SecretKeyForCluster(cluster client.ObjectKey) client.ObjectKey {
 	return client.ObjectKey{Namespace: cluster.Namespace, Name: secret.Name(cluster.Name, secret.Kubeconfig)}
 }
 
-// ConfigOf reads how a workload cluster is reached.
-func ConfigOf(ctx context.Context, from client.Reader, cluster client.ObjectKey) (*rest.Config, error) {
-	key, s := SecretOf(cluster), &corev1.Secret{}
+// RESTConfigForCluster returns the configuration for connections to a workload cluster.
+func RESTConfigForCluster(ctx context.Context, from client.Reader, cluster client.ObjectKey) (*rest.Config, error) {
+	key, s := SecretKeyForCluster(cluster), &corev1.Secret{}
 	if err := (Reader{from}).Get(ctx, key, s); err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func ConfigOf(ctx context.Context, from client.Reader, cluster client.ObjectKey)
 	return config, nil
 }
 
-// selfContained refuses a kubeconfig that names files or programs.
-func selfContained(kubeconfig []byte) error {
+// checkSelfContained returns an error if a kubeconfig names files or programs.
+func checkSelfContained(kubeconfig []byte) error {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return err

@@ -53,7 +53,8 @@ func TestReaderRefusesFilesAndPrograms(t *testing.T) {
 	}
 }
 
-// W29: with what a refusal says to write in the place of a file or a program, a kubeconfig is read.
+// TestWhatARefusedKubeconfigIsToldHelps checks that a kubeconfig is accepted once the file or the program is replaced
+// as the error describes (W29).
 func TestWhatARefusedKubeconfigIsToldHelps(t *testing.T) {
 	const file = "/etc/passwd"
 	asToken := func(_ *api.Cluster, a *api.AuthInfo) { *a = api.AuthInfo{Token: "t"} }

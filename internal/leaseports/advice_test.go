@@ -14,26 +14,30 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// W29: a Service that is refused a port gets it when what it is told is done.
+// TestWhatARefusedServiceIsToldHelps checks W29: a Service that is refused a port gets it when the advice of its
+// condition is followed.
 func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	type world struct {
 		leases   []Lease
-		services []Service // the first one is told
+		services []Service // the first one has the condition
 	}
 	lease := func(w *world, i int) *Lease { return &w.leases[i] }
-	names := func(leases ...string) func(*world) { return func(w *world) { w.services[0].Leases = leases } }
+	names := func(leases ...string) func(*world) { return func(w *world) { w.services[0].LeaseNames = leases } }
 	drop := func(i int) func(*world) { return func(w *world) { w.services = slices.Delete(w.services, i, i+1) } }
 	port := func(p Port) func(*world) { return func(w *world) { w.services[0].Ports = []Port{p} } }
 	families := func(f ...int) func(*world) {
 		return func(w *world) {
-			w.services[0].Families, w.services[0].PreferBoth, w.services[0].RequireBoth = f, false, false
+			w.services[0].Families, w.services[0].PrefersDualStack, w.services[0].RequiresDualStack = f, false, false
 		}
 	}
-	both := func(w *world) { w.services[0].Leases = []string{"shop", "six"}; w.services[0].Families = []int{4, 6} }
+	both := func(w *world) {
+		w.services[0].LeaseNames = []string{"shop", "six"}
+		w.services[0].Families = []int{4, 6}
+	}
 	selects := func(name string, leases ...int) func(*world) {
 		return func(w *world) {
 			for _, i := range leases {
-				lease(w, i).Others, lease(w, i).Selector = labels.SelectorFromSet(labels.Set{"is": name}), name
+				lease(w, i).NamespaceSelector, lease(w, i).SelectorText = labels.SelectorFromSet(labels.Set{"is": name}), name
 			}
 		}
 	}
@@ -52,18 +56,20 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	has := func(p Port, lease ...string) func(*world) {
 		return func(w *world) { w.services = append(w.services, serviceOf("b", 0, lease, p)) }
 	}
-	declared := func(w *world) { lease(w, 0).Declared = map[Port]Ref{tcp(443): {}} }
-	usurped := func(w *world) { lease(w, 0).Usurped = map[Port]Ref{tcp(80): {Namespace: "other", Name: "thief"}} }
+	declared := func(w *world) { lease(w, 0).DeclaredPorts = map[Port]ServiceRef{tcp(443): {}} }
+	usurped := func(w *world) {
+		lease(w, 0).UsurpedPorts = map[Port]ServiceRef{tcp(80): {Namespace: "other", Name: "thief"}}
+	}
 	full := func(w *world) {
 		big := serviceOf("big", 0, []string{"shop"})
 		for i := range v1alpha1.MaxLeasedPorts {
 			big.Ports = append(big.Ports, tcp(int32(1000+i)))
-			w.leases[0].Table = append(w.leases[0].Table, held(tcp(int32(1000+i)), "big"))
+			w.leases[0].PortTable = append(w.leases[0].PortTable, heldPort(tcp(int32(1000+i)), "big"))
 		}
 		w.services = append(w.services, big)
 	}
-	prefers := func(w *world) { w.services[0].PreferBoth = true }
-	shown := func(w *world) { lease(w, 1).By, lease(w, 1).Shown = v1alpha1.ShownByMetalLB, true }
+	prefers := func(w *world) { w.services[0].PrefersDualStack = true }
+	shown := func(w *world) { lease(w, 1).ShownBy, lease(w, 1).ShownByMetalLB = v1alpha1.ShownByMetalLB, true }
 
 	for name, c := range map[string]struct {
 		is   func() *world
@@ -71,43 +77,43 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 		do   []func(*world) // each of them alone
 	}{
 		"the port is not declared": {is(declared), "add it there, or use another port", []func(*world){
-			func(w *world) { lease(w, 0).Declared[tcp(80)] = Ref{} }, port(tcp(443)),
+			func(w *world) { lease(w, 0).DeclaredPorts[tcp(80)] = ServiceRef{} }, port(tcp(443)),
 		}},
 		"the port is taken":            {is(has(tcp(80), "shop")), "choose another port or lease", []func(*world){port(tcp(81)), names("more")}},
-		"the port is shown by another": {is(usurped), "If that lasts, delete that Service", []func(*world){func(w *world) { lease(w, 0).Usurped = nil }}},
+		"the port is shown by another": {is(usurped), "If that lasts, delete that Service", []func(*world){func(w *world) { lease(w, 0).UsurpedPorts = nil }}},
 		"the lease has many ports":     {is(full), "use another lease", []func(*world){names("more")}},
 		"there is no lease": {is(names("none")), "create it, or correct the annotation", []func(*world){
 			func(w *world) { w.leases = append(w.leases, leaseOf("none", "10.0.0.9")) }, names("shop"),
 		}},
-		"the lease was made for another": {is(func(w *world) { lease(w, 0).Made, lease(w, 0).For = true, "b" }), "make a lease that both may name", []func(*world){names("more")}},
+		"the lease was made for another": {is(func(w *world) { lease(w, 0).MadeForServices, lease(w, 0).OnlyService = true, "b" }), "make a lease that both may name", []func(*world){names("more")}},
 		"the lease is being deleted":     {is(func(w *world) { lease(w, 0).Deleting = true }), "name another", []func(*world){names("more")}},
 		"an older lease has the address": {is(names("twin"), func(w *world) { w.leases = append(w.leases, leaseOf("twin", "10.0.0.1")) }), "name that one, or correct the pools", []func(*world){
 			names("shop"), func(w *world) { w.leases[3].Address = netip.MustParseAddr("10.0.0.9") },
 		}},
-		"others show the lease": {is(func(w *world) { lease(w, 0).By = v1alpha1.ShownByHost }), "name another lease, or give the Service the spec.loadBalancerClass that goes with it", []func(*world){
-			names("more"), func(w *world) { w.services[0].By = v1alpha1.ShownByHost },
+		"others show the lease": {is(func(w *world) { lease(w, 0).ShownBy = v1alpha1.ShownByHost }), "name another lease, or give the Service the spec.loadBalancerClass that goes with it", []func(*world){
+			names("more"), func(w *world) { w.services[0].ShownBy = v1alpha1.ShownByHost },
 		}},
 		"the lease is of another family":  {is(names("six")), "name a lease of another family", []func(*world){names("shop")}},
-		"the leases are of one family":    {is(names("shop", "more"), func(w *world) { w.services[0].Families = []int{4, 6}; w.services[0].By = v1alpha1.ShownByHost }), "name one of each, or one", []func(*world){names("shop", "six"), names("shop")}},
+		"the leases are of one family":    {is(names("shop", "more"), func(w *world) { w.services[0].Families = []int{4, 6}; w.services[0].ShownBy = v1alpha1.ShownByHost }), "name one of each, or one", []func(*world){names("shop", "six"), names("shop")}},
 		"the leases differ in namespaces": {is(both, selects("x", 0)), "give both the same", []func(*world){selects("x", 0, 1)}},
-		"both families are required":      {is(func(w *world) { w.services[0].Families, w.services[0].RequireBoth = []int{4, 6}, true }), "name one of each", []func(*world){names("shop", "six")}},
+		"both families are required":      {is(func(w *world) { w.services[0].Families, w.services[0].RequiresDualStack = []int{4, 6}, true }), "name one of each", []func(*world){names("shop", "six")}},
 		"the Service has both families":   {is(func(w *world) { w.services[0].Families = []int{4, 6} }), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){names("shop", "six"), families(4)}},
 		"it would get another's too":      {is(prefers, shown), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){both, families(4)}},
 		"another would get its lease": {is(names("six"), families(6), func(w *world) {
 			b := serviceOf("b", 0, []string{"shop"}, tcp(80))
-			b.PreferBoth = true
+			b.PrefersDualStack = true
 			w.services = append(w.services, b)
 		}), "give that Service a lease of each, or ipFamilyPolicy SingleStack", []func(*world){
 			func(w *world) {
-				w.services[1].Leases, w.services[1].Families, w.services[1].Ports = []string{"shop", "six"}, []int{4, 6}, []Port{tcp(81)}
+				w.services[1].LeaseNames, w.services[1].Families, w.services[1].Ports = []string{"shop", "six"}, []int{4, 6}, []Port{tcp(81)}
 			},
-			func(w *world) { w.services[1].PreferBoth = false },
+			func(w *world) { w.services[1].PrefersDualStack = false },
 			drop(1),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := func(w *world) Verdict {
-				return Decide(w.leases, w.services, func(string, Holder) bool { return false }).Verdicts[w.services[0].UID]
+			told := func(w *world) Reason {
+				return DecidePorts(w.leases, w.services, func(string, Holder) bool { return false }).Reasons[w.services[0].UID]
 			}
 			if v := told(c.is()); v.Reason == v1alpha1.GrantedReason || !strings.Contains(v.Message, c.says) {
 				t.Fatalf("it is told %+v", v)
@@ -123,7 +129,8 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	}
 }
 
-// W29: what is wrong with how a Service asks for a lease is right when it is changed as it says.
+// TestWhatAWrongServiceIsToldHelps checks W29: what is wrong with how a Service requests a lease is right when it is
+// changed as the condition advises.
 func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 	const ours = "butler.butlerlabs.dev/metallb"
 	address := func(text string) func(*corev1.Service) {
@@ -138,77 +145,79 @@ func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 		"an address beside a lease": {[]func(*corev1.Service){address("10.0.0.1")}, "remove that", []func(*corev1.Service){address("")}},
 		"an address that is none":   {[]func(*corev1.Service){of, address("ten")}, "correct it, or remove it for any address", []func(*corev1.Service){address("10.0.0.1"), address("")}},
 	} {
-		a, _ := AskedOf(aService("shop", c.is...))
+		a, _ := ParseServiceRequest(newTestService("shop", c.is...))
 		if !strings.Contains(a.Problem, c.says) {
 			t.Errorf("%s: %+v", name, a)
 		}
 		for _, do := range c.do {
-			if a, asks := AskedOf(aService("shop", append(slices.Clone(c.is), do)...)); !asks || a.Problem != "" {
+			if a, asks := ParseServiceRequest(newTestService("shop", append(slices.Clone(c.is), do)...)); !asks || a.Problem != "" {
 				t.Errorf("%s: %+v", name, a)
 			}
 		}
 	}
 }
 
-// W29: a lease whose address is in use elsewhere has it when it is free, or another when it is asked again.
+// TestWhatAServiceWithoutAttemptsIsToldHelps checks W29: a lease whose address is in use elsewhere has it when it is
+// free, or another address when attempts are allowed again.
 func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 	of := func() (Lease, Service) {
 		l, s := leaseOf("web-ipv4", "10.0.0.1"), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
-		l.Made, l.For, l.UsedByOthers, s.Class, s.Tried = true, "web", true, class, addresses("10.0.0.9", "10.0.0.1")
+		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass, s.TriedAddresses = true, "web", true, class, addresses("10.0.0.9", "10.0.0.1")
 		return l, s
 	}
 	l, s := of()
-	if says := NextAddress(&l, &s, 2).Told.Message; !strings.Contains(says, "take 10.0.0.1 off the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
+	if says := DecideNextAddress(&l, &s, 2).ExhaustedReason.Message; !strings.Contains(says, "take 10.0.0.1 off the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
 		t.Error(says)
 	}
-	if l.UsedByOthers = false; NextAddress(&l, &s, 2) != (Next{}) {
+	if l.AddressInUse = false; DecideNextAddress(&l, &s, 2) != (NextAddressStep{}) {
 		t.Error("the address is free, and another is asked for")
 	}
 	l, s = of()
-	s.Tried = nil
-	first := NextAddress(&l, &s, 2)
-	s.Tried = addresses("10.0.0.1")
-	if next := NextAddress(&l, &s, 2); !first.Note || !next.Replace {
+	s.TriedAddresses = nil
+	first := DecideNextAddress(&l, &s, 2)
+	s.TriedAddresses = addresses("10.0.0.1")
+	if next := DecideNextAddress(&l, &s, 2); !first.RecordTried || !next.ReplaceLease {
 		t.Errorf("it is not tried again: %+v, %+v", first, next)
 	}
 }
 
-// W29: an address that no host has, or may have, is announced, or released, when what is said is done.
+// TestWhatIsSaidOfHostsHelps checks W29: an address that no host has, or may have, is announced, or released, when the
+// advice of the condition is followed.
 func TestWhatIsSaidOfHostsHelps(t *testing.T) {
-	announces := OnHost{Locked: true, Holder: "h2", Alive: true, Report: &record.Report{Announced: true}}
+	announces := HostStatus{HasLock: true, Holder: "h2", Alive: true, Report: &record.Report{Announced: true}}
 	for name, c := range map[string]struct {
-		h    OnHost
+		h    HostStatus
 		says string
 	}{
-		"the lock cannot be read":   {OnHost{Locked: true, Problem: "no JSON"}, "delete that Lease, the hosts make it again"},
-		"its host is silent":        {OnHost{Locked: true, Holder: "h1", Silent: true}, "start butler-host-lb there again, or on another host of its subnet"},
-		"its host shows it not":     {OnHost{Locked: true, Holder: "h1", Alive: true}, "look at the log of butler-host-lb there"},
-		"no host has the address":   {OnHost{}, "run butler-host-lb on one that has an address of the same subnet"},
-		"no host has local Service": {OnHost{Local: true}, "butler-host-lb has to run on a Node that has an address of the same subnet"},
+		"the lock cannot be read":   {HostStatus{HasLock: true, LockProblem: "no JSON"}, "delete that Lease, the hosts make it again"},
+		"its host is silent":        {HostStatus{HasLock: true, Holder: "h1", Silent: true}, "start butler-host-lb there again, or on another host of its subnet"},
+		"its host shows it not":     {HostStatus{HasLock: true, Holder: "h1", Alive: true}, "look at the log of butler-host-lb there"},
+		"no host has the address":   {HostStatus{}, "run butler-host-lb on one that has an address of the same subnet"},
+		"no host has local Service": {HostStatus{RequiresLocalEndpoint: true}, "butler-host-lb has to run on a Node that has an address of the same subnet"},
 	} {
-		if v := c.h.Announced(true); v.Reason != v1alpha1.NoHostReason || !strings.Contains(v.Message, c.says) {
+		if v := c.h.AnnouncedReason(true); v.Reason != v1alpha1.NoHostReason || !strings.Contains(v.Message, c.says) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	cut := OnHost{Locked: true, Holder: "h1", Silent: true, Reached: true}
-	if v := cut.Announced(true); v.Reason != v1alpha1.ContestedReason || !strings.Contains(v.Message, "restore its way there, or stop butler-host-lb on it") {
+	cut := HostStatus{HasLock: true, Holder: "h1", Silent: true, ReachableByOther: true}
+	if v := cut.AnnouncedReason(true); v.Reason != v1alpha1.ContestedReason || !strings.Contains(v.Message, "restore its way there, or stop butler-host-lb on it") {
 		t.Errorf("%+v", v)
 	}
-	if v := announces.Announced(true); v.Reason != v1alpha1.AnnouncedReason { // what a host that does so reports
+	if v := announces.AnnouncedReason(true); v.Reason != v1alpha1.AnnouncedReason { // this is what such a host reports
 		t.Errorf("%+v", v)
 	}
 	for name, c := range map[string]struct {
-		h, done OnHost
+		h, done HostStatus
 		says    string
 		reason  string
 	}{
-		"the lock cannot be read": {OnHost{Locked: true, Problem: "no JSON"}, OnHost{Locked: true}, "correct its annotation", ""},
-		"its host is silent":      {OnHost{Locked: true, Left: "h1"}, OnHost{Locked: true, Left: "h1", Reached: true}, "start butler-host-lb on a host of its subnet", v1alpha1.ConfirmingReason},
+		"the lock cannot be read": {HostStatus{HasLock: true, LockProblem: "no JSON"}, HostStatus{HasLock: true}, "correct its annotation", ""},
+		"its host is silent":      {HostStatus{HasLock: true, PreviousHolder: "h1"}, HostStatus{HasLock: true, PreviousHolder: "h1", ReachableByOther: true}, "start butler-host-lb on a host of its subnet", v1alpha1.ConfirmingReason},
 	} {
-		if v := c.h.Draining(); !strings.Contains(v.Message, c.says) {
+		if v := c.h.DrainingReason(); !strings.Contains(v.Message, c.says) {
 			t.Errorf("%s: %+v", name, v)
 		}
-		if v := c.done.Draining(); v.Reason != c.reason {
+		if v := c.done.DrainingReason(); v.Reason != c.reason {
 			t.Errorf("%s: afterwards %+v", name, v)
 		}
 	}

@@ -1,8 +1,8 @@
-// Package leaseports decides which leases are made for Services, which Service has which port of a lease, and what a
-// Service is told. It reads and writes nothing.
+// Package leaseports decides which leases the manager creates for Services, which Service has which port of a lease,
+// and which condition each Service gets. It is pure: it reads and writes nothing.
 //
-// The leases of one namespace, and the Services that name them, are decided on together. Who has a port keeps it; else the
-// older Service goes first. A Service gets all of its ports, of all of its leases, or none.
+// It decides on the leases of one namespace together with the Services that name them. A Service that has a port keeps
+// it; otherwise the older Service goes first. A Service gets all of its ports, of all of its leases, or none.
 package leaseports
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Port is a port of an address.
+// Port is a protocol and a port number of an address.
 type Port struct {
 	Protocol corev1.Protocol
 	Number   int32
@@ -29,132 +29,145 @@ type Port struct {
 
 func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Number) }
 
-func compare(a, b Port) int {
+func comparePorts(a, b Port) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number))
 }
 
-// Ref names a Service. Its namespace is empty where that is the one of the leases.
-type Ref struct{ Namespace, Name string }
+// ServiceRef names a Service. Namespace is empty if it is the namespace of the leases.
+type ServiceRef struct{ Namespace, Name string }
 
-func (r Ref) String() string {
+func (r ServiceRef) String() string {
 	if r.Namespace == "" {
 		return r.Name
 	}
 	return r.Namespace + "/" + r.Name
 }
 
-func (r Ref) compare(o Ref) int {
+func (r ServiceRef) compareTo(o ServiceRef) int {
 	return cmp.Or(cmp.Compare(r.Namespace, o.Namespace), cmp.Compare(r.Name, o.Name))
 }
 
 // Service is a Service of type LoadBalancer.
 type Service struct {
-	Ref
+	ServiceRef
 
 	UID     types.UID
 	Created time.Time
 	Ports   []Port
-	// Leases are those that it names, or that are made for it; none: it asks for nothing.
-	Leases []string
-	// Class is the load balancer class of pools that leases are made of for it, empty if none are; Address, the one that it
-	// asks for then, not valid if any will do.
-	Class   string
-	Address netip.Addr
-	// By is who would show it.
-	By string
-	// NamespaceLabels are those of its namespace, where that is not the one of the leases.
+	// LeaseNames are the leases that the Service names, or that are created for it; empty if it requests none.
+	LeaseNames []string
+	// LoadBalancerClass is the class of the pools from which leases are created for the Service, empty if none are;
+	// RequestedAddress is the address that it requests then, not valid if any address will do.
+	LoadBalancerClass string
+	RequestedAddress  netip.Addr
+	// ShownBy is the load balancer that shows the Service: v1alpha1.ShownByMetalLB or v1alpha1.ShownByHost.
+	ShownBy string
+	// NamespaceLabels are the labels of the Service's namespace, if that is not the namespace of the leases.
 	NamespaceLabels labels.Set
-	// Families are those of its cluster addresses, 4 and 6; RequireBoth: it is not to be published with one of two;
-	// PreferBoth: MetalLB gives it one of the other family, if its pool has any.
-	Families                []int
-	RequireBoth, PreferBoth bool
-	// Ready: it has a ready endpoint. ToldIdle: it was told that it had none for too long.
-	Ready, ToldIdle bool
-	// Problem says what is wrong with what it asks for, empty if nothing; Waits, why it has no lease yet.
-	Problem string
-	Waits   Verdict
-	// Off says that the manager does not serve it, and how it would, empty if it does: it gets nothing, and keeps what it has.
-	Off string
-	// NotMade says why the API server takes no lease that is to be made for it, empty if it does.
-	NotMade string
-	// Deleting: it keeps what it has until it is gone.
+	// Families are the IP families of its cluster addresses, 4 and 6; RequiresDualStack reports whether it must not be
+	// published with an address of one family alone; PrefersDualStack reports whether MetalLB also gives it an address
+	// of the other family, if its pool has any.
+	Families                            []int
+	RequiresDualStack, PrefersDualStack bool
+	// HasReadyEndpoint reports whether the Service has a ready endpoint; ReportedIdle reports whether its condition
+	// shows that it had none for too long.
+	HasReadyEndpoint, ReportedIdle bool
+	// RequestProblem is what is wrong with the request of the Service, empty if nothing is; WaitReason is why it has no
+	// lease yet.
+	RequestProblem string
+	WaitReason     Reason
+	// NotServedMessage states that the manager does not serve the Service, and how to have it served; empty if the
+	// manager serves it. A Service that is not served gets nothing, and keeps what it has.
+	NotServedMessage string
+	// LeaseCreateError is why the API server refuses a lease that the manager creates for the Service, empty if it does
+	// not.
+	LeaseCreateError string
+	// Deleting reports whether the Service is being deleted: it keeps what it has until it is gone.
 	Deleting bool
-	// Published are the addresses that it is published with; Given, those that its status has.
-	Published, Given []netip.Addr
-	// Tried are the addresses that were made for it, and that somebody else answers for.
-	Tried []netip.Addr
+	// PublishedAddresses are the addresses that the Service is published with; StatusAddresses are those in its status.
+	PublishedAddresses, StatusAddresses []netip.Addr
+	// TriedAddresses are the addresses of leases that were created for the Service and for which a foreign machine
+	// answers.
+	TriedAddresses []netip.Addr
 }
 
 // Holder is the Service that has a port.
 type Holder struct {
 	Port
 
-	Service Ref
+	Service ServiceRef
 	UID     types.UID
 }
 
 // Lease is a lease of the namespace.
 type Lease struct {
-	Name    string
-	UID     types.UID
-	Version string
-	Created time.Time
-	Pool    v1alpha1.PoolReference
-	// Address is the one that it has; not valid: none. Refused says then why, empty if nobody has said it.
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Created         time.Time
+	Pool            v1alpha1.PoolReference
+	// Address is the address of the lease, not valid if it has none. Refusal is then why it has none, from its
+	// condition Ready; zero if no controller has reported it.
 	Address netip.Addr
-	Refused Verdict
-	// Deleting: nobody gets anything of it any more. Recorded: an address was given to it, which the status may not show yet.
-	Deleting, Recorded bool
-	// Made: the manager has made it for Services; For is the only one that may use it then, empty: any that asks for the
-	// address. Tried are the pools that had nothing for it, and how they were.
-	Made  bool
-	For   string
-	Tried map[v1alpha1.PoolReference]string
-	// Others selects the other namespaces whose Services may use it, nil: none may; Selector is how it is written, and Invalid
-	// what is wrong with that.
-	Others            labels.Selector
-	Selector, Invalid string
-	// By is who shows it, empty: nobody yet; Shown: it is in MetalLB's pool, or about to be.
-	By    string
-	Shown bool
-	// UsedByOthers: somebody answers for its address whom nobody gave it.
-	UsedByOthers bool
-	// IdleSince is since when none of its Services has a ready endpoint; zero: one has, or nobody knows.
+	Refusal Reason
+	// Deleting reports whether the lease is being deleted: no Service gets a port of it any more. HasAddressRecord
+	// reports whether an address was granted to it, which its status may not show yet.
+	Deleting, HasAddressRecord bool
+	// MadeForServices reports whether the manager created the lease for Services. OnlyService is then the only Service
+	// that may use it, empty if any Service that requests the address may. TriedPools are the pools that had no address
+	// for it, each with its fingerprint at that time.
+	MadeForServices bool
+	OnlyService     string
+	TriedPools      map[v1alpha1.PoolReference]string
+	// NamespaceSelector selects the other namespaces whose Services may use the lease, nil if none may; SelectorText is
+	// its canonical text; SelectorError is why it is not valid.
+	NamespaceSelector           labels.Selector
+	SelectorText, SelectorError string
+	// ShownBy is the load balancer that shows the lease, empty if none does yet; ShownByMetalLB reports whether the
+	// lease is in the IPAddressPool of MetalLB, or about to be.
+	ShownBy        string
+	ShownByMetalLB bool
+	// AddressInUse reports whether a foreign machine, to which the address was not granted, answers for it.
+	AddressInUse bool
+	// IdleSince is since when none of the lease's Services has a ready endpoint; zero if one has, or if that is
+	// unknown.
 	IdleSince time.Time
-	// Declared are the ports that Services may have, each with the Service that it is for, the zero Ref for any; nil: any
-	// port for any Service.
-	Declared map[Port]Ref
-	// Table is who has which port. Usurped are ports that Services show which have them not.
-	Table   []Holder
-	Usurped map[Port]Ref
+	// DeclaredPorts are the ports that Services may have, each with the Service that it is reserved for, the zero
+	// ServiceRef for any; nil if every Service may have every port.
+	DeclaredPorts map[Port]ServiceRef
+	// PortTable lists which Service has which port; UsurpedPorts are the ports that a Service shows without having them
+	// on record, each with that Service.
+	PortTable    []Holder
+	UsurpedPorts map[Port]ServiceRef
 }
 
-// Verdict is what a Service is told: a reason of v1alpha1.LeaseSatisfiedCondition.
-type Verdict struct{ Reason, Message string }
+// Reason is the reason and the message that a Service gets in its condition v1alpha1.LeaseSatisfiedCondition.
+type Reason struct{ Reason, Message string }
 
-// Decision is what is to be.
+// Decision is the desired state of the leases of a namespace and of their Services.
 type Decision struct {
-	// Tables are who is to have which port, by lease, ordered by port; By, who is to show the leases of which somebody has
-	// one.
-	Tables map[string][]Holder
-	By     map[string]string
-	// Apart are leases that are not to be in the pool of the others, as a Service would get their address with its own.
-	Apart map[string]bool
-	// Verdicts are what each Service is told that names a lease, by its UID.
-	Verdicts map[types.UID]Verdict
-	// Leaving are entries of tables whose Service has no right to them any more. They stay until nobody is shown behind
-	// the port.
-	Leaving map[string][]Holder
+	// PortTables are the desired holders of the ports, by lease, ordered by port; ShownBy is the load balancer for each
+	// lease with a port that a Service has.
+	PortTables map[string][]Holder
+	ShownBy    map[string]string
+	// ExcludedLeases are leases that must stay out of the IPAddressPool of the others, as MetalLB would give their
+	// address to a Service in addition to its own.
+	ExcludedLeases map[string]bool
+	// Reasons maps the UID of each Service that requests a lease to the condition that it gets.
+	Reasons map[types.UID]Reason
+	// ReleasingPorts are the table entries, by lease, whose Service has no right to the port any more. They stay until
+	// no Service is shown behind the port.
+	ReleasingPorts map[string][]Holder
 }
 
-// Decide decides on the ports of all leases of a namespace. Free reports whether it is proven that nobody is shown behind
-// the port of an entry.
-func Decide(leases []Lease, services []Service, free func(lease string, h Holder) bool) Decision {
-	d := decider{byName: map[string]*Lease{}, services: map[Ref]*Service{}, taken: map[string]map[Port]Holder{}, twins: map[string]string{}, shown: map[group]string{}, lonely: map[group]*Service{}}
-	d.out = Decision{Tables: map[string][]Holder{}, By: map[string]string{}, Apart: map[string]bool{}, Verdicts: map[types.UID]Verdict{}, Leaving: map[string][]Holder{}}
+// DecidePorts decides on the ports of all leases of a namespace. free reports whether it is proven that no Service is
+// shown behind the port of an entry.
+func DecidePorts(leases []Lease, services []Service, free func(lease string, h Holder) bool) Decision {
+	d := portDecider{leasesByName: map[string]*Lease{}, servicesByRef: map[ServiceRef]*Service{}, portHolders: map[string]map[Port]Holder{}, olderTwins: map[string]string{}, shownLeases: map[poolGroup]string{}, singleFamilyUsers: map[poolGroup]*Service{}}
+	d.decision = Decision{PortTables: map[string][]Holder{}, ShownBy: map[string]string{}, ExcludedLeases: map[string]bool{}, Reasons: map[types.UID]Reason{}, ReleasingPorts: map[string][]Holder{}}
 	for i := range leases {
 		l := &leases[i]
-		d.leases, d.byName[l.Name], d.taken[l.Name], d.out.By[l.Name] = append(d.leases, l), l, map[Port]Holder{}, l.By
+		d.leases, d.leasesByName[l.Name], d.portHolders[l.Name], d.decision.ShownBy[l.Name] = append(d.leases, l), l, map[Port]Holder{}, l.ShownBy
 	}
 	slices.SortFunc(d.leases, func(a, b *Lease) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
@@ -162,168 +175,171 @@ func Decide(leases []Lease, services []Service, free func(lease string, h Holder
 	first := map[netip.Addr]string{}
 	for _, l := range d.leases {
 		if older, is := first[l.Address]; is && l.Address.IsValid() {
-			d.twins[l.Name] = older
+			d.olderTwins[l.Name] = older
 		} else {
 			first[l.Address] = l.Name
 		}
-		if l.Shown {
-			d.show(l)
+		if l.ShownByMetalLB {
+			d.recordShownLease(l)
 		}
 	}
 	ordered := slices.Clone(services)
-	slices.SortFunc(ordered, func(a, b Service) int { return a.compare(&b) })
+	slices.SortFunc(ordered, func(a, b Service) int { return a.compareByAge(&b) })
 	for i := range ordered {
-		d.services[ordered[i].Ref] = &ordered[i]
+		d.servicesByRef[ordered[i].ServiceRef] = &ordered[i]
 	}
 	for _, l := range d.leases {
-		d.keep(l, free)
+		d.keepHolders(l, free)
 	}
-	// Once more: who is refused is told of all that has a port, whoever was decided on first.
+	// The second pass makes the message of a refused Service cover all granted ports, whatever the order of the
+	// decisions.
 	for range 2 {
 		for i := range ordered {
-			if s := &ordered[i]; s.asks() && d.out.Verdicts[s.UID].Reason != v1alpha1.GrantedReason {
-				d.out.Verdicts[s.UID] = d.grant(s)
+			if s := &ordered[i]; s.hasRequest() && d.decision.Reasons[s.UID].Reason != v1alpha1.GrantedReason {
+				d.decision.Reasons[s.UID] = d.grantPorts(s)
 			}
 		}
 	}
 	for _, l := range d.leases {
-		if !l.Shown && l.Address.IsValid() && d.lonely[l.others()] != nil {
-			d.out.Apart[l.Name] = true
+		if !l.ShownByMetalLB && l.Address.IsValid() && d.singleFamilyUsers[l.otherFamilyGroup()] != nil {
+			d.decision.ExcludedLeases[l.Name] = true
 		}
 	}
-	for name, taken := range d.taken {
+	for name, taken := range d.portHolders {
 		for _, h := range taken {
-			d.out.Tables[name] = append(d.out.Tables[name], h)
+			d.decision.PortTables[name] = append(d.decision.PortTables[name], h)
 		}
-		slices.SortFunc(d.out.Tables[name], func(a, b Holder) int { return compare(a.Port, b.Port) })
+		slices.SortFunc(d.decision.PortTables[name], func(a, b Holder) int { return comparePorts(a.Port, b.Port) })
 	}
-	return d.out
+	return d.decision
 }
 
-// compare orders Services: the older one first.
-func (s *Service) compare(o *Service) int {
-	return cmp.Or(s.Created.Compare(o.Created), s.Ref.compare(o.Ref))
+// compareByAge orders Services by age: the older one first.
+func (s *Service) compareByAge(o *Service) int {
+	return cmp.Or(s.Created.Compare(o.Created), s.compareTo(o.ServiceRef))
 }
 
-// asks reports whether a Service asks for anything.
-func (s *Service) asks() bool {
-	return len(s.Leases) > 0 || s.Off != "" || s.Problem != "" || s.Waits != Verdict{}
+// hasRequest reports whether a Service requests a lease.
+func (s *Service) hasRequest() bool {
+	return len(s.LeaseNames) > 0 || s.NotServedMessage != "" || s.RequestProblem != "" || s.WaitReason != Reason{}
 }
 
-// group is the leases of one family that are in one IPAddressPool.
-type group struct {
+// poolGroup identifies the leases of one family that are in one IPAddressPool.
+type poolGroup struct {
 	selector string
 	family   int
 }
 
-func (l *Lease) group() group { return group{l.Selector, familyOf(l.Address)} }
+func (l *Lease) poolGroup() poolGroup { return poolGroup{l.SelectorText, addressFamily(l.Address)} }
 
-// others are the leases of the other family of the pool.
-func (l *Lease) others() group { return group{l.Selector, 4 + 6 - familyOf(l.Address)} }
-
-type decider struct {
-	leases   []*Lease
-	byName   map[string]*Lease
-	services map[Ref]*Service
-	taken    map[string]map[Port]Holder
-	// twins are the leases whose address an older one has too, with that.
-	twins map[string]string
-	// shown is a lease of each group that MetalLB has, or is about to; lonely, the oldest Service that has one of the group
-	// and would be given one of the other family too.
-	shown  map[group]string
-	lonely map[group]*Service
-	out    Decision
+// otherFamilyGroup returns the group of the leases of the other family in the same IPAddressPool.
+func (l *Lease) otherFamilyGroup() poolGroup {
+	return poolGroup{l.SelectorText, 4 + 6 - addressFamily(l.Address)}
 }
 
-// show notes that MetalLB has a lease.
-func (d *decider) show(l *Lease) {
-	if g := l.group(); l.Address.IsValid() && (d.shown[g] == "" || l.Name < d.shown[g]) {
-		d.shown[g] = l.Name
+type portDecider struct {
+	leases        []*Lease
+	leasesByName  map[string]*Lease
+	servicesByRef map[ServiceRef]*Service
+	portHolders   map[string]map[Port]Holder
+	// olderTwins maps each lease whose address an older lease also has to that older lease.
+	olderTwins map[string]string
+	// shownLeases is one lease of each group that is in MetalLB's pool, or about to be; singleFamilyUsers is the oldest
+	// Service that has a lease of the group and that MetalLB would also give an address of the other family.
+	shownLeases       map[poolGroup]string
+	singleFamilyUsers map[poolGroup]*Service
+	decision          Decision
+}
+
+// recordShownLease records that the lease is in MetalLB's pool.
+func (d *portDecider) recordShownLease(l *Lease) {
+	if g := l.poolGroup(); l.Address.IsValid() && (d.shownLeases[g] == "" || l.Name < d.shownLeases[g]) {
+		d.shownLeases[g] = l.Name
 	}
 }
 
-// give notes that a Service has a lease.
-func (d *decider) give(l *Lease, s *Service) {
-	if s.By != v1alpha1.ShownByMetalLB {
+// recordLeaseUse records that a Service uses a lease.
+func (d *portDecider) recordLeaseUse(l *Lease, s *Service) {
+	if s.ShownBy != v1alpha1.ShownByMetalLB {
 		return
 	}
-	d.show(l)
-	if first := d.lonely[l.group()]; l.Address.IsValid() && s.PreferBoth && len(s.Leases) == 1 && (first == nil || s.compare(first) < 0) {
-		d.lonely[l.group()] = s
+	d.recordShownLease(l)
+	if first := d.singleFamilyUsers[l.poolGroup()]; l.Address.IsValid() && s.PrefersDualStack && len(s.LeaseNames) == 1 && (first == nil || s.compareByAge(first) < 0) {
+		d.singleFamilyUsers[l.poolGroup()] = s
 	}
 }
 
-// keep takes over what is in the table of a lease: what its Service still has a right to, and what is not proven to be
-// free. A Service that was made again under its name has the ports of the one before.
-func (d *decider) keep(l *Lease, free func(lease string, h Holder) bool) {
-	for _, h := range l.Table {
-		s := d.services[h.Service]
+// keepHolders keeps the entries in the table of a lease to whose port the Service still has a right, and those whose
+// port is not proven to be free. A Service that was created again under its name keeps the ports of its predecessor.
+func (d *portDecider) keepHolders(l *Lease, free func(lease string, h Holder) bool) {
+	for _, h := range l.PortTable {
+		s := d.servicesByRef[h.Service]
 		switch {
-		case s != nil && slices.Contains(s.Leases, l.Name) && slices.Contains(s.Ports, h.Port) && l.Gives(h.Port, s) && !l.Deleting:
+		case s != nil && slices.Contains(s.LeaseNames, l.Name) && slices.Contains(s.Ports, h.Port) && l.AllowsPort(h.Port, s) && !l.Deleting:
 			h.UID = s.UID
-			d.give(l, s)
+			d.recordLeaseUse(l, s)
 		case free(l.Name, h):
 			continue
 		default:
-			d.out.Leaving[l.Name] = append(d.out.Leaving[l.Name], h)
+			d.decision.ReleasingPorts[l.Name] = append(d.decision.ReleasingPorts[l.Name], h)
 		}
-		d.taken[l.Name][h.Port] = h
+		d.portHolders[l.Name][h.Port] = h
 	}
 }
 
-// Gives reports whether a Service may have a port of the lease, if nobody has it.
-func (l *Lease) Gives(p Port, s *Service) bool {
-	if !l.Allows(s) {
+// AllowsPort reports whether a Service may have a port of the lease, provided that no other Service has it.
+func (l *Lease) AllowsPort(p Port, s *Service) bool {
+	if !l.AllowsService(s) {
 		return false
 	}
-	if l.Declared == nil {
+	if l.DeclaredPorts == nil {
 		return true
 	}
-	to, declared := l.Declared[p]
-	return declared && (to == Ref{} || to == s.Ref)
+	to, declared := l.DeclaredPorts[p]
+	return declared && (to == ServiceRef{} || to == s.ServiceRef)
 }
 
-// Allows reports whether a Service may use the lease at all.
-func (l *Lease) Allows(s *Service) bool {
-	if l.Made && l.For != "" && (l.For != s.Name || s.Namespace != "") {
+// AllowsService reports whether a Service may use the lease at all.
+func (l *Lease) AllowsService(s *Service) bool {
+	if l.MadeForServices && l.OnlyService != "" && (l.OnlyService != s.Name || s.Namespace != "") {
 		return false
 	}
-	return s.Namespace == "" || (l.Others != nil && l.Others.Matches(s.NamespaceLabels))
+	return s.Namespace == "" || (l.NamespaceSelector != nil && l.NamespaceSelector.Matches(s.NamespaceLabels))
 }
 
-// grant gives a Service all of its ports, or none.
-func (d *decider) grant(s *Service) Verdict {
+// grantPorts grants a Service all of its ports, or none, and returns the reason.
+func (d *portDecider) grantPorts(s *Service) Reason {
 	switch {
-	case s.Off != "":
-		return Verdict{v1alpha1.NotServedReason, s.Off}
-	case s.Problem != "":
-		return unfit("%s", s.Problem)
-	case s.Waits != Verdict{}:
-		return s.Waits
+	case s.NotServedMessage != "":
+		return Reason{v1alpha1.NotServedReason, s.NotServedMessage}
+	case s.RequestProblem != "":
+		return newUnfitReason("%s", s.RequestProblem)
+	case s.WaitReason != Reason{}:
+		return s.WaitReason
 	}
 	var families []int
-	for _, name := range s.Leases {
-		if no := d.refusal(name, s); no != nil {
+	for _, name := range s.LeaseNames {
+		if no := d.refusalForLease(name, s); no != nil {
 			return *no
 		}
-		families = append(families, familyOf(d.byName[name].Address))
+		families = append(families, addressFamily(d.leasesByName[name].Address))
 	}
-	if no := d.unfitting(s, families); no != nil {
+	if no := d.refusalForFamilies(s, families); no != nil {
 		return *no
 	}
 	var texts []string
-	for _, name := range s.Leases {
+	for _, name := range s.LeaseNames {
 		for _, p := range s.Ports {
-			d.taken[name][p] = Holder{p, s.Ref, s.UID}
+			d.portHolders[name][p] = Holder{p, s.ServiceRef, s.UID}
 		}
-		d.out.By[name] = s.By
-		d.give(d.byName[name], s)
-		texts = append(texts, d.byName[name].Address.String())
+		d.decision.ShownBy[name] = s.ShownBy
+		d.recordLeaseUse(d.leasesByName[name], s)
+		texts = append(texts, d.leasesByName[name].Address.String())
 	}
-	return Verdict{v1alpha1.GrantedReason, fmt.Sprintf("has %s of %s", portsOf(s), strings.Join(texts, " and "))}
+	return Reason{v1alpha1.GrantedReason, fmt.Sprintf("has %s of %s", formatPorts(s), strings.Join(texts, " and "))}
 }
 
-func portsOf(s *Service) string {
+func formatPorts(s *Service) string {
 	var texts []string
 	for _, p := range s.Ports {
 		texts = append(texts, p.String())
@@ -331,120 +347,121 @@ func portsOf(s *Service) string {
 	return strings.Join(texts, ", ")
 }
 
-// refusal tells why a Service gets its ports of a lease not; nil: it may.
-func (d *decider) refusal(name string, s *Service) *Verdict {
-	l := d.byName[name]
-	if no := d.notUsable(l, name, s); no != nil {
+// refusalForLease returns why a Service does not get its ports of a lease, or nil if it may have them.
+func (d *portDecider) refusalForLease(name string, s *Service) *Reason {
+	l := d.leasesByName[name]
+	if no := d.refusalForUse(l, name, s); no != nil {
 		return no
 	}
 	more := 0
 	for _, p := range s.Ports {
-		if !l.Gives(p, s) {
-			return &Verdict{v1alpha1.NotDeclaredReason, fmt.Sprintf("spec.ports of IPLease %s has no %s for this Service; add it there, or use another port", name, p)}
+		if !l.AllowsPort(p, s) {
+			return &Reason{v1alpha1.NotDeclaredReason, fmt.Sprintf("spec.ports of IPLease %s has no %s for this Service; add it there, or use another port", name, p)}
 		}
-		if h, is := d.taken[name][p]; is && h.Service != s.Ref {
-			return &Verdict{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is already allocated to Service %s; choose another port or lease", l.Address, p, h.Service)}
+		if h, is := d.portHolders[name][p]; is && h.Service != s.ServiceRef {
+			return &Reason{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is already allocated to Service %s; choose another port or lease", l.Address, p, h.Service)}
 		} else if !is {
 			more++
 		}
-		if by, is := l.Usurped[p]; is && by != s.Ref && !slices.Contains(s.Given, l.Address) {
-			return &Verdict{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is shown by Service %s, to which it was not given; it is taken from that one first. If that lasts, delete that Service", l.Address, p, by)}
+		if by, is := l.UsurpedPorts[p]; is && by != s.ServiceRef && !slices.Contains(s.StatusAddresses, l.Address) {
+			return &Reason{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is shown by Service %s, to which it was not given; it is taken from that one first. If that lasts, delete that Service", l.Address, p, by)}
 		}
 	}
-	if len(d.taken[name])+more > v1alpha1.MaxLeasedPorts {
-		return &Verdict{v1alpha1.PortTakenReason, fmt.Sprintf("IPLease %s has %d ports in use, and can have no more than %d; use another lease", name, len(d.taken[name]), v1alpha1.MaxLeasedPorts)}
+	if len(d.portHolders[name])+more > v1alpha1.MaxLeasedPorts {
+		return &Reason{v1alpha1.PortTakenReason, fmt.Sprintf("IPLease %s has %d ports in use, and can have no more than %d; use another lease", name, len(d.portHolders[name]), v1alpha1.MaxLeasedPorts)}
 	}
 	return nil
 }
 
-// What is said of a lease that is on its way.
+// These suffixes end the message about a lease that is pending.
 const (
-	beingMade    = " is being made"
-	noAddressYet = " has no address yet; its condition Ready says why"
+	beingMadeSuffix    = " is being made"
+	noAddressYetSuffix = " has no address yet; its condition Ready says why"
 )
 
-// Comes reports whether what a Service is told says of its lease that it is on its way: nothing is wrong so far.
-func Comes(reason, message string) bool {
-	return reason == v1alpha1.LeaseNotReadyReason && (strings.HasSuffix(message, beingMade) || strings.HasSuffix(message, noAddressYet))
+// IsLeasePending reports whether the condition of a Service shows that its lease is pending: nothing is wrong so far.
+func IsLeasePending(reason, message string) bool {
+	return reason == v1alpha1.LeaseNotReadyReason && (strings.HasSuffix(message, beingMadeSuffix) || strings.HasSuffix(message, noAddressYetSuffix))
 }
 
-// notUsable tells why a Service gets nothing of a lease; nil: it may.
-func (d *decider) notUsable(l *Lease, name string, s *Service) *Verdict {
+// refusalForUse returns why a Service may not use a lease, or nil if it may.
+func (d *portDecider) refusalForUse(l *Lease, name string, s *Service) *Reason {
 	switch {
-	case s.Namespace != "" && (l == nil || !l.Allows(s)): // what another namespace has is not told
-		return &Verdict{v1alpha1.NotAllowedReason, fmt.Sprintf("there is no IPLease %s that Services of namespace %s may use; its spec.namespaceSelector has to select that", name, s.Namespace)}
-	case l == nil && s.NotMade != "":
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s cannot be made: %s", name, s.NotMade)}
-	case l == nil && s.Class != "":
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, beingMade)}
+	case s.Namespace != "" && (l == nil || !l.AllowsService(s)): // the leases of another namespace are not disclosed
+		return &Reason{v1alpha1.NotAllowedReason, fmt.Sprintf("there is no IPLease %s that Services of namespace %s may use; its spec.namespaceSelector has to select that", name, s.Namespace)}
+	case l == nil && s.LeaseCreateError != "":
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s cannot be made: %s", name, s.LeaseCreateError)}
+	case l == nil && s.LoadBalancerClass != "":
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, beingMadeSuffix)}
 	case l == nil:
-		return &Verdict{v1alpha1.LeaseNotFoundReason, fmt.Sprintf("there is no IPLease %s in this namespace; create it, or correct the annotation %s", name, v1alpha1.LeaseAnnotation)}
-	case !l.Allows(s):
-		return &Verdict{v1alpha1.NotAllowedReason, fmt.Sprintf("IPLease %s was made for Service %s, and is that one's alone; make a lease that both may name", name, l.For)}
-	case l.Deleting && l.Made && s.Class != "":
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; it is made anew when it is gone", name)}
+		return &Reason{v1alpha1.LeaseNotFoundReason, fmt.Sprintf("there is no IPLease %s in this namespace; create it, or correct the annotation %s", name, v1alpha1.LeaseAnnotation)}
+	case !l.AllowsService(s):
+		return &Reason{v1alpha1.NotAllowedReason, fmt.Sprintf("IPLease %s was made for Service %s, and is that one's alone; make a lease that both may name", name, l.OnlyService)}
+	case l.Deleting && l.MadeForServices && s.LoadBalancerClass != "":
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; it is made anew when it is gone", name)}
 	case l.Deleting:
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; name another", name)}
-	case !l.Address.IsValid() && l.Refused.Reason != "":
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address: %s: %s", name, l.Refused.Reason, l.Refused.Message)}
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; name another", name)}
+	case !l.Address.IsValid() && l.Refusal.Reason != "":
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s has no address: %s: %s", name, l.Refusal.Reason, l.Refusal.Message)}
 	case !l.Address.IsValid():
-		return &Verdict{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, noAddressYet)}
-	case l.Invalid != "":
-		return ptr.To(unfit("spec.namespaceSelector of IPLease %s is not valid: %s", name, l.Invalid))
-	case d.twins[name] != "":
-		return ptr.To(unfit("IPLease %s has the address of IPLease %s, which is older, from another pool; name that one, or correct the pools", name, d.twins[name]))
-	case d.out.By[name] != "" && d.out.By[name] != s.By:
-		return ptr.To(unfit("IPLease %s is shown by %s, and this Service would be by %s; name another lease, or give the Service the spec.loadBalancerClass that goes with it", name, d.out.By[name], s.By))
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s%s", name, noAddressYetSuffix)}
+	case l.SelectorError != "":
+		return ptr.To(newUnfitReason("spec.namespaceSelector of IPLease %s is not valid: %s", name, l.SelectorError))
+	case d.olderTwins[name] != "":
+		return ptr.To(newUnfitReason("IPLease %s has the address of IPLease %s, which is older, from another pool; name that one, or correct the pools", name, d.olderTwins[name]))
+	case d.decision.ShownBy[name] != "" && d.decision.ShownBy[name] != s.ShownBy:
+		return ptr.To(newUnfitReason("IPLease %s is shown by %s, and this Service would be by %s; name another lease, or give the Service the spec.loadBalancerClass that goes with it", name, d.decision.ShownBy[name], s.ShownBy))
 	}
 	return nil
 }
 
-func unfit(format string, args ...any) Verdict {
-	return Verdict{v1alpha1.LeaseUnfitReason, fmt.Sprintf(format, args...)}
+func newUnfitReason(format string, args ...any) Reason {
+	return Reason{v1alpha1.LeaseUnfitReason, fmt.Sprintf(format, args...)}
 }
 
-// unfitting tells why addresses of these families are none for a Service; nil: they are.
-func (d *decider) unfitting(s *Service, families []int) *Verdict {
+// refusalForFamilies returns why a Service cannot use addresses of these families, or nil if it can.
+func (d *portDecider) refusalForFamilies(s *Service, families []int) *Reason {
 	for i, f := range families {
 		switch {
 		case !slices.Contains(s.Families, f):
-			return ptr.To(unfit("IPLease %s has an IPv%d address, and the Service has none of that family; name a lease of another family", s.Leases[i], f))
+			return ptr.To(newUnfitReason("IPLease %s has an IPv%d address, and the Service has none of that family; name a lease of another family", s.LeaseNames[i], f))
 		case slices.Contains(families[:i], f):
-			return ptr.To(unfit("the leases %s are of one family; name one of each, or one", strings.Join(s.Leases, " and ")))
-		case s.By == v1alpha1.ShownByMetalLB && d.byName[s.Leases[i]].Selector != d.byName[s.Leases[0]].Selector: // MetalLB takes both from one IPAddressPool
-			return ptr.To(unfit("the leases %s have different namespaceSelectors; give both the same", strings.Join(s.Leases, " and ")))
+			return ptr.To(newUnfitReason("the leases %s are of one family; name one of each, or one", strings.Join(s.LeaseNames, " and ")))
+		case s.ShownBy == v1alpha1.ShownByMetalLB && d.leasesByName[s.LeaseNames[i]].SelectorText != d.leasesByName[s.LeaseNames[0]].SelectorText: // MetalLB takes both from one IPAddressPool
+			return ptr.To(newUnfitReason("the leases %s have different namespaceSelectors; give both the same", strings.Join(s.LeaseNames, " and ")))
 		}
 	}
 	switch {
 	case len(families) == len(s.Families):
-	case s.RequireBoth:
-		return ptr.To(unfit("the Service requires both families, and has a lease of one; name one of each"))
-	case s.By == v1alpha1.ShownByMetalLB:
-		return ptr.To(unfit("the Service has addresses of both families, and a lease of one; MetalLB gives it both or none: name a lease of each, or set ipFamilyPolicy SingleStack"))
+	case s.RequiresDualStack:
+		return ptr.To(newUnfitReason("the Service requires both families, and has a lease of one; name one of each"))
+	case s.ShownBy == v1alpha1.ShownByMetalLB:
+		return ptr.To(newUnfitReason("the Service has addresses of both families, and a lease of one; MetalLB gives it both or none: name a lease of each, or set ipFamilyPolicy SingleStack"))
 	}
-	return d.mixing(s)
+	return d.refusalForDualStack(s)
 }
 
-// mixing tells why a Service gets no lease that MetalLB would give more than is said: one that prefers two families, and has
-// a lease of one, gets any address of the other family of its pool, whosever ports that has. Who is first stands; nil: none
-// does.
-func (d *decider) mixing(s *Service) *Verdict {
-	if s.By != v1alpha1.ShownByMetalLB {
+// refusalForDualStack returns why a Service may not have a lease because MetalLB would assign more than was granted: a
+// Service that prefers two families, and has a lease of one, gets any address of the other family of its pool,
+// whichever Service has the ports of that address. The Service or lease that was first keeps its place. It returns nil
+// if nothing conflicts.
+func (d *portDecider) refusalForDualStack(s *Service) *Reason {
+	if s.ShownBy != v1alpha1.ShownByMetalLB {
 		return nil
 	}
-	for _, name := range s.Leases {
-		l := d.byName[name]
-		if first := d.lonely[l.others()]; first != nil && first.Ref != s.Ref && !l.Shown {
-			return ptr.To(unfit("Service %s prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; give that Service a lease of each, or ipFamilyPolicy SingleStack", first.Ref, name))
+	for _, name := range s.LeaseNames {
+		l := d.leasesByName[name]
+		if first := d.singleFamilyUsers[l.otherFamilyGroup()]; first != nil && first.ServiceRef != s.ServiceRef && !l.ShownByMetalLB {
+			return ptr.To(newUnfitReason("Service %s prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; give that Service a lease of each, or ipFamilyPolicy SingleStack", first.ServiceRef, name))
 		}
-		if other := d.shown[l.others()]; s.PreferBoth && len(s.Leases) == 1 && other != "" {
-			return ptr.To(unfit("the Service prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; name a lease of each, or set ipFamilyPolicy SingleStack", other))
+		if other := d.shownLeases[l.otherFamilyGroup()]; s.PrefersDualStack && len(s.LeaseNames) == 1 && other != "" {
+			return ptr.To(newUnfitReason("the Service prefers two families and has a lease of one, so MetalLB would give it the address of IPLease %s too; name a lease of each, or set ipFamilyPolicy SingleStack", other))
 		}
 	}
 	return nil
 }
 
-func familyOf(a netip.Addr) int {
+func addressFamily(a netip.Addr) int {
 	if a.Is4() {
 		return 4
 	}

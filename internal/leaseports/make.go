@@ -13,106 +13,108 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// Pool is a pool of a load balancer class, as a namespace sees it.
+// Pool is a pool of a load balancer class, as one namespace may use it.
 type Pool struct {
-	Ref      v1alpha1.PoolReference
-	Class    string
-	Priority int32
+	Ref               v1alpha1.PoolReference
+	LoadBalancerClass string
+	Priority          int32
 	// Family is 4 or 6.
 	Family int
-	// Open: it gives addresses, as far as there are any; Why says why not.
-	Open bool
-	Why  string
-	// Available is how many it has left, Quota how many leases of the namespace may have one, below 0: any number.
-	Available, Quota int64
-	// IdleAfter is how long a Service may be without a ready endpoint; 0: for ever.
-	IdleAfter time.Duration
-	// Generation is that of its spec.
+	// IsOpen reports whether the pool grants addresses, as long as it has any; ClosedMessage is why it does not.
+	IsOpen        bool
+	ClosedMessage string
+	// AvailableIPs is the number of free addresses; Quota is the number of leases of the namespace that may have an
+	// address, below 0 if there is no limit.
+	AvailableIPs, Quota int64
+	// ReleaseIdleAfter is how long a Service may be without a ready endpoint; 0 means without limit.
+	ReleaseIdleAfter time.Duration
+	// Generation is the generation of the pool's spec.
 	Generation int64
-	// Has reports whether it has an address.
-	Has func(netip.Addr) bool
+	// HasAddress reports whether the pool has an address.
+	HasAddress func(netip.Addr) bool
 }
 
-// was is how a pool was when it had nothing for a lease. It is tried again when it is another way.
-func (p *Pool) was() string { return fmt.Sprintf("%d/%d", p.Generation, p.Available) }
+// fingerprint returns the state of the pool that is recorded when it has no address for a lease. The pool is tried
+// again once its fingerprint has changed.
+func (p *Pool) fingerprint() string { return fmt.Sprintf("%d/%d", p.Generation, p.AvailableIPs) }
 
-// Made is a lease that is to be made.
-type Made struct {
+// LeaseRequest is a lease to create.
+type LeaseRequest struct {
 	Name    string
 	Pool    v1alpha1.PoolReference
 	Address netip.Addr
-	// For is the only Service that may use it, empty: any that asks for the address.
-	For string
-	// Tried are the pools that had nothing for it.
-	Tried map[v1alpha1.PoolReference]string
-	// Instead is the lease that is deleted first: its pool has nothing for it, and it never had an address.
-	Instead *Lease
+	// OnlyService is the only Service that may use the lease, empty if any Service that requests the address may.
+	OnlyService string
+	// TriedPools are the pools that had no address for the lease, each with its fingerprint.
+	TriedPools map[v1alpha1.PoolReference]string
+	// Replaces is the lease to delete first: its pool has no address for it, and it never had one.
+	Replaces *Lease
 }
 
-// TriedText is how it is written which pools a lease was tried with; empty: none.
-func TriedText(all map[v1alpha1.PoolReference]string) string {
+// FormatTriedPools returns the annotation with the pools that were tried for a lease, empty if there are none.
+func FormatTriedPools(all map[v1alpha1.PoolReference]string) string {
 	if len(all) == 0 {
 		return ""
 	}
-	var out []tried
+	var out []triedPool
 	for ref, was := range all {
-		out = append(out, tried{ref, was})
+		out = append(out, triedPool{ref, was})
 	}
-	slices.SortFunc(out, func(a, b tried) int { return compareRefs(a.PoolReference, b.PoolReference) })
+	slices.SortFunc(out, func(a, b triedPool) int { return comparePoolRefs(a.PoolReference, b.PoolReference) })
 	text, err := json.Marshal(out)
 	if err != nil {
-		panic(err) // it is strings
+		panic(err) // it has only strings
 	}
 	return string(text)
 }
 
-func compareRefs(a, b v1alpha1.PoolReference) int {
+func comparePoolRefs(a, b v1alpha1.PoolReference) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
-// Make finds the leases of Services that name none: those that are made of pools of their class. It returns the Services
-// with the leases that they have, or why they have none yet, and the leases that are to be made.
+// PlanLeases finds the leases of Services that name none: those that are created from pools of their class. It returns
+// the Services with the leases that they have, or with the reason why they have none yet, and the leases to create.
 //
-// A lease is made of the first pool of the class, by priority, that has room; without any, of the first one, where it
-// waits. One that waits, and never had an address, goes to another pool of the class as soon as that has room. A Service
-// without a ready endpoint for longer than its pool allows has no lease; next is how long it is until there is another
-// one, 0: there is none.
-func Make(services []Service, leases []Lease, pools []Pool, now time.Time) (_ []Service, made []Made, next time.Duration) {
-	m := maker{byName: map[string]*Lease{}, made: map[string]bool{}, left: map[v1alpha1.PoolReference]int64{}}
+// A lease is created from the first pool of the class, by priority, that has room; if none has, from the first one,
+// where it waits. A lease that waits, and never had an address, moves to another pool of the class as soon as that has
+// room. A Service without a ready endpoint for longer than its pool allows has no lease; next is how long it takes
+// until there is another such Service, 0 if there is none.
+func PlanLeases(services []Service, leases []Lease, pools []Pool, now time.Time) (_ []Service, made []LeaseRequest, next time.Duration) {
+	m := leasePlanner{leasesByName: map[string]*Lease{}, requestedNames: map[string]bool{}, remainingLeases: map[v1alpha1.PoolReference]int64{}}
 	for i := range leases {
-		m.byName[leases[i].Name] = &leases[i]
+		m.leasesByName[leases[i].Name] = &leases[i]
 	}
 	m.pools = slices.Clone(pools)
 	slices.SortFunc(m.pools, func(a, b Pool) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), compareRefs(a.Ref, b.Ref))
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), comparePoolRefs(a.Ref, b.Ref))
 	})
 	for i := range m.pools {
-		m.left[m.pools[i].Ref] = m.pools[i].room(leases)
+		m.remainingLeases[m.pools[i].Ref] = m.pools[i].remainingLeases(leases)
 	}
 	out := slices.Clone(services)
 	var ordered []*Service
 	for i := range out {
-		if s := &out[i]; s.Class != "" && s.Problem == "" {
+		if s := &out[i]; s.LoadBalancerClass != "" && s.RequestProblem == "" {
 			ordered = append(ordered, s)
 		}
 	}
-	slices.SortFunc(ordered, (*Service).compare)
+	slices.SortFunc(ordered, (*Service).compareByAge)
 	for _, s := range ordered {
-		m.serve(s, now)
+		m.planForService(s, now)
 	}
-	return out, m.out, m.next
+	return out, m.requests, m.nextCheck
 }
 
-// room is how many leases of the namespace more get an address of the pool, as it was read.
-func (p *Pool) room(leases []Lease) int64 {
-	if !p.Open {
+// remainingLeases returns how many more leases of the namespace can get an address of the pool, as the pool was read.
+func (p *Pool) remainingLeases(leases []Lease) int64 {
+	if !p.IsOpen {
 		return 0
 	}
-	left := p.Available
+	left := p.AvailableIPs
 	if p.Quota >= 0 {
 		used := int64(0)
 		for i := range leases {
-			if l := &leases[i]; l.Pool == p.Ref && (l.Address.IsValid() || l.Refused.Reason == "") {
+			if l := &leases[i]; l.Pool == p.Ref && (l.Address.IsValid() || l.Refusal.Reason == "") {
 				used++
 			}
 		}
@@ -121,59 +123,59 @@ func (p *Pool) room(leases []Lease) int64 {
 	return left
 }
 
-type maker struct {
-	byName map[string]*Lease
-	pools  []Pool
-	left   map[v1alpha1.PoolReference]int64
-	made   map[string]bool
-	out    []Made
-	next   time.Duration
+type leasePlanner struct {
+	leasesByName    map[string]*Lease
+	pools           []Pool
+	remainingLeases map[v1alpha1.PoolReference]int64
+	requestedNames  map[string]bool
+	requests        []LeaseRequest
+	nextCheck       time.Duration
 }
 
-// serve finds the leases of a Service.
-func (m *maker) serve(s *Service, now time.Time) {
-	families, names := s.made()
-	if s.Leases = nil; s.Off != "" {
+// planForService finds the leases of a Service, or the reason why it has none.
+func (m *leasePlanner) planForService(s *Service, now time.Time) {
+	families, names := s.leaseNamesByFamily()
+	if s.LeaseNames = nil; s.NotServedMessage != "" {
 		for _, f := range families {
-			if m.byName[names[f]] != nil {
-				s.Leases = append(s.Leases, names[f])
+			if m.leasesByName[names[f]] != nil {
+				s.LeaseNames = append(s.LeaseNames, names[f])
 			}
 		}
 		return
 	}
-	if m.idle(s, names, now) {
-		s.Waits = Verdict{v1alpha1.IdleReason, "the Service had no ready endpoint for so long that its address was given up (spec.leases.releaseIdleAfterSeconds of the pool); it gets one when it has an endpoint"}
+	if m.isIdleTooLong(s, names, now) {
+		s.WaitReason = Reason{v1alpha1.IdleReason, "the Service had no ready endpoint for so long that its address was given up (spec.leases.releaseIdleAfterSeconds of the pool); it gets one when it has an endpoint"}
 		return
 	}
-	var none Verdict
-	var made []Made
+	var none Reason
+	var made []LeaseRequest
 	for _, f := range families {
-		one, no := m.lease(s, names[f], f)
+		one, no := m.planLease(s, names[f], f)
 		switch {
-		case no != Verdict{}:
+		case no != Reason{}:
 			none = no
 			continue
 		case one != nil:
 			made = append(made, *one)
 		}
-		s.Leases = append(s.Leases, names[f])
+		s.LeaseNames = append(s.LeaseNames, names[f])
 	}
-	if len(s.Leases) == 0 || (s.RequireBoth && none != Verdict{}) {
-		s.Leases, s.Waits = nil, none
+	if len(s.LeaseNames) == 0 || (s.RequiresDualStack && none != Reason{}) {
+		s.LeaseNames, s.WaitReason = nil, none
 		return
 	}
 	for _, one := range made {
-		m.left[one.Pool]--
-		m.made[one.Name] = true
+		m.remainingLeases[one.Pool]--
+		m.requestedNames[one.Name] = true
 	}
-	m.out = append(m.out, made...)
+	m.requests = append(m.requests, made...)
 }
 
-// made are the names of the leases that are made for a Service, by family.
-func (s *Service) made() (families []int, names map[int]string) {
-	if s.Address.IsValid() {
-		f := familyOf(s.Address)
-		return []int{f}, map[int]string{f: record.NameOf(s.Address)}
+// leaseNamesByFamily returns the names of the leases that are created for a Service, by IP family.
+func (s *Service) leaseNamesByFamily() (families []int, names map[int]string) {
+	if s.RequestedAddress.IsValid() {
+		f := addressFamily(s.RequestedAddress)
+		return []int{f}, map[int]string{f: record.NameForAddress(s.RequestedAddress)}
 	}
 	names = map[int]string{}
 	for _, f := range s.Families {
@@ -182,57 +184,58 @@ func (s *Service) made() (families []int, names map[int]string) {
 	return s.Families, names
 }
 
-// Names reports whether a Service asks for a lease, which may be made for it.
-func (s *Service) Names(lease string) bool {
-	if s.Class == "" || s.Problem != "" {
-		return slices.Contains(s.Leases, lease)
+// NamesLease reports whether a Service requests a lease, also one that is created for it.
+func (s *Service) NamesLease(lease string) bool {
+	if s.LoadBalancerClass == "" || s.RequestProblem != "" {
+		return slices.Contains(s.LeaseNames, lease)
 	}
-	_, names := s.made()
+	_, names := s.leaseNamesByFamily()
 	return slices.Contains(slices.Collect(maps.Values(names)), lease)
 }
 
-// idle reports whether a Service was without a ready endpoint for so long that it is to have no lease.
-func (m *maker) idle(s *Service, names map[int]string, now time.Time) bool {
-	if s.Ready {
+// isIdleTooLong reports whether a Service was without a ready endpoint for so long that it must not have a lease.
+func (m *leasePlanner) isIdleTooLong(s *Service, names map[int]string, now time.Time) bool {
+	if s.HasReadyEndpoint {
 		return false
 	}
-	if s.ToldIdle {
-		return slices.ContainsFunc(m.pools, func(p Pool) bool { return p.Class == s.Class && p.IdleAfter > 0 })
+	if s.ReportedIdle {
+		return slices.ContainsFunc(m.pools, func(p Pool) bool { return p.LoadBalancerClass == s.LoadBalancerClass && p.ReleaseIdleAfter > 0 })
 	}
 	for _, name := range names {
-		l := m.byName[name]
-		if l == nil || !l.Made || l.IdleSince.IsZero() {
+		l := m.leasesByName[name]
+		if l == nil || !l.MadeForServices || l.IdleSince.IsZero() {
 			continue
 		}
 		at := slices.IndexFunc(m.pools, func(p Pool) bool { return p.Ref == l.Pool })
-		if at < 0 || m.pools[at].IdleAfter == 0 {
+		if at < 0 || m.pools[at].ReleaseIdleAfter == 0 {
 			continue
 		}
-		left := m.pools[at].IdleAfter - now.Sub(l.IdleSince)
+		left := m.pools[at].ReleaseIdleAfter - now.Sub(l.IdleSince)
 		if left <= 0 {
 			return true
 		}
-		if m.next == 0 || left < m.next {
-			m.next = left
+		if m.nextCheck == 0 || left < m.nextCheck {
+			m.nextCheck = left
 		}
 	}
 	return false
 }
 
-// lease returns the lease that is to be made, or made anew of another pool, nil: none is; or why there can be none.
-func (m *maker) lease(s *Service, name string, family int) (*Made, Verdict) {
-	l := m.byName[name]
-	if m.made[name] || s.Deleting || (l != nil && (!l.Made || l.Deleting || l.Recorded || l.Address.IsValid() || l.Refused.Reason == "")) {
-		return nil, Verdict{}
+// planLease returns the lease to create, or to create again from another pool; nil if there is none to create; or the
+// reason why there can be none.
+func (m *leasePlanner) planLease(s *Service, name string, family int) (*LeaseRequest, Reason) {
+	l := m.leasesByName[name]
+	if m.requestedNames[name] || s.Deleting || (l != nil && (!l.MadeForServices || l.Deleting || l.HasAddressRecord || l.Address.IsValid() || l.Refusal.Reason == "")) {
+		return nil, Reason{}
 	}
-	out := Made{Name: name, Address: s.Address, Instead: l}
-	if !s.Address.IsValid() {
-		out.For = s.Name
+	out := LeaseRequest{Name: name, Address: s.RequestedAddress, Replaces: l}
+	if !s.RequestedAddress.IsValid() {
+		out.OnlyService = s.Name
 	}
 	if l != nil {
-		out.Tried = maps.Clone(l.Tried)
-		if out.Tried == nil {
-			out.Tried = map[v1alpha1.PoolReference]string{}
+		out.TriedPools = maps.Clone(l.TriedPools)
+		if out.TriedPools == nil {
+			out.TriedPools = map[v1alpha1.PoolReference]string{}
 		}
 	}
 	var first, best *Pool
@@ -240,44 +243,45 @@ func (m *maker) lease(s *Service, name string, family int) (*Made, Verdict) {
 	for i := range m.pools {
 		p := &m.pools[i]
 		switch {
-		case p.Class != s.Class || p.Family != family || (s.Address.IsValid() && !p.Has(s.Address)):
+		case p.LoadBalancerClass != s.LoadBalancerClass || p.Family != family || (s.RequestedAddress.IsValid() && !p.HasAddress(s.RequestedAddress)):
 			continue
 		case l != nil && p.Ref == l.Pool:
-			out.Tried[p.Ref] = p.was()
+			out.TriedPools[p.Ref] = p.fingerprint()
 			continue
-		case !p.Open:
-			why = "; " + p.Why
+		case !p.IsOpen:
+			why = "; " + p.ClosedMessage
 			continue
 		}
 		if first == nil {
 			first = p
 		}
-		if best == nil && m.left[p.Ref] > 0 && out.Tried[p.Ref] != p.was() {
+		if best == nil && m.remainingLeases[p.Ref] > 0 && out.TriedPools[p.Ref] != p.fingerprint() {
 			best = p
 		}
 	}
 	switch {
 	case best != nil:
 	case l != nil:
-		return nil, Verdict{} // it waits where it is
+		return nil, Reason{} // it keeps waiting for its pool
 	case first != nil:
 		best = first
-	case s.Address.IsValid():
-		return nil, Verdict{v1alpha1.NoPoolReason, fmt.Sprintf("no pool of class %s that serves this namespace has the address %s%s", s.Class, s.Address, why)}
+	case s.RequestedAddress.IsValid():
+		return nil, Reason{v1alpha1.NoPoolReason, fmt.Sprintf("no pool of class %s that serves this namespace has the address %s%s", s.LoadBalancerClass, s.RequestedAddress, why)}
 	default:
-		return nil, Verdict{v1alpha1.NoPoolReason, fmt.Sprintf("no pool of class %s gives IPv%d addresses to this namespace%s", s.Class, family, why)}
+		return nil, Reason{v1alpha1.NoPoolReason, fmt.Sprintf("no pool of class %s gives IPv%d addresses to this namespace%s", s.LoadBalancerClass, family, why)}
 	}
 	out.Pool = best.Ref
-	return &out, Verdict{}
+	return &out, Reason{}
 }
 
-// Unused are the leases that were made for Services, of which none has a port and none asks any more (P5).
-func Unused(leases []Lease, services []Service) []*Lease {
+// FindUnusedLeases returns the leases that were created for Services and that are unused: no Service has a port of
+// them, and no Service requests them any more (P5).
+func FindUnusedLeases(leases []Lease, services []Service) []*Lease {
 	var out []*Lease
 	for i := range leases {
 		l := &leases[i]
-		asked := slices.ContainsFunc(services, func(s Service) bool { return slices.Contains(s.Leases, l.Name) && l.Allows(&s) })
-		if l.Made && !l.Deleting && len(l.Table) == 0 && !asked {
+		asked := slices.ContainsFunc(services, func(s Service) bool { return slices.Contains(s.LeaseNames, l.Name) && l.AllowsService(&s) })
+		if l.MadeForServices && !l.Deleting && len(l.PortTable) == 0 && !asked {
 			out = append(out, l)
 		}
 	}

@@ -17,10 +17,10 @@ func refOf(name string) v1alpha1.PoolReference {
 	return v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: name}
 }
 
-// poolOf is a pool of 10.0.0.0/8 or of fd00::/8.
+// poolOf returns a pool of 10.0.0.0/8 or of fd00::/8.
 func poolOf(name string, priority int32, available int64, change ...func(*Pool)) Pool {
-	p := Pool{Ref: refOf(name), Class: class, Priority: priority, Family: 4, Open: true, Available: available, Quota: -1}
-	p.Has = func(a netip.Addr) bool { return netip.MustParsePrefix("10.0.0.0/8").Contains(a) }
+	p := Pool{Ref: refOf(name), LoadBalancerClass: class, Priority: priority, Family: 4, IsOpen: true, AvailableIPs: available, Quota: -1}
+	p.HasAddress = func(a netip.Addr) bool { return netip.MustParsePrefix("10.0.0.0/8").Contains(a) }
 	for _, f := range change {
 		f(&p)
 	}
@@ -29,37 +29,37 @@ func poolOf(name string, priority int32, available int64, change ...func(*Pool))
 
 func TestMake(t *testing.T) { // H8, H23, H24, H25
 	six := func(p *Pool) { p.Family = 6 }
-	closed := func(p *Pool) { p.Open, p.Why = false, "NetworkPool x is paused" }
+	closed := func(p *Pool) { p.IsOpen, p.ClosedMessage = false, "NetworkPool x is paused" }
 	quota := func(n int64) func(*Pool) { return func(p *Pool) { p.Quota = n } }
-	idles := func(p *Pool) { p.IdleAfter = time.Minute }
+	idles := func(p *Pool) { p.ReleaseIdleAfter = time.Minute }
 	of := func(name string, change ...func(*Service)) Service {
 		s := serviceOf(name, 0, nil, tcp(80))
-		s.Class = class
+		s.LoadBalancerClass = class
 		for _, f := range change {
 			f(&s)
 		}
 		return s
 	}
 	dual := func(s *Service) { s.Families = []int{4, 6} }
-	requires := func(s *Service) { s.Families, s.RequireBoth = []int{4, 6}, true }
+	requires := func(s *Service) { s.Families, s.RequiresDualStack = []int{4, 6}, true }
 	asks := func(s *Service) {
-		s.Address, s.Leases = netip.MustParseAddr("10.0.0.7"), []string{"ip-10-0-0-7"}
+		s.RequestedAddress, s.LeaseNames = netip.MustParseAddr("10.0.0.7"), []string{"ip-10-0-0-7"}
 	}
 	made := func(name, pool, address, refused string, change ...func(*Lease)) Lease {
 		l := leaseOf(name, address)
-		l.Made, l.Pool, l.Refused.Reason = true, refOf(pool), refused
+		l.MadeForServices, l.Pool, l.Refusal.Reason = true, refOf(pool), refused
 		for _, f := range change {
 			f(&l)
 		}
 		return l
 	}
-	byHand := func(l *Lease) { l.Made = false }
+	byHand := func(l *Lease) { l.MadeForServices = false }
 	idle := func(since time.Duration) func(*Lease) { return func(l *Lease) { l.IdleSince = noon.Add(-since) } }
 	tried := func(was ...string) func(*Lease) {
 		return func(l *Lease) {
-			l.Tried = map[v1alpha1.PoolReference]string{}
+			l.TriedPools = map[v1alpha1.PoolReference]string{}
 			for i := 0; i < len(was); i += 2 {
-				l.Tried[refOf(was[i])] = was[i+1]
+				l.TriedPools[refOf(was[i])] = was[i+1]
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 		services []Service
 		leases   []Lease
 		pools    []Pool
-		// make are the leases that are to be made: name, pool, and what it is instead of; leases those that the first Service
+		// make are the leases to create: name, pool, and what each replaces; want are the leases that the first Service
 		// has, or why it has none.
 		make, want string
 		next       time.Duration
@@ -80,10 +80,10 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 		"as many as the quota says":       {services: []Service{of("web")}, leases: []Lease{made("x-ipv4", "a", "10.0.0.1", "")}, pools: []Pool{poolOf("a", 1, 9, quota(1)), poolOf("b", 2, 9)}, make: "web-ipv4 of b for web", want: "web-ipv4"},
 		"one that is closed":              {services: []Service{of("web")}, pools: []Pool{poolOf("x", 0, 9, closed)}, want: "NoPool: no pool of class butler.butlerlabs.dev/metallb gives IPv4 addresses to this namespace; NetworkPool x is paused"},
 		"none":                            {services: []Service{of("web")}, want: "NoPool: no pool of class butler.butlerlabs.dev/metallb gives IPv4 addresses to this namespace"},
-		"of another class":                {services: []Service{of("web")}, pools: []Pool{poolOf("a", 0, 9, func(p *Pool) { p.Class = "other" })}, want: "NoPool"},
+		"of another class":                {services: []Service{of("web")}, pools: []Pool{poolOf("a", 0, 9, func(p *Pool) { p.LoadBalancerClass = "other" })}, want: "NoPool"},
 		"it is there":                     {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
 		"it is about to be served":        {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
-		"its address is on record":        {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted", func(l *Lease) { l.Recorded = true })}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
+		"its address is on record":        {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted", func(l *Lease) { l.HasAddressRecord = true })}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, want: "web-ipv4"},
 		"it is being deleted":             {services: []Service{of("web", func(s *Service) { s.Deleting = true })}, pools: []Pool{poolOf("a", 0, 9)}, want: "web-ipv4"},
 		"it waits, another has room":      {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 9)}, make: "web-ipv4 of b for web instead, tried a 0/0", want: "web-ipv4"},
 		"it waits, none has room":         {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "", "PoolExhausted")}, pools: []Pool{poolOf("a", 0, 0), poolOf("b", 1, 0)}, want: "web-ipv4"},
@@ -94,30 +94,30 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 		"one of two, as preferred":        {services: []Service{of("web", dual)}, pools: []Pool{poolOf("b", 0, 9, six)}, make: "web-ipv6 of b for web", want: "web-ipv6"},
 		"one of two, as required":         {services: []Service{of("web", requires)}, pools: []Pool{poolOf("b", 0, 9, six)}, want: "NoPool: no pool of class butler.butlerlabs.dev/metallb gives IPv4"},
 		"an address":                      {services: []Service{of("web", asks), of("tls", asks)}, pools: []Pool{poolOf("b", 0, 9, six), poolOf("a", 1, 0)}, make: "ip-10-0-0-7 of a 10.0.0.7", want: "ip-10-0-0-7"},
-		"an address of no pool":           {services: []Service{of("web", asks)}, pools: []Pool{poolOf("b", 0, 9, func(p *Pool) { p.Has = func(netip.Addr) bool { return false } })}, want: "NoPool: no pool of class butler.butlerlabs.dev/metallb that serves this namespace has the address 10.0.0.7"},
+		"an address of no pool":           {services: []Service{of("web", asks)}, pools: []Pool{poolOf("b", 0, 9, func(p *Pool) { p.HasAddress = func(netip.Addr) bool { return false } })}, want: "NoPool: no pool of class butler.butlerlabs.dev/metallb that serves this namespace has the address 10.0.0.7"},
 		"idle":                            {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Minute))}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "Idle: the Service had no ready endpoint"},
 		"idle, not for long":              {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Second))}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "web-ipv4", next: 59 * time.Second},
 		"idle, and the pool does not ask": {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Hour))}, pools: []Pool{poolOf("a", 0, 9)}, want: "web-ipv4"},
 		"idle, of a person":               {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Hour), byHand)}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "web-ipv4"},
-		"idle, and told so":               {services: []Service{of("web", func(s *Service) { s.ToldIdle = true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "Idle"},
-		"with an endpoint again":          {services: []Service{of("web", func(s *Service) { s.ToldIdle, s.Ready = true, true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, make: "web-ipv4 of a for web", want: "web-ipv4"},
+		"idle, and told so":               {services: []Service{of("web", func(s *Service) { s.ReportedIdle = true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "Idle"},
+		"with an endpoint again":          {services: []Service{of("web", func(s *Service) { s.ReportedIdle, s.HasReadyEndpoint = true, true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, make: "web-ipv4 of a for web", want: "web-ipv4"},
 		"with a name":                     {services: []Service{serviceOf("web", 0, []string{"shop"}, tcp(80))}, pools: []Pool{poolOf("a", 0, 9)}, want: "shop"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			services, all, next := Make(c.services, c.leases, c.pools, noon)
+			services, all, next := PlanLeases(c.services, c.leases, c.pools, noon)
 			var texts []string
 			for _, m := range all {
 				text := m.Name + " of " + m.Pool.Name
-				if m.For != "" {
-					text += " for " + m.For
+				if m.OnlyService != "" {
+					text += " for " + m.OnlyService
 				}
 				if m.Address.IsValid() {
 					text += " " + m.Address.String()
 				}
-				if m.Instead != nil {
+				if m.Replaces != nil {
 					text += " instead, tried"
 					for _, p := range c.pools {
-						if was, is := m.Tried[p.Ref]; is {
+						if was, is := m.TriedPools[p.Ref]; is {
 							text += " " + p.Ref.Name + " " + was
 						}
 					}
@@ -127,9 +127,9 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 			if diff := cmp.Diff(c.make, strings.Join(texts, ", ")); diff != "" {
 				t.Errorf("made: %s", diff)
 			}
-			got := strings.Join(services[0].Leases, " ")
-			if services[0].Waits != (Verdict{}) {
-				got = services[0].Waits.Reason + ": " + services[0].Waits.Message
+			got := strings.Join(services[0].LeaseNames, " ")
+			if services[0].WaitReason != (Reason{}) {
+				got = services[0].WaitReason.Reason + ": " + services[0].WaitReason.Message
 			}
 			if !strings.HasPrefix(got, c.want) || (c.want == "" && got != "") || next != c.next {
 				t.Errorf("has %q, want %q; next %s", got, c.want, next)
@@ -138,54 +138,55 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 	}
 }
 
-// What is written on a lease about the pools that it was tried with is read again.
+// TestTried checks that the annotation with the pools that were tried for a lease is parsed as it was formatted.
 func TestTried(t *testing.T) {
 	all := map[v1alpha1.PoolReference]string{refOf("b"): "1/0", refOf("a"): "2/5"}
 	o := &v1alpha1.IPLease{}
-	o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: TriedText(all)}
-	if diff := cmp.Diff(all, LeaseOf(o).Tried); diff != "" {
+	o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: FormatTriedPools(all)}
+	if diff := cmp.Diff(all, NewLease(o).TriedPools); diff != "" {
 		t.Error(diff)
 	}
-	if want := `[{"kind":"NetworkPool","name":"a","was":"2/5"},{"kind":"NetworkPool","name":"b","was":"1/0"}]`; TriedText(all) != want {
-		t.Errorf("%s", TriedText(all))
+	if want := `[{"kind":"NetworkPool","name":"a","was":"2/5"},{"kind":"NetworkPool","name":"b","was":"1/0"}]`; FormatTriedPools(all) != want {
+		t.Errorf("%s", FormatTriedPools(all))
 	}
-	if TriedText(nil) != "" {
+	if FormatTriedPools(nil) != "" {
 		t.Error("nothing was tried")
 	}
 	o.Annotations[v1alpha1.TriedPoolsAnnotation] = "nonsense"
-	if LeaseOf(o).Tried != nil {
+	if NewLease(o).TriedPools != nil {
 		t.Error("it cannot be read")
 	}
 }
 
-// A Service that asks for something that cannot be asks for no lease that was made for it before.
+// TestNames checks that a Service with an invalid request does not request a lease that was created for it before.
 func TestNames(t *testing.T) {
 	s := serviceOf("web", 0, nil, tcp(80))
-	s.Class = class
-	if !s.Names("web-ipv4") || s.Names("web-ipv6") || s.Names("other-ipv4") {
+	s.LoadBalancerClass = class
+	if !s.NamesLease("web-ipv4") || s.NamesLease("web-ipv6") || s.NamesLease("other-ipv4") {
 		t.Error("of its class")
 	}
-	if s.Problem = "its spec.loadBalancerIP is none"; s.Names("web-ipv4") {
+	if s.RequestProblem = "its spec.loadBalancerIP is none"; s.NamesLease("web-ipv4") {
 		t.Error("with a problem")
 	}
 }
 
-// P5: a lease that was made goes when none has a port of it, nor asks for it.
+// TestUnused checks P5: a lease that was created for Services is deleted when no Service has a port of it, or requests
+// it.
 func TestUnused(t *testing.T) {
 	made := func(name string, change ...func(*Lease)) Lease {
 		l := leaseOf(name, "10.0.0.1")
-		l.Made = true
+		l.MadeForServices = true
 		for _, f := range change {
 			f(&l)
 		}
 		return l
 	}
 	leases := []Lease{
-		made("unused", func(l *Lease) { l.For = "gone" }), made("asked"), leaseOf("by-hand", "10.0.0.2"), made("leaving", func(l *Lease) { l.Deleting = true }),
-		made("has-a-port", func(l *Lease) { l.Table = []Holder{held(tcp(80), "gone")} }),
+		made("unused", func(l *Lease) { l.OnlyService = "gone" }), made("asked"), leaseOf("by-hand", "10.0.0.2"), made("leaving", func(l *Lease) { l.Deleting = true }),
+		made("has-a-port", func(l *Lease) { l.PortTable = []Holder{heldPort(tcp(80), "gone")} }),
 	}
 	var got []string
-	for _, l := range Unused(leases, []Service{
+	for _, l := range FindUnusedLeases(leases, []Service{
 		serviceOf("web", 0, []string{"asked"}, tcp(80)),
 		serviceOf("thief", 0, []string{"unused"}, tcp(80)), // it may not use it
 	}) {

@@ -20,10 +20,11 @@ func addresses(texts ...string) []netip.Addr {
 	return out
 }
 
-// P7: what a person made, or a Service asks for by its address, stays; the others have another address, so often.
+// TestNextAddress checks P7: a lease that a user created, or whose address a Service requests, stays; the others get
+// another address, a limited number of times.
 func TestNextAddress(t *testing.T) { // H15
 	tried := func(texts ...string) func(*Lease, *Service) {
-		return func(_ *Lease, s *Service) { s.Tried = addresses(texts...) }
+		return func(_ *Lease, s *Service) { s.TriedAddresses = addresses(texts...) }
 	}
 	for name, c := range map[string]struct {
 		change []func(*Lease, *Service)
@@ -37,29 +38,29 @@ func TestNextAddress(t *testing.T) { // H15
 		"the last attempt":                    {change: []func(*Lease, *Service){tried("10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "somebody else answers for each of 10.0.0.8, 10.0.0.9, 10.0.0.1; take 10.0.0.1 off"},
 		"more than there are attempts by now": {change: []func(*Lease, *Service){tried("10.0.0.7", "10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "exhausted all IP allocation attempts"},
 		"attempts of the other family":        {change: []func(*Lease, *Service){tried("fd00::1", "fd00::2", "10.0.0.1")}, want: "replace"},
-		"published":                           {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.Published = addresses("10.0.0.1") }}},
-		"not in use":                          {change: []func(*Lease, *Service){tried("10.0.0.1"), func(l *Lease, _ *Service) { l.UsedByOthers = false }}},
-		"a person's":                          {change: []func(*Lease, *Service){func(l *Lease, _ *Service) { l.Made, l.For = false, "" }}},
-		"for an address":                      {change: []func(*Lease, *Service){func(l *Lease, s *Service) { l.For, s.Address = "", l.Address }}},
-		"for another Service":                 {change: []func(*Lease, *Service){func(l *Lease, _ *Service) { l.For = "zoo" }}},
+		"published":                           {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.PublishedAddresses = addresses("10.0.0.1") }}},
+		"not in use":                          {change: []func(*Lease, *Service){tried("10.0.0.1"), func(l *Lease, _ *Service) { l.AddressInUse = false }}},
+		"a person's":                          {change: []func(*Lease, *Service){func(l *Lease, _ *Service) { l.MadeForServices, l.OnlyService = false, "" }}},
+		"for an address":                      {change: []func(*Lease, *Service){func(l *Lease, s *Service) { l.OnlyService, s.RequestedAddress = "", l.Address }}},
+		"for another Service":                 {change: []func(*Lease, *Service){func(l *Lease, _ *Service) { l.OnlyService = "zoo" }}},
 		"of its name in another namespace":    {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.Namespace = "other" }}},
-		"by its annotation":                   {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.Class = "" }}},
-		"it asks no more":                     {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.Leases = nil }}},
+		"by its annotation":                   {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.LoadBalancerClass = "" }}},
+		"it asks no more":                     {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.LeaseNames = nil }}},
 		"it is being deleted":                 {change: []func(*Lease, *Service){tried("10.0.0.1"), func(l *Lease, _ *Service) { l.Deleting = true }}},
 		"its Service is being deleted":        {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.Deleting = true }}},
-		"nobody serves it":                    {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.Off = "no flag" }}},
+		"nobody serves it":                    {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.NotServedMessage = "no flag" }}},
 	} {
 		l, s := leaseOf("web-ipv4", "10.0.0.1"), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
-		l.Made, l.For, l.UsedByOthers, s.Class = true, "web", true, class
+		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass = true, "web", true, class
 		for _, f := range c.change {
 			f(&l, &s)
 		}
-		next := NextAddress(&l, &s, 3)
-		got := next.Told.Message
-		if next.Note {
+		next := DecideNextAddress(&l, &s, 3)
+		got := next.ExhaustedReason.Message
+		if next.RecordTried {
 			got += "note"
 		}
-		if next.Replace {
+		if next.ReplaceLease {
 			got += "replace"
 		}
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
@@ -68,27 +69,29 @@ func TestNextAddress(t *testing.T) { // H15
 	}
 }
 
-// A Service without any more attempts keeps its ports, and is told why nobody shows them. What else it is told stays.
+// TestExhaust checks that a Service without any attempts left keeps its ports, and that its condition shows why they
+// are not shown. Other conditions stay.
 func TestExhaust(t *testing.T) { // H14
 	for name, c := range map[string]struct{ told, want string }{
 		"granted": {v1alpha1.GrantedReason, v1alpha1.AddressAttemptsExhaustedReason},
 		"refused": {v1alpha1.PortTakenReason, v1alpha1.PortTakenReason},
 	} {
-		l, s := leaseOf("web-ipv4", "10.0.0.1", held(tcp(80), "web")), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
-		l.Made, l.For, l.UsedByOthers, s.Class, s.Tried = true, "web", true, class, addresses("10.0.0.1")
-		d := Decide([]Lease{l}, []Service{s}, func(string, Holder) bool { return false })
-		d.Verdicts[s.UID] = Verdict{c.told, ""}
-		d.Exhaust([]Lease{l}, []Service{s}, 1)
-		if got := d.Verdicts[s.UID].Reason; got != c.want {
+		l, s := leaseOf("web-ipv4", "10.0.0.1", heldPort(tcp(80), "web")), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
+		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass, s.TriedAddresses = true, "web", true, class, addresses("10.0.0.1")
+		d := DecidePorts([]Lease{l}, []Service{s}, func(string, Holder) bool { return false })
+		d.Reasons[s.UID] = Reason{c.told, ""}
+		d.SetExhaustedReasons([]Lease{l}, []Service{s}, 1)
+		if got := d.Reasons[s.UID].Reason; got != c.want {
 			t.Errorf("%s: it is told %s", name, got)
 		}
-		if len(d.Tables["web-ipv4"]) != 1 {
-			t.Errorf("%s: it has %v", name, d.Tables)
+		if len(d.PortTables["web-ipv4"]) != 1 {
+			t.Errorf("%s: it has %v", name, d.PortTables)
 		}
 	}
 }
 
-// What was tried is read as it was written, and what a person made of it as far as it can be.
+// TestTries checks that the tried addresses are parsed as they were written, and after an edit by a user as far as
+// possible.
 func TestTries(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "10.0.0.2",
@@ -97,11 +100,11 @@ func TestTries(t *testing.T) {
 		"10.0.0.1 , x, 10.0.0.1,": "10.0.0.1,10.0.0.2",
 	} {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.TriedAddressesAnnotation: text}}}
-		Tries(s, netip.MustParseAddr("10.0.0.2"))
+		AddTriedAddress(s, netip.MustParseAddr("10.0.0.2"))
 		if got := s.Annotations[v1alpha1.TriedAddressesAnnotation]; got != want {
 			t.Errorf("%q becomes %q, not %q", text, got, want)
 		}
-		if got := len(ServiceOf(s, "").Tried); got != strings.Count(want, ",")+1 {
+		if got := len(NewService(s, "").TriedAddresses); got != strings.Count(want, ",")+1 {
 			t.Errorf("%q is read as %d addresses", want, got)
 		}
 	}
@@ -113,8 +116,8 @@ func TestUsedByOthers(t *testing.T) {
 		if reason != "" {
 			meta.SetStatusCondition(&l.Status.Conditions, metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: reason})
 		}
-		if is := LeaseOf(l); is.UsedByOthers != want {
-			t.Errorf("%q: %v", reason, is.UsedByOthers)
+		if is := NewLease(l); is.AddressInUse != want {
+			t.Errorf("%q: %v", reason, is.AddressInUse)
 		}
 	}
 }

@@ -13,94 +13,96 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// What is said of an address, as its lock is.
+// TestAnnounced checks the condition Announced of an address, depending on its lock.
 func TestAnnounced(t *testing.T) {
-	alive := OnHost{Locked: true, Holder: "h1", Alive: true}
-	says := func(h OnHost, r record.Report) OnHost { h.Report = &r; return h }
-	with := func(h OnHost, change func(*OnHost)) OnHost { change(&h); return h }
+	alive := HostStatus{HasLock: true, Holder: "h1", Alive: true}
+	says := func(h HostStatus, r record.Report) HostStatus { h.Report = &r; return h }
+	with := func(h HostStatus, change func(*HostStatus)) HostStatus { change(&h); return h }
 	announced := record.Report{Announced: true}
 	inUse := record.PortReport{Protocol: corev1.ProtocolTCP, Port: 443, Reason: "PortInUseOnHost", Message: "sshd has it"}
 	crowded := record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull", Message: "many ask"}
 	for name, c := range map[string]struct {
-		h      OnHost
+		h      HostStatus
 		waited bool
-		want   string // empty: nothing new
+		want   string // empty if nothing new is known
 		has    bool
 	}{
-		"a host has it":                        {h: says(alive, announced), want: "Announced: host h1 has the address", has: true},
-		"it is about to":                       {h: alive},
-		"it is about to, for long":             {h: alive, waited: true, want: "NoHost: host h1 has taken the address, and does not say"},
-		"it cannot":                            {h: says(alive, record.Report{Reason: "AddressInUse", Message: "m"}), want: "AddressInUse: m", has: true},
-		"it has, and another claims it":        {h: says(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", has: true},
-		"it says what is no reason":            {h: says(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", has: true},
-		"all but one port":                     {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", has: true},
-		"a port is full":                       {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", has: true},
-		"one is full, one is not served":       {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", has: true},
-		"it was not heard yet":                 {h: with(says(alive, announced), func(h *OnHost) { h.Alive = false })},
-		"it is silent":                         {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true })},
-		"it is silent, for long":               {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
-		"it is silent, and another could ask":  {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent, h.Reached = false, true, true })},
-		"the same, for long":                   {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent, h.Reached = false, true, true }), waited: true, want: "Contested: host h1, which has the address, is silent, and no other host takes it. If that host"},
-		"the same, for Nodes with endpoints":   {h: with(says(alive, announced), func(h *OnHost) { h.Alive, h.Silent, h.Reached, h.Local = false, true, true, true }), waited: true, want: "NoHost: "},
-		"no lock":                              {h: OnHost{}},
-		"no lock, for long":                    {h: OnHost{}, waited: true, want: "NoHost: no host has the address; run butler-host-lb"},
-		"no lock, for long, of local Services": {h: OnHost{Local: true}, waited: true, want: "NoHost: no host has the address; butler-host-lb has to run on a Node"},
-		"given up with a reason":               {h: says(OnHost{Locked: true}, record.Report{Reason: "NoCommonNode", Message: "m"}), want: "NoCommonNode: m"},
-		"given up":                             {h: says(OnHost{Locked: true}, announced)},
-		"it cannot be read, for long":          {h: OnHost{Locked: true, Problem: "no JSON"}, waited: true, want: "NoHost: no JSON; delete that Lease"},
+		"a host has it":                       {h: says(alive, announced), want: "Announced: host h1 has the address", has: true},
+		"it is about to":                      {h: alive},
+		"it is about to, for long":            {h: alive, waited: true, want: "NoHost: host h1 has taken the address, and does not say"},
+		"it cannot":                           {h: says(alive, record.Report{Reason: "AddressInUse", Message: "m"}), want: "AddressInUse: m", has: true},
+		"it has, and another claims it":       {h: says(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", has: true},
+		"it says what is no reason":           {h: says(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", has: true},
+		"all but one port":                    {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", has: true},
+		"a port is full":                      {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", has: true},
+		"one is full, one is not served":      {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", has: true},
+		"it was not heard yet":                {h: with(says(alive, announced), func(h *HostStatus) { h.Alive = false })},
+		"it is silent":                        {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true })},
+		"it is silent, for long":              {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
+		"it is silent, and another could ask": {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true })},
+		"the same, for long":                  {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true }), waited: true, want: "Contested: host h1, which has the address, is silent, and no other host takes it. If that host"},
+		"the same, for Nodes with endpoints": {h: with(says(alive, announced), func(h *HostStatus) {
+			h.Alive, h.Silent, h.ReachableByOther, h.RequiresLocalEndpoint = false, true, true, true
+		}), waited: true, want: "NoHost: "},
+		"no lock":                              {h: HostStatus{}},
+		"no lock, for long":                    {h: HostStatus{}, waited: true, want: "NoHost: no host has the address; run butler-host-lb"},
+		"no lock, for long, of local Services": {h: HostStatus{RequiresLocalEndpoint: true}, waited: true, want: "NoHost: no host has the address; butler-host-lb has to run on a Node"},
+		"given up with a reason":               {h: says(HostStatus{HasLock: true}, record.Report{Reason: "NoCommonNode", Message: "m"}), want: "NoCommonNode: m"},
+		"given up":                             {h: says(HostStatus{HasLock: true}, announced)},
+		"it cannot be read, for long":          {h: HostStatus{HasLock: true, LockProblem: "no JSON"}, waited: true, want: "NoHost: no JSON; delete that Lease"},
 	} {
-		got := c.h.Announced(c.waited)
-		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Verdict{}) || !strings.HasPrefix(text, c.want) {
+		got := c.h.AnnouncedReason(c.waited)
+		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Reason{}) || !strings.HasPrefix(text, c.want) {
 			t.Errorf("%s: %s", name, text)
 		}
-		if c.h.Has() != c.has {
-			t.Errorf("%s: that a host says so is %v", name, c.h.Has())
+		if c.h.HasReport() != c.has {
+			t.Errorf("%s: that a host says so is %v", name, c.h.HasReport())
 		}
 	}
 }
 
-// P6: what keeps a lease that is being deleted.
+// TestDraining checks P6: what keeps a lease that is being deleted.
 func TestDraining(t *testing.T) {
 	for name, c := range map[string]struct {
-		h    OnHost
-		want string // empty: nothing
+		h    HostStatus
+		want string // empty if nothing keeps it
 	}{
-		"no lock":                           {h: OnHost{}},
-		"empty":                             {h: OnHost{Locked: true}},
-		"a host has it":                     {h: OnHost{Locked: true, Holder: "h1", Alive: true}, want: "Confirming: host h1 takes the address off"},
-		"one that was not heard yet":        {h: OnHost{Locked: true, Holder: "h1"}, want: "Confirming: host h1 takes"},
-		"one that is silent":                {h: OnHost{Locked: true, Holder: "h1", Silent: true}, want: "HostSilent: host h1 had the address"},
-		"one that is silent, of two":        {h: OnHost{Locked: true, Holder: "h1", Silent: true, Reached: true}, want: "Confirming: host h1 had the address, and another one asks"},
-		"given up, and not asked":           {h: OnHost{Locked: true, Left: "h1"}, want: "HostSilent: host h1 had the address"},
-		"given up, and about to be asked":   {h: OnHost{Locked: true, Left: "h1", Reached: true}, want: "Confirming: host h1 had the address, and another one asks"},
-		"it cannot be read":                 {h: OnHost{Locked: true, Problem: "no JSON"}, want: "Confirming: no JSON, so it is not known"},
-		"it cannot be read, nor who has it": {h: OnHost{Locked: true, Problem: "no JSON", Holder: "h1", Silent: true}, want: "Confirming: no JSON"},
+		"no lock":                           {h: HostStatus{}},
+		"empty":                             {h: HostStatus{HasLock: true}},
+		"a host has it":                     {h: HostStatus{HasLock: true, Holder: "h1", Alive: true}, want: "Confirming: host h1 takes the address off"},
+		"one that was not heard yet":        {h: HostStatus{HasLock: true, Holder: "h1"}, want: "Confirming: host h1 takes"},
+		"one that is silent":                {h: HostStatus{HasLock: true, Holder: "h1", Silent: true}, want: "HostSilent: host h1 had the address"},
+		"one that is silent, of two":        {h: HostStatus{HasLock: true, Holder: "h1", Silent: true, ReachableByOther: true}, want: "Confirming: host h1 had the address, and another one asks"},
+		"given up, and not asked":           {h: HostStatus{HasLock: true, PreviousHolder: "h1"}, want: "HostSilent: host h1 had the address"},
+		"given up, and about to be asked":   {h: HostStatus{HasLock: true, PreviousHolder: "h1", ReachableByOther: true}, want: "Confirming: host h1 had the address, and another one asks"},
+		"it cannot be read":                 {h: HostStatus{HasLock: true, LockProblem: "no JSON"}, want: "Confirming: no JSON, so it is not known"},
+		"it cannot be read, nor who has it": {h: HostStatus{HasLock: true, LockProblem: "no JSON", Holder: "h1", Silent: true}, want: "Confirming: no JSON"},
 	} {
-		got := c.h.Draining()
-		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Verdict{}) || !strings.HasPrefix(text, c.want) {
+		got := c.h.DrainingReason()
+		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Reason{}) || !strings.HasPrefix(text, c.want) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
 }
 
-// Who is told of what is wrong, and how the status of a Service names it.
+// TestPortsOfReport checks which Services get an event for a problem, and how the status of a Service names it.
 func TestPortsOfReport(t *testing.T) {
-	h := OnHost{Holder: "h1", Alive: true, Report: &record.Report{Announced: true, Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 443, Reason: "PortInUseOnHost"}}}}
-	if !h.Concerns(tcp(443)) || h.Concerns(tcp(80)) {
+	h := HostStatus{Holder: "h1", Alive: true, Report: &record.Report{Announced: true, Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 443, Reason: "PortInUseOnHost"}}}}
+	if !h.ConcernsPort(tcp(443)) || h.ConcernsPort(tcp(80)) {
 		t.Error("one port is wrong")
 	}
-	if diff := cmp.Diff(map[Port]string{tcp(443): "butler.butlerlabs.dev/PortInUseOnHost"}, h.Errors()); diff != "" {
+	if diff := cmp.Diff(map[Port]string{tcp(443): "butler.butlerlabs.dev/PortInUseOnHost"}, h.PortErrors()); diff != "" {
 		t.Error(diff)
 	}
 	h.Report.Ports = append(h.Report.Ports, record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull"})
-	if len(h.Errors()) != 1 || len(h.Full()) != 1 || !h.Concerns(udp(53)) {
+	if len(h.PortErrors()) != 1 || len(h.FullPorts()) != 1 || !h.ConcernsPort(udp(53)) {
 		t.Error("a port that is full is served, and who has it is told")
 	}
 	h.Report.Reason = "Contested"
-	if !h.Concerns(tcp(80)) {
+	if !h.ConcernsPort(tcp(80)) {
 		t.Error("the address concerns all ports")
 	}
-	if h.Alive = false; len(h.Errors()) > 0 {
+	if h.Alive = false; len(h.PortErrors()) > 0 {
 		t.Error("a host that is not alive says nothing")
 	}
 }
@@ -112,20 +114,20 @@ func TestIngress(t *testing.T) {
 		{IP: "10.0.0.1", Ports: []corev1.PortStatus{{Port: 80, Protocol: corev1.ProtocolTCP}, {Port: 443, Protocol: corev1.ProtocolTCP, Error: ptr.To("x/Y")}}},
 		{IP: "fd00::1", Ports: []corev1.PortStatus{{Port: 80, Protocol: corev1.ProtocolTCP}, {Port: 443, Protocol: corev1.ProtocolTCP}}},
 	}
-	got := Ingress(s, []netip.Addr{four, six}, map[netip.Addr]map[Port]string{four: {tcp(443): "x/Y"}})
+	got := NewIngress(s, []netip.Addr{four, six}, map[netip.Addr]map[Port]string{four: {tcp(443): "x/Y"}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	is := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: want}}}
 	is = is.DeepCopy()
 	is.Status.LoadBalancer.Ingress[0].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP) // the API server's default
-	if !SameIngress(got, is.Status.LoadBalancer.Ingress) {
+	if !IsSameIngress(got, is.Status.LoadBalancer.Ingress) {
 		t.Error("the default is a change")
 	}
-	if !ShowsPort(is, six, tcp(443)) || ShowsPort(is, six, tcp(81)) || ShowsPort(is, netip.MustParseAddr("10.0.0.2"), tcp(80)) {
+	if !StatusHasPort(is, six, tcp(443)) || StatusHasPort(is, six, tcp(81)) || StatusHasPort(is, netip.MustParseAddr("10.0.0.2"), tcp(80)) {
 		t.Error("it shows other ports")
 	}
-	if diff := cmp.Diff(map[Port]string{tcp(80): "", tcp(443): "x/Y"}, ErrorsIn(is, four)); diff != "" {
+	if diff := cmp.Diff(map[Port]string{tcp(80): "", tcp(443): "x/Y"}, StatusPortErrors(is, four)); diff != "" {
 		t.Error(diff)
 	}
 	for what, change := range map[string]func(*corev1.LoadBalancerIngress){
@@ -135,36 +137,36 @@ func TestIngress(t *testing.T) {
 		"name":  func(in *corev1.LoadBalancerIngress) { in.Hostname = "x" },
 	} {
 		other := is.DeepCopy().Status.LoadBalancer.Ingress
-		if change(&other[0]); SameIngress(got, other) {
+		if change(&other[0]); IsSameIngress(got, other) {
 			t.Errorf("another %s is none", what)
 		}
 	}
 }
 
-// A Service that is not served gets nothing, and loses nothing.
+// TestOff checks that a Service that is not served gets nothing, and loses nothing.
 func TestOff(t *testing.T) {
-	off := func(s Service) Service { s.Off = "no flag"; return s }
+	off := func(s Service) Service { s.NotServedMessage = "no flag"; return s }
 	has, wants := off(serviceOf("a", 0, []string{"shop"}, tcp(80))), off(serviceOf("b", 1, []string{"shop"}, tcp(443)))
 	lease := leaseOf("shop", "10.0.0.1")
-	lease.Table = []Holder{held(tcp(80), "a")}
-	d := Decide([]Lease{lease}, []Service{has, wants}, func(string, Holder) bool { return true })
-	if diff := cmp.Diff([]Holder{held(tcp(80), "a")}, d.Tables["shop"]); diff != "" {
+	lease.PortTable = []Holder{heldPort(tcp(80), "a")}
+	d := DecidePorts([]Lease{lease}, []Service{has, wants}, func(string, Holder) bool { return true })
+	if diff := cmp.Diff([]Holder{heldPort(tcp(80), "a")}, d.PortTables["shop"]); diff != "" {
 		t.Error(diff)
 	}
 	for _, s := range []Service{has, wants} {
-		if got := d.Verdicts[s.UID]; got != (Verdict{"NotServed", "no flag"}) {
+		if got := d.Reasons[s.UID]; got != (Reason{"NotServed", "no flag"}) {
 			t.Errorf("%s is told %v", s.Name, got)
 		}
 	}
-	// Of a class, it keeps the lease that was made for it, and none is made.
-	of := off(Service{Ref: Ref{Name: "c"}, UID: "uid-c", Class: "x", Families: []int{4, 6}})
+	// A Service of a class keeps the lease that was created for it, and none is created.
+	of := off(Service{ServiceRef: ServiceRef{Name: "c"}, UID: "uid-c", LoadBalancerClass: "x", Families: []int{4, 6}})
 	made := leaseOf("c-ipv4", "10.0.0.2")
-	made.Made, made.For = true, "c"
-	services, out, _ := Make([]Service{of}, []Lease{made}, []Pool{{Class: "x", Family: 6, Open: true, Available: 9}}, serviceOf("a", 0, nil).Created)
-	if diff := cmp.Diff([]string{"c-ipv4"}, services[0].Leases); diff != "" || len(out) > 0 {
+	made.MadeForServices, made.OnlyService = true, "c"
+	services, out, _ := PlanLeases([]Service{of}, []Lease{made}, []Pool{{LoadBalancerClass: "x", Family: 6, IsOpen: true, AvailableIPs: 9}}, serviceOf("a", 0, nil).Created)
+	if diff := cmp.Diff([]string{"c-ipv4"}, services[0].LeaseNames); diff != "" || len(out) > 0 {
 		t.Errorf("%s; made: %v", diff, out)
 	}
-	if unused := Unused([]Lease{made}, services); len(unused) > 0 {
+	if unused := FindUnusedLeases([]Lease{made}, services); len(unused) > 0 {
 		t.Error("its lease is of no use")
 	}
 }

@@ -11,27 +11,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The annotations by which MetalLB gives a Service addresses, and has several share one.
+// These annotations make MetalLB give a Service addresses, and let several Services share one.
 const (
 	ipsAnnotation    = "metallb.io/loadBalancerIPs"
 	sharedAnnotation = "metallb.io/allow-shared-ip"
 )
 
-// Published is what a Service is published with.
-type Published struct {
+// Publication is what a Service is published with.
+type Publication struct {
 	Addresses []netip.Addr
-	// Key is what those have in common that may share the addresses. Shared: another Service has ports of one of them.
-	Key    string
-	Shared bool
+	// SharingKey is the same for all Services that may share the addresses; IsShared reports whether another Service
+	// has ports of one of them.
+	SharingKey string
+	IsShared   bool
 }
 
-// Of returns a Service as it is to be published; the zero one: not at all. Nil: it is so already. What somebody else wrote in
-// our places is set right while the Service has a lease, and left alone where we have not written, but for the label: that is on
-// no Service without a lease.
+// ApplyToService returns the Service as it must be published, or nil if it is so already. The zero Publication means
+// that it must not be published. While the Service has a lease, values that others wrote into our annotations are
+// overwritten; without a lease, annotations that we have not written are left alone. The label is always removed then:
+// no Service without a lease may have it.
 //
-// A Service has the key from the first time on that it shares: whenever MetalLB places one with a key, it looks at all
-// Services that it has, and writes each.
-func (p Published) Of(s *corev1.Service) *corev1.Service {
+// A Service has the sharing key from the first time on that it shares an address: whenever MetalLB places a Service
+// with a key, it reconciles all of its Services and writes each of them.
+func (p Publication) ApplyToService(s *corev1.Service) *corev1.Service {
 	next := s.DeepCopy()
 	if len(p.Addresses) > 0 {
 		var texts []string
@@ -43,12 +45,12 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 			next.Annotations = map[string]string{}
 		}
 		next.Annotations[v1alpha1.LeasedAddressesAnnotation] = text
-		if p.Shared {
-			next.Annotations[sharedAnnotation] = p.Key
-		} else if next.Annotations[sharedAnnotation] != p.Key {
+		if p.IsShared {
+			next.Annotations[sharedAnnotation] = p.SharingKey
+		} else if next.Annotations[sharedAnnotation] != p.SharingKey {
 			delete(next.Annotations, sharedAnnotation)
 		}
-		if delete(next.Annotations, ipsAnnotation); s.Spec.LoadBalancerIP == "" { // MetalLB refuses who says it twice
+		if delete(next.Annotations, ipsAnnotation); s.Spec.LoadBalancerIP == "" { // MetalLB refuses a Service that has both
 			next.Annotations[ipsAnnotation] = text
 		}
 		if next.Labels == nil {
@@ -61,7 +63,7 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 				delete(next.Annotations, name)
 			}
 		}
-		delete(next.Labels, v1alpha1.LeasedLabel) // whatever wrote it: it says to MetalLB that the Service has a lease
+		delete(next.Labels, v1alpha1.LeasedLabel) // whatever wrote it: for MetalLB it marks a Service that has a lease
 	}
 	if maps.Equal(next.Annotations, s.Annotations) && maps.Equal(next.Labels, s.Labels) {
 		return nil
@@ -69,8 +71,8 @@ func (p Published) Of(s *corev1.Service) *corev1.Service {
 	return next
 }
 
-// Shown are the addresses that a Service shows: it was published with them, or its status has them.
-func Shown(s *corev1.Service) []netip.Addr {
+// ShownAddresses returns the addresses that a Service shows: those that it was published with, and those in its status.
+func ShownAddresses(s *corev1.Service) []netip.Addr {
 	var out []netip.Addr
 	add := func(text string) {
 		if a, err := netip.ParseAddr(text); err == nil && !slices.Contains(out, a.Unmap()) {
@@ -80,14 +82,14 @@ func Shown(s *corev1.Service) []netip.Addr {
 	for text := range strings.SplitSeq(s.Annotations[v1alpha1.LeasedAddressesAnnotation], ",") {
 		add(text)
 	}
-	for _, a := range givenTo(s) {
+	for _, a := range statusAddresses(s) {
 		add(a.String())
 	}
 	return out
 }
 
-// givenTo are the addresses that the status of a Service has.
-func givenTo(s *corev1.Service) []netip.Addr {
+// statusAddresses returns the addresses in the status of a Service.
+func statusAddresses(s *corev1.Service) []netip.Addr {
 	var out []netip.Addr
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		if a, err := netip.ParseAddr(in.IP); err == nil {
@@ -97,22 +99,24 @@ func givenTo(s *corev1.Service) []netip.Addr {
 	return out
 }
 
-// Usurped are the ports of a lease that a Service shows, and was not given.
-func Usurped(s *corev1.Service, l *Lease, leases string) []Port {
-	if !slices.Contains(givenTo(s), l.Address) {
+// FindUsurpedPorts returns the ports of a lease that a Service shows, but that were not granted to it. leases is the
+// namespace of the leases.
+func FindUsurpedPorts(s *corev1.Service, l *Lease, leases string) []Port {
+	if !slices.Contains(statusAddresses(s), l.Address) {
 		return nil
 	}
-	is := ServiceOf(s, leases)
+	is := NewService(s, leases)
 	return slices.DeleteFunc(is.Ports, func(p Port) bool {
-		return slices.ContainsFunc(l.Table, func(h Holder) bool { return h.Port == p && h.Service == is.Ref })
+		return slices.ContainsFunc(l.PortTable, func(h Holder) bool { return h.Port == p && h.Service == is.ServiceRef })
 	})
 }
 
-// Shows reports whether a Service shows an address.
-func Shows(s *corev1.Service, a netip.Addr) bool { return slices.Contains(Shown(s), a) }
+// ShowsAddress reports whether a Service shows an address.
+func ShowsAddress(s *corev1.Service, a netip.Addr) bool { return slices.Contains(ShownAddresses(s), a) }
 
-// OnlyLeft reports whether a Service has an address in its status, and nothing asks MetalLB for it any more.
-func OnlyLeft(s *corev1.Service, a netip.Addr) bool {
+// HasOnlyStatusAddress reports whether a Service has an address in its status, and nothing requests it from MetalLB any
+// more.
+func HasOnlyStatusAddress(s *corev1.Service, a netip.Addr) bool {
 	for _, name := range []string{
 		v1alpha1.LeasedAddressesAnnotation, ipsAnnotation, "metallb.universe.tf/loadBalancerIPs", "metallb.io/address-pool", "metallb.universe.tf/address-pool",
 	} {
@@ -120,5 +124,5 @@ func OnlyLeft(s *corev1.Service, a netip.Addr) bool {
 			return false
 		}
 	}
-	return len(ingressOf(s, a)) > 0 && s.Spec.LoadBalancerIP == ""
+	return len(ingressForAddress(s, a)) > 0 && s.Spec.LoadBalancerIP == ""
 }

@@ -13,72 +13,72 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// maxLeases is how many leases a Service names: one of each family.
-const maxLeases = 2
+// maxLeasesPerService is the number of leases that a Service may name: one of each family.
+const maxLeasesPerService = 2
 
-// classPrefix begins the load balancer classes of pools.
-var classPrefix = v1alpha1.GroupVersion.Group + "/"
+// loadBalancerClassPrefix is the prefix of the load balancer classes of pools.
+var loadBalancerClassPrefix = v1alpha1.GroupVersion.Group + "/"
 
-// Asked is what a Service asks of leases.
-type Asked struct {
-	// Namespace is that of the leases.
+// ServiceRequest is what a Service requests of leases.
+type ServiceRequest struct {
+	// Namespace is the namespace of the leases.
 	Namespace string
-	// Leases are those that it names; none: they are made for it, of pools of its class, with the address that it asks for,
-	// if any.
-	Leases  []string
-	Class   string
-	Address netip.Addr
-	// By is who shows a Service of its class.
-	By string
-	// Problem says what is wrong with it, empty if nothing.
+	// LeaseNames are the leases that the Service names. Where it names none, leases are created for it, from pools of
+	// its class, with the address that it requests, if any.
+	LeaseNames        []string
+	LoadBalancerClass string
+	Address           netip.Addr
+	// ShownBy is the load balancer that shows Services of this class.
+	ShownBy string
+	// Problem is what is wrong with the request, empty if nothing is.
 	Problem string
 }
 
-// AskedOf reads what a Service asks for; false: nothing.
-func AskedOf(s *corev1.Service) (Asked, bool) {
+// ParseServiceRequest returns what a Service requests, and whether it requests anything.
+func ParseServiceRequest(s *corev1.Service) (ServiceRequest, bool) {
 	class := ptr.Deref(s.Spec.LoadBalancerClass, "")
-	ofPools := strings.HasPrefix(class, classPrefix)
+	ofPools := strings.HasPrefix(class, loadBalancerClassPrefix)
 	text, names := s.Annotations[v1alpha1.LeaseAnnotation]
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || (!names && !ofPools) {
-		return Asked{}, false
+		return ServiceRequest{}, false
 	}
-	out := Asked{Namespace: s.Namespace, By: v1alpha1.ShownByMetalLB}
+	out := ServiceRequest{Namespace: s.Namespace, ShownBy: v1alpha1.ShownByMetalLB}
 	if class == v1alpha1.HostLoadBalancerClass {
-		out.By = v1alpha1.ShownByHost
+		out.ShownBy = v1alpha1.ShownByHost
 	}
 	switch {
 	case class != "" && !ofPools:
-		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; addresses of leases are for Services without a class, or of one that begins with %s", class, classPrefix)
+		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; addresses of leases are for Services without a class, or of one that begins with %s", class, loadBalancerClassPrefix)
 	case names && s.Spec.LoadBalancerIP != "":
 		out.Problem = "it has spec.loadBalancerIP; remove that: the lease says the address"
 	case names:
-		out.name(text)
+		out.parseLeaseNames(text)
 	default:
-		out.Class = class
-		out.ask(s.Spec.LoadBalancerIP)
+		out.LoadBalancerClass = class
+		out.parseAddress(s.Spec.LoadBalancerIP)
 	}
 	return out, true
 }
 
-// name reads names of leases.
-func (a *Asked) name(text string) {
+// parseLeaseNames parses the names of leases.
+func (a *ServiceRequest) parseLeaseNames(text string) {
 	own := a.Namespace
 	for i, name := range strings.Split(text, ",") {
 		namespace, rest, foreign := strings.Cut(strings.TrimSpace(name), "/")
 		if !foreign {
 			namespace, rest = own, namespace
 		}
-		if rest == "" || namespace == "" || slices.Contains(a.Leases, rest) || i == maxLeases || (i > 0 && namespace != a.Namespace) {
-			a.Namespace, a.Leases = own, nil
+		if rest == "" || namespace == "" || slices.Contains(a.LeaseNames, rest) || i == maxLeasesPerService || (i > 0 && namespace != a.Namespace) {
+			a.Namespace, a.LeaseNames = own, nil
 			a.Problem = fmt.Sprintf("the annotation %s is %q; it is the name of a lease, or two names of one namespace with a comma between them", v1alpha1.LeaseAnnotation, text)
 			return
 		}
-		a.Namespace, a.Leases = namespace, append(a.Leases, rest)
+		a.Namespace, a.LeaseNames = namespace, append(a.LeaseNames, rest)
 	}
 }
 
-// ask reads the address that a Service asks for.
-func (a *Asked) ask(text string) {
+// parseAddress parses the address that a Service requests.
+func (a *ServiceRequest) parseAddress(text string) {
 	if text == "" {
 		return
 	}
@@ -87,41 +87,42 @@ func (a *Asked) ask(text string) {
 		a.Problem = fmt.Sprintf("its spec.loadBalancerIP %q is not an IP address; correct it, or remove it for any address", text)
 		return
 	}
-	a.Address, a.Leases = address.Unmap(), []string{record.NameOf(address.Unmap())}
+	a.Address, a.LeaseNames = address.Unmap(), []string{record.NameForAddress(address.Unmap())}
 }
 
-// RefOf names a Service to the leases of a namespace.
-func RefOf(s *corev1.Service, namespace string) Ref {
+// NewServiceRef returns a reference to a Service, relative to the namespace of the leases.
+func NewServiceRef(s *corev1.Service, namespace string) ServiceRef {
 	if s.Namespace == namespace {
-		return Ref{Name: s.Name}
+		return ServiceRef{Name: s.Name}
 	}
-	return Ref{s.Namespace, s.Name}
+	return ServiceRef{s.Namespace, s.Name}
 }
 
-// ServiceOf is what a Service asks of the leases of a namespace. One that nobody serves asks for nothing.
-func ServiceOf(s *corev1.Service, namespace string) Service {
+// NewService converts a Service, with what it requests of the leases of a namespace. A Service that no load balancer
+// serves requests nothing.
+func NewService(s *corev1.Service, namespace string) Service {
 	out := Service{
-		Ref: RefOf(s, namespace), UID: s.UID, Created: s.CreationTimestamp.Time, Deleting: s.DeletionTimestamp != nil,
-		RequireBoth: ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack,
-		PreferBoth:  ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack,
-		Tried:       triedAddresses(s), Published: Shown(s), Given: givenTo(s),
+		ServiceRef: NewServiceRef(s, namespace), UID: s.UID, Created: s.CreationTimestamp.Time, Deleting: s.DeletionTimestamp != nil,
+		RequiresDualStack: ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyRequireDualStack,
+		PrefersDualStack:  ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack,
+		TriedAddresses:    parseTriedAddresses(s), PublishedAddresses: ShownAddresses(s), StatusAddresses: statusAddresses(s),
 	}
 	for _, p := range s.Spec.Ports {
 		out.Ports = append(out.Ports, Port{p.Protocol, p.Port})
 	}
 	for _, text := range s.Spec.ClusterIPs {
 		if a, err := netip.ParseAddr(text); err == nil {
-			out.Families = append(out.Families, familyOf(a))
+			out.Families = append(out.Families, addressFamily(a))
 		}
 	}
-	if a, asks := AskedOf(s); asks && a.Namespace == namespace {
-		out.Leases, out.Class, out.Address, out.By, out.Problem = a.Leases, a.Class, a.Address, a.By, a.Problem
+	if a, asks := ParseServiceRequest(s); asks && a.Namespace == namespace {
+		out.LeaseNames, out.LoadBalancerClass, out.RequestedAddress, out.ShownBy, out.RequestProblem = a.LeaseNames, a.LoadBalancerClass, a.Address, a.ShownBy, a.Problem
 	}
 	return out
 }
 
-// TableOf is a table as the status of a lease has it.
-func TableOf(table []Holder) []v1alpha1.LeasedPort {
+// ToLeasedPorts converts a port table into the form that the status of a lease has.
+func ToLeasedPorts(table []Holder) []v1alpha1.LeasedPort {
 	out := make([]v1alpha1.LeasedPort, 0, len(table))
 	for _, h := range table {
 		out = append(out, v1alpha1.LeasedPort{Protocol: h.Protocol, Port: h.Number, Service: h.Service.Name, Namespace: h.Service.Namespace, UID: h.UID})
@@ -129,19 +130,19 @@ func TableOf(table []Holder) []v1alpha1.LeasedPort {
 	return out
 }
 
-// Recorded reports whether all ports of a Service are on record with all of its leases, as they were read: only then it is
-// published.
-func Recorded(s *Service, leases []Lease) bool {
-	for _, name := range s.Leases {
+// HasRecordedPorts reports whether all ports of a Service are on record with all of its leases, as they were read: only
+// then is it published (P3).
+func HasRecordedPorts(s *Service, leases []Lease) bool {
+	for _, name := range s.LeaseNames {
 		at := slices.IndexFunc(leases, func(l Lease) bool { return l.Name == name })
 		if at < 0 {
 			return false
 		}
 		for _, p := range s.Ports {
-			if !slices.Contains(leases[at].Table, Holder{p, s.Ref, s.UID}) {
+			if !slices.Contains(leases[at].PortTable, Holder{p, s.ServiceRef, s.UID}) {
 				return false
 			}
 		}
 	}
-	return len(s.Leases) > 0
+	return len(s.LeaseNames) > 0
 }

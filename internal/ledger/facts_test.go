@@ -19,7 +19,7 @@ func rangeOf(text string) netipx.IPRange {
 	return r
 }
 
-// pool is a ledger over a few addresses or prefixes.
+// pool returns a ledger over a few addresses or prefixes.
 func pool(unit int, texts ...string) *Ledger { return New(setOf(texts...), unit) }
 
 func setOf(texts ...string) *netipx.IPSet {
@@ -34,7 +34,7 @@ func setOf(texts ...string) *netipx.IPSet {
 	return s
 }
 
-// fact is stated by an object with the UID of the claim it is for.
+// fact returns a fact that is stated by an object with the UID of the claim that it is for.
 func fact(s Source, claim, text string) Fact {
 	return Fact{
 		Key:   Key{Source: s, UID: types.UID(claim)},
@@ -45,15 +45,15 @@ func fact(s Source, claim, text string) Fact {
 
 func stated(l *Ledger, facts ...Fact) *Ledger {
 	for _, f := range facts {
-		l.Add(f)
+		l.AddFact(f)
 	}
 	return l
 }
 
-// holdersOf are the sources and UIDs of the facts on a range.
+// holdersOf returns the sources and UIDs of the facts on a range.
 func holdersOf(l *Ledger, text string) []Key {
 	var out []Key
-	for _, h := range l.Overlapping(rangeOf(text)) {
+	for _, h := range l.OverlappingFacts(rangeOf(text)) {
 		out = append(out, h.Key)
 	}
 	return out
@@ -66,33 +66,33 @@ func wantCounts(t *testing.T, l *Ledger, reason string, want Counts) {
 	}
 }
 
-// I3: an address belongs to a claim, not to its IPAddress alone.
+// TestFreeWhenTheLastIsGone checks that an address belongs to a claim, not only to its IPAddress (I3).
 func TestFreeWhenTheLastIsGone(t *testing.T) {
-	l := stated(pool(32, "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Record, "a", "10.0.0.5"), fact(Object, "b", "10.0.0.5"))
-	if diff := cmp.Diff([]Key{{Object, "a"}, {Object, "b"}, {Record, "a"}}, holdersOf(l, "10.0.0.5")); diff != "" {
+	l := stated(pool(32, "10.0.0.5"), fact(SourceObject, "a", "10.0.0.5"), fact(SourceRecord, "a", "10.0.0.5"), fact(SourceObject, "b", "10.0.0.5"))
+	if diff := cmp.Diff([]Key{{SourceObject, "a"}, {SourceObject, "b"}, {SourceRecord, "a"}}, holdersOf(l, "10.0.0.5")); diff != "" {
 		t.Errorf("all of them are known (-want +got):\n%s", diff)
 	}
-	for _, k := range []Key{{Object, "a"}, {Record, "a"}} {
-		if _, known := l.Remove(k); !known {
+	for _, k := range []Key{{SourceObject, "a"}, {SourceRecord, "a"}} {
+		if _, known := l.RemoveFact(k); !known {
 			t.Fatalf("%v is not known", k)
 		}
-		if _, free := l.TakeOne(); free {
+		if _, free := l.TakeUnit(); free {
 			t.Fatalf("the address is free although %v hold it", holdersOf(l, "10.0.0.5"))
 		}
 	}
 	wantCounts(t, l, "one holds it", Counts{Total: 1, Allocated: 1, Owners: 1})
-	l.Remove(Key{Object, "b"})
+	l.RemoveFact(Key{SourceObject, "b"})
 	wantCounts(t, l, "nobody holds it", Counts{Total: 1, Available: 1, LargestFree: 1})
-	if r, free := l.TakeOne(); !free || r != rangeOf("10.0.0.5") {
+	if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.5") {
 		t.Errorf("TakeOne = %v, %v, want the address", r, free)
 	}
 }
 
-// A fact is withdrawn only by the object that stated it.
+// TestRemoveUnknown checks that a fact is withdrawn only by the object that stated it.
 func TestRemoveUnknown(t *testing.T) {
-	l := stated(pool(32, "10.0.0.5"), fact(Object, "a", "10.0.0.5"))
-	for _, k := range []Key{{Record, "a"}, {Object, "b"}} {
-		if h, known := l.Remove(k); known || h != (Fact{}) {
+	l := stated(pool(32, "10.0.0.5"), fact(SourceObject, "a", "10.0.0.5"))
+	for _, k := range []Key{{SourceRecord, "a"}, {SourceObject, "b"}} {
+		if h, known := l.RemoveFact(k); known || h != (Fact{}) {
 			t.Errorf("Remove(%v) = %v, %v, want nothing", k, h, known)
 		}
 	}
@@ -108,28 +108,28 @@ func TestRestate(t *testing.T) {
 	}{
 		"Same": {
 			reason: "a watch repeats itself",
-			again:  fact(Object, "a", "10.0.0.5"),
+			again:  fact(SourceObject, "a", "10.0.0.5"),
 			want:   Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 2, FragmentationPercent: 33},
 		},
 		"OtherRange": {
 			reason: "another range replaces the first",
-			again:  fact(Object, "a", "10.0.0.6/31"),
+			again:  fact(SourceObject, "a", "10.0.0.6/31"),
 			want:   Counts{Total: 4, Allocated: 2, Available: 2, Owners: 1, LargestFree: 2},
 		},
 		"OtherOwner": {
 			reason: "an IPAddress that is adopted is its new claim's",
-			again:  Fact{Key: Key{Object, "a"}, Owner: Owner{Namespace: "ns", Name: "b", UID: "b"}, Range: rangeOf("10.0.0.5")},
+			again:  Fact{Key: Key{SourceObject, "a"}, Owner: Owner{Namespace: "ns", Name: "b", UID: "b"}, Range: rangeOf("10.0.0.5")},
 			want:   Counts{Total: 4, Allocated: 1, Available: 3, Owners: 1, LargestFree: 2, FragmentationPercent: 33},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := stated(pool(32, "10.0.0.4/30"), fact(Object, "a", "10.0.0.5"), tc.again)
+			l := stated(pool(32, "10.0.0.4/30"), fact(SourceObject, "a", "10.0.0.5"), tc.again)
 			wantCounts(t, l, tc.reason, tc.want)
-			if got, known := l.Get(tc.again.Key); !known || got != tc.again {
+			if got, known := l.FindFact(tc.again.Key); !known || got != tc.again {
 				t.Errorf("Get = %v, %v, want %v", got, known, tc.again)
 			}
-			l.Remove(tc.again.Key)
+			l.RemoveFact(tc.again.Key)
 			wantCounts(t, l, "it is one fact, however often it is stated", Counts{Total: 4, Available: 4, LargestFree: 4})
 		})
 	}
@@ -141,21 +141,21 @@ func TestSources(t *testing.T) {
 		reason string
 		used   int64
 	}{
-		"Object":  {source: Object, used: 1, reason: "an IPAddress is somebody's"},
-		"Record":  {source: Record, used: 1, reason: "what a living claim remembers is taken"},
-		"Grant":   {source: Grant, used: 1, reason: "what is promised is taken"},
-		"Pin":     {source: Pin, reason: "kept for a name, and nobody has it"},
-		"Cooling": {source: Cooling, reason: "rests, and nobody has it"},
-		"Held":    {source: Kept, reason: "kept back, and nobody has it"},
+		"Object":  {source: SourceObject, used: 1, reason: "an IPAddress is somebody's"},
+		"Record":  {source: SourceRecord, used: 1, reason: "what a living claim remembers is taken"},
+		"Grant":   {source: SourceGrant, used: 1, reason: "what is promised is taken"},
+		"Pin":     {source: SourcePin, reason: "kept for a name, and nobody has it"},
+		"Cooling": {source: SourceCooling, reason: "rests, and nobody has it"},
+		"Held":    {source: SourceHeld, reason: "kept back, and nobody has it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := stated(pool(32, "10.0.0.4/31"), fact(tc.source, "a", "10.0.0.4"))
 			wantCounts(t, l, tc.reason, Counts{Total: 2, Allocated: tc.used, Owners: tc.used, Available: 1, LargestFree: 1})
-			if r, free := l.TakeOne(); !free || r != rangeOf("10.0.0.5") {
+			if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.5") {
 				t.Errorf("TakeOne = %v, %v, want the other address", r, free)
 			}
-			if r, free := l.TakeOne(); free {
+			if r, free := l.TakeUnit(); free {
 				t.Errorf("TakeOne = %v, which is not free: %s", r, tc.reason)
 			}
 		})
@@ -163,57 +163,57 @@ func TestSources(t *testing.T) {
 }
 
 func TestOutOfRange(t *testing.T) {
-	l := stated(pool(32, "10.0.0.4/30"), fact(Object, "a", "10.9.9.9"), fact(Record, "a", "10.9.9.9"), fact(Grant, "b", "10.0.0.7-10.0.0.9"),
-		fact(Kept, "moved", "10.9.9.8"))
+	l := stated(pool(32, "10.0.0.4/30"), fact(SourceObject, "a", "10.9.9.9"), fact(SourceRecord, "a", "10.9.9.9"), fact(SourceGrant, "b", "10.0.0.7-10.0.0.9"),
+		fact(SourceHeld, "moved", "10.9.9.8"))
 	wantCounts(t, l, "counted once, with the part of a block that sticks out, and not what nobody has",
 		Counts{Total: 4, Allocated: 1, Available: 3, OutOfRange: 3, Owners: 2, LargestFree: 3})
 	for text, want := range map[string]bool{"10.0.0.4/30": true, "10.0.0.5": true, "10.0.0.7-10.0.0.8": false, "10.9.9.9": false} {
-		if got := l.InSpace(rangeOf(text)); got != want {
+		if got := l.IsInSpace(rangeOf(text)); got != want {
 			t.Errorf("InSpace(%s) = %v, want %v", text, got, want)
 		}
 	}
-	for _, k := range []Key{{Object, "a"}, {Record, "a"}, {Grant, "b"}, {Kept, "moved"}} {
-		l.Remove(k)
+	for _, k := range []Key{{SourceObject, "a"}, {SourceRecord, "a"}, {SourceGrant, "b"}, {SourceHeld, "moved"}} {
+		l.RemoveFact(k)
 	}
 	wantCounts(t, l, "what was never in the space does not come into it", Counts{Total: 4, Available: 4, LargestFree: 4})
 }
 
-// B71: whoever deletes a pool is told who uses it.
+// TestUsesNamesUsers checks that the objects that use a pool can be named to the user that deletes it (B71).
 func TestUsesNamesUsers(t *testing.T) {
-	l := stated(pool(32, "10.0.0.4/30"), fact(Pin, "vip", "10.0.0.5"), fact(Object, "a", "10.0.0.5"), fact(Cooling, "c", "10.0.0.6"))
+	l := stated(pool(32, "10.0.0.4/30"), fact(SourcePin, "vip", "10.0.0.5"), fact(SourceObject, "a", "10.0.0.5"), fact(SourceCooling, "c", "10.0.0.6"))
 	var got []Key
-	l.Uses(func(_ netipx.IPRange, facts []*Fact) bool {
+	l.VisitUsedRanges(func(_ netipx.IPRange, facts []*Fact) bool {
 		for _, h := range facts {
 			got = append(got, h.Key)
 		}
 		return true
 	})
-	if diff := cmp.Diff([]Key{{Object, "a"}}, got); diff != "" {
+	if diff := cmp.Diff([]Key{{SourceObject, "a"}}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
 func TestTakeOne(t *testing.T) {
-	l := stated(pool(32, "10.0.0.0/29", "10.0.1.4/31"), fact(Object, "a", "10.0.0.1"))
+	l := stated(pool(32, "10.0.0.0/29", "10.0.1.4/31"), fact(SourceObject, "a", "10.0.0.1"))
 	for _, want := range []string{"10.0.0.0", "10.0.1.4", "10.0.1.5", "10.0.0.2"} {
-		if r, free := l.TakeOne(); !free || r != rangeOf(want) {
+		if r, free := l.TakeUnit(); !free || r != rangeOf(want) {
 			t.Errorf("TakeOne = %v, %v, want %s: the smallest free block first, then the lowest address", r, free, want)
 		}
 	}
-	l.Untake(rangeOf("10.0.1.4"))
-	if r, _ := l.TakeOne(); r != rangeOf("10.0.1.4") {
+	l.UndoTake(rangeOf("10.0.1.4"))
+	if r, _ := l.TakeUnit(); r != rangeOf("10.0.1.4") {
 		t.Errorf("TakeOne = %v, want what was given back", r)
 	}
 }
 
-// An impossible state stops the program rather than grant an address twice.
+// TestUntakeOfFreePanics checks that an impossible state stops the program rather than grant an address twice.
 func TestUntakeOfFreePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a free address was given back once more")
 		}
 	}()
-	pool(32, "10.0.0.4/30").Untake(rangeOf("10.0.0.4"))
+	pool(32, "10.0.0.4/30").UndoTake(rangeOf("10.0.0.4"))
 }
 
 func TestUsesOutside(t *testing.T) {
@@ -221,17 +221,17 @@ func TestUsesOutside(t *testing.T) {
 		l    *Ledger
 		want string
 	}{
-		"before, between and after": {stated(pool(32, "10.0.0.4/30", "10.0.0.16/30"), fact(Object, "a", "10.0.0.3"), fact(Record, "in", "10.0.0.5"), fact(Record, "b", "10.0.0.9"),
-			fact(Cooling, "rests", "10.0.0.10"), fact(Record, "c", "10.0.0.99")), "10.0.0.3 10.0.0.9 10.0.0.99"},
-		"one that sticks out":           {stated(pool(32, "10.0.0.4/30"), fact(Record, "a", "10.0.0.6-10.0.0.9")), "10.0.0.6-10.0.0.9"},
-		"of another family":             {stated(pool(32, "10.0.0.4/30"), fact(Record, "a", "fd00::1")), "fd00::1"},
-		"after the end of IPv4":         {stated(pool(32, "255.255.255.252/30"), fact(Record, "in", "255.255.255.253"), fact(Record, "a", "fd00::1")), "fd00::1"},
-		"of a pool that hands out none": {stated(pool(32), fact(Record, "a", "10.0.0.1")), "10.0.0.1"},
-		"none":                          {stated(pool(128, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"), fact(Record, "in", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")), ""},
+		"before, between and after": {stated(pool(32, "10.0.0.4/30", "10.0.0.16/30"), fact(SourceObject, "a", "10.0.0.3"), fact(SourceRecord, "in", "10.0.0.5"), fact(SourceRecord, "b", "10.0.0.9"),
+			fact(SourceCooling, "rests", "10.0.0.10"), fact(SourceRecord, "c", "10.0.0.99")), "10.0.0.3 10.0.0.9 10.0.0.99"},
+		"one that sticks out":           {stated(pool(32, "10.0.0.4/30"), fact(SourceRecord, "a", "10.0.0.6-10.0.0.9")), "10.0.0.6-10.0.0.9"},
+		"of another family":             {stated(pool(32, "10.0.0.4/30"), fact(SourceRecord, "a", "fd00::1")), "fd00::1"},
+		"after the end of IPv4":         {stated(pool(32, "255.255.255.252/30"), fact(SourceRecord, "in", "255.255.255.253"), fact(SourceRecord, "a", "fd00::1")), "fd00::1"},
+		"of a pool that hands out none": {stated(pool(32), fact(SourceRecord, "a", "10.0.0.1")), "10.0.0.1"},
+		"none":                          {stated(pool(128, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"), fact(SourceRecord, "in", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			tc.l.UsesOutside(func(r netipx.IPRange, _ []*Fact) bool {
+			tc.l.VisitUsedOutsideSpace(func(r netipx.IPRange, _ []*Fact) bool {
 				got = append(got, poolutil.ShowRange(r))
 				return true
 			})
@@ -239,7 +239,7 @@ func TestUsesOutside(t *testing.T) {
 				t.Errorf("%v, want %s", got, tc.want)
 			}
 			visited := 0
-			tc.l.UsesOutside(func(netipx.IPRange, []*Fact) bool { visited++; return false })
+			tc.l.VisitUsedOutsideSpace(func(netipx.IPRange, []*Fact) bool { visited++; return false })
 			if visited != min(len(got), 1) {
 				t.Errorf("%d are visited after the end", visited)
 			}

@@ -1,9 +1,9 @@
-// Package ledger remembers, for one pool, what is taken, by whom, and on what evidence.
+// Package ledger records, for one pool, which ranges are taken, for which objects, and on what evidence.
 //
-// It is pure memory: facts go in (a claim records an address, an IPAddress exists, a grant is in
-// flight), free space comes out. A fact is keyed by its source and the UID of the object that
-// states it, so a fact is withdrawn only by the object that stated it, and two objects that state
-// the same address are both kept: the address is free when the last of them is gone.
+// The package has no I/O: facts go in (a claim records an address, an IPAddress exists, a grant is in flight), free
+// space comes out. A fact is keyed by its source and the UID of the object that states it. So only the object that
+// stated a fact withdraws it, and if two objects state the same address, both facts are kept: the address is free
+// when the last of them is gone.
 package ledger
 
 import (
@@ -22,51 +22,51 @@ type Source uint8
 
 // The sources, from the most to the least durable.
 const (
-	// Object is an IPAddress (or a block) on the API server.
-	Object Source = iota
-	// Record is what a claim remembers it was given.
-	Record
-	// Grant is committed, or about to be, and its object not yet confirmed.
-	Grant
-	// Pin keeps an address for the claim of a name. It makes the address unavailable, not used.
-	Pin
-	// Cooling keeps a released address for a while.
-	Cooling
-	// Kept keeps an address until an operator releases it.
-	Kept
-	// Shared keeps an address that another pool of the network has, or may still give.
-	Shared
-	// Draining keeps the addresses of a block that a carved pool is to give back.
-	Draining
+	// SourceObject is an IPAddress (or a block) on the API server.
+	SourceObject Source = iota
+	// SourceRecord is the record of a claim: the addresses that it was granted.
+	SourceRecord
+	// SourceGrant is a grant that is committed, or about to be, and whose object is not confirmed yet.
+	SourceGrant
+	// SourcePin keeps an address for claims of a certain name. The address is unavailable, but not in use.
+	SourcePin
+	// SourceCooling keeps a released address for a while.
+	SourceCooling
+	// SourceHeld keeps an address until an operator releases it.
+	SourceHeld
+	// SourceExcluded keeps an address that another pool of the network has, or may still grant.
+	SourceExcluded
+	// SourceDraining keeps the addresses of a block that a carved pool is about to release.
+	SourceDraining
 )
 
-// Uses reports whether a source means that somebody has the address now.
-func (s Source) Uses() bool { return s <= Grant }
+// IsInUse reports whether a source means that an object has the address now.
+func (s Source) IsInUse() bool { return s <= SourceGrant }
 
-// Key identifies a fact: the source and the UID of the object that states it. Facts that no object
-// states (pins, cooling, held) use a name of their own.
+// Key identifies a fact: the source and the UID of the object that states it. Facts that no object states (pins,
+// cooling, held) use a name of their own instead of a UID.
 type Key struct {
 	Source Source
 	UID    types.UID
 }
 
-// Owner is the claimant a range is taken for. Pins and ranges at rest have a name and no UID.
+// Owner is the claimant that a range is taken for. Pins and cooling ranges have a name and no UID.
 type Owner struct {
-	// Kind is that of the object; empty where only a name is known.
+	// Kind is the kind of the object; empty if only a name is known.
 	Kind            string
 	Namespace, Name string
 	UID             types.UID
 }
 
-// Fact says that a range is not free, and who says so.
+// Fact is a range that is not free, with the evidence for it.
 type Fact struct {
 	Key
 	Owner Owner
 	Range netipx.IPRange
 }
 
-// ownerID is who the range is taken for: whoever the owner is of an object that names none, it is not
-// the owner of another such object.
+// ownerID identifies the owner of the range. For an object that names no owner it is the UID of the object itself:
+// the owner, whatever it is, differs from the owner of any other object without one.
 func (h *Fact) ownerID() types.UID {
 	if h.Owner.UID == "" {
 		return h.UID
@@ -74,62 +74,64 @@ func (h *Fact) ownerID() types.UID {
 	return h.Owner.UID
 }
 
-// Ledger is the memory of one pool. The zero value is not usable; it is not safe for concurrent use.
+// Ledger is the ledger of one pool. The zero value is not usable; a Ledger is not safe for concurrent use.
 type Ledger struct {
-	unit int
-	// bits is the length of an address of the space, 0 for an empty one.
-	bits  int
-	space []netipx.IPRange
-	free  *poolutil.Free
-	facts map[Key]*Fact
-	taken spans
-	// owners is the number of those who use something; named counts the facts that name another object as their owner.
-	owners int
-	named  map[types.UID]int
-	// total is the space in units; unavailable is how much of it is not free, used what somebody has.
-	total, unavailable, used, outside poolutil.Count
-	// parts are in the order of their addresses.
-	parts []*part
-	views views
-	// stocks are the free space by zones, the first one what is in none. zones says which range is of which.
-	stocks []*stock
-	zones  []zone
-	order  Order
-	// releases is the number of releases there were.
-	releases uint64
+	unitBits int
+	// addressBits is the length of an address of the space in bits, 0 for an empty space.
+	addressBits int
+	space       []netipx.IPRange
+	free        *poolutil.Free
+	facts       map[Key]*Fact
+	takenSpans  spanTree
+	// ownerCount is the number of objects that use something; namedOwners counts the facts that name another object
+	// as their owner.
+	ownerCount  int
+	namedOwners map[types.UID]int
+	// total is the size of the space in units, unavailable is how much of it is not free, used is how much is in use.
+	total, unavailable, used, usedOutside poolutil.Count
+	// countedRanges are sorted by address.
+	countedRanges []*countedRange
+	prefixViews   prefixViewIndex
+	// freeByZone is the free space of each zone; element 0 is that of no zone. zoneRanges are the ranges of the
+	// zones.
+	freeByZone []*zoneFreeSpace
+	zoneRanges []zoneRange
+	order      AllocationOrder
+	// releaseCount is the number of releases so far.
+	releaseCount uint64
 }
 
-// Counts are numbers of addresses, or of prefixes where the pool hands out prefixes.
+// Counts are numbers of addresses, or of prefixes if the pool hands out prefixes.
 type Counts struct {
 	Total, Allocated, Available, OutOfRange int64
 	// Owners is the number of objects that use addresses.
 	Owners int64
 	// LargestFree is the size of the largest contiguous free block.
 	LargestFree int64
-	// FragmentationPercent is 0 where all free space is contiguous.
+	// FragmentationPercent is 0 if all free space is contiguous.
 	FragmentationPercent int32
 }
 
-// New returns a ledger over the ranges of space, of which each owner gets a prefix of unitBits (32
-// or 128: single addresses). Facts outside the space are kept and counted as out of range.
+// New returns a ledger over the ranges of space. Each owner gets a prefix of unitBits (32 or 128: single addresses).
+// Facts outside the space are kept and counted as out of range.
 func New(space *netipx.IPSet, unitBits int) *Ledger {
-	l := &Ledger{unit: unitBits, facts: map[Key]*Fact{}, named: map[types.UID]int{}}
+	l := &Ledger{unitBits: unitBits, facts: map[Key]*Fact{}, namedOwners: map[types.UID]int{}}
 	l.setSpace(space)
-	l.stocks = []*stock{{free: l.free}}
+	l.freeByZone = []*zoneFreeSpace{{free: l.free}}
 	return l
 }
 
-// Relayout gives the ledger a new space and order, without parts and views, and keeps every fact, and what it remembers of
-// releases. It costs O(facts + releases).
-func (l *Ledger) Relayout(space *netipx.IPSet, unitBits int, order Order) {
-	facts, released := l.facts, l.inOrder()
+// ApplyLayout gives the ledger a new space and order, without counted ranges and prefix views. It keeps every fact
+// and the remembered releases. It costs O(facts + releases).
+func (l *Ledger) ApplyLayout(space *netipx.IPSet, unitBits int, order AllocationOrder) {
+	facts, released := l.facts, l.releasesInOrder()
 	*l = *New(space, unitBits)
-	l.Arrange(order)
+	l.SetOrder(order)
 	for _, r := range released {
-		l.Recall(r.rng())
+		l.RestoreRelease(r.ipRange())
 	}
 	for _, h := range facts {
-		l.Add(*h)
+		l.AddFact(*h)
 	}
 }
 
@@ -139,103 +141,104 @@ func (l *Ledger) setSpace(space *netipx.IPSet) {
 	}
 	l.free = poolutil.NewFree(space)
 	for _, r := range l.space {
-		l.bits = r.From().BitLen()
-		l.total = l.total.Plus(l.units(r))
+		l.addressBits = r.From().BitLen()
+		l.total = l.total.Plus(l.countUnits(r))
 	}
 }
 
-// units is the number of what the pool hands out in a range. Of another family than the pool's it hands out nothing:
-// that counts by address, as its spans are cut.
-func (l *Ledger) units(r netipx.IPRange) poolutil.Count {
-	if bits := r.From().BitLen(); l.bits != 0 && l.bits != bits {
+// countUnits returns the number of units that the pool hands out in a range. A range of another family than the
+// pool's counts by address, because its spans are cut at addresses.
+func (l *Ledger) countUnits(r netipx.IPRange) poolutil.Count {
+	if bits := r.From().BitLen(); l.addressBits != 0 && l.addressBits != bits {
 		return poolutil.CountPrefixes(r, bits)
 	}
-	return poolutil.CountPrefixes(r, l.unit)
+	return poolutil.CountPrefixes(r, l.unitBits)
 }
 
-// Add states a fact. Stating one again with the same range changes nothing; with another range, it
-// replaces the first.
-func (l *Ledger) Add(h Fact) {
-	h.Range = l.whole(h.Range)
+// AddFact adds a fact. Adding one again with the same range changes nothing; with another range, it replaces the
+// first.
+func (l *Ledger) AddFact(h Fact) {
+	h.Range = l.widenToUnits(h.Range)
 	if old, ok := l.facts[h.Key]; ok {
 		if old.Range == h.Range && old.Owner == h.Owner {
 			return
 		}
-		l.Remove(h.Key)
+		l.RemoveFact(h.Key)
 	}
 	fact := &h
-	l.own(fact)
+	l.addOwner(fact)
 	l.facts[h.Key] = fact
-	l.take(h.Range, h.Source.Uses())
-	l.views.touching(h.Range, func(v *view, r netipx.IPRange) { v.free.TakeAny(r) })
-	l.taken.add(fact, l.recount)
+	l.markTaken(h.Range, h.Source.IsInUse())
+	l.prefixViews.visitOverlapping(h.Range, func(v *prefixView, r netipx.IPRange) { v.free.TakeAny(r) })
+	l.takenSpans.addFact(fact, l.updateCounts)
 }
 
-// Remove withdraws a fact and returns it. What nobody else holds is free again; what nobody else uses is released.
-func (l *Ledger) Remove(k Key) (Fact, bool) {
-	return l.remove(k, func(r netipx.IPRange, used, more bool) {
-		l.recount(r, used, more)
+// RemoveFact withdraws a fact and returns it. What no other fact keeps is free again; what no other fact uses counts
+// as released.
+func (l *Ledger) RemoveFact(k Key) (Fact, bool) {
+	return l.withdrawFact(k, func(r netipx.IPRange, used, more bool) {
+		l.updateCounts(r, used, more)
 		if used && !more {
-			l.end(r)
+			l.recordRelease(r)
 		}
 	})
 }
 
-// Retract withdraws a fact that never came true: what nobody else uses counts as never used.
-func (l *Ledger) Retract(k Key) { l.remove(k, l.recount) }
+// RetractFact withdraws a fact that never came true: what no other fact uses counts as never used.
+func (l *Ledger) RetractFact(k Key) { l.withdrawFact(k, l.updateCounts) }
 
-func (l *Ledger) remove(k Key, recount recount) (Fact, bool) {
+func (l *Ledger) withdrawFact(k Key, recount countChangeFunc) (Fact, bool) {
 	fact, ok := l.facts[k]
 	if !ok {
 		return Fact{}, false
 	}
 	delete(l.facts, k)
-	l.disown(fact)
-	l.taken.remove(fact, recount, func(r netipx.IPRange) {
-		for part := range l.inSpace(r) {
-			l.put(part)
+	l.removeOwner(fact)
+	l.takenSpans.removeFact(fact, recount, func(r netipx.IPRange) {
+		for part := range l.partsInSpace(r) {
+			l.markFree(part)
 		}
-		l.views.touching(r, func(v *view, part netipx.IPRange) { v.free.Put(part) })
+		l.prefixViews.visitOverlapping(r, func(v *prefixView, part netipx.IPRange) { v.free.Put(part) })
 	})
 	return *fact, true
 }
 
-// own counts the owner of a fact that is about to come, disown that of one that has gone. Most objects say themselves what
-// they use: only who is named by others is remembered.
-func (l *Ledger) own(h *Fact) {
-	if !h.Source.Uses() {
+// addOwner counts the owner of a fact that is about to be added, removeOwner uncounts that of a fact that was
+// removed. Most objects state themselves what they use, so namedOwners contains only owners that other objects name.
+func (l *Ledger) addOwner(h *Fact) {
+	if !h.Source.IsInUse() {
 		return
 	}
 	id := h.ownerID()
 	if !l.isOwner(id) {
-		l.owners++
+		l.ownerCount++
 	}
 	if id != h.UID {
-		l.named[id]++
+		l.namedOwners[id]++
 	}
 }
 
-func (l *Ledger) disown(h *Fact) {
-	if !h.Source.Uses() {
+func (l *Ledger) removeOwner(h *Fact) {
+	if !h.Source.IsInUse() {
 		return
 	}
 	id := h.ownerID()
 	if id != h.UID {
-		if l.named[id]--; l.named[id] == 0 {
-			delete(l.named, id)
+		if l.namedOwners[id]--; l.namedOwners[id] == 0 {
+			delete(l.namedOwners, id)
 		}
 	}
 	if !l.isOwner(id) {
-		l.owners--
+		l.ownerCount--
 	}
 }
 
-// isOwner reports whether a fact says that an object uses something: one of its own, or one that names it.
+// isOwner reports whether a fact shows that an object uses something: a fact of its own, or one that names it.
 func (l *Ledger) isOwner(uid types.UID) bool {
-	if l.named[uid] > 0 {
+	if l.namedOwners[uid] > 0 {
 		return true
 	}
-	for s := Object; s.Uses(); s++ {
+	for s := SourceObject; s.IsInUse(); s++ {
 		if h := l.facts[Key{Source: s, UID: uid}]; h != nil && h.ownerID() == uid {
 			return true
 		}
@@ -243,19 +246,19 @@ func (l *Ledger) isOwner(uid types.UID) bool {
 	return false
 }
 
-// Get returns a fact.
-func (l *Ledger) Get(k Key) (Fact, bool) {
+// FindFact returns a fact by its key.
+func (l *Ledger) FindFact(k Key) (Fact, bool) {
 	if h, ok := l.facts[k]; ok {
 		return *h, true
 	}
 	return Fact{}, false
 }
 
-// Overlapping returns the facts that touch a range, ordered by source and UID. Cost O(n log n) of what touches it: where
-// one fact decides, FindOverlapping costs less.
-func (l *Ledger) Overlapping(r netipx.IPRange) []*Fact {
+// OverlappingFacts returns the facts that overlap a range, ordered by source and UID. It costs O(n log n) for n
+// overlapping facts: if one fact decides, FindOverlappingFact costs less.
+func (l *Ledger) OverlappingFacts(r netipx.IPRange) []*Fact {
 	var out []*Fact
-	l.taken.overlapping(l.whole(r), func(s *span) bool {
+	l.takenSpans.visitOverlapping(l.widenToUnits(r), func(s *span) bool {
 		out = append(out, s.facts...)
 		return true
 	})
@@ -263,12 +266,12 @@ func (l *Ledger) Overlapping(r netipx.IPRange) []*Fact {
 	return slices.Compact(out) // a fact is one pointer, in each span that it covers
 }
 
-// FindOverlapping returns the first fact that touches a range and is as asked, nil if none is: the first by address, of
-// one address the first by source and UID. It looks no further, as ranges may have many facts: cost O(log n) and what it
-// passes, some facts more than once.
-func (l *Ledger) FindOverlapping(r netipx.IPRange, is func(*Fact) bool) *Fact {
+// FindOverlappingFact returns the first fact that overlaps a range and for which is returns true, nil if there is
+// none: the first by address, and of one address the first by source and UID. It stops there, because ranges may have
+// many facts: it costs O(log n) and the facts that it passes, some of them more than once.
+func (l *Ledger) FindOverlappingFact(r netipx.IPRange, is func(*Fact) bool) *Fact {
 	var found *Fact
-	l.taken.overlapping(l.whole(r), func(s *span) bool {
+	l.takenSpans.visitOverlapping(l.widenToUnits(r), func(s *span) bool {
 		if i := slices.IndexFunc(s.facts, is); i >= 0 {
 			found = s.facts[i]
 		}
@@ -277,29 +280,29 @@ func (l *Ledger) FindOverlapping(r netipx.IPRange, is func(*Fact) bool) *Fact {
 	return found
 }
 
-// Uses calls visit for every range that is in use, ascending, with the facts that say so, until visit returns false.
-// Cost O(log n) and what is passed.
-func (l *Ledger) Uses(visit func(r netipx.IPRange, facts []*Fact) bool) {
-	l.taken.from(netip.Addr{}, func(s *span) bool {
-		if s.uses == 0 {
+// VisitUsedRanges calls visit for every range in use, ascending, with the facts that use it, until visit returns
+// false. It costs O(log n) and what it passes.
+func (l *Ledger) VisitUsedRanges(visit func(r netipx.IPRange, facts []*Fact) bool) {
+	l.takenSpans.visitFrom(netip.Addr{}, func(s *span) bool {
+		if s.useCount == 0 {
 			return true
 		}
-		return visit(s.rng(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.Uses() }))
+		return visit(s.ipRange(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.IsInUse() }))
 	})
 }
 
-// UsesOutside calls visit for every range in use that reaches out of the space, ascending, with the facts that say so,
-// until visit returns false. One that reaches out on both sides may come twice. Cost O(log n) for each part of the space,
-// and what is passed.
-func (l *Ledger) UsesOutside(visit func(r netipx.IPRange, facts []*Fact) bool) {
+// VisitUsedOutsideSpace calls visit for every range in use that reaches out of the space, ascending, with the facts
+// that use it, until visit returns false. A range that reaches out on both sides may be visited twice. It costs
+// O(log n) for each part of the space, and what it passes.
+func (l *Ledger) VisitUsedOutsideSpace(visit func(r netipx.IPRange, facts []*Fact) bool) {
 	more, at := true, netip.Addr{}
 	between := func(end netip.Addr) {
-		l.taken.from(at, func(s *span) bool {
+		l.takenSpans.visitFrom(at, func(s *span) bool {
 			if end.IsValid() && !s.first.Less(end) {
 				return false
 			}
-			if s.uses > 0 {
-				more = visit(s.rng(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.Uses() }))
+			if s.useCount > 0 {
+				more = visit(s.ipRange(), slices.DeleteFunc(slices.Clone(s.facts), func(h *Fact) bool { return !h.Source.IsInUse() }))
 			}
 			return more
 		})
@@ -317,61 +320,64 @@ func (l *Ledger) UsesOutside(visit func(r netipx.IPRange, facts []*Fact) bool) {
 	between(netip.Addr{})
 }
 
-// Taken calls visit for every range that is taken, ascending, from the one that has an address or follows
-// it, with the facts that say so, until visit returns false. Visit must not keep the facts nor change the
-// ledger. Cost O(log n) and what is visited.
-func (l *Ledger) Taken(from netip.Addr, visit func(r netipx.IPRange, facts []*Fact) bool) {
-	l.taken.from(from, func(s *span) bool { return visit(s.rng(), s.facts) })
+// VisitTakenRanges calls visit for every range that is taken, ascending, beginning with the one that contains or
+// follows from, with its facts, until visit returns false. visit must neither keep the facts nor change the ledger.
+// It costs O(log n) and what it visits.
+func (l *Ledger) VisitTakenRanges(from netip.Addr, visit func(r netipx.IPRange, facts []*Fact) bool) {
+	l.takenSpans.visitFrom(from, func(s *span) bool { return visit(s.ipRange(), s.facts) })
 }
 
-// InSpace reports whether a range lies wholly in what the pool hands out.
-func (l *Ledger) InSpace(r netipx.IPRange) bool {
-	for part := range l.inSpace(r) {
+// IsInSpace reports whether a range lies completely in the space of the pool.
+func (l *Ledger) IsInSpace(r netipx.IPRange) bool {
+	for part := range l.partsInSpace(r) {
 		return part == r
 	}
 	return false
 }
 
-// Free yields the free ranges, ascending. The ledger must not be changed meanwhile.
-func (l *Ledger) Free() iter.Seq[netipx.IPRange] { return l.free.All() }
+// FreeRanges yields the free ranges, ascending. The ledger must not be changed meanwhile.
+func (l *Ledger) FreeRanges() iter.Seq[netipx.IPRange] { return l.free.All() }
 
-// Unit returns the whole unit (address or prefix) that contains an address.
-func (l *Ledger) Unit(a netip.Addr) netipx.IPRange { return l.whole(netipx.IPRangeFrom(a, a)) }
+// UnitRange returns the whole unit (address or prefix) that contains an address.
+func (l *Ledger) UnitRange(a netip.Addr) netipx.IPRange {
+	return l.widenToUnits(netipx.IPRangeFrom(a, a))
+}
 
-// Counts returns the statistics. O(1).
+// Counts returns the statistics. It costs O(1).
 func (l *Ledger) Counts() Counts {
 	c := Counts{
-		Total: l.total.Int64(), Allocated: l.used.Int64(), OutOfRange: l.outside.Int64(),
-		Available: l.total.Minus(l.unavailable).Int64(), Owners: int64(l.owners),
+		Total: l.total.Int64(), Allocated: l.used.Int64(), OutOfRange: l.usedOutside.Int64(),
+		Available: l.total.Minus(l.unavailable).Int64(), Owners: int64(l.ownerCount),
 		FragmentationPercent: l.free.FragmentationPercent(),
 	}
 	if largest, found := l.free.LargestBlock(); found {
-		c.LargestFree = l.units(largest).Int64()
+		c.LargestFree = l.countUnits(largest).Int64()
 	}
 	return c
 }
 
-// recount notes that a span came into use, or was taken out of the free space; or the reverse.
-func (l *Ledger) recount(r netipx.IPRange, used, more bool) {
+// updateCounts counts a span that came into use (used), or was taken out of the free space; if more is false, the
+// reverse.
+func (l *Ledger) updateCounts(r netipx.IPRange, used, more bool) {
 	change := poolutil.Count.Plus
 	if !more {
 		change = poolutil.Count.Minus
 	}
-	l.recountParts(r, used, change)
+	l.updateRangeCounts(r, used, change)
 	var inside poolutil.Count
-	for part := range l.inSpace(r) {
-		inside = inside.Plus(l.units(part))
+	for part := range l.partsInSpace(r) {
+		inside = inside.Plus(l.countUnits(part))
 	}
 	if !used {
 		l.unavailable = change(l.unavailable, inside)
 		return
 	}
 	l.used = change(l.used, inside)
-	l.outside = change(l.outside, l.units(r).Minus(inside))
+	l.usedOutside = change(l.usedOutside, l.countUnits(r).Minus(inside))
 }
 
-// inSpace yields the parts of a range that lie in the space.
-func (l *Ledger) inSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
+// partsInSpace yields the parts of a range that lie in the space.
+func (l *Ledger) partsInSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
 	return func(yield func(netipx.IPRange) bool) {
 		i, _ := slices.BinarySearchFunc(l.space, r.From(), func(s netipx.IPRange, a netip.Addr) int {
 			return s.To().Compare(a)
@@ -391,15 +397,15 @@ func (l *Ledger) inSpace(r netipx.IPRange) func(func(netipx.IPRange) bool) {
 	}
 }
 
-// whole widens a range to whole units, so that a stray address makes its whole prefix taken. An address
-// of another family than the pool's concerns only itself.
-func (l *Ledger) whole(r netipx.IPRange) netipx.IPRange {
+// widenToUnits widens a range to whole units, so that a stray address makes its whole prefix taken. It does not widen
+// an address of another family than the pool's.
+func (l *Ledger) widenToUnits(r netipx.IPRange) netipx.IPRange {
 	bits := r.From().BitLen()
-	if l.unit >= bits || (l.bits != 0 && l.bits != bits) {
+	if l.unitBits >= bits || (l.addressBits != 0 && l.addressBits != bits) {
 		return r
 	}
-	first, err1 := r.From().Prefix(l.unit)
-	last, err2 := r.To().Prefix(l.unit)
+	first, err1 := r.From().Prefix(l.unitBits)
+	last, err2 := r.To().Prefix(l.unitBits)
 	if err1 != nil || err2 != nil {
 		return r
 	}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// worlds are where the arithmetic could go wrong: the middle and both ends of either family.
+// worlds are ranges where the arithmetic could go wrong: the middle and both ends of either family.
 var worlds = []string{
 	"10.0.0.32-10.0.0.71",
 	"0.0.0.0-0.0.0.39",
@@ -59,94 +59,94 @@ func (m *machine) extent(t *rapid.T) netipx.IPRange {
 
 func drawKey(t *rapid.T) Key {
 	return Key{
-		Source: Source(rapid.IntRange(int(Object), int(Kept)).Draw(t, "source")),
+		Source: Source(rapid.IntRange(int(SourceObject), int(SourceHeld)).Draw(t, "source")),
 		UID:    types.UID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key")),
 	}
 }
 
-// hold draws a fact of one of three owners, so that facts are restated and owners state several. One of the owners states
-// some itself.
-func hold(t *rapid.T, r netipx.IPRange) Fact {
+// drawFact draws a fact of one of three owners, so that facts are restated and owners have several facts. One of the
+// owners states some facts itself.
+func drawFact(t *rapid.T, r netipx.IPRange) Fact {
 	name := rapid.SampledFrom([]string{"x", "y", "a"}).Draw(t, "owner")
 	return Fact{Key: drawKey(t), Owner: Owner{Namespace: "ns", Name: name, UID: types.UID(name)}, Range: r}
 }
 
 func (m *machine) add(h Fact) {
-	m.l.Add(h)
+	m.l.AddFact(h)
 	m.o.add(h)
 }
 
 func (m *machine) remove(t *rapid.T, k Key) {
 	want, known := m.o.facts[k]
 	delete(m.o.facts, k)
-	got, ok := m.l.Remove(k)
+	got, ok := m.l.RemoveFact(k)
 	equal(t, "Remove finds it", known, ok)
 	equal(t, "Remove", want, got)
 }
 
 func (m *machine) takeOne(t *rapid.T) (netipx.IPRange, bool) {
 	want, free := m.o.takeOne()
-	got, ok := m.l.TakeOne()
+	got, ok := m.l.TakeUnit()
 	equal(t, "TakeOne finds one", free, ok)
 	equal(t, "TakeOne", want, got)
 	return got, ok
 }
 
-// untake gives back one of the units that nobody stated.
-func (m *machine) untake(t *rapid.T) {
+// returnUnit returns one of the units that were taken and never stated.
+func (m *machine) returnUnit(t *rapid.T) {
 	if len(m.o.taken) == 0 {
 		t.Skip("nothing is taken and not stated")
 	}
 	unstated := slices.SortedFunc(maps.Keys(m.o.taken), netip.Addr.Compare)
-	r := m.l.Unit(rapid.SampledFrom(unstated).Draw(t, "unstated"))
-	m.l.Untake(r)
+	r := m.l.UnitRange(rapid.SampledFrom(unstated).Draw(t, "unstated"))
+	m.l.UndoTake(r)
 	m.o.stated(r)
 }
 
-// check compares the statistics, and who uses each address.
+// check compares the statistics, and the users of each address.
 func (m *machine) check(t *rapid.T) {
 	equal(t, "Counts", m.o.counts(), m.l.Counts())
 	equal(t, "HasFree", len(m.o.free()) > 0, m.l.HasFree())
 	uses := usesOf(t, m.l)
 	for _, a := range m.o.world {
-		equalHolds(t, "Uses", netipx.IPRangeFrom(a, a), m.o.users(a), uses[a])
+		equalFacts(t, "Uses", netipx.IPRangeFrom(a, a), m.o.users(a), uses[a])
 	}
 }
 
-// ask compares what is known of a range.
+// ask compares what both know about a range.
 func (m *machine) ask(t *rapid.T) {
 	r := m.extent(t)
-	equal(t, "Unit", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.Unit(r.From()))
-	equal(t, "InSpace", m.o.inSpace(r), m.l.InSpace(r))
+	equal(t, "Unit", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.UnitRange(r.From()))
+	equal(t, "InSpace", m.o.inSpace(r), m.l.IsInSpace(r))
 	var got []Fact
-	for _, h := range m.l.Overlapping(r) {
+	for _, h := range m.l.OverlappingFacts(r) {
 		got = append(got, *h)
-		known, ok := m.l.Get(h.Key)
+		known, ok := m.l.FindFact(h.Key)
 		equal(t, "Get finds it", true, ok)
 		equal(t, "Get", *h, known)
 	}
-	equalHolds(t, "Overlapping", r, m.o.overlapping(m.o.whole(r)), got)
+	equalFacts(t, "Overlapping", r, m.o.overlapping(m.o.whole(r)), got)
 
-	asked := Source(rapid.IntRange(int(Object), int(Draining)).Draw(t, "asked for"))
+	asked := Source(rapid.IntRange(int(SourceObject), int(SourceDraining)).Draw(t, "asked for"))
 	want, found := m.o.firstOverlapping(m.o.whole(r), asked), []Fact(nil)
-	if h := m.l.FindOverlapping(r, func(h *Fact) bool { return h.Source >= asked }); h != nil {
+	if h := m.l.FindOverlappingFact(r, func(h *Fact) bool { return h.Source >= asked }); h != nil {
 		found = append(found, *h)
 	}
-	equalHolds(t, "FindOverlapping", r, want, found)
+	equalFacts(t, "FindOverlapping", r, want, found)
 }
 
-// usesOf is what Uses visits, by address. The visits are ascending and do not overlap.
+// usesOf returns what VisitUsedRanges visits, by address. The visits must be ascending and must not overlap.
 func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Fact {
 	out := map[netip.Addr][]Fact{}
 	var last netip.Addr
-	l.Uses(func(r netipx.IPRange, facts []*Fact) bool {
+	l.VisitUsedRanges(func(r netipx.IPRange, facts []*Fact) bool {
 		if last.IsValid() && !last.Less(r.From()) {
 			t.Fatalf("%s is visited after %s", r, last)
 		}
 		last = r.To()
 		var users []Fact
 		for _, h := range facts {
-			if h.Source.Uses() { // TestUsesNamesUsers says why they are here
+			if h.Source.IsInUse() { // always true: see TestUsesNamesUsers
 				users = append(users, *h)
 			}
 		}
@@ -168,13 +168,14 @@ func equal[T comparable](t *rapid.T, what string, want, got T) {
 	}
 }
 
-func equalHolds(t *rapid.T, what string, of netipx.IPRange, want, got []Fact) {
+func equalFacts(t *rapid.T, what string, of netipx.IPRange, want, got []Fact) {
 	if !slices.Equal(want, got) {
 		t.Fatalf("%s of %s: got %v, want %v", what, of, got, want)
 	}
 }
 
-// I1, I2: whatever is stated and withdrawn in whatever order, the ledger says what the oracle says.
+// TestLedgerAgainstOracle checks that the ledger agrees with the oracle, whatever is stated and withdrawn in whatever
+// order: I1 (no address twice), I2 (nothing leaks).
 func TestLedgerAgainstOracle(t *testing.T) {
 	for _, world := range worlds {
 		t.Run(world, func(t *testing.T) {
@@ -182,20 +183,20 @@ func TestLedgerAgainstOracle(t *testing.T) {
 				m := newMachine(t, world)
 				t.Repeat(map[string]func(*rapid.T){
 					"":         m.check,
-					"add":      func(t *rapid.T) { m.add(hold(t, m.extent(t))) },
-					"addAlike": func(t *rapid.T) { m.add(hold(t, m.l.Unit(m.extent(t).From()))) },
+					"add":      func(t *rapid.T) { m.add(drawFact(t, m.extent(t))) },
+					"addAlike": func(t *rapid.T) { m.add(drawFact(t, m.l.UnitRange(m.extent(t).From()))) },
 					"remove":   func(t *rapid.T) { m.remove(t, drawKey(t)) },
 					"ask":      m.ask,
 					"takeOne":  func(t *rapid.T) { m.takeOne(t) },
 					"grant": func(t *rapid.T) {
 						if r, ok := m.takeOne(t); ok {
-							m.add(hold(t, r))
+							m.add(drawFact(t, r))
 						}
 					},
-					"untake": m.untake,
+					"untake": m.returnUnit,
 					"relayout": func(t *rapid.T) {
 						space, unit := m.layout(t)
-						m.l.Relayout(space, unit, Order{})
+						m.l.ApplyLayout(space, unit, AllocationOrder{})
 						m.o.relayout(space, unit)
 					},
 				})

@@ -8,15 +8,15 @@ import (
 	"go4.org/netipx"
 )
 
-// oracle is a ledger the slow, obvious way: every address of a small world, and for each of them a
-// look through all facts. It shares no arithmetic with Ledger.
+// oracle is a ledger in the slow, obvious way: every address of a small world, and for each of them a scan of all
+// facts. It shares no arithmetic with Ledger.
 type oracle struct {
 	world []netip.Addr
 	// units are the prefixes that the world is cut into.
 	units []netipx.IPRange
 	space map[netip.Addr]bool
 	facts map[Key]Fact
-	// taken is what TakeOne took and nobody has stated.
+	// taken is what TakeUnit took and no fact has stated yet.
 	taken map[netip.Addr]bool
 }
 
@@ -37,7 +37,7 @@ func (o *oracle) cut(unit int) {
 	}
 }
 
-// relayout widens what is held and forgets nothing but what nobody stated.
+// relayout widens the facts to units, and forgets only what was taken and never stated.
 func (o *oracle) relayout(space *netipx.IPSet, unit int) {
 	o.cut(unit)
 	o.space, o.taken = map[netip.Addr]bool{}, map[netip.Addr]bool{}
@@ -83,7 +83,7 @@ func (o *oracle) stated(r netipx.IPRange) {
 	}
 }
 
-// overlapping are the facts that touch a range, by source and UID.
+// overlapping returns the facts that overlap a range, by source and UID.
 func (o *oracle) overlapping(r netipx.IPRange) []Fact {
 	var out []Fact
 	for _, h := range o.facts {
@@ -95,11 +95,12 @@ func (o *oracle) overlapping(r netipx.IPRange) []Fact {
 	return out
 }
 
-// firstOverlapping is the fact that comes first in a range, by address, then by source and UID, of those from a source on.
+// firstOverlapping returns the first fact in a range, by address, then by source and UID, among the sources from the
+// given one on.
 func (o *oracle) firstOverlapping(r netipx.IPRange, from Source) []Fact {
 	facts := slices.DeleteFunc(o.overlapping(r), func(h Fact) bool { return h.Source < from })
 	slices.SortStableFunc(facts, func(a, b Fact) int {
-		return later(a.Range.From(), r.From()).Compare(later(b.Range.From(), r.From()))
+		return maxAddr(a.Range.From(), r.From()).Compare(maxAddr(b.Range.From(), r.From()))
 	})
 	return facts[:min(len(facts), 1)]
 }
@@ -108,16 +109,16 @@ func byKey(a, b Fact) int {
 	return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.UID, b.UID))
 }
 
-// users are the facts that say that somebody has an address: pins, cooling and held do not.
+// users returns the facts by which an address is in use: pins, cooling and held do not count.
 func (o *oracle) users(a netip.Addr) []Fact {
 	return slices.DeleteFunc(o.overlapping(netipx.IPRangeFrom(a, a)), func(h Fact) bool {
-		return h.Source != Object && h.Source != Record && h.Source != Grant
+		return h.Source != SourceObject && h.Source != SourceRecord && h.Source != SourceGrant
 	})
 }
 
 func (o *oracle) held(a netip.Addr) bool { return len(o.overlapping(netipx.IPRangeFrom(a, a))) > 0 }
 
-// free are the stretches of free addresses, from small to large, those of one size from low to high.
+// free returns the stretches of free addresses, from small to large, those of one size from low to high.
 func (o *oracle) free() [][]netip.Addr {
 	var out [][]netip.Addr
 	joined := false
@@ -168,7 +169,7 @@ func (o *oracle) counts() Counts {
 	}
 	owners := map[Owner]bool{}
 	for _, h := range o.facts {
-		if h.Source == Object || h.Source == Record || h.Source == Grant {
+		if h.Source == SourceObject || h.Source == SourceRecord || h.Source == SourceGrant {
 			owners[h.Owner] = true
 		}
 	}

@@ -9,84 +9,84 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// part is a range of which it is counted how much is in use and how much is not free, at each change: a carved pool asks
-// that of each of its blocks at each turn.
-type part struct {
-	rng                      netipx.IPRange
+// countedRange is a range whose counts are updated at each change, because a carved pool reads them for each of its
+// blocks in each reconcile.
+type countedRange struct {
+	ipRange                  netipx.IPRange
 	total, used, unavailable poolutil.Count
 }
 
-// SetParts has ranges counted that do not overlap. It costs O(facts).
-func (l *Ledger) SetParts(ranges []netipx.IPRange) {
-	l.parts = nil
+// SetCountedRanges sets the ranges to count. They must not overlap. It costs O(facts).
+func (l *Ledger) SetCountedRanges(ranges []netipx.IPRange) {
+	l.countedRanges = nil
 	for _, r := range ranges {
-		p := l.counted(r)
-		l.parts = append(l.parts, &p)
+		p := l.countRange(r)
+		l.countedRanges = append(l.countedRanges, &p)
 	}
-	slices.SortFunc(l.parts, func(a, b *part) int { return a.rng.From().Compare(b.rng.From()) })
+	slices.SortFunc(l.countedRanges, func(a, b *countedRange) int { return a.ipRange.From().Compare(b.ipRange.From()) })
 }
 
-// InPart returns how many addresses, or prefixes, of a range are in use and how many are free. O(log n) for a part, else
-// it costs as much as has been given of the range.
-func (l *Ledger) InPart(r netipx.IPRange) (used, free int64) {
-	i, is := slices.BinarySearchFunc(l.parts, r.From(), func(p *part, a netip.Addr) int { return p.rng.From().Compare(a) })
-	if is && l.parts[i].rng == r {
-		p := l.parts[i]
+// UsageInRange returns how many addresses, or prefixes, of a range are in use and how many are free. It costs
+// O(log n) for a counted range; for others it costs as much as is taken of the range.
+func (l *Ledger) UsageInRange(r netipx.IPRange) (used, free int64) {
+	i, is := slices.BinarySearchFunc(l.countedRanges, r.From(), func(p *countedRange, a netip.Addr) int { return p.ipRange.From().Compare(a) })
+	if is && l.countedRanges[i].ipRange == r {
+		p := l.countedRanges[i]
 		return p.used.Int64(), p.total.Minus(p.unavailable).Int64()
 	}
-	p := l.counted(r)
+	p := l.countRange(r)
 	return p.used.Int64(), p.total.Minus(p.unavailable).Int64()
 }
 
-// Keeps reports whether some of a range rests, or is kept until an operator releases it. It costs as much as has been given
-// of the range.
-func (l *Ledger) Keeps(r netipx.IPRange) bool {
-	return l.FindOverlapping(r, func(f *Fact) bool { return f.Source == Cooling || f.Source == Kept }) != nil
+// HasCoolingOrHeld reports whether some of a range is cooling, or held until an operator releases it. It costs as
+// much as is taken of the range.
+func (l *Ledger) HasCoolingOrHeld(r netipx.IPRange) bool {
+	return l.FindOverlappingFact(r, func(f *Fact) bool { return f.Source == SourceCooling || f.Source == SourceHeld }) != nil
 }
 
-// counted counts a range.
-func (l *Ledger) counted(r netipx.IPRange) part {
-	p := part{rng: r}
-	for in := range l.inSpace(r) {
-		p.total = p.total.Plus(l.units(in))
+// countRange counts a range.
+func (l *Ledger) countRange(r netipx.IPRange) countedRange {
+	p := countedRange{ipRange: r}
+	for in := range l.partsInSpace(r) {
+		p.total = p.total.Plus(l.countUnits(in))
 	}
-	l.taken.overlapping(r, func(s *span) bool {
-		common := netipx.IPRangeFrom(later(s.first, r.From()), earlier(s.last, r.To()))
-		if s.uses > 0 {
-			p.used = p.used.Plus(l.units(common))
+	l.takenSpans.visitOverlapping(r, func(s *span) bool {
+		common := netipx.IPRangeFrom(maxAddr(s.first, r.From()), minAddr(s.last, r.To()))
+		if s.useCount > 0 {
+			p.used = p.used.Plus(l.countUnits(common))
 		}
-		for in := range l.inSpace(common) {
-			p.unavailable = p.unavailable.Plus(l.units(in))
+		for in := range l.partsInSpace(common) {
+			p.unavailable = p.unavailable.Plus(l.countUnits(in))
 		}
 		return true
 	})
 	return p
 }
 
-// recountParts notes for the parts what recount notes for all of the space.
-func (l *Ledger) recountParts(r netipx.IPRange, used bool, change func(poolutil.Count, poolutil.Count) poolutil.Count) {
-	i, _ := slices.BinarySearchFunc(l.parts, r.From(), func(p *part, a netip.Addr) int { return p.rng.To().Compare(a) })
-	for ; i < len(l.parts) && l.parts[i].rng.From().Compare(r.To()) <= 0; i++ {
-		p := l.parts[i]
-		common := netipx.IPRangeFrom(later(p.rng.From(), r.From()), earlier(p.rng.To(), r.To()))
+// updateRangeCounts updates the counted ranges, as updateCounts does for the whole space.
+func (l *Ledger) updateRangeCounts(r netipx.IPRange, used bool, change func(poolutil.Count, poolutil.Count) poolutil.Count) {
+	i, _ := slices.BinarySearchFunc(l.countedRanges, r.From(), func(p *countedRange, a netip.Addr) int { return p.ipRange.To().Compare(a) })
+	for ; i < len(l.countedRanges) && l.countedRanges[i].ipRange.From().Compare(r.To()) <= 0; i++ {
+		p := l.countedRanges[i]
+		common := netipx.IPRangeFrom(maxAddr(p.ipRange.From(), r.From()), minAddr(p.ipRange.To(), r.To()))
 		if used {
-			p.used = change(p.used, l.units(common))
+			p.used = change(p.used, l.countUnits(common))
 			continue
 		}
-		for in := range l.inSpace(common) {
-			p.unavailable = change(p.unavailable, l.units(in))
+		for in := range l.partsInSpace(common) {
+			p.unavailable = change(p.unavailable, l.countUnits(in))
 		}
 	}
 }
 
-func later(a, b netip.Addr) netip.Addr {
+func maxAddr(a, b netip.Addr) netip.Addr {
 	if a.Less(b) {
 		return b
 	}
 	return a
 }
 
-func earlier(a, b netip.Addr) netip.Addr {
+func minAddr(a, b netip.Addr) netip.Addr {
 	if b.Less(a) {
 		return b
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What is counted at each change is what a count of everything finds.
+// TestPartsAgainstACount checks that the counts that are updated at each change equal a full count.
 func TestPartsAgainstACount(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -26,25 +26,25 @@ func TestPartsAgainstACount(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := New(space, 32)
-		l.SetParts(parts)
+		l.SetCountedRanges(parts)
 		for range 400 {
-			key := Key{Source: Source(r.IntN(int(Draining) + 1)), UID: types.UID(rune('a' + r.IntN(12)))}
+			key := Key{Source: Source(r.IntN(int(SourceDraining) + 1)), UID: types.UID(rune('a' + r.IntN(12)))}
 			if r.IntN(3) == 0 {
-				l.Remove(key)
+				l.RemoveFact(key)
 			} else {
 				first := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(90))})
 				last := first
 				for range r.IntN(20) {
 					last = last.Next()
 				}
-				l.Add(Fact{Key: key, Owner: Owner{Name: string(key.UID), UID: key.UID}, Range: netipx.IPRangeFrom(first, last)})
+				l.AddFact(Fact{Key: key, Owner: Owner{Name: string(key.UID), UID: key.UID}, Range: netipx.IPRangeFrom(first, last)})
 			}
-			for _, p := range l.parts {
-				want := l.counted(p.rng)
+			for _, p := range l.countedRanges {
+				want := l.countRange(p.ipRange)
 				if *p != want {
-					t.Fatalf("seed %d: %v has %+v, and there is %+v", seed, p.rng, *p, want)
+					t.Fatalf("seed %d: %v has %+v, and there is %+v", seed, p.ipRange, *p, want)
 				}
-				used, free := l.InPart(p.rng)
+				used, free := l.UsageInRange(p.ipRange)
 				if used != want.used.Int64() || free != want.total.Minus(want.unavailable).Int64() {
 					t.Fatalf("seed %d: InPart says %d and %d", seed, used, free)
 				}
@@ -64,17 +64,17 @@ func TestKeeps(t *testing.T) {
 		at     string
 		want   bool
 	}{
-		"Rests":     {Cooling, "10.0.0.17", true},
-		"Held":      {Kept, "10.0.0.31", true},
-		"Elsewhere": {Cooling, "10.0.0.32", false},
-		"InUse":     {Object, "10.0.0.17", false},
-		"Pinned":    {Pin, "10.0.0.17", false},
+		"Rests":     {SourceCooling, "10.0.0.17", true},
+		"Held":      {SourceHeld, "10.0.0.31", true},
+		"Elsewhere": {SourceCooling, "10.0.0.32", false},
+		"InUse":     {SourceObject, "10.0.0.17", false},
+		"Pinned":    {SourcePin, "10.0.0.17", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := New(&netipx.IPSet{}, 32)
-			l.Add(Fact{Key: Key{Source: tt.source, UID: "a"}, Range: at(tt.at)})
-			if got := l.Keeps(block); got != tt.want {
+			l.AddFact(Fact{Key: Key{Source: tt.source, UID: "a"}, Range: at(tt.at)})
+			if got := l.HasCoolingOrHeld(block); got != tt.want {
 				t.Errorf("keeps: %v", got)
 			}
 		})

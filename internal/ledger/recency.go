@@ -9,90 +9,90 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// maxReleases is how many ranges are remembered that are free and were in use: all of a /16, for some 10 MB; of zones each has
-// its share. The ones that
-// were released longest ago are forgotten first, which leaves them where they were in the order: ahead of all that are
-// remembered.
-const maxReleases = 1 << 16
+// maxRememberedReleases is the maximum number of ranges to remember that are free and were in use: all of a /16, for
+// some 10 MB. Each zone has its share. The ones that were released longest ago are forgotten first, which keeps their
+// place in the order: ahead of all that are remembered.
+const maxRememberedReleases = 1 << 16
 
-// recency is free space in the order of its last use: what nobody is known to have used, then what was released longest ago.
-type recency struct {
-	// fresh is what is free, and not remembered.
-	fresh *poolutil.Free
-	// released are the ranges that are remembered, by address: they do not overlap. ready are those of them that are free, by
-	// the order of their release.
-	released, ready *btree.BTreeG[*release]
-	// most is how many are remembered.
-	most int
+// lruFreeSpace is free space in the order of its last use: first what is not known to have been used, then what was
+// released longest ago.
+type lruFreeSpace struct {
+	// neverUsed is what is free and not remembered.
+	neverUsed *poolutil.Free
+	// released are the remembered ranges, by address; they do not overlap. freeReleases are those of them that are
+	// free, in the order of their release.
+	released, freeReleases *btree.BTreeG[*releasedRange]
+	// maxReleases is the maximum number of free releases to remember.
+	maxReleases int
 }
 
-// release is a range of which nobody uses anything any more. It is not free as long as something else keeps it.
-type release struct {
+// releasedRange is a range that was in use and no longer is. It is not free as long as another fact keeps it.
+type releasedRange struct {
 	first, last netip.Addr
-	order       uint64
-	free        bool
+	sequence    uint64
+	isFree      bool
 }
 
-func (r *release) rng() netipx.IPRange { return netipx.IPRangeFrom(r.first, r.last) }
+func (r *releasedRange) ipRange() netipx.IPRange { return netipx.IPRangeFrom(r.first, r.last) }
 
-func before(a, b *release) bool {
-	if a.order != b.order {
-		return a.order < b.order
+func releasedBefore(a, b *releasedRange) bool {
+	if a.sequence != b.sequence {
+		return a.sequence < b.sequence
 	}
 	return a.first.Less(b.first)
 }
 
-func newRecency(most int) *recency {
-	return &recency{
-		fresh:    poolutil.NewFree(nil),
-		released: btree.NewBTreeGOptions(func(a, b *release) bool { return a.last.Less(b.last) }, btree.Options{NoLocks: true}),
-		ready:    btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}),
-		most:     most,
+func newLRUFreeSpace(most int) *lruFreeSpace {
+	return &lruFreeSpace{
+		neverUsed:    poolutil.NewFree(nil),
+		released:     btree.NewBTreeGOptions(func(a, b *releasedRange) bool { return a.last.Less(b.last) }, btree.Options{NoLocks: true}),
+		freeReleases: btree.NewBTreeGOptions(releasedBefore, btree.Options{NoLocks: true}),
+		maxReleases:  most,
 	}
 }
 
-// take notes that a range is not free. Where somebody uses it, its last release says nothing any more.
-func (c *recency) take(r netipx.IPRange, uses bool) {
-	c.fresh.TakeAny(r)
-	for _, e := range c.cut(r) {
-		c.ready.Delete(e)
-		e.free = false
+// markTaken marks a range as not free. If it is in use, its last release is forgotten.
+func (c *lruFreeSpace) markTaken(r netipx.IPRange, uses bool) {
+	c.neverUsed.TakeAny(r)
+	for _, e := range c.splitAtEnds(r) {
+		c.freeReleases.Delete(e)
+		e.isFree = false
 		if uses {
 			c.released.Delete(e)
 		}
 	}
 }
 
-// end notes that a range is used by nobody any more, and which release that was.
-func (c *recency) end(r netipx.IPRange, order uint64) {
-	c.released.Set(&release{first: r.From(), last: r.To(), order: order})
+// recordRelease records that a range is no longer in use, with the sequence number of the release.
+func (c *lruFreeSpace) recordRelease(r netipx.IPRange, order uint64) {
+	c.released.Set(&releasedRange{first: r.From(), last: r.To(), sequence: order})
 }
 
-// put notes that a range is free.
-func (c *recency) put(r netipx.IPRange) {
+// markFree marks a range as free.
+func (c *lruFreeSpace) markFree(r netipx.IPRange) {
 	next := r.From()
-	for _, e := range c.cut(r) {
+	for _, e := range c.splitAtEnds(r) {
 		if next.Less(e.first) {
-			c.fresh.Put(netipx.IPRangeFrom(next, e.first.Prev()))
+			c.neverUsed.Put(netipx.IPRangeFrom(next, e.first.Prev()))
 		}
-		e.free = true
-		c.ready.Set(e)
+		e.isFree = true
+		c.freeReleases.Set(e)
 		next = e.last.Next()
 	}
 	// Next of the last address of a family is the zero Addr: nothing is left then.
 	if next.IsValid() && next.Compare(r.To()) <= 0 {
-		c.fresh.Put(netipx.IPRangeFrom(next, r.To()))
+		c.neverUsed.Put(netipx.IPRangeFrom(next, r.To()))
 	}
-	for c.ready.Len() > c.most {
-		oldest, _ := c.ready.PopMin()
+	for c.freeReleases.Len() > c.maxReleases {
+		oldest, _ := c.freeReleases.PopMin()
 		c.released.Delete(oldest)
-		c.fresh.Put(oldest.rng())
+		c.neverUsed.Put(oldest.ipRange())
 	}
 }
 
-// cut splits the releases that cross an end of r, and returns those that lie inside it.
-func (c *recency) cut(r netipx.IPRange) (inside []*release) {
-	c.released.Ascend(&release{last: r.From()}, func(e *release) bool {
+// splitAtEnds splits the releases that cross an end of r, and returns those that lie inside it.
+func (c *lruFreeSpace) splitAtEnds(r netipx.IPRange) (inside []*releasedRange) {
+	c.released.Ascend(&releasedRange{last: r.From()}, func(e *releasedRange) bool {
 		if r.To().Less(e.first) {
 			return false
 		}
@@ -100,23 +100,23 @@ func (c *recency) cut(r netipx.IPRange) (inside []*release) {
 		return true
 	})
 	for i, e := range inside {
-		inside[i] = c.split(e, r)
+		inside[i] = c.splitRelease(e, r)
 	}
 	return inside
 }
 
-// split returns the part of a release that lies in r, and makes others of what does not.
-func (c *recency) split(e *release, r netipx.IPRange) *release {
-	in := common(e.rng(), r)
-	if in == e.rng() {
+// splitRelease returns the part of a release that lies in r, and stores the rest as separate releases.
+func (c *lruFreeSpace) splitRelease(e *releasedRange, r netipx.IPRange) *releasedRange {
+	in := intersectRanges(e.ipRange(), r)
+	if in == e.ipRange() {
 		return e
 	}
-	c.remove(e)
-	part := func(first, last netip.Addr) *release {
-		out := &release{first: first, last: last, order: e.order, free: e.free}
+	c.removeRelease(e)
+	part := func(first, last netip.Addr) *releasedRange {
+		out := &releasedRange{first: first, last: last, sequence: e.sequence, isFree: e.isFree}
 		c.released.Set(out)
-		if out.free {
-			c.ready.Set(out)
+		if out.isFree {
+			c.freeReleases.Set(out)
 		}
 		return out
 	}
@@ -129,7 +129,7 @@ func (c *recency) split(e *release, r netipx.IPRange) *release {
 	return part(in.From(), in.To())
 }
 
-func (c *recency) remove(e *release) {
+func (c *lruFreeSpace) removeRelease(e *releasedRange) {
 	c.released.Delete(e)
-	c.ready.Delete(e)
+	c.freeReleases.Delete(e)
 }

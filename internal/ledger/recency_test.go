@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// orderOracle is the order of takes the slow, obvious way: which zone each address of a small world is of, and when it was
-// released last.
+// orderOracle is the order of takes in the slow, obvious way: the zone of each address of a small world, and its
+// latest release.
 type orderOracle struct {
 	*oracle
 
@@ -24,7 +24,8 @@ type orderOracle struct {
 	clock     int
 }
 
-// after notes what an operation has released, of what was in use before it. Retracted: that never came true.
+// after records what an operation has released of what was in use before it; if retracted is true, that use never
+// came true.
 func (o *orderOracle) after(retracted bool, operation func()) {
 	was := map[netip.Addr]bool{}
 	for _, a := range o.world {
@@ -46,8 +47,8 @@ func (o *orderOracle) isFree(u netipx.IPRange) bool {
 	return !slices.ContainsFunc(o.inside(u), func(a netip.Addr) bool { return !o.space[a] || o.taken[a] || o.held(a) })
 }
 
-// next is what never was in use, by best fit in the first zone that has some, else the unit of any of the zones that was
-// released longest ago.
+// next returns what was never in use, by best fit in the first zone that has some, else the unit with the oldest
+// release of any of the zones.
 func (o *orderOracle) next(zones []int) (best netipx.IPRange, ok bool) {
 	for _, z := range zones {
 		fresh := *o.oracle
@@ -68,23 +69,23 @@ func (o *orderOracle) next(zones []int) (best netipx.IPRange, ok bool) {
 		}
 	}
 	if ok {
-		o.stands(best)
+		o.recordTaken(best)
 	}
 	return best, ok
 }
 
-// stands notes that a unit is taken, and stated by nobody.
-func (o *orderOracle) stands(u netipx.IPRange) {
+// recordTaken records that a unit is taken and not stated.
+func (o *orderOracle) recordTaken(u netipx.IPRange) {
 	for _, a := range o.inside(u) {
 		o.taken[a] = true
 		delete(o.released, a)
 	}
 }
 
-// drawZones cuts the world into zones: of what there is, two have some, and the rest is in none.
-func (o *orderOracle) drawZones(t *rapid.T) Order {
-	out := Order{ByRelease: rapid.Bool().Draw(t, "by release")}
-	o.byRelease, o.zone = out.ByRelease, map[netip.Addr]int{}
+// drawZones cuts the world into zones: two zones get some ranges, and the rest is in none.
+func (o *orderOracle) drawZones(t *rapid.T) AllocationOrder {
+	out := AllocationOrder{LeastRecentlyUsed: rapid.Bool().Draw(t, "by release")}
+	o.byRelease, o.zone = out.LeastRecentlyUsed, map[netip.Addr]int{}
 	if !rapid.Bool().Draw(t, "zones") {
 		return out
 	}
@@ -100,58 +101,58 @@ func (o *orderOracle) drawZones(t *rapid.T) Order {
 	return out
 }
 
-// drawAmong draws the zones that somebody may have something of.
-func (o *orderOracle) drawAmong(t *rapid.T, order Order) []int {
+// drawAmong draws the zones that a caller may take something from.
+func (o *orderOracle) drawAmong(t *rapid.T, order AllocationOrder) []int {
 	if len(order.Zones) == 0 {
 		return []int{0}
 	}
 	return rapid.SampledFrom([][]int{{0}, {1}, {2}, {1, 2}, {2, 1}}).Draw(t, "among")
 }
 
-// U50, U53: what is handed out is what looking at every address gives, of each zone and by release or by best fit, whatever
-// keeps addresses besides, over a change of the space, and in prefixes too.
+// TestOrderAgainstOracle checks that the ledger hands out what a scan of every address gives, by zone (U53) and by
+// release or best fit (U50), with other facts, across a change of the space, and for prefixes.
 func TestOrderAgainstOracle(t *testing.T) {
 	for _, world := range worlds {
 		t.Run(world, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				m := newMachine(t, world)
 				o := &orderOracle{oracle: m.o, released: map[netip.Addr]int{}}
-				order, unit := o.drawZones(t), m.l.unit
-				m.l.Arrange(order)
+				order, unit := o.drawZones(t), m.l.unitBits
+				m.l.SetOrder(order)
 				t.Repeat(map[string]func(*rapid.T){
 					"": func(t *rapid.T) {
 						equal(t, "Counts", o.counts(), m.l.Counts())
 						o.checkZones(t, m.l, len(order.Zones))
 					},
-					"add":      func(t *rapid.T) { o.after(false, func() { m.add(hold(t, m.extent(t))) }) },
-					"addAlike": func(t *rapid.T) { o.after(false, func() { m.add(hold(t, m.l.Unit(m.extent(t).From()))) }) },
+					"add":      func(t *rapid.T) { o.after(false, func() { m.add(drawFact(t, m.extent(t))) }) },
+					"addAlike": func(t *rapid.T) { o.after(false, func() { m.add(drawFact(t, m.l.UnitRange(m.extent(t).From()))) }) },
 					"remove":   func(t *rapid.T) { o.after(false, func() { m.remove(t, drawKey(t)) }) },
 					"retract": func(t *rapid.T) {
 						k := drawKey(t)
 						o.after(true, func() { delete(o.facts, k) })
-						m.l.Retract(k)
+						m.l.RetractFact(k)
 					},
 					"grant": func(t *rapid.T) {
 						among := o.drawAmong(t, order)
 						want, free := o.next(among)
-						equal(t, "HasFreeIn", free, m.l.HasFreeIn(among))
-						got, ok := m.l.TakeOneOf(among)
+						equal(t, "HasFreeIn", free, m.l.HasFreeInZones(among))
+						got, ok := m.l.TakeUnitInZones(among)
 						equal(t, "TakeOneOf finds one", free, ok)
 						equal(t, "TakeOneOf", want, got)
 						if ok && rapid.Bool().Draw(t, "stated") {
-							o.after(false, func() { m.add(hold(t, got)) })
+							o.after(false, func() { m.add(drawFact(t, got)) })
 						}
 					},
-					"block": func(t *rapid.T) { // by best fit, and beside the order
+					"block": func(t *rapid.T) { // by best fit, independent of the order
 						if r, ok := m.l.TakeBlock(3); ok {
 							for _, a := range o.inside(r) {
 								equal(t, "the zone of a block", 0, o.zone[a])
 							}
-							o.stands(r)
-							o.after(false, func() { m.add(hold(t, r)) })
+							o.recordTaken(r)
+							o.after(false, func() { m.add(drawFact(t, r)) })
 						}
 					},
-					"untake": m.untake,
+					"untake": m.returnUnit,
 					"relayout": func(t *rapid.T) {
 						var space netipx.IPSetBuilder
 						for range rapid.IntRange(0, 3).Draw(t, "pieces") {
@@ -162,8 +163,8 @@ func TestOrderAgainstOracle(t *testing.T) {
 							t.Fatal(err)
 						}
 						order = o.drawZones(t)
-						m.l.Relayout(set, unit, order)
-						if !order.ByRelease {
+						m.l.ApplyLayout(set, unit, order)
+						if !order.LeastRecentlyUsed {
 							clear(o.released)
 						}
 						o.after(false, func() { o.relayout(set, unit) })
@@ -174,7 +175,7 @@ func TestOrderAgainstOracle(t *testing.T) {
 	}
 }
 
-// checkZones compares how much is free in each zone, and how much is remembered of what was released.
+// checkZones compares how much is free in each zone, and how many releases are remembered.
 func (o *orderOracle) checkZones(t *rapid.T, l *Ledger, zones int) {
 	per := len(o.inside(o.units[0]))
 	for z := range zones + 1 {
@@ -184,10 +185,10 @@ func (o *orderOracle) checkZones(t *rapid.T, l *Ledger, zones int) {
 				free++
 			}
 		}
-		equal(t, fmt.Sprintf("FreeInZone of %d", z), int64(free), l.FreeInZone(z))
+		equal(t, fmt.Sprintf("FreeInZone of %d", z), int64(free), l.FreeCountInZone(z))
 	}
 	remembered, free := 0, 0
-	for r := range l.Releases() {
+	for r := range l.ReleasedRanges() {
 		remembered += len(o.inside(r)) / per
 	}
 	for _, u := range o.units {
@@ -214,24 +215,24 @@ func set(tb testing.TB, text string) *netipx.IPSet {
 	return out
 }
 
-// have states that somebody has a range.
-func have(l *Ledger, r netipx.IPRange) Key {
-	k := Key{Source: Record, UID: types.UID(r.From().String())}
-	l.Add(Fact{Key: k, Owner: Owner{Name: string(k.UID), UID: k.UID}, Range: r})
+// addFact states that an object has a range.
+func addFact(l *Ledger, r netipx.IPRange) Key {
+	k := Key{Source: SourceRecord, UID: types.UID(r.From().String())}
+	l.AddFact(Fact{Key: k, Owner: Owner{Name: string(k.UID), UID: k.UID}, Range: r})
 	return k
 }
 
-// U50: what is recalled comes after what was never used, in its order; what somebody has, or is not in the space, does not
-// count, nor what is said twice.
+// TestRecall checks that restored releases come after what was never used, in their order (U50), and that ranges that
+// are taken, outside of the space or restored twice do not count.
 func TestRecall(t *testing.T) {
 	l := New(set(t, "10.0.0.1-10.0.0.5"), 32)
-	l.Arrange(Order{ByRelease: true})
-	have(l, single("10.0.0.3"))
+	l.SetOrder(AllocationOrder{LeastRecentlyUsed: true})
+	addFact(l, single("10.0.0.3"))
 	for _, text := range []string{"10.0.0.4", "10.0.0.1", "10.0.0.3", "10.0.0.4", "10.9.9.9"} {
-		l.Recall(single(text))
+		l.RestoreRelease(single(text))
 	}
 	var got []string
-	for r, ok := l.TakeOne(); ok; r, ok = l.TakeOne() {
+	for r, ok := l.TakeUnit(); ok; r, ok = l.TakeUnit() {
 		got = append(got, r.From().String())
 	}
 	if want := []string{"10.0.0.2", "10.0.0.5", "10.0.0.4", "10.0.0.1"}; !slices.Equal(got, want) {
@@ -239,25 +240,25 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// U52: as many releases are remembered as there is room for. What is forgotten comes first, as what was released longest ago
-// does.
+// TestReleasesAreBounded checks that only as many releases are remembered as allowed (U52), and that those that are
+// forgotten come first, as the oldest releases do.
 func TestReleasesAreBounded(t *testing.T) {
 	l := New(set(t, "10.0.0.0-10.0.0.9"), 32)
-	l.Arrange(Order{ByRelease: true})
-	l.stocks[0].recent.most = 3
+	l.SetOrder(AllocationOrder{LeastRecentlyUsed: true})
+	l.freeByZone[0].leastRecentlyUsed.maxReleases = 3
 	var all []Key
 	for range 10 {
-		r, _ := l.TakeOne()
-		all = append(all, have(l, r))
+		r, _ := l.TakeUnit()
+		all = append(all, addFact(l, r))
 	}
 	for _, i := range []int{9, 2, 5, 1, 7} {
-		l.Remove(all[i])
+		l.RemoveFact(all[i])
 	}
-	if n := len(l.inOrder()); n != 3 {
+	if n := len(l.releasesInOrder()); n != 3 {
 		t.Errorf("%d are remembered", n)
 	}
 	var got []string
-	for r, ok := l.TakeOne(); ok; r, ok = l.TakeOne() {
+	for r, ok := l.TakeUnit(); ok; r, ok = l.TakeUnit() {
 		got = append(got, r.From().String())
 	}
 	if want := []string{"10.0.0.2", "10.0.0.9", "10.0.0.5", "10.0.0.1", "10.0.0.7"}; !slices.Equal(got, want) {
@@ -265,25 +266,26 @@ func TestReleasesAreBounded(t *testing.T) {
 	}
 }
 
-// U52: a pool of any size costs nothing but its releases, and of these no more than there is room for.
+// TestReleasesOfAHugePool checks that a pool of any size costs only its releases, and that their number is bounded
+// (U52).
 func TestReleasesOfAHugePool(t *testing.T) {
 	for _, world := range []string{"10.0.0.0-10.255.255.255", "fd00::-fd00::ffff:ffff:ffff:ffff"} {
 		var beginning, end runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&beginning)
 		l := New(set(t, world), netipx.MustParseIPRange(world).From().BitLen())
-		l.Arrange(Order{ByRelease: true})
-		for range 3 * maxReleases {
-			r, ok := l.TakeOne()
+		l.SetOrder(AllocationOrder{LeastRecentlyUsed: true})
+		for range 3 * maxRememberedReleases {
+			r, ok := l.TakeUnit()
 			if !ok {
 				t.Fatal("full")
 			}
-			l.Remove(have(l, r))
+			l.RemoveFact(addFact(l, r))
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&end)
-		if n := l.stocks[0].recent.released.Len(); n != maxReleases || l.stocks[0].recent.ready.Len() != n {
-			t.Errorf("%s: %d are remembered, %d ready", world, n, l.stocks[0].recent.ready.Len())
+		if n := l.freeByZone[0].leastRecentlyUsed.released.Len(); n != maxRememberedReleases || l.freeByZone[0].leastRecentlyUsed.freeReleases.Len() != n {
+			t.Errorf("%s: %d are remembered, %d ready", world, n, l.freeByZone[0].leastRecentlyUsed.freeReleases.Len())
 		}
 		if used := int64(end.HeapAlloc) - int64(beginning.HeapAlloc); used > 16<<20 {
 			t.Errorf("%s: %d bytes", world, used)
@@ -292,12 +294,12 @@ func TestReleasesOfAHugePool(t *testing.T) {
 	}
 }
 
-// BenchmarkOrder takes an address and gives another back, all over a pool of 2^20 of which nine in ten are taken, and as many
-// were released before as are remembered.
+// BenchmarkOrder takes one address and releases another, all over a pool of 2^20 addresses, nine in ten of them
+// taken, with the maximum number of remembered releases.
 func BenchmarkOrder(b *testing.B) {
 	for _, byRelease := range []bool{false, true} {
 		b.Run(map[bool]string{false: "BestFit", true: "LeastRecentlyUsed"}[byRelease], func(b *testing.B) {
-			step := crowded(b, byRelease)
+			step := newFullLedger(b, byRelease)
 			b.ReportAllocs()
 			for b.Loop() {
 				step()
@@ -306,28 +308,28 @@ func BenchmarkOrder(b *testing.B) {
 	}
 }
 
-func crowded(tb testing.TB, byRelease bool) (step func()) {
+func newFullLedger(tb testing.TB, byRelease bool) (step func()) {
 	tb.Helper()
 	l := New(set(tb, "10.0.0.0-10.15.255.255"), 32)
-	l.Arrange(Order{ByRelease: byRelease})
+	l.SetOrder(AllocationOrder{LeastRecentlyUsed: byRelease})
 	random := rand.New(rand.NewPCG(1, 2))
 	taken := make([]Key, 0, 1<<20)
 	for range 1 << 20 {
-		r, _ := l.TakeOne()
-		taken = append(taken, have(l, r))
+		r, _ := l.TakeUnit()
+		taken = append(taken, addFact(l, r))
 	}
 	random.Shuffle(len(taken), func(i, j int) { taken[i], taken[j] = taken[j], taken[i] })
 	for range len(taken) / 10 {
-		l.Remove(taken[len(taken)-1])
+		l.RemoveFact(taken[len(taken)-1])
 		taken = taken[:len(taken)-1]
 	}
 	return func() {
 		i := random.IntN(len(taken))
-		l.Remove(taken[i])
-		r, ok := l.TakeOne()
+		l.RemoveFact(taken[i])
+		r, ok := l.TakeUnit()
 		if !ok {
 			panic(fmt.Sprint("full with ", len(taken)))
 		}
-		taken[i] = have(l, r)
+		taken[i] = addFact(l, r)
 	}
 }

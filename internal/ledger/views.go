@@ -9,63 +9,64 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// view is the free space of one prefix, whatever the space of the ledger is.
-type view struct {
-	rng  netipx.IPRange
-	free *poolutil.Free
+// prefixView is the free space of one prefix, independent of the space of the ledger.
+type prefixView struct {
+	ipRange netipx.IPRange
+	free    *poolutil.Free
 }
 
-// views are those of a ledger, by prefix. Prefixes nest or are disjoint, so what has some of a range is either around it,
-// of which there are few, or in it.
-type views struct {
-	of map[netip.Prefix]*view
-	// lengths are how many there are of each prefix length, inOrder are all by their first address.
-	lengths map[int]int
-	inOrder []netip.Prefix
+// prefixViewIndex contains the views of a ledger, by prefix. Prefixes nest or are disjoint, so a view that overlaps a
+// range either contains it, which is true for few of them, or lies in it.
+type prefixViewIndex struct {
+	byPrefix map[netip.Prefix]*prefixView
+	// countByLength is the number of views of each prefix length. sortedPrefixes are sorted by their first address.
+	countByLength  map[int]int
+	sortedPrefixes []netip.Prefix
 }
 
-// Watch has the free space of a prefix kept at hand, for TakeIn. It costs as much as is taken of it, and nothing where it
-// is kept already.
-func (l *Ledger) Watch(p netip.Prefix) {
-	if l.views.of[p] != nil {
+// WatchPrefix keeps the free space of a prefix at hand for FindFreePrefix. It costs as much as is taken of the
+// prefix, and nothing if the prefix is watched already.
+func (l *Ledger) WatchPrefix(p netip.Prefix) {
+	if l.prefixViews.byPrefix[p] != nil {
 		return
 	}
-	if l.views.of == nil {
-		l.views.of, l.views.lengths = map[netip.Prefix]*view{}, map[int]int{}
+	if l.prefixViews.byPrefix == nil {
+		l.prefixViews.byPrefix, l.prefixViews.countByLength = map[netip.Prefix]*prefixView{}, map[int]int{}
 	}
-	v := &view{rng: netipx.RangeOfPrefix(p)}
+	v := &prefixView{ipRange: netipx.RangeOfPrefix(p)}
 	var all netipx.IPSetBuilder
 	all.AddPrefix(p)
-	set, _ := all.IPSet() // of one prefix, there is a set
+	set, _ := all.IPSet() // for one prefix, IPSet returns no error
 	v.free = poolutil.NewFree(set)
-	l.taken.overlapping(v.rng, func(s *span) bool {
-		v.free.TakeAny(s.rng())
+	l.takenSpans.visitOverlapping(v.ipRange, func(s *span) bool {
+		v.free.TakeAny(s.ipRange())
 		return true
 	})
-	l.views.of[p] = v
-	l.views.lengths[p.Bits()]++
-	i, _ := slices.BinarySearchFunc(l.views.inOrder, p, comparePrefixes)
-	l.views.inOrder = slices.Insert(l.views.inOrder, i, p)
+	l.prefixViews.byPrefix[p] = v
+	l.prefixViews.countByLength[p.Bits()]++
+	i, _ := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes)
+	l.prefixViews.sortedPrefixes = slices.Insert(l.prefixViews.sortedPrefixes, i, p)
 }
 
-// Unwatch ends what Watch began.
-func (l *Ledger) Unwatch(p netip.Prefix) {
-	if l.views.of[p] == nil {
+// UnwatchPrefix stops watching a prefix.
+func (l *Ledger) UnwatchPrefix(p netip.Prefix) {
+	if l.prefixViews.byPrefix[p] == nil {
 		return
 	}
-	delete(l.views.of, p)
-	if l.views.lengths[p.Bits()]--; l.views.lengths[p.Bits()] == 0 {
-		delete(l.views.lengths, p.Bits())
+	delete(l.prefixViews.byPrefix, p)
+	if l.prefixViews.countByLength[p.Bits()]--; l.prefixViews.countByLength[p.Bits()] == 0 {
+		delete(l.prefixViews.countByLength, p.Bits())
 	}
-	if i, is := slices.BinarySearchFunc(l.views.inOrder, p, comparePrefixes); is {
-		l.views.inOrder = slices.Delete(l.views.inOrder, i, i+1)
+	if i, is := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes); is {
+		l.prefixViews.sortedPrefixes = slices.Delete(l.prefixViews.sortedPrefixes, i, i+1)
 	}
 }
 
-// FirstIn returns a prefix of a length that is free in a watched one: in the smallest free block that holds one, the lowest
-// of those. It takes nothing: the caller states it with Add. False: there is none, or nobody watches that. O(log n).
-func (l *Ledger) FirstIn(p netip.Prefix, bits int) (netip.Prefix, bool) {
-	v := l.views.of[p]
+// FindFreePrefix returns a prefix of a length that is free in a watched prefix: in the smallest free block that
+// contains one, the lowest of those. It takes nothing: the caller states it with AddFact. It returns false if there
+// is none, or if p is not watched. It costs O(log n).
+func (l *Ledger) FindFreePrefix(p netip.Prefix, bits int) (netip.Prefix, bool) {
+	v := l.prefixViews.byPrefix[p]
 	if v == nil {
 		return netip.Prefix{}, false
 	}
@@ -76,41 +77,41 @@ func (l *Ledger) FirstIn(p netip.Prefix, bits int) (netip.Prefix, bool) {
 	return found, ok
 }
 
-// FreeIn is how many prefixes of a length are free in a watched one. It costs O(free blocks).
-func (l *Ledger) FreeIn(p netip.Prefix, bits int) poolutil.Count {
-	if v := l.views.of[p]; v != nil {
+// FreePrefixCount returns how many prefixes of a length are free in a watched prefix. It costs O(free blocks).
+func (l *Ledger) FreePrefixCount(p netip.Prefix, bits int) poolutil.Count {
+	if v := l.prefixViews.byPrefix[p]; v != nil {
 		return v.free.Prefixes(bits)
 	}
 	return poolutil.Count{}
 }
 
-// touching visits the views that have some of a range.
-func (v *views) touching(r netipx.IPRange, visit func(*view, netipx.IPRange)) {
+// visitOverlapping visits the views that overlap a range.
+func (v *prefixViewIndex) visitOverlapping(r netipx.IPRange, visit func(*prefixView, netipx.IPRange)) {
 	first := r.From()
-	for bits := range v.lengths {
+	for bits := range v.countByLength {
 		around, err := first.Prefix(bits)
 		if err != nil {
 			continue
 		}
-		if w := v.of[around]; w != nil && around.Addr().Compare(first) <= 0 {
-			visit(w, common(w.rng, r))
+		if w := v.byPrefix[around]; w != nil && around.Addr().Compare(first) <= 0 {
+			visit(w, intersectRanges(w.ipRange, r))
 		}
 	}
-	// Those that begin later in the range. The ones that begin with it were found above.
-	i, _ := slices.BinarySearchFunc(v.inOrder, first, func(p netip.Prefix, a netip.Addr) int {
+	// Then the views that begin later in the range. The ones that begin with it were found above.
+	i, _ := slices.BinarySearchFunc(v.sortedPrefixes, first, func(p netip.Prefix, a netip.Addr) int {
 		if p.Addr().Compare(a) <= 0 {
 			return -1
 		}
 		return 1
 	})
-	for ; i < len(v.inOrder) && v.inOrder[i].Addr().Compare(r.To()) <= 0; i++ {
-		w := v.of[v.inOrder[i]]
-		visit(w, common(w.rng, r))
+	for ; i < len(v.sortedPrefixes) && v.sortedPrefixes[i].Addr().Compare(r.To()) <= 0; i++ {
+		w := v.byPrefix[v.sortedPrefixes[i]]
+		visit(w, intersectRanges(w.ipRange, r))
 	}
 }
 
-func common(a, b netipx.IPRange) netipx.IPRange {
-	return netipx.IPRangeFrom(later(a.From(), b.From()), earlier(a.To(), b.To()))
+func intersectRanges(a, b netipx.IPRange) netipx.IPRange {
+	return netipx.IPRangeFrom(maxAddr(a.From(), b.From()), minAddr(a.To(), b.To()))
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The free space of each prefix that is watched is that prefix without what is taken: of prefixes that nest, at the ends of a
-// family, watched before facts come and after.
+// TestViewsAgainstASet checks that the free space of each watched prefix is that prefix without what is taken: for
+// nested prefixes, at the ends of a family, watched before and after facts are added.
 func TestViewsAgainstASet(t *testing.T) {
 	for _, world := range [][]string{
 		{"10.0.0.0/26", "10.0.0.0/28", "10.0.0.16/28", "10.0.0.20/30", "10.0.0.128/26"},
@@ -21,12 +21,12 @@ func TestViewsAgainstASet(t *testing.T) {
 		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff80/121", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"},
 	} {
 		for seed := range uint64(20) {
-			viewsAgainstASet(t, rand.New(rand.NewPCG(seed, 3)), world)
+			checkViewsAgainstSet(t, rand.New(rand.NewPCG(seed, 3)), world)
 		}
 	}
 }
 
-func viewsAgainstASet(t *testing.T, r *rand.Rand, world []string) {
+func checkViewsAgainstSet(t *testing.T, r *rand.Rand, world []string) {
 	t.Helper()
 	var all []netip.Prefix
 	for _, text := range world {
@@ -35,18 +35,18 @@ func viewsAgainstASet(t *testing.T, r *rand.Rand, world []string) {
 	l, facts := New(&netipx.IPSet{}, all[0].Addr().BitLen()), map[Key]netipx.IPRange{}
 	var watched []netip.Prefix
 	for range 200 {
-		key := Key{Source: Source(r.IntN(int(Draining) + 1)), UID: types.UID(rune('a' + r.IntN(9)))}
+		key := Key{Source: Source(r.IntN(int(SourceDraining) + 1)), UID: types.UID(rune('a' + r.IntN(9)))}
 		switch p := all[r.IntN(len(all))]; r.IntN(6) {
 		case 0:
-			l.Watch(p)
+			l.WatchPrefix(p)
 			if !slices.Contains(watched, p) {
 				watched = append(watched, p)
 			}
 		case 1:
-			l.Unwatch(p)
+			l.UnwatchPrefix(p)
 			watched = slices.DeleteFunc(watched, func(q netip.Prefix) bool { return q == p })
 		case 2:
-			l.Remove(key)
+			l.RemoveFact(key)
 			delete(facts, key)
 		default:
 			whole := netipx.RangeOfPrefix(netip.PrefixFrom(p.Addr(), max(p.Bits()-1, 0)).Masked())
@@ -63,7 +63,7 @@ func viewsAgainstASet(t *testing.T, r *rand.Rand, world []string) {
 				}
 			}
 			facts[key] = netipx.IPRangeFrom(first, last)
-			l.Add(Fact{Key: key, Owner: Owner{Name: string(key.UID), UID: key.UID}, Range: facts[key]})
+			l.AddFact(Fact{Key: key, Owner: Owner{Name: string(key.UID), UID: key.UID}, Range: facts[key]})
 		}
 		for _, p := range watched {
 			var b netipx.IPSetBuilder
@@ -75,15 +75,15 @@ func viewsAgainstASet(t *testing.T, r *rand.Rand, world []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.Collect(l.views.of[p].free.All()); !slices.Equal(got, want.Ranges()) {
+			if got := slices.Collect(l.prefixViews.byPrefix[p].free.All()); !slices.Equal(got, want.Ranges()) {
 				t.Fatalf("%v has %v free, and %v is", p, got, want.Ranges())
 			}
-			if free, is := l.FirstIn(p, p.Addr().BitLen()); is == (len(want.Ranges()) == 0) || (is && !want.Contains(free.Addr())) {
+			if free, is := l.FindFreePrefix(p, p.Addr().BitLen()); is == (len(want.Ranges()) == 0) || (is && !want.Contains(free.Addr())) {
 				t.Fatalf("the first of %v is %v, and %v is free", p, free, want.Ranges())
 			}
 		}
 	}
-	if _, is := l.FirstIn(netip.MustParsePrefix("192.0.2.0/24"), 32); is {
+	if _, is := l.FindFreePrefix(netip.MustParsePrefix("192.0.2.0/24"), 32); is {
 		t.Error("something is free in what nobody watches")
 	}
 }

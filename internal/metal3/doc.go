@@ -1,3 +1,3 @@
-// Package metal3 knows the pools of Metal3's IPAM (github.com/metal3-io/ip-address-manager, API v1alpha1), as far as they
-// are imported: what of an IPPool a pool of ours can say.
+// Package metal3 translates IPPools of Metal3's IPAM (github.com/metal3-io/ip-address-manager, API v1alpha1) to specs
+// of our pools, for the import.
 package metal3

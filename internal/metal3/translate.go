@@ -18,200 +18,202 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// translation is a spec of ours that is made from an IPPool's, and what is to be said of it.
+// translation is a spec of ours that is made from an IPPool, with its notes and problems.
 type translation struct {
-	out             v1alpha1.NetworkPoolSpec
+	spec            v1alpha1.NetworkPoolSpec
 	notes, problems []string
 }
 
-// network is what the addresses of one range get along.
+// network has the prefix length and the gateway of the addresses of one range.
 type network struct {
 	prefix  int32
 	gateway v1alpha1.Address
 }
 
-// part is one range of the pool.
-type part struct {
-	field string
+// poolRange is one range of the pool.
+type poolRange struct {
+	fieldPath string
 	netipx.IPRange
 	network
 }
 
-// Translate writes the spec of an IPPool as one of ours. Notes are what is not taken over, or means something else here;
-// problems what stands in the way: with any of them the result is not to be used.
-func Translate(pool *unstructured.Unstructured) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
+// ToNetworkPoolSpec translates the spec of an IPPool to one of ours. Notes list what is not translated, or has another
+// meaning here; problems list the obstacles. With any problem the result must not be used.
+func ToNetworkPoolSpec(pool *unstructured.Unstructured) (out v1alpha1.NetworkPoolSpec, notes, problems []string) {
 	t := &translation{}
-	s, ok := t.read(pool)
+	s, ok := t.parseSpec(pool)
 	if !ok {
-		return t.out, t.notes, t.problems
+		return t.spec, t.notes, t.problems
 	}
-	var parts []part
+	var parts []poolRange
 	if len(s.Pools) == 0 {
-		t.problemf("it has no pools")
+		t.addProblemf("it has no pools")
 	}
 	for i := range s.Pools {
-		if p, ok := t.part(s, i); ok {
+		if p, ok := t.parseRange(s, i); ok {
 			parts = append(parts, p)
 		}
 	}
 	for _, p := range parts {
-		t.out.Addresses = append(t.out.Addresses, poolutil.ShowRange(p.IPRange))
+		t.spec.Addresses = append(t.spec.Addresses, poolutil.ShowRange(p.IPRange))
 	}
-	t.networks(parts)
-	t.preAllocations(s)
-	t.aside(s)
+	t.setNetworks(parts)
+	t.setPreAllocations(s)
+	t.noteUnsupported(s)
 	if len(t.problems) == 0 {
-		_, errs := poolspec.Compile(&t.out)
+		_, errs := poolspec.Compile(&t.spec)
 		for _, err := range errs {
-			t.problemf("this provider cannot serve this spec: %v", err)
+			t.addProblemf("this provider cannot serve this spec: %v", err)
 		}
 	}
-	return t.out, t.notes, t.problems
+	return t.spec, t.notes, t.problems
 }
 
-// read reads a spec, and nothing that is not known: a field of a later version may be about what is handed out.
-func (t *translation) read(pool *unstructured.Unstructured) (*m3ipamv1.IPPoolSpec, bool) {
+// parseSpec decodes a spec. Unknown fields are a problem: a field of a later version may change what is handed out.
+func (t *translation) parseSpec(pool *unstructured.Unstructured) (*m3ipamv1.IPPoolSpec, bool) {
 	spec, _, err := unstructured.NestedMap(pool.Object, "spec")
 	if err != nil {
-		t.problemf("%v", err)
+		t.addProblemf("%v", err)
 		return nil, false
 	}
-	if order := spec[strategy]; order != nil {
-		delete(spec, strategy)
-		if order != inOrder {
-			t.notef("%s %v is not taken over: addresses are given in their order", strategy, order)
+	if order := spec[strategyField]; order != nil {
+		delete(spec, strategyField)
+		if order != sequentialStrategy {
+			t.addNotef("%s %v is not taken over: addresses are given in their order", strategyField, order)
 		}
 	}
 	out := &m3ipamv1.IPPoolSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(spec, out, true); err != nil {
-		t.problemf("this import knows the fields of Metal3's IPAM v1.13, and not all of this spec: %v", err)
+		t.addProblemf("this import knows the fields of Metal3's IPAM v1.13, and not all of this spec: %v", err)
 		return nil, false
 	}
 	return out, true
 }
 
-// The order in which Metal3's IPAM gives addresses, a field of versions after v1.13, and its default.
+// strategyField is the field for the order in which Metal3's IPAM assigns addresses, in versions after v1.13;
+// sequentialStrategy is its default.
 const (
-	strategy = "allocationStrategy"
-	inOrder  = "sequential"
+	strategyField      = "allocationStrategy"
+	sequentialStrategy = "sequential"
 )
 
-func (t *translation) problemf(format string, args ...any) {
+func (t *translation) addProblemf(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-func (t *translation) notef(format string, args ...any) {
+func (t *translation) addNotef(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// part reads a range as Metal3's IPAM counts through it: from start as far as end and subnet allow, or, without start,
-// from the address after the one that subnet is written with, whatever end says.
-func (t *translation) part(s *m3ipamv1.IPPoolSpec, i int) (part, bool) {
+// parseRange parses a range as Metal3's IPAM counts through it: from start as far as end and subnet allow, or, without
+// start, from the address after the one in subnet, whatever end is.
+func (t *translation) parseRange(s *m3ipamv1.IPPoolSpec, i int) (poolRange, bool) {
 	in, field := s.Pools[i], fmt.Sprintf("spec.pools[%d]", i)
 	var first, last netip.Addr
 	var subnet netip.Prefix
 	if in.Subnet != nil {
 		var err error
 		if subnet, err = netip.ParsePrefix(string(*in.Subnet)); err != nil {
-			t.problemf("%s.subnet: %v", field, err)
-			return part{}, false
+			t.addProblemf("%s.subnet: %v", field, err)
+			return poolRange{}, false
 		}
 		first, last = subnet.Addr().Next(), netipx.PrefixLastIP(subnet)
 	}
 	if in.Start != nil {
-		first = t.address(field+".start", *in.Start)
+		first = t.parseAddress(field+".start", *in.Start)
 	}
 	if in.End != nil && in.Start != nil {
-		if end := t.address(field+".end", *in.End); !last.IsValid() || end.Less(last) {
+		if end := t.parseAddress(field+".end", *in.End); !last.IsValid() || end.Less(last) {
 			last = end
 		}
 	}
 	switch {
 	case !first.IsValid():
-		t.problemf("%s has neither start nor subnet", field)
+		t.addProblemf("%s has neither start nor subnet", field)
 	case !last.IsValid():
-		t.problemf("%s has neither end nor subnet, so it has no last address", field)
+		t.addProblemf("%s has neither end nor subnet, so it has no last address", field)
 	case subnet.IsValid() && !subnet.Contains(first):
-		t.problemf("%s has no address: %s, where it begins, is not in its subnet", field, first)
+		t.addProblemf("%s has no address: %s, where it begins, is not in its subnet", field, first)
 	case first.BitLen() != last.BitLen() || last.Less(first):
-		t.problemf("%s has no address: it goes from %s to %s", field, first, last)
+		t.addProblemf("%s has no address: it goes from %s to %s", field, first, last)
 	default:
-		p := part{field: field, IPRange: netipx.IPRangeFrom(first, last)}
-		p.prefix = t.prefix(s, in, field)
+		p := poolRange{fieldPath: field, IPRange: netipx.IPRangeFrom(first, last)}
+		p.prefix = t.prefixLength(s, in, field)
 		if gateway := ptr.Deref(in.Gateway, ptr.Deref(s.Gateway, "")); gateway != "" {
-			p.gateway = t.address(field+".gateway", gateway).String()
+			p.gateway = t.parseAddress(field+".gateway", gateway).String()
 		}
 		return p, true
 	}
-	return part{}, false
+	return poolRange{}, false
 }
 
-// prefix is the length that addresses of a range get; 0: none is known.
-func (t *translation) prefix(s *m3ipamv1.IPPoolSpec, in m3ipamv1.Pool, field string) int32 {
+// prefixLength returns the prefix length for addresses of a range; 0 where none is known.
+func (t *translation) prefixLength(s *m3ipamv1.IPPoolSpec, in m3ipamv1.Pool, field string) int32 {
 	if length := cmp.Or(in.Prefix, s.Prefix); length != 0 || in.Subnet == nil {
 		return int32(min(length, 1+netip.IPv6Unspecified().BitLen())) // Compile refuses what is too long
 	}
-	length := netip.MustParsePrefix(string(*in.Subnet)).Bits() // it has been parsed
-	t.notef("%s has no prefix: its new addresses get that of its subnet, %d", field, length)
+	length := netip.MustParsePrefix(string(*in.Subnet)).Bits() // parseRange has validated it
+	t.addNotef("%s has no prefix: its new addresses get that of its subnet, %d", field, length)
 	return int32(length)
 }
 
-func (t *translation) address(field string, text m3ipamv1.IPAddressStr) netip.Addr {
+func (t *translation) parseAddress(field string, text m3ipamv1.IPAddressStr) netip.Addr {
 	ip, err := netip.ParseAddr(string(text))
 	if err != nil {
-		t.problemf("%s: %v", field, err)
+		t.addProblemf("%s: %v", field, err)
 	}
 	return ip.Unmap()
 }
 
-// networks says which prefix and gateway addresses get: once where all ranges agree, else for the network of each.
-func (t *translation) networks(parts []part) {
+// setNetworks sets the prefix and the gateway of addresses: once where all ranges agree, else in a subnet for each
+// network.
+func (t *translation) setNetworks(parts []poolRange) {
 	if len(parts) == 0 {
 		return
 	}
-	if !slices.ContainsFunc(parts, func(p part) bool { return p.network != parts[0].network }) {
-		if t.out.Gateway = parts[0].gateway; parts[0].prefix != 0 {
-			t.out.Prefix = ptr.To(parts[0].prefix)
+	if !slices.ContainsFunc(parts, func(p poolRange) bool { return p.network != parts[0].network }) {
+		if t.spec.Gateway = parts[0].gateway; parts[0].prefix != 0 {
+			t.spec.Prefix = ptr.To(parts[0].prefix)
 		}
 		return
 	}
-	gateways := map[v1alpha1.Prefix]part{}
+	gateways := map[v1alpha1.Prefix]poolRange{}
 	for _, p := range parts {
 		if p.prefix == 0 {
-			t.problemf("%s has no prefix, and others have: the network of its addresses is not known", p.field)
+			t.addProblemf("%s has no prefix, and others have: the network of its addresses is not known", p.fieldPath)
 			continue
 		}
 		subnet, err := p.From().Prefix(int(p.prefix))
 		if err != nil || !subnet.Contains(p.To()) {
-			t.problemf("%s is in more than one network of the length %d, which other ranges do not have", p.field, p.prefix)
+			t.addProblemf("%s is in more than one network of the length %d, which other ranges do not have", p.fieldPath, p.prefix)
 			continue
 		}
 		cidr := subnet.String()
 		if other, known := gateways[cidr]; known && other.gateway != p.gateway {
-			t.problemf("%s and %s have different gateways in %s: a pool of this provider has one in each network", other.field, p.field, cidr)
+			t.addProblemf("%s and %s have different gateways in %s: a pool of this provider has one in each network", other.fieldPath, p.fieldPath, cidr)
 		} else if !known {
-			t.out.Subnets = append(t.out.Subnets, v1alpha1.Subnet{CIDR: cidr, Gateway: p.gateway})
+			t.spec.Subnets = append(t.spec.Subnets, v1alpha1.Subnet{CIDR: cidr, Gateway: p.gateway})
 		}
 		gateways[cidr] = p
 	}
 }
 
-func (t *translation) preAllocations(s *m3ipamv1.IPPoolSpec) {
+func (t *translation) setPreAllocations(s *m3ipamv1.IPPoolSpec) {
 	for _, name := range slices.Sorted(maps.Keys(s.PreAllocations)) {
-		if t.out.PreAllocations == nil {
-			t.out.PreAllocations = v1alpha1.PreAllocations{}
-			t.notef("preAllocations are for claims of the same names here; CAPM3 names the claims of another Metal3DataTemplate differently")
+		if t.spec.PreAllocations == nil {
+			t.spec.PreAllocations = v1alpha1.PreAllocations{}
+			t.addNotef("preAllocations are for claims of the same names here; CAPM3 names the claims of another Metal3DataTemplate differently")
 		}
-		t.out.PreAllocations[name] = t.address(fmt.Sprintf("spec.preAllocations[%s]", name), s.PreAllocations[name]).String()
+		t.spec.PreAllocations[name] = t.parseAddress(fmt.Sprintf("spec.preAllocations[%s]", name), s.PreAllocations[name]).String()
 	}
 }
 
-// aside is what has no counterpart.
-func (t *translation) aside(s *m3ipamv1.IPPoolSpec) {
+// noteUnsupported adds a note for each field that has no counterpart.
+func (t *translation) noteUnsupported(s *m3ipamv1.IPPoolSpec) {
 	if len(s.DNSServers) > 0 || slices.ContainsFunc(s.Pools, func(p m3ipamv1.Pool) bool { return len(p.DNSServers) > 0 }) {
-		t.notef("dnsServers are not taken over: write them into networkData.services.dns of the new Metal3DataTemplates")
+		t.addNotef("dnsServers are not taken over: write them into networkData.services.dns of the new Metal3DataTemplates")
 	}
 	if s.ClusterName != nil {
-		t.notef("clusterName is not taken over: the new pool stays when Cluster %s is deleted", *s.ClusterName)
+		t.addNotef("clusterName is not taken over: the new pool stays when Cluster %s is deleted", *s.ClusterName)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// What an IPPool says, and what a pool of ours says then: U62.
+// TestTranslate checks the translation of IPPools to specs of our pools (U62).
 func TestTranslate(t *testing.T) {
 	const preAllocated = "preAllocations are for claims of the same names here; CAPM3 names the claims of another Metal3DataTemplate differently"
 	for name, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestTranslate(t *testing.T) {
 			if err := pool.UnmarshalJSON(text); err != nil {
 				t.Fatal(err)
 			}
-			got, notes, problems := Translate(pool)
+			got, notes, problems := ToNetworkPoolSpec(pool)
 			if diff := cmp.Diff(c.problems, problems); diff != "" {
 				t.Fatal(diff)
 			}
@@ -139,7 +139,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// The ranges are those that Metal3's IPAM counts through, by its own function.
+// TestRangesAreThoseOfMetal3 compares the ranges with those that Metal3's own function counts through.
 func TestRangesAreThoseOfMetal3(t *testing.T) {
 	for _, in := range []string{
 		`{start: 10.0.0.10, end: 10.0.0.13}`, `{subnet: 10.0.0.0/29}`, `{subnet: 10.0.0.3/29}`, `{subnet: 10.0.0.0/29, end: 10.0.0.3}`,
@@ -159,7 +159,7 @@ func TestRangesAreThoseOfMetal3(t *testing.T) {
 			}
 			want = append(want, string(a))
 		}
-		p, _ := (&translation{}).part(&m3ipamv1.IPPoolSpec{Pools: []m3ipamv1.Pool{pool}}, 0)
+		p, _ := (&translation{}).parseRange(&m3ipamv1.IPPoolSpec{Pools: []m3ipamv1.Pool{pool}}, 0)
 		var got []string
 		for a := p.From(); a.IsValid() && a.Compare(p.To()) <= 0; a = a.Next() {
 			got = append(got, a.String())

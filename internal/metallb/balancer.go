@@ -12,82 +12,83 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// Balancer is MetalLB, for whoever shows blocks to any load balancer.
+// Balancer implements balancer.Balancer for MetalLB.
 type Balancer struct{}
 
 var _ balancer.Balancer = Balancer{}
 
-// Name implements balancer.Balancer, as all of these do.
+// Name implements balancer.Balancer, as do the other methods.
 func (Balancer) Name() string { return "MetalLB" }
 
-// Pool is Butler's, and that of many guides to MetalLB.
-func (Balancer) Pool() string { return DefaultPool }
+// SharedPoolName returns the name that Butler and many guides to MetalLB use.
+func (Balancer) SharedPoolName() string { return DefaultPool }
 
-// Watched are read in MetalLB's namespace alone.
-func (Balancer) Watched() ([]client.Object, string) {
+// WatchedKinds returns MetalLB's kinds, which are read in MetalLB's namespace only.
+func (Balancer) WatchedKinds() ([]client.Object, string) {
 	return []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}}, Namespace
 }
 
-// Lists are those of what is configured.
-func (Balancer) Lists() []client.ObjectList {
+// WatchedLists returns the lists of the watched kinds.
+func (Balancer) WatchedLists() []client.ObjectList {
 	return []client.ObjectList{&metallbv1beta1.IPAddressPoolList{}, &metallbv1beta1.L2AdvertisementList{}}
 }
 
-// Missing says what happens when it is there.
-func (Balancer) Missing() (reason, message string) {
+// MissingReason states in its message what happens once MetalLB is installed.
+func (Balancer) MissingReason() (reason, message string) {
 	return v1alpha1.MetalLBMissingReason, "MetalLB is not installed in the Cluster (namespace " + Namespace + "); the blocks of the Cluster are added to MetalLB as soon as it is"
 }
 
-// Observe reads Services, and MetalLB's objects.
-func (Balancer) Observe(ctx context.Context, services, objects, live client.Reader) (balancer.Observed, error) {
-	o, err := Observe(ctx, services, objects, live)
+// ObserveCluster reads Services and MetalLB's objects.
+func (Balancer) ObserveCluster(ctx context.Context, services, objects, live client.Reader) (balancer.ObservedCluster, error) {
+	o, err := ObserveCluster(ctx, services, objects, live)
 	if err != nil {
 		return nil, err
 	}
-	return observed{o}, nil
+	return observedAdapter{o}, nil
 }
 
-// Empty reads whether an IPAddressPool serves anybody.
-func (Balancer) Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (string, error) {
-	return Empty(ctx, live, pool, r)
+// CheckPoolEmpty checks whether an IPAddressPool still serves a Service.
+func (Balancer) CheckPoolEmpty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (string, error) {
+	return CheckPoolEmpty(ctx, live, pool, r)
 }
 
-// LetGo reads whether MetalLB has let go of a range.
-func (Balancer) LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
-	return LetGo(ctx, live, r)
+// CheckReleased checks whether MetalLB has released a range.
+func (Balancer) CheckReleased(ctx context.Context, live client.Reader, r netipx.IPRange) (string, error) {
+	return CheckReleased(ctx, live, r)
 }
 
-// observed is what was observed, for whoever shows blocks to any load balancer.
-type observed struct{ *Observed }
+// observedAdapter adapts ObservedCluster to balancer.ObservedCluster.
+type observedAdapter struct{ *ObservedCluster }
 
-func (o observed) Installed() bool { return o.Observed.Installed }
+func (o observedAdapter) IsInstalled() bool { return o.Installed }
 
-func (o observed) Assess(out balancer.Outlook) elastic.Assessment {
-	return elastic.Assess(elastic.Inventory{
-		Services: o.Services, Class: out.Class, Grows: out.Families, Pools: o.Pools(out.Pools, out.Grows),
+func (o observedAdapter) AssessServices(out balancer.DesiredState) elastic.Assessment {
+	return elastic.AssessServices(elastic.Inventory{
+		Services: o.Services, LoadBalancerClass: out.LoadBalancerClass, GrowableFamilies: out.GrowableFamilies, Pools: o.PlanPools(out.Pools, out.GrowthPool),
 	})
 }
 
-// Unread says which IPAddressPool cannot be read: what Services may have of it is not known.
-func (o observed) Unread() string {
+// UnreadablePool describes an IPAddressPool that cannot be parsed: which of its addresses Services may have is
+// unknown.
+func (o observedAdapter) UnreadablePool() string {
 	if len(o.Problems) == 0 {
 		return ""
 	}
 	return o.Problems[0].Error()
 }
 
-func (o observed) Foreign(names ...string) string { return o.ForeignPool(names...) }
+func (o observedAdapter) DescribeForeignPool(names ...string) string { return o.ForeignPool(names...) }
 
-func (o observed) Changes(want []elastic.Desired) balancer.Changes {
-	c := o.Observed.Changes(want)
+func (o observedAdapter) PlanChanges(want []elastic.DesiredPool) balancer.PoolChanges {
+	c := o.ObservedCluster.PlanChanges(want)
 	return &c
 }
 
-// Unplaced says what MetalLB makes of its configuration: it says nothing of the Service.
-func (o observed) Unplaced(ctx context.Context, live client.Reader, _ *elastic.Service) (string, error) {
-	why, err := Refusal(ctx, live)
+// DescribeUnplaced states why MetalLB refuses its configuration: MetalLB reports nothing about a single Service.
+func (o observedAdapter) DescribeUnplaced(ctx context.Context, live client.Reader, _ *elastic.Service) (string, error) {
+	why, err := DescribeRefusal(ctx, live)
 	if why == "" {
-		why = o.Unread()
+		why = o.UnreadablePool()
 	}
 	if why == "" {
 		why = "check that the MetalLB controller runs, its log, and the events of the Service"

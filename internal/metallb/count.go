@@ -12,32 +12,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// enormous is how many bits of host a network has that MetalLB does not count: it has 2^63-1 addresses, and all IPv6
-// addresses before it in the pool are forgotten.
-const enormous = 62
+// uncountedHostBits is the number of host bits from which on MetalLB does not count a network: the count becomes
+// 2^63-1, and the IPv6 addresses before it in the pool are forgotten.
+const uncountedHostBits = 62
 
-// counts are how many addresses of each family a pool has.
-type counts [2]int64
+// familyCounts is the number of addresses of each family in a pool.
+type familyCounts [2]int64
 
-// countOf is how many addresses MetalLB counts in a pool with these entries (its poolCount, with all that is peculiar to
-// it); false: an entry cannot be read, so MetalLB did not take the pool.
-func countOf(addresses []string, avoidBuggyIPs bool) (n counts, ok bool) {
+// expectedCount returns the number of addresses that MetalLB counts in a pool with these entries (its poolCount, with
+// all its peculiarities). ok is false if an entry cannot be parsed: MetalLB has not applied that pool.
+func expectedCount(addresses []string, avoidBuggyIPs bool) (n familyCounts, ok bool) {
 	for _, text := range addresses {
-		r, err := rangeOf(text)
+		r, err := parseRange(text)
 		if err != nil {
-			return counts{}, false
+			return familyCounts{}, false
 		}
 		for _, p := range r.Prefixes() {
-			n.add(p, avoidBuggyIPs)
+			n.addPrefix(p, avoidBuggyIPs)
 		}
 	}
 	return n, true
 }
 
-// add counts a network.
-func (n *counts) add(p netip.Prefix, avoidBuggyIPs bool) {
-	family, host := elastic.FamilyOf(p.Addr()), p.Addr().BitLen()-p.Bits()
-	if host >= enormous {
+// addPrefix adds the addresses of a network.
+func (n *familyCounts) addPrefix(p netip.Prefix, avoidBuggyIPs bool) {
+	family, host := elastic.AddressFamily(p.Addr()), p.Addr().BitLen()-p.Bits()
+	if host >= uncountedHostBits {
 		n[family] = math.MaxInt64
 		return
 	}
@@ -47,48 +47,48 @@ func (n *counts) add(p netip.Prefix, avoidBuggyIPs bool) {
 			size -= 2 << (24 - p.Bits())
 		} else {
 			r := netipx.RangeOfPrefix(p)
-			size -= ifBuggy(r.From()) + ifBuggy(r.To())
+			size -= countIfBuggy(r.From()) + countIfBuggy(r.To())
 		}
 	}
-	n[family] += size // as MetalLB: beyond an enormous network this overflows
+	n[family] += size // as in MetalLB: after a network that is not counted this overflows
 }
 
-// ifBuggy is 1 for an address that a pool with avoidBuggyIPs leaves out. A network of one such address counts as -1, as
-// MetalLB subtracts its first address and its last one.
-func ifBuggy(a netip.Addr) int64 {
-	if elastic.Buggy(a) {
+// countIfBuggy returns 1 for an address that a pool with avoidBuggyIPs leaves out, else 0. A network of a single such
+// address counts as -1, because MetalLB subtracts both its first and its last address.
+func countIfBuggy(a netip.Addr) int64 {
+	if elastic.IsBuggyAddress(a) {
 		return 1
 	}
 	return 0
 }
 
-// countedBy is how many addresses MetalLB has counted in a pool; false: the pool was never part of a valid configuration, or
-// MetalLB is of a release before 0.15, which does not count. With avoidBuggyIPs the count may be 0: then the managers of the
-// status show that there is one.
-func countedBy(p *metallbv1beta1.IPAddressPool) (n counts, has bool) {
+// reportedCount returns the number of addresses that MetalLB has counted in a pool. has is false if the pool was
+// never part of a valid configuration, or if MetalLB is older than 0.15, which does not count. With avoidBuggyIPs the
+// count may be 0: then the managers of the status show that there is one.
+func reportedCount(p *metallbv1beta1.IPAddressPool) (n familyCounts, has bool) {
 	s := p.Status
-	n = counts{s.AssignedIPv4 + s.AvailableIPv4, s.AssignedIPv6 + s.AvailableIPv6}
-	return n, n != counts{} || slices.ContainsFunc(p.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
+	n = familyCounts{s.AssignedIPv4 + s.AvailableIPv4, s.AssignedIPv6 + s.AvailableIPv6}
+	return n, n != familyCounts{} || slices.ContainsFunc(p.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
 }
 
-// counted reports whether MetalLB's count of the addresses of a pool is that of the pool as it is now. A pool without a
-// count counts as counted.
-func counted(p *metallbv1beta1.IPAddressPool) bool {
-	is, has := countedBy(p)
+// isCounted reports whether MetalLB's count of the addresses of a pool matches the current spec. It returns true for
+// a pool without a count.
+func isCounted(p *metallbv1beta1.IPAddressPool) bool {
+	is, has := reportedCount(p)
 	if !has {
 		return true
 	}
-	want, ok := countOf(p.Spec.Addresses, p.Spec.AvoidBuggyIPs)
+	want, ok := expectedCount(p.Spec.Addresses, p.Spec.AvoidBuggyIPs)
 	return ok && is == want
 }
 
-// seemsCounted reports whether the count that MetalLB has made of an IPAddressPool would be taken for that of these
-// addresses: there are as many, with avoidBuggyIPs or without it, as a person may change that. Before MetalLB has counted at
-// all, or in a release that does not, nothing can be told apart.
-func seemsCounted(p *metallbv1beta1.IPAddressPool, to []string) bool {
-	is, has := countedBy(p)
+// matchesReportedCount reports whether the count that MetalLB has reported for an IPAddressPool equals the count of
+// these addresses, with or without avoidBuggyIPs, which a user may change. It returns false if MetalLB has not
+// counted yet, or is of a release that does not count.
+func matchesReportedCount(p *metallbv1beta1.IPAddressPool, to []string) bool {
+	is, has := reportedCount(p)
 	return has && slices.ContainsFunc([]bool{false, true}, func(avoidBuggyIPs bool) bool {
-		n, ok := countOf(to, avoidBuggyIPs)
+		n, ok := expectedCount(to, avoidBuggyIPs)
 		return ok && is == n
 	})
 }

@@ -21,8 +21,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// MetalLB's own code is internal to its module. The functions that read the addresses of a pool, and count them, need
-// little: they are copied, as they are in the version that is pinned, into a program of their own.
+// oracleMain is a program with copies of MetalLB's own functions that parse the addresses of a pool and count them,
+// from the pinned version. They are copied because MetalLB's packages are internal to its module; they depend on
+// little else.
 const oracleMain = `
 package main
 
@@ -78,7 +79,7 @@ func main() {
 }
 `
 
-// oraclePool is a pool that MetalLB's code is asked about, oracleAnswer what it says.
+// oraclePool is a pool for MetalLB's code to read; oracleAnswer is the result.
 type oraclePool struct {
 	Addresses     []string
 	AvoidBuggyIPs bool
@@ -90,15 +91,15 @@ type oracleAnswer struct {
 	IPv4, IPv6 int64
 }
 
-// asksMetalLB has MetalLB's own code read pools and count their addresses.
-func asksMetalLB(t *testing.T, pools []oraclePool) (out []oracleAnswer) {
+// runMetalLBOracle runs MetalLB's own code to parse pools and count their addresses.
+func runMetalLBOracle(t *testing.T, pools []oraclePool) (out []oracleAnswer) {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	module := func(name string) string {
-		dir, err := framework.ModuleDir(t.Context(), filepath.Join(root, "hack", "tools", "metallb"), name)
+		dir, err := framework.FindModuleDir(t.Context(), filepath.Join(root, "hack", "tools", "metallb"), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func asksMetalLB(t *testing.T, pools []oraclePool) (out []oracleAnswer) {
 	return out
 }
 
-// functions are the sources of functions of a file.
+// functions returns the sources of functions of a file.
 func functions(t *testing.T, path string, names ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -172,7 +173,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// drawEntry makes an entry of spec.addresses, in the forms that people write and in some that MetalLB refuses.
+// drawEntry returns an entry of spec.addresses, in the forms that people write and in some that MetalLB refuses.
 func drawEntry(r *rand.Rand) string {
 	four := func() string {
 		return fmt.Sprintf("10.0.%d.%d", r.IntN(3), []int{0, 1, 7, 128, 254, 255, r.IntN(256)}[r.IntN(7)])
@@ -208,9 +209,10 @@ func drawEntry(r *rand.Rand) string {
 	return space() + addr() + space() + "-" + space() + addr() + space()
 }
 
-// What MetalLB reads in spec.addresses, this reads, and counts as many; but for what mixes IP families, of which MetalLB makes
-// no addresses, or wrong ones.
-func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37
+// TestRangesAndCountsAreMetalLBs checks that this package parses the entries of spec.addresses that MetalLB parses,
+// and counts as many addresses, except for entries that mix IP families, for which MetalLB returns no addresses, or
+// wrong ones.
+func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37 (what is on its way is subtracted)
 	r := rand.New(rand.NewPCG(1, 2))
 	var pools []oraclePool
 	for range 6000 {
@@ -221,13 +223,13 @@ func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37
 		pools = append(pools, p)
 	}
 	read := 0
-	for i, want := range asksMetalLB(t, pools) {
+	for i, want := range runMetalLBOracle(t, pools) {
 		p := pools[i]
 		var has netipx.IPSetBuilder
 		odd := slices.ContainsFunc(p.Addresses, mixesFamilies)
 		refused := false
 		for _, text := range p.Addresses {
-			got, err := rangeOf(text)
+			got, err := parseRange(text)
 			refused = refused || err != nil
 			has.AddRange(got)
 		}
@@ -248,7 +250,7 @@ func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37
 		if !ours.Equal(theirs) {
 			t.Errorf("%q: read as %v, and by MetalLB as %v", p.Addresses, ours.Ranges(), theirs.Ranges())
 		}
-		if n, ok := countOf(p.Addresses, p.AvoidBuggyIPs); !ok || n != (counts{want.IPv4, want.IPv6}) {
+		if n, ok := expectedCount(p.Addresses, p.AvoidBuggyIPs); !ok || n != (familyCounts{want.IPv4, want.IPv6}) {
 			t.Errorf("%q, avoidBuggyIPs=%t: counted %v, and by MetalLB %d and %d", p.Addresses, p.AvoidBuggyIPs, n, want.IPv4, want.IPv6)
 		}
 	}
@@ -257,8 +259,8 @@ func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37
 	}
 }
 
-// mixesFamilies reports whether an entry begins and ends in different IP families, in this order, or is an IPv4 network that is
-// written as IPv6.
+// mixesFamilies reports whether an entry begins in IPv4 and ends in IPv6, or is an IPv4 network that is written as
+// IPv6.
 func mixesFamilies(text string) bool {
 	if ip, _, err := net.ParseCIDR(text); err == nil {
 		return ip.To4() != nil && strings.Contains(text, ":")

@@ -1,6 +1,5 @@
-// Package metallb reads what the Services and address pools of a workload cluster are, shows its MetalLB the
-// blocks that it may use, and finds out whether it has let go of one. What is to be done is decided in
-// internal/elastic.
+// Package metallb reads the Services and address pools of a workload cluster, projects to its MetalLB the blocks that
+// it may use, and checks whether MetalLB has released one. internal/elastic decides what to do.
 package metallb
 
 import (
@@ -8,11 +7,12 @@ import (
 )
 
 const (
-	// Namespace of MetalLB's objects.
+	// Namespace is the namespace of MetalLB's objects.
 	Namespace = "metallb-system"
-	// DefaultPool is the IPAddressPool that has all blocks, unless each has one of its own. The
-	// L2Advertisement that announces them has the same name.
+	// DefaultPool is the name of the IPAddressPool that contains all blocks, unless each block has a pool of its own.
+	// The L2Advertisement that announces them has the same name.
 	DefaultPool = "default-pool"
-	// FieldReturner gives fields back to whoever handed an object over: none of them is ours then.
-	FieldReturner = client.FieldOwner("butler-controller/returned")
+	// ReturnedFieldOwner is the field owner of the patch that returns an object to the owner that handed it over:
+	// then none of its fields is ours.
+	ReturnedFieldOwner = client.FieldOwner("butler-controller/returned")
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// A workload cluster may say anything of a Service and a pool. It never lacks more than it has Services and families,
-// and what a Service has counts as used, if it is an address at all.
+// FuzzAssess checks that, whatever a workload cluster reports of a Service and a pool, its shortfall is never more
+// than the number of its Services and families, and that a valid address of a Service counts as used.
 func FuzzAssess(f *testing.F) {
 	f.Add("10.96.0.1", "10.0.0.1", "10.0.0.2", "default-pool", "key", "10.0.0.0/30", int32(80), uint8(0))
 	f.Add("fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1, x", "", "", "::/0", int32(-1), uint8(7))
@@ -29,24 +29,24 @@ func FuzzAssess(f *testing.F) {
 			}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: has}}
 		})
-		// Whatever else it does, MetalLB reads an annotation that is empty as one that says nothing.
-		read := ServiceOf(s)
-		p, _ := PoolOf(&metallbv1beta1.IPAddressPool{
+		// In particular, MetalLB ignores an annotation that is empty.
+		read := NewService(s)
+		p, _ := NewPool(&metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Name: DefaultPool}, Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{addresses}, AvoidBuggyIPs: bits&16 != 0},
 		}, nil)
-		p.Grows = bits&32 != 0
-		waiting := ServiceOf(service(nil))
-		a := elastic.Assess(elastic.Inventory{Services: []elastic.Service{read, waiting}, Pools: []elastic.Pool{p}, Grows: [2]bool{true, true}})
-		if len(a.Verdicts) != 2 || a.Lacking[elastic.IPv4] > 2 || a.Lacking[elastic.IPv6] > 1 || a.Lacking[elastic.IPv4] < 0 || a.Lacking[elastic.IPv6] < 0 {
-			t.Errorf("%d verdicts, %v lacking", len(a.Verdicts), a.Lacking)
+		p.ReceivesGrowth = bits&32 != 0
+		waiting := NewService(service(nil))
+		a := elastic.AssessServices(elastic.Inventory{Services: []elastic.Service{read, waiting}, Pools: []elastic.Pool{p}, GrowableFamilies: [2]bool{true, true}})
+		if len(a.ServiceAssessments) != 2 || a.Shortfall[elastic.IPv4] > 2 || a.Shortfall[elastic.IPv6] > 1 || a.Shortfall[elastic.IPv4] < 0 || a.Shortfall[elastic.IPv6] < 0 {
+			t.Errorf("%d verdicts, %v lacking", len(a.ServiceAssessments), a.Shortfall)
 		}
-		for _, addr := range read.Has {
-			if _, used := a.Used[addr]; !used && !addr.IsPrivate() {
-				continue // one that does not exist yet in the replay
+		for _, addr := range read.Addresses {
+			if _, used := a.UsedAddresses[addr]; !used && !addr.IsPrivate() {
+				continue // an address that the replay would grow by
 			} else if !used {
 				t.Errorf("%s is not used", addr)
 			}
 		}
-		counted(&metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{addresses, addresses}}, Status: metallbv1beta1.IPAddressPoolStatus{AvailableIPv6: 1 << 62, AssignedIPv6: 1 << 62}})
+		isCounted(&metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{addresses, addresses}}, Status: metallbv1beta1.IPAddressPoolStatus{AvailableIPv6: 1 << 62, AssignedIPv6: 1 << 62}})
 	})
 }

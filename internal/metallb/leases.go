@@ -25,105 +25,111 @@ import (
 )
 
 const (
-	// LeasesValue is what balancer.ManagedLabel is on the IPAddressPools that show leases. It is not balancer.ManagedValue: a management
-	// cluster may be a workload cluster too, which is shown blocks.
-	LeasesValue = "butler-leases"
-	// LeasesAdvertisement is the L2Advertisement that announces them.
+	// LeasesManagedByValue is the value of balancer.ManagedByLabel on the IPAddressPools of leases. It differs from
+	// balancer.ManagedByValue because a management cluster may also be a workload cluster, to which blocks are
+	// projected.
+	LeasesManagedByValue = "butler-leases"
+	// LeasesAdvertisement is the name of the L2Advertisement that announces them.
 	LeasesAdvertisement = "butler-leases"
-	// leasePoolPrefix begins the name of the IPAddressPools of the leases of a namespace.
+	// leasePoolPrefix is the prefix of the names of the IPAddressPools of leases.
 	leasePoolPrefix = "lease-"
 )
 
-// leased is on the Services that are published: others may ask MetalLB for the address of a lease, and get nothing.
-var leased = map[string]string{v1alpha1.LeasedLabel: "true"}
+// leasedLabels are on the Services that are published: other Services may request the address of a lease from
+// MetalLB, and get nothing.
+var leasedLabels = map[string]string{v1alpha1.LeasedLabel: "true"}
 
-// LeasePool is an IPAddressPool that shows leases of a namespace: to its Services, and to those of the other namespaces that
-// a selector takes. Leases with one selector are in one pool: both addresses of a Service have to be.
+// LeasePool identifies an IPAddressPool with leases of a namespace: for its Services, and for those of other
+// namespaces that a selector matches. Leases with the same selector share a pool, because both addresses of a Service
+// must be in one pool.
 type LeasePool struct {
 	Namespace string
-	// Others selects them; nil: none.
-	Others *metav1.LabelSelector
+	// NamespaceSelector selects the other namespaces; nil means none.
+	NamespaceSelector *metav1.LabelSelector
 }
 
-// Name is that of the IPAddressPool. A namespace has no dot in its name.
+// Name returns the name of the IPAddressPool. It is unambiguous because a namespace has no dot in its name.
 func (p LeasePool) Name() string {
 	name := leasePoolPrefix + p.Namespace
-	if p.Others == nil {
+	if p.NamespaceSelector == nil {
 		return name
 	}
-	text, err := json.Marshal(p.Others)
+	text, err := json.Marshal(p.NamespaceSelector)
 	if err != nil {
-		panic(err) // it is strings
+		panic(err) // a selector contains only strings
 	}
 	sum := sha256.Sum256(text)
 	return name + "." + hex.EncodeToString(sum[:4])
 }
 
-// NamespaceOfLeasePool is the namespace whose leases an IPAddressPool shows, by its name; false: it is called otherwise.
-func NamespaceOfLeasePool(p *metallbv1beta1.IPAddressPool) (string, bool) {
+// NamespaceForLeasePool returns the namespace whose leases an IPAddressPool contains, derived from its name; false if
+// the name is not one of a lease pool.
+func NamespaceForLeasePool(p *metallbv1beta1.IPAddressPool) (string, bool) {
 	rest, is := strings.CutPrefix(p.Name, leasePoolPrefix)
 	namespace, _, _ := strings.Cut(rest, ".")
 	return namespace, is && p.Namespace == Namespace
 }
 
-// LeasePoolOf is what an IPAddressPool that shows leases is for.
-func LeasePoolOf(p *metallbv1beta1.IPAddressPool) LeasePool {
-	namespace, _ := NamespaceOfLeasePool(p)
+// NewLeasePool returns the LeasePool that an IPAddressPool with leases is for.
+func NewLeasePool(p *metallbv1beta1.IPAddressPool) LeasePool {
+	namespace, _ := NamespaceForLeasePool(p)
 	out := LeasePool{Namespace: namespace}
 	if to := p.Spec.AllocateTo; to != nil && len(to.NamespaceSelectors) > 0 {
-		out.Others = &to.NamespaceSelectors[0]
+		out.NamespaceSelector = &to.NamespaceSelectors[0]
 	}
 	return out
 }
 
-// ShowsLeases reports whether an IPAddressPool is one of ours that shows leases.
-func ShowsLeases(p *metallbv1beta1.IPAddressPool) bool {
-	return p.Labels[balancer.ManagedLabel] == LeasesValue
+// IsLeasePool reports whether an IPAddressPool is one of ours that contains leases.
+func IsLeasePool(p *metallbv1beta1.IPAddressPool) bool {
+	return p.Labels[balancer.ManagedByLabel] == LeasesManagedByValue
 }
 
-// LeasesIn are the addresses of an IPAddressPool that shows leases.
-func LeasesIn(p *metallbv1beta1.IPAddressPool) []netip.Addr {
-	if !ShowsLeases(p) {
+// LeaseAddresses returns the addresses of an IPAddressPool with leases, nil for another pool.
+func LeaseAddresses(p *metallbv1beta1.IPAddressPool) []netip.Addr {
+	if !IsLeasePool(p) {
 		return nil
 	}
 	var out []netip.Addr
 	for _, text := range p.Spec.Addresses {
-		if r, err := rangeOf(text); err == nil && r.From() == r.To() {
+		if r, err := parseRange(text); err == nil && r.From() == r.To() {
 			out = append(out, r.From())
 		}
 	}
 	return out
 }
 
-// Took reports whether MetalLB says that it has taken an IPAddressPool as it is now, or says nothing of any.
-func Took(p *metallbv1beta1.IPAddressPool) bool { return counted(p) }
+// IsApplied reports whether MetalLB's count shows that it has applied an IPAddressPool as it is now. It returns true
+// for a pool without a count.
+func IsApplied(p *metallbv1beta1.IPAddressPool) bool { return isCounted(p) }
 
-// HasOthers reports whether an IPAddressPool has more than these addresses, or others.
-func HasOthers(p *metallbv1beta1.IPAddressPool, than map[netip.Addr]bool) bool {
+// HasOtherAddresses reports whether an IPAddressPool contains any address that is not in than.
+func HasOtherAddresses(p *metallbv1beta1.IPAddressPool, than map[netip.Addr]bool) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
-		r, err := rangeOf(text)
+		r, err := parseRange(text)
 		return err != nil || r.From() != r.To() || !than[r.From()]
 	})
 }
 
-func leaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
+func formatLeaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
 
-// ShowLeases brings an IPAddressPool to have these addresses, and no Services have them but those that it is for. It is
-// written as it was observed, or not at all: the error is a conflict then; nil: there was none. It reports whether something
-// was written; or that the change waits: MetalLB acknowledges by counting, and an earlier one is not counted yet.
-func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed, waits bool, err error) {
+// ApplyLeasePool writes an IPAddressPool with the addresses want, for the Services of pool only. It writes with the
+// resourceVersion of was, the observed pool, nil if there was none; if the pool has changed since, the error is a
+// conflict. changed reports whether something was written. waits reports that the change has to wait: MetalLB
+// acknowledges by counting, and has not counted an earlier change yet.
+func ApplyLeasePool(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed, waits bool, err error) {
 	ranges := make([]string, 0, len(want))
 	for _, a := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
-		ranges = append(ranges, leaseRange(a))
+		ranges = append(ranges, formatLeaseRange(a))
 	}
 	switch {
-	case was != nil && !ShowsLeases(was) && len(ranges) > 0:
+	case was != nil && !IsLeasePool(was) && len(ranges) > 0:
 		return false, false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
 			Namespace, was.Name, pool.Namespace)
-	case (was == nil || !ShowsLeases(was)) && len(ranges) == 0:
+	case (was == nil || !IsLeasePool(was)) && len(ranges) == 0:
 		return false, false, nil
 	case was == nil:
-		err := c.Create(ctx, pool.object(ranges), balancer.FieldOwner)
+		err := c.Create(ctx, pool.toUnstructured(ranges), balancer.FieldOwner)
 		if apierrors.IsAlreadyExists(err) {
 			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), pool.Name(), err)
 		}
@@ -132,65 +138,66 @@ func ShowLeases(ctx context.Context, c client.Client, live client.Reader, pool L
 		}
 		return true, false, nil
 	case len(ranges) == 0:
-		err := exact.Delete(ctx, c, was)
+		err := exact.DeleteWithPreconditions(ctx, c, was)
 		if client.IgnoreNotFound(err) != nil {
 			return false, false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
 		}
 		return true, false, nil
-	case pool.is(was, ranges):
+	case pool.matchesPool(was, ranges):
 		return false, false, nil
 	}
-	to, wait, err := next(ctx, live, was, ranges)
+	to, wait, err := nextCountableAddresses(ctx, live, was, ranges)
 	if wait || err != nil {
-		return false, wait, err // the count of the last change wakes us
+		return false, wait, err // the count of the last change triggers a reconcile
 	}
-	u := pool.object(to)
+	u := pool.toUnstructured(to)
 	u.SetUID(was.UID)
 	u.SetResourceVersion(was.ResourceVersion)
-	return true, false, balancer.Apply(ctx, c, u)
+	return true, false, balancer.ApplyObject(ctx, c, u)
 }
 
-// selectors are those of the namespaces whose Services the pool is for besides.
-func (p LeasePool) selectors() []metav1.LabelSelector {
-	if p.Others == nil {
+// namespaceSelectors returns the selectors of the other namespaces that the pool is for.
+func (p LeasePool) namespaceSelectors() []metav1.LabelSelector {
+	if p.NamespaceSelector == nil {
 		return nil
 	}
-	return []metav1.LabelSelector{*p.Others}
+	return []metav1.LabelSelector{*p.NamespaceSelector}
 }
 
-// is reports whether an IPAddressPool is as it is to be.
-func (p LeasePool) is(was *metallbv1beta1.IPAddressPool, ranges []string) bool {
+// matchesPool reports whether an IPAddressPool is in its desired state.
+func (p LeasePool) matchesPool(was *metallbv1beta1.IPAddressPool, ranges []string) bool {
 	to := was.Spec.AllocateTo
-	return slices.Equal(was.Spec.Addresses, ranges) && !ptr.Deref(was.Spec.AutoAssign, true) && !was.Spec.AvoidBuggyIPs && ShowsLeases(was) &&
-		to != nil && slices.Equal(to.Namespaces, []string{p.Namespace}) && equality.Semantic.DeepEqual(to.NamespaceSelectors, p.selectors()) &&
-		equality.Semantic.DeepEqual(to.ServiceSelectors, []metav1.LabelSelector{{MatchLabels: leased}})
+	return slices.Equal(was.Spec.Addresses, ranges) && !ptr.Deref(was.Spec.AutoAssign, true) && !was.Spec.AvoidBuggyIPs && IsLeasePool(was) &&
+		to != nil && slices.Equal(to.Namespaces, []string{p.Namespace}) && equality.Semantic.DeepEqual(to.NamespaceSelectors, p.namespaceSelectors()) &&
+		equality.Semantic.DeepEqual(to.ServiceSelectors, []metav1.LabelSelector{{MatchLabels: leasedLabels}})
 }
 
-// object is what is said of the IPAddressPool. It names a namespace always: nothing selected would mean everybody.
-func (p LeasePool) object(ranges []string) *unstructured.Unstructured {
-	to := map[string]any{"namespaces": []any{p.Namespace}, "serviceSelectors": []any{map[string]any{"matchLabels": map[string]any{v1alpha1.LeasedLabel: leased[v1alpha1.LeasedLabel]}}}}
-	if p.Others != nil {
-		selector, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Others)
+// toUnstructured returns the applied content of the IPAddressPool. It always names a namespace: without a selection
+// the pool would serve every Service.
+func (p LeasePool) toUnstructured(ranges []string) *unstructured.Unstructured {
+	to := map[string]any{"namespaces": []any{p.Namespace}, "serviceSelectors": []any{map[string]any{"matchLabels": map[string]any{v1alpha1.LeasedLabel: leasedLabels[v1alpha1.LeasedLabel]}}}}
+	if p.NamespaceSelector != nil {
+		selector, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.NamespaceSelector)
 		if err != nil {
-			panic(err) // it is strings
+			panic(err) // a selector contains only strings
 		}
 		to["namespaceSelectors"] = []any{selector}
 	}
-	u := object("IPAddressPool", p.Name(), map[string]any{"addresses": list(ranges), "autoAssign": false, "avoidBuggyIPs": false, "serviceAllocation": to})
-	u.SetLabels(map[string]string{balancer.ManagedLabel: LeasesValue})
+	u := newObject("IPAddressPool", p.Name(), map[string]any{"addresses": toAnySlice(ranges), "autoAssign": false, "avoidBuggyIPs": false, "serviceAllocation": to})
+	u.SetLabels(map[string]string{balancer.ManagedByLabel: LeasesManagedByValue})
 	return u
 }
 
-// AdvertiseLeases has MetalLB announce the IPAddressPools that show leases, unless somebody does already.
+// AdvertiseLeases creates the L2Advertisement for the IPAddressPools of leases, unless an object of that name exists.
 func AdvertiseLeases(ctx context.Context, c client.Client) error {
 	is := &metallbv1beta1.L2Advertisement{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeasesAdvertisement}, is)
 	if err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
-	u := object("L2Advertisement", LeasesAdvertisement, map[string]any{
-		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedLabel: LeasesValue}}},
+	u := newObject("L2Advertisement", LeasesAdvertisement, map[string]any{
+		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedByLabel: LeasesManagedByValue}}},
 	})
-	u.SetLabels(map[string]string{balancer.ManagedLabel: LeasesValue})
+	u.SetLabels(map[string]string{balancer.ManagedByLabel: LeasesManagedByValue})
 	return client.IgnoreAlreadyExists(c.Create(ctx, u, balancer.FieldOwner))
 }

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What MetalLB has counted of an IPAddressPool says something of the next change only where the numbers differ.
+// TestSeemsCounted checks that the count that MetalLB has reported for an IPAddressPool acknowledges the next change
+// only if the numbers differ.
 func TestSeemsCounted(t *testing.T) {
 	const a, b, c = "10.0.0.1-10.0.0.1", "10.0.0.2-10.0.0.2", "10.0.0.3-10.0.0.3"
 	for name, tc := range map[string]struct {
@@ -29,59 +30,61 @@ func TestSeemsCounted(t *testing.T) {
 	} {
 		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.has}}
 		p.Status.AssignedIPv4 = tc.counts
-		if takes, seems := takesAway(p, tc.to), seemsCounted(p, tc.to); takes != tc.takes || seems != tc.seem {
+		if takes, seems := removesAddresses(p, tc.to), matchesReportedCount(p, tc.to); takes != tc.takes || seems != tc.seem {
 			t.Errorf("%s: takes away %v, seems counted %v", name, takes, seems)
 		}
 	}
 }
 
-// An IPAddressPool of somebody else that is called as ours is left as it is: nothing is written, so there is no client.
+// TestForeignLeasePool checks that an IPAddressPool of another owner with the name of ours is left as it is. Nothing
+// is written, so there is no client.
 func TestForeignLeasePool(t *testing.T) {
 	office := LeasePool{Namespace: "office"}
 	p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.0.0.1-10.0.0.9"}}}
 	p.Namespace, p.Name = Namespace, office.Name()
-	if changed, _, err := ShowLeases(t.Context(), nil, nil, office, nil, p); changed || err != nil {
+	if changed, _, err := ApplyLeasePool(t.Context(), nil, nil, office, nil, p); changed || err != nil {
 		t.Errorf("without leases: %v %v", changed, err)
 	}
-	changed, _, err := ShowLeases(t.Context(), nil, nil, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
+	changed, _, err := ApplyLeasePool(t.Context(), nil, nil, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, p)
 	if changed || err == nil || !strings.Contains(err.Error(), "give it another name") {
 		t.Errorf("with a lease: %v %v", changed, err)
 	}
-	// W29: under another name it is out of the way, and none is observed under ours.
+	// W29: under another name it does not conflict, and no pool is observed under ours.
 	p.Name = "another"
 	c := tenant(t, true, p)
-	if changed, _, err := ShowLeases(t.Context(), c, c, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, nil); !changed || err != nil {
+	if changed, _, err := ApplyLeasePool(t.Context(), c, c, office, []netip.Addr{netip.MustParseAddr("10.1.0.1")}, nil); !changed || err != nil {
 		t.Errorf("with another name: %v %v", changed, err)
 	}
 }
 
-// The leases of a namespace that select other namespaces are in an IPAddressPool of their own, which says so.
+// TestLeasePool checks that the leases of a namespace that select other namespaces are in an IPAddressPool of their
+// own with that selector.
 func TestLeasePool(t *testing.T) {
 	a := []netip.Addr{netip.MustParseAddr("10.1.0.1")}
 	selects := func(value string) LeasePool {
-		return LeasePool{Namespace: "team", Others: &metav1.LabelSelector{MatchLabels: map[string]string{"is": value}}}
+		return LeasePool{Namespace: "team", NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"is": value}}}
 	}
 	names := map[string]bool{}
-	for _, pool := range []LeasePool{{Namespace: "team"}, selects("a"), selects("b"), {Namespace: "team", Others: &metav1.LabelSelector{}}} {
+	for _, pool := range []LeasePool{{Namespace: "team"}, selects("a"), selects("b"), {Namespace: "team", NamespaceSelector: &metav1.LabelSelector{}}} {
 		names[pool.Name()] = true
 		c := tenant(t, true)
-		if changed, _, err := ShowLeases(t.Context(), c, c, pool, a, nil); !changed || err != nil {
+		if changed, _, err := ApplyLeasePool(t.Context(), c, c, pool, a, nil); !changed || err != nil {
 			t.Fatalf("%v: %v %v", pool, changed, err)
 		}
 		got := &metallbv1beta1.IPAddressPool{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: pool.Name()}, got); err != nil {
 			t.Fatal(err)
 		}
-		if namespace, is := NamespaceOfLeasePool(got); namespace != "team" || !is || !ShowsLeases(got) || !slices.Equal(LeasesIn(got), a) || HasOthers(got, map[netip.Addr]bool{a[0]: true}) || !HasOthers(got, nil) {
+		if namespace, is := NamespaceForLeasePool(got); namespace != "team" || !is || !IsLeasePool(got) || !slices.Equal(LeaseAddresses(got), a) || HasOtherAddresses(got, map[netip.Addr]bool{a[0]: true}) || !HasOtherAddresses(got, nil) {
 			t.Errorf("%s is of %s", got.Name, namespace)
 		}
-		if to := got.Spec.AllocateTo; len(to.Namespaces) != 1 || to.Namespaces[0] != "team" || (len(to.NamespaceSelectors) == 1) != (pool.Others != nil) {
+		if to := got.Spec.AllocateTo; len(to.Namespaces) != 1 || to.Namespaces[0] != "team" || (len(to.NamespaceSelectors) == 1) != (pool.NamespaceSelector != nil) {
 			t.Errorf("%s is for %+v", got.Name, to)
 		}
-		if is := LeasePoolOf(got); is.Name() != pool.Name() {
+		if is := NewLeasePool(got); is.Name() != pool.Name() {
 			t.Errorf("%s is read as %s", pool.Name(), is.Name())
 		}
-		if changed, _, err := ShowLeases(t.Context(), c, c, pool, a, got); changed || err != nil {
+		if changed, _, err := ApplyLeasePool(t.Context(), c, c, pool, a, got); changed || err != nil {
 			t.Errorf("%s is shown again: %v %v", got.Name, changed, err)
 		}
 	}
@@ -90,7 +93,8 @@ func TestLeasePool(t *testing.T) {
 	}
 }
 
-// Nothing is taken out of an IPAddressPool while the count of before would be taken for that of what is left.
+// TestNext checks that no entry of an IPAddressPool is removed while the earlier count would pass for the count of
+// what is left.
 func TestNext(t *testing.T) {
 	const a, b = "10.0.0.1-10.0.0.1", "10.0.0.2-10.0.0.2"
 	refusing := &metallbv1beta1.ConfigurationState{}
@@ -111,7 +115,7 @@ func TestNext(t *testing.T) {
 	} {
 		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.has}}
 		p.Status.AssignedIPv4 = tc.counts
-		to, wait, err := next(t.Context(), tenant(t, true, tc.live...), p, tc.want)
+		to, wait, err := nextCountableAddresses(t.Context(), tenant(t, true, tc.live...), p, tc.want)
 		if err != nil || wait != tc.wait || strings.Join(to, "") != tc.to {
 			t.Errorf("%s: %v, wait %v, %v", name, to, wait, err)
 		}

@@ -16,92 +16,93 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// LetGo tells what a workload cluster still does with a range that was taken away from it; nothing, if it has
-// let go of it. It reads live, and an error is no answer.
+// CheckReleased returns how a workload cluster still uses a range that was withdrawn from it, empty if the cluster
+// has released it. It reads live, and an error proves nothing.
 //
-// No IPAddressPool may show the range, and MetalLB must have taken that: its configuration is valid, and of
-// each pool that shows blocks, or leases, it counts as many addresses as the pool has now. That is the only acknowledgement
-// there is: the ConfigurationState changes once a second at most, with a time that says nothing. No Service may
-// have an address of the range. What MetalLB was about to write at that moment is not seen: who gives a range
-// away asks twice, some time apart.
-func LetGo(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error) {
+// No IPAddressPool may contain the range, and MetalLB must have applied that: its configuration is valid, and for
+// each pool with blocks or leases its count equals the number of addresses that the pool has now. No other
+// acknowledgement exists: the ConfigurationState changes at most once a second, and its time carries no information.
+// No Service may have an address of the range. CheckReleased does not see what MetalLB was about to write at that
+// moment: before a range is given to another Cluster, the caller must check twice, some time apart.
+func CheckReleased(ctx context.Context, live client.Reader, r netipx.IPRange) (why string, err error) {
 	pools := &metallbv1beta1.IPAddressPoolList{}
 	err = live.List(ctx, pools, client.InNamespace(Namespace))
-	if err != nil && !balancer.Missing(err) {
+	if err != nil && !balancer.IsMissing(err) {
 		return "", fmt.Errorf("listing the IPAddressPools: %w", err)
 	}
 	installed := err == nil
 	for i := range pools.Items {
 		p := &pools.Items[i]
-		if _, unread := PoolOf(p, nil); unread != nil {
+		if _, unread := NewPool(p, nil); unread != nil {
 			return unread.Error(), nil //nolint:nilerr // not a failure: such a pool may have any address
 		}
-		if overlaps(p, r) {
-			return stillHas(p, r), nil
+		if overlapsRange(p, r) {
+			return describeRemainingRange(p, r), nil
 		}
 	}
-	if why, err = balancer.User(ctx, live, r); why != "" || err != nil {
+	if why, err = balancer.FindRangeUser(ctx, live, r); why != "" || err != nil {
 		return why, err
 	}
 	if !installed {
 		return "", nil
 	}
 	for i := range pools.Items {
-		if p := &pools.Items[i]; (p.Name == DefaultPool || managed(p) || p.Labels[balancer.ManagedLabel] == LeasesValue) && !counted(p) {
+		if p := &pools.Items[i]; (p.Name == DefaultPool || isProjectedPool(p) || p.Labels[balancer.ManagedByLabel] == LeasesManagedByValue) && !isCounted(p) {
 			return fmt.Sprintf("MetalLB has not applied the change of IPAddressPool %s yet", p.Name), nil
 		}
 	}
-	return Refusal(ctx, live)
+	return DescribeRefusal(ctx, live)
 }
 
-// stillHas says of an IPAddressPool that it has a range, and what to do where that stays so: with avoidBuggyIPs MetalLB may count as
-// many addresses without the range, so no count would acknowledge that it was taken away (next).
-func stillHas(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) string {
+// describeRemainingRange describes an IPAddressPool that contains a range, and what to do if it stays so: with
+// avoidBuggyIPs MetalLB may count as many addresses without the range, so that no count would acknowledge its removal
+// (see nextCountableRemoval).
+func describeRemainingRange(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) string {
 	says := fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r))
 	left := slices.DeleteFunc(slices.Clone(p.Spec.Addresses), func(text string) bool {
-		has, err := rangeOf(text)
+		has, err := parseRange(text)
 		return err == nil && has.Overlaps(r)
 	})
-	if !managed(p) || !p.Spec.AvoidBuggyIPs || len(left) == 0 || !counted(p) {
+	if !isProjectedPool(p) || !p.Spec.AvoidBuggyIPs || len(left) == 0 || !isCounted(p) {
 		return says
 	}
-	if _, waits := without(p, left); !waits {
+	if _, waits := nextCountableRemoval(p, left); !waits {
 		return says
 	}
 	return says + ", and with avoidBuggyIPs MetalLB counts as many addresses without it, so nothing would show that MetalLB has taken the change; " +
 		"set avoidBuggyIPs of that IPAddressPool to false until the block is released"
 }
 
-// Refusal says why MetalLB keeps an older configuration than the one it has been given; nothing, if it does not.
+// DescribeRefusal states why MetalLB keeps an older configuration instead of the current one, empty if it does not.
 // It reads live.
-func Refusal(ctx context.Context, live client.Reader) (why string, err error) {
+func DescribeRefusal(ctx context.Context, live client.Reader) (why string, err error) {
 	state := &metallbv1beta1.ConfigurationState{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "controller"}, state)
 	switch {
-	case balancer.Missing(err): // before 0.16
+	case balancer.IsMissing(err): // before 0.16
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading what MetalLB makes of its configuration: %w", err)
 	}
-	// The result follows the condition some milliseconds later.
+	// The status result is updated some milliseconds after the condition.
 	if is := meta.FindStatusCondition(state.Status.Conditions, "poolReconcilerValid"); is != nil && is.Status != metav1.ConditionTrue {
 		return "MetalLB refuses its configuration, and keeps an older one: " + is.Message, nil
 	}
 	return "", nil
 }
 
-// Empty tells what keeps an IPAddressPool that serves no new Services from being taken away: nothing, if no
+// CheckPoolEmpty returns what keeps an IPAddressPool that serves no new Services from being withdrawn, empty if no
 // Service has an address of its range any more. It reads live.
-func Empty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error) {
+func CheckPoolEmpty(ctx context.Context, live client.Reader, pool string, r netipx.IPRange) (why string, err error) {
 	p := &metallbv1beta1.IPAddressPool{}
 	err = live.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: pool}, p)
 	switch {
-	case balancer.Missing(err):
+	case balancer.IsMissing(err):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading IPAddressPool %s: %w", pool, err)
 	case ptr.Deref(p.Spec.AutoAssign, true):
 		return fmt.Sprintf("IPAddressPool %s still serves new Services", pool), nil
 	}
-	return balancer.User(ctx, live, r)
+	return balancer.FindRangeUser(ctx, live, r)
 }

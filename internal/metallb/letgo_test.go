@@ -21,7 +21,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// tenant is a fake, to enumerate what a workload cluster can answer. The e2e suite has a real one.
+// tenant returns a fake client, to enumerate the possible responses of a workload cluster. The e2e suite has a real
+// one.
 func tenant(t *testing.T, installed bool, objs ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -58,14 +59,14 @@ func tenant(t *testing.T, installed bool, objs ...client.Object) client.WithWatc
 		}).Build()
 }
 
-func using(address string) *corev1.Service {
+func newServiceUsing(address string) *corev1.Service {
 	return service(func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
 	})
 }
 
-func TestLetGo(t *testing.T) { // F2, B57
+func TestLetGo(t *testing.T) { // F2 (free when MetalLB has released it), B57 (a silent cluster is asked again)
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	rest := func(counts int64) *metallbv1beta1.IPAddressPool {
 		p := ipPool("10.0.0.1-10.0.0.2")
@@ -93,9 +94,9 @@ func TestLetGo(t *testing.T) { // F2, B57
 		objs   []client.Object
 		want   string
 	}{
-		"Gone":       {reason: "shown nowhere, counted nowhere, used by nobody", objs: []client.Object{rest(2), state(metav1.ConditionTrue), using("10.0.0.1")}},
+		"Gone":       {reason: "shown nowhere, counted nowhere, used by nobody", objs: []client.Object{rest(2), state(metav1.ConditionTrue), newServiceUsing("10.0.0.1")}},
 		"Shown":      {reason: "a pool has some of it, whoever made it", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
-		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), using("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
+		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), newServiceUsing("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
 		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not applied the change"},
 		"Careful":    {reason: "what it leaves out is not counted (avoidBuggyIPs)", objs: []client.Object{careful(3), state(metav1.ConditionTrue)}},
 		"Carefully":  {reason: "it works with the pool as it was, without what it leaves out", objs: []client.Object{careful(5), state(metav1.ConditionTrue)}, want: "has not applied the change"},
@@ -105,11 +106,11 @@ func TestLetGo(t *testing.T) { // F2, B57
 		"LastPool":   {reason: "there is no pool any more", objs: []client.Object{state(metav1.ConditionTrue)}},
 		"Old":        {reason: "a release without ConfigurationState", objs: []client.Object{rest(2)}},
 		"NoMetalLB":  {reason: "there is nobody to take it", absent: true},
-		"StillThere": {reason: "but a Service that has it still", absent: true, objs: []client.Object{using("10.0.0.8")}, want: "Service ns/web has 10.0.0.8"},
+		"StillThere": {reason: "but a Service that has it still", absent: true, objs: []client.Object{newServiceUsing("10.0.0.8")}, want: "Service ns/web has 10.0.0.8"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			why, err := LetGo(t.Context(), tenant(t, !tc.absent, tc.objs...), r)
+			why, err := CheckReleased(t.Context(), tenant(t, !tc.absent, tc.objs...), r)
 			if err != nil || (tc.want == "") != (why == "") || !strings.Contains(why, tc.want) {
 				t.Errorf("%s: got %q, %v; want %q", tc.reason, why, err, tc.want)
 			}
@@ -117,8 +118,8 @@ func TestLetGo(t *testing.T) { // F2, B57
 	}
 }
 
-// With avoidBuggyIPs MetalLB may count as many addresses without a range. Then that is said, and what is named helps: without
-// avoidBuggyIPs the count shows that the range is gone.
+// TestStillHas checks that the message states that MetalLB may count as many addresses without the range with
+// avoidBuggyIPs, and that the step it names helps: without avoidBuggyIPs the count shows that the range is gone.
 func TestStillHas(t *testing.T) {
 	stays, none := "10.0.0.4-10.0.0.6", "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
 	is := netipx.MustParseIPRange(none)
@@ -142,7 +143,7 @@ func TestStillHas(t *testing.T) {
 			p.Name, p.Labels = "theirs", c.labels
 		}
 		p.Spec.AvoidBuggyIPs, p.Status.AvailableIPv4 = c.careful, c.counted
-		why, err := LetGo(t.Context(), tenant(t, true, p), is)
+		why, err := CheckReleased(t.Context(), tenant(t, true, p), is)
 		if err != nil || !strings.HasPrefix(why, "IPAddressPool "+p.Name+" still has 10.0.0.255-10.0.1.1") {
 			t.Errorf("%s: got %q, %v", name, why, err)
 		}
@@ -153,19 +154,19 @@ func TestStillHas(t *testing.T) {
 		if !c.explains {
 			continue
 		}
-		if _, waits, err := next(t.Context(), tenant(t, true), p, left); !waits || err != nil {
+		if _, waits, err := nextCountableAddresses(t.Context(), tenant(t, true), p, left); !waits || err != nil {
 			t.Errorf("%s: it is taken away (%v)", name, err)
 		}
 		p.Spec.AvoidBuggyIPs = false
-		n, _ := countOf(c.has, false)
+		n, _ := expectedCount(c.has, false)
 		p.Status.AvailableIPv4 = n[elastic.IPv4]
-		if to, waits, err := next(t.Context(), tenant(t, true), p, left); waits || err != nil || !slices.Equal(to, left) {
+		if to, waits, err := nextCountableAddresses(t.Context(), tenant(t, true), p, left); waits || err != nil || !slices.Equal(to, left) {
 			t.Errorf("%s: without avoidBuggyIPs it is to have %v, waits=%t, %v", name, to, waits, err)
 		}
 	}
 }
 
-// An error is no answer: whatever cannot be read keeps the block.
+// TestLetGoAsksAll checks that an error is no proof: a failed read keeps the block.
 func TestLetGoAsksAll(t *testing.T) {
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	for _, kind := range []string{"IPAddressPoolList", "ServiceList", "ConfigurationState"} {
@@ -184,7 +185,7 @@ func TestLetGoAsksAll(t *testing.T) {
 				return c.List(ctx, l, opts...)
 			},
 		})
-		if why, err := LetGo(t.Context(), c, r); !errors.Is(err, broken) {
+		if why, err := CheckReleased(t.Context(), c, r); !errors.Is(err, broken) {
 			t.Errorf("%s cannot be read, and it says %q, %v", kind, why, err)
 		}
 	}

@@ -14,58 +14,58 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// Observed is what a workload cluster has.
-type Observed struct {
-	// Installed is whether MetalLB's kinds exist. Without them there are Services and nothing else.
+// ObservedCluster is the observed state of a workload cluster.
+type ObservedCluster struct {
+	// Installed reports whether MetalLB's kinds exist. Without them, only Services are observed.
 	Installed bool
 	Services  []elastic.Service
-	// Problems are IPAddressPools that cannot be read.
+	// Problems describe IPAddressPools that cannot be parsed.
 	Problems []error
 
-	pools []metallbv1beta1.IPAddressPool
-	read  []elastic.Pool
-	// advertisement is the L2Advertisement of our name, nil if there is none.
+	pools       []metallbv1beta1.IPAddressPool
+	parsedPools []elastic.Pool
+	// advertisement is the L2Advertisement with our name, nil if there is none.
 	advertisement *metallbv1beta1.L2Advertisement
 }
 
-// Observe reads a workload cluster, from its cache, and what it has in MetalLB's namespace from another. A cache
-// of a kind that was taken away shows none of it, so none is read live.
-func Observe(ctx context.Context, tenant, inMetalLB, live client.Reader) (*Observed, error) {
-	o := &Observed{}
-	services, err := balancer.Services(ctx, tenant)
+// ObserveCluster reads a workload cluster: Services from its cache, MetalLB's objects from another. The cache of a
+// kind that was removed is empty, so if it has no pools, ObserveCluster lists them live.
+func ObserveCluster(ctx context.Context, tenant, inMetalLB, live client.Reader) (*ObservedCluster, error) {
+	o := &ObservedCluster{}
+	services, err := balancer.ListServices(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range services {
-		o.Services = append(o.Services, ServiceOf(s))
+		o.Services = append(o.Services, NewService(s))
 	}
 	err = o.readMetalLB(ctx, inMetalLB)
 	if err == nil && len(o.pools) == 0 {
 		err = live.List(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(Namespace))
 	}
-	if balancer.Missing(err) {
+	if balancer.IsMissing(err) {
 		return o, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading MetalLB: %w", err)
 	}
 	o.Installed = true
-	namespaces, err := o.namespaces(ctx, tenant)
+	namespaces, err := o.listNamespaceLabels(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
 	for i := range o.pools {
-		p, err := PoolOf(&o.pools[i], namespaces)
+		p, err := NewPool(&o.pools[i], namespaces)
 		if err != nil {
 			o.Problems = append(o.Problems, err)
 		}
-		o.read = append(o.read, p)
+		o.parsedPools = append(o.parsedPools, p)
 	}
 	return o, nil
 }
 
 // readMetalLB reads the objects of MetalLB.
-func (o *Observed) readMetalLB(ctx context.Context, from client.Reader) error {
+func (o *ObservedCluster) readMetalLB(ctx context.Context, from client.Reader) error {
 	pools := &metallbv1beta1.IPAddressPoolList{}
 	if err := from.List(ctx, pools, client.InNamespace(Namespace)); err != nil {
 		return err
@@ -79,14 +79,14 @@ func (o *Observed) readMetalLB(ctx context.Context, from client.Reader) error {
 	return client.IgnoreNotFound(err)
 }
 
-// advertisable reports whether the L2Advertisement that announces the blocks is to be written.
-func (o *Observed) advertisable(want []elastic.Desired) bool {
+// needsAdvertisement reports whether the L2Advertisement that announces the blocks must be written.
+func (o *ObservedCluster) needsAdvertisement(want []elastic.DesiredPool) bool {
 	a := o.advertisement
-	return a == nil || (!advertises(a, want) && mayWrite(a) && a.DeletionTimestamp == nil)
+	return a == nil || (!advertisesPools(a, want) && isWritable(a) && a.DeletionTimestamp == nil)
 }
 
-// namespaces reads the labels of all namespaces, where a pool selects by them.
-func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[string]map[string]string, error) {
+// listNamespaceLabels returns the labels of all namespaces if a pool selects namespaces by label, else nil.
+func (o *ObservedCluster) listNamespaceLabels(ctx context.Context, tenant client.Reader) (map[string]map[string]string, error) {
 	if !slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool {
 		return p.Spec.AllocateTo != nil && len(p.Spec.AllocateTo.NamespaceSelectors) > 0
 	}) {
@@ -104,32 +104,32 @@ func (o *Observed) namespaces(ctx context.Context, tenant client.Reader) (map[st
 	return out, nil
 }
 
-// Shows reports whether there is a pool of this name that shows blocks.
-func (o *Observed) Shows(name string) bool {
-	return slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name && managed(&p) })
+// HasProjectedPool reports whether there is a pool of this name that contains blocks.
+func (o *ObservedCluster) HasProjectedPool(name string) bool {
+	return slices.ContainsFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name && isProjectedPool(&p) })
 }
 
-// Pools are those of the workload cluster as they are to be: those that show blocks as wanted, the others as
-// they are. What the cluster would grow by is in the pool of that name; with none, in a pool of its own.
-func (o *Observed) Pools(want []elastic.Desired, grows string) []elastic.Pool {
+// PlanPools returns the desired pools of the workload cluster: those with blocks as in want, the others as they are.
+// The pool named grows receives growth; if grows is empty, a pool of its own does.
+func (o *ObservedCluster) PlanPools(want []elastic.DesiredPool, grows string) []elastic.Pool {
 	var out []elastic.Pool
 	seen := map[string]elastic.Pool{}
 	for i := range o.pools {
-		seen[o.pools[i].Name] = o.read[i]
-		if !managed(&o.pools[i]) {
-			out = append(out, o.read[i])
+		seen[o.pools[i].Name] = o.parsedPools[i]
+		if !isProjectedPool(&o.pools[i]) {
+			out = append(out, o.parsedPools[i])
 		}
 	}
 	grown := false
 	for _, d := range want {
-		p := seen[d.Name] // what a person restricts it to stays
-		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Leaving = d.Name, d.Ranges, d.AutoAssign, d.Name == grows, d.Leaving
-		grown = grown || p.Grows
+		p := seen[d.Name] // restrictions that a user has set stay
+		p.Name, p.Ranges, p.AutoAssign, p.ReceivesGrowth, p.Draining = d.Name, d.Ranges, d.AutoAssign, d.Name == grows, d.Draining
+		grown = grown || p.ReceivesGrowth
 		out = append(out, p)
 	}
 	if !grown {
 		p := seen[grows]
-		p.Name, p.Ranges, p.AutoAssign, p.Grows, p.Apart = grows, nil, true, true, grows == ""
+		p.Name, p.Ranges, p.AutoAssign, p.ReceivesGrowth, p.PoolPerAllocation = grows, nil, true, true, grows == ""
 		out = append(out, p)
 	}
 	return out

@@ -13,38 +13,38 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// A pool of another owner counts, however its ranges are written: what Services have of it is not asked for again. One
-// that cannot be read is named.
-func TestPoolsOfOthersAreRead(t *testing.T) { // B37
+// TestPoolsOfOthersAreRead checks that a pool of another owner counts, however its ranges are written, so that
+// addresses that Services have of it are not requested again, and that a pool that cannot be parsed is named.
+func TestPoolsOfOthersAreRead(t *testing.T) { // B37 (what Services have is not requested again)
 	for _, addresses := range []string{"192.0.2.10-192.0.2.20", "192.0.2.10 - 192.0.2.20", " 192.0.2.10- 192.0.2.20 ", "192.0.2.0/27", "::ffff:192.0.2.10-192.0.2.20"} {
 		theirs := ipPool(addresses)
 		theirs.Name, theirs.Labels = "theirs", nil
 		objs := []client.Object{theirs}
 		for i := range 5 {
-			s := using(fmt.Sprintf("192.0.2.%d", 10+i))
+			s := newServiceUsing(fmt.Sprintf("192.0.2.%d", 10+i))
 			s.Name = fmt.Sprint("web", i)
 			s.Spec.ClusterIP, s.Spec.Ports = "10.96.0.1", []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
 			objs = append(objs, s)
 		}
 		c := tenant(t, true, objs...)
-		o, err := Observe(t.Context(), c, c, c)
+		o, err := ObserveCluster(t.Context(), c, c, c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := []elastic.Desired{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.1")}, AutoAssign: true}}
-		a := observed{o}.Assess(balancer.Outlook{Pools: shown, Grows: DefaultPool, Families: [2]bool{true, true}})
-		if why := (observed{o}).Unread(); a.Lacking != [2]int64{} || a.Count(elastic.Placed) != 5 || why != "" {
-			t.Errorf("%q: five Services have addresses of it, and %v more are lacking; unread: %s", addresses, a.Lacking, why)
+		shown := []elastic.DesiredPool{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.1")}, AutoAssign: true}}
+		a := observedAdapter{o}.AssessServices(balancer.DesiredState{Pools: shown, GrowthPool: DefaultPool, GrowableFamilies: [2]bool{true, true}})
+		if why := (observedAdapter{o}).UnreadablePool(); a.Shortfall != [2]int64{} || a.CountInState(elastic.ServicePlaced) != 5 || why != "" {
+			t.Errorf("%q: five Services have addresses of it, and %v more are lacking; unread: %s", addresses, a.Shortfall, why)
 		}
 	}
 	theirs := ipPool("192.0.2.10")
 	theirs.Name = "theirs"
 	c := tenant(t, true, theirs)
-	o, err := Observe(t.Context(), c, c, c)
+	o, err := ObserveCluster(t.Context(), c, c, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := (observed{o}).Unread(); !strings.Contains(why, "IPAddressPool theirs") {
+	if why := (observedAdapter{o}).UnreadablePool(); !strings.Contains(why, "IPAddressPool theirs") {
 		t.Errorf("it says %q", why)
 	}
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// PoolOf describes an IPAddressPool as MetalLB reads it. Ranges that cannot be read are left out, and the error
-// says which: MetalLB then keeps the configuration that it had. namespaces are the labels of each, for pools that
-// select namespaces by them.
-func PoolOf(p *metallbv1beta1.IPAddressPool, namespaces map[string]map[string]string) (elastic.Pool, error) {
+// NewPool converts an IPAddressPool as MetalLB reads it. It leaves out ranges that cannot be parsed, and the error
+// names them: MetalLB then keeps the configuration that it had. namespaces are the labels of each namespace, for
+// pools that select namespaces by label.
+func NewPool(p *metallbv1beta1.IPAddressPool, namespaces map[string]map[string]string) (elastic.Pool, error) {
 	out := elastic.Pool{Name: p.Name, AutoAssign: ptr.Deref(p.Spec.AutoAssign, true), AvoidBuggyIPs: p.Spec.AvoidBuggyIPs}
 	var bad []string
 	for _, text := range p.Spec.Addresses {
-		r, err := rangeOf(text)
+		r, err := parseRange(text)
 		if err != nil {
 			bad = append(bad, text)
 			continue
 		}
 		out.Ranges = append(out.Ranges, r)
 	}
-	restriction, err := restrictionOf(p.Spec.AllocateTo, namespaces)
+	restriction, err := newRestriction(p.Spec.AllocateTo, namespaces)
 	if err != nil {
 		return out, fmt.Errorf("IPAddressPool %s: %w", p.Name, err)
 	}
@@ -40,7 +40,7 @@ func PoolOf(p *metallbv1beta1.IPAddressPool, namespaces map[string]map[string]st
 	return out, nil
 }
 
-func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]map[string]string) (*elastic.Restriction, error) {
+func newRestriction(to *metallbv1beta1.ServiceAllocation, namespaces map[string]map[string]string) (*elastic.Restriction, error) {
 	if to == nil {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
@@ -70,15 +70,16 @@ func restrictionOf(to *metallbv1beta1.ServiceAllocation, namespaces map[string]m
 	return out, nil
 }
 
-// managed reports whether an IPAddressPool shows blocks.
-func managed(p *metallbv1beta1.IPAddressPool) bool {
-	return p.Labels[balancer.ManagedLabel] == balancer.ManagedValue || (p.Name == DefaultPool && mayWrite(p))
+// isProjectedPool reports whether an IPAddressPool contains blocks, or is the default pool and writable.
+func isProjectedPool(p *metallbv1beta1.IPAddressPool) bool {
+	return p.Labels[balancer.ManagedByLabel] == balancer.ManagedByValue || (p.Name == DefaultPool && isWritable(p))
 }
 
-// overlaps reports whether an IPAddressPool has any of a range. What cannot be read may have.
-func overlaps(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
+// overlapsRange reports whether an IPAddressPool overlaps with a range. An entry that cannot be parsed counts as
+// overlapping.
+func overlapsRange(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
-		has, err := rangeOf(text)
+		has, err := parseRange(text)
 		return err != nil || has.Overlaps(r)
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 func ipPool(addresses ...string) *metallbv1beta1.IPAddressPool {
 	return &metallbv1beta1.IPAddressPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool, Labels: map[string]string{balancer.ManagedLabel: balancer.ManagedValue}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: DefaultPool, Labels: map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue}},
 		Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: addresses},
 	}
 }
@@ -22,7 +22,7 @@ func ipPool(addresses ...string) *metallbv1beta1.IPAddressPool {
 func TestPoolOf(t *testing.T) {
 	p := ipPool("10.0.0.9-10.0.0.11", "10.1.0.7/24", "fd00::1-fd00::2")
 	p.Spec.AutoAssign, p.Spec.AvoidBuggyIPs = ptr.To(false), true
-	got, err := PoolOf(p, nil)
+	got, err := NewPool(p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestPoolOf(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 	p.Spec.Addresses = append(p.Spec.Addresses, "10.0.0.9-10.0.0.8", "nonsense")
-	if got, err = PoolOf(p, nil); err == nil || !strings.Contains(err.Error(), "10.0.0.9-10.0.0.8, nonsense") || len(got.Ranges) != 3 {
+	if got, err = NewPool(p, nil); err == nil || !strings.Contains(err.Error(), "10.0.0.9-10.0.0.8, nonsense") || len(got.Ranges) != 3 {
 		t.Errorf("got %v and %d ranges", err, len(got.Ranges))
 	}
 }
@@ -57,7 +57,7 @@ func TestRestrictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := ipPool("10.0.0.1-10.0.0.1")
 			p.Spec.AllocateTo = &tc.to
-			got, err := PoolOf(p, namespaces)
+			got, err := NewPool(p, namespaces)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,13 +74,13 @@ func TestRestrictions(t *testing.T) {
 	for _, to := range []metallbv1beta1.ServiceAllocation{{NamespaceSelectors: []metav1.LabelSelector{wrong}}, {ServiceSelectors: []metav1.LabelSelector{wrong}}} {
 		p := ipPool()
 		p.Spec.AllocateTo = &to
-		if _, err := PoolOf(p, namespaces); err == nil || !strings.Contains(err.Error(), "Selectors") {
+		if _, err := NewPool(p, namespaces); err == nil || !strings.Contains(err.Error(), "Selectors") {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// ADR 7: what is taken away is acknowledged before anything is added.
+// TestStep checks that the removal of an entry is acknowledged before any entry is added (ADR 7).
 func TestStep(t *testing.T) {
 	counting := func(n int64, addresses ...string) *metallbv1beta1.IPAddressPool {
 		p := ipPool(addresses...)
@@ -104,15 +104,16 @@ func TestStep(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(step(tc.is, tc.want), ""); got != tc.step {
+			if got := strings.Join(nextAddresses(tc.is, tc.want), ""); got != tc.step {
 				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.step)
 			}
 		})
 	}
 }
 
-// With avoidBuggyIPs MetalLB may count as many of fewer addresses: an address that is a network of its own is subtracted
-// twice. So nothing is taken away before the last change is counted, and one entry alone where the count shows that.
+// TestNextWhileAddressesAreLeftOut checks a pool with avoidBuggyIPs, for which MetalLB may count as many addresses
+// after a removal, because it subtracts an address that is a network of its own twice. No entry is removed before the
+// last change is counted, and a single entry is removed if the count shows that.
 func TestNextWhileAddressesAreLeftOut(t *testing.T) {
 	a, b, bad := "10.0.0.1-10.0.0.2", "10.0.0.4-10.0.0.4", "10.0.0.255-10.0.0.255"
 	pair := "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
@@ -134,7 +135,7 @@ func TestNextWhileAddressesAreLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := ipPool(tc.has...)
 			p.Spec.AvoidBuggyIPs, p.Status.AvailableIPv4 = true, tc.counted
-			got, wait, err := next(t.Context(), tenant(t, true), p, tc.want)
+			got, wait, err := nextCountableAddresses(t.Context(), tenant(t, true), p, tc.want)
 			if err != nil || wait != tc.wait || (!wait && strings.Join(got, "") != tc.next) {
 				t.Errorf("%s: got %v, waits=%t, %v", tc.reason, got, wait, err)
 			}
@@ -142,16 +143,16 @@ func TestNextWhileAddressesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A count of none is one, where MetalLB has written it.
+// TestCountOfNone checks that a count of 0 is a count if MetalLB has written it.
 func TestCountOfNone(t *testing.T) {
 	p := ipPool("10.0.0.1-10.0.0.1", "10.0.0.255-10.0.0.255")
 	p.Spec.AvoidBuggyIPs = true
 	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "controller", Subresource: "status"}}
-	if !counted(p) {
+	if !isCounted(p) {
 		t.Error("one address, and one that is subtracted twice")
 	}
 	p.Spec.Addresses = p.Spec.Addresses[1:]
-	if counted(p) {
+	if isCounted(p) {
 		t.Error("MetalLB works with one more")
 	}
 }
@@ -159,15 +160,15 @@ func TestCountOfNone(t *testing.T) {
 func TestCounted(t *testing.T) {
 	p := ipPool("10.0.0.1-10.0.0.4", "fd00::1-fd00::2")
 	p.Status = metallbv1beta1.IPAddressPoolStatus{AssignedIPv4: 1, AvailableIPv4: 3, AvailableIPv6: 2}
-	if !counted(p) {
+	if !isCounted(p) {
 		t.Error("it has four and two")
 	}
 	p.Status.AvailableIPv6 = 1
-	if counted(p) {
+	if isCounted(p) {
 		t.Error("each family counts")
 	}
 	p.Spec.Addresses = []string{"nonsense"}
-	if counted(p) {
+	if isCounted(p) {
 		t.Error("what cannot be read was not taken")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// addresses are the entries of spec.addresses: first-last, a single address too.
-func addresses(ranges []netipx.IPRange) []string {
+// formatRanges returns the entries of spec.addresses: first-last, also for a single address.
+func formatRanges(ranges []netipx.IPRange) []string {
 	out := make([]string, 0, len(ranges))
 	for _, r := range ranges {
 		out = append(out, r.From().String()+"-"+r.To().String())
@@ -23,120 +23,121 @@ func addresses(ranges []netipx.IPRange) []string {
 	return out
 }
 
-// asDesired reports whether an IPAddressPool is as it is to be.
-func asDesired(p *metallbv1beta1.IPAddressPool, d *elastic.Desired) bool {
-	return slices.Equal(addresses(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[balancer.ManagedLabel] == balancer.ManagedValue
+// matchesDesired reports whether an IPAddressPool is in its desired state.
+func matchesDesired(p *metallbv1beta1.IPAddressPool, d *elastic.DesiredPool) bool {
+	return slices.Equal(formatRanges(d.Ranges), p.Spec.Addresses) && ptr.Deref(p.Spec.AutoAssign, true) == d.AutoAssign && p.Labels[balancer.ManagedByLabel] == balancer.ManagedByValue
 }
 
-// Changes are what is to be written so that a workload cluster is shown its blocks; none, if it is.
-type Changes struct {
-	remove []*metallbv1beta1.IPAddressPool
-	set    []setting
-	// advertise: the L2Advertisement is missing, or is not as it is to be; advertised is how it was observed, nil if there is
-	// none.
-	advertise  bool
-	advertised *metallbv1beta1.L2Advertisement
+// PoolChanges are the writes that project blocks to a workload cluster; they are empty if its pools are in their
+// desired state.
+type PoolChanges struct {
+	deletions []*metallbv1beta1.IPAddressPool
+	updates   []poolUpdate
+	// needsAdvertisement reports whether the L2Advertisement is missing, or not in its desired state. advertisement
+	// is its observed state, nil if there is none.
+	needsAdvertisement bool
+	advertisement      *metallbv1beta1.L2Advertisement
 }
 
-// setting is an IPAddressPool as it is to be, and as it was observed; nil: there is none.
-type setting struct {
-	to  *elastic.Desired
-	was *metallbv1beta1.IPAddressPool
+// poolUpdate is the desired and the observed state of an IPAddressPool; observed is nil if there is none.
+type poolUpdate struct {
+	desired  *elastic.DesiredPool
+	observed *metallbv1beta1.IPAddressPool
 }
 
-// OfPools reports whether the addresses that the workload cluster has are about to change.
-func (c *Changes) OfPools() bool { return len(c.remove)+len(c.set) > 0 }
+// HasPoolChanges reports whether the changes affect the addresses that the workload cluster has.
+func (c *PoolChanges) HasPoolChanges() bool { return len(c.deletions)+len(c.updates) > 0 }
 
-// Changes decides what is to be written so that a workload cluster is shown these pools. Those of other names and
-// without our label are left alone. No pool is made for a block that is being taken away: a write that was decided upon
-// earlier, and comes late, would show it again.
-func (o *Observed) Changes(want []elastic.Desired) Changes {
-	out := Changes{advertise: len(want) > 0 && o.advertisable(want), advertised: o.advertisement}
+// PlanChanges plans the writes after which a workload cluster has the desired pools. It leaves alone pools of other
+// names without our label. It creates no pool for a block that is being withdrawn: a write that was decided earlier
+// and lands late would project the block again.
+func (o *ObservedCluster) PlanChanges(want []elastic.DesiredPool) PoolChanges {
+	out := PoolChanges{needsAdvertisement: len(want) > 0 && o.needsAdvertisement(want), advertisement: o.advertisement}
 	for i := range o.pools {
-		if p := &o.pools[i]; o.leaves(p, want) {
-			out.remove = append(out.remove, p)
+		if p := &o.pools[i]; o.isObsoletePool(p, want) {
+			out.deletions = append(out.deletions, p)
 		}
 	}
 	for i := range want {
 		d := &want[i]
-		if p := o.find(d.Name); (p == nil && !d.Leaving) || (p != nil && mayWrite(p) && !asDesired(p, d)) {
-			out.set = append(out.set, setting{d, p})
+		if p := o.findPool(d.Name); (p == nil && !d.Draining) || (p != nil && isWritable(p) && !matchesDesired(p, d)) {
+			out.updates = append(out.updates, poolUpdate{d, p})
 		}
 	}
 	return out
 }
 
-// leaves reports whether an IPAddressPool is to go. One that was handed over is taken over when there is something to show
-// in it, not before.
-func (o *Observed) leaves(p *metallbv1beta1.IPAddressPool, want []elastic.Desired) bool {
-	gone := !slices.ContainsFunc(want, func(d elastic.Desired) bool { return d.Name == p.Name })
-	return p.Labels[balancer.ManagedLabel] == balancer.ManagedValue && gone && p.DeletionTimestamp == nil
+// isObsoletePool reports whether an IPAddressPool must be deleted. A pool that was handed over is taken over when
+// there is a block to put into it, not before.
+func (o *ObservedCluster) isObsoletePool(p *metallbv1beta1.IPAddressPool, want []elastic.DesiredPool) bool {
+	gone := !slices.ContainsFunc(want, func(d elastic.DesiredPool) bool { return d.Name == p.Name })
+	return p.Labels[balancer.ManagedByLabel] == balancer.ManagedByValue && gone && p.DeletionTimestamp == nil
 }
 
-// find returns the IPAddressPool of a name, nil if there is none.
-func (o *Observed) find(name string) *metallbv1beta1.IPAddressPool {
+// findPool returns the IPAddressPool of a name, nil if there is none.
+func (o *ObservedCluster) findPool(name string) *metallbv1beta1.IPAddressPool {
 	if at := slices.IndexFunc(o.pools, func(p metallbv1beta1.IPAddressPool) bool { return p.Name == name }); at >= 0 {
 		return &o.pools[at]
 	}
 	return nil
 }
 
-// Show writes changes: what is to go first, as MetalLB refuses the whole configuration while two pools overlap.
-func (c *Changes) Show(ctx context.Context, tenant client.Client) error {
-	for _, p := range c.remove {
-		if err := giveUp(ctx, tenant, p); err != nil {
+// ApplyChanges writes the changes, deletions first: MetalLB refuses its whole configuration while two pools overlap.
+func (c *PoolChanges) ApplyChanges(ctx context.Context, tenant client.Client) error {
+	for _, p := range c.deletions {
+		if err := deleteOrRestorePool(ctx, tenant, p); err != nil {
 			return err
 		}
 	}
-	for _, s := range c.set {
-		if err := s.write(ctx, tenant); err != nil {
+	for _, s := range c.updates {
+		if err := s.applyUpdate(ctx, tenant); err != nil {
 			return err
 		}
 	}
-	if !c.advertise {
+	if !c.needsAdvertisement {
 		return nil
 	}
-	return advertise(ctx, tenant, c.advertised)
+	return applyAdvertisement(ctx, tenant, c.advertisement)
 }
 
-// advertise has MetalLB announce the pools that show blocks. An L2Advertisement that was not observed is created: if there
-// is one nevertheless, it may be somebody else's.
-func advertise(ctx context.Context, tenant client.Client, was *metallbv1beta1.L2Advertisement) error {
-	u := object("L2Advertisement", DefaultPool, map[string]any{
-		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedLabel: balancer.ManagedValue}}},
+// applyAdvertisement makes MetalLB announce the pools of blocks. It creates an L2Advertisement that was not observed,
+// and does not apply it: an existing one may belong to another owner.
+func applyAdvertisement(ctx context.Context, tenant client.Client, was *metallbv1beta1.L2Advertisement) error {
+	u := newObject("L2Advertisement", DefaultPool, map[string]any{
+		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedByLabel: balancer.ManagedByValue}}},
 	})
 	if was != nil {
 		u.SetUID(was.UID)
 		u.SetResourceVersion(was.ResourceVersion)
-		return balancer.Apply(ctx, tenant, u)
+		return balancer.ApplyObject(ctx, tenant, u)
 	}
-	return balancer.CreateNew(ctx, tenant, u, "l2advertisements")
+	return balancer.CreateObject(ctx, tenant, u, "l2advertisements")
 }
 
-func (s setting) write(ctx context.Context, tenant client.Client) error {
-	if s.was == nil {
+func (s poolUpdate) applyUpdate(ctx context.Context, tenant client.Client) error {
+	if s.observed == nil {
 		now := &metallbv1beta1.IPAddressPool{}
-		return balancer.CreatePool(ctx, tenant, pool(s.to, addresses(s.to.Ranges)), "ipaddresspools", now, func() bool { return asDesired(now, s.to) })
+		return balancer.CreatePool(ctx, tenant, newPoolObject(s.desired, formatRanges(s.desired.Ranges)), "ipaddresspools", now, func() bool { return matchesDesired(now, s.desired) })
 	}
-	to, wait, err := next(ctx, tenant, s.was, addresses(s.to.Ranges))
+	to, wait, err := nextCountableAddresses(ctx, tenant, s.observed, formatRanges(s.desired.Ranges))
 	if wait || err != nil {
-		return err // a change of the pool wakes who shows: its count, or that of avoidBuggyIPs, where no count would show it (LetGo says so)
+		return err // a change of its count, or of avoidBuggyIPs (see CheckReleased), triggers a reconcile
 	}
-	u := pool(s.to, to)
-	if err := keepBefore(u, s.was); err != nil {
+	u := newPoolObject(s.desired, to)
+	if err := recordOriginalPool(u, s.observed); err != nil {
 		return err
 	}
-	u.SetUID(s.was.UID)
-	u.SetResourceVersion(s.was.ResourceVersion)
-	return balancer.Apply(ctx, tenant, u)
+	u.SetUID(s.observed.UID)
+	u.SetResourceVersion(s.observed.ResourceVersion)
+	return balancer.ApplyObject(ctx, tenant, u)
 }
 
-// pool is what is said of an IPAddressPool that has these addresses.
-func pool(d *elastic.Desired, addresses []string) *unstructured.Unstructured {
-	return object("IPAddressPool", d.Name, map[string]any{"addresses": list(addresses), "autoAssign": d.AutoAssign})
+// newPoolObject returns the applied content of an IPAddressPool with these addresses.
+func newPoolObject(d *elastic.DesiredPool, addresses []string) *unstructured.Unstructured {
+	return newObject("IPAddressPool", d.Name, map[string]any{"addresses": toAnySlice(addresses), "autoAssign": d.AutoAssign})
 }
 
-func list(texts []string) []any {
+func toAnySlice(texts []string) []any {
 	out := make([]any, 0, len(texts))
 	for _, t := range texts {
 		out = append(out, t)
@@ -144,9 +145,9 @@ func list(texts []string) []any {
 	return out
 }
 
-// step is what a pool is to have next. MetalLB acknowledges a change by counting the addresses of the pool: so
-// nothing is added together with what is taken away, nor before that is counted.
-func step(p *metallbv1beta1.IPAddressPool, want []string) []string {
+// nextAddresses returns the next entries of a pool on the way to want. MetalLB acknowledges a change by counting the
+// addresses of the pool, so no entry is added together with a removal, nor before MetalLB has counted that.
+func nextAddresses(p *metallbv1beta1.IPAddressPool, want []string) []string {
 	var stays, added []string
 	for _, a := range want {
 		if slices.Contains(p.Spec.Addresses, a) {
@@ -155,65 +156,68 @@ func step(p *metallbv1beta1.IPAddressPool, want []string) []string {
 			added = append(added, a)
 		}
 	}
-	if len(stays) == 0 || len(added) == 0 || (len(stays) == len(p.Spec.Addresses) && counted(p)) {
+	if len(stays) == 0 || len(added) == 0 || (len(stays) == len(p.Spec.Addresses) && isCounted(p)) {
 		return want
 	}
 	return stays
 }
 
-// next is what a pool is to have next (step); or that this has to wait, while MetalLB's count of before would be taken for
-// that of what is left: until that count is made, or MetalLB says that it refuses what it would count. It reads live.
-func next(ctx context.Context, live client.Reader, was *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
-	to = step(was, want)
-	if !takesAway(was, to) || !mistakable(was, to) {
+// nextCountableAddresses returns the next entries of a pool (see nextAddresses). wait reports that the change has to
+// wait while MetalLB's earlier count would pass for the count of what is left: until MetalLB has counted, or reports
+// that it refuses its configuration. It reads live.
+func nextCountableAddresses(ctx context.Context, live client.Reader, was *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
+	to = nextAddresses(was, want)
+	if !removesAddresses(was, to) || !isCountAmbiguous(was, to) {
 		return to, false, nil
 	}
-	refused, err := Refusal(ctx, live)
+	refused, err := DescribeRefusal(ctx, live)
 	switch {
-	case err != nil || !counted(was):
+	case err != nil || !isCounted(was):
 		return to, refused == "", err
 	case slices.ContainsFunc(to, func(a string) bool { return !slices.Contains(was.Spec.Addresses, a) }):
-		// All of them are other ones: the new ones first.
+		// None of the wanted entries exists yet: add them first.
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, want)))), false, nil
 	}
-	to, wait = without(was, to)
+	to, wait = nextCountableRemoval(was, to)
 	return to, wait, nil
 }
 
-// mistakable reports whether nothing would show that MetalLB has taken these addresses for those of an IPAddressPool: it has
-// counted as many before; or it has yet to count what the pool has now, and with avoidBuggyIPs fewer addresses may count as
-// more, as MetalLB subtracts an address that is a network of its own twice.
-func mistakable(was *metallbv1beta1.IPAddressPool, to []string) bool {
-	return seemsCounted(was, to) || (was.Spec.AvoidBuggyIPs && !counted(was))
+// isCountAmbiguous reports whether no count would show that MetalLB has applied these addresses to an IPAddressPool:
+// MetalLB has reported the same count before; or it has not counted the current addresses yet and, with
+// avoidBuggyIPs, fewer addresses may count as more, because MetalLB subtracts an address that is a network of its own
+// twice.
+func isCountAmbiguous(was *metallbv1beta1.IPAddressPool, to []string) bool {
+	return matchesReportedCount(was, to) || (was.Spec.AvoidBuggyIPs && !isCounted(was))
 }
 
-// without is what an IPAddressPool, which MetalLB has counted, is to have next on the way to fewer entries. Where MetalLB
-// counts as many then, one entry goes alone, if the count shows that; if none does, this waits.
-func without(was *metallbv1beta1.IPAddressPool, to []string) (next []string, wait bool) {
-	before, _ := countedBy(was)
-	if n, ok := countOf(to, was.Spec.AvoidBuggyIPs); ok && n != before {
-		return to, false // the count shows it, unless a person changes avoidBuggyIPs meanwhile
+// nextCountableRemoval returns the next entries of an IPAddressPool that MetalLB has counted, on the way to fewer
+// entries. If MetalLB would count as many addresses for to, a single entry is removed whose removal the count shows;
+// if there is none, the removal waits.
+func nextCountableRemoval(was *metallbv1beta1.IPAddressPool, to []string) (next []string, wait bool) {
+	before, _ := reportedCount(was)
+	if n, ok := expectedCount(to, was.Spec.AvoidBuggyIPs); ok && n != before {
+		return to, false // the count shows it, unless a user changes avoidBuggyIPs meanwhile
 	}
 	for _, gone := range was.Spec.Addresses {
 		left := slices.DeleteFunc(slices.Clone(was.Spec.Addresses), func(a string) bool { return a == gone })
-		if !slices.Contains(to, gone) && !seemsCounted(was, left) {
+		if !slices.Contains(to, gone) && !matchesReportedCount(was, left) {
 			return left, false
 		}
 	}
 	return to, true
 }
 
-// takesAway reports whether an IPAddressPool has an address that it is not to have any more.
-func takesAway(p *metallbv1beta1.IPAddressPool, to []string) bool {
+// removesAddresses reports whether an IPAddressPool has an entry that is not in to.
+func removesAddresses(p *metallbv1beta1.IPAddressPool, to []string) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(a string) bool { return !slices.Contains(to, a) })
 }
 
-// object is what is said of an object of MetalLB's.
-func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
+// newObject returns the applied content of an object of MetalLB.
+func newObject(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(metallbv1beta1.GroupVersion.WithKind(kind))
 	u.SetNamespace(Namespace)
 	u.SetName(name)
-	u.SetLabels(map[string]string{balancer.ManagedLabel: balancer.ManagedValue})
+	u.SetLabels(map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue})
 	return u
 }

@@ -14,49 +14,51 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// mayWrite reports whether an object is ours to write: nobody else's is, unless it was handed over (ADR 30).
-func mayWrite(o client.Object) bool { return balancer.Made(o) || balancer.HandedOver(o) }
+// isWritable reports whether an object is ours to write. An object of another owner is not, unless it was handed over
+// (ADR 30).
+func isWritable(o client.Object) bool { return balancer.IsManaged(o) || balancer.IsHandedOver(o) }
 
-// foreign says of an object in whose place ours is to be what to do about it.
-func foreign(kind string, o client.Object, taken string) string {
+// foreignObjectMessage describes an object of another owner that has the name of ours, and what to do about it.
+func foreignObjectMessage(kind string, o client.Object, taken string) string {
 	return fmt.Sprintf("%s %s/%s in the Cluster was made by somebody else (%s), and is left as it is; give it another name, "+
 		"or hand it over with kubectl annotate %s -n %s %s %s=true in the Cluster: %s",
-		kind, Namespace, o.GetName(), balancer.Maker(o), strings.ToLower(kind), Namespace, o.GetName(), v1alpha1.HandOverAnnotation, taken)
+		kind, Namespace, o.GetName(), balancer.DescribeManagers(o), strings.ToLower(kind), Namespace, o.GetName(), v1alpha1.HandOverAnnotation, taken)
 }
 
-// ForeignPool says which IPAddressPool of somebody else has one of these names, and what to do; empty: none has.
-func (o *Observed) ForeignPool(names ...string) string {
+// ForeignPool describes an IPAddressPool of another owner that has one of these names, and what to do; empty if there
+// is none.
+func (o *ObservedCluster) ForeignPool(names ...string) string {
 	for _, name := range names {
-		if p := o.find(name); p != nil && !mayWrite(p) {
-			return foreign("IPAddressPool", p, "the blocks of the Cluster then replace its addresses")
+		if p := o.findPool(name); p != nil && !isWritable(p) {
+			return foreignObjectMessage("IPAddressPool", p, "the blocks of the Cluster then replace its addresses")
 		}
 	}
 	return ""
 }
 
-// ForeignAdvertisement says that somebody else's L2Advertisement has the name of ours, and does not announce the pools that
-// show the blocks; empty: it is not so.
-func (o *Observed) ForeignAdvertisement(shown []elastic.Desired) string {
-	if a := o.advertisement; a == nil || len(shown) == 0 || advertises(a, shown) || mayWrite(a) {
+// DescribeForeignAdvertisement describes an L2Advertisement of another owner that has the name of ours and does not
+// announce the pools of blocks; empty if there is none.
+func (o *ObservedCluster) DescribeForeignAdvertisement(shown []elastic.DesiredPool) string {
+	if a := o.advertisement; a == nil || len(shown) == 0 || advertisesPools(a, shown) || isWritable(a) {
 		return ""
 	}
-	return foreign("L2Advertisement", o.advertisement, "it then announces the blocks of the Cluster")
+	return foreignObjectMessage("L2Advertisement", o.advertisement, "it then announces the blocks of the Cluster")
 }
 
-// advertises reports whether an L2Advertisement announces the pools that show blocks: by our label, as ours does, or, if it
-// is somebody else's, because it is for all pools, or names them.
-func advertises(a *metallbv1beta1.L2Advertisement, shown []elastic.Desired) bool {
+// advertisesPools reports whether an L2Advertisement announces the pools of blocks: by our label, as ours does, or,
+// if it belongs to another owner, because it selects all pools or names these.
+func advertisesPools(a *metallbv1beta1.L2Advertisement, shown []elastic.DesiredPool) bool {
 	switch {
 	case a.DeletionTimestamp != nil:
 		return false
 	case slices.ContainsFunc(a.Spec.IPAddressPoolSelectors, func(s metav1.LabelSelector) bool {
-		return s.MatchLabels[balancer.ManagedLabel] == balancer.ManagedValue
+		return s.MatchLabels[balancer.ManagedByLabel] == balancer.ManagedByValue
 	}):
 		return true
-	case balancer.Made(a):
+	case balancer.IsManaged(a):
 		return false
 	case len(a.Spec.IPAddressPools)+len(a.Spec.IPAddressPoolSelectors) == 0:
 		return true
 	}
-	return !slices.ContainsFunc(shown, func(d elastic.Desired) bool { return !slices.Contains(a.Spec.IPAddressPools, d.Name) })
+	return !slices.ContainsFunc(shown, func(d elastic.DesiredPool) bool { return !slices.Contains(a.Spec.IPAddressPools, d.Name) })
 }

@@ -30,12 +30,12 @@ func defaultPool(change ...func(*metallbv1beta1.IPAddressPool)) metallbv1beta1.I
 	return p
 }
 
-func showing(text string) []elastic.Desired {
-	return []elastic.Desired{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}, AutoAssign: true}}
+func showing(text string) []elastic.DesiredPool {
+	return []elastic.DesiredPool{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}, AutoAssign: true}}
 }
 
-// A default-pool that somebody else made is left alone until it is handed over.
-func TestWhose(t *testing.T) { // F23, B56
+// TestWhose checks that a default-pool of another owner is left alone until it is handed over.
+func TestWhose(t *testing.T) { // F23 (a pool that is handed over is taken over), B56 (other pools are left alone)
 	for name, tc := range map[string]struct {
 		pool   func(*metallbv1beta1.IPAddressPool)
 		writes bool
@@ -43,7 +43,7 @@ func TestWhose(t *testing.T) { // F23, B56
 	}{
 		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, says: "(kubectl-create)"},
 		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, says: "(argocd, helm)"},
-		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
+		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
 		"counted by MetalLB": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(balancer.FieldOwner), Subresource: "status"}}
 		}, says: "(nobody on record)"},
@@ -54,22 +54,22 @@ func TestWhose(t *testing.T) { // F23, B56
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
 		}, writes: true},
 		"ours": {pool: func(p *metallbv1beta1.IPAddressPool) {
-			p.Labels = map[string]string{balancer.ManagedLabel: balancer.ManagedValue}
+			p.Labels = map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue}
 		}, writes: true},
 		"ours, without a label": {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-edit", string(balancer.FieldOwner)) }, writes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &Observed{pools: []metallbv1beta1.IPAddressPool{defaultPool(tc.pool)}, read: make([]elastic.Pool, 1)}
-			changes := o.Changes(showing("10.0.0.1-10.0.0.8"))
-			if changes.OfPools() != tc.writes {
-				t.Errorf("it is written: %v", changes.OfPools())
+			o := &ObservedCluster{pools: []metallbv1beta1.IPAddressPool{defaultPool(tc.pool)}, parsedPools: make([]elastic.Pool, 1)}
+			changes := o.PlanChanges(showing("10.0.0.1-10.0.0.8"))
+			if changes.HasPoolChanges() != tc.writes {
+				t.Errorf("it is written: %v", changes.HasPoolChanges())
 			}
 			says := o.ForeignPool(DefaultPool)
 			if (says == "") != tc.writes || !strings.Contains(says, tc.says) {
 				t.Errorf("it says %q", says)
 			}
-			if empty := o.Changes(nil); len(empty.remove) > 0 != (o.pools[0].Labels[balancer.ManagedLabel] == balancer.ManagedValue) {
-				t.Errorf("without blocks it is taken away: %v", empty.remove)
+			if empty := o.PlanChanges(nil); len(empty.deletions) > 0 != (o.pools[0].Labels[balancer.ManagedByLabel] == balancer.ManagedByValue) {
+				t.Errorf("without blocks it is taken away: %v", empty.deletions)
 			}
 			if other := o.ForeignPool("ours-1"); other != "" {
 				t.Errorf("of another name: %s", other)
@@ -78,40 +78,41 @@ func TestWhose(t *testing.T) { // F23, B56
 	}
 }
 
-// What a pool had when it was handed over is given back, unless that has become somebody else's.
+// TestBeforeHandOver checks that a pool gets back the state that it had when it was handed over, unless that overlaps
+// with the current addresses.
 func TestBeforeHandOver(t *testing.T) {
 	was := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
 		p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
-		p.Labels = map[string]string{balancer.ManagedLabel: "Helm"}
+		p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"}
 		p.Spec.AutoAssign = ptr.To(false)
 	})
-	u := pool(&showing("10.0.0.1-10.0.0.8")[0], []string{"10.0.0.1-10.0.0.8"})
-	if err := keepBefore(u, &was); err != nil {
+	u := newPoolObject(&showing("10.0.0.1-10.0.0.8")[0], []string{"10.0.0.1-10.0.0.8"})
+	if err := recordOriginalPool(u, &was); err != nil {
 		t.Fatal(err)
 	}
 	taken := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
 		p.Annotations, p.Labels, p.Spec.Addresses = u.GetAnnotations(), u.GetLabels(), []string{"10.0.0.1-10.0.0.8"}
 	})
-	had, gives := beforeHandOver(&taken)
+	had, gives := parseOriginalPool(&taken)
 	if !gives || !slices.Equal(had.Addresses, was.Spec.Addresses) || ptr.Deref(had.AutoAssign, true) || had.ManagedBy != "Helm" {
 		t.Errorf("given back: %v, %+v", gives, had)
 	}
-	again := pool(&showing("10.0.0.1-10.0.0.9")[0], nil)
-	if err := keepBefore(again, &taken); err != nil || again.GetAnnotations()[v1alpha1.HandedOverAnnotation] != u.GetAnnotations()[v1alpha1.HandedOverAnnotation] {
+	again := newPoolObject(&showing("10.0.0.1-10.0.0.9")[0], nil)
+	if err := recordOriginalPool(again, &taken); err != nil || again.GetAnnotations()[v1alpha1.HandedOverAnnotation] != u.GetAnnotations()[v1alpha1.HandedOverAnnotation] {
 		t.Errorf("the next write forgets: %v %v", again.GetAnnotations(), err)
 	}
 	taken.Spec.Addresses = []string{"10.9.0.9-10.9.0.9"}
-	if _, gives := beforeHandOver(&taken); gives {
+	if _, gives := parseOriginalPool(&taken); gives {
 		t.Error("an address is given back that a block had until now")
 	}
 	plain := defaultPool()
-	if _, gives := beforeHandOver(&plain); gives {
+	if _, gives := parseOriginalPool(&plain); gives {
 		t.Error("what was never handed over is given back")
 	}
 }
 
 func TestAdvertises(t *testing.T) {
-	label := metav1.LabelSelector{MatchLabels: map[string]string{balancer.ManagedLabel: balancer.ManagedValue}}
+	label := metav1.LabelSelector{MatchLabels: map[string]string{balancer.ManagedByLabel: balancer.ManagedByValue}}
 	for name, tc := range map[string]struct {
 		spec    metallbv1beta1.L2AdvertisementSpec
 		ours    bool
@@ -131,14 +132,14 @@ func TestAdvertises(t *testing.T) {
 			if tc.ours {
 				writtenBy(a, string(balancer.FieldOwner))
 			}
-			o, want := &Observed{advertisement: a}, showing("10.0.0.1-10.0.0.8")
-			if got := o.Changes(want).advertise; got != tc.writes {
+			o, want := &ObservedCluster{advertisement: a}, showing("10.0.0.1-10.0.0.8")
+			if got := o.PlanChanges(want).needsAdvertisement; got != tc.writes {
 				t.Errorf("it is written: %v", got)
 			}
-			if got := o.ForeignAdvertisement(want) != ""; got != tc.foreign {
+			if got := o.DescribeForeignAdvertisement(want) != ""; got != tc.foreign {
 				t.Errorf("it is in the way: %v", got)
 			}
-			if o.ForeignAdvertisement(nil) != "" {
+			if o.DescribeForeignAdvertisement(nil) != "" {
 				t.Error("there is nothing to announce")
 			}
 		})

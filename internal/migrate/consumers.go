@@ -11,15 +11,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// infrastructureGroup is the API group of the kinds below, in whatever version an owner was written.
+// infrastructureGroup is the API group of the kinds below, in any version that an owner reference may have.
 const infrastructureGroup = "infrastructure.cluster.x-k8s.io"
 
-// shown is how many machines a problem names.
-const shown = 3
+// maxNamedMachines limits the machines that a problem names.
+const maxNamedMachines = 3
 
-// bound are the kinds of machines whose claims must name the pool that they name now. The other consumers of
-// docs/consumers.md look a claim up by its name, and take its address whatever its pool is.
-var bound = []struct{ kind, why, do string }{
+// poolBoundKinds lists the kinds of machines whose claims must keep their current pool. The other consumers of
+// docs/consumers.md get a claim by its name, and use its address whatever its pool is.
+var poolBoundKinds = []struct{ kind, why, do string }{
 	{
 		kind: "VSphereVM",
 		why: "CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; " +
@@ -33,14 +33,14 @@ var bound = []struct{ kind, why, do string }{
 	},
 }
 
-// machines are the problems of claims whose machines insist on the pool that is left. Nothing solves them.
-func machines(in *found) (out []Problem) {
-	for _, b := range bound {
+// findPoolBoundMachines returns the problems of claims whose machines require the old pool. They have no solution.
+func findPoolBoundMachines(in *planInput) (out []Problem) {
+	for _, b := range poolBoundKinds {
 		var names []string
 		for i := range in.claims {
 			c := &in.claims[i]
 			for _, owner := range c.OwnerReferences {
-				if name := c.Namespace + "/" + owner.Name; is(owner, b.kind) && !slices.Contains(names, name) {
+				if name := c.Namespace + "/" + owner.Name; isInfrastructureOwner(owner, b.kind) && !slices.Contains(names, name) {
 					names = append(names, name)
 				}
 			}
@@ -48,20 +48,20 @@ func machines(in *found) (out []Problem) {
 		if len(names) == 0 {
 			continue
 		}
-		out = append(out, Problem{fmt.Sprintf("claims of %s: %s", some(b.kind, names), b.why), b.do})
+		out = append(out, Problem{fmt.Sprintf("claims of %s: %s", summarizeNames(b.kind, names), b.why), b.do})
 	}
 	return out
 }
 
-func is(owner metav1.OwnerReference, kind string) bool {
+func isInfrastructureOwner(owner metav1.OwnerReference, kind string) bool {
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	return err == nil && gv.Group == infrastructureGroup && owner.Kind == kind
 }
 
-// some counts the objects of a kind and names the first of them.
-func some(kind string, names []string) string {
-	out := text.Count(len(names), kind, kind+"s") + " (" + strings.Join(names[:min(shown, len(names))], ", ")
-	if more := len(names) - shown; more > 0 {
+// summarizeNames formats the number of objects of a kind and the names of the first of them.
+func summarizeNames(kind string, names []string) string {
+	out := text.FormatCount(len(names), kind, kind+"s") + " (" + strings.Join(names[:min(maxNamedMachines, len(names))], ", ")
+	if more := len(names) - maxNamedMachines; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)
 	}
 	return out + ")"

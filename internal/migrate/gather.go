@@ -17,30 +17,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// found is what a plan is made from.
-type found struct {
-	pool *oldPool
-	users
-	// clusters are those that the claims name; nil: it does not exist.
+// planInput is the input of a plan.
+type planInput struct {
+	pool *sourcePool
+	poolUsers
+	// clusters are the Clusters that the claims name; nil for one that does not exist.
 	clusters map[client.ObjectKey]*clusterv1.Cluster
-	// running are the pods and Deployments of the provider that can serve the pool; asked are the configurations of
-	// webhooks that keep its objects from being written while none of these runs.
-	running, asked []string
-	// target is the pool of ours of that name, nil if there is none; others are the rest.
-	target v1alpha1.Pool
-	others []v1alpha1.Pool
-	// namesake: Metal3 has a pool of the name of the target, and it is not the one that is imported.
-	namesake bool
+	// runningWorkloads are the Pods and Deployments of the provider that may serve the pool. blockingWebhooks are the
+	// configurations of webhooks that block writes of its objects while none of these runs.
+	runningWorkloads, blockingWebhooks []string
+	// targetPool is the existing pool of ours with the name of the target; nil if there is none. otherPools are all
+	// other pools of ours.
+	targetPool v1alpha1.Pool
+	otherPools []v1alpha1.Pool
+	// metal3NameConflict reports whether Metal3 has a pool with the name of the target that is not the imported one.
+	metal3NameConflict bool
 }
 
-// usersOf reads the claims and IPAddresses that name a pool, as they are.
-func usersOf(ctx context.Context, from client.Reader, namespace string, ref ipamv1.IPPoolReference) (users, error) {
-	claims, addresses, err := list(ctx, from, namespace)
-	return naming(ref, claims, addresses), err
+// readUsersForPool reads the claims and IPAddresses that name a pool.
+func readUsersForPool(ctx context.Context, from client.Reader, namespace string, ref ipamv1.IPPoolReference) (poolUsers, error) {
+	claims, addresses, err := listClaimsAndAddresses(ctx, from, namespace)
+	return filterByPool(ref, claims, addresses), err
 }
 
-// list reads the claims and IPAddresses of Cluster API: addresses first, as a claim goes after its address.
-func list(ctx context.Context, from client.Reader, namespace string) ([]ipamv1.IPAddressClaim, []ipamv1.IPAddress, error) {
+// listClaimsAndAddresses lists the claims and IPAddresses of Cluster API; addresses first, as a claim is gone later
+// than its address.
+func listClaimsAndAddresses(ctx context.Context, from client.Reader, namespace string) ([]ipamv1.IPAddressClaim, []ipamv1.IPAddress, error) {
 	addresses, claims := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}
 	if err := from.List(ctx, addresses, client.InNamespace(namespace)); err != nil {
 		return nil, nil, fmt.Errorf("listing the IPAddresses: %w", err)
@@ -51,12 +53,12 @@ func list(ctx context.Context, from client.Reader, namespace string) ([]ipamv1.I
 	return claims.Items, addresses.Items, nil
 }
 
-// naming are those of claims and IPAddresses that name a pool.
-func naming(ref ipamv1.IPPoolReference, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress) users {
-	out := users{named: map[client.ObjectKey]*ipamv1.IPAddress{}}
+// filterByPool returns those of the claims and IPAddresses that name a pool.
+func filterByPool(ref ipamv1.IPPoolReference, claims []ipamv1.IPAddressClaim, addresses []ipamv1.IPAddress) poolUsers {
+	out := poolUsers{addressByClaim: map[client.ObjectKey]*ipamv1.IPAddress{}}
 	for i := range addresses {
 		a := &addresses[i]
-		out.named[client.ObjectKeyFromObject(a)] = a
+		out.addressByClaim[client.ObjectKeyFromObject(a)] = a
 		if a.Spec.PoolRef == ref {
 			out.addresses = append(out.addresses, *a)
 		}
@@ -69,23 +71,23 @@ func naming(ref ipamv1.IPPoolReference, claims []ipamv1.IPAddressClaim, addresse
 	return out
 }
 
-// gather reads the pool, who has something of it, and what is around it.
-func gather(ctx context.Context, from client.Reader, source Source, target pools.Key) (*found, error) {
-	out, o := &found{}, source.origin()
+// gatherInput reads the pool, its users, and the objects around it.
+func gatherInput(ctx context.Context, from client.Reader, source Source, target pools.Key) (*planInput, error) {
+	out, o := &planInput{}, source.provider()
 	var err error
-	if out.pool, err = o.pool(ctx, from, nil); err != nil {
+	if out.pool, err = o.readPool(ctx, from, nil); err != nil {
 		return nil, err
 	}
-	if out.users, err = o.users(ctx, from); err != nil {
+	if out.poolUsers, err = o.readUsers(ctx, from); err != nil {
 		return nil, err
 	}
-	if out.clusters, err = clustersOf(ctx, from, out.claims, out.left); err != nil {
+	if out.clusters, err = readClusters(ctx, from, out.claims, out.notImported); err != nil {
 		return nil, err
 	}
-	if err := o.surroundings(ctx, from, out); err != nil {
+	if err := o.readEnvironment(ctx, from, out); err != nil {
 		return nil, err
 	}
-	if out.namesake, err = namesake(ctx, from, source, target); err != nil {
+	if out.metal3NameConflict, err = hasMetal3NameConflict(ctx, from, source, target); err != nil {
 		return nil, err
 	}
 	all, err := pools.List(ctx, from, "")
@@ -93,21 +95,21 @@ func gather(ctx context.Context, from client.Reader, source Source, target pools
 		return nil, fmt.Errorf("listing the pools: %w", err)
 	}
 	for _, p := range all {
-		if pools.KeyOf(p) == target {
-			out.target = p
+		if pools.KeyForPool(p) == target {
+			out.targetPool = p
 		} else {
-			out.others = append(out.others, p)
+			out.otherPools = append(out.otherPools, p)
 		}
 	}
 	return out, nil
 }
 
-// clustersOf reads the Clusters that claims name.
-func clustersOf(ctx context.Context, from client.Reader, lists ...[]ipamv1.IPAddressClaim) (map[client.ObjectKey]*clusterv1.Cluster, error) {
+// readClusters reads the Clusters that claims name.
+func readClusters(ctx context.Context, from client.Reader, lists ...[]ipamv1.IPAddressClaim) (map[client.ObjectKey]*clusterv1.Cluster, error) {
 	out := map[client.ObjectKey]*clusterv1.Cluster{}
 	for _, list := range lists {
 		for i := range list {
-			key := clusterOf(&list[i])
+			key := clusterKeyForClaim(&list[i])
 			if _, known := out[key]; known || key.Name == "" {
 				continue
 			}
@@ -123,8 +125,8 @@ func clustersOf(ctx context.Context, from client.Reader, lists ...[]ipamv1.IPAdd
 	return out, nil
 }
 
-// namesake reports whether Metal3 has a pool of the name that ours is to have, beside the one that is imported.
-func namesake(ctx context.Context, from client.Reader, source Source, target pools.Key) (bool, error) {
+// hasMetal3NameConflict reports whether Metal3 has a pool with the name of the target that is not the imported one.
+func hasMetal3NameConflict(ctx context.Context, from client.Reader, source Source, target pools.Key) (bool, error) {
 	list := &m3ipamv1.IPPoolList{}
 	if err := from.List(ctx, list, client.InNamespace(target.Namespace)); meta.IsNoMatchError(err) {
 		return false, nil
@@ -132,10 +134,10 @@ func namesake(ctx context.Context, from client.Reader, source Source, target poo
 		return false, fmt.Errorf("listing the IPPools of Metal3: %w", err)
 	}
 	return slices.ContainsFunc(list.Items, func(p m3ipamv1.IPPool) bool {
-		return p.Name == target.Name && source != Source{Metal3IPPool, p.Namespace, p.Name}
+		return p.Name == target.Name && source != Source{Metal3IPPoolKind, p.Namespace, p.Name}
 	}), nil
 }
 
-func clusterOf(c *ipamv1.IPAddressClaim) client.ObjectKey {
-	return client.ObjectKey{Namespace: c.Namespace, Name: claims.ClusterOf(c)}
+func clusterKeyForClaim(c *ipamv1.IPAddressClaim) client.ObjectKey {
+	return client.ObjectKey{Namespace: c.Namespace, Name: claims.ClusterNameForClaim(c)}
 }

@@ -18,24 +18,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// inClusterPool is a pool of the in-cluster provider. It stays as it is, and paused; its claims and IPAddresses are
+// inClusterPool is a pool of the in-cluster provider. It stays unchanged and paused; its claims and IPAddresses are
 // created again under their names.
 type inClusterPool struct{ Source }
 
-func (inClusterPool) words() words {
-	return words{
-		provider: "the in-cluster provider",
-		outside:  "add the address to the pool, take it out of excludedAddresses, or delete the claim",
-		becomes:  "created again, with the same address",
-		imported: "Before you unpause the Clusters, make machine templates that name the new pool, and refer to them. New claims are served after 75 s.\n" +
+func (inClusterPool) texts() providerTexts {
+	return providerTexts{
+		providerName:  "the in-cluster provider",
+		outsideAdvice: "add the address to the pool, take it out of excludedAddresses, or delete the claim",
+		claimsOutcome: "created again, with the same address",
+		afterImport: "Before you unpause the Clusters, make machine templates that name the new pool, and refer to them. New claims are served after 75 s.\n" +
 			"When all is well: import --forget, then start the in-cluster provider if other pools need it, and delete the old pool.",
-		back: "Start the in-cluster provider, then remove the annotation cluster.x-k8s.io/paused from the pool, then unpause the Clusters.",
+		afterRollback: "Start the in-cluster provider, then remove the annotation cluster.x-k8s.io/paused from the pool, then unpause the Clusters.",
 	}
 }
 
-func (o inClusterPool) pool(ctx context.Context, from client.Reader, _ *journal) (*oldPool, error) {
+func (o inClusterPool) readPool(ctx context.Context, from client.Reader, _ *journal) (*sourcePool, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(o.Kind)) // stored in this version: its webhook is not needed
+	u.SetGroupVersionKind(incluster.GroupVersion.WithKind(o.Kind)) // the stored version: no conversion webhook is needed
 	err := from.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, u)
 	if meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("there is no kind %s here: the CRDs of the in-cluster provider are not installed; a pool of Metal3 is named ippool/%s", o.Kind, o.Name)
@@ -54,26 +54,26 @@ func (o inClusterPool) pool(ctx context.Context, from client.Reader, _ *journal)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &read); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
-	return inClusterAs(read.ObjectMeta, read.Spec), nil
+	return sourcePoolFromInCluster(read.ObjectMeta, read.Spec), nil
 }
 
-// inClusterAs is a pool of the in-cluster provider as ours.
-func inClusterAs(about metav1.ObjectMeta, spec incluster.Spec) *oldPool {
-	out := &oldPool{ObjectMeta: about}
-	out.spec, out.notes, out.problems = spec.Translate(false)
+// sourcePoolFromInCluster translates a pool of the in-cluster provider.
+func sourcePoolFromInCluster(about metav1.ObjectMeta, spec incluster.Spec) *sourcePool {
+	out := &sourcePool{ObjectMeta: about}
+	out.spec, out.notes, out.problems = spec.ToNetworkPoolSpec(false)
 	return out
 }
 
-func (o inClusterPool) users(ctx context.Context, from client.Reader) (users, error) {
-	return usersOf(ctx, from, o.Namespace, o.ref())
+func (o inClusterPool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
+	return readUsersForPool(ctx, from, o.Namespace, o.poolRef())
 }
 
-func (o inClusterPool) surroundings(ctx context.Context, from client.Reader, in *found) (err error) {
-	in.running, err = dropin.Running(ctx, from, dropin.InCluster)
+func (o inClusterPool) readEnvironment(ctx context.Context, from client.Reader, in *planInput) (err error) {
+	in.runningWorkloads, err = dropin.ListRunning(ctx, from, dropin.ProviderInCluster)
 	return err
 }
 
-func (o inClusterPool) unserved(in *found) (out []Problem) {
+func (o inClusterPool) findServingProblems(in *planInput) (out []Problem) {
 	if !annotations.HasPaused(in.pool) {
 		resource := strings.ToLower(o.Kind)
 		if o.Namespace != "" {
@@ -84,25 +84,25 @@ func (o inClusterPool) unserved(in *found) (out []Problem) {
 			fmt.Sprintf("kubectl annotate %s %s %s=   (do this while the in-cluster provider still runs: its webhook must answer)", resource, o.Name, clusterv1.PausedAnnotation),
 		})
 	}
-	return append(out, stop(o, in.running)...)
+	return append(out, describeRunning(o, in.runningWorkloads)...)
 }
 
-func (inClusterPool) leave(context.Context, *Move, *journal) error    { return nil }
-func (inClusterPool) comeBack(context.Context, *Move, *journal) error { return nil }
-func (inClusterPool) leaveWaiting(context.Context, *Move) error       { return nil } // they are imported, too
+func (inClusterPool) retirePool(context.Context, *Import, *journal) error  { return nil }
+func (inClusterPool) restorePool(context.Context, *Import, *journal) error { return nil }
+func (inClusterPool) releaseWaiting(context.Context, *Import) error        { return nil } // they are imported, too
 
-func (inClusterPool) turn(ctx context.Context, t *turner, e Entry, released bool) error {
-	return t.turn(ctx, e, released)
+func (inClusterPool) moveEntry(ctx context.Context, t *entryMover, e Entry, released bool) error {
+	return t.moveEntry(ctx, e, released)
 }
 
-func (o inClusterPool) late(ctx context.Context, from client.Reader, _ *journal) (users, error) {
-	return o.users(ctx, from) // those of the journal are of our pool by then
+func (o inClusterPool) readLateUsers(ctx context.Context, from client.Reader, _ *journal) (poolUsers, error) {
+	return o.readUsers(ctx, from) // those of the journal name our pool by then
 }
 
-// stop is what to do about what runs of a provider.
-func stop(o origin, running []string) (out []Problem) {
+// describeRunning returns a problem for each running workload of a provider.
+func describeRunning(o sourceProvider, running []string) (out []Problem) {
 	for _, who := range running {
-		out = append(out, Problem{o.words().provider + " runs: " + who, dropin.Stop(who)})
+		out = append(out, Problem{o.texts().providerName + " runs: " + who, dropin.StopAdvice(who)})
 	}
 	return out
 }

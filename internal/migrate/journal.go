@@ -23,31 +23,31 @@ import (
 
 // The phases of an import.
 const (
-	importing   = "Importing"
-	imported    = "Imported"
-	rollingBack = "RollingBack"
-	rolledBack  = "RolledBack"
+	phaseImporting   = "Importing"
+	phaseImported    = "Imported"
+	phaseRollingBack = "RollingBack"
+	phaseRolledBack  = "RolledBack"
 )
 
-// errOtherRun is no conflict to be settled by another try: what this run believes of the import is old.
-var errOtherRun = errors.New("somebody else has written the journal since this run began: does another import of the pool run?")
+// errConcurrentRun is a conflict that a retry cannot resolve: this run's knowledge of the import is out of date.
+var errConcurrentRun = errors.New("somebody else has written the journal since this run began: does another import of the pool run?")
 
-// entriesPerPart bounds the size of a ConfigMap: an entry takes some 2 KB before it is compressed.
+// entriesPerPart limits the size of a ConfigMap: an entry takes about 2 KB before compression.
 const entriesPerPart = 200
 
-// journal is what an import is about, kept in ConfigMaps of the cluster: it survives whoever runs the import, and
-// anybody can go on. The parts, with every claim and IPAddress as it was, are written first and never change; the
-// head is written last, and makes them count.
+// journal records an import in ConfigMaps of the cluster: it survives the process that runs the import, and another one
+// can resume it. The parts, which have every claim and IPAddress as it was, are written first and never change; the
+// head is written last, and makes them valid.
 type journal struct {
 	Phase  string `json:"phase"`
 	Source Source `json:"source"`
-	// Target is the name of the pool of ours.
-	Target string `json:"target"`
-	Parts  int    `json:"parts"`
-	// Released are entries whose claim went while nobody of ours looked: they are not brought back.
+	// Target is the name of our pool.
+	Target    string `json:"target"`
+	PartCount int    `json:"parts"`
+	// Released are the entries whose claim was deleted while no provider served it: they are not restored.
 	Released []string `json:"released,omitempty"`
 
-	// Metal3 is the pool, where the import takes it away.
+	// Metal3 is the old pool, where the import deletes it.
 	Metal3 *unstructured.Unstructured `json:"metal3,omitempty"`
 
 	Entries []Entry `json:"-"`
@@ -60,26 +60,26 @@ const (
 	partKey = "entries.json.gz"
 )
 
-// store keeps the journal of one source.
-type store struct {
+// journalStore stores the journal of one source.
+type journalStore struct {
 	client    client.Client
 	namespace string
 	source    Source
 }
 
-func (s store) name(suffix string) string {
+func (s journalStore) configMapName(suffix string) string {
 	return "import-" + strings.ToLower(s.source.Kind) + "-" + s.source.Name + suffix
 }
 
-func (s store) configMap(suffix string) *corev1.ConfigMap {
+func (s journalStore) newConfigMap(suffix string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: s.namespace, Name: s.name(suffix), Labels: map[string]string{"app.kubernetes.io/managed-by": "kubectl-butler_ipam"},
+		Namespace: s.namespace, Name: s.configMapName(suffix), Labels: map[string]string{"app.kubernetes.io/managed-by": "kubectl-butler_ipam"},
 	}}
 }
 
-// read returns the journal, nil if there is none.
-func (s store) read(ctx context.Context) (*journal, error) {
-	head := s.configMap("")
+// readJournal returns the journal; nil if there is none.
+func (s journalStore) readJournal(ctx context.Context) (*journal, error) {
+	head := s.newConfigMap("")
 	if err := s.client.Get(ctx, client.ObjectKeyFromObject(head), head); apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
@@ -92,15 +92,15 @@ func (s store) read(ctx context.Context) (*journal, error) {
 	if j.Source != s.source {
 		return nil, fmt.Errorf("ConfigMap %s/%s is the journal of %s; name another --journal-namespace", s.namespace, head.Name, j.Source)
 	}
-	if j.Phase == rolledBack {
-		return j, nil // its parts may be gone already
+	if j.Phase == phaseRolledBack {
+		return j, nil // its parts may be deleted already
 	}
-	for i := range j.Parts {
-		part := s.configMap(fmt.Sprintf("-%d", i))
+	for i := range j.PartCount {
+		part := s.newConfigMap(fmt.Sprintf("-%d", i))
 		if err := s.client.Get(ctx, client.ObjectKeyFromObject(part), part); err != nil {
 			return nil, fmt.Errorf("reading the journal: %w", err)
 		}
-		entries, err := unpack(part.BinaryData[partKey])
+		entries, err := decompressEntries(part.BinaryData[partKey])
 		if err != nil {
 			return nil, fmt.Errorf("reading the journal in ConfigMap %s/%s: %w", s.namespace, part.Name, err)
 		}
@@ -109,9 +109,9 @@ func (s store) read(ctx context.Context) (*journal, error) {
 	return j, nil
 }
 
-// elsewhere returns another namespace that has the journal of the source; empty: none has.
-func (s store) elsewhere(ctx context.Context) (namespace string, err error) {
-	head := s.configMap("")
+// findOtherNamespace returns a namespace that has a journal of the source; "" if there is none.
+func (s journalStore) findOtherNamespace(ctx context.Context) (namespace string, err error) {
+	head := s.newConfigMap("")
 	var all corev1.ConfigMapList
 	if err := s.client.List(ctx, &all, client.MatchingLabels(head.Labels)); err != nil {
 		return "", fmt.Errorf("listing journals: %w", err)
@@ -125,28 +125,29 @@ func (s store) elsewhere(ctx context.Context) (namespace string, err error) {
 	return "", nil
 }
 
-// begin writes the journal of an import that is about to begin. Parts of one that never began are replaced.
-func (s store) begin(ctx context.Context, j *journal) error {
-	for rest := j.Entries; len(rest) > 0; j.Parts++ {
+// createJournal writes the journal of an import that is about to begin. It replaces parts of an import that never
+// began.
+func (s journalStore) createJournal(ctx context.Context, j *journal) error {
+	for rest := j.Entries; len(rest) > 0; j.PartCount++ {
 		n := min(len(rest), entriesPerPart)
-		packed, err := pack(rest[:n])
+		packed, err := compressEntries(rest[:n])
 		if err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
 		}
-		suffix := fmt.Sprintf("-%d", j.Parts)
-		if err := s.remove(ctx, suffix); err != nil {
+		suffix := fmt.Sprintf("-%d", j.PartCount)
+		if err := s.deletePart(ctx, suffix); err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
 		}
-		part := s.configMap(suffix)
+		part := s.newConfigMap(suffix)
 		part.BinaryData, part.Immutable = map[string][]byte{partKey: packed}, ptr.To(true)
 		if err := s.client.Create(ctx, part); err != nil {
 			return fmt.Errorf("writing the journal: %w", err)
 		}
 		rest = rest[n:]
 	}
-	j.Phase = importing
-	j.head = s.configMap("")
-	if err := j.fill(); err != nil {
+	j.Phase = phaseImporting
+	j.head = s.newConfigMap("")
+	if err := j.encodeHead(); err != nil {
 		return err
 	}
 	if err := s.client.Create(ctx, j.head); err != nil {
@@ -155,52 +156,52 @@ func (s store) begin(ctx context.Context, j *journal) error {
 	return nil
 }
 
-// enter writes the next phase, if nobody else has written the journal since it was read.
-func (s store) enter(ctx context.Context, j *journal, phase string) error {
+// enterPhase writes the next phase. It returns errConcurrentRun if the journal was written since it was read.
+func (s journalStore) enterPhase(ctx context.Context, j *journal, phase string) error {
 	j.Phase = phase
-	return s.save(ctx, j)
+	return s.saveJournal(ctx, j)
 }
 
-func (s store) save(ctx context.Context, j *journal) error {
-	if err := j.fill(); err != nil {
+func (s journalStore) saveJournal(ctx context.Context, j *journal) error {
+	if err := j.encodeHead(); err != nil {
 		return err
 	}
 	if err := s.client.Update(ctx, j.head); apierrors.IsConflict(err) {
-		return errOtherRun
+		return errConcurrentRun
 	} else if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
 	return nil
 }
 
-// forget deletes the journal, its head last.
-func (s store) forget(ctx context.Context, j *journal) error {
-	for i := range j.Parts {
-		if err := s.remove(ctx, fmt.Sprintf("-%d", i)); err != nil {
+// deleteJournal deletes the journal, its head last.
+func (s journalStore) deleteJournal(ctx context.Context, j *journal) error {
+	for i := range j.PartCount {
+		if err := s.deletePart(ctx, fmt.Sprintf("-%d", i)); err != nil {
 			return fmt.Errorf("deleting the journal: %w", err)
 		}
 	}
-	switch err := client.IgnoreNotFound(exact.Delete(ctx, s.client, j.head)); {
+	switch err := client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, s.client, j.head)); {
 	case apierrors.IsConflict(err):
-		return errOtherRun
+		return errConcurrentRun
 	case err != nil:
 		return fmt.Errorf("deleting the journal: %w", err)
 	}
 	return nil
 }
 
-// remove deletes a part, if there is one: as it is now, for none is changed once it is written.
-func (s store) remove(ctx context.Context, suffix string) error {
-	return retry.RetryOnConflict(patience, func() error {
-		part := s.configMap(suffix)
+// deletePart deletes a part if it exists, in its current version: parts do not change once they are written.
+func (s journalStore) deletePart(ctx context.Context, suffix string) error {
+	return retry.RetryOnConflict(conflictBackoff, func() error {
+		part := s.newConfigMap(suffix)
 		if err := s.client.Get(ctx, client.ObjectKeyFromObject(part), part); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		return client.IgnoreNotFound(exact.Delete(ctx, s.client, part))
+		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, s.client, part))
 	})
 }
 
-func (j *journal) fill() error {
+func (j *journal) encodeHead() error {
 	text, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
@@ -209,14 +210,14 @@ func (j *journal) fill() error {
 	return nil
 }
 
-func pack(entries []Entry) ([]byte, error) {
+func compressEntries(entries []Entry) ([]byte, error) {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
 	err := errors.Join(json.NewEncoder(w).Encode(entries), w.Close())
 	return out.Bytes(), err
 }
 
-func unpack(packed []byte) (out []Entry, err error) {
+func decompressEntries(packed []byte) (out []Entry, err error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err

@@ -23,9 +23,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metal3"
 )
 
-// metal3Objects are those of a world in which nothing is in the way.
+// metal3Objects is an input without a problem.
 type metal3Objects struct {
-	found
+	planInput
 	spec         m3ipamv1.IPPoolSpec
 	claims       []m3ipamv1.IPClaim
 	addresses    []m3ipamv1.IPAddress
@@ -33,7 +33,7 @@ type metal3Objects struct {
 	apiAddresses []ipamv1.IPAddress
 }
 
-func (w *metal3Objects) ask(name string) *m3ipamv1.IPClaim {
+func (w *metal3Objects) addIPClaim(name string) *m3ipamv1.IPClaim {
 	w.claims = append(w.claims, m3ipamv1.IPClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{clusterv1.ClusterNameLabel: "k"}},
 		Spec:       m3ipamv1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "p"}},
@@ -41,19 +41,19 @@ func (w *metal3Objects) ask(name string) *m3ipamv1.IPClaim {
 	return &w.claims[len(w.claims)-1]
 }
 
-func (w *metal3Objects) give(name, address string) {
+func (w *metal3Objects) addServedIPClaim(name, address string) {
 	as := strings.ReplaceAll("x-"+address, ".", "-")
-	w.ask(name).Status.Address = &corev1.ObjectReference{Name: as}
+	w.addIPClaim(name).Status.Address = &corev1.ObjectReference{Name: as}
 	w.addresses = append(w.addresses, m3ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: as, OwnerReferences: []metav1.OwnerReference{{Kind: "IPClaim", Name: name, UID: types.UID(name)}}},
 		Spec:       m3ipamv1.IPAddressSpec{Claim: corev1.ObjectReference{Name: name}, Pool: corev1.ObjectReference{Name: "p"}, Address: m3ipamv1.IPAddressStr(address)},
 	})
 }
 
-// What is in the way of an import from Metal3's IPAM, and what is noted: U62, U63.
+// TestPlanOfMetal3 checks the problems and notes of an import from Metal3's IPAM (U62, U63).
 func TestPlanOfMetal3(t *testing.T) {
-	source := Source{Metal3IPPool, "ns", "p"}
-	without := func(claims ...string) func(*metal3Objects) { // and what they have
+	source := Source{Metal3IPPoolKind, "ns", "p"}
+	without := func(claims ...string) func(*metal3Objects) { // with their addresses
 		return func(w *metal3Objects) {
 			w.claims = slices.DeleteFunc(w.claims, func(c m3ipamv1.IPClaim) bool { return slices.Contains(claims, c.Name) })
 			w.addresses = slices.DeleteFunc(w.addresses, func(a m3ipamv1.IPAddress) bool { return slices.Contains(claims, a.Spec.Claim.Name) })
@@ -62,15 +62,15 @@ func TestPlanOfMetal3(t *testing.T) {
 	address := func(n int) func(*metal3Objects) {
 		return func(w *metal3Objects) { w.addresses = slices.Delete(w.addresses, n, n+1) }
 	}
-	// helps is what the plan says to do, each alone, after which nothing is in the way.
+	// helps has the alternatives of each advice; each alone removes the problem.
 	helps := map[string][]func(*metal3Objects){ // W29
-		"the provider runs":       {func(w *metal3Objects) { w.running = nil }},
-		"a webhook is in the way": {func(w *metal3Objects) { w.asked = nil }},
+		"the provider runs":       {func(w *metal3Objects) { w.runningWorkloads = nil }},
+		"a webhook is in the way": {func(w *metal3Objects) { w.blockingWebhooks = nil }},
 		"the Cluster is not paused": {func(w *metal3Objects) {
 			w.clusters[client.ObjectKey{Namespace: "ns", Name: "k"}].Spec.Paused = ptr.To(true)
 		}},
-		"a claim without a Cluster":                  {nil},                                       // --without-cluster
-		"a pool of the name":                         {func(w *metal3Objects) { w.target = nil }}, // as under another name, with --to
+		"a claim without a Cluster":                  {nil},                                           // --without-cluster
+		"a pool of the name":                         {func(w *metal3Objects) { w.targetPool = nil }}, // as with another name, by --to
 		"a claim that goes":                          {without("b")},
 		"an address without a claim":                 {address(1)},
 		"an address outside":                         {without("c"), func(w *metal3Objects) { w.spec.Pools[0].End = ptr.To(m3ipamv1.IPAddressStr("10.0.0.60")) }},
@@ -91,25 +91,25 @@ func TestPlanOfMetal3(t *testing.T) {
 		want, notes []string
 	}{
 		"nothing": {func(*metal3Objects) {}, nil, nil},
-		"the provider runs": {func(w *metal3Objects) { w.running = []string{"deployment -n x y"} },
+		"the provider runs": {func(w *metal3Objects) { w.runningWorkloads = []string{"deployment -n x y"} },
 			[]string{"Metal3's IPAM runs: deployment -n x y"}, nil},
-		"a webhook is in the way": {func(w *metal3Objects) { w.asked = []string{"validatingwebhookconfiguration v"} },
+		"a webhook is in the way": {func(w *metal3Objects) { w.blockingWebhooks = []string{"validatingwebhookconfiguration v"} },
 			[]string{"Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: validatingwebhookconfiguration v"}, nil},
 		"the Cluster is not paused": {func(w *metal3Objects) { w.clusters[client.ObjectKey{Namespace: "ns", Name: "k"}].Spec.Paused = nil }, []string{"Cluster ns/k is not paused"}, nil},
 		"a claim without a Cluster": {func(w *metal3Objects) { w.claims[0].Labels = nil }, []string{"claim ns/a names no Cluster that could be paused"}, nil},
-		"a pool of the name":        {func(w *metal3Objects) { w.target = &v1alpha1.NetworkPool{} }, []string{"NetworkPool ns/p exists"}, nil},
-		"a claim that waits": {func(w *metal3Objects) { w.ask("c") }, nil,
+		"a pool of the name":        {func(w *metal3Objects) { w.targetPool = &v1alpha1.NetworkPool{} }, []string{"NetworkPool ns/p exists"}, nil},
+		"a claim that waits": {func(w *metal3Objects) { w.addIPClaim("c") }, nil,
 			[]string{"IPClaim ns/c waits, and is left as it is: CAPM3 looks for its address there, so replace its machine"}},
 		"a claim that goes":          {func(w *metal3Objects) { w.claims[1].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, []string{"claim ns/b is being deleted"}, nil},
 		"an address without a claim": {func(w *metal3Objects) { w.claims = w.claims[:1] }, []string{"IPAddress ns/x-10-0-0-11 (10.0.0.11) has no claim"}, nil},
-		"an address outside":         {func(w *metal3Objects) { w.give("c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}, nil},
+		"an address outside":         {func(w *metal3Objects) { w.addServedIPClaim("c", "10.0.0.50") }, []string{"10.0.0.50 of IPAddress ns/c is not among what the pool hands out"}, nil},
 		"the last address of a network": {func(w *metal3Objects) {
 			w.spec.Pools[0] = m3ipamv1.Pool{Subnet: ptr.To(m3ipamv1.IPSubnetStr("10.0.0.0/24"))}
-			w.give("c", "10.0.0.255")
+			w.addServedIPClaim("c", "10.0.0.255")
 		}, []string{"10.0.0.255 of IPAddress ns/c is not among what the pool hands out"}, nil},
-		"an address that is none": {func(w *metal3Objects) { w.give("c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}, nil},
+		"an address that is none": {func(w *metal3Objects) { w.addServedIPClaim("c", "x") }, []string{`IPAddress ns/c has spec.address "x", which is not an IP address`}, nil},
 		"an address twice": {func(w *metal3Objects) {
-			w.give("c", "10.0.0.10")
+			w.addServedIPClaim("c", "10.0.0.10")
 		}, []string{"10.0.0.10 is given twice: to ns/a and to ns/c"}, nil},
 		"two addresses of one claim": {func(w *metal3Objects) {
 			w.addresses[1].Spec.Claim.Name = "a"
@@ -124,13 +124,13 @@ func TestPlanOfMetal3(t *testing.T) {
 		"an address that is the pool's alone": {func(w *metal3Objects) { w.addresses[0].OwnerReferences = nil },
 			[]string{"IPAddress x-10-0-0-10 is not owned by IPClaim ns/a, and would go with the pool"}, nil},
 		"other pools": {func(w *metal3Objects) {
-			w.ask("c").Spec.Pool.Name = "q"
-			w.give("d", "10.0.0.12")
+			w.addIPClaim("c").Spec.Pool.Name = "q"
+			w.addServedIPClaim("d", "10.0.0.12")
 			w.claims[3].Spec.Pool.Name, w.addresses[2].Spec.Pool.Name = "q", "q"
 		}, nil, nil},
 		"a claim of Cluster API on the pool": {func(w *metal3Objects) {
-			w.apiClaims = append(w.apiClaims, ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: source.ref()}})
-			w.apiAddresses = append(w.apiAddresses, ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x-1"}, Spec: ipamv1.IPAddressSpec{PoolRef: source.ref()}})
+			w.apiClaims = append(w.apiClaims, ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Spec: ipamv1.IPAddressClaimSpec{PoolRef: source.poolRef()}})
+			w.apiAddresses = append(w.apiAddresses, ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x-1"}, Spec: ipamv1.IPAddressSpec{PoolRef: source.poolRef()}})
 		}, []string{
 			"IPAddressClaim ns/c names the pool: only IPClaims of Metal3 are imported",
 			"IPAddress ns/x-1 of Cluster API is of the pool: only those of Metal3 are imported",
@@ -151,11 +151,11 @@ func TestPlanOfMetal3(t *testing.T) {
 			planned := func(withoutCluster bool, changes ...func(*metal3Objects)) *Plan {
 				k := &clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
 				w := &metal3Objects{
-					found: found{pool: &oldPool{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{{Namespace: "ns", Name: "k"}: k}},
-					spec:  m3ipamv1.IPPoolSpec{Prefix: 24, Pools: []m3ipamv1.Pool{{Start: ptr.To(m3ipamv1.IPAddressStr("10.0.0.10")), End: ptr.To(m3ipamv1.IPAddressStr("10.0.0.20"))}}},
+					planInput: planInput{pool: &sourcePool{}, clusters: map[client.ObjectKey]*clusterv1.Cluster{{Namespace: "ns", Name: "k"}: k}},
+					spec:      m3ipamv1.IPPoolSpec{Prefix: 24, Pools: []m3ipamv1.Pool{{Start: ptr.To(m3ipamv1.IPAddressStr("10.0.0.10")), End: ptr.To(m3ipamv1.IPAddressStr("10.0.0.20"))}}},
 				}
-				w.give("a", "10.0.0.10")
-				w.give("b", "10.0.0.11")
+				w.addServedIPClaim("a", "10.0.0.10")
+				w.addServedIPClaim("b", "10.0.0.11")
 				for _, change := range changes {
 					change(w)
 				}
@@ -163,9 +163,9 @@ func TestPlanOfMetal3(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.pool.spec, w.pool.notes, w.pool.problems = metal3.Translate(&unstructured.Unstructured{Object: map[string]any{"spec": spec}})
-				w.users = metal3Pool{source}.pair(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
-				return plan(source, source.target(""), &w.found, withoutCluster)
+				w.pool.spec, w.pool.notes, w.pool.problems = metal3.ToNetworkPoolSpec(&unstructured.Unstructured{Object: map[string]any{"spec": spec}})
+				w.poolUsers = metal3Pool{source}.pairClaims(w.claims, w.addresses, w.apiClaims, w.apiAddresses)
+				return newPlan(source, source.targetKey(""), &w.planInput, withoutCluster)
 			}
 			p := planned(false, c.change)
 			for i, do := range helps[name] {
@@ -179,10 +179,10 @@ func TestPlanOfMetal3(t *testing.T) {
 			}
 			var got []string
 			for _, p := range p.Problems {
-				if p.Do == "" {
-					t.Errorf("nothing to do about %q", p.What)
+				if p.Advice == "" {
+					t.Errorf("nothing to do about %q", p.Message)
 				}
-				got = append(got, p.What)
+				got = append(got, p.Message)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
@@ -194,7 +194,7 @@ func TestPlanOfMetal3(t *testing.T) {
 	}
 }
 
-// Webhooks that fail closed are in the way, of this group alone: U63.
+// TestInsists checks that webhooks of this group alone block writes, if their failure policy is Fail (U63).
 func TestInsists(t *testing.T) {
 	rules := func(group string) []admissionv1.RuleWithOperations {
 		return []admissionv1.RuleWithOperations{{Rule: admissionv1.Rule{APIGroups: []string{group}}}}
@@ -207,7 +207,7 @@ func TestInsists(t *testing.T) {
 		{ptr.To(admissionv1.Fail), "ipam.metal3.io", true}, {nil, "ipam.metal3.io", true},
 		{ptr.To(admissionv1.Ignore), "ipam.metal3.io", false}, {ptr.To(admissionv1.Fail), "infrastructure.cluster.x-k8s.io", false},
 	} {
-		if got := insists(c.policy, rules(c.group)); got != c.want {
+		if got := blocksMetal3Writes(c.policy, rules(c.group)); got != c.want {
 			t.Errorf("%v of %s: %t", c.policy, c.group, got)
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Metal3Entry is an IPClaim and its IPAddress, as they were found.
+// Metal3Entry is an IPClaim and its IPAddress, as they were before the import.
 type Metal3Entry struct {
 	Claim   *m3ipamv1.IPClaim   `json:"claim"`
 	Address *m3ipamv1.IPAddress `json:"address"`
 }
 
-// get reads what there is of it: nil for what is gone.
-func (e *Metal3Entry) get(ctx context.Context, from client.Reader) (*m3ipamv1.IPClaim, *m3ipamv1.IPAddress, error) {
+// getLive reads both objects; nil for one that is gone. It returns an error if one of them was created again since.
+func (e *Metal3Entry) getLive(ctx context.Context, from client.Reader) (*m3ipamv1.IPClaim, *m3ipamv1.IPAddress, error) {
 	claim, address := &m3ipamv1.IPClaim{}, &m3ipamv1.IPAddress{}
 	if err := from.Get(ctx, client.ObjectKeyFromObject(e.Claim), claim); apierrors.IsNotFound(err) {
 		claim = nil
@@ -38,52 +38,53 @@ func (e *Metal3Entry) get(ctx context.Context, from client.Reader) (*m3ipamv1.IP
 	return claim, address, nil
 }
 
-// owns reports whether somebody is an owner of what the import has made of it: the IPClaim, or, where somebody deleted that, the
-// Metal3Data of the machine.
-func (e *Metal3Entry) owns(r metav1.OwnerReference) bool {
+// isImportOwner reports whether an owner reference names an owner of the claim that the import created for this entry:
+// the IPClaim, or, where a user has deleted that, the Metal3Data of the machine.
+func (e *Metal3Entry) isImportOwner(r metav1.OwnerReference) bool {
 	return r.UID == e.Claim.UID || slices.ContainsFunc(e.Claim.OwnerReferences, func(of metav1.OwnerReference) bool {
 		return of.Kind == "Metal3Data" && of.UID == r.UID
 	})
 }
 
-func (o metal3Pool) turn(ctx context.Context, t *turner, e Entry, released bool) error {
-	claim, address, err := e.Metal3.get(ctx, t.client)
+func (o metal3Pool) moveEntry(ctx context.Context, t *entryMover, e Entry, released bool) error {
+	claim, address, err := e.Metal3.getLive(ctx, t.client)
 	switch {
 	case err != nil:
 		return err
 	case claim == nil:
-		return o.gone(ctx, t, e, address)
+		return o.cleanUpReleased(ctx, t, e, address)
 	case claim.DeletionTimestamp != nil && slices.Equal(claim.Finalizers, []string{m3ipamv1.IPClaimFinalizer}):
-		if err := without(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer); err != nil {
+		if err := removeFinalizer(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer); err != nil {
 			return err
 		}
-		return o.gone(ctx, t, e, address) // its provider would let it go, were it there
-	case t.to.ours:
-		return o.forward(ctx, t, e, released, claim, address)
+		return o.cleanUpReleased(ctx, t, e, address) // its provider would release it, if it ran
+	case t.to.isTarget:
+		return o.importEntry(ctx, t, e, released, claim, address)
 	}
-	return o.backward(ctx, t, e, claim, address)
+	return o.rollbackEntry(ctx, t, e, claim, address)
 }
 
-// forward gives an IPClaim a claim beside it. Its IPAddress has the address until our claim has a record of it. When Metal3's
-// IPAM has no finalizer there any more, both go as soon as CAPM3 lets go of them, and ours with them.
-func (metal3Pool) forward(ctx context.Context, t *turner, e Entry, released bool, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
-	if _, _, err := ours(ctx, t, e, t.to); err != nil {
+// importEntry creates a claim of Cluster API beside an IPClaim. The IPAddress of Metal3 has the address until our claim
+// has a record of it. Once Metal3's IPAM has no finalizer on them any more, both are gone as soon as CAPM3 releases
+// them, and our claim with them.
+func (metal3Pool) importEntry(ctx context.Context, t *entryMover, e Entry, released bool, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
+	if _, _, err := getImported(ctx, t, e, t.to); err != nil {
 		return err
 	}
-	if err := t.turn(ctx, e, released); err != nil {
+	if err := t.moveEntry(ctx, e, released); err != nil {
 		return err
 	}
-	if address != nil && address.DeletionTimestamp == nil { // CAPM3 finds one that is being deleted as long as it is there
-		if err := without(ctx, t.client, address, m3ipamv1.IPAddressFinalizer); err != nil {
+	if address != nil && address.DeletionTimestamp == nil { // CAPM3 uses it until it is gone
+		if err := removeFinalizer(ctx, t.client, address, m3ipamv1.IPAddressFinalizer); err != nil {
 			return err
 		}
 	}
-	return without(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer)
+	return removeFinalizer(ctx, t.client, claim, m3ipamv1.IPClaimFinalizer)
 }
 
-// leaveWaiting takes Metal3's finalizer off IPClaims that wait, as nobody else does when there is no IPPool. Metal3's IPAM puts
-// it on again with an address.
-func (o metal3Pool) leaveWaiting(ctx context.Context, m *Move) error {
+// releaseWaiting removes Metal3's finalizer from IPClaims that wait: without an IPPool nothing else does. Metal3's IPAM
+// adds it again with an address.
+func (o metal3Pool) releaseWaiting(ctx context.Context, m *Import) error {
 	list := &m3ipamv1.IPClaimList{}
 	if err := m.Client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
 		return fmt.Errorf("listing the IPClaims of Metal3: %w", err)
@@ -93,92 +94,93 @@ func (o metal3Pool) leaveWaiting(ctx context.Context, m *Move) error {
 			continue
 		}
 		key := client.ObjectKeyFromObject(&list.Items[i])
-		err := retry.RetryOnConflict(patience, func() error {
+		err := retry.RetryOnConflict(conflictBackoff, func() error {
 			claim := &m3ipamv1.IPClaim{}
 			if err := m.Client.Get(ctx, key, claim); err != nil {
 				return client.IgnoreNotFound(err)
 			}
-			return without(ctx, m.Client, claim, m3ipamv1.IPClaimFinalizer)
+			return removeFinalizer(ctx, m.Client, claim, m3ipamv1.IPClaimFinalizer)
 		})
 		if err != nil {
 			return err
 		}
-		m.Say("%s", waitsOn(key))
+		m.Reportf("%s", describeWaitingClaim(key))
 	}
 	return nil
 }
 
-// backward gives the finalizers back, and takes ours away. What is being deleted cannot get any: it goes with its machine.
-func (metal3Pool) backward(ctx context.Context, t *turner, e Entry, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
+// rollbackEntry restores the finalizers of the IPClaim and its IPAddress, and deletes our claim. An object that is
+// being deleted cannot get finalizers: it is gone together with its machine.
+func (metal3Pool) rollbackEntry(ctx context.Context, t *entryMover, e Entry, claim *m3ipamv1.IPClaim, address *m3ipamv1.IPAddress) error {
 	if claim.DeletionTimestamp == nil {
-		if err := likeBefore(ctx, t.client, claim, claim.OwnerReferences, e.Metal3.Claim.Finalizers); err != nil {
+		if err := ensureOwnersAndFinalizers(ctx, t.client, claim, claim.OwnerReferences, e.Metal3.Claim.Finalizers); err != nil {
 			return err
 		}
 		if address != nil {
-			if err := likeBefore(ctx, t.client, address, address.OwnerReferences, e.Metal3.Address.Finalizers); err != nil {
+			if err := ensureOwnersAndFinalizers(ctx, t.client, address, address.OwnerReferences, e.Metal3.Address.Finalizers); err != nil {
 				return err
 			}
 		}
 	}
-	return removeOurs(ctx, t, e, t.from)
+	return deleteImported(ctx, t, e, t.from)
 }
 
-// gone takes away what is left of an entry whose IPClaim went meanwhile: its machine is gone.
-func (metal3Pool) gone(ctx context.Context, t *turner, e Entry, address *m3ipamv1.IPAddress) error {
-	if err := t.release(ctx, e.key()); err != nil {
+// cleanUpReleased deletes the remaining objects of an entry whose IPClaim is gone, and with it its machine.
+func (metal3Pool) cleanUpReleased(ctx context.Context, t *entryMover, e Entry, address *m3ipamv1.IPAddress) error {
+	if err := t.recordRelease(ctx, e.key()); err != nil {
 		return err
 	}
 	side := t.from
-	if t.to.ours {
+	if t.to.isTarget {
 		side = t.to
 	}
-	if err := removeOurs(ctx, t, e, side); err != nil || address == nil {
+	if err := deleteImported(ctx, t, e, side); err != nil || address == nil {
 		return err
 	}
-	return remove(ctx, t.client, address)
+	return deleteWithFinalizers(ctx, t.client, address)
 }
 
-// removeOurs removes the claim of our pool and its IPAddress.
-func removeOurs(ctx context.Context, t *turner, e Entry, s side) error {
-	claim, address, err := ours(ctx, t, e, s)
+// deleteImported deletes the claim of our pool and its IPAddress.
+func deleteImported(ctx context.Context, t *entryMover, e Entry, s poolSide) error {
+	claim, address, err := getImported(ctx, t, e, s)
 	if err != nil {
 		return err
 	}
 	if address != nil {
-		if err := remove(ctx, t.client, address); err != nil {
+		if err := deleteWithFinalizers(ctx, t.client, address); err != nil {
 			return err
 		}
 	}
 	if claim != nil {
-		return remove(ctx, t.client, claim)
+		return deleteWithFinalizers(ctx, t.client, claim)
 	}
 	return nil
 }
 
-// ours reads what the import has made of an entry. A machine that came later may have a claim of the same name, and the
-// address that the former one gave back.
-func ours(ctx context.Context, t *turner, e Entry, s side) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
-	claim, address, err := t.look(ctx, e)
+// getImported reads the claim and the IPAddress that the import created for an entry. It returns an error where they
+// are not from the import: a later machine may have a claim of the same name, and the address that was released before.
+func getImported(ctx context.Context, t *entryMover, e Entry, s poolSide) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
+	claim, address, err := t.getLive(ctx, e)
 	if err != nil {
 		return nil, nil, err
 	}
-	if claim != nil && claim.Spec.PoolRef != s.ref || address != nil && address.Spec.PoolRef != s.ref {
-		return nil, nil, fmt.Errorf("claim %s or its IPAddress names %s %s: delete it first", e.key(), t.from.ref.Kind, t.from.ref.Name)
+	if claim != nil && claim.Spec.PoolRef != s.poolRef || address != nil && address.Spec.PoolRef != s.poolRef {
+		return nil, nil, fmt.Errorf("claim %s or its IPAddress names %s %s: delete it first", e.key(), t.from.poolRef.Kind, t.from.poolRef.Name)
 	}
-	if claim != nil && !slices.ContainsFunc(claim.OwnerReferences, e.Metal3.owns) {
+	if claim != nil && !slices.ContainsFunc(claim.OwnerReferences, e.Metal3.isImportOwner) {
 		return nil, nil, fmt.Errorf("claim %s is not of the import: it came later; delete it first", e.key())
 	}
 	return claim, address, nil
 }
 
-// without takes a finalizer off an object.
-func without(ctx context.Context, c client.Client, obj client.Object, finalizer string) error {
+// removeFinalizer removes a finalizer from an object.
+func removeFinalizer(ctx context.Context, c client.Client, obj client.Object, finalizer string) error {
 	left := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == finalizer })
 	if len(left) == len(obj.GetFinalizers()) {
 		return nil
 	}
-	if err := client.IgnoreNotFound(change(ctx, c, obj, func() { obj.SetFinalizers(left) })); err != nil {
-		return fmt.Errorf("taking the finalizer off %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+	if err := client.IgnoreNotFound(patchObject(ctx, c, obj, func() { obj.SetFinalizers(left) })); err != nil {
+		return fmt.Errorf("taking the finalizer off %s %s: %w", kindName(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
 }

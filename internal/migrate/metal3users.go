@@ -15,29 +15,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// users reads the IPClaims and IPAddresses of Metal3 that name the pool, and writes them as those of Cluster API.
-func (o metal3Pool) users(ctx context.Context, from client.Reader) (users, error) {
-	// Addresses before claims: a claim goes after its address.
+// readUsers reads the IPClaims and IPAddresses of Metal3 that name the pool, and converts them to those of Cluster API.
+func (o metal3Pool) readUsers(ctx context.Context, from client.Reader) (poolUsers, error) {
+	// Addresses are read before claims: a claim is gone later than its address.
 	addresses, claims := &m3ipamv1.IPAddressList{}, &m3ipamv1.IPClaimList{}
 	for _, list := range []client.ObjectList{addresses, claims} {
 		if err := from.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
-			return users{}, fmt.Errorf("listing the IPClaims and IPAddresses of Metal3: %w", err)
+			return poolUsers{}, fmt.Errorf("listing the IPClaims and IPAddresses of Metal3: %w", err)
 		}
 	}
-	theirClaims, theirAddresses, err := list(ctx, from, o.Namespace)
+	theirClaims, theirAddresses, err := listClaimsAndAddresses(ctx, from, o.Namespace)
 	if err != nil {
-		return users{}, err
+		return poolUsers{}, err
 	}
-	return o.pair(claims.Items, addresses.Items, theirClaims, theirAddresses), nil
+	return o.pairClaims(claims.Items, addresses.Items, theirClaims, theirAddresses), nil
 }
 
-// pair is what of these is of the pool; apiClaims and apiAddresses are those of Cluster API in the namespace. It is pure.
-func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddress, apiClaims []ipamv1.IPAddressClaim, apiAddresses []ipamv1.IPAddress) users {
-	direct := naming(o.ref(), apiClaims, apiAddresses)
+// pairClaims returns the users of the pool among these objects. apiClaims and apiAddresses are those of Cluster API in
+// the namespace. It is pure.
+func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddress, apiClaims []ipamv1.IPAddressClaim, apiAddresses []ipamv1.IPAddress) poolUsers {
+	direct := filterByPool(o.poolRef(), apiClaims, apiAddresses)
 	taken := func(key client.ObjectKey) bool {
-		return direct.named[key] != nil || slices.ContainsFunc(apiClaims, func(c ipamv1.IPAddressClaim) bool { return client.ObjectKeyFromObject(&c) == key })
+		return direct.addressByClaim[key] != nil || slices.ContainsFunc(apiClaims, func(c ipamv1.IPAddressClaim) bool { return client.ObjectKeyFromObject(&c) == key })
 	}
-	out := users{named: map[client.ObjectKey]*ipamv1.IPAddress{}, metal3: map[client.ObjectKey]*Metal3Entry{}}
+	out := poolUsers{addressByClaim: map[client.ObjectKey]*ipamv1.IPAddress{}, metal3Entries: map[client.ObjectKey]*Metal3Entry{}}
 	problemf := func(do, format string, args ...any) {
 		out.problems = append(out.problems, Problem{fmt.Sprintf(format, args...), do})
 	}
@@ -60,9 +61,9 @@ func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddre
 		case len(has) > 1:
 			problemf("delete the one that the machine does not use", "IPClaim %s has two IPAddresses, %s and %s", key, has[0].Name, has[1].Name)
 		case len(has) == 0 && said == "":
-			out.left = append(out.left, *o.claim(c))
+			out.notImported = append(out.notImported, *o.toClaim(c))
 		case len(has) == 0 || has[0].Name != said:
-			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, said, nameOf(has))
+			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, said, firstAddressName(has))
 		case has[0].DeletionTimestamp != nil:
 			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would let it go", "IPAddress %s of IPClaim %s is being deleted", has[0].Name, key)
 		case taken(key):
@@ -70,14 +71,14 @@ func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddre
 		case !slices.ContainsFunc(has[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):
 			problemf("add the IPClaim to its owners", "IPAddress %s is not owned by IPClaim %s, and would go with the pool", has[0].Name, key)
 		default:
-			a := o.address(c.Name, has[0])
-			out.claims, out.addresses, out.named[key] = append(out.claims, *o.claim(c)), append(out.addresses, *a), a
-			out.metal3[key] = &Metal3Entry{Claim: c, Address: has[0]}
+			a := o.toAddress(c.Name, has[0])
+			out.claims, out.addresses, out.addressByClaim[key] = append(out.claims, *o.toClaim(c)), append(out.addresses, *a), a
+			out.metal3Entries[key] = &Metal3Entry{Claim: c, Address: has[0]}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		for _, a := range given[name] {
-			out.addresses = append(out.addresses, *o.address(a.Name, a))
+			out.addresses = append(out.addresses, *o.toAddress(a.Name, a))
 		}
 	}
 	for i := range direct.claims {
@@ -91,12 +92,12 @@ func (o metal3Pool) pair(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.IPAddre
 	return out
 }
 
-// claim is an IPClaim as a claim of Cluster API. It has no finalizers, as CAPM3 takes its own off the IPClaim alone, and it
-// is owned by the IPClaim besides: it goes when that goes.
-func (o metal3Pool) claim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
+// toClaim converts an IPClaim to a claim of Cluster API. That has no finalizers, as CAPM3 removes its own from the
+// IPClaim alone. The IPClaim is an additional owner: the claim is deleted together with it.
+func (o metal3Pool) toClaim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: maps.Clone(c.Labels), DeletionTimestamp: c.DeletionTimestamp},
-		Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.ref()},
+		Spec:       ipamv1.IPAddressClaimSpec{PoolRef: o.poolRef()},
 	}
 	out.OwnerReferences = append(slices.Clone(c.OwnerReferences), metav1.OwnerReference{
 		APIVersion: m3ipamv1.GroupVersion.String(), Kind: "IPClaim", Name: c.Name, UID: c.UID,
@@ -107,8 +108,8 @@ func (o metal3Pool) claim(c *m3ipamv1.IPClaim) *ipamv1.IPAddressClaim {
 	return out
 }
 
-// address is an IPAddress of Metal3 as one of Cluster API, which has the name of its claim here.
-func (o metal3Pool) address(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddress {
+// toAddress converts an IPAddress of Metal3 to one of Cluster API, with the name of its claim.
+func (o metal3Pool) toAddress(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddress {
 	text := string(a.Spec.Address)
 	if ip, err := netip.ParseAddr(text); err == nil {
 		text = ip.Unmap().String()
@@ -121,18 +122,18 @@ func (o metal3Pool) address(name string, a *m3ipamv1.IPAddress) *ipamv1.IPAddres
 			},
 		},
 		Spec: ipamv1.IPAddressSpec{
-			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: o.ref(),
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: o.poolRef(),
 			Address: text, Prefix: ptr.To(int32(min(a.Spec.Prefix, 128))), Gateway: string(ptr.Deref(a.Spec.Gateway, "")),
 		},
 	}
 }
 
-// waitsOn says what becomes of an IPClaim that has no address.
-func waitsOn(key client.ObjectKey) string {
+// describeWaitingClaim describes the outcome for an IPClaim that has no address.
+func describeWaitingClaim(key client.ObjectKey) string {
 	return fmt.Sprintf("IPClaim %s waits, and is left as it is: CAPM3 looks for its address there, so replace its machine", key)
 }
 
-func nameOf(addresses []*m3ipamv1.IPAddress) string {
+func firstAddressName(addresses []*m3ipamv1.IPAddress) string {
 	if len(addresses) == 0 {
 		return ""
 	}

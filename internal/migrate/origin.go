@@ -11,61 +11,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// origin is what is different about the provider that a pool comes from.
-type origin interface {
-	// words are how the plan and the command speak of it.
-	words() words
-	// pool reads the pool that is left; where the import has taken it away, it is the one that the journal has.
-	pool(ctx context.Context, from client.Reader, j *journal) (*oldPool, error)
-	// users reads who has something of the pool.
-	users(ctx context.Context, from client.Reader) (users, error)
-	// surroundings reads what could serve the pool meanwhile. With unserved it says what of that has to end.
-	surroundings(ctx context.Context, from client.Reader, in *found) error
-	unserved(in *found) []Problem
-	// leave is done to the old pool before there is ours, comeBack when ours is gone. Both can be repeated.
-	leave(ctx context.Context, m *Move, j *journal) error
-	comeBack(ctx context.Context, m *Move, j *journal) error
-	// turn moves one entry as far as it is not there yet.
-	turn(ctx context.Context, t *turner, e Entry, released bool) error
-	// leaveWaiting tells of claims that wait and are not imported, also of those that came meanwhile, and takes off them what
-	// only the provider would take off. It can be repeated.
-	leaveWaiting(ctx context.Context, m *Move) error
-	// late is who was given something of the old pool while the import ran: claims and IPAddresses that the journal does not
-	// know.
-	late(ctx context.Context, from client.Reader, j *journal) (users, error)
+// sourceProvider implements what differs between the providers from which a pool can be imported.
+type sourceProvider interface {
+	// texts returns the texts about this provider in the plan and the command.
+	texts() providerTexts
+	// readPool reads the old pool; where the import has deleted it, it returns the one of the journal.
+	readPool(ctx context.Context, from client.Reader, j *journal) (*sourcePool, error)
+	// readUsers reads the claims and addresses of the pool.
+	readUsers(ctx context.Context, from client.Reader) (poolUsers, error)
+	// readEnvironment reads the workloads that could serve the pool meanwhile. findServingProblems returns those that
+	// must be stopped.
+	readEnvironment(ctx context.Context, from client.Reader, in *planInput) error
+	findServingProblems(in *planInput) []Problem
+	// retirePool is called before our pool is created, restorePool after our pool is deleted. Both can be repeated.
+	retirePool(ctx context.Context, m *Import, j *journal) error
+	restorePool(ctx context.Context, m *Import, j *journal) error
+	// moveEntry moves one entry as far as it is not moved yet.
+	moveEntry(ctx context.Context, t *entryMover, e Entry, released bool) error
+	// releaseWaiting reports the claims that wait and are not imported, including those created meanwhile, and removes
+	// from them the finalizers that only the provider would remove. It can be repeated.
+	releaseWaiting(ctx context.Context, m *Import) error
+	// readLateUsers returns the claims and addresses of the old pool that are not in the journal: they were created
+	// while the import ran.
+	readLateUsers(ctx context.Context, from client.Reader, j *journal) (poolUsers, error)
 }
 
-// words are texts about an origin.
-type words struct {
-	// provider is how a person calls it.
-	provider string
-	// outside is what to do about an address that our pool would not hand out.
-	outside string
-	// becomes is what happens to claims, said of their number.
-	becomes string
-	// imported and back are what to do next.
-	imported, back string
+// providerTexts are the texts about a provider.
+type providerTexts struct {
+	// providerName is the name of the provider in messages.
+	providerName string
+	// outsideAdvice is the advice for an address that our pool would not hand out.
+	outsideAdvice string
+	// claimsOutcome completes the sentence "n claims are ...".
+	claimsOutcome string
+	// afterImport and afterRollback are the next steps of the user.
+	afterImport, afterRollback string
 }
 
-// oldPool is the pool that is left, and what it is as ours.
-type oldPool struct {
+// sourcePool is the old pool, and its translation to a spec of ours.
+type sourcePool struct {
 	metav1.ObjectMeta
 	spec            v1alpha1.NetworkPoolSpec
 	notes, problems []string
-	// metal3 is the pool itself, where the import takes it away.
-	metal3 *unstructured.Unstructured
+	// metal3Object is the pool itself, where the import deletes it.
+	metal3Object *unstructured.Unstructured
 }
 
-// users are who has something of a pool, as claims and IPAddresses of Cluster API.
-type users struct {
+// poolUsers are the users of a pool, as claims and IPAddresses of Cluster API.
+type poolUsers struct {
 	claims    []ipamv1.IPAddressClaim
 	addresses []ipamv1.IPAddress
-	// named are IPAddresses by the name of the claim they would be found under.
-	named map[client.ObjectKey]*ipamv1.IPAddress
-	// metal3 are what claims were made of.
-	metal3 map[client.ObjectKey]*Metal3Entry
-	// left are claims that are not imported, and stay as they are.
-	left []ipamv1.IPAddressClaim
-	// problems are what cannot be said as claims and IPAddresses of Cluster API.
+	// addressByClaim maps the key of a claim to the IPAddress of that name.
+	addressByClaim map[client.ObjectKey]*ipamv1.IPAddress
+	// metal3Entries has the objects of Metal3 from which claims were made.
+	metal3Entries map[client.ObjectKey]*Metal3Entry
+	// notImported are the claims that are not imported, and stay unchanged.
+	notImported []ipamv1.IPAddressClaim
+	// problems are the findings that have no representation as claims and IPAddresses of Cluster API.
 	problems []Problem
 }

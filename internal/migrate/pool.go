@@ -19,12 +19,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// open hands our pool to its manager. First its status goes: no grant can be committed any more on what was known
-// before, and whoever serves the pool lists what exists, and grants nothing new for a while (R10).
-func (m *Move) open(ctx context.Context, target pools.Key) error {
+// openTargetPool hands our pool over to its manager. It clears the status first: a grant that was planned on the
+// earlier state cannot be committed any more, and the manager that serves the pool lists the existing objects and
+// grants nothing new for a while (R10).
+func (m *Import) openTargetPool(ctx context.Context, target pools.Key) error {
 	var pool v1alpha1.Pool
-	err := retry.RetryOnConflict(patience, func() (err error) {
-		if pool, err = target.Get(ctx, m.Client); err != nil || !annotations.HasPaused(pool) {
+	err := retry.RetryOnConflict(conflictBackoff, func() (err error) {
+		if pool, err = target.GetPool(ctx, m.Client); err != nil || !annotations.HasPaused(pool) {
 			return err
 		}
 		*pool.PoolStatus() = v1alpha1.NetworkPoolStatus{}
@@ -39,11 +40,11 @@ func (m *Move) open(ctx context.Context, target pools.Key) error {
 	return m.setPaused(ctx, pool, false)
 }
 
-// close takes our pool away from its manager. With its resourceVersion changed no grant can be committed that was
-// planned before; one that is on its way must have landed.
-func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
+// closeTargetPool pauses our pool. As that changes its resourceVersion, a grant that was planned before cannot be
+// committed any more; grants in flight must be finished first.
+func (m *Import) closeTargetPool(ctx context.Context, pool v1alpha1.Pool) error {
 	if pool.GetAnnotations()[ImportAnnotation] != m.Source.String() {
-		return fmt.Errorf("%s was not made by this import", pools.KeyOf(pool))
+		return fmt.Errorf("%s was not made by this import", pools.KeyForPool(pool))
 	}
 	if !annotations.HasPaused(pool) {
 		if err := m.setPaused(ctx, pool, true); err != nil {
@@ -51,31 +52,31 @@ func (m *Move) close(ctx context.Context, pool v1alpha1.Pool) error {
 		}
 	}
 	if s := pool.PoolStatus(); s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
-		return fmt.Errorf("%s is paused now, and has %d grants that are being written: try again", pools.KeyOf(pool), len(s.Allocator.InFlight))
+		return fmt.Errorf("%s is paused now, and has %d grants that are being written: try again", pools.KeyForPool(pool), len(s.Allocator.InFlight))
 	}
 	return nil
 }
 
-// removePool deletes our pool, which nothing names any more. The finalizer of its manager is not waited for: there
-// may be no manager, and one that runs can put it on again only before the deletion. A pool that was unpaused meanwhile may
-// have granted something: what this run knows of it is old.
-func (m *Move) removePool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
+// deleteTargetPool deletes our pool, which no object names any more. It does not wait for the manager to remove its
+// finalizer: there may be no manager, and a running one can add it again only before the deletion. It refuses to delete
+// a pool that was unpaused meanwhile, which may have granted an address that this run does not know.
+func (m *Import) deleteTargetPool(ctx context.Context, target pools.Key, pool v1alpha1.Pool) error {
 	uid := pool.GetUID()
-	err := retry.RetryOnConflict(patience, func() error {
-		pool, err := target.Get(ctx, m.Client)
+	err := retry.RetryOnConflict(conflictBackoff, func() error {
+		pool, err := target.GetPool(ctx, m.Client)
 		if err != nil || pool.GetUID() != uid || pool.GetDeletionTimestamp() != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if s := pool.PoolStatus(); !annotations.HasPaused(pool) || s.Allocator != nil && len(s.Allocator.InFlight) > 0 {
 			return errors.New("it was unpaused meanwhile")
 		}
-		return client.IgnoreNotFound(exact.Delete(ctx, m.Client, pool))
+		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, m.Client, pool))
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s (run the same command again): %w", target, err)
 	}
-	err = retry.RetryOnConflict(patience, func() error {
-		pool, err := target.Get(ctx, m.Client)
+	err = retry.RetryOnConflict(conflictBackoff, func() error {
+		pool, err := target.GetPool(ctx, m.Client)
 		if err != nil || pool.GetUID() != uid || len(pool.GetFinalizers()) == 0 {
 			return client.IgnoreNotFound(err)
 		}
@@ -85,12 +86,12 @@ func (m *Move) removePool(ctx context.Context, target pools.Key, pool v1alpha1.P
 	if err != nil {
 		return fmt.Errorf("deleting %s (try again): %w", target, err)
 	}
-	m.Say("%s deleted", target)
+	m.Reportf("%s deleted", target)
 	return nil
 }
 
-// setPaused pauses or opens our pool, whatever its manager writes meanwhile: the answer is the pool as it is then.
-func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
+// setPaused pauses or unpauses our pool, whatever its manager writes meanwhile. It updates pool to the result.
+func (m *Import) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) error {
 	mark, verb := any(nil), "unpaused"
 	if paused {
 		mark, verb = "", "paused"
@@ -102,33 +103,35 @@ func (m *Move) setPaused(ctx context.Context, pool v1alpha1.Pool, paused bool) e
 		return err
 	}
 	if err := m.Client.Patch(ctx, pool, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("pausing or unpausing %s (try again): %w", pools.KeyOf(pool), err)
+		return fmt.Errorf("pausing or unpausing %s (try again): %w", pools.KeyForPool(pool), err)
 	}
-	m.Say("%s %s", pools.KeyOf(pool), verb)
+	m.Reportf("%s %s", pools.KeyForPool(pool), verb)
 	return nil
 }
 
-// noneLate wants that nobody was given anything of a side meanwhile. Claims that came have nothing, and wait.
-func (m *Move) noneLate(late users, s side) error {
+// requireNoLateAddresses returns an error if an address of a side was given meanwhile. Claims that were created
+// meanwhile have none and wait.
+func (m *Import) requireNoLateAddresses(late poolUsers, s poolSide) error {
 	for i := range late.addresses {
 		return fmt.Errorf("IPAddress %s of %s %s was created while the import ran; find out what created it, delete it with its claim, and run the same command again",
-			client.ObjectKeyFromObject(&late.addresses[i]), s.ref.Kind, s.ref.Name)
+			client.ObjectKeyFromObject(&late.addresses[i]), s.poolRef.Kind, s.poolRef.Name)
 	}
 	for i := range late.claims {
 		if late.claims[i].DeletionTimestamp == nil {
-			m.Say("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&late.claims[i]), s.ref.Kind, s.ref.Name)
+			m.Reportf("claim %s came meanwhile, and waits for %s %s", client.ObjectKeyFromObject(&late.claims[i]), s.poolRef.Kind, s.poolRef.Name)
 		}
 	}
 	return nil
 }
 
-// knowAll wants that all that names our pool came with the import: what came later has no place to go back to.
-func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours side) error {
+// requireOnlyImported returns an error if a claimant names our pool that was not imported: it has no pool to go back
+// to.
+func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target pools.Key, ours poolSide) error {
 	known := map[client.ObjectKey]bool{}
 	for _, e := range j.Entries {
 		known[e.key()] = true
 	}
-	u, err := usersOf(ctx, m.Client, m.Source.Namespace, ours.ref)
+	u, err := readUsersForPool(ctx, m.Client, m.Source.Namespace, ours.poolRef)
 	if err != nil {
 		return err
 	}
@@ -142,7 +145,7 @@ func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours s
 		return fmt.Errorf("listing the IPAllocations: %w", err)
 	}
 	for i := range blocks.Items {
-		if a := &blocks.Items[i]; pools.KeyOfAllocation(a) == target {
+		if a := &blocks.Items[i]; pools.KeyFromAllocation(a) == target {
 			return fmt.Errorf("IPAllocation %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(a))
 		}
 	}
@@ -151,15 +154,15 @@ func (m *Move) knowAll(ctx context.Context, j *journal, target pools.Key, ours s
 		return fmt.Errorf("listing the IPLeases: %w", err)
 	}
 	for i := range leases.Items {
-		if l := &leases.Items[i]; pools.KeyOfPool(l.Namespace, l.Spec.PoolRef) == target {
+		if l := &leases.Items[i]; pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef) == target {
 			return fmt.Errorf("IPLease %s came after the import and has no place to go back to: delete it first", client.ObjectKeyFromObject(l))
 		}
 	}
 	return nil
 }
 
-// noteGone notes the entries that have been released since they were imported: they are not brought back.
-func (m *Move) noteGone(ctx context.Context, j *journal) error {
+// recordReleased records the entries that have been released since the import: they are not restored.
+func (m *Import) recordReleased(ctx context.Context, j *journal) error {
 	for _, e := range j.Entries {
 		err := m.Client.Get(ctx, e.key(), &ipamv1.IPAddressClaim{})
 		if apierrors.IsNotFound(err) {

@@ -19,7 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// fakeOf is a client without an API server. Something is done once, before the first deletion.
+// fakeOf returns a fake client. It calls before once, before the first deletion.
 func fakeOf(t *testing.T, before func(context.Context, client.Client) error, objs ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -42,8 +42,8 @@ func fakeOf(t *testing.T, before func(context.Context, client.Client) error, obj
 	}).Build()
 }
 
-// A pool is deleted as it was read (R3): what its manager writes meanwhile is read first, and one that was unpaused, and may
-// have granted something, stays.
+// TestRemovesAPoolAsItIs checks that a pool is deleted at the version that was read (R3): after a write of its manager
+// it is read again, and a pool that was unpaused, and may have granted an address, is not deleted.
 func TestRemovesAPoolAsItIs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.NetworkPool)
@@ -57,7 +57,7 @@ func TestRemovesAPoolAsItIs(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}, Finalizers: []string{"example.com/other"},
 			}}
-			key := pools.KeyOf(pool)
+			key := pools.KeyForPool(pool)
 			c := fakeOf(t, func(ctx context.Context, c client.Client) error {
 				is := &v1alpha1.NetworkPool{}
 				if err := c.Get(ctx, client.ObjectKeyFromObject(pool), is); err != nil {
@@ -66,8 +66,8 @@ func TestRemovesAPoolAsItIs(t *testing.T) {
 				tc.change(is)
 				return c.Update(ctx, is)
 			}, pool)
-			m := &Move{Client: c, Say: func(string, ...any) {}}
-			err := m.removePool(t.Context(), key, pool)
+			m := &Import{Client: c, Reportf: func(string, ...any) {}}
+			err := m.deleteTargetPool(t.Context(), key, pool)
 			if (err != nil) != tc.stays || tc.stays && !strings.Contains(err.Error(), "run the same command again") {
 				t.Errorf("it says %v", err)
 			}
@@ -82,27 +82,28 @@ func inFlight() *v1alpha1.AllocatorStatus {
 	return &v1alpha1.AllocatorStatus{Holder: "other", InFlight: []v1alpha1.Grant{{}}}
 }
 
-// A journal is deleted as this run knows it, and not one that another run has written since.
+// TestForgetsNoJournalOfAnotherRun checks that a journal is deleted at the version that this run knows, and not after
+// another run wrote it.
 func TestForgetsNoJournalOfAnotherRun(t *testing.T) {
 	for name, written := range map[string]bool{"as it was": false, "written since": true} {
 		t.Run(name, func(t *testing.T) {
-			s := store{namespace: "ns", source: Source{Metal3IPPool, "ns", "p"}}
-			head, part := s.configMap(""), s.configMap("-0")
+			s := journalStore{namespace: "ns", source: Source{Metal3IPPoolKind, "ns", "p"}}
+			head, part := s.newConfigMap(""), s.newConfigMap("-0")
 			head.UID, part.UID = "head", "part"
 			s.client = fakeOf(t, func(ctx context.Context, c client.Client) error {
-				is := s.configMap("")
+				is := s.newConfigMap("")
 				if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil || !written {
 					return err
 				}
 				is.Data = map[string]string{"other": "run"}
 				return c.Update(ctx, is)
 			}, head, part)
-			j := &journal{Parts: 2, head: s.configMap("")}
+			j := &journal{PartCount: 2, head: s.newConfigMap("")}
 			if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(head), j.head); err != nil {
 				t.Fatal(err)
 			}
-			err := s.forget(t.Context(), j)
-			if written != errors.Is(err, errOtherRun) || !written && err != nil {
+			err := s.deleteJournal(t.Context(), j)
+			if written != errors.Is(err, errConcurrentRun) || !written && err != nil {
 				t.Errorf("it says %v", err)
 			}
 			for o, stays := range map[client.Object]bool{head: written, part: false} {

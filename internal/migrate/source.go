@@ -12,13 +12,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// Metal3IPPool is the kind of the pools of Metal3's IPAM.
-const Metal3IPPool = "IPPool"
+// Metal3IPPoolKind is the kind of the pools of Metal3's IPAM.
+const Metal3IPPoolKind = "IPPool"
 
 // Source names a pool that is imported. Namespace is empty for a global one.
 type Source struct{ Kind, Namespace, Name string }
 
-// String is how a person writes it.
+// String returns the kind, namespace and name, as users write them.
 func (s Source) String() string {
 	if s.Namespace == "" {
 		return s.Kind + " " + s.Name
@@ -26,34 +26,34 @@ func (s Source) String() string {
 	return s.Kind + " " + s.Namespace + "/" + s.Name
 }
 
-func (s Source) origin() origin {
-	if s.Kind == Metal3IPPool {
+func (s Source) provider() sourceProvider {
+	if s.Kind == Metal3IPPoolKind {
 		return metal3Pool{s}
 	}
 	return inClusterPool{s}
 }
 
-// Next is what a person does next: after an import, and after one that was rolled back.
-func (s Source) Next() (imported, back string) {
-	say := s.origin().words()
-	return say.imported, say.back
+// NextSteps returns the next steps of the user: after an import, and after a rollback.
+func (s Source) NextSteps() (imported, back string) {
+	say := s.provider().texts()
+	return say.afterImport, say.afterRollback
 }
 
 func (s Source) groupVersion() schema.GroupVersion {
-	if s.Kind == Metal3IPPool {
+	if s.Kind == Metal3IPPoolKind {
 		return m3ipamv1.GroupVersion
 	}
 	return incluster.GroupVersion
 }
 
-func (s Source) ref() ipamv1.IPPoolReference {
+func (s Source) poolRef() ipamv1.IPPoolReference {
 	return ipamv1.IPPoolReference{APIGroup: s.groupVersion().Group, Kind: s.Kind, Name: s.Name}
 }
 
-// target is the pool of ours that it becomes.
-func (s Source) target(name string) pools.Key {
+// targetKey returns the key of our pool. An empty name means the name of the source.
+func (s Source) targetKey(name string) pools.Key {
 	key := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: s.Namespace, Name: cmp.Or(name, s.Name)}
-	if s.Kind == incluster.GlobalIPPool {
+	if s.Kind == incluster.GlobalIPPoolKind {
 		key.Kind, key.Namespace = v1alpha1.GlobalNetworkPoolKind, ""
 	}
 	return key

@@ -18,70 +18,71 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/exact"
 )
 
-// turner moves entries from one side to the other: an import, or one that is rolled back.
-type turner struct {
+// entryMover moves entries from one side to the other: in an import, or in a rollback.
+type entryMover struct {
 	client   client.Client
-	from, to side
-	// release notes in the journal that an entry is given up, before it is.
-	release func(ctx context.Context, key client.ObjectKey) error
+	from, to poolSide
+	// recordRelease records in the journal that an entry is released, before it is.
+	recordRelease func(ctx context.Context, key client.ObjectKey) error
 }
 
-// turn moves one entry as far as it is not there yet. Whatever a crash has left, in this direction or the other,
-// it goes on from; so does it from what others write meanwhile, when it is called again after a conflict.
-func (t *turner) turn(ctx context.Context, e Entry, released bool) error {
-	claim, address, err := t.look(ctx, e)
+// moveEntry moves one entry as far as it is not moved yet. It continues from any state that a crash has left, in this
+// direction or the other, and, when it is called again after a conflict, from what other writers have changed.
+func (t *entryMover) moveEntry(ctx context.Context, e Entry, released bool) error {
+	claim, address, err := t.getLive(ctx, e)
 	if err != nil {
 		return err
 	}
 	switch {
 	case claim == nil && released:
-		if address != nil && address.Spec.PoolRef == t.from.ref {
-			return remove(ctx, t.client, address) // its claim is gone for good
+		if address != nil && address.Spec.PoolRef == t.from.poolRef {
+			return deleteWithFinalizers(ctx, t.client, address) // its claim is gone for good
 		}
 		return nil
-	case claim != nil && claim.Spec.PoolRef == t.from.ref:
+	case claim != nil && claim.Spec.PoolRef == t.from.poolRef:
 		if claim.DeletionTimestamp != nil {
-			return t.letGo(ctx, e, claim, address)
+			return t.releaseClaim(ctx, e, claim, address)
 		}
-		if err := remove(ctx, t.client, claim); err != nil {
+		if err := deleteWithFinalizers(ctx, t.client, claim); err != nil {
 			return err
 		}
 		claim = nil
 	}
 	if claim == nil {
-		claim = t.to.claim(e)
+		claim = t.to.newClaim(e)
 		if err := t.client.Create(ctx, claim); err != nil {
 			return fmt.Errorf("creating claim %s: %w", e.key(), err)
 		}
 	}
-	want := t.to.claim(e)
-	if err := likeBefore(ctx, t.client, claim, want.OwnerReferences, want.Finalizers); err != nil {
+	want := t.to.newClaim(e)
+	if err := ensureOwnersAndFinalizers(ctx, t.client, claim, want.OwnerReferences, want.Finalizers); err != nil {
 		return err
 	}
 	if e.Address == nil || claim.DeletionTimestamp != nil && address == nil {
 		return nil
 	}
-	if err := t.status(ctx, claim, e); err != nil {
+	if err := t.restoreStatus(ctx, claim, e); err != nil {
 		return err
 	}
-	if address != nil && address.Spec.PoolRef == t.from.ref {
-		if err := remove(ctx, t.client, address); err != nil {
+	if address != nil && address.Spec.PoolRef == t.from.poolRef {
+		if err := deleteWithFinalizers(ctx, t.client, address); err != nil {
 			return err
 		}
 		address = nil
 	}
-	like := t.to.address(e, claim)
+	like := t.to.newAddress(e, claim)
 	if address == nil {
 		if err := t.client.Create(ctx, like); err != nil {
 			return fmt.Errorf("creating IPAddress %s: %w", e.key(), err)
 		}
 		return nil
 	}
-	return likeBefore(ctx, t.client, address, like.OwnerReferences, like.Finalizers)
+	return ensureOwnersAndFinalizers(ctx, t.client, address, like.OwnerReferences, like.Finalizers)
 }
 
-// look reads what there is of an entry, and refuses what is not of it.
-func (t *turner) look(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
+// getLive reads the claim and the IPAddress of an entry; nil for one that is gone. It returns an error if one of them
+// is not of the entry.
+func (t *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ipamv1.IPAddress, error) {
 	claim, address := &ipamv1.IPAddressClaim{}, &ipamv1.IPAddress{}
 	if err := t.client.Get(ctx, e.key(), claim); apierrors.IsNotFound(err) {
 		claim = nil
@@ -93,14 +94,14 @@ func (t *turner) look(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ip
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading IPAddress %s: %w", e.key(), err)
 	}
-	if claim != nil && claim.Spec.PoolRef != t.from.ref && claim.Spec.PoolRef != t.to.ref {
+	if claim != nil && claim.Spec.PoolRef != t.from.poolRef && claim.Spec.PoolRef != t.to.poolRef {
 		return nil, nil, fmt.Errorf("claim %s names another pool now, %s %s: it was created anew; delete it, or give it up with its address",
 			e.key(), claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 	}
 	if address == nil {
 		return claim, nil, nil
 	}
-	ours := address.Spec.PoolRef == t.from.ref || address.Spec.PoolRef == t.to.ref
+	ours := address.Spec.PoolRef == t.from.poolRef || address.Spec.PoolRef == t.to.poolRef
 	if !ours || e.Address == nil || address.Spec.Address != e.Address.Spec.Address {
 		return nil, nil, fmt.Errorf("IPAddress %s is not the one it was: it has %s of %s %s", e.key(), address.Spec.Address,
 			address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name)
@@ -108,14 +109,14 @@ func (t *turner) look(ctx context.Context, e Entry) (*ipamv1.IPAddressClaim, *ip
 	return claim, address, nil
 }
 
-// letGo does for a claim that somebody deleted what its provider would do, were it there: what is ours of it
-// goes, and it is not brought back.
-func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClaim, address *ipamv1.IPAddress) error {
-	if err := t.release(ctx, e.key()); err != nil {
+// releaseClaim does for a claim that a user has deleted what its provider would do if it ran: it deletes the IPAddress
+// and removes our finalizer, and the entry is not restored.
+func (t *entryMover) releaseClaim(ctx context.Context, e Entry, claim *ipamv1.IPAddressClaim, address *ipamv1.IPAddress) error {
+	if err := t.recordRelease(ctx, e.key()); err != nil {
 		return err
 	}
 	if address != nil {
-		if err := remove(ctx, t.client, address); err != nil {
+		if err := deleteWithFinalizers(ctx, t.client, address); err != nil {
 			return err
 		}
 	}
@@ -126,27 +127,27 @@ func (t *turner) letGo(ctx context.Context, e Entry, claim *ipamv1.IPAddressClai
 	return nil
 }
 
-// remove takes an object away, with all of its finalizers, which come back with the one that is created in its
-// place. They go first: an object that is being deleted is then always one that somebody else deleted.
-func remove(ctx context.Context, c client.Client, obj client.Object) error {
-	kind := kindOf(obj)
+// deleteWithFinalizers deletes an object and all of its finalizers; the object that replaces it gets them again. The
+// finalizers are removed first, so an object that is being deleted was always deleted by another writer.
+func deleteWithFinalizers(ctx context.Context, c client.Client, obj client.Object) error {
+	kind := kindName(obj)
 	if len(obj.GetFinalizers()) > 0 {
-		if err := change(ctx, c, obj, func() { obj.SetFinalizers(nil) }); apierrors.IsNotFound(err) {
+		if err := patchObject(ctx, c, obj, func() { obj.SetFinalizers(nil) }); apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("taking the finalizers off %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
 		}
 	}
-	err := exact.Delete(ctx, c, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := exact.DeleteWithPreconditions(ctx, c, obj, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("deleting %s %s: %w", kind, client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
 }
 
-// likeBefore gives an object that exists the owners and finalizers it is to have: a crash may have come between taking
-// the one away and the deletion.
-func likeBefore(ctx context.Context, c client.Client, obj client.Object, owners []metav1.OwnerReference, finalizers []string) error {
+// ensureOwnersAndFinalizers adds missing owners and finalizers to an existing object: a crash may have come between the
+// removal of its finalizers and its deletion.
+func ensureOwnersAndFinalizers(ctx context.Context, c client.Client, obj client.Object, owners []metav1.OwnerReference, finalizers []string) error {
 	if obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
@@ -154,27 +155,28 @@ func likeBefore(ctx context.Context, c client.Client, obj client.Object, owners 
 	if !lacks && equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences()) {
 		return nil
 	}
-	err := change(ctx, c, obj, func() {
+	err := patchObject(ctx, c, obj, func() {
 		obj.SetOwnerReferences(owners)
 		for _, f := range finalizers {
 			controllerutil.AddFinalizer(obj, f)
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("writing %s %s: %w", kindOf(obj), client.ObjectKeyFromObject(obj), err)
+		return fmt.Errorf("writing %s %s: %w", kindName(obj), client.ObjectKeyFromObject(obj), err)
 	}
 	return nil
 }
 
-// change writes what is changed of an object, as it was read, and nothing else: it may have fields that are not known here.
-func change(ctx context.Context, c client.Client, obj client.Object, do func()) error {
+// patchObject writes the changes of do to an object at the version that was read, and nothing else: it may have fields
+// that this program does not know.
+func patchObject(ctx context.Context, c client.Client, obj client.Object, do func()) error {
 	before := obj.DeepCopyObject().(client.Object)
 	do()
 	return c.Patch(ctx, obj, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// status shows whoever made the claim the address it has, as before.
-func (t *turner) status(ctx context.Context, claim *ipamv1.IPAddressClaim, e Entry) error {
+// restoreStatus restores the status of a claim, so that its consumer sees the same address as before.
+func (t *entryMover) restoreStatus(ctx context.Context, claim *ipamv1.IPAddressClaim, e Entry) error {
 	if claim.Status.AddressRef == e.Claim.Status.AddressRef {
 		return nil
 	}
@@ -185,7 +187,7 @@ func (t *turner) status(ctx context.Context, claim *ipamv1.IPAddressClaim, e Ent
 	return nil
 }
 
-func kindOf(obj client.Object) string {
+func kindName(obj client.Object) string {
 	switch obj.(type) {
 	case *ipamv1.IPAddress:
 		return "IPAddress"

@@ -17,7 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// W29: a Node that waits, or has what it should not have, is served when what it is told is done.
+// TestWhatANodeIsToldHelps checks W29: a Node that waits, or has CIDRs that it should not have, is served after the
+// advice in its event is followed.
 func TestWhatANodeIsToldHelps(t *testing.T) {
 	node := func(name, size string, cidrs ...string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
@@ -26,8 +27,8 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 		}
 		return n
 	}
-	of := func(name, cidr string) Object {
-		return ObjectOf(&v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}})
+	of := func(name, cidr string) RangeObject {
+		return RangeObjectFromClusterCIDR(&v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}})
 	}
 	again := func(name string, cidrs ...string) corev1.Node {
 		n := node(name, "", cidrs...)
@@ -37,47 +38,47 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	type nodes = []corev1.Node
 	for name, c := range map[string]struct {
-		is   Moment
+		is   Snapshot
 		who  types.UID
 		says string
-		do   []Moment // each of them is after one of the steps
+		do   []Snapshot // the state after each of the steps
 		then types.UID
 	}{
-		"there is no ClusterCIDR": {is: Moment{Nodes: nodes{node("a", "")}}, who: "a", says: "there is no ClusterCIDR; add one", do: []Moment{{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.0.0.0/23")}}}},
-		"none selects it": {is: Moment{Nodes: nodes{node("a", "")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16")}}, who: "a", says: "add one that does, or change its labels", do: []Moment{
-			{Nodes: nodes{node("a", "")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16"), of("c", "10.0.0.0/23")}},
-			{Nodes: nodes{node("a", "big")}, Objects: []Object{forSizeObject("big", "10.1.0.0/16")}},
+		"there is no ClusterCIDR": {is: Snapshot{Nodes: nodes{node("a", "")}}, who: "a", says: "there is no ClusterCIDR; add one", do: []Snapshot{{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}},
+		"none selects it": {is: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16")}}, who: "a", says: "add one that does, or change its labels", do: []Snapshot{
+			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16"), of("c", "10.0.0.0/23")}},
+			{Nodes: nodes{node("a", "big")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16")}},
 		}},
-		"all are full": {is: Moment{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24")}}, who: "b", says: "add a ClusterCIDR, or delete Nodes", do: []Moment{
-			{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24"), of("d", "10.1.0.0/24")}},
-			{Nodes: nodes{node("b", "")}, Objects: []Object{of("c", "10.0.0.0/24")}},
+		"all are full": {is: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24")}}, who: "b", says: "add a ClusterCIDR, or delete Nodes", do: []Snapshot{
+			{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24"), of("d", "10.1.0.0/24")}},
+			{Nodes: nodes{node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24")}},
 		}},
-		"all of it is for Services": {is: Moment{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.96.0.0/24")}, Services: services}, who: "a", says: "add a ClusterCIDR with another range", do: []Moment{
-			{Nodes: nodes{node("a", "")}, Objects: []Object{of("c", "10.96.0.0/24"), of("d", "10.0.0.0/24")}, Services: services},
-			{Nodes: nodes{node("a", "")}, Objects: []Object{of("d", "10.0.0.0/24")}, Services: services},
+		"all of it is for Services": {is: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24")}, ServiceCIDRs: services}, who: "a", says: "add a ClusterCIDR with another range", do: []Snapshot{
+			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24"), of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
+			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
 		}},
-		"two have one": {is: Moment{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, Objects: []Object{of("c", "10.0.0.0/23")}}, who: "b", says: "drain and delete one of the two, so that it registers anew",
-			do: []Moment{{Nodes: nodes{node("a", "", "10.0.0.0/24"), again("b")}, Objects: []Object{of("c", "10.0.0.0/23")}}}, then: "b-again"},
-		"it has one of Services": {is: Moment{Nodes: nodes{node("a", "", "10.96.1.0/24")}, Objects: []Object{of("c", "10.0.0.0/23")}, Services: services}, who: "a", says: "drain and delete the Node, so that it registers anew",
-			do: []Moment{{Nodes: nodes{again("a")}, Objects: []Object{of("c", "10.0.0.0/23")}, Services: services}}, then: "a-again"},
+		"two have one": {is: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}, who: "b", says: "drain and delete one of the two, so that it registers anew",
+			do: []Snapshot{{Nodes: nodes{node("a", "", "10.0.0.0/24"), again("b")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}, then: "b-again"},
+		"it has one of Services": {is: Snapshot{Nodes: nodes{node("a", "", "10.96.1.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}, who: "a", says: "drain and delete the Node, so that it registers anew",
+			do: []Snapshot{{Nodes: nodes{again("a")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}}, then: "a-again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			says := func(v *View, of types.UID) string {
+			says := func(v *SnapshotView, of types.UID) string {
 				var out []string
-				for _, n := range v.Says(of) {
+				for _, n := range v.EventsForNode(of) {
 					out = append(out, n.Message)
 				}
 				return strings.Join(out, "; ")
 			}
-			if text := says(NewView(c.is, noon), c.who); !strings.Contains(text, c.says) {
+			if text := says(NewSnapshotView(c.is, noon), c.who); !strings.Contains(text, c.says) {
 				t.Fatalf("it is told %q", text)
 			}
 			if c.then == "" {
 				c.then = c.who
 			}
 			for i, m := range c.do {
-				v := NewView(m, noon)
-				if _, is := v.Planned(c.then); !is {
+				v := NewSnapshotView(m, noon)
+				if _, is := v.PlannedGrant(c.then); !is {
 					t.Errorf("after step %d it gets nothing, and is told %q", i, says(v, c.then))
 				}
 			}
@@ -85,11 +86,12 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 	}
 }
 
-// W29: what the conditions of a ClusterCIDR say helps: a full one, one for Services, and one of blocks that are too large.
+// TestWhatAClusterCIDRIsToldHelps checks W29: the advice in the conditions of a ClusterCIDR helps, for blocks that are
+// too large.
 func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
 	o := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4Pool: &v1alpha1.PodPool{Kind: v1alpha1.NetworkPoolKind, Name: "p", NodesPerBlock: 1 << 30}}}
-	if is := ObjectOf(o); len(is.Invalid) == 0 || !strings.Contains(is.Invalid.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
-		t.Fatalf("%+v", is.Invalid)
+	if is := RangeObjectFromClusterCIDR(o); len(is.ValidationErrors) == 0 || !strings.Contains(is.ValidationErrors.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
+		t.Fatalf("%+v", is.ValidationErrors)
 	}
 	for _, do := range []func(*v1alpha1.ClusterCIDRSpec){
 		func(s *v1alpha1.ClusterCIDRSpec) { s.IPv4Pool.NodesPerBlock = 4 },
@@ -97,39 +99,40 @@ func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
 	} {
 		changed := o.DeepCopy()
 		do(&changed.Spec)
-		if is := ObjectOf(changed); len(is.Invalid) > 0 {
-			t.Errorf("%+v", is.Invalid)
+		if is := RangeObjectFromClusterCIDR(changed); len(is.ValidationErrors) > 0 {
+			t.Errorf("%+v", is.ValidationErrors)
 		}
 	}
 }
 
-// W29: a ConfigMap without room for another grant has it when ClusterCIDRs go that no Node uses.
+// TestAFullConfigMapHasRoomAgain checks W29: a ConfigMap without room for another grant has room again when
+// ClusterCIDRs are deleted that no Node uses.
 func TestAFullConfigMapHasRoomAgain(t *testing.T) {
 	const ranges = 4000
 	long := strings.Repeat("x", 240) + "-%05d"
 	all := manyRanges(ranges, long)
-	m := newMemory(Key{}, 0)
-	m.setObjects(all)
-	listed := map[types.UID]*node{}
+	m := newNodeState(ClusterKey{}, 0)
+	m.setRangeObjects(all)
+	listed := map[types.UID]*nodeEntry{}
 	of := func(i int) *podcidr.Node {
-		n := aNode(fmt.Sprintf("n-%05d", i))
+		n := newTestNode(fmt.Sprintf("n-%05d", i))
 		n.UID, n.Labels = types.UID(n.Name), map[string]string{"group": fmt.Sprint(i)}
 		return n
 	}
 	for i := range ranges {
-		listed[of(i).UID] = seen(of(i), "1", noon)
+		listed[of(i).UID] = newNodeEntry(of(i), "1", noon)
 	}
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	now := noon
 	turns := func(done func() bool) {
 		for i := 0; i < 200 && !done(); i++ {
 			now = now.Add(time.Minute)
-			m.turnAt(now, func(*grant) error { return nil })
+			m.reconcileAt(now, func(*nodeGrant) error { return nil })
 		}
 	}
-	turns(func() bool { return m.report().Stopped != nil })
-	if is := m.report().Stopped; is == nil || !strings.Contains(is.Message, "delete ClusterCIDRs that no Node uses") {
+	turns(func() bool { return m.buildReport().StoppedCondition != nil })
+	if is := m.buildReport().StoppedCondition; is == nil || !strings.Contains(is.Message, "delete ClusterCIDRs that no Node uses") {
 		t.Fatalf("it says %v", is)
 	}
 	last := of(ranges - 1)
@@ -137,11 +140,11 @@ func TestAFullConfigMapHasRoomAgain(t *testing.T) {
 		t.Fatal("the last one is served")
 	}
 	for i := range ranges - 1 {
-		m.forget(of(i).UID, now)
+		m.forgetNode(of(i).UID, now)
 	}
-	m.setObjects(slices.DeleteFunc(all, func(o Object) bool { return !strings.HasSuffix(o.Name, fmt.Sprintf("-%05d", ranges-1)) }))
+	m.setRangeObjects(slices.DeleteFunc(all, func(o RangeObject) bool { return !strings.HasSuffix(o.Name, fmt.Sprintf("-%05d", ranges-1)) }))
 	turns(func() bool { return len(m.nodes[last.UID].CIDRs) > 0 })
 	if len(m.nodes[last.UID].CIDRs) == 0 {
-		t.Errorf("the last one waits: %v", m.report().Stopped)
+		t.Errorf("the last one waits: %v", m.buildReport().StoppedCondition)
 	}
 }

@@ -21,111 +21,113 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Allocations are the IPAllocations of type pods of a Cluster. They are in its namespace, so a move takes them along.
-type Allocations struct {
-	Client  client.Client
-	Live    client.Reader
-	Cluster Key
-	// Label marks what this manager makes as its own.
-	Label func(*v1alpha1.IPAllocation)
-	// Hold says on the Cluster that it has something to give back, before it has.
-	Hold func(context.Context) error
+// IPAllocationClient reads and writes the IPAllocations of type pods of a Cluster. They are in its namespace, so
+// clusterctl move takes them along.
+type IPAllocationClient struct {
+	Client     client.Client
+	Live       client.Reader
+	ClusterKey ClusterKey
+	// SetLabels labels the IPAllocations that this manager creates as its own.
+	SetLabels func(*v1alpha1.IPAllocation)
+	// AddClusterFinalizer adds our finalizer to the Cluster, before the Cluster has a block that has to be returned.
+	AddClusterFinalizer func(context.Context) error
 }
 
-func (a Allocations) read(ctx context.Context, name string) (*v1alpha1.IPAllocation, error) {
+func (a IPAllocationClient) getLive(ctx context.Context, name string) (*v1alpha1.IPAllocation, error) {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	out := &v1alpha1.IPAllocation{}
-	if err := a.Live.Get(ctx, client.ObjectKey{Namespace: a.Cluster.Namespace, Name: name}, out); err != nil {
-		return nil, fmt.Errorf("reading IPAllocation %s/%s: %w", a.Cluster.Namespace, name, err)
+	if err := a.Live.Get(ctx, client.ObjectKey{Namespace: a.ClusterKey.Namespace, Name: name}, out); err != nil {
+		return nil, fmt.Errorf("reading IPAllocation %s/%s: %w", a.ClusterKey.Namespace, name, err)
 	}
 	return out, nil
 }
 
-// is reports whether an IPAllocation is a block of the Cluster.
-func (a Allocations) is(o *v1alpha1.IPAllocation) (Block, bool) {
-	b, is := BlockOf(o)
-	return b, is && o.Namespace == a.Cluster.Namespace && o.Spec.TenantClusterRef.NamespacedName() == a.Cluster
+// toBlock returns an IPAllocation as a Block, and reports whether it is a block of the Cluster.
+func (a IPAllocationClient) toBlock(o *v1alpha1.IPAllocation) (Block, bool) {
+	b, is := BlockFromAllocation(o)
+	return b, is && o.Namespace == a.ClusterKey.Namespace && o.Spec.TenantClusterRef.NamespacedName() == a.ClusterKey
 }
 
-// Look implements Blocks.
-func (a Allocations) Look(ctx context.Context, name string) (Block, bool, error) {
-	live, err := a.read(ctx, name)
+// GetBlock implements BlockClient.
+func (a IPAllocationClient) GetBlock(ctx context.Context, name string) (Block, bool, error) {
+	live, err := a.getLive(ctx, name)
 	if apierrors.IsNotFound(err) {
 		return Block{}, false, nil
 	}
 	if err != nil {
 		return Block{}, false, err
 	}
-	b, is := a.is(live)
+	b, is := a.toBlock(live)
 	return b, is, nil
 }
 
-// Ask implements Blocks.
-func (a Allocations) Ask(ctx context.Context, name string, of podcidr.Ref, from Source, lost fence.Open) (Block, bool, error) {
-	if err := a.Hold(ctx); err != nil {
+// CreateBlock implements BlockClient.
+func (a IPAllocationClient) CreateBlock(ctx context.Context, name string, of podcidr.Ref, from BlockSource, lost fence.OpenRange) (Block, bool, error) {
+	if err := a.AddClusterFinalizer(ctx); err != nil {
 		return Block{}, false, err
 	}
-	cluster := v1alpha1.ClusterReference{Namespace: a.Cluster.Namespace, Name: a.Cluster.Name}
+	cluster := v1alpha1.ClusterReference{Namespace: a.ClusterKey.Namespace, Name: a.ClusterKey.Name}
 	out := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
-		PoolRef: from.Pool, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.Length)),
+		PoolRef: from.PoolRef, TenantClusterRef: cluster, Type: v1alpha1.PodsAllocation, PrefixLength: ptr.To(int32(from.PrefixLength)),
 	}}
 	if lost.Name != "" {
-		if err := a.expectNotMoved(ctx, lost, from.Pool); err != nil {
+		if err := a.checkNotMoved(ctx, lost, from.PoolRef); err != nil {
 			return Block{}, false, err
 		}
 		r := netipx.RangeOfPrefix(lost.CIDRs[0])
 		out.Spec.PrefixLength = ptr.To(int32(lost.CIDRs[0].Bits()))
 		out.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: r.From().String(), EndAddress: r.To().String()}
 	}
-	out.Namespace, out.Name, out.Finalizers = a.Cluster.Namespace, name, []string{v1alpha1.PodsFinalizer}
-	out.Labels = tenancy.Labels(tenancy.Block{Cluster: cluster, Pool: from.Pool, Type: v1alpha1.PodsAllocation, Role: v1alpha1.GrowthRole})
+	out.Namespace, out.Name, out.Finalizers = a.ClusterKey.Namespace, name, []string{v1alpha1.PodsFinalizer}
+	out.Labels = tenancy.LabelsForBlock(tenancy.BlockIdentity{Cluster: cluster, Pool: from.PoolRef, Type: v1alpha1.PodsAllocation, Role: v1alpha1.GrowthRole})
 	delete(out.Labels, v1alpha1.ProviderConfigLabel)
 	out.Annotations = map[string]string{v1alpha1.ClusterCIDRAnnotation: of.Name}
-	a.Label(out)
+	a.SetLabels(out)
 	timed, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	err := a.Client.Create(timed, out)
-	if apierrors.IsAlreadyExists(err) { // an earlier request has come through, or it is somebody else's
-		live, err := a.read(ctx, name)
+	if apierrors.IsAlreadyExists(err) { // an earlier request has landed, or it belongs to another writer
+		live, err := a.getLive(ctx, name)
 		if err != nil {
 			return Block{}, false, err
 		}
-		b, ours := a.is(live)
+		b, ours := a.toBlock(live)
 		return b, ours, nil
 	}
 	if err != nil {
-		return Block{}, false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.Pool.Kind, from.Pool.Name, out.Namespace, name, err)
+		return Block{}, false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.PoolRef.Kind, from.PoolRef.Name, out.Namespace, name, err)
 	}
-	b, ours := a.is(out)
+	b, ours := a.toBlock(out)
 	return b, ours, nil
 }
 
-// expectNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: with a NetworkPool
-// that it takes away goes what says so. A move that was interrupted leaves a Cluster behind whose blocks are gone. One that is asked
-// for again has another spec than the block that was moved, over which clusterctl cannot write it, so the move could not be resumed.
-func (a Allocations) expectNotMoved(ctx context.Context, lost fence.Open, ref v1alpha1.PoolReference) error {
+// checkNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: if it
+// also takes a NetworkPool away, the evidence goes with that. An interrupted move leaves a Cluster behind whose blocks
+// are gone. A block that is requested again has another spec than the one that was moved, and clusterctl cannot
+// overwrite it with that one, so the move could not be resumed.
+func (a IPAllocationClient) checkNotMoved(ctx context.Context, lost fence.OpenRange, ref v1alpha1.PoolReference) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
-	key := pools.KeyOfPool(a.Cluster.Namespace, ref)
-	pool, err := key.Get(ctx, a.Live)
+	key := pools.KeyFromPoolReference(a.ClusterKey.Namespace, ref)
+	pool, err := key.GetPool(ctx, a.Live)
 	if apierrors.IsNotFound(err) && key.Kind == v1alpha1.GlobalNetworkPoolKind {
-		return nil // clusterctl moves none: the IPAllocation says what it lacks
+		return nil // clusterctl moves no GlobalNetworkPool: the IPAllocation reports that it is missing
 	}
-	if apierrors.IsNotFound(err) { // it may be gone with the block, and with what it held
+	if apierrors.IsNotFound(err) { // it may be gone with the block, and with its held addresses
 		return fmt.Errorf("%s does not exist, from which IPAllocation %s/%s had addresses that Nodes use: where clusterctl has moved both, resume the move of the namespace; "+
-			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.Cluster.Namespace, lost.Name)
+			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.ClusterKey.Namespace, lost.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.Cluster.Namespace, lost.Name, err)
+		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.ClusterKey.Namespace, lost.Name, err)
 	}
-	if pool.GetAnnotations()[incluster.MovedFromAnnotation] != "" { // it was made in the place of one that clusterctl took away with what it held
+	if pool.GetAnnotations()[incluster.MovedFromAnnotation] != "" { // clusterctl took its predecessor away, with its held addresses
 		return fmt.Errorf("%s was made again in the middle of a move, and from the one before IPAllocation %s/%s had addresses that Nodes use: resume the move of the namespace",
-			key, a.Cluster.Namespace, lost.Name)
+			key, a.ClusterKey.Namespace, lost.Name)
 	}
 	for _, h := range pool.PoolStatus().Held {
 		held, err := poolutil.ParseRange(h.First + "-" + h.Last)
-		if err != nil || h.Reason != v1alpha1.MovedReason || h.Namespace != a.Cluster.Namespace {
+		if err != nil || h.Reason != v1alpha1.MovedReason || h.Namespace != a.ClusterKey.Namespace {
 			continue
 		}
 		if h.Name == lost.Name || held.Overlaps(netipx.RangeOfPrefix(lost.CIDRs[0])) { // it may have had another name when it was moved
@@ -136,23 +138,23 @@ func (a Allocations) expectNotMoved(ctx context.Context, lost fence.Open, ref v1
 	return nil
 }
 
-// Guard implements Blocks.
-func (a Allocations) Guard(ctx context.Context, b Block) error {
-	return a.finalize(ctx, b, func(o *v1alpha1.IPAllocation) bool {
+// AddFinalizer implements BlockClient.
+func (a IPAllocationClient) AddFinalizer(ctx context.Context, b Block) error {
+	return a.patchFinalizers(ctx, b, func(o *v1alpha1.IPAllocation) bool {
 		return o.DeletionTimestamp == nil && controllerutil.AddFinalizer(o, v1alpha1.PodsFinalizer)
 	})
 }
 
-// LetGo implements Blocks.
-func (a Allocations) LetGo(ctx context.Context, b Block) error {
-	return a.finalize(ctx, b, func(o *v1alpha1.IPAllocation) bool {
+// RemoveFinalizer implements BlockClient.
+func (a IPAllocationClient) RemoveFinalizer(ctx context.Context, b Block) error {
+	return a.patchFinalizers(ctx, b, func(o *v1alpha1.IPAllocation) bool {
 		return o.DeletionTimestamp != nil && controllerutil.RemoveFinalizer(o, v1alpha1.PodsFinalizer)
 	})
 }
 
-// finalize changes the finalizers of a block as it is now, if it is the one that is meant.
-func (a Allocations) finalize(ctx context.Context, b Block, change func(*v1alpha1.IPAllocation) bool) error {
-	live, err := a.read(ctx, b.Name)
+// patchFinalizers changes the current finalizers of a block, if the IPAllocation still has its UID.
+func (a IPAllocationClient) patchFinalizers(ctx context.Context, b Block, change func(*v1alpha1.IPAllocation) bool) error {
+	live, err := a.getLive(ctx, b.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -172,13 +174,13 @@ func (a Allocations) finalize(ctx context.Context, b Block, change func(*v1alpha
 	return nil
 }
 
-// Delete implements Blocks.
-func (a Allocations) Delete(ctx context.Context, b Block) error {
+// DeleteBlock implements BlockClient.
+func (a IPAllocationClient) DeleteBlock(ctx context.Context, b Block) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	o := &v1alpha1.IPAllocation{}
-	o.Namespace, o.Name = a.Cluster.Namespace, b.Name
-	err := exact.Delete(ctx, a.Client, exact.As(o, b.UID, b.Version))
+	o.Namespace, o.Name = a.ClusterKey.Namespace, b.Name
+	err := exact.DeleteWithPreconditions(ctx, a.Client, exact.WithUIDAndVersion(o, b.UID, b.ResourceVersion))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("giving back IPAllocation %s/%s: %w", o.Namespace, o.Name, err)
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// A move that was interrupted leaves a Cluster behind without its blocks: what is asked for again would be in the way of the move.
-// It is asked for when an operator has released what is held of it.
+// TestAMovedBlockIsNotAskedForAgain checks an interrupted move, which leaves a Cluster behind without its blocks: a
+// block that is created again would block the move. It is requested only after an operator has released its held
+// addresses.
 func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -26,13 +27,13 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 	held := func(reason, ns, name string) v1alpha1.HeldRange {
 		return v1alpha1.HeldRange{First: "10.0.0.0", Last: "10.0.0.255", Reason: reason, Namespace: ns, Name: name}
 	}
-	lost := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: "block", For: "fleet", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}
+	lost := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: "block", ClusterCIDRName: "fleet", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}
 	other := held(v1alpha1.MovedReason, "ns", "other")
 	other.First, other.Last = "10.0.1.0", "10.0.1.255"
 	const local, global = v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind
 	for name, tc := range map[string]struct {
 		held v1alpha1.HeldRange
-		lost fence.Open
+		lost fence.OpenRange
 		kind string
 		pool string
 		anew bool
@@ -43,12 +44,12 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 		"it was moved by another name":      {held(v1alpha1.MovedReason, "ns", "other"), lost, global, "pods", false, false},
 		"another one was":                   {other, lost, global, "pods", false, true},
 		"one of the name, there":            {held(v1alpha1.MovedReason, "there", "block"), lost, global, "pods", false, true},
-		"it is a new one":                   {held(v1alpha1.MovedReason, "ns", "block"), fence.Open{}, global, "pods", false, true},
+		"it is a new one":                   {held(v1alpha1.MovedReason, "ns", "block"), fence.OpenRange{}, global, "pods", false, true},
 		"an operator released":              {held("", "", ""), lost, global, "pods", false, true},
 		"its pool may have been moved too":  {held("", "", ""), lost, local, "gone", false, false},
 		"its pool is gone, and never moves": {held("", "", ""), lost, global, "gone", false, true},
 		"its mirror was made anew":          {held("", "", ""), lost, local, "pods", true, false},
-		"it is a new one, and no pool is":   {held("", "", ""), fence.Open{}, local, "gone", false, true},
+		"it is a new one, and no pool is":   {held("", "", ""), fence.OpenRange{}, local, "gone", false, true},
 	} {
 		for _, as := range []string{"block", "another name"} {
 			t.Run(name+", as "+as, func(t *testing.T) {
@@ -63,12 +64,12 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 					pool.SetAnnotations(map[string]string{incluster.MovedFromAnnotation: "here"})
 				}
 				c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
-				a := Allocations{
-					Client: c, Live: c, Cluster: Key{Namespace: "ns", Name: "prod"},
-					Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
+				a := IPAllocationClient{
+					Client: c, Live: c, ClusterKey: ClusterKey{Namespace: "ns", Name: "prod"},
+					SetLabels: func(*v1alpha1.IPAllocation) {}, AddClusterFinalizer: func(context.Context) error { return nil },
 				}
-				from := Source{Pool: v1alpha1.PoolReference{Kind: tc.kind, Name: tc.pool}, Length: 24}
-				_, ours, err := a.Ask(t.Context(), as, podcidr.Ref{Name: "fleet"}, from, tc.lost)
+				from := BlockSource{PoolRef: v1alpha1.PoolReference{Kind: tc.kind, Name: tc.pool}, PrefixLength: 24}
+				_, ours, err := a.CreateBlock(t.Context(), as, podcidr.Ref{Name: "fleet"}, from, tc.lost)
 				all := &v1alpha1.IPAllocationList{}
 				if err := c.List(t.Context(), all, client.InNamespace("ns")); err != nil {
 					t.Fatal(err)

@@ -15,46 +15,46 @@ import (
 )
 
 const (
-	// auditedAtOnce bounds the clusters whose Nodes are listed together: each list is of all Nodes, and one that does not
-	// come to an end keeps few others waiting.
-	auditedAtOnce = 10
-	// sharesLogged is how many ranges that several Nodes have are logged of a cluster.
-	sharesLogged = 20
+	// maxConcurrentAudits bounds the clusters whose Nodes are listed at once: each list is of all Nodes, and one that
+	// does not finish delays few others.
+	maxConcurrentAudits = 10
+	// maxLoggedShares is how many shared ranges are logged per cluster.
+	maxLoggedShares = 20
 )
 
-// Check is for one look at all Nodes of a cluster: what it finds does not depend on anything that was remembered. Its zero
-// value has seen none.
-type Check struct{ nodes []*podcidr.Node }
+// NodeAudit audits one list of all Nodes of a cluster: its findings do not depend on anything that was remembered. Its
+// zero value has no Nodes.
+type NodeAudit struct{ nodes []*podcidr.Node }
 
-// Add takes a Node of a list. One that is being deleted counts: its Pods run.
-func (c *Check) Add(n *corev1.Node) {
-	if has := nodeOf(n); len(has.CIDRs) > 0 {
+// AddNode adds a Node of a list. A Node that is being deleted counts, as its Pods still run.
+func (c *NodeAudit) AddNode(n *corev1.Node) {
+	if has := nodeFromObject(n); len(has.CIDRs) > 0 {
 		c.nodes = append(c.nodes, has)
 	}
 }
 
-// Shares are the ranges that several Nodes have, and how many Nodes have any of them.
-func (c *Check) Shares() (shares []podcidr.Share, nodes int) {
-	shares = podcidr.Shares(c.nodes)
+// SharedRanges returns the ranges that several Nodes have, and how many Nodes have any of them.
+func (c *NodeAudit) SharedRanges() (shares []podcidr.SharedRange, nodes int) {
+	shares = podcidr.FindSharedRanges(c.nodes)
 	among := map[string]struct{}{}
 	for _, s := range shares {
-		for _, name := range s.Nodes {
+		for _, name := range s.NodeNames {
 			among[name] = struct{}{}
 		}
 	}
 	return shares, len(among)
 }
 
-// Auditor counts now and then, from a consistent list, the Nodes of each site whose pod CIDRs overlap those of another one.
-// It reports, and takes nothing from anybody.
+// Auditor periodically counts, from a consistent list, the Nodes of each cluster whose pod CIDRs overlap those of
+// another one. It only reports, and takes no CIDR away.
 type Auditor struct {
-	// Sites are those that are served at the moment.
-	Sites    func() []*Site
-	Interval time.Duration
-	Clock    clock.Clock
+	// ClusterAllocators returns the allocators of the clusters that are served at the moment.
+	ClusterAllocators func() []*ClusterAllocator
+	Interval          time.Duration
+	Clock             clock.Clock
 
-	// audited are the clusters with a metric.
-	audited map[Key]struct{}
+	// auditedClusters are the clusters with a metric.
+	auditedClusters map[ClusterKey]struct{}
 }
 
 // Start audits until the context ends, the first time after one interval.
@@ -65,55 +65,55 @@ func (au *Auditor) Start(ctx context.Context) error {
 			return nil
 		case <-au.Clock.After(au.Interval):
 		}
-		au.audit(ctx)
+		au.auditClusters(ctx)
 	}
 }
 
-// audit looks at all sites. Of one whose Nodes cannot be listed the last count stays; of one that is not served any more,
-// nothing does.
-func (au *Auditor) audit(ctx context.Context) {
-	was, sites := au.audited, au.Sites()
-	au.audited = map[Key]struct{}{}
+// auditClusters audits all clusters. If the Nodes of a cluster cannot be listed, its last count stays; if a cluster is
+// no longer served, its metric is deleted.
+func (au *Auditor) auditClusters(ctx context.Context) {
+	was, sites := au.auditedClusters, au.ClusterAllocators()
+	au.auditedClusters = map[ClusterKey]struct{}{}
 	for _, s := range sites {
-		au.audited[s.Key] = struct{}{}
+		au.auditedClusters[s.ClusterKey] = struct{}{}
 	}
 	for key := range was {
-		if _, is := au.audited[key]; !is {
-			metrics.AuditNodeCIDRs.DeleteLabelValues(key.Namespace, key.Name)
+		if _, is := au.auditedClusters[key]; !is {
+			metrics.AuditDuplicateNodeCIDRs.DeleteLabelValues(key.Namespace, key.Name)
 		}
 	}
 	var group errgroup.Group
-	group.SetLimit(auditedAtOnce)
+	group.SetLimit(maxConcurrentAudits)
 	var writing sync.Mutex
 	read := len(sites) == 0
 	for _, s := range sites {
 		group.Go(func() error {
-			check, err := s.check(ctx)
+			check, err := s.auditNodes(ctx)
 			writing.Lock()
 			defer writing.Unlock()
 			if err != nil {
 				if ctx.Err() == nil {
-					log.FromContext(ctx).Error(err, "The audit could not read the Nodes of a cluster; it is repeated", "cluster", s.Key.String())
+					log.FromContext(ctx).Error(err, "The audit could not read the Nodes of a cluster; it is repeated", "cluster", s.ClusterKey.String())
 				}
 				return nil
 			}
 			read = true
-			shares, nodes := check.Shares()
-			for _, share := range shares[:min(len(shares), sharesLogged)] {
-				log.FromContext(ctx).Error(nil, "Several Nodes have one pod CIDR", "cluster", s.Key.String(), "cidr", share.String(), "nodes", shown(share.Nodes))
+			shares, nodes := check.SharedRanges()
+			for _, share := range shares[:min(len(shares), maxLoggedShares)] {
+				log.FromContext(ctx).Error(nil, "Several Nodes have one pod CIDR", "cluster", s.ClusterKey.String(), "cidr", share.String(), "nodes", joinNames(share.NodeNames))
 			}
-			metrics.AuditNodeCIDRs.WithLabelValues(s.Key.Namespace, s.Key.Name).Set(float64(nodes))
+			metrics.AuditDuplicateNodeCIDRs.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Set(float64(nodes))
 			return nil
 		})
 	}
-	_ = group.Wait() // a cluster that cannot be read is no error of the others
+	_ = group.Wait() // a cluster that cannot be read does not fail the others
 	if read {
-		metrics.AuditNodesTime.WithLabelValues().Set(float64(au.Clock.Now().Unix()))
+		metrics.LastNodeAuditTime.WithLabelValues().Set(float64(au.Clock.Now().Unix()))
 	}
 }
 
-// check lists the Nodes of the site.
-func (s *Site) check(ctx context.Context) (*Check, error) {
-	c := &Check{}
-	return c, s.visit(ctx, c.Add)
+// auditNodes lists the Nodes of the cluster.
+func (s *ClusterAllocator) auditNodes(ctx context.Context) (*NodeAudit, error) {
+	c := &NodeAudit{}
+	return c, s.listNodes(ctx, c.AddNode)
 }

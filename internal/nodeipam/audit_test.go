@@ -21,30 +21,30 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metrics"
 )
 
-// listed is an API server that answers lists of Nodes, with what it has or an error.
-type listed struct {
+// listedNodesAPI is an API server that answers lists of Nodes, with its Nodes or an error.
+type listedNodesAPI struct {
 	nodes []*corev1.Node
 	err   error
 }
 
 // List implements Lister.
-func (l *listed) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+func (l *listedNodesAPI) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
 	for _, n := range l.nodes {
 		visit(n)
 	}
 	return "", l.err
 }
 
-// has is a Node with pod CIDRs.
-func has(name string, cidrs ...string) *corev1.Node {
+// newNodeWithCIDRs returns a Node with pod CIDRs.
+func newNodeWithCIDRs(name string, cidrs ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
 }
 
-// audited is what the metric of the audit says of each cluster.
-func audited(t *testing.T) map[string]int {
+// auditMetrics returns the audit metric of each cluster.
+func auditMetrics(t *testing.T) map[string]int {
 	t.Helper()
 	out, all := map[string]int{}, make(chan prometheus.Metric, 100)
-	metrics.AuditNodeCIDRs.Collect(all)
+	metrics.AuditDuplicateNodeCIDRs.Collect(all)
 	close(all)
 	for m := range all {
 		var is dto.Metric
@@ -57,16 +57,16 @@ func audited(t *testing.T) map[string]int {
 	return out
 }
 
-// K45: the audit counts by what a list shows, whatever is remembered, each cluster for itself.
+// TestAuditor checks K45: the audit counts by what a list shows, whatever is remembered, and each cluster separately.
 func TestAuditor(t *testing.T) {
 	const interval = 5 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
-		own, prod := &listed{}, &listed{}
-		sites := []*Site{
+		own, prod := &listedNodesAPI{}, &listedNodesAPI{}
+		sites := []*ClusterAllocator{
 			{Options: Options{Lister: own, Now: time.Now}},
-			{Options: Options{Lister: prod, Key: Key{Namespace: "team", Name: "prod"}, Now: time.Now}},
+			{Options: Options{Lister: prod, ClusterKey: ClusterKey{Namespace: "team", Name: "prod"}, Now: time.Now}},
 		}
-		au := &Auditor{Sites: func() []*Site { return sites }, Interval: interval, Clock: clock.RealClock{}}
+		au := &Auditor{ClusterAllocators: func() []*ClusterAllocator { return sites }, Interval: interval, Clock: clock.RealClock{}}
 		ctx, end := context.WithCancel(t.Context())
 		go func() { _ = au.Start(ctx) }()
 		for _, step := range []struct {
@@ -76,11 +76,11 @@ func TestAuditor(t *testing.T) {
 			stops  bool
 		}{
 			{"one CIDR in two clusters is right", func() {
-				own.nodes = []*corev1.Node{has("a", "10.0.0.0/24"), has("waits")}
-				prod.nodes = []*corev1.Node{has("a", "10.0.0.0/24", "fd00::/64"), has("b", "10.0.1.0/24")}
+				own.nodes = []*corev1.Node{newNodeWithCIDRs("a", "10.0.0.0/24"), newNodeWithCIDRs("waits")}
+				prod.nodes = []*corev1.Node{newNodeWithCIDRs("a", "10.0.0.0/24", "fd00::/64"), newNodeWithCIDRs("b", "10.0.1.0/24")}
 			}, map[string]int{"/": 0, "team/prod": 0}, false},
 			{"each that shares counts, once, and one that is being deleted too", func() {
-				going := has("c", "10.0.0.0/23")
+				going := newNodeWithCIDRs("c", "10.0.0.0/23")
 				going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 				prod.nodes = append(prod.nodes, going)
 			}, map[string]int{"/": 0, "team/prod": 3}, false},
@@ -90,13 +90,13 @@ func TestAuditor(t *testing.T) {
 		} {
 			step.do()
 			var before, after dto.Metric
-			_ = metrics.AuditNodesTime.WithLabelValues().Write(&before)
+			_ = metrics.LastNodeAuditTime.WithLabelValues().Write(&before)
 			<-time.After(interval)
 			synctest.Wait()
-			if d := cmp.Diff(step.want, audited(t)); d != "" {
+			if d := cmp.Diff(step.want, auditMetrics(t)); d != "" {
 				t.Errorf("%s (-want +got):\n%s", step.reason, d)
 			}
-			_ = metrics.AuditNodesTime.WithLabelValues().Write(&after)
+			_ = metrics.LastNodeAuditTime.WithLabelValues().Write(&after)
 			if stopped := before.GetGauge().GetValue() == after.GetGauge().GetValue(); stopped != step.stops {
 				t.Errorf("%s: the audit stopped: %v", step.reason, stopped)
 			}

@@ -18,21 +18,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// mostBlocks bounds the blocks of a family that a Cluster has of one ClusterCIDR.
-const mostBlocks = 256
+// maxBlocks bounds the blocks of one family that a Cluster has of one ClusterCIDR.
+const maxBlocks = 256
 
-// Source is where the blocks of a ClusterCIDR come from.
-type Source struct {
-	Pool v1alpha1.PoolReference
-	// Length is the prefix length of a block, which is for PerBlock Nodes. Max is how many a Cluster can have.
-	Length, PerBlock, Max int
+// BlockSource is the pool that the blocks of a ClusterCIDR come from.
+type BlockSource struct {
+	PoolRef v1alpha1.PoolReference
+	// PrefixLength is the prefix length of a block, which is for NodesPerBlock Nodes. MaxBlocks is how many blocks a
+	// Cluster can have.
+	PrefixLength, NodesPerBlock, MaxBlocks int
 }
 
-// fits reports whether a block is one that would be asked for.
-func (s *Source) fits(b Block) bool { return s.Pool == b.Pool && s.Length == b.Length }
+// matchesBlock reports whether a block is one that would be requested from the source.
+func (s *BlockSource) matchesBlock(b Block) bool {
+	return s.PoolRef == b.PoolRef && s.PrefixLength == b.PrefixLength
+}
 
-// addSources adds the pools of a ClusterCIDR, and reports what is wrong with them.
-func (o *Object) addSources(spec *podcidr.Spec, pools ...*v1alpha1.PodPool) (errs field.ErrorList) {
+// addBlockSources adds the pools of a ClusterCIDR, and returns what is wrong with them.
+func (o *RangeObject) addBlockSources(spec *podcidr.RangeSpec, pools ...*v1alpha1.PodPool) (errs field.ErrorList) {
 	for f, pool := range pools {
 		if pool == nil {
 			continue
@@ -45,9 +48,9 @@ func (o *Object) addSources(spec *podcidr.Spec, pools ...*v1alpha1.PodPool) (err
 			continue
 		}
 		spec.Elastic[f] = true
-		o.Sources[f] = &Source{
-			Pool:   v1alpha1.PoolReference{Kind: pool.Kind, Name: pool.Name},
-			Length: length, PerBlock: nodes, Max: int(ptr.Deref(pool.MaxBlocks, mostBlocks)),
+		o.BlockSources[f] = &BlockSource{
+			PoolRef:      v1alpha1.PoolReference{Kind: pool.Kind, Name: pool.Name},
+			PrefixLength: length, NodesPerBlock: nodes, MaxBlocks: int(ptr.Deref(pool.MaxBlocks, maxBlocks)),
 		}
 	}
 	return errs
@@ -56,72 +59,76 @@ func (o *Object) addSources(spec *podcidr.Spec, pools ...*v1alpha1.PodPool) (err
 // Block is an IPAllocation of type pods of a Cluster.
 type Block struct {
 	podcidr.Ref
-	Version string
-	// For names the ClusterCIDR that it is for.
-	For string
-	// Pool and Length are what it asks of whom, Pinned just what, where it says so.
-	Pool   v1alpha1.PoolReference
-	Length int
-	Pinned netip.Prefix
-	// Prefix is what it has, as the holder of its pool says, and nobody else has; not valid: nothing.
-	Prefix netip.Prefix
-	// Had is all that it may have: what its record says, and what its status does.
-	Had []netip.Prefix
-	// Refused is why it has nothing.
-	Refused string
-	// Protected: our finalizer is on it. Moved: clusterctl takes it to another cluster. Shared: another has some of what it has.
-	Deleting, Protected, Paused, Moved, Shared bool
-	// recorded: its record has come while this manager knew it, and its status says still what it said before.
-	recorded bool
+	ResourceVersion string
+	// ClusterCIDRName names the ClusterCIDR that it is for.
+	ClusterCIDRName string
+	// PoolRef and PrefixLength are the pool and the size that it requests; PinnedPrefix is the prefix that it requests,
+	// where it requests a certain one.
+	PoolRef      v1alpha1.PoolReference
+	PrefixLength int
+	PinnedPrefix netip.Prefix
+	// GrantedPrefix is the prefix that it has according to the holder of its pool, and that no other block has; invalid
+	// means none.
+	GrantedPrefix netip.Prefix
+	// PossiblePrefixes are all prefixes that it may have: that of its record, and that of its status.
+	PossiblePrefixes []netip.Prefix
+	// RefusalMessage is why it has no prefix.
+	RefusalMessage string
+	// HasFinalizer reports whether our finalizer is on it; Moved reports whether clusterctl moves it to another
+	// cluster; Overlapping reports whether another block has some of its addresses.
+	Deleting, HasFinalizer, Paused, Moved, Overlapping bool
+	// statusOutdated reports whether its record came while this manager knew it, and its status still shows what it
+	// showed before that.
+	statusOutdated bool
 }
 
-// isDenied reports whether a block asks for certain addresses, those that it had before or that a lost one has, and does not get them:
-// others may come in its place.
+// isDenied reports whether a block requests certain addresses, those that it had before or those of a lost one, and
+// does not get them: others may replace it.
 func (b Block) isDenied() bool {
-	return !b.Prefix.IsValid() && !b.recorded && b.Refused != "" && (b.Pinned.IsValid() || len(b.Had) > 0)
+	return !b.GrantedPrefix.IsValid() && !b.statusOutdated && b.RefusalMessage != "" && (b.PinnedPrefix.IsValid() || len(b.PossiblePrefixes) > 0)
 }
 
-// mayNeverHaveAny reports whether a block is not to be waited for.
-func (b Block) mayNeverHaveAny() bool {
-	return !b.Prefix.IsValid() && (b.isDenied() || b.Paused || b.Shared)
+// mayNeverGetPrefix reports whether a block must not be waited for.
+func (b Block) mayNeverGetPrefix() bool {
+	return !b.GrantedPrefix.IsValid() && (b.isDenied() || b.Paused || b.Overlapping)
 }
 
-// after is the block, known to be what it was before.
-func (b Block) after(was Block) Block {
-	b.recorded = was.UID == b.UID && b.Refused == was.Refused && (was.recorded || (len(was.Had) == 0 && len(b.Had) > 0))
+// withHistory returns the block with statusOutdated set, given the block as it was known before.
+func (b Block) withHistory(was Block) Block {
+	b.statusOutdated = was.UID == b.UID && b.RefusalMessage == was.RefusalMessage && (was.statusOutdated || (len(was.PossiblePrefixes) == 0 && len(b.PossiblePrefixes) > 0))
 	return b
 }
 
-// BlockOf is what an IPAllocation says; false: it is for no Nodes.
-func BlockOf(a *v1alpha1.IPAllocation) (Block, bool) {
+// BlockFromAllocation returns an IPAllocation as a Block; false means that it is not for pod CIDRs.
+func BlockFromAllocation(a *v1alpha1.IPAllocation) (Block, bool) {
 	if a.Spec.Type != v1alpha1.PodsAllocation {
 		return Block{}, false
 	}
 	out := Block{
-		Ref: podcidr.Ref{Kind: v1alpha1.IPAllocationKind, Name: a.Name, UID: a.UID}, Version: a.ResourceVersion,
-		For: a.Annotations[v1alpha1.ClusterCIDRAnnotation], Pool: a.Spec.PoolRef, Length: int(ptr.Deref(a.Spec.PrefixLength, 0)),
-		Deleting: a.DeletionTimestamp != nil, Protected: slices.Contains(a.Finalizers, v1alpha1.PodsFinalizer), Paused: annotations.HasPaused(a),
+		Ref: podcidr.Ref{Kind: v1alpha1.IPAllocationKind, Name: a.Name, UID: a.UID}, ResourceVersion: a.ResourceVersion,
+		ClusterCIDRName: a.Annotations[v1alpha1.ClusterCIDRAnnotation], PoolRef: a.Spec.PoolRef, PrefixLength: int(ptr.Deref(a.Spec.PrefixLength, 0)),
+		Deleting: a.DeletionTimestamp != nil, HasFinalizer: slices.Contains(a.Finalizers, v1alpha1.PodsFinalizer), Paused: annotations.HasPaused(a),
 	}
 	out.Moved = ending.IsMoved(a)
 	if pin := a.Spec.PinnedRange; pin != nil {
 		if r, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress); err == nil {
-			out.Pinned, _ = r.Prefix()
+			out.PinnedPrefix, _ = r.Prefix()
 		}
 	}
 	if is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition); is != nil && is.Status == metav1.ConditionFalse {
-		out.Refused = is.Message
+		out.RefusalMessage = is.Message
 	}
-	// Anybody who can make an IPAllocation can write a record; the status is the holder's.
+	// Every user who can create an IPAllocation can write a record; only the holder writes the status.
 	shown, _ := poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
 	record, _ := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
 	for _, r := range []netipx.IPRange{shown, record} {
 		if p, is := r.Prefix(); is && r.IsValid() {
-			out.Had = append(out.Had, p)
+			out.PossiblePrefixes = append(out.PossiblePrefixes, p)
 		}
 	}
-	out.Shared = meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.OverlapCondition)
-	if shown.IsValid() && shown == record && !out.Shared {
-		out.Prefix, _ = shown.Prefix()
+	out.Overlapping = meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.OverlapCondition)
+	if shown.IsValid() && shown == record && !out.Overlapping {
+		out.GrantedPrefix, _ = shown.Prefix()
 	}
 	return out, true
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// The pool of a world: it gives each block to one IPAllocation, and anew when that is gone. What it promises is tested with
-// the allocator; here it keeps it.
+// The pool of a world grants each block to one IPAllocation, and again when that is gone. The promises of pools are
+// tested with the allocator; here the pool keeps them.
 
-// fromPool is a ClusterCIDR for Clusters, of blocks for two Nodes each.
+// fromPool returns a ClusterCIDR for Clusters, with blocks for two Nodes each.
 func fromPool(name string) *v1alpha1.ClusterCIDR {
 	c := forClusters(clusterCIDR(name, "", 8))
 	c.Spec.IPv4Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 2}
 	return c
 }
 
-// alsoFromPool has a ClusterCIDR give IPv6 from the pool too.
+// alsoFromPool makes a ClusterCIDR take IPv6 from the pool too.
 func alsoFromPool(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	c.Spec.IPv6Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 2}
 	return c
@@ -39,7 +39,7 @@ func atMost(n int32, c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	return c
 }
 
-// freeBlocks are those of a family that no IPAllocation has.
+// freeBlocks returns the blocks of a family that no IPAllocation has.
 func (w *world) freeBlocks(ipv6 bool) (free []netip.Prefix) {
 	for _, p := range prefixes(w.pool) {
 		if p.Addr().Is6() == ipv6 && !slices.ContainsFunc(w.api.List(faults.Allocations), func(o client.Object) bool {
@@ -51,7 +51,8 @@ func (w *world) freeBlocks(ipv6 bool) (free []netip.Prefix) {
 	return free
 }
 
-// nextBlock is the next IPAllocation that the pool answers, and with which block; not valid: it has none.
+// nextBlock returns the next IPAllocation that the pool answers, and its block; an invalid block means that the pool
+// has none.
 func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 	for _, o := range w.api.List(faults.Allocations) {
 		a := o.(*v1alpha1.IPAllocation)
@@ -60,7 +61,7 @@ func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 			free = slices.DeleteFunc(slices.Concat(w.freeBlocks(false), w.freeBlocks(true)), func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
 		}
 		if a.Annotations[v1alpha1.AddressAnnotation] != "" {
-			free = nil // what a restore has brought, and another has by now
+			free = nil // a restore has brought it back, and another one has its addresses by now
 		}
 		switch {
 		case a.DeletionTimestamp != nil || a.Status.StartAddress != "":
@@ -73,12 +74,12 @@ func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 	return nil, netip.Prefix{}, false
 }
 
-func (w *world) give(a *v1alpha1.IPAllocation, block netip.Prefix) {
-	before, ref := w.api.Version(), faults.RefOf(a)
+func (w *world) answerAllocation(a *v1alpha1.IPAllocation, block netip.Prefix) {
+	before, ref := w.api.ResourceVersion(), faults.RefForObject(a)
 	ready := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.PoolExhaustedReason, Message: "the pool has no free prefix"}
 	if block.IsValid() {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReadyReason, ""
-		_ = w.api.Edit(ref, func(o client.Object) {
+		_ = w.api.EditObject(ref, func(o client.Object) {
 			o.SetAnnotations(map[string]string{
 				v1alpha1.AddressAnnotation: netipx.RangeOfPrefix(block).String(), v1alpha1.ClusterCIDRAnnotation: a.Annotations[v1alpha1.ClusterCIDRAnnotation],
 			})
@@ -95,24 +96,27 @@ func (w *world) give(a *v1alpha1.IPAllocation, block netip.Prefix) {
 	w.changed(before, "the user: the pool answers "+a.Name)
 }
 
-// fromBlocks checks that a grant of a ClusterCIDR with a pool is of a block that is open for it, and protected.
-func (w *world) fromBlocks(g fence.Grant, open []fence.Open) {
+// checkGrantFromBlock checks that a grant from a ClusterCIDR with a pool is from a block that is open for it, and
+// protected.
+func (w *world) checkGrantFromBlock(g fence.Grant, open []fence.OpenRange) {
 	for _, o := range w.api.List(faults.ClusterCIDRs) {
 		spec := o.(*v1alpha1.ClusterCIDR).Spec
 		for _, cidr := range g.CIDRs {
-			if o.GetName() != g.From || poolOf(spec, cidr.Addr().Is6()) == nil {
+			if o.GetName() != g.ClusterCIDRName || poolOf(spec, cidr.Addr().Is6()) == nil {
 				continue
 			}
 			of := []netip.Prefix{cidr}
-			i := slices.IndexFunc(open, func(o fence.Open) bool { return o.For == g.From && !o.Draining && overlap(o.CIDRs, of) })
+			i := slices.IndexFunc(open, func(o fence.OpenRange) bool {
+				return o.ClusterCIDRName == g.ClusterCIDRName && !o.Draining && overlapCondition(o.CIDRs, of)
+			})
 			if i < 0 {
-				w.Wrongf("K41: %s is granted %v of a block that is not open", g.Node, cidr)
+				w.Failf("K41: %s is granted %v of a block that is not open", g.NodeName, cidr)
 				return
 			}
 			if !slices.ContainsFunc(w.blocks(), func(b nodeipam.Block) bool {
-				return b.UID == open[i].UID && b.Protected && b.Prefix.IsValid() && overlap([]netip.Prefix{b.Prefix}, of)
+				return b.UID == open[i].UID && b.HasFinalizer && b.GrantedPrefix.IsValid() && overlapCondition([]netip.Prefix{b.GrantedPrefix}, of)
 			}) {
-				w.Wrongf("K16: %s is granted %v of a block that is gone, or may go at any time", g.Node, cidr)
+				w.Failf("K16: %s is granted %v of a block that is gone, or may go at any time", g.NodeName, cidr)
 			}
 		}
 	}
@@ -120,24 +124,24 @@ func (w *world) fromBlocks(g fence.Grant, open []fence.Open) {
 
 func (w *world) blocks() (out []nodeipam.Block) {
 	for _, o := range w.api.List(faults.Allocations) {
-		b, _ := nodeipam.BlockOf(o.(*v1alpha1.IPAllocation))
+		b, _ := nodeipam.BlockFromAllocation(o.(*v1alpha1.IPAllocation))
 		out = append(out, b)
 	}
 	return out
 }
 
-// letGoOfBlock checks that no Node has anything of a block that others may have from now on, nor can get any.
-func (w *world) letGoOfBlock(b nodeipam.Block) {
-	of := []netip.Prefix{b.Prefix}
+// checkBlockReleased checks that no Node has, or can get, anything of a block that others may have from now on.
+func (w *world) checkBlockReleased(b nodeipam.Block) {
+	of := []netip.Prefix{b.GrantedPrefix}
 	for _, n := range w.nodes() {
-		if !w.foreign[n.UID] && overlap(prefixes(n.Spec.PodCIDRs), of) {
-			w.Wrongf("I1: block %s (%v) goes back, and Node %s has %v of it", b.Name, b.Prefix, n.Name, n.Spec.PodCIDRs)
+		if !w.foreign[n.UID] && overlapCondition(prefixes(n.Spec.PodCIDRs), of) {
+			w.Failf("I1: block %s (%v) goes back, and Node %s has %v of it", b.Name, b.GrantedPrefix, n.Name, n.Spec.PodCIDRs)
 		}
 	}
 	for _, g := range w.state.InFlight {
-		alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.UID && len(n.Spec.PodCIDRs) == 0 })
-		if alive && overlap(g.CIDRs, of) {
-			w.Wrongf("I1: block %s (%v) goes back, and a grant of it to %s is in flight", b.Name, b.Prefix, g.Node)
+		alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.NodeUID && len(n.Spec.PodCIDRs) == 0 })
+		if alive && overlapCondition(g.CIDRs, of) {
+			w.Failf("I1: block %s (%v) goes back, and a grant of it to %s is in flight", b.Name, b.GrantedPrefix, g.NodeName)
 		}
 	}
 }
@@ -152,11 +156,11 @@ func poolOf(spec v1alpha1.ClusterCIDRSpec, ipv6 bool) *v1alpha1.PodPool {
 // blockWithRoom reports whether a block of a family has room for another Node.
 func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 	for _, b := range w.blocks() {
-		if !b.Prefix.IsValid() || b.Deleting || b.Prefix.Addr().Is6() != ipv6 {
+		if !b.GrantedPrefix.IsValid() || b.Deleting || b.GrantedPrefix.Addr().Is6() != ipv6 {
 			continue
 		}
-		for _, at := range []netip.Addr{b.Prefix.Addr(), netipx.RangeOfPrefix(b.Prefix).To()} {
-			if sub := netip.PrefixFrom(at, at.BitLen()-8).Masked(); !overlap([]netip.Prefix{sub}, taken) {
+		for _, at := range []netip.Addr{b.GrantedPrefix.Addr(), netipx.RangeOfPrefix(b.GrantedPrefix).To()} {
+			if sub := netip.PrefixFrom(at, at.BitLen()-8).Masked(); !overlapCondition([]netip.Prefix{sub}, taken) {
 				return true
 			}
 		}
@@ -164,15 +168,15 @@ func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 	return false
 }
 
-// backAtRest checks that no block is left that nobody needs.
-func (w *world) backAtRest() {
+// checkBlocksAtRest checks that no block is left that is not needed.
+func (w *world) checkBlocksAtRest() {
 	for _, o := range w.api.List(faults.Allocations) {
-		b, _ := nodeipam.BlockOf(o.(*v1alpha1.IPAllocation))
+		b, _ := nodeipam.BlockFromAllocation(o.(*v1alpha1.IPAllocation))
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
-			return overlap(prefixes(n.Spec.PodCIDRs), b.Had)
+			return overlapCondition(prefixes(n.Spec.PodCIDRs), b.PossiblePrefixes)
 		})
-		if !used && (b.Prefix.IsValid() || b.Deleting) && !isAnothers(o, v1alpha1.PodsFinalizer) {
-			w.Wrongf("block %s is still there, and no Node uses it", b.Name)
+		if !used && (b.GrantedPrefix.IsValid() || b.Deleting) && !isKeptByForeign(o, v1alpha1.PodsFinalizer) {
+			w.Failf("block %s is still there, and no Node uses it", b.Name)
 		}
 	}
 }

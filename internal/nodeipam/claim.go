@@ -14,95 +14,98 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Claim has the site taken over once, as if a Node waited: the caller has something to do that only one manager should.
-// Who loses the site meanwhile does not claim it again for that: two managers that want different things would take turns.
-func (s *Site) Claim() {
-	m := s.lock()
+// RequestTakeover requests one takeover of the cluster, as if a Node waited: the caller has work that only one manager
+// should do. A manager that loses the cluster meanwhile does not take it over again for that: two managers that want
+// different things would take turns.
+func (s *ClusterAllocator) RequestTakeover() {
+	m := s.lockState()
 	defer m.Unlock()
-	m.claimed = true
+	m.takeoverRequested = true
 }
 
-// Difference is between what a status says and what a manager knows: in what it differs, without messages, and all that the
-// status says.
-type Difference struct{ In, Says string }
+// StatusDifference is the difference between a published status and what a manager knows: the fields that differ,
+// without messages, and all that is published.
+type StatusDifference struct{ DifferingFields, PublishedStatus string }
 
-// outdated are the statuses that differ from what a manager knows, which is not the holder.
-type outdated struct {
-	statuses map[string]Difference
-	since    time.Time
-	// claims are those that the site was claimed for since all statuses were right.
-	claims map[[2]string]claim
+// outdatedStatuses are the statuses that differ from what a manager knows that is not the holder.
+type outdatedStatuses struct {
+	differences    map[string]StatusDifference
+	unchangedSince time.Time
+	// takeovers are the takeovers that were requested since all statuses were last right.
+	takeovers map[[2]string]statusTakeover
 }
 
-// claim is when the site was claimed for a status, and how long it is not claimed for the same.
-type claim struct {
-	at    time.Time
-	pause time.Duration
+// statusTakeover is when a takeover was requested for a status, and for how long none is requested for the same status.
+type statusTakeover struct {
+	requestedAt time.Time
+	retryPause  time.Duration
 }
 
-// claimPauses is by how much the pauses grow: two managers that see different things, as those of two versions may, would else take
-// turns.
-const claimPauses = 8
+// takeoverPauseFactor is the factor by which the pauses grow: otherwise two managers that see different things, for
+// example of two versions, would take turns.
+const takeoverPauseFactor = 8
 
-// ClaimOutdated claims the site when its holder does not write statuses: it is gone, and no Node that waits has another manager
-// take over. statuses are those that differ from what this manager knows, by name. They have to stay as they are for a time, so
-// that a holder that lags behind is not taken for one that is gone. It returns when to ask again, 0 if there is no need to.
-func (s *Site) ClaimOutdated(statuses map[string]Difference, within time.Duration) time.Duration {
-	m := s.lock()
+// TakeOverIfOutdated requests a takeover when the holder of the cluster does not write statuses: it is gone, and no
+// waiting Node makes another manager take over. statuses are those that differ from what this manager knows, by name.
+// They have to stay unchanged for the duration within, so that a holder that lags behind does not count as gone.
+// TakeOverIfOutdated returns after how long to call it again, 0 if there is no need to.
+func (s *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifference, within time.Duration) time.Duration {
+	m := s.lockState()
 	defer m.Unlock()
-	o, now := &m.outdated, s.Now()
+	o, now := &m.outdatedStatuses, s.Now()
 	switch {
 	case len(statuses) == 0:
-		*o = outdated{}
-		m.takeAsTold()
+		*o = outdatedStatuses{}
+		m.dropPublishedRefusals()
 		return 0
 	case !m.workSince.IsZero() || now.Before(m.NotBefore):
-		o.statuses = nil // there is something else to take it over for, or another manager has just done so
+		o.differences = nil // there is another reason to take it over, or another manager has just done so
 		return within
-	case !maps.Equal(o.statuses, statuses):
-		o.statuses, o.since = statuses, now
+	case !maps.Equal(o.differences, statuses):
+		o.differences, o.unchangedSince = statuses, now
 		return within
 	}
-	if left := within - now.Sub(o.since); left > 0 {
+	if left := within - now.Sub(o.unchangedSince); left > 0 {
 		return left
 	}
-	if left := o.due(now); left > 0 {
+	if left := o.timeToTakeover(now); left > 0 {
 		return left
 	}
-	o.claim(now, within)
-	m.claimed = true
-	return time.Millisecond // the next call of Reconcile takes it over
+	o.recordTakeover(now, within)
+	m.takeoverRequested = true
+	return time.Millisecond // the next Reconcile takes it over
 }
 
-// due is how long until the site may be claimed for one of the statuses.
-func (o *outdated) due(now time.Time) (wait time.Duration) {
-	for name, d := range o.statuses {
-		c, claimed := o.claims[[2]string{name, d.In}]
-		left := c.at.Add(c.pause).Sub(now)
+// timeToTakeover returns how long until a takeover may be requested for one of the statuses.
+func (o *outdatedStatuses) timeToTakeover(now time.Time) (wait time.Duration) {
+	for name, d := range o.differences {
+		c, claimed := o.takeovers[[2]string{name, d.DifferingFields}]
+		left := c.requestedAt.Add(c.retryPause).Sub(now)
 		if !claimed || left <= 0 {
 			return 0
 		}
-		wait = sooner(wait, left)
+		wait = minWait(wait, left)
 	}
 	return wait
 }
 
-// claim notes that the site is claimed for all of the statuses.
-func (o *outdated) claim(now time.Time, within time.Duration) {
-	if o.claims == nil {
-		o.claims = map[[2]string]claim{}
+// recordTakeover records that a takeover is requested for all of the statuses.
+func (o *outdatedStatuses) recordTakeover(now time.Time, within time.Duration) {
+	if o.takeovers == nil {
+		o.takeovers = map[[2]string]statusTakeover{}
 	}
-	for name, d := range o.statuses {
-		of := [2]string{name, d.In}
-		o.claims[of] = claim{now, min(max(within, o.claims[of].pause)*claimPauses, longestPause)}
+	for name, d := range o.differences {
+		of := [2]string{name, d.DifferingFields}
+		o.takeovers[of] = statusTakeover{now, min(max(within, o.takeovers[of].retryPause)*takeoverPauseFactor, maxTakeoverPause)}
 	}
 }
 
-// longestPause is how long the site is not claimed for the same at most.
-const longestPause = 24 * time.Hour
+// maxTakeoverPause bounds how long no takeover is requested for the same status.
+const maxTakeoverPause = 24 * time.Hour
 
-// DifferenceIn compares the status of a ClusterCIDR with what it is to be; false: it is that.
-func DifferenceIn(was, next *v1alpha1.ClusterCIDRStatus) (Difference, bool) {
+// CompareStatuses returns how the status of a ClusterCIDR differs from the one that it should have; false means that it
+// does not.
+func CompareStatuses(was, next *v1alpha1.ClusterCIDRStatus) (StatusDifference, bool) {
 	var in []string
 	numbers := func(s *v1alpha1.ClusterCIDRStatus) string {
 		text := fmt.Sprint(s.ObservedGeneration, s.Capacity, s.Allocated, s.Free)
@@ -117,22 +120,23 @@ func DifferenceIn(was, next *v1alpha1.ClusterCIDRStatus) (Difference, bool) {
 	}
 	for _, c := range next.Conditions {
 		is := ptr.Deref(meta.FindStatusCondition(was.Conditions, c.Type), metav1.Condition{})
-		says += SaidBy(is)
-		if SaidBy(is) != SaidBy(c) {
+		says += FormatCondition(is)
+		if FormatCondition(is) != FormatCondition(c) {
 			in = append(in, fmt.Sprint(c.Type, is.Status, is.Reason))
 		}
 	}
-	return Difference{In: strings.Join(in, ", "), Says: says}, len(in) > 0
+	return StatusDifference{DifferingFields: strings.Join(in, ", "), PublishedStatus: says}, len(in) > 0
 }
 
-// SaidBy is what a condition says.
-func SaidBy(c metav1.Condition) string {
+// FormatCondition returns a condition as text.
+func FormatCondition(c metav1.Condition) string {
 	return fmt.Sprintf(" %s=%s/%s %q", c.Type, c.Status, c.Reason, c.Message)
 }
 
-// Beside is what a manager that may not be the holder can say of a range, beside a status: which blocks are open, of a range that
-// has some, only the holder knows. What follows from that is taken as it is shown.
-func (u Usage) Beside(capacity, free int64, shown []metav1.Condition) Usage {
+// WithPublishedStatus returns the usage that a manager can compare with a published status although it may not be the
+// holder: of a range with blocks, only the holder knows which are open. What depends on that is taken from the
+// published status.
+func (u Usage) WithPublishedStatus(capacity, free int64, shown []metav1.Condition) Usage {
 	if !u.Elastic {
 		return u
 	}
@@ -142,8 +146,8 @@ func (u Usage) Beside(capacity, free int64, shown []metav1.Condition) Usage {
 		switch {
 		case was == nil:
 		case c.Type == v1alpha1.ReadyCondition && (was.Status != metav1.ConditionTrue || c.Status != metav1.ConditionTrue):
-		case c.Type == v1alpha1.ExhaustedCondition && u.Waiting == 0 && (was.Reason == v1alpha1.PoolExhaustedReason || was.Reason == v1alpha1.QuotaReachedReason):
-			// that is said only while a Node waits
+		case c.Type == v1alpha1.ExhaustedCondition && u.WaitingNodes == 0 && (was.Reason == v1alpha1.PoolExhaustedReason || was.Reason == v1alpha1.QuotaReachedReason):
+			// this is published only while a Node waits
 		case c.Type == v1alpha1.ReadyCondition || c.Type == v1alpha1.ExhaustedCondition:
 			u.Conditions[i] = *was
 		}
@@ -151,9 +155,9 @@ func (u Usage) Beside(capacity, free int64, shown []metav1.Condition) Usage {
 	return u
 }
 
-// Holds reports whether this manager is the holder, as far as it knows.
-func (s *Site) Holds() bool {
-	m := s.lock()
+// IsHolder reports whether this manager is the holder, as far as it knows.
+func (s *ClusterAllocator) IsHolder() bool {
+	m := s.lockState()
 	defer m.Unlock()
-	return m.holder && !m.suspect
+	return m.isHolder && !m.needsRevalidation
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A manager that is not the holder does not know which blocks are open: what follows from that, no status is outdated for. What it
-// knows as well as a holder, one is.
+// TestBesideAHolder checks that a manager that is not the holder, and does not know which blocks are open, treats no
+// status as outdated for what depends on that, but does for what it knows as well as a holder.
 func TestBesideAHolder(t *testing.T) {
-	ready := condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "1 of 4 node CIDRs are free")
-	refused := condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "forbidden")
-	short := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.QuotaReachedReason, "as many blocks as allowed")
-	room := condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	ready := newCondition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "1 of 4 node CIDRs are free")
+	refused := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "forbidden")
+	short := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.QuotaReachedReason, "as many blocks as allowed")
+	room := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
 	for name, tc := range map[string]struct {
 		status   v1alpha1.ClusterCIDRStatus
 		knows    Usage
@@ -22,7 +22,7 @@ func TestBesideAHolder(t *testing.T) {
 	}{
 		"a block drains": {
 			v1alpha1.ClusterCIDRStatus{Capacity: 4, Free: 1, Conditions: []metav1.Condition{ready, short}},
-			Usage{Elastic: true, Waiting: 1, Capacity: 8, Free: 5, Conditions: []metav1.Condition{condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "5 of 8 node CIDRs are free"), room}}, false,
+			Usage{Elastic: true, WaitingNodes: 1, Capacity: 8, Free: 5, Conditions: []metav1.Condition{newCondition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "5 of 8 node CIDRs are free"), room}}, false,
 		},
 		"no Node waits any more": {
 			v1alpha1.ClusterCIDRStatus{Capacity: 4, Free: 1, Conditions: []metav1.Condition{ready, short}},
@@ -48,9 +48,9 @@ func TestBesideAHolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &v1alpha1.ClusterCIDR{Status: tc.status}
 			next := c.DeepCopy()
-			tc.knows.Beside(c.Status.Capacity, c.Status.Free, c.Status.Conditions).Describe(next, noon)
-			if d, is := DifferenceIn(&c.Status, &next.Status); is != tc.outdated {
-				t.Errorf("it is outdated: %v, in %q", is, d.In)
+			tc.knows.WithPublishedStatus(c.Status.Capacity, c.Status.Free, c.Status.Conditions).ApplyStatus(next, noon)
+			if d, is := CompareStatuses(&c.Status, &next.Status); is != tc.outdated {
+				t.Errorf("it is outdated: %v, in %q", is, d.DifferingFields)
 			}
 		})
 	}

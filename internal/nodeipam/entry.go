@@ -22,33 +22,34 @@ import (
 // IsLocal reports whether a ClusterCIDR is for the Nodes of the cluster that it is in.
 func IsLocal(c *v1alpha1.ClusterCIDR) bool { return c.Spec.ClusterSelector == nil }
 
-// EntryOf is the entry of a Cluster in the status of a ClusterCIDR; nil: there is none.
-func EntryOf(c *v1alpha1.ClusterCIDR, cluster Key) *v1alpha1.ClusterUse {
-	i := slices.IndexFunc(c.Status.Clusters, isOf(cluster))
+// EntryForCluster returns the entry of a Cluster in the status of a ClusterCIDR; nil means that there is none.
+func EntryForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey) *v1alpha1.ClusterUse {
+	i := slices.IndexFunc(c.Status.Clusters, matchesCluster(cluster))
 	if i < 0 {
 		return nil
 	}
 	return &c.Status.Clusters[i]
 }
 
-func isOf(cluster Key) func(v1alpha1.ClusterUse) bool {
+func matchesCluster(cluster ClusterKey) func(v1alpha1.ClusterUse) bool {
 	return func(u v1alpha1.ClusterUse) bool { return u.Namespace == cluster.Namespace && u.Name == cluster.Name }
 }
 
-// ObjectFor is what a ClusterCIDR says to a Cluster that has those labels. It reports whether it is of any concern to
-// that: it selects the Cluster, or is in use there. Nil: the Cluster is not to get anything new.
-func ObjectFor(c *v1alpha1.ClusterCIDR, cluster Key, has labels.Set) (Object, bool) {
+// RangeObjectForCluster returns a ClusterCIDR as it applies to a Cluster with the given labels, and reports whether it
+// concerns the Cluster: it selects the Cluster, or is in use there. Nil labels mean that the Cluster must not get
+// anything new.
+func RangeObjectForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey, has labels.Set) (RangeObject, bool) {
 	if IsLocal(c) {
-		return Object{}, false
+		return RangeObject{}, false
 	}
-	out := ObjectOf(c)
-	entry := EntryOf(c, cluster)
-	if out.Held = entry != nil; out.Held {
-		out.Mark = entry.Mark
+	out := RangeObjectFromClusterCIDR(c)
+	entry := EntryForCluster(c, cluster)
+	if out.HasFinalizer = entry != nil; out.HasFinalizer {
+		out.EntryMark = entry.Mark
 	}
 	selector, err := metav1.LabelSelectorAsSelector(c.Spec.ClusterSelector)
 	if err != nil {
-		return out, out.Held // ObjectOf says why it is not valid
+		return out, out.HasFinalizer // RangeObjectFromClusterCIDR has recorded why it is not valid
 	}
 	selected := has != nil && selector.Matches(has)
 	if !selected {
@@ -57,11 +58,11 @@ func ObjectFor(c *v1alpha1.ClusterCIDR, cluster Key, has labels.Set) (Object, bo
 			out.Range.Closing = true
 		}
 	}
-	return out, selected || out.Held
+	return out, selected || out.HasFinalizer
 }
 
-// checkClusters reports what is wrong with a clusterSelector.
-func checkClusters(s *metav1.LabelSelector) field.ErrorList {
+// validateClusterSelector returns what is wrong with a clusterSelector.
+func validateClusterSelector(s *metav1.LabelSelector) field.ErrorList {
 	if s == nil {
 		return nil
 	}
@@ -71,39 +72,39 @@ func checkClusters(s *metav1.LabelSelector) field.ErrorList {
 	return nil
 }
 
-// Entries are the ClusterCIDRs of the management cluster, as they are for one of its Clusters: what is in use there has an
-// entry in the status.
-type Entries struct {
-	ClusterCIDRs
-	Cluster Key
+// EntryProtector protects the ClusterCIDRs of the management cluster for one of its Clusters: those in use there have
+// an entry for the Cluster in their status.
+type EntryProtector struct {
+	ClusterCIDRProtector
+	ClusterKey ClusterKey
 }
 
-// Protect implements Objects: it puts our finalizer on, and writes the entry, with another mark than it had.
-func (e Entries) Protect(ctx context.Context, ref podcidr.Ref) error {
-	if err := e.ClusterCIDRs.Protect(ctx, ref); err != nil {
+// ProtectObject implements ObjectProtector: it adds our finalizer, and writes the entry, with a new mark.
+func (e EntryProtector) ProtectObject(ctx context.Context, ref podcidr.Ref) error {
+	if err := e.ClusterCIDRProtector.ProtectObject(ctx, ref); err != nil {
 		return err
 	}
 	mark := string(uuid.NewUUID())
-	return e.write(ctx, ref, func(c *v1alpha1.ClusterCIDR) error {
+	return e.patchStatus(ctx, ref, func(c *v1alpha1.ClusterCIDR) error {
 		if c.DeletionTimestamp != nil || !controllerutil.ContainsFinalizer(c, v1alpha1.ClusterCIDRFinalizer) {
 			return errClosing
 		}
-		if entry := EntryOf(c, e.Cluster); entry != nil {
+		if entry := EntryForCluster(c, e.ClusterKey); entry != nil {
 			entry.Mark = mark
 			return nil
 		}
-		c.Status.Clusters = append(c.Status.Clusters, v1alpha1.ClusterUse{Namespace: e.Cluster.Namespace, Name: e.Cluster.Name, Mark: mark})
+		c.Status.Clusters = append(c.Status.Clusters, v1alpha1.ClusterUse{Namespace: e.ClusterKey.Namespace, Name: e.ClusterKey.Name, Mark: mark})
 		return nil
 	})
 }
 
-// Release implements Objects: it takes the entry away.
-func (e Entries) Release(ctx context.Context, ref podcidr.Ref, mark string) error {
-	err := e.write(ctx, ref, func(c *v1alpha1.ClusterCIDR) error {
-		if entry := EntryOf(c, e.Cluster); entry == nil || entry.Mark != mark {
+// UnprotectObject implements ObjectProtector: it removes the entry, if that still has the mark.
+func (e EntryProtector) UnprotectObject(ctx context.Context, ref podcidr.Ref, mark string) error {
+	err := e.patchStatus(ctx, ref, func(c *v1alpha1.ClusterCIDR) error {
+		if entry := EntryForCluster(c, e.ClusterKey); entry == nil || entry.Mark != mark {
 			return errClosing
 		}
-		c.Status.Clusters = slices.DeleteFunc(c.Status.Clusters, isOf(e.Cluster))
+		c.Status.Clusters = slices.DeleteFunc(c.Status.Clusters, matchesCluster(e.ClusterKey))
 		return nil
 	})
 	if errors.Is(err, errClosing) {
@@ -112,10 +113,10 @@ func (e Entries) Release(ctx context.Context, ref podcidr.Ref, mark string) erro
 	return err
 }
 
-// write changes the status of a ClusterCIDR as it is now. Many Clusters write it.
-func (e Entries) write(ctx context.Context, ref podcidr.Ref, change func(*v1alpha1.ClusterCIDR) error) error {
+// patchStatus changes the current status of a ClusterCIDR, and retries on conflicts, as many Clusters write it.
+func (e EntryProtector) patchStatus(ctx context.Context, ref podcidr.Ref, change func(*v1alpha1.ClusterCIDR) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		live, err := e.read(ctx, ref)
+		live, err := e.getLive(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -127,13 +128,13 @@ func (e Entries) write(ctx context.Context, ref podcidr.Ref, change func(*v1alph
 		defer cancel()
 		err = e.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 		if err != nil {
-			return fmt.Errorf("writing into ClusterCIDR %s that Cluster %s uses it: %w", live.Name, e.Cluster, err)
+			return fmt.Errorf("writing into ClusterCIDR %s that Cluster %s uses it: %w", live.Name, e.ClusterKey, err)
 		}
 		return nil
 	})
 }
 
-// AnyProtected implements Objects.
-func (e Entries) AnyProtected(ctx context.Context) (bool, error) {
-	return e.any(ctx, func(c *v1alpha1.ClusterCIDR) bool { return EntryOf(c, e.Cluster) != nil })
+// HasProtectedObjects implements ObjectProtector.
+func (e EntryProtector) HasProtectedObjects(ctx context.Context) (bool, error) {
+	return e.hasMatching(ctx, func(c *v1alpha1.ClusterCIDR) bool { return EntryForCluster(c, e.ClusterKey) != nil })
 }

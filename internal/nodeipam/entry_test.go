@@ -17,15 +17,16 @@ import (
 )
 
 var (
-	prod  = Key{Namespace: "team", Name: "prod"}
-	stage = Key{Namespace: "team", Name: "stage"}
+	prod  = ClusterKey{Namespace: "team", Name: "prod"}
+	stage = ClusterKey{Namespace: "team", Name: "stage"}
 )
 
-func use(of Key, mark string, nodes, free int64) v1alpha1.ClusterUse {
+func use(of ClusterKey, mark string, nodes, free int64) v1alpha1.ClusterUse {
 	return v1alpha1.ClusterUse{Namespace: of.Namespace, Name: of.Name, Mark: mark, Nodes: nodes, Free: free}
 }
 
-// fleetRange is a ClusterCIDR of Clusters of edge, of two Nodes each, with our finalizer and entries.
+// fleetRange returns a ClusterCIDR for Clusters with the label net=edge, with room for two Nodes, our finalizer and the
+// given entries.
 func fleetRange(uses ...v1alpha1.ClusterUse) *v1alpha1.ClusterCIDR {
 	out := newRange(v1alpha1.ClusterCIDRFinalizer)
 	out.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"net": "edge"}}
@@ -38,8 +39,8 @@ func deleted(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	return c
 }
 
-// R15: the entry of a Cluster is there before anything is given, with a mark that it has not had; it goes only with the
-// mark that it had when the object was closed, and no other entry goes with it.
+// TestEntries checks R15: the entry of a Cluster is there before anything is granted, with a new mark; it is removed
+// only with the mark that it had when the object was closed, and no other entry is removed with it.
 func TestEntries(t *testing.T) {
 	free := newRange()
 	free.Spec.ClusterSelector = &metav1.LabelSelector{}
@@ -47,7 +48,7 @@ func TestEntries(t *testing.T) {
 		is      *v1alpha1.ClusterCIDR
 		release string
 		closing bool
-		// want are the Clusters with an entry; anew: that of prod has another mark.
+		// want are the Clusters with an entry; anew reports whether that of prod has a new mark.
 		want string
 		anew bool
 	}{
@@ -62,13 +63,13 @@ func TestEntries(t *testing.T) {
 		"release, the first of many": {is: deleted(fleetRange(use(prod, "m", 0, 2), use(stage, "s", 0, 2))), release: "m", want: "stage"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, c := siteOf(t, tc.is)
-			e := Entries{ClusterCIDRs: ClusterCIDRs{Client: c, Live: c}, Cluster: prod}
-			do := e.Protect
+			_, c := newTestSite(t, tc.is)
+			e := EntryProtector{ClusterCIDRProtector: ClusterCIDRProtector{Client: c, Live: c}, ClusterKey: prod}
+			do := e.ProtectObject
 			if tc.release != "" {
-				do = func(ctx context.Context, ref podcidr.Ref) error { return e.Release(ctx, ref, tc.release) }
+				do = func(ctx context.Context, ref podcidr.Ref) error { return e.UnprotectObject(ctx, ref, tc.release) }
 			}
-			err := do(t.Context(), RefOf(tc.is))
+			err := do(t.Context(), RefForClusterCIDR(tc.is))
 			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) {
 				t.Errorf("%v", err)
 			}
@@ -83,7 +84,7 @@ func TestEntries(t *testing.T) {
 			if got := strings.Join(has, " "); got != tc.want {
 				t.Errorf("entries of %q, want %q: one that was opened since stays, and so does that of another Cluster", got, tc.want)
 			}
-			if is, was := EntryOf(live, prod), EntryOf(tc.is, prod); is != nil && (was == nil || is.Mark != was.Mark) != tc.anew {
+			if is, was := EntryForCluster(live, prod), EntryForCluster(tc.is, prod); is != nil && (was == nil || is.Mark != was.Mark) != tc.anew {
 				t.Errorf("the mark is %q", is.Mark)
 			}
 			if len(live.Finalizers) != 1 {
@@ -93,48 +94,49 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// K16: the finalizer stays as long as a Cluster has an entry.
+// TestTheLastEntryHoldsTheFinalizer checks K16: the finalizer stays as long as a Cluster has an entry.
 func TestTheLastEntryHoldsTheFinalizer(t *testing.T) {
 	for name, uses := range map[string][]v1alpha1.ClusterUse{"in use": {use(prod, "m", 0, 2)}, "unused": nil} {
 		t.Run(name, func(t *testing.T) {
 			is := deleted(fleetRange(uses...))
-			_, c := siteOf(t, is)
-			if err := (ClusterCIDRs{Client: c, Live: c}).Release(t.Context(), RefOf(is), ""); err != nil {
+			_, c := newTestSite(t, is)
+			if err := (ClusterCIDRProtector{Client: c, Live: c}).UnprotectObject(t.Context(), RefForClusterCIDR(is), ""); err != nil {
 				t.Fatal(err)
 			}
-			if gone := c.at("patch") >= 0; gone != (len(uses) == 0) {
+			if gone := c.indexOf("patch") >= 0; gone != (len(uses) == 0) {
 				t.Errorf("the finalizer is gone: %v", gone)
 			}
 		})
 	}
 }
 
-// R15: what shows another mark than when it was closed was opened by somebody since, and does not end before another commit.
+// TestWhatWasOpenedSinceIsClosedAgain checks R15: an object with another mark than when it was closed was opened by a
+// manager since, and is not released before another commit.
 func TestWhatWasOpenedSinceIsClosedAgain(t *testing.T) {
-	m := holding(t, "10.0.0.0/23")
+	m := newHolderState(t, "10.0.0.0/23")
 	show := func(mark string) {
-		for _, o := range m.objects {
-			o.Closing, o.Held, o.Mark = true, true, mark
-			m.setObjects([]Object{o})
+		for _, o := range m.rangeObjects {
+			o.Closing, o.HasFinalizer, o.EntryMark = true, true, mark
+			m.setRangeObjects([]RangeObject{o})
 		}
 	}
 	for _, mark := range []string{"first", "second"} {
 		show(mark)
-		if ending := m.ending(); len(ending) > 0 {
+		if ending := m.objectsToUnprotect(); len(ending) > 0 {
 			t.Fatalf("it ends without a commit since its mark is %q", mark)
 		}
-		_, p, _ := m.next(noon)
+		_, p, _ := m.nextCommit(noon)
 		if p == nil {
 			t.Fatalf("nothing is committed when its mark is %q", mark)
 		}
-		m.landed(p, false, noon)
-		if ending := m.ending(); len(ending) != 1 || ending[0].Mark != mark {
+		m.recordCommitted(p, false, noon)
+		if ending := m.objectsToUnprotect(); len(ending) != 1 || ending[0].EntryMark != mark {
 			t.Fatalf("%v ends", ending)
 		}
 	}
 }
 
-// K8, K41: what a ClusterCIDR says to a Cluster.
+// TestObjectFor checks K8 and K41: how a ClusterCIDR applies to a Cluster.
 func TestObjectFor(t *testing.T) {
 	edge := labels.Set{"net": "edge"}
 	wrong := fleetRange(use(prod, "m", 1, 1))
@@ -156,14 +158,14 @@ func TestObjectFor(t *testing.T) {
 		"wrong, and used by hand": {is: wrong, has: edge, concerns: true, held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, concerns := ObjectFor(tc.is, prod, tc.has)
+			o, concerns := RangeObjectForCluster(tc.is, prod, tc.has)
 			if concerns != tc.concerns {
 				t.Fatalf("it is of concern: %v", concerns)
 			}
 			if !concerns {
 				return
 			}
-			if o.Closing != tc.closes || o.Held != tc.held || (o.Range != nil) != tc.valid || (len(o.Invalid) == 0) != tc.valid {
+			if o.Closing != tc.closes || o.HasFinalizer != tc.held || (o.Range != nil) != tc.valid || (len(o.ValidationErrors) == 0) != tc.valid {
 				t.Errorf("%+v", o)
 			}
 			if o.Range != nil && o.Range.Closing != tc.closes {
@@ -173,27 +175,28 @@ func TestObjectFor(t *testing.T) {
 	}
 }
 
-// What is said on a ClusterCIDR of a fleet is made of all its entries, also those of Clusters that another manager serves.
+// TestDescribeFleet checks that the status of a ClusterCIDR of a fleet is computed from all its entries, also those of
+// Clusters that another manager serves.
 func TestDescribeFleet(t *testing.T) {
 	ready := func(free int64, conditions ...metav1.Condition) Usage {
 		return Usage{Capacity: 2, Allocated: 2 - free, Free: free, Conditions: conditions}
 	}
-	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken")
-	adopting := condition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "nothing is given before 12:00:00")
+	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken")
+	adopting := newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "nothing is given before 12:00:00")
 	for name, tc := range map[string]struct {
 		is              *v1alpha1.ClusterCIDR
-		by              map[Key]Usage
+		by              map[ClusterKey]Usage
 		allocated, free int64
 		ready, full     string
 		urgent          bool
 	}{
 		"nobody uses it": {is: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
 		"one has numbers of its own, the other's stay": {
-			is: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[Key]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
+			is: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[ClusterKey]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
 			ready: "0 of 2 node CIDRs are free in Cluster team/prod, and no fewer in others", full: "in Cluster team/prod: all 2 node CIDRs are taken",
 		},
 		"one is being adopted": {
-			is: fleetRange(use(prod, "m", 1, 1)), by: map[Key]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
+			is: fleetRange(use(prod, "m", 1, 1)), by: map[ClusterKey]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
 			ready: "in Cluster team/prod: nothing is given before 12:00:00",
 		},
 		"being deleted": {
@@ -206,7 +209,7 @@ func TestDescribeFleet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.is
-			changed, urgent := DescribeFleet(c, tc.by, true, noon)
+			changed, urgent := ApplyFleetStatus(c, tc.by, true, noon)
 			if !changed || urgent != tc.urgent || c.Status.Allocated != tc.allocated || c.Status.Free != tc.free || c.Status.Capacity != 2 {
 				t.Errorf("changed %v, urgent %v, status %+v", changed, urgent, c.Status)
 			}
@@ -216,25 +219,26 @@ func TestDescribeFleet(t *testing.T) {
 			if got := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition); got.Message != tc.full {
 				t.Errorf("Exhausted says %q", got.Message)
 			}
-			if changed, urgent := DescribeFleet(c, tc.by, true, noon.Add(time.Hour)); changed || urgent {
+			if changed, urgent := ApplyFleetStatus(c, tc.by, true, noon.Add(time.Hour)); changed || urgent {
 				t.Error("it is written again, and says nothing new")
 			}
 		})
 	}
 }
 
-// Two managers serve a Cluster each, of one ClusterCIDR, and one Cluster is full. Both say the same of it.
+// TestShardsDoNotTakeTurns checks that two managers that each serve one Cluster of a ClusterCIDR write the same status
+// while one Cluster is full.
 func TestShardsDoNotTakeTurns(t *testing.T) {
-	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
-	room := condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
-	stopped := condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
+	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
+	room := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
+	stopped := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
 	c := fleetRange(use(prod, "m", 0, 0), use(stage, "s", 0, 0))
 	for i := range 6 {
-		by := map[Key]Usage{prod: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full}}}
+		by := map[ClusterKey]Usage{prod: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full}}}
 		if i%2 == 1 {
-			by = map[Key]Usage{stage: {Capacity: 2, Allocated: 1, Free: 1, Conditions: []metav1.Condition{room, stopped}}}
+			by = map[ClusterKey]Usage{stage: {Capacity: 2, Allocated: 1, Free: 1, Conditions: []metav1.Condition{room, stopped}}}
 		}
-		if changed, _ := DescribeFleet(c, by, false, noon.Add(time.Duration(i)*time.Second)); changed && i > 1 {
+		if changed, _ := ApplyFleetStatus(c, by, false, noon.Add(time.Duration(i)*time.Second)); changed && i > 1 {
 			t.Errorf("at turn %d it is written again", i)
 		}
 		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition)
@@ -244,21 +248,22 @@ func TestShardsDoNotTakeTurns(t *testing.T) {
 	}
 }
 
-// What a ClusterCIDR says of a Cluster stays until this manager knows better: a manager that was just started, and one beside that
-// serves other Clusters, write nothing else.
+// TestWhatIsSaidOfOtherClustersStays checks that the status of a ClusterCIDR keeps what it reports about a Cluster
+// until this manager knows better: a manager that was just started, and one that serves other Clusters, write nothing
+// else.
 func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
-	full := condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
-	shared := condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
-	stopped := condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
-	unnamed := Key{Namespace: "team", Name: "unnamed"} // without an entry
-	knows := []map[Key]Usage{
+	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
+	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	stopped := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
+	unnamed := ClusterKey{Namespace: "team", Name: "unnamed"} // without an entry
+	knows := []map[ClusterKey]Usage{
 		{prod: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full, shared}}, unnamed: {Conditions: []metav1.Condition{stopped}}},
 		{stage: {Capacity: 2, Allocated: 2, Conditions: []metav1.Condition{full, shared}}},
 		{},
 	}
 	c := fleetRange(use(prod, "m", 2, 0), use(stage, "s", 2, 0))
 	for i := range 9 {
-		changed, _ := DescribeFleet(c, knows[i%3], true, noon.Add(time.Duration(i)*time.Second))
+		changed, _ := ApplyFleetStatus(c, knows[i%3], true, noon.Add(time.Duration(i)*time.Second))
 		if changed && i > 1 {
 			t.Errorf("at turn %d it is written again: %+v", i, c.Status.Conditions)
 		}
@@ -272,7 +277,7 @@ func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
 			t.Errorf("%s says %q", of, is.Message)
 		}
 	}
-	DescribeFleet(c, map[Key]Usage{prod: {Capacity: 2, Allocated: 1, Free: 1}, unnamed: {Blind: true}}, true, noon)
+	ApplyFleetStatus(c, map[ClusterKey]Usage{prod: {Capacity: 2, Allocated: 1, Free: 1}, unnamed: {NodesUnread: true}}, true, noon)
 	for of, want := range map[string]string{
 		v1alpha1.ReadyCondition:     "0 of 2 node CIDRs are free in Cluster team/stage, and no fewer in others",
 		v1alpha1.ExhaustedCondition: "in Cluster team/stage: " + full.Message,
@@ -284,24 +289,24 @@ func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
 	}
 }
 
-// Of a list of Clusters that is too long to be shown, none gets lost.
+// TestAListOfClustersKeepsAll checks that no Cluster gets lost from a list that is too long to be shown.
 func TestAListOfClustersKeepsAll(t *testing.T) {
-	shared := condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
-	c, by := fleetRange(), map[Key]Usage{}
-	for i := range 2 * namesShown {
-		key := Key{Namespace: "team", Name: string(rune('a' + i))}
+	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	c, by := fleetRange(), map[ClusterKey]Usage{}
+	for i := range 2 * maxNamesShown {
+		key := ClusterKey{Namespace: "team", Name: string(rune('a' + i))}
 		c.Status.Clusters = append(c.Status.Clusters, use(key, "m", 1, 1))
 		by[key] = Usage{Allocated: 1, Free: 1, Conditions: []metav1.Condition{shared}}
 	}
-	DescribeFleet(c, by, true, noon)
-	if changed, _ := DescribeFleet(c, nil, true, noon); changed {
+	ApplyFleetStatus(c, by, true, noon)
+	if changed, _ := ApplyFleetStatus(c, nil, true, noon); changed {
 		t.Errorf("it is written again: %+v", c.Status.Conditions)
 	}
-	for i := range namesShown {
-		by[Key{Namespace: "team", Name: string(rune('a' + i))}] = Usage{Allocated: 1, Free: 1}
-		delete(by, Key{Namespace: "team", Name: string(rune('a' + namesShown + i))})
+	for i := range maxNamesShown {
+		by[ClusterKey{Namespace: "team", Name: string(rune('a' + i))}] = Usage{Allocated: 1, Free: 1}
+		delete(by, ClusterKey{Namespace: "team", Name: string(rune('a' + maxNamesShown + i))})
 	}
-	DescribeFleet(c, by, true, noon)
+	ApplyFleetStatus(c, by, true, noon)
 	if is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.OverlapCondition); is.Message != "in Cluster team/f, team/g, team/h, team/i, team/j: "+shared.Message {
 		t.Errorf("it says %q", is.Message)
 	}

@@ -31,7 +31,7 @@ func forbidden(r *faults.Request) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: string(r.Ref.Kind)}, r.Ref.Name, errors.New("a policy says so"))
 }
 
-// What is there.
+// The objects.
 
 func node(name string) *corev1.Node { return &corev1.Node{ObjectMeta: object(name)} }
 
@@ -41,7 +41,7 @@ func sized(name, size string) *corev1.Node {
 	return n
 }
 
-func has(name string, cidrs ...string) *corev1.Node {
+func newNodeWithCIDRs(name string, cidrs ...string) *corev1.Node {
 	n := node(name)
 	n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
 	return n
@@ -78,7 +78,7 @@ func removeBlock(name string) action {
 }
 
 // prod is the Cluster of a fleet.
-var prod = nodeipam.Key{Namespace: "team", Name: "prod"}
+var prod = nodeipam.ClusterKey{Namespace: "team", Name: "prod"}
 
 func clusterProd() *clusterv1.Cluster {
 	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: prod.Namespace, Name: prod.Name, Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}}}
@@ -89,42 +89,42 @@ func forClusters(c *v1alpha1.ClusterCIDR) *v1alpha1.ClusterCIDR {
 	return c
 }
 
-// What users do.
+// The actions of users.
 
-// early is a Node that registers before its labels are there, and says so by a taint.
-func early(name string) *corev1.Node {
+// newUninitializedNode returns a Node that registers before its labels are there, and has a taint for that.
+func newUninitializedNode(name string) *corev1.Node {
 	n := node(name)
 	n.Spec.Taints = []corev1.Taint{{Key: clusterv1.NodeUninitializedTaint.Key, Effect: corev1.TaintEffectNoSchedule}}
 	return n
 }
 
-// initialized has the labels of such a Node arrive, and takes the taint off.
+// initialized adds the labels of an uninitialized Node, and removes its taint.
 func initialized(name, size string) action {
 	return action{"initialize " + name, func(w *world) bool {
-		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
 			o.SetLabels(map[string]string{"size": size})
 			o.(*corev1.Node).Spec.Taints = nil
 		}) == nil
 	}}
 }
 
-// hasOf checks that a Node has CIDRs of a ClusterCIDR, if it has any by now.
-func hasOf(name, from string) action {
+// expectCIDROf checks that a Node has CIDRs of a ClusterCIDR, if it has any by now.
+func expectCIDROf(name, from string) action {
 	return action{name + " has of " + from, func(w *world) bool {
 		for _, n := range w.nodes() {
 			if is := n.Annotations[v1alpha1.ClusterCIDRAnnotation]; n.Name == name && len(n.Spec.PodCIDRs) > 0 && is != from {
-				w.Wrongf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, is, from)
+				w.Failf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, is, from)
 			}
 		}
 		return true
 	}}
 }
 
-// heartbeat is a write of a kubelet: what it changes is of no concern.
+// heartbeat is a write of a kubelet that changes nothing of interest.
 func heartbeat(name string) action {
 	return action{"heartbeat of " + name, func(w *world) bool {
-		at := fmt.Sprint(w.api.Version())
-		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+		at := fmt.Sprint(w.api.ResourceVersion())
+		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
 			o.SetAnnotations(mergeInto(o.GetAnnotations(), "heartbeat", at))
 		}) == nil
 	}}
@@ -139,10 +139,10 @@ func mergeInto(m map[string]string, key, value string) map[string]string {
 	return out
 }
 
-// labelProd says that the Nodes of the Cluster are to get CIDRs, or that they are not to get any more.
+// labelProd adds or removes the label that makes the Nodes of the Cluster get CIDRs.
 func labelProd(wanted bool) action {
 	return action{fmt.Sprintf("label the Cluster: %v", wanted), func(w *world) bool {
-		return w.api.Edit(faults.RefOf(clusterProd()), func(o client.Object) {
+		return w.api.EditObject(faults.RefForObject(clusterProd()), func(o client.Object) {
 			o.SetLabels(nil)
 			if wanted {
 				o.SetLabels(clusterProd().Labels)
@@ -151,8 +151,8 @@ func labelProd(wanted bool) action {
 	}}
 }
 
-// another has another Cluster use a ClusterCIDR, or use it no more.
-func another(name string, uses bool) action {
+// setOtherClusterUse adds or removes the entry of another Cluster in a ClusterCIDR.
+func setOtherClusterUse(name string, uses bool) action {
 	return action{fmt.Sprintf("another Cluster uses %s: %v", name, uses), func(w *world) bool {
 		return w.api.EditStatus(ref(faults.ClusterCIDRs, name), func(o client.Object) {
 			c := o.(*v1alpha1.ClusterCIDR)
@@ -172,10 +172,10 @@ func remove(kind faults.Kind, name string) action {
 	return action{fmt.Sprintf("delete %s %s", kind, name), func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil }}
 }
 
-// drain deletes a Node that somebody's finalizer keeps, as karpenter's does; gone takes that finalizer off.
+// drain deletes a Node that a foreign finalizer keeps, such as karpenter's; gone removes that finalizer.
 func drain(name string) action {
 	return action{"drain " + name, func(w *world) bool {
-		_ = w.api.Edit(ref(faults.Nodes, name), func(o client.Object) { o.SetFinalizers([]string{"karpenter.sh/termination"}) })
+		_ = w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) { o.SetFinalizers([]string{"karpenter.sh/termination"}) })
 		return w.api.Delete(ref(faults.Nodes, name), false) == nil
 	}}
 }
@@ -184,17 +184,17 @@ func gone(name string) action {
 	return action{"end of " + name, func(w *world) bool { return w.api.Delete(ref(faults.Nodes, name), true) == nil }}
 }
 
-// replace deletes a Node and makes another of its name at once.
+// replace deletes a Node and creates another of its name at once.
 func replace(name string) action {
 	return action{"replace " + name, func(w *world) bool {
 		return w.api.Delete(ref(faults.Nodes, name), true) == nil && w.api.Create(node(name)) == nil
 	}}
 }
 
-// setByHand is another allocator.
+// setByHand sets the CIDRs of a Node as another allocator would.
 func setByHand(name string, cidrs ...string) action {
 	return action{"set the CIDRs of " + name, func(w *world) bool {
-		_ = w.api.Edit(ref(faults.Nodes, name), func(o client.Object) {
+		_ = w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
 			n := o.(*corev1.Node)
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
 		})
@@ -204,15 +204,15 @@ func setByHand(name string, cidrs ...string) action {
 
 func label(name, size string) action {
 	return action{"label " + name, func(w *world) bool {
-		return w.api.Edit(ref(faults.Nodes, name), func(o client.Object) { o.SetLabels(map[string]string{"size": size}) }) == nil
+		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) { o.SetLabels(map[string]string{"size": size}) }) == nil
 	}}
 }
 
 var touchFence = action{"touch the ConfigMap", func(w *world) bool {
-	return w.api.Edit(fenceRef, func(o client.Object) { o.SetLabels(map[string]string{"by": "hand"}) }) == nil
+	return w.api.EditObject(fenceRef, func(o client.Object) { o.SetLabels(map[string]string{"by": "hand"}) }) == nil
 }}
 
-// saveFence notes what the ConfigMap says, restoreFence puts it back, with what was granted since left out.
+// saveFence saves the content of the ConfigMap; restoreFence restores it, without the grants made since.
 var saveFence = action{"note the ConfigMap", func(w *world) bool {
 	for _, o := range w.api.List(faults.ConfigMaps) {
 		w.saved = o.(*corev1.ConfigMap)
@@ -221,17 +221,17 @@ var saveFence = action{"note the ConfigMap", func(w *world) bool {
 }}
 
 var restoreFence = action{"put the ConfigMap back", func(w *world) bool {
-	return w.api.Edit(fenceRef, func(o client.Object) { o.(*corev1.ConfigMap).Data = w.saved.Data }) == nil
+	return w.api.EditObject(fenceRef, func(o client.Object) { o.(*corev1.ConfigMap).Data = w.saved.Data }) == nil
 }}
 
-// loseFence deletes the ConfigMap without regard to its finalizer.
+// loseFence deletes the ConfigMap regardless of its finalizer.
 var loseFence = action{"lose the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, true) == nil }}
 
 var deleteFence = action{"delete the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, false) == nil }}
 
 func ref(kind faults.Kind, name string) faults.Ref { return faults.Ref{Kind: kind, Name: name} }
 
-var fenceRef = faults.Ref{Kind: faults.ConfigMaps, Namespace: fence.Namespace, Name: fence.Name}
+var fenceRef = faults.Ref{Kind: faults.ConfigMaps, Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}
 
 var scenarios = []scenario{
 	{
@@ -277,7 +277,7 @@ var scenarios = []scenario{
 		script: []action{label("a", "big")}, served: 1,
 	},
 	{
-		name: "adopted", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), has("a", "10.0.1.0/24"), has("b", "192.168.0.0/24"), node("x")},
+		name: "adopted", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), newNodeWithCIDRs("a", "10.0.1.0/24"), newNodeWithCIDRs("b", "192.168.0.0/24"), node("x")},
 		script: []action{add(node("y"))}, served: 3,
 	},
 	{
@@ -314,11 +314,11 @@ var scenarios = []scenario{
 	},
 	{
 		name: "fleet, three Nodes", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), node("a"), node("b")},
-		script: []action{add(node("x")), another("c", true), add(node("y"))}, served: 4,
+		script: []action{add(node("x")), setOtherClusterUse("c", true), add(node("y"))}, served: 4,
 	},
 	{
 		name: "fleet, deleted in use", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a")},
-		script: []action{another("c", true), remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a"), another("c", false)}, served: 0,
+		script: []action{setOtherClusterUse("c", true), remove(faults.ClusterCIDRs, "c"), add(node("b")), remove(faults.Nodes, "a"), setOtherClusterUse("c", false)}, served: 0,
 	},
 	{
 		name: "fleet, the label goes and comes", fleet: true, before: []client.Object{clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/23", 8)), node("a")},
@@ -374,7 +374,7 @@ var scenarios = []scenario{
 		script: []action{add(node("x")), remove(faults.Nodes, "a"), add(node("y")), remove(faults.Nodes, "x")}, served: 2,
 	},
 	{
-		// The second block of IPv4 is of no use without one of IPv6.
+		// The second IPv4 block is of no use without an IPv6 block.
 		name: "blocks of two families, one has too few", fleet: true, pool: slices.Concat(threeBlocks, twoFamilies[2:3]),
 		before: []client.Object{clusterProd(), alsoFromPool(fromPool("c")), node("a"), node("b")},
 		script: []action{add(node("x")), remove(faults.Nodes, "a"), add(node("y"))}, served: 2,
@@ -386,35 +386,35 @@ var scenarios = []scenario{
 		script: []action{add(node("x")), remove(faults.Nodes, "a"), remove(faults.Nodes, "b"), remove(faults.ClusterCIDRs, "c")}, served: 1,
 	},
 	{
-		name: "two sites, blocks", fleet: true, beside: true, pool: threeBlocks, before: []client.Object{
+		name: "two sites, blocks", fleet: true, managesItself: true, pool: threeBlocks, before: []client.Object{
 			clusterProd(), fromPool("c"), forSize(clusterCIDR("own", "10.9.0.0/22", 8), "big"), node("a"), sized("b", "big"),
 		},
 		script: []action{add(sized("x", "big")), remove(faults.Nodes, "a"), add(node("y")), add(sized("z", "big"))}, served: 4,
 	},
 	{
-		name: "two sites, named ranges", fleet: true, beside: true, before: []client.Object{
+		name: "two sites, named ranges", fleet: true, managesItself: true, before: []client.Object{
 			clusterProd(), forClusters(clusterCIDR("c", "10.0.0.0/22", 8)), forSize(clusterCIDR("own", "10.0.0.0/22", 8), "big"), node("a"), sized("b", "big"),
 		},
 		script: []action{add(sized("x", "big")), remove(faults.ClusterCIDRs, "own"), add(node("y")), remove(faults.Nodes, "a")}, served: 3,
 	},
 	{
 		name: "they come with CIDRs", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")},
-		script: []action{add(has("w", "10.0.1.0/24")), add(node("x")), add(has("f", "192.168.0.0/24")), add(node("y"))}, served: 5,
+		script: []action{add(newNodeWithCIDRs("w", "10.0.1.0/24")), add(node("x")), add(newNodeWithCIDRs("f", "192.168.0.0/24")), add(node("y"))}, served: 5,
 	},
 	{
-		name: "labels come late", before: []client.Object{clusterCIDR("all", "10.0.0.0/22", 8), forSize(clusterCIDR("big", "10.0.0.0/22", 9), "big"), early("a")},
-		script: []action{lasting(10 * time.Second), initialized("a", "big"), hasOf("a", "big"), add(early("x")), lasting(3 * time.Minute), hasOf("x", "all")}, served: 2,
+		name: "labels come late", before: []client.Object{clusterCIDR("all", "10.0.0.0/22", 8), forSize(clusterCIDR("big", "10.0.0.0/22", 9), "big"), newUninitializedNode("a")},
+		script: []action{waitFor(10 * time.Second), initialized("a", "big"), expectCIDROf("a", "big"), add(newUninitializedNode("x")), waitFor(3 * time.Minute), expectCIDROf("x", "all")}, served: 2,
 	},
 	{
 		name: "heartbeats", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a"), node("b")},
 		script: []action{heartbeat("a"), heartbeat("b"), add(node("x")), heartbeat("x"), heartbeat("a"), remove(faults.Nodes, "b"), heartbeat("a"), add(node("y"))}, served: 3,
 	},
 	{
-		name: "a clock that is ahead", clocks: []time.Duration{8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), has("a", "10.0.1.0/24"), node("b")},
+		name: "a clock that is ahead", clocks: []time.Duration{8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), newNodeWithCIDRs("a", "10.0.1.0/24"), node("b")},
 		script: []action{add(node("x"))}, served: 3,
 	},
 	{
-		name: "a clock that is behind", clocks: []time.Duration{-8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), has("a", "10.0.1.0/24"), node("b")},
+		name: "a clock that is behind", clocks: []time.Duration{-8 * time.Hour}, before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), newNodeWithCIDRs("a", "10.0.1.0/24"), node("b")},
 		script: []action{add(node("x"))}, served: 3,
 	},
 	{
@@ -433,11 +433,11 @@ var scenarios = []scenario{
 	},
 }
 
-// fault is what becomes of the n-th write.
+// fault is what happens at the n-th write.
 type fault struct {
 	name string
 	do   func(*world, *faults.Request)
-	// reads: it can befall a read as well.
+	// reads reports whether the fault can happen at a read as well.
 	reads bool
 }
 
@@ -455,25 +455,25 @@ var faultsOfWrites = []fault{
 	{name: "never arrives", do: func(w *world, r *faults.Request) { w.answer(r, nil, schedule.ErrTimeout) }},
 	{name: "late", do: func(w *world, r *faults.Request) {
 		w.answer(r, nil, schedule.ErrTimeout)
-		w.After(4, 10*time.Second, func() { _, _ = w.do(r) })
+		w.DelayStep(4, 10*time.Second, func() { _, _ = w.do(r) })
 	}},
 	{name: "very late", do: func(w *world, r *faults.Request) {
 		w.answer(r, nil, schedule.ErrTimeout)
-		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
 	}},
 	{name: "killed, lands late", do: func(w *world, r *faults.Request) {
 		w.crash(w.manager(r.Client))
 		r.Answer(nil, schedule.ErrKilled)
-		w.After(4, 40*time.Second, func() { _, _ = w.do(r) })
+		w.DelayStep(4, 40*time.Second, func() { _, _ = w.do(r) })
 	}},
 	{name: "killed, the ConfigMap lost, another Node comes first, lands late", do: func(w *world, r *faults.Request) {
 		w.crash(w.manager(r.Client))
 		r.Answer(nil, schedule.ErrKilled)
-		before := w.api.Version()
+		before := w.api.ResourceVersion()
 		_ = w.api.Delete(fenceRef, true)
 		_ = w.api.Create(sized("0", "big"))
 		w.changed(before, "the user: the ConfigMap is lost, and Node 0 comes")
-		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
 	}},
 	{name: "late, its Node is drained", do: func(w *world, r *faults.Request) {
 		if r.Ref.Kind != faults.Nodes {
@@ -481,21 +481,21 @@ var faultsOfWrites = []fault{
 			w.answer(r, value, err)
 			return
 		}
-		before := w.api.Version()
+		before := w.api.ResourceVersion()
 		drain(r.Ref.Name).do(w)
 		w.changed(before, "the user: drain "+r.Ref.Name)
 		w.answer(r, nil, schedule.ErrTimeout)
-		w.After(0, 40*time.Second, func() { _, _ = w.do(r) })
+		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
 	}},
 	{name: "refused", do: func(w *world, r *faults.Request) { w.answer(r, nil, forbidden(r)) }},
 	{name: "failed", do: func(w *world, r *faults.Request) { w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd"))) }},
 	{name: "paused, another manager works", do: func(w *world, r *faults.Request) {
 		m := w.manager(r.Client)
-		w.Notef("manager %s is paused", m.name)
+		w.Tracef("manager %s is paused", m.name)
 		m.asleep = true
 		w.startSite(m.fleet)
-		w.After(0, 30*time.Second, func() {
-			w.Notef("manager %s goes on", m.name)
+		w.DelayStep(0, 30*time.Second, func() {
+			w.Tracef("manager %s goes on", m.name)
 			m.asleep = false
 			value, err := w.do(r)
 			w.answer(r, value, err)
@@ -503,13 +503,13 @@ var faultsOfWrites = []fault{
 	}, reads: true},
 	{name: "answered after a pause in which another manager works", do: func(w *world, r *faults.Request) {
 		m := w.manager(r.Client)
-		w.Notef("manager %s is paused after that", m.name)
+		w.Tracef("manager %s is paused after that", m.name)
 		value, err := w.do(r)
 		w.answer(r, value, err)
 		m.asleep = true
 		w.startSite(m.fleet)
-		w.After(0, 30*time.Second, func() {
-			w.Notef("manager %s goes on", m.name)
+		w.DelayStep(0, 30*time.Second, func() {
+			w.Tracef("manager %s goes on", m.name)
 			m.asleep = false
 		})
 	}, reads: true},
@@ -560,25 +560,25 @@ var faultsOfWrites = []fault{
 func at(n int, f fault) func(*world) {
 	return func(w *world) {
 		w.disturb = func(w *world, r *faults.Request) bool {
-			if (f.reads && w.calls < n) || (!f.reads && (!r.Write() || w.Writes < n)) {
+			if (f.reads && w.calls < n) || (!f.reads && (!r.IsWrite() || w.Writes < n)) {
 				return false
 			}
 			w.disturb = nil
-			w.Notef("%s: %s", r, f.name)
+			w.Tracef("%s: %s", r, f.name)
 			f.do(w, r)
 			return true
 		}
 	}
 }
 
-// full runs every schedule. Of the scenarios with a pool, which take many more calls than the others, a sixth is run else.
-// To run one alone, give it too:
+// full runs every schedule. Without it, only a sixth of the schedules is run of the scenarios with a pool, which take
+// many more calls than the others. To run a single one, the flag is needed too:
 //
 //	go test ./internal/nodeipam -run 'TestFaults/blocks,_too_few/lazy/late/7' -args -full
 var full = flag.Bool("full", false, "run every schedule, and not a part of those with a pool")
 
-// runs reports whether the n-th run of a fault is part of this one: a sixth of those with a pool are, and with -short a third
-// of what is else.
+// runs reports whether the n-th run of a fault is part of this test run: a sixth of the runs with a pool is, and with
+// -short a third of the remaining ones.
 func (s scenario) runs(name string, n int) bool {
 	part := 1
 	if s.pool != nil {
@@ -590,8 +590,8 @@ func (s scenario) runs(name string, n int) bool {
 	return *full || (n+int(crc32.ChecksumIEEE([]byte(s.name+name))))%part == 0
 }
 
-// TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with some
-// that do not; and with its users coming before each write.
+// TestFaults runs each scenario with each fault at each write, or call, in each order, with users that wait and with
+// some that do not; and with its users acting before each write.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios {
@@ -600,15 +600,15 @@ func TestFaults(t *testing.T) {
 			for _, name := range names(orders) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					s.befallAll(t, func(w *world) { w.order = orders[name] })
+					s.runWithFaults(t, func(w *world) { w.order = orders[name] })
 				})
 			}
 		})
 	}
 }
 
-// befallAll runs the scenario as it is, and then with each fault.
-func (s scenario) befallAll(t *testing.T, in func(*world)) {
+// runWithFaults runs the scenario as it is, and then with each fault.
+func (s scenario) runWithFaults(t *testing.T, in func(*world)) {
 	t.Helper()
 	var calls int
 	writes := s.run(t, func(w *world) {
@@ -622,7 +622,7 @@ func (s scenario) befallAll(t *testing.T, in func(*world)) {
 		}
 		for n := 1; n <= most; n++ {
 			if s.runs(f.name, n) {
-				s.befall(t, f, n, in)
+				s.runWithFault(t, f, n, in)
 			}
 		}
 	}
@@ -638,8 +638,8 @@ func (s scenario) befallAll(t *testing.T, in func(*world)) {
 	}
 }
 
-// befall runs the scenario with one fault, with patient and with impatient users.
-func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
+// runWithFault runs the scenario with one fault, with patient and with impatient users.
+func (s scenario) runWithFault(t *testing.T, f fault, n int, in func(*world)) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s/%d", f.name, n), func(t *testing.T) {
 		s := s
@@ -652,7 +652,7 @@ func (s scenario) befall(t *testing.T, f fault, n int, in func(*world)) {
 	})
 }
 
-// TestStorms has everything go wrong at once, in any order.
+// TestStorms runs each scenario with many faults, in any order.
 func TestStorms(t *testing.T) {
 	t.Parallel()
 	runs := 400
@@ -674,17 +674,17 @@ func (s scenario) storm(t *testing.T, seed uint64) {
 	s.served = -1
 	s.run(t, func(w *world) {
 		r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(s.name)))))
-		w.order, w.anytime = schedule.Shuffled[class](r), true
+		w.order, w.anytime = schedule.RandomOrder[class](r), true
 		left := 6
 		w.disturb = func(w *world, q *faults.Request) bool {
 			f := faultsOfWrites[r.IntN(len(faultsOfWrites))]
-			if (!q.Write() && !f.reads) || left == 0 || r.IntN(4) > 0 {
+			if (!q.IsWrite() && !f.reads) || left == 0 || r.IntN(4) > 0 {
 				return false
 			}
 			if left--; left == 0 {
 				w.disturb = nil
 			}
-			w.Notef("%s: %s", q, f.name)
+			w.Tracef("%s: %s", q, f.name)
 			f.do(w, q)
 			return true
 		}

@@ -16,51 +16,52 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// mostRemembered is what may be remembered of a Node that has its CIDR: a process takes about twice what lives, and 2 KB is what
-// a Node may cost it (K42).
+// mostRemembered is how many bytes may be kept per Node that has its CIDR: a process takes about twice its live heap,
+// and a Node may cost it 2 KB (K42).
 const mostRemembered = 900
 
-// K42: 5,000 Nodes, of 300 ClusterCIDRs of one range, are all given something; what is remembered of each is bounded.
+// TestFiveThousandNodes checks K42: 5,000 Nodes are all served from 300 ClusterCIDRs of one range, and the memory per
+// Node is bounded.
 func TestFiveThousandNodes(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector remembers more")
 	}
 	const nodes, ranges = 5_000, 300
-	m := newMemory(Key{}, 0)
-	var objects []Object
+	m := newNodeState(ClusterKey{}, 0)
+	var objects []RangeObject
 	for i := range ranges {
 		c := newRange("x")
 		c.Name, c.UID, c.Spec.IPv4 = fmt.Sprint("c", i), types.UID(fmt.Sprint("c", i)), "10.0.0.0/8"
 		c.Spec.PerNodeHostBits = int32(6 + i%4)
-		objects = append(objects, ObjectOf(c))
+		objects = append(objects, RangeObjectFromClusterCIDR(c))
 	}
-	m.setObjects(objects)
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*node{}, noon)
+	m.setRangeObjects(objects)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{}, noon)
 	before := schedule.HeapInUse()
 	for i := range nodes {
-		m.observe(&podcidr.Node{
-			Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)), Created: noon,
+		m.observeNode(&podcidr.Node{
+			Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)), CreatedAt: noon,
 			Labels: map[string]string{"kubernetes.io/hostname": fmt.Sprintf("worker-%05d", i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
 		}, "1", noon)
 	}
 	given := map[netip.Prefix]bool{}
 	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
-		m.plan(now)
-		if _, p, _ := m.next(now); p != nil {
-			m.landed(p, false, now)
+		m.planGrants(now)
+		if _, p, _ := m.nextCommit(now); p != nil {
+			m.recordCommitted(p, false, now)
 		}
 		for _, g := range m.grants {
 			given[g.CIDRs[0]] = true
 			n := *g.Node
-			n.CIDRs, n.Labels = g.CIDRs, nil // as nodeOf has it
-			m.observe(&n, "2", now)
+			n.CIDRs, n.Labels = g.CIDRs, nil // as nodeFromObject does
+			m.observeNode(&n, "2", now)
 		}
 	}
 	if len(given) != nodes {
 		t.Fatalf("%d Nodes have a CIDR of their own", len(given))
 	}
-	m.next(noon.Add(time.Hour))
+	m.nextCommit(noon.Add(time.Hour))
 	clear(given)
 	is := float64(schedule.HeapInUse()-before) / nodes
 	runtime.KeepAlive(m)

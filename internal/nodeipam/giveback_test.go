@@ -13,35 +13,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// A block is deleted as it was when that was decided (R3). One that has changed since is looked at, and decided on anew.
+// TestGivesBackABlockAsItWas checks that a block is deleted as it was when that was decided (R3). A block that has
+// changed since is read, and decided on again.
 func TestGivesBackABlockAsItWas(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	key := Key{Namespace: "ns", Name: "prod"}
+	key := ClusterKey{Namespace: "ns", Name: "prod"}
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "block", UID: "u"}}
 	o.Spec.Type, o.Spec.TenantClusterRef = v1alpha1.PodsAllocation, v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build()
-	s := NewSite(Options{Key: key, Blocks: Allocations{Client: c, Live: c, Cluster: key}, Now: time.Now})
+	s := NewClusterAllocator(Options{ClusterKey: key, BlockClient: IPAllocationClient{Client: c, Live: c, ClusterKey: key}, Now: time.Now})
 	is := &v1alpha1.IPAllocation{}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); err != nil {
 		t.Fatal(err)
 	}
-	was, _ := BlockOf(is)
+	was, _ := BlockFromAllocation(is)
 	is.Annotations = map[string]string{"kept": "by a user"}
 	if err := c.Update(t.Context(), is); err != nil {
 		t.Fatal(err)
 	}
-	news, err := s.doErrand(t.Context(), errand{do: giveBack, name: was.Name, block: was})
+	news, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: was})
 	if err != nil || !news {
 		t.Errorf("news %v, %v: it has changed", news, err)
 	}
-	now := s.memory.blocks[was.Name]
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); err != nil || now.Version != is.ResourceVersion {
-		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.Version, is.ResourceVersion)
+	now := s.state.blocks[was.Name]
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); err != nil || now.ResourceVersion != is.ResourceVersion {
+		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, is.ResourceVersion)
 	}
-	if news, err := s.doErrand(t.Context(), errand{do: giveBack, name: was.Name, block: now}); err != nil || news {
+	if news, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: now}); err != nil || news {
 		t.Errorf("news %v, %v", news, err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); !apierrors.IsNotFound(err) {

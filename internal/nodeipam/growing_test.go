@@ -17,11 +17,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// What grows with the size of a site: the work of a turn, and the ConfigMap.
+// These tests are about what grows with the size of a cluster: the work of a reconcile, and the ConfigMap.
 
-// manyRanges are ClusterCIDRs of a /20 each, each for the Nodes of a group.
-func manyRanges(n int, name string) []Object {
-	var out []Object
+// manyRanges returns ClusterCIDRs of a /20 each, each for the Nodes of one group.
+func manyRanges(n int, name string) []RangeObject {
+	var out []RangeObject
 	for i := range n {
 		c := newRange(v1alpha1.ClusterCIDRFinalizer)
 		c.Name, c.UID = fmt.Sprintf(name, i), types.UID(fmt.Sprintf("cc-%05d", i))
@@ -29,65 +29,67 @@ func manyRanges(n int, name string) []Object {
 		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "group", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(i)}}},
 		}}}
-		out = append(out, ObjectOf(c))
+		out = append(out, RangeObjectFromClusterCIDR(c))
 	}
 	return out
 }
 
-// filled is the memory of a holder of so many ranges, with Nodes that have CIDRs of them. Half of these name no ClusterCIDR.
-func filled(ranges, nodes int) *memory {
-	m := newMemory(Key{}, 0)
-	m.setObjects(manyRanges(ranges, "cc-%05d"))
-	listed := map[types.UID]*node{}
+// newFilledState returns the state of a holder of the given number of ranges, with Nodes that have CIDRs of them. Half
+// of the Nodes name no ClusterCIDR.
+func newFilledState(ranges, nodes int) *nodeState {
+	m := newNodeState(ClusterKey{}, 0)
+	m.setRangeObjects(manyRanges(ranges, "cc-%05d"))
+	listed := map[types.UID]*nodeEntry{}
 	for i := range nodes {
 		r := i % ranges
-		n := &podcidr.Node{Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("w%05d", i)), Created: noon}
+		n := &podcidr.Node{Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("w%05d", i)), CreatedAt: noon}
 		if i/ranges%2 == 0 {
-			n.From = fmt.Sprintf("cc-%05d", r)
+			n.ClusterCIDRName = fmt.Sprintf("cc-%05d", r)
 		}
 		n.CIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.%d.0/24", r/16, r%16*16+i/ranges%16))}
-		listed[n.UID] = seen(n, "1", noon)
+		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	return m
 }
 
-func closeAll(m *memory) {
-	for ref, o := range m.objects {
-		o.Closing, o.Held, o.Range.Closing = true, true, true
-		m.objects[ref] = o
+func closeAll(m *nodeState) {
+	for ref, o := range m.rangeObjects {
+		o.Closing, o.HasFinalizer, o.Range.Closing = true, true, true
+		m.rangeObjects[ref] = o
 	}
 }
 
-// However many ranges close, a turn looks at all Nodes once, and a turn in which nothing has changed does not.
+// TestATurnLooksAtTheNodesOnce checks that, however many ranges close, a reconcile scans all Nodes once, and a
+// reconcile without changes does not.
 func TestATurnLooksAtTheNodesOnce(t *testing.T) {
-	m := filled(300, 3000)
+	m := newFilledState(300, 3000)
 	closeAll(m)
 	turn := func() {
-		m.unheld(nil, noon)
-		m.next(noon)
-		m.ending()
-		m.closingNow()
-		m.report()
+		m.missingFinalizers(nil, noon)
+		m.nextCommit(noon)
+		m.objectsToUnprotect()
+		m.hasObjectToClose()
+		m.buildReport()
 	}
-	before := m.passes
-	if turn(); m.passes-before != 1 {
-		t.Errorf("a turn looks at the Nodes %d times", m.passes-before)
+	before := m.usageScans
+	if turn(); m.usageScans-before != 1 {
+		t.Errorf("a turn looks at the Nodes %d times", m.usageScans-before)
 	}
 	for i := range 100 {
 		n := *m.nodes["w00007"].Node
-		m.observe(&n, fmt.Sprint(i+10), noon) // a heartbeat
+		m.observeNode(&n, fmt.Sprint(i+10), noon) // a heartbeat
 		turn()
 	}
-	if m.passes-before != 1 {
-		t.Errorf("with nothing but heartbeats it looks at them %d times", m.passes-before)
+	if m.usageScans-before != 1 {
+		t.Errorf("with nothing but heartbeats it looks at them %d times", m.usageScans-before)
 	}
-	if users := m.users(m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 10 {
+	if users := m.nodesUsing(m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 10 {
 		t.Fatalf("cc-00007 is used by %v", users)
 	}
-	m.forget("w00007", noon)
-	if users := m.users(m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 9 {
+	m.forgetNode("w00007", noon)
+	if users := m.nodesUsing(m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 9 {
 		t.Errorf("then cc-00007 is used by %v", users)
 	}
 }
@@ -95,11 +97,11 @@ func TestATurnLooksAtTheNodesOnce(t *testing.T) {
 func BenchmarkReport(b *testing.B) {
 	for _, c := range []struct{ ranges, nodes int }{{10, 5000}, {1000, 5000}, {1000, 16000}, {4000, 16000}} {
 		b.Run(fmt.Sprintf("%dx%d", c.ranges, c.nodes), func(b *testing.B) {
-			m := filled(c.ranges, c.nodes)
+			m := newFilledState(c.ranges, c.nodes)
 			b.ResetTimer()
 			for range b.N {
-				m.touch()
-				m.report()
+				m.invalidateUsage()
+				m.buildReport()
 			}
 		})
 	}
@@ -108,14 +110,14 @@ func BenchmarkReport(b *testing.B) {
 func BenchmarkClosing(b *testing.B) {
 	for _, c := range []struct{ ranges, nodes int }{{10, 5000}, {1000, 5000}, {1000, 16000}} {
 		b.Run(fmt.Sprintf("%dx%d", c.ranges, c.nodes), func(b *testing.B) {
-			m := filled(c.ranges, c.nodes)
+			m := newFilledState(c.ranges, c.nodes)
 			closeAll(m)
 			b.ResetTimer()
 			for range b.N {
-				m.touch()
-				m.next(noon)
-				m.ending()
-				m.report()
+				m.invalidateUsage()
+				m.nextCommit(noon)
+				m.objectsToUnprotect()
+				m.buildReport()
 			}
 		})
 	}
@@ -126,55 +128,56 @@ func BenchmarkHeartbeat(b *testing.B) {
 		Name: "worker-00000", UID: "w00000", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "cc-00000"}, Labels: map[string]string{"a": "b", "c": "d"},
 	}}
 	n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"}
-	s := NewSite(Options{Now: time.Now})
-	s.memory = filled(300, 4800)
+	s := NewClusterAllocator(Options{Now: time.Now})
+	s.state = newFilledState(300, 4800)
 	b.ReportAllocs()
 	for i := range b.N {
 		n.ResourceVersion = fmt.Sprint(i + 10)
-		if _, wake := s.Observe(n); wake && i > 0 {
+		if _, wake := s.ObserveObject(n); wake && i > 0 {
 			b.Fatal("a heartbeat wakes the site")
 		}
 	}
 }
 
-// The ConfigMap stays below 1 MiB, whatever names there are, and however many writes hang; and it is said that it is full.
+// TestTheConfigMapHasABound checks that the ConfigMap stays below 1 MiB, whatever the names, and however many writes
+// hang, and that the report shows when it is full.
 func TestTheConfigMapHasABound(t *testing.T) {
 	long := strings.Repeat("x", 240) + "-%05d"
-	m := newMemory(Key{}, 0)
-	m.setObjects(manyRanges(200, long))
-	listed := map[types.UID]*node{}
+	m := newNodeState(ClusterKey{}, 0)
+	m.setRangeObjects(manyRanges(200, long))
+	listed := map[types.UID]*nodeEntry{}
 	for i := range 2200 {
-		n := aNode(fmt.Sprintf(long, i))
+		n := newTestNode(fmt.Sprintf(long, i))
 		n.UID = types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
 		n.Labels = map[string]string{"group": fmt.Sprint(i % 200)}
-		listed[n.UID] = seen(n, "1", noon)
+		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	most, now := 0, noon
 	for range 40 {
 		now = now.Add(time.Minute)
-		m.plan(now)
-		state, p, _ := m.next(now)
+		m.planGrants(now)
+		state, p, _ := m.nextCommit(now)
 		raw, err := json.Marshal(state)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if most = max(most, len(raw)); p != nil {
-			m.landed(p, false, now)
+			m.recordCommitted(p, false, now)
 		}
-		due, _ := m.due(now)
+		due, _ := m.dueGrants(now)
 		for _, g := range due {
-			m.begin(g)
+			m.beginWrite(g)
 		}
 		for _, g := range due {
-			m.wrote(g, timeout, now)
+			m.recordWrite(g, timeout, now)
 		}
 	}
-	if most > 1<<20 || most < maxBytes/2 {
+	if most > 1<<20 || most < maxStateBytes/2 {
 		t.Errorf("it has up to %d bytes", most)
 	}
-	if stopped := m.report().Stopped; stopped == nil || stopped.Reason != v1alpha1.FenceRefusedReason {
+	if stopped := m.buildReport().StoppedCondition; stopped == nil || stopped.Reason != v1alpha1.FenceRefusedReason {
 		t.Errorf("it says %v", stopped)
 	}
 }

@@ -13,355 +13,358 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// What is decided on blocks is carve's, as it is for carved pools: which of them a ClusterCIDR asks for, opens, drains,
-// closes and gives back. Here is what it is told, and what follows.
+// Package carve makes the decisions on blocks, as it does for carved pools: which blocks a ClusterCIDR requests, opens,
+// drains, closes and deletes. This file has the input of these decisions, and what follows from them.
 
-// group are the blocks of a family of a ClusterCIDR. The zero value is that of blocks which no ClusterCIDR wants.
-type group struct {
-	of     string
-	family podcidr.Family
+// blockGroup identifies the blocks of one family of a ClusterCIDR. The zero value is the group of the blocks that no
+// ClusterCIDR wants.
+type blockGroup struct {
+	clusterCIDRName string
+	family          podcidr.Family
 }
 
-// errand is what is to be asked of the API server for a block.
-type errand struct {
-	do   errandKind
-	name string
-	// block is what is known of it; of says of a new one whom it is for, and lost, in the place of which open one it comes, whose
-	// addresses it must have.
-	block  Block
-	of     Object
-	source *Source
-	lost   fence.Open
+// blockRequest is a request to the API server for a block.
+type blockRequest struct {
+	action    blockAction
+	blockName string
+	// block is the known state of an existing block. rangeObject and blockSource are the ClusterCIDR and the pool of a
+	// new one, and lostBlock is the open block whose addresses a new one must have, as it replaces that.
+	block       Block
+	rangeObject RangeObject
+	blockSource *BlockSource
+	lostBlock   fence.OpenRange
 }
 
-type errandKind int
+type blockAction int
 
 const (
-	lookAt errandKind = iota
-	guardIt
-	giveBack
-	letGo
-	askFor
+	getBlock blockAction = iota
+	addFinalizer
+	deleteBlock
+	removeFinalizer
+	createBlock
 )
 
-// growth is what is decided on all blocks.
-type growth struct {
-	next    []fence.Open
-	errands []errand
-	// of are the objects that blocks are asked for.
-	of   []podcidr.Ref
-	wait time.Duration
-	now  time.Time
+// blockPlan is the decision on all blocks.
+type blockPlan struct {
+	openBlocks []fence.OpenRange
+	requests   []blockRequest
+	// toProtect are the objects that blocks are requested for.
+	toProtect    []podcidr.Ref
+	requeueAfter time.Duration
+	plannedAt    time.Time
 }
 
-// something reports whether there is anything to do.
-func (g growth) something() bool { return len(g.errands) > 0 }
+// hasRequests reports whether there is anything to do.
+func (g blockPlan) hasRequests() bool { return len(g.requests) > 0 }
 
-// groupOf is whom a block is for: whoever it says that wants such blocks.
-func (m *memory) groupOf(b Block, on fence.Open, open bool) group {
-	name := cmp.Or(on.For, b.For)
-	for _, o := range m.objects {
-		for f, source := range o.Sources {
-			fits := source != nil && o.Name == name && source.fits(b)
-			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyOf(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
-				return group{name, podcidr.Family(f)}
+// groupForBlock returns the group of a block: that of the ClusterCIDR that it names, if that wants blocks like it.
+func (m *nodeState) groupForBlock(b Block, on fence.OpenRange, open bool) blockGroup {
+	name := cmp.Or(on.ClusterCIDRName, b.ClusterCIDRName)
+	for _, o := range m.rangeObjects {
+		for f, source := range o.BlockSources {
+			fits := source != nil && o.Name == name && source.matchesBlock(b)
+			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyForPrefix(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
+				return blockGroup{name, podcidr.Family(f)}
 			}
 		}
 	}
-	return group{}
+	return blockGroup{}
 }
 
-// sources are the objects that have pools, by group.
-func (m *memory) sources() map[group]Object {
-	out := map[group]Object{}
-	for _, o := range m.objects {
-		for f, source := range o.Sources {
+// objectsByGroup returns the objects that have pools, by group.
+func (m *nodeState) objectsByGroup() map[blockGroup]RangeObject {
+	out := map[blockGroup]RangeObject{}
+	for _, o := range m.rangeObjects {
+		for f, source := range o.BlockSources {
 			if source != nil && o.Range != nil {
-				out[group{o.Name, podcidr.Family(f)}] = o
+				out[blockGroup{o.Name, podcidr.Family(f)}] = o
 			}
 		}
 	}
 	return out
 }
 
-// decideBlocks decides on all blocks, on what is known now. Those of another site stay as they are on record: it alone knows
-// their IPAllocations, and who uses them.
-func (m *memory) decideBlocks(now time.Time) (out growth) {
-	if m.leavesBlocks {
-		return growth{next: m.listed}
+// planBlocks decides on all blocks by what is known now. Blocks of another allocator stay as they are on record: only
+// that one knows their IPAllocations, and which Nodes use them.
+func (m *nodeState) planBlocks(now time.Time) (out blockPlan) {
+	if m.ignoresBlocks {
+		return blockPlan{openBlocks: m.nextOpenBlocks}
 	}
-	sources := m.sources()
+	sources := m.objectsByGroup()
 	if len(sources)+len(m.blocks)+len(m.openBlocks) == 0 {
-		return growth{}
+		return blockPlan{}
 	}
-	out.now = now
-	facts := m.blockFacts(now)
+	out.plannedAt = now
+	facts := m.carveBlocks(now)
 	for g := range sources {
 		if _, has := facts[g]; !has {
 			facts[g] = nil // it may want some
 		}
 	}
-	lack, moved := m.lack(sources), false
+	lack, moved := m.blockShortfalls(sources), false
 	for _, b := range m.blocks {
 		moved = moved || b.Moved
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(facts), func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.family, b.family))
+	for _, g := range slices.SortedFunc(maps.Keys(facts), func(a, b blockGroup) int {
+		return cmp.Or(cmp.Compare(a.clusterCIDRName, b.clusterCIDRName), cmp.Compare(a.family, b.family))
 	}) {
 		o, wanted := sources[g]
-		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, Limit: mostBlocks, Moved: moved, Adopting: m.holder && m.adopting, Grace: m.grace}
+		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, MaxOpen: maxBlocks, Moved: moved, Adopting: m.isHolder && m.adopting, IdleGrace: m.idleGracePeriod}
 		if wanted {
-			source := o.Sources[g.family]
-			pool.Max, pool.Limit, pool.PerBlock, pool.Lack = source.Max, source.Max, int64(source.PerBlock), lack[g]
+			source := o.BlockSources[g.family]
+			pool.MaxBlocks, pool.MaxOpen, pool.AddressesPerBlock, pool.Shortfall = source.MaxBlocks, source.MaxBlocks, int64(source.NodesPerBlock), lack[g]
 		}
-		pool.Waiting = len(m.todo) > 0 // of those that are refused, lack says what they want
-		d := carve.Decide(pool, facts[g], now)
-		if d.Ask > 0 && m.isUseless(g, o, facts) {
-			d.Ask = 0
+		pool.HasWaiting = len(m.pendingNodes) > 0 // the shortfall counts what the refused Nodes need
+		d := carve.DecideBlocks(pool, facts[g], now)
+		if d.NewBlocks > 0 && m.isGrowthUseless(g, o, facts) {
+			d.NewBlocks = 0
 		}
-		out.add(m, g, o, d, facts[g])
+		out.addDecision(m, g, o, d, facts[g])
 	}
-	out.next = m.withoutReplaced(out.next)
+	out.openBlocks = m.excludeReplaced(out.openBlocks)
 	return out
 }
 
-// withoutReplaced leaves out what is lost, from the commit on in which another block is open with its addresses.
-func (m *memory) withoutReplaced(open []fence.Open) []fence.Open {
-	return slices.DeleteFunc(slices.Clone(open), func(on fence.Open) bool {
-		by := m.replacementOf(on)
-		return by != "" && slices.ContainsFunc(open, func(other fence.Open) bool { return other.Name == by && other.CIDRs[0] == on.CIDRs[0] })
+// excludeReplaced leaves out lost blocks, from the commit on in which another block is open with their addresses.
+func (m *nodeState) excludeReplaced(open []fence.OpenRange) []fence.OpenRange {
+	return slices.DeleteFunc(slices.Clone(open), func(on fence.OpenRange) bool {
+		by := m.replacementForBlock(on)
+		return by != "" && slices.ContainsFunc(open, func(other fence.OpenRange) bool { return other.Name == by && other.CIDRs[0] == on.CIDRs[0] })
 	})
 }
 
-// blockFacts are the blocks as carve wants them.
-func (m *memory) blockFacts(now time.Time) map[group][]carve.Block {
-	out := map[group][]carve.Block{}
+// carveBlocks returns the blocks in the form that carve takes.
+func (m *nodeState) carveBlocks(now time.Time) map[blockGroup][]carve.Block {
+	out := map[blockGroup][]carve.Block{}
 	for _, on := range m.openBlocks {
 		b, there := m.blocks[on.Name]
-		if there && isEntryOf(on, b) {
+		if there && matchesOpenBlock(on, b) {
 			continue
 		}
-		// The IPAllocation is gone, as a live read is to show, or another one has its name.
-		g := m.groupOf(Block{}, on, true)
+		// The IPAllocation is gone, which a live read has to confirm, or another one has its name.
+		g := m.groupForBlock(Block{}, on, true)
 		out[g] = append(out[g], carve.Block{
-			Name: on.Name, Exists: !there && !m.missing[on.Name], Protected: true, Granted: true, Verified: true,
-			Open: true, Draining: on.Draining, Used: m.books.InUse(on.CIDRs[0]), Replaced: m.replacementOf(on) != "", Asked: m.isAskedFor(on),
+			Name: on.Name, Exists: !there && !m.missingNames[on.Name], Protected: true, Granted: true, Verified: true,
+			Open: true, Draining: on.Draining, Used: m.allocations.CountUsers(on.CIDRs[0]), Replaced: m.replacementForBlock(on) != "", Requested: m.isReplacementRequested(on),
 		})
 	}
 	for name, b := range m.blocks {
-		on, open := m.opened(name)
-		g := m.groupOf(b, on, open)
+		on, open := m.openBlockByName(name)
+		g := m.groupForBlock(b, on, open)
 		switch {
-		case !open, isEntryOf(on, b):
-			out[g] = append(out[g], m.blockFact(b, on, open, now))
-		case b.Deleting && !m.isOpenBlock(b): // it has the name of what is lost, and goes by itself
-			out[g] = append(out[g], m.blockFact(b, fence.Open{}, false, now))
-		default: // it comes when that is closed
+		case !open, matchesOpenBlock(on, b):
+			out[g] = append(out[g], m.carveBlock(b, on, open, now))
+		case b.Deleting && !m.isOpenBlock(b): // it has the name of the lost block, and is deleted by itself
+			out[g] = append(out[g], m.carveBlock(b, fence.OpenRange{}, false, now))
+		default: // it is considered once the open block is closed
 		}
 	}
 	return out
 }
 
-func (m *memory) blockFact(b Block, on fence.Open, open bool, now time.Time) carve.Block {
-	granted := b.Prefix.IsValid()
+func (m *nodeState) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
+	granted := b.GrantedPrefix.IsValid()
 	out := carve.Block{
-		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.Protected, Granted: granted, Verified: m.looked[b.UID],
-		Refused: b.isDenied(), Waits: b.mayNeverHaveAny(), Open: open, Draining: on.Draining, Used: m.used(b),
+		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.HasFinalizer, Granted: granted, Verified: m.verifiedLive[b.UID],
+		Refused: b.isDenied(), CannotOpen: b.mayNeverGetPrefix(), Open: open, Draining: on.Draining, Used: m.countBlockUsers(b),
 	}
-	out.Replaces = !open && m.replaces(b)
-	// Nothing needs what it was to replace.
-	out.Outdated = !open && out.Refused && len(b.Had) == 0 && out.Used == 0 && !out.Replaces
-	if !m.holder { // what is open is not known
+	out.ReplacesLost = !open && m.isReplacement(b)
+	// Nothing needs the lost block any more that it was to replace.
+	out.Outdated = !open && out.Refused && len(b.PossiblePrefixes) == 0 && out.Used == 0 && !out.ReplacesLost
+	if !m.isHolder { // the open blocks are not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
 	if out.Used > 0 {
-		delete(m.idle, b.UID)
-	} else if m.idle[b.UID].IsZero() {
-		m.idle[b.UID] = now
+		delete(m.idleSince, b.UID)
+	} else if m.idleSince[b.UID].IsZero() {
+		m.idleSince[b.UID] = now
 	}
-	out.IdleSince = m.idle[b.UID]
+	out.IdleSince = m.idleSince[b.UID]
 	return out
 }
 
-// canGrow reports whether a family of an object can have another block, as far as is known: none is refused, and there are
-// fewer than there may be. One that goes counts until it is gone.
-func (m *memory) canGrow(o Object, f podcidr.Family, facts []carve.Block) bool {
-	source, have := o.Sources[f], 0
+// canGrow reports whether a family of an object can have another block, as far as is known: no block is refused, and
+// there are fewer than allowed. A block that is being deleted counts while it is open.
+func (m *nodeState) canGrow(o RangeObject, f podcidr.Family, facts []carve.Block) bool {
+	source, have := o.BlockSources[f], 0
 	if source == nil || o.Closing || o.Range.Closing {
 		return false
 	}
 	for _, b := range facts {
-		if m.isRefused(b) {
+		if m.isBlockRefused(b) {
 			return false
 		}
 		if !b.Refused && (!b.Deleting || b.Open) {
 			have++
 		}
 	}
-	return have < source.Max || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.Waits })
+	return have < source.MaxBlocks || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.CannotOpen })
 }
 
-// isRefused reports whether a block is waited for that the pool does not give, whichever addresses it would have.
-func (m *memory) isRefused(b carve.Block) bool {
-	return b.Exists && !b.Granted && !b.Refused && m.blocks[b.Name].Refused != ""
+// isBlockRefused reports whether an awaited block is refused by its pool whichever addresses it would have.
+func (m *nodeState) isBlockRefused(b carve.Block) bool {
+	return b.Exists && !b.Granted && !b.Refused && m.blocks[b.Name].RefusalMessage != ""
 }
 
-// setGrows says to ranges whether more room can come, so that a Node waits for that and does not take the next choice.
-func (m *memory) setGrows(now time.Time) {
-	sources := m.sources()
+// updateCanGrow sets on each range whether it can get more room, so that a Node waits for that and does not take its
+// next choice.
+func (m *nodeState) updateCanGrow(now time.Time) {
+	sources := m.objectsByGroup()
 	if len(sources) == 0 {
 		return
 	}
-	facts := m.blockFacts(now)
+	facts := m.carveBlocks(now)
 	for _, o := range sources {
-		m.books.Watch(o.Range)
+		m.allocations.TrackRanges(o.Range)
 		grows := !slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return m.books.RoomOf(o.Range, f) == 0 && (term.RefusedForGood(m.askErr) || !m.canGrow(o, f, facts[group{o.Name, f}]))
+			return m.allocations.CountFreeInFamily(o.Range, f) == 0 && (term.IsPermanentRefusal(m.createErr) || !m.canGrow(o, f, facts[blockGroup{o.Name, f}]))
 		})
-		if grows != o.Range.Grows {
-			o.Range.Grows = grows
-			m.reconsider()
+		if grows != o.Range.CanGrow {
+			o.Range.CanGrow = grows
+			m.requeueRefused()
 		}
 	}
 }
 
-// isUseless reports whether more of a family helps nobody: another family of the object has no room, and cannot grow.
-func (m *memory) isUseless(g group, o Object, facts map[group][]carve.Block) bool {
+// isGrowthUseless reports whether more blocks of a family help no Node: another family of the object has no room, and
+// cannot grow.
+func (m *nodeState) isGrowthUseless(g blockGroup, o RangeObject, facts map[blockGroup][]carve.Block) bool {
 	return slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-		return f != g.family && m.books.RoomOf(o.Range, f) == 0 && !m.canGrow(o, f, facts[group{o.Name, f}])
+		return f != g.family && m.allocations.CountFreeInFamily(o.Range, f) == 0 && !m.canGrow(o, f, facts[blockGroup{o.Name, f}])
 	})
 }
 
-// lack is how many more blocks those Nodes want that a ClusterCIDR has no room for.
-func (m *memory) lack(sources map[group]Object) map[group]int {
+// blockShortfalls returns how many more blocks the Nodes need that wait for room in a ClusterCIDR.
+func (m *nodeState) blockShortfalls(sources map[blockGroup]RangeObject) map[blockGroup]int {
 	waiting := map[podcidr.Ref]int64{}
-	for _, why := range m.refused {
-		for _, ref := range why.Full {
+	for _, why := range m.refusedNodes {
+		for _, ref := range why.FullRanges {
 			waiting[ref]++
 		}
 	}
-	out := map[group]int{}
+	out := map[blockGroup]int{}
 	for g, o := range sources {
 		if waiting[o.Ref] == 0 {
 			continue
 		}
-		m.books.Watch(o.Range)
-		if short := waiting[o.Ref] - m.books.RoomOf(o.Range, g.family); short > 0 {
-			out[g] = int((short-1)/int64(o.Sources[g.family].PerBlock)) + 1
+		m.allocations.TrackRanges(o.Range)
+		if short := waiting[o.Ref] - m.allocations.CountFreeInFamily(o.Range, g.family); short > 0 {
+			out[g] = int((short-1)/int64(o.BlockSources[g.family].NodesPerBlock)) + 1
 		}
 	}
 	return out
 }
 
-// add adds what follows from a decision on a group.
-func (g *growth) add(m *memory, of group, o Object, d carve.Decision, facts []carve.Block) {
-	if d.Next > 0 {
-		g.wait = sooner(g.wait, d.Next)
+// addDecision adds what follows from the decision on a group.
+func (g *blockPlan) addDecision(m *nodeState, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
+	if d.NextWait > 0 {
+		g.requeueAfter = minWait(g.requeueAfter, d.NextWait)
 	}
 	for _, b := range facts {
-		on, open := m.opened(b.Name)
+		on, open := m.openBlockByName(b.Name)
 		is := m.blocks[b.Name]
-		if open && b.Open && m.holder && !slices.Contains(d.Close, b.Name) {
-			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.Keep, b.Name)
-			if m.looked[is.UID] && is.Prefix == on.CIDRs[0] {
-				on.UID = is.UID // a move has made it anew
+		if open && b.Open && m.isHolder && !slices.Contains(d.Close, b.Name) {
+			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.EndDraining, b.Name)
+			if m.verifiedLive[is.UID] && is.GrantedPrefix == on.CIDRs[0] {
+				on.UID = is.UID // clusterctl move has created it again
 			}
-			g.next = append(g.next, on)
+			g.openBlocks = append(g.openBlocks, on)
 		}
 		if slices.Contains(d.Open, b.Name) {
-			g.next = append(g.next, fence.Open{Kind: is.Kind, Name: is.Name, UID: is.UID, For: is.For, CIDRs: []netip.Prefix{is.Prefix}})
+			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: is.Kind, Name: is.Name, UID: is.UID, ClusterCIDRName: is.ClusterCIDRName, CIDRs: []netip.Prefix{is.GrantedPrefix}})
 		}
-		if b.Exists && open && on.UID != is.UID && !m.looked[is.UID] {
-			g.errands = append(g.errands, errand{do: lookAt, name: b.Name})
+		if b.Exists && open && on.UID != is.UID && !m.verifiedLive[is.UID] {
+			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: b.Name})
 		}
 	}
 	for _, list := range []struct {
-		do    errandKind
+		do    blockAction
 		names []string
-	}{{lookAt, d.Look}, {guardIt, d.Protect}, {giveBack, d.Delete}, {letGo, d.Release}} {
+	}{{getBlock, d.Verify}, {addFinalizer, d.Protect}, {deleteBlock, d.Delete}, {removeFinalizer, d.Release}} {
 		for _, name := range list.names {
 			if m.blocks[name].UID == "" {
-				continue // it is looked for first
+				continue // it is read live first
 			}
-			g.errands = append(g.errands, errand{do: list.do, name: name, block: m.blocks[name]})
+			g.requests = append(g.requests, blockRequest{action: list.do, blockName: name, block: m.blocks[name]})
 		}
 	}
-	if !m.holder && len(d.Drain)+len(d.Close) > 0 {
-		g.errands = append(g.errands, errand{}) // a holder would commit that
+	if !m.isHolder && len(d.Drain)+len(d.Close) > 0 {
+		g.requests = append(g.requests, blockRequest{}) // a holder would commit that
 	}
-	if of.of == "" {
+	if of.clusterCIDRName == "" {
 		return
 	}
-	source := o.Sources[of.family]
-	g.askAgain(m, of, o, d.Again)
-	if slices.ContainsFunc(facts, m.isRefused) {
+	source := o.BlockSources[of.family]
+	g.recreateLostBlocks(m, of, o, d.Recreate)
+	if slices.ContainsFunc(facts, m.isBlockRefused) {
 		return // the pool would refuse the next one too
 	}
-	for range d.Ask {
-		g.ask(m, errand{do: askFor, name: g.nextName(m, of.family), of: o, source: source})
+	for range d.NewBlocks {
+		g.addCreateRequest(m, blockRequest{action: createBlock, blockName: g.nextBlockName(m, of.family), rangeObject: o, blockSource: source})
 	}
 }
 
-// askAgain asks for blocks that are lost, under the next name where something else has theirs. Who can write the ConfigMap of the
-// workload cluster asks for no more than the Cluster may have.
-func (g *growth) askAgain(m *memory, of group, o Object, lost []string) {
+// recreateLostBlocks requests lost blocks again, under the next name where something else has theirs. It requests no
+// more blocks than the Cluster may have, as users of the workload cluster may be able to write its ConfigMap.
+func (g *blockPlan) recreateLostBlocks(m *nodeState, of blockGroup, o RangeObject, lost []string) {
 	if len(lost) == 0 {
 		return
 	}
-	source, inUse := o.Sources[of.family], 0
+	source, inUse := o.BlockSources[of.family], 0
 	for _, on := range m.openBlocks {
-		if m.groupOf(Block{}, on, true) == of && m.books.InUse(on.CIDRs[0]) > 0 {
+		if m.groupForBlock(Block{}, on, true) == of && m.allocations.CountUsers(on.CIDRs[0]) > 0 {
 			inUse++
 		}
 	}
 	for _, name := range lost {
-		on, _ := m.opened(name)
+		on, _ := m.openBlockByName(name)
 		other, exists := m.blocks[name]
-		_, taken := m.taken[name]
+		_, taken := m.conflictingNames[name]
 		switch {
-		case on.CIDRs[0].Bits() != source.Length || inUse > source.Max:
+		case on.CIDRs[0].Bits() != source.PrefixLength || inUse > source.MaxBlocks:
 			continue
-		case exists && !m.looked[other.UID]: // a watch may show what has been there before
-			g.errands = append(g.errands, errand{do: lookAt, name: name})
+		case exists && !m.verifiedLive[other.UID]: // the watch may show a block that was there before
+			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: name})
 			continue
 		case exists || taken:
-			name = g.nextName(m, of.family)
+			name = g.nextBlockName(m, of.family)
 		}
-		g.ask(m, errand{do: askFor, name: name, of: o, source: source, lost: on})
+		g.addCreateRequest(m, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
 	}
 }
 
-// nextName is the first name of a block that nothing has and no request asks for.
-func (g *growth) nextName(m *memory, f podcidr.Family) string {
+// nextBlockName returns the first name of a block that nothing has and no request uses.
+func (g *blockPlan) nextBlockName(m *nodeState, f podcidr.Family) string {
 	for n := 1; ; n++ {
-		name := m.blockName(f, n)
-		asked := slices.ContainsFunc(g.errands, func(e errand) bool { return e.do == askFor && e.name == name })
-		if !asked && !m.isTaken(name) {
+		name := m.blockNameForFamily(f, n)
+		asked := slices.ContainsFunc(g.requests, func(e blockRequest) bool { return e.action == createBlock && e.blockName == name })
+		if !asked && !m.isNameInUse(name) {
 			return name
 		}
 	}
 }
 
-func (g *growth) ask(m *memory, e errand) {
-	if until := m.blocked[e.of.Ref].until; until.After(g.now) || m.shut[e.of.Ref] {
-		if until.After(g.now) {
-			g.wait = sooner(g.wait, until.Sub(g.now))
+func (g *blockPlan) addCreateRequest(m *nodeState, e blockRequest) {
+	if until := m.blockedObjects[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || m.closedByLiveRead[e.rangeObject.Ref] {
+		if until.After(g.plannedAt) {
+			g.requeueAfter = minWait(g.requeueAfter, until.Sub(g.plannedAt))
 		}
-		return // nobody would hold its ClusterCIDR
+		return // nothing would protect its ClusterCIDR
 	}
-	g.errands = append(g.errands, e)
-	if !e.of.Held && !slices.Contains(g.of, e.of.Ref) {
-		g.of = append(g.of, e.of.Ref)
+	g.requests = append(g.requests, e)
+	if !e.rangeObject.HasFinalizer && !slices.Contains(g.toProtect, e.rangeObject.Ref) {
+		g.toProtect = append(g.toProtect, e.rangeObject.Ref)
 	}
 }
 
-func (m *memory) blockName(f podcidr.Family, n int) string {
-	return carve.Name(m.cluster+"-pods-"+[2]string{"4", "6"}[f], n)
+func (m *nodeState) blockNameForFamily(f podcidr.Family, n int) string {
+	return carve.BlockName(m.clusterName+"-pods-"+[2]string{"4", "6"}[f], n)
 }
 
-func (m *memory) isTaken(name string) bool {
+func (m *nodeState) isNameInUse(name string) bool {
 	_, there := m.blocks[name]
-	_, open := m.opened(name)
-	_, taken := m.taken[name]
+	_, open := m.openBlockByName(name)
+	_, taken := m.conflictingNames[name]
 	return there || open || taken
 }

@@ -17,37 +17,38 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// growing is the memory of a holder of a ClusterCIDR of blocks for two Nodes each, at most two of them.
-func growing(t *testing.T, blocks []Block, nodes ...*podcidr.Node) *memory {
+// newGrowingState returns the state of a holder with a ClusterCIDR that has blocks for two Nodes each, at most two of
+// them.
+func newGrowingState(t *testing.T, blocks []Block, nodes ...*podcidr.Node) *nodeState {
 	t.Helper()
-	return growingOf(t, blocks, func(*v1alpha1.ClusterCIDRSpec) {}, nodes...)
+	return newGrowingStateWith(t, blocks, func(*v1alpha1.ClusterCIDRSpec) {}, nodes...)
 }
 
-func growingOf(t *testing.T, blocks []Block, change func(*v1alpha1.ClusterCIDRSpec), nodes ...*podcidr.Node) *memory {
+func newGrowingStateWith(t *testing.T, blocks []Block, change func(*v1alpha1.ClusterCIDRSpec), nodes ...*podcidr.Node) *nodeState {
 	t.Helper()
 	c := fleetRange(use(prod, "m", 0, 0))
 	c.Spec.IPv4, c.Spec.IPv4Pool = "", &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods", NodesPerBlock: 2, MaxBlocks: new(int32(2))}
 	change(&c.Spec)
-	o, _ := ObjectFor(c, prod, map[string]string{"net": "edge"})
-	m := newMemory(prod, time.Minute)
-	m.setObjects([]Object{o})
+	o, _ := RangeObjectForCluster(c, prod, map[string]string{"net": "edge"})
+	m := newNodeState(prod, time.Minute)
+	m.setRangeObjects([]RangeObject{o})
 	m.setBlocks(blocks, noon)
-	listed := map[types.UID]*node{}
+	listed := map[types.UID]*nodeEntry{}
 	for _, n := range nodes {
-		listed[n.UID] = seen(n, "1", noon)
+		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	return m
 }
 
-func aBlock(name, prefix string, change ...func(*Block)) Block {
+func newTestBlock(name, prefix string, change ...func(*Block)) Block {
 	b := Block{
-		Ref: podcidr.Ref{Kind: v1alpha1.IPAllocationKind, Name: name, UID: types.UID("uid-" + name)}, Version: "5", For: "c",
-		Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, Length: 23, Protected: true,
+		Ref: podcidr.Ref{Kind: v1alpha1.IPAllocationKind, Name: name, UID: types.UID("uid-" + name)}, ResourceVersion: "5", ClusterCIDRName: "c",
+		PoolRef: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods"}, PrefixLength: 23, HasFinalizer: true,
 	}
 	if prefix != "" {
-		b.Prefix = netip.MustParsePrefix(prefix)
+		b.GrantedPrefix = netip.MustParsePrefix(prefix)
 	}
 	for _, f := range change {
 		f(&b)
@@ -57,185 +58,193 @@ func aBlock(name, prefix string, change ...func(*Block)) Block {
 
 func isDeleted(b *Block) { b.Deleting = true }
 
-// turn is what a site decides on blocks, and commits.
-func (m *memory) turnOnce(t *testing.T, now time.Time) []string {
+// planBlocksOnce plans for Nodes and blocks, commits, and returns the requests for blocks.
+func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 	t.Helper()
-	m.setGrows(now)
-	m.plan(now)
-	g := m.decideBlocks(now)
-	m.listed = g.next
-	if _, p, _ := m.next(now); p != nil {
-		m.landed(p, false, now)
+	m.updateCanGrow(now)
+	m.planGrants(now)
+	g := m.planBlocks(now)
+	m.nextOpenBlocks = g.openBlocks
+	if _, p, _ := m.nextCommit(now); p != nil {
+		m.recordCommitted(p, false, now)
 	}
-	return namesOf(g.errands)
+	return requestNames(g.requests)
 }
 
-func namesOf(errands []errand) (out []string) {
+func requestNames(errands []blockRequest) (out []string) {
 	for _, e := range errands {
-		out = append(out, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.do]+e.name)
+		out = append(out, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.action]+e.blockName)
 	}
 	return out
 }
 
-func expectErrands(t *testing.T, got []string, want ...string) {
+func expectBlockRequests(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("it is to %q, want %q", got, want)
 	}
 }
 
-// A Node that finds no room has its Cluster ask for a block; what is on its way is not asked for again; a Node is given
-// something when the block is open on record.
+// TestBlocksAreAskedFor checks that a block is requested for a Node that finds no room, that a block on its way is not
+// requested again, and that Nodes are granted CIDRs once the block is open on record.
 func TestBlocksAreAskedFor(t *testing.T) {
-	m := growing(t, nil, aNode("a"), aNode("b"), aNode("x"))
-	expectErrands(t, m.turnOnce(t, noon), "ask for prod-pods-4-1", "ask for prod-pods-4-2")
-	m.setBlocks([]Block{aBlock("prod-pods-4-1", ""), aBlock("prod-pods-4-2", "")}, noon)
-	expectErrands(t, m.turnOnce(t, noon))
-	m.setBlocks([]Block{aBlock("prod-pods-4-1", "10.0.0.0/23"), aBlock("prod-pods-4-2", "")}, noon)
-	expectErrands(t, m.turnOnce(t, noon), "look at prod-pods-4-1")
-	m.sawBlock(aBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
-	m.turnOnce(t, noon)
+	m := newGrowingState(t, nil, newTestNode("a"), newTestNode("b"), newTestNode("x"))
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for prod-pods-4-1", "ask for prod-pods-4-2")
+	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", ""), newTestBlock("prod-pods-4-2", "")}, noon)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon))
+	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23"), newTestBlock("prod-pods-4-2", "")}, noon)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "look at prod-pods-4-1")
+	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
+	m.planBlocksOnce(t, noon)
 	if len(m.grants) > 0 {
 		t.Error("something is granted of a block that is not on record")
 	}
-	m.turnOnce(t, noon)
-	if len(m.grants) != 2 || !slices.ContainsFunc(m.open, func(o fence.Open) bool { return o.Name == "prod-pods-4-1" && o.For == "c" }) {
-		t.Errorf("%d grants, and open is %+v", len(m.grants), m.open)
+	m.planBlocksOnce(t, noon)
+	if len(m.grants) != 2 || !slices.ContainsFunc(m.openRanges, func(o fence.OpenRange) bool { return o.Name == "prod-pods-4-1" && o.ClusterCIDRName == "c" }) {
+		t.Errorf("%d grants, and open is %+v", len(m.grants), m.openRanges)
 	}
 }
 
-// R15: what a watch shows, which may be old, opens no block.
+// TestABlockIsLookedAtBeforeItIsOpen checks R15: what a watch shows may be old, and opens no block.
 func TestABlockIsLookedAtBeforeItIsOpen(t *testing.T) {
-	m := growing(t, []Block{aBlock("prod-pods-4-1", "10.0.0.0/23")}, aNode("a"))
-	expectErrands(t, m.turnOnce(t, noon), "look at prod-pods-4-1")
-	if len(m.open) > 0 {
-		t.Errorf("a block is opened unseen: %+v", m.open)
+	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a"))
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "look at prod-pods-4-1")
+	if len(m.openRanges) > 0 {
+		t.Errorf("a block is opened unseen: %+v", m.openRanges)
 	}
 }
 
-// R15: a block that is being deleted goes back after a commit of the own term, and when no Node has any of it.
+// TestABlockGoesBackAfterACommit checks R15: a block that is being deleted is released after a commit of the manager's
+// own term, and when no Node has any of it.
 func TestABlockGoesBackAfterACommit(t *testing.T) {
-	s, c := siteOf(t)
-	b := aBlock("prod-pods-4-1", "10.0.0.0/23", isDeleted)
-	s.memory = growing(t, []Block{b})
-	s.Blocks = blocksOf{c}
-	if _, err := s.tend(t.Context(), growth{errands: []errand{{do: letGo, name: b.Name, block: b}}}); err != nil {
+	s, c := newTestSite(t)
+	b := newTestBlock("prod-pods-4-1", "10.0.0.0/23", isDeleted)
+	s.state = newGrowingState(t, []Block{b})
+	s.BlockClient = blockCalls{c}
+	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
-	if c.at("let go") >= 0 {
+	if c.indexOf("let go") >= 0 {
 		t.Fatal("a block goes back without a commit that it is not open")
 	}
-	expectErrands(t, s.memory.turnOnce(t, noon), "let go of prod-pods-4-1")
-	if _, err := s.tend(t.Context(), growth{errands: []errand{{do: letGo, name: b.Name, block: b}}}); err != nil {
+	expectBlockRequests(t, s.state.planBlocksOnce(t, noon), "let go of prod-pods-4-1")
+	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
-	if list, last := c.at("list *v1.Node"), c.at("let go"); last < 0 || list > last {
+	if list, last := c.indexOf("list *v1.Node"), c.indexOf("let go"); last < 0 || list > last {
 		t.Errorf("%v", c.all)
 	}
 }
 
-// A block that no Node has used for the grace goes back: first it is on record that nothing more is given of it.
+// TestAnIdleBlockGoesBack checks that a block that no Node has used for the grace period is deleted, after it is on
+// record that nothing more is granted from it.
 func TestAnIdleBlockGoesBack(t *testing.T) {
-	m := growing(t, []Block{aBlock("prod-pods-4-1", "10.0.0.0/23")}, aNode("a", "10.0.0.0/24"))
-	m.sawBlock(aBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
-	m.turnOnce(t, noon)
-	m.forget("a", noon)
-	expectErrands(t, m.turnOnce(t, noon))
-	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)))
-	if len(m.open) != 1 || !m.open[0].Draining {
-		t.Fatalf("open is %+v", m.open)
+	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a", "10.0.0.0/24"))
+	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
+	m.planBlocksOnce(t, noon)
+	m.forgetNode("a", noon)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon))
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)))
+	if len(m.openRanges) != 1 || !m.openRanges[0].Draining {
+		t.Fatalf("open is %+v", m.openRanges)
 	}
-	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
 }
 
-// A Node waits that the plan does not look at, as so many are refused: a block that is on its way stays, or it would be asked for
-// again at the next trial. When no Node waits it goes.
+// TestABlockThatIsWaitedForStays checks that a block on its way stays while a Node waits, even if the plan leaves that
+// Node out because so many are refused: otherwise the block would be requested again at the next trial. When no Node
+// waits, it is deleted.
 func TestABlockThatIsWaitedForStays(t *testing.T) {
-	m := growing(t, []Block{aBlock("prod-pods-4-1", "")}, aNode("x"))
-	m.trouble.nodes = map[types.UID]bool{}
-	for i := range term.MaxTroubled {
-		m.trouble.nodes[types.UID(strconv.Itoa(i))] = true
+	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "")}, newTestNode("x"))
+	m.refusedWrites.nodeUIDs = map[types.UID]bool{}
+	for i := range term.SerialRetryThreshold {
+		m.refusedWrites.nodeUIDs[types.UID(strconv.Itoa(i))] = true
 	}
-	m.trouble.next = noon.Add(time.Hour)
-	expectErrands(t, m.turnOnce(t, noon))
-	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)))
-	m.forget("x", noon)
-	expectErrands(t, m.turnOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
+	m.refusedWrites.nextRetryAt = noon.Add(time.Hour)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon))
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)))
+	m.forgetNode("x", noon)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
 }
 
-// The pool has nothing, or the Cluster has as many as it may: who waits is told, and nothing is asked for again.
+// TestShortage checks that, where the pool is empty or the Cluster has as many blocks as it may, the waiting Node gets
+// an event, and nothing is requested again.
 func TestShortage(t *testing.T) {
-	refused := func(b *Block) { b.Refused = "the pool has no free prefix of /23" }
+	refused := func(b *Block) { b.RefusalMessage = "the pool has no free prefix of /23" }
 	for name, tt := range map[string]struct {
 		blocks []Block
 		reason string
 	}{
-		"the pool is empty": {blocks: []Block{aBlock("prod-pods-4-1", "", refused)}, reason: v1alpha1.PoolExhaustedReason},
-		"as many as it may": {blocks: []Block{aBlock("prod-pods-4-1", "10.0.0.0/23"), aBlock("prod-pods-4-2", "10.0.2.0/23")}, reason: v1alpha1.QuotaReachedReason},
+		"the pool is empty": {blocks: []Block{newTestBlock("prod-pods-4-1", "", refused)}, reason: v1alpha1.PoolExhaustedReason},
+		"as many as it may": {blocks: []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23"), newTestBlock("prod-pods-4-2", "10.0.2.0/23")}, reason: v1alpha1.QuotaReachedReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []*podcidr.Node
 			for i, at := range []string{"10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24"} {
-				nodes = append(nodes, aNode(string(rune('a'+i)), at))
+				nodes = append(nodes, newTestNode(string(rune('a'+i)), at))
 			}
-			m := growing(t, tt.blocks, append(nodes, aNode("x"))...)
+			m := newGrowingState(t, tt.blocks, append(nodes, newTestNode("x"))...)
 			for _, b := range tt.blocks {
-				m.sawBlock(b, noon)
+				m.recordLiveBlock(b, noon)
 			}
 			for range 3 {
-				expectErrands(t, m.turnOnce(t, noon))
+				expectBlockRequests(t, m.planBlocksOnce(t, noon))
 			}
-			for _, u := range m.report().Ranges {
+			for _, u := range m.buildReport().UsageByRange {
 				i := slices.IndexFunc(u.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ExhaustedCondition })
 				if c := u.Conditions[i]; c.Status != metav1.ConditionTrue || c.Reason != tt.reason {
 					t.Errorf("%+v", c)
 				}
 			}
-			told := slices.DeleteFunc(m.notes, func(n note) bool { return n.reason != CIDRNotAvailable })
-			if len(told) != 1 || told[0].node != "x" {
+			told := slices.DeleteFunc(m.events, func(n pendingEvent) bool { return n.reason != CIDRNotAvailable })
+			if len(told) != 1 || told[0].nodeName != "x" {
 				t.Errorf("%+v", told)
 			}
 		})
 	}
 }
 
-// blocksOf notes what is asked for.
-type blocksOf struct{ *calls }
+// blockCalls logs requests for blocks.
+type blockCalls struct{ *requestLog }
 
-func (c blocksOf) Look(context.Context, string) (Block, bool, error) { return Block{}, false, nil }
-
-func (c blocksOf) Ask(context.Context, string, podcidr.Ref, Source, fence.Open) (Block, bool, error) {
+func (c blockCalls) GetBlock(context.Context, string) (Block, bool, error) {
 	return Block{}, false, nil
 }
 
-func (c blocksOf) Guard(context.Context, Block) error { return nil }
+func (c blockCalls) CreateBlock(context.Context, string, podcidr.Ref, BlockSource, fence.OpenRange) (Block, bool, error) {
+	return Block{}, false, nil
+}
 
-func (c blocksOf) LetGo(context.Context, Block) error { c.notef("let go"); return nil }
+func (c blockCalls) AddFinalizer(context.Context, Block) error { return nil }
 
-func (c blocksOf) Delete(context.Context, Block) error { return nil }
+func (c blockCalls) RemoveFinalizer(context.Context, Block) error { c.recordf("let go"); return nil }
 
-// R15: what a block has is what is on record of it, also while its own status does not say that.
+func (c blockCalls) DeleteBlock(context.Context, Block) error { return nil }
+
+// TestALostBlockIsInUse checks R15: a block has the addresses that are on record, even while its own status does not
+// show them.
 func TestALostBlockIsInUse(t *testing.T) {
-	b := aBlock("prod-pods-4-1", "")
-	m := growing(t, []Block{b}, aNode("a", "10.0.0.0/24"))
-	m.setOpen([]fence.Open{{Kind: b.Kind, Name: b.Name, UID: b.UID, For: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
-	if m.used(b) == 0 {
+	b := newTestBlock("prod-pods-4-1", "")
+	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
+	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
+	if m.countBlockUsers(b) == 0 {
 		t.Fatal("nobody uses it, it is said")
 	}
-	for _, e := range m.decideBlocks(noon.Add(time.Hour)).errands {
-		if e.do == giveBack || e.do == letGo {
+	for _, e := range m.planBlocks(noon.Add(time.Hour)).requests {
+		if e.action == deleteBlock || e.action == removeFinalizer {
 			t.Errorf("it goes: %+v", e)
 		}
 	}
 }
 
-// A ClusterCIDR whose blocks are all waited for gives nothing now, which is not for the CIDRs of Services.
+// TestALostBlockIsNotForServices checks that a ClusterCIDR whose blocks are all awaited, and which therefore has
+// nothing to grant, is not reported as being for Services.
 func TestALostBlockIsNotForServices(t *testing.T) {
-	b := aBlock("prod-pods-4-1", "")
-	m := growing(t, []Block{b}, aNode("a", "10.0.0.0/24"))
-	m.setServices(prefixes("10.96.0.0/12"))
-	m.setOpen([]fence.Open{{Kind: b.Kind, Name: b.Name, UID: b.UID, For: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
-	for _, u := range m.report().Ranges {
+	b := newTestBlock("prod-pods-4-1", "")
+	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
+	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
+	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
+	for _, u := range m.buildReport().UsageByRange {
 		if u.Capacity != 2 || u.Allocated != 1 {
 			t.Fatalf("setup: %+v", u)
 		}
@@ -247,26 +256,26 @@ func TestALostBlockIsNotForServices(t *testing.T) {
 	}
 }
 
-// A ClusterCIDR with a pool of each family, of which the API server has refused one request: it is made again after a while,
-// and blocks that are waited for are not given back meanwhile.
+// TestBothFamiliesAreAskedForAgain checks a ClusterCIDR with a pool of each family where the API server has refused one
+// request: the request is made again after a while, and awaited blocks are not deleted meanwhile.
 func TestBothFamiliesAreAskedForAgain(t *testing.T) {
-	refused := func(b *Block) { b.Refused = "the pool has no free prefix" }
-	ofIPv6 := func(b *Block) { b.Length, b.Pool.Name = 119, "pods6" }
+	refused := func(b *Block) { b.RefusalMessage = "the pool has no free prefix" }
+	ofIPv6 := func(b *Block) { b.PrefixLength, b.PoolRef.Name = 119, "pods6" }
 	for name, tt := range map[string]struct {
 		blocks []Block
 		err    error
 		want   []string
 	}{
 		"one was refused for good": {err: forbidden, want: []string{"ask for prod-pods-4-1", "ask for prod-pods-6-1"}},
-		"both pools are empty":     {blocks: []Block{aBlock("prod-pods-4-1", "", refused), aBlock("prod-pods-6-1", "", refused, ofIPv6)}},
+		"both pools are empty":     {blocks: []Block{newTestBlock("prod-pods-4-1", "", refused), newTestBlock("prod-pods-6-1", "", refused, ofIPv6)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := growingOf(t, tt.blocks, func(s *v1alpha1.ClusterCIDRSpec) {
+			m := newGrowingStateWith(t, tt.blocks, func(s *v1alpha1.ClusterCIDRSpec) {
 				s.IPv6Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods6", NodesPerBlock: 2}
-			}, aNode("a"))
-			m.askErr = tt.err
-			expectErrands(t, m.turnOnce(t, noon), tt.want...)
-			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)), tt.want...)
+			}, newTestNode("a"))
+			m.createErr = tt.err
+			expectBlockRequests(t, m.planBlocksOnce(t, noon), tt.want...)
+			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), tt.want...)
 		})
 	}
 }

@@ -10,36 +10,36 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// guarding is the finalizer of another.
+// guarding is a foreign finalizer.
 const guarding = "example.com/guard"
 
-// isAnothers reports whether the finalizer of another alone keeps an object.
-func isAnothers(o client.Object, ours string) bool {
+// isKeptByForeign reports whether only a foreign finalizer keeps an object.
+func isKeptByForeign(o client.Object, ours string) bool {
 	return controllerutil.ContainsFinalizer(o, guarding) && !controllerutil.ContainsFinalizer(o, ours)
 }
 
-// guard has the finalizer of another keep an object, which is never taken off.
-func guard(kind faults.Kind, namespace, name string) action {
+// setForeignFinalizer adds a foreign finalizer to an object, which is never removed.
+func setForeignFinalizer(kind faults.Kind, namespace, name string) action {
 	return action{fmt.Sprintf("%s %s is guarded", kind, name), func(w *world) bool {
-		return w.api.Edit(faults.Ref{Kind: kind, Namespace: namespace, Name: name}, func(o client.Object) {
+		return w.api.EditObject(faults.Ref{Kind: kind, Namespace: namespace, Name: name}, func(o client.Object) {
 			controllerutil.AddFinalizer(o, guarding)
 		}) == nil
 	}}
 }
 
-// An object that is deleted, and that the finalizer of another keeps for ever, costs nothing meanwhile, whatever its kind: schedules
-// count what managers ask while nothing changes.
+// TestWhatAnotherKeepsCostsNothing checks that a deleted object that a foreign finalizer keeps forever costs nothing
+// meanwhile, whatever its kind: the world counts the requests of managers while nothing changes.
 func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	t.Parallel()
 	ranges := []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")}
 	blocks := []client.Object{clusterProd(), fromPool("c"), node("a"), node("b"), node("d")}
 	for name, s := range map[string]scenario{
-		"a Node":                        {before: ranges, script: []action{guard(faults.Nodes, "", "a"), remove(faults.Nodes, "a"), add(node("b"))}},
-		"a ClusterCIDR":                 {before: ranges, script: []action{guard(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), gone("a"), add(node("b"))}},
-		"a ClusterCIDR in use":          {before: ranges, script: []action{guard(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), add(node("b"))}},
-		"a block":                       {fleet: true, before: blocks, script: []action{guard(faults.Allocations, prod.Namespace, "prod-pods-4-1"), removeBlock("prod-pods-4-1"), gone("a"), gone("b"), gone("d")}},
-		"a block in use":                {fleet: true, before: blocks, script: []action{guard(faults.Allocations, prod.Namespace, "prod-pods-4-1"), removeBlock("prod-pods-4-1"), add(node("e"))}},
-		"a ClusterCIDR with its blocks": {fleet: true, before: blocks, script: []action{guard(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), gone("a"), gone("b"), gone("d")}},
+		"a Node":                        {before: ranges, script: []action{setForeignFinalizer(faults.Nodes, "", "a"), remove(faults.Nodes, "a"), add(node("b"))}},
+		"a ClusterCIDR":                 {before: ranges, script: []action{setForeignFinalizer(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), gone("a"), add(node("b"))}},
+		"a ClusterCIDR in use":          {before: ranges, script: []action{setForeignFinalizer(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), add(node("b"))}},
+		"a block":                       {fleet: true, before: blocks, script: []action{setForeignFinalizer(faults.Allocations, prod.Namespace, "prod-pods-4-1"), removeBlock("prod-pods-4-1"), gone("a"), gone("b"), gone("d")}},
+		"a block in use":                {fleet: true, before: blocks, script: []action{setForeignFinalizer(faults.Allocations, prod.Namespace, "prod-pods-4-1"), removeBlock("prod-pods-4-1"), add(node("e"))}},
+		"a ClusterCIDR with its blocks": {fleet: true, before: blocks, script: []action{setForeignFinalizer(faults.ClusterCIDRs, "", "c"), remove(faults.ClusterCIDRs, "c"), gone("a"), gone("b"), gone("d")}},
 	} {
 		s.name, s.served = name, -1
 		if s.fleet {

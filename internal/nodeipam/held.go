@@ -13,17 +13,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// held are objects of a kind that a finalizer holds while they are in use. The methods read into an empty object of it.
-type held struct {
+// finalizerProtector protects objects of one kind with a finalizer while they are in use. Its methods read into an
+// empty object of the kind.
+type finalizerProtector struct {
 	client    client.Client
 	live      client.Reader
 	finalizer string
-	// inUse reports what keeps the finalizer on besides Nodes; nil: nothing does.
-	inUse func(client.Object) bool
+	// isInUse reports whether anything besides Nodes keeps the finalizer on; nil means that nothing does.
+	isInUse func(client.Object) bool
 }
 
-// read reads an object live. errClosing: it is gone, or another one has its name.
-func (h held) read(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+// getLive reads an object live. It returns errClosing where the object is gone, or another one has its name.
+func (h finalizerProtector) getLive(ctx context.Context, ref podcidr.Ref, into client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	err := h.live.Get(ctx, client.ObjectKey{Name: ref.Name}, into)
@@ -33,9 +34,9 @@ func (h held) read(ctx context.Context, ref podcidr.Ref, into client.Object) err
 	return err
 }
 
-// protect puts the finalizer on an object that is not being deleted.
-func (h held) protect(ctx context.Context, ref podcidr.Ref, into client.Object) error {
-	err := h.read(ctx, ref, into)
+// addFinalizer adds the finalizer to an object that is not being deleted.
+func (h finalizerProtector) addFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+	err := h.getLive(ctx, ref, into)
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading %s before CIDRs are given from it: %w", ref, err)
@@ -44,12 +45,12 @@ func (h held) protect(ctx context.Context, ref podcidr.Ref, into client.Object) 
 	case controllerutil.ContainsFinalizer(into, h.finalizer):
 		return nil
 	}
-	return h.patch(ctx, ref, into, controllerutil.AddFinalizer)
+	return h.patchFinalizers(ctx, ref, into, controllerutil.AddFinalizer)
 }
 
-// release takes the finalizer off an object that is being deleted.
-func (h held) release(ctx context.Context, ref podcidr.Ref, into client.Object) error {
-	err := h.read(ctx, ref, into)
+// removeFinalizer removes the finalizer from an object that is being deleted.
+func (h finalizerProtector) removeFinalizer(ctx context.Context, ref podcidr.Ref, into client.Object) error {
+	err := h.getLive(ctx, ref, into)
 	switch {
 	case errors.Is(err, errClosing):
 		return nil
@@ -57,14 +58,14 @@ func (h held) release(ctx context.Context, ref podcidr.Ref, into client.Object) 
 		return fmt.Errorf("reading %s before it goes: %w", ref, err)
 	case into.GetDeletionTimestamp() == nil || !controllerutil.ContainsFinalizer(into, h.finalizer):
 		return nil
-	case h.inUse != nil && h.inUse(into):
+	case h.isInUse != nil && h.isInUse(into):
 		return nil
 	}
-	return h.patch(ctx, ref, into, controllerutil.RemoveFinalizer)
+	return h.patchFinalizers(ctx, ref, into, controllerutil.RemoveFinalizer)
 }
 
-// patch writes the finalizers of an object as it was read, and of no later version.
-func (h held) patch(ctx context.Context, ref podcidr.Ref, live client.Object, change func(client.Object, string) bool) error {
+// patchFinalizers changes the finalizers of an object as it was read; a later version conflicts.
+func (h finalizerProtector) patchFinalizers(ctx context.Context, ref podcidr.Ref, live client.Object, change func(client.Object, string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	next := live.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy is of the same type
@@ -76,23 +77,23 @@ func (h held) patch(ctx context.Context, ref podcidr.Ref, live client.Object, ch
 	return nil
 }
 
-// Kinds are objects of several kinds, by the kind that their refs name.
-type Kinds map[string]Objects
+// ProtectorByKind protects objects of several kinds; it is keyed by the kind in their refs.
+type ProtectorByKind map[string]ObjectProtector
 
-// Protect implements Objects.
-func (k Kinds) Protect(ctx context.Context, ref podcidr.Ref) error {
-	return k[ref.Kind].Protect(ctx, ref)
+// ProtectObject implements ObjectProtector.
+func (k ProtectorByKind) ProtectObject(ctx context.Context, ref podcidr.Ref) error {
+	return k[ref.Kind].ProtectObject(ctx, ref)
 }
 
-// Release implements Objects.
-func (k Kinds) Release(ctx context.Context, ref podcidr.Ref, mark string) error {
-	return k[ref.Kind].Release(ctx, ref, mark)
+// UnprotectObject implements ObjectProtector.
+func (k ProtectorByKind) UnprotectObject(ctx context.Context, ref podcidr.Ref, mark string) error {
+	return k[ref.Kind].UnprotectObject(ctx, ref, mark)
 }
 
-// AnyProtected implements Objects.
-func (k Kinds) AnyProtected(ctx context.Context) (bool, error) {
+// HasProtectedObjects implements ObjectProtector.
+func (k ProtectorByKind) HasProtectedObjects(ctx context.Context) (bool, error) {
 	for _, of := range k {
-		if is, err := of.AnyProtected(ctx); is || err != nil {
+		if is, err := of.HasProtectedObjects(ctx); is || err != nil {
 			return is, err
 		}
 	}

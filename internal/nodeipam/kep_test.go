@@ -23,12 +23,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-func named(name string, cidrs ...string) *corev1.Node {
+func newNamedNode(name string, cidrs ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
 }
 
-// turnsOf has a site work for some minutes; an API server that is away fails each turn.
-func turnsOf(t *testing.T, s *Site, away bool) {
+// reconcileForMinutes reconciles an allocator for some minutes; every reconcile fails while the API server is away.
+func reconcileForMinutes(t *testing.T, s *ClusterAllocator, away bool) {
 	t.Helper()
 	for range 30 {
 		if _, err := s.Reconcile(t.Context()); err != nil && !away {
@@ -39,8 +39,8 @@ func turnsOf(t *testing.T, s *Site, away bool) {
 	}
 }
 
-// writesOf are the writes of Nodes, of all calls from one on.
-func (c *calls) writesOf(from int) (out []string) {
+// writesOf returns the writes of Nodes among the calls from the given index on.
+func (c *requestLog) writesOf(from int) (out []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, text := range c.all[from:] {
@@ -51,11 +51,12 @@ func (c *calls) writesOf(from int) (out []string) {
 	return out
 }
 
-// K18, K19: the pod CIDRs of a Node are never written again, whether a manager or a person set them, and whatever becomes of the ranges.
+// TestPodCIDRsAreWrittenOnce checks K18 and K19: the pod CIDRs of a Node are never written again, whether a manager or
+// a user set them, and whatever happens to the ranges.
 func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := siteOf(t, newRange(), named("ours", "10.0.0.0/24"), named("foreign", "192.168.7.0/24"), named("both", "10.0.1.0/25", "fd00::/120"))
-		turnsOf(t, s, false) // what was before is adopted
+		s, c := newTestSite(t, newRange(), newNamedNode("ours", "10.0.0.0/24"), newNamedNode("foreign", "192.168.7.0/24"), newNamedNode("both", "10.0.1.0/25", "fd00::/120"))
+		reconcileForMinutes(t, s, false) // what was there before is adopted
 		other := newRange()
 		other.Name, other.UID, other.Spec.IPv4 = "d", "uid-d", "10.9.0.0/16"
 		if err := c.Create(t.Context(), other); err != nil {
@@ -66,71 +67,74 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			change func()
 		}{
 			{"nothing", func() {}},
-			{"a range that fits better", func() { s.SetObjects([]Object{ObjectOf(newRange()), ObjectOf(other)}) }},
-			{"Services have its CIDR", func() { s.SetServices([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}) }},
-			{"its labels are other ones", func() {
-				n := named("ours", "10.0.0.0/24")
-				n.ResourceVersion, n.Labels = "77", map[string]string{"size": "big"}
-				s.Observe(n)
+			{"a range that fits better", func() {
+				s.SetRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(newRange()), RangeObjectFromClusterCIDR(other)})
 			}},
-			{"no range has it any more", func() { s.SetObjects([]Object{ObjectOf(other)}) }},
-			{"no range at all", func() { s.SetObjects(nil) }},
+			{"Services have its CIDR", func() { s.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}) }},
+			{"its labels are other ones", func() {
+				n := newNamedNode("ours", "10.0.0.0/24")
+				n.ResourceVersion, n.Labels = "77", map[string]string{"size": "big"}
+				s.ObserveObject(n)
+			}},
+			{"no range has it any more", func() { s.SetRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(other)}) }},
+			{"no range at all", func() { s.SetRangeObjects(nil) }},
 		} {
 			tc.change()
-			turnsOf(t, s, false)
+			reconcileForMinutes(t, s, false)
 			if got := c.writesOf(0); len(got) > 0 {
 				t.Fatalf("%s: %v", tc.what, got)
 			}
 		}
-		s.SetServices(nil)
-		s.SetObjects([]Object{ObjectOf(other)})
-		s.Observe(named("waits"))
-		if err := c.Create(t.Context(), named("waits")); err != nil {
+		s.SetServiceCIDRs(nil)
+		s.SetRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(other)})
+		s.ObserveObject(newNamedNode("waits"))
+		if err := c.Create(t.Context(), newNamedNode("waits")); err != nil {
 			t.Fatal(err)
 		}
-		turnsOf(t, s, false)
+		reconcileForMinutes(t, s, false)
 		if got := c.writesOf(0); len(got) != 1 || !strings.Contains(got[0], `"uid":"uid-waits"`) {
 			t.Errorf("one Node waits, and these are written: %v", got)
 		}
 	})
 }
 
-// K32: why a Node gets nothing is said once for each reason, however long it lasts, and however often it comes back.
+// TestWhyANodeWaitsIsSaidOnceForEachReason checks K32: the event with the reason why a Node gets nothing is recorded
+// once for each reason, however long it lasts, and however often it comes back.
 func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
-	big := aNode("big")
+	big := newTestNode("big")
 	big.Labels = map[string]string{"size": "big"}
-	m := holding(t, "10.0.0.0/24", aNode("a", "10.0.0.0/24"), aNode("b"), big)
-	full, none := m.objects, ObjectOf(&v1alpha1.ClusterCIDR{
+	m := newHolderState(t, "10.0.0.0/24", newTestNode("a", "10.0.0.0/24"), newTestNode("b"), big)
+	full, none := m.rangeObjects, RangeObjectFromClusterCIDR(&v1alpha1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "none", UID: "none"},
 		Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.9.0.0/24", NodeSelector: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{"huge"}}}}},
 		}},
 	})
-	var objects []Object
+	var objects []RangeObject
 	for _, o := range full {
 		objects = append(objects, o)
 	}
 	now := noon
 	for i, tc := range []struct {
-		objects []Object
+		objects []RangeObject
 		says    string
 	}{
 		{objects, "all ClusterCIDRs that match are full: c (1 Node)"},
-		{[]Object{none}, "no ClusterCIDR selects it; there are none"},
+		{[]RangeObject{none}, "no ClusterCIDR selects it; there are none"},
 		{nil, "there is no ClusterCIDR"},
-		{objects, ""},        // it was said
-		{[]Object{none}, ""}, // as was this
+		{objects, ""},             // it was recorded before
+		{[]RangeObject{none}, ""}, // so was this
 		{nil, ""},
 	} {
-		m.setObjects(tc.objects)
+		m.setRangeObjects(tc.objects)
 		for range 100 {
 			now = now.Add(time.Minute)
-			m.plan(now)
+			m.planGrants(now)
 		}
 		of := map[string][]string{}
-		for _, n := range m.notes {
+		for _, n := range m.events {
 			if n.reason == CIDRNotAvailable {
-				of[n.node] = append(of[n.node], n.message)
+				of[n.nodeName] = append(of[n.nodeName], n.message)
 			}
 		}
 		for _, name := range []string{"b", "big"} {
@@ -144,15 +148,16 @@ func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
 		if len(of["a"]) > 0 {
 			t.Errorf("%d: a Node that has its CIDR is told %q", i, of["a"])
 		}
-		m.notes = nil // they were said
+		m.events = nil // they were recorded
 	}
 }
 
-// K42: hundreds of ClusterCIDRs, each for Nodes of its own, serve thousands of Nodes, each from its own, in its size.
+// TestHundredsOfClusterCIDRs checks K42: hundreds of ClusterCIDRs, each for Nodes of its own, serve thousands of Nodes,
+// each Node from its own ClusterCIDR, in its size.
 func TestHundredsOfClusterCIDRs(t *testing.T) {
 	const nodes, ranges = 5_000, 300
-	m := newMemory(Key{}, 0)
-	var objects []Object
+	m := newNodeState(ClusterKey{}, 0)
+	var objects []RangeObject
 	for i := range ranges {
 		c := newRange("x")
 		c.Name, c.UID, c.Spec.IPv4 = fmt.Sprint("c", i), types.UID(fmt.Sprint("c", i)), "10.0.0.0/8"
@@ -160,34 +165,34 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 		c.Spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(i)}}},
 		}}}
-		objects = append(objects, ObjectOf(c))
+		objects = append(objects, RangeObjectFromClusterCIDR(c))
 	}
-	m.setObjects(objects)
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*node{}, noon)
+	m.setRangeObjects(objects)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{}, noon)
 	rack := map[types.UID]int{}
 	for i := range nodes {
-		n := aNode(fmt.Sprintf("worker-%05d", i))
+		n := newTestNode(fmt.Sprintf("worker-%05d", i))
 		rack[n.UID], n.Labels = i%ranges, map[string]string{"rack": fmt.Sprint(i % ranges)}
-		m.observe(n, "1", noon)
+		m.observeNode(n, "1", noon)
 	}
 	given := map[types.UID]podcidr.Grant{}
 	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
-		m.plan(now)
-		if _, p, _ := m.next(now); p != nil {
-			m.landed(p, false, now)
+		m.planGrants(now)
+		if _, p, _ := m.nextCommit(now); p != nil {
+			m.recordCommitted(p, false, now)
 		}
 		for uid, g := range m.grants {
 			given[uid] = g.Grant
 			n := *g.Node
-			n.CIDRs, n.Labels, n.From = g.CIDRs, nil, g.From.Name
-			m.observe(&n, "2", now)
+			n.CIDRs, n.Labels, n.ClusterCIDRName = g.CIDRs, nil, g.RangeRef.Name
+			m.observeNode(&n, "2", now)
 		}
 	}
 	var all []netip.Prefix
 	for uid, g := range given {
-		if want := rack[uid]; g.From.Name != fmt.Sprint("c", want) || g.CIDRs[0].Bits() != 32-6-want%4 || g.Tries != 1 {
-			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were looked at", want, g.CIDRs, g.From.Name, g.Tries)
+		if want := rack[uid]; g.RangeRef.Name != fmt.Sprint("c", want) || g.CIDRs[0].Bits() != 32-6-want%4 || g.RangesTried != 1 {
+			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were looked at", want, g.CIDRs, g.RangeRef.Name, g.RangesTried)
 		}
 		all = append(all, g.CIDRs[0])
 	}
@@ -202,23 +207,24 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 	}
 }
 
-// K44, K40: a cluster that is full is expanded by a ClusterCIDR apart, and again; what Nodes have stays.
+// TestAFullClusterIsExpanded checks K44 and K40: a cluster that is full is expanded by a separate ClusterCIDR, and
+// again; what Nodes have stays.
 func TestAFullClusterIsExpanded(t *testing.T) {
-	m := holding(t, "10.0.0.0/23", aNode("a", "10.0.0.0/24"), aNode("b", "10.0.1.0/24"), aNode("c"), aNode("d"), aNode("e"))
+	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"), newTestNode("b", "10.0.1.0/24"), newTestNode("c"), newTestNode("d"), newTestNode("e"))
 	if got := m.grantAll(t); len(got) > 0 {
 		t.Fatalf("a full range gives %v", got)
 	}
-	var objects []Object
-	for _, o := range m.objects {
+	var objects []RangeObject
+	for _, o := range m.rangeObjects {
 		objects = append(objects, o)
 	}
 	had := map[string]string{}
 	for i, cidr := range []string{"172.16.9.0/24", "192.168.0.0/23"} {
 		more := newRange(v1alpha1.ClusterCIDRFinalizer)
 		more.Name, more.UID, more.Spec.IPv4 = fmt.Sprint("more", i), types.UID(fmt.Sprint("more", i)), cidr
-		objects = append(objects, ObjectOf(more))
-		m.setObjects(objects)
-		m.grantAll(t) // it is opened by a commit, and given from by the next
+		objects = append(objects, RangeObjectFromClusterCIDR(more))
+		m.setRangeObjects(objects)
+		m.grantAll(t) // one commit opens it, and the next grants from it
 		got := m.grantAll(t)
 		for name, is := range had {
 			if got[name] != is {
@@ -238,11 +244,11 @@ func TestAFullClusterIsExpanded(t *testing.T) {
 	}
 }
 
-// K45: metrics are called as node-ipam-controller calls them, and count what was given and what came back.
+// TestMetricsOfAGrant checks K45: metrics have the names that node-ipam-controller uses, and count grants and releases.
 func TestMetricsOfAGrant(t *testing.T) {
 	for want, of := range map[string]prometheus.Collector{
 		"cidrs_allocations_total": metrics.NodeCIDRAllocations, "cidrs_releases_total": metrics.NodeCIDRReleases,
-		"usage_cidrs": metrics.NodeCIDRUsage, "max_cidrs": metrics.NodeCIDRMax, "allocation_tries_per_request": metrics.NodeCIDRTries,
+		"usage_cidrs": metrics.NodeCIDRUsage, "max_cidrs": metrics.NodeCIDRMax, "allocation_tries_per_request": metrics.NodeCIDRAllocationTries,
 	} {
 		all := make(chan *prometheus.Desc, 1)
 		of.Describe(all)
@@ -252,7 +258,7 @@ func TestMetricsOfAGrant(t *testing.T) {
 	}
 	tries := func() *dto.Histogram {
 		var is dto.Metric
-		if err := metrics.NodeCIDRTries.Write(&is); err != nil {
+		if err := metrics.NodeCIDRAllocationTries.Write(&is); err != nil {
 			t.Fatal(err)
 		}
 		return is.GetHistogram()
@@ -261,75 +267,75 @@ func TestMetricsOfAGrant(t *testing.T) {
 		t.Errorf("more than 25 tries cannot be told from more than 125: %v", b)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := siteOf(t, newRange(), named("a"), named("b"))
-		s.Key = Key{Namespace: "counted", Name: "counted"}
+		s, _ := newTestSite(t, newRange(), newNamedNode("a"), newNamedNode("b"))
+		s.ClusterKey = ClusterKey{Namespace: "counted", Name: "counted"}
 		t.Cleanup(s.Close)
 		of := []string{"10.0.0.0/23", "c", "counted", "counted"}
 		before, looked := tries().GetSampleCount(), tries().GetSampleSum()
 		given, gone := metrics.NodeCIDRAllocations.WithLabelValues(of...), metrics.NodeCIDRReleases.WithLabelValues(of...)
-		givenBefore, goneBefore := testutil.ToFloat64(given), testutil.ToFloat64(gone) // they are the process's
+		givenBefore, goneBefore := testutil.ToFloat64(given), testutil.ToFloat64(gone) // the metrics are shared by the whole process
 		counts := func() [4]float64 {
-			s.Report()
+			s.BuildReport()
 			return [4]float64{
 				testutil.ToFloat64(given) - givenBefore, testutil.ToFloat64(gone) - goneBefore,
 				testutil.ToFloat64(metrics.NodeCIDRUsage.WithLabelValues(of...)), testutil.ToFloat64(metrics.NodeCIDRMax.WithLabelValues(of...)),
 			}
 		}
-		turnsOf(t, s, false)
+		reconcileForMinutes(t, s, false)
 		if got := counts(); got != [4]float64{2, 0, 1, 2} {
 			t.Errorf("after two Nodes: %v", got)
 		}
 		if n, sum := tries().GetSampleCount()-before, tries().GetSampleSum()-looked; n != 2 || sum != 2 {
 			t.Errorf("%d Nodes were given something, by %v looks", n, sum)
 		}
-		s.Forget(named("a"))
-		s.Forget(named("a")) // that it is gone is seen twice
-		turnsOf(t, s, false)
+		s.ForgetObject(newNamedNode("a"))
+		s.ForgetObject(newNamedNode("a")) // that it is gone is seen twice
+		reconcileForMinutes(t, s, false)
 		if got := counts(); got != [4]float64{2, 1, 0.5, 2} {
 			t.Errorf("after one is gone: %v", got)
 		}
 	})
 }
 
-// K49: while the API server is away Nodes wait, nothing is taken from those that have something, and no range is given up; when it
-// is back those that wait are served with what is free.
+// TestNodesWaitWhileTheAPIServerIsAway checks K49: while the API server is away Nodes wait, Nodes with CIDRs keep them,
+// and no range is released; when it is back, the Nodes that wait are served from what is free.
 func TestNodesWaitWhileTheAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := siteOf(t, newRange(), named("a"))
-		turnsOf(t, s, false)
+		s, c := newTestSite(t, newRange(), newNamedNode("a"))
+		reconcileForMinutes(t, s, false)
 		var a corev1.Node
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, &a); err != nil || len(a.Spec.PodCIDRs) != 1 {
 			t.Fatalf("%v: the Node has %v", err, a.Spec.PodCIDRs)
 		}
-		if err := c.Create(t.Context(), named("b")); err != nil {
+		if err := c.Create(t.Context(), newNamedNode("b")); err != nil {
 			t.Fatal(err)
 		}
-		c.away = true
+		c.failAll = true
 		from := len(c.all)
-		s.Observe(named("b"))
-		turnsOf(t, s, true)
+		s.ObserveObject(newNamedNode("b"))
+		reconcileForMinutes(t, s, true)
 		deleting := newRange(v1alpha1.ClusterCIDRFinalizer)
 		deleting.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		s.SetObjects([]Object{ObjectOf(deleting)}) // the watch showed that before
-		turnsOf(t, s, true)
+		s.SetRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(deleting)}) // the watch showed that before
+		reconcileForMinutes(t, s, true)
 		for _, text := range c.writesOf(from) {
 			if strings.Contains(text, "uid-a") {
 				t.Errorf("a Node that has its CIDR is written: %s", text)
 			}
 		}
-		if m := s.lock(); len(m.nodes["uid-a"].CIDRs) != 1 {
+		if m := s.lockState(); len(m.nodes["uid-a"].CIDRs) != 1 {
 			t.Errorf("of the Node this is known: %v", m.nodes["uid-a"].CIDRs)
 			m.Unlock()
 		} else {
 			m.Unlock()
 		}
-		c.away = false
+		c.failAll = false
 		var held v1alpha1.ClusterCIDR
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "c"}, &held); err != nil || !slices.Contains(held.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
 			t.Errorf("%v: the ClusterCIDR is held by %v", err, held.Finalizers)
 		}
-		s.SetObjects([]Object{ObjectOf(&held)})
-		turnsOf(t, s, false)
+		s.SetRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(&held)})
+		reconcileForMinutes(t, s, false)
 		var b, again corev1.Node
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, &b); err != nil {
 			t.Fatal(err)

@@ -14,159 +14,162 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// freshFor is how long a block is taken to be there that a live read, or the answer to a request, has shown, and the watch
-// has not. A name that something else has is asked for again after takenFor.
+// cacheLagTimeout is how long a block counts as existing that a live read, or the answer to a request, has shown, and
+// the watch has not. nameConflictTimeout is how long no block is requested under a name that something else has.
 const (
-	freshFor = 30 * time.Second
-	takenFor = time.Hour
+	cacheLagTimeout     = 30 * time.Second
+	nameConflictTimeout = time.Hour
 )
 
-// known is what is known of the blocks of a site.
-type known struct {
-	// leavesBlocks: the site has none, so those on record are of another site of the cluster.
-	leavesBlocks bool
-	blocks       map[string]Block
-	// fresh are those that the watch has not shown yet, and until when that is waited for; taken are names that something
-	// else has, and until when.
-	fresh map[types.UID]time.Time
-	taken map[string]time.Time
-	// looked are those that a live read has shown in this term, missing are names of open ones that it has not; ended are
-	// those that were being deleted when this manager has committed in its term that they are not open.
-	looked, ended map[types.UID]bool
-	missing       map[string]bool
-	// idle is since when no Node uses a block.
-	idle map[types.UID]time.Time
-	// listed is what the next commit says of blocks, relisted that the last one says something new.
-	listed   []fence.Open
-	relisted bool
+// blockState is what is known of the blocks of a cluster.
+type blockState struct {
+	// ignoresBlocks reports whether the allocator manages no blocks, so that those on record are of another allocator
+	// of the cluster.
+	ignoresBlocks bool
+	blocks        map[string]Block
+	// notYetInCache are the blocks that the watch has not shown yet, with the time until which that is awaited;
+	// conflictingNames are the names that something else has, with the time until which they are avoided.
+	notYetInCache    map[types.UID]time.Time
+	conflictingNames map[string]time.Time
+	// verifiedLive are the blocks that a live read has shown in this term; missingNames are the names of open blocks
+	// that a live read has not found; closedInTerm are the blocks that were being deleted when this manager committed,
+	// in its term, that they are not open.
+	verifiedLive, closedInTerm map[types.UID]bool
+	missingNames               map[string]bool
+	// idleSince is the time since which no Node uses a block.
+	idleSince map[types.UID]time.Time
+	// nextOpenBlocks are the blocks that the next commit lists as open; openBlocksChanged reports whether the last
+	// commit has changed the open ranges.
+	nextOpenBlocks    []fence.OpenRange
+	openBlocksChanged bool
 	// openBlocks are the blocks that are open on record, by name.
-	openBlocks map[string]fence.Open
-	// grace is how long an idle block stays.
-	grace time.Duration
-	// vain are the blocks for which the last request failed, and askErr is why nothing could be asked for.
-	vain   map[string]blocked
-	askErr error
+	openBlocks map[string]fence.OpenRange
+	// idleGracePeriod is how long an idle block stays.
+	idleGracePeriod time.Duration
+	// failedRequests are the blocks for which the last request failed; createErr is why no block could be created.
+	failedRequests map[string]retryState
+	createErr      error
 }
 
-// setBlocks takes the blocks that a watch shows. What a live read has shown since counts for more.
-func (m *memory) setBlocks(all []Block, now time.Time) {
+// setBlocks sets the blocks that the watch shows. What a live read has shown since takes precedence.
+func (m *nodeState) setBlocks(all []Block, now time.Time) {
 	next := make(map[string]Block, len(all))
 	for name, b := range m.blocks {
-		if m.fresh[b.UID].After(now) {
+		if m.notYetInCache[b.UID].After(now) {
 			next[name] = b
 		}
 	}
 	for _, b := range all {
 		was, is := m.blocks[b.Name]
-		switch newer := is && term.Newer(was.Version, b.Version); {
+		switch newer := is && term.IsNewerVersion(was.ResourceVersion, b.ResourceVersion); {
 		case newer && was.UID == b.UID:
-			b = was // a live read has shown more
-		case newer && m.fresh[was.UID].After(now):
-			continue // that is over
+			b = was // a live read has shown a later version
+		case newer && m.notYetInCache[was.UID].After(now):
+			continue // that block is gone
 		}
-		delete(m.fresh, b.UID)
-		next[b.Name] = b.after(was)
+		delete(m.notYetInCache, b.UID)
+		next[b.Name] = b.withHistory(was)
 	}
 	m.blocks = next
 	there := map[types.UID]bool{}
 	for _, b := range next {
 		there[b.UID] = true
 	}
-	for _, times := range []map[types.UID]time.Time{m.idle, m.fresh} {
+	for _, times := range []map[types.UID]time.Time{m.idleSince, m.notYetInCache} {
 		maps.DeleteFunc(times, func(uid types.UID, _ time.Time) bool { return !there[uid] })
 	}
-	for _, known := range []map[types.UID]bool{m.looked, m.ended} {
+	for _, known := range []map[types.UID]bool{m.verifiedLive, m.closedInTerm} {
 		maps.DeleteFunc(known, func(uid types.UID, _ bool) bool { return !there[uid] })
 	}
-	maps.DeleteFunc(m.taken, func(_ string, until time.Time) bool { return !until.After(now) })
-	m.sortBlocks()
+	maps.DeleteFunc(m.conflictingNames, func(_ string, until time.Time) bool { return !until.After(now) })
+	m.updateRangeBlocks()
 }
 
-// sawBlock takes what a live read, or the answer to a request, has shown.
-func (m *memory) sawBlock(b Block, now time.Time) {
+// recordLiveBlock records a block that a live read, or the answer to a request, has shown.
+func (m *nodeState) recordLiveBlock(b Block, now time.Time) {
 	was := m.blocks[b.Name]
 	if was.UID != b.UID {
-		m.fresh[b.UID] = now.Add(freshFor)
+		m.notYetInCache[b.UID] = now.Add(cacheLagTimeout)
 	}
-	m.blocks[b.Name] = b.after(was)
-	m.looked[b.UID] = true
-	delete(m.missing, b.Name)
-	m.sortBlocks()
+	m.blocks[b.Name] = b.withHistory(was)
+	m.verifiedLive[b.UID] = true
+	delete(m.missingNames, b.Name)
+	m.updateRangeBlocks()
 }
 
-// setOpen takes what the state on record says.
-func (m *memory) setOpen(open []fence.Open) {
-	m.open, m.listed = open, nil
-	m.openBlocks = map[string]fence.Open{}
+// setOpenRanges sets the open ranges of the state on record.
+func (m *nodeState) setOpenRanges(open []fence.OpenRange) {
+	m.openRanges, m.nextOpenBlocks = open, nil
+	m.openBlocks = map[string]fence.OpenRange{}
 	for _, o := range open {
-		if o.For != "" {
-			m.listed = append(m.listed, o)
+		if o.ClusterCIDRName != "" {
+			m.nextOpenBlocks = append(m.nextOpenBlocks, o)
 			m.openBlocks[o.Name] = o
 		}
 	}
-	m.sortBlocks()
+	m.updateRangeBlocks()
 }
 
-// opened is what the state on record says of a block; false: it is not open.
-func (m *memory) opened(name string) (fence.Open, bool) {
+// openBlockByName returns the entry of an open block in the state on record; false means that it is not open.
+func (m *nodeState) openBlockByName(name string) (fence.OpenRange, bool) {
 	on, is := m.openBlocks[name]
 	return on, is
 }
 
-// sortBlocks says to ranges which blocks they have, and from which of them is given: those that are open. Who is not the
-// holder does not know that, and takes each for open that can be.
-func (m *memory) sortBlocks() {
+// updateRangeBlocks sets on each range which blocks it has, and which of them may be granted from: those that are open.
+// A manager that is not the holder does not know which are open, and assumes that each block is open that can be.
+func (m *nodeState) updateRangeBlocks() {
 	less, blocks := false, m.blocksByObject()
-	for _, o := range m.objects {
-		for f, source := range o.Sources {
+	for _, o := range m.rangeObjects {
+		for f, source := range o.BlockSources {
 			if source == nil || o.Range == nil {
 				continue
 			}
-			all, gives := m.blocksOf(o, podcidr.Family(f), blocks[o.Name])
-			was := o.Range.Gives(podcidr.Family(f))
-			if slices.Equal(gives, was) && slices.Equal(all, o.Range.All(podcidr.Family(f))) {
+			all, gives := m.prefixesForFamily(o, podcidr.Family(f), blocks[o.Name])
+			was := o.Range.AllocatableCIDRs(podcidr.Family(f))
+			if slices.Equal(gives, was) && slices.Equal(all, o.Range.CIDRsForFamily(podcidr.Family(f))) {
 				continue
 			}
 			less = less || slices.ContainsFunc(was, func(p netip.Prefix) bool { return !slices.Contains(gives, p) })
 			o.Range.SetBlocks(podcidr.Family(f), all, gives)
-			delete(m.useless, o.Range)
-			m.touch()
-			m.reconsider()
+			delete(m.uselessRanges, o.Range)
+			m.invalidateUsage()
+			m.requeueRefused()
 		}
 	}
 	if less {
-		m.rebuild() // the books look after what is given from
+		m.rebuildAllocations() // the allocations track what may be granted from
 	}
 }
 
-// blocksByObject are the blocks by the name of the object that they are for.
-func (m *memory) blocksByObject() map[string][]Block {
+// blocksByObject returns the blocks by the name of the object that they are for.
+func (m *nodeState) blocksByObject() map[string][]Block {
 	out := map[string][]Block{}
 	for _, b := range m.blocks {
-		on, _ := m.opened(b.Name)
-		of := cmp.Or(on.For, b.For)
+		on, _ := m.openBlockByName(b.Name)
+		of := cmp.Or(on.ClusterCIDRName, b.ClusterCIDRName)
 		out[of] = append(out[of], b)
 	}
 	return out
 }
 
-func (m *memory) blocksOf(o Object, f podcidr.Family, blocks []Block) (all, gives []netip.Prefix) {
+func (m *nodeState) prefixesForFamily(o RangeObject, f podcidr.Family, blocks []Block) (all, gives []netip.Prefix) {
 	for _, on := range m.openBlocks {
-		if on.For == o.Name && podcidr.FamilyOf(on.CIDRs[0]) == f {
+		if on.ClusterCIDRName == o.Name && podcidr.FamilyForPrefix(on.CIDRs[0]) == f {
 			all = append(all, on.CIDRs[0])
 		}
 	}
 	for _, b := range blocks {
-		if !b.Prefix.IsValid() || podcidr.FamilyOf(b.Prefix) != f {
+		if !b.GrantedPrefix.IsValid() || podcidr.FamilyForPrefix(b.GrantedPrefix) != f {
 			continue
 		}
-		on, open := m.opened(b.Name)
-		if !slices.Contains(all, b.Prefix) {
-			all = append(all, b.Prefix)
+		on, open := m.openBlockByName(b.Name)
+		if !slices.Contains(all, b.GrantedPrefix) {
+			all = append(all, b.GrantedPrefix)
 		}
-		holds := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.Prefix}) && on.UID == b.UID
-		if !b.Deleting && o.Sources[f].fits(b) && (holds || !m.holder) {
-			gives = append(gives, b.Prefix)
+		holds := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.GrantedPrefix}) && on.UID == b.UID
+		if !b.Deleting && o.BlockSources[f].matchesBlock(b) && (holds || !m.isHolder) {
+			gives = append(gives, b.GrantedPrefix)
 		}
 	}
 	for _, list := range [][]netip.Prefix{all, gives} {
@@ -175,74 +178,76 @@ func (m *memory) blocksOf(o Object, f podcidr.Family, blocks []Block) (all, give
 	return all, gives
 }
 
-// hasBlocks reports whether there are blocks of an object, or may be some.
-func (m *memory) hasBlocks(o Object) bool {
-	if m.leavesBlocks {
-		return false // another site's object may have the same name
+// hasBlocks reports whether an object has blocks, or may have some.
+func (m *nodeState) hasBlocks(o RangeObject) bool {
+	if m.ignoresBlocks {
+		return false // another allocator's object may have the same name
 	}
 	for _, b := range m.blocks {
-		if on, _ := m.opened(b.Name); cmp.Or(on.For, b.For) == o.Name {
+		if on, _ := m.openBlockByName(b.Name); cmp.Or(on.ClusterCIDRName, b.ClusterCIDRName) == o.Name {
 			return true
 		}
 	}
 	for _, on := range m.openBlocks {
-		if on.For == o.Name {
+		if on.ClusterCIDRName == o.Name {
 			return true
 		}
 	}
 	return false
 }
 
-// used is how many Nodes have, or are granted, some of what a block has or may have: what is on record counts, and what
-// its own record says, also where its status does not say that any more; and what it asks for, unless it is being deleted.
-func (m *memory) used(b Block) int64 {
-	has := b.Had
-	if on, _ := m.opened(b.Name); on.UID == b.UID {
-		has = slices.Concat(on.CIDRs, b.Had)
+// countBlockUsers returns how many Nodes have, or are granted, some of the addresses that a block has or may have:
+// those on record in the ConfigMap, those of its own record, even where its status does not show them any more, and
+// those that it requests, unless it is being deleted.
+func (m *nodeState) countBlockUsers(b Block) int64 {
+	has := b.PossiblePrefixes
+	if on, _ := m.openBlockByName(b.Name); on.UID == b.UID {
+		has = slices.Concat(on.CIDRs, b.PossiblePrefixes)
 	}
 	if !b.Deleting {
-		has = slices.Concat(has, []netip.Prefix{b.Pinned})
+		has = slices.Concat(has, []netip.Prefix{b.PinnedPrefix})
 	}
-	return m.usedOf(b, has)
+	return m.countPrefixUsers(b, has)
 }
 
-// usedOf is how many Nodes have, or are granted, some of a block's addresses. What another block has taken over counts for that one.
-func (m *memory) usedOf(b Block, has []netip.Prefix) (most int64) {
+// countPrefixUsers returns how many Nodes have, or are granted, some of the prefixes of a block: the maximum over the
+// prefixes. A prefix that another block has taken over counts for that block only.
+func (m *nodeState) countPrefixUsers(b Block, has []netip.Prefix) (most int64) {
 	for _, p := range has {
-		if p.IsValid() && (b.Prefix == p || !m.isTakenOver(b, p)) {
-			most = max(most, m.books.InUse(p))
+		if p.IsValid() && (b.GrantedPrefix == p || !m.isPrefixReplaced(b, p)) {
+			most = max(most, m.allocations.CountUsers(p))
 		}
 	}
 	return most
 }
 
-// endingBlocks are the UIDs of blocks that are being deleted, by the next commit: it does not list them.
-func (m *memory) endingBlocks() map[types.UID]bool {
+// blocksToClose returns the UIDs of the blocks that are being deleted and that the next commit does not list as open.
+func (m *nodeState) blocksToClose() map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for _, b := range m.blocks {
-		if b.Deleting && !slices.ContainsFunc(m.listed, func(o fence.Open) bool { return o.UID == b.UID }) {
+		if b.Deleting && !slices.ContainsFunc(m.nextOpenBlocks, func(o fence.OpenRange) bool { return o.UID == b.UID }) {
 			out[b.UID] = true
 		}
 	}
 	return out
 }
 
-// blocksEnd reports whether a block is to be let go of, and no commit of this term says yet that it is not open: another
-// manager may have opened it.
-func (m *memory) blocksEnd() bool {
+// hasBlockToRelease reports whether our finalizer has to come off a block and no commit of this term shows yet that the
+// block is not open: another manager may have opened it.
+func (m *nodeState) hasBlockToRelease() bool {
 	for _, b := range m.blocks {
-		if b.Deleting && b.Protected && !m.isOpenBlock(b) && !m.ended[b.UID] && m.used(b) == 0 {
+		if b.Deleting && b.HasFinalizer && !m.isOpenBlock(b) && !m.closedInTerm[b.UID] && m.countBlockUsers(b) == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// lacksBlock reports whether a block is open on record of which nothing else is known, when this manager has not looked
-// after the site yet: the management cluster may have been restored to before it was given.
-func (m *memory) lacksBlock(s fence.State) bool {
-	return !m.leavesBlocks && !m.triedOnce && slices.ContainsFunc(s.Open, func(o fence.Open) bool {
+// hasUnknownOpenBlock reports whether a block is open on record that is unknown otherwise, while this manager has not
+// held the cluster yet: the management cluster may have been restored to before the block was granted.
+func (m *nodeState) hasUnknownOpenBlock(s fence.State) bool {
+	return !m.ignoresBlocks && !m.wasHolder && slices.ContainsFunc(s.OpenRanges, func(o fence.OpenRange) bool {
 		b, there := m.blocks[o.Name]
-		return o.For != "" && (!there || (b.Prefix != o.CIDRs[0] && b.Pinned != o.CIDRs[0]))
+		return o.ClusterCIDRName != "" && (!there || (b.GrantedPrefix != o.CIDRs[0] && b.PinnedPrefix != o.CIDRs[0]))
 	})
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Labels of a Machine come after its Node, and a taint says so. Where labels decide, the Node waits for them, and not for ever.
+// TestANodeWaitsForItsLabels checks that a Node with a taint for labels that come later, for example those of its
+// Machine, waits for them where labels decide, and not forever.
 func TestANodeWaitsForItsLabels(t *testing.T) { // K50
 	for name, tc := range map[string]struct {
 		taint   string
@@ -23,59 +24,60 @@ func TestANodeWaitsForItsLabels(t *testing.T) { // K50
 		from    string
 	}{
 		"they come":                        {clusterv1.NodeUninitializedTaint.Key, true, 5 * time.Second, 5 * time.Second, "big"},
-		"they never come":                  {clusterv1.NodeUninitializedTaint.Key, true, 0, machineLabelsDue, "c"},
-		"of a cloud, never":                {cloudTaint, true, 0, cloudLabelsDue, "c"},
+		"they never come":                  {clusterv1.NodeUninitializedTaint.Key, true, 0, machineLabelsTimeout, "c"},
+		"of a cloud, never":                {cloudProviderTaint, true, 0, cloudLabelsTimeout, "c"},
 		"another taint":                    {"node.kubernetes.io/not-ready", true, 0, 0, "c"},
 		"no ClusterCIDR is for some Nodes": {clusterv1.NodeUninitializedTaint.Key, false, 0, 0, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := holding(t, "10.0.0.0/16")
+			m := newHolderState(t, "10.0.0.0/16")
 			if tc.chooses {
-				all := []Object{forSizeObject("big", "10.1.0.0/16")}
-				for _, o := range m.objects {
+				all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
+				for _, o := range m.rangeObjects {
 					all = append(all, o)
 				}
-				m.setObjects(all)
+				m.setRangeObjects(all)
 			}
 			o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}}
 			o.Spec.Taints = []corev1.Taint{{Key: tc.taint, Effect: corev1.TaintEffectNoSchedule}}
-			m.observe(nodeOf(o), "1", noon)
+			m.observeNode(nodeFromObject(o), "1", noon)
 			now := noon
 			for ; m.grants["a"] == nil && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
 				if tc.labels > 0 && now.Sub(noon) >= tc.labels {
 					o.Spec.Taints, o.Labels = nil, map[string]string{"size": "big"}
-					m.observe(nodeOf(o), "2", now)
+					m.observeNode(nodeFromObject(o), "2", now)
 				}
-				if _, wait := m.plan(now); m.grants["a"] == nil && (wait <= 0 || wait > machineLabelsDue) {
+				if _, wait := m.planGrants(now); m.grants["a"] == nil && (wait <= 0 || wait > machineLabelsTimeout) {
 					t.Fatalf("it waits, and is looked at again after %v", wait)
 				}
 			}
-			if is := now.Add(-time.Second).Sub(noon); is != tc.after || m.grants["a"].From.Name != tc.from {
-				t.Errorf("after %v it is granted something of %s", is, m.grants["a"].From.Name)
+			if is := now.Add(-time.Second).Sub(noon); is != tc.after || m.grants["a"].RangeRef.Name != tc.from {
+				t.Errorf("after %v it is granted something of %s", is, m.grants["a"].RangeRef.Name)
 			}
 		})
 	}
 }
 
-// Labels that select another ClusterCIDR than the one that a Node has CIDRs of, for its life, are said once. A heartbeat is not.
+// TestLateLabelsAreSaid checks that labels that select another ClusterCIDR than the one that a Node has CIDRs of, for
+// its life, cause one event, and that a heartbeat causes none.
 func TestLateLabelsAreSaid(t *testing.T) {
-	s := NewSite(Options{Now: func() time.Time { return noon }})
-	m := holding(t, "10.0.0.0/16")
-	all := []Object{forSizeObject("big", "10.1.0.0/16")}
-	for _, o := range m.objects {
+	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
+	m := newHolderState(t, "10.0.0.0/16")
+	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
+	for _, o := range m.rangeObjects {
 		all = append(all, o)
 	}
-	m.setObjects(all)
-	s.memory = m
+	m.setRangeObjects(all)
+	s.state = m
 	version := 1
-	see := func(change func(*corev1.Node)) []note {
+	see := func(change func(*corev1.Node)) []pendingEvent {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: "c"}}}
 		o.Spec.PodCIDRs = []string{"10.0.0.0/24"}
 		change(o)
 		version++
 		o.ResourceVersion = fmt.Sprint(version)
-		s.Observe(o)
-		return m.notes
+		s.ObserveObject(o)
+		return m.events
 	}
 	for i := range 3 {
 		if notes := see(func(o *corev1.Node) { o.Annotations["beat"] = fmt.Sprint(i) }); len(notes) > 0 {
@@ -93,21 +95,22 @@ func TestLateLabelsAreSaid(t *testing.T) {
 	}
 }
 
-// The labels that a Node had before it got its CIDRs count: they may come with these in one event.
+// TestLabelsThatComeWithTheCIDRs checks that the labels count that a Node had before it got its CIDRs: changed labels
+// and the CIDRs may come in one event.
 func TestLabelsThatComeWithTheCIDRs(t *testing.T) {
-	s := NewSite(Options{Now: func() time.Time { return noon }})
-	s.memory = holding(t, "10.0.0.0/16")
-	all := []Object{forSizeObject("big", "10.1.0.0/16")}
-	for _, o := range s.memory.objects {
+	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
+	s.state = newHolderState(t, "10.0.0.0/16")
+	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
+	for _, o := range s.state.rangeObjects {
 		all = append(all, o)
 	}
-	s.memory.setObjects(all)
+	s.state.setRangeObjects(all)
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "1"}}
-	s.Observe(o)
+	s.ObserveObject(o)
 	o = o.DeepCopy()
 	o.ResourceVersion, o.Labels, o.Spec.PodCIDRs = "2", map[string]string{"size": "big"}, []string{"10.0.0.0/24"}
-	s.Observe(o)
-	if notes := s.memory.notes; len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate {
+	s.ObserveObject(o)
+	if notes := s.state.events; len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate {
 		t.Errorf("it says %v", notes)
 	}
 }

@@ -12,190 +12,196 @@ import (
 
 const firstName, secondName, lostCIDR = "prod-pods-4-1", "prod-pods-4-2", "10.0.0.0/23"
 
-func isPinned(b *Block)    { b.Pinned = netip.MustParsePrefix(lostCIDR) }
-func isRefused(b *Block)   { b.Refused = "another has it" }
-func ofOtherPool(b *Block) { b.Pool.Name = "others" }
+func isPinned(b *Block)    { b.PinnedPrefix = netip.MustParsePrefix(lostCIDR) }
+func isRefused(b *Block)   { b.RefusalMessage = "another has it" }
+func ofOtherPool(b *Block) { b.PoolRef.Name = "others" }
 
-// losing is the memory of a holder on whose record a block is open and drains that is lost, and that has so many Nodes.
-func losing(t *testing.T, nodes int, blocks ...Block) *memory {
+// newStateLosingBlock returns the state of a holder with a lost block that is open and draining on record, and with the
+// given number of Nodes that use it.
+func newStateLosingBlock(t *testing.T, nodes int, blocks ...Block) *nodeState {
 	t.Helper()
-	m := growing(t, blocks)
+	m := newGrowingState(t, blocks)
 	for i := range nodes {
-		m.observe(aNode(string(rune('a'+i)), []string{"10.0.0.0/24", "10.0.1.0/24"}[i]), "2", noon)
+		m.observeNode(newTestNode(string(rune('a'+i)), []string{"10.0.0.0/24", "10.0.1.0/24"}[i]), "2", noon)
 	}
-	m.setOpen([]fence.Open{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone", For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
-	m.missing[firstName] = true
+	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.missingNames[firstName] = true
 	for _, b := range blocks {
-		m.sawBlock(b, noon)
+		m.recordLiveBlock(b, noon)
 	}
 	return m
 }
 
-func hadLost(b *Block) { b.Had = prefixes(lostCIDR) }
+func withLostCIDR(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) }
 
-// R15: a lost block is asked for again under another name where something else has its name by now, once.
+// TestALostBlockTakesAnotherName checks R15: a lost block is requested again, once, and under another name where
+// something else has its name by now.
 func TestALostBlockTakesAnotherName(t *testing.T) {
 	for name, tt := range map[string]struct {
 		blocks []Block
-		change func(*memory)
+		change func(*nodeState)
 		want   []string
 	}{
 		"the name is free":                 {want: []string{"ask for " + firstName}},
-		"no block has it":                  {change: func(m *memory) { m.taken[firstName] = noon.Add(time.Hour) }, want: []string{"ask for " + secondName}},
-		"a block has it that was restored": {blocks: []Block{aBlock(firstName, "10.0.8.0/23")}, want: []string{"ask for " + secondName}},
+		"no block has it":                  {change: func(m *nodeState) { m.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"ask for " + secondName}},
+		"a block has it that was restored": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, want: []string{"ask for " + secondName}},
 		"a watch alone shows that": {
-			blocks: []Block{aBlock(firstName, "10.0.8.0/23")}, change: func(m *memory) { clear(m.looked) }, want: []string{"look at " + firstName},
+			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.verifiedLive) }, want: []string{"look at " + firstName},
 		},
-		"it was asked for": {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned)}},
-		"it was refused":   {blocks: []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "", isPinned, isRefused)}},
-		"its record came back, and its status is to": {blocks: []Block{aBlock(firstName, "", hadLost)}},
+		"it was asked for": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned)}},
+		"it was refused":   {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned, isRefused)}},
+		"its record came back, and its status is to": {blocks: []Block{newTestBlock(firstName, "", withLostCIDR)}},
 		"what was asked for is being deleted": {
-			blocks: []Block{aBlock(firstName, "", isPinned, isDeleted)}, want: []string{"let go of " + firstName, "ask for " + secondName},
+			blocks: []Block{newTestBlock(firstName, "", isPinned, isDeleted)}, want: []string{"let go of " + firstName, "ask for " + secondName},
 		},
 		"what a restore brought is being deleted": {
-			blocks: []Block{aBlock(firstName, "10.0.8.0/23", isDeleted), aBlock(secondName, "", isPinned, isRefused)}, want: []string{"let go of " + firstName},
+			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23", isDeleted), newTestBlock(secondName, "", isPinned, isRefused)}, want: []string{"let go of " + firstName},
 		},
 		"its ClusterCIDR is being deleted":                       {change: endRange, want: []string{"ask for " + firstName}},
-		"it was asked for, and its ClusterCIDR is being deleted": {blocks: []Block{aBlock(secondName, "", isPinned)}, change: endRange},
-		"it was refused, and its ClusterCIDR is being deleted":   {blocks: []Block{aBlock(secondName, "", isPinned, isRefused)}, change: endRange},
-		"another pool was asked for that":                        {blocks: []Block{aBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"ask for " + firstName}},
+		"it was asked for, and its ClusterCIDR is being deleted": {blocks: []Block{newTestBlock(secondName, "", isPinned)}, change: endRange},
+		"it was refused, and its ClusterCIDR is being deleted":   {blocks: []Block{newTestBlock(secondName, "", isPinned, isRefused)}, change: endRange},
+		"another pool was asked for that":                        {blocks: []Block{newTestBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"ask for " + firstName}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := losing(t, 2, tt.blocks...)
+			m := newStateLosingBlock(t, 2, tt.blocks...)
 			if tt.change != nil {
 				tt.change(m)
 			}
-			errands := m.decideBlocks(noon).errands
-			expectErrands(t, namesOf(errands), tt.want...)
+			errands := m.planBlocks(noon).requests
+			expectBlockRequests(t, requestNames(errands), tt.want...)
 			for _, e := range errands {
-				if e.do == askFor && (e.lost.Name != firstName || e.lost.CIDRs[0].String() != lostCIDR) {
-					t.Errorf("%s is asked for in the place of %+v", e.name, e.lost)
+				if e.action == createBlock && (e.lostBlock.Name != firstName || e.lostBlock.CIDRs[0].String() != lostCIDR) {
+					t.Errorf("%s is asked for in the place of %+v", e.blockName, e.lostBlock)
 				}
 			}
 		})
 	}
 }
 
-func endRange(m *memory) {
-	for ref, o := range m.objects {
+func endRange(m *nodeState) {
+	for ref, o := range m.rangeObjects {
 		o.Closing, o.Range.Closing = true, true
-		m.objects[ref] = o
+		m.rangeObjects[ref] = o
 	}
 }
 
-// The bound on the blocks of a Cluster holds up none that is lost: what takes its place, or is denied, is none of those that it has.
+// TestAllLostBlocksAreAskedFor checks that the bound on the blocks of a Cluster excludes no lost block: replacements,
+// and blocks that are denied, do not count.
 func TestAllLostBlocksAreAskedFor(t *testing.T) {
 	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
-	first := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone-1", For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}
-	second := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "gone-2", For: "c", Draining: true, CIDRs: prefixes("10.0.2.0/23")}
-	restored := []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "10.0.10.0/23")}
+	first := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone-1", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}
+	second := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "gone-2", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.2.0/23")}
+	restored := []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "10.0.10.0/23")}
 	for name, tt := range map[string]struct {
 		blocks []Block
-		open   []fence.Open
+		open   []fence.OpenRange
 		want   []string
 	}{
-		"two of two":           {restored, []fence.Open{first, second}, []string{"ask for " + third, "ask for " + fourth}},
-		"the first has come":   {append(restored, aBlock(third, lostCIDR, isPinned, hadLost)), []fence.Open{first, second}, []string{"ask for " + fourth}},
-		"one is denied":        {[]Block{aBlock(third, "", isRestored, isRefused)}, []fence.Open{first, second}, []string{"ask for " + firstName, "ask for " + secondName}},
-		"more than may be had": {nil, []fence.Open{first, second, {Kind: first.Kind, Name: third, UID: "forged", For: "c", Draining: true, CIDRs: prefixes("10.0.4.0/23")}}, nil},
+		"two of two":           {restored, []fence.OpenRange{first, second}, []string{"ask for " + third, "ask for " + fourth}},
+		"the first has come":   {append(restored, newTestBlock(third, lostCIDR, isPinned, withLostCIDR)), []fence.OpenRange{first, second}, []string{"ask for " + fourth}},
+		"one is denied":        {[]Block{newTestBlock(third, "", isRestored, isRefused)}, []fence.OpenRange{first, second}, []string{"ask for " + firstName, "ask for " + secondName}},
+		"more than may be had": {nil, []fence.OpenRange{first, second, {Kind: first.Kind, Name: third, UID: "forged", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.4.0/23")}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := growing(t, tt.blocks)
+			m := newGrowingState(t, tt.blocks)
 			for i, at := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24"} {
-				m.observe(aNode(string(rune('a'+i)), at), "2", noon)
+				m.observeNode(newTestNode(string(rune('a'+i)), at), "2", noon)
 			}
-			m.setOpen(tt.open)
+			m.setOpenRanges(tt.open)
 			for _, b := range tt.blocks {
-				m.sawBlock(b, noon)
+				m.recordLiveBlock(b, noon)
 			}
 			for _, on := range tt.open {
-				m.missing[on.Name] = true
+				m.missingNames[on.Name] = true
 			}
-			expectErrands(t, m.turnOnce(t, noon), tt.want...)
+			expectBlockRequests(t, m.planBlocksOnce(t, noon), tt.want...)
 		})
 	}
 }
 
-// A restore that brings blocks under other names, which no Node uses, holds up none that is lost either.
+// TestLostBlocksAreAskedForBesideRestoredOnes checks that a restore that brings blocks under other names, which no Node
+// uses, excludes no lost block either.
 func TestLostBlocksAreAskedForBesideRestoredOnes(t *testing.T) {
 	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
-	restored := []Block{aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, "10.0.10.0/23")}
-	m := growing(t, restored)
-	m.observe(aNode("a", "10.0.0.0/24"), "2", noon)
-	m.observe(aNode("b", "10.0.2.0/24"), "2", noon)
-	m.observe(aNode("waits"), "2", noon)
-	m.setOpen([]fence.Open{
-		{Kind: v1alpha1.IPAllocationKind, Name: third, UID: "gone-1", For: "c", CIDRs: prefixes(lostCIDR)},
-		{Kind: v1alpha1.IPAllocationKind, Name: fourth, UID: "gone-2", For: "c", CIDRs: prefixes("10.0.2.0/23")},
+	restored := []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "10.0.10.0/23")}
+	m := newGrowingState(t, restored)
+	m.observeNode(newTestNode("a", "10.0.0.0/24"), "2", noon)
+	m.observeNode(newTestNode("b", "10.0.2.0/24"), "2", noon)
+	m.observeNode(newTestNode("waits"), "2", noon)
+	m.setOpenRanges([]fence.OpenRange{
+		{Kind: v1alpha1.IPAllocationKind, Name: third, UID: "gone-1", ClusterCIDRName: "c", CIDRs: prefixes(lostCIDR)},
+		{Kind: v1alpha1.IPAllocationKind, Name: fourth, UID: "gone-2", ClusterCIDRName: "c", CIDRs: prefixes("10.0.2.0/23")},
 	})
-	m.missing[third], m.missing[fourth] = true, true
+	m.missingNames[third], m.missingNames[fourth] = true, true
 	for _, b := range restored {
-		m.sawBlock(b, noon)
+		m.recordLiveBlock(b, noon)
 	}
-	m.turnOnce(t, noon)
-	if len(m.open) != 2 {
-		t.Errorf("more is open than the Cluster may have: %+v", m.open)
+	m.planBlocksOnce(t, noon)
+	if len(m.openRanges) != 2 {
+		t.Errorf("more is open than the Cluster may have: %+v", m.openRanges)
 	}
-	expectErrands(t, m.turnOnce(t, noon), "ask for "+third, "ask for "+fourth)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for "+third, "ask for "+fourth)
 }
 
-// What asks for addresses that Nodes use stays, also where the record that they are of a lost block is lost too, or where a user has
-// asked for them.
+// TestARequestStaysWhileNodesUseIt checks that a request for addresses that Nodes use stays, also where the record of
+// the lost block is lost too, or where a user has made the request.
 func TestARequestStaysWhileNodesUseIt(t *testing.T) {
 	for name, change := range map[string][]func(*Block){
-		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, hadLost}, "shares them": {isPinned, hadLost, func(b *Block) { b.Shared = true }},
+		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, withLostCIDR}, "shares them": {isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := losing(t, 1, aBlock(secondName, "", change...))
-			m.setOpen(nil)
-			expectErrands(t, m.turnOnce(t, noon))
-			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)))
+			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
+			m.setOpenRanges(nil)
+			expectBlockRequests(t, m.planBlocksOnce(t, noon))
+			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
 		})
 	}
 }
 
-// A block that was asked for again once, and that is open, replaces nothing: with its ClusterCIDR it goes, though it shares addresses.
+// TestAnOpenBlockReplacesNothing checks that a block that was requested again once, and that is open, counts as no
+// replacement: it is deleted with its ClusterCIDR, even if it shares addresses.
 func TestAnOpenBlockReplacesNothing(t *testing.T) {
-	b := aBlock(firstName, "", isPinned, hadLost, func(b *Block) { b.Shared = true })
-	m := growing(t, []Block{b})
-	m.setOpen([]fence.Open{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, For: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
-	m.sawBlock(b, noon)
+	b := newTestBlock(firstName, "", isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true })
+	m := newGrowingState(t, []Block{b})
+	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.recordLiveBlock(b, noon)
 	endRange(m)
-	expectErrands(t, m.turnOnce(t, noon), "give back "+firstName)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "give back "+firstName)
 }
 
-// What Nodes have of a block stays its own though another block has the same addresses: of another pool, or not open, or on its way out.
+// TestWhatAnotherBlockHasAsWell checks that Nodes keep counting for a block although another block has the same
+// addresses, if that is from another pool, not open, or being deleted.
 func TestWhatAnotherBlockHasAsWell(t *testing.T) {
-	on := fence.Open{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "uid-" + secondName, For: "d", CIDRs: prefixes(lostCIDR)}
+	on := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "uid-" + secondName, ClusterCIDRName: "d", CIDRs: prefixes(lostCIDR)}
 	for name, tt := range map[string]struct {
 		other Block
-		open  []fence.Open
+		open  []fence.OpenRange
 		used  bool
 	}{
-		"it has taken them over": {aBlock(secondName, lostCIDR, hadLost), []fence.Open{on}, false},
-		"of another pool":        {aBlock(secondName, lostCIDR, hadLost, ofOtherPool), []fence.Open{on}, true},
-		"not open":               {aBlock(secondName, lostCIDR, hadLost), nil, true},
-		"being deleted":          {aBlock(secondName, lostCIDR, hadLost, isDeleted), []fence.Open{on}, true},
-		"unprotected":            {aBlock(secondName, lostCIDR, hadLost, func(b *Block) { b.Protected = false }), []fence.Open{on}, true},
+		"it has taken them over": {newTestBlock(secondName, lostCIDR, withLostCIDR), []fence.OpenRange{on}, false},
+		"of another pool":        {newTestBlock(secondName, lostCIDR, withLostCIDR, ofOtherPool), []fence.OpenRange{on}, true},
+		"not open":               {newTestBlock(secondName, lostCIDR, withLostCIDR), nil, true},
+		"being deleted":          {newTestBlock(secondName, lostCIDR, withLostCIDR, isDeleted), []fence.OpenRange{on}, true},
+		"unprotected":            {newTestBlock(secondName, lostCIDR, withLostCIDR, func(b *Block) { b.HasFinalizer = false }), []fence.OpenRange{on}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			denied := aBlock(firstName, "", isRefused, hadLost)
-			m := growing(t, []Block{denied, tt.other}, aNode("a", "10.0.0.0/24"))
-			m.setOpen(tt.open)
-			if got := m.used(denied) > 0; got != tt.used {
+			denied := newTestBlock(firstName, "", isRefused, withLostCIDR)
+			m := newGrowingState(t, []Block{denied, tt.other}, newTestNode("a", "10.0.0.0/24"))
+			m.setOpenRanges(tt.open)
+			if got := m.countBlockUsers(denied) > 0; got != tt.used {
 				t.Errorf("it is in use: %v", got)
 			}
 		})
 	}
 }
 
-// What is left of a request when its manager has died is work for another one.
+// TestWhatIsLeftOfARequestIsWork checks that a request that a dead manager has left is work for another one.
 func TestWhatIsLeftOfARequestIsWork(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
-			m := growing(t, []Block{aBlock(secondName, "", change...)})
-			m.lose(noon, func(time.Duration) time.Duration { return 0 })
-			m.unread, m.triedOnce = false, true
+			m := newGrowingState(t, []Block{newTestBlock(secondName, "", change...)})
+			m.recordTermLost(noon, func(time.Duration) time.Duration { return 0 })
+			m.needsRecordRead, m.wasHolder = false, true
 			m.hasWork(noon)
 			if work, _ := m.hasWork(noon.Add(time.Hour)); !work {
 				t.Error("nothing is to be done")
@@ -204,32 +210,34 @@ func TestWhatIsLeftOfARequestIsWork(t *testing.T) {
 	}
 }
 
-// R15: what takes the place of a lost block is open from the commit on that the lost one is not, and gives what the lost one had left.
+// TestALostBlockIsReplaced checks R15: the replacement of a lost block is open from the commit on that no longer lists
+// the lost one, and grants what the lost one had left.
 func TestALostBlockIsReplaced(t *testing.T) {
-	m := losing(t, 1, aBlock(firstName, "10.0.8.0/23"), aBlock(secondName, lostCIDR, isPinned))
-	m.observe(aNode("x"), "2", noon)
-	m.turnOnce(t, noon)
-	first := slices.IndexFunc(m.open, func(o fence.Open) bool { return o.CIDRs[0].String() == lostCIDR })
-	if len(m.open) != 1 || first != 0 || m.open[0].Name != secondName || m.open[0].Draining {
-		t.Fatalf("open is %+v", m.open)
+	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, lostCIDR, isPinned))
+	m.observeNode(newTestNode("x"), "2", noon)
+	m.planBlocksOnce(t, noon)
+	first := slices.IndexFunc(m.openRanges, func(o fence.OpenRange) bool { return o.CIDRs[0].String() == lostCIDR })
+	if len(m.openRanges) != 1 || first != 0 || m.openRanges[0].Name != secondName || m.openRanges[0].Draining {
+		t.Fatalf("open is %+v", m.openRanges)
 	}
-	m.turnOnce(t, noon)
+	m.planBlocksOnce(t, noon)
 	if len(m.grants) != 1 {
 		t.Errorf("%d grants of what is left of it", len(m.grants))
 	}
 }
 
-// What takes the place of a lost block stays while Nodes have some of that, and goes with the last of them.
+// TestWhatReplacesALostBlockStaysWhileItIsUsed checks that the replacement of a lost block stays while Nodes have some
+// of its addresses, and is deleted after the last of them.
 func TestWhatReplacesALostBlockStaysWhileItIsUsed(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
-			m := losing(t, 1, aBlock(secondName, "", change...))
-			m.taken[firstName] = noon.Add(time.Hour)
-			m.turnOnce(t, noon)
-			expectErrands(t, m.turnOnce(t, noon.Add(time.Hour)))
-			m.forget("a", noon.Add(time.Hour))
-			m.turnOnce(t, noon.Add(time.Hour))
-			expectErrands(t, m.turnOnce(t, noon.Add(2*time.Hour)), "give back "+secondName)
+			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
+			m.conflictingNames[firstName] = noon.Add(time.Hour)
+			m.planBlocksOnce(t, noon)
+			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
+			m.forgetNode("a", noon.Add(time.Hour))
+			m.planBlocksOnce(t, noon.Add(time.Hour))
+			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Hour)), "give back "+secondName)
 		})
 	}
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// measure shows what is known as metrics. What is shown stays while it is, so that a look between two writes finds it.
-func (s *Site) measure(found Report) {
+// exportMetrics sets the metrics from a report. Metrics that stay are not deleted in between, so that a scrape between
+// two writes finds them.
+func (s *ClusterAllocator) exportMetrics(found Report) {
 	for gauge, n := range map[*prometheus.GaugeVec]int{
-		metrics.NodeCIDRWaiting: found.Waiting, metrics.NodeCIDRInFlight: found.InFlight,
-		metrics.NodeCIDRForeign: found.Foreign, metrics.NodeCIDRConflicts: found.Conflicts,
+		metrics.NodeCIDRWaiting: found.WaitingNodes, metrics.NodeCIDRInFlight: found.InFlightGrants,
+		metrics.NodeCIDRForeign: found.ForeignNodes, metrics.NodeCIDRConflicts: found.ConflictingNodes,
 	} {
-		gauge.WithLabelValues(s.Key.Namespace, s.Key.Name).Set(float64(n))
+		gauge.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Set(float64(n))
 	}
 	shown := map[[2]string]bool{}
-	// A migration may have one range in two kinds under one name: what is shown is the one that Nodes are counted for.
-	for _, ref := range slices.SortedFunc(maps.Keys(found.Ranges), func(a, b podcidr.Ref) int {
-		return cmp.Compare(found.Ranges[a].Allocated, found.Ranges[b].Allocated)
+	// A migration may have one range in two kinds under one name: the metrics show the one that more Nodes count for.
+	for _, ref := range slices.SortedFunc(maps.Keys(found.UsageByRange), func(a, b podcidr.Ref) int {
+		return cmp.Compare(found.UsageByRange[a].Allocated, found.UsageByRange[b].Allocated)
 	}) {
-		u := found.Ranges[ref]
-		shown[[2]string{u.CIDRs, ref.Name}] = true
-		of := s.labelsOf([2]string{u.CIDRs, ref.Name})
+		u := found.UsageByRange[ref]
+		shown[[2]string{u.CIDRText, ref.Name}] = true
+		of := s.metricLabels([2]string{u.CIDRText, ref.Name})
 		if u.Capacity > 0 {
 			metrics.NodeCIDRUsage.WithLabelValues(of...).Set(float64(u.Allocated) / float64(u.Capacity))
 		} else {
@@ -34,23 +35,23 @@ func (s *Site) measure(found Report) {
 		}
 		metrics.NodeCIDRMax.WithLabelValues(of...).Set(float64(u.Capacity))
 	}
-	for is := range s.shown {
+	for is := range s.exportedRanges {
 		if !shown[is] {
-			metrics.NodeCIDRUsage.DeleteLabelValues(s.labelsOf(is)...)
-			metrics.NodeCIDRMax.DeleteLabelValues(s.labelsOf(is)...)
+			metrics.NodeCIDRUsage.DeleteLabelValues(s.metricLabels(is)...)
+			metrics.NodeCIDRMax.DeleteLabelValues(s.metricLabels(is)...)
 		}
 	}
-	s.shown = shown
+	s.exportedRanges = shown
 }
 
-// labelsOf are the values of the labels of a range, which is named by its CIDRs and its name.
-func (s *Site) labelsOf(is [2]string) []string {
-	return []string{is[0], is[1], s.Key.Namespace, s.Key.Name}
+// metricLabels returns the label values of a range, which is identified by its CIDRs and its name.
+func (s *ClusterAllocator) metricLabels(is [2]string) []string {
+	return []string{is[0], is[1], s.ClusterKey.Namespace, s.ClusterKey.Name}
 }
 
-// forget takes the metrics of the site away that say how it is.
-func (s *Site) forget() {
-	of := prometheus.Labels{"cluster_namespace": s.Key.Namespace, "cluster_name": s.Key.Name}
+// deleteMetrics deletes the metrics that show the state of the cluster.
+func (s *ClusterAllocator) deleteMetrics() {
+	of := prometheus.Labels{"cluster_namespace": s.ClusterKey.Namespace, "cluster_name": s.ClusterKey.Name}
 	for _, gauge := range []*prometheus.GaugeVec{
 		metrics.NodeCIDRWaiting, metrics.NodeCIDRInFlight, metrics.NodeCIDRForeign, metrics.NodeCIDRConflicts,
 		metrics.NodeCIDRUsage, metrics.NodeCIDRMax,
@@ -59,5 +60,6 @@ func (s *Site) forget() {
 	}
 }
 
-// Close ends a site: it is not to be used any more. What it sends yet is no later than what a paused manager sends.
-func (s *Site) Close() { s.forget() }
+// Close ends the allocator, which must not be used afterwards. What it still sends lands no later than what a paused
+// manager sends.
+func (s *ClusterAllocator) Close() { s.deleteMetrics() }

@@ -9,9 +9,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// What is shown is never taken away while it is so: a look between two reports finds it. What is not so any more goes.
+// TestMetricsStayWhileTheyAreTrue checks that a metric is never deleted while it is true, so that a scrape between two
+// reports finds it, and that it is deleted afterwards.
 func TestMetricsStayWhileTheyAreTrue(t *testing.T) {
-	s := NewSite(Options{Key: Key{Namespace: "measured", Name: "measured"}})
+	s := NewClusterAllocator(Options{ClusterKey: ClusterKey{Namespace: "measured", Name: "measured"}})
 	t.Cleanup(s.Close)
 	stays, goes := podcidr.Ref{Name: "stays"}, podcidr.Ref{Name: "goes"}
 	gauges := func() []prometheus.Gauge {
@@ -21,10 +22,10 @@ func TestMetricsStayWhileTheyAreTrue(t *testing.T) {
 			metrics.NodeCIDRWaiting.WithLabelValues("measured", "measured"),
 		}
 	}
-	of := Usage{CIDRs: "10.0.0.0/16", Capacity: 256}
-	s.measure(Report{Ranges: map[podcidr.Ref]Usage{stays: of, goes: of}})
+	of := Usage{CIDRText: "10.0.0.0/16", Capacity: 256}
+	s.exportMetrics(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of, goes: of}})
 	before := gauges()
-	s.measure(Report{Ranges: map[podcidr.Ref]Usage{stays: of}})
+	s.exportMetrics(Report{UsageByRange: map[podcidr.Ref]Usage{stays: of}})
 	for i, g := range gauges() {
 		if g != before[i] {
 			t.Errorf("gauge %d was taken away, and made again", i)

@@ -1,5 +1,9 @@
-// Package nodeipam gives the Nodes of a cluster their pod CIDRs: it remembers what they have, plans with podcidr, commits
-// by fence, and writes. docs/design.md has the rules, and the proof that no two Nodes get overlapping CIDRs from it.
+// Package nodeipam grants the Nodes of a cluster their pod CIDRs: it records what they have, plans with podcidr,
+// commits by fence, and writes. docs/design.md has the rules, and the proof that it never grants overlapping CIDRs to
+// two Nodes.
+//
+// A grant is on record once the ConfigMap of the fence has it. An object is open while that lists it as one that CIDRs
+// may be granted from.
 package nodeipam
 
 import (
@@ -17,466 +21,484 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// node is what is remembered of a Node.
-type node struct {
+// nodeEntry is what is known of a Node.
+type nodeEntry struct {
 	*podcidr.Node
-	version string
-	// seenIn is the takeover since which it was seen.
-	seenIn int
-	// labels is the mark of those that it had last; 0: not known. Of a Node that has CIDRs, they are not remembered.
-	labels uint64
-	// waits is nil when it has CIDRs.
-	waits *waiting
+	resourceVersion string
+	// lastSeenTakeover is the takeoverCount at which the Node was last seen.
+	lastSeenTakeover int
+	// labelsHash is the hash of the labels that the Node had last; 0 means unknown. The labels of a Node that has CIDRs
+	// are not kept.
+	labelsHash uint64
+	// waiting is nil when the Node has CIDRs.
+	waiting *waitState
 }
 
-// waiting is what matters of a Node only while it has no CIDRs.
-type waiting struct {
-	// since is when it was first seen.
-	since time.Time
-	// failures counts writes in a row that were refused for good; nothing is granted before retryAt.
+// waitState is what matters of a Node only while it has no CIDRs.
+type waitState struct {
+	// firstSeen is when the Node was first seen.
+	firstSeen time.Time
+	// failures counts the writes in a row that were refused permanently; nothing is granted before retryAt.
 	failures int
 	retryAt  time.Time
 }
 
-// seen is what is remembered of a Node that is seen for the first time.
-func seen(n *podcidr.Node, version string, now time.Time) *node {
-	out := &node{Node: n, version: version}
+// newNodeEntry returns the entry of a Node that is seen for the first time.
+func newNodeEntry(n *podcidr.Node, version string, now time.Time) *nodeEntry {
+	out := &nodeEntry{Node: n, resourceVersion: version}
 	if len(n.CIDRs) == 0 {
-		out.waits = &waiting{since: now}
+		out.waiting = &waitState{firstSeen: now}
 	}
 	return out
 }
 
-// grant is a grant that is not yet off the record.
-type grant struct {
+// nodeGrant is a grant that has not left the record yet.
+type nodeGrant struct {
 	podcidr.Grant
-	// committed: it is on record. inherited: another manager has committed it, or this one in an earlier term.
+	// committed reports whether the grant is on record; inherited reports whether another manager has committed it, or
+	// this one in an earlier term.
 	committed, inherited bool
-	// busy: a write of it is under way. doubtful: the answer to one is not known.
-	busy, doubtful bool
-	// sent: a write of it was begun.
-	sent bool
-	// settled: it is proven that its Node has CIDRs, or is gone. refused: nothing of it was written, nor will be. Either
-	// leaves the record with the next commit.
+	// writing reports whether a write of it is under way; outcomeUnknown reports whether the answer to a write is
+	// missing.
+	writing, outcomeUnknown bool
+	// writeStarted reports whether a write of it was begun.
+	writeStarted bool
+	// settled reports whether it is proven that the Node has CIDRs, or is gone; refused reports whether nothing of the
+	// grant was written or ever will be. Either way the grant leaves the record with the next commit.
 	settled, refused bool
 	failures         int
 	retryAt          time.Time
-	// writtenAt is when the last write of it was over, as far as is known: of an inherited one, when it was taken over.
-	writtenAt time.Time
-	// since is when its Node was first seen without CIDRs.
-	since time.Time
+	// lastWriteEnd is when the last write of it ended, as far as is known; for an inherited grant, when it was taken
+	// over.
+	lastWriteEnd time.Time
+	// waitingSince is when the Node was first seen without CIDRs.
+	waitingSince time.Time
 }
 
-// memory is what is known of a site, and what is decided on that. It is locked to be used.
-type memory struct {
+// nodeState is everything that is known of a cluster, and the decisions based on it. It is locked for each use.
+type nodeState struct {
 	mu sync.Mutex
 
-	// fleet: the Nodes are those of a Cluster of a name, and objects are chosen by its labels.
-	fleet   bool
-	cluster string
+	// inFleet reports whether the Nodes are those of a Cluster, named clusterName, by whose labels objects are
+	// selected.
+	inFleet     bool
+	clusterName string
 
-	// Ends and Contest are about UIDs of Nodes, and about the ConfigMap.
-	term.Ends
-	term.Contest
+	// Tombstones are about the UIDs of Nodes, TakeoverBackoff is about the ConfigMap.
+	term.Tombstones
+	term.TakeoverBackoff
 
-	known
+	blockState
 
-	nodes map[types.UID]*node
-	// todo are Nodes without CIDRs and grant that are to be planned; refused are those for which there is no room, or no
-	// range, and nothing has changed since.
-	todo    map[types.UID]*node
-	refused map[types.UID]podcidr.Refusal
-	objects map[podcidr.Ref]Object
-	// services are the CIDRs of Services.
-	services []netip.Prefix
-	// first is the family of the first CIDR of a Node.
-	first  podcidr.Family
-	books  *podcidr.Books
-	grants map[types.UID]*grant
-	// clashes are Nodes with CIDRs that overlap, until one of them is gone.
-	clashes map[types.UID][]podcidr.Clash
-	// jobs are the writes under way, firsts those of grants of which none has failed yet.
-	jobs, firsts int
-	// nextLook is when the site is reconciled again if nothing happens before; zero: that is not known. Writes that fail wake the
-	// site for what is due before that alone: hundreds that fail for hours take one reconcile for all that are tried together.
-	nextLook time.Time
-	// blocked are objects that could not be protected.
-	blocked map[podcidr.Ref]blocked
-	// checkHeld: it is to be seen whether our finalizer is on what Nodes use.
-	checkHeld bool
-	// inOrder are the ranges of the objects, byName the same by name.
-	inOrder []*podcidr.Range
-	byName  map[string][]*podcidr.Range
-	// use is who has what, nil after a change; passes counts how often it was looked at.
-	use    *usedBy
-	passes int
-	// useless are the ranges that no Node can get anything of, as Services have all of it, and those that are not.
-	useless map[*podcidr.Range]bool
+	nodes map[types.UID]*nodeEntry
+	// pendingNodes are the Nodes without CIDRs or a grant that are still to be planned for; refusedNodes are those for
+	// which there is no room, or no range, and nothing has changed since.
+	pendingNodes map[types.UID]*nodeEntry
+	refusedNodes map[types.UID]podcidr.Refusal
+	rangeObjects map[podcidr.Ref]RangeObject
+	// serviceCIDRs are the CIDRs of Services.
+	serviceCIDRs []netip.Prefix
+	// primaryFamily is the family of the first CIDR of a Node.
+	primaryFamily podcidr.Family
+	allocations   *podcidr.Allocations
+	grants        map[types.UID]*nodeGrant
+	// conflicts are the Nodes with CIDRs that overlap, until one of them is gone.
+	conflicts map[types.UID][]podcidr.Conflict
+	// writesInFlight is how many writes are under way; firstWritesInFlight is how many of them are for grants without a
+	// failed write so far.
+	writesInFlight, firstWritesInFlight int
+	// nextReconcile is when the next reconcile happens unless something enqueues the cluster before; zero means
+	// unknown. A write that fails enqueues the cluster only for a retry that is due before that: hundreds that fail for
+	// hours cost one reconcile for all that are retried together.
+	nextReconcile time.Time
+	// blockedObjects are the objects that could not be protected.
+	blockedObjects map[podcidr.Ref]retryState
+	// needsFinalizerCheck reports whether it has to be checked that our finalizer is on all objects that Nodes use.
+	needsFinalizerCheck bool
+	// sortedRanges are the valid ranges of the objects in the order of SortRanges; rangesByName are the same ranges by
+	// name.
+	sortedRanges []*podcidr.Range
+	rangesByName map[string][]*podcidr.Range
+	// usageCache records which Nodes use which object; it is nil after a change. usageScans counts how often it was
+	// computed.
+	usageCache *rangeUsage
+	usageScans int
+	// uselessRanges has, for each range that was checked, whether no Node can get anything of it, as Services have all
+	// of it.
+	uselessRanges map[*podcidr.Range]bool
 
-	holder, triedOnce bool
-	// neighbour: another site of the cluster has held its ConfigMap: that of its Cluster, or of the manager in it.
-	neighbour bool
-	// unread: it was not looked yet what the last holder has left; left: grants in flight.
-	unread, left bool
-	// claimed: it is to be taken over, though no Node waits.
-	claimed  bool
-	outdated outdated
-	// takeovers counts those that were begun.
-	takeovers int
-	// suspect: a Node that had CIDRs is shown without: what is known was of another past.
-	suspect bool
-	// open is what CIDRs may be given of, as the last commit says; shut, of which a live read showed that they must not.
-	open []fence.Open
-	shut map[podcidr.Ref]bool
-	// closed are objects without which this manager has committed in its term, since they were seen closing, and the mark
-	// that each had before.
-	closed map[podcidr.Ref]string
-	// recordedAt is when the state on record was last seen to be this manager's.
-	recordedAt time.Time
-	// adoptUntil is when the first grant may be made; zero: at once. adopting is on record.
+	isHolder, wasHolder bool
+	// hasPeerAllocator reports whether another allocator of the cluster has held its ConfigMap: that of its Cluster, or
+	// of the manager in it.
+	hasPeerAllocator bool
+	// needsRecordRead reports whether the work that the last holder has left was not read yet; hasInheritedWork reports
+	// whether there is some: grants in flight, or an open block that is unknown here.
+	needsRecordRead, hasInheritedWork bool
+	// takeoverRequested reports whether the cluster has to be taken over although no Node waits.
+	takeoverRequested bool
+	outdatedStatuses  outdatedStatuses
+	// takeoverCount counts the takeovers that were begun.
+	takeoverCount int
+	// needsRevalidation reports whether a Node that had CIDRs was seen without any, so that the state may be from
+	// before a restore.
+	needsRevalidation bool
+	// openRanges are the objects that CIDRs may be granted from, as of the last commit; closedByLiveRead are those that
+	// a live read has shown to be closing.
+	openRanges       []fence.OpenRange
+	closedByLiveRead map[podcidr.Ref]bool
+	// closedMarks are the objects that a commit of this manager in this term does not list as open, made since they
+	// were seen closing, with the mark that each had before that commit.
+	closedMarks map[podcidr.Ref]string
+	// recordVerifiedAt is when the state on record was last seen to be this manager's.
+	recordVerifiedAt time.Time
+	// adoptUntil is when the first grant may be made; zero means at once. adopting reports whether the state on record
+	// adopts.
 	adoptUntil time.Time
 	adopting   bool
-	// adoptBegan is the beginning of an adoption as it is on record, adoptSeen is when this manager first saw that.
-	adoptBegan, adoptSeen time.Time
-	workSince             time.Time
-	// settleAt is when what is settled is committed, if nothing else is before.
+	// adoptionStart is the beginning of an adoption as it is on record; adoptionSeenAt is when this manager first saw
+	// that.
+	adoptionStart, adoptionSeenAt time.Time
+	workSince                     time.Time
+	// settleAt is when settled grants are committed off the record, if no other commit comes before.
 	settleAt time.Time
-	// commitErr is why the last commit was refused for good, and commitAfter when the next one is tried.
-	commitErr   error
-	commitPause time.Duration
-	commitAfter time.Time
-	trouble     trouble
-	// refusal is why Nodes, or what they depend on, may not be read; blind: they never were.
-	refusal error
-	blind   bool
-	// notes are what is to be said, said what was.
-	notes []note
-	said  map[types.UID][]note
-	// untold is what there is to say by the holder alone.
-	untold untold
+	// commitErr is why the last commit was refused permanently, and nextCommitTime is when the next one is tried.
+	commitErr      error
+	commitPause    time.Duration
+	nextCommitTime time.Time
+	refusedWrites  refusedWrites
+	// readErr is why Nodes, or objects that they depend on, may not be read; nodesUnread reports whether they never
+	// were.
+	readErr     error
+	nodesUnread bool
+	// events are the events to record; emitted are those that were added before, by Node.
+	events  []pendingEvent
+	emitted map[types.UID][]pendingEvent
+	// deferredEvents are the events that only the holder may record.
+	deferredEvents deferredEvents
 }
 
-// blocked is an object that could not be protected so many times, and until when it is not tried.
-type blocked struct {
+// retryState is how many times in a row an operation on an object failed, and when it is retried.
+type retryState struct {
 	failures int
-	until    time.Time
+	retryAt  time.Time
 }
 
-func newMemory(of Key, grace time.Duration) *memory {
-	m := &memory{
-		fleet: of != Key{}, cluster: of.Name,
-		known: known{blocks: map[string]Block{}, fresh: map[types.UID]time.Time{}, taken: map[string]time.Time{}, missing: map[string]bool{}, vain: map[string]blocked{}, looked: map[types.UID]bool{}, ended: map[types.UID]bool{}, idle: map[types.UID]time.Time{}, grace: grace},
-		nodes: map[types.UID]*node{}, todo: map[types.UID]*node{}, refused: map[types.UID]podcidr.Refusal{},
-		objects: map[podcidr.Ref]Object{}, grants: map[types.UID]*grant{}, clashes: map[types.UID][]podcidr.Clash{}, shut: map[podcidr.Ref]bool{}, said: map[types.UID][]note{}, blocked: map[podcidr.Ref]blocked{},
-		untold: untold{refusals: map[types.UID]note{}, others: map[types.UID][]note{}},
+func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
+	m := &nodeState{
+		inFleet: of != ClusterKey{}, clusterName: of.Name,
+		blockState: blockState{blocks: map[string]Block{}, notYetInCache: map[types.UID]time.Time{}, conflictingNames: map[string]time.Time{}, missingNames: map[string]bool{}, failedRequests: map[string]retryState{}, verifiedLive: map[types.UID]bool{}, closedInTerm: map[types.UID]bool{}, idleSince: map[types.UID]time.Time{}, idleGracePeriod: grace},
+		nodes:      map[types.UID]*nodeEntry{}, pendingNodes: map[types.UID]*nodeEntry{}, refusedNodes: map[types.UID]podcidr.Refusal{},
+		rangeObjects: map[podcidr.Ref]RangeObject{}, grants: map[types.UID]*nodeGrant{}, conflicts: map[types.UID][]podcidr.Conflict{}, closedByLiveRead: map[podcidr.Ref]bool{}, emitted: map[types.UID][]pendingEvent{}, blockedObjects: map[podcidr.Ref]retryState{},
+		deferredEvents: deferredEvents{refusalEvents: map[types.UID]pendingEvent{}, otherEvents: map[types.UID][]pendingEvent{}},
 	}
-	m.unread = true
-	m.rebuild()
+	m.needsRecordRead = true
+	m.rebuildAllocations()
 	return m
 }
 
-// observe takes a Node as it was seen, and reports whether there is something to do. Evidence only grows: CIDRs that are
-// set stay, and a Node that is being deleted is for ever.
-func (m *memory) observe(n *podcidr.Node, version string, now time.Time) (wake bool) {
-	if m.IsGone(n.UID) {
+// observeNode records a Node as it was seen, and reports whether there is something to do. Evidence only grows: CIDRs
+// that are set stay, and a Node that is being deleted never stops being deleted.
+func (m *nodeState) observeNode(n *podcidr.Node, version string, now time.Time) (wake bool) {
+	if m.Has(n.UID) {
 		return false
 	}
 	known := m.nodes[n.UID]
 	if known == nil {
-		known = seen(n, version, now)
-		known.seenIn = m.takeovers
+		known = newNodeEntry(n, version, now)
+		known.lastSeenTakeover = m.takeoverCount
 		m.nodes[n.UID] = known
 		if len(n.CIDRs) > 0 {
-			m.touch()
+			m.invalidateUsage()
 		}
-		return m.noted(known, true)
+		return m.classifyNode(known, true)
 	}
-	if !term.Newer(version, known.version) {
-		known.seenIn = m.takeovers
+	if !term.IsNewerVersion(version, known.resourceVersion) {
+		known.lastSeenTakeover = m.takeoverCount
 		return false
 	}
 	was := known.Node
 	if len(was.CIDRs) > 0 && len(n.CIDRs) == 0 {
-		m.suspect = true
+		m.needsRevalidation = true
 		return true
 	}
-	if was.From != n.From || !slices.Equal(was.CIDRs, n.CIDRs) {
-		m.touch()
+	if was.ClusterCIDRName != n.ClusterCIDRName || !slices.Equal(was.CIDRs, n.CIDRs) {
+		m.invalidateUsage()
 	}
-	known.Node, known.version, known.seenIn = n, version, m.takeovers
-	return m.noted(known, was.Deleting != n.Deleting || was.LabelsDue != n.LabelsDue || !maps.Equal(was.Labels, n.Labels))
+	known.Node, known.resourceVersion, known.lastSeenTakeover = n, version, m.takeoverCount
+	return m.classifyNode(known, was.Deleting != n.Deleting || was.LabelsTimeout != n.LabelsTimeout || !maps.Equal(was.Labels, n.Labels))
 }
 
-// noteLabels says of a Node that its labels come too late: they select another ClusterCIDR than the one that it has CIDRs of,
-// for its life.
-func (m *memory) noteLabels(uid types.UID, version string, labels map[string]string) {
+// checkLateLabels adds an event to a Node whose labels come too late: they select another ClusterCIDR than the one that
+// it has CIDRs of, which it keeps for its life.
+func (m *nodeState) checkLateLabels(uid types.UID, version string, labels map[string]string) {
 	n := m.nodes[uid]
-	if n == nil || n.version != version {
-		return // it was seen later, or is gone
+	if n == nil || n.resourceVersion != version {
+		return // the Node was seen in another version since, or is gone
 	}
-	was := n.labels
-	if n.labels = markOf(labels); was == 0 || was == n.labels || len(n.CIDRs) == 0 {
+	was := n.labelsHash
+	if n.labelsHash = hashLabels(labels); was == 0 || was == n.labelsHash || len(n.CIDRs) == 0 {
 		return
 	}
-	has := m.rangeOf(n.Node)
+	has := m.rangeForNode(n.Node)
 	if has == nil {
 		return
 	}
-	open := slices.DeleteFunc(slices.Clone(m.ranges()), func(r *podcidr.Range) bool { return r.Closing && r != has })
-	order := podcidr.Order(open, &podcidr.Node{Name: n.Name, Labels: labels})
-	if len(order) == 0 || order[0] == has || !order[0].Chooses() {
+	open := slices.DeleteFunc(slices.Clone(m.validRanges()), func(r *podcidr.Range) bool { return r.Closing && r != has })
+	order := podcidr.RangesForNode(open, &podcidr.Node{Name: n.Name, Labels: labels})
+	if len(order) == 0 || order[0] == has || !order[0].HasSelector() {
 		return
 	}
-	m.notef(n.Node, PodCIDRLabelsLate, "its labels select ClusterCIDR %s now, and it keeps its pod CIDRs %v of %s: have its labels there when it registers, and drain and delete it, so that it registers anew",
+	m.addEventf(n.Node, PodCIDRLabelsLate, "its labels select ClusterCIDR %s now, and it keeps its pod CIDRs %v of %s: have its labels there when it registers, and drain and delete it, so that it registers anew",
 		order[0].Name, n.CIDRs, has.Name)
 }
 
-// noted sorts a Node by what is known of it; news says whether that has changed what it may be given.
-func (m *memory) noted(n *node, news bool) (wake bool) {
+// classifyNode sorts a Node by what is known of it; news reports whether that changes what the Node may be granted.
+func (m *nodeState) classifyNode(n *nodeEntry, news bool) (wake bool) {
 	if len(n.CIDRs) > 0 {
-		n.waits = nil
-		m.set(n)
-		m.forgetWaiting(n.UID)
+		n.waiting = nil
+		m.recordNodeCIDRs(n)
+		m.removeWaiting(n.UID)
 		if g := m.grants[n.UID]; g != nil && !g.settled && !slices.Equal(g.CIDRs, n.CIDRs) {
-			m.reconsider() // what was granted is free
+			m.requeueRefused() // what was granted is free
 		}
-		return m.settle(n.UID)
+		return m.settleGrant(n.UID)
 	}
 	if n.Deleting {
-		m.forgetWaiting(n.UID)
+		m.removeWaiting(n.UID)
 		return false
 	}
 	if m.grants[n.UID] != nil || !news {
 		return false
 	}
-	m.forgetWaiting(n.UID)
-	m.todo[n.UID] = n
+	m.removeWaiting(n.UID)
+	m.pendingNodes[n.UID] = n
 	return true
 }
 
-// set enters in the books what a Node has.
-func (m *memory) set(n *node) {
-	clashes := m.books.Set(n.Node)
+// recordNodeCIDRs records the CIDRs of a Node in the allocations.
+func (m *nodeState) recordNodeCIDRs(n *nodeEntry) {
+	clashes := m.allocations.RecordNode(n.Node)
 	if len(clashes) == 0 {
 		return
 	}
-	m.clashes[n.UID] = clashes
+	m.conflicts[n.UID] = clashes
 	for _, c := range clashes {
-		m.noteClash(n.Node, c)
+		m.addConflictEvents(n.Node, c)
 	}
 }
 
-func (m *memory) forgetWaiting(uid types.UID) {
-	delete(m.todo, uid)
-	delete(m.refused, uid)
-	delete(m.untold.refusals, uid)
+func (m *nodeState) removeWaiting(uid types.UID) {
+	delete(m.pendingNodes, uid)
+	delete(m.refusedNodes, uid)
+	delete(m.deferredEvents.refusalEvents, uid)
 }
 
-// settle notes the proof that a grant of a Node can end.
-func (m *memory) settle(uid types.UID) (wake bool) {
+// settleGrant records the proof that the grant of a Node can end.
+func (m *nodeState) settleGrant(uid types.UID) (wake bool) {
 	g := m.grants[uid]
 	if g == nil || g.settled {
 		return false
 	}
 	g.settled = true
-	m.touch()
+	m.invalidateUsage()
 	return true
 }
 
-// forget takes the proof that the UID of a Node is gone. What it had is free (never before: a Node that is being deleted
-// has its CIDRs, and its Pods run, as long as somebody's finalizer keeps it).
-func (m *memory) forget(uid types.UID, now time.Time) (wake bool) {
-	m.NoteGone(uid)
+// forgetNode records the proof that the UID of a Node is gone. Its CIDRs are free from now on, and never earlier: a
+// Node that is being deleted keeps its CIDRs, and its Pods run, as long as any finalizer keeps it (R17).
+func (m *nodeState) forgetNode(uid types.UID, now time.Time) (wake bool) {
+	m.Add(uid)
 	n := m.nodes[uid]
-	m.forgetWaiting(uid)
+	m.removeWaiting(uid)
 	if n != nil && len(n.CIDRs) > 0 {
-		m.touch()
+		m.invalidateUsage()
 	}
 	delete(m.nodes, uid)
-	delete(m.clashes, uid)
-	delete(m.said, uid)
-	delete(m.untold.others, uid)
-	for other, clashes := range m.clashes {
-		left := slices.DeleteFunc(clashes, func(c podcidr.Clash) bool { return c.OtherUID == uid })
-		if m.clashes[other] = left; len(left) == 0 {
-			delete(m.clashes, other)
+	delete(m.conflicts, uid)
+	delete(m.emitted, uid)
+	delete(m.deferredEvents.otherEvents, uid)
+	for other, clashes := range m.conflicts {
+		left := slices.DeleteFunc(clashes, func(c podcidr.Conflict) bool { return c.OtherNodeUID == uid })
+		if m.conflicts[other] = left; len(left) == 0 {
+			delete(m.conflicts, other)
 		}
 	}
-	m.books.Drop(uid, now)
-	wake = m.settle(uid) || (n != nil && len(n.CIDRs) > 0)
+	m.allocations.ReleaseNode(uid, now)
+	wake = m.settleGrant(uid) || (n != nil && len(n.CIDRs) > 0)
 	if wake {
-		m.reconsider()
+		m.requeueRefused()
 	}
 	return wake
 }
 
-// reconsider has Nodes planned again that were refused: something has changed.
-func (m *memory) reconsider() {
-	for uid := range m.refused {
+// requeueRefused queues the refused Nodes for planning again, as something has changed.
+func (m *nodeState) requeueRefused() {
+	for uid := range m.refusedNodes {
 		if n := m.nodes[uid]; n != nil {
-			m.todo[uid] = n
+			m.pendingNodes[uid] = n
 		}
 	}
-	clear(m.refused)
-	clear(m.untold.refusals)
+	clear(m.refusedNodes)
+	clear(m.deferredEvents.refusalEvents)
 }
 
-// setObjects takes what CIDRs are given from.
-func (m *memory) setObjects(objects []Object) {
-	next := make(map[podcidr.Ref]Object, len(objects))
+// setRangeObjects sets the objects that CIDRs are granted from.
+func (m *nodeState) setRangeObjects(objects []RangeObject) {
+	next := make(map[podcidr.Ref]RangeObject, len(objects))
 	news, gone := false, false
 	for _, o := range objects {
-		was, known := m.objects[o.Ref]
+		was, known := m.rangeObjects[o.Ref]
 		if known && was.Range != nil {
 			o.Range = was.Range // a spec never changes
 		}
 		if o.Range != nil {
-			closing := o.Closing || m.shut[o.Ref]
+			closing := o.Closing || m.closedByLiveRead[o.Ref]
 			news = news || closing != o.Range.Closing
 			o.Range.Closing = closing
 		}
 		news = news || !known
-		m.checkHeld = m.checkHeld || !known || was.Held != o.Held
+		m.needsFinalizerCheck = m.needsFinalizerCheck || !known || was.HasFinalizer != o.HasFinalizer
 		next[o.Ref] = o
 	}
-	for ref := range m.objects {
+	for ref := range m.rangeObjects {
 		if _, is := next[ref]; !is {
 			gone = true
-			delete(m.shut, ref)
+			delete(m.closedByLiveRead, ref)
 		}
 	}
-	m.objects = next
+	m.rangeObjects = next
 	if news || gone {
-		m.inOrder, m.byName = nil, nil
-		m.touch()
+		m.sortedRanges, m.rangesByName = nil, nil
+		m.invalidateUsage()
 	}
-	m.sortBlocks()
+	m.updateRangeBlocks()
 	if gone {
-		m.rebuild() // the books look after the ranges that there are
+		m.rebuildAllocations() // the allocations track the ranges that exist
 	}
 	if news || gone {
-		m.reconsider()
+		m.requeueRefused()
 	}
 }
 
-// setServices takes the CIDRs of Services: they are not for Nodes. The family of the first is that of the first CIDR of a
-// Node.
-func (m *memory) setServices(services []netip.Prefix) {
-	if slices.Equal(m.services, services) {
+// setServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes. The family of the first of them is that
+// of the first CIDR of a Node.
+func (m *nodeState) setServiceCIDRs(services []netip.Prefix) {
+	if slices.Equal(m.serviceCIDRs, services) {
 		return
 	}
-	m.services, m.first = services, podcidr.IPv4
+	m.serviceCIDRs, m.primaryFamily = services, podcidr.IPv4
 	if len(services) > 0 && !services[0].Addr().Is4() {
-		m.first = podcidr.IPv6
+		m.primaryFamily = podcidr.IPv6
 	}
-	m.rebuild()
-	m.reconsider()
+	m.rebuildAllocations()
+	m.requeueRefused()
 }
 
-// rebuild makes the books of what is known.
-func (m *memory) rebuild() {
-	m.books, m.useless = podcidr.NewBooks(m.services), map[*podcidr.Range]bool{}
-	clear(m.clashes)
-	for _, n := range m.sorted() {
-		m.set(n)
+// rebuildAllocations builds the allocations from the known Nodes and grants.
+func (m *nodeState) rebuildAllocations() {
+	m.allocations, m.uselessRanges = podcidr.NewAllocations(m.serviceCIDRs), map[*podcidr.Range]bool{}
+	clear(m.conflicts)
+	for _, n := range m.nodesByAge() {
+		m.recordNodeCIDRs(n)
 	}
 	for _, g := range m.grants {
 		if !g.settled {
-			m.books.Grant(g.Node, g.CIDRs)
+			m.allocations.RecordGrant(g.Node, g.CIDRs)
 		}
 	}
 }
 
-// sorted are the Nodes in the order of their age.
-func (m *memory) sorted() []*node {
-	return slices.SortedFunc(maps.Values(m.nodes), func(a, b *node) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+// nodesByAge returns the Nodes, oldest first.
+func (m *nodeState) nodesByAge() []*nodeEntry {
+	return slices.SortedFunc(maps.Values(m.nodes), func(a, b *nodeEntry) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 }
 
-// ranges are those of the objects that are valid.
-func (m *memory) ranges() []*podcidr.Range {
-	if m.inOrder != nil {
-		return m.inOrder
+// validRanges returns the ranges of the valid objects, in the order of SortRanges.
+func (m *nodeState) validRanges() []*podcidr.Range {
+	if m.sortedRanges != nil {
+		return m.sortedRanges
 	}
 	var out []*podcidr.Range
-	for _, o := range m.objects {
+	for _, o := range m.rangeObjects {
 		if o.Range != nil {
 			out = append(out, o.Range)
 		}
 	}
-	m.inOrder, m.byName = podcidr.Sorted(out), map[string][]*podcidr.Range{}
-	for _, r := range m.inOrder {
-		m.byName[r.Name] = append(m.byName[r.Name], r)
+	m.sortedRanges, m.rangesByName = podcidr.SortRanges(out), map[string][]*podcidr.Range{}
+	for _, r := range m.sortedRanges {
+		m.rangesByName[r.Name] = append(m.rangesByName[r.Name], r)
 	}
-	return m.inOrder
+	return m.sortedRanges
 }
 
-// tookOver takes what a takeover found: the state that is held from now on, and all Nodes, of a list that began after
-// the write. What was seen since the takeover began counts as well.
-func (m *memory) tookOver(s fence.State, listed map[types.UID]*node, now time.Time) {
+// applyTakeover applies the result of a takeover: the state that is held from now on, and all Nodes, from a list that
+// began after the write. Nodes that were seen since the takeover began count as well.
+func (m *nodeState) applyTakeover(s fence.State, listed map[types.UID]*nodeEntry, now time.Time) {
 	for uid, n := range m.nodes {
-		if listed[uid] == nil && n.seenIn < m.takeovers {
-			m.NoteGone(uid) // it was there before the list began
+		if listed[uid] == nil && n.lastSeenTakeover < m.takeoverCount {
+			m.Add(uid) // it was there before the list began
 			delete(m.nodes, uid)
-			delete(m.said, uid)
-			delete(m.untold.others, uid)
+			delete(m.emitted, uid)
+			delete(m.deferredEvents.otherEvents, uid)
 		}
 	}
 	for uid, n := range listed {
 		known := m.nodes[uid]
-		if m.IsGone(uid) || (known != nil && known.seenIn == m.takeovers && !term.Newer(n.version, known.version)) {
+		if m.Has(uid) || (known != nil && known.lastSeenTakeover == m.takeoverCount && !term.IsNewerVersion(n.resourceVersion, known.resourceVersion)) {
 			continue
 		}
-		if known != nil && n.waits != nil && known.waits != nil {
-			n.waits = known.waits
+		if known != nil && n.waiting != nil && known.waiting != nil {
+			n.waiting = known.waiting
 		}
 		if known != nil {
-			n.labels = known.labels
+			n.labelsHash = known.labelsHash
 		}
-		n.seenIn = m.takeovers
+		n.lastSeenTakeover = m.takeoverCount
 		m.nodes[uid] = n
 	}
-	clear(m.todo)
-	clear(m.refused)
+	clear(m.pendingNodes)
+	clear(m.refusedNodes)
 	clear(m.grants)
 	for uid, n := range m.nodes {
 		if len(n.CIDRs) == 0 && !n.Deleting {
-			m.todo[uid] = n
+			m.pendingNodes[uid] = n
 		}
 	}
 	for _, g := range s.InFlight {
-		n := m.nodes[g.UID]
-		inherited := &grant{committed: true, inherited: true, writtenAt: now, settled: n == nil || len(n.CIDRs) > 0}
-		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.Node, UID: g.UID}, From: podcidr.Ref{Name: g.From}, CIDRs: g.CIDRs}
+		n := m.nodes[g.NodeUID]
+		inherited := &nodeGrant{committed: true, inherited: true, lastWriteEnd: now, settled: n == nil || len(n.CIDRs) > 0}
+		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.NodeName, UID: g.NodeUID}, RangeRef: podcidr.Ref{Name: g.ClusterCIDRName}, CIDRs: g.CIDRs}
 		if n != nil {
 			inherited.Node = n.Node
 		}
-		m.grants[g.UID] = inherited
-		delete(m.todo, g.UID)
+		m.grants[g.NodeUID] = inherited
+		delete(m.pendingNodes, g.NodeUID)
 	}
-	m.touch()
-	m.tellOthers()
-	m.rebuild()
-	m.unread, m.left, m.claimed = false, false, false
-	m.holder, m.triedOnce, m.suspect, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}
-	m.closed, m.recordedAt = map[podcidr.Ref]string{}, now
-	m.looked, m.ended, m.missing = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}
-	m.setOpen(s.Open)
-	m.adopting, m.adoptUntil = s.Adopting != nil, time.Time{}
+	m.invalidateUsage()
+	m.addDeferredEvents()
+	m.rebuildAllocations()
+	m.needsRecordRead, m.hasInheritedWork, m.takeoverRequested = false, false, false
+	m.isHolder, m.wasHolder, m.needsRevalidation, m.workSince, m.settleAt = true, true, false, time.Time{}, time.Time{}
+	m.closedMarks, m.recordVerifiedAt = map[podcidr.Ref]string{}, now
+	m.verifiedLive, m.closedInTerm, m.missingNames = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}
+	m.setOpenRanges(s.OpenRanges)
+	m.adopting, m.adoptUntil = s.AdoptingSince != nil, time.Time{}
 	if m.adopting {
-		// By this clock alone, that of the manager that began may be ahead, or behind; and since this one first saw it, or two
-		// that take over from each other would begin anew each time.
-		if !m.adoptBegan.Equal(*s.Adopting) {
-			m.adoptBegan, m.adoptSeen = *s.Adopting, now
+		// The wait counts by this manager's clock alone, as the clock of the manager that began may be ahead or behind.
+		// It counts since this manager first saw the adoption: otherwise two managers that take over from each other
+		// would start it again each time.
+		if !m.adoptionStart.Equal(*s.AdoptingSince) {
+			m.adoptionStart, m.adoptionSeenAt = *s.AdoptingSince, now
 		}
-		m.adoptUntil = m.adoptSeen.Add(adoption)
+		m.adoptUntil = m.adoptionSeenAt.Add(adoptionPeriod)
 	}
-	m.commitErr, m.commitPause, m.commitAfter, m.checkHeld = nil, 0, time.Time{}, true
+	m.commitErr, m.commitPause, m.nextCommitTime, m.needsFinalizerCheck = nil, 0, time.Time{}, true
 }
 
-// anyCIDRs reports whether a Node has CIDRs.
-func (m *memory) anyCIDRs() bool {
+// hasNodeCIDRs reports whether any Node has CIDRs.
+func (m *nodeState) hasNodeCIDRs() bool {
 	for _, n := range m.nodes {
 		if len(n.CIDRs) > 0 {
 			return true

@@ -26,36 +26,36 @@ var (
 	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "a", nil)
 )
 
-// holding is the memory of a holder of a ClusterCIDR of so many Nodes, with Nodes.
-func holding(t *testing.T, cidr string, nodes ...*podcidr.Node) *memory {
+// newHolderState returns the state of a holder with a ClusterCIDR, for one Node per /24 of cidr, and the given Nodes.
+func newHolderState(t *testing.T, cidr string, nodes ...*podcidr.Node) *nodeState {
 	t.Helper()
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", Finalizers: []string{v1alpha1.ClusterCIDRFinalizer}}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: cidr}
-	m := newMemory(Key{}, 0)
-	m.setObjects([]Object{ObjectOf(c)})
-	listed := map[types.UID]*node{}
+	m := newNodeState(ClusterKey{}, 0)
+	m.setRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(c)})
+	listed := map[types.UID]*nodeEntry{}
 	for _, n := range nodes {
-		listed[n.UID] = seen(n, "1", noon)
+		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 1}, listed, noon)
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 1}, listed, noon)
 	return m
 }
 
-func aNode(name string, cidrs ...string) *podcidr.Node {
-	n := &podcidr.Node{Name: name, UID: types.UID(name), Created: noon}
+func newTestNode(name string, cidrs ...string) *podcidr.Node {
+	n := &podcidr.Node{Name: name, UID: types.UID(name), CreatedAt: noon}
 	for _, text := range cidrs {
 		n.CIDRs = append(n.CIDRs, netip.MustParsePrefix(text))
 	}
 	return n
 }
 
-// grants plans, commits what there is, and returns what each Node was granted.
-func (m *memory) grantAll(t *testing.T) map[string]string {
+// grantAll plans, commits, and returns what each Node was granted.
+func (m *nodeState) grantAll(t *testing.T) map[string]string {
 	t.Helper()
-	m.plan(noon)
-	if _, p, _ := m.next(noon); p != nil {
-		m.landed(p, false, noon)
+	m.planGrants(noon)
+	if _, p, _ := m.nextCommit(noon); p != nil {
+		m.recordCommitted(p, false, noon)
 	}
 	out := map[string]string{}
 	for _, g := range m.grants {
@@ -64,22 +64,23 @@ func (m *memory) grantAll(t *testing.T) map[string]string {
 	return out
 }
 
-// R17: a Node that is being deleted has its CIDRs, as long as somebody's finalizer keeps it.
+// TestADeletingNodeKeepsItsCIDRs checks R17: a Node that is being deleted keeps its CIDRs, as long as any finalizer
+// keeps it.
 func TestADeletingNodeKeepsItsCIDRs(t *testing.T) {
-	m := holding(t, "10.0.0.0/24", aNode("a", "10.0.0.0/24"), aNode("b"))
-	deleting := aNode("a", "10.0.0.0/24")
+	m := newHolderState(t, "10.0.0.0/24", newTestNode("a", "10.0.0.0/24"), newTestNode("b"))
+	deleting := newTestNode("a", "10.0.0.0/24")
 	deleting.Deleting = true
-	m.observe(deleting, "2", noon)
+	m.observeNode(deleting, "2", noon)
 	if got := m.grantAll(t); len(got) > 0 {
 		t.Fatalf("granted %v while a Node that is being deleted has it", got)
 	}
-	m.forget("a", noon)
+	m.forgetNode("a", noon)
 	if got := m.grantAll(t); got["b"] != "10.0.0.0/24" {
 		t.Errorf("granted %v when the Node is gone", got)
 	}
 }
 
-// R16: what becomes of a grant whose write failed.
+// TestAGrantOutlivesItsFailedWrite checks R16: when a grant ends whose write failed.
 func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 	for name, tc := range map[string]struct {
 		errs      []error
@@ -94,34 +95,35 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 		"a conflict, which may be undone": {errs: []error{apierrors.NewConflict(schema.GroupResource{}, "a", nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := holding(t, "10.0.0.0/24", aNode("a"))
+			m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 			m.grantAll(t)
 			g := m.grants["a"]
 			g.inherited = tc.inherited
 			for _, err := range tc.errs {
-				m.begin(g)
-				m.wrote(g, err, noon)
+				m.beginWrite(g)
+				m.recordWrite(g, err, noon)
 			}
-			_, p, _ := m.next(noon.Add(time.Hour))
-			if ended := p != nil && len(p.dropped) == 1; ended {
+			_, p, _ := m.nextCommit(noon.Add(time.Hour))
+			if ended := p != nil && len(p.droppedGrants) == 1; ended {
 				t.Fatal("it ends at once: what is settled is committed a second later")
 			}
-			_, p, _ = m.next(noon.Add(2 * time.Hour))
-			if ended := p != nil && len(p.dropped) == 1; ended != tc.ends {
+			_, p, _ = m.nextCommit(noon.Add(2 * time.Hour))
+			if ended := p != nil && len(p.droppedGrants) == 1; ended != tc.ends {
 				t.Fatalf("the grant ends: %v", ended)
 			}
 			if !tc.ends {
 				return
 			}
-			m.landed(p, false, noon)
-			if m.grants["a"] != nil || m.todo["a"] == nil {
+			m.recordCommitted(p, false, noon)
+			if m.grants["a"] != nil || m.pendingNodes["a"] == nil {
 				t.Error("its Node is not planned again")
 			}
 		})
 	}
 }
 
-// K32: a Node whose CIDRs cannot be written has one event that says so, also where the API server does not refuse them for good.
+// TestANodeIsToldOfWritesThatFail checks K32: a Node whose CIDRs cannot be written gets one event with the reason, even
+// where the API server does not refuse them permanently.
 func TestANodeIsToldOfWritesThatFail(t *testing.T) {
 	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	for name, errs := range map[string][]error{
@@ -129,53 +131,55 @@ func TestANodeIsToldOfWritesThatFail(t *testing.T) {
 		"refused after no answer":        {timeout, forbidden, forbidden, forbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := holding(t, "10.0.0.0/24", aNode("a"))
+			m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 			m.grantAll(t)
 			g := m.grants["a"]
 			for i, err := range append(errs, errs...) {
-				if told := len(m.notes) > 0; told != (i >= toldFrom) {
+				if told := len(m.events) > 0; told != (i >= failuresBeforeEvent) {
 					t.Errorf("after %d failures it is told: %v", i, told)
 				}
-				m.begin(g)
-				m.wrote(g, err, noon)
+				m.beginWrite(g)
+				m.recordWrite(g, err, noon)
 			}
-			if len(m.notes) != 1 || m.notes[0].reason != CIDRNotAvailable || !strings.Contains(m.notes[0].message, errs[3].Error()) {
-				t.Errorf("it is told %v", m.notes)
+			if len(m.events) != 1 || m.events[0].reason != CIDRNotAvailable || !strings.Contains(m.events[0].message, errs[3].Error()) {
+				t.Errorf("it is told %v", m.events)
 			}
 		})
 	}
 }
 
-// N2, K28, K35: what a Node has counts by its addresses. Its labels may select nothing now.
+// TestAdoptionIsByAddress checks N2, K28 and K35: the CIDRs of a Node count by their addresses, even if its labels
+// select nothing now.
 func TestAdoptionIsByAddress(t *testing.T) {
-	m := newMemory(Key{}, 0)
+	m := newNodeState(ClusterKey{}, 0)
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c"}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/23", NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpExists}},
 	}}}}
-	m.setObjects([]Object{ObjectOf(c)})
-	big := aNode("b")
+	m.setRangeObjects([]RangeObject{RangeObjectFromClusterCIDR(c)})
+	big := newTestNode("b")
 	big.Labels = map[string]string{"size": "big"}
-	m.tookOver(fence.State{Holder: "me", Term: 1}, map[types.UID]*node{
-		"a": seen(aNode("a", "10.0.0.0/24", "fd00::/64"), "1", noon), "b": seen(big, "1", noon),
+	m.applyTakeover(fence.State{Holder: "me", Term: 1}, map[types.UID]*nodeEntry{
+		"a": newNodeEntry(newTestNode("a", "10.0.0.0/24", "fd00::/64"), "1", noon), "b": newNodeEntry(big, "1", noon),
 	}, noon)
 	if got := m.grantAll(t); got["b"] != "10.0.1.0/24" {
 		t.Errorf("granted %v", got)
 	}
-	if r := m.report(); r.Foreign != 1 || r.Ranges[m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}].Ref].Allocated != 1 {
+	if r := m.buildReport(); r.ForeignNodes != 1 || r.UsageByRange[m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}].Ref].Allocated != 1 {
 		t.Errorf("reported %+v", r)
 	}
 }
 
-// R14, R16: what was in flight under the holder before is taken, and written again.
+// TestInheritedGrantsAreFinished checks R14 and R16: grants that were in flight under the previous holder are taken,
+// and written again.
 func TestInheritedGrantsAreFinished(t *testing.T) {
-	m := holding(t, "10.0.0.0/23")
-	m.takeovers++
-	m.tookOver(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
-		{Node: "a", UID: "a", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
-		{Node: "gone", UID: "gone", From: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
-	}}, map[types.UID]*node{"a": seen(aNode("a"), "1", noon), "b": seen(aNode("b"), "1", noon)}, noon)
-	due, _ := m.due(noon)
+	m := newHolderState(t, "10.0.0.0/23")
+	m.takeoverCount++
+	m.applyTakeover(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
+		{NodeName: "a", NodeUID: "a", ClusterCIDRName: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
+		{NodeName: "gone", NodeUID: "gone", ClusterCIDRName: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
+	}}, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon), "b": newNodeEntry(newTestNode("b"), "1", noon)}, noon)
+	due, _ := m.dueGrants(noon)
 	if len(due) != 1 || due[0].Node.Name != "a" {
 		t.Fatalf("%d grants are to be written", len(due))
 	}
@@ -184,152 +188,155 @@ func TestInheritedGrantsAreFinished(t *testing.T) {
 	}
 }
 
-// R15: nothing is granted but from what is open, and what is closed is not open.
+// TestWhatIsClosedIsNotOpen checks R15: nothing is granted except from open objects, and a closed object is not open.
 func TestWhatIsClosedIsNotOpen(t *testing.T) {
-	m := holding(t, "10.0.0.0/23", aNode("a"))
+	m := newHolderState(t, "10.0.0.0/23", newTestNode("a"))
 	m.grantAll(t)
-	if len(m.open) != 1 {
-		t.Fatalf("open is %v", m.open)
+	if len(m.openRanges) != 1 {
+		t.Fatalf("open is %v", m.openRanges)
 	}
-	closing := m.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}]
+	closing := m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}]
 	closing.Closing = true
-	m.setObjects([]Object{closing})
-	m.observe(aNode("b"), "2", noon)
-	s, p, _ := m.next(noon)
-	if p == nil || len(s.Open) > 0 || len(s.InFlight) != 1 {
+	m.setRangeObjects([]RangeObject{closing})
+	m.observeNode(newTestNode("b"), "2", noon)
+	s, p, _ := m.nextCommit(noon)
+	if p == nil || len(s.OpenRanges) > 0 || len(s.InFlight) != 1 {
 		t.Fatalf("the next state is %+v", s)
 	}
-	m.landed(p, false, noon)
+	m.recordCommitted(p, false, noon)
 	if got := m.grantAll(t); got["b"] != "" {
 		t.Errorf("granted %v", got)
 	}
-	if closed := m.ending(); len(closed) > 0 {
+	if closed := m.objectsToUnprotect(); len(closed) > 0 {
 		t.Errorf("%v goes while a grant of it is in flight", closed)
 	}
-	m.observe(aNode("a", "10.0.0.0/24"), "3", noon)
-	m.forget("a", noon)
-	if closed := m.ending(); len(closed) != 1 {
+	m.observeNode(newTestNode("a", "10.0.0.0/24"), "3", noon)
+	m.forgetNode("a", noon)
+	if closed := m.objectsToUnprotect(); len(closed) != 1 {
 		t.Error("it stays, though no Node uses it")
 	}
 }
 
-// R15: what is being deleted is committed as closed in the own term before its finalizer goes, though it does not seem to
-// be open: another manager may have opened it since. While what was before is adopted, it stays.
+// TestWhatEndsIsClosedByCommit checks R15: an object that is being deleted is committed as closed in the manager's own
+// term before its finalizer is removed, even if it does not seem to be open, as another manager may have opened it
+// since. While the previous state is adopted, it stays.
 func TestWhatEndsIsClosedByCommit(t *testing.T) {
-	m := holding(t, "10.0.0.0/23")
-	for ref, o := range m.objects {
+	m := newHolderState(t, "10.0.0.0/23")
+	for ref, o := range m.rangeObjects {
 		o.Closing = true
-		m.objects[ref] = o
+		m.rangeObjects[ref] = o
 	}
-	if ending := m.ending(); len(ending) > 0 {
+	if ending := m.objectsToUnprotect(); len(ending) > 0 {
 		t.Fatal("it ends without a commit")
 	}
-	_, p, _ := m.next(noon)
+	_, p, _ := m.nextCommit(noon)
 	if p == nil {
 		t.Fatal("there is nothing to commit")
 	}
-	m.landed(p, false, noon)
-	if ending := m.ending(); len(ending) != 1 {
+	m.recordCommitted(p, false, noon)
+	if ending := m.objectsToUnprotect(); len(ending) != 1 {
 		t.Fatal("it does not end")
 	}
-	if _, p, _ := m.next(noon); p != nil {
+	if _, p, _ := m.nextCommit(noon); p != nil {
 		t.Error("it is committed again")
 	}
 	m.adopting = true
-	if ending := m.ending(); len(ending) > 0 {
+	if ending := m.objectsToUnprotect(); len(ending) > 0 {
 		t.Error("it ends while what was before is adopted")
 	}
 }
 
-// K16, K17: what Nodes use is held by our finalizer, also what was adopted, or has lost it; a failure is tried again.
+// TestWhatIsUsedIsHeld checks K16 and K17: our finalizer is on every object that Nodes use, also on one that was
+// adopted or has lost the finalizer, and a failure is retried.
 func TestWhatIsUsedIsHeld(t *testing.T) {
-	m := holding(t, "10.0.0.0/23", aNode("a", "10.0.0.0/24"))
+	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"))
 	held := func(is bool) {
-		var all []Object
-		for _, o := range m.objects {
-			o.Held = is
+		var all []RangeObject
+		for _, o := range m.rangeObjects {
+			o.HasFinalizer = is
 			all = append(all, o)
 		}
-		m.setObjects(all)
+		m.setRangeObjects(all)
 	}
-	if refs := m.unheld(nil, noon); len(refs) > 0 {
+	if refs := m.missingFinalizers(nil, noon); len(refs) > 0 {
 		t.Fatal("it is held")
 	}
 	held(false)
-	refs := m.unheld(nil, noon)
+	refs := m.missingFinalizers(nil, noon)
 	if len(refs) != 1 {
 		t.Fatal("nobody sees that the finalizer is gone")
 	}
-	m.block(refs[0], forbidden, noon)
-	if refs := m.unheld(nil, noon); len(refs) > 0 {
+	m.blockObject(refs[0], forbidden, noon)
+	if refs := m.missingFinalizers(nil, noon); len(refs) > 0 {
 		t.Error("it is tried again at once")
 	}
-	if refs := m.unheld(nil, noon.Add(time.Minute)); len(refs) != 1 {
+	if refs := m.missingFinalizers(nil, noon.Add(time.Minute)); len(refs) != 1 {
 		t.Error("it is not tried again")
 	}
 	held(true)
-	if refs := m.unheld(nil, noon.Add(time.Hour)); len(refs) > 0 {
+	if refs := m.missingFinalizers(nil, noon.Add(time.Hour)); len(refs) > 0 {
 		t.Error("it is held again")
 	}
 }
 
-// The bound of what is in flight leaves nobody out for good: what is refused makes room, and the one Node that the API
-// server does not refuse has its turn.
+// TestRefusedNodesHoldUpNoOther checks that the bound on grants in flight excludes no Node permanently: refused grants
+// make room, and the one Node that the API server does not refuse gets its turn.
 func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 	var nodes []*podcidr.Node
-	for i := range maxInFlight + 10 {
-		nodes = append(nodes, aNode(fmt.Sprintf("n%04d", i)))
+	for i := range maxInFlightGrants + 10 {
+		nodes = append(nodes, newTestNode(fmt.Sprintf("n%04d", i)))
 	}
 	last := nodes[len(nodes)-1]
-	m := holding(t, "10.0.0.0/8", nodes...)
+	m := newHolderState(t, "10.0.0.0/8", nodes...)
 	writes := 0
 	for now := noon; now.Before(noon.Add(24 * time.Hour)); now = now.Add(time.Minute) {
-		m.plan(now)
-		if _, p, _ := m.next(now); p != nil {
-			m.landed(p, false, noon)
+		m.planGrants(now)
+		if _, p, _ := m.nextCommit(now); p != nil {
+			m.recordCommitted(p, false, noon)
 		}
-		due, _ := m.due(now)
+		due, _ := m.dueGrants(now)
 		for _, g := range due {
 			if g.Node.UID == last.UID {
 				return
 			}
 			writes++
-			m.begin(g)
-			m.wrote(g, forbidden, now)
+			m.beginWrite(g)
+			m.recordWrite(g, forbidden, now)
 		}
-		if limit := maxGrants + int(now.Sub(noon)/time.Minute); writes > limit {
+		if limit := maxGrantsPerCommit + int(now.Sub(noon)/time.Minute); writes > limit {
 			t.Fatalf("%d writes were refused within %v", writes, now.Sub(noon))
 		}
 	}
-	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.todo), len(m.trouble.nodes))
+	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.pendingNodes), len(m.refusedWrites.nodeUIDs))
 }
 
-// While the API server refuses writes, one Node after the other is tried. Those for which nothing is free, however many, and
-// those that wait for an object to be protected are no reason to come back at once.
+// TestATrialLooksOnce checks that, while the API server refuses writes and Nodes are tried one at a time, neither Nodes
+// for which nothing is free, however many, nor Nodes that wait for an object to be protected cause another reconcile at
+// once.
 func TestATrialLooksOnce(t *testing.T) {
-	inTrouble := func(m *memory) *memory {
-		m.trouble.nodes = map[types.UID]bool{}
-		for i := range term.MaxTroubled {
-			m.trouble.nodes[types.UID(fmt.Sprint("refused-", i))] = true
+	inTrouble := func(m *nodeState) *nodeState {
+		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
+		for i := range term.SerialRetryThreshold {
+			m.refusedWrites.nodeUIDs[types.UID(fmt.Sprint("refused-", i))] = true
 		}
 		return m
 	}
 	var nodes []*podcidr.Node
 	for i := range 100 {
-		nodes = append(nodes, aNode(fmt.Sprintf("n%03d", i)))
+		nodes = append(nodes, newTestNode(fmt.Sprintf("n%03d", i)))
 	}
-	full := inTrouble(holding(t, "10.0.0.0/24", append(nodes, aNode("has", "10.0.0.0/24"))...))
-	if protect, wait := full.plan(noon); wait != 0 || len(protect) > 0 || len(full.todo) > 0 || len(full.refused) != len(nodes) {
-		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d are told", wait, protect, len(full.todo), len(full.refused))
+	full := inTrouble(newHolderState(t, "10.0.0.0/24", append(nodes, newTestNode("has", "10.0.0.0/24"))...))
+	if protect, wait := full.planGrants(noon); wait != 0 || len(protect) > 0 || len(full.pendingNodes) > 0 || len(full.refusedNodes) != len(nodes) {
+		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d are told", wait, protect, len(full.pendingNodes), len(full.refusedNodes))
 	}
 
-	m := inTrouble(holding(t, "10.0.0.0/16", nodes...))
-	m.block(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
-	if _, wait := m.plan(noon); wait < term.RetryDelay(0) || len(m.grants) > 0 {
+	m := inTrouble(newHolderState(t, "10.0.0.0/16", nodes...))
+	m.blockObject(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
+	if _, wait := m.planGrants(noon); wait < term.RetryDelay(0) || len(m.grants) > 0 {
 		t.Errorf("it comes back after %v; %d grants of an object that is not protected", wait, len(m.grants))
 	}
 	later := noon.Add(time.Hour)
-	if m.plan(later); len(m.grants) != 1 || m.grants["n000"] == nil || !m.trouble.next.After(later) {
-		t.Errorf("%d grants, not one as a trial; the next is at %v", len(m.grants), m.trouble.next)
+	if m.planGrants(later); len(m.grants) != 1 || m.grants["n000"] == nil || !m.refusedWrites.nextRetryAt.After(later) {
+		t.Errorf("%d grants, not one as a trial; the next is at %v", len(m.grants), m.refusedWrites.nextRetryAt)
 	}
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// NetworkingXVersion is the version of the ClusterCIDRs of node-ipam-controller
-// (github.com/kubernetes-sigs/node-ipam-controller). They are served as they are, so that the way back stays open.
-var NetworkingXVersion = schema.GroupVersion{Group: "networking.x-k8s.io", Version: "v1"}
+// NetworkingXGroupVersion is the version of the ClusterCIDRs of node-ipam-controller
+// (github.com/kubernetes-sigs/node-ipam-controller). They are served unchanged, so that a return to it stays possible.
+var NetworkingXGroupVersion = schema.GroupVersion{Group: "networking.x-k8s.io", Version: "v1"}
 
 const (
-	// NetworkingXKind is what refs call their kind: ours has the same name.
+	// NetworkingXKind is their kind in refs, as our kind has the same name.
 	NetworkingXKind = v1alpha1.ClusterCIDRKind + ".networking.x-k8s.io"
-	// NetworkingXFinalizer is node-ipam-controller's, which holds them as ours holds our kind.
+	// NetworkingXFinalizer is the finalizer of node-ipam-controller, which protects them as ours protects our kind.
 	NetworkingXFinalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
 )
 
-// networkingXSpec is their spec. An empty text is no range, and an empty selector selects all Nodes.
+// networkingXSpec is their spec. An empty text means no range, and an empty selector selects all Nodes.
 type networkingXSpec struct {
 	NodeSelector    *corev1.NodeSelector `json:"nodeSelector"`
 	PerNodeHostBits int32                `json:"perNodeHostBits"`
@@ -38,44 +38,45 @@ type networkingXSpec struct {
 	IPv6            string               `json:"ipv6"`
 }
 
-// NewNetworkingX returns an empty one of them.
-func NewNetworkingX() *unstructured.Unstructured {
+// NewNetworkingXClusterCIDR returns an empty ClusterCIDR of node-ipam-controller.
+func NewNetworkingXClusterCIDR() *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
-	out.SetGroupVersionKind(NetworkingXVersion.WithKind(v1alpha1.ClusterCIDRKind))
+	out.SetGroupVersionKind(NetworkingXGroupVersion.WithKind(v1alpha1.ClusterCIDRKind))
 	return out
 }
 
-// NewNetworkingXList returns an empty list of them.
-func NewNetworkingXList() *unstructured.UnstructuredList {
+// NewNetworkingXClusterCIDRList returns an empty list of ClusterCIDRs of node-ipam-controller.
+func NewNetworkingXClusterCIDRList() *unstructured.UnstructuredList {
 	out := &unstructured.UnstructuredList{}
-	out.SetGroupVersionKind(NetworkingXVersion.WithKind(v1alpha1.ClusterCIDRKind + "List"))
+	out.SetGroupVersionKind(NetworkingXGroupVersion.WithKind(v1alpha1.ClusterCIDRKind + "List"))
 	return out
 }
 
-// NetworkingXRef names one of them.
-func NetworkingXRef(o client.Object) podcidr.Ref {
+// RefForNetworkingX returns the reference of a ClusterCIDR of node-ipam-controller.
+func RefForNetworkingX(o client.Object) podcidr.Ref {
 	return podcidr.Ref{Kind: NetworkingXKind, Name: o.GetName(), UID: o.GetUID()}
 }
 
-// NetworkingXObject is what one of them says.
-func NetworkingXObject(o *unstructured.Unstructured) Object {
+// RangeObjectFromNetworkingX returns a ClusterCIDR of node-ipam-controller as a RangeObject.
+func RangeObjectFromNetworkingX(o *unstructured.Unstructured) RangeObject {
 	var in networkingXSpec
 	spec, _, err := unstructured.NestedMap(o.Object, "spec")
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &in)
 	}
 	said := v1alpha1.ClusterCIDRSpec{
-		NodeSelector: in.NodeSelector, PerNodeHostBits: in.PerNodeHostBits, IPv4: masked(in.IPv4), IPv6: masked(in.IPv6),
+		NodeSelector: in.NodeSelector, PerNodeHostBits: in.PerNodeHostBits, IPv4: maskCIDR(in.IPv4), IPv6: maskCIDR(in.IPv6),
 	}
-	out := objectOf(NetworkingXRef(o), o, NetworkingXFinalizer, &said)
+	out := newRangeObject(RefForNetworkingX(o), o, NetworkingXFinalizer, &said)
 	if err != nil {
-		out.Range, out.Invalid = nil, field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
+		out.Range, out.ValidationErrors = nil, field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
 	}
 	return out
 }
 
-// masked is a CIDR as we write it: node-ipam-controller takes more texts, and passes over bits beyond the prefix.
-func masked(text string) string {
+// maskCIDR returns a CIDR in canonical form: node-ipam-controller accepts more texts, and ignores bits beyond the
+// prefix.
+func maskCIDR(text string) string {
 	if _, parsed, err := netutils.ParseCIDRSloppy(text); err == nil {
 		if p, is := netipx.FromStdIPNet(parsed); is {
 			return p.String()
@@ -84,34 +85,35 @@ func masked(text string) string {
 	return text
 }
 
-// NetworkingX are the ClusterCIDRs of node-ipam-controller, in the cluster of the manager.
-type NetworkingX struct {
+// NetworkingXProtector protects the ClusterCIDRs of node-ipam-controller, in the cluster of the manager.
+type NetworkingXProtector struct {
 	Client client.Client
-	// Live reads what the API server has.
+	// Live reads the current state of the API server.
 	Live client.Reader
 }
 
-func (n NetworkingX) held() held {
-	return held{client: n.Client, live: n.Live, finalizer: NetworkingXFinalizer}
+func (n NetworkingXProtector) finalizerProtector() finalizerProtector {
+	return finalizerProtector{client: n.Client, live: n.Live, finalizer: NetworkingXFinalizer}
 }
 
-// Protect implements Objects.
-func (n NetworkingX) Protect(ctx context.Context, ref podcidr.Ref) error {
-	return n.held().protect(ctx, ref, NewNetworkingX())
+// ProtectObject implements ObjectProtector.
+func (n NetworkingXProtector) ProtectObject(ctx context.Context, ref podcidr.Ref) error {
+	return n.finalizerProtector().addFinalizer(ctx, ref, NewNetworkingXClusterCIDR())
 }
 
-// Release implements Objects.
-func (n NetworkingX) Release(ctx context.Context, ref podcidr.Ref, _ string) error {
-	return n.held().release(ctx, ref, NewNetworkingX())
+// UnprotectObject implements ObjectProtector.
+func (n NetworkingXProtector) UnprotectObject(ctx context.Context, ref podcidr.Ref, _ string) error {
+	return n.finalizerProtector().removeFinalizer(ctx, ref, NewNetworkingXClusterCIDR())
 }
 
-// AnyProtected implements Objects: node-ipam-controller protects them too, and what it sent last may be on its way.
-func (n NetworkingX) AnyProtected(ctx context.Context) (bool, error) {
-	all := NewNetworkingXList()
+// HasProtectedObjects implements ObjectProtector: node-ipam-controller protects them too, and its last requests may
+// still be under way.
+func (n NetworkingXProtector) HasProtectedObjects(ctx context.Context) (bool, error) {
+	all := NewNetworkingXClusterCIDRList()
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
 	if err := n.Live.List(ctx, all); err != nil {
-		return false, fmt.Errorf("listing the ClusterCIDRs of %s: %w", NetworkingXVersion, err)
+		return false, fmt.Errorf("listing the ClusterCIDRs of %s: %w", NetworkingXGroupVersion, err)
 	}
 	for i := range all.Items {
 		if controllerutil.ContainsFinalizer(&all.Items[i], NetworkingXFinalizer) {

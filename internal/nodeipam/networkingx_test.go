@@ -16,9 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// networkingX is an object of node-ipam-controller with a spec.
+// networkingX returns a ClusterCIDR of node-ipam-controller with a spec.
 func networkingX(spec map[string]any, finalizers ...string) *unstructured.Unstructured {
-	o := NewNetworkingX()
+	o := NewNetworkingXClusterCIDR()
 	o.SetName("c")
 	o.SetUID("uid-x")
 	o.SetFinalizers(finalizers)
@@ -38,7 +38,7 @@ func TestNetworkingXObject(t *testing.T) {
 	}
 	tests := map[string]struct {
 		spec map[string]any
-		// want are its ranges; none: it is not valid.
+		// want are its ranges; none means that it is invalid.
 		want    []netip.Prefix
 		applies bool // to a Node without labels
 	}{
@@ -57,11 +57,11 @@ func TestNetworkingXObject(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := NetworkingXObject(networkingX(tt.spec, NetworkingXFinalizer))
-			if (o.Range == nil) != (len(tt.want) == 0) || (o.Range == nil) != (len(o.Invalid) > 0) {
-				t.Fatalf("%v, invalid: %v", o.Range, o.Invalid)
+			o := RangeObjectFromNetworkingX(networkingX(tt.spec, NetworkingXFinalizer))
+			if (o.Range == nil) != (len(tt.want) == 0) || (o.Range == nil) != (len(o.ValidationErrors) > 0) {
+				t.Fatalf("%v, invalid: %v", o.Range, o.ValidationErrors)
 			}
-			if want := (podcidr.Ref{Kind: "ClusterCIDR.networking.x-k8s.io", Name: "c", UID: "uid-x"}); o.Ref != want || !o.Held || o.Closing {
+			if want := (podcidr.Ref{Kind: "ClusterCIDR.networking.x-k8s.io", Name: "c", UID: "uid-x"}); o.Ref != want || !o.HasFinalizer || o.Closing {
 				t.Errorf("it is %+v", o)
 			}
 			if o.Range == nil {
@@ -70,20 +70,20 @@ func TestNetworkingXObject(t *testing.T) {
 			if !slices.Equal(o.Range.CIDRs(), tt.want) || o.Range.Ref != o.Ref {
 				t.Errorf("%v of %v, want %v", o.Range.CIDRs(), o.Range.Ref, tt.want)
 			}
-			if applies := len(podcidr.Order([]*podcidr.Range{o.Range}, &podcidr.Node{})) > 0; applies != tt.applies {
+			if applies := len(podcidr.RangesForNode([]*podcidr.Range{o.Range}, &podcidr.Node{})) > 0; applies != tt.applies {
 				t.Errorf("applies to any Node: %v", applies)
 			}
 		})
 	}
 }
 
-// Each kind has the finalizer of its own, put on and taken off as it was read.
+// TestKindsAreProtected checks that each kind has its own finalizer, added and removed on the version that was read.
 func TestKindsAreProtected(t *testing.T) { // K16
-	_, c := siteOf(t, newRange())
+	_, c := newTestSite(t, newRange())
 	x := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(networkingX(map[string]any{})).Build()
-	k := Kinds{"ClusterCIDR": ClusterCIDRs{Client: c, Live: c}, NetworkingXKind: NetworkingX{Client: x, Live: x}}
+	k := ProtectorByKind{"ClusterCIDR": ClusterCIDRProtector{Client: c, Live: c}, NetworkingXKind: NetworkingXProtector{Client: x, Live: x}}
 	read := func() *unstructured.Unstructured {
-		o := NewNetworkingX()
+		o := NewNetworkingXClusterCIDR()
 		if err := client.IgnoreNotFound(x.Get(t.Context(), client.ObjectKey{Name: "c"}, o)); err != nil {
 			t.Fatal(err)
 		}
@@ -91,14 +91,14 @@ func TestKindsAreProtected(t *testing.T) { // K16
 	}
 	protected := func(want bool) {
 		t.Helper()
-		if is, err := k.AnyProtected(t.Context()); is != want || err != nil {
+		if is, err := k.HasProtectedObjects(t.Context()); is != want || err != nil {
 			t.Errorf("any is protected: %v, %v", is, err)
 		}
 	}
 	protected(false)
-	ref := NetworkingXRef(read())
+	ref := RefForNetworkingX(read())
 	for range 2 { // the second time it is there
-		if err := k.Protect(t.Context(), ref); err != nil {
+		if err := k.ProtectObject(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,37 +106,38 @@ func TestKindsAreProtected(t *testing.T) { // K16
 		t.Errorf("it has %q", got)
 	}
 	protected(true)
-	if err := k.Release(t.Context(), ref, ""); err != nil || len(read().GetFinalizers()) == 0 {
+	if err := k.UnprotectObject(t.Context(), ref, ""); err != nil || len(read().GetFinalizers()) == 0 {
 		t.Errorf("it was released though it is not being deleted: %v", err)
 	}
 	if err := x.Delete(t.Context(), read()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Protect(t.Context(), ref); !errors.Is(err, errClosing) {
+	if err := k.ProtectObject(t.Context(), ref); !errors.Is(err, errClosing) {
 		t.Errorf("it is protected though it is being deleted: %v", err)
 	}
-	if err := k.Release(t.Context(), ref, ""); err != nil || read().GetUID() != "" {
+	if err := k.UnprotectObject(t.Context(), ref, ""); err != nil || read().GetUID() != "" {
 		t.Errorf("it was not released: %v", err)
 	}
-	if err := k.Release(t.Context(), ref, ""); err != nil {
+	if err := k.UnprotectObject(t.Context(), ref, ""); err != nil {
 		t.Errorf("it is gone: %v", err)
 	}
-	if err := k.Protect(t.Context(), RefOf(newRange())); err != nil {
+	if err := k.ProtectObject(t.Context(), RefForClusterCIDR(newRange())); err != nil {
 		t.Error(err)
 	}
 	protected(true)
 }
 
-// Two objects of one name and range are two objects: one is closed, the other gives.
+// TestKindsOfOneName checks that two objects of one name and range, but of different kinds, are separate: one is
+// closed, the other is granted from.
 func TestKindsOfOneName(t *testing.T) {
 	c, now := newRange(), time.Now()
-	ours := ObjectOf(c)
-	theirs := NetworkingXObject(networkingX(map[string]any{"perNodeHostBits": int64(c.Spec.PerNodeHostBits), "ipv4": c.Spec.IPv4}))
+	ours := RangeObjectFromClusterCIDR(c)
+	theirs := RangeObjectFromNetworkingX(networkingX(map[string]any{"perNodeHostBits": int64(c.Spec.PerNodeHostBits), "ipv4": c.Spec.IPv4}))
 	theirs.Closing = true
-	m := newMemory(Key{}, 0)
-	m.setObjects([]Object{theirs, ours})
-	m.observe(&podcidr.Node{Name: "a", UID: "uid-a", Created: metav1.Now().Time}, "1", now)
-	if protect, _ := m.plan(now); !slices.Equal(protect, []podcidr.Ref{ours.Ref}) {
+	m := newNodeState(ClusterKey{}, 0)
+	m.setRangeObjects([]RangeObject{theirs, ours})
+	m.observeNode(&podcidr.Node{Name: "a", UID: "uid-a", CreatedAt: metav1.Now().Time}, "1", now)
+	if protect, _ := m.planGrants(now); !slices.Equal(protect, []podcidr.Ref{ours.Ref}) {
 		t.Errorf("is to be protected: %v", protect)
 	}
 }

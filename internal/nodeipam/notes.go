@@ -18,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// Reasons of events on Nodes. CIDRNotAvailable is what kube-controller-manager calls it.
+// Reasons of events on Nodes. CIDRNotAvailable is the reason that kube-controller-manager uses.
 const (
 	CIDRNotAvailable      = "CIDRNotAvailable"
 	PodCIDRForeign        = "PodCIDRForeign"
@@ -28,260 +28,265 @@ const (
 	PodCIDRLabelsLate     = "PodCIDRLabelsLate"
 )
 
-// FenceDeleted is the reason of an event on the ConfigMap: it is being deleted.
+// FenceDeleted is the reason of the event that the ConfigMap is being deleted.
 const FenceDeleted = "FenceDeleted"
 
 const (
-	// notesPerSecond bounds the events of a site, notesAtOnce those at one time. A cluster of which all Nodes are foreign
-	// must not cost as many writes.
-	notesPerSecond = 5
-	notesAtOnce    = 25
-	// namesShown is how many names a message has.
-	namesShown = 5
-	// more is in the place of the others.
-	more = "…"
+	// eventsPerSecond bounds the rate of the events of an allocator, eventBurst their burst. A cluster whose Nodes are
+	// all foreign must not cost as many writes.
+	eventsPerSecond = 5
+	eventBurst      = 25
+	// maxNamesShown is how many names a message has.
+	maxNamesShown = 5
+	// ellipsis replaces the other names.
+	ellipsis = "…"
 )
 
-// note is what is to be said about a Node.
-type note struct {
-	uid                   types.UID
-	node, reason, message string
+// pendingEvent is an event on a Node that is still to be recorded.
+type pendingEvent struct {
+	nodeUID                   types.UID
+	nodeName, reason, message string
 }
 
-// notef has something said about a Node, if it was not said before.
-func (m *memory) notef(n *podcidr.Node, reason, format string, args ...any) {
-	m.tell(note{n.UID, n.Name, reason, fmt.Sprintf(format, args...)})
+// addEventf adds an event on a Node, unless the same one was added before.
+func (m *nodeState) addEventf(n *podcidr.Node, reason, format string, args ...any) {
+	m.addEvent(pendingEvent{n.UID, n.Name, reason, fmt.Sprintf(format, args...)})
 }
 
-// tell has something said, if it was not said before.
-func (m *memory) tell(n note) {
-	if !slices.Contains(m.said[n.uid], n) {
-		m.notes, m.said[n.uid] = append(m.notes, n), append(m.said[n.uid], n)
+// addEvent adds an event, unless the same one was added before.
+func (m *nodeState) addEvent(n pendingEvent) {
+	if !slices.Contains(m.emitted[n.nodeUID], n) {
+		m.events, m.emitted[n.nodeUID] = append(m.events, n), append(m.emitted[n.nodeUID], n)
 	}
 }
 
-// unsay forgets that something was to be said.
-func (m *memory) unsay(n note) {
-	if m.said[n.uid] = slices.DeleteFunc(m.said[n.uid], func(o note) bool { return o == n }); len(m.said[n.uid]) == 0 {
-		delete(m.said, n.uid)
+// dropEvent forgets that an event was added.
+func (m *nodeState) dropEvent(n pendingEvent) {
+	if m.emitted[n.nodeUID] = slices.DeleteFunc(m.emitted[n.nodeUID], func(o pendingEvent) bool { return o == n }); len(m.emitted[n.nodeUID]) == 0 {
+		delete(m.emitted, n.nodeUID)
 	}
 }
 
-// untold is what a manager knows that is neither the holder nor elected: another one may have told the Nodes. Where none holds the
-// site, this one takes it over to do so.
-type untold struct {
-	// refusals are why Nodes get nothing; others is what else there is to say of Nodes.
-	refusals map[types.UID]note
-	others   map[types.UID][]note
-	// since is when there was something first.
-	since time.Time
+// deferredEvents are the events of a manager that is neither the holder nor elected: another manager may have recorded
+// them. Where none holds the cluster, this manager takes it over to record them.
+type deferredEvents struct {
+	// refusalEvents are the events with the reason why a Node gets nothing; otherEvents are all others.
+	refusalEvents map[types.UID]pendingEvent
+	otherEvents   map[types.UID][]pendingEvent
+	// deferredSince is the time since which there are any.
+	deferredSince time.Time
 }
 
-// tellPatience is how long what is untold waits for a holder, which shows refusals in a status.
-const tellPatience = 2 * time.Minute
+// deferredEventDelay is how long deferred events wait for a holder, which publishes refusals in a status.
+const deferredEventDelay = 2 * time.Minute
 
-// leaveUntold has what was noted since there were some notes stay untold.
-func (m *memory) leaveUntold(since int) {
-	for _, n := range m.notes[since:] {
-		m.unsay(n)
-		switch all := m.untold.others[n.uid]; {
+// deferEvents defers the events from the given index on.
+func (m *nodeState) deferEvents(since int) {
+	for _, n := range m.events[since:] {
+		m.dropEvent(n)
+		switch all := m.deferredEvents.otherEvents[n.nodeUID]; {
 		case n.reason == CIDRNotAvailable:
-			m.untold.refusals[n.uid] = n
+			m.deferredEvents.refusalEvents[n.nodeUID] = n
 		case !slices.Contains(all, n):
-			m.untold.others[n.uid] = append(all, n)
+			m.deferredEvents.otherEvents[n.nodeUID] = append(all, n)
 		}
 	}
-	m.notes = m.notes[:since]
+	m.events = m.events[:since]
 }
 
-// mayTell reports whether the site is to be taken over for what is untold. The one that takes it over for that has told it,
-// and does not take it over for the same again.
-func (m *memory) mayTell(now time.Time, wait time.Duration) (bool, time.Duration) {
-	if len(m.untold.refusals)+len(m.untold.others) == 0 {
-		m.untold.since = time.Time{}
+// needsTakeoverForEvents reports whether the cluster has to be taken over to record deferred events. The manager that
+// takes it over has recorded them then, and does not take it over for the same events again.
+func (m *nodeState) needsTakeoverForEvents(now time.Time, wait time.Duration) (bool, time.Duration) {
+	if len(m.deferredEvents.refusalEvents)+len(m.deferredEvents.otherEvents) == 0 {
+		m.deferredEvents.deferredSince = time.Time{}
 		return false, wait
 	}
-	if m.untold.since.IsZero() {
-		m.untold.since = now
+	if m.deferredEvents.deferredSince.IsZero() {
+		m.deferredEvents.deferredSince = now
 	}
-	if left := tellPatience - now.Sub(m.untold.since); left > 0 {
-		return false, sooner(wait, left)
+	if left := deferredEventDelay - now.Sub(m.deferredEvents.deferredSince); left > 0 {
+		return false, minWait(wait, left)
 	}
 	return true, 0
 }
 
-// tellRefusals has Nodes told why they get nothing, by a leader that has nothing to take the site over for.
-func (m *memory) tellRefusals() {
-	for _, uid := range slices.Sorted(maps.Keys(m.untold.refusals)) {
-		m.tell(m.untold.refusals[uid])
+// addDeferredRefusals adds the events with the reason why Nodes get nothing, for a leader that has no reason to take
+// the cluster over.
+func (m *nodeState) addDeferredRefusals() {
+	for _, uid := range slices.Sorted(maps.Keys(m.deferredEvents.refusalEvents)) {
+		m.addEvent(m.deferredEvents.refusalEvents[uid])
 	}
-	clear(m.untold.refusals)
+	clear(m.deferredEvents.refusalEvents)
 }
 
-// tellOthers has what is untold said by a holder. Which Nodes it refuses, it finds itself.
-func (m *memory) tellOthers() {
-	for _, uid := range slices.Sorted(maps.Keys(m.untold.others)) {
-		for _, n := range m.untold.others[uid] {
-			m.tell(n)
+// addDeferredEvents adds the deferred events of a manager that became the holder, except refusals, which it finds
+// itself.
+func (m *nodeState) addDeferredEvents() {
+	for _, uid := range slices.Sorted(maps.Keys(m.deferredEvents.otherEvents)) {
+		for _, n := range m.deferredEvents.otherEvents[uid] {
+			m.addEvent(n)
 		}
 	}
-	clear(m.untold.refusals)
-	clear(m.untold.others)
-	m.untold.since = time.Time{}
+	clear(m.deferredEvents.refusalEvents)
+	clear(m.deferredEvents.otherEvents)
+	m.deferredEvents.deferredSince = time.Time{}
 }
 
-// takeAsTold takes refusals as told that statuses count, which are right: their holder has told them.
-func (m *memory) takeAsTold() {
-	counts := m.countsRefusals()
-	for uid, n := range m.untold.refusals {
-		if counts(m.refused[uid]) {
-			m.said[uid] = append(m.said[uid], n)
-			delete(m.untold.refusals, uid)
+// dropPublishedRefusals marks refusals as recorded that current statuses count: their holder has recorded the events.
+func (m *nodeState) dropPublishedRefusals() {
+	counts := m.publishedRefusalFilter()
+	for uid, n := range m.deferredEvents.refusalEvents {
+		if counts(m.refusedNodes[uid]) {
+			m.emitted[uid] = append(m.emitted[uid], n)
+			delete(m.deferredEvents.refusalEvents, uid)
 		}
 	}
 }
 
-// countsRefusals returns what reports whether a status counts a Node that is refused: of a Cluster, its condition does, if nothing
-// is worse; else the condition Exhausted of a ClusterCIDR that is full.
-func (m *memory) countsRefusals() func(podcidr.Refusal) bool {
-	if m.fleet {
-		shows := len(m.objects) > 0 && len(m.clashes) == 0 && m.stopped() == nil && len(m.contested()) == 0
+// publishedRefusalFilter returns a function that reports whether a status counts a refused Node. In a fleet, the
+// condition of the Cluster does, unless it shows something worse; otherwise the condition Exhausted of a full
+// ClusterCIDR does.
+func (m *nodeState) publishedRefusalFilter() func(podcidr.Refusal) bool {
+	if m.inFleet {
+		shows := len(m.rangeObjects) > 0 && len(m.conflicts) == 0 && m.stoppedCondition() == nil && len(m.conflictingBlocks()) == 0
 		return func(podcidr.Refusal) bool { return shows }
 	}
 	return func(why podcidr.Refusal) bool {
-		return slices.ContainsFunc(why.Full, func(ref podcidr.Ref) bool {
-			o := m.objects[ref]
+		return slices.ContainsFunc(why.FullRanges, func(ref podcidr.Ref) bool {
+			o := m.rangeObjects[ref]
 			return ref.Kind == v1alpha1.ClusterCIDRKind && o.Range != nil && !m.isUselessRange(o.Range)
 		})
 	}
 }
 
-// noteRefusal says why a Node gets nothing. That nothing here is for it, where another site of the cluster serves Nodes, is no
-// news: the Node may be that one's.
-func (m *memory) noteRefusal(n *node, why podcidr.Refusal) {
-	if full, useless := m.sizes(why.Full); len(why.Full) > 0 {
+// addRefusalEvent adds an event with the reason why a Node gets nothing. Where another allocator of the cluster serves
+// Nodes too, it adds none if no range here is for the Node, as the Node may be served by the other one.
+func (m *nodeState) addRefusalEvent(n *nodeEntry, why podcidr.Refusal) {
+	if full, useless := m.describeRanges(why.FullRanges); len(why.FullRanges) > 0 {
 		text := "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes"
-		if useless == len(why.Full) {
+		if useless == len(why.FullRanges) {
 			text = "the ClusterCIDRs that match give nothing: %s; add a ClusterCIDR with another range"
 		}
-		m.notef(n.Node, CIDRNotAvailable, text, full)
+		m.addEventf(n.Node, CIDRNotAvailable, text, full)
 		return
 	}
-	if m.neighbour {
+	if m.hasPeerAllocator {
 		return
 	}
 	var all []string
-	for _, r := range m.ranges() {
+	for _, r := range m.validRanges() {
 		if !r.Closing {
 			all = append(all, r.Name)
 		}
 	}
-	if len(all) == 0 && m.fleet {
-		m.notef(n.Node, CIDRNotAvailable, "no ClusterCIDR of the management cluster is for this cluster; add one whose clusterSelector selects its Cluster")
+	if len(all) == 0 && m.inFleet {
+		m.addEventf(n.Node, CIDRNotAvailable, "no ClusterCIDR of the management cluster is for this cluster; add one whose clusterSelector selects its Cluster")
 		return
 	}
 	if len(all) == 0 {
-		m.notef(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
+		m.addEventf(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
 		return
 	}
-	m.notef(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", shown(all))
+	m.addEventf(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", joinNames(all))
 }
 
-// sizes names ranges, and for how many Nodes each is. It counts those of which Services have all.
-func (m *memory) sizes(refs []podcidr.Ref) (text string, useless int) {
+// describeRanges returns the names of ranges and for how many Nodes each is, and how many of them Services have
+// completely.
+func (m *nodeState) describeRanges(refs []podcidr.Ref) (text string, useless int) {
 	var out []string
 	for _, ref := range refs {
-		switch o := m.objects[ref]; {
+		switch o := m.rangeObjects[ref]; {
 		case o.Range == nil:
 		case m.isUselessRange(o.Range):
 			useless++
 			out = append(out, ref.Name+" (all of it is for Services)")
 		default:
-			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, nodes(o.Range.Serves(), "", "")))
+			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, formatNodeCount(o.Range.CurrentCapacity(), "", "")))
 		}
 	}
-	return shown(out), useless
+	return joinNames(out), useless
 }
 
-// noteClash tells both Nodes that they have the same addresses.
-func (m *memory) noteClash(n *podcidr.Node, c podcidr.Clash) {
+// addConflictEvents adds to both Nodes the event that they have the same addresses.
+func (m *nodeState) addConflictEvents(n *podcidr.Node, c podcidr.Conflict) {
 	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
-	m.notef(n, PodCIDRConflict, text, n.CIDRs, c.Other)
-	if other := m.nodes[c.OtherUID]; other != nil {
-		m.notef(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
+	m.addEventf(n, PodCIDRConflict, text, n.CIDRs, c.OtherNodeName)
+	if other := m.nodes[c.OtherNodeUID]; other != nil {
+		m.addEventf(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
 	}
 }
 
-// noteForeign says of Nodes that they have CIDRs which no ClusterCIDR has, or which are of Services. Where another site of
-// the cluster has held its ConfigMap, what names a ClusterCIDR that is not known here was given by that site.
-func (m *memory) noteForeign(n *podcidr.Node, of *podcidr.Index) (foreign bool) {
-	others := m.neighbour && n.From != "" && len(m.byName[n.From]) == 0
+// addForeignEvents adds events to a Node whose CIDRs are in no ClusterCIDR, or are of Services, and reports whether
+// some are in no ClusterCIDR. Where another allocator of the cluster has held its ConfigMap, CIDRs of a Node that names
+// an unknown ClusterCIDR were granted by that allocator.
+func (m *nodeState) addForeignEvents(n *podcidr.Node, of *podcidr.RangeIndex) (foreign bool) {
+	others := m.hasPeerAllocator && n.ClusterCIDRName != "" && len(m.rangesByName[n.ClusterCIDRName]) == 0
 	for _, p := range n.CIDRs {
-		if !others && len(of.Covering([]netip.Prefix{p})) == 0 {
+		if !others && len(of.OverlappingRanges([]netip.Prefix{p})) == 0 {
 			foreign = true
-			m.notef(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
+			m.addEventf(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}
-		if service, is := m.books.Excluded(p); is {
-			m.notef(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
+		if service, is := m.allocations.OverlappingExclusion(p); is {
+			m.addEventf(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
 		}
 	}
 	return foreign
 }
 
-// nodes is a number of Nodes, and what one of them, or several, do.
-func nodes(n int64, does, do string) string {
+// formatNodeCount formats a number of Nodes, followed by the verb for one or for several.
+func formatNodeCount(n int64, does, do string) string {
 	if n == 1 {
 		return strings.TrimSpace("1 Node " + does)
 	}
 	return strings.TrimSpace(fmt.Sprintf("%d Nodes %s", n, do))
 }
 
-// shown lists names, the first few of them.
-func shown(names []string) string {
-	if len(names) <= namesShown {
+// joinNames joins the first maxNamesShown names.
+func joinNames(names []string) string {
+	if len(names) <= maxNamesShown {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:namesShown], ", ") + ", " + more
+	return strings.Join(names[:maxNamesShown], ", ") + ", " + ellipsis
 }
 
-// Say records the events that are due, as many as the limit allows. It reports whether some have to wait. A manager that is
-// neither the holder nor elected says nothing: another one may.
-func (s *Site) Say() (more bool) {
-	s.sayDeleting()
-	m := s.lock()
-	if !m.holder && !s.Elected {
-		m.leaveUntold(0)
+// EmitEvents records the pending events, as many as the limit allows. It reports whether some have to wait. A manager
+// that is neither the holder nor elected records none, as another one may.
+func (s *ClusterAllocator) EmitEvents() (more bool) {
+	s.emitDeletingEvent()
+	m := s.lockState()
+	if !m.isHolder && !s.Elected {
+		m.deferEvents(0)
 	}
-	var now []note
-	for len(m.notes) > 0 && s.limit.TryAccept() {
-		n := m.notes[0]
-		m.notes = m.notes[1:]
-		known := m.nodes[n.uid]
+	var now []pendingEvent
+	for len(m.events) > 0 && s.eventLimiter.TryAccept() {
+		n := m.events[0]
+		m.events = m.events[1:]
+		known := m.nodes[n.nodeUID]
 		if known != nil && (n.reason != CIDRNotAvailable || len(known.CIDRs) == 0) {
 			now = append(now, n)
 		}
 	}
-	more = len(m.notes) > 0
+	more = len(m.events) > 0
 	m.Unlock()
 	for _, n := range now {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.node, UID: n.uid}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.nodeName, UID: n.nodeUID}}
 		s.Recorder.Eventf(node, nil, corev1.EventTypeWarning, n.reason, "Allocate", "%s", n.message)
 	}
 	return more
 }
 
-// sayDeleting says once of the ConfigMap that it is being deleted, and what comes of that.
-func (s *Site) sayDeleting() {
-	said := s.saidDeleting
-	if s.saidDeleting = s.Holds() && s.fence.Deleting(); said || !s.saidDeleting {
+// emitDeletingEvent records once that the ConfigMap is being deleted, and the consequences.
+func (s *ClusterAllocator) emitDeletingEvent() {
+	said := s.deletingEmitted
+	if s.deletingEmitted = s.IsHolder() && s.fence.IsDeleting(); said || !s.deletingEmitted {
 		return
 	}
-	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}}
 	s.Recorder.Eventf(o, nil, corev1.EventTypeWarning, FenceDeleted, "Commit",
 		"it is being deleted; the finalizer %s keeps it, and it goes on being used: to begin anew, take the finalizer off, and 75 seconds later the next Nodes are served", fence.Finalizer)
 }
 
-// newLimit returns the limit of events.
-func newLimit() flowcontrol.PassiveRateLimiter {
-	return flowcontrol.NewTokenBucketPassiveRateLimiter(notesPerSecond, notesAtOnce)
+// newEventLimiter returns the rate limiter of events.
+func newEventLimiter() flowcontrol.PassiveRateLimiter {
+	return flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst)
 }

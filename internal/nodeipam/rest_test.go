@@ -14,71 +14,71 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// A refusal that lasts costs next to nothing while it does: rights that are missing, a policy, a quota.
+// A refusal that lasts costs next to nothing meanwhile: missing rights, a policy, a quota.
 
 const (
-	// refusalLasts is how long a refusal lasts, mostEach how often one object is written meanwhile, and mostLines how many
-	// lines the log has of one cause: what fails is tried again after 50 ms, after twice as long each time, and at last twice
-	// a minute.
-	refusalLasts = 20 * time.Minute
-	mostEach     = 60
-	mostLines    = 80
+	// refusalLasts is how long a refusal lasts. maxWritesPerObject is how often one object may be written meanwhile,
+	// and maxLogLines is how many log lines one cause may have: a failure is retried after 50 ms, after twice as long
+	// each time, and at last twice a minute.
+	refusalLasts       = 20 * time.Minute
+	maxWritesPerObject = 60
+	maxLogLines        = 80
 	// revertedAfter is how long after a write another writer reverts it.
 	revertedAfter = 20 * time.Millisecond
 )
 
-// toll is what a refusal costs.
-type toll struct {
-	// most is how often one object may be written, mostKicks how often the site may be reconciled.
-	most, mostKicks int
+// writeCosts are the costs of a refusal.
+type writeCosts struct {
+	// maxWrites is how often one object may be written, maxReconciles is how often the cluster may be reconciled.
+	maxWrites, maxReconciles int
 
-	kicks  int
-	writes map[string]int
-	lines  map[string]int
+	reconciles int
+	writes     map[string]int
+	lines      map[string]int
 }
 
-// failing is the answer of an API server whose webhook fails.
+// failing returns the answer of an API server whose webhook fails.
 func failing(*faults.Request) error {
 	return apierrors.NewInternalError(errors.New("failed calling webhook"))
 }
 
-// refusals are what the API server refuses for a while, or another writer reverts.
+// refusals are the requests that the API server refuses for a while, or that another writer reverts.
 var refusals = map[string]struct {
 	is func(*faults.Request) bool
 	by func(*faults.Request) error
-	// revert is what another writer does after each such write, which succeeds; nil: it is refused.
+	// revert is what another writer does after each of these writes, which succeeds; nil means that it is refused.
 	revert func(client.Object)
-	// nodes is how many Nodes come, where all are served by one site; 0: a few.
+	// nodes is how many Nodes come, where one allocator serves them all; 0 means a few.
 	nodes int
 }{
-	"the ConfigMap, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: forbidden},
+	"the ConfigMap, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: forbidden},
 	"reads of the ConfigMap":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
-	"the ConfigMap, a quota": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.Write() }, by: func(r *faults.Request) error {
+	"the ConfigMap, a quota": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: func(r *faults.Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
 	}},
-	"Nodes, missing rights":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
+	"Nodes, missing rights":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
 	"lists of Nodes":             {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
-	"one Node":                   {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() && r.Ref.Name == "n00" }, by: forbidden},
-	"ClusterCIDRs":               {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() }, by: forbidden},
+	"one Node":                   {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() && r.Ref.Name == "n00" }, by: forbidden},
+	"ClusterCIDRs":               {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() }, by: forbidden},
 	"reads of ClusterCIDRs":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
-	"IPAllocations":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.Write() }, by: forbidden},
-	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: failing},
-	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: failing},
+	"IPAllocations":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.IsWrite() }, by: forbidden},
+	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
+	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
 	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
 		nodes: 20, is: func(r *faults.Request) bool {
-			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.Write()
+			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.IsWrite()
 		}, by: failing,
 	},
-	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Write() }, by: forbidden},
-	"all writes":                 {is: func(r *faults.Request) bool { return r.Write() }, by: forbidden},
+	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
+	"all writes":                 {is: func(r *faults.Request) bool { return r.IsWrite() }, by: forbidden},
 	"a tool that resets the finalizers of ClusterCIDRs": {
-		is:     func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.Write() },
+		is:     func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() },
 		revert: func(o client.Object) { o.SetFinalizers(nil) },
 	},
 }
 
-// TestRestWhileARefusalLasts has Nodes come while something is refused for good. There is at most one reconcile a second, the
-// writes of each object are bounded, and so is the log; when the refusal ends, all are served.
+// TestRestWhileARefusalLasts adds Nodes while something is refused permanently. There is at most one reconcile a
+// second, the writes of each object are bounded, and so is the log; when the refusal ends, all Nodes are served.
 func TestRestWhileARefusalLasts(t *testing.T) {
 	t.Parallel()
 	for _, name := range names(refusals) {
@@ -101,20 +101,20 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 		s.pool, s.served = threeBlocks, 6
 		s.before = []client.Object{clusterProd(), fromPool("c")}
 	}
-	most, mostKicks := mostEach, int(refusalLasts/(2*time.Second))
+	most, mostKicks := maxWritesPerObject, int(refusalLasts/(2*time.Second))
 	switch {
 	case refusals[name].revert != nil:
 		most = int(refusalLasts / time.Second) // what keeps an object is written again once a second
 		mostKicks = most + 60
 	case s.served > 12:
-		most = int(refusalLasts / (3 * time.Second)) // the ConfigMap, twice for each moment at which Nodes are tried together
+		most = int(refusalLasts / (3 * time.Second)) // the ConfigMap, twice for each time at which Nodes are retried together
 	}
-	paid := toll{most: most, mostKicks: mostKicks, writes: map[string]int{}, lines: map[string]int{}}
+	paid := writeCosts{maxWrites: most, maxReconciles: mostKicks, writes: map[string]int{}, lines: map[string]int{}}
 	refuse := func(w *world) {
-		kicks := w.kicks
+		kicks := w.reconciles
 		w.refuse = func(r *faults.Request) error {
-			paid.kicks = w.kicks - kicks
-			if r.Write() {
+			paid.reconciles = w.reconciles - kicks
+			if r.IsWrite() {
 				paid.writes[r.Verb+" "+string(r.Ref.Kind)+" "+r.Ref.Name]++
 			}
 			of := refusals[name]
@@ -124,9 +124,9 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 			case of.revert == nil:
 				return of.by(r)
 			}
-			w.After(0, revertedAfter, func() {
-				if w.refuse != nil && w.api.Edit(r.Ref, of.revert) == nil {
-					w.Notef("another writer reverts %s", r.Ref.Name)
+			w.DelayStep(0, revertedAfter, func() {
+				if w.refuse != nil && w.api.EditObject(r.Ref, of.revert) == nil {
+					w.Tracef("another writer reverts %s", r.Ref.Name)
 				}
 			})
 			return nil
@@ -144,11 +144,11 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 	if !fromTheStart {
 		s.script = append([]action{begin}, s.script...)
 	}
-	s.script = append(s.script, lasting(refusalLasts), action{"it ends", func(w *world) bool {
-		paid.judge(w)
+	s.script = append(s.script, waitFor(refusalLasts), action{"it ends", func(w *world) bool {
+		paid.checkCosts(w)
 		w.refuse = nil
 		return true
-	}}, lasting(5*time.Minute))
+	}}, waitFor(5*time.Minute))
 	s.run(t, func(w *world) {
 		w.logs = func(text string) { paid.lines[text]++ }
 		if fromTheStart {
@@ -157,29 +157,29 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 	})
 }
 
-// judge says what costs too much.
-func (p *toll) judge(w *world) {
-	if p.kicks > p.mostKicks {
-		w.Wrongf("rest: %d reconciles while a refusal lasts %v", p.kicks, refusalLasts)
+// checkCosts reports costs that are too high.
+func (p *writeCosts) checkCosts(w *world) {
+	if p.reconciles > p.maxReconciles {
+		w.Failf("rest: %d reconciles while a refusal lasts %v", p.reconciles, refusalLasts)
 	}
 	for what, n := range p.writes {
-		if n > p.most {
-			w.Wrongf("rest: %s: %d writes while a refusal lasts %v", what, n, refusalLasts)
+		if n > p.maxWrites {
+			w.Failf("rest: %s: %d writes while a refusal lasts %v", what, n, refusalLasts)
 		}
 	}
 	for text, n := range p.lines {
-		if n > mostLines {
-			w.Wrongf("rest: %d lines in the log while a refusal lasts: %s", n, text)
+		if n > maxLogLines {
+			w.Failf("rest: %d lines in the log while a refusal lasts: %s", n, text)
 		}
 	}
 }
 
-// sink gives what a log says to a function, without what differs.
-type sink struct{ to func(string) }
+// logSink passes the message of each log line to a function, without its values.
+type logSink struct{ emit func(string) }
 
-func (sink) Init(logr.RuntimeInfo)                 {}
-func (sink) Enabled(int) bool                      { return true }
-func (s sink) Info(_ int, msg string, _ ...any)    { s.to(msg) }
-func (s sink) Error(_ error, msg string, _ ...any) { s.to(msg) }
-func (s sink) WithValues(...any) logr.LogSink      { return s }
-func (s sink) WithName(string) logr.LogSink        { return s }
+func (logSink) Init(logr.RuntimeInfo)                 {}
+func (logSink) Enabled(int) bool                      { return true }
+func (s logSink) Info(_ int, msg string, _ ...any)    { s.emit(msg) }
+func (s logSink) Error(_ error, msg string, _ ...any) { s.emit(msg) }
+func (s logSink) WithValues(...any) logr.LogSink      { return s }
+func (s logSink) WithName(string) logr.LogSink        { return s }

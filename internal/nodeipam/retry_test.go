@@ -7,30 +7,30 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// K30: a write that fails is due again, for ever, after pauses that double up to half a minute, with others that
-// failed about when it did. The grant stays as it is.
+// TestAFailedWriteIsRepeatedForEver checks K30: a write that fails is due again, forever, after pauses that double up
+// to half a minute, together with others that failed at about the same time. The grant stays as it is.
 func TestAFailedWriteIsRepeatedForEver(t *testing.T) {
-	m := holding(t, "10.0.0.0/24", aNode("a"))
+	m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 	m.grantAll(t)
 	now, want := noon, time.Duration(0)
 	for try := range 100 {
-		due, _ := m.due(now)
+		due, _ := m.dueGrants(now)
 		if len(due) != 1 || due[0] != m.grants["a"] {
 			t.Fatalf("try %d: %d writes are due", try, len(due))
 		}
-		m.begin(due[0])
-		m.wrote(due[0], timeout, now)
-		due, wait := m.due(now)
+		m.beginWrite(due[0])
+		m.recordWrite(due[0], timeout, now)
+		due, wait := m.dueGrants(now)
 		want = min(max(2*want, 50*time.Millisecond), 30*time.Second)
-		if later := term.Later(now, want).Sub(now); len(due) > 0 || wait != later {
+		if later := term.RetryTimeAfter(now, want).Sub(now); len(due) > 0 || wait != later {
 			t.Fatalf("try %d: the next is due in %v, want %v, with others that failed about when it did", try, wait, later)
 		}
 		now = now.Add(wait)
 	}
 }
 
-// A write that failed wakes the site for what is due before it is looked at again, and after a look that did not come for what is due
-// within a second.
+// TestWhatAFailedWriteWakesTheSiteFor checks that a write that failed enqueues the cluster for a retry that is due
+// before the next reconcile, and, after a reconcile that did not happen, for one that is due within a second.
 func TestWhatAFailedWriteWakesTheSiteFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		nextLook time.Time
@@ -45,14 +45,14 @@ func TestWhatAFailedWriteWakesTheSiteFor(t *testing.T) {
 		"the look did not come, late":        {nextLook: noon.Add(-time.Second), failures: 8},
 		"the site has just failed, and soon": {nextLook: noon, wakes: true},
 	} {
-		m := holding(t, "10.0.0.0/22", aNode("a"), aNode("b"))
+		m := newHolderState(t, "10.0.0.0/22", newTestNode("a"), newTestNode("b"))
 		m.grantAll(t)
-		m.nextLook = c.nextLook
-		for _, g := range m.grants { // that of b stays under way: the end of the last wakes the site anyway
+		m.nextReconcile = c.nextLook
+		for _, g := range m.grants { // the write of b stays under way, as the end of the last one enqueues the cluster anyway
 			g.failures = c.failures
-			m.begin(g)
+			m.beginWrite(g)
 		}
-		if wakes := m.wrote(m.grants["a"], timeout, noon); wakes != c.wakes {
+		if wakes := m.recordWrite(m.grants["a"], timeout, noon); wakes != c.wakes {
 			t.Errorf("%s: %v", name, wakes)
 		}
 	}

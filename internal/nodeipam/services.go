@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// firstServices is the ServiceCIDR that the API server makes at its start.
-const firstServices = "kubernetes"
+// defaultServiceCIDR is the ServiceCIDR that the API server creates at its start.
+const defaultServiceCIDR = "kubernetes"
 
-// ServicesOf are the CIDRs of ServiceCIDRs, those of the object that the API server makes at its start first: it names
-// first what Services get by default. The others are in the order of their names.
-func ServicesOf(all []networkingv1.ServiceCIDR) []netip.Prefix {
+// ServiceCIDRPrefixes returns the CIDRs of ServiceCIDRs, first those of the object that the API server creates at its
+// start: its first CIDR is of the family that Services get by default. The others are in the order of their names.
+func ServiceCIDRPrefixes(all []networkingv1.ServiceCIDR) []netip.Prefix {
 	rank := func(s networkingv1.ServiceCIDR) int {
-		if s.Name == firstServices {
+		if s.Name == defaultServiceCIDR {
 			return 0
 		}
 		return 1
@@ -29,13 +29,13 @@ func ServicesOf(all []networkingv1.ServiceCIDR) []netip.Prefix {
 	})
 	var out []netip.Prefix
 	for i := range all {
-		out = append(out, Prefixes(all[i].Spec.CIDRs)...)
+		out = append(out, ParsePrefixes(all[i].Spec.CIDRs)...)
 	}
 	return out
 }
 
-// Prefixes are those of the texts that are CIDRs.
-func Prefixes(texts []string) []netip.Prefix {
+// ParsePrefixes returns the texts that are CIDRs, parsed and masked.
+func ParsePrefixes(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
 		if p, err := netip.ParsePrefix(text); err == nil {
@@ -45,50 +45,51 @@ func Prefixes(texts []string) []netip.Prefix {
 	return out
 }
 
-// Services is the memory of a feed of the ServiceCIDRs of a site.
-type Services struct {
-	of    Key
-	mu    sync.Mutex
-	byUID map[types.UID]networkingv1.ServiceCIDR
+// ServiceCIDRStore stores the ServiceCIDRs of a cluster, and is updated by a feed.
+type ServiceCIDRStore struct {
+	clusterKey ClusterKey
+	mu         sync.Mutex
+	byUID      map[types.UID]networkingv1.ServiceCIDR
 }
 
-// NewServices returns the memory of the ServiceCIDRs of a site, which knows none.
-func NewServices(of Key) *Services {
-	return &Services{of: of, byUID: map[types.UID]networkingv1.ServiceCIDR{}}
+// NewServiceCIDRStore returns an empty store for the ServiceCIDRs of a cluster.
+func NewServiceCIDRStore(of ClusterKey) *ServiceCIDRStore {
+	return &ServiceCIDRStore{clusterKey: of, byUID: map[types.UID]networkingv1.ServiceCIDR{}}
 }
 
-// Prefixes are the CIDRs of the ServiceCIDRs that are known, in the order of ServicesOf.
-func (s *Services) Prefixes() []netip.Prefix {
+// Prefixes returns the CIDRs of the known ServiceCIDRs, in the order of ServiceCIDRPrefixes.
+func (s *ServiceCIDRStore) Prefixes() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ServicesOf(slices.Collect(maps.Values(s.byUID)))
+	return ServiceCIDRPrefixes(slices.Collect(maps.Values(s.byUID)))
 }
 
-// Observe takes a ServiceCIDR as it was seen. The site is looked at if its CIDRs are others.
-func (s *Services) Observe(o client.Object) (Key, bool) {
+// ObserveObject records a ServiceCIDR as it was seen, and reports whether the cluster has to be reconciled, as its
+// CIDRs have changed.
+func (s *ServiceCIDRStore) ObserveObject(o client.Object) (ClusterKey, bool) {
 	is, ok := o.(*networkingv1.ServiceCIDR)
 	if !ok {
-		return s.of, false
+		return s.clusterKey, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.byUID[is.UID]
 	s.byUID[is.UID] = *is
-	return s.of, !known || !slices.Equal(was.Spec.CIDRs, is.Spec.CIDRs)
+	return s.clusterKey, !known || !slices.Equal(was.Spec.CIDRs, is.Spec.CIDRs)
 }
 
-// Forget takes the proof that a ServiceCIDR is gone.
-func (s *Services) Forget(o client.Object) (Key, bool) {
+// ForgetObject records the proof that a ServiceCIDR is gone.
+func (s *ServiceCIDRStore) ForgetObject(o client.Object) (ClusterKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.byUID[o.GetUID()]
 	delete(s.byUID, o.GetUID())
-	return s.of, known
+	return s.clusterKey, known
 }
 
-// Beyond forgets the ServiceCIDRs that are not listed: this manager writes none, so no answer to a write is newer than a list,
-// and a list proves that they are gone.
-func (s *Services) Beyond(_ client.Object, listed map[types.UID]struct{}) []client.Object {
+// ObjectsNotListed forgets the ServiceCIDRs that are not listed, and returns none: this manager writes no ServiceCIDR,
+// so no answer to a write is newer than a list, and a list proves that they are gone.
+func (s *ServiceCIDRStore) ObjectsNotListed(_ client.Object, listed map[types.UID]struct{}) []client.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.byUID, func(uid types.UID, _ networkingv1.ServiceCIDR) bool {

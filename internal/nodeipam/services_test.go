@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// K23: ServiceCIDRs that are added, changed and deleted while the cluster runs. That of the API server comes first: it says
-// which family Services get by default.
+// TestServicesFollowTheirWatch checks K23: ServiceCIDRs are added, changed and deleted while the cluster runs. That of
+// the API server comes first, as it determines which family Services get by default.
 func TestServicesFollowTheirWatch(t *testing.T) {
-	s := NewServices(Key{Name: "prod"})
+	s := NewServiceCIDRStore(ClusterKey{Name: "prod"})
 	is := func(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 	}
@@ -22,21 +22,21 @@ func TestServicesFollowTheirWatch(t *testing.T) {
 			t.Errorf("%s: %s, not %s", step, got, want)
 		}
 	}
-	if _, wakes := s.Observe(is("added", "10.9.0.0/24")); !wakes {
+	if _, wakes := s.ObserveObject(is("added", "10.9.0.0/24")); !wakes {
 		t.Error("one that is new wakes nothing")
 	}
-	s.Observe(is("kubernetes", "fd00::/112", "10.96.0.0/16"))
+	s.ObserveObject(is("kubernetes", "fd00::/112", "10.96.0.0/16"))
 	check("added", "[fd00::/112 10.96.0.0/16 10.9.0.0/24]")
-	if _, wakes := s.Observe(is("added", "10.9.0.0/24")); wakes {
+	if _, wakes := s.ObserveObject(is("added", "10.9.0.0/24")); wakes {
 		t.Error("one whose CIDRs are the same wakes the site")
 	}
-	s.Observe(is("added", "10.8.0.0/24"))
+	s.ObserveObject(is("added", "10.8.0.0/24"))
 	check("changed", "[fd00::/112 10.96.0.0/16 10.8.0.0/24]")
-	if _, wakes := s.Forget(is("added")); !wakes {
+	if _, wakes := s.ForgetObject(is("added")); !wakes {
 		t.Error("one that is gone wakes nothing")
 	}
 	check("deleted", "[fd00::/112 10.96.0.0/16]")
-	s.Observe(is("missed", "10.7.0.0/24"))
-	s.Beyond(nil, map[types.UID]struct{}{"kubernetes": {}})
+	s.ObserveObject(is("missed", "10.7.0.0/24"))
+	s.ObjectsNotListed(nil, map[types.UID]struct{}{"kubernetes": {}})
 	check("deleted while the watch was interrupted", "[fd00::/112 10.96.0.0/16]")
 }

@@ -28,110 +28,113 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// listTimeout bounds a list of all Nodes: as long as an API server works on one.
+// listTimeout bounds a list of all Nodes: an API server works on one list for as long as that.
 const listTimeout = time.Minute
 
-// Key names a site: the Cluster of its Nodes. The empty one is the manager's own cluster.
-type Key = types.NamespacedName
+// ClusterKey names the Cluster whose Nodes an allocator serves. The empty key is the manager's own cluster.
+type ClusterKey = types.NamespacedName
 
-// Lister lists with consistent reads: what it shows existed at some moment after the call.
+// Lister lists with consistent reads: what it visits existed at some moment after the call.
 type Lister interface {
 	List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (version string, err error)
 }
 
-// Options are what a site needs.
+// Options configure a ClusterAllocator.
 type Options struct {
-	Key Key
-	// Client writes, Live reads what the API server has, and Lister lists it: all in the cluster of the Nodes.
+	ClusterKey ClusterKey
+	// Client writes, Live reads the current state, and Lister lists it, all in the cluster of the Nodes.
 	Client client.Client
 	Live   client.Reader
 	Lister Lister
-	// Objects are what CIDRs are given from. Blocks are those that some of them have from pools; nil: none has.
-	Objects Objects
-	Blocks  Blocks
-	// BlockGrace is how long a block stays that no Node uses.
-	BlockGrace time.Duration
-	// ID is that of the process, and of nobody before it.
-	ID string
+	// ObjectProtector protects the objects that CIDRs are granted from. BlockClient reads and writes the blocks that
+	// some of them have from pools; nil means that none of them has any.
+	ObjectProtector ObjectProtector
+	BlockClient     BlockClient
+	// BlockGracePeriod is how long a block stays that no Node uses.
+	BlockGracePeriod time.Duration
+	// ManagerID is the ID of this process, which no other process ever had.
+	ManagerID string
 	// Elected reports whether the manager works only while it is the leader.
 	Elected bool
-	// Workers run the writes, with those of other sites.
-	Workers *workers.Workers[Key]
-	// Wake queues the site.
-	Wake     func(Key)
+	// Workers run the writes, together with those of other allocators.
+	Workers *workers.Workers[ClusterKey]
+	// Enqueue queues the cluster for a reconcile.
+	Enqueue  func(ClusterKey)
 	Recorder events.EventRecorder
 	Now      func() time.Time
 }
 
-// Site is a cluster whose Nodes get CIDRs.
-type Site struct {
+// ClusterAllocator grants CIDRs to the Nodes of one cluster.
+type ClusterAllocator struct {
 	Options
 	fence *fence.Fence
-	// sent is the commit of which it is not known what became of it. It is the reconcile's, as the fence is.
-	sent   *pending
-	memory *memory
-	// limit bounds the events.
-	limit flowcontrol.PassiveRateLimiter
-	// saidDeleting: it was said that the ConfigMap is being deleted.
-	saidDeleting bool
-	// shown are the CIDRs and names of the ranges that metrics show.
-	shown map[[2]string]bool
-	lines lines
+	// pendingCommit is the commit whose outcome is unknown. Only the reconcile uses it, as it alone uses the fence.
+	pendingCommit *pendingCommit
+	state         *nodeState
+	// eventLimiter bounds the events.
+	eventLimiter flowcontrol.PassiveRateLimiter
+	// deletingEmitted reports whether the event was recorded that the ConfigMap is being deleted.
+	deletingEmitted bool
+	// exportedRanges are the CIDRs and names of the ranges that have metrics.
+	exportedRanges map[[2]string]bool
+	logLimiter     logLimiter
 }
 
-// NewSite returns a site of which nothing is known.
-func NewSite(o Options) *Site {
-	m := newMemory(o.Key, o.BlockGrace)
-	m.leavesBlocks = o.Blocks == nil
-	return &Site{Options: o, fence: fence.New(o.Client, o.Live, holderOf(o.ID, o.Key)), memory: m, limit: newLimit()}
+// NewClusterAllocator returns an allocator that knows nothing of its cluster yet.
+func NewClusterAllocator(o Options) *ClusterAllocator {
+	m := newNodeState(o.ClusterKey, o.BlockGracePeriod)
+	m.ignoresBlocks = o.BlockClient == nil
+	return &ClusterAllocator{Options: o, fence: fence.New(o.Client, o.Live, holderForCluster(o.ManagerID, o.ClusterKey)), state: m, eventLimiter: newEventLimiter()}
 }
 
-// holderOf is the id of a site as the ConfigMap has it: that of the process, and which cluster's Nodes it is for. A cluster
-// that manages itself has two sites, its own and that of its Cluster, often in one process: they are strangers to each other.
-func holderOf(id string, of Key) string { return id + "/" + of.String() }
+// holderForCluster returns the holder ID of an allocator in the ConfigMap: the ID of the process, and the cluster whose
+// Nodes it serves. A cluster that manages itself has two allocators, one for the cluster and one for its Cluster
+// object, often in one process: each treats the other as another manager.
+func holderForCluster(id string, of ClusterKey) string { return id + "/" + of.String() }
 
-// isNeighbour reports whether a holder is another site of the cluster than that of a key.
-func isNeighbour(holder string, of Key) bool {
+// isPeerHolder reports whether a holder ID is that of another allocator of the same cluster than the one with the given
+// key.
+func isPeerHolder(holder string, of ClusterKey) bool {
 	_, site, is := strings.Cut(holder, "/")
 	return is && site != "" && site != of.String()
 }
 
-func (s *Site) lock() *memory {
-	s.memory.mu.Lock()
-	return s.memory
+func (s *ClusterAllocator) lockState() *nodeState {
+	s.state.mu.Lock()
+	return s.state
 }
 
-// Unlock ends the use of a memory.
-func (m *memory) Unlock() { m.mu.Unlock() }
+// Unlock releases the lock of a state.
+func (m *nodeState) Unlock() { m.mu.Unlock() }
 
-// Observe takes a Node as it was seen.
-func (s *Site) Observe(o client.Object) (Key, bool) {
+// ObserveObject records a Node as it was seen, and reports whether the cluster has to be reconciled.
+func (s *ClusterAllocator) ObserveObject(o client.Object) (ClusterKey, bool) {
 	n, is := o.(*corev1.Node)
 	if !is {
-		return s.Key, false
+		return s.ClusterKey, false
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
-	wake := m.observe(nodeOf(n), n.ResourceVersion, s.Now())
-	m.noteLabels(n.UID, n.ResourceVersion, n.Labels)
-	return s.Key, wake
+	wake := m.observeNode(nodeFromObject(n), n.ResourceVersion, s.Now())
+	m.checkLateLabels(n.UID, n.ResourceVersion, n.Labels)
+	return s.ClusterKey, wake
 }
 
-// Forget takes the proof that the UID of a Node is gone.
-func (s *Site) Forget(o client.Object) (Key, bool) {
-	m := s.lock()
+// ForgetObject records the proof that the UID of a Node is gone, and reports whether the cluster has to be reconciled.
+func (s *ClusterAllocator) ForgetObject(o client.Object) (ClusterKey, bool) {
+	m := s.lockState()
 	defer m.Unlock()
 	if n := m.nodes[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
-		if r := m.rangeOf(n.Node); r != nil {
-			metrics.NodeCIDRReleases.WithLabelValues(cidrsText(r), r.Name, s.Key.Namespace, s.Key.Name).Inc()
+		if r := m.rangeForNode(n.Node); r != nil {
+			metrics.NodeCIDRReleases.WithLabelValues(formatRangeCIDRs(r), r.Name, s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
 		}
 	}
-	return s.Key, m.forget(o.GetUID(), s.Now())
+	return s.ClusterKey, m.forgetNode(o.GetUID(), s.Now())
 }
 
-// Beyond returns the Nodes that are remembered and not listed.
-func (s *Site) Beyond(_ client.Object, listed map[types.UID]struct{}) []client.Object {
-	m := s.lock()
+// ObjectsNotListed returns the known Nodes that are not listed.
+func (s *ClusterAllocator) ObjectsNotListed(_ client.Object, listed map[types.UID]struct{}) []client.Object {
+	m := s.lockState()
 	defer m.Unlock()
 	var out []client.Object
 	for uid, n := range m.nodes {
@@ -144,66 +147,66 @@ func (s *Site) Beyond(_ client.Object, listed map[types.UID]struct{}) []client.O
 	return out
 }
 
-// SetObjects takes what CIDRs are given from, SetServices the CIDRs of Services, which are not for Nodes.
-func (s *Site) SetObjects(objects []Object) {
-	m := s.lock()
+// SetRangeObjects sets the objects that CIDRs are granted from.
+func (s *ClusterAllocator) SetRangeObjects(objects []RangeObject) {
+	m := s.lockState()
 	defer m.Unlock()
-	m.setObjects(objects)
+	m.setRangeObjects(objects)
 }
 
-// SetBlocks takes the blocks that there are.
-func (s *Site) SetBlocks(blocks []Block) {
-	m := s.lock()
+// SetBlocks sets the blocks that exist.
+func (s *ClusterAllocator) SetBlocks(blocks []Block) {
+	m := s.lockState()
 	defer m.Unlock()
 	m.setBlocks(blocks, s.Now())
 }
 
-// SetServices takes the CIDRs of Services.
-func (s *Site) SetServices(services []netip.Prefix) {
-	m := s.lock()
+// SetServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes.
+func (s *ClusterAllocator) SetServiceCIDRs(services []netip.Prefix) {
+	m := s.lockState()
 	defer m.Unlock()
-	m.setServices(services)
+	m.setServiceCIDRs(services)
 }
 
-// SetRefusal takes why Nodes, or what they depend on, may not be read; nil: they may. blind: they were not read before, so that
-// no number of them is known.
-func (s *Site) SetRefusal(why error, blind bool) {
-	m := s.lock()
+// SetReadError sets the reason why Nodes, or objects that they depend on, may not be read; nil means that they may.
+// blind reports whether they were never read before, so that their number is unknown.
+func (s *ClusterAllocator) SetReadError(why error, blind bool) {
+	m := s.lockState()
 	defer m.Unlock()
-	m.refusal, m.blind = why, why != nil && blind
+	m.readErr, m.nodesUnread = why, why != nil && blind
 }
 
-// Reconcile brings the site forward, and returns when it is to be called again, 0 if nothing is known that would be due.
-// One call at a time.
-func (s *Site) Reconcile(ctx context.Context) (time.Duration, error) {
-	s.noteNextLook(time.Time{}) // until this is over, a write that fails wakes the site
-	wait, err := s.reconcile(ctx)
+// Reconcile does one reconcile of the cluster, and returns after how long it has to be called again, 0 if nothing is
+// known to be due. It must not be called concurrently.
+func (s *ClusterAllocator) Reconcile(ctx context.Context) (time.Duration, error) {
+	s.setNextReconcile(time.Time{}) // until the reconcile ends, every write that fails enqueues the cluster
+	wait, err := s.reconcileAsHolder(ctx)
 	switch {
-	case err != nil: // when it is called again is up to its caller
-		s.noteNextLook(s.Now())
+	case err != nil: // the caller decides when it is called again
+		s.setNextReconcile(s.Now())
 	case wait > 0:
-		s.noteNextLook(s.Now().Add(wait))
+		s.setNextReconcile(s.Now().Add(wait))
 	}
 	return wait, err
 }
 
-func (s *Site) noteNextLook(at time.Time) {
-	m := s.lock()
+func (s *ClusterAllocator) setNextReconcile(at time.Time) {
+	m := s.lockState()
 	defer m.Unlock()
-	m.nextLook = at
+	m.nextReconcile = at
 }
 
-func (s *Site) reconcile(ctx context.Context) (time.Duration, error) {
-	if s.fence.Unanswered() {
-		if wait, err := s.outcome(s.fence.Settle(ctx)); err != nil || wait > 0 {
+func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration, error) {
+	if s.fence.Pending() {
+		if wait, err := s.recordCommitOutcome(s.fence.ResolvePending(ctx)); err != nil || wait > 0 {
 			return wait, err
 		}
 	}
-	m := s.lock()
-	m.RotateGone(s.Now())
-	holder := m.holder && !m.suspect
-	if m.suspect {
-		s.fence.Distrust()
+	m := s.lockState()
+	m.Rotate(s.Now())
+	holder := m.isHolder && !m.needsRevalidation
+	if m.needsRevalidation {
+		s.fence.MarkStale()
 	}
 	m.Unlock()
 	if !holder {
@@ -215,86 +218,86 @@ func (s *Site) reconcile(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return s.turn(ctx)
+	return s.reconcileOnce(ctx)
 }
 
-// mayTakeOver reports whether this manager should become the holder now, or how long to wait. At its start it looks for
-// what one before it has left unfinished.
-func (s *Site) mayTakeOver(ctx context.Context) (bool, time.Duration, error) {
-	m := s.lock()
-	ask := m.unread
+// mayTakeOver reports whether this manager should become the holder now, or how long to wait. After its start it first
+// reads whether an earlier manager has left work unfinished.
+func (s *ClusterAllocator) mayTakeOver(ctx context.Context) (bool, time.Duration, error) {
+	m := s.lockState()
+	ask := m.needsRecordRead
 	m.Unlock()
 	if ask {
-		if err := s.readLeft(ctx); err != nil {
+		if err := s.readRecord(ctx); err != nil {
 			return false, 0, err
 		}
 	}
-	m = s.lock()
+	m = s.lockState()
 	may, wait := m.mayTakeOver(s.Now(), s.Elected)
-	only := may && m.onlyLeft(s.Now())
+	only := may && m.hasOnlyInheritedWork(s.Now())
 	m.Unlock()
 	if !only || s.Elected {
 		return may, wait, nil
 	}
-	// Another manager may have finished that.
-	if err := s.readLeft(ctx); err != nil {
+	// Another manager may have finished that work.
+	if err := s.readRecord(ctx); err != nil {
 		return false, 0, err
 	}
-	m = s.lock()
+	m = s.lockState()
 	defer m.Unlock()
-	return m.left, 0, nil
+	return m.hasInheritedWork, 0, nil
 }
 
-// readLeft reads whether grants are in flight on record.
-func (s *Site) readLeft(ctx context.Context) error {
-	state, _, err := s.fence.Read(ctx)
+// readRecord reads whether the record has grants in flight, or an open block that is unknown here.
+func (s *ClusterAllocator) readRecord(ctx context.Context) error {
+	state, _, err := s.fence.ReadState(ctx)
 	if err != nil {
-		s.note(err)
+		s.recordCommitError(err)
 		return err
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
-	m.neighbour = m.neighbour || isNeighbour(state.Holder, s.Key)
-	m.unread, m.left, m.commitErr = false, len(state.InFlight) > 0 || m.lacksBlock(state), nil
+	m.hasPeerAllocator = m.hasPeerAllocator || isPeerHolder(state.Holder, s.ClusterKey)
+	m.needsRecordRead, m.hasInheritedWork, m.commitErr = false, len(state.InFlight) > 0 || m.hasUnknownOpenBlock(state), nil
 	return nil
 }
 
-// takeOver makes this manager the holder: first the write, then the list, so that whatever the one before has granted is
-// in the list or in flight, and its next commit fails.
-func (s *Site) takeOver(ctx context.Context) error {
-	m := s.lock()
-	m.holder, m.unread = false, true // the write may land without an answer
-	m.takeovers++
+// takeOver makes this manager the holder: first the write, then the list, so that everything that the holder before has
+// granted is listed or in flight, and its next commit fails.
+func (s *ClusterAllocator) takeOver(ctx context.Context) error {
+	m := s.lockState()
+	m.isHolder, m.needsRecordRead = false, true // the write may land without an answer
+	m.takeoverCount++
 	m.Unlock()
 	state, err := s.fence.TakeOver(ctx, s.Now())
 	if err != nil {
-		s.note(err)
+		s.recordCommitError(err)
 		return err
 	}
-	listed := map[types.UID]*node{}
-	err = s.visit(ctx, func(n *corev1.Node) {
-		listed[n.UID] = seen(nodeOf(n), n.ResourceVersion, s.Now())
+	listed := map[types.UID]*nodeEntry{}
+	err = s.listNodes(ctx, func(n *corev1.Node) {
+		listed[n.UID] = newNodeEntry(nodeFromObject(n), n.ResourceVersion, s.Now())
 	})
 	if err != nil {
 		return err
 	}
-	m = s.lock()
-	m.neighbour = m.neighbour || isNeighbour(s.fence.Before(), s.Key)
-	m.tookOver(state, listed, s.Now())
-	metrics.NodeCIDRTakeovers.WithLabelValues(s.Key.Namespace, s.Key.Name).Inc()
-	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.anyCIDRs()
+	m = s.lockState()
+	m.hasPeerAllocator = m.hasPeerAllocator || isPeerHolder(s.fence.PreviousHolder(), s.ClusterKey)
+	m.applyTakeover(state, listed, s.Now())
+	metrics.NodeCIDRTakeovers.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
+	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.hasNodeCIDRs()
 	inFlight := len(m.grants)
 	m.Unlock()
-	log.FromContext(ctx).Info("Took the Nodes of the cluster over", "cluster", s.Key.String(), "term", state.Term, "nodes", len(listed), "inFlight", inFlight)
+	log.FromContext(ctx).Info("Took over the Nodes of the cluster", "cluster", s.ClusterKey.String(), "term", state.Term, "nodes", len(listed), "inFlight", inFlight)
 	if !isNew {
 		return nil
 	}
-	// Our finalizer on an object shows that there was a manager, whose first writes may be on their way.
-	before, err := s.Objects.AnyProtected(ctx)
-	m = s.lock()
+	// Our finalizer on an object shows that there was a manager before, whose first writes may be under way.
+	before, err := s.ObjectProtector.HasProtectedObjects(ctx)
+	m = s.lockState()
 	defer m.Unlock()
 	if err != nil {
-		m.holder, m.adoptUntil = false, time.Time{}
+		m.isHolder, m.adoptUntil = false, time.Time{}
 		return err
 	}
 	if !before {
@@ -303,79 +306,79 @@ func (s *Site) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// turn plans for all that wait, commits, and hands out the writes that follow.
-func (s *Site) turn(ctx context.Context) (time.Duration, error) {
+// reconcileOnce plans for all Nodes that wait, commits, and dispatches the writes that follow.
+func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
-	m := s.lock()
+	m := s.lockState()
 	nobody := m.adopting && m.adoptUntil.IsZero()
 	adopted := m.adopting && !nobody && !now.Before(m.adoptUntil)
 	m.Unlock()
 	switch {
 	case nobody:
-		// That nobody was here before goes on record before anything shows that somebody was.
-		if wait, err := s.commit(ctx); err != nil || wait > 0 {
+		// That there was no manager before is committed before anything shows that there was one.
+		if wait, err := s.commitState(ctx); err != nil || wait > 0 {
 			return wait, err
 		}
 	case adopted:
-		// What landed during the wait, the watch may not have shown.
-		if err := s.list(ctx); err != nil {
+		// The watch may not yet show what landed during the wait.
+		if err := s.relistNodes(ctx); err != nil {
 			return 0, err
 		}
 	}
-	m = s.lock()
-	m.setGrows(now)
-	protect, wait := m.plan(now)
-	growth := m.decideBlocks(now)
-	m.listed = growth.next
-	protect = m.unheld(append(protect, growth.of...), now)
+	m = s.lockState()
+	m.updateCanGrow(now)
+	protect, wait := m.planGrants(now)
+	growth := m.planBlocks(now)
+	m.nextOpenBlocks = growth.openBlocks
+	protect = m.missingFinalizers(append(protect, growth.toProtect...), now)
 	m.Unlock()
-	if s.protect(ctx, protect) {
+	if s.protectObjects(ctx, protect) {
 		wait = time.Millisecond
 	}
-	later, err := s.commit(ctx)
+	later, err := s.commitState(ctx)
 	if err != nil {
 		return 0, err
 	}
-	again, err := s.dispatch(ctx)
-	tended, failed := s.tend(ctx, growth)
-	return sooner(sooner(wait, later), sooner(again, tended)), errors.Join(err, failed, s.closeObjects(ctx))
+	again, err := s.dispatchWrites(ctx)
+	tended, failed := s.reconcileBlocks(ctx, growth)
+	return minWait(minWait(wait, later), minWait(again, tended)), errors.Join(err, failed, s.unprotectClosed(ctx))
 }
 
-// commit commits what there is to commit. It returns how long until there is more.
-func (s *Site) commit(ctx context.Context) (time.Duration, error) {
-	m := s.lock()
-	next, p, wait := m.next(s.Now())
+// commitState commits the next state, if there is a reason to. It returns how long until there is one.
+func (s *ClusterAllocator) commitState(ctx context.Context) (time.Duration, error) {
+	m := s.lockState()
+	next, p, wait := m.nextCommit(s.Now())
 	m.Unlock()
 	if p == nil {
 		return wait, nil
 	}
-	s.sent = p
-	again, err := s.outcome(s.fence.Commit(ctx, next))
-	return sooner(wait, again), err
+	s.pendingCommit = p
+	again, err := s.recordCommitOutcome(s.fence.CommitState(ctx, next))
+	return minWait(wait, again), err
 }
 
-// protect puts our finalizer on objects before they are opened. Of one for which that fails nothing is granted: there are
-// places for others then.
-func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
+// protectObjects puts our finalizer on objects before they are opened. From an object for which that fails, nothing is
+// granted: other Nodes can be granted something instead then.
+func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Ref) (again bool) {
 	for _, ref := range refs {
-		err := s.Objects.Protect(ctx, ref)
-		m := s.lock()
+		err := s.ObjectProtector.ProtectObject(ctx, ref)
+		m := s.lockState()
 		if err == nil {
-			delete(m.blocked, ref)
+			delete(m.blockedObjects, ref)
 			m.Unlock()
 			continue
 		}
-		delayed, rest := pace.Split(err)
+		delayed, rest := pace.SplitDelayed(err)
 		switch {
 		case rest == nil:
-			// Another writer removes our finalizer each time: that is no failure, and the Nodes wait for a moment.
-			m.postpone(ref, blocked{until: s.Now().Add(delayed)}, func(*podcidr.Node) {})
+			// Another writer removes our finalizer each time. That is no failure, and the Nodes wait for a moment.
+			m.postponeObject(ref, retryState{retryAt: s.Now().Add(delayed)}, func(*podcidr.Node) {})
 			again = true
 		case errors.Is(err, errClosing):
-			m.close(ref)
+			m.closeRange(ref)
 		default:
-			s.failed(ctx, err, "A ClusterCIDR cannot be protected; its Nodes wait", "clusterCIDR", ref.Name)
-			m.block(ref, err, s.Now())
+			s.logFailure(ctx, err, "Failed to protect a ClusterCIDR; its Nodes wait", "clusterCIDR", ref.Name)
+			m.blockObject(ref, err, s.Now())
 			again = true
 		}
 		m.Unlock()
@@ -383,126 +386,129 @@ func (s *Site) protect(ctx context.Context, refs []podcidr.Ref) (again bool) {
 	return again
 }
 
-// outcome notes what became of a commit. A wait says that the site is to be looked at again after it.
-func (s *Site) outcome(err error) (time.Duration, error) {
-	p := s.sent
-	if !s.fence.Unanswered() {
-		s.sent = nil
+// recordCommitOutcome records the outcome of a commit. A wait means that the cluster has to be reconciled again after
+// it.
+func (s *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error) {
+	p := s.pendingCommit
+	if !s.fence.Pending() {
+		s.pendingCommit = nil
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
 	var refused *fence.RefusedError
 	switch {
 	case err == nil:
 		metrics.NodeCIDRCommits.WithLabelValues("written").Inc()
 		if p != nil {
-			m.landed(p, s.fence.State().Adopting != nil, s.Now())
+			m.recordCommitted(p, s.fence.CommittedState().AdoptingSince != nil, s.Now())
 		}
 		return 0, nil
-	case errors.Is(err, fence.ErrMoved):
+	case errors.Is(err, fence.ErrConflict):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
-		m.withdraw(nil)
-		m.setOpen(s.fence.State().Open)
+		m.withdrawGrants(nil)
+		m.setOpenRanges(s.fence.CommittedState().OpenRanges)
 		return time.Millisecond, nil
-	case errors.Is(err, fence.ErrLost):
+	case errors.Is(err, fence.ErrTermLost):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
-		m.lose(s.Now(), rand.N[time.Duration])
+		m.recordTermLost(s.Now(), rand.N[time.Duration])
 		return m.NotBefore.Sub(s.Now()), nil
 	case errors.As(err, &refused):
 		metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
-		m.refusedCommit(refused, s.Now())
-		return m.commitAfter.Sub(s.Now()), nil
-	case !s.fence.Unanswered():
-		m.lose(s.Now(), rand.N[time.Duration])
+		m.recordRefusedCommit(refused, s.Now())
+		return m.nextCommitTime.Sub(s.Now()), nil
+	case !s.fence.Pending():
+		m.recordTermLost(s.Now(), rand.N[time.Duration])
 		m.commitErr = err
 	}
 	metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 	return 0, err
 }
 
-// note notes why nothing is granted.
-func (s *Site) note(err error) {
+// recordCommitError records why nothing is granted.
+func (s *ClusterAllocator) recordCommitError(err error) {
 	var damaged *fence.DamagedError
-	if !errors.As(err, &damaged) && !term.RefusedForGood(err) {
-		return // it passes
+	if !errors.As(err, &damaged) && !term.IsPermanentRefusal(err) {
+		return // the error is transient
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
 	m.commitErr = err
 }
 
-// dispatch hands out the writes that are due. Where it is long ago that their grants were seen on record, it looks first.
-func (s *Site) dispatch(ctx context.Context) (time.Duration, error) {
-	m := s.lock()
-	due, wait := m.due(s.Now())
-	look := m.holder && len(due) > 0 && m.stale(s.Now())
+// dispatchWrites submits the writes that are due. Where their grants were last seen on record too long ago, it verifies
+// the record first.
+func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, error) {
+	m := s.lockState()
+	due, wait := m.dueGrants(s.Now())
+	look := m.isHolder && len(due) > 0 && m.isRecordStale(s.Now())
 	m.Unlock()
 	if look {
-		err := s.fence.Check(ctx)
-		if errors.Is(err, fence.ErrLost) {
-			return s.outcome(err)
+		err := s.fence.VerifyTerm(ctx)
+		if errors.Is(err, fence.ErrTermLost) {
+			return s.recordCommitOutcome(err)
 		}
 		if err != nil {
-			s.note(err)
-			return 0, err // the term is not over because a read failed; nothing is written meanwhile
+			s.recordCommitError(err)
+			return 0, err // a failed read does not end the term; nothing is written meanwhile
 		}
 	}
-	m = s.lock()
+	m = s.lockState()
 	defer m.Unlock()
-	if !m.holder {
+	if !m.isHolder {
 		return 0, nil
 	}
 	if look {
-		m.recordedAt = s.Now()
+		m.recordVerifiedAt = s.Now()
 	}
-	lasting := context.WithoutCancel(ctx) // a write may wait for its place for longer than the turn that hands it out; its own time bounds it
+	lasting := context.WithoutCancel(ctx) // a write may start after this reconcile has ended; its own timeout bounds it
 	for _, g := range due {
-		m.begin(g)
-		s.Workers.Do(s.Key, func() { s.run(lasting, g) })
+		m.beginWrite(g)
+		s.Workers.Submit(s.ClusterKey, func() { s.runWrite(lasting, g) })
 	}
 	return wait, nil
 }
 
-// run writes for one grant, and notes how that went. One that has waited for long is handed out
-// again, one of an earlier term is not.
-func (s *Site) run(ctx context.Context, g *grant) {
-	m := s.lock()
-	if m.stale(s.Now()) || !m.holder || m.grants[g.Node.UID] != g {
-		m.end(g)
+// runWrite writes one grant, and records the result. A grant that has waited for too long is submitted again; one of an
+// earlier term is not.
+func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
+	m := s.lockState()
+	if m.isRecordStale(s.Now()) || !m.isHolder || m.grants[g.Node.UID] != g {
+		m.endWrite(g)
 		m.Unlock()
-		s.Wake(s.Key)
+		s.Enqueue(s.ClusterKey)
 		return
 	}
 	m.Unlock()
-	err := s.write(ctx, g.Grant)
+	err := s.patchNode(ctx, g.Grant)
 	if err != nil {
-		s.failed(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
+		s.logFailure(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
 	}
-	m = s.lock()
-	wake := m.wrote(g, err, s.Now())
+	m = s.lockState()
+	wake := m.recordWrite(g, err, s.Now())
 	if n := m.nodes[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
-		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(g.since).Seconds())
-		metrics.NodeCIDRTries.Observe(float64(g.Tries))
-		if r := m.rangeOf(n.Node); r != nil {
-			metrics.NodeCIDRAllocations.WithLabelValues(cidrsText(r), r.Name, s.Key.Namespace, s.Key.Name).Inc()
+		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(g.waitingSince).Seconds())
+		metrics.NodeCIDRAllocationTries.Observe(float64(g.RangesTried))
+		if r := m.rangeForNode(n.Node); r != nil {
+			metrics.NodeCIDRAllocations.WithLabelValues(formatRangeCIDRs(r), r.Name, s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
 		}
 	}
 	m.Unlock()
 	if wake {
-		s.Wake(s.Key)
+		s.Enqueue(s.ClusterKey)
 	}
 }
 
-// write gives a Node its CIDRs, once that is on record. The patch names the UID of the Node and not its resource version:
-// podCIDRs are written once, so it may be repeated, and land at any time. What is refused is looked at.
-func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
+// patchNode sets the CIDRs of a Node, once they are on record. The patch carries the UID of the Node and not its
+// resource version: podCIDRs are written once, so the patch may be repeated, and may land at any time. After a refusal,
+// the Node is read live.
+func (s *ClusterAllocator) patchNode(ctx context.Context, g podcidr.Grant) error {
 	texts := make([]string, len(g.CIDRs))
 	for i, p := range g.CIDRs {
 		texts[i] = p.String()
 	}
 	meta := map[string]any{"uid": g.Node.UID}
-	if g.From.Name != "" {
-		meta["annotations"] = map[string]string{v1alpha1.ClusterCIDRAnnotation: g.From.Name}
+	if g.RangeRef.Name != "" {
+		meta["annotations"] = map[string]string{v1alpha1.ClusterCIDRAnnotation: g.RangeRef.Name}
 	}
 	body, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"podCIDR": texts[0], "podCIDRs": texts}})
 	if err != nil {
@@ -513,15 +519,15 @@ func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
 	o := &corev1.Node{}
 	o.Name = g.Node.Name
 	err = s.Client.Patch(timed, o, client.RawPatch(types.MergePatchType, body))
-	if err == nil && len(cidrsOf(o)) == 0 {
+	if err == nil && len(podCIDRsForNode(o)) == 0 {
 		return fmt.Errorf("the API server takes the pod CIDRs %v of Node %s, and does not show them: something changes what is written", texts, g.Node.Name)
 	}
 	if err == nil {
-		s.Observe(o)
+		s.ObserveObject(o)
 		return nil
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		settled, readErr := s.look(ctx, g)
+		settled, readErr := s.checkLiveNode(ctx, g)
 		if readErr != nil || settled {
 			return readErr
 		}
@@ -529,8 +535,8 @@ func (s *Site) write(ctx context.Context, g podcidr.Grant) error {
 	return fmt.Errorf("setting the pod CIDRs of Node %s to %v: %w", g.Node.Name, texts, err)
 }
 
-// look reads a Node live, and reports whether it is gone, or has CIDRs.
-func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err error) {
+// checkLiveNode reads a Node live, and reports whether it is gone, or has CIDRs.
+func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (settled bool, err error) {
 	n := g.Node
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
@@ -542,54 +548,54 @@ func (s *Site) look(ctx context.Context, g podcidr.Grant) (settled bool, err err
 	if err != nil || live.UID != n.UID {
 		gone := &corev1.Node{}
 		gone.UID = n.UID
-		s.Forget(gone)
+		s.ForgetObject(gone)
 		settled = true
 	}
 	if err == nil {
-		s.Observe(live)
+		s.ObserveObject(live)
 	}
-	if has := cidrsOf(live); !settled && len(has) > 0 {
+	if has := podCIDRsForNode(live); !settled && len(has) > 0 {
 		settled = true
-		m := s.lock()
+		m := s.lockState()
 		if !slices.Equal(has, g.CIDRs) {
-			m.notef(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", has, g.CIDRs)
+			m.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", has, g.CIDRs)
 		}
 		m.Unlock()
 	}
 	return settled, nil
 }
 
-// closeObjects says of objects that they are not in use any more, once they are closed on record and a list that began
-// after that shows that no Node uses them.
-func (s *Site) closeObjects(ctx context.Context) error {
-	m := s.lock()
-	closing := m.ending()
+// unprotectClosed marks objects as no longer in use, once they are closed on record and a list that began after that
+// shows that no Node uses them.
+func (s *ClusterAllocator) unprotectClosed(ctx context.Context) error {
+	m := s.lockState()
+	closing := m.objectsToUnprotect()
 	m.Unlock()
 	if len(closing) == 0 {
 		return nil
 	}
-	if err := s.list(ctx); err != nil {
+	if err := s.relistNodes(ctx); err != nil {
 		return err
 	}
 	var errs []error
 	for _, o := range closing {
-		m := s.lock()
-		used := len(m.users(o)) > 0
+		m := s.lockState()
+		used := len(m.nodesUsing(o)) > 0
 		m.Unlock()
 		if !used {
-			errs = append(errs, s.Objects.Release(ctx, o.Ref, o.Mark))
+			errs = append(errs, s.ObjectProtector.UnprotectObject(ctx, o.Ref, o.EntryMark))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// list reads what all Nodes have.
-func (s *Site) list(ctx context.Context) error {
-	return s.visit(ctx, func(n *corev1.Node) { s.Observe(n) })
+// relistNodes observes all Nodes from a new list.
+func (s *ClusterAllocator) relistNodes(ctx context.Context) error {
+	return s.listNodes(ctx, func(n *corev1.Node) { s.ObserveObject(n) })
 }
 
-// visit lists all Nodes. A server that does not come to an end of that keeps nobody else waiting.
-func (s *Site) visit(ctx context.Context, each func(*corev1.Node)) error {
+// listNodes lists all Nodes. The timeout keeps a server that does not finish the list from blocking other clusters.
+func (s *ClusterAllocator) listNodes(ctx context.Context, each func(*corev1.Node)) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
@@ -603,14 +609,15 @@ func (s *Site) visit(ctx context.Context, each func(*corev1.Node)) error {
 	return nil
 }
 
-// ending are the objects that were closed by a commit of this term, and that no Node is known to use. While what was before is adopted, not all is known.
-func (m *memory) ending() []Object {
-	if !m.holder || m.adopting {
+// objectsToUnprotect returns the objects that were closed by a commit of this term, and that no Node is known to use.
+// It returns none while the state before is adopted, as not everything is known then.
+func (m *nodeState) objectsToUnprotect() []RangeObject {
+	if !m.isHolder || m.adopting {
 		return nil
 	}
-	var out []Object
-	for _, o := range m.objects {
-		if o.Closing && o.Held && m.isClosed(o) && len(m.users(o)) == 0 && !m.hasBlocks(o) {
+	var out []RangeObject
+	for _, o := range m.rangeObjects {
+		if o.Closing && o.HasFinalizer && m.isObjectClosed(o) && len(m.nodesUsing(o)) == 0 && !m.hasBlocks(o) {
 			out = append(out, o)
 		}
 	}

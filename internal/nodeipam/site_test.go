@@ -27,32 +27,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 )
 
-// calls are the requests of a site, in their order. The API server is a fake: what is asked is what is looked at.
-type calls struct {
+// requestLog logs the requests of an allocator, in their order. The API server is a fake, as the tests check what is
+// requested.
+type requestLog struct {
 	client.WithWatch
 	mu  sync.Mutex
 	all []string
-	// deaf: no read is answered. away: nothing is.
-	deaf, away bool
+	// failReads reports whether every read fails; failAll reports whether every request does.
+	failReads, failAll bool
 }
 
-func (c *calls) notef(format string, args ...any) {
+func (c *requestLog) recordf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, fmt.Sprintf(format, args...))
 }
 
-// at is where the first call is that begins so.
-func (c *calls) at(begins string) int {
+// indexOf returns the index of the first call that begins with a text.
+func (c *requestLog) indexOf(begins string) int {
 	return slices.IndexFunc(c.all, func(s string) bool { return strings.HasPrefix(s, begins) })
 }
 
-// lister lists for the site.
-type lister struct{ *calls }
+// lister lists for the allocator.
+type lister struct{ *requestLog }
 
 // List implements Lister.
 func (c lister) List(ctx context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
-	c.notef("list %T", of)
+	c.recordf("list %T", of)
 	var all corev1.NodeList
 	if err := c.WithWatch.List(ctx, &all); err != nil {
 		return "", err
@@ -63,7 +64,7 @@ func (c lister) List(ctx context.Context, of client.Object, _ string, visit func
 	return "", nil
 }
 
-func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
+func newTestSite(t *testing.T, objects ...client.Object) (*ClusterAllocator, *requestLog) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -71,65 +72,65 @@ func siteOf(t *testing.T, objects ...client.Object) (*Site, *calls) {
 			t.Fatal(err)
 		}
 	}
-	c := &calls{}
+	c := &requestLog{}
 	c.WithWatch = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ClusterCIDR{}).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, in client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			if c.deaf || c.away {
+			if c.failReads || c.failAll {
 				return timeout
 			}
 			return in.Get(ctx, key, o, opts...)
 		},
 		List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
-			if c.away {
+			if c.failAll {
 				return timeout
 			}
 			return in.List(ctx, all, opts...)
 		},
 		Create: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			c.notef("create %T", o)
-			if c.away {
+			c.recordf("create %T", o)
+			if c.failAll {
 				return timeout
 			}
 			return in.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, in client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			c.notef("update %T", o)
-			if c.away {
+			c.recordf("update %T", o)
+			if c.failAll {
 				return timeout
 			}
 			return in.Update(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			body, err := patch.Data(o)
-			c.notef("patch %T %s", o, body)
+			c.recordf("patch %T %s", o, body)
 			if ended := ctx.Err(); ended != nil {
 				return ended
 			}
-			if c.away {
+			if c.failAll {
 				return timeout
 			}
 			return errors.Join(err, in.Patch(ctx, o, patch, opts...))
 		},
 	})
-	s := NewSite(Options{
-		Client: c, Live: c, Lister: lister{c}, Objects: ClusterCIDRs{Client: c, Live: c}, ID: "me", Elected: true,
-		Workers: workers.New[Key](2), Wake: func(Key) {}, Now: time.Now,
+	s := NewClusterAllocator(Options{
+		Client: c, Live: c, Lister: lister{c}, ObjectProtector: ClusterCIDRProtector{Client: c, Live: c}, ManagerID: "me", Elected: true,
+		Workers: workers.New[ClusterKey](2), Enqueue: func(ClusterKey) {}, Now: time.Now,
 	})
 	var all v1alpha1.ClusterCIDRList
 	if err := c.List(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	var found []Object
+	var found []RangeObject
 	for i := range all.Items {
-		found = append(found, ObjectOf(&all.Items[i]))
+		found = append(found, RangeObjectFromClusterCIDR(&all.Items[i]))
 	}
-	s.SetObjects(found)
+	s.SetRangeObjects(found)
 	var nodes corev1.NodeList
 	if err := c.List(t.Context(), &nodes); err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes.Items {
-		s.Observe(&nodes.Items[i])
+		s.ObserveObject(&nodes.Items[i])
 	}
 	return s, c
 }
@@ -145,18 +146,19 @@ func newRange(finalizers ...string) *v1alpha1.ClusterCIDR {
 	}
 }
 
-// R14, R15, K33: the order of what a first grant takes, and what the patch of the Node says.
+// TestTheOrderOfAGrant checks R14, R15 and K33: the order of the requests of a first grant, and the body of the patch
+// of the Node.
 func TestTheOrderOfAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := siteOf(t, newNode(), newRange())
+		s, c := newTestSite(t, newNode(), newRange())
 		if _, err := s.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		last := -1
 		for _, begins := range []string{"create *v1.ConfigMap", "list *v1.Node", "patch *v1alpha1.ClusterCIDR", "update *v1.ConfigMap", "patch *v1.Node"} {
-			at := c.at(begins)
-			for i := last + 1; i < len(c.all); i++ { // the ConfigMap is written before as well: nobody was here
+			at := c.indexOf(begins)
+			for i := last + 1; i < len(c.all); i++ { // the ConfigMap is also written before, to record that there was no manager
 				if at <= last && strings.HasPrefix(c.all[i], begins) {
 					at = i
 				}
@@ -167,19 +169,20 @@ func TestTheOrderOfAGrant(t *testing.T) {
 			last = at
 		}
 		want := `patch *v1.Node {"metadata":{"annotations":{"butler.butlerlabs.dev/cluster-cidr":"c"},"uid":"uid-a"},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`
-		if got := c.all[c.at("patch *v1.Node")]; got != want {
+		if got := c.all[c.indexOf("patch *v1.Node")]; got != want {
 			t.Errorf("the patch is\n%s\nwant\n%s", got, want)
 		}
 	})
 }
 
-// A write waits for its place for longer than the turn has that hands it out: it is made all the same.
+// TestAWriteOutlivesItsTurn checks that a write is made although it waits in the queue for longer than the reconcile
+// lasts that submits it.
 func TestAWriteOutlivesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := siteOf(t, newNode(), newRange())
-		s.Workers = workers.New[Key](1)
+		s, c := newTestSite(t, newNode(), newRange())
+		s.Workers = workers.New[ClusterKey](1)
 		taken := make(chan struct{})
-		s.Workers.Do(s.Key, func() { <-taken })
+		s.Workers.Submit(s.ClusterKey, func() { <-taken })
 		turn, end := context.WithCancel(t.Context())
 		if _, err := s.Reconcile(turn); err != nil {
 			t.Fatal(err)
@@ -197,7 +200,7 @@ func TestAWriteOutlivesItsTurn(t *testing.T) {
 	})
 }
 
-// R10, R15: who may have written before, and who cannot have.
+// TestWhoWaitsForWhatWasBefore checks R10 and R15: whether another manager or allocator may have written before.
 func TestWhoWaitsForWhatWasBefore(t *testing.T) {
 	other := newNode("10.0.1.0/24")
 	other.Name, other.UID = "other", "uid-other"
@@ -211,13 +214,13 @@ func TestWhoWaitsForWhatWasBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, c := siteOf(t, append(tc.objects, newNode())...)
+				s, c := newTestSite(t, append(tc.objects, newNode())...)
 				wait, err := s.Reconcile(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if waits := c.at("patch *v1.Node") < 0; waits != tc.waits || (waits && wait != adoption) {
+				if waits := c.indexOf("patch *v1.Node") < 0; waits != tc.waits || (waits && wait != adoptionPeriod) {
 					t.Errorf("it grants nothing: %v, and comes back after %v", waits, wait)
 				}
 			})
@@ -225,7 +228,7 @@ func TestWhoWaitsForWhatWasBefore(t *testing.T) {
 	}
 }
 
-// K41: what is being deleted, gone, or another one is not opened.
+// TestProtect checks K41: an object that is being deleted, is gone, or was replaced by another one is not opened.
 func TestProtect(t *testing.T) {
 	deleted := newRange("somebody/else")
 	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -242,8 +245,8 @@ func TestProtect(t *testing.T) {
 		"another":       {is: another, closing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, c := siteOf(t, tc.is)
-			err := ClusterCIDRs{Client: c, Live: c}.Protect(t.Context(), ObjectOf(newRange()).Ref)
+			_, c := newTestSite(t, tc.is)
+			err := ClusterCIDRProtector{Client: c, Live: c}.ProtectObject(t.Context(), RangeObjectFromClusterCIDR(newRange()).Ref)
 			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) || len(c.all) != tc.patches {
 				t.Errorf("%v, with %v", err, c.all)
 			}
@@ -251,14 +254,15 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// R10, R15: what landed while the former allocator was waited for is listed before the first grant.
+// TestAdoptionEndsWithAList checks R10 and R15: what landed during the wait for the former allocator is listed before
+// the first grant.
 func TestAdoptionEndsWithAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := newNode()
 		late.Name, late.UID = "late", "uid-late"
-		s, c := siteOf(t, newNode(), late, newRange(v1alpha1.ClusterCIDRFinalizer))
+		s, c := newTestSite(t, newNode(), late, newRange(v1alpha1.ClusterCIDRFinalizer))
 		wait, err := s.Reconcile(t.Context())
-		if err != nil || wait != adoption {
+		if err != nil || wait != adoptionPeriod {
 			t.Fatalf("%v, %v", wait, err)
 		}
 		late.Spec.PodCIDRs = []string{"10.0.0.0/24"} // the watch does not show it
@@ -270,39 +274,40 @@ func TestAdoptionEndsWithAList(t *testing.T) {
 		if err := c.Update(t.Context(), live); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(adoption)
+		<-time.After(adoptionPeriod)
 		if _, err := s.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if at := c.at("patch *v1.Node"); at < 0 || !strings.Contains(c.all[at], `"podCIDR":"10.0.1.0/24"`) {
+		if at := c.indexOf("patch *v1.Node"); at < 0 || !strings.Contains(c.all[at], `"podCIDR":"10.0.1.0/24"`) {
 			t.Errorf("granted what has landed:\n%s", strings.Join(c.all, "\n"))
 		}
 	})
 }
 
-// R10, R14: a manager that was paused looks for its grants on record before it writes.
+// TestAPausedManagerLooksFirst checks R10 and R14: a manager that was paused reads its grants on record before it
+// writes.
 func TestAPausedManagerLooksFirst(t *testing.T) {
 	for name, tc := range map[string]struct{ lost, deaf bool }{"there": {}, "lost": {lost: true}, "nobody says": {deaf: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, c := siteOf(t, newRange(), newNode())
+				s, c := newTestSite(t, newRange(), newNode())
 				state, err := s.fence.TakeOver(t.Context(), time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
-				state.InFlight = []fence.Grant{{Node: "a", UID: "uid-a", From: "c", CIDRs: prefixes("10.0.0.0/24")}}
-				state.Adopting = nil
-				if err := s.fence.Commit(t.Context(), state); err != nil {
+				state.InFlight = []fence.Grant{{NodeName: "a", NodeUID: "uid-a", ClusterCIDRName: "c", CIDRs: prefixes("10.0.0.0/24")}}
+				state.AdoptingSince = nil
+				if err := s.fence.CommitState(t.Context(), state); err != nil {
 					t.Fatal(err)
 				}
-				m := s.lock()
-				m.takeovers++
-				m.tookOver(s.fence.State(), map[types.UID]*node{"uid-a": seen(nodeOf(newNode()), "1", noon)}, time.Now())
+				m := s.lockState()
+				m.takeoverCount++
+				m.applyTakeover(s.fence.CommittedState(), map[types.UID]*nodeEntry{"uid-a": newNodeEntry(nodeFromObject(newNode()), "1", noon)}, time.Now())
 				m.Unlock()
 				<-time.After(time.Hour)
 				if tc.lost {
-					o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+					o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}}
 					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 						t.Fatal(err)
 					}
@@ -311,18 +316,18 @@ func TestAPausedManagerLooksFirst(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				c.deaf = tc.deaf
+				c.failReads = tc.deaf
 				if _, err := s.Reconcile(t.Context()); (err != nil) != tc.deaf {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if written := c.at("patch *v1.Node") >= 0; written == (tc.lost || tc.deaf) {
+				if written := c.indexOf("patch *v1.Node") >= 0; written == (tc.lost || tc.deaf) {
 					t.Errorf("written: %v\n%s", written, strings.Join(c.all, "\n"))
 				}
-				m = s.lock()
+				m = s.lockState()
 				defer m.Unlock()
-				if m.holder == tc.lost || m.commitErr != nil {
-					t.Errorf("holder: %v, and shown: %v", m.holder, m.commitErr)
+				if m.isHolder == tc.lost || m.commitErr != nil {
+					t.Errorf("holder: %v, and shown: %v", m.isHolder, m.commitErr)
 				}
 			})
 		})
@@ -336,61 +341,63 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// What only one manager should do is no Node's business: the site is taken over for it, once.
+// TestClaim checks that the cluster is taken over once on request, for work that only one manager should do, although
+// no Node waits.
 func TestClaim(t *testing.T) {
-	s, _ := siteOf(t)
+	s, _ := newTestSite(t)
 	step := func() {
 		if _, err := s.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if step(); s.Holds() {
+	if step(); s.IsHolder() {
 		t.Fatal("it was taken over for nothing")
 	}
-	s.Claim()
-	if step(); !s.Holds() {
+	s.RequestTakeover()
+	if step(); !s.IsHolder() {
 		t.Fatal("it was not taken over")
 	}
-	s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
-	s.memory.NotBefore = time.Time{}
-	if step(); s.Holds() {
+	s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
+	s.state.NotBefore = time.Time{}
+	if step(); s.IsHolder() {
 		t.Error("it was taken over again")
 	}
 }
 
-// Statuses that no holder writes have the site taken over once; a holder that writes, however late, keeps it.
+// TestClaimOutdated checks that statuses that no holder writes cause one takeover, and that a holder that writes,
+// however late, keeps the cluster.
 func TestClaimOutdated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := siteOf(t)
+		s, _ := newTestSite(t)
 		s.Elected = false
 		ask := func(allocated string, within time.Duration) (taken bool) {
 			t.Helper()
-			statuses := map[string]Difference{}
+			statuses := map[string]StatusDifference{}
 			if allocated != "" {
-				statuses["c"] = Difference{In: allocated, Says: allocated}
+				statuses["c"] = StatusDifference{DifferingFields: allocated, PublishedStatus: allocated}
 			}
-			for end := time.Now().Add(within); time.Now().Before(end) && !s.Holds(); <-time.After(time.Second) {
-				s.ClaimOutdated(statuses, time.Minute)
+			for end := time.Now().Add(within); time.Now().Before(end) && !s.IsHolder(); <-time.After(time.Second) {
+				s.TakeOverIfOutdated(statuses, time.Minute)
 				if _, err := s.Reconcile(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return s.Holds()
+			return s.IsHolder()
 		}
 		for i := range 5 {
-			s.ClaimOutdated(map[string]Difference{"c": {In: "0", Says: strconv.Itoa(i)}}, time.Minute) // as a message has
+			s.TakeOverIfOutdated(map[string]StatusDifference{"c": {DifferingFields: "0", PublishedStatus: strconv.Itoa(i)}}, time.Minute) // messages differ
 			<-time.After(59 * time.Second)
 		}
 		const few = 3 * time.Minute
-		if s.ClaimOutdated(nil, time.Minute); ask("", few) {
+		if s.TakeOverIfOutdated(nil, time.Minute); ask("", few) {
 			t.Fatal("it was taken over from one that writes")
 		}
 		if !ask("4", few) {
 			t.Fatal("it was not taken over")
 		}
 		lose := func() {
-			s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
-			s.memory.NotBefore = time.Time{}
+			s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
+			s.state.NotBefore = time.Time{}
 		}
 		if lose(); ask("4", few) {
 			t.Error("it was taken over again for the same")

@@ -12,7 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// A manager that does not know yet that it lost its term lets a ClusterCIDR go that the next holder has granted of.
+// TestAStaleHolderEndsNothing checks that a manager that does not know yet that it lost its term does not remove the
+// finalizer from a ClusterCIDR that the next holder has granted from.
 func TestAStaleHolderEndsNothing(t *testing.T) {
 	s := scenario{
 		name: "stale holder", before: []client.Object{forSize(clusterCIDR("small", "10.0.0.0/23", 8), "small"), sized("a", "small")},
@@ -23,16 +24,16 @@ func TestAStaleHolderEndsNothing(t *testing.T) {
 	}
 	s.run(t, func(w *world) {
 		w.disturb = func(w *world, r *faults.Request) bool {
-			if r.Client != "b" || r.Ref.Kind != faults.Nodes || !r.Write() {
+			if r.Client != "b" || r.Ref.Kind != faults.Nodes || !r.IsWrite() {
 				return false
 			}
 			w.disturb = nil
-			w.Notef("b is paused in its patch; a goes on; the user deletes c")
+			w.Tracef("b is paused in its patch; a goes on; the user deletes c")
 			w.managers[1].asleep, w.managers[0].asleep = true, false
-			before := w.api.Version()
+			before := w.api.ResourceVersion()
 			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
 			w.changed(before, "the user: delete c")
-			w.After(0, 60*time.Second, func() {
+			w.DelayStep(0, 60*time.Second, func() {
 				w.managers[1].asleep = false
 				value, err := w.do(r)
 				w.answer(r, value, err)
@@ -42,25 +43,26 @@ func TestAStaleHolderEndsNothing(t *testing.T) {
 	})
 }
 
-// While it adopts, because the ConfigMap was lost, the site lets a ClusterCIDR go of which a patch may land.
+// TestNothingEndsDuringAdoption checks that, while the cluster is adopted because the ConfigMap was lost, the finalizer
+// stays on a ClusterCIDR while a patch with one of its CIDRs may still land.
 func TestNothingEndsDuringAdoption(t *testing.T) {
 	s := scenario{name: "adopting", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")}, served: -1}
 	s.run(t, func(w *world) {
 		w.disturb = func(w *world, r *faults.Request) bool {
-			if r.Ref.Kind != faults.Nodes || !r.Write() {
+			if r.Ref.Kind != faults.Nodes || !r.IsWrite() {
 				return false
 			}
 			w.disturb = nil
 			w.crash(w.manager(r.Client))
 			r.Answer(nil, schedule.ErrKilled)
-			before := w.api.Version()
+			before := w.api.ResourceVersion()
 			_ = w.api.Delete(fenceRef, true)
 			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
 			w.changed(before, "the user: the ConfigMap is lost, c is deleted")
-			w.After(0, 14*time.Second, func() {
+			w.DelayStep(0, 14*time.Second, func() {
 				_, _ = w.do(r)
 				if n := w.api.List(faults.Nodes)[0].(*corev1.Node); len(n.Spec.PodCIDRs) > 0 && len(w.api.List(faults.ClusterCIDRs)) == 0 {
-					w.Wrongf("K17: Node a has %v of c, which is gone", n.Spec.PodCIDRs)
+					w.Failf("K17: Node a has %v of c, which is gone", n.Spec.PodCIDRs)
 				}
 			})
 			return true
@@ -68,15 +70,16 @@ func TestNothingEndsDuringAdoption(t *testing.T) {
 	})
 }
 
-// A read that failed once stays in the conditions of an idle site.
+// TestAReadThatFailedOnceIsNotShown checks that a read that failed once does not stay in the conditions of an idle
+// cluster.
 func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 	s := scenario{name: "idle", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8)}, served: 0}
 	s.script = []action{{"look at the conditions", func(w *world) bool {
-		found, speaks := w.managers[0].site.Report()
-		for _, u := range found.Ranges {
+		found, speaks := w.managers[0].site.BuildReport()
+		for _, u := range found.UsageByRange {
 			for _, c := range u.Conditions {
 				if c.Type == v1alpha1.ReadyCondition && c.Status != "True" {
-					w.Wrongf("speaks %v: Ready is %s/%s: %s", speaks, c.Status, c.Reason, c.Message)
+					w.Failf("speaks %v: Ready is %s/%s: %s", speaks, c.Status, c.Reason, c.Message)
 				}
 			}
 		}
@@ -91,8 +94,9 @@ func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 	})
 }
 
-// A manager that does not know yet that it lost its term has asked for a block; the next one opens it, and gives from it. The
-// first one sees that it is being deleted, and that no Node has any of it.
+// TestABlockOpenedByAnother checks that a manager that does not know yet that it lost its term does not release a block
+// that the next holder has opened and granted from: the first manager requested the block, and sees that it is being
+// deleted, and that no Node has any of it.
 func TestABlockOpenedByAnother(t *testing.T) {
 	s := scenario{name: "opened by another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.run(t, func(w *world) {
@@ -103,14 +107,14 @@ func TestABlockOpenedByAnother(t *testing.T) {
 				w.answer(r, value, err)
 				w.managers[0].asleep = true
 				w.start()
-				w.Notef("a is paused, b starts")
+				w.Tracef("a is paused, b starts")
 				return true
-			case r.Client == "b" && r.Ref.Kind == faults.Nodes && r.Write():
+			case r.Client == "b" && r.Ref.Kind == faults.Nodes && r.IsWrite():
 				w.disturb = nil
-				w.Notef("b is paused in its patch; a goes on; the user deletes the block")
+				w.Tracef("b is paused in its patch; a goes on; the user deletes the block")
 				w.managers[1].asleep, w.managers[0].asleep = true, false
 				removeBlock("prod-pods-4-1").do(w)
-				w.After(0, 60*time.Second, func() {
+				w.DelayStep(0, 60*time.Second, func() {
 					w.managers[1].asleep = false
 					value, err := w.do(r)
 					w.answer(r, value, err)
@@ -122,11 +126,12 @@ func TestABlockOpenedByAnother(t *testing.T) {
 	})
 }
 
-// A manager whose watch of IPAllocations shows nothing opens a block that went back to the pool meanwhile.
+// TestABlockThatIsGone checks that a manager whose watch of IPAllocations shows nothing does not open a block that was
+// returned to the pool meanwhile.
 func TestABlockThatIsGone(t *testing.T) {
 	s := scenario{name: "gone", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.script = []action{
-		remove(faults.Nodes, "a"), // first: b counts from its start how long the block is unused, and does not come before a
+		remove(faults.Nodes, "a"), // first, as b counts from its own start how long the block is unused
 		{"start b, which is shown no more of IPAllocations", func(w *world) bool {
 			w.start()
 			w.relist(w.managers[1], faults.Allocations, 10*time.Minute)

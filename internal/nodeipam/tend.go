@@ -12,162 +12,164 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Blocks are the IPAllocations that a Cluster has for the pod CIDRs of its Nodes, as the API server has them.
-type Blocks interface {
-	// Look reads one; false: there is none.
-	Look(ctx context.Context, name string) (Block, bool, error)
-	// Ask makes one, in the place of an open one that is lost or, if that is the zero value, of any addresses. It returns what there
-	// is; false: something else has the name.
-	Ask(ctx context.Context, name string, of podcidr.Ref, from Source, lost fence.Open) (Block, bool, error)
-	// Guard puts our finalizer on, LetGo takes it off one that is being deleted; Delete deletes.
-	Guard(ctx context.Context, b Block) error
-	LetGo(ctx context.Context, b Block) error
-	Delete(ctx context.Context, b Block) error
+// BlockClient reads and writes the IPAllocations that a Cluster has for the pod CIDRs of its Nodes.
+type BlockClient interface {
+	// GetBlock reads a block live; false means that there is none.
+	GetBlock(ctx context.Context, name string) (Block, bool, error)
+	// CreateBlock creates a block, either to replace an open one that is lost or, if lost is the zero value, with any
+	// addresses. It returns the block that exists now; false means that something else has the name.
+	CreateBlock(ctx context.Context, name string, of podcidr.Ref, from BlockSource, lost fence.OpenRange) (Block, bool, error)
+	// AddFinalizer puts our finalizer on a block, RemoveFinalizer takes it off one that is being deleted, and
+	// DeleteBlock deletes a block.
+	AddFinalizer(ctx context.Context, b Block) error
+	RemoveFinalizer(ctx context.Context, b Block) error
+	DeleteBlock(ctx context.Context, b Block) error
 }
 
-// tend does what was decided on blocks beside the commit. It returns when there is more to do. What failed is tried again
-// after a while, and holds up nothing else.
-func (s *Site) tend(ctx context.Context, g growth) (time.Duration, error) {
-	m := s.lock()
-	holder, again := m.holder, m.relisted
-	m.relisted = false
+// reconcileBlocks makes the requests for blocks that were decided on together with the commit. It returns how long
+// until there is more to do. A failed request is retried after a while, and blocks no other.
+func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (time.Duration, error) {
+	m := s.lockState()
+	holder, again := m.isHolder, m.openBlocksChanged
+	m.openBlocksChanged = false
 	m.Unlock()
 	if again {
-		g.wait = time.Millisecond // what was committed has consequences
+		g.requeueAfter = time.Millisecond // the commit has consequences for blocks
 	}
-	if !holder || len(g.errands) == 0 {
-		return g.wait, nil
+	if !holder || len(g.requests) == 0 {
+		return g.requeueAfter, nil
 	}
 	listed := false
-	for _, e := range g.errands {
-		m := s.lock()
-		wait, early := m.vain[e.name].until.Sub(s.Now()), e.do == letGo && !m.ended[e.block.UID]
+	for _, e := range g.requests {
+		m := s.lockState()
+		wait, early := m.failedRequests[e.blockName].retryAt.Sub(s.Now()), e.action == removeFinalizer && !m.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
-			g.wait = sooner(g.wait, wait)
+			g.requeueAfter = minWait(g.requeueAfter, wait)
 			continue
 		}
 		if early {
-			continue // no commit says yet that it is closed: no list of all Nodes helps
+			continue // no commit shows yet that it is closed, so a list of all Nodes is of no use
 		}
-		if e.do == letGo && !listed {
-			if err := s.list(ctx); err != nil {
+		if e.action == removeFinalizer && !listed {
+			if err := s.relistNodes(ctx); err != nil {
 				return 0, err
 			}
 			listed = true
 		}
-		news, err := s.doErrand(ctx, e)
+		news, err := s.runBlockRequest(ctx, e)
 		if err != nil {
-			s.failed(ctx, err, "A block for pod CIDRs has to wait", "block", e.name)
+			s.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.blockName)
 		}
-		if wait := s.tended(e, err); wait > 0 {
-			g.wait = sooner(g.wait, wait)
+		if wait := s.recordRequestResult(e, err); wait > 0 {
+			g.requeueAfter = minWait(g.requeueAfter, wait)
 		}
 		if news {
-			g.wait = time.Millisecond
+			g.requeueAfter = time.Millisecond
 		}
 	}
-	return g.wait, nil
+	return g.requeueAfter, nil
 }
 
-// tended notes what became of a request, and returns when it is made again, if it failed.
-func (s *Site) tended(e errand, err error) time.Duration {
-	m := s.lock()
+// recordRequestResult records the result of a request, and returns after how long it is made again, if it failed.
+func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.Duration {
+	m := s.lockState()
 	defer m.Unlock()
-	if e.do == askFor {
-		m.askErr = err
+	if e.action == createBlock {
+		m.createErr = err
 	}
 	if err == nil {
-		delete(m.vain, e.name)
+		delete(m.failedRequests, e.blockName)
 		return 0
 	}
-	v := m.vain[e.name]
+	v := m.failedRequests[e.blockName]
 	delay := term.RetryDelay(v.failures)
-	if term.RefusedForGood(err) {
-		delay = max(delay, term.LastTry)
+	if term.IsPermanentRefusal(err) {
+		delay = max(delay, term.MaxRetryPause)
 	}
 	now := s.Now()
-	again := term.Later(now, delay)
-	m.vain[e.name] = blocked{v.failures + 1, again}
+	again := term.RetryTimeAfter(now, delay)
+	m.failedRequests[e.blockName] = retryState{v.failures + 1, again}
 	return again.Sub(now)
 }
 
-// doErrand does one errand. It reports whether something is known by it that was not before.
-func (s *Site) doErrand(ctx context.Context, e errand) (news bool, err error) {
-	switch e.do {
-	case lookAt:
-		return s.lookAtBlock(ctx, e.name)
-	case guardIt:
-		return false, s.Blocks.Guard(ctx, e.block)
-	case giveBack:
-		return s.giveBack(ctx, e.block)
-	case letGo:
-		m := s.lock()
-		free := m.holder && m.ended[e.block.UID] && m.used(e.block) == 0
+// runBlockRequest makes one request. It reports whether that has shown something new.
+func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) (news bool, err error) {
+	switch e.action {
+	case getBlock:
+		return s.getLiveBlock(ctx, e.blockName)
+	case addFinalizer:
+		return false, s.BlockClient.AddFinalizer(ctx, e.block)
+	case deleteBlock:
+		return s.deleteBlock(ctx, e.block)
+	case removeFinalizer:
+		m := s.lockState()
+		free := m.isHolder && m.closedInTerm[e.block.UID] && m.countBlockUsers(e.block) == 0
 		m.Unlock()
 		if !free {
 			return false, nil
 		}
-		return false, s.Blocks.LetGo(ctx, e.block)
-	case askFor:
-		err := s.ask(ctx, e)
+		return false, s.BlockClient.RemoveFinalizer(ctx, e.block)
+	case createBlock:
+		err := s.createBlock(ctx, e)
 		return err == nil, err
 	}
-	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.name, e.do)
+	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.blockName, e.action)
 }
 
-// giveBack deletes a block as it was when that was decided. One that has changed since is read, and decided on anew.
-func (s *Site) giveBack(ctx context.Context, b Block) (news bool, err error) {
-	err = s.Blocks.Delete(ctx, b)
+// deleteBlock deletes a block as it was when that was decided. A block that has changed since is read, and decided on
+// again.
+func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (news bool, err error) {
+	err = s.BlockClient.DeleteBlock(ctx, b)
 	if !apierrors.IsConflict(err) {
 		return false, err
 	}
-	if news, err := s.lookAtBlock(ctx, b.Name); !news || err != nil {
+	if news, err := s.getLiveBlock(ctx, b.Name); !news || err != nil {
 		return false, err
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
-	if m.blocks[b.Name].Version == b.Version {
-		return false, err // it is refused as it is, and waits
+	if m.blocks[b.Name].ResourceVersion == b.ResourceVersion {
+		return false, err // the delete is refused although the block is unchanged, so it waits
 	}
 	return true, nil
 }
 
-// lookAtBlock reads a block anew. It reports whether something is known by it that was not before.
-func (s *Site) lookAtBlock(ctx context.Context, name string) (news bool, err error) {
-	b, is, err := s.Blocks.Look(ctx, name)
+// getLiveBlock reads a block again. It reports whether that has shown something new.
+func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (news bool, err error) {
+	b, is, err := s.BlockClient.GetBlock(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	m := s.lock()
+	m := s.lockState()
 	defer m.Unlock()
 	if !is {
-		news = !m.missing[name]
-		m.missing[name] = true
+		news = !m.missingNames[name]
+		m.missingNames[name] = true
 		return news, nil
 	}
-	m.sawBlock(b, s.Now())
+	m.recordLiveBlock(b, s.Now())
 	return true, nil
 }
 
-// ask asks for a block.
-func (s *Site) ask(ctx context.Context, e errand) error {
-	m := s.lock()
-	blocked := m.blocked[e.of.Ref].until.After(s.Now()) || m.shut[e.of.Ref]
+// createBlock creates a block.
+func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) error {
+	m := s.lockState()
+	blocked := m.blockedObjects[e.rangeObject.Ref].retryAt.After(s.Now()) || m.closedByLiveRead[e.rangeObject.Ref]
 	m.Unlock()
 	if blocked {
-		return nil // nobody would hold its ClusterCIDR
+		return nil // nothing would protect its ClusterCIDR
 	}
-	b, ours, err := s.Blocks.Ask(ctx, e.name, e.of.Ref, *e.source, e.lost)
+	b, ours, err := s.BlockClient.CreateBlock(ctx, e.blockName, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
 	if err != nil {
 		return err
 	}
-	m = s.lock()
+	m = s.lockState()
 	defer m.Unlock()
 	if ours {
-		m.sawBlock(b, s.Now())
+		m.recordLiveBlock(b, s.Now())
 	} else {
-		m.taken[e.name] = s.Now().Add(takenFor) // the next one has another name
+		m.conflictingNames[e.blockName] = s.Now().Add(nameConflictTimeout) // the next request has another name
 	}
 	return nil
 }

@@ -13,34 +13,35 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// untoldSite is a site without leader election of a range for two Nodes, and of two Nodes.
-func untoldSite(t *testing.T, of *v1alpha1.ClusterCIDR, b *corev1.Node) (*Site, *events.FakeRecorder) {
+// newSiteWithoutElection returns an allocator without leader election, with a range for two Nodes, two Nodes that have
+// its CIDRs, and Node b.
+func newSiteWithoutElection(t *testing.T, of *v1alpha1.ClusterCIDR, b *corev1.Node) (*ClusterAllocator, *events.FakeRecorder) {
 	t.Helper()
 	of.Finalizers = []string{v1alpha1.ClusterCIDRFinalizer}
 	other := newNode("10.0.1.0/24")
 	other.Name, other.UID = "other", "uid-other"
 	b.Name, b.UID = "b", "uid-b"
-	s, _ := siteOf(t, of, newNode("10.0.0.0/24"), other, b)
+	s, _ := newTestSite(t, of, newNode("10.0.0.0/24"), other, b)
 	told := events.NewFakeRecorder(10)
 	s.Elected, s.Recorder = false, told
 	return s, told
 }
 
-// lookFor has a manager look each second for a time.
-func lookFor(t *testing.T, s *Site, long time.Duration, each func()) {
+// reconcileEachSecond reconciles a manager each second for a time.
+func reconcileEachSecond(t *testing.T, s *ClusterAllocator, long time.Duration, each func()) {
 	t.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); <-time.After(time.Second) {
 		if _, err := s.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.Report()
+		s.BuildReport()
 		each()
-		s.Say()
+		s.EmitEvents()
 	}
 }
 
-// K32: what there is to tell a Node is told where no manager holds the site, and there is nothing to give: by a leader at once, by
-// another manager when no holder has told it. It is told once.
+// TestWhatIsUntoldIsTold checks K32: the events of Nodes are recorded where no manager holds the cluster and there is
+// nothing to grant: by a leader at once, by another manager when no holder has recorded them. They are recorded once.
 func TestWhatIsUntoldIsTold(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()
@@ -58,9 +59,9 @@ func TestWhatIsUntoldIsTold(t *testing.T) {
 		for _, elected := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, told := untoldSite(t, tc.of.DeepCopy(), tc.node.DeepCopy())
+					s, told := newSiteWithoutElection(t, tc.of.DeepCopy(), tc.node.DeepCopy())
 					s.Elected = elected
-					lookFor(t, s, tellPatience+2*adoption, func() {})
+					reconcileEachSecond(t, s, deferredEventDelay+2*adoptionPeriod, func() {})
 					all := 0
 					for len(told.Events) > 0 {
 						if e := <-told.Events; strings.Contains(e, tc.event) {
@@ -76,8 +77,9 @@ func TestWhatIsUntoldIsTold(t *testing.T) {
 	}
 }
 
-// A status that counts a Node which waits shows that its holder lives, and has told it: no other manager takes the site over for
-// that. What no status shows, another manager sends too, once.
+// TestAHolderTells checks that a status that counts a waiting Node shows that its holder is alive and has recorded the
+// event: no other manager takes the cluster over for that. Another manager records events too, once, that no status
+// shows.
 func TestAHolderTells(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()
@@ -89,14 +91,14 @@ func TestAHolderTells(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, told := untoldSite(t, tc.of, newNode())
-				lookFor(t, s, 10*time.Minute, func() { s.ClaimOutdated(nil, time.Minute) })
-				if s.Holds() != tc.told || (len(told.Events) > 0) != tc.told {
-					t.Fatalf("it holds: %v, and has told %d times", s.Holds(), len(told.Events))
+				s, told := newSiteWithoutElection(t, tc.of, newNode())
+				reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) })
+				if s.IsHolder() != tc.told || (len(told.Events) > 0) != tc.told {
+					t.Fatalf("it holds: %v, and has told %d times", s.IsHolder(), len(told.Events))
 				}
-				s.memory.lose(time.Now(), func(time.Duration) time.Duration { return 0 })
-				s.memory.NotBefore = time.Time{}
-				if lookFor(t, s, 10*time.Minute, func() { s.ClaimOutdated(nil, time.Minute) }); s.Holds() {
+				s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
+				s.state.NotBefore = time.Time{}
+				if reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) }); s.IsHolder() {
 					t.Error("it takes the site over for what it has told")
 				}
 			})
@@ -104,18 +106,19 @@ func TestAHolderTells(t *testing.T) {
 	}
 }
 
-// A Node that is gone, or has what it waited for, is told nothing, and the site is not taken over for it.
+// TestWhatIsUntoldEnds checks that a Node that is gone, or has what it waited for, gets no event, and the cluster is
+// not taken over for it.
 func TestWhatIsUntoldEnds(t *testing.T) {
-	for name, end := range map[string]func(s *Site, b *corev1.Node){
-		"it is gone": func(s *Site, b *corev1.Node) { s.Forget(b) },
-		"it has CIDRs": func(s *Site, b *corev1.Node) { // which another manager has given
-			s.Forget(newNode())
+	for name, end := range map[string]func(s *ClusterAllocator, b *corev1.Node){
+		"it is gone": func(s *ClusterAllocator, b *corev1.Node) { s.ForgetObject(b) },
+		"it has CIDRs": func(s *ClusterAllocator, b *corev1.Node) { // another manager has granted them
+			s.ForgetObject(newNode())
 			b.Spec.PodCIDRs, b.ResourceVersion = []string{"10.0.0.0/23"}, "9999"
-			s.Observe(b)
+			s.ObserveObject(b)
 		},
-		"it goes": func(s *Site, b *corev1.Node) {
+		"it goes": func(s *ClusterAllocator, b *corev1.Node) {
 			b.DeletionTimestamp, b.ResourceVersion = &metav1.Time{Time: noon}, "9999"
-			s.Observe(b)
+			s.ObserveObject(b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,14 +127,14 @@ func TestWhatIsUntoldEnds(t *testing.T) {
 				other.Name, other.UID = "b", "uid-b"
 				full := newRange(v1alpha1.ClusterCIDRFinalizer)
 				full.Spec.PerNodeHostBits = 9
-				s, _ := siteOf(t, full, newNode("10.0.0.0/23"), other)
+				s, _ := newTestSite(t, full, newNode("10.0.0.0/23"), other)
 				s.Elected, s.Recorder = false, events.NewFakeRecorder(10)
-				if lookFor(t, s, time.Minute, func() {}); len(s.memory.untold.refusals) != 1 {
-					t.Fatalf("untold: %v", s.memory.untold)
+				if reconcileEachSecond(t, s, time.Minute, func() {}); len(s.state.deferredEvents.refusalEvents) != 1 {
+					t.Fatalf("untold: %v", s.state.deferredEvents)
 				}
 				end(s, other)
-				if lookFor(t, s, 10*time.Minute, func() {}); s.Holds() {
-					t.Errorf("it was taken over; untold: %v", s.memory.untold)
+				if reconcileEachSecond(t, s, 10*time.Minute, func() {}); s.IsHolder() {
+					t.Errorf("it was taken over; untold: %v", s.state.deferredEvents)
 				}
 			})
 		})

@@ -9,108 +9,109 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// usedBy is who has what of the objects, as one pass over all Nodes finds it. It is kept until something of it changes: a site
-// has thousands of Nodes and hundreds of objects, and asks in each turn.
-type usedBy struct {
-	index *podcidr.Index
-	// users are the names of the Nodes that have CIDRs of an object, or may yet get them, in order; allocated is how many
-	// Nodes count for it.
-	users     map[podcidr.Ref][]string
-	allocated map[podcidr.Ref]int64
+// rangeUsage records which Nodes use which object, as found by one pass over all Nodes. It is kept until any of that
+// changes: a cluster has thousands of Nodes and hundreds of objects, and each reconcile reads it.
+type rangeUsage struct {
+	rangeIndex *podcidr.RangeIndex
+	// nodesByRange are the names of the Nodes that have CIDRs of an object, or may still get them, sorted;
+	// allocatedByRange is how many Nodes count for it.
+	nodesByRange     map[podcidr.Ref][]string
+	allocatedByRange map[podcidr.Ref]int64
 }
 
-// touch notes that Nodes, grants or objects have changed: who uses what is looked at anew.
-func (m *memory) touch() { m.use = nil }
+// invalidateUsage records that Nodes, grants or objects have changed, so that the usage is computed again.
+func (m *nodeState) invalidateUsage() { m.usageCache = nil }
 
-// inUse is who has what. It costs O(Nodes + grants) after a change.
-func (m *memory) inUse() *usedBy {
-	if m.use != nil {
-		return m.use
+// currentUsage returns which Nodes use which object. It costs O(Nodes + grants) after a change.
+func (m *nodeState) currentUsage() *rangeUsage {
+	if m.usageCache != nil {
+		return m.usageCache
 	}
-	m.passes++
-	u := &usedBy{index: podcidr.NewIndex(m.ranges()), users: map[podcidr.Ref][]string{}, allocated: map[podcidr.Ref]int64{}}
+	m.usageScans++
+	u := &rangeUsage{rangeIndex: podcidr.NewRangeIndex(m.validRanges()), nodesByRange: map[podcidr.Ref][]string{}, allocatedByRange: map[podcidr.Ref]int64{}}
 	for _, n := range m.nodes {
 		if len(n.CIDRs) > 0 {
 			u.addNode(m, n.Node)
 		}
 	}
 	named := map[string][]podcidr.Ref{}
-	for ref := range m.objects {
+	for ref := range m.rangeObjects {
 		named[ref.Name] = append(named[ref.Name], ref)
 	}
 	for _, g := range m.grants {
 		if !g.settled {
-			u.addGrant(m, g, named[g.From.Name])
+			u.addGrant(m, g, named[g.RangeRef.Name])
 		}
 	}
-	for ref, names := range u.users {
+	for ref, names := range u.nodesByRange {
 		slices.Sort(names)
-		u.users[ref] = slices.Compact(names)
+		u.nodesByRange[ref] = slices.Compact(names)
 	}
-	m.use = u
+	m.usageCache = u
 	return u
 }
 
-// addNode adds a Node. Of two objects with the same addresses each has those that name it; those that name none of them, both
-// have, and the first one counts them.
-func (u *usedBy) addNode(m *memory, n *podcidr.Node) {
-	if r := m.attributed(n.From, n.CIDRs); r != nil {
-		u.users[r.Ref] = append(u.users[r.Ref], n.Name)
-		u.allocated[r.Ref]++
+// addNode adds a Node. Of several objects with the same addresses, the one that the Node names has it. If the Node
+// names none of them, all have it, and the first one counts it.
+func (u *rangeUsage) addNode(m *nodeState, n *podcidr.Node) {
+	if r := m.rangeByName(n.ClusterCIDRName, n.CIDRs); r != nil {
+		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], n.Name)
+		u.allocatedByRange[r.Ref]++
 		return
 	}
-	for i, r := range u.index.Covering(n.CIDRs) {
-		u.users[r.Ref] = append(u.users[r.Ref], n.Name)
+	for i, r := range u.rangeIndex.OverlappingRanges(n.CIDRs) {
+		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], n.Name)
 		if i == 0 {
-			u.allocated[r.Ref]++
+			u.allocatedByRange[r.Ref]++
 		}
 	}
 }
 
-// addGrant adds a grant of objects of a name: a Node may yet get it.
-func (u *usedBy) addGrant(m *memory, g *grant, of []podcidr.Ref) {
+// addGrant adds a grant from objects of a name: its Node may still get the CIDRs.
+func (u *rangeUsage) addGrant(m *nodeState, g *nodeGrant, of []podcidr.Ref) {
 	for _, ref := range of {
-		u.users[ref] = append(u.users[ref], g.Node.Name)
+		u.nodesByRange[ref] = append(u.nodesByRange[ref], g.Node.Name)
 	}
-	if m.attributed(g.From.Name, g.CIDRs) != nil {
+	if m.rangeByName(g.RangeRef.Name, g.CIDRs) != nil {
 		return
 	}
-	for _, r := range u.index.Covering(g.CIDRs) {
-		u.users[r.Ref] = append(u.users[r.Ref], g.Node.Name)
+	for _, r := range u.rangeIndex.OverlappingRanges(g.CIDRs) {
+		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], g.Node.Name)
 	}
 }
 
-// users are the names of Nodes that have CIDRs of an object, and of those that may yet get them, in order. They are not to be
-// changed.
-func (m *memory) users(o Object) []string { return m.inUse().users[o.Ref] }
+// nodesUsing returns the names of the Nodes that have CIDRs of an object, or may still get them, sorted. The caller
+// must not modify the result.
+func (m *nodeState) nodesUsing(o RangeObject) []string { return m.currentUsage().nodesByRange[o.Ref] }
 
-// rangeOf is the range that a Node counts for: the one that it names, else the first that covers what it has.
-func (m *memory) rangeOf(n *podcidr.Node) *podcidr.Range {
-	if named := m.attributed(n.From, n.CIDRs); named != nil {
+// rangeForNode returns the range that a Node counts for: the one that it names, otherwise the first that overlaps its
+// CIDRs.
+func (m *nodeState) rangeForNode(n *podcidr.Node) *podcidr.Range {
+	if named := m.rangeByName(n.ClusterCIDRName, n.CIDRs); named != nil {
 		return named
 	}
-	for _, r := range m.ranges() {
-		if r.Covers(n.CIDRs) {
+	for _, r := range m.validRanges() {
+		if r.OverlapsAny(n.CIDRs) {
 			return r
 		}
 	}
 	return nil
 }
 
-// cidrsText is a range as the label of a metric.
-func cidrsText(r *podcidr.Range) string {
-	named := strings.Trim(fmt.Sprint(r.Named()), "[]")
-	if r.Elastic(podcidr.IPv4) || r.Elastic(podcidr.IPv6) { // blocks come and go
+// formatRangeCIDRs returns a range as the value of a metric label.
+func formatRangeCIDRs(r *podcidr.Range) string {
+	named := strings.Trim(fmt.Sprint(r.StaticCIDRs()), "[]")
+	if r.IsElastic(podcidr.IPv4) || r.IsElastic(podcidr.IPv6) { // blocks come and go
 		named = strings.TrimSpace(named + " blocks")
 	}
 	return named
 }
 
-// attributed is the range of a name, if it covers CIDRs.
-func (m *memory) attributed(from string, cidrs []netip.Prefix) *podcidr.Range {
-	m.ranges() // they are by name then
-	for _, r := range m.byName[from] {
-		if r.Covers(cidrs) {
+// rangeByName returns the range of a name, if it overlaps the CIDRs.
+func (m *nodeState) rangeByName(from string, cidrs []netip.Prefix) *podcidr.Range {
+	m.validRanges() // this fills rangesByName
+	for _, r := range m.rangesByName[from] {
+		if r.OverlapsAny(cidrs) {
 			return r
 		}
 	}

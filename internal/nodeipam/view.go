@@ -13,139 +13,144 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// Moment is a cluster as objects of one moment show it. What is in State is best read before the Nodes: a grant leaves it
-// when its Node has the CIDRs.
-type Moment struct {
+// Snapshot is a cluster as its objects show it at one moment. FenceState should be read before the Nodes: a grant
+// leaves it when its Node has the CIDRs.
+type Snapshot struct {
 	Nodes []corev1.Node
-	// Objects are what CIDRs are given from, Services the CIDRs of Services.
-	Objects  []Object
-	Services []netip.Prefix
-	// Blocks are those of pools that the cluster has.
+	// RangeObjects are the objects that CIDRs are granted from; ServiceCIDRs are the CIDRs of Services.
+	RangeObjects []RangeObject
+	ServiceCIDRs []netip.Prefix
+	// Blocks are the blocks that the cluster has from pools.
 	Blocks []Block
-	// State is what the ConfigMap says; nil: there is none, or it cannot be read.
-	State *fence.State
-	// Damage is why the ConfigMap cannot be understood, nil where it can.
-	Damage error
+	// FenceState is the content of the ConfigMap; nil means that there is none, or that it cannot be parsed.
+	FenceState *fence.State
+	// FenceErr is why the ConfigMap cannot be parsed, nil where it can.
+	FenceErr error
 }
 
-// View is what a manager would know and decide of a moment: a site's memory and its rules without its writes, for tools
-// that say what is and what would be. It is not safe for concurrent use.
-type View struct {
+// SnapshotView is what a manager would know and decide given a snapshot: the state and the rules of an allocator
+// without its writes, for tools that show the present state and what would happen next. It is not safe for concurrent
+// use.
+type SnapshotView struct {
 	Report Report
-	memory *memory
-	// planned is what Nodes that wait would be given now.
-	planned map[types.UID]podcidr.Grant
+	state  *nodeState
+	// plannedGrants are the grants that waiting Nodes would get now.
+	plannedGrants map[types.UID]podcidr.Grant
 }
 
-// Note is what a manager says of a Node by an event.
-type Note struct{ Reason, Message string }
+// NodeEvent is an event that a manager records on a Node.
+type NodeEvent struct{ Reason, Message string }
 
-// Choice is an object, as it is for one Node.
-type Choice struct {
-	Object
+// RangeChoice is an object, as it applies to one Node.
+type RangeChoice struct {
+	RangeObject
 	Usage
-	// Selects: it is for the Node.
-	Selects bool
+	// SelectsNode reports whether the object applies to the Node.
+	SelectsNode bool
 }
 
-// NewView looks at a moment, and plans for all Nodes that wait.
-func NewView(in Moment, now time.Time) *View {
-	m := newMemory(Key{}, 0)
-	m.setServices(in.Services)
-	m.setObjects(in.Objects)
-	listed := map[types.UID]*node{}
+// NewSnapshotView returns the view of a snapshot, with a plan for all Nodes that wait.
+func NewSnapshotView(in Snapshot, now time.Time) *SnapshotView {
+	m := newNodeState(ClusterKey{}, 0)
+	m.setServiceCIDRs(in.ServiceCIDRs)
+	m.setRangeObjects(in.RangeObjects)
+	listed := map[types.UID]*nodeEntry{}
 	for i := range in.Nodes {
 		o := &in.Nodes[i]
-		listed[o.UID] = seen(nodeOf(o), o.ResourceVersion, now)
+		listed[o.UID] = newNodeEntry(nodeFromObject(o), o.ResourceVersion, now)
 	}
 	var state fence.State
-	if in.State != nil {
-		state = *in.State
+	if in.FenceState != nil {
+		state = *in.FenceState
 	}
-	m.tookOver(state, listed, now)
-	if state.Adopting != nil && state.Adopting.Before(now) {
-		m.adoptUntil = state.Adopting.Add(adoption)
+	m.applyTakeover(state, listed, now)
+	if state.AdoptingSince != nil && state.AdoptingSince.Before(now) {
+		m.adoptUntil = state.AdoptingSince.Add(adoptionPeriod)
 	}
 	m.setBlocks(in.Blocks, now)
-	m.commitErr = in.Damage
+	m.commitErr = in.FenceErr
 	if !now.Before(m.adoptUntil) {
-		m.adopting = false // that it is still on record says only that nobody has gone on
+		m.adopting = false // that it is still on record only shows that no manager has continued
 	}
-	v := &View{memory: m, planned: map[types.UID]podcidr.Grant{}}
-	v.plan(now)
-	v.Report = m.report()
+	v := &SnapshotView{state: m, plannedGrants: map[types.UID]podcidr.Grant{}}
+	v.planGrants(now)
+	v.Report = m.buildReport()
 	return v
 }
 
-func (v *View) plan(now time.Time) {
-	m := v.memory
-	m.setGrows(now)
+func (v *SnapshotView) planGrants(now time.Time) {
+	m := v.state
+	m.updateCanGrow(now)
 	var waiting []*podcidr.Node
-	for _, n := range m.todo {
+	for _, n := range m.pendingNodes {
 		waiting = append(waiting, n.Node)
 	}
-	d := podcidr.Plan(m.books, m.ranges(), waiting, math.MaxInt, now)
+	d := podcidr.PlanGrants(m.allocations, m.validRanges(), waiting, math.MaxInt, now)
 	for _, g := range d.Grants {
-		g.CIDRs = inOrder(g.CIDRs, m.first)
-		v.planned[g.Node.UID] = g
+		g.CIDRs = orderByFamily(g.CIDRs, m.primaryFamily)
+		v.plannedGrants[g.Node.UID] = g
 	}
-	m.refuse(d.Refused)
-	for uid := range v.planned {
-		m.books.Withdraw(uid) // nobody has it yet
+	m.recordRefusals(d.Refusals)
+	for uid := range v.plannedGrants {
+		m.allocations.WithdrawGrant(uid) // no Node has it yet
 	}
 }
 
-// Nodes are the Nodes, the oldest first.
-func (v *View) Nodes() []*podcidr.Node {
+// Nodes returns the Nodes, oldest first.
+func (v *SnapshotView) Nodes() []*podcidr.Node {
 	var out []*podcidr.Node
-	for _, n := range v.memory.sorted() {
+	for _, n := range v.state.nodesByAge() {
 		out = append(out, n.Node)
 	}
 	return out
 }
 
-// RangeOf is the range that a Node counts for; nil: what it has is in none.
-func (v *View) RangeOf(n *podcidr.Node) *podcidr.Range {
+// RangeForNode returns the range that a Node counts for; nil means that its CIDRs are in none.
+func (v *SnapshotView) RangeForNode(n *podcidr.Node) *podcidr.Range {
 	if len(n.CIDRs) == 0 {
 		return nil
 	}
-	return v.memory.rangeOf(n)
+	return v.state.rangeForNode(n)
 }
 
-// Says is what a manager would say of a Node by events.
-func (v *View) Says(uid types.UID) (out []Note) {
-	for _, n := range v.memory.said[uid] {
-		out = append(out, Note{n.reason, n.message})
+// EventsForNode returns the events that a manager would record on a Node.
+func (v *SnapshotView) EventsForNode(uid types.UID) (out []NodeEvent) {
+	for _, n := range v.state.emitted[uid] {
+		out = append(out, NodeEvent{n.reason, n.message})
 	}
 	return out
 }
 
-// Planned is what a Node that waits would be given now; false: nothing.
-func (v *View) Planned(uid types.UID) (podcidr.Grant, bool) {
-	g, is := v.planned[uid]
+// PlannedGrant returns the grant that a waiting Node would get now; false means none.
+func (v *SnapshotView) PlannedGrant(uid types.UID) (podcidr.Grant, bool) {
+	g, is := v.plannedGrants[uid]
 	return g, is
 }
 
-// Refused is why a Node that waits would be given nothing now; false: it does not wait, or it would be given something.
-func (v *View) Refused(uid types.UID) (podcidr.Refusal, bool) {
-	why, is := v.memory.refused[uid]
+// RefusalForNode returns why a waiting Node would get nothing now; false means that it does not wait, or that it would
+// get something.
+func (v *SnapshotView) RefusalForNode(uid types.UID) (podcidr.Refusal, bool) {
+	why, is := v.state.refusedNodes[uid]
 	return why, is
 }
 
-// Waiting is how many Nodes wait for a grant, with those that get none.
-func (v *View) Waiting() int { return len(v.planned) + len(v.memory.refused) }
+// WaitingCount returns how many Nodes wait for a grant, including those that get none.
+func (v *SnapshotView) WaitingCount() int { return len(v.plannedGrants) + len(v.state.refusedNodes) }
 
-// ForServices reports whether some of a prefix is for Services, and what of it.
-func (v *View) ForServices(p netip.Prefix) (netip.Prefix, bool) { return v.memory.books.Excluded(p) }
+// OverlappingServiceCIDR reports whether some of a prefix is for Services, and returns the Service CIDR that overlaps
+// it.
+func (v *SnapshotView) OverlappingServiceCIDR(p netip.Prefix) (netip.Prefix, bool) {
+	return v.state.allocations.OverlappingExclusion(p)
+}
 
-// Objects are what CIDRs are given from, in the order in which those come that match a Node equally well. What is not
-// valid comes last.
-func (v *View) Objects() (out []Object) {
-	m := v.memory
-	for _, r := range m.ranges() {
-		out = append(out, m.objects[r.Ref])
+// RangeObjects returns the objects that CIDRs are granted from, in the order in which those are tried that match a Node
+// equally well. Invalid objects come last.
+func (v *SnapshotView) RangeObjects() (out []RangeObject) {
+	m := v.state
+	for _, r := range m.validRanges() {
+		out = append(out, m.rangeObjects[r.Ref])
 	}
-	for _, o := range m.objects {
+	for _, o := range m.rangeObjects {
 		if o.Range == nil {
 			out = append(out, o)
 		}
@@ -153,29 +158,31 @@ func (v *View) Objects() (out []Object) {
 	return out
 }
 
-// Choices are the objects, those that are for a Node first, in the order in which they are tried.
-func (v *View) Choices(n *podcidr.Node) (out []Choice) {
-	m := v.memory
-	order := podcidr.Order(m.ranges(), n)
+// ChoicesForNode returns all objects: first those that apply to a Node, in the order in which they are tried.
+func (v *SnapshotView) ChoicesForNode(n *podcidr.Node) (out []RangeChoice) {
+	m := v.state
+	order := podcidr.RangesForNode(m.validRanges(), n)
 	for _, r := range order {
-		out = append(out, Choice{Object: m.objects[r.Ref], Usage: v.Report.Ranges[r.Ref], Selects: true})
+		out = append(out, RangeChoice{RangeObject: m.rangeObjects[r.Ref], Usage: v.Report.UsageByRange[r.Ref], SelectsNode: true})
 	}
-	for _, o := range v.Objects() {
+	for _, o := range v.RangeObjects() {
 		if o.Range == nil || !slices.Contains(order, o.Range) {
-			out = append(out, Choice{Object: o, Usage: v.Report.Ranges[o.Ref]})
+			out = append(out, RangeChoice{RangeObject: o, Usage: v.Report.UsageByRange[o.Ref]})
 		}
 	}
 	return out
 }
 
-// Users are the names of the Nodes that have CIDRs of an object, or may yet get them.
-func (v *View) Users(ref podcidr.Ref) []string { return v.memory.users(v.memory.objects[ref]) }
+// NodesUsing returns the names of the Nodes that have CIDRs of an object, or may still get them.
+func (v *SnapshotView) NodesUsing(ref podcidr.Ref) []string {
+	return v.state.nodesUsing(v.state.rangeObjects[ref])
+}
 
-// Waiters are the names of the Nodes that wait for room in an object.
-func (v *View) Waiters(ref podcidr.Ref) (out []string) {
-	for uid, why := range v.memory.refused {
-		if slices.Contains(why.Full, ref) {
-			out = append(out, v.memory.nodes[uid].Name)
+// NodesWaitingFor returns the names of the Nodes that wait for room in an object, sorted.
+func (v *SnapshotView) NodesWaitingFor(ref podcidr.Ref) (out []string) {
+	for uid, why := range v.state.refusedNodes {
+		if slices.Contains(why.FullRanges, ref) {
+			out = append(out, v.state.nodes[uid].Name)
 		}
 	}
 	slices.Sort(out)

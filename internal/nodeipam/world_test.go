@@ -36,31 +36,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
-// A world is an API server, managers and users, driven step by step in virtual time: whenever every goroutine waits, the
-// order says which of the possible steps is next. A step is atomic: a call happens, an answer arrives, a watch shows a
-// change, a reconcile begins, a user does something.
+// A world is an API server, managers and users, driven step by step in virtual time: whenever every goroutine waits,
+// the order selects the next of the possible steps. A step is atomic: a call happens, an answer arrives, a watch shows
+// a change, a reconcile begins, a user does something.
 
 const (
 	// latency is how long a call takes.
 	latency = 5 * time.Millisecond
-	// backstop is how often the controller reconciles a site anyway.
+	// backstop is how often the controller reconciles a cluster anyway.
 	backstop = time.Minute
 	// pause is how long nothing changes before the user does the next thing, or a fault ends.
 	pause = 6 * time.Second
 	// grace is how long a block stays that no Node uses.
 	grace = 20 * time.Second
-	// rest is how long nothing changes before all is taken to be at rest: longer than a pause, and an adoption after it.
+	// rest is how long nothing changes before the world counts as being at rest: longer than a pause, and an adoption
+	// after it.
 	rest = 150 * time.Second
 	// watched is how long a world at rest is watched.
 	watched = 5 * backstop
-	// tooLong is when a world that does not come to rest is given up, tooMany steps that change nothing are too many.
+	// tooLong is when a run that does not come to rest is aborted; tooMany is how many steps without a change are too
+	// many.
 	tooLong = 2 * time.Hour
 	tooMany = 300
-	// patience is how often a user tries what cannot be done.
+	// patience is how often a user tries an action that is not possible.
 	patience = 100
 )
 
-func TestMain(m *testing.M) { schedule.Main(m) }
+func TestMain(m *testing.M) { schedule.RunTestMain(m) }
 
 // class is a kind of step.
 type class int
@@ -79,37 +81,40 @@ type (
 )
 
 var orders = map[string]order{
-	"eager": schedule.First(watchEvent, answer, reconciling, call, user), // watches are faster than answers
-	"lazy":  schedule.First(answer, call, reconciling, watchEvent, user), // watches come last
-	"tardy": schedule.First(watchEvent, reconciling, call, user, answer), // answers come last
+	"eager": schedule.PreferClasses(watchEvent, answer, reconciling, call, user), // watches are faster than answers
+	"lazy":  schedule.PreferClasses(answer, call, reconciling, watchEvent, user), // watches come last
+	"tardy": schedule.PreferClasses(watchEvent, reconciling, call, user, answer), // answers come last
 }
 
-// kinds are those that a manager watches.
+// kinds are the kinds that a manager watches.
 var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Allocations, faults.ServiceCIDRs, faults.Nodes}
 
-// scenario is what is there when the first manager starts, and what users do then, each thing when all is at rest.
+// scenario is the objects that exist when the first manager starts, and what users do then, each action when the world
+// is at rest.
 type scenario struct {
 	name   string
 	before []client.Object
 	script []action
-	// served is how many Nodes have CIDRs at the end, where the user waits; -1: nobody knows.
+	// served is how many Nodes have CIDRs at the end, where the user waits; -1 means that it is not known.
 	served int
-	// managers is how many there are, 0: one. Several are not elected.
+	// managers is how many managers there are; 0 means one. Several are not elected.
 	managers int
-	// fleet: the Nodes are those of a Cluster, prod, and ClusterCIDRs select Clusters. One server has both.
+	// fleet reports whether the Nodes are those of a Cluster, prod, and ClusterCIDRs select Clusters. One server has
+	// both.
 	fleet bool
-	// beside: the cluster manages itself. The site of its own Nodes, by the ClusterCIDRs without a clusterSelector, is
-	// beside that of the Cluster.
-	beside bool
-	// clocks are how far those of the managers are ahead, in the order of their starts; later ones are right.
+	// managesItself reports whether the cluster manages itself: the allocator of its own Nodes, with the ClusterCIDRs
+	// without a clusterSelector, runs beside that of the Cluster.
+	managesItself bool
+	// clocks are how far the clocks of the managers are ahead, in the order of their starts; the clocks of later ones
+	// are right.
 	clocks []time.Duration
-	// pool are the blocks that its pool has.
+	// pool are the blocks that the pool has.
 	pool []string
-	// refuses are Nodes of which the API server refuses every patch.
+	// refuses is a name prefix: the API server refuses every patch of the Nodes that have it.
 	refuses string
 }
 
-// action is what a user does; false: it cannot be done yet.
+// action is an action of a user; do returns false if it is not possible yet.
 type action struct {
 	text string
 	do   func(*world) bool
@@ -123,81 +128,83 @@ type world struct {
 	api      *faults.Server
 	managers []*manager
 	order    order
-	// disturb decides what becomes of a call; false: nothing special.
+	// disturb decides what happens to a call; false means nothing special.
 	disturb func(*world, *faults.Request) bool
-	// hurry is the write before which the script begins; 0: it waits for rest.
+	// hurry is the write before which the script begins; 0 means that it waits until the world is at rest.
 	hurry   int
 	anytime bool
-	// impatient: the user does not wait until what went wrong is over.
+	// impatient reports whether the user does not wait until a fault is over.
 	impatient bool
 	elected   bool
 
-	answers   []told
-	lastNews  time.Time
-	vainly    int
-	stalls    int
-	stalledAt int64
-	seenLog   map[faults.Kind]int
-	// foreign are UIDs whose CIDRs somebody else has set.
+	answers          []response
+	lastChange       time.Time
+	stepsSinceChange int
+	stalls           int
+	stalledAt        int64
+	seenLog          map[faults.Kind]int
+	// foreign are the UIDs of Nodes whose CIDRs a user has set.
 	foreign map[types.UID]bool
-	// state is what the ConfigMap said last.
-	state         fence.State
-	calls, kicks  int
-	atRest        *[2]int
-	lostConfigMap bool
-	// deletingAt says, by manager and ClusterCIDR, whether that was being deleted, or gone, when the manager read it last.
+	// state is the last content of the ConfigMap.
+	state             fence.State
+	calls, reconciles int
+	atRest            *[2]int
+	lostConfigMap     bool
+	// deletingAt has, by manager and ClusterCIDR, whether the ClusterCIDR was being deleted, or gone, when the manager
+	// last read it.
 	deletingAt map[[2]string]bool
-	// entries says in which ClusterCIDRs the Cluster has an entry.
+	// entries has in which ClusterCIDRs the Cluster has an entry.
 	entries map[types.UID]bool
-	// refuse is why the API server does not do what it is asked; nil: it does.
+	// refuse returns why the API server refuses a request; nil means that it refuses none.
 	refuse func(*faults.Request) error
-	// logs is given what the managers log, events what they say of objects.
+	// logs receives what the managers log; events are the events that they record.
 	logs   func(string)
 	events []string
 	// until is when a wait of the user is over.
 	until time.Time
-	// learn has a manager that starts know a kind; nil: it knows all at once.
-	learn func(*manager, faults.Kind)
-	// saved is a ConfigMap of before.
+	// learnKind makes a kind known to a manager that starts; nil means that it knows all kinds at once.
+	learnKind func(*manager, faults.Kind)
+	// saved is an earlier ConfigMap.
 	saved *corev1.ConfigMap
 }
 
-// told is an answer that is on its way.
-type told struct {
+// response is an answer that is on its way.
+type response struct {
 	call  *faults.Request
 	value any
 	err   error
 }
 
-// manager is a process: a site, the watches that feed it and the queue that runs it.
+// manager is a process: an allocator, the watches that feed it and the queue that runs it.
 type manager struct {
 	name   string
 	client *faults.Client
-	site   *nodeipam.Site
+	site   *nodeipam.ClusterAllocator
 	ctx    context.Context //nolint:containedctx // the life of the process
 	kill   context.CancelFunc
 	queue  *schedule.Queue
 	feed   faults.Feed
-	ranges nodeipam.ClusterCIDRs
+	ranges nodeipam.ClusterCIDRProtector
 	seen   map[faults.Kind]int
 	mute   map[faults.Kind]bool
-	// unread are the kinds of which no list has arrived yet: nothing is reconciled before, as controllers wait for their caches.
+	// unread are the kinds without a list so far: nothing is reconciled before that, as controllers wait for their
+	// caches.
 	unread   map[faults.Kind]bool
 	cached   map[string]*v1alpha1.ClusterCIDR
 	blocks   map[string]nodeipam.Block
 	services map[string]networkingv1.ServiceCIDR
-	// fleet: the site is that of a Cluster, which has these labels.
+	// fleet reports whether the allocator is that of a Cluster, which has these labels.
 	fleet        bool
 	labels       map[string]string
 	dead, asleep bool
-	broken       func(string)
+	onPanic      func(string)
 	logs         func(string)
 }
 
-// hears notes events.
-type hears struct{ *world }
+// eventSink records events in the world.
+type eventSink struct{ *world }
 
-func (w hears) Eventf(of, _ runtime.Object, _, reason, _, note string, args ...any) {
+func (w eventSink) Eventf(of, _ runtime.Object, _, reason, _, note string, args ...any) {
 	w.events = append(w.events, fmt.Sprintf("%T %s: %s", of, reason, fmt.Sprintf(note, args...)))
 }
 
@@ -206,7 +213,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, scenario: s, api: faults.New(), order: orders["eager"], elected: s.managers < 2,
+			t: t, scenario: s, api: faults.NewServer(), order: orders["eager"], elected: s.managers < 2,
 			seenLog: map[faults.Kind]int{}, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{}, entries: map[types.UID]bool{},
 		}
 		for _, o := range s.before {
@@ -214,7 +221,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 				t.Fatal(err)
 			}
 		}
-		if s.pool != nil { // nothing is asked again of a pool that is gone
+		if s.pool != nil { // no block is requested again from a pool that does not exist
 			if err := w.api.Create(&v1alpha1.GlobalNetworkPool{ObjectMeta: object("pods")}); err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +230,7 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		for range max(s.managers, 1) {
 			w.start()
 		}
-		if s.beside {
+		if s.managesItself {
 			w.startSite(false)
 		}
 		w.toRest()
@@ -240,45 +247,45 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 // start starts another manager.
 func (w *world) start() *manager { return w.startSite(w.fleet) }
 
-// startSite starts a manager of the site of the Cluster, or of the cluster's own.
+// startSite starts a manager with the allocator of the Cluster, or of the cluster's own Nodes.
 func (w *world) startSite(fleet bool) *manager {
 	name := string(rune('a' + len(w.managers)))
 	m := &manager{
-		name: name, client: w.api.Client(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, unread: map[faults.Kind]bool{}, services: map[string]networkingv1.ServiceCIDR{}, broken: func(text string) { w.Wrongf("%s", text) },
+		name: name, client: w.api.NewClient(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
+		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, unread: map[faults.Kind]bool{}, services: map[string]networkingv1.ServiceCIDR{}, onPanic: func(text string) { w.Failf("%s", text) },
 	}
 	m.ctx, m.kill = context.WithCancel(w.t.Context())
 	if w.logs != nil {
 		m.logs = w.logs
-		m.ctx = log.IntoContext(m.ctx, logr.New(sink{w.logs}))
+		m.ctx = log.IntoContext(m.ctx, logr.New(logSink{w.logs}))
 	}
-	direct := m.client.Direct()
+	direct := m.client.LiveClient()
 	now := time.Now
 	if n := len(w.managers); n < len(w.clocks) {
 		now = func() time.Time { return time.Now().Add(w.clocks[n]) }
 	}
-	kept := (&pace.Writes{Clock: clock.RealClock{}, Max: pace.Least}).Client(direct)
-	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRs{Client: kept, Live: m.client.Live()}
-	var objects nodeipam.Objects = m.ranges
-	var key nodeipam.Key
-	var blocks nodeipam.Blocks
+	kept := (&pace.WritePacer{Clock: clock.RealClock{}, MaxDelay: pace.MinDelay}).WrapClient(direct)
+	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRProtector{Client: kept, Live: m.client.LiveReader()}
+	var objects nodeipam.ObjectProtector = m.ranges
+	var key nodeipam.ClusterKey
+	var blocks nodeipam.BlockClient
 	if m.fleet {
-		blocks = nodeipam.Allocations{
-			Client: kept, Live: m.client.Live(), Cluster: prod,
-			Label: func(*v1alpha1.IPAllocation) {}, Hold: func(context.Context) error { return nil },
+		blocks = nodeipam.IPAllocationClient{
+			Client: kept, Live: m.client.LiveReader(), ClusterKey: prod,
+			SetLabels: func(*v1alpha1.IPAllocation) {}, AddClusterFinalizer: func(context.Context) error { return nil },
 		}
-		key, objects = prod, nodeipam.Entries{ClusterCIDRs: m.ranges, Cluster: prod}
+		key, objects = prod, nodeipam.EntryProtector{ClusterCIDRProtector: m.ranges, ClusterKey: prod}
 	}
-	m.site = nodeipam.NewSite(nodeipam.Options{
-		Key: key, Client: direct, Live: m.client.Live(), Lister: m.client.Lister(), Objects: objects, Blocks: blocks, BlockGrace: grace,
-		ID: name, Elected: w.elected, Workers: workers.New[nodeipam.Key](4), Wake: func(nodeipam.Key) { m.queue.Wake() }, Recorder: hears{w}, Now: now,
+	m.site = nodeipam.NewClusterAllocator(nodeipam.Options{
+		ClusterKey: key, Client: direct, Live: m.client.LiveReader(), Lister: m.client.Lister(), ObjectProtector: objects, BlockClient: blocks, BlockGracePeriod: grace,
+		ManagerID: name, Elected: w.elected, Workers: workers.New[nodeipam.ClusterKey](4), Enqueue: func(nodeipam.ClusterKey) { m.queue.Wake() }, Recorder: eventSink{w}, Now: now,
 	})
-	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.Live(), m.site, func(nodeipam.Key) { m.queue.Wake() })
+	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.LiveReader(), m.site, func(nodeipam.ClusterKey) { m.queue.Wake() })
 	w.managers = append(w.managers, m)
-	w.Notef("manager %s starts", name)
+	w.Tracef("manager %s starts", name)
 	for _, kind := range kinds {
-		if m.unread[kind] = true; w.learn != nil {
-			w.learn(m, kind)
+		if m.unread[kind] = true; w.learnKind != nil {
+			w.learnKind(m, kind)
 		} else {
 			w.relist(m, kind, 0)
 		}
@@ -289,58 +296,58 @@ func (w *world) startSite(fleet bool) *manager {
 
 // reconcile runs one reconcile, as a worker of the controller does.
 func (m *manager) reconcile() {
-	var objects []nodeipam.Object
+	var objects []nodeipam.RangeObject
 	var ends []podcidr.Ref
 	for _, name := range names(m.cached) {
 		c := m.cached[name]
-		switch o, concerns := nodeipam.ObjectFor(c, prod, m.labels); {
+		switch o, concerns := nodeipam.RangeObjectForCluster(c, prod, m.labels); {
 		case !m.fleet && nodeipam.IsLocal(c):
-			objects = append(objects, nodeipam.ObjectOf(c))
+			objects = append(objects, nodeipam.RangeObjectFromClusterCIDR(c))
 		case !m.fleet:
 		case concerns:
 			objects = append(objects, o)
 		}
-		if m.fleet && !nodeipam.IsLocal(c) && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 && nodeipam.ObjectOf(c).Held {
-			ends = append(ends, nodeipam.RefOf(c))
+		if m.fleet && !nodeipam.IsLocal(c) && c.DeletionTimestamp != nil && len(c.Status.Clusters) == 0 && nodeipam.RangeObjectFromClusterCIDR(c).HasFinalizer {
+			ends = append(ends, nodeipam.RefForClusterCIDR(c))
 		}
 	}
 	var blocks []nodeipam.Block
 	for _, name := range names(m.blocks) {
 		blocks = append(blocks, m.blocks[name])
 	}
-	m.queue.Run(func() (reconcile.Result, error) {
-		m.site.SetObjects(objects)
-		m.site.SetServices(nodeipam.ServicesOf(slices.Collect(maps.Values(m.services))))
-		if m.fleet { // the controller of the own site has none
+	m.queue.RunReconcile(func() (reconcile.Result, error) {
+		m.site.SetRangeObjects(objects)
+		m.site.SetServiceCIDRs(nodeipam.ServiceCIDRPrefixes(slices.Collect(maps.Values(m.services))))
+		if m.fleet { // the controller of the manager's own cluster has no blocks
 			m.site.SetBlocks(blocks)
 		}
 		wait, err := m.site.Reconcile(m.ctx)
 		for _, ref := range ends {
-			err = errors.Join(err, m.ranges.Release(m.ctx, ref, ""))
+			err = errors.Join(err, m.ranges.UnprotectObject(m.ctx, ref, ""))
 		}
 		if wait == 0 || wait > backstop {
 			wait = backstop
 		}
-		m.site.Report()
-		if m.site.Say() {
+		m.site.BuildReport()
+		if m.site.EmitEvents() {
 			wait = time.Second
 		}
 		if err != nil && m.logs != nil {
 			m.logs("Reconciler error")
 		}
 		return reconcile.Result{RequeueAfter: wait}, err
-	}, m.broken)
+	}, m.onPanic)
 }
 
 func (m *manager) show(c faults.Change) {
 	switch o := c.Object.(type) {
 	case *corev1.Node:
-		m.feed.Show(c)
+		m.feed.ShowChange(c)
 		return
 	case *clusterv1.Cluster:
 		m.labels = o.Labels
 	case *v1alpha1.IPAllocation:
-		b, is := nodeipam.BlockOf(o)
+		b, is := nodeipam.BlockFromAllocation(o)
 		if is = is && o.Spec.TenantClusterRef.NamespacedName() == prod && !c.Deleted; is {
 			m.blocks[o.Name] = b
 		} else {
@@ -358,16 +365,16 @@ func (m *manager) show(c faults.Change) {
 	m.queue.Wake()
 }
 
-// relist breaks a watch: it shows nothing, until a list that is taken now arrives.
+// relist breaks a watch: it shows nothing until a list arrives that is taken now.
 func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
-	listed, seen := w.api.List(kind), len(w.api.Changes(kind, 0))
+	listed, seen := w.api.List(kind), len(w.api.ChangesSince(kind, 0))
 	arrive := func() {
 		m.seen[kind], m.mute[kind] = seen, false
 		delete(m.unread, kind)
 		switch {
 		case m.dead:
 		case kind == faults.Nodes:
-			m.feed.Replace(listed)
+			m.feed.ReplaceAll(listed)
 		default:
 			maps.DeleteFunc(m.cached, func(string, *v1alpha1.ClusterCIDR) bool { return kind == faults.ClusterCIDRs })
 			maps.DeleteFunc(m.blocks, func(string, nodeipam.Block) bool { return kind == faults.Allocations })
@@ -385,14 +392,14 @@ func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 	m.mute[kind] = true
 	writes := 3
 	if kind == faults.Clusters || kind == faults.Allocations {
-		writes = 0 // what it shows is of use after what others do without it
+		writes = 0 // what it shows matters after other managers have acted without it
 	}
-	w.After(writes, delay, arrive)
+	w.DelayStep(writes, delay, arrive)
 }
 
 // crash kills a manager between two instructions, and starts another.
 func (w *world) crash(m *manager) {
-	w.Notef("manager %s is killed", m.name)
+	w.Tracef("manager %s is killed", m.name)
 	m.dead = true
 	m.kill()
 	w.startSite(m.fleet)
@@ -403,77 +410,77 @@ func (w *world) manager(name string) *manager {
 	return w.managers[i]
 }
 
-// toRest does one step after the other until all is at rest.
+// toRest runs one step after the other until the world is at rest.
 func (w *world) toRest() {
-	w.lastNews = time.Now()
+	w.lastChange = time.Now()
 	begin := time.Now()
 	for {
 		synctest.Wait()
 		if w.Failed() {
 			return
 		}
-		if w.Due() {
+		if w.RunDueStep() {
 			continue
 		}
 		if steps := w.steps(); len(steps) > 0 {
 			s := w.order(steps)
-			w.Notef("%s", s.Text)
-			s.Do()
-			if w.vainly++; w.vainly > tooMany {
-				w.Wrongf("the managers spin: %d steps without a change", tooMany)
+			w.Tracef("%s", s.Text)
+			s.Run()
+			if w.stepsSinceChange++; w.stepsSinceChange > tooMany {
+				w.Failf("the managers spin: %d steps without a change", tooMany)
 			}
 			continue
 		}
-		w.vainly = max(0, w.vainly-10)
-		idle := time.Since(w.lastNews)
-		if (!w.Waits() || w.impatient) && len(w.script) > 0 && idle >= pause {
+		w.stepsSinceChange = max(0, w.stepsSinceChange-10)
+		idle := time.Since(w.lastChange)
+		if (!w.HasDelayedSteps() || w.impatient) && len(w.script) > 0 && idle >= pause {
 			w.act()
 			continue
 		}
-		if !w.Waits() && len(w.script) == 0 && w.rested(idle) {
+		if !w.HasDelayedSteps() && len(w.script) == 0 && w.rested(idle) {
 			return
 		}
 		if time.Since(begin) > tooLong {
-			w.Wrongf("no rest after %v", time.Since(begin))
+			w.Failf("no rest after %v", time.Since(begin))
 			return
 		}
 		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
 	}
 }
 
-// rested reports whether all has been at rest for long enough to see that it stays so.
+// rested reports whether the world has been at rest for long enough to see that it stays so.
 func (w *world) rested(idle time.Duration) bool {
 	if idle < rest {
 		w.atRest = nil
 		return false
 	}
 	if w.atRest == nil {
-		w.atRest = &[2]int{w.calls, w.kicks}
+		w.atRest = &[2]int{w.calls, w.reconciles}
 	}
 	if n := w.calls - w.atRest[0]; n > 0 && w.refuses == "" {
-		w.Wrongf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
+		w.Failf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
 	}
-	if n, most := w.kicks-w.atRest[1], len(w.managers)*int(watched/backstop+2); n > most && w.refuses == "" {
-		w.Wrongf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
+	if n, most := w.reconciles-w.atRest[1], len(w.managers)*int(watched/backstop+2); n > most && w.refuses == "" {
+		w.Failf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
 	}
 	return idle >= rest+watched
 }
 
 func (w *world) nextTime() time.Time {
-	next := w.lastNews.Add(rest)
-	if idle := time.Since(w.lastNews); idle < 5*pause || idle >= rest {
-		next = w.lastNews.Add(idle.Truncate(pause) + pause)
+	next := w.lastChange.Add(rest)
+	if idle := time.Since(w.lastChange); idle < 5*pause || idle >= rest {
+		next = w.lastChange.Add(idle.Truncate(pause) + pause)
 	}
-	next = w.Sooner(next)
+	next = w.EarlierStep(next)
 	for _, m := range w.managers {
 		if !m.dead && !m.asleep {
-			next = m.queue.Sooner(next)
+			next = m.queue.EarlierWake(next)
 		}
 	}
 	return next
 }
 
-// steps returns what can happen next.
+// steps returns the steps that can happen next.
 func (w *world) steps() []step {
 	var steps []step
 	for _, m := range w.managers {
@@ -481,17 +488,17 @@ func (w *world) steps() []step {
 			continue
 		}
 		for _, kind := range kinds {
-			if changes := w.api.Changes(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
+			if changes := w.api.ChangesSince(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
 				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: describe(m, c), Do: func() {
+				steps = append(steps, step{Class: watchEvent, Text: describe(m, c), Run: func() {
 					m.seen[kind]++
 					m.show(c)
 				}})
 			}
 		}
-		if len(m.unread) == 0 && m.queue.Due() {
-			steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile", Do: func() {
-				w.kicks++
+		if len(m.unread) == 0 && m.queue.IsDue() {
+			steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile", Run: func() {
+				w.reconciles++
 				m.reconcile()
 			}})
 		}
@@ -499,25 +506,25 @@ func (w *world) steps() []step {
 	for _, a := range slices.Clone(w.answers) {
 		switch m := w.manager(a.call.Client); {
 		case m.dead:
-			w.arrive(told{a.call, nil, schedule.ErrKilled})
+			w.arrive(response{a.call, nil, schedule.ErrKilled})
 		case !m.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Do: func() { w.arrive(a) }})
+			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
 		}
 	}
-	for _, r := range w.api.Waiting() {
+	for _, r := range w.api.PendingRequests() {
 		switch m := w.manager(r.Client); {
 		case m.dead:
-			w.api.Take(r)
+			w.api.TakeRequest(r)
 			r.Answer(nil, schedule.ErrKilled)
 		case !m.asleep:
-			steps = append(steps, step{Class: call, Text: r.String(), Do: func() { w.serve(r) }})
+			steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(r) }})
 		}
 	}
 	if a, block, gives := w.nextBlock(); gives {
-		steps = append(steps, step{Class: watchEvent, Text: "the pool answers " + a.Name, Do: func() { w.give(a, block) }})
+		steps = append(steps, step{Class: watchEvent, Text: "the pool answers " + a.Name, Run: func() { w.answerAllocation(a, block) }})
 	}
-	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.Version() {
-		steps = append(steps, step{Class: user, Text: "the user comes", Do: w.act})
+	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.ResourceVersion() {
+		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
 	}
 	return steps
 }
@@ -527,15 +534,15 @@ func describe(m *manager, c faults.Change) string {
 	if c.Deleted {
 		what = "shows the end of"
 	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefOf(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
 }
 
 // serve lets a call happen, or what disturb makes of it.
 func (w *world) serve(r *faults.Request) {
-	w.api.Take(r)
+	w.api.TakeRequest(r)
 	w.calls++
 	<-time.After(latency)
-	if r.Write() {
+	if r.IsWrite() {
 		w.Writes++
 		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
 			w.act()
@@ -547,12 +554,12 @@ func (w *world) serve(r *faults.Request) {
 			return
 		}
 	}
-	if w.refuses != "" && r.Ref.Kind == faults.Nodes && r.Write() && strings.HasPrefix(r.Ref.Name, w.refuses) {
+	if w.refuses != "" && r.Ref.Kind == faults.Nodes && r.IsWrite() && strings.HasPrefix(r.Ref.Name, w.refuses) {
 		w.answer(r, nil, forbidden(r))
 		return
 	}
 	if w.disturb != nil && w.disturb(w, r) {
-		w.lastNews = time.Now()
+		w.lastChange = time.Now()
 		return
 	}
 	value, err := w.do(r)
@@ -560,11 +567,11 @@ func (w *world) serve(r *faults.Request) {
 }
 
 func (w *world) answer(r *faults.Request, value any, err error) {
-	w.answers = append(w.answers, told{r, value, err})
+	w.answers = append(w.answers, response{r, value, err})
 }
 
-func (w *world) arrive(a told) {
-	w.answers = slices.DeleteFunc(w.answers, func(other told) bool { return other.call == a.call })
+func (w *world) arrive(a response) {
+	w.answers = slices.DeleteFunc(w.answers, func(other response) bool { return other.call == a.call })
 	a.call.Answer(a.value, a.err)
 }
 
@@ -575,10 +582,10 @@ func reason(err error) string {
 	return ", " + err.Error()
 }
 
-// do lets a call happen on the server.
+// do executes a call on the server.
 func (w *world) do(r *faults.Request) (any, error) {
-	before := w.api.Version()
-	value, err := w.api.Do(r)
+	before := w.api.ResourceVersion()
+	value, err := w.api.ExecuteRequest(r)
 	if r.Ref.Kind == faults.ClusterCIDRs && r.Verb == "get" {
 		o, is := value.(client.Object)
 		w.deletingAt[[2]string{r.Client, r.Ref.Name}] = !is || o.GetDeletionTimestamp() != nil
@@ -587,15 +594,15 @@ func (w *world) do(r *faults.Request) (any, error) {
 	return value, err
 }
 
-// act is the user's next action.
+// act runs the user's next action.
 func (w *world) act() {
-	before, a := w.api.Version(), w.script[0]
+	before, a := w.api.ResourceVersion(), w.script[0]
 	if a.do(w) {
 		w.script, w.stalledAt = w.script[1:], 0
 	} else {
-		w.lastNews, w.stalledAt = time.Now(), before
+		w.lastChange, w.stalledAt = time.Now(), before
 		if w.stalls++; w.stalls > patience && w.served < 0 {
-			w.script, w.stalledAt = w.script[1:], 0 // what went wrong has made it impossible
+			w.script, w.stalledAt = w.script[1:], 0 // a fault has made it impossible
 		}
 	}
 	w.changed(before, "the user: "+a.text)
@@ -603,35 +610,35 @@ func (w *world) act() {
 
 // changed checks the promise after a change.
 func (w *world) changed(before int64, by string) {
-	if w.api.Version() == before {
+	if w.api.ResourceVersion() == before {
 		return
 	}
-	w.lastNews, w.vainly = time.Now(), 0
+	w.lastChange, w.stepsSinceChange = time.Now(), 0
 	users := strings.HasPrefix(by, "the user: ")
-	w.Notef("    %s: now %d", by, w.api.Version())
-	for _, c := range w.news(faults.ConfigMaps) {
-		w.committed(c, users)
+	w.Tracef("    %s: now %d", by, w.api.ResourceVersion())
+	for _, c := range w.newChanges(faults.ConfigMaps) {
+		w.checkCommit(c, users)
 	}
-	for _, c := range w.news(faults.ClusterCIDRs) {
+	for _, c := range w.newChanges(faults.ClusterCIDRs) {
 		o := c.Object.(*v1alpha1.ClusterCIDR)
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
 		had := w.entries[o.UID]
-		w.entries[o.UID] = nodeipam.EntryOf(o, prod) != nil
+		w.entries[o.UID] = nodeipam.EntryForCluster(o, prod) != nil
 		if users {
 			continue
 		}
 		if (o.DeletionTimestamp != nil && (c.Deleted || !held)) || (had && !w.entries[o.UID]) {
-			w.letGo(o)
+			w.checkFinalizerRemoval(o)
 		}
 	}
-	for _, c := range w.news(faults.Allocations) {
+	for _, c := range w.newChanges(faults.Allocations) {
 		a := c.Object.(*v1alpha1.IPAllocation)
-		if b, _ := nodeipam.BlockOf(a); b.Prefix.IsValid() && (c.Deleted || !b.Protected) && !users {
-			w.letGoOfBlock(b)
+		if b, _ := nodeipam.BlockFromAllocation(a); b.GrantedPrefix.IsValid() && (c.Deleted || !b.HasFinalizer) && !users {
+			w.checkBlockReleased(b)
 		}
 	}
 	nodes := w.nodes()
-	for _, c := range w.news(faults.Nodes) {
+	for _, c := range w.newChanges(faults.Nodes) {
 		n := c.Object.(*corev1.Node)
 		if users && len(n.Spec.PodCIDRs) > 0 && n.Annotations[v1alpha1.ClusterCIDRAnnotation] == "" {
 			w.foreign[n.UID] = true
@@ -639,15 +646,15 @@ func (w *world) changed(before int64, by string) {
 	}
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
-			if !w.foreign[a.UID] && !w.foreign[b.UID] && overlap(prefixes(a.Spec.PodCIDRs), prefixes(b.Spec.PodCIDRs)) {
-				w.Wrongf("I1: Nodes %s (%v) and %s (%v) overlap", a.Name, a.Spec.PodCIDRs, b.Name, b.Spec.PodCIDRs)
+			if !w.foreign[a.UID] && !w.foreign[b.UID] && overlapCondition(prefixes(a.Spec.PodCIDRs), prefixes(b.Spec.PodCIDRs)) {
+				w.Failf("I1: Nodes %s (%v) and %s (%v) overlap", a.Name, a.Spec.PodCIDRs, b.Name, b.Spec.PodCIDRs)
 			}
 		}
 	}
 }
 
-// committed checks what a commit adds: it is of what is open and protected.
-func (w *world) committed(c faults.Change, users bool) {
+// checkCommit checks that a commit only adds grants from objects that are open and protected.
+func (w *world) checkCommit(c faults.Change, users bool) {
 	var next fence.State
 	if err := json.Unmarshal([]byte(c.Object.(*corev1.ConfigMap).Data["state"]), &next); err != nil || c.Deleted || users {
 		if w.state = next; c.Deleted {
@@ -657,62 +664,63 @@ func (w *world) committed(c faults.Change, users bool) {
 		return
 	}
 	by, _, _ := strings.Cut(next.Holder, "/")
-	for _, o := range next.Open {
-		if was := slices.ContainsFunc(w.state.Open, func(was fence.Open) bool { return was.UID == o.UID }); !was && w.deletingAt[[2]string{by, o.Name}] {
-			w.Wrongf("K41: %s is opened, though a live read has shown that it is being deleted", o.Name)
+	for _, o := range next.OpenRanges {
+		if was := slices.ContainsFunc(w.state.OpenRanges, func(was fence.OpenRange) bool { return was.UID == o.UID }); !was && w.deletingAt[[2]string{by, o.Name}] {
+			w.Failf("K41: %s is opened, though a live read has shown that it is being deleted", o.Name)
 		}
 	}
 	for _, g := range next.InFlight {
-		if slices.ContainsFunc(w.state.InFlight, func(was fence.Grant) bool { return was.UID == g.UID }) {
+		if slices.ContainsFunc(w.state.InFlight, func(was fence.Grant) bool { return was.NodeUID == g.NodeUID }) {
 			continue
 		}
-		if !slices.ContainsFunc(next.Open, func(o fence.Open) bool { return o.Name == g.From }) {
-			w.Wrongf("K41: a grant to %s from %s, which is not open", g.Node, g.From)
+		if !slices.ContainsFunc(next.OpenRanges, func(o fence.OpenRange) bool { return o.Name == g.ClusterCIDRName }) {
+			w.Failf("K41: a grant to %s from %s, which is not open", g.NodeName, g.ClusterCIDRName)
 		}
 		if !slices.ContainsFunc(w.api.List(faults.ClusterCIDRs), func(o client.Object) bool {
-			return o.GetName() == g.From && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer) && w.entries[o.GetUID()] != nodeipam.IsLocal(o.(*v1alpha1.ClusterCIDR))
+			return o.GetName() == g.ClusterCIDRName && slices.Contains(o.GetFinalizers(), v1alpha1.ClusterCIDRFinalizer) && w.entries[o.GetUID()] != nodeipam.IsLocal(o.(*v1alpha1.ClusterCIDR))
 		}) {
-			w.Wrongf("K16: a grant to %s from %s, which is gone, or may go at any time", g.Node, g.From)
+			w.Failf("K16: a grant to %s from %s, which is gone, or may go at any time", g.NodeName, g.ClusterCIDRName)
 		}
-		w.fromBlocks(g, next.Open)
-		if overlap(g.CIDRs, w.services()) {
-			w.Wrongf("K23: %s is granted %v, some of which is for Services", g.Node, g.CIDRs)
+		w.checkGrantFromBlock(g, next.OpenRanges)
+		if overlapCondition(g.CIDRs, w.services()) {
+			w.Failf("K23: %s is granted %v, some of which is for Services", g.NodeName, g.CIDRs)
 		}
 		for _, other := range next.InFlight {
-			if other.UID != g.UID && w.lives(other.UID) && overlap(g.CIDRs, other.CIDRs) {
-				w.Wrongf("I1: %s and %s are granted %v and %v", g.Node, other.Node, g.CIDRs, other.CIDRs)
+			if other.NodeUID != g.NodeUID && w.isLive(other.NodeUID) && overlapCondition(g.CIDRs, other.CIDRs) {
+				w.Failf("I1: %s and %s are granted %v and %v", g.NodeName, other.NodeName, g.CIDRs, other.CIDRs)
 			}
 		}
 		for _, n := range w.nodes() {
-			if n.UID != g.UID && !w.foreign[n.UID] && overlap(g.CIDRs, prefixes(n.Spec.PodCIDRs)) {
-				w.Wrongf("I1: %s is granted %v, and Node %s has %v", g.Node, g.CIDRs, n.Name, n.Spec.PodCIDRs)
+			if n.UID != g.NodeUID && !w.foreign[n.UID] && overlapCondition(g.CIDRs, prefixes(n.Spec.PodCIDRs)) {
+				w.Failf("I1: %s is granted %v, and Node %s has %v", g.NodeName, g.CIDRs, n.Name, n.Spec.PodCIDRs)
 			}
 		}
 	}
 	w.state = next
 }
 
-// letGo checks that nobody has anything of a ClusterCIDR whose finalizer goes, or the entry of the Cluster in it.
-func (w *world) letGo(o *v1alpha1.ClusterCIDR) {
+// checkFinalizerRemoval checks that no Node has anything of a ClusterCIDR whose finalizer, or whose entry of the
+// Cluster, is removed.
+func (w *world) checkFinalizerRemoval(o *v1alpha1.ClusterCIDR) {
 	for _, n := range w.nodes() {
 		if n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.Name && len(n.Spec.PodCIDRs) > 0 && !w.foreign[n.UID] {
-			w.Wrongf("K17: ClusterCIDR %s goes, and Node %s has %v of it", o.Name, n.Name, n.Spec.PodCIDRs)
+			w.Failf("K17: ClusterCIDR %s goes, and Node %s has %v of it", o.Name, n.Name, n.Spec.PodCIDRs)
 		}
 	}
 	for _, g := range w.state.InFlight {
-		if alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.UID && len(n.Spec.PodCIDRs) == 0 }); alive && g.From == o.Name {
-			w.Wrongf("K17: ClusterCIDR %s goes, and a grant of it to %s is in flight", o.Name, g.Node)
+		if alive := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == g.NodeUID && len(n.Spec.PodCIDRs) == 0 }); alive && g.ClusterCIDRName == o.Name {
+			w.Failf("K17: ClusterCIDR %s goes, and a grant of it to %s is in flight", o.Name, g.NodeName)
 		}
 	}
 }
 
-// lives reports whether there is a Node of a UID: nothing lands any more on one that is gone.
-func (w *world) lives(uid types.UID) bool {
+// isLive reports whether a Node with the UID exists: no write lands on one that is gone.
+func (w *world) isLive(uid types.UID) bool {
 	return slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == uid })
 }
 
-func (w *world) news(kind faults.Kind) []faults.Change {
-	news := w.api.Changes(kind, w.seenLog[kind])
+func (w *world) newChanges(kind faults.Kind) []faults.Change {
+	news := w.api.ChangesSince(kind, w.seenLog[kind])
 	w.seenLog[kind] += len(news)
 	return news
 }
@@ -725,15 +733,15 @@ func (w *world) nodes() []*corev1.Node {
 	return out
 }
 
-// services are the CIDRs of Services.
+// services returns the CIDRs of Services.
 func (w *world) services() (out []netip.Prefix) {
 	for _, o := range w.api.List(faults.ServiceCIDRs) {
-		out = append(out, nodeipam.Prefixes(o.(*networkingv1.ServiceCIDR).Spec.CIDRs)...)
+		out = append(out, nodeipam.ParsePrefixes(o.(*networkingv1.ServiceCIDR).Spec.CIDRs)...)
 	}
 	return out
 }
 
-// examine checks the end: whoever can be served is, nothing is in flight, nothing is left that was deleted.
+// examine checks the end: every Node that can be served is, nothing is in flight, and nothing is left that was deleted.
 func (w *world) examine() {
 	served := 0
 	for _, n := range w.nodes() {
@@ -742,30 +750,30 @@ func (w *world) examine() {
 		}
 	}
 	if w.served >= 0 && served != w.served && !w.lostConfigMap {
-		w.Wrongf("%d Nodes have pod CIDRs, not %d", served, w.served)
+		w.Failf("%d Nodes have pod CIDRs, not %d", served, w.served)
 	}
-	w.nobodyWaits()
-	w.backAtRest()
+	w.checkNoNodeWaits()
+	w.checkBlocksAtRest()
 	if len(w.state.InFlight) > 0 {
-		w.Wrongf("in flight at rest: %v", w.state.InFlight)
+		w.Failf("in flight at rest: %v", w.state.InFlight)
 	}
 	for _, o := range w.api.List(faults.ClusterCIDRs) {
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
 			if o.(*v1alpha1.ClusterCIDR).Spec.IPv4Pool != nil {
 				return n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.GetName()
 			}
-			return overlap(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
+			return overlapCondition(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
 		})
-		if o.GetDeletionTimestamp() != nil && !used && !isAnothers(o, v1alpha1.ClusterCIDRFinalizer) {
-			w.Wrongf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
+		if o.GetDeletionTimestamp() != nil && !used && !isKeptByForeign(o, v1alpha1.ClusterCIDRFinalizer) {
+			w.Failf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
 		}
 		if !w.selected() && w.entries[o.GetUID()] && !used {
-			w.Wrongf("ClusterCIDR %s still says that the Cluster uses it, and it is not for that, nor used", o.GetName())
+			w.Failf("ClusterCIDR %s still says that the Cluster uses it, and it is not for that, nor used", o.GetName())
 		}
 	}
 }
 
-// selected reports whether the Nodes are to get CIDRs: those of a fleet, as long as their Cluster has the label.
+// selected reports whether the Nodes should get CIDRs; in a fleet, they should as long as their Cluster has the label.
 func (w *world) selected() bool {
 	if !w.fleet {
 		return true
@@ -784,7 +792,7 @@ func (w *world) end() {
 		m.dead, m.asleep = true, false
 		m.kill()
 	}
-	for synctest.Wait(); len(w.api.Waiting())+len(w.answers) > 0; synctest.Wait() {
+	for synctest.Wait(); len(w.api.PendingRequests())+len(w.answers) > 0; synctest.Wait() {
 		w.steps()
 	}
 }
@@ -799,7 +807,7 @@ func prefixes(texts []string) []netip.Prefix {
 	return out
 }
 
-func overlap(a, b []netip.Prefix) bool {
+func overlapCondition(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
 }
 
@@ -814,8 +822,8 @@ func names[V any](m map[string]V) []string {
 
 func object(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
-// nobodyWaits checks that no Node is left without what it can have, by what the API server has.
-func (w *world) nobodyWaits() {
+// checkNoNodeWaits checks that no Node waits for CIDRs that it can have, by the objects of the API server.
+func (w *world) checkNoNodeWaits() {
 	if w.refuses != "" || !w.selected() {
 		return
 	}
@@ -829,7 +837,7 @@ func (w *world) nobodyWaits() {
 		}
 		p := netip.MustParsePrefix(text)
 		for sub := netip.PrefixFrom(p.Addr(), bits); p.Contains(sub.Addr()); {
-			if !overlap([]netip.Prefix{sub}, taken) {
+			if !overlapCondition([]netip.Prefix{sub}, taken) {
 				return true
 			}
 			last := sub.Addr()
@@ -854,7 +862,7 @@ func (w *world) nobodyWaits() {
 				return room(text, bits-int(c.Spec.PerNodeHostBits))
 			}
 			if c.DeletionTimestamp == nil && matches && has(false, c.Spec.IPv4, 32) && has(true, c.Spec.IPv6, 128) {
-				w.Wrongf("Node %s waits, and ClusterCIDR %s has room for it, or can get some", n.Name, c.Name)
+				w.Failf("Node %s waits, and ClusterCIDR %s has room for it, or can get some", n.Name, c.Name)
 			}
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"testing"
 )
 
-// W29: flags that are refused are taken when they are changed as is said.
+// TestWhatRefusedFlagsAreToldHelps checks that flags that are rejected are accepted once the message is followed (W29).
 func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
 	const four, six, on = "--cluster-cidr=10.244.0.0/16", "--cluster-cidr=fd00:1::/48", "--node-cidrs=on"
 	const both = "--cluster-cidr=10.244.0.0/16,fd00:1::/48"
 	for name, c := range map[string]struct {
 		args []string
 		says string
-		do   [][]string // each of them instead
+		do   [][]string // each of them is an alternative
 	}{
 		"Nodes in a namespace": {[]string{on, "--namespace=a"}, "leave --namespace out, or give them with another manager", [][]string{{on}, {"--namespace=a"}}},
 		"an address":           {[]string{"--diagnostics-address=9440"}, "write host:port, or :port for every address of this machine; 0 turns it off", [][]string{{"--diagnostics-address=localhost:9440"}, {"--diagnostics-address=:9440"}, {"--diagnostics-address=0"}}},
@@ -33,21 +33,21 @@ func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
 		"a size of IPv4":       {[]string{on, six, "--node-cidr-mask-size-ipv4=24"}, "set --node-cidr-mask-size-ipv6", [][]string{{on, six, "--node-cidr-mask-size-ipv6=64"}}},
 		"a small one":          {[]string{on, "--cluster-cidr=10.244.0.0/25"}, "make it larger, or say with --node-cidr-mask-size-ipv4 what they get", [][]string{{on, "--cluster-cidr=10.244.0.0/24"}, {on, "--cluster-cidr=10.244.0.0/25", "--node-cidr-mask-size-ipv4=26"}}},
 	} {
-		if err := parse(t, c.args...).Check(); err == nil || !strings.Contains(err.Error(), c.says) {
+		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, args := range c.do {
-			if err := parse(t, args...).Check(); err != nil {
+			if err := parse(t, args...).Validate(); err != nil {
 				t.Errorf("%s: %q: %v", name, args, err)
 			}
 		}
 	}
 }
 
-// W29: a certificate that is mounted is served.
+// TestAMountedCertificateHelps checks that a certificate that is mounted is served (W29).
 func TestAMountedCertificateHelps(t *testing.T) {
-	o := &Options{WebhookPort: 9443, WebhookCerts: t.TempDir()}
-	if err := o.CheckCertificate(); err == nil || !strings.Contains(err.Error(), "mount the certificate there, or turn the webhooks off with --webhook-port=0") {
+	o := &Options{WebhookPort: 9443, WebhookCertDir: t.TempDir()}
+	if err := o.ValidateCertificate(); err == nil || !strings.Contains(err.Error(), "mount the certificate there, or turn the webhooks off with --webhook-port=0") {
 		t.Fatal(err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -67,14 +67,14 @@ func TestAMountedCertificateHelps(t *testing.T) {
 		name, kind string
 		bytes      []byte
 	}{{"tls.crt", "CERTIFICATE", cert}, {"tls.key", "PRIVATE KEY", private}} {
-		if err := os.WriteFile(filepath.Join(o.WebhookCerts, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.bytes}), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(o.WebhookCertDir, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.bytes}), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := o.CheckCertificate(); err != nil {
+	if err := o.ValidateCertificate(); err != nil {
 		t.Error(err)
 	}
-	if o.WebhookCerts, o.WebhookPort = t.TempDir(), 0; o.CheckCertificate() != nil {
+	if o.WebhookCertDir, o.WebhookPort = t.TempDir(), 0; o.ValidateCertificate() != nil {
 		t.Error("the webhooks are off")
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/shard"
 )
 
-// Check returns what is wrong with the flags, one line for each: before anything is started, and before the API
-// server is looked for. A value that makes no sense would otherwise be found out much later, or never.
-func (o *Options) Check() error {
+// Validate returns what is wrong with the flags, one line for each: before anything is started, and before the API
+// server is contacted. A value that makes no sense would otherwise be noticed much later, or never.
+func (o *Options) Validate() error {
 	var wrong []error
 	complain := func(flag string, value any, format string, args ...any) {
 		wrong = append(wrong, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(format, args...)))
 	}
-	for flag, n := range map[string]int{"pool-concurrency": o.Concurrency, "writers": o.Writers} {
+	for flag, n := range map[string]int{"pool-concurrency": o.PoolConcurrency, "writers": o.Writers} {
 		if n < 1 {
 			complain(flag, n, "at least 1 is needed, or nothing is served")
 		}
@@ -33,7 +33,7 @@ func (o *Options) Check() error {
 	if _, err := shard.Parse(o.Shard); err != nil {
 		complain("shard", o.Shard, "%v", err)
 	}
-	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaseNamespace, "block-namespace": o.BlockNamespace} {
+	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaderElectNamespace, "block-namespace": o.BlockNamespace} {
 		if problems := validation.IsDNS1123Label(name); name != "" && len(problems) > 0 {
 			complain(flag, name, "is not the name of a namespace: %s", problems[0])
 		}
@@ -49,24 +49,24 @@ func (o *Options) Check() error {
 	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsOwn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
 		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
-	o.checkServices(complain)
-	if _, err := Prefixes(o.ServiceCIDRs); err != nil {
+	o.validateServices(complain)
+	if _, err := ParsePrefixes(o.ServiceCIDRs); err != nil {
 		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
 	}
-	if (o.OwnNodes() || o.FleetNodes()) && o.Namespace != "" {
+	if (o.ServesOwnNodes() || o.ServesFleetNodes()) && o.Namespace != "" {
 		complain("node-cidrs", o.NodeCIDRs, "Nodes and ClusterCIDRs are in no namespace; leave --namespace out, or give them with another manager")
 	}
 	if o.OrphanGrace <= 0 {
 		complain("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
 	}
-	o.checkNodes(complain)
-	o.checkLease(complain)
-	o.checkPorts(complain)
-	return sorted(wrong)
+	o.validateNodeCIDRs(complain)
+	o.validateLeaderElection(complain)
+	o.validatePorts(complain)
+	return joinSorted(wrong)
 }
 
-// Prefixes are CIDRs as they are written.
-func Prefixes(texts []string) ([]netip.Prefix, error) {
+// ParsePrefixes parses CIDRs.
+func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -78,8 +78,8 @@ func Prefixes(texts []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// checkServices looks at what serves Services.
-func (o *Options) checkServices(complain complainer) {
+// validateServices checks the flags for Services.
+func (o *Options) validateServices(complain reportFlagFunc) {
 	if o.AddressAttempts < 1 {
 		complain("address-attempts", o.AddressAttempts, "at least 1 is needed: the first address is one")
 	}
@@ -87,13 +87,13 @@ func (o *Options) checkServices(complain complainer) {
 		flag    string
 		on      bool
 		objects string
-	}{{"service-leases", o.ServiceLeases, "objects of MetalLB"}, {"host-load-balancers", o.HostLBs, "coordination Leases of hosts"}} {
+	}{{"service-leases", o.ServiceLeases, "objects of MetalLB"}, {"host-load-balancers", o.HostLoadBalancers, "coordination Leases of hosts"}} {
 		if is.on && o.Namespace != "" {
 			complain(is.flag, true, "cannot be with --namespace: the %s are in a namespace of their own", is.objects)
 		}
 	}
 	for flag, on := range map[string]bool{
-		"load-balancers": o.LoadBalancers, "leases": o.Leases, "service-leases": o.ServiceLeases, "host-load-balancers": o.HostLBs,
+		"load-balancers": o.LoadBalancers, "leases": o.Leases, "service-leases": o.ServiceLeases, "host-load-balancers": o.HostLoadBalancers,
 		"control-plane-endpoints": o.ControlPlaneEndpoints, "fleet-node-cidrs": o.FleetNodeCIDRs,
 	} {
 		if on && o.NodeCIDRs == NodeCIDRsOnly {
@@ -102,31 +102,31 @@ func (o *Options) checkServices(complain complainer) {
 	}
 }
 
-// checkLease has a leader give up before others take its place.
-func (o *Options) checkLease(complain complainer) {
+// validateLeaderElection checks that a leader gives up before another manager takes its place.
+func (o *Options) validateLeaderElection(complain reportFlagFunc) {
 	if !o.LeaderElect {
 		return
 	}
-	if o.Retry <= 0 {
-		complain("leader-elect-retry-period", o.Retry, "must be longer than 0")
+	if o.RetryPeriod <= 0 {
+		complain("leader-elect-retry-period", o.RetryPeriod, "must be longer than 0")
 	}
-	if least := time.Duration(leaderelection.JitterFactor * float64(o.Retry)); o.Renew <= least {
-		complain("leader-elect-renew-deadline", o.Renew, "must be longer than 1.2 times --leader-elect-retry-period: %s", least)
+	if least := time.Duration(leaderelection.JitterFactor * float64(o.RetryPeriod)); o.RenewDeadline <= least {
+		complain("leader-elect-renew-deadline", o.RenewDeadline, "must be longer than 1.2 times --leader-elect-retry-period: %s", least)
 	}
-	if o.Lease <= o.Renew {
-		complain("leader-elect-lease-duration", o.Lease, "must be longer than --leader-elect-renew-deadline: %s", o.Renew)
+	if o.LeaseDuration <= o.RenewDeadline {
+		complain("leader-elect-lease-duration", o.LeaseDuration, "must be longer than --leader-elect-renew-deadline: %s", o.RenewDeadline)
 	}
 }
 
-// checkPorts looks at where the manager is to listen.
-func (o *Options) checkPorts(complain complainer) {
+// validatePorts checks the addresses and ports that the manager listens on.
+func (o *Options) validatePorts(complain reportFlagFunc) {
 	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
 		complain("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
 	}
 	if o.ControlPlaneEndpoints && o.WebhookPort == 0 && o.NodeCIDRs != NodeCIDRsOnly {
 		complain("control-plane-endpoints", true, "needs --webhook-port: Cluster API asks there for endpoints")
 	}
-	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
+	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthProbeAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
 		_, port, err := net.SplitHostPort(address)
 		n, notNumber := strconv.Atoi(port)
 		if off := address == "" || address == "0"; !off && (err != nil || notNumber != nil || n < 0 || n > 65535) {
@@ -135,19 +135,20 @@ func (o *Options) checkPorts(complain complainer) {
 	}
 }
 
-// CheckCertificate returns why the webhooks cannot be served. The server finds out, too, after the caches were started.
-func (o *Options) CheckCertificate() error {
+// ValidateCertificate returns why the webhooks cannot be served. The server notices that too, but after the caches were
+// started.
+func (o *Options) ValidateCertificate() error {
 	if o.WebhookPort == 0 {
 		return nil
 	}
-	if _, err := tls.LoadX509KeyPair(filepath.Join(o.WebhookCerts, "tls.crt"), filepath.Join(o.WebhookCerts, "tls.key")); err != nil {
-		return fmt.Errorf("--webhook-cert-dir=%s: %w; mount the certificate there, or turn the webhooks off with --webhook-port=0", o.WebhookCerts, err)
+	if _, err := tls.LoadX509KeyPair(filepath.Join(o.WebhookCertDir, "tls.crt"), filepath.Join(o.WebhookCertDir, "tls.key")); err != nil {
+		return fmt.Errorf("--webhook-cert-dir=%s: %w; mount the certificate there, or turn the webhooks off with --webhook-port=0", o.WebhookCertDir, err)
 	}
 	return nil
 }
 
-// sorted joins errors in the order of their texts: the flags were not looked at in any.
-func sorted(errs []error) error {
+// joinSorted joins errors in the order of their texts: the flags are checked in random order.
+func joinSorted(errs []error) error {
 	texts := make([]string, 0, len(errs))
 	for _, err := range errs {
 		texts = append(texts, err.Error())

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What the docs promise of a manager without flags.
+// TestDefaults checks what the docs promise of a manager without flags.
 func TestDefaults(t *testing.T) { // B46, H15
 	var o Options
 	fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
@@ -24,7 +24,7 @@ func TestDefaults(t *testing.T) { // B46, H15
 func TestCheckFlags(t *testing.T) {
 	tests := map[string]struct {
 		args []string
-		want []string // the beginnings of the complaints, in order; none: the flags are fine
+		want []string // the beginnings of the errors, in order; none: the flags are fine
 	}{
 		"the defaults":                     {},
 		"everything turned off":            {args: []string{"--webhook-port=0", "--health-probe-bind-address=0", "--diagnostics-address=0", "--audit-interval=0"}},
@@ -66,12 +66,12 @@ func TestCheckFlags(t *testing.T) {
 			if err := fs.Parse(tt.args); err != nil {
 				t.Fatal(err)
 			}
-			expectLines(t, o.Check(), tt.want)
+			expectLines(t, o.Validate(), tt.want)
 		})
 	}
 }
 
-// expectLines expects an error with a line for each that is wanted, which it begins with; nil: nothing is wanted.
+// expectLines expects an error with one line for each element of want, which the line begins with; nil means no error.
 func expectLines(t *testing.T, err error, want []string) {
 	t.Helper()
 	var got []string
@@ -89,12 +89,12 @@ func expectLines(t *testing.T, err error, want []string) {
 }
 
 func TestCheckCertificate(t *testing.T) {
-	o := &Options{WebhookPort: 9443, WebhookCerts: t.TempDir()}
-	if err := o.CheckCertificate(); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "--webhook-port=0") {
+	o := &Options{WebhookPort: 9443, WebhookCertDir: t.TempDir()}
+	if err := o.ValidateCertificate(); err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "--webhook-port=0") {
 		t.Errorf("without a certificate: %v", err)
 	}
 	o.WebhookPort = 0
-	if err := o.CheckCertificate(); err != nil {
+	if err := o.ValidateCertificate(); err != nil {
 		t.Errorf("without webhooks: %v", err)
 	}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Environment is what variables begin with that set flags: BUTLER_IPAM_FLAG_load-balancers=true is --load-balancers=true.
-// The Deployment reads them from ConfigMaps of its namespace, which an upgrade with clusterctl leaves alone: it puts the
-// arguments back to those of the release.
-const Environment = "BUTLER_IPAM_FLAG_"
+// EnvironmentPrefix is the prefix of variables that set flags: BUTLER_IPAM_FLAG_load-balancers=true is
+// --load-balancers=true. The Deployment reads them from ConfigMaps of its namespace. An upgrade with clusterctl does
+// not change these, but sets the arguments to those of the release.
+const EnvironmentPrefix = "BUTLER_IPAM_FLAG_"
 
-// FromEnvironment sets the flags of which the environment has a variable, and the command line nothing. It returns what is
-// wrong with them, one line for each.
-func FromEnvironment(fs *pflag.FlagSet, environ []string) error {
+// ApplyEnvironment sets each flag that the environment has a variable for, and the command line does not set. It
+// returns what is wrong with them, one line for each.
+func ApplyEnvironment(fs *pflag.FlagSet, environ []string) error {
 	var wrong []error
 	for _, entry := range environ {
 		variable, value, _ := strings.Cut(entry, "=")
-		name, ours := strings.CutPrefix(variable, Environment)
+		name, ours := strings.CutPrefix(variable, EnvironmentPrefix)
 		if !ours {
 			continue
 		}

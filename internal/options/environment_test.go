@@ -26,7 +26,7 @@ func TestFromEnvironment(t *testing.T) {
 			if err := fs.Parse(c.args); err != nil {
 				t.Fatal(err)
 			}
-			expectLines(t, FromEnvironment(fs, c.environ), c.want)
+			expectLines(t, ApplyEnvironment(fs, c.environ), c.want)
 			if o.LoadBalancers != c.on {
 				t.Errorf("--load-balancers=%t", o.LoadBalancers)
 			}

@@ -10,10 +10,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// complainer takes what is wrong with the value of a flag.
-type complainer = func(flag string, value any, format string, args ...any)
+// reportFlagFunc records what is wrong with the value of a flag.
+type reportFlagFunc = func(flag string, value any, format string, args ...any)
 
-// The flags of kube-controller-manager that say what Nodes get.
+// The flags of kube-controller-manager for the pod CIDRs of Nodes.
 const (
 	clusterCIDRFlag = "cluster-cidr"
 	maskFlag        = "node-cidr-mask-size"
@@ -23,47 +23,48 @@ const (
 
 const networkingXFlag = "serve-node-ipam-cluster-cidrs"
 
-// shortest is the least prefix length that a Node can get, of either family.
-const shortest = 4
+// minPrefixLength is the shortest prefix length that a Node can get, of either family.
+const minPrefixLength = 4
 
-// family is what differs between the families: how long an address is, and what a Node gets by default and at least.
-type family struct {
-	name, flag                   string
-	bits, defaultLength, longest int
-	length                       func(*Options) int
+// ipFamily has what differs between the families: the length of an address, and how much a Node gets by default and at
+// least.
+type ipFamily struct {
+	name, flag                     string
+	bits, defaultLength, maxLength int
+	configuredLength               func(*Options) int
 }
 
-// families are IPv4 and IPv6, with the defaults of kube-controller-manager.
-var families = [2]family{
-	{name: "IPv4", flag: maskFlagIPv4, bits: 32, defaultLength: 24, longest: 28, length: func(o *Options) int { return o.NodeMaskIPv4 }},
-	{name: "IPv6", flag: maskFlagIPv6, bits: 128, defaultLength: 64, longest: 124, length: func(o *Options) int { return o.NodeMaskIPv6 }},
+// ipFamilies are IPv4 and IPv6, with the defaults of kube-controller-manager.
+var ipFamilies = [2]ipFamily{
+	{name: "IPv4", flag: maskFlagIPv4, bits: 32, defaultLength: 24, maxLength: 28, configuredLength: func(o *Options) int { return o.NodeMaskIPv4 }},
+	{name: "IPv6", flag: maskFlagIPv6, bits: 128, defaultLength: 64, maxLength: 124, configuredLength: func(o *Options) int { return o.NodeMaskIPv6 }},
 }
 
-// ClusterCIDR is what --cluster-cidr and the sizes stand for, as kube-controller-manager understands them; nil: they say
-// nothing. Check has found nothing wrong with them.
-func (o *Options) ClusterCIDR() *v1alpha1.ClusterCIDRSpec {
-	return o.clusterCIDR(func(string, any, string, ...any) {})
+// ClusterCIDRSpec returns the spec of --cluster-cidr and the mask sizes, as kube-controller-manager understands them,
+// or nil if they are not set. Validate must have found nothing wrong with them.
+func (o *Options) ClusterCIDRSpec() *v1alpha1.ClusterCIDRSpec {
+	return o.buildClusterCIDR(func(string, any, string, ...any) {})
 }
 
-// checkNodes looks at what says which Nodes get CIDRs, and from what.
-func (o *Options) checkNodes(complain complainer) {
-	o.clusterCIDR(complain)
-	if len(o.ClusterCIDRs) > 0 && !o.OwnNodes() {
+// validateNodeCIDRs checks the flags for which Nodes get CIDRs, and from which ranges.
+func (o *Options) validateNodeCIDRs(complain reportFlagFunc) {
+	o.buildClusterCIDR(complain)
+	if len(o.ClusterCIDRs) > 0 && !o.ServesOwnNodes() {
 		complain(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
 	}
-	if o.NetworkingX && !o.OwnNodes() {
+	if o.NetworkingX && !o.ServesOwnNodes() {
 		complain(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only", o.NodeCIDRs)
 	}
 }
 
-func (o *Options) clusterCIDR(complain complainer) *v1alpha1.ClusterCIDRSpec {
+func (o *Options) buildClusterCIDR(complain reportFlagFunc) *v1alpha1.ClusterCIDRSpec {
 	value := strings.Join(o.ClusterCIDRs, ",")
 	wrong := false
 	refuse := func(flag string, value any, format string, args ...any) {
 		wrong = true
 		complain(flag, value, format, args...)
 	}
-	cidrs, err := Prefixes(o.ClusterCIDRs)
+	cidrs, err := ParsePrefixes(o.ClusterCIDRs)
 	if err != nil {
 		refuse(clusterCIDRFlag, value, "%v", err)
 		return nil
@@ -80,14 +81,14 @@ func (o *Options) clusterCIDR(complain complainer) *v1alpha1.ClusterCIDRSpec {
 		}
 		of[f] = p
 	}
-	o.checkMasks(of, refuse)
+	o.validateMaskSizes(of, refuse)
 	if wrong || len(cidrs) == 0 {
 		return nil
 	}
 	var hostBits [2]int
 	for f, p := range of {
 		if p.IsValid() {
-			hostBits[f] = families[f].bits - o.lengthOf(families[f], p, len(cidrs) > 1, refuse)
+			hostBits[f] = ipFamilies[f].bits - o.nodePrefixLength(ipFamilies[f], p, len(cidrs) > 1, refuse)
 		}
 	}
 	if wrong {
@@ -106,8 +107,8 @@ func (o *Options) clusterCIDR(complain complainer) *v1alpha1.ClusterCIDRSpec {
 	return out
 }
 
-// checkMasks refuses the combinations of sizes that kube-controller-manager refuses.
-func (o *Options) checkMasks(of [2]netip.Prefix, refuse complainer) {
+// validateMaskSizes rejects the combinations of mask sizes that kube-controller-manager rejects.
+func (o *Options) validateMaskSizes(of [2]netip.Prefix, refuse reportFlagFunc) {
 	both := of[0].IsValid() && of[1].IsValid()
 	if !of[0].IsValid() && !of[1].IsValid() {
 		for flag, n := range map[string]int{maskFlag: o.NodeMask, maskFlagIPv4: o.NodeMaskIPv4, maskFlagIPv6: o.NodeMaskIPv6} {
@@ -124,27 +125,27 @@ func (o *Options) checkMasks(of [2]netip.Prefix, refuse complainer) {
 	case o.NodeMaskIPv4 != 0 || o.NodeMaskIPv6 != 0:
 		refuse(maskFlag, o.NodeMask, "cannot be set together with --%s or --%s; set either it, or the one of the family", maskFlagIPv4, maskFlagIPv6)
 	}
-	for f, is := range families {
-		if n := is.length(o); n != 0 && !of[f].IsValid() {
-			refuse(is.flag, n, "--%s has no CIDR of %s; set --%s", clusterCIDRFlag, is.name, families[1-f].flag)
+	for f, is := range ipFamilies {
+		if n := is.configuredLength(o); n != 0 && !of[f].IsValid() {
+			refuse(is.flag, n, "--%s has no CIDR of %s; set --%s", clusterCIDRFlag, is.name, ipFamilies[1-f].flag)
 		}
 	}
 }
 
-// lengthOf is the prefix length of what each Node gets of a CIDR.
-func (o *Options) lengthOf(f family, p netip.Prefix, both bool, refuse complainer) int {
-	flag, n := f.flag, f.length(o)
+// nodePrefixLength returns the prefix length of the part of a CIDR that each Node gets.
+func (o *Options) nodePrefixLength(f ipFamily, p netip.Prefix, both bool, refuse reportFlagFunc) int {
+	flag, n := f.flag, f.configuredLength(o)
 	if n == 0 && !both && o.NodeMask != 0 {
 		flag, n = maskFlag, o.NodeMask
 	}
-	least := max(p.Bits(), shortest)
+	least := max(p.Bits(), minPrefixLength)
 	switch {
 	case n == 0 && f.defaultLength < least:
 		refuse(clusterCIDRFlag, p, "is smaller than the /%d that each Node gets; make it larger, or say with --%s what they get", f.defaultLength, f.flag)
 	case n == 0:
 		return f.defaultLength
-	case n < least || n > f.longest:
-		refuse(flag, n, "must be from %d to %d: no more than all of %s for a Node, and no less than 16 addresses", least, f.longest, p)
+	case n < least || n > f.maxLength:
+		refuse(flag, n, "must be from %d to %d: no more than all of %s for a Node, and no less than 16 addresses", least, f.maxLength, p)
 	}
 	return n
 }

@@ -21,7 +21,7 @@ func parse(t *testing.T, args ...string) *Options {
 	return o
 }
 
-// What kube-controller-manager takes says the same here.
+// TestClusterCIDROfFlags checks that the flags that kube-controller-manager accepts mean the same here.
 func TestClusterCIDROfFlags(t *testing.T) { // K24
 	tests := map[string]struct {
 		args []string
@@ -52,17 +52,18 @@ func TestClusterCIDROfFlags(t *testing.T) { // K24
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := parse(t, append(tt.args, "--node-cidrs=on")...)
-			if err := o.Check(); err != nil {
+			if err := o.Validate(); err != nil {
 				t.Error(err)
 			}
-			if diff := cmp.Diff(tt.want, o.ClusterCIDR()); diff != "" {
+			if diff := cmp.Diff(tt.want, o.ClusterCIDRSpec()); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-// What it refuses, and what cannot be served, is refused in words that say what to do.
+// TestClusterCIDRFlagsRefused checks that flags that kube-controller-manager rejects, or that cannot be served, are
+// rejected with a message that names the next step.
 func TestClusterCIDRFlagsRefused(t *testing.T) { // K24
 	const four, six, both = "--cluster-cidr=10.244.0.0/16", "--cluster-cidr=fd00:1::/48", "--cluster-cidr=10.244.0.0/16,fd00:1::/48"
 	tests := map[string]struct {
@@ -87,7 +88,7 @@ func TestClusterCIDRFlagsRefused(t *testing.T) { // K24
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := parse(t, append([]string{"--node-cidrs=on"}, tt.args...)...)
-			err := o.Check()
+			err := o.Validate()
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}

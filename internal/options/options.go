@@ -1,4 +1,4 @@
-// Package options has the flags of the manager, and what is wrong with them.
+// Package options has the flags of the manager, and checks them.
 package options
 
 import (
@@ -25,66 +25,66 @@ const (
 
 // Options are the flags of the manager, as docs/install.md lists them.
 type Options struct {
-	LeaseNamespace string
-	BlockNamespace string
-	LeaderElect    bool
-	Lease          time.Duration
-	Renew          time.Duration
-	Retry          time.Duration
-	Namespace      string
-	WatchFilter    string
-	Shard          string
-	WebhookPort    int
-	WebhookCerts   string
-	HealthAddress  string
-	Concurrency    int
-	Writers        int
-	AuditInterval  time.Duration
-	OrphanGrace    time.Duration
-	ShrinkGrace    time.Duration
-	LoadBalancers  bool
-	Leases         bool
-	InClusterPools bool
-	FailureDomains bool
-	ServiceLeases  bool
-	HostLBs        bool
-	// ControlPlaneEndpoints has Clusters of ClusterClasses get their endpoints from pools.
+	LeaderElectNamespace string
+	BlockNamespace       string
+	LeaderElect          bool
+	LeaseDuration        time.Duration
+	RenewDeadline        time.Duration
+	RetryPeriod          time.Duration
+	Namespace            string
+	WatchFilter          string
+	Shard                string
+	WebhookPort          int
+	WebhookCertDir       string
+	HealthProbeAddress   string
+	PoolConcurrency      int
+	Writers              int
+	AuditInterval        time.Duration
+	OrphanGrace          time.Duration
+	ShrinkGrace          time.Duration
+	LoadBalancers        bool
+	Leases               bool
+	InClusterPools       bool
+	FailureDomains       bool
+	ServiceLeases        bool
+	HostLoadBalancers    bool
+	// ControlPlaneEndpoints reports whether Clusters of ClusterClasses get their endpoints from pools.
 	ControlPlaneEndpoints bool
-	// AddressAttempts is how many addresses a Service gets for which somebody else answers.
+	// AddressAttempts is how many addresses a Service gets for which another machine answers.
 	AddressAttempts int
 	NodeCIDRs       string
-	// FleetNodeCIDRs has workload clusters be served whatever NodeCIDRs says of the manager's own.
+	// FleetNodeCIDRs reports whether workload clusters are served, whatever NodeCIDRs is for the manager's own cluster.
 	FleetNodeCIDRs bool
 	ServiceCIDRs   []string
-	// ClusterCIDRs and the sizes are those of kube-controller-manager.
+	// ClusterCIDRs and the mask sizes are those of kube-controller-manager.
 	ClusterCIDRs                         []string
 	NodeMask, NodeMaskIPv4, NodeMaskIPv6 int
 	NetworkingX                          bool
 	Diagnostics                          flags.ManagerOptions
 }
 
-// OwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs.
-func (o *Options) OwnNodes() bool {
+// ServesOwnNodes reports whether the Nodes of the manager's own cluster get their pod CIDRs.
+func (o *Options) ServesOwnNodes() bool {
 	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsOwn || o.NodeCIDRs == NodeCIDRsOnly
 }
 
-// FleetNodes reports whether those of workload clusters do.
-func (o *Options) FleetNodes() bool {
+// ServesFleetNodes reports whether the Nodes of workload clusters get their pod CIDRs.
+func (o *Options) ServesFleetNodes() bool {
 	return o.NodeCIDRs == NodeCIDRsOn || o.NodeCIDRs == NodeCIDRsFleet || o.FleetNodeCIDRs
 }
 
 // ServesLeases reports whether IPLeases are served.
-func (o *Options) ServesLeases() bool { return o.Leases || o.ServiceLeases || o.HostLBs }
+func (o *Options) ServesLeases() bool { return o.Leases || o.ServiceLeases || o.HostLoadBalancers }
 
 // AddFlags adds the flags to a set, with their defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", false,
 		"Elect a leader among several managers. It saves work; two active managers are safe without it.")
 	fs.StringVar(&o.BlockNamespace, "block-namespace", "", "Namespace of new blocks of GlobalNetworkPools that are carved from another. A manager in a cluster uses its own.")
-	fs.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
-	fs.DurationVar(&o.Lease, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait, after a leader last renewed its lease, before one takes its place.")
-	fs.DurationVar(&o.Renew, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
-	fs.DurationVar(&o.Retry, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
+	fs.StringVar(&o.LeaderElectNamespace, "leader-elect-namespace", "", "Namespace of the lease. A manager in a cluster uses its own.")
+	fs.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other managers wait, after a leader last renewed its lease, before one takes its place.")
+	fs.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
+	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
 	fs.StringVar(&o.Namespace, "namespace", "",
 		"Serve only the claims of this namespace. Global pools are then not served, because the manager cannot see who else has their addresses.")
 	fs.StringVar(&o.WatchFilter, "watch-filter", "",
@@ -92,9 +92,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Shard, "shard", "",
 		"Serve only a part of all pools, Clusters and ProviderConfigs: 1/3 is the first of three. Run a manager for each part: what belongs to a part without one is not served.")
 	fs.IntVar(&o.WebhookPort, "webhook-port", 9443, "Port of the validating webhooks; 0 turns them off.")
-	fs.StringVar(&o.WebhookCerts, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
-	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
-	fs.IntVar(&o.Concurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
+	fs.StringVar(&o.WebhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks.")
+	fs.StringVar(&o.HealthProbeAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; 0 turns them off.")
+	fs.IntVar(&o.PoolConcurrency, "pool-concurrency", 10, "Number of pools that are worked on at once.")
 	fs.IntVar(&o.Writers, "writers", 32, "Number of objects that are written at once, over all pools; when all are busy, a pool without one may still write one.")
 	fs.DurationVar(&o.AuditInterval, "audit-interval", 5*time.Minute, "How often the manager checks, from the API server, that no address is held twice or lost; 0 turns this audit off.")
 	fs.DurationVar(&o.ShrinkGrace, "shrink-grace", 10*time.Minute, "How long a block stays when nothing uses it: a load-balancer block that was added on demand, or a block of a carved pool.")
@@ -108,7 +108,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Give claims addresses of the subnets that serve the failure domain of their Machine. It reads Machines, and the objects of infrastructure providers that lead from a claim to its Machine, of pools with such subnets.")
 	fs.BoolVar(&o.ServiceLeases, "service-leases", false,
 		"Give the Services of the manager's own cluster the addresses of the IPLeases that they name, and have the MetalLB of that cluster show them. It watches all Services.")
-	fs.BoolVar(&o.HostLBs, "host-load-balancers", false,
+	fs.BoolVar(&o.HostLoadBalancers, "host-load-balancers", false,
 		fmt.Sprintf("Give Services of class %s of the manager's own cluster addresses that hosts show which run butler-host-lb. It watches all Services.", v1alpha1.HostLoadBalancerClass))
 	fs.BoolVar(&o.ControlPlaneEndpoints, "control-plane-endpoints", false,
 		"Give Clusters whose ClusterClass asks for it the address of their control plane from a pool: serve the hooks of Cluster API's Runtime SDK, on the port of the webhooks.")

@@ -22,68 +22,72 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Least is how long after a write the same one may be repeated at the earliest, where another writer has reverted it before. Each
-// time that happens again, a status and what is applied wait twice as long, up to Most. Other writes of an object wait no longer
-// than Least: they set the finalizers that keep what is in use.
+// MinDelay is the minimum time before a write may be repeated that another writer has reverted before. Each further
+// time, the delay of a status or an apply doubles, up to MaxDelay. The delay of other writes of an object stays at
+// MinDelay, because they set the finalizers that protect what is in use.
 const (
-	Least = time.Second
-	Most  = time.Minute
+	MinDelay = time.Second
+	MaxDelay = time.Minute
 )
 
-// mostContents is how many writes of an object are remembered: several controllers write it, and each several conditions.
-const mostContents = 8
+// maxRememberedWrites is the maximum number of writes of an object to remember: several controllers write an object,
+// each of them several conditions.
+const maxRememberedWrites = 8
 
-// Writes delays a write of an object that was made before, a moment ago. Then another writer has reverted it: a manager that finds
-// something else, where two run without leader election, a webhook or another tool. Each shows its write to the other's watch,
-// so without a delay both would write as fast as the API server answers. A write that is not reverted within its delay is never delayed.
-type Writes struct {
+// WritePacer delays a write of an object that was made a moment ago already. In that case another writer has reverted
+// it: a manager that comes to another result, if two run without leader election, a webhook or another tool. Each
+// write triggers the watch of the other writer, so without a delay both would write as fast as the API server
+// responds. A write that is not reverted within its delay is never delayed.
+type WritePacer struct {
 	Clock clock.PassiveClock
-	// Max bounds how long a write is delayed; 0: Most.
-	Max time.Duration
+	// MaxDelay bounds the delay of a write; 0 means the constant MaxDelay.
+	MaxDelay time.Duration
 
-	mu    sync.Mutex
-	last  map[target]map[uint64]*write
-	swept time.Time
+	mu         sync.Mutex
+	lastWrites map[writeTarget]map[uint64]*writeRecord
+	lastSweep  time.Time
 }
 
-// target is what is written: an object, or its status.
-type target struct {
+// writeTarget is what is written: an object, or its status.
+type writeTarget struct {
 	uid         types.UID
 	subresource string
 }
 
-// write is a write of a target, by the hash of its content: when it last succeeded, how long it may not be repeated since then,
-// whether that was tried earlier, and how often it was repeated in a row after that.
-type write struct {
-	at      time.Time
-	delay   time.Duration
-	early   bool
-	repeats int
+// writeRecord is a write of a target with a certain hash of its content: the time when it last succeeded, the delay
+// before it may be repeated, whether a repetition was tried during that delay, and how many of these repetitions
+// followed each other.
+type writeRecord struct {
+	writtenAt    time.Time
+	delay        time.Duration
+	retriedEarly bool
+	repeats      int
 }
 
-// RepeatedError is the error of a write that was not sent, since it repeats an earlier one too soon.
-type RepeatedError struct {
-	// After is how long until it may be sent.
-	After  time.Duration
-	object string
+// RepeatedWriteError is the error of a write that was not sent because it repeats an earlier one too soon.
+type RepeatedWriteError struct {
+	// RetryAfter is the time until the write may be sent.
+	RetryAfter time.Duration
+	object     string
 }
 
-func (e *RepeatedError) Error() string {
-	return fmt.Sprintf("another writer has reverted what was written of %s: it is written again in %s", e.object, e.After.Round(time.Second))
+// Error implements error.
+func (e *RepeatedWriteError) Error() string {
+	return fmt.Sprintf("another writer has reverted what was written of %s: it is written again in %s", e.object, e.RetryAfter.Round(time.Second))
 }
 
-// Split separates the writes that are delayed from the other errors of a reconcile. It returns how long until the first of
-// those may be sent, 0 if there is none, and the others.
-func Split(err error) (after time.Duration, rest error) {
+// SplitDelayed separates delayed writes from the other errors of a reconcile. It returns the time until the first of
+// the delayed writes may be sent, 0 if there is none, and the other errors.
+func SplitDelayed(err error) (after time.Duration, rest error) {
 	switch e := err.(type) { //nolint:errorlint // each error that is wrapped is looked at
 	case nil:
 		return 0, nil
-	case *RepeatedError:
-		return e.After, nil
+	case *RepeatedWriteError:
+		return e.RetryAfter, nil
 	case interface{ Unwrap() []error }:
 		var others []error
 		for _, part := range e.Unwrap() {
-			wait, other := Split(part)
+			wait, other := SplitDelayed(part)
 			if wait > 0 && (after == 0 || wait < after) {
 				after = wait
 			}
@@ -91,7 +95,7 @@ func Split(err error) (after time.Duration, rest error) {
 		}
 		return after, errors.Join(others...)
 	case interface{ Unwrap() error }:
-		if after, rest = Split(e.Unwrap()); rest == nil {
+		if after, rest = SplitDelayed(e.Unwrap()); rest == nil {
 			return after, nil
 		}
 		return after, err
@@ -99,103 +103,103 @@ func Split(err error) (after time.Duration, rest error) {
 	return 0, err
 }
 
-// Client returns a client whose writes are delayed: patches, applies and updates of objects and of their status, and creations. A nil
-// Writes delays none.
-func (w *Writes) Client(c client.Client) client.Client {
+// WrapClient returns a client that delays writes: patches, applies and updates of objects and of their status, and
+// creations. A nil WritePacer delays nothing.
+func (w *WritePacer) WrapClient(c client.Client) client.Client {
 	if w == nil {
 		return c
 	}
-	return pacedClient{Client: c, writes: w}
+	return pacedClient{Client: c, pacer: w}
 }
 
 type pacedClient struct {
 	client.Client
 
-	writes *Writes
+	pacer *WritePacer
 }
 
 func (c pacedClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if o.GetName() == "" {
-		return c.Client.Create(ctx, o, opts...) // the API server gives each another name
+		return c.Client.Create(ctx, o, opts...) // the API server gives each object another name
 	}
-	// It has no UID yet: who has the name is what is written.
-	of := target{types.UID(nameOf(o)), "creation"}
+	// The object has no UID yet, so its description identifies it.
+	of := writeTarget{types.UID(objectDescription(o)), "creation"}
 	data, err := json.Marshal(o)
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", nameOf(o), err)
+		return fmt.Errorf("encoding %s: %w", objectDescription(o), err)
 	}
-	return c.writes.send(ctx, o, of, Most, data, func() error { return c.Client.Create(ctx, o, opts...) })
+	return c.pacer.sendWrite(ctx, o, of, MaxDelay, data, func() error { return c.Client.Create(ctx, o, opts...) })
 }
 
 func (c pacedClient) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return c.writes.patch(ctx, o, target{o.GetUID(), ""}, Least, patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
+	return c.pacer.sendPatch(ctx, o, writeTarget{o.GetUID(), ""}, MinDelay, patch, func(patch client.Patch) error { return c.Client.Patch(ctx, o, patch, opts...) })
 }
 
 func (c pacedClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	return c.writes.update(ctx, o, target{o.GetUID(), ""}, Least, func() error { return c.Client.Update(ctx, o, opts...) })
+	return c.pacer.sendUpdate(ctx, o, writeTarget{o.GetUID(), ""}, MinDelay, func() error { return c.Client.Update(ctx, o, opts...) })
 }
 
 func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	send := func() error { return c.Client.Apply(ctx, applied, opts...) }
 	o, is := applied.(metav1.Object)
 	if !is {
-		return send() // it does not say which object it is
+		return send() // unknown object
 	}
 	data, err := json.Marshal(applied)
 	if err != nil {
-		return fmt.Errorf("encoding what is applied to %s: %w", nameOf(o), err)
+		return fmt.Errorf("encoding what is applied to %s: %w", objectDescription(o), err)
 	}
-	return c.writes.send(ctx, o, target{o.GetUID(), ""}, Most, data, send)
+	return c.pacer.sendWrite(ctx, o, writeTarget{o.GetUID(), ""}, MaxDelay, data, send)
 }
 
 func (c pacedClient) Status() client.SubResourceWriter {
-	return pacedStatus{SubResourceWriter: c.Client.Status(), writes: c.writes}
+	return pacedStatusWriter{SubResourceWriter: c.Client.Status(), pacer: c.pacer}
 }
 
-type pacedStatus struct {
+type pacedStatusWriter struct {
 	client.SubResourceWriter
 
-	writes *Writes
+	pacer *WritePacer
 }
 
-func (c pacedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return c.writes.patch(ctx, o, target{o.GetUID(), "status"}, Most, patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
+func (c pacedStatusWriter) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	return c.pacer.sendPatch(ctx, o, writeTarget{o.GetUID(), "status"}, MaxDelay, patch, func(patch client.Patch) error { return c.SubResourceWriter.Patch(ctx, o, patch, opts...) })
 }
 
-func (c pacedStatus) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	return c.writes.update(ctx, o, target{o.GetUID(), "status"}, Most, func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
+func (c pacedStatusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	return c.pacer.sendUpdate(ctx, o, writeTarget{o.GetUID(), "status"}, MaxDelay, func() error { return c.SubResourceWriter.Update(ctx, o, opts...) })
 }
 
-func (w *Writes) patch(ctx context.Context, o client.Object, of target, most time.Duration, patch client.Patch, send func(client.Patch) error) error {
+func (w *WritePacer) sendPatch(ctx context.Context, o client.Object, of writeTarget, most time.Duration, patch client.Patch, send func(client.Patch) error) error {
 	data, err := patch.Data(o)
 	if err != nil {
 		return err
 	}
-	// What was computed is sent: a patch may be computed from an object once only, as a large one takes long.
-	return w.send(ctx, o, of, most, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
+	// The computed patch is sent: a large patch takes long to compute, so it is computed once.
+	return w.sendWrite(ctx, o, of, most, data, func() error { return send(client.RawPatch(patch.Type(), data)) })
 }
 
-func (w *Writes) update(ctx context.Context, o client.Object, of target, most time.Duration, send func() error) error {
+func (w *WritePacer) sendUpdate(ctx context.Context, o client.Object, of writeTarget, most time.Duration, send func() error) error {
 	data, err := json.Marshal(o)
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", nameOf(o), err)
+		return fmt.Errorf("encoding %s: %w", objectDescription(o), err)
 	}
-	return w.send(ctx, o, of, most, data, send)
+	return w.sendWrite(ctx, o, of, most, data, send)
 }
 
-// send sends a write, unless it repeats an earlier one too soon. One that fails does not count: its answer may be lost, or the queue
-// of the controller delays it. Nor does one that changes nothing.
-func (w *Writes) send(ctx context.Context, o metav1.Object, of target, most time.Duration, data []byte, send func() error) error {
+// sendWrite sends a write, unless it repeats an earlier one too soon. A failed write does not count: its response may
+// be lost, or the queue of the controller delays it. Nor does a write that changes nothing.
+func (w *WritePacer) sendWrite(ctx context.Context, o metav1.Object, of writeTarget, most time.Duration, data []byte, send func() error) error {
 	version := o.GetResourceVersion()
 	if of.uid == "" {
 		return send()
 	}
-	content, err := contentOf(data)
+	content, err := hashContent(data)
 	if err != nil {
-		return fmt.Errorf("decoding what is written of %s: %w", nameOf(o), err)
+		return fmt.Errorf("decoding what is written of %s: %w", objectDescription(o), err)
 	}
-	if after := w.after(of, content); after > 0 {
-		return &RepeatedError{After: after, object: nameOf(o)}
+	if after := w.remainingDelay(of, content); after > 0 {
+		return &RepeatedWriteError{RetryAfter: after, object: objectDescription(o)}
 	}
 	if err := send(); err != nil {
 		return err
@@ -203,15 +207,15 @@ func (w *Writes) send(ctx context.Context, o metav1.Object, of target, most time
 	if o.GetResourceVersion() == version {
 		return nil
 	}
-	if repeats := w.sent(of, content, most); repeats&(repeats-1) == 0 && repeats > 1 { // 2, 4, 8, ...
+	if repeats := w.recordWrite(of, content, most); repeats&(repeats-1) == 0 && repeats > 1 { // 2, 4, 8, ...
 		log.FromContext(ctx).Info("Another writer reverts what this manager writes, which is written again less and less often; see whether two managers "+
-			"run without leader election, or another tool manages the object", "object", nameOf(o), "subresource", of.subresource, "times", repeats)
+			"run without leader election, or another tool manages the object", "object", objectDescription(o), "subresource", of.subresource, "times", repeats)
 	}
 	return nil
 }
 
-// nameOf is the kind of an object, with its namespace and name.
-func nameOf(o metav1.Object) string {
+// objectDescription returns the kind of an object with its namespace and name.
+func objectDescription(o metav1.Object) string {
 	kind := ""
 	if typed, is := o.(runtime.Object); is {
 		kind = typed.GetObjectKind().GroupVersionKind().Kind
@@ -222,68 +226,69 @@ func nameOf(o metav1.Object) string {
 	return kind + " " + strings.TrimPrefix(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}.String(), "/")
 }
 
-// after returns how long until a target may be written; 0: now.
-func (w *Writes) after(of target, content uint64) time.Duration {
+// remainingDelay returns the time until a target may be written with this content, 0 if it may be written now.
+func (w *WritePacer) remainingDelay(of writeTarget, content uint64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := w.last[of][content]
+	last := w.lastWrites[of][content]
 	if last == nil {
 		return 0
 	}
-	left := last.at.Add(last.delay).Sub(w.Clock.Now())
+	left := last.writtenAt.Add(last.delay).Sub(w.Clock.Now())
 	if left <= 0 {
 		return 0
 	}
-	last.early = true
+	last.retriedEarly = true
 	return left
 }
 
-// sent notes a write, and returns how often it was repeated early in a row. One that was in place for its delay begins anew.
-func (w *Writes) sent(of target, content uint64, most time.Duration) int {
+// recordWrite records a write, and returns how many early repetitions followed each other. A write that stayed in
+// place for its delay starts at 0 again.
+func (w *WritePacer) recordWrite(of writeTarget, content uint64, most time.Duration) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.Clock.Now()
-	w.sweep(now)
-	next := &write{at: now, delay: Least}
-	if last := w.last[of][content]; last != nil && last.early {
-		next.delay, next.repeats = min(2*last.delay, most, cmp.Or(w.Max, Most)), last.repeats+1
+	w.forgetOldWrites(now)
+	next := &writeRecord{writtenAt: now, delay: MinDelay}
+	if last := w.lastWrites[of][content]; last != nil && last.retriedEarly {
+		next.delay, next.repeats = min(2*last.delay, most, cmp.Or(w.MaxDelay, MaxDelay)), last.repeats+1
 	}
-	if w.last == nil {
-		w.last = map[target]map[uint64]*write{}
+	if w.lastWrites == nil {
+		w.lastWrites = map[writeTarget]map[uint64]*writeRecord{}
 	}
-	all := w.last[of]
+	all := w.lastWrites[of]
 	if all == nil {
-		all = map[uint64]*write{}
-		w.last[of] = all
+		all = map[uint64]*writeRecord{}
+		w.lastWrites[of] = all
 	}
 	all[content] = next
-	if len(all) > mostContents {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b uint64) int { return all[a].at.Compare(all[b].at) })
+	if len(all) > maxRememberedWrites {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b uint64) int { return all[a].writtenAt.Compare(all[b].writtenAt) })
 		delete(all, oldest)
 	}
 	return next.repeats
 }
 
-// sweep forgets, now and then, what was written long ago.
-func (w *Writes) sweep(now time.Time) {
-	if now.Sub(w.swept) < Most {
+// forgetOldWrites removes, once in a while, records of writes that are long past.
+func (w *WritePacer) forgetOldWrites(now time.Time) {
+	if now.Sub(w.lastSweep) < MaxDelay {
 		return
 	}
-	w.swept = now
-	maps.DeleteFunc(w.last, func(_ target, all map[uint64]*write) bool {
-		maps.DeleteFunc(all, func(_ uint64, last *write) bool { return now.Sub(last.at) > 2*Most })
+	w.lastSweep = now
+	maps.DeleteFunc(w.lastWrites, func(_ writeTarget, all map[uint64]*writeRecord) bool {
+		maps.DeleteFunc(all, func(_ uint64, last *writeRecord) bool { return now.Sub(last.writtenAt) > 2*MaxDelay })
 		return len(all) == 0
 	})
 }
 
-// contentOf hashes what a write sets. What says which version it was made from, when something changed or by which mark a Cluster
-// entered it is left out: of two writes that differ in nothing else, one repeats the other.
-func contentOf(data []byte) (uint64, error) {
+// hashContent hashes what a write sets. It leaves out from which version the write was computed, the times of
+// changes, and the mark of a Cluster's entry: of two writes that differ in nothing else, one repeats the other.
+func hashContent(data []byte) (uint64, error) {
 	var content any
 	if err := json.Unmarshal(data, &content); err != nil {
 		return 0, err
 	}
-	dropVersions(content)
+	removeVersionFields(content)
 	data, err := json.Marshal(content) // its keys are sorted
 	if err != nil {
 		return 0, err
@@ -293,18 +298,18 @@ func contentOf(data []byte) (uint64, error) {
 	return hash.Sum64(), nil
 }
 
-func dropVersions(content any) {
+func removeVersionFields(content any) {
 	switch v := content.(type) {
 	case map[string]any:
 		for _, name := range []string{"resourceVersion", "managedFields", "lastTransitionTime", "lastValidationTime", "mark"} {
 			delete(v, name)
 		}
 		for _, part := range v {
-			dropVersions(part)
+			removeVersionFields(part)
 		}
 	case []any:
 		for _, part := range v {
-			dropVersions(part)
+			removeVersionFields(part)
 		}
 	}
 }

@@ -19,13 +19,14 @@ import (
 
 var errRefused = errors.New("refused")
 
-// paced is a Service on an API server, which a manager writes by Writes, and another writer without.
+// paced is a Service on an API server that a manager writes through a WritePacer, and another writer without one.
 type paced struct {
 	t       *testing.T
 	clock   *clocktesting.FakeClock
 	server  client.Client
 	manager client.Client
-	// refuses: patches are refused. unchanged: they change nothing, which the fake API server does not see.
+	// refuses reports whether patches are refused; unchanged reports whether they change nothing, which the fake API
+	// server does not detect.
 	refuses, unchanged bool
 }
 
@@ -45,7 +46,7 @@ func newPaced(t *testing.T) *paced {
 			return c.Patch(ctx, o, patch, opts...)
 		},
 	})
-	p.manager = (&Writes{Clock: p.clock}).Client(refusing)
+	p.manager = (&WritePacer{Clock: p.clock}).WrapClient(refusing)
 	return p
 }
 
@@ -82,13 +83,15 @@ func (p *paced) must(err error) {
 }
 
 var (
-	// doubling are the delays, in seconds, of conditions and of what is applied, steady those of writes that may keep something in use.
+	// doubling are the delays in seconds of conditions and applies; steady are those of writes that may protect what
+	// is in use.
 	doubling = []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60}
 	steady   = []time.Duration{1, 1, 1, 1, 1, 1, 1, 1, 1}
 )
 
-// A write that another writer reverts each time is repeated after a second, and a status after two, and so on, up to a minute.
-func TestDelaysWhatIsReverted(t *testing.T) { // B57
+// TestDelaysWhatIsReverted checks that a write that another writer reverts each time is repeated after a second, and
+// a status after one second, two, and so on, up to a minute.
+func TestDelaysWhatIsReverted(t *testing.T) { // B57 (a reverted write is repeated with a growing delay)
 	for name, by := range map[string]struct {
 		write  func(*paced) error
 		revert func(*corev1.Service)
@@ -144,13 +147,13 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57
 				s = p.get()
 				by.revert(s)
 				p.must(p.server.Update(t.Context(), s))
-				after, rest := Split(fmt.Errorf("writing: %w", by.write(p)))
+				after, rest := SplitDelayed(fmt.Errorf("writing: %w", by.write(p)))
 				if rest != nil || after == 0 {
 					t.Fatalf("%v: what was reverted may be written again in %v", rest, after)
 				}
 				waits = append(waits, after/time.Second)
 				p.clock.Step(after - 1)
-				if again, _ := Split(by.write(p)); again != 1 {
+				if again, _ := SplitDelayed(by.write(p)); again != 1 {
 					t.Errorf("it may be written too early, in %v instead of 1ns", again)
 				}
 				p.clock.Step(1)
@@ -162,12 +165,13 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57
 	}
 }
 
-// Several conditions of an object that are all reverted are delayed one by one.
+// TestDelaysEachOfSeveral checks that several conditions of an object that are all reverted are delayed
+// independently.
 func TestDelaysEachOfSeveral(t *testing.T) {
 	p, writes := newPaced(t), 0
-	for range 1000 { // half a second after each other
+	for range 1000 { // in steps of half a second
 		for _, reason := range []string{"A", "B", "C"} {
-			after, err := Split(p.setCondition(reason))
+			after, err := SplitDelayed(p.setCondition(reason))
 			p.must(err)
 			if after == 0 {
 				writes++
@@ -176,32 +180,32 @@ func TestDelaysEachOfSeveral(t *testing.T) {
 				p.must(p.server.Status().Update(t.Context(), s))
 			}
 		}
-		p.clock.Step(Least / 2)
+		p.clock.Step(MinDelay / 2)
 	}
 	if writes < 3*8 || writes > 3*20 {
 		t.Errorf("%d writes of three conditions in 500 s", writes)
 	}
 }
 
-// What a tool deletes each time is created again with a growing pause.
+// TestDelaysCreations checks that an object that a tool deletes each time is created again with a growing delay.
 func TestDelaysCreations(t *testing.T) {
 	p, writes := newPaced(t), 0
 	for range 1000 {
 		o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}
-		after, err := Split(p.manager.Create(t.Context(), o))
+		after, err := SplitDelayed(p.manager.Create(t.Context(), o))
 		p.must(err)
 		if after == 0 {
 			writes++
 			p.must(p.server.Delete(t.Context(), o))
 		}
-		p.clock.Step(Least / 2)
+		p.clock.Step(MinDelay / 2)
 	}
 	if writes < 8 || writes > 20 {
 		t.Errorf("it is created %d times in 500 s", writes)
 	}
 }
 
-// All else is written at once.
+// TestDelaysNothingElse checks that all other writes are sent at once.
 func TestDelaysNothingElse(t *testing.T) {
 	for name, write := range map[string]func(*paced){
 		"objects that are given a name": func(p *paced) {
@@ -210,7 +214,7 @@ func TestDelaysNothingElse(t *testing.T) {
 			}
 		},
 		"other values": func(p *paced) {
-			for i := range 2 * mostContents {
+			for i := range 2 * maxRememberedWrites {
 				p.must(p.label(p.manager, fmt.Sprint(i)))
 			}
 		},
@@ -227,7 +231,7 @@ func TestDelaysNothingElse(t *testing.T) {
 			for range 20 {
 				p.must(p.setCondition("A"))
 				p.must(p.setCondition("B"))
-				p.clock.Step(Least)
+				p.clock.Step(MinDelay)
 			}
 		},
 		"what was refused": func(p *paced) {
@@ -253,14 +257,14 @@ func TestDelaysNothingElse(t *testing.T) {
 		"what is reverted some time after it was written, however often": func(p *paced) {
 			for range 20 {
 				p.must(p.setCondition("A"))
-				p.clock.Step(Least)
+				p.clock.Step(MinDelay)
 				s := p.get()
 				s.Status.Conditions = nil
 				p.must(p.server.Status().Update(p.t.Context(), s))
 			}
 		},
 		"without Writes": func(p *paced) {
-			by := (*Writes)(nil).Client(p.server)
+			by := (*WritePacer)(nil).WrapClient(p.server)
 			for range 3 {
 				p.must(p.label(by, "a"))
 				p.must(p.label(p.server, "theirs"))
@@ -271,25 +275,27 @@ func TestDelaysNothingElse(t *testing.T) {
 	}
 }
 
-// What is remembered of objects that are gone, or that no other writer reverts, is forgotten.
+// TestForgets checks that records are removed for objects that are gone, or that no other writer reverts.
 func TestForgets(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	p := &Writes{Clock: clock}
+	p := &WritePacer{Clock: clock}
 	for i := range 1000 {
-		p.sent(target{uid: "u", subresource: fmt.Sprint(i)}, 1, Most)
-		p.sent(target{uid: "u"}, uint64(i), Most)
+		p.recordWrite(writeTarget{uid: "u", subresource: fmt.Sprint(i)}, 1, MaxDelay)
+		p.recordWrite(writeTarget{uid: "u"}, uint64(i), MaxDelay)
 		clock.Step(time.Second)
 	}
-	if n := len(p.last); n > 3*int(2*Most/time.Second) {
+	if n := len(p.lastWrites); n > 3*int(2*MaxDelay/time.Second) {
 		t.Errorf("%d objects are remembered", n)
 	}
-	if n := len(p.last[target{uid: "u"}]); n > mostContents {
+	if n := len(p.lastWrites[writeTarget{uid: "u"}]); n > maxRememberedWrites {
 		t.Errorf("%d writes of one object are remembered", n)
 	}
 }
 
 func TestSplit(t *testing.T) {
-	repeated := func(after time.Duration) error { return fmt.Errorf("writing: %w", &RepeatedError{After: after}) }
+	repeated := func(after time.Duration) error {
+		return fmt.Errorf("writing: %w", &RepeatedWriteError{RetryAfter: after})
+	}
 	for name, c := range map[string]struct {
 		err   error
 		after time.Duration
@@ -305,7 +311,7 @@ func TestSplit(t *testing.T) {
 		"joined, of which no one": {err: errors.Join(nil, nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			after, rest := Split(c.err)
+			after, rest := SplitDelayed(c.err)
 			if after != c.after || (rest == nil) != (c.rest == nil) || !errors.Is(rest, c.rest) {
 				t.Errorf("it waits %v, and %v is left", after, rest)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// Pools of both families go together where the machines of a Cluster have addresses of both.
+// TestFamilies checks that pools of both IP families are related where the machines of a Cluster have addresses of
+// both.
 func TestFamilies(t *testing.T) { // U81
 	length := int32(120)
 	newPool := func(name, cidr string, prefixes bool, clusters ...string) *fleet.Pool {
@@ -22,11 +23,11 @@ func TestFamilies(t *testing.T) { // U81
 		network, _, _ := strings.Cut(cidr, "0/")
 		for i, cluster := range clusters {
 			namespace, name, _ := strings.Cut(cluster, "/")
-			e := grants.Entry{Namespace: namespace, Name: fmt.Sprintf("m-%d", i), Cluster: name}
+			e := grants.TakenRange{Namespace: namespace, Name: fmt.Sprintf("m-%d", i), Cluster: name}
 			if prefixes {
-				p.Take(fmt.Sprintf("%s%d00/120", network, i+1), e)
+				p.AddEntry(fmt.Sprintf("%s%d00/120", network, i+1), e)
 			} else {
-				p.Take(fmt.Sprintf("%s%d", network, i+1), e)
+				p.AddEntry(fmt.Sprintf("%s%d", network, i+1), e)
 			}
 		}
 		return p
@@ -45,7 +46,7 @@ func TestFamilies(t *testing.T) { // U81
 			if p.Key.Name != name {
 				continue
 			}
-			got := told[struct{ Pools []string }](t, h, "families", of(p))
+			got := getJSON[struct{ Pools []string }](t, h, "families", poolQuery(p))
 			if got.Pools == nil || strings.Join(got.Pools, " ") != want {
 				t.Errorf("beside %s are %v, not %s", name, got.Pools, want)
 			}

@@ -15,38 +15,38 @@ import (
 )
 
 //go:embed static
-var static embed.FS
+var embeddedFiles embed.FS
 
-// Files are the files of the page, as anybody can read them in its repository: nothing in them is secret.
+// Files serves the files of the page. They are public in its repository, so nothing in them is secret.
 type Files struct {
 	http.Handler
-	all map[string]file
+	byPath map[string]staticFile
 }
 
-// file is one of them, as it is and compressed.
-type file struct {
-	kind, tag     string
-	plain, packed []byte
+// staticFile is one file, plain and compressed.
+type staticFile struct {
+	contentType, etag   string
+	content, compressed []byte
 }
 
-func files() Files {
-	all := map[string]file{}
-	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
+func newFiles() Files {
+	all := map[string]staticFile{}
+	err := fs.WalkDir(embeddedFiles, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		text, err := static.ReadFile(name)
-		all[strings.TrimPrefix(name, "static/")] = file{
-			kind: mime.TypeByExtension(path.Ext(name)), tag: tagOf(text), plain: text, packed: packed(text, gzip.BestCompression),
+		text, err := embeddedFiles.ReadFile(name)
+		all[strings.TrimPrefix(name, "static/")] = staticFile{
+			contentType: mime.TypeByExtension(path.Ext(name)), etag: newETag(text), content: text, compressed: compressGzip(text, gzip.BestCompression),
 		}
 		return err
 	})
 	if err != nil {
-		panic(err) // the folder is compiled in
+		panic(err) // the directory is compiled in
 	}
 	all[""] = all["index.html"]
-	return Files{all: all, Handler: guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, is := all[strings.TrimPrefix(r.URL.Path, Path)]
+	return Files{byPath: all, Handler: withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, is := all[strings.TrimPrefix(r.URL.Path, PagePath)]
 		if !is {
 			http.NotFound(w, r)
 			return
@@ -54,37 +54,37 @@ func files() Files {
 		h := w.Header()
 		h.Set("Cache-Control", "no-cache") // another manager may have other files
 		h.Set("Vary", "Accept-Encoding")
-		text := f.plain
-		if accepts(r) && len(f.packed) < len(f.plain) {
-			text, f.tag = f.packed, strings.TrimSuffix(f.tag, `"`)+`-gzip"`
+		text := f.content
+		if acceptsGzip(r) && len(f.compressed) < len(f.content) {
+			text, f.etag = f.compressed, strings.TrimSuffix(f.etag, `"`)+`-gzip"`
 			h.Set("Content-Encoding", "gzip")
 		}
-		h.Set("ETag", f.tag)
-		if f.kind == "" {
-			f.kind = "text/plain; charset=utf-8"
+		h.Set("ETag", f.etag)
+		if f.contentType == "" {
+			f.contentType = "text/plain; charset=utf-8"
 		}
-		h.Set("Content-Type", f.kind)
+		h.Set("Content-Type", f.contentType)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
 	}))}
 }
 
-var seed = maphash.MakeSeed()
+var etagSeed = maphash.MakeSeed()
 
-// tagOf is the ETag of a text.
-func tagOf(text []byte) string { return fmt.Sprintf(`"%x"`, maphash.Bytes(seed, text)) }
+// newETag returns the ETag of a text.
+func newETag(text []byte) string { return fmt.Sprintf(`"%x"`, maphash.Bytes(etagSeed, text)) }
 
-func accepts(r *http.Request) bool {
+func acceptsGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 
-// packed is a text compressed by gzip.
-func packed(text []byte, level int) []byte {
+// compressGzip compresses a text with gzip.
+func compressGzip(text []byte, level int) []byte {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, level)
 	if err != nil {
 		panic(err) // the level is a constant
 	}
-	_, _ = z.Write(text) // a buffer takes everything
+	_, _ = z.Write(text) // a write to a buffer cannot fail
 	_ = z.Close()
 	return out.Bytes()
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// A browser runs nothing but the files of the page, and what is told is never taken for a page.
+// TestGuards checks that a browser runs nothing but the files of the page, and never takes data for a page.
 func TestGuards(t *testing.T) {
-	h := serve(fleet.Fleet())
+	h := serve(fleet.BusyFleet())
 	for path, kind := range map[string]string{
-		Path: "text/html", Path + "page.js": "text/javascript", Path + "page.css": "text/css", APIPath + "pools": "application/json",
+		PagePath: "text/html", PagePath + "page.js": "text/javascript", PagePath + "page.css": "text/css", APIPath + "pools": "application/json",
 		APIPath + "search?q=%3Cimg": "application/json", APIPath + "search?q=": "application/json",
 	} {
-		resp := ask(t, h, path)
+		resp := getResponse(t, h, path)
 		resp.Body.Close()
 		if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, kind) {
 			t.Errorf("%s is %s", path, got)
@@ -36,7 +36,7 @@ func TestGuards(t *testing.T) {
 			t.Errorf("%s: %v", path, resp.Header)
 		}
 	}
-	index, err := static.ReadFile("static/index.html")
+	index, err := embeddedFiles.ReadFile("static/index.html")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,12 +45,12 @@ func TestGuards(t *testing.T) {
 			t.Errorf("index.html has %s", bad)
 		}
 	}
-	scripts, err := fs.Glob(static, "static/*.js")
+	scripts, err := fs.Glob(embeddedFiles, "static/*.js")
 	if err != nil || len(scripts) == 0 {
 		t.Fatal(scripts, err)
 	}
 	for _, name := range scripts {
-		text, err := static.ReadFile(name)
+		text, err := embeddedFiles.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// body is what was answered, unpacked.
+// body returns the body of an answer, decompressed.
 func body(t *testing.T, resp *http.Response) []byte {
 	t.Helper()
 	defer resp.Body.Close()
@@ -81,27 +81,28 @@ func body(t *testing.T, resp *http.Response) []byte {
 	return out
 }
 
-// Files are sent compressed to who takes that, not again to who has them, and folders are not listed.
+// TestFiles checks that files are compressed for clients that accept it, are not sent again to clients that have them,
+// and that directories are not listed.
 func TestFiles(t *testing.T) {
 	h := serve(fleet.Pools{})
-	want, err := static.ReadFile("static/vendor/uPlot.iife.min.js")
+	want, err := embeddedFiles.ReadFile("static/vendor/uPlot.iife.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const path = Path + "vendor/uPlot.iife.min.js"
+	const path = PagePath + "vendor/uPlot.iife.min.js"
 	for _, encoding := range []string{"", "gzip"} {
-		resp := ask(t, h, path, "Accept-Encoding", encoding)
+		resp := getResponse(t, h, path, "Accept-Encoding", encoding)
 		if got := body(t, resp); !bytes.Equal(got, want) || resp.Header.Get("Content-Encoding") != encoding {
 			t.Errorf("asked for %q, it is %q, the same: %t", encoding, resp.Header.Get("Content-Encoding"), bytes.Equal(got, want))
 		}
-		again := ask(t, h, path, "Accept-Encoding", encoding, "If-None-Match", resp.Header.Get("ETag"))
+		again := getResponse(t, h, path, "Accept-Encoding", encoding, "If-None-Match", resp.Header.Get("ETag"))
 		again.Body.Close()
 		if again.StatusCode != http.StatusNotModified {
 			t.Errorf("asked again with %q: %s", encoding, again.Status)
 		}
 	}
-	for _, path := range []string{Path + "vendor", Path + "vendor/", Path + "nothing.js", Path + "static/page.js"} {
-		resp := ask(t, h, path)
+	for _, path := range []string{PagePath + "vendor", PagePath + "vendor/", PagePath + "nothing.js", PagePath + "static/page.js"} {
+		resp := getResponse(t, h, path)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", path, resp.Status)
@@ -109,11 +110,11 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What a browser loads before it shows a pool is small.
+// TestWeight checks that the files a browser loads before it shows a pool are small.
 func TestWeight(t *testing.T) {
 	h, sum := serve(fleet.Pools{}), 0
-	for name := range files().all {
-		resp := ask(t, h, Path+name, "Accept-Encoding", "gzip")
+	for name := range newFiles().byPath {
+		resp := getResponse(t, h, PagePath+name, "Accept-Encoding", "gzip")
 		n, err := io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if err != nil {
@@ -130,12 +131,12 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// The files are everybody's; what they show is behind the filter.
+// TestOpenFiles checks that the files are public, and that the data behind them is filtered.
 func TestOpenFiles(t *testing.T) {
 	closed := func(*rest.Config, *http.Client) (server.Filter, error) {
 		return func(logr.Logger, http.Handler) (http.Handler, error) { return http.NotFoundHandler(), nil }, nil
 	}
-	filter, err := OpenFiles(closed)(nil, nil)
+	filter, err := AllowAnonymousFiles(closed)(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,18 +148,18 @@ func TestOpenFiles(t *testing.T) {
 		}
 		mux.Handle(path, filtered)
 	}
-	for path, want := range map[string]int{Path: http.StatusOK, Path + "map.js": http.StatusOK, APIPath + "pools": http.StatusNotFound, APIPath: http.StatusNotFound} {
-		resp := ask(t, mux, path)
+	for path, want := range map[string]int{PagePath: http.StatusOK, PagePath + "map.js": http.StatusOK, APIPath + "pools": http.StatusNotFound, APIPath: http.StatusNotFound} {
+		resp := getResponse(t, mux, path)
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
-	if OpenFiles(nil) != nil {
+	if AllowAnonymousFiles(nil) != nil {
 		t.Error("there is a filter where there was none")
 	}
 	broken := errors.New("broken")
-	if _, err := OpenFiles(func(*rest.Config, *http.Client) (server.Filter, error) { return nil, broken })(nil, nil); !errors.Is(err, broken) {
+	if _, err := AllowAnonymousFiles(func(*rest.Config, *http.Client) (server.Filter, error) { return nil, broken })(nil, nil); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
 }

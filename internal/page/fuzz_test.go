@@ -11,12 +11,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// Whatever is asked, the answer is JSON: what was asked for, or what is wrong with it.
+// FuzzQuery checks that the answer to any query is JSON: the result or an error.
 func FuzzQuery(f *testing.F) {
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	h := serve(made)
 	for _, name := range []string{"pools", "usage", "map", "owners", "waiting", "leases", "search"} {
-		f.Add(name, "pool="+url.QueryEscape(idOf(made[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
+		f.Add(name, "pool="+url.QueryEscape(poolID(made[0].Key))+"&first=10.40.0.0&last=10.40.0.9&q=a&from=10.40.0.0&bits=24")
 	}
 	f.Add("owners", "first=::ffff:10.0.0.1&last=fe80::1%25eth0&pool=a/b/c/d")
 	f.Add("search", "q=%00&q=;&%zz")
@@ -25,7 +25,7 @@ func FuzzQuery(f *testing.F) {
 		if strings.ContainsFunc(query, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {
 			return // no client sends it
 		}
-		resp := ask(t, h, r.String())
+		resp := getResponse(t, h, r.String())
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode >= http.StatusInternalServerError {

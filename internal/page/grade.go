@@ -5,62 +5,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// grade is how bad something is, as the page colours it.
-type grade string
+// severity is the severity of a state, by which the page colours it.
+type severity string
 
-// The grades, the worst last.
+// The severities, the worst last.
 const (
-	well grade = ""
-	warn grade = "warn"
-	bad  grade = "bad"
+	severityNone     severity = ""
+	severityWarning  severity = "warn"
+	severityCritical severity = "bad"
 )
 
-// The shares from which a pool is yellow and red.
+// The shares of use from which a pool is yellow and red.
 const (
-	warnShare = 0.85
-	badShare  = 0.95
+	warningShare  = 0.85
+	criticalShare = 0.95
 )
 
-// fullness is how bad it is that so much of a pool is used. A pool from which others are carved is full where all of it is in
-// blocks, which is what it is for: that is no trouble as long as nothing waits for it.
-func fullness(v grants.View, isParent bool) grade {
-	used := share(v)
+// usageSeverity returns the severity of the usage of a pool. A parent of carved pools is full when all of it is in
+// blocks, which is its purpose: that is no problem as long as nothing waits for it.
+func usageSeverity(v grants.PoolView, isParent bool) severity {
+	used := usedShare(v)
 	switch {
-	case isParent && v.Waiting == 0, used < warnShare:
-		return well
-	case used < badShare:
-		return warn
+	case isParent && v.WaitingCount == 0, used < warningShare:
+		return severityNone
+	case used < criticalShare:
+		return severityWarning
 	}
-	return bad
+	return severityCritical
 }
 
-// gradeOf is how much a pool is in trouble, for whatever reason. How full it is has a colour of its own: a pool that is not
+// poolSeverity returns the severity of all problems of a pool. Its usage has a severity of its own: a pool that is not
 // ready need not be full.
-func gradeOf(v grants.View, isParent bool) grade {
-	full := fullness(v, isParent)
+func poolSeverity(v grants.PoolView, isParent bool) severity {
+	full := usageSeverity(v, isParent)
 	switch {
-	case v.Ready.Status == "False", v.Waiting > 0, full == bad:
-		return bad
-	case full == warn, v.Counts.OutOfRange > 0:
-		return warn
+	case v.ReadyCondition.Status == "False", v.WaitingCount > 0, full == severityCritical:
+		return severityCritical
+	case full == severityWarning, v.Counts.OutOfRange > 0:
+		return severityWarning
 	}
-	return well
+	return severityNone
 }
 
-// share is how much of a pool is used, from 0 to 1.
-func share(v grants.View) float64 {
+// usedShare returns the used share of a pool, from 0 to 1.
+func usedShare(v grants.PoolView) float64 {
 	if v.Counts.Total == 0 {
 		return 0
 	}
 	return float64(v.Counts.Allocated) / float64(v.Counts.Total)
 }
 
-// parentsAmong are the pools from which others are carved.
-func parentsAmong(all []grants.View) map[pools.Key]bool {
+// parentPools returns the pools from which others are carved.
+func parentPools(all []grants.PoolView) map[pools.Key]bool {
 	out := map[pools.Key]bool{}
 	for _, v := range all {
-		if v.Parent != (pools.Key{}) {
-			out[v.Parent] = true
+		if v.ParentKey != (pools.Key{}) {
+			out[v.ParentKey] = true
 		}
 	}
 	return out

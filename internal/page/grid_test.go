@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// runsText writes a map as "first+n use" in the numbers of the map.
-func runsText(g grid) string {
+// runsText formats a map as "first+n use", with the unit numbers of the map.
+func runsText(g addressMap) string {
 	var out []string
 	next := uint64(0)
 	for i := 0; i+2 < len(g.Runs); i += 3 {
@@ -32,8 +32,8 @@ func runsText(g grid) string {
 func TestMap(t *testing.T) {
 	spec := func(cidr string) v1alpha1.NetworkPoolSpec { return v1alpha1.NetworkPoolSpec{CIDR: cidr} }
 	length := int32(64)
-	claim := fleet.Claim("ns", "c")
-	lb := grants.Entry{Use: grants.UseLoadBalancer, Name: "lb"}
+	claim := fleet.ClaimEntry("ns", "c")
+	lb := grants.TakenRange{Use: grants.UseLoadBalancer, Name: "lb"}
 	tests := map[string]struct {
 		pool    *fleet.Pool
 		extents string
@@ -44,45 +44,45 @@ func TestMap(t *testing.T) {
 			extents: "[[10.0.0.4 10.0.0.6]]",
 		},
 		"neighbours of one use are one run": {
-			pool:    fleet.MakePool("ns", "p", spec("10.0.0.0/28")).Take("10.0.0.1", claim).Take("10.0.0.2", claim).Take("10.0.0.4/30", lb).Take("10.0.0.9", claim),
+			pool:    fleet.MakePool("ns", "p", spec("10.0.0.0/28")).AddEntry("10.0.0.1", claim).AddEntry("10.0.0.2", claim).AddEntry("10.0.0.4/30", lb).AddEntry("10.0.0.9", claim),
 			extents: "[[10.0.0.0 10.0.0.15]]",
 			want:    "0+1 reserved, 1+2 claim, 4+4 loadbalancer, 9+1 claim, 15+1 reserved",
 		},
 		"gateway, reserved, and what is taken of both": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
 				CIDR: "10.0.0.0/28", Gateway: "10.0.0.3", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.2-10.0.0.8"}},
-			}).Take("10.0.0.5", claim),
+			}).AddEntry("10.0.0.5", claim),
 			extents: "[[10.0.0.0 10.0.0.15]]",
 			want:    "0+1 reserved, 2+1 reserved, 3+1 gateway, 4+1 reserved, 5+1 claim, 6+3 reserved, 15+1 reserved",
 		},
 		"several parts are in a row": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19", "10.0.9.10-10.0.9.19"}}).
-				Take("10.0.0.19", claim).Take("10.0.9.10", claim),
+				AddEntry("10.0.0.19", claim).AddEntry("10.0.9.10", claim),
 			extents: "[[10.0.0.10 10.0.0.19] [10.0.9.10 10.0.9.19]]",
 			want:    "9+1 claim, 10+1 claim",
 		},
 		"outside the spec": {
-			pool:    fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19"}}).Take("10.0.0.8-10.0.0.11", lb).Take("10.7.7.7", claim),
+			pool:    fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"10.0.0.10-10.0.0.19"}}).AddEntry("10.0.0.8-10.0.0.11", lb).AddEntry("10.7.7.7", claim),
 			extents: "[[10.0.0.8 10.0.0.19] [10.7.7.7 10.7.7.7]]",
 			want:    "0+4 loadbalancer, 12+1 claim",
 		},
 		"prefixes count as one": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{
 				CIDR: "fd00::/60", AllocationPrefixLength: &length, Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:0:0:2::1"}, {Addresses: "fd00:0:0:2::9"}},
-			}).Take("fd00:0:0:1::/64", claim),
+			}).AddEntry("fd00:0:0:1::/64", claim),
 			extents: "[[fd00:: fd00::f:ffff:ffff:ffff:ffff]]",
 			want:    "1+1 claim, 2+1 reserved",
 		},
 		"the ends of the families": {
 			pool: fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{Addresses: []string{"255.255.255.250-255.255.255.255"}}).
-				Take("255.255.255.255", claim),
+				AddEntry("255.255.255.255", claim),
 			extents: "[[255.255.255.250 255.255.255.255]]",
 			want:    "5+1 claim",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := told[grid](t, serve(fleet.Pools{tt.pool}), "map", of(tt.pool))
+			g := getJSON[addressMap](t, serve(fleet.Pools{tt.pool}), "map", poolQuery(tt.pool))
 			if g.Runs == nil || g.Ranges != nil {
 				t.Errorf("there is no map: %+v", g)
 			}
@@ -96,40 +96,40 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// A pool too large for a map is listed.
+// TestTooLarge checks that a pool that is too large for a map is listed.
 func TestTooLarge(t *testing.T) {
 	p := fleet.MakePool("ns", "p", v1alpha1.NetworkPoolSpec{CIDR: "fd00::/64"})
-	p.Take("fd00::1", fleet.Claim("ns", "a")).Take("fd00::2", fleet.Claim("ns", "b"))
-	for i := range maxListed {
-		p.Take(fmt.Sprintf("fd00::1:%x", 2*i), fleet.Claim("ns", "n"))
+	p.AddEntry("fd00::1", fleet.ClaimEntry("ns", "a")).AddEntry("fd00::2", fleet.ClaimEntry("ns", "b"))
+	for i := range maxListedRanges {
+		p.AddEntry(fmt.Sprintf("fd00::1:%x", 2*i), fleet.ClaimEntry("ns", "n"))
 	}
-	g := told[grid](t, serve(fleet.Pools{p}), "map", of(p))
-	if g.Runs != nil || len(g.Ranges) != maxListed || !g.More {
+	g := getJSON[addressMap](t, serve(fleet.Pools{p}), "map", poolQuery(p))
+	if g.Runs != nil || len(g.Ranges) != maxListedRanges || !g.More {
 		t.Fatalf("%d runs, %d ranges, more: %t", len(g.Runs), len(g.Ranges), g.More)
 	}
-	if d := cmp.Diff(listed{Range: "fd00::1-fd00::2", N: 2, Use: grants.UseClaim}, g.Ranges[0]); d != "" {
+	if d := cmp.Diff(listedRange{Range: "fd00::1-fd00::2", Count: 2, Use: grants.UseClaim}, g.Ranges[0]); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
 
-// A pool whose spec could never be served has no addresses to show.
+// TestNoSpec checks that a pool whose spec could never be served has no addresses to show.
 func TestNoSpec(t *testing.T) {
 	p := &fleet.Pool{}
 	p.Key = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "p"}
-	if g := told[grid](t, serve(fleet.Pools{p}), "map", of(p)); g.Runs != nil || len(g.Extents) != 0 {
+	if g := getJSON[addressMap](t, serve(fleet.Pools{p}), "map", poolQuery(p)); g.Runs != nil || len(g.Extents) != 0 {
 		t.Errorf("%+v", g)
 	}
 }
 
-// What a look at a map of 100,000 claims costs, without the walk through the memory of the allocator, which
+// BenchmarkMap measures a map of 100,000 claims, without the walk through the memory of the allocator, which
 // BenchmarkWalk measures.
 func BenchmarkMap(b *testing.B) {
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	p := &Page{Pools: made, History: made}
-	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, APIPath+"map?"+of(made[1]).Encode(), http.NoBody)
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, APIPath+"map?"+poolQuery(made[1]).Encode(), http.NoBody)
 	size := 0
 	for b.Loop() {
-		g, err := p.grid(r)
+		g, err := p.handleMap(r)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -142,11 +142,11 @@ func BenchmarkMap(b *testing.B) {
 	b.ReportMetric(float64(size), "bytes")
 }
 
-// What a search through 100,000 claims costs that finds nothing.
+// BenchmarkSearch measures a search through 100,000 claims that finds nothing.
 func BenchmarkSearch(b *testing.B) {
-	h := serve(fleet.Fleet())
+	h := serve(fleet.BusyFleet())
 	for b.Loop() {
-		resp := ask(b, h, APIPath+"search?q=nobody+has+this")
+		resp := getResponse(b, h, APIPath+"search?q=nobody+has+this")
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			b.Fatal(err)
 		}

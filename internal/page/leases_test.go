@@ -20,8 +20,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// rented are pools of which two give leases, and one has given some.
-type rented struct{}
+// fakeLeasePools is a LeasePoolSource in which two pools serve leases, and one of them has granted some.
+type fakeLeasePools struct{}
 
 var (
 	public    = pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "public"}
@@ -29,32 +29,32 @@ var (
 	withdrawn = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "team-a", Name: "withdrawn"}
 )
 
-func (rented) LeaseUsage(namespace string) []grants.LeaseUsage {
+func (fakeLeasePools) LeaseUsage(namespace string) []grants.LeaseUsage {
 	used := map[string]int64{"team-a": 2, "team-b": 5}[namespace]
 	return []grants.LeaseUsage{
-		{Key: public, Gives: true, Counts: ledger.Counts{Total: 28, Allocated: 9, Available: 17}, Resting: 2, Waiting: 1, Quota: ptr.To[int32](4), Used: used},
-		{Key: private, Gives: true, Counts: ledger.Counts{Total: 14, Available: 14}},
+		{Key: public, LeasesEnabled: true, Counts: ledger.Counts{Total: 28, Allocated: 9, Available: 17}, CoolingAddresses: 2, WaitingLeases: 1, NamespaceQuota: ptr.To[int32](4), NamespaceUsed: used},
+		{Key: private, LeasesEnabled: true, Counts: ledger.Counts{Total: 14, Available: 14}},
 		{Key: withdrawn, Counts: ledger.Counts{Total: 14, Allocated: 1, Available: 13}},
 	}
 }
 
-func (rented) Walk(pool pools.Key, _ netip.Addr, visit func(grants.Entry) bool) {
+func (fakeLeasePools) WalkEntries(pool pools.Key, _ netip.Addr, visit func(grants.TakenRange) bool) {
 	a := netip.MustParseAddr("203.0.113.7")
 	if pool == public {
-		_ = visit(grants.Entry{Range: netipx.IPRangeFrom(a, a), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-a", Name: "shop", Since: fleet.Noon, Ports: []string{"TCP/80 web"}}) &&
-			visit(grants.Entry{Range: netipx.IPRangeFrom(a.Next(), a.Next()), Kind: "IPAddressClaim", Namespace: "team-a", Name: "machine"}) &&
-			visit(grants.Entry{Range: netipx.IPRangeFrom(a.Prev(), a.Prev()), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-b", Name: "shop", Since: fleet.Noon})
+		_ = visit(grants.TakenRange{Range: netipx.IPRangeFrom(a, a), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-a", Name: "shop", Since: fleet.Noon, Ports: []string{"TCP/80 web"}}) &&
+			visit(grants.TakenRange{Range: netipx.IPRangeFrom(a.Next(), a.Next()), Kind: "IPAddressClaim", Namespace: "team-a", Name: "machine"}) &&
+			visit(grants.TakenRange{Range: netipx.IPRangeFrom(a.Prev(), a.Prev()), Use: grants.UseLease, Kind: "IPLease", Namespace: "team-b", Name: "shop", Since: fleet.Noon})
 	}
 }
 
-func (rented) Waiting(pool pools.Key, visit func(grants.Waiter) bool) {
+func (fakeLeasePools) WalkWaiters(pool pools.Key, visit func(grants.WaitingClaimant) bool) {
 	if pool == public {
-		_ = visit(grants.Waiter{Kind: "IPAddressClaim", Namespace: "team-a", Name: "machine"}) &&
-			visit(grants.Waiter{Kind: "IPLease", Namespace: "team-b", Name: "late", Since: fleet.Noon, Reason: "PoolExhausted", Message: "full"})
+		_ = visit(grants.WaitingClaimant{Kind: "IPAddressClaim", Namespace: "team-a", Name: "machine"}) &&
+			visit(grants.WaitingClaimant{Kind: "IPLease", Namespace: "team-b", Name: "late", Since: fleet.Noon, Reason: "PoolExhausted", Message: "full"})
 	}
 }
 
-// A12: programs are told what there is of leases, and 503 while that is not known.
+// TestLeases checks that programs can query leases, and get 503 while the state is not known (A12).
 func TestLeases(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
@@ -76,11 +76,11 @@ func TestLeases(t *testing.T) {
 		"health":                             {200, `{"status":"ok"}`},
 		"nothing":                            {404, "404 page not found"},
 	} {
-		h := (&Leases{Pools: rented{}, Elected: elected, Ready: func(context.Context) error { return nil }}).Handler()
+		h := (&LeaseAPI{Pools: fakeLeasePools{}, Elected: elected, CheckReady: func(context.Context) error { return nil }}).Handler()
 		expectAnswer(t, h, path, want.code, want.text)
 	}
-	unread := (&Leases{Pools: rented{}, Elected: elected, Ready: func(context.Context) error { return errors.New("the claims are not read yet") }}).Handler()
-	follows := (&Leases{Pools: rented{}, Elected: make(chan struct{}), Ready: func(context.Context) error { return nil }}).Handler()
+	unread := (&LeaseAPI{Pools: fakeLeasePools{}, Elected: elected, CheckReady: func(context.Context) error { return errors.New("the claims are not read yet") }}).Handler()
+	follows := (&LeaseAPI{Pools: fakeLeasePools{}, Elected: make(chan struct{}), CheckReady: func(context.Context) error { return nil }}).Handler()
 	for _, path := range []string{"usage", "state", "waiting", "health"} {
 		expectAnswer(t, unread, path, http.StatusServiceUnavailable, `{"error":"the claims are not read yet"}`)
 		expectAnswer(t, follows, path, http.StatusServiceUnavailable, `{"error":"this manager does not lead; ask the one that does"}`)
@@ -89,7 +89,7 @@ func TestLeases(t *testing.T) {
 
 func expectAnswer(t *testing.T, h http.Handler, path string, code int, text string) {
 	t.Helper()
-	resp := ask(t, h, LeasesPath+path)
+	resp := getResponse(t, h, LeasesPath+path)
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != code || strings.TrimSpace(string(got)) != text {

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// FilterProvider makes the filter that authenticates callers; nil: there is none.
+// FilterProvider creates the filter that authenticates callers; nil for none.
 type FilterProvider = func(*rest.Config, *http.Client) (server.Filter, error)
 
-// OpenFiles lets everybody have the files of the page, and nothing else. A browser cannot send a token before it
-// has a page to send it from; what the page then shows is filtered as everything is.
-func OpenFiles(provider FilterProvider) FilterProvider {
+// AllowAnonymousFiles permits anonymous access to the files of the page, and to nothing else. A browser cannot send a
+// token before it has a page that sends it; the data that the page then shows is filtered like everything else.
+func AllowAnonymousFiles(provider FilterProvider) FilterProvider {
 	if provider == nil {
 		return nil
 	}

@@ -1,7 +1,8 @@
-// Package page serves a page that shows pools: how full they are and were, who has which address, who waits.
+// Package page serves a web page of pools: their usage now and before, the holders of addresses, and the claimants that
+// wait.
 //
-// It reads and never writes. What it shows comes from the memory of the allocator, so a look costs the API
-// server nothing. The names in it were chosen by tenants: they go out as JSON and are never made into markup.
+// It reads and never writes. Its data comes from the memory of the allocator, so a request costs the API server
+// nothing. Tenants chose the names in it: they are sent as JSON and never become markup.
 package page
 
 import (
@@ -15,49 +16,49 @@ import (
 )
 
 const (
-	// Path is where the page is.
-	Path = "/pools/"
-	// APIPath is where what it shows is.
-	APIPath = Path + "api/"
+	// PagePath is the path of the page.
+	PagePath = "/pools/"
+	// APIPath is the path of its data.
+	APIPath = PagePath + "api/"
 )
 
-// Pools is what the page shows. *allocator.Allocator implements it.
-type Pools interface {
-	Views() []grants.View
-	Walk(pool pools.Key, from netip.Addr, visit func(grants.Entry) bool)
-	Waiting(pool pools.Key, visit func(grants.Waiter) bool)
+// PoolSource provides the pools of the page. *allocator.Allocator implements it.
+type PoolSource interface {
+	PoolViews() []grants.PoolView
+	WalkEntries(pool pools.Key, from netip.Addr, visit func(grants.TakenRange) bool)
+	WalkWaiters(pool pools.Key, visit func(grants.WaitingClaimant) bool)
 }
 
-// History is how full pools were. *usage.History implements it.
-type History interface {
-	Span() (since, until time.Time)
-	Of(pool pools.Key) []usage.Sample
+// UsageHistory provides the past usage of pools. *usage.History implements it.
+type UsageHistory interface {
+	TimeSpan() (since, until time.Time)
+	SamplesForPool(pool pools.Key) []usage.Sample
 }
 
-// Page is what the handlers need.
+// Page is the input of the handlers.
 type Page struct {
-	Pools   Pools
-	History History
-	// Elected is closed when this manager is, or need not be, the leader. Before that it knows of no pool.
+	Pools   PoolSource
+	History UsageHistory
+	// Elected is closed once this manager is the leader, or need not be. Before that it knows no pool.
 	Elected <-chan struct{}
 }
 
-// Handlers are what the page consists of, by path: its files, of type Files, and what it shows.
+// Handlers returns the handlers of the page by path: its files, of type Files, and its data.
 func (p *Page) Handlers() map[string]http.Handler {
 	api := http.NewServeMux()
 	for name, answer := range map[string]func(*http.Request) (any, error){
-		"pools": p.pools, "usage": p.usage, "map": p.grid, "owners": p.owners, "waiting": p.waiting, "leases": p.leases, "families": p.families, "search": p.search,
+		"pools": p.handlePools, "usage": p.handleUsage, "map": p.handleMap, "owners": p.handleOwners, "waiting": p.handleWaiting, "leases": p.handleLeases, "families": p.handleFamilies, "search": p.handleSearch,
 	} {
 		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
 			what, err := answer(r)
-			reply(w, r, what, err)
+			writeReply(w, r, what, err)
 		})
 	}
-	return map[string]http.Handler{APIPath: guarded(api), Path: files()}
+	return map[string]http.Handler{APIPath: withSecurityHeaders(api), PagePath: newFiles()}
 }
 
-// guarded has browsers run nothing but the page's own files, whatever is in what they show.
-func guarded(next http.Handler) http.Handler {
+// withSecurityHeaders sets headers by which browsers run nothing but the page's own files, whatever is in the data.
+func withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

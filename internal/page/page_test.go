@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// serve has pools shown by a manager that is the leader.
+// serve returns the handlers of a manager that is the leader and has these pools.
 func serve(pools fleet.Pools) http.Handler {
 	elected := make(chan struct{})
 	close(elected)
@@ -32,8 +32,8 @@ func serveAs(pools fleet.Pools, elected <-chan struct{}) http.Handler {
 	return mux
 }
 
-// ask returns the answer to a GET.
-func ask(tb testing.TB, h http.Handler, path string, headers ...string) *http.Response {
+// getResponse returns the response to a GET.
+func getResponse(tb testing.TB, h http.Handler, path string, headers ...string) *http.Response {
 	tb.Helper()
 	r := httptest.NewRequestWithContext(tb.Context(), http.MethodGet, path, http.NoBody)
 	for i := 0; i < len(headers); i += 2 {
@@ -44,10 +44,10 @@ func ask(tb testing.TB, h http.Handler, path string, headers ...string) *http.Re
 	return w.Result()
 }
 
-// told decodes an answer of the API.
-func told[T any](t *testing.T, h http.Handler, name string, parameters url.Values) T {
+// getJSON decodes an answer of the API.
+func getJSON[T any](t *testing.T, h http.Handler, name string, parameters url.Values) T {
 	t.Helper()
-	resp := ask(t, h, APIPath+name+"?"+parameters.Encode())
+	resp := getResponse(t, h, APIPath+name+"?"+parameters.Encode())
 	defer resp.Body.Close()
 	var out T
 	if resp.StatusCode != http.StatusOK {
@@ -60,8 +60,8 @@ func told[T any](t *testing.T, h http.Handler, name string, parameters url.Value
 	return out
 }
 
-func of(p *fleet.Pool, more ...string) url.Values {
-	v := url.Values{"pool": {idOf(p.Key)}}
+func poolQuery(p *fleet.Pool, more ...string) url.Values {
+	v := url.Values{"pool": {poolID(p.Key)}}
 	for i := 0; i < len(more); i += 2 {
 		v.Set(more[i], more[i+1])
 	}
@@ -71,15 +71,15 @@ func of(p *fleet.Pool, more ...string) url.Values {
 func TestPools(t *testing.T) {
 	type answer struct {
 		Elected bool
-		Pools   []pool
+		Pools   []poolRow
 	}
-	got := told[answer](t, serve(fleet.Fleet()), "pools", nil)
+	got := getJSON[answer](t, serve(fleet.BusyFleet()), "pools", nil)
 	if len(got.Pools) != 10 || !got.Elected {
 		t.Fatalf("%+v", got)
 	}
-	want := pool{
+	want := poolRow{
 		ID: "NetworkPool/team-a/services", Kind: "NetworkPool", Namespace: "team-a", Name: "services", Addresses: "192.0.2.64/26",
-		Total: 64, Used: 64, Owners: 1, Waiting: 3, Grade: bad, Full: bad, Holder: true, Ready: "True", ReadyReason: "Ready",
+		Total: 64, Used: 64, Owners: 1, Waiting: 3, Severity: severityCritical, UsageSeverity: severityCritical, IsHolder: true, Ready: "True", ReadyReason: "Ready",
 	}
 	if d := cmp.Diff(want, got.Pools[2]); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -87,7 +87,7 @@ func TestPools(t *testing.T) {
 	if p := got.Pools[3]; p.Prefixes != 64 || p.Total != 4096 || p.ID != "GlobalNetworkPool//pod-prefixes" {
 		t.Errorf("of a pool of prefixes: %+v", p)
 	}
-	if got := told[answer](t, serveAs(nil, make(chan struct{})), "pools", nil); got.Elected || got.Pools == nil {
+	if got := getJSON[answer](t, serveAs(nil, make(chan struct{})), "pools", nil); got.Elected || got.Pools == nil {
 		t.Errorf("of a manager that is not elected: %+v", got)
 	}
 }
@@ -97,11 +97,11 @@ func TestUsage(t *testing.T) {
 		Since, Until int64
 		Pools        map[string][]int64
 	}
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	h := serve(made)
-	all := told[answer](t, h, "usage", nil)
-	one := told[answer](t, h, "usage", of(made[0]))
-	short, long := all.Pools[idOf(made[0].Key)], one.Pools[idOf(made[0].Key)]
+	all := getJSON[answer](t, h, "usage", nil)
+	one := getJSON[answer](t, h, "usage", poolQuery(made[0]))
+	short, long := all.Pools[poolID(made[0].Key)], one.Pools[poolID(made[0].Key)]
 	if len(short) != 3*96 || len(long) != 3*400 || len(one.Pools) != 1 || all.Until-all.Since != 18*3600 {
 		t.Fatalf("%d numbers of all, %d of one", len(short), len(long))
 	}
@@ -111,7 +111,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestSearch(t *testing.T) {
-	h := serve(fleet.Fleet())
+	h := serve(fleet.BusyFleet())
 	for q, want := range map[string]string{
 		"10.64.0.2":           "NetworkPool/fleet/machines 10.64.0.2 claim edge-0000-worker-00000",
 		"192.0.2.70":          "NetworkPool/team-a/services 192.0.2.64/26 loadbalancer default-shop-lb",
@@ -126,7 +126,7 @@ func TestSearch(t *testing.T) {
 		"10.99.0.1":           "",
 		"nobody has this":     "",
 	} {
-		got := told[list](t, h, "search", url.Values{"q": {q}})
+		got := getJSON[ownerList](t, h, "search", url.Values{"q": {q}})
 		var text []string
 		for _, o := range got.Owners {
 			text = append(text, fmt.Sprintf("%s %s %s %s", o.Pool, o.Range, o.Use, o.Name))
@@ -144,35 +144,35 @@ func TestSearch(t *testing.T) {
 }
 
 func TestWaiting(t *testing.T) {
-	made := fleet.Fleet()
-	got := told[list](t, serve(made), "waiting", of(made[2]))
+	made := fleet.BusyFleet()
+	got := getJSON[ownerList](t, serve(made), "waiting", poolQuery(made[2]))
 	if len(got.Owners) != 3 || got.Owners[0].Reason != "PoolExhausted" || got.Owners[0].Use != "waiting" {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestErrors(t *testing.T) {
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	h := serve(made)
 	for path, want := range map[string]int{
-		"map?pool=NetworkPool/no/where":  http.StatusNotFound,
-		"usage?pool=":                    http.StatusNotFound,
-		"waiting":                        http.StatusNotFound,
-		"leases":                         http.StatusNotFound,
-		"families":                       http.StatusNotFound,
-		"owners?" + of(made[0]).Encode(): http.StatusBadRequest,
+		"map?pool=NetworkPool/no/where":         http.StatusNotFound,
+		"usage?pool=":                           http.StatusNotFound,
+		"waiting":                               http.StatusNotFound,
+		"leases":                                http.StatusNotFound,
+		"families":                              http.StatusNotFound,
+		"owners?" + poolQuery(made[0]).Encode(): http.StatusBadRequest,
 		"owners?first=1.1.1.1&last=x&pool=NetworkPool": http.StatusNotFound,
 		"search?q=a": http.StatusBadRequest,
 		"search":     http.StatusBadRequest,
 		"nothing":    http.StatusNotFound,
 	} {
-		resp := ask(t, h, APIPath+path)
+		resp := getResponse(t, h, APIPath+path)
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, http.NoBody)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PagePath, http.NoBody)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusMethodNotAllowed {
@@ -180,18 +180,18 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What has not changed is not sent again, and what is long is sent compressed.
+// TestReplies checks that an unchanged answer is not sent again, and that a long one is compressed.
 func TestReplies(t *testing.T) {
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	h := serve(made)
-	path := APIPath + "map?" + of(made[0]).Encode()
-	plain := ask(t, h, path)
+	path := APIPath + "map?" + poolQuery(made[0]).Encode()
+	plain := getResponse(t, h, path)
 	defer plain.Body.Close()
 	want, err := io.ReadAll(plain.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed := ask(t, h, path, "Accept-Encoding", "gzip")
+	packed := getResponse(t, h, path, "Accept-Encoding", "gzip")
 	defer packed.Body.Close()
 	z, err := gzip.NewReader(packed.Body)
 	if err != nil {
@@ -202,13 +202,13 @@ func TestReplies(t *testing.T) {
 		t.Errorf("the compressed answer differs: %v", err)
 	}
 	tag := plain.Header.Get("ETag")
-	again := ask(t, h, path, "If-None-Match", tag)
+	again := getResponse(t, h, path, "If-None-Match", tag)
 	defer again.Body.Close()
 	if again.StatusCode != http.StatusNotModified {
 		t.Errorf("asked again with %s: %s", tag, again.Status)
 	}
-	made[0].Take("10.40.14.200", fleet.Claim("ns", "late"))
-	changed := ask(t, h, path, "If-None-Match", tag)
+	made[0].AddEntry("10.40.14.200", fleet.ClaimEntry("ns", "late"))
+	changed := getResponse(t, h, path, "If-None-Match", tag)
 	defer changed.Body.Close()
 	if changed.StatusCode != http.StatusOK {
 		t.Errorf("asked again after a change: %s", changed.Status)

@@ -10,54 +10,55 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
 
-// pool is a line of the list of pools.
-type pool struct {
-	ID          string `json:"id"`
-	Kind        string `json:"kind"`
-	Namespace   string `json:"namespace,omitempty"`
-	Name        string `json:"name"`
-	Parent      string `json:"parent,omitempty"`
-	Addresses   string `json:"addresses"`
-	Prefixes    int    `json:"prefixes,omitempty"`
-	Total       int64  `json:"total"`
-	Used        int64  `json:"used"`
-	Available   int64  `json:"available"`
-	OutOfRange  int64  `json:"outOfRange,omitempty"`
-	Owners      int64  `json:"owners"`
-	LargestFree int64  `json:"largestFree"`
-	Fragmented  int32  `json:"fragmented"`
-	Waiting     int    `json:"waiting,omitempty"`
-	Leases      int    `json:"leases,omitempty"`
-	GivesLeases bool   `json:"givesLeases,omitempty"`
-	LeaseQuota  *int32 `json:"leaseQuota,omitempty"`
-	// Grade is how bad the pool is, Full how bad it is that so much of it is used. IsParent: others are carved from it.
-	Grade        grade  `json:"grade,omitempty"`
-	Full         grade  `json:"full,omitempty"`
-	IsParent     bool   `json:"isParent,omitempty"`
-	Holder       bool   `json:"holder"`
-	Ready        string `json:"ready"`
-	ReadyReason  string `json:"readyReason,omitempty"`
-	ReadyMessage string `json:"readyMessage,omitempty"`
+// poolRow is a row of the list of pools.
+type poolRow struct {
+	ID                   string `json:"id"`
+	Kind                 string `json:"kind"`
+	Namespace            string `json:"namespace,omitempty"`
+	Name                 string `json:"name"`
+	Parent               string `json:"parent,omitempty"`
+	Addresses            string `json:"addresses"`
+	Prefixes             int    `json:"prefixes,omitempty"`
+	Total                int64  `json:"total"`
+	Used                 int64  `json:"used"`
+	Available            int64  `json:"available"`
+	OutOfRange           int64  `json:"outOfRange,omitempty"`
+	Owners               int64  `json:"owners"`
+	LargestFree          int64  `json:"largestFree"`
+	FragmentationPercent int32  `json:"fragmented"`
+	Waiting              int    `json:"waiting,omitempty"`
+	Leases               int    `json:"leases,omitempty"`
+	GivesLeases          bool   `json:"givesLeases,omitempty"`
+	LeaseQuota           *int32 `json:"leaseQuota,omitempty"`
+	// Severity is the severity of the pool's problems, UsageSeverity that of its usage. IsParent reports whether others
+	// are carved from it.
+	Severity      severity `json:"grade,omitempty"`
+	UsageSeverity severity `json:"full,omitempty"`
+	IsParent      bool     `json:"isParent,omitempty"`
+	IsHolder      bool     `json:"holder"`
+	Ready         string   `json:"ready"`
+	ReadyReason   string   `json:"readyReason,omitempty"`
+	ReadyMessage  string   `json:"readyMessage,omitempty"`
 }
 
-// idOf names a pool in a URL.
-func idOf(k pools.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
+// poolID identifies a pool in a URL.
+func poolID(k pools.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
-// pools lists all of them.
-func (p *Page) pools(*http.Request) (any, error) {
+// handlePools returns all pools.
+func (p *Page) handlePools(*http.Request) (any, error) {
 	out := struct {
-		Elected bool   `json:"elected"`
-		Pools   []pool `json:"pools"`
-	}{Elected: p.elected(), Pools: []pool{}}
-	views := p.Pools.Views()
-	parents := parentsAmong(views)
+		Elected bool      `json:"elected"`
+		Pools   []poolRow `json:"pools"`
+	}{Elected: p.isElected(), Pools: []poolRow{}}
+	views := p.Pools.PoolViews()
+	parents := parentPools(views)
 	for _, v := range views {
-		out.Pools = append(out.Pools, lineOf(v, parents[v.Key]))
+		out.Pools = append(out.Pools, newPoolRow(v, parents[v.Key]))
 	}
 	return out, nil
 }
 
-func (p *Page) elected() bool {
+func (p *Page) isElected() bool {
 	select {
 	case <-p.Elected:
 		return true
@@ -66,17 +67,17 @@ func (p *Page) elected() bool {
 	}
 }
 
-func lineOf(v grants.View, isParent bool) pool {
-	out := pool{
-		ID: idOf(v.Key), Kind: v.Key.Kind, Namespace: v.Key.Namespace, Name: v.Key.Name,
+func newPoolRow(v grants.PoolView, isParent bool) poolRow {
+	out := poolRow{
+		ID: poolID(v.Key), Kind: v.Key.Kind, Namespace: v.Key.Namespace, Name: v.Key.Name,
 		Total: v.Counts.Total, Used: v.Counts.Allocated, Available: v.Counts.Available, OutOfRange: v.Counts.OutOfRange,
-		Owners: v.Counts.Owners, LargestFree: v.Counts.LargestFree, Fragmented: v.Counts.FragmentationPercent,
-		Waiting: v.Waiting, Leases: v.Leases, GivesLeases: v.GivesLeases, LeaseQuota: v.LeaseQuota, Holder: v.Holder,
-		Grade: gradeOf(v, isParent), Full: fullness(v, isParent), IsParent: isParent,
-		Ready: string(v.Ready.Status), ReadyReason: v.Ready.Reason, ReadyMessage: v.Ready.Message,
+		Owners: v.Counts.Owners, LargestFree: v.Counts.LargestFree, FragmentationPercent: v.Counts.FragmentationPercent,
+		Waiting: v.WaitingCount, Leases: v.LeaseCount, GivesLeases: v.LeasesEnabled, LeaseQuota: v.LeaseQuota, IsHolder: v.Holder,
+		Severity: poolSeverity(v, isParent), UsageSeverity: usageSeverity(v, isParent), IsParent: isParent,
+		Ready: string(v.ReadyCondition.Status), ReadyReason: v.ReadyCondition.Reason, ReadyMessage: v.ReadyCondition.Message,
 	}
-	if v.Parent != (pools.Key{}) {
-		out.Parent = idOf(v.Parent)
+	if v.ParentKey != (pools.Key{}) {
+		out.Parent = poolID(v.ParentKey)
 	}
 	if v.Declared == nil {
 		return out
@@ -98,42 +99,42 @@ func lineOf(v grants.View, isParent bool) pool {
 	return out
 }
 
-// usage is how full the pools were: of one of them everything that is known, of all of them enough for a small
-// picture of each.
-func (p *Page) usage(r *http.Request) (any, error) {
+// handleUsage returns the past usage of the pools: of a single pool all samples, of all pools as many as a small chart
+// of each needs.
+func (p *Page) handleUsage(r *http.Request) (any, error) {
 	type history struct {
 		Since int64              `json:"since"`
 		Until int64              `json:"until"`
 		Pools map[string][]int64 `json:"pools"`
 	}
-	since, until := p.History.Span()
+	since, until := p.History.TimeSpan()
 	out := history{Since: since.Unix(), Until: until.Unix(), Pools: map[string][]int64{}}
 	if r.URL.Query().Has("pool") {
-		v, err := p.view(r)
+		v, err := p.viewFromRequest(r)
 		if err != nil {
 			return nil, err
 		}
-		out.Pools[idOf(v.Key)] = flat(p.History.Of(v.Key))
+		out.Pools[poolID(v.Key)] = flattenSamples(p.History.SamplesForPool(v.Key))
 		return out, nil
 	}
-	for _, v := range p.Pools.Views() {
+	for _, v := range p.Pools.PoolViews() {
 		const enough = 96
-		out.Pools[idOf(v.Key)] = flat(thinned(p.History.Of(v.Key), enough))
+		out.Pools[poolID(v.Key)] = flattenSamples(thinSamples(p.History.SamplesForPool(v.Key), enough))
 	}
 	return out, nil
 }
 
-// flat writes samples as time, used, total, time, and so on.
-func flat(samples []usage.Sample) []int64 {
+// flattenSamples encodes samples as time, used, total, time, and so on.
+func flattenSamples(samples []usage.Sample) []int64 {
 	out := make([]int64, 0, 3*len(samples))
 	for _, s := range samples {
-		out = append(out, s.At, s.Used, s.Total)
+		out = append(out, s.UnixSeconds, s.Used, s.Total)
 	}
 	return out
 }
 
-// thinned leaves at most n samples, the last among them.
-func thinned(samples []usage.Sample, n int) []usage.Sample {
+// thinSamples returns at most n of the samples, including the last.
+func thinSamples(samples []usage.Sample, n int) []usage.Sample {
 	if len(samples) <= n {
 		return samples
 	}
@@ -144,13 +145,13 @@ func thinned(samples []usage.Sample, n int) []usage.Sample {
 	return out
 }
 
-// view finds the pool that a request names.
-func (p *Page) view(r *http.Request) (grants.View, error) {
+// viewFromRequest returns the pool that a request names.
+func (p *Page) viewFromRequest(r *http.Request) (grants.PoolView, error) {
 	id := r.URL.Query().Get("pool")
-	for _, v := range p.Pools.Views() {
-		if idOf(v.Key) == id {
+	for _, v := range p.Pools.PoolViews() {
+		if poolID(v.Key) == id {
 			return v, nil
 		}
 	}
-	return grants.View{}, problem{http.StatusNotFound, "there is no such pool, or this manager does not know it"}
+	return grants.PoolView{}, requestError{http.StatusNotFound, "there is no such pool, or this manager does not know it"}
 }

@@ -8,28 +8,29 @@ import (
 	"net/http"
 )
 
-// problem is an error that is the caller's.
-type problem struct {
-	code int
-	text string
+// requestError is an error that the caller of the API caused.
+type requestError struct {
+	statusCode int
+	message    string
 }
 
-func (p problem) Error() string { return p.text }
+func (p requestError) Error() string { return p.message }
 
-func badf(format string, args ...any) error {
-	return problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+func badRequestf(format string, args ...any) error {
+	return requestError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// reply writes what was asked for as JSON, compressed, or nothing where the caller has it already.
-func reply(w http.ResponseWriter, r *http.Request, what any, err error) {
+// writeReply writes a result as JSON, compressed where that helps, or only a status where the caller has the same
+// result already.
+func writeReply(w http.ResponseWriter, r *http.Request, what any, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store") // nothing of it stays on a disk
-	var mine problem
+	h.Set("Cache-Control", "no-store") // browsers keep no copy on disk
+	var mine requestError
 	switch {
 	case errors.As(err, &mine):
-		w.WriteHeader(mine.code)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": mine.text})
+		w.WriteHeader(mine.statusCode)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": mine.message})
 		return
 	case err != nil:
 		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
@@ -40,15 +41,15 @@ func reply(w http.ResponseWriter, r *http.Request, what any, err error) {
 		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
 		return
 	}
-	tag := tagOf(text)
+	tag := newETag(text)
 	h.Set("ETag", tag)
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	const worthIt = 1024
-	if len(text) > worthIt && accepts(r) {
-		text = packed(text, gzip.BestSpeed)
+	if len(text) > worthIt && acceptsGzip(r) {
+		text = compressGzip(text, gzip.BestSpeed)
 		h.Set("Content-Encoding", "gzip")
 	}
 	_, _ = w.Write(text)

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// The scripts that need no browser are run by node, where that is installed; make page-test has a browser for all.
+// Scripts that need no browser run in node, where that is installed; make page-test runs all of them in a browser.
 
-// scripts returns what runs a script beside those of the page, and returns what it prints.
+// scripts returns a function that runs a script beside those of the page and returns its output.
 func scripts(t *testing.T) func(t *testing.T, script string) string {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("there is no node to run scripts with")
 	}
-	dir := t.TempDir() // where all is a module
+	dir := t.TempDir() // a directory in which every file is a module
 	if err := os.CopyFS(dir, os.DirFS("static")); err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +36,8 @@ func scripts(t *testing.T) func(t *testing.T, script string) string {
 	}
 }
 
-// No two ticks of an axis of the chart read the same: after a restart the first minutes have ticks every few seconds, and the
-// numbers of a large pool are rounded.
+// TestTicksOfTheChart checks that no two ticks of an axis of the chart have the same text: after a restart the first
+// minutes have ticks every few seconds, and the numbers of a large pool are rounded.
 func TestTicksOfTheChart(t *testing.T) {
 	run := scripts(t)
 	for name, tc := range map[string]struct{ call, want string }{
@@ -59,8 +59,8 @@ func TestTicksOfTheChart(t *testing.T) {
 	}
 }
 
-// Two ranges of a pool share no row of its map, nor a cell, unless there are too many of them for that. Whatever is shown, a
-// place and a number lead to the same cell.
+// TestLayoutOfTheMap checks that two ranges of a pool share no row of its map, and no cell unless there are too many of
+// them, and that a position and a number always lead to the same cell.
 func TestLayoutOfTheMap(t *testing.T) {
 	run := scripts(t)
 	const (
@@ -88,7 +88,7 @@ func TestLayoutOfTheMap(t *testing.T) {
 	}
 }
 
-// What is used of a cell counts up to the end of its range.
+// TestCountsOfTheMap checks that the used units of a cell are counted up to the end of its range.
 func TestCountsOfTheMap(t *testing.T) {
 	const script = "import { Runs } from './runs.js'; console.log([...new Runs([1, 6, 0]).counts(0, 5, 4, 1), ...new Runs([1, 6, 0]).counts(5, 9, 4, 1)].join(' '))"
 	if got := scripts(t)(t, script); got != "3 1 2" {

@@ -8,18 +8,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// search answers with who has an address or, where the question is none, with whose name or Cluster contains it.
-func (p *Page) search(r *http.Request) (any, error) {
+// handleSearch returns the owners of an address, or, where the query is no address, those whose name or Cluster
+// contains it.
+func (p *Page) handleSearch(r *http.Request) (any, error) {
 	q := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q")))
 	const shortest = 2
 	if len(q) < shortest {
-		return nil, badf("enter an address, or at least %d letters of the name of a claim, a lease or a Cluster", shortest)
+		return nil, badRequestf("enter an address, or at least %d letters of the name of a claim, a lease or a Cluster", shortest)
 	}
-	out := &list{Owners: []owner{}}
+	out := &ownerList{Owners: []ownerRow{}}
 	ip, err := netip.ParseAddr(q)
-	for _, v := range p.Pools.Views() {
+	for _, v := range p.Pools.PoolViews() {
 		if r.Context().Err() != nil {
-			return nil, badf("nobody waits for the answer")
+			return nil, badRequestf("nobody waits for the answer")
 		}
 		if err == nil {
 			p.findAddress(v, ip.Unmap(), out)
@@ -30,14 +31,14 @@ func (p *Page) search(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// findAddress adds what a pool knows of an address.
-func (p *Page) findAddress(v grants.View, ip netip.Addr, out *list) {
+// findAddress adds the owner or the use of an address in a pool.
+func (p *Page) findAddress(v grants.PoolView, ip netip.Addr, out *ownerList) {
 	found := false
-	p.Pools.Walk(v.Key, ip, func(h grants.Entry) bool {
+	p.Pools.WalkEntries(v.Key, ip, func(h grants.TakenRange) bool {
 		if h.Range.Contains(ip) {
 			found = true
-			o := ownerOf(h)
-			o.Pool = idOf(v.Key)
+			o := newOwnerRow(h)
+			o.Pool = poolID(v.Key)
 			out.add(o)
 		}
 		return false
@@ -47,35 +48,35 @@ func (p *Page) findAddress(v grants.View, ip netip.Addr, out *list) {
 	}
 	use := "free"
 	if !v.Allocatable.Contains(ip) {
-		use = uses[useReserved]
+		use = useNames[useReserved]
 	}
 	for _, gateway := range v.Gateways {
 		if gateway == ip {
-			use = uses[useGateway]
+			use = useNames[useGateway]
 		}
 	}
-	out.add(owner{Pool: idOf(v.Key), Range: ip.String(), First: ip.String(), Use: use})
+	out.add(ownerRow{Pool: poolID(v.Key), Range: ip.String(), FirstAddress: ip.String(), Use: use})
 }
 
-// findName adds the owners, and those who wait, whose namespace/name or Cluster contains a text.
-func (p *Page) findName(v grants.View, q string, out *list) {
+// findName adds the owners, and the waiting claimants, whose namespace/name or Cluster contains a text.
+func (p *Page) findName(v grants.PoolView, q string, out *ownerList) {
 	matches := func(namespace, name, cluster string) bool {
 		return strings.Contains(strings.ToLower(namespace+"/"+name), q) || strings.Contains(strings.ToLower(cluster), q)
 	}
-	p.Pools.Walk(v.Key, lowest, func(h grants.Entry) bool {
+	p.Pools.WalkEntries(v.Key, lowestAddress, func(h grants.TakenRange) bool {
 		if !matches(h.Namespace, h.Name, h.Cluster) {
 			return true
 		}
-		o := ownerOf(h)
-		o.Pool = idOf(v.Key)
+		o := newOwnerRow(h)
+		o.Pool = poolID(v.Key)
 		return out.add(o)
 	})
-	p.Pools.Waiting(v.Key, func(w grants.Waiter) bool {
+	p.Pools.WalkWaiters(v.Key, func(w grants.WaitingClaimant) bool {
 		if !matches(w.Namespace, w.Name, w.Cluster) {
 			return true
 		}
-		o := waiterOf(w)
-		o.Pool = idOf(v.Key)
+		o := newWaiterRow(w)
+		o.Pool = poolID(v.Key)
 		return out.add(o)
 	})
 }

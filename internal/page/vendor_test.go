@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// What the page ships of others is what they published: uPlot 1.6.32, MIT. `make page-test` compares it with the npm
-// package, `make page-vendor` copies it from there.
+// TestVendored checks that the third-party files of the page are the published ones: uPlot 1.6.32, MIT. `make
+// page-test` compares them with the npm package, `make page-vendor` copies them from there.
 func TestVendored(t *testing.T) {
 	for name, want := range map[string]string{
 		"uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
 		"uPlot.min.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 		"LICENSE":           "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 	} {
-		text, err := static.ReadFile("static/vendor/" + name)
+		text, err := embeddedFiles.ReadFile("static/vendor/" + name)
 		if err != nil {
 			t.Error(err)
 			continue

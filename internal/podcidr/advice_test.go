@@ -5,25 +5,26 @@ import (
 	"testing"
 )
 
-// W29: a ClusterCIDR that is refused is taken when it is changed as is said.
+// TestWhatARefusedRangeIsToldHelps checks W29: a ClusterCIDR that is refused is accepted once it is changed as the
+// error message suggests.
 func TestWhatARefusedRangeIsToldHelps(t *testing.T) {
 	for name, c := range map[string]struct {
-		is   func(*Spec)
+		is   func(*RangeSpec)
 		says string
-		do   []func(*Spec)
+		do   []func(*RangeSpec)
 	}{
-		"bits are set": {cut(4, "10.0.0.1/24"), "write 10.0.0.0/24", []func(*Spec){cut(4, "10.0.0.0/24")}},
-		"small":        {cut(9, "10.0.0.0/24"), "use fewer host bits, or a larger CIDR", []func(*Spec){cut(8, "10.0.0.0/24"), cut(9, "10.0.0.0/23")}},
+		"bits are set": {withCIDRs(4, "10.0.0.1/24"), "write 10.0.0.0/24", []func(*RangeSpec){withCIDRs(4, "10.0.0.0/24")}},
+		"small":        {withCIDRs(9, "10.0.0.0/24"), "use fewer host bits, or a larger CIDR", []func(*RangeSpec){withCIDRs(8, "10.0.0.0/24"), withCIDRs(9, "10.0.0.0/23")}},
 	} {
-		var s Spec
+		var s RangeSpec
 		c.is(&s)
-		if _, errs := Compile(Ref{Name: "r"}, s); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), c.says) {
+		if _, errs := CompileRange(Ref{Name: "r"}, s); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), c.says) {
 			t.Errorf("%s: %v", name, errs)
 		}
 		for _, do := range c.do {
-			var s Spec
+			var s RangeSpec
 			do(&s)
-			if _, errs := Compile(Ref{Name: "r"}, s); len(errs) > 0 {
+			if _, errs := CompileRange(Ref{Name: "r"}, s); len(errs) > 0 {
 				t.Errorf("%s: %v", name, errs)
 			}
 		}

@@ -12,237 +12,240 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// restFor is how long a CIDR that a Node had is passed over: routes to it may linger. It keeps no Node waiting.
-const restFor = 10 * time.Minute
+// coolingPeriod is how long a CIDR that a Node had is passed over, as routes to it may linger. It keeps no Node
+// waiting.
+const coolingPeriod = 10 * time.Minute
 
-// Books remember which CIDRs of a cluster are taken, by whom: both families at once, so a Node gets all or nothing. A CIDR
-// is free when it is proven that the Node's UID is gone, whatever its range has become meanwhile. They are not safe for
-// concurrent use.
-type Books struct {
-	taken [2]*ledger.Ledger
-	// rests are in the order in which they end.
-	rests []rest
+// Allocations records which CIDRs of a cluster are taken, and by which Nodes: both families at once, so that a Node
+// gets all or nothing. A CIDR is free when it is proven that the Node's UID is gone, whatever its range has become
+// meanwhile. Allocations is not safe for concurrent use.
+type Allocations struct {
+	ledgers [2]*ledger.Ledger
+	// cooling are the released CIDRs, in the order in which their cooling ends.
+	cooling []coolingCIDR
 }
 
-type rest struct {
-	cidr  netip.Prefix
-	key   ledger.Key
-	until time.Time
+type coolingCIDR struct {
+	cidr      netip.Prefix
+	ledgerKey ledger.Key
+	until     time.Time
 }
 
-// Clash says that a Node has some of what another one has.
-type Clash struct {
-	Node, Other string
-	OtherUID    types.UID
-	// CIDR is what the other one has.
-	CIDR netip.Prefix
+// Conflict records that the CIDRs of a Node overlap those of another Node.
+type Conflict struct {
+	NodeName, OtherNodeName string
+	OtherNodeUID            types.UID
+	// OtherCIDR is the CIDR of the other Node.
+	OtherCIDR netip.Prefix
 }
 
-// NewBooks returns books in which nothing is taken but what is excluded, as the CIDRs of Services are.
-func NewBooks(excluded []netip.Prefix) *Books {
-	b := &Books{}
-	for f := range b.taken {
-		b.taken[f] = ledger.New(&netipx.IPSet{}, Family(f).bits())
+// NewAllocations returns Allocations in which only the excluded CIDRs are taken, for example those of Services.
+func NewAllocations(excluded []netip.Prefix) *Allocations {
+	b := &Allocations{}
+	for f := range b.ledgers {
+		b.ledgers[f] = ledger.New(&netipx.IPSet{}, Family(f).addressBits())
 	}
 	for _, p := range excluded {
-		b.state(p, ledger.Kept, types.UID(p.String()), p.String())
+		b.addFact(p, ledger.SourceHeld, types.UID(p.String()), p.String())
 	}
 	return b
 }
 
-// Watch keeps the free space of ranges at hand. What is taken of a range that is not watched finds nothing.
-func (b *Books) Watch(ranges ...*Range) {
+// TrackRanges starts to track the free space of ranges. Nothing is found free in a range that is not tracked.
+func (b *Allocations) TrackRanges(ranges ...*Range) {
 	for _, r := range ranges {
-		for f, cidrs := range r.gives {
+		for f, cidrs := range r.allocatable {
 			for _, p := range cidrs {
-				b.taken[f].Watch(p)
+				b.ledgers[f].WatchPrefix(p)
 			}
 		}
 	}
 }
 
-func (b *Books) state(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
-	b.taken[FamilyOf(p)].Add(ledger.Fact{
+func (b *Allocations) addFact(p netip.Prefix, source ledger.Source, uid types.UID, name string) {
+	b.ledgers[FamilyForPrefix(p)].AddFact(ledger.Fact{
 		Key: ledger.Key{Source: source, UID: uid}, Owner: ledger.Owner{Name: name, UID: uid}, Range: netipx.RangeOfPrefix(p.Masked()),
 	})
 }
 
-// Set notes what a Node has. Its podCIDRs never change once they are set, so a grant to it can land no more, and one
-// without them withdraws nothing: it may be an old sighting. It returns who has some of that too, when it is news.
-func (b *Books) Set(n *Node) (clashes []Clash) {
-	if !slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return !b.knows(n.UID, p) }) {
+// RecordNode records the CIDRs of a Node. Its podCIDRs never change once they are set, so a grant to it can no longer
+// land; a Node without CIDRs withdraws nothing, as it may be an old observation. RecordNode returns the conflicts with
+// other Nodes, when the CIDRs are new.
+func (b *Allocations) RecordNode(n *Node) (clashes []Conflict) {
+	if !slices.ContainsFunc(n.CIDRs, func(p netip.Prefix) bool { return !b.hasNodeCIDR(n.UID, p) }) {
 		return nil
 	}
-	for _, l := range b.taken {
-		l.Remove(ledger.Key{Source: ledger.Grant, UID: n.UID})
+	for _, l := range b.ledgers {
+		l.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: n.UID})
 	}
 	for _, p := range n.CIDRs {
-		for _, h := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
-			if h.Source.Uses() && h.Owner.UID != n.UID {
+		for _, h := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+			if h.Source.IsInUse() && h.Owner.UID != n.UID {
 				cidr, _ := h.Range.Prefix()
-				clashes = append(clashes, Clash{Node: n.Name, Other: h.Owner.Name, OtherUID: h.Owner.UID, CIDR: cidr})
+				clashes = append(clashes, Conflict{NodeName: n.Name, OtherNodeName: h.Owner.Name, OtherNodeUID: h.Owner.UID, OtherCIDR: cidr})
 			}
 		}
-		b.state(p, ledger.Object, n.UID, n.Name)
+		b.addFact(p, ledger.SourceObject, n.UID, n.Name)
 	}
 	return clashes
 }
 
-// knows reports whether a Node was seen with a CIDR.
-func (b *Books) knows(uid types.UID, p netip.Prefix) bool {
-	f, is := b.taken[FamilyOf(p)].Get(ledger.Key{Source: ledger.Object, UID: uid})
+// hasNodeCIDR reports whether a Node was seen with a CIDR.
+func (b *Allocations) hasNodeCIDR(uid types.UID, p netip.Prefix) bool {
+	f, is := b.ledgers[FamilyForPrefix(p)].FindFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
 	return is && f.Range == netipx.RangeOfPrefix(p.Masked())
 }
 
-// Grant notes a grant that is on record, or is about to be.
-func (b *Books) Grant(n *Node, cidrs []netip.Prefix) {
+// RecordGrant records a grant that is committed, or is about to be.
+func (b *Allocations) RecordGrant(n *Node, cidrs []netip.Prefix) {
 	for _, p := range cidrs {
-		b.state(p, ledger.Grant, n.UID, n.Name)
+		b.addFact(p, ledger.SourceGrant, n.UID, n.Name)
 	}
 }
 
-// Withdraw takes a grant back that is not on record. What its Node was seen with stays.
-func (b *Books) Withdraw(uid types.UID) {
-	for _, l := range b.taken {
-		l.Remove(ledger.Key{Source: ledger.Grant, UID: uid})
+// WithdrawGrant removes a grant that is not committed. The CIDRs that its Node was seen with stay.
+func (b *Allocations) WithdrawGrant(uid types.UID) {
+	for _, l := range b.ledgers {
+		l.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: uid})
 	}
 }
 
-// Alone reports whether nobody but a UID has any of some CIDRs, nor is it excluded.
-func (b *Books) Alone(uid types.UID, cidrs []netip.Prefix) bool {
+// IsExclusive reports whether none of the CIDRs overlaps what another Node has or is granted, or what is excluded.
+func (b *Allocations) IsExclusive(uid types.UID, cidrs []netip.Prefix) bool {
 	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return b.taken[FamilyOf(p)].FindOverlapping(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
-			return f.Source != ledger.Cooling && f.Owner.UID != uid
+		return b.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
+			return f.Source != ledger.SourceCooling && f.Owner.UID != uid
 		}) != nil
 	})
 }
 
-// OthersHave reports whether another Node than that of a UID was seen with some of CIDRs.
-func (b *Books) OthersHave(uid types.UID, cidrs []netip.Prefix) bool {
+// IsUsedByOther reports whether a Node of another UID was seen with some of the CIDRs.
+func (b *Allocations) IsUsedByOther(uid types.UID, cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return b.taken[FamilyOf(p)].FindOverlapping(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
-			return f.Source == ledger.Object && f.Owner.UID != uid
+		return b.ledgers[FamilyForPrefix(p)].FindOverlappingFact(netipx.RangeOfPrefix(p.Masked()), func(f *ledger.Fact) bool {
+			return f.Source == ledger.SourceObject && f.Owner.UID != uid
 		}) != nil
 	})
 }
 
-// InUse is how many Nodes have some of a CIDR, or are granted some.
-func (b *Books) InUse(p netip.Prefix) (n int64) {
-	for _, f := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
-		if f.Source == ledger.Object || f.Source == ledger.Grant {
+// CountUsers returns how many Nodes have some of a CIDR, or are granted some.
+func (b *Allocations) CountUsers(p netip.Prefix) (n int64) {
+	for _, f := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+		if f.Source == ledger.SourceObject || f.Source == ledger.SourceGrant {
 			n++
 		}
 	}
 	return n
 }
 
-// Excluded reports whether some of a CIDR is not for Nodes, and what of it.
-func (b *Books) Excluded(p netip.Prefix) (netip.Prefix, bool) {
-	for _, f := range b.taken[FamilyOf(p)].Overlapping(netipx.RangeOfPrefix(p.Masked())) {
-		if cidr, is := f.Range.Prefix(); is && f.Source == ledger.Kept {
+// OverlappingExclusion reports whether some of a CIDR is excluded, and returns the first excluded CIDR that overlaps
+// it.
+func (b *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) {
+	for _, f := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
+		if cidr, is := f.Range.Prefix(); is && f.Source == ledger.SourceHeld {
 			return cidr, true
 		}
 	}
 	return netip.Prefix{}, false
 }
 
-// Drop notes the proof that a Node's UID is gone. What it had rests for a while.
-func (b *Books) Drop(uid types.UID, now time.Time) {
-	for _, l := range b.taken {
-		for _, source := range []ledger.Source{ledger.Object, ledger.Grant} {
-			fact, was := l.Remove(ledger.Key{Source: source, UID: uid})
+// ReleaseNode records the proof that a Node's UID is gone. Its CIDRs cool down for coolingPeriod.
+func (b *Allocations) ReleaseNode(uid types.UID, now time.Time) {
+	for _, l := range b.ledgers {
+		for _, source := range []ledger.Source{ledger.SourceObject, ledger.SourceGrant} {
+			fact, was := l.RemoveFact(ledger.Key{Source: source, UID: uid})
 			p, is := fact.Range.Prefix()
 			if !was || !is {
 				continue
 			}
-			key := ledger.Key{Source: ledger.Cooling, UID: uid}
-			l.Add(ledger.Fact{Key: key, Range: fact.Range})
-			b.rests = append(b.rests, rest{cidr: p, key: key, until: now.Add(restFor)})
+			key := ledger.Key{Source: ledger.SourceCooling, UID: uid}
+			l.AddFact(ledger.Fact{Key: key, Range: fact.Range})
+			b.cooling = append(b.cooling, coolingCIDR{cidr: p, ledgerKey: key, until: now.Add(coolingPeriod)})
 		}
 	}
 }
 
-// Take takes a CIDR of each family of a range for a Node, as a grant, or nothing: in the first of its CIDRs that has room,
-// from the smallest free block that holds one. What rests is taken only where nothing else is left, what rests for the
-// longest time first. It costs O(log n) in Nodes.
-func (b *Books) Take(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
-	for len(b.rests) > 0 && !b.rests[0].until.After(now) {
-		b.wake(0)
+// AllocateForNode takes a CIDR of each family of a range for a Node, as a grant, or nothing: in the first CIDR of the
+// range that has room, from the smallest free block that holds one. Cooling CIDRs are taken only where nothing else is
+// left, those that have been cooling longest first. It costs O(log n) in Nodes.
+func (b *Allocations) AllocateForNode(r *Range, n *Node, now time.Time) ([]netip.Prefix, bool) {
+	for len(b.cooling) > 0 && !b.cooling[0].until.After(now) {
+		b.endCooling(0)
 	}
 	var out []netip.Prefix
 	for _, f := range r.Families() {
-		p, ok := b.first(r, f)
+		p, ok := b.findFreeCIDR(r, f)
 		if !ok {
 			return nil, false
 		}
 		out = append(out, p)
 	}
-	b.Grant(n, out)
+	b.RecordGrant(n, out)
 	return out, true
 }
 
-// first finds what Take takes of a family.
-func (b *Books) first(r *Range, f Family) (netip.Prefix, bool) {
+// findFreeCIDR returns the CIDR of a family that AllocateForNode takes.
+func (b *Allocations) findFreeCIDR(r *Range, f Family) (netip.Prefix, bool) {
 	for {
-		for _, p := range r.gives[f] {
-			if found, ok := b.taken[f].FirstIn(p, r.lengths[f]); ok {
+		for _, p := range r.allocatable[f] {
+			if found, ok := b.ledgers[f].FindFreePrefix(p, r.nodePrefixLengths[f]); ok {
 				return found, true
 			}
 		}
-		i := slices.IndexFunc(b.rests, func(x rest) bool { return slices.ContainsFunc(r.gives[f], x.cidr.Overlaps) })
+		i := slices.IndexFunc(b.cooling, func(x coolingCIDR) bool { return slices.ContainsFunc(r.allocatable[f], x.cidr.Overlaps) })
 		if i < 0 {
 			return netip.Prefix{}, false
 		}
-		b.wake(i)
+		b.endCooling(i)
 	}
 }
 
-// wake ends a rest.
-func (b *Books) wake(i int) {
-	b.taken[FamilyOf(b.rests[i].cidr)].Remove(b.rests[i].key)
-	b.rests = slices.Delete(b.rests, i, i+1)
+// endCooling ends the cooling of a CIDR.
+func (b *Allocations) endCooling(i int) {
+	b.ledgers[FamilyForPrefix(b.cooling[i].cidr)].RemoveFact(b.cooling[i].ledgerKey)
+	b.cooling = slices.Delete(b.cooling, i, i+1)
 }
 
-// Room is for how many Nodes there is room in a range: the least of its families, at most math.MaxInt64. What rests counts
-// as far as it holds whole CIDRs of a Node. It costs as much as there are free blocks.
-func (b *Books) Room(r *Range) int64 {
+// CountFree returns for how many more Nodes a range has room: the minimum over its families, at most math.MaxInt64.
+// Cooling CIDRs count as far as they hold whole CIDRs of a Node. It costs O(free blocks).
+func (b *Allocations) CountFree(r *Range) int64 {
 	least := int64(math.MaxInt64)
 	for _, f := range r.Families() {
-		least = min(least, b.RoomOf(r, f))
+		least = min(least, b.CountFreeInFamily(r, f))
 	}
 	return least
 }
 
-// RoomOf is the room of one family of a range. What rests in pieces smaller than a Node's CIDR counts where nothing else is
-// in the way of a whole one.
-func (b *Books) RoomOf(r *Range, f Family) (room int64) {
+// CountFreeInFamily returns for how many more Nodes one family of a range has room. Cooling CIDRs that are smaller than
+// a Node's CIDR count where nothing else takes any of a whole one.
+func (b *Allocations) CountFreeInFamily(r *Range, f Family) (room int64) {
 	pieces := map[netip.Prefix]bool{}
-	for _, p := range r.gives[f] {
-		room = plus(room, b.taken[f].FreeIn(p, r.lengths[f]).Int64())
-		for _, x := range b.rests {
+	for _, p := range r.allocatable[f] {
+		room = addSaturating(room, b.ledgers[f].FreePrefixCount(p, r.nodePrefixLengths[f]).Int64())
+		for _, x := range b.cooling {
 			switch {
 			case !x.cidr.Overlaps(p):
-			case x.cidr.Bits() > r.lengths[f]:
-				pieces[netip.PrefixFrom(x.cidr.Addr(), r.lengths[f]).Masked()] = true
-			case b.rested(f, x):
-				room = plus(room, int64(1)<<min(r.lengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
+			case x.cidr.Bits() > r.nodePrefixLengths[f]:
+				pieces[netip.PrefixFrom(x.cidr.Addr(), r.nodePrefixLengths[f]).Masked()] = true
+			case b.isUnused(f, x):
+				room = addSaturating(room, int64(1)<<min(r.nodePrefixLengths[f]-max(x.cidr.Bits(), p.Bits()), 62))
 			}
 		}
 	}
 	for whole := range pieces {
-		if b.onlyRests(f, whole) {
-			room = plus(room, 1)
+		if b.isOnlyCooling(f, whole) {
+			room = addSaturating(room, 1)
 		}
 	}
 	return room
 }
 
-// rested reports whether nobody has what rests.
-func (b *Books) rested(f Family, x rest) bool {
-	return len(b.taken[f].Overlapping(netipx.RangeOfPrefix(x.cidr))) == 1
+// isUnused reports whether no Node has any of a cooling CIDR.
+func (b *Allocations) isUnused(f Family, x coolingCIDR) bool {
+	return len(b.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(x.cidr))) == 1
 }
 
-// onlyRests reports whether what is taken of a CIDR rests.
-func (b *Books) onlyRests(f Family, p netip.Prefix) bool {
-	return !slices.ContainsFunc(b.taken[f].Overlapping(netipx.RangeOfPrefix(p)), func(h *ledger.Fact) bool { return h.Source != ledger.Cooling })
+// isOnlyCooling reports whether nothing of a CIDR is taken but by cooling.
+func (b *Allocations) isOnlyCooling(f Family, p netip.Prefix) bool {
+	return !slices.ContainsFunc(b.ledgers[f].OverlappingFacts(netipx.RangeOfPrefix(p)), func(h *ledger.Fact) bool { return h.Source != ledger.SourceCooling })
 }

@@ -11,20 +11,20 @@ import (
 
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// cut is a range of host bits and CIDRs, of both families.
-func cut(hostBits int, cidrs ...string) func(*Spec) {
-	return func(s *Spec) {
+// withCIDRs adds CIDRs of any family, with the given host bits.
+func withCIDRs(hostBits int, cidrs ...string) func(*RangeSpec) {
+	return func(s *RangeSpec) {
 		for _, text := range cidrs {
 			p := netip.MustParsePrefix(text)
-			f := FamilyOf(p)
+			f := FamilyForPrefix(p)
 			s.CIDRs[f], s.HostBits[f] = append(s.CIDRs[f], p), hostBits
 		}
 	}
 }
 
-// labelled adds a term that wants labels, key and value by turns.
-func labelled(pairs ...string) func(*Spec) {
-	return func(s *Spec) {
+// labelled adds a term that requires labels, given as alternating keys and values.
+func labelled(pairs ...string) func(*RangeSpec) {
+	return func(s *RangeSpec) {
 		var t corev1.NodeSelectorTerm
 		for i := 0; i < len(pairs); i += 2 {
 			t.MatchExpressions = append(t.MatchExpressions, corev1.NodeSelectorRequirement{Key: pairs[i], Operator: corev1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
@@ -33,42 +33,42 @@ func labelled(pairs ...string) func(*Spec) {
 	}
 }
 
-func orTerm(t corev1.NodeSelectorTerm) func(*Spec) {
-	return func(s *Spec) {
-		if s.Selector == nil {
-			s.Selector = &corev1.NodeSelector{}
+func orTerm(t corev1.NodeSelectorTerm) func(*RangeSpec) {
+	return func(s *RangeSpec) {
+		if s.NodeSelector == nil {
+			s.NodeSelector = &corev1.NodeSelector{}
 		}
-		s.Selector.NodeSelectorTerms = append(s.Selector.NodeSelectorTerms, t)
+		s.NodeSelector.NodeSelectorTerms = append(s.NodeSelector.NodeSelectorTerms, t)
 	}
 }
 
-func grows(f Family, hostBits int) func(*Spec) {
-	return func(s *Spec) { s.Elastic[f], s.HostBits[f] = true, hostBits }
+func grows(f Family, hostBits int) func(*RangeSpec) {
+	return func(s *RangeSpec) { s.Elastic[f], s.HostBits[f] = true, hostBits }
 }
 
-func aRange(tb testing.TB, name string, change ...func(*Spec)) *Range {
+func newTestRange(tb testing.TB, name string, change ...func(*RangeSpec)) *Range {
 	tb.Helper()
-	var s Spec
+	var s RangeSpec
 	for _, f := range change {
 		f(&s)
 	}
-	r, errs := Compile(Ref{Kind: "ClusterCIDR", Name: name, UID: types.UID("uid-" + name)}, s)
+	r, errs := CompileRange(Ref{Kind: "ClusterCIDR", Name: name, UID: types.UID("uid-" + name)}, s)
 	if len(errs) > 0 {
 		tb.Fatal(errs)
 	}
 	return r
 }
 
-// aNode is a Node with labels, key and value by turns.
-func aNode(name string, pairs ...string) *Node {
-	n := &Node{Name: name, UID: types.UID("uid-" + name), Created: noon, Labels: map[string]string{}}
+// newTestNode returns a Node with labels, given as alternating keys and values.
+func newTestNode(name string, pairs ...string) *Node {
+	n := &Node{Name: name, UID: types.UID("uid-" + name), CreatedAt: noon, Labels: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {
 		n.Labels[pairs[i]] = pairs[i+1]
 	}
 	return n
 }
 
-// has is the Node with podCIDRs.
+// has returns the Node with podCIDRs.
 func (n *Node) has(cidrs ...string) *Node {
 	out := *n
 	out.CIDRs = nil

@@ -6,57 +6,57 @@ import (
 	"sort"
 )
 
-// Index finds the ranges that have addresses of a CIDR, without a look at the others. It is of the moment when it was made:
-// a range that gets other blocks is in it as it was.
-type Index struct {
+// RangeIndex finds the ranges that have addresses of a CIDR without visiting the others. It is a snapshot: it has the
+// blocks that a range had when the index was built.
+type RangeIndex struct {
 	ranges []*Range
-	// by are the numbers of the ranges that have a CIDR, by that; lengths are the prefix lengths there are, and sorted the
-	// CIDRs, by their first address.
-	by      [2]map[netip.Prefix][]int
-	lengths [2][]int
-	sorted  [2][]netip.Prefix
+	// rangesByCIDR are the indexes of the ranges that have a CIDR, by CIDR; prefixLengths are the prefix lengths that
+	// occur, and sortedCIDRs the CIDRs by their first address.
+	rangesByCIDR  [2]map[netip.Prefix][]int
+	prefixLengths [2][]int
+	sortedCIDRs   [2][]netip.Prefix
 }
 
-// NewIndex makes an index of ranges. What it finds is in their order.
-func NewIndex(ranges []*Range) *Index {
-	x := &Index{ranges: ranges}
-	for f := range x.by {
-		x.by[f] = map[netip.Prefix][]int{}
+// NewRangeIndex returns an index of ranges. Results are in the order of ranges.
+func NewRangeIndex(ranges []*Range) *RangeIndex {
+	x := &RangeIndex{ranges: ranges}
+	for f := range x.rangesByCIDR {
+		x.rangesByCIDR[f] = map[netip.Prefix][]int{}
 		for i, r := range ranges {
 			for _, p := range r.cidrs[f] {
-				if _, known := x.by[f][p]; !known {
-					x.sorted[f], x.lengths[f] = append(x.sorted[f], p), append(x.lengths[f], p.Bits())
+				if _, known := x.rangesByCIDR[f][p]; !known {
+					x.sortedCIDRs[f], x.prefixLengths[f] = append(x.sortedCIDRs[f], p), append(x.prefixLengths[f], p.Bits())
 				}
-				x.by[f][p] = append(x.by[f][p], i)
+				x.rangesByCIDR[f][p] = append(x.rangesByCIDR[f][p], i)
 			}
 		}
-		slices.SortFunc(x.sorted[f], func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-		slices.Sort(x.lengths[f])
-		x.lengths[f] = slices.Compact(x.lengths[f])
+		slices.SortFunc(x.sortedCIDRs[f], func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		slices.Sort(x.prefixLengths[f])
+		x.prefixLengths[f] = slices.Compact(x.prefixLengths[f])
 	}
 	return x
 }
 
-// Covering are the ranges that have addresses of some of CIDRs, each once. It costs what it finds, and a look for each
-// prefix length that ranges have.
-func (x *Index) Covering(cidrs []netip.Prefix) []*Range {
+// OverlappingRanges returns the ranges that have addresses of some of the CIDRs, each once. It costs the size of the
+// result, plus one lookup for each prefix length that occurs in ranges.
+func (x *RangeIndex) OverlappingRanges(cidrs []netip.Prefix) []*Range {
 	var found []int
 	for _, p := range cidrs {
 		p = p.Masked()
-		f := FamilyOf(p)
-		for _, bits := range x.lengths[f] {
+		f := FamilyForPrefix(p)
+		for _, bits := range x.prefixLengths[f] {
 			if bits <= p.Bits() {
-				found = append(found, x.by[f][netip.PrefixFrom(p.Addr(), bits).Masked()]...)
+				found = append(found, x.rangesByCIDR[f][netip.PrefixFrom(p.Addr(), bits).Masked()]...)
 			}
 		}
-		inside := x.sorted[f]
+		inside := x.sortedCIDRs[f]
 		from := sort.Search(len(inside), func(i int) bool { return inside[i].Addr().Compare(p.Addr()) >= 0 })
 		for _, q := range inside[from:] {
 			if !p.Contains(q.Addr()) {
 				break
 			}
 			if q.Bits() > p.Bits() {
-				found = append(found, x.by[f][q]...)
+				found = append(found, x.rangesByCIDR[f][q]...)
 			}
 		}
 	}

@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// Sorted returns ranges in the order in which those come that match a Node equally well: the fewest Nodes it can ever
-// serve, the fewest host bits, then name and kind, so that the same history gives the same result. The KEP leaves open
-// whether it means all that a range can serve or what is left of it: all, as node-ipam-controller has it.
-func Sorted(ranges []*Range) []*Range {
+// SortRanges returns ranges in the order in which those are tried that match a Node equally well: by the fewest Nodes
+// that a range can ever serve, the fewest host bits, then name and kind, so that the same history gives the same
+// result. The KEP leaves open whether it means the Nodes that a range can serve in total or those that it still has
+// room for; the total counts here, as in node-ipam-controller.
+func SortRanges(ranges []*Range) []*Range {
 	out := slices.Clone(ranges)
 	slices.SortFunc(out, func(a, b *Range) int {
 		return cmp.Or(
@@ -23,19 +24,19 @@ func Sorted(ranges []*Range) []*Range {
 
 func (r *Range) hostBits() int {
 	f := r.Families()[0]
-	return f.bits() - r.lengths[f]
+	return f.addressBits() - r.nodePrefixLengths[f]
 }
 
-// Order returns the ranges that apply to a Node, first choice first: those whose selector matches most of it, and among
-// equals the order of Sorted, which ranges must have. It costs O(ranges).
-func Order(sorted []*Range, n *Node) []*Range {
+// RangesForNode returns the ranges that apply to a Node, first choice first: those whose selector matches most of it,
+// and among equals the order of SortRanges, in which the argument must be. It costs O(ranges).
+func RangesForNode(sorted []*Range, n *Node) []*Range {
 	type choice struct {
 		*Range
 		matches int
 	}
 	var choices []choice
 	for _, r := range sorted {
-		if matches, ok := r.selector.match(n); ok {
+		if matches, ok := r.selector.matchNode(n); ok {
 			choices = append(choices, choice{r, matches})
 		}
 	}

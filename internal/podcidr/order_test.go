@@ -7,22 +7,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// K14: the entries that the KEP shows sorted, for a Node that the first three select.
+// TestOrderOfTheKEP checks K14: the order of the entries that the KEP shows sorted, for a Node that the first three
+// select.
 func TestOrderOfTheKEP(t *testing.T) {
 	want := []*Range{
-		aRange(t, "d", labelled("node", "n1", "rack", "rack1"), cut(6, "10.5.0.0/16")),
-		aRange(t, "c", labelled("node", "n1"), cut(4, "192.168.64.0/20")),
-		aRange(t, "b", labelled("node", "n1"), cut(4, "192.168.128.0/17")),
-		aRange(t, "a", cut(6, "10.0.0.0/8")),
+		newTestRange(t, "d", labelled("node", "n1", "rack", "rack1"), withCIDRs(6, "10.5.0.0/16")),
+		newTestRange(t, "c", labelled("node", "n1"), withCIDRs(4, "192.168.64.0/20")),
+		newTestRange(t, "b", labelled("node", "n1"), withCIDRs(4, "192.168.128.0/17")),
+		newTestRange(t, "a", withCIDRs(6, "10.0.0.0/8")),
 	}
 	for _, ranges := range [][]*Range{want, {want[3], want[2], want[1], want[0]}, {want[2], want[0], want[3], want[1]}} {
-		if got := Order(Sorted(ranges), aNode("n", "node", "n1", "rack", "rack1")); !slices.Equal(got, want) {
+		if got := RangesForNode(SortRanges(ranges), newTestNode("n", "node", "n1", "rack", "rack1")); !slices.Equal(got, want) {
 			t.Errorf("%v", names(got))
 		}
 	}
 }
 
-// K7, K8, K9, K10, K11, K12: which ranges apply, and in which order.
+// TestOrder checks K7, K8, K9, K10, K11 and K12: which ranges apply, and in which order.
 func TestOrder(t *testing.T) {
 	tests := map[string]struct {
 		ranges []*Range
@@ -30,53 +31,53 @@ func TestOrder(t *testing.T) {
 		want   []string
 	}{
 		"FallbackIsLast": {
-			ranges: []*Range{aRange(t, "any", cut(8, "10.0.0.0/24")), aRange(t, "big", labelled("size", "big"), cut(8, "10.1.0.0/16"))},
-			node:   aNode("n", "size", "big"), want: []string{"big", "any"},
+			ranges: []*Range{newTestRange(t, "any", withCIDRs(8, "10.0.0.0/24")), newTestRange(t, "big", labelled("size", "big"), withCIDRs(8, "10.1.0.0/16"))},
+			node:   newTestNode("n", "size", "big"), want: []string{"big", "any"},
 		},
 		"EmptyIsFallback": {
-			ranges: []*Range{aRange(t, "any", cut(8, "10.0.0.0/24"), func(s *Spec) { s.Selector = &corev1.NodeSelector{} })},
-			node:   aNode("n"), want: []string{"any"},
+			ranges: []*Range{newTestRange(t, "any", withCIDRs(8, "10.0.0.0/24"), func(s *RangeSpec) { s.NodeSelector = &corev1.NodeSelector{} })},
+			node:   newTestNode("n"), want: []string{"any"},
 		},
-		"NotSelected": {ranges: []*Range{aRange(t, "big", labelled("size", "big"), cut(8, "10.1.0.0/16"))}, node: aNode("n", "size", "small")},
+		"NotSelected": {ranges: []*Range{newTestRange(t, "big", labelled("size", "big"), withCIDRs(8, "10.1.0.0/16"))}, node: newTestNode("n", "size", "small")},
 		"MostLabels": {
-			ranges: []*Range{aRange(t, "one", labelled("a", "1"), cut(8, "10.0.0.0/24")), aRange(t, "two", labelled("a", "1", "b", "2"), cut(8, "10.1.0.0/16"))},
-			node:   aNode("n", "a", "1", "b", "2"), want: []string{"two", "one"},
+			ranges: []*Range{newTestRange(t, "one", labelled("a", "1"), withCIDRs(8, "10.0.0.0/24")), newTestRange(t, "two", labelled("a", "1", "b", "2"), withCIDRs(8, "10.1.0.0/16"))},
+			node:   newTestNode("n", "a", "1", "b", "2"), want: []string{"two", "one"},
 		},
 		"MostOfOneTerm": {
 			ranges: []*Range{
-				aRange(t, "ored", labelled("a", "1"), labelled("b", "2"), cut(8, "10.0.0.0/24")),
-				aRange(t, "anded", labelled("a", "1", "b", "2"), cut(8, "10.1.0.0/16")),
+				newTestRange(t, "ored", labelled("a", "1"), labelled("b", "2"), withCIDRs(8, "10.0.0.0/24")),
+				newTestRange(t, "anded", labelled("a", "1", "b", "2"), withCIDRs(8, "10.1.0.0/16")),
 			},
-			node: aNode("n", "a", "1", "b", "2"), want: []string{"anded", "ored"},
+			node: newTestNode("n", "a", "1", "b", "2"), want: []string{"anded", "ored"},
 		},
 		"FewestNodes": {
-			ranges: []*Range{aRange(t, "four", cut(10, "192.168.0.0/20")), aRange(t, "one", cut(16, "10.0.0.0/16"))},
-			node:   aNode("n"), want: []string{"one", "four"},
+			ranges: []*Range{newTestRange(t, "four", withCIDRs(10, "192.168.0.0/20")), newTestRange(t, "one", withCIDRs(16, "10.0.0.0/16"))},
+			node:   newTestNode("n"), want: []string{"one", "four"},
 		},
 		"FewestHostBits": {
-			ranges: []*Range{aRange(t, "seven", cut(7, "10.0.0.0/22")), aRange(t, "five", cut(5, "10.1.0.0/24"))},
-			node:   aNode("n"), want: []string{"five", "seven"},
+			ranges: []*Range{newTestRange(t, "seven", withCIDRs(7, "10.0.0.0/22")), newTestRange(t, "five", withCIDRs(5, "10.1.0.0/24"))},
+			node:   newTestNode("n"), want: []string{"five", "seven"},
 		},
 		"Name": {
-			ranges: []*Range{aRange(t, "b", cut(8, "10.0.0.0/20")), aRange(t, "a", cut(8, "10.1.0.0/20"))},
-			node:   aNode("n"), want: []string{"a", "b"},
+			ranges: []*Range{newTestRange(t, "b", withCIDRs(8, "10.0.0.0/20")), newTestRange(t, "a", withCIDRs(8, "10.1.0.0/20"))},
+			node:   newTestNode("n"), want: []string{"a", "b"},
 		},
 		"LeastFamilyCounts": {
 			ranges: []*Range{
-				aRange(t, "dual", cut(10, "10.0.0.0/20", "fd12:3456:789a:1::/64")), // 4 Nodes
-				aRange(t, "six", cut(10, "fd12::/115")),                            // 8 Nodes
-				aRange(t, "two", cut(10, "10.8.0.0/21")),                           // 2 Nodes
+				newTestRange(t, "dual", withCIDRs(10, "10.0.0.0/20", "fd12:3456:789a:1::/64")), // 4 Nodes
+				newTestRange(t, "six", withCIDRs(10, "fd12::/115")),                            // 8 Nodes
+				newTestRange(t, "two", withCIDRs(10, "10.8.0.0/21")),                           // 2 Nodes
 			},
-			node: aNode("n"), want: []string{"two", "dual", "six"},
+			node: newTestNode("n"), want: []string{"two", "dual", "six"},
 		},
 		"ElasticIsLast": {
-			ranges: []*Range{aRange(t, "drawn", grows(IPv4, 8)), aRange(t, "named", cut(8, "10.0.0.0/8"))},
-			node:   aNode("n"), want: []string{"named", "drawn"},
+			ranges: []*Range{newTestRange(t, "drawn", grows(IPv4, 8)), newTestRange(t, "named", withCIDRs(8, "10.0.0.0/8"))},
+			node:   newTestNode("n"), want: []string{"named", "drawn"},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := names(Order(Sorted(tt.ranges), tt.node)); !slices.Equal(got, tt.want) {
+			if got := names(RangesForNode(SortRanges(tt.ranges), tt.node)); !slices.Equal(got, tt.want) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
@@ -100,10 +101,10 @@ func TestSelector(t *testing.T) {
 	says := func(e ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: e}
 	}
-	node := aNode("w1", "size", "7", "zone", "a")
+	node := newTestNode("w1", "size", "7", "zone", "a")
 	tests := map[string]struct {
 		terms []corev1.NodeSelectorTerm
-		want  int // -1: it is not selected
+		want  int // -1 means not selected
 	}{
 		"In":            {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpIn, "b", "a"))}, want: 1},
 		"NotIn":         {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpNotIn, "a"))}, want: -1},
@@ -127,7 +128,7 @@ func TestSelector(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			got, ok := s.match(node)
+			got, ok := s.matchNode(node)
 			if !ok {
 				got = -1
 			}
@@ -139,60 +140,60 @@ func TestSelector(t *testing.T) {
 }
 
 func TestCompileRefuses(t *testing.T) {
-	term := func(e corev1.NodeSelectorRequirement) func(*Spec) {
+	term := func(e corev1.NodeSelectorRequirement) func(*RangeSpec) {
 		return orTerm(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{e}})
 	}
-	field := func(e corev1.NodeSelectorRequirement) func(*Spec) {
+	field := func(e corev1.NodeSelectorRequirement) func(*RangeSpec) {
 		return orTerm(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{e}})
 	}
-	for name, change := range map[string]func(*Spec){
-		"Nothing":      func(*Spec) {},
-		"TooFewBits":   cut(3, "10.0.0.0/24"),
-		"TooManyBits":  cut(29, "0.0.0.0/0"),
-		"TooManyBits6": cut(125, "::/0"),
-		"TooSmall":     cut(9, "10.0.0.0/24"),
-		"HostBitsSet":  cut(4, "10.0.0.1/24"),
-		"Operator": func(s *Spec) {
-			cut(4, "10.0.0.0/24")(s)
+	for name, change := range map[string]func(*RangeSpec){
+		"Nothing":      func(*RangeSpec) {},
+		"TooFewBits":   withCIDRs(3, "10.0.0.0/24"),
+		"TooManyBits":  withCIDRs(29, "0.0.0.0/0"),
+		"TooManyBits6": withCIDRs(125, "::/0"),
+		"TooSmall":     withCIDRs(9, "10.0.0.0/24"),
+		"HostBitsSet":  withCIDRs(4, "10.0.0.1/24"),
+		"Operator": func(s *RangeSpec) {
+			withCIDRs(4, "10.0.0.0/24")(s)
 			term(corev1.NodeSelectorRequirement{Key: "a", Operator: "Like"})(s)
 		},
-		"NoValues": func(s *Spec) {
-			cut(4, "10.0.0.0/24")(s)
+		"NoValues": func(s *RangeSpec) {
+			withCIDRs(4, "10.0.0.0/24")(s)
 			term(corev1.NodeSelectorRequirement{Key: "a", Operator: corev1.NodeSelectorOpIn})(s)
 		},
-		"Field": func(s *Spec) {
-			cut(4, "10.0.0.0/24")(s)
+		"Field": func(s *RangeSpec) {
+			withCIDRs(4, "10.0.0.0/24")(s)
 			field(corev1.NodeSelectorRequirement{Key: "spec.podCIDR", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}})(s)
 		},
-		"TwoNames": func(s *Spec) {
-			cut(4, "10.0.0.0/24")(s)
+		"TwoNames": func(s *RangeSpec) {
+			withCIDRs(4, "10.0.0.0/24")(s)
 			field(corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}})(s)
 		},
-		"OtherFamily": func(s *Spec) { cut(8, "10.0.0.0/16")(s); s.CIDRs[IPv6], s.HostBits[IPv6] = s.CIDRs[IPv4], 8 },
+		"OtherFamily": func(s *RangeSpec) { withCIDRs(8, "10.0.0.0/16")(s); s.CIDRs[IPv6], s.HostBits[IPv6] = s.CIDRs[IPv4], 8 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s Spec
+			var s RangeSpec
 			change(&s)
-			if r, errs := Compile(Ref{Name: "r"}, s); len(errs) == 0 {
+			if r, errs := CompileRange(Ref{Name: "r"}, s); len(errs) == 0 {
 				t.Errorf("%+v", r)
 			}
 		})
 	}
 }
 
-// What a selector says is written as a person reads it.
+// TestSelects checks the readable form of selectors.
 func TestSelects(t *testing.T) {
-	name := func(op corev1.NodeSelectorOperator) func(*Spec) {
+	name := func(op corev1.NodeSelectorOperator) func(*RangeSpec) {
 		return orTerm(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: op, Values: []string{"w1"}}}})
 	}
-	for want, change := range map[string][]func(*Spec){
+	for want, change := range map[string][]func(*RangeSpec){
 		"all Nodes":                    nil,
 		"no Node":                      {orTerm(corev1.NodeSelectorTerm{})},
 		"a in (1),b in (2)":            {labelled("a", "1", "b", "2")},
 		"a in (1) or metadata.name=w1": {labelled("a", "1"), name(corev1.NodeSelectorOpIn)},
 		"metadata.name!=w1":            {name(corev1.NodeSelectorOpNotIn)},
 	} {
-		if got := aRange(t, "r", append(change, cut(8, "10.0.0.0/16"))...).Selects(); got != want {
+		if got := newTestRange(t, "r", append(change, withCIDRs(8, "10.0.0.0/16"))...).DescribeSelector(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package podcidr decides which CIDRs Nodes get for their Pods: which ranges apply to a Node and in which order, what of
-// them is free, and who gets what. It reads and writes nothing. The rules are those of [KEP-2593].
+// Package podcidr decides which CIDRs Nodes get for their Pods: which ranges apply to a Node and in which order, what
+// is free in them, and which CIDR each Node gets. It reads and writes nothing. The rules are those of [KEP-2593].
 //
 // [KEP-2593]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/2593-multiple-cluster-cidrs
 package podcidr
@@ -18,22 +18,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Family is an IP family. The values index arrays of both.
+// Family is an IP family. The values index arrays that have an element for each family.
 type Family int
 
-// The families.
+// The IP families.
 const (
 	IPv4 Family = iota
 	IPv6
 )
 
-// bits is the length of an address of the family.
-func (f Family) bits() int { return [...]int{32, 128}[f] }
+// addressBits returns the length of an address of the family in bits.
+func (f Family) addressBits() int { return [...]int{32, 128}[f] }
 
 func (f Family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 
-// FamilyOf is the family of a CIDR.
-func FamilyOf(p netip.Prefix) Family {
+// FamilyForPrefix returns the family of a CIDR.
+func FamilyForPrefix(p netip.Prefix) Family {
 	if p.Addr().Is4() {
 		return IPv4
 	}
@@ -46,96 +46,104 @@ type Ref struct {
 	UID        types.UID
 }
 
-// Spec is what a ClusterCIDR says.
-type Spec struct {
-	// Selector chooses the Nodes; nil, or one without terms: all of them, as a fallback.
-	Selector *corev1.NodeSelector
-	// HostBits is how many bits of an address each Node has for its Pods, by family; 0: nothing of that family.
+// RangeSpec is the parsed spec of a ClusterCIDR.
+type RangeSpec struct {
+	// NodeSelector selects the Nodes; nil, or a selector without terms, selects all of them, as a fallback.
+	NodeSelector *corev1.NodeSelector
+	// HostBits is how many bits of an address each Node has for its Pods, by family; 0 means nothing of that family.
 	HostBits [2]int
-	// CIDRs are what the CIDRs of Nodes are cut from, by family. They do not overlap.
+	// CIDRs are the CIDRs that those of Nodes are cut from, by family. They do not overlap.
 	CIDRs [2][]netip.Prefix
-	// Elastic: more CIDRs of the family may come, from a pool.
+	// Elastic reports whether more CIDRs of the family may come from a pool.
 	Elastic [2]bool
 }
 
-// Range is a ClusterCIDR, compiled. It never changes, but for Grows, Closing, and what it has of an elastic family.
+// Range is the compiled spec of a ClusterCIDR. It never changes, except CanGrow, Closing, and the CIDRs of an elastic
+// family.
 type Range struct {
 	Ref
 	selector *selector
-	// lengths are the prefix lengths of what a Node gets, by family; 0: it gets nothing of that.
-	lengths [2]int
-	// cidrs are what the CIDRs of its Nodes are cut from, gives those of them that are still given from.
-	cidrs, gives [2][]netip.Prefix
-	elastic      [2]bool
-	// capacity is how many Nodes it can ever serve.
+	// nodePrefixLengths are the prefix lengths of the CIDRs that a Node gets, by family; 0 means nothing of that
+	// family.
+	nodePrefixLengths [2]int
+	// cidrs are the CIDRs that those of Nodes are cut from; allocatable are those of them that CIDRs may still be
+	// granted from.
+	cidrs, allocatable [2][]netip.Prefix
+	elastic            [2]bool
+	// capacity is how many Nodes the range can ever serve.
 	capacity int64
-	// Grows: what is elastic has room to grow, as far as is known. Closing: nothing more is given of it.
-	Grows, Closing bool
+	// CanGrow reports whether the elastic families have room to grow, as far as is known; Closing reports whether
+	// nothing more is granted from the range.
+	CanGrow, Closing bool
 }
 
 // Node is what is known of a Node.
 type Node struct {
-	Name    string
-	UID     types.UID
-	Created time.Time
-	Labels  map[string]string
-	// LabelsDue is within what time labels come that it does not have yet; 0: none are announced.
-	LabelsDue time.Duration
-	// CIDRs are its spec.podCIDRs. Bits of the host part are ignored, as they are by those who set up routes.
+	Name      string
+	UID       types.UID
+	CreatedAt time.Time
+	Labels    map[string]string
+	// LabelsTimeout is how long after its registration a Node may still get labels that it does not have yet; 0 means
+	// that none are announced.
+	LabelsTimeout time.Duration
+	// CIDRs are its spec.podCIDRs. Host bits that are set are ignored, as they are by the components that set up
+	// routes.
 	CIDRs []netip.Prefix
-	// From names the ClusterCIDR that its CIDRs are said to be from.
-	From string
-	// Deleting: it is being deleted. It keeps what it has, and gets nothing.
+	// ClusterCIDRName names the ClusterCIDR that its CIDRs come from, according to its annotation.
+	ClusterCIDRName string
+	// Deleting reports whether the Node is being deleted. It keeps its CIDRs, and gets no others.
 	Deleting bool
 }
 
-// Capacity is how many Nodes the range can ever serve: the least of its families, at most math.MaxInt64.
+// Capacity returns how many Nodes the range can ever serve: the minimum over its families, at most math.MaxInt64.
 func (r *Range) Capacity() int64 { return r.capacity }
 
-// Elastic reports whether CIDRs of a family come from a pool.
-func (r *Range) Elastic(f Family) bool { return r.elastic[f] }
+// IsElastic reports whether CIDRs of a family come from a pool.
+func (r *Range) IsElastic(f Family) bool { return r.elastic[f] }
 
-// SetBlocks says what there is of an elastic family, and from which of that more is given. Books are to be made anew when
-// it is less than before.
+// SetBlocks sets the CIDRs of an elastic family, and which of them CIDRs may be granted from. The caller must build new
+// Allocations when these are fewer than before.
 func (r *Range) SetBlocks(f Family, all, gives []netip.Prefix) {
 	if r.elastic[f] {
-		r.cidrs[f], r.gives[f] = all, gives
+		r.cidrs[f], r.allocatable[f] = all, gives
 	}
 }
 
-// All is what there is of a family, Gives what of it is given from.
-func (r *Range) All(f Family) []netip.Prefix { return r.cidrs[f] }
+// CIDRsForFamily returns all CIDRs of a family; AllocatableCIDRs returns those that may be granted from.
+func (r *Range) CIDRsForFamily(f Family) []netip.Prefix { return r.cidrs[f] }
 
-// Gives is what of a family is given from.
-func (r *Range) Gives(f Family) []netip.Prefix { return r.gives[f] }
+// AllocatableCIDRs returns the CIDRs of a family that may be granted from.
+func (r *Range) AllocatableCIDRs(f Family) []netip.Prefix { return r.allocatable[f] }
 
-// Serves is how many Nodes what there is now can serve: the least of the families, at most math.MaxInt64.
-func (r *Range) Serves() int64 {
+// CurrentCapacity returns how many Nodes the present CIDRs can serve: the minimum over the families, at most
+// math.MaxInt64.
+func (r *Range) CurrentCapacity() int64 {
 	least := int64(math.MaxInt64)
 	for _, f := range r.Families() {
-		least = min(least, r.total(f).Int64())
+		least = min(least, r.familyCapacity(f).Int64())
 	}
 	return least
 }
 
-func (r *Range) total(f Family) (out poolutil.Count) {
+func (r *Range) familyCapacity(f Family) (out poolutil.Count) {
 	for _, p := range r.cidrs[f] {
-		out = out.Plus(poolutil.CountPrefixes(netipx.RangeOfPrefix(p), r.lengths[f]))
+		out = out.Plus(poolutil.CountPrefixes(netipx.RangeOfPrefix(p), r.nodePrefixLengths[f]))
 	}
 	return out
 }
 
-// Chooses reports whether the range is for certain Nodes: labels decide.
-func (r *Range) Chooses() bool { return r.selector != nil }
+// HasSelector reports whether the range is for certain Nodes only, selected by labels or name.
+func (r *Range) HasSelector() bool { return r.selector != nil }
 
-// Selects says which Nodes the range is for: All, None, or what they have.
-func (r *Range) Selects() string { return r.selector.String() }
+// DescribeSelector returns which Nodes the range is for, as text: AllNodesText, NoNodeText, or the terms of the
+// selector.
+func (r *Range) DescribeSelector() string { return r.selector.String() }
 
-// CIDRs are what the CIDRs of Nodes are cut from, of both families.
+// CIDRs returns the CIDRs that those of Nodes are cut from, of both families.
 func (r *Range) CIDRs() []netip.Prefix { return slices.Concat(r.cidrs[:]...) }
 
-// Named are the CIDRs of those families that come from no pool.
-func (r *Range) Named() (out []netip.Prefix) {
+// StaticCIDRs returns the CIDRs of the families that do not come from a pool.
+func (r *Range) StaticCIDRs() (out []netip.Prefix) {
 	for f, cidrs := range r.cidrs {
 		if !r.elastic[f] {
 			out = append(out, cidrs...)
@@ -144,34 +152,35 @@ func (r *Range) Named() (out []netip.Prefix) {
 	return out
 }
 
-// Covers reports whether CIDRs of a Node have addresses of the range.
-func (r *Range) Covers(cidrs []netip.Prefix) bool {
+// OverlapsAny reports whether CIDRs have addresses of the range.
+func (r *Range) OverlapsAny(cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(r.cidrs[FamilyOf(p)], p.Overlaps)
+		return slices.ContainsFunc(r.cidrs[FamilyForPrefix(p)], p.Overlaps)
 	})
 }
 
-// Has reports whether each of some CIDRs is in what the range gives.
-func (r *Range) Has(cidrs []netip.Prefix) bool {
+// ContainsAll reports whether each of the CIDRs is within one that may be granted from.
+func (r *Range) ContainsAll(cidrs []netip.Prefix) bool {
 	return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(r.gives[FamilyOf(p)], func(of netip.Prefix) bool { return of.Bits() <= p.Bits() && of.Contains(p.Addr()) })
+		return !slices.ContainsFunc(r.allocatable[FamilyForPrefix(p)], func(of netip.Prefix) bool { return of.Bits() <= p.Bits() && of.Contains(p.Addr()) })
 	})
 }
 
-// Shares reports whether another range has addresses of this one.
-func (r *Range) Shares(other *Range) bool {
-	return r.Covers(other.cidrs[IPv4]) || r.Covers(other.cidrs[IPv6])
+// OverlapsRange reports whether another range has addresses of this one.
+func (r *Range) OverlapsRange(other *Range) bool {
+	return r.OverlapsAny(other.cidrs[IPv4]) || r.OverlapsAny(other.cidrs[IPv6])
 }
 
-// Lengths are the prefix lengths of what a Node gets, by family; 0: nothing of that.
-func (r *Range) Lengths() [2]int { return r.lengths }
+// NodePrefixLengths returns the prefix lengths of the CIDRs that a Node gets, by family; 0 means nothing of that
+// family.
+func (r *Range) NodePrefixLengths() [2]int { return r.nodePrefixLengths }
 
-// Families are those of which a Node gets a CIDR.
+// Families returns the families in which a Node gets a CIDR.
 func (r *Range) Families() []Family {
 	switch {
-	case r.lengths[IPv6] == 0:
+	case r.nodePrefixLengths[IPv6] == 0:
 		return []Family{IPv4}
-	case r.lengths[IPv4] == 0:
+	case r.nodePrefixLengths[IPv4] == 0:
 		return []Family{IPv6}
 	}
 	return []Family{IPv4, IPv6}

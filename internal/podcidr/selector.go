@@ -10,30 +10,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// selector is a corev1.NodeSelector, compiled. Of its terms one has to match, of a term all that it says.
-type selector struct{ terms []term }
+// selector is a compiled corev1.NodeSelector. At least one of its terms has to match, with all of its requirements.
+type selector struct{ terms []selectorTerm }
 
-type term struct {
-	labels []labels.Requirement
-	names  []nameRule
+type selectorTerm struct {
+	labelRequirements []labels.Requirement
+	nameRules         []nameRule
 }
 
-// nameRule is what a term says of metadata.name, the only field of a Node that can be selected.
+// nameRule is the requirement of a term on metadata.name, the only field of a Node that can be selected by.
 type nameRule struct {
-	name string
-	not  bool
+	name    string
+	negated bool
 }
 
-// fallback is how well a Node matches a range without a selector: less than any other.
-const fallback = -1
+// fallbackScore is the score of a Node for a range without a selector: less than any other.
+const fallbackScore = -1
 
-var operators = map[corev1.NodeSelectorOperator]selection.Operator{
+var selectionOperators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
 	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
 	corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
 }
 
-// compileSelector returns nil for a selector that selects all.
+// compileSelector returns nil for a selector that selects all Nodes.
 func compileSelector(path *field.Path, s *corev1.NodeSelector) (*selector, field.ErrorList) {
 	if s == nil || len(s.NodeSelectorTerms) == 0 {
 		return nil, nil
@@ -42,15 +42,15 @@ func compileSelector(path *field.Path, s *corev1.NodeSelector) (*selector, field
 	var errs field.ErrorList
 	for i, t := range s.NodeSelectorTerms {
 		at := path.Child("nodeSelectorTerms").Index(i)
-		compiled := term{}
+		compiled := selectorTerm{}
 		for j, e := range t.MatchExpressions {
 			here := at.Child("matchExpressions").Index(j)
-			r, err := labels.NewRequirement(e.Key, operators[e.Operator], e.Values, field.WithPath(here))
+			r, err := labels.NewRequirement(e.Key, selectionOperators[e.Operator], e.Values, field.WithPath(here))
 			if err != nil {
 				errs = append(errs, field.Invalid(here, e.Key, err.Error()))
 				continue
 			}
-			compiled.labels = append(compiled.labels, *r)
+			compiled.labelRequirements = append(compiled.labelRequirements, *r)
 		}
 		for j, e := range t.MatchFields {
 			here := at.Child("matchFields").Index(j)
@@ -59,47 +59,47 @@ func compileSelector(path *field.Path, s *corev1.NodeSelector) (*selector, field
 				errs = append(errs, field.Invalid(here, e.Key, "selects only metadata.name, In or NotIn one value"))
 				continue
 			}
-			compiled.names = append(compiled.names, nameRule{name: e.Values[0], not: isNotIn})
+			compiled.nameRules = append(compiled.nameRules, nameRule{name: e.Values[0], negated: isNotIn})
 		}
 		out.terms = append(out.terms, compiled)
 	}
 	return out, errs
 }
 
-// match reports whether a Node is selected, and how many expressions and fields of a term it matches at most. A term that
-// says nothing matches no Node, as the scheduler has it.
-func (s *selector) match(n *Node) (matches int, ok bool) {
+// matchNode reports whether a Node is selected, and returns the largest number of expressions and fields of a term that
+// it matches. An empty term matches no Node, as in the scheduler.
+func (s *selector) matchNode(n *Node) (matches int, ok bool) {
 	if s == nil {
-		return fallback, true
+		return fallbackScore, true
 	}
 	for _, t := range s.terms {
-		if said := len(t.labels) + len(t.names); said > 0 && t.matches(n) {
+		if said := len(t.labelRequirements) + len(t.nameRules); said > 0 && t.matchesNode(n) {
 			matches, ok = max(matches, said), true
 		}
 	}
 	return matches, ok
 }
 
-// What is said of a selector that selects all Nodes, or none.
+// The descriptions of a selector that selects all Nodes, or none.
 const (
-	All  = "all Nodes"
-	None = "no Node"
+	AllNodesText = "all Nodes"
+	NoNodeText   = "no Node"
 )
 
-// String is the selector as a person reads it: what is in one term is joined by commas.
+// String returns the selector in a readable form: the requirements of a term are joined by commas.
 func (s *selector) String() string {
 	if s == nil {
-		return All
+		return AllNodesText
 	}
 	var terms []string
 	for _, t := range s.terms {
 		var said []string
-		for i := range t.labels {
-			said = append(said, t.labels[i].String())
+		for i := range t.labelRequirements {
+			said = append(said, t.labelRequirements[i].String())
 		}
-		for _, r := range t.names {
+		for _, r := range t.nameRules {
 			is := "="
-			if r.not {
+			if r.negated {
 				is = "!="
 			}
 			said = append(said, "metadata.name"+is+r.name)
@@ -109,18 +109,18 @@ func (s *selector) String() string {
 		}
 	}
 	if len(terms) == 0 {
-		return None
+		return NoNodeText
 	}
 	return strings.Join(terms, " or ")
 }
 
-func (t term) matches(n *Node) bool {
-	unlike := func(r nameRule) bool { return (r.name == n.Name) == r.not }
-	if slices.ContainsFunc(t.names, unlike) {
+func (t selectorTerm) matchesNode(n *Node) bool {
+	unlike := func(r nameRule) bool { return (r.name == n.Name) == r.negated }
+	if slices.ContainsFunc(t.nameRules, unlike) {
 		return false
 	}
-	for i := range t.labels {
-		if !t.labels[i].Matches(labels.Set(n.Labels)) {
+	for i := range t.labelRequirements {
+		if !t.labelRequirements[i].Matches(labels.Set(n.Labels)) {
 			return false
 		}
 	}

@@ -9,31 +9,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Share is a range of addresses that several Nodes have.
-type Share struct {
+// SharedRange is a range of addresses that several Nodes have.
+type SharedRange struct {
 	Range netipx.IPRange
-	// Nodes are their names, in order.
-	Nodes []string
+	// NodeNames are the names of these Nodes, sorted.
+	NodeNames []string
 }
 
-// Shares are the ranges of which several Nodes have all addresses, in the order of these. A Node that is being deleted
-// counts, as its Pods run. It costs O(n log n) in Nodes, as long as few share.
-func Shares(nodes []*Node) []Share {
-	b := NewBooks(nil)
+// FindSharedRanges returns the ranges that several Nodes have completely, in address order. A Node that is being
+// deleted counts, as its Pods still run. It costs O(n log n) in Nodes, as long as few share.
+func FindSharedRanges(nodes []*Node) []SharedRange {
+	b := NewAllocations(nil)
 	for _, n := range nodes {
 		for _, p := range n.CIDRs {
-			b.state(p, ledger.Object, n.UID, n.Name)
+			b.addFact(p, ledger.SourceObject, n.UID, n.Name)
 		}
 	}
-	var out []Share
-	for _, l := range b.taken {
-		l.Uses(func(r netipx.IPRange, facts []*ledger.Fact) bool {
+	var out []SharedRange
+	for _, l := range b.ledgers {
+		l.VisitUsedRanges(func(r netipx.IPRange, facts []*ledger.Fact) bool {
 			names := map[string]struct{}{}
 			for _, f := range facts {
 				names[f.Owner.Name] = struct{}{}
 			}
 			if len(names) > 1 {
-				out = append(out, Share{Range: r, Nodes: slices.Sorted(maps.Keys(names))})
+				out = append(out, SharedRange{Range: r, NodeNames: slices.Sorted(maps.Keys(names))})
 			}
 			return true
 		})
@@ -41,8 +41,8 @@ func Shares(nodes []*Node) []Share {
 	return out
 }
 
-// String is the range as a CIDR where it is one.
-func (s Share) String() string {
+// String returns the range as a CIDR where it is one.
+func (s SharedRange) String() string {
 	if p, is := s.Range.Prefix(); is {
 		return p.String()
 	}

@@ -36,8 +36,8 @@ func TestShares(t *testing.T) {
 				nodes = append(nodes, n)
 			}
 			var got []string
-			for _, s := range Shares(nodes) {
-				got = append(got, fmt.Sprint(s, " ", s.Nodes))
+			for _, s := range FindSharedRanges(nodes) {
+				got = append(got, fmt.Sprint(s, " ", s.NodeNames))
 			}
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, d)
@@ -46,7 +46,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Whoever overlaps with another one, and nobody else, is among those who share, in any order of Nodes.
+// TestSharesAgainstPairs checks that exactly the Nodes that overlap another one are among those that share, in any
+// order of Nodes.
 func TestSharesAgainstPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -64,8 +65,8 @@ func TestSharesAgainstPairs(t *testing.T) {
 				want = append(want, n.Name)
 			}
 		}
-		for _, s := range Shares(nodes) {
-			got = append(got, s.Nodes...)
+		for _, s := range FindSharedRanges(nodes) {
+			got = append(got, s.NodeNames...)
 		}
 		slices.Sort(got)
 		if d := cmp.Diff(want, slices.Compact(got)); d != "" {

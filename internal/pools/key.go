@@ -14,10 +14,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// Key names a pool, of either kind. Namespace is empty for a GlobalNetworkPool.
+// Key identifies a pool of either kind. Namespace is empty for a GlobalNetworkPool.
 type Key struct{ Kind, Namespace, Name string }
 
-// String returns kind, namespace and name as a person reads them.
+// String returns kind, namespace and name for messages.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Kind + " " + k.Name
@@ -25,8 +25,8 @@ func (k Key) String() string {
 	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
-// Get reads the pool, of whichever kind it is.
-func (k Key) Get(ctx context.Context, from client.Reader) (v1alpha1.Pool, error) {
+// GetPool reads the pool, of whichever kind it is.
+func (k Key) GetPool(ctx context.Context, from client.Reader) (v1alpha1.Pool, error) {
 	var pool v1alpha1.Pool = &v1alpha1.NetworkPool{}
 	if k.Kind == v1alpha1.GlobalNetworkPoolKind {
 		pool = &v1alpha1.GlobalNetworkPool{}
@@ -34,23 +34,23 @@ func (k Key) Get(ctx context.Context, from client.Reader) (v1alpha1.Pool, error)
 	return pool, from.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, pool)
 }
 
-// Ref is how a claim of its namespace names the pool.
-func (k Key) Ref() ipamv1.IPPoolReference {
+// PoolReference returns the reference by which a claim in the pool's namespace names the pool.
+func (k Key) PoolReference() ipamv1.IPPoolReference {
 	return ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: k.Kind, Name: k.Name}
 }
 
-// KeyOf names the pool that an object is.
-func KeyOf(p v1alpha1.Pool) Key {
+// KeyForPool returns the key of a pool object.
+func KeyForPool(p v1alpha1.Pool) Key {
 	if _, ok := p.(*v1alpha1.GlobalNetworkPool); ok {
 		return Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: p.GetName()}
 	}
 	return Key{Kind: v1alpha1.NetworkPoolKind, Namespace: p.GetNamespace(), Name: p.GetName()}
 }
 
-// KeyOfRef names the pool a reference in a namespace means; false if it is not a pool of ours: group
-// and kind both decide. A pool of the in-cluster provider means the one that mirrors it.
-func KeyOfRef(namespace string, ref ipamv1.IPPoolReference) (Key, bool) {
-	kind, name, mirrored := incluster.MirrorOf(ref)
+// KeyFromIPPoolReference returns the key of the pool that a reference in a namespace means; false if it is not a pool
+// of ours, by group and kind. A reference to a pool of the in-cluster provider means its mirror.
+func KeyFromIPPoolReference(namespace string, ref ipamv1.IPPoolReference) (Key, bool) {
+	kind, name, mirrored := incluster.MirrorForRef(ref)
 	if !mirrored {
 		kind, name = ref.Kind, ref.Name
 	}
@@ -64,52 +64,53 @@ func KeyOfRef(namespace string, ref ipamv1.IPPoolReference) (Key, bool) {
 	return Key{}, false
 }
 
-// KeyOfAllocation names the pool that an IPAllocation means.
-func KeyOfAllocation(a *v1alpha1.IPAllocation) Key {
-	return KeyOfPool(a.Namespace, a.Spec.PoolRef)
+// KeyFromAllocation returns the key of the pool that an IPAllocation names.
+func KeyFromAllocation(a *v1alpha1.IPAllocation) Key {
+	return KeyFromPoolReference(a.Namespace, a.Spec.PoolRef)
 }
 
-// ChildOf names the pool that an IPAllocation is a block for; false: it is for a Cluster.
-func ChildOf(a *v1alpha1.IPAllocation) (Key, bool) {
+// ChildPoolKey returns the key of the pool that an IPAllocation is a block of; false if the IPAllocation is for a
+// Cluster.
+func ChildPoolKey(a *v1alpha1.IPAllocation) (Key, bool) {
 	if a.Spec.Type != v1alpha1.PoolAllocation || a.Spec.ChildPoolRef == nil {
 		return Key{}, false
 	}
-	return KeyOfPool(a.Namespace, *a.Spec.ChildPoolRef), true
+	return KeyFromPoolReference(a.Namespace, *a.Spec.ChildPoolRef), true
 }
 
-// HasEnded reports whether a pool is deleted and our finalizer is off: another's keeps it, and no finalizer can be added to it. No
-// manager grants from it, or writes its status.
+// HasEnded reports whether a pool is being deleted and our finalizer is off: another finalizer keeps it, and no
+// finalizer can be added. No manager grants from it, or writes its status.
 func HasEnded(p v1alpha1.Pool) bool {
 	return p.GetDeletionTimestamp() != nil && !slices.Contains(p.GetFinalizers(), v1alpha1.PoolFinalizer)
 }
 
-// ParentOf names the pool that a pool is carved from, if it is.
-func ParentOf(p v1alpha1.Pool) (Key, bool) {
+// ParentPoolKey returns the key of the pool that a pool is carved from; false if it is not carved.
+func ParentPoolKey(p v1alpha1.Pool) (Key, bool) {
 	from := p.PoolSpec().Carve
 	if from == nil {
 		return Key{}, false
 	}
-	return KeyOfPool(p.GetNamespace(), from.PoolRef), true
+	return KeyFromPoolReference(p.GetNamespace(), from.PoolRef), true
 }
 
-// KeyOfPool names the pool that a reference of ours in a namespace means.
-func KeyOfPool(namespace string, ref v1alpha1.PoolReference) Key {
-	key, _ := KeyOfRef(namespace, ipamv1.IPPoolReference{
+// KeyFromPoolReference returns the key of the pool that a reference of our API in a namespace means.
+func KeyFromPoolReference(namespace string, ref v1alpha1.PoolReference) Key {
+	key, _ := KeyFromIPPoolReference(namespace, ipamv1.IPPoolReference{
 		APIGroup: v1alpha1.GroupVersion.Group, Kind: cmp.Or(ref.Kind, v1alpha1.NetworkPoolKind), Name: ref.Name,
 	})
 	return key
 }
 
-// IsPool reports whether there is such a kind of pool. Claims may name another kind of our group: nobody else looks
-// after it, so they are told.
-func (k Key) IsPool() bool {
+// IsPoolKind reports whether the key is of an existing kind of pool. Claims may name another kind of our group: no
+// other provider handles these, so their conditions report it.
+func (k Key) IsPoolKind() bool {
 	return k.Kind == v1alpha1.NetworkPoolKind || k.Kind == v1alpha1.GlobalNetworkPoolKind
 }
 
-// IsOwner reports whether an owner of an object is a pool: one of ours, or one of the in-cluster provider.
-func IsOwner(owner metav1.OwnerReference) bool {
+// IsPoolOwner reports whether an owner reference is to a pool: one of ours, or one of the in-cluster provider.
+func IsPoolOwner(owner metav1.OwnerReference) bool {
 	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	_, is := KeyOfRef("", ipamv1.IPPoolReference{APIGroup: group.Group, Kind: owner.Kind})
+	_, is := KeyFromIPPoolReference("", ipamv1.IPPoolReference{APIGroup: group.Group, Kind: owner.Kind})
 	return is && err == nil
 }
 
@@ -118,8 +119,9 @@ func (k Key) Compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Name, other.Name))
 }
 
-// Names reports whether a reference in a namespace is to a pool itself, and not to what that mirrors.
-func Names(namespace string, ref ipamv1.IPPoolReference, pool Key) bool {
-	key, ours := KeyOfRef(namespace, ref)
-	return ours && key == pool && !incluster.Is(ref)
+// IsDirectReference reports whether a reference in a namespace is to the pool itself, and not to the pool that it
+// mirrors.
+func IsDirectReference(namespace string, ref ipamv1.IPPoolReference, pool Key) bool {
+	key, ours := KeyFromIPPoolReference(namespace, ref)
+	return ours && key == pool && !incluster.IsInClusterRef(ref)
 }

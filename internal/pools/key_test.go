@@ -9,8 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// Every kind of pool may own an IPAddress, ours and those that ours mirror; nothing else of these names, or these groups,
-// does.
+// TestIsOwner checks that every kind of pool may own an IPAddress, ours and those that ours mirror, and that nothing
+// else with these names or groups may.
 func TestIsOwner(t *testing.T) {
 	cases := map[metav1.OwnerReference]bool{
 		{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind}:       true,
@@ -18,17 +18,17 @@ func TestIsOwner(t *testing.T) {
 		{APIVersion: v1alpha1.GroupVersion.Group + "/v9", Kind: v1alpha1.NetworkPoolKind}:  true,
 		{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.IPAllocationKind}:      false,
 		{APIVersion: "example.com/v1", Kind: v1alpha1.NetworkPoolKind}:                     false,
-		{APIVersion: v1alpha1.GroupVersion.String(), Kind: incluster.IPPool}:               false,
+		{APIVersion: v1alpha1.GroupVersion.String(), Kind: incluster.IPPoolKind}:           false,
 		{APIVersion: "ipam.cluster.x-k8s.io/v1beta2", Kind: "IPAddressClaim"}:              false,
 		{APIVersion: "a/b/c", Kind: v1alpha1.NetworkPoolKind}:                              false,
 		{}: false,
 	}
-	for _, k := range incluster.Kinds {
+	for _, k := range incluster.PoolKinds {
 		cases[metav1.OwnerReference{APIVersion: incluster.GroupVersion.String(), Kind: k.Name}] = true
 	}
 	for owner, is := range cases {
 		owner.Name, owner.UID = "p", "u"
-		if IsOwner(owner) != is {
+		if IsPoolOwner(owner) != is {
 			t.Errorf("%s %s is a pool: %v", owner.APIVersion, owner.Kind, !is)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Objects are pools, and what names them, as the API server had them at one moment.
+// Objects are pools and the objects that name them, as the API server had them at one moment.
 type Objects struct {
 	Pools       []v1alpha1.Pool
 	Claims      []ipamv1.IPAddressClaim
@@ -18,14 +18,14 @@ type Objects struct {
 	Leases      []v1alpha1.IPLease
 }
 
-// OfPools yields the objects that name a pool.
-func (o *Objects) OfPools() iter.Seq[client.Object] {
+// PoolReferrers yields the objects that name a pool.
+func (o *Objects) PoolReferrers() iter.Seq[client.Object] {
 	return func(yield func(client.Object) bool) {
-		_ = each(o.Claims, yield) && each(o.Addresses, yield) && each(o.Allocations, yield) && each(o.Leases, yield)
+		_ = yieldEach(o.Claims, yield) && yieldEach(o.Addresses, yield) && yieldEach(o.Allocations, yield) && yieldEach(o.Leases, yield)
 	}
 }
 
-func each[T any, O interface {
+func yieldEach[T any, O interface {
 	*T
 	client.Object
 }](objects []T, yield func(client.Object) bool) bool {

@@ -1,4 +1,4 @@
-// Package pools reads the pools of both kinds as one.
+// Package pools handles the pools of both kinds in one way.
 package pools
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// List lists the NetworkPools of a namespace, of all namespaces if it is empty, and the
-// GlobalNetworkPools.
+// List lists the NetworkPools of a namespace, of all namespaces if it is empty, and the GlobalNetworkPools.
 func List(ctx context.Context, from client.Reader, namespace string, opts ...client.ListOption) ([]v1alpha1.Pool, error) {
 	local, global := &v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}
 	if err := from.List(ctx, local, append(slices.Clone(opts), client.InNamespace(namespace))...); err != nil {
@@ -20,11 +19,11 @@ func List(ctx context.Context, from client.Reader, namespace string, opts ...cli
 	if err := from.List(ctx, global, opts...); err != nil {
 		return nil, err
 	}
-	return Of(local, global), nil
+	return FromLists(local, global), nil
 }
 
-// Of is the pools of two lists, the global ones last.
-func Of(local *v1alpha1.NetworkPoolList, global *v1alpha1.GlobalNetworkPoolList) []v1alpha1.Pool {
+// FromLists returns the pools of two lists, the global ones last. They point into the lists.
+func FromLists(local *v1alpha1.NetworkPoolList, global *v1alpha1.GlobalNetworkPoolList) []v1alpha1.Pool {
 	out := make([]v1alpha1.Pool, 0, len(local.Items)+len(global.Items))
 	for i := range local.Items {
 		out = append(out, &local.Items[i])

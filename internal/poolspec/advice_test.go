@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// W29: a spec that is changed as its refusal says is a spec.
+// TestWhatARefusedSpecIsToldHelps checks that a spec that is changed as its error advises is valid (W29).
 func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	subnets := func(s ...v1alpha1.Subnet) func(*spec) { return func(o *spec) { o.Subnets = s } }
 	pin := func(address string) func(*spec) {
@@ -19,7 +19,7 @@ func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec spec
 		says string
-		do   []func(*spec) // each of them alone
+		do   []func(*spec) // alternatives
 	}{
 		"nothing": {spec: spec{}, says: "set cidr, addresses, or both", do: of(
 			func(o *spec) { o.CIDR = "10.0.0.0/24" },
@@ -85,7 +85,8 @@ func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	}
 }
 
-// W29: a spec that leaves nothing, and a change that cuts claims off, are helped by what is said of them.
+// TestWhatASpecThatLeavesNothingIsToldHelps checks the advice for a spec that leaves nothing to hand out, and for a
+// change that cuts claims off (W29).
 func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 	none := spec{CIDR: "10.0.0.0/28", Reserved: reserved("10.0.0.0/28")}
 	one := spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9", Prefix: ptr.To[int32](24)}
@@ -95,7 +96,7 @@ func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 		fewer.Reserved, fewer.Gateway = nil, ""
 		for _, changed := range []*spec{more, fewer} {
 			layout, errs := Compile(changed)
-			if len(errs) > 0 || NothingLeft(layout, AddOrReserve) != "" {
+			if len(errs) > 0 || NothingAllocatableMessage(layout, AdviceAddAddresses) != "" {
 				t.Errorf("%+v: %v", changed, errs)
 			}
 		}
@@ -103,7 +104,7 @@ func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 	old, next, kept := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/25", Addresses: []string{"10.0.0.200"}}
 	cuts := func(next spec, holders ...Holder) string {
 		var out []string
-		for _, err := range CutOff(mustCompile(t, old), mustCompile(t, next), holders) {
+		for _, err := range ValidateNoCutOff(mustCompile(t, old), mustCompile(t, next), holders) {
 			out = append(out, err.Detail)
 		}
 		return strings.Join(out, "; ")

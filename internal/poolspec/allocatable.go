@@ -8,64 +8,64 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// allocatable takes out of the declared addresses all that must not be handed out.
-func (c *compiler) allocatable() {
+// compileAllocatable removes from the declared addresses those that must not be handed out.
+func (c *compiler) compileAllocatable() {
 	var set netipx.IPSetBuilder
-	set.AddSet(c.out.declared)
+	set.AddSet(c.layout.declared)
 	if t := c.spec.TenantAllocation; t != nil {
-		if r, ok := c.tenantRange(t.Start, t.End); ok {
+		if r, ok := c.parseTenantRange(t.Start, t.End); ok {
 			var within netipx.IPSetBuilder
 			within.AddRange(r)
-			set.Intersect(c.build(&within))
+			set.Intersect(c.buildSet(&within))
 		}
 	}
 	for i := range c.spec.Reserved {
 		text, field := c.spec.Reserved[i].Range()
 		path := c.path.Child("reserved").Index(i).Child(field)
-		r, ok := c.parse(path, text)
+		r, ok := c.parseRange(path, text)
 		if !ok {
 			continue
 		}
-		if !c.carved() && !c.out.declared.ContainsRange(r) {
-			c.invalidf(path, text, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
+		if !c.isCarved() && !c.layout.declared.ContainsRange(r) {
+			c.addInvalidf(path, text, "is not inside the pool; correct or remove the entry: only addresses of the pool can be reserved")
 		}
 		set.RemoveRange(r)
 	}
-	for _, gateway := range c.out.Gateways() {
+	for _, gateway := range c.layout.Gateways() {
 		set.Remove(gateway)
 	}
-	// A pool of whole prefixes delegates networks: their own first addresses belong to whoever gets them.
-	if !c.spec.AllocateReservedIPAddresses && c.out.unitBits == c.bits {
+	// A pool of whole prefixes delegates networks: the first addresses of each belong to its claimant.
+	if !c.spec.AllocateReservedIPAddresses && c.layout.unitBits == c.addressBits {
 		c.excludeNetworkAddresses(&set)
 	}
-	c.out.allocatable = c.build(&set)
-	if c.out.unitBits < c.bits {
-		trimmed, err := poolutil.TrimToPrefixes(c.out.allocatable, c.out.unitBits)
+	c.layout.allocatable = c.buildSet(&set)
+	if c.layout.unitBits < c.addressBits {
+		trimmed, err := poolutil.TrimToPrefixes(c.layout.allocatable, c.layout.unitBits)
 		if err != nil {
-			c.invalidf(c.path.Child("allocationPrefixLength"), c.out.unitBits, "%v", err)
+			c.addInvalidf(c.path.Child("allocationPrefixLength"), c.layout.unitBits, "%v", err)
 			return
 		}
-		c.out.allocatable = trimmed
+		c.layout.allocatable = trimmed
 	}
 }
 
-func (c *compiler) tenantRange(start, end string) (netipx.IPRange, bool) {
+func (c *compiler) parseTenantRange(start, end string) (netipx.IPRange, bool) {
 	path := c.path.Child("tenantAllocation")
-	from, ok1 := c.address(path.Child("start"), start)
-	to, ok2 := c.address(path.Child("end"), end)
+	from, ok1 := c.parseAddress(path.Child("start"), start)
+	to, ok2 := c.parseAddress(path.Child("end"), end)
 	if !ok1 || !ok2 {
 		return netipx.IPRange{}, false
 	}
 	if to.Less(from) {
-		c.invalidf(path.Child("end"), end, "end %s is before start %s; write the lower address as start", to, from)
+		c.addInvalidf(path.Child("end"), end, "end %s is before start %s; write the lower address as start", to, from)
 		return netipx.IPRange{}, false
 	}
 	for _, edge := range []struct {
 		name, text string
 		addr       netip.Addr
 	}{{"start", start, from}, {"end", end, to}} {
-		if !c.carved() && !c.out.declared.Contains(edge.addr) {
-			c.invalidf(path.Child(edge.name), edge.text, "is outside the pool; choose an address of the pool")
+		if !c.isCarved() && !c.layout.declared.Contains(edge.addr) {
+			c.addInvalidf(path.Child(edge.name), edge.text, "is outside the pool; choose an address of the pool")
 			return netipx.IPRange{}, false
 		}
 	}

@@ -7,72 +7,72 @@ import (
 	"go4.org/netipx"
 )
 
-// block is one that a carved pool has open, and the network that its addresses live in.
-type block struct {
-	prefix  netip.Prefix
-	network int
-	gateway netip.Addr
+// carvedBlock is an open block of a carved pool, and the network of its addresses.
+type carvedBlock struct {
+	prefix      netip.Prefix
+	networkBits int
+	gateway     netip.Addr
 }
 
-func (b block) networkOf(a netip.Addr) subnet {
-	return subnet{netip.PrefixFrom(a, b.network).Masked(), b.gateway}
+func (b carvedBlock) subnetForAddress(a netip.Addr) subnet {
+	return subnet{netip.PrefixFrom(a, b.networkBits).Masked(), b.gateway}
 }
 
-// carved reports whether the pool takes its addresses from another. What its spec says of addresses then speaks of the
-// blocks that it has now: of others it may have later.
-func (c *compiler) carved() bool { return c.spec.Carve != nil }
+// isCarved reports whether the pool takes its addresses from another pool. The addresses in its spec are then checked
+// against the blocks that it has now: blocks that it gets later may have others.
+func (c *compiler) isCarved() bool { return c.spec.Carve != nil }
 
-// declareBlocks reads the blocks that a carved pool has open.
-func (c *compiler) declareBlocks() {
+// compileBlocks reads the open blocks of a carved pool.
+func (c *compiler) compileBlocks() {
 	var set netipx.IPSetBuilder
 	for i, b := range c.blocks {
 		path := c.path.Root().Child("status", "blocks").Index(i)
-		p, ok := c.prefixOf(path.Child("range"), b.Range)
+		p, ok := c.parsePrefix(path.Child("range"), b.Range)
 		if !ok {
 			continue
 		}
-		if b.Prefix < 0 || int(b.Prefix) > c.bits {
-			c.invalidf(path.Child("prefix"), b.Prefix, "must be between 0 and %d", c.bits)
+		if b.Prefix < 0 || int(b.Prefix) > c.addressBits {
+			c.addInvalidf(path.Child("prefix"), b.Prefix, "must be between 0 and %d", c.addressBits)
 			continue
 		}
-		out := block{prefix: p, network: int(b.Prefix)}
+		out := carvedBlock{prefix: p, networkBits: int(b.Prefix)}
 		if b.Gateway != "" {
-			if out.gateway, ok = c.address(path.Child("gateway"), b.Gateway); !ok {
+			if out.gateway, ok = c.parseAddress(path.Child("gateway"), b.Gateway); !ok {
 				continue
 			}
 		}
 		set.AddPrefix(p)
-		c.out.blocks = append(c.out.blocks, out)
+		c.layout.blocks = append(c.layout.blocks, out)
 	}
-	c.out.declared = c.build(&set)
+	c.layout.declared = c.buildSet(&set)
 }
 
-// Within is what is left of a layout where a carved pool has these blocks: of those that were closed since it was compiled,
-// nothing.
-func (l *Layout) Within(open []netipx.IPRange) *Layout {
+// RestrictTo returns the layout without the blocks of a carved pool that are not among open: those that were closed
+// since it was compiled.
+func (l *Layout) RestrictTo(open []netipx.IPRange) *Layout {
 	out := *l
 	isOpen := func(a netip.Addr) bool {
 		return slices.ContainsFunc(open, func(r netipx.IPRange) bool { return r.Contains(a) })
 	}
-	out.declared, out.allocatable = common(l.declared, open), common(l.allocatable, open)
-	out.blocks = slices.DeleteFunc(slices.Clone(l.blocks), func(b block) bool { return !isOpen(b.prefix.Addr()) })
-	out.pins, out.owners = map[string]netip.Addr{}, map[netip.Addr]string{}
+	out.declared, out.allocatable = intersectRanges(l.declared, open), intersectRanges(l.allocatable, open)
+	out.blocks = slices.DeleteFunc(slices.Clone(l.blocks), func(b carvedBlock) bool { return !isOpen(b.prefix.Addr()) })
+	out.pins, out.pinOwners = map[string]netip.Addr{}, map[netip.Addr]string{}
 	for name, a := range l.pins {
 		if isOpen(a) {
-			out.pins[name], out.owners[a] = a, name
+			out.pins[name], out.pinOwners[a] = a, name
 		}
 	}
-	out.addPins()
+	out.addPinsToGrantable()
 	return &out
 }
 
-// common is the part of a set that is in ranges.
-func common(s *netipx.IPSet, ranges []netipx.IPRange) *netipx.IPSet {
+// intersectRanges returns the part of a set that is in ranges.
+func intersectRanges(s *netipx.IPSet, ranges []netipx.IPRange) *netipx.IPSet {
 	var b, in netipx.IPSetBuilder
 	for _, r := range ranges {
 		in.AddRange(r)
 	}
-	open, _ := in.IPSet() // of parsed ranges, there is a set
+	open, _ := in.IPSet() // cannot fail: the ranges are valid
 	b.AddSet(s)
 	b.Intersect(open)
 	out, _ := b.IPSet()

@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// carvedSpec is the spec of a pool that is carved in blocks of /28; change makes it a particular one.
+// carvedSpec returns the spec of a pool that is carved in blocks of /28, with changes.
 func carvedSpec(change ...func(*spec)) *spec {
 	s := &spec{Carve: &v1alpha1.Carve{PrefixLength: 28}}
 	for _, f := range change {
@@ -19,7 +19,7 @@ func carvedSpec(change ...func(*spec)) *spec {
 	return s
 }
 
-// inNetwork is a block of a network of some length.
+// inNetwork returns a block in a network of a prefix length.
 func inNetwork(cidr string, prefix int32, gateway string) v1alpha1.CarvedBlock {
 	return v1alpha1.CarvedBlock{Range: cidr, Prefix: prefix, Gateway: gateway}
 }
@@ -79,14 +79,14 @@ func TestCompileCarved(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
-			if text := NothingLeft(l, AddOrReserve); text != "" {
+			if text := NothingAllocatableMessage(l, AdviceAddAddresses); text != "" {
 				t.Error(text)
 			}
 		})
 	}
 }
 
-// An IPAddress has the network of its block.
+// TestCarvedNetwork checks that an IPAddress gets the network of its block.
 func TestCarvedNetwork(t *testing.T) {
 	l, errs := Compile(carvedSpec(), inNetwork("10.0.0.16/28", 24, "10.0.0.1"), inNetwork("10.0.1.16/28", 28, "10.0.1.17"), inNetwork("10.0.2.16/28", 32, "192.0.2.1"))
 	if len(errs) > 0 {
@@ -96,23 +96,23 @@ func TestCarvedNetwork(t *testing.T) {
 		prefix  int32
 		gateway string
 	}{"10.0.0.20": {24, "10.0.0.1"}, "10.0.1.20": {28, "10.0.1.17"}, "10.0.2.20": {32, "192.0.2.1"}} {
-		if prefix, gateway := l.Network(netip.MustParseAddr(a)); prefix != want.prefix || gateway != want.gateway {
+		if prefix, gateway := l.NetworkForAddress(netip.MustParseAddr(a)); prefix != want.prefix || gateway != want.gateway {
 			t.Errorf("%s is of a /%d with the gateway %s", a, prefix, gateway)
 		}
 	}
 }
 
-// A pin in a block that is not there keeps nothing; in one that is there, it does.
+// TestCarvedPins checks that a pin counts only once a block with its address is open.
 func TestCarvedPins(t *testing.T) {
 	s := carvedSpec(func(s *spec) { s.PreAllocations = map[string]string{"vip": "10.0.0.20", "later": "10.0.9.9"} })
 	l, errs := Compile(s, inNetwork("10.0.0.16/28", 24, ""))
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	if a, is := l.Pin("vip"); !is || a.String() != "10.0.0.20" {
+	if a, is := l.PinForClaim("vip"); !is || a.String() != "10.0.0.20" {
 		t.Errorf("vip has %v", a)
 	}
-	if a, is := l.Pin("later"); is {
+	if a, is := l.PinForClaim("later"); is {
 		t.Errorf("later has %v", a)
 	}
 }

@@ -21,7 +21,7 @@ func TestCompileErrors(t *testing.T) {
 			reason: "a pool has addresses",
 			want:   map[string]string{"spec": "set cidr, addresses, or both"},
 		},
-		"NoCIDR": { // Butler's pattern lets it pass
+		"NoCIDR": { // Butler's pattern permits it
 			reason: "999.1.1.1/99 is no CIDR",
 			spec:   spec{CIDR: "999.1.1.1/99"},
 			want:   map[string]string{"spec.cidr": `"999.1.1.1" is not an IP address`},

@@ -13,33 +13,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Holder is an object that holds a range now.
+// Holder is an object that holds a range.
 type Holder struct {
 	Kind, Namespace, Name string
 	Range                 netipx.IPRange
-	// Network is that of its IPAddress; the zero value where it has none.
+	// Network is the network of its IPAddress; the zero value where it has none.
 	Network Network
 }
 
-// Network is what an IPAddress says of the network that its address is in. No gateway: there is none.
+// Network has the prefix length and the gateway of an IPAddress. An empty gateway means none.
 type Network struct {
 	Prefix  int32
 	Gateway string
 }
 
-// namedHolders is how many holders an error names; the rest are counted.
-const namedHolders = 5
+// maxNamedHolders limits the holders that an error names; the others are counted.
+const maxNamedHolders = 5
 
-// CutOff finds the holders of addresses that the old layout covers and the next one would not. A
-// nil old layout covers everything: the spec was not valid before.
-func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
+// ValidateNoCutOff returns an error that names the holders of addresses that the old layout covers and the next one
+// does not. A nil old layout covers everything: the old spec was not valid.
+func ValidateNoCutOff(old, next *Layout, holders []Holder) field.ErrorList {
 	var names []string
 	n := 0
 	for _, h := range holders {
-		if covers(next, h) || (old != nil && !covers(old, h)) {
+		if coversHolder(next, h) || (old != nil && !coversHolder(old, h)) {
 			continue
 		}
-		if n++; n <= namedHolders {
+		if n++; n <= maxNamedHolders {
 			names = append(names, fmt.Sprintf("%s (%s %s/%s)", poolutil.ShowRange(h.Range), h.Kind, h.Namespace, h.Name))
 		}
 	}
@@ -47,15 +47,16 @@ func CutOff(old, next *Layout, holders []Holder) field.ErrorList {
 		return nil
 	}
 	message := "would cut off addresses that are in use: " + strings.Join(names, ", ")
-	if n > namedHolders {
-		message += fmt.Sprintf(" and %d more", n-namedHolders)
+	if n > maxNamedHolders {
+		message += fmt.Sprintf(" and %d more", n-maxNamedHolders)
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"), message+"; delete their claims first, or keep the addresses in the pool")}
 }
 
-// PinsInUse says of the preAllocations that a new spec adds, or changes, whose address another name has.
-func PinsInUse(old, next *Layout, holders []Holder) (out []string) {
-	for _, name := range addedPins(old, next) {
+// PinsInUseWarnings returns a warning for each preAllocation that the next spec adds or changes, and whose address a
+// claim of another name has.
+func PinsInUseWarnings(old, next *Layout, holders []Holder) (out []string) {
+	for _, name := range newPinNames(old, next) {
 		unit := netip.PrefixFrom(next.pins[name], min(next.unitBits, next.pins[name].BitLen()))
 		i := slices.IndexFunc(holders, func(h Holder) bool { return h.Name != name && h.Range.Overlaps(netipx.RangeOfPrefix(unit)) })
 		if i >= 0 {
@@ -67,11 +68,11 @@ func PinsInUse(old, next *Layout, holders []Holder) (out []string) {
 	return out
 }
 
-// AddsPins reports whether PinsInUse can find anything.
-func AddsPins(old, next *Layout) bool { return len(addedPins(old, next)) > 0 }
+// HasNewPins reports whether PinsInUseWarnings can find anything. It is a cheap check before the holders are read.
+func HasNewPins(old, next *Layout) bool { return len(newPinNames(old, next)) > 0 }
 
-// addedPins are the names of preAllocations that are new, or have another address.
-func addedPins(old, next *Layout) (names []string) {
+// newPinNames returns the names of preAllocations that are new, or have another address.
+func newPinNames(old, next *Layout) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(next.pins)) {
 		if old == nil || old.pins[name] != next.pins[name] {
 			names = append(names, name)
@@ -80,13 +81,13 @@ func addedPins(old, next *Layout) (names []string) {
 	return names
 }
 
-// Narrows reports whether CutOff can find anything: whether the old layout gives out something that the
+// IsNarrowed reports whether ValidateNoCutOff can find anything: whether the old layout hands out an address that the
 // next one does not. A nil old layout covers everything.
-func Narrows(old, next *Layout) bool {
+func IsNarrowed(old, next *Layout) bool {
 	if old == nil || old.unitBits != next.unitBits {
 		return true
 	}
-	// A pool may be cut into tens of thousands of ranges: they are not compared one with another.
+	// A pool may have tens of thousands of ranges, so they are not compared pairwise.
 	var lost netipx.IPSetBuilder
 	lost.AddSet(old.allocatable)
 	lost.RemoveSet(next.allocatable)
@@ -101,9 +102,9 @@ func Narrows(old, next *Layout) bool {
 	return false
 }
 
-// covers reports whether a layout may give a holder what it has: by best fit, or as the preAllocation
-// of its name.
-func covers(l *Layout, h Holder) bool {
+// coversHolder reports whether a layout may grant a holder its range: as one that is free for any claim, or as the
+// preAllocation of its name.
+func coversHolder(l *Layout, h Holder) bool {
 	if l.Contains(h.Range) {
 		return true
 	}

@@ -17,15 +17,15 @@ func holder(name, text string) Holder {
 	return Holder{Kind: "IPAddressClaim", Namespace: "ns", Name: name, Range: r}
 }
 
-// U23.
+// TestCutOff checks that a change that cuts off addresses in use is refused (U23).
 func TestCutOff(t *testing.T) {
 	whole := spec{CIDR: "10.0.0.0/24"}
 	tests := map[string]struct {
 		reason    string
 		old, next spec
-		invalid   bool // the old spec could not be compiled
+		invalid   bool // the old spec does not compile
 		holders   []Holder
-		want      string // the named holders, empty: allowed
+		want      string // the named holders; empty if the change is allowed
 	}{
 		"Shrink": {
 			reason: "who would lose an address is named",
@@ -109,14 +109,14 @@ func TestCutOff(t *testing.T) {
 				old = mustCompile(t, tc.old)
 			}
 			next := mustCompile(t, tc.next)
-			errs := CutOff(old, next, tc.holders)
+			errs := ValidateNoCutOff(old, next, tc.holders)
 			if tc.want == "" && len(errs) > 0 {
 				t.Errorf("%s: %v", tc.reason, errs)
 			}
 			if tc.want != "" && (len(errs) != 1 || !strings.Contains(errs[0].Detail, tc.want)) {
 				t.Errorf("%s: want an error with %q, got %v", tc.reason, tc.want, errs)
 			}
-			if len(errs) > 0 && !Narrows(old, next) {
+			if len(errs) > 0 && !IsNarrowed(old, next) {
 				t.Error("Narrows must be true wherever CutOff can find something")
 			}
 		})
@@ -143,7 +143,7 @@ func TestNarrows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := *base.DeepCopy()
 			tc.edit(&s)
-			if diff := cmp.Diff(tc.want, Narrows(mustCompile(t, base), mustCompile(t, s))); diff != "" {
+			if diff := cmp.Diff(tc.want, IsNarrowed(mustCompile(t, base), mustCompile(t, s))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -8,12 +8,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// Whatever a spec says, it is compiled or refused with words, and what is compiled holds what it promises.
+// FuzzCompile checks that each spec compiles or has an error with a message, and that a layout keeps its promises.
 func FuzzCompile(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x00\x00\x18\x01\x01\x00\x09\x01\x00\x02\x01\x20\x01\x00\x00\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		spec := draw.From(b).Pool()
+		spec := draw.NewSource(b).PoolSpec()
 		l, errs := Compile(spec)
 		if len(errs) > 0 {
 			for _, err := range errs {
@@ -27,7 +27,7 @@ func FuzzCompile(f *testing.F) {
 			if !l.Declared().ContainsRange(r) {
 				t.Errorf("%+v hands out %s, which it does not have", spec, r)
 			}
-			bits, gateway := l.Network(r.From())
+			bits, gateway := l.NetworkForAddress(r.From())
 			if p, err := r.From().Prefix(int(bits)); err != nil || (gateway != "" && bits < int32(r.From().BitLen()) && !p.Contains(netip.MustParseAddr(gateway)) && !netip.MustParsePrefix("fe80::/10").Contains(netip.MustParseAddr(gateway))) {
 				t.Errorf("%+v: %s is of a network /%d with gateway %q: %v", spec, r.From(), bits, gateway, err)
 			}
@@ -42,7 +42,7 @@ func FuzzCompile(f *testing.F) {
 				t.Errorf("%+v keeps %s for %q, and for %q", spec, a, name, owner)
 			}
 		}
-		if Narrows(l, l) {
+		if IsNarrowed(l, l) {
 			t.Errorf("%+v is narrower than itself", spec)
 		}
 	})

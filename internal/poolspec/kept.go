@@ -10,31 +10,31 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Renetworks reports whether Kept can find anything: whether an address that the old layout declares may have another
-// prefix length, or another gateway, in the next one. Prefixes have neither.
-func Renetworks(old, next *Layout) bool {
+// HasNetworkChanges reports whether KeptNetworkWarnings can find anything: whether an address that the old layout
+// declares may have another prefix length, or another gateway, in the next one. Pools of prefixes have neither.
+func HasNetworkChanges(old, next *Layout) bool {
 	if old == nil {
 		return true
 	}
-	if next.unitBits != next.bits() {
+	if next.unitBits != next.addressBits() {
 		return false
 	}
 	touches := func(p netip.Prefix) bool { return p.IsValid() && old.declared.OverlapsPrefix(p) }
-	return old.gateway != next.gateway || !ptr.Equal(old.prefix, next.prefix) ||
-		slices.ContainsFunc(changed(old.subnets, next.subnets), func(s subnet) bool { return touches(s.prefix) }) ||
-		next.prefix == nil && slices.ContainsFunc(changed(old.networks(), next.networks()), touches)
+	return old.gateway != next.gateway || !ptr.Equal(old.prefixLength, next.prefixLength) ||
+		slices.ContainsFunc(symmetricDifference(old.subnets, next.subnets), func(s subnet) bool { return touches(s.prefix) }) ||
+		next.prefixLength == nil && slices.ContainsFunc(symmetricDifference(old.specNetworks(), next.specNetworks()), touches)
 }
 
-// bits is the length of an address of the family of a pool.
-func (l *Layout) bits() int {
+// addressBits returns the length of the addresses of the pool's family.
+func (l *Layout) addressBits() int {
 	if l.is6 {
 		return 128
 	}
 	return 32
 }
 
-// changed are those that one of two lists has, and the other has not.
-func changed[T comparable](a, b []T) (out []T) {
+// symmetricDifference returns the elements that exactly one of two lists has.
+func symmetricDifference[T comparable](a, b []T) (out []T) {
 	in := func(list []T) map[T]struct{} {
 		set := map[T]struct{}{}
 		for _, t := range list {
@@ -56,9 +56,9 @@ func changed[T comparable](a, b []T) (out []T) {
 	return out
 }
 
-// Kept says which holders keep a prefix length, or a gateway, that the next layout does not give for their address: an
-// IPAddress is never changed. One sentence for each that is kept.
-func Kept(next *Layout, holders []Holder) []string {
+// KeptNetworkWarnings returns a warning for each combination of prefix length and gateway that holders keep although
+// the next layout has another one for their addresses: an IPAddress is never changed.
+func KeptNetworkWarnings(next *Layout, holders []Holder) []string {
 	type keepers struct {
 		n     int
 		first Holder
@@ -68,7 +68,7 @@ func Kept(next *Layout, holders []Holder) []string {
 		if h.Network == (Network{}) || !next.declared.Contains(h.Range.From()) {
 			continue
 		}
-		prefix, gateway := next.Network(h.Range.From())
+		prefix, gateway := next.NetworkForAddress(h.Range.From())
 		var what []string
 		if h.Network.Prefix != prefix {
 			what = append(what, fmt.Sprintf("the prefix length %d", h.Network.Prefix))

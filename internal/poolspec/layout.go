@@ -1,6 +1,5 @@
-// Package poolspec turns the spec of a pool into addresses and finds what is wrong with it. The
-// webhook and the reconciler use the same functions, so a pool is as safe without webhooks as it is
-// clear with them.
+// Package poolspec compiles the spec of a pool to sets of addresses, and finds its errors. Webhooks and reconcilers use
+// the same functions: a pool is as safe without webhooks, and its errors are as clear.
 package poolspec
 
 import (
@@ -12,28 +11,28 @@ import (
 	"go4.org/netipx"
 )
 
-// Layout is a pool's spec as addresses.
+// Layout is the compiled spec of a pool.
 type Layout struct {
-	is6         bool
-	unitBits    int
-	declared    *netipx.IPSet
-	allocatable *netipx.IPSet
-	ranges      []netipx.IPRange // those of allocatable
-	grantable   *netipx.IPSet    // allocatable and the units of pins
-	granted     []netipx.IPRange // those of grantable
-	subnets     []subnet
-	zones       []zone
-	cidr        netip.Prefix   // spec.cidr, the zero prefix if there is none
-	cidrs       []netip.Prefix // the CIDRs of spec.addresses
-	blocks      []block        // those of a carved pool
-	prefix      *int32
-	gateway     netip.Addr
-	pins        map[string]netip.Addr
-	owners      map[netip.Addr]string
-	unfit       map[string]string // preAllocations of a carved pool that no claim can have, and why
+	is6               bool
+	unitBits          int
+	declared          *netipx.IPSet
+	allocatable       *netipx.IPSet
+	allocatableRanges []netipx.IPRange // of allocatable
+	grantable         *netipx.IPSet    // allocatable and the units of pins
+	grantableRanges   []netipx.IPRange // of grantable
+	subnets           []subnet
+	zones             []subnetZone
+	cidr              netip.Prefix   // spec.cidr; the zero prefix if there is none
+	addressCIDRs      []netip.Prefix // the CIDRs of spec.addresses
+	blocks            []carvedBlock  // the open blocks of a carved pool
+	prefixLength      *int32
+	gateway           netip.Addr
+	pins              map[string]netip.Addr
+	pinOwners         map[netip.Addr]string
+	unusablePins      map[string]string // preAllocations of a carved pool that no claim can have, and why
 }
 
-// subnet is a network that addresses live in. The gateway may be invalid: there is none.
+// subnet is a network of addresses. The gateway is invalid where there is none.
 type subnet struct {
 	prefix  netip.Prefix
 	gateway netip.Addr
@@ -42,28 +41,28 @@ type subnet struct {
 // Is6 reports whether the pool's family is IPv6.
 func (l *Layout) Is6() bool { return l.is6 }
 
-// UnitBits is the prefix length of what each claim gets: 32 or 128 for single addresses.
+// UnitBits returns the prefix length of the unit that each claim gets: 32 or 128 for single addresses.
 func (l *Layout) UnitBits() int { return l.unitBits }
 
-// Allocatable is what may be handed out: the declared addresses inside tenantAllocation, without
-// what is reserved, the gateways, and the first and last address of each subnet; where whole
-// prefixes are handed out, the whole prefixes among them.
+// Allocatable returns the addresses that may be handed out to any claim: the declared addresses inside
+// tenantAllocation, without reserved ones, gateways, and the first and last address of each subnet. Where whole
+// prefixes are handed out, it has the whole prefixes among them.
 func (l *Layout) Allocatable() *netipx.IPSet { return l.allocatable }
 
-// Grantable is what the pool may ever grant: what may be handed out to any claim, and the units of the preAllocations, which
-// the spec may reserve or leave out of tenantAllocation. Code that keeps pools apart asks for this.
+// Grantable returns all addresses that the pool may grant: the allocatable ones, and the units of the preAllocations,
+// which may be reserved or outside tenantAllocation. Use it to keep pools from granting the same address.
 func (l *Layout) Grantable() *netipx.IPSet { return l.grantable }
 
-// GrantableRanges are those of Grantable, ascending. They are shared: they must not be changed.
-func (l *Layout) GrantableRanges() []netipx.IPRange { return l.granted }
+// GrantableRanges returns the ranges of Grantable, ascending. The slice is shared and must not be changed.
+func (l *Layout) GrantableRanges() []netipx.IPRange { return l.grantableRanges }
 
-// MayGrant reports whether a range is Grantable as a whole.
-func (l *Layout) MayGrant(r netipx.IPRange) bool { return contains(l.granted, r) }
+// MayGrant reports whether a range is grantable as a whole.
+func (l *Layout) MayGrant(r netipx.IPRange) bool { return containsRange(l.grantableRanges, r) }
 
-// addPins completes what may be granted, once the pins and what is allocatable are known.
-func (l *Layout) addPins() {
-	l.ranges = l.allocatable.Ranges()
-	l.grantable, l.granted = l.allocatable, l.ranges
+// addPinsToGrantable computes the grantable addresses from the pins and the allocatable ones.
+func (l *Layout) addPinsToGrantable() {
+	l.allocatableRanges = l.allocatable.Ranges()
+	l.grantable, l.grantableRanges = l.allocatable, l.allocatableRanges
 	if len(l.pins) == 0 {
 		return
 	}
@@ -72,38 +71,38 @@ func (l *Layout) addPins() {
 	for _, pin := range l.pins {
 		b.AddPrefix(netip.PrefixFrom(pin, min(l.unitBits, pin.BitLen())).Masked())
 	}
-	l.grantable, _ = b.IPSet() // of parsed addresses, there is a set
-	l.granted = l.grantable.Ranges()
+	l.grantable, _ = b.IPSet() // cannot fail: the addresses are valid
+	l.grantableRanges = l.grantable.Ranges()
 }
 
-// Declared are the addresses the spec names: cidr and addresses.
+// Declared returns the addresses that the spec names in cidr and addresses.
 func (l *Layout) Declared() *netipx.IPSet { return l.declared }
 
-// Contains reports whether a range may be handed out as a whole.
+// Contains reports whether a range is allocatable as a whole.
 func (l *Layout) Contains(r netipx.IPRange) bool {
-	return contains(l.ranges, r)
+	return containsRange(l.allocatableRanges, r)
 }
 
-// contains reports whether one of some ranges, ascending, contains another one.
-func contains(ranges []netipx.IPRange, r netipx.IPRange) bool {
+// containsRange reports whether one of the ranges, which are ascending, contains r.
+func containsRange(ranges []netipx.IPRange, r netipx.IPRange) bool {
 	i, _ := slices.BinarySearchFunc(ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
 	return r.IsValid() && i < len(ranges) && ranges[i].Contains(r.From()) && ranges[i].Contains(r.To())
 }
 
-// Network is the prefix length and the gateway that an IPAddress gets. The gateway is empty where
-// there is none. A pool that hands out prefixes gives their length.
-func (l *Layout) Network(a netip.Addr) (prefix int32, gateway string) {
+// NetworkForAddress returns the prefix length and the gateway of an IPAddress. The gateway is empty where there is
+// none. A pool of prefixes returns their length.
+func (l *Layout) NetworkForAddress(a netip.Addr) (prefix int32, gateway string) {
 	if l.unitBits < a.BitLen() {
 		return int32(l.unitBits), ""
 	}
-	n := l.networkOf(a)
+	n := l.subnetForAddress(a)
 	if n.gateway.IsValid() {
 		gateway = n.gateway.String()
 	}
 	return int32(n.prefix.Bits()), gateway
 }
 
-// Gateways are the gateways that the spec names, as often as it does.
+// Gateways returns the gateways that the spec names, including duplicates.
 func (l *Layout) Gateways() []netip.Addr {
 	var out []netip.Addr
 	if l.gateway.IsValid() {
@@ -122,21 +121,21 @@ func (l *Layout) Gateways() []netip.Addr {
 	return out
 }
 
-// networks are those outside spec.subnets where spec.prefix does not say which: spec.cidr and the CIDRs of
+// specNetworks returns the networks outside spec.subnets for a spec without spec.prefix: spec.cidr and the CIDRs of
 // spec.addresses.
-func (l *Layout) networks() []netip.Prefix {
+func (l *Layout) specNetworks() []netip.Prefix {
 	if !l.cidr.IsValid() {
-		return l.cidrs
+		return l.addressCIDRs
 	}
-	return append([]netip.Prefix{l.cidr}, l.cidrs...)
+	return append([]netip.Prefix{l.cidr}, l.addressCIDRs...)
 }
 
-// networkOf is the network an address lives in: in a carved pool that of its block, else the smallest of spec.subnets that contains it, else
-// what spec.prefix makes of the address, else spec.cidr, else the smallest CIDR of spec.addresses,
-// else the address alone. Outside spec.subnets the gateway is spec.gateway.
-func (l *Layout) networkOf(a netip.Addr) subnet {
-	if i := slices.IndexFunc(l.blocks, func(b block) bool { return b.prefix.Contains(a) }); i >= 0 {
-		return l.blocks[i].networkOf(a)
+// subnetForAddress returns the network of an address: in a carved pool that of its block, else the smallest of
+// spec.subnets that contains it, else the one of length spec.prefix, else spec.cidr, else the smallest CIDR of
+// spec.addresses, else the address alone. Outside spec.subnets the gateway is spec.gateway.
+func (l *Layout) subnetForAddress(a netip.Addr) subnet {
+	if i := slices.IndexFunc(l.blocks, func(b carvedBlock) bool { return b.prefix.Contains(a) }); i >= 0 {
+		return l.blocks[i].subnetForAddress(a)
 	}
 	best := subnet{}
 	for _, s := range l.subnets {
@@ -147,14 +146,14 @@ func (l *Layout) networkOf(a netip.Addr) subnet {
 	switch {
 	case best.prefix.IsValid():
 		return best
-	case l.prefix != nil:
-		return subnet{netip.PrefixFrom(a, int(*l.prefix)).Masked(), l.gateway}
+	case l.prefixLength != nil:
+		return subnet{netip.PrefixFrom(a, int(*l.prefixLength)).Masked(), l.gateway}
 	case l.cidr.Contains(a):
 		return subnet{l.cidr, l.gateway}
 	}
 	alone := netip.PrefixFrom(a, a.BitLen())
 	smallest := alone
-	for _, p := range l.cidrs {
+	for _, p := range l.addressCIDRs {
 		if p.Contains(a) && (smallest == alone || p.Bits() > smallest.Bits()) {
 			smallest = p
 		}
@@ -162,19 +161,19 @@ func (l *Layout) networkOf(a netip.Addr) subnet {
 	return subnet{smallest, l.gateway}
 }
 
-// Pin is the address kept for claims of a name.
-func (l *Layout) Pin(claimName string) (netip.Addr, bool) {
+// PinForClaim returns the address that is reserved for claims of a name.
+func (l *Layout) PinForClaim(claimName string) (netip.Addr, bool) {
 	a, ok := l.pins[claimName]
 	return a, ok
 }
 
-// Unfit says why the address that is kept for claims of a name is none that a claim can have: the block of a carved pool
-// that has it came later. Empty: it can.
-func (l *Layout) Unfit(claimName string) string { return l.unfit[claimName] }
+// UnusablePinReason returns why no claim can get the address that is reserved for claims of a name: the block of a
+// carved pool that contains it came later than the pin. It returns "" if claims can get it.
+func (l *Layout) UnusablePinReason(claimName string) string { return l.unusablePins[claimName] }
 
-// PinOwner is the claim name that an address is kept for.
+// PinOwner returns the claim name for which an address is reserved.
 func (l *Layout) PinOwner(a netip.Addr) (claimName string, ok bool) {
-	claimName, ok = l.owners[a]
+	claimName, ok = l.pinOwners[a]
 	return claimName, ok
 }
 
@@ -189,10 +188,10 @@ func (l *Layout) Pins() iter.Seq2[string, netip.Addr] {
 	}
 }
 
-// Overlap lists the declared ranges that two pools share.
-func Overlap(a, b *Layout) []netipx.IPRange {
+// OverlappingRanges returns the ranges that two pools both declare.
+func OverlappingRanges(a, b *Layout) []netipx.IPRange {
 	if !a.declared.Overlaps(b.declared) {
-		return nil // most pools; it costs nothing
+		return nil // most pools; this check is cheap
 	}
 	var both netipx.IPSetBuilder
 	both.AddSet(a.declared)

@@ -80,7 +80,7 @@ func TestNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, got := mustCompile(t, tc.spec), map[string]network{}
 			for text := range tc.want {
-				prefix, gateway := l.Network(netip.MustParseAddr(text))
+				prefix, gateway := l.NetworkForAddress(netip.MustParseAddr(text))
 				got[text] = network{prefix, gateway}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -90,7 +90,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// U10: a pin may be a reserved address, and one outside tenantAllocation.
+// TestPins checks that a pin may be a reserved address, or one outside tenantAllocation (U10).
 func TestPins(t *testing.T) {
 	pins := map[string]string{"vip": "10.0.0.10", "db": "10.0.0.200", "a": "10.0.0.2"}
 	l := mustCompile(t, spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.0/28"), TenantAllocation: tenant("10.0.0.0", "10.0.0.99"),
@@ -103,7 +103,7 @@ func TestPins(t *testing.T) {
 		if owner, ok := l.PinOwner(a); !ok || owner != name {
 			t.Errorf("PinOwner(%s) = %q, %v, want %q", a, owner, ok, name)
 		}
-		if pin, ok := l.Pin(name); !ok || pin != a {
+		if pin, ok := l.PinForClaim(name); !ok || pin != a {
 			t.Errorf("Pin(%q) = %s, %v, want %s", name, pin, ok, a)
 		}
 	}
@@ -114,9 +114,9 @@ func TestPins(t *testing.T) {
 		t.Errorf("Pins() is ordered by name (-want +got):\n%s", diff)
 	}
 	for range l.Pins() {
-		break // a caller may stop
+		break // a caller may stop early
 	}
-	if _, ok := l.Pin("other"); ok {
+	if _, ok := l.PinForClaim("other"); ok {
 		t.Error("a name without a pin has none")
 	}
 	if _, ok := l.PinOwner(netip.MustParseAddr("10.0.0.11")); ok {
@@ -124,7 +124,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// W13.
+// TestOverlap checks which declared ranges two pools share (W13).
 func TestOverlap(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -148,10 +148,10 @@ func TestOverlap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := mustCompile(t, tc.a), mustCompile(t, tc.b)
 			var ab, ba []string
-			for _, r := range Overlap(a, b) {
+			for _, r := range OverlappingRanges(a, b) {
 				ab = append(ab, r.String())
 			}
-			for _, r := range Overlap(b, a) {
+			for _, r := range OverlappingRanges(b, a) {
 				ba = append(ba, r.String())
 			}
 			if diff := cmp.Diff(tc.want, ab); diff != "" {
@@ -164,7 +164,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// What a pool may grant is what it hands out to any claim, and what it keeps for names, in whole units.
+// TestGrantable checks that a pool may grant the units that it hands out to any claim, and those that it reserves for
+// names.
 func TestGrantable(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec spec

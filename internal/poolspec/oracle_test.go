@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// within is the obvious way to ask whether an address is in a range of the spec.
+// within reports in the simplest way whether an address is in a range of the spec.
 func within(text string, a netip.Addr) bool {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.Contains(a)
@@ -20,7 +20,7 @@ func within(text string, a netip.Addr) bool {
 	return !a.Less(netip.MustParseAddr(first)) && !netip.MustParseAddr(last).Less(a)
 }
 
-// handedOut decides on one address, by the words of the API and with no set.
+// handedOut decides on one address, by the documentation of the API and without sets.
 func handedOut(s *spec, a netip.Addr) bool {
 	in := s.CIDR != "" && within(s.CIDR, a)
 	for _, text := range s.Addresses {
@@ -54,7 +54,7 @@ func handedOut(s *spec, a netip.Addr) bool {
 	return in
 }
 
-// Every address of a small pool is decided as the obvious way decides it.
+// TestAllocatableOracle compares every address of a small pool with the decision of handedOut.
 func TestAllocatableOracle(t *testing.T) {
 	inPool := func(lo, hi int) *rapid.Generator[netip.Addr] {
 		return rapid.Custom(func(t *rapid.T) netip.Addr {

@@ -15,7 +15,7 @@ func TestOfChecksTheSelector(t *testing.T) {
 	}
 	tests := map[string]struct {
 		selector *metav1.LabelSelector
-		want     string // the error; empty: it can be served
+		want     string // the error; empty if the pool can be served
 	}{
 		"none":             {},
 		"empty":            {selector: &metav1.LabelSelector{}},
@@ -31,7 +31,7 @@ func TestOfChecksTheSelector(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.GlobalNetworkPool{}
 			pool.Spec.CIDR, pool.Spec.NamespaceSelector = "10.0.0.0/24", tt.selector
-			layout, errs := Of(pool)
+			layout, errs := CompilePool(pool)
 			if layout == nil {
 				t.Error("there is no layout: the addresses are those of the spec, whoever it serves")
 			}
@@ -44,7 +44,7 @@ func TestOfChecksTheSelector(t *testing.T) {
 
 func TestOfAPoolOfANamespace(t *testing.T) {
 	pool := &v1alpha1.NetworkPool{}
-	if _, errs := Of(pool); len(errs) != 1 {
+	if _, errs := CompilePool(pool); len(errs) != 1 {
 		t.Errorf("a pool without addresses: %v", errs)
 	}
 }

@@ -41,7 +41,7 @@ func TestWithheld(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if got := Withheld(&c.spec, layout, netip.MustParseAddr(c.address)); got != c.want {
+			if got := WithheldReason(&c.spec, layout, netip.MustParseAddr(c.address)); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
@@ -56,7 +56,7 @@ func TestFirstWithheld(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.0.0.1-10.0.0.4": "", "10.0.0.4-10.0.0.9": "10.0.0.5", "10.0.0.0-10.0.0.4": "10.0.0.0", "10.0.0.9-10.0.0.20": "10.0.0.15",
 	} {
-		got, withheld := FirstWithheld(layout, netipx.MustParseIPRange(in))
+		got, withheld := FirstWithheldAddress(layout, netipx.MustParseIPRange(in))
 		if withheld != (want != "") || (withheld && got.String() != want) {
 			t.Errorf("%s: %s", in, got)
 		}
@@ -79,14 +79,14 @@ func TestNothingLeft(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if got := NothingLeft(layout, AddOrReserve); got != c.want {
+			if got := NothingAllocatableMessage(layout, AdviceAddAddresses); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// Addresses without a network make machines that reach nothing: whoever writes such a pool hears of it.
+// TestNoNetwork checks the message about addresses without a network, with which machines reach nothing.
 func TestNoNetwork(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec v1alpha1.NetworkPoolSpec
@@ -106,7 +106,7 @@ func TestNoNetwork(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			if got := NoNetwork(layout); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+			if got := UnknownNetworkMessage(layout); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
 				t.Errorf("%q", got)
 			}
 		})

@@ -16,8 +16,8 @@ func inDomains(cidr string, domains ...string) v1alpha1.Subnet {
 	return v1alpha1.Subnet{CIDR: cidr, FailureDomains: domains}
 }
 
-// U53: which subnets serve a failure domain, and which addresses are of each: of subnets that lie in one another the smallest
-// counts, be it that of nobody.
+// TestZones checks which subnets serve a failure domain, and which addresses each has (U53): of nested subnets the
+// smallest counts, even if it serves no failure domain.
 func TestZones(t *testing.T) {
 	s := spec{CIDR: "10.0.0.0/8", Subnets: []v1alpha1.Subnet{
 		inDomains("10.1.0.0/16", "a", "b"), inDomains("10.2.0.0/16"), inDomains("10.1.2.0/24", "b"), inDomains("10.1.3.0/24"), inDomains("10.3.0.0/16", "c", "c"),
@@ -30,13 +30,13 @@ func TestZones(t *testing.T) {
 		t.Error(diff)
 	}
 	for domain, want := range map[string][]int{"": {0}, "a": {1}, "b": {1, 2}, "c": {3}, "d": nil} {
-		got, subnets := l.ZonesOf(domain)
+		got, subnets := l.ZonesForFailureDomain(domain)
 		if diff := cmp.Diff(want, got); diff != "" || (domain == "b" && (len(subnets) != 2 || subnets[1] != netip.MustParsePrefix("10.1.2.0/24"))) {
 			t.Errorf("%q: %s %v", domain, diff, subnets)
 		}
 	}
 	var got [][]string
-	for _, ranges := range l.Zones() {
+	for _, ranges := range l.ZoneRanges() {
 		var texts []string
 		for _, r := range ranges {
 			texts = append(texts, poolutil.FormatRange(r))
@@ -52,11 +52,12 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// U59: a subnet that serves failure domains holds what a claim gets; a smaller one that parts such a prefix parts no zone.
+// TestZonesOfPrefixes checks that a subnet that serves failure domains holds at least one unit of a claim (U59), and
+// that a smaller subnet inside a unit does not split a zone.
 func TestZonesOfPrefixes(t *testing.T) {
 	s := spec{CIDR: "10.0.0.0/16", AllocationPrefixLength: ptr.To[int32](28), Subnets: []v1alpha1.Subnet{inDomains("10.0.1.0/24", "a"), inDomains("10.0.1.16/29")}}
 	l, errs := Compile(&s)
-	if len(errs) > 0 || len(l.Zones()[0]) != 1 {
+	if len(errs) > 0 || len(l.ZoneRanges()[0]) != 1 {
 		t.Fatal(errs)
 	}
 	s.Subnets[1].FailureDomains = []string{"b"}

@@ -7,34 +7,33 @@ import (
 	"go4.org/netipx"
 )
 
-// MaxEnumerated is the most addresses that Enumerate lists, whatever the size of the range: the list
-// is meant for the status of an object, which has to fit into etcd.
+// MaxEnumerated limits the addresses that Enumerate lists: the list is meant for the status of an object, which must
+// fit into etcd.
 const MaxEnumerated = 65536
 
-// Size is the number of addresses in r, at most math.MaxInt64; 0 if r is not valid.
+// Size returns the number of addresses in r, at most math.MaxInt64; 0 if r is not valid.
 func Size(r netipx.IPRange) int64 {
 	if !r.IsValid() {
 		return 0
 	}
-	return blockOf(r).saturatedSize()
+	return blockFromRange(r).saturatedSize()
 }
 
-// Addresses yields every address of r in ascending order, none if r is not valid. It holds one
-// address at a time.
+// Addresses yields every address of r in ascending order; none if r is not valid. It holds one address at a time.
 func Addresses(r netipx.IPRange) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		if !r.IsValid() {
 			return
 		}
 		for a := r.From(); yield(a); a = a.Next() {
-			if a == r.To() { // before the step: the last address of a family has no successor
+			if a == r.To() { // checked before Next: the last address of a family has no successor
 				return
 			}
 		}
 	}
 }
 
-// Enumerate is the text of the lowest addresses of r in ascending order, at most MaxEnumerated.
+// Enumerate returns the lowest addresses of r as text in ascending order, at most MaxEnumerated.
 func Enumerate(r netipx.IPRange) []string {
 	out := make([]string, 0, min(Size(r), MaxEnumerated))
 	for a := range Addresses(r) {

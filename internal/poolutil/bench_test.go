@@ -8,7 +8,7 @@ import (
 	"go4.org/netipx"
 )
 
-// fragmented is a /12 of 2^20 addresses of which 90 % are taken, at random.
+// fragmented returns a /12 of 2^20 addresses with 90 % of them taken at random.
 func fragmented() *Free {
 	f := NewFree(setOf("10.0.0.0/12"))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -36,7 +36,7 @@ func setOf(texts ...string) *netipx.IPSet {
 	return s
 }
 
-// ring takes and, long after, gives back: a pool at rest at 90 %.
+// ring returns a step that takes an address and frees one that was taken long before: a pool that stays at 90 %.
 func ring(f *Free) func() {
 	const held = 1 << 12
 	var taken [held]netipx.IPRange
@@ -86,7 +86,7 @@ func BenchmarkContains(b *testing.B) {
 	}
 }
 
-// The allocator's hot path must not leave work for the garbage collector.
+// TestNoAllocations checks that the allocator's hot path allocates no memory.
 func TestNoAllocations(t *testing.T) {
 	for name, f := range map[string]*Free{"IPv4": fragmented(), "IPv6": NewFree(setOf("fd00::/64"))} {
 		step := ring(f)

@@ -6,32 +6,34 @@ import (
 	"go4.org/netipx"
 )
 
-// block is a range of address numbers, inclusive at both ends; it always holds at least one.
+// block is a range of address numbers, inclusive at both ends; it always has at least one.
 type block struct{ first, last uint128 }
 
-func blockOf(r netipx.IPRange) block { return block{numberOf(r.From()), numberOf(r.To())} }
+func blockFromRange(r netipx.IPRange) block {
+	return block{addressNumber(r.From()), addressNumber(r.To())}
+}
 
 func (b block) ipRange(v4 bool) netipx.IPRange {
 	return netipx.IPRangeFrom(b.first.addr(v4), b.last.addr(v4))
 }
 
-// span is the size less one: the size of all of IPv6 does not fit into 128 bits.
+// span returns the size less one: the size of all of IPv6 does not fit into 128 bits.
 func (b block) span() uint128 { return b.last.sub(b.first) }
 
-// size wraps to zero for all of IPv6.
+// size returns the size; it wraps to zero for all of IPv6.
 func (b block) size() uint128 { return b.span().next() }
 
 func (b block) saturatedSize() int64 { return saturatedNext(b.span()) }
 
-// saturatedNext is x+1, or math.MaxInt64 if that is larger.
+// saturatedNext returns x+1, at most math.MaxInt64.
 func saturatedNext(x uint128) int64 {
 	if x == maxUint128 {
-		return x.saturated()
+		return x.saturatedInt64()
 	}
-	return x.next().saturated()
+	return x.next().saturatedInt64()
 }
 
-// firstAligned is the lowest block of span mask that lies in b and starts at a multiple of its size.
+// firstAligned returns the lowest block of span mask that lies in b and starts at a multiple of its size.
 func (b block) firstAligned(mask uint128) (block, bool) {
 	first := b.first
 	if !first.and(mask).isZero() {
@@ -45,7 +47,7 @@ func (b block) firstAligned(mask uint128) (block, bool) {
 	return block{first, last}, !b.last.less(last)
 }
 
-// wholePrefixes is the part of b that consists of whole aligned blocks of span mask.
+// wholePrefixes returns the part of b that consists of whole aligned blocks of span mask.
 func (b block) wholePrefixes(mask uint128) (block, bool) {
 	lowest, ok := b.firstAligned(mask)
 	if !ok {
@@ -54,7 +56,7 @@ func (b block) wholePrefixes(mask uint128) (block, bool) {
 	if b.last.and(mask) == mask {
 		return block{lowest.first, b.last}, true
 	}
-	// The lowest prefix ends at or before b.last, and not at it, so that the one cut off here is another.
+	// The lowest prefix ends before b.last, so the incomplete prefix that is cut off here is another one.
 	return block{lowest.first, b.last.andNot(mask).prev()}, true
 }
 
@@ -65,7 +67,7 @@ func familyBits(v4 bool) int {
 	return 128
 }
 
-func familyOf(a netip.Addr) string {
+func familyName(a netip.Addr) string {
 	if a.Is4() {
 		return "IPv4"
 	}

@@ -7,11 +7,11 @@ import (
 	"go4.org/netipx"
 )
 
-// firstFit is what best fit is measured against: the lowest block that is large enough.
+// firstFit is the policy with which best fit is compared: it takes from the lowest block that is large enough.
 func firstFit(f *Free, n uint64) (netipx.IPRange, bool) {
 	for r := range f.All() {
 		if uint64(Size(r)) >= n {
-			b := blockOf(r)
+			b := blockFromRange(r)
 			r = block{b.first, b.first.add(uint128{lo: n - 1})}.ipRange(f.v4)
 			return r, f.Take(r)
 		}
@@ -19,9 +19,9 @@ func firstFit(f *Free, n uint64) (netipx.IPRange, bool) {
 	return netipx.IPRange{}, false
 }
 
-// churn keeps tenants coming and going in a /20 that is 60 to 90 % full, and returns the largest free
-// block averaged over all steps, and how many requests failed. The pick of the sizes and of who leaves is
-// the same for both policies.
+// churn simulates tenants that come and go in a /20 that is 60 to 90 % full. It returns the size of the largest free
+// block, averaged over all steps, and the number of failed requests. The random sizes and departures are the same for
+// both policies.
 func churn(seed uint64, size func(*rand.Rand) uint64, fit func(*Free, uint64) (netipx.IPRange, bool)) (largest float64, failed int) {
 	const steps = 4000
 	f := NewFree(setOf("10.0.0.0/20"))
@@ -44,8 +44,8 @@ func churn(seed uint64, size func(*rand.Rand) uint64, fit func(*Free, uint64) (n
 	return largest, failed
 }
 
-// B60: best fit preserves larger contiguous blocks over the life of a pool, and single addresses fill the
-// holes between them.
+// TestBestFitKeepsLargerBlocks checks that best fit preserves larger contiguous blocks over the life of a pool, and
+// that single addresses fill the holes between them (B60).
 func TestBestFitKeepsLargerBlocks(t *testing.T) {
 	for name, size := range map[string]func(*rand.Rand) uint64{
 		"Blocks": func(r *rand.Rand) uint64 { return uint64(1 + r.IntN(64)) },

@@ -52,7 +52,7 @@ func TestCountPrefixes(t *testing.T) {
 	}
 }
 
-// What is counted is what can be taken, one by one.
+// TestCountPrefixesAgainstBestFit checks that as many prefixes are counted as can be taken one by one.
 func TestCountPrefixesAgainstBestFit(t *testing.T) {
 	for _, universe := range universes {
 		t.Run(universe, func(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"go4.org/netipx"
 )
 
-// crowded is p with nine in ten of its first 2^20 addresses taken at random, one by one, and the
-// addresses taken.
-func crowded(p string) (*Free, []netipx.IPRange) {
+// newMostlyTaken returns p with nine in ten of its first 2^20 addresses taken one by one at random, and these
+// addresses.
+func newMostlyTaken(p string) (*Free, []netipx.IPRange) {
 	f := NewFree(setOf(p))
 	rng := rand.New(rand.NewPCG(1, 2))
-	base := numberOf(netip.MustParsePrefix(p).Addr())
+	base := addressNumber(netip.MustParsePrefix(p).Addr())
 	var taken []netipx.IPRange
 	for _, i := range rng.Perm(1 << 20)[:(1<<20)/10*9] {
 		n := base.add(uint128{lo: uint64(i)})
@@ -24,12 +24,12 @@ func crowded(p string) (*Free, []netipx.IPRange) {
 	return f, taken
 }
 
-// BenchmarkPutBestFit gives back an address chosen at random and takes another, all over the pool:
-// nothing is in the processor's cache by luck.
+// BenchmarkPutBestFit frees an address chosen at random and takes another, across the whole pool, so that the
+// processor's cache does not distort the result.
 func BenchmarkPutBestFit(b *testing.B) {
 	for _, p := range []string{"10.0.0.0/12", "2001:db8::/64"} {
 		b.Run(p, func(b *testing.B) {
-			f, taken := crowded(p)
+			f, taken := newMostlyTaken(p)
 			rng := rand.New(rand.NewPCG(3, 4))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -41,9 +41,9 @@ func BenchmarkPutBestFit(b *testing.B) {
 	}
 }
 
-// BenchmarkBestFitPrefixCrowded takes aligned pairs of addresses where half of the pairs lie askew.
+// BenchmarkBestFitPrefixCrowded takes aligned pairs of addresses where half of the free pairs are not aligned.
 func BenchmarkBestFitPrefixCrowded(b *testing.B) {
-	f, _ := crowded("10.0.0.0/12")
+	f, _ := newMostlyTaken("10.0.0.0/12")
 	b.ReportAllocs()
 	for b.Loop() {
 		p, ok := f.BestFitPrefix(31)
@@ -54,10 +54,11 @@ func BenchmarkBestFitPrefixCrowded(b *testing.B) {
 	}
 }
 
-// L0: the target of the design, 0 allocations, also where addresses come back from all over the pool.
+// TestNoAllocationsCrowded checks the design target L0, 0 allocations, also where addresses are freed across the whole
+// pool.
 func TestNoAllocationsCrowded(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/12", "2001:db8::/64"} {
-		f, taken := crowded(p)
+		f, taken := newMostlyTaken(p)
 		i := 0
 		if n := testing.AllocsPerRun(1<<14, func() {
 			f.Put(taken[i])

@@ -229,7 +229,8 @@ func TestFreeStats(t *testing.T) {
 	}
 }
 
-// An impossible state stops the program rather than hand out an address twice; a failed Put changes nothing.
+// TestPutPanics checks that an impossible state stops the program instead of handing out an address twice, and that a
+// failed Put changes nothing.
 func TestPutPanics(t *testing.T) {
 	for name, r := range map[string]netipx.IPRange{
 		"all free already": rangeOf("10.0.0.4/30"),
@@ -255,7 +256,8 @@ func TestPutPanics(t *testing.T) {
 	}
 }
 
-// Falling empty and filling again costs no allocation either: a small pool does little else.
+// TestNoAllocationsWhenEmptied checks that a pool that becomes empty and is filled again allocates nothing: a small
+// pool does little else.
 func TestNoAllocationsWhenEmptied(t *testing.T) {
 	f := NewFree(setOf("10.0.0.0/30"))
 	if n := testing.AllocsPerRun(1000, func() {

@@ -2,8 +2,8 @@ package poolutil
 
 import "go4.org/netipx"
 
-// FormatRange writes r the shortest way that ParseRange reads: as a prefix if r is exactly one
-// (a single address is a /32 or a /128), else as "first-last". Equal ranges give equal text.
+// FormatRange formats r in the shortest form that ParseRange parses: as a prefix if r is exactly one (a single address
+// is a /32 or a /128), else as "first-last". Equal ranges give equal texts.
 func FormatRange(r netipx.IPRange) string {
 	if p, ok := r.Prefix(); ok {
 		return p.String()
@@ -11,7 +11,7 @@ func FormatRange(r netipx.IPRange) string {
 	return r.From().String() + "-" + r.To().String()
 }
 
-// ShowRange writes r as a person reads it: as FormatRange does, but a single address without a prefix length.
+// ShowRange formats r for users: as FormatRange does, but a single address without a prefix length.
 func ShowRange(r netipx.IPRange) string {
 	if r.From() == r.To() {
 		return r.From().String()

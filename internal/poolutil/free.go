@@ -8,15 +8,15 @@ import (
 	"go4.org/netipx"
 )
 
-// Free is the free space of a pool, as maximal blocks of free addresses: no two touch or overlap.
-// With k blocks every operation costs O(log k), whatever the sizes, except where its comment says more.
-// Ties go to the lowest address, so that the same history gives the same result.
+// Free is the free space of a pool, as maximal blocks of free addresses: no two are adjacent or overlap. With k blocks
+// every operation costs O(log k), whatever their sizes, except where its comment names another cost. Ties go to the
+// lowest address, so that the same history gives the same result.
 //
-// A Free holds addresses of one family; those of the other one are simply not free. It is not safe for
-// concurrent use. Use NewFree to make one.
+// A Free has addresses of one family; those of the other one are never free. It is not safe for concurrent use. Use
+// NewFree to create one.
 type Free struct {
-	// Every block is in both trees, as (last, first) and as (span, first). The order by place has the
-	// last address for its key because blocks are taken from their start: the key stays.
+	// Every block is in both trees, as (last, first) in byPlace and as (span, first) in bySize. byPlace is keyed by the
+	// last address because ranges are taken from the start of blocks: the key does not change.
 	byPlace, bySize tree
 
 	// total is the number of free addresses; it wraps to zero when all of IPv6 is free.
@@ -28,12 +28,12 @@ func placeKey(b block) pair { return pair{b.last, b.first} }
 
 func sizeKey(b block) pair { return pair{b.span(), b.first} }
 
-func blockAtPlace(p pair) block { return block{first: p.b, last: p.a} }
+func blockFromPlaceKey(p pair) block { return block{first: p.b, last: p.a} }
 
-func blockOfSize(p pair) block { return block{first: p.b, last: p.b.add(p.a)} }
+func blockFromSizeKey(p pair) block { return block{first: p.b, last: p.b.add(p.a)} }
 
-// NewFree makes the addresses of s free; a nil s is empty. It costs O(k log k) and panics if s holds
-// addresses of both families.
+// NewFree returns a Free in which the addresses of s are free; a nil s is empty. It costs O(k log k) and panics if s
+// has addresses of both families.
 func NewFree(s *netipx.IPSet) *Free {
 	f := &Free{byPlace: newTree(true), bySize: newTree(false)}
 	if s != nil {
@@ -44,15 +44,15 @@ func NewFree(s *netipx.IPSet) *Free {
 	return f
 }
 
-// Put makes r free again, joining it with the free blocks it touches. It panics if r is not valid, of
-// another family than the other free addresses, or in part free already: freeing an address twice
-// means that two believe they own it, and going on would hand it to a third.
+// Put frees r and merges it with adjacent free blocks. It panics if r is not valid, is of another family than the other
+// free addresses, or is partly free already: if an address is freed twice, two claimants hold it, and it would be
+// granted to a third.
 func (f *Free) Put(r netipx.IPRange) {
 	if !r.IsValid() || !f.Empty() && !f.sameFamily(r) {
 		panic(fmt.Sprintf("poolutil: %s cannot be freed here", r))
 	}
-	b := blockOf(r)
-	// One search finds both neighbours: the block before r is the only one that can end at r.first-1.
+	b := blockFromRange(r)
+	// One search finds both neighbours: only the block before r can end at r.first-1.
 	var start uint128
 	if !b.first.isZero() {
 		start = b.first.prev()
@@ -62,12 +62,12 @@ func (f *Free) Put(r netipx.IPRange) {
 	var before, after block
 	var hasBefore, hasAfter bool
 	if c.ok() && c.entry().a.less(b.first) {
-		before, hasBefore = blockAtPlace(*c.entry()), true
+		before, hasBefore = blockFromPlaceKey(*c.entry()), true
 		joined.first = before.first
 		c = c.next()
 	}
 	if c.ok() {
-		after = blockAtPlace(*c.entry())
+		after = blockFromPlaceKey(*c.entry())
 		if !b.last.less(after.first) {
 			panic(fmt.Sprintf("poolutil: %s is freed twice: %s is free", r, after.ipRange(f.v4)))
 		}
@@ -101,15 +101,15 @@ func (f *Free) ContainsRange(r netipx.IPRange) bool {
 	if !r.IsValid() || !f.sameFamily(r) {
 		return false
 	}
-	_, ok := f.blockAround(blockOf(r))
+	_, ok := f.blockContaining(blockFromRange(r))
 	return ok
 }
 
-// All yields the free blocks in ascending order. The free space must not be changed meanwhile.
+// All yields the free blocks in ascending order. The free space must not be changed during the iteration.
 func (f *Free) All() iter.Seq[netipx.IPRange] {
 	return func(yield func(netipx.IPRange) bool) {
 		for c := f.byPlace.first(); c.ok(); c = c.next() {
-			if !yield(blockAtPlace(*c.entry()).ipRange(f.v4)) {
+			if !yield(blockFromPlaceKey(*c.entry()).ipRange(f.v4)) {
 				return
 			}
 		}
@@ -118,8 +118,8 @@ func (f *Free) All() iter.Seq[netipx.IPRange] {
 
 func (f *Free) sameFamily(r netipx.IPRange) bool { return r.From().Is4() == f.v4 }
 
-// blockAround finds the free block that all of b lies in.
-func (f *Free) blockAround(b block) (cursor, bool) {
+// blockContaining returns the free block that contains b.
+func (f *Free) blockContaining(b block) (cursor, bool) {
 	c := f.byPlace.seek(pair{a: b.last})
 	return c, c.ok() && !b.first.less(c.entry().b)
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A small universe has too few blocks for a tree of more than one node. This one grows to three
-// levels and goes back to nothing, twice.
+// TestFreeDeep uses a universe that is large enough for a tree of three levels, and fills and empties it twice. The
+// other tests' universes fit into one node.
 func TestFreeDeep(t *testing.T) {
 	for _, universe := range []string{"10.0.0.0/18", "2001:db8::ffff:ffff:ffff:e000-2001:db8:0:1::1fff"} {
 		t.Run(universe, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestFreeDeep(t *testing.T) {
 						w.put(t, rest[0].from, rest[0].n)
 					}
 				}
-				// What best fit took on the way.
+				// Put back what best fit took meanwhile.
 				for i, free := range w.o.free {
 					if !free {
 						w.put(t, i, 1)

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// B60, B61, B62, B63: whatever is done in whatever order, the result is the oracle's.
+// TestFreeAgainstOracle checks that any operations in any order have the result of the oracle (B60, B61, B62, B63).
 func TestFreeAgainstOracle(t *testing.T) {
 	for _, universe := range universes {
 		t.Run(universe, func(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 	"go4.org/netipx"
 )
 
-// oracle is free space the slow, obvious way: every address of a small universe and whether it is
-// free. What lies outside the universe is never free. It shares no arithmetic with Free.
+// oracle is the simple and slow implementation of free space: every address of a small universe, and whether it is
+// free. Addresses outside the universe are never free. It shares no arithmetic with Free.
 type oracle struct {
 	addrs []netip.Addr
 	free  []bool
 }
 
-// run is a stretch of free addresses, by index.
+// run is a contiguous run of free addresses, by index.
 type run struct{ from, n int }
 
 func newOracle(universe netipx.IPRange) *oracle {
@@ -48,7 +48,7 @@ func (o *oracle) runs() []run {
 	return out
 }
 
-// bySize is the runs from small to large, those of one size from low to high.
+// bySize returns the runs from small to large; those of one size from low to high.
 func (o *oracle) bySize() []run {
 	runs := o.runs()
 	slices.SortStableFunc(runs, func(a, b run) int { return a.n - b.n })
@@ -88,7 +88,7 @@ func (o *oracle) bestFitPrefix(bits int) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// stats are what a status shows of free space.
+// stats are the figures of free space that a status shows.
 type stats struct {
 	Blocks        []string
 	Count         int

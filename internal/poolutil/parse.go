@@ -8,16 +8,15 @@ import (
 	"go4.org/netipx"
 )
 
-// ParseRange reads one of the three ways to write addresses in a pool:
+// ParseRange parses one of the three forms of addresses in a pool:
 //
-//	10.40.0.0/21          all addresses of the prefix, network and broadcast address included
+//	10.40.0.0/21          all addresses of the prefix, including network and broadcast address
 //	10.0.0.1-10.0.0.9     from the first to the last, both included
 //	10.0.0.5              one address
 //
-// and the same in IPv6. There is no white space, no zone, and no IPv4 address written as IPv6
-// (::ffff:10.0.0.5), which would be another address than the IPv4 one that was meant. Both ends are of
-// one family and in order. A prefix has no host bits: 10.0.0.5/24 may mean the address or the network.
-// Errors name the input and what to write instead.
+// and the same in IPv6. It accepts no white space, no zone, and no IPv4 address in IPv6 form (::ffff:10.0.0.5), which
+// would differ from the IPv4 address that is meant. Both ends are of one family and in order. A prefix has no host
+// bits: 10.0.0.5/24 could mean the address or the network. Errors name the input and the correct form.
 func ParseRange(s string) (netipx.IPRange, error) {
 	if strings.Contains(s, "/") {
 		return parsePrefix(s)
@@ -36,7 +35,7 @@ func ParseRange(s string) (netipx.IPRange, error) {
 	}
 	if first.Is4() != last.Is4() {
 		return netipx.IPRange{}, fmt.Errorf("parsing %q: start is %s and end is %s, want one family",
-			s, familyOf(first), familyOf(last))
+			s, familyName(first), familyName(last))
 	}
 	if last.Less(first) {
 		return netipx.IPRange{}, fmt.Errorf("parsing %q: end %s is before start %s", s, last, first)

@@ -11,7 +11,7 @@ import (
 	"go4.org/netipx"
 )
 
-// The messages are compared because users read them in conditions and act on them.
+// TestParseRange compares messages, too, because users see them in conditions and act on them.
 func TestParseRange(t *testing.T) {
 	cases := map[string]struct {
 		in, want, wantErr string
@@ -59,7 +59,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// B66.
+// TestFormatRange checks the form of ranges (B66).
 func TestFormatRange(t *testing.T) {
 	cases := map[string]struct{ in, want string }{
 		"aligned power of two":    {"10.0.0.0-10.0.0.255", "10.0.0.0/24"},
@@ -82,7 +82,8 @@ func TestFormatRange(t *testing.T) {
 	}
 }
 
-// FuzzParseRange: what is read can be written, is read again as the same, and has one way to write it.
+// FuzzParseRange checks that a parsed range can be formatted, that the text is parsed to the same range, and that there
+// is one text for each range.
 func FuzzParseRange(f *testing.F) {
 	for _, s := range []string{"10.40.0.0/21", "10.0.0.1-10.0.0.9", "255.255.255.255", "::/0", "2001:db8::1-2001:db8::ff", "::ffff:10.0.0.1", "1-2", "/"} {
 		f.Add(s)
@@ -146,7 +147,7 @@ func TestAddresses(t *testing.T) {
 	if got := slices.Collect(Addresses(netipx.IPRange{})); len(got) != 0 {
 		t.Errorf("no range has addresses %v", got)
 	}
-	for a := range Addresses(rangeOf("::/0")) { // lazily
+	for a := range Addresses(rangeOf("::/0")) { // yields addresses lazily
 		if a.String() != "::" {
 			t.Errorf("::/0 begins with %s", a)
 		}
@@ -154,7 +155,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// B65.
+// TestEnumerateIsCapped checks the limit of the list (B65).
 func TestEnumerateIsCapped(t *testing.T) {
 	for _, in := range []string{"10.0.0.0/8", "2001:db8::/64"} {
 		got := Enumerate(rangeOf(in))

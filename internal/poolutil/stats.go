@@ -3,7 +3,7 @@ package poolutil
 // Empty reports whether nothing is free.
 func (f *Free) Empty() bool { return f.byPlace.len == 0 }
 
-// Size is the number of free addresses, at most math.MaxInt64.
+// Size returns the number of free addresses, at most math.MaxInt64.
 func (f *Free) Size() int64 {
 	if f.Empty() {
 		return 0
@@ -11,26 +11,26 @@ func (f *Free) Size() int64 {
 	return saturatedNext(f.total.prev())
 }
 
-// Largest is the size of the largest free block, at most math.MaxInt64: the most that BestFit can give.
+// Largest returns the size of the largest free block, at most math.MaxInt64: the most that BestFit can take.
 func (f *Free) Largest() int64 {
 	if f.Empty() {
 		return 0
 	}
-	return blockOfSize(f.bySize.max()).saturatedSize()
+	return blockFromSizeKey(f.bySize.max()).saturatedSize()
 }
 
-// Blocks is the number of free blocks.
+// Blocks returns the number of free blocks.
 func (f *Free) Blocks() int { return f.byPlace.len }
 
-// FragmentationPercent is the share of the free addresses that lies outside the largest free block,
-// rounded down: 0 if nothing or one block is free, towards 100 the more scattered they are. With more
-// than 2^57 free addresses it is computed from the highest 57 bits of the counts.
+// FragmentationPercent returns the share of the free addresses that are outside the largest free block, rounded down: 0
+// if there is at most one block, and towards 100 the more scattered they are. With more than 2^57 free addresses it is
+// computed from the highest 57 bits of the counts.
 func (f *Free) FragmentationPercent() int32 {
 	if f.Blocks() < 2 {
 		return 0
 	}
 	total := f.total
-	outside := total.sub(blockOfSize(f.bySize.max()).size())
+	outside := total.sub(blockFromSizeKey(f.bySize.max()).size())
 	if length := total.bitLen(); length > 57 {
 		total, outside = total.shr(length-57), outside.shr(length-57)
 	}

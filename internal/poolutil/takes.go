@@ -6,8 +6,8 @@ import (
 	"go4.org/netipx"
 )
 
-// BestFit takes n addresses at the start of the smallest free block that has as many, the lowest of
-// those of one size. It changes nothing and returns false if no block is large enough or n is 0.
+// BestFit takes n addresses from the start of the smallest free block that has as many; of blocks of one size, from the
+// lowest. It returns false and changes nothing if no block is large enough or n is 0.
 func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
 	if n == 0 {
 		return netipx.IPRange{}, false
@@ -17,25 +17,25 @@ func (f *Free) BestFit(n uint64) (netipx.IPRange, bool) {
 	if !c.ok() {
 		return netipx.IPRange{}, false
 	}
-	from := blockOfSize(*c.entry())
+	from := blockFromSizeKey(*c.entry())
 	b := block{from.first, from.first.add(span)}
 	f.carve(f.byPlace.seek(placeKey(from)), b)
 	return b.ipRange(f.v4), true
 }
 
-// BestFitPrefix takes the prefix of the length bits that lies in the smallest free block that holds
-// one, the lowest block of that size, at the lowest place in it. It changes nothing and returns false
-// if there is none, or no such prefix length.
+// BestFitPrefix takes an aligned prefix of the length bits from the smallest free block that contains one, from the
+// lowest block of that size, at the lowest place in it. It returns false and changes nothing if no block contains one,
+// or the length is not valid.
 //
-// Whether a block of nearly twice the size of the prefix holds one depends on where it lies. The cost is
-// O(log k + m) with m blocks that are large enough, smaller than that, and lie askew.
+// With n the size of the prefix, a free block of n to 2n-2 addresses contains an aligned prefix only at some places.
+// The cost is O(log k + m), where m is the number of such blocks that contain none.
 func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
 	if bits < 0 || bits > familyBits(f.v4) {
 		return netip.Prefix{}, false
 	}
 	mask := lowBits(familyBits(f.v4) - bits)
 	for c := f.bySize.seek(pair{a: mask}); c.ok(); c = c.next() {
-		from := blockOfSize(*c.entry())
+		from := blockFromSizeKey(*c.entry())
 		if b, ok := from.firstAligned(mask); ok {
 			f.carve(f.byPlace.seek(placeKey(from)), b)
 			return netip.PrefixFrom(b.first.addr(f.v4), bits), true
@@ -44,7 +44,7 @@ func (f *Free) BestFitPrefix(bits int) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Lowest takes the lowest free address; false if there is none.
+// Lowest takes the lowest free address; false if nothing is free.
 func (f *Free) Lowest() (netip.Addr, bool) {
 	c := f.byPlace.first()
 	if !c.ok() {
@@ -60,27 +60,27 @@ func (f *Free) Take(r netipx.IPRange) bool {
 	if !r.IsValid() || !f.sameFamily(r) {
 		return false
 	}
-	b := blockOf(r)
-	c, ok := f.blockAround(b)
+	b := blockFromRange(r)
+	c, ok := f.blockContaining(b)
 	if ok {
 		f.carve(c, b)
 	}
 	return ok
 }
 
-// TakeAny takes those addresses of r that are free, be it none. It costs O(log k) for each free block
-// that r touches.
+// TakeAny takes those addresses of r that are free, which may be none. It costs O(log k) for each free block that
+// overlaps r.
 func (f *Free) TakeAny(r netipx.IPRange) {
 	if !r.IsValid() || !f.sameFamily(r) {
 		return
 	}
-	b := blockOf(r)
+	b := blockFromRange(r)
 	for {
 		c := f.byPlace.seek(pair{a: b.first})
 		if !c.ok() || b.last.less(c.entry().b) {
 			return
 		}
-		part := blockAtPlace(*c.entry())
+		part := blockFromPlaceKey(*c.entry())
 		if part.first.less(b.first) {
 			part.first = b.first
 		}
@@ -91,20 +91,19 @@ func (f *Free) TakeAny(r netipx.IPRange) {
 	}
 }
 
-// Extend takes the n addresses directly after r and returns r grown by them. If they are not all free, or
-// the family ends before, it changes nothing and returns r and false. r itself is the caller's, so it is not
-// looked at; n may be 0.
+// Extend takes the n addresses directly after r and returns r extended by them. If they are not all free, or the family
+// ends before, it changes nothing and returns r and false. r itself is the caller's and is not checked; n may be 0.
 func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
 	if !r.IsValid() || n == 0 {
 		return r, r.IsValid()
 	}
-	last := numberOf(r.To())
+	last := addressNumber(r.To())
 	more := block{last.next(), last.add(uint128{lo: n})}
-	// A sum that wrapped is past the last IPv6 address. What is past the last IPv4 address is never free.
+	// A sum that wrapped is past the last IPv6 address. Numbers past the last IPv4 address are never free.
 	if more.last.less(last) || !f.sameFamily(r) {
 		return r, false
 	}
-	c, ok := f.blockAround(more)
+	c, ok := f.blockContaining(more)
 	if !ok {
 		return r, false
 	}
@@ -112,9 +111,9 @@ func (f *Free) Extend(r netipx.IPRange, n uint64) (netipx.IPRange, bool) {
 	return netipx.IPRangeFrom(r.From(), more.last.addr(f.v4)), true
 }
 
-// carve takes b out of the free block at c, which it lies in.
+// carve removes b from the free block at c, which contains b.
 func (f *Free) carve(c cursor, b block) {
-	from := blockAtPlace(*c.entry())
+	from := blockFromPlaceKey(*c.entry())
 	f.bySize.remove(sizeKey(from))
 	f.total = f.total.sub(b.size())
 	if b.last == from.last {

@@ -1,22 +1,22 @@
 package poolutil
 
-// tree is an ordered set of pairs, a B+ tree. All operations are O(log n).
+// tree is an ordered set of pairs, a B+ tree. All operations cost O(log n).
 //
-// It is our own because github.com/tidwall/btree and github.com/google/btree drop the root of a tree
-// that falls empty: a pool that goes back and forth between one free block and none would allocate
-// each time. This one keeps its root, and its emptied leaves for the next split.
+// It replaces github.com/tidwall/btree and github.com/google/btree, which drop the root of a tree that becomes empty: a
+// pool that alternates between one free block and none would allocate each time. This one keeps its root, and its
+// emptied leaves for the next split.
 type tree struct {
-	root  *node
-	len   int
-	spare []*node
+	root        *node
+	len         int
+	spareLeaves []*node
 
-	// uniqueA says that no two entries have the same a, so that the b of an entry may be changed in place.
+	// uniqueA reports that no two entries have the same a, so that the b of an entry may be changed in place.
 	uniqueA bool
 }
 
 func newTree(uniqueA bool) tree { return tree{root: new(node), uniqueA: uniqueA} }
 
-// cursor stands at an entry of a tree, or past the last. The next change of the tree voids it.
+// cursor points at an entry of a tree, or past the last one. The next change of the tree invalidates it.
 type cursor struct {
 	leaf *node
 	i    int
@@ -26,42 +26,42 @@ func (c cursor) ok() bool { return c.leaf != nil }
 
 func (c cursor) entry() *pair { return &c.leaf.keys[c.i] }
 
-func (c cursor) next() cursor { return at(c.leaf, c.i+1) }
+func (c cursor) next() cursor { return cursorAt(c.leaf, c.i+1) }
 
-func at(leaf *node, i int) cursor {
-	if i < leaf.n {
+func cursorAt(leaf *node, i int) cursor {
+	if i < leaf.count {
 		return cursor{leaf, i}
 	}
-	// Only the root is ever empty, and it has no next.
+	// Only the root can be empty, and it has no next leaf.
 	return cursor{leaf.next, 0}
 }
 
-// seek stands at the first entry that is not less than p.
+// seek returns a cursor at the first entry that is not less than p.
 func (t *tree) seek(p pair) cursor {
 	n := t.root
-	for !n.leaf() {
-		n = n.kids[n.kidOf(p)]
+	for !n.isLeaf() {
+		n = n.children[n.childIndex(p)]
 	}
-	return at(n, n.search(p, n.n))
+	return cursorAt(n, n.search(p, n.count))
 }
 
-// first stands at the lowest entry.
+// first returns a cursor at the lowest entry.
 func (t *tree) first() cursor { return t.seek(pair{}) }
 
-// max is the highest entry; the tree is not empty.
+// max returns the highest entry; the tree must not be empty.
 func (t *tree) max() pair {
 	n := t.root
-	for !n.leaf() {
-		n = n.kids[n.n-1]
+	for !n.isLeaf() {
+		n = n.children[n.count-1]
 	}
-	return n.keys[n.n-1]
+	return n.keys[n.count-1]
 }
 
-// insert adds p, which is not in the tree.
+// insert adds p, which must not be in the tree.
 func (t *tree) insert(p pair) {
 	t.insertBelow(t.root, p)
 	t.len++
-	if t.root.n == fanout {
+	if t.root.count == fanout {
 		left := t.root
 		t.root = newInner()
 		t.root.insertAt(0, pair{}, left)
@@ -70,103 +70,103 @@ func (t *tree) insert(p pair) {
 }
 
 func (t *tree) insertBelow(n *node, p pair) {
-	if n.leaf() {
-		n.insertAt(n.search(p, n.n), p, nil)
+	if n.isLeaf() {
+		n.insertAt(n.search(p, n.count), p, nil)
 		return
 	}
-	i := n.kidOf(p)
-	t.insertBelow(n.kids[i], p)
-	if n.kids[i].n == fanout {
+	i := n.childIndex(p)
+	t.insertBelow(n.children[i], p)
+	if n.children[i].count == fanout {
 		t.split(n, i)
 	}
 }
 
 func (t *tree) split(n *node, i int) {
-	left := n.kids[i]
+	left := n.children[i]
 	var right *node
-	if left.leaf() {
+	if left.isLeaf() {
 		right = t.newLeaf()
 		left.next, right.next = right, left.next
 	} else {
 		right = newInner()
 	}
-	left.shift(right, -fanout/2)
-	n.insertAt(i, t.bound(left), left)
-	n.kids[i+1] = right
+	left.moveEntries(right, -fanout/2)
+	n.insertAt(i, t.upperBound(left), left)
+	n.children[i+1] = right
 }
 
-// remove takes p, which is in the tree, out of it.
+// remove removes p, which must be in the tree.
 func (t *tree) remove(p pair) {
 	t.removeBelow(t.root, p)
 	t.len--
-	if t.root.n == 1 && !t.root.leaf() {
+	if t.root.count == 1 && !t.root.isLeaf() {
 		old := t.root
-		t.root = old.kids[0]
-		t.retire(old)
+		t.root = old.children[0]
+		t.recycleLeaf(old)
 	}
 }
 
 func (t *tree) removeBelow(n *node, p pair) {
-	if n.leaf() {
-		i := n.search(p, n.n)
-		if i == n.n || n.keys[i] != p {
+	if n.isLeaf() {
+		i := n.search(p, n.count)
+		if i == n.count || n.keys[i] != p {
 			panic("poolutil: the orders of the free space disagree")
 		}
 		n.removeAt(i)
 		return
 	}
-	i := n.kidOf(p)
-	t.removeBelow(n.kids[i], p)
-	if n.kids[i].n < fewest {
-		t.refill(n, min(i, n.n-2))
+	i := n.childIndex(p)
+	t.removeBelow(n.children[i], p)
+	if n.children[i].count < minEntries {
+		t.rebalance(n, min(i, n.count-2))
 	}
 }
 
-// refill mends the kids i and i+1 of n, one of which has become too small.
-func (t *tree) refill(n *node, i int) {
-	left, right := n.kids[i], n.kids[i+1]
-	if !left.leaf() {
-		// The key of its last kid comes to mean something.
-		left.keys[left.n-1] = n.keys[i]
+// rebalance fixes the children i and i+1 of n, after one of them has become too small.
+func (t *tree) rebalance(n *node, i int) {
+	left, right := n.children[i], n.children[i+1]
+	if !left.isLeaf() {
+		// Its last child gets a sibling after it, so the key of that child is used from now on.
+		left.keys[left.count-1] = n.keys[i]
 	}
-	if left.n+right.n <= mergeMax {
-		left.shift(right, right.n)
+	if left.count+right.count <= mergeMax {
+		left.moveEntries(right, right.count)
 		left.next = right.next
 		n.keys[i] = n.keys[i+1]
-		n.kids[i+1] = left
+		n.children[i+1] = left
 		n.removeAt(i)
-		t.retire(right)
+		t.recycleLeaf(right)
 		return
 	}
-	left.shift(right, (right.n-left.n)/2)
-	n.keys[i] = t.bound(left)
+	left.moveEntries(right, (right.count-left.count)/2)
+	n.keys[i] = t.upperBound(left)
 }
 
-// bound is a key to part n from the node after it.
-func (t *tree) bound(n *node) pair {
-	p := n.keys[n.n-1]
+// upperBound returns a key that separates n from the node after it.
+func (t *tree) upperBound(n *node) pair {
+	p := n.keys[n.count-1]
 	if t.uniqueA {
-		p.b = maxUint128 // whatever becomes of b
+		p.b = maxUint128 // b may change
 	}
 	return p
 }
 
 func (t *tree) newLeaf() *node {
-	k := len(t.spare) - 1
+	k := len(t.spareLeaves) - 1
 	if k < 0 {
 		return new(node)
 	}
-	n := t.spare[k]
-	t.spare = t.spare[:k]
+	n := t.spareLeaves[k]
+	t.spareLeaves = t.spareLeaves[:k]
 	return n
 }
 
-func newInner() *node { return &node{kids: new([fanout]*node)} }
+func newInner() *node { return &node{children: new([fanout]*node)} }
 
-// retire keeps an empty leaf for the next split. Inner nodes come and go too seldom to matter.
-func (t *tree) retire(n *node) {
-	if n.leaf() {
+// recycleLeaf keeps an empty leaf for the next split. Inner nodes are created too seldom to matter.
+func (t *tree) recycleLeaf(n *node) {
+	if n.isLeaf() {
 		n.next = nil
-		t.spare = append(t.spare, n)
+		t.spareLeaves = append(t.spareLeaves, n)
 	}
 }

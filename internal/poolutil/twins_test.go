@@ -5,14 +5,14 @@ import (
 	"go4.org/netipx"
 )
 
-// tester is what *testing.T and *rapid.T have in common.
+// tester is the common part of *testing.T and *rapid.T.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// universes are where the arithmetic could go wrong: both ends of both families, and where the
-// halves of a 128-bit number meet.
+// universes are the ranges where the arithmetic could go wrong: both ends of both families, and the boundary between
+// the halves of a 128-bit number.
 var universes = []string{
 	"10.0.0.0/26",
 	"0.0.0.0-0.0.0.71",
@@ -23,8 +23,8 @@ var universes = []string{
 	"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 }
 
-// twins drives two Frees and an oracle through one history: the Frees agree with the oracle after
-// every step and, having had the same history, with each other.
+// twins applies one history to two Frees and an oracle: the Frees must equal the oracle after every step, and each
+// other, as they have the same history.
 type twins struct {
 	a, b *Free
 	o    *oracle
@@ -34,13 +34,13 @@ func newTwins(universe string) *twins {
 	return &twins{NewFree(setOf(universe)), NewFree(setOf(universe)), newOracle(rangeOf(universe))}
 }
 
-// outcome is what an operation returned.
+// outcome is the result of an operation.
 type outcome struct {
 	Got string
 	OK  bool
 }
 
-// step does one operation on both Frees; want is what the oracle says, which has been changed already.
+// step does one operation on both Frees; want is the result of the oracle, on which it was done already.
 func (w *twins) step(t tester, name string, want outcome, do func(*Free) outcome) {
 	t.Helper()
 	for _, f := range []*Free{w.a, w.b} {
@@ -141,7 +141,7 @@ func (w *twins) extend(t tester, i, n, more int) {
 	})
 }
 
-// put frees what is taken, and sees that freeing anything else panics and changes nothing.
+// put frees taken addresses, and checks that freeing any other panics and changes nothing.
 func (w *twins) put(t tester, i, n int) {
 	t.Helper()
 	ok := w.o.noneFree(i, n)
@@ -160,19 +160,20 @@ func rangeOutcome(r netipx.IPRange, ok bool) outcome {
 	return outcome{r.String(), true}
 }
 
-// checkTree fails unless the tree t holds is sound: order, bounds, fill, length, and the chain of leaves.
+// checkTree fails the test unless the invariants of the tree hold: order, bounds, fill, length, and the chain of
+// leaves.
 func checkTree(t tester, tr *tree) {
 	t.Helper()
 	var leaves []*node
 	count := 0
 	var walk func(n *node, above *pair) int
 	walk = func(n *node, above *pair) int {
-		if n != tr.root && n.n < fewest || n.n >= fanout {
-			t.Fatalf("a node holds %d", n.n)
+		if n != tr.root && n.count < minEntries || n.count >= fanout {
+			t.Fatalf("a node holds %d", n.count)
 		}
-		if n.leaf() {
-			leaves, count = append(leaves, n), count+n.n
-			for i := range n.n {
+		if n.isLeaf() {
+			leaves, count = append(leaves, n), count+n.count
+			for i := range n.count {
 				if i > 0 && !n.keys[i-1].less(&n.keys[i]) || above != nil && above.less(&n.keys[i]) {
 					t.Fatalf("entry %d of a leaf is out of order", i)
 				}
@@ -180,9 +181,9 @@ func checkTree(t tester, tr *tree) {
 			return 1
 		}
 		depth := 0
-		for i, kid := range n.kids[:n.n] {
+		for i, kid := range n.children[:n.count] {
 			bound := above
-			if i < n.n-1 {
+			if i < n.count-1 {
 				bound = &n.keys[i]
 			}
 			d := walk(kid, bound)
@@ -198,7 +199,7 @@ func checkTree(t tester, tr *tree) {
 		t.Fatalf("%d entries, want %d", count, tr.len)
 	}
 	for i, n := range leaves {
-		if i+1 < len(leaves) && (n.next != leaves[i+1] || !n.keys[n.n-1].less(&n.next.keys[0])) || i+1 == len(leaves) && n.next != nil {
+		if i+1 < len(leaves) && (n.next != leaves[i+1] || !n.keys[n.count-1].less(&n.next.keys[0])) || i+1 == len(leaves) && n.next != nil {
 			t.Fatalf("leaf %d is chained wrongly", i)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// uint128 is the number of an address: an IPv4 address counts from 0 to 2^32-1, an IPv6 address from
-// 0 to 2^128-1. Sums and differences wrap around.
+// uint128 is the number of an address: an IPv4 address counts from 0 to 2^32-1, an IPv6 address from 0 to 2^128-1. Sums
+// and differences wrap around.
 type uint128 struct{ hi, lo uint64 }
 
 var maxUint128 = uint128{math.MaxUint64, math.MaxUint64}
 
-func numberOf(a netip.Addr) uint128 {
+func addressNumber(a netip.Addr) uint128 {
 	if a.Is4() {
 		b := a.As4()
 		return uint128{lo: uint64(binary.BigEndian.Uint32(b[:]))}
@@ -72,7 +72,7 @@ func (x uint128) shr(n int) uint128 {
 	return uint128{0, x.hi >> (n - 64)}
 }
 
-// bitLen is the number of bits it takes to write x.
+// bitLen returns the number of bits needed to represent x.
 func (x uint128) bitLen() int {
 	if x.hi != 0 {
 		return 64 + bits.Len64(x.hi)
@@ -80,15 +80,15 @@ func (x uint128) bitLen() int {
 	return bits.Len64(x.lo)
 }
 
-// saturated is x, or math.MaxInt64 if x is larger.
-func (x uint128) saturated() int64 {
+// saturatedInt64 returns x, at most math.MaxInt64.
+func (x uint128) saturatedInt64() int64 {
 	if x.hi != 0 || x.lo > math.MaxInt64 {
 		return math.MaxInt64
 	}
 	return int64(x.lo)
 }
 
-// lowBits is a mask of the n lowest bits, 0 <= n <= 128.
+// lowBits returns a mask of the n lowest bits, 0 <= n <= 128.
 func lowBits(n int) uint128 {
 	if n <= 64 {
 		return uint128{lo: 1<<n - 1}

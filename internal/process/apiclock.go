@@ -6,77 +6,81 @@ import (
 	"time"
 )
 
-// slowAnswer is how long a request may last whose answer still says what time it is: what is older says what time it was.
-const slowAnswer = time.Second
+// maxResponseTime is the maximum duration of a request whose response still shows the current time. The Date of a
+// slower response may be in the past.
+const maxResponseTime = time.Second
 
-// wavers is by how much a Date is behind at most when it is read: it has no fractions, and may be of the moment when the
-// answer began.
-const wavers = slowAnswer + time.Second
+// dateTolerance is by how much a Date may lag behind when it is read: it has no fractions, and may be that of the
+// moment when the response began.
+const dateTolerance = maxResponseTime + time.Second
 
-// APIClock knows what time it is by the clock of the API server, from the Date of its answers. Managers that follow each
-// other have clocks of their own; what one writes down for the next one is by this one.
+// APIClock tracks the clock of the API server, from the Date header of its responses. Managers that follow each other
+// have different clocks, so what one records for the next one uses this clock.
 type APIClock struct {
-	// now is the clock of this machine; nil: time.Now.
+	// now returns the time of this machine; nil means time.Now.
 	now func() time.Time
 
 	mu sync.Mutex
-	// there and here are one moment by both clocks; zero: there was no answer.
-	there, here time.Time
+	// serverTime and localTime are the same moment on both clocks; zero before the first response.
+	serverTime, localTime time.Time
 }
 
-// At is a moment of the clock of this machine by that of the API server; the same moment before its first answer.
-func (c *APIClock) At(here time.Time) time.Time {
+// ToServerTime converts a time of this machine to the clock of the API server. Before the first response it returns
+// the time unchanged.
+func (c *APIClock) ToServerTime(here time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.there.IsZero() {
+	if c.serverTime.IsZero() {
 		return here
 	}
-	return c.there.Add(here.Sub(c.here))
+	return c.serverTime.Add(here.Sub(c.localTime))
 }
 
-// Watch has the clock read the answers to the requests that go through a transport.
-func (c *APIClock) Watch(over http.RoundTripper) http.RoundTripper { return watched{over, c} }
+// WrapTransport returns a transport that updates the clock from the responses to its requests.
+func (c *APIClock) WrapTransport(over http.RoundTripper) http.RoundTripper {
+	return clockTransport{over, c}
+}
 
-// watched is a transport whose answers set a clock.
-type watched struct {
+// clockTransport is a transport whose responses update a clock.
+type clockTransport struct {
 	http.RoundTripper
 	clock *APIClock
 }
 
-// RoundTrip sends a request and reads the Date of its answer.
-func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
-	begun := w.clock.local()
+// RoundTrip sends a request and reads the Date of the response.
+func (w clockTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	begun := w.clock.localNow()
 	answer, err := w.RoundTripper.RoundTrip(req)
-	// What a load balancer answers in the place of the API server has a clock of its own.
+	// A load balancer that responds in place of the API server has a clock of its own.
 	if err == nil && answer.StatusCode < http.StatusInternalServerError {
-		w.clock.note(answer.Header.Get("Date"), begun)
+		w.clock.updateFromDate(answer.Header.Get("Date"), begun)
 	}
 	return answer, err
 }
 
-// WrappedRoundTripper is how client-go finds the transport inside.
-func (w watched) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
+// WrappedRoundTripper returns the wrapped transport, which client-go looks up by this method.
+func (w clockTransport) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
-// note sets the clock by the Date of an answer to a request that was sent at a moment. A Date is never ahead, so of those
-// that may speak of one clock the one that is ahead of the others is the best.
-func (c *APIClock) note(date string, begun time.Time) {
+// updateFromDate sets the clock by the Date of the response to a request that was sent at begun. A Date is never
+// ahead, so of the Dates that may come from the same clock the most advanced one is the most accurate.
+func (c *APIClock) updateFromDate(date string, begun time.Time) {
 	there, err := http.ParseTime(date)
-	here := c.local()
-	if err != nil || here.Sub(begun) > slowAnswer {
+	here := c.localNow()
+	if err != nil || here.Sub(begun) > maxResponseTime {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.there.IsZero() {
-		is := c.there.Add(here.Sub(c.here))
-		if ahead := is.Sub(there); ahead >= 0 && ahead <= wavers {
+	if !c.serverTime.IsZero() {
+		is := c.serverTime.Add(here.Sub(c.localTime))
+		if ahead := is.Sub(there); ahead >= 0 && ahead <= dateTolerance {
 			return
 		}
 	}
-	c.there, c.here = there, here
+	c.serverTime, c.localTime = there, here
 }
 
-func (c *APIClock) local() time.Time {
+func (c *APIClock) localNow() time.Time {
 	if c.now == nil {
 		return time.Now()
 	}

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// answers is a transport whose answers have a Date, and last for a while.
-type answers struct {
+// datedTransport is a transport whose responses have a Date, and take a while.
+type datedTransport struct {
 	date  string
 	code  int
 	lasts func()
 }
 
-func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
+func (a datedTransport) RoundTrip(*http.Request) (*http.Response, error) {
 	a.lasts()
 	return &http.Response{StatusCode: a.code, Header: http.Header{"Date": {a.date}}, Body: http.NoBody}, nil
 }
 
-// R10: what one manager writes down for the next one is by the clock of the API server, whatever its own clock says.
+// TestAPIClock checks that what one manager records for the next one is by the clock of the API server, whatever its
+// own clock shows (R10).
 func TestAPIClock(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
@@ -40,7 +41,7 @@ func TestAPIClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := noon
 			clock := &APIClock{now: func() time.Time { return now }}
-			transport := clock.Watch(answers{tc.date, cmp.Or(tc.code, http.StatusOK), func() { now = now.Add(tc.lasts) }})
+			transport := clock.WrapTransport(datedTransport{tc.date, cmp.Or(tc.code, http.StatusOK), func() { now = now.Add(tc.lasts) }})
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1/", http.NoBody)
 			if err != nil {
 				t.Fatal(err)
@@ -52,15 +53,16 @@ func TestAPIClock(t *testing.T) {
 			if err := answer.Body.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if is := clock.At(noon.Add(time.Minute)); !is.Equal(tc.want) {
+			if is := clock.ToServerTime(noon.Add(time.Minute)); !is.Equal(tc.want) {
 				t.Errorf("a minute past noon is %v there, not %v", is, tc.want)
 			}
 		})
 	}
 }
 
-// A Date has no fractions, and is of a moment of the answer: the clock is at most two seconds behind, less with each answer,
-// and follows one that is set anew.
+// TestAPIClockWavers checks that the clock, although a Date has no fractions and is that of some moment of the
+// response, is at most two seconds behind, less with each response, and follows a server clock that is set to another
+// time.
 func TestAPIClockWavers(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	now := noon
@@ -69,9 +71,9 @@ func TestAPIClockWavers(t *testing.T) {
 	answer := func(ahead time.Duration) (wrong time.Duration) {
 		begun := now.Add(time.Duration(chance.Int64N(int64(time.Second))))
 		dated := begun.Add(time.Duration(chance.Int64N(int64(time.Second))))
-		now = begun.Add(slowAnswer)
-		clock.note(dated.Add(ahead).Truncate(time.Second).Format(http.TimeFormat), begun)
-		return clock.At(now).Sub(now.Add(ahead))
+		now = begun.Add(maxResponseTime)
+		clock.updateFromDate(dated.Add(ahead).Truncate(time.Second).Format(http.TimeFormat), begun)
+		return clock.ToServerTime(now).Sub(now.Add(ahead))
 	}
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 0, 10 * time.Second} {
 		last := -2 * time.Second

@@ -9,7 +9,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// W25: a client that limits itself makes a burst of claims wait, whatever the API server could take.
+// TestConnectionHasNoLimitOfItsOwn checks that the client does not limit its rate (W25): otherwise a burst of claims
+// would wait, whatever the API server can process.
 func TestConnectionHasNoLimitOfItsOwn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
@@ -21,7 +22,7 @@ func TestConnectionHasNoLimitOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
-	cfg, err := Connection()
+	cfg, err := NewRESTConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,48 +16,49 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/version"
 )
 
-// Program is one that takes flags only.
+// Program is a program that takes flags and no arguments.
 type Program struct {
 	Name string
-	// AddFlags adds those of the program; those of the log and of libraries come with them.
+	// AddFlags adds the flags of the program. Those of the log and of libraries are added in any case.
 	AddFlags func(*pflag.FlagSet)
-	// Complete, where set, sets flags that were not typed.
+	// Complete, if it is set, sets flags that were not given.
 	Complete func(*pflag.FlagSet) error
-	// Check says what is wrong with them.
-	Check func() error
+	// Validate returns what is wrong with the flags.
+	Validate func() error
 }
 
-// The exit codes.
+// Exit codes.
 const (
-	done    = 0
-	refused = 2
+	exitSuccess    = 0
+	exitUsageError = 2
 )
 
-// Start reads what was typed behind the name of the program, and has the log be as the flags say. Where there is nothing
-// to run, because help or the version was asked for, or a flag is wrong, it has said so, and returns the exit code.
-func (p Program) Start(args []string, out, errOut io.Writer) (run bool, code int) {
-	fs := pflag.NewFlagSet(p.Name, pflag.ContinueOnError) // it prints all flags for --help, not for one that is wrong
+// ParseFlags parses the command line after the name of the program, and configures the log accordingly. run is false
+// if there is nothing to run, because help or the version was requested, or a flag is invalid. Then the output is
+// written already, and code is the exit code.
+func (p Program) ParseFlags(args []string, out, errOut io.Writer) (run bool, code int) {
+	fs := pflag.NewFlagSet(p.Name, pflag.ContinueOnError) // it prints all flags for --help, but not for an invalid flag
 	fs.SetOutput(errOut)
 	p.AddFlags(fs)
 	logOptions := logs.NewOptions()
 	logsv1.AddFlags(logOptions, fs)
-	fs.AddGoFlagSet(flag.CommandLine) // what libraries register on their own, --kubeconfig among them
+	fs.AddGoFlagSet(flag.CommandLine) // flags that libraries register themselves, for example --kubeconfig
 	showVersion := fs.Bool("version", false, "Print the version and exit.")
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return false, done
+		return false, exitSuccess
 	case err != nil:
 	case *showVersion:
 		fmt.Fprintln(out, p.Name, version.Get())
-		return false, done
+		return false, exitSuccess
 	case fs.NArg() > 0:
 		err = fmt.Errorf("%q: %s takes flags only", fs.Arg(0), p.Name)
 	case p.Complete != nil:
 		err = p.Complete(fs)
 	}
 	if err == nil {
-		err = p.Check()
+		err = p.Validate()
 	}
 	if err == nil {
 		if err = logsv1.ValidateAndApply(logOptions, nil); err != nil {
@@ -66,8 +67,8 @@ func (p Program) Start(args []string, out, errOut io.Writer) (run bool, code int
 	}
 	if err != nil {
 		fmt.Fprintln(errOut, err.Error()+"\n--help lists the flags")
-		return false, refused
+		return false, exitUsageError
 	}
-	ctrl.SetLogger(Quietly(klog.Background()))
-	return true, done
+	ctrl.SetLogger(WithQuietHealthChecks(klog.Background()))
+	return true, exitSuccess
 }

@@ -39,10 +39,10 @@ func TestStart(t *testing.T) {
 			crane := Program{
 				Name:     "crane",
 				AddFlags: func(fs *pflag.FlagSet) { fs.IntVar(&size, "size", 3, "Its size.") },
-				Check:    func() error { return tc.wrong },
+				Validate: func() error { return tc.wrong },
 			}
 			var out, errOut strings.Builder
-			run, code := crane.Start(tc.args, &out, &errOut)
+			run, code := crane.ParseFlags(tc.args, &out, &errOut)
 			if run != tc.run || code != tc.code {
 				t.Errorf("run %t, code %d", run, code)
 			}
@@ -55,7 +55,7 @@ func TestStart(t *testing.T) {
 	t.Run("help", func(t *testing.T) {
 		var out, errOut strings.Builder
 		crane := Program{Name: "crane", AddFlags: func(*pflag.FlagSet) {}}
-		if run, code := crane.Start([]string{"--help"}, &out, &errOut); run || code != 0 {
+		if run, code := crane.ParseFlags([]string{"--help"}, &out, &errOut); run || code != 0 {
 			t.Errorf("run %t, code %d", run, code)
 		}
 		for _, want := range []string{"Usage of crane:", "--version", "--logging-format", "--kubeconfig"} {

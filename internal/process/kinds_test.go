@@ -13,10 +13,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// deaf is an API server that does not say which kinds it has.
-type deaf struct{ meta.RESTMapper }
+// failingRESTMapper is an API server that does not answer which kinds it has.
+type failingRESTMapper struct{ meta.RESTMapper }
 
-func (deaf) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+func (failingRESTMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
 	return nil, errors.New("connection refused")
 }
 
@@ -39,11 +39,11 @@ func TestCheckKinds(t *testing.T) {
 		"no Cluster API": {with(v1alpha1.GroupVersion), "Cluster API is not installed here, or older than v1.11: kind Cluster of cluster.x-k8s.io/v1beta2 is unknown"},
 		"an old one":     {with(old, v1alpha1.GroupVersion), "Cluster API is not installed here, or older than v1.11: kind Cluster of cluster.x-k8s.io/v1beta2 is unknown"},
 		"none of ours":   {with(clusterv1.GroupVersion, ipamv1.GroupVersion), "the CRDs of this provider are not installed here, or older than the manager: kind NetworkPool of butler.butlerlabs.dev/v1alpha1 is unknown"},
-		"nobody answers": {deaf{}, "asking the API server which kinds it has: connection refused"},
+		"nobody answers": {failingRESTMapper{}, "asking the API server which kinds it has: connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := CheckKinds(c.mapper, ForPools); err != nil {
+			if err := CheckKinds(c.mapper, KindsForPools); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {
@@ -53,11 +53,12 @@ func TestCheckKinds(t *testing.T) {
 	}
 }
 
-// W29: what a manager lacks is there when it is installed, and is not asked for without the flag.
+// TestKindsThatAreInstalledAreThere checks that the steps that the message names help (W29): after an installation a
+// missing kind exists, and without the flag it is not required.
 func TestKindsThatAreInstalledAreThere(t *testing.T) {
-	for says, needed := range map[string][]Needed{
-		"MetalLB is not installed in this cluster; run without --service-leases, or install it":                             ForLeases,
-		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it": ForNetworkingX,
+	for says, needed := range map[string][]RequiredKinds{
+		"MetalLB is not installed in this cluster; run without --service-leases, or install it":                             KindsForLeases,
+		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it": KindsForNetworkingX,
 	} {
 		none, all := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
 		for _, n := range needed {

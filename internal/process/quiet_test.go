@@ -13,7 +13,7 @@ func TestQuietly(t *testing.T) {
 		1: {`"controller-runtime" "level"=0 "msg"="one"`, `"controller-runtime" "level"=1 "msg"="two"`, `"controller-runtime/healthz" "level"=0 "msg"="failed" "a"=1`},
 	} {
 		var got []string
-		log := Quietly(funcr.New(func(prefix, args string) { got = append(got, `"`+prefix+`" `+args) }, funcr.Options{Verbosity: verbosity})).WithName("controller-runtime")
+		log := WithQuietHealthChecks(funcr.New(func(prefix, args string) { got = append(got, `"`+prefix+`" `+args) }, funcr.Options{Verbosity: verbosity})).WithName("controller-runtime")
 		log.Info("one")
 		log.V(1).Info("two")
 		log.WithName("healthz").WithValues("a", 1).WithCallDepth(1).Info("failed")

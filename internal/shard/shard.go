@@ -1,4 +1,4 @@
-// Package shard spreads work over several managers by the names of what is worked on.
+// Package shard distributes work over several managers by the names of the objects.
 package shard
 
 import (
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Shard is one of several equal parts of all there is. The zero value is all of it.
+// Shard is one of several equal parts of all objects. The zero value is all of them.
 type Shard struct{ index, count int }
 
-// Parse reads a shard as "2/3", the second of three. The empty string is all there is.
+// Parse parses a shard, for example "2/3" for the second of three. The empty string means all objects.
 func Parse(text string) (Shard, error) {
 	if text == "" {
 		return Shard{}, nil
@@ -26,15 +26,15 @@ func Parse(text string) (Shard, error) {
 	return Shard{index, count}, nil
 }
 
-// Has reports whether something of a kind belongs to the shard: by rendezvous hashing, so that another number of shards
-// moves as few as can be. The namespace is empty for what is in none.
+// Has reports whether an object belongs to the shard. It uses rendezvous hashing, so that a change of the number of
+// shards moves as few objects as possible. namespace is empty for cluster-scoped objects.
 func (s Shard) Has(kind, namespace, name string) bool {
 	if s.count < 2 {
 		return true
 	}
 	best, highest := 0, uint64(0)
 	for i := 1; i <= s.count; i++ {
-		// None of the three has a slash.
+		// None of the three contains a slash.
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%d", kind, namespace, name, i))
 		if weight := binary.BigEndian.Uint64(sum[:]); best == 0 || weight > highest {
 			best, highest = i, weight
@@ -43,16 +43,16 @@ func (s Shard) Has(kind, namespace, name string) bool {
 	return best == s.index
 }
 
-// Whole reports whether it is all there is: no other manager serves a part.
-func (s Shard) Whole() bool { return s.count < 2 }
+// IsWhole reports whether the shard is all objects: no other manager serves a part.
+func (s Shard) IsWhole() bool { return s.count < 2 }
 
-// Suffix is what the names of leases end with: one leader each.
-func (s Shard) Suffix() string {
+// LeaseNameSuffix returns the suffix for the names of leader election Leases, so that each shard has its own leader.
+func (s Shard) LeaseNameSuffix() string {
 	if s.count < 2 {
 		return ""
 	}
 	return fmt.Sprintf("-%d-of-%d", s.index, s.count)
 }
 
-// Count is how many shards there are.
+// Count returns the number of shards.
 func (s Shard) Count() int { return max(s.count, 1) }

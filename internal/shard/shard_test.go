@@ -7,7 +7,7 @@ import (
 
 func TestParse(t *testing.T) {
 	for text, suffix := range map[string]string{"": "", "1/1": "", "1/3": "-1-of-3", "3/3": "-3-of-3"} {
-		if s, err := Parse(text); err != nil || s.Suffix() != suffix {
+		if s, err := Parse(text); err != nil || s.LeaseNameSuffix() != suffix {
 			t.Errorf("%q: %+v, %v", text, s, err)
 		}
 	}
@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// owner is the shard of n that a pool belongs to. There is exactly one.
+// owner returns the shard of n that a pool belongs to. There must be exactly one.
 func owner(t *testing.T, name string, n int) int {
 	t.Helper()
 	owner := 0
@@ -66,8 +66,9 @@ func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
 	}
 }
 
-// The zero value serves everything, and what the hash says must not change from one release to the next: two would
-// serve the same pool during an upgrade, and wear each other out.
+// TestTheHashIsWhatItWas checks that the zero value serves everything, and that the hash does not change from one
+// release to the next: during an upgrade, two managers would otherwise serve the same pool and take it over from each
+// other in turn.
 func TestTheHashIsWhatItWas(t *testing.T) {
 	if !(Shard{}).Has("NetworkPool", "ns", "pool") {
 		t.Error("the zero value does not have everything")

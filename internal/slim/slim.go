@@ -1,4 +1,4 @@
-// Package slim keeps the manager's caches small: what nobody reads is dropped before it is stored.
+// Package slim keeps the manager's caches small: it drops what is not read before it is stored.
 package slim
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// ByObject are cache settings for the kinds of which there are many.
-func ByObject() map[client.Object]cache.ByObject {
+// CacheByObject returns cache settings for kinds with many objects.
+func CacheByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&clusterv1.Cluster{}: {Transform: Cluster},
+		&clusterv1.Cluster{}: {Transform: TrimCluster},
 	}
 }
 
-// Cluster keeps what pauses a Cluster, and what decides on its blocks and the pod CIDRs of its Nodes.
-func Cluster(obj any) (any, error) {
+// TrimCluster keeps what pauses a Cluster, and what its blocks and the pod CIDRs of its Nodes depend on.
+func TrimCluster(obj any) (any, error) {
 	c, ok := obj.(*clusterv1.Cluster)
 	if !ok {
 		return obj, nil
@@ -27,10 +27,10 @@ func Cluster(obj any) (any, error) {
 	out.TypeMeta = c.TypeMeta
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = c.Name, c.Namespace, c.UID, c.ResourceVersion
 	out.Finalizers, out.DeletionTimestamp = c.Finalizers, c.DeletionTimestamp
-	out.Labels = only(c.Labels, v1alpha1.ProviderConfigLabel, clusterv1.WatchLabel)
-	out.Annotations = only(c.Annotations, clusterv1.PausedAnnotation, v1alpha1.DeleteForMoveAnnotation,
+	out.Labels = selectKeys(c.Labels, v1alpha1.ProviderConfigLabel, clusterv1.WatchLabel)
+	out.Annotations = selectKeys(c.Annotations, clusterv1.PausedAnnotation, v1alpha1.DeleteForMoveAnnotation,
 		v1alpha1.LBPoolSizeAnnotation, v1alpha1.TriedPoolsAnnotation, v1alpha1.TriedGrowthPoolsAnnotation)
-	// Without it cluster-api does not connect to a workload cluster.
+	// cluster-api does not connect to a workload cluster without it.
 	out.Status.Initialization.InfrastructureProvisioned = c.Status.Initialization.InfrastructureProvisioned
 	for _, kind := range []string{v1alpha1.NetworkReadyCondition, v1alpha1.PodCIDRsReadyCondition} {
 		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is != nil {
@@ -38,14 +38,14 @@ func Cluster(obj any) (any, error) {
 		}
 	}
 	if _, is := c.Labels[v1alpha1.NodeCIDRsLabel]; is {
-		out.Labels = c.Labels // ClusterCIDRs select it by any of them
+		out.Labels = c.Labels // a ClusterCIDR may select it by any of them
 		out.Spec.ClusterNetwork.Services = c.Spec.ClusterNetwork.Services
 	}
 	return out, nil
 }
 
-// only returns those entries of a map that have one of these keys, nil if there is none.
-func only(all map[string]string, keys ...string) map[string]string {
+// selectKeys returns the entries of a map with the given keys, nil if there are none.
+func selectKeys(all map[string]string, keys ...string) map[string]string {
 	var out map[string]string
 	for _, k := range keys {
 		if v, ok := all[k]; ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// full is a Cluster with something in every place that a real one fills.
+// full returns a Cluster in which every field that a real one has is set.
 func full(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	return &clusterv1.Cluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
@@ -32,8 +32,8 @@ func full(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	}
 }
 
-// kept is what identifies the Cluster, and what holds its deletion up.
-func kept(paused *bool, notes map[string]string) *clusterv1.Cluster {
+// reducedCluster returns what identifies the Cluster, and what delays its deletion.
+func reducedCluster(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	return &clusterv1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u", ResourceVersion: "7", Annotations: notes, Finalizers: []string{"f"}},
@@ -41,7 +41,7 @@ func kept(paused *bool, notes map[string]string) *clusterv1.Cluster {
 	}
 }
 
-func TestCluster(t *testing.T) { // W18
+func TestCluster(t *testing.T) { // W18 (only what is used is kept)
 	other, both := map[string]string{"other": "x"}, map[string]string{"other": "x", clusterv1.PausedAnnotation: "true"}
 	tests := map[string]struct {
 		reason string
@@ -49,17 +49,17 @@ func TestCluster(t *testing.T) { // W18
 		want   *clusterv1.Cluster
 		paused bool
 	}{
-		"Neither":    {reason: "a Cluster that is not paused keeps its name", in: full(nil, other), want: kept(nil, nil)},
-		"SpecFalse":  {reason: "false and absent stay apart", in: full(ptr.To(false), nil), want: kept(ptr.To(false), nil)},
-		"Spec":       {reason: "spec.paused pauses", in: full(ptr.To(true), nil), want: kept(ptr.To(true), nil), paused: true},
-		"Annotation": {reason: "so does the annotation, alone among others", in: full(nil, both), want: kept(nil, map[string]string{clusterv1.PausedAnnotation: "true"}), paused: true},
+		"Neither":    {reason: "a Cluster that is not paused keeps its name", in: full(nil, other), want: reducedCluster(nil, nil)},
+		"SpecFalse":  {reason: "false and absent stay apart", in: full(ptr.To(false), nil), want: reducedCluster(ptr.To(false), nil)},
+		"Spec":       {reason: "spec.paused pauses", in: full(ptr.To(true), nil), want: reducedCluster(ptr.To(true), nil), paused: true},
+		"Annotation": {reason: "so does the annotation, alone among others", in: full(nil, both), want: reducedCluster(nil, map[string]string{clusterv1.PausedAnnotation: "true"}), paused: true},
 		"EmptyValue": {
 			reason: "it is its presence that pauses, not its value",
 			in:     full(nil, map[string]string{clusterv1.PausedAnnotation: ""}),
-			want:   kept(nil, map[string]string{clusterv1.PausedAnnotation: ""}), paused: true,
+			want:   reducedCluster(nil, map[string]string{clusterv1.PausedAnnotation: ""}), paused: true,
 		},
 	}
-	asks, wants := full(nil, map[string]string{v1alpha1.LBPoolSizeAnnotation: "4", v1alpha1.TriedPoolsAnnotation: "[]", "other": "x"}), kept(nil, map[string]string{
+	asks, wants := full(nil, map[string]string{v1alpha1.LBPoolSizeAnnotation: "4", v1alpha1.TriedPoolsAnnotation: "[]", "other": "x"}), reducedCluster(nil, map[string]string{
 		v1alpha1.LBPoolSizeAnnotation: "4", v1alpha1.TriedPoolsAnnotation: "[]",
 	})
 	now := metav1.Now()
@@ -76,7 +76,7 @@ func TestCluster(t *testing.T) { // W18
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := tc.in.DeepCopy()
-			got, err := Cluster(tc.in)
+			got, err := TrimCluster(tc.in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestCluster(t *testing.T) { // W18
 			if diff := cmp.Diff(before, tc.in); diff != "" {
 				t.Errorf("what comes in is changed (-before +after):\n%s", diff)
 			}
-			again, err := Cluster(got)
+			again, err := TrimCluster(got)
 			if diff := cmp.Diff(got, again); diff != "" || err != nil {
 				t.Errorf("an informer may call it twice: %v (-once +twice):\n%s", err, diff)
 			}
@@ -97,38 +97,39 @@ func TestCluster(t *testing.T) { // W18
 	}
 }
 
-// The Nodes of a Cluster with the label are given CIDRs: what selects the Cluster is kept, and what is for its Services.
+// TestClusterWithNodes checks that a Cluster with the label, whose Nodes get CIDRs, keeps what selects it, and the
+// CIDRs of its Services.
 func TestClusterWithNodes(t *testing.T) {
 	in := full(nil, nil)
 	in.Labels = map[string]string{v1alpha1.NodeCIDRsLabel: "", "net": "edge"}
 	in.Spec.ClusterNetwork.Services.CIDRBlocks = []string{"10.96.0.0/12"}
 	in.Status.Conditions = append(in.Status.Conditions, metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Message: "2 of 3 Nodes wait"})
-	want := kept(nil, nil)
+	want := reducedCluster(nil, nil)
 	want.Labels, want.Spec.ClusterNetwork.Services = in.Labels, in.Spec.ClusterNetwork.Services
 	want.Status.Conditions = []metav1.Condition{{Type: v1alpha1.PodCIDRsReadyCondition, Message: "2 of 3 Nodes wait"}}
-	got, err := Cluster(in)
+	got, err := TrimCluster(in)
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
-// A tombstone goes through the transform too.
+// TestClusterLeavesOthers checks that a tombstone passes through the transform unchanged.
 func TestClusterLeavesOthers(t *testing.T) {
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "ns/c"}
-	if got, err := Cluster(tombstone); err != nil || got != any(tombstone) {
+	if got, err := TrimCluster(tombstone); err != nil || got != any(tombstone) {
 		t.Errorf("Cluster(%v) = %v, %v, want it as it is", tombstone, got, err)
 	}
 }
 
 func TestByObject(t *testing.T) {
-	settings := ByObject()
+	settings := CacheByObject()
 	for kind, s := range settings {
 		if _, ok := kind.(*clusterv1.Cluster); !ok || s.Transform == nil {
 			t.Errorf("%T: %+v, want Clusters with a transform", kind, s)
 			continue
 		}
 		got, err := s.Transform(full(nil, nil))
-		if diff := cmp.Diff(any(kept(nil, nil)), got); diff != "" || err != nil {
+		if diff := cmp.Diff(any(reducedCluster(nil, nil)), got); diff != "" || err != nil {
 			t.Errorf("the cache keeps more: %v (-want +got):\n%s", err, diff)
 		}
 	}

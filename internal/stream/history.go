@@ -6,70 +6,72 @@ import (
 	"sync"
 )
 
-// history is the newest moment that the API server has shown of each resource. Its consistent reads never show an older one,
-// unless its storage was put back. What a process knows then is no past of what there is: objects that it has seen end are
-// there, with the same UID, and a watch that goes on shows nothing for as long as the new history is shorter than the old one.
-// The zero value is ready for use.
-type history struct {
-	mu     sync.Mutex
-	newest map[string]uint64
-	// listed is what the last whole list of each resource has shown: a watch that begins there needs no other proof.
-	listed map[string]string
+// versionHistory records the newest resource version that the API server has shown for each resource. Its consistent
+// reads never show an older one, unless its storage was restored to an earlier state. Then what a process knows is
+// not a past state of what exists: objects whose end it has seen exist, with the same UID, and a watch that continues
+// shows nothing for as long as the new history is shorter than the old one. The zero value is ready for use.
+type versionHistory struct {
+	mu             sync.Mutex
+	newestVersions map[string]uint64
+	// listVersions is the version of the last complete list of each resource: a watch that begins there needs no
+	// other proof.
+	listVersions map[string]string
 }
 
-// moment is the newest that was shown of a resource, 0 if nothing was.
-func (h *history) moment(resource string) uint64 {
+// newestVersion returns the newest version that was shown for a resource, 0 if there is none.
+func (h *versionHistory) newestVersion(resource string) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.newest[resource]
+	return h.newestVersions[resource]
 }
 
-// note takes a resource version that was shown. One that is no number says nothing of an order.
-func (h *history) note(resource, version string) {
+// recordVersion records a resource version that was shown. It ignores one that is not a number, which has no order.
+func (h *versionHistory) recordVersion(resource, version string) {
 	is, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.newest == nil {
-		h.newest = map[string]uint64{}
+	if h.newestVersions == nil {
+		h.newestVersions = map[string]uint64{}
 	}
-	h.newest[resource] = max(h.newest[resource], is)
+	h.newestVersions[resource] = max(h.newestVersions[resource], is)
 }
 
-func (h *history) noteList(resource, version string) {
-	h.note(resource, version)
+func (h *versionHistory) recordList(resource, version string) {
+	h.recordVersion(resource, version)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.listed == nil {
-		h.listed = map[string]string{}
+	if h.listVersions == nil {
+		h.listVersions = map[string]string{}
 	}
-	h.listed[resource] = version
+	h.listVersions[resource] = version
 }
 
-func (h *history) isOfList(resource, version string) bool {
+func (h *versionHistory) isListVersion(resource, version string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.listed[resource] == version
+	return h.listVersions[resource] == version
 }
 
-// check reports an error if a consistent read shows an older moment than one that was shown before it began.
-func check(resource, version string, before uint64) error {
+// checkNotOlder returns an error if a consistent read shows an older version than one that was shown before the read
+// began.
+func checkNotOlder(resource, version string, before uint64) error {
 	if is, err := strconv.ParseUint(version, 10, 64); err == nil && is < before {
-		return &WentBackError{Resource: resource, Is: is, Was: before}
+		return &VersionRollbackError{Resource: resource, Current: is, Previous: before}
 	}
 	return nil
 }
 
-// WentBackError says that the API server shows an older state than it has shown.
-type WentBackError struct {
-	Resource string
-	Is, Was  uint64
+// VersionRollbackError is the error of a read that shows an older state than the API server has shown before.
+type VersionRollbackError struct {
+	Resource          string
+	Current, Previous uint64
 }
 
 // Error implements error.
-func (e *WentBackError) Error() string {
+func (e *VersionRollbackError) Error() string {
 	return fmt.Sprintf("the API server is at resource version %d of %s, and was at %d: its etcd was put back while this process ran, so what the process knows is no past of what there is",
-		e.Is, e.Resource, e.Was)
+		e.Current, e.Resource, e.Previous)
 }

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// An API server whose etcd is put back shows older resource versions than before: a reader gets an error, and learns
-// nothing of what is listed there.
+// TestWentBack checks a reader of an API server whose etcd is restored, and which shows older resource versions than
+// before: it gets an error, and no watch begins.
 func TestWentBack(t *testing.T) {
-	// moments is at which one the API server is, one request after the other.
+	// The requests of a test case.
 	const list, rewatch, patch = "list", "watch", "patch"
 	tests := map[string]struct {
 		first, then string
-		at          int // of the first request, of which 7 is shown
+		at          int // the version at the second request; 7 at the first
 		back        bool
-		asked       int // for lists with a limit
+		asked       int // expected lists with a limit
 	}{
 		"a later list":                      {first: list, then: list, at: 8},
 		"a list of the same moment":         {first: list, then: list, at: 7},
@@ -47,15 +47,15 @@ func TestWentBack(t *testing.T) {
 				}
 				_, _ = fmt.Fprintf(w, `{"items":[],"metadata":{"resourceVersion":"%d"}}`, at)
 			})
-			var said *WentBackError
-			c.WentBack = func(err *WentBackError) { said = err }
+			var said *VersionRollbackError
+			c.OnRollback = func(err *VersionRollbackError) { said = err }
 			do := func(what string) (err error) {
 				switch what {
 				case list:
 					_, err = c.List(t.Context(), &ipamv1.IPAddressClaim{}, "ns", func(client.Object) {})
 				case patch:
 					claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
-					err = c.Patching(nil).Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{}`)))
+					err = c.NewPatchingClient(nil).Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{}`)))
 				default:
 					from := "7"
 					if what == rewatch {
@@ -74,7 +74,7 @@ func TestWentBack(t *testing.T) {
 			}
 			at = tc.at
 			err := do(tc.then)
-			var back *WentBackError
+			var back *VersionRollbackError
 			if errors.As(err, &back) != tc.back || (said != nil) != tc.back || (err != nil) != tc.back {
 				t.Errorf("%v, said %v", err, said)
 			}
@@ -85,16 +85,17 @@ func TestWentBack(t *testing.T) {
 	}
 }
 
-// What is shown of one kind says nothing of another one, whose storage may be another one.
+// TestHistoryIsOfAKind checks that the versions of one kind do not apply to another one, which may be in another
+// storage.
 func TestHistoryIsOfAKind(t *testing.T) {
-	h := &history{}
-	h.note("a", "9")
-	h.note("a", "x")
-	h.note("a", "3")
-	if h.moment("a") != 9 || h.moment("b") != 0 {
-		t.Errorf("%d and %d", h.moment("a"), h.moment("b"))
+	h := &versionHistory{}
+	h.recordVersion("a", "9")
+	h.recordVersion("a", "x")
+	h.recordVersion("a", "3")
+	if h.newestVersion("a") != 9 || h.newestVersion("b") != 0 {
+		t.Errorf("%d and %d", h.newestVersion("a"), h.newestVersion("b"))
 	}
-	if check("a", "x", 9) != nil || check("a", "9", 9) != nil || check("a", "8", 9) == nil {
+	if checkNotOlder("a", "x", 9) != nil || checkNotOlder("a", "9", 9) != nil || checkNotOlder("a", "8", 9) == nil {
 		t.Error("8 alone is older than 9")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// meta is metadata of which every field says something, and managed fields as a manager leaves them.
+// meta returns metadata with every field set, and managed fields as a manager leaves them.
 func meta() metav1.ObjectMeta {
 	then := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Local())
 	seconds := int64(30)
@@ -45,12 +45,12 @@ func TestNothingIsLostButManagedFields(t *testing.T) {
 	held := &ipamv1.IPAddress{ObjectMeta: meta(), Spec: ipamv1.IPAddressSpec{Address: "10.0.0.1", Gateway: "10.0.0.254"}}
 	block := &v1alpha1.IPAllocation{ObjectMeta: meta(), Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
 	block.Status.CIDR = "10.0.0.0/30"
-	t.Run("claim", func(t *testing.T) { decodes(t, claimObject(), fullClaim) })
-	t.Run("address", func(t *testing.T) { decodes(t, held, fullAddress) })
-	t.Run("allocation", func(t *testing.T) { decodes(t, block, fullAllocation) })
+	t.Run("claim", func(t *testing.T) { decodes(t, claimObject(), toIPAddressClaim) })
+	t.Run("address", func(t *testing.T) { decodes(t, held, toIPAddress) })
+	t.Run("allocation", func(t *testing.T) { decodes(t, block, toIPAllocation) })
 }
 
-// decodes expects an object to be decoded as it was, but for its managed fields.
+// decodes checks that an object is decoded as it was, except for its managed fields.
 func decodes[L, O any](t *testing.T, obj client.Object, full func(*L) O) {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -67,7 +67,7 @@ func decodes[L, O any](t *testing.T, obj client.Object, full func(*L) O) {
 	}
 }
 
-// What a claim of a list costs.
+// BenchmarkClaims measures the cost of one claim of a list.
 func BenchmarkClaims(b *testing.B) {
 	const n = 1000
 	text, err := json.Marshal(claimObject())
@@ -79,7 +79,7 @@ func BenchmarkClaims(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		seen := 0
-		if _, err := items(decoder(bytes.NewReader(body)), fullClaim, func(*ipamv1.IPAddressClaim) { seen++ }); err != nil || seen != n {
+		if _, err := decodeList(newJSONDecoder(bytes.NewReader(body)), toIPAddressClaim, func(*ipamv1.IPAddressClaim) { seen++ }); err != nil || seen != n {
 			b.Fatal(seen, err)
 		}
 	}

@@ -21,67 +21,68 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodes reads Nodes, as protobuf, which the kinds of Kubernetes itself have: JSON costs the API server and us several
-// times as much. It is decoded once, so the watch is client-go's. A Node that is shown has no status.
-type nodes struct{ api rest.Interface }
+// nodeReader reads Nodes as protobuf, which Kubernetes' own kinds support: JSON costs the API server and this process
+// several times as much. It decodes each object once, so it uses client-go's watch. The Nodes that it returns have no
+// status.
+type nodeReader struct{ restClient rest.Interface }
 
-// newNodes returns what reads Nodes by a client that decodes them as lean ones.
-func newNodes(of *rest.Config, httpClient *http.Client) (nodes, error) {
+// newNodeReader returns a nodeReader with a client that decodes Nodes as trimmedNodes.
+func newNodeReader(of *rest.Config, httpClient *http.Client) (nodeReader, error) {
 	lean := runtime.NewScheme()
-	metav1.AddToGroupVersion(lean, corev1.SchemeGroupVersion) // what is said of a watch
-	lean.AddKnownTypeWithName(nodeKind, &leanNode{})
+	metav1.AddToGroupVersion(lean, corev1.SchemeGroupVersion) // the events of a watch
+	lean.AddKnownTypeWithName(nodeGVK, &trimmedNode{})
 	cfg := rest.CopyConfig(of)
 	cfg.APIPath, cfg.GroupVersion, cfg.ContentType = "/api", &corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf
-	cfg.NegotiatedSerializer = leanCodecs{serializer.NewCodecFactory(lean).WithoutConversion()}
+	cfg.NegotiatedSerializer = trimmedCodecs{serializer.NewCodecFactory(lean).WithoutConversion()}
 	api, err := rest.RESTClientForConfigAndClient(cfg, httpClient)
 	if err != nil {
-		return nodes{}, fmt.Errorf("making a client for Nodes: %w", err)
+		return nodeReader{}, fmt.Errorf("making a client for Nodes: %w", err)
 	}
-	return nodes{api}, nil
+	return nodeReader{api}, nil
 }
 
-// leanCodecs show a Node in the place of a lean one.
-type leanCodecs struct{ runtime.NegotiatedSerializer }
+// trimmedCodecs decode a trimmedNode and return the Node in it.
+type trimmedCodecs struct{ runtime.NegotiatedSerializer }
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
-func (c leanCodecs) DecoderToVersion(d runtime.Decoder, to runtime.GroupVersioner) runtime.Decoder {
-	return leanDecoder{c.NegotiatedSerializer.DecoderToVersion(d, to)}
+func (c trimmedCodecs) DecoderToVersion(d runtime.Decoder, to runtime.GroupVersioner) runtime.Decoder {
+	return trimmedDecoder{c.NegotiatedSerializer.DecoderToVersion(d, to)}
 }
 
-type leanDecoder struct{ runtime.Decoder }
+type trimmedDecoder struct{ runtime.Decoder }
 
 // Decode implements runtime.Decoder.
-func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d trimmedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	o, is, err := d.Decoder.Decode(data, defaults, into)
-	if lean, ok := o.(*leanNode); ok {
+	if lean, ok := o.(*trimmedNode); ok {
 		o = &lean.Node
 	}
 	return o, is, err
 }
 
-var nodeKind = corev1.SchemeGroupVersion.WithKind("Node")
+var nodeGVK = corev1.SchemeGroupVersion.WithKind("Node")
 
-// leanNode is a Node without its status and its managed fields, which are most of it.
-type leanNode struct{ corev1.Node }
+// trimmedNode is a Node that is decoded without its status and its managed fields, which make up most of it.
+type trimmedNode struct{ corev1.Node }
 
 // Fields of corev1.Node and of metav1.ObjectMeta, from their generated.proto.
 const (
-	nodeMetadata      protowire.Number = 1
-	nodeStatus        protowire.Number = 3
-	metaManagedFields protowire.Number = 17
+	nodeMetadataField  protowire.Number = 1
+	nodeStatusField    protowire.Number = 3
+	managedFieldsField protowire.Number = 17
 )
 
-// Unmarshal reads protobuf. Unmarshalling a message field by field is the same as at once.
-func (n *leanNode) Unmarshal(data []byte) error {
-	return eachField(data, func(field protowire.Number, whole, value []byte) error {
-		if field == nodeStatus {
+// Unmarshal decodes protobuf. Unmarshaling a message field by field has the same result as unmarshaling it at once.
+func (n *trimmedNode) Unmarshal(data []byte) error {
+	return visitFields(data, func(field protowire.Number, whole, value []byte) error {
+		if field == nodeStatusField {
 			return nil
 		}
-		if field != nodeMetadata {
+		if field != nodeMetadataField {
 			return n.Node.Unmarshal(whole)
 		}
-		return eachField(value, func(field protowire.Number, whole, _ []byte) error {
-			if field == metaManagedFields {
+		return visitFields(value, func(field protowire.Number, whole, _ []byte) error {
+			if field == managedFieldsField {
 				return nil
 			}
 			return n.ObjectMeta.Unmarshal(whole)
@@ -89,8 +90,9 @@ func (n *leanNode) Unmarshal(data []byte) error {
 	})
 }
 
-// eachField shows the fields of a message, each whole and its value, of those that have a length.
-func eachField(message []byte, show func(field protowire.Number, whole, value []byte) error) error {
+// visitFields calls show for each field of a message, with the encoded field and, for a length-delimited field, its
+// value.
+func visitFields(message []byte, show func(field protowire.Number, whole, value []byte) error) error {
 	for len(message) > 0 {
 		field, kind, tag := protowire.ConsumeTag(message)
 		if tag < 0 {
@@ -112,51 +114,51 @@ func eachField(message []byte, show func(field protowire.Number, whole, value []
 	return nil
 }
 
-func (n *nodes) watch(ctx context.Context, _ string, o metav1.ListOptions) (watch.Interface, error) {
+func (n *nodeReader) watchObjects(ctx context.Context, _ string, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return n.api.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
+	return n.restClient.Get().Resource("nodes").SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Watch(ctx)
 }
 
-func (*nodes) name() string { return "nodes" }
+func (*nodeReader) resourceName() string { return "nodes" }
 
-// list asks as the lists of other kinds do.
-func (n *nodes) list(ctx context.Context, _ string, limit int, visit func(client.Object)) (version string, err error) {
-	body, err := limited(n.api.Get().Resource("nodes"), limit).SetHeader("Accept", runtime.ContentTypeProtobuf).Stream(ctx)
+// listObjects sends the same request as the lists of other kinds.
+func (n *nodeReader) listObjects(ctx context.Context, _ string, limit int, visit func(client.Object)) (version string, err error) {
+	body, err := withLimit(n.restClient.Get().Resource("nodes"), limit).SetHeader("Accept", runtime.ContentTypeProtobuf).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing nodes: %w", err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	version, err = nodeItems(body, func(o *corev1.Node) { visit(o) })
+	version, err = decodeNodeResponse(body, func(o *corev1.Node) { visit(o) })
 	if err != nil {
 		return "", fmt.Errorf("listing nodes: %w", err)
 	}
 	return version, nil
 }
 
-// protobufMagic begins what the API server encodes as protobuf. A runtime.Unknown follows.
+// protobufMagic is the prefix of what the API server encodes as protobuf. A runtime.Unknown follows.
 const protobufMagic = "k8s\x00"
 
 // Fields of runtime.Unknown and of corev1.NodeList, from their generated.proto.
 const (
-	unknownRaw   protowire.Number = 2
-	listMetadata protowire.Number = 1
-	listItems    protowire.Number = 2
+	unknownRawField   protowire.Number = 2
+	listMetadataField protowire.Number = 1
+	listItemsField    protowire.Number = 2
 )
 
-// nodeItems reads a NodeList, visits each of its items and returns its resource version.
-func nodeItems(body io.Reader, visit func(*corev1.Node)) (version string, err error) {
+// decodeNodeResponse decodes a NodeList, visits each of its items and returns its resource version.
+func decodeNodeResponse(body io.Reader, visit func(*corev1.Node)) (version string, err error) {
 	r := bufio.NewReader(body)
 	begin := make([]byte, len(protobufMagic))
 	if n, err := io.ReadFull(r, begin); err != nil || string(begin) != protobufMagic {
 		return "", errors.Join(fmt.Errorf("the answer is no protobuf: it begins with %q", begin[:n]), err)
 	}
 	complete := false
-	err = parts(r, func(field protowire.Number, part io.Reader) error {
-		if field != unknownRaw {
+	err = readMessageFields(r, func(field protowire.Number, part io.Reader) error {
+		if field != unknownRawField {
 			return nil
 		}
 		complete = true
-		version, err = nodeList(bufio.NewReader(part), visit)
+		version, err = decodeNodeList(bufio.NewReader(part), visit)
 		return err
 	})
 	if err == nil && !complete {
@@ -165,24 +167,24 @@ func nodeItems(body io.Reader, visit func(*corev1.Node)) (version string, err er
 	return version, err
 }
 
-func nodeList(r *bufio.Reader, visit func(*corev1.Node)) (version string, err error) {
+func decodeNodeList(r *bufio.Reader, visit func(*corev1.Node)) (version string, err error) {
 	var buffer bytes.Buffer
-	object := new(leanNode)
-	err = parts(r, func(field protowire.Number, part io.Reader) error {
+	object := new(trimmedNode)
+	err = readMessageFields(r, func(field protowire.Number, part io.Reader) error {
 		buffer.Reset()
 		if _, err := buffer.ReadFrom(part); err != nil {
 			return err
 		}
-		if field == listMetadata {
+		if field == listMetadataField {
 			var meta metav1.ListMeta
 			err := meta.Unmarshal(buffer.Bytes())
 			version = meta.ResourceVersion
 			return err
 		}
-		if field != listItems {
+		if field != listItemsField {
 			return nil
 		}
-		*object = leanNode{}
+		*object = trimmedNode{}
 		err := object.Unmarshal(buffer.Bytes())
 		if err == nil {
 			visit(&object.Node)
@@ -192,8 +194,8 @@ func nodeList(r *bufio.Reader, visit func(*corev1.Node)) (version string, err er
 	return version, err
 }
 
-// parts reads a message of which every field has a length. What is not read of one is passed over.
-func parts(r *bufio.Reader, read func(field protowire.Number, part io.Reader) error) error {
+// readMessageFields reads a message whose fields are all length-delimited. What read leaves of a field is discarded.
+func readMessageFields(r *bufio.Reader, read func(field protowire.Number, part io.Reader) error) error {
 	for {
 		tag, err := binary.ReadUvarint(r)
 		if errors.Is(err, io.EOF) {

@@ -31,7 +31,7 @@ func nodeListOf(n int) *corev1.NodeList {
 	return out
 }
 
-// encoded is an object as the API server sends it: at once, or one item after the other.
+// encoded returns an object as the API server sends it: at once, or one item after the other.
 func encoded(tb testing.TB, o runtime.Object, streaming bool) []byte {
 	tb.Helper()
 	var out bytes.Buffer
@@ -42,7 +42,7 @@ func encoded(tb testing.TB, o runtime.Object, streaming bool) []byte {
 	return out.Bytes()
 }
 
-// shown is what is shown of a Node.
+// shown returns the part of a Node that the client returns.
 func shown(o corev1.Node) corev1.Node {
 	o.Status, o.ManagedFields = corev1.NodeStatus{}, nil
 	return o
@@ -53,7 +53,7 @@ func TestNodeItems(t *testing.T) {
 		for _, streaming := range []bool{false, true} {
 			want := nodeListOf(n)
 			var got []corev1.Node
-			version, err := nodeItems(bytes.NewReader(encoded(t, want, streaming)), func(o *corev1.Node) { got = append(got, *o) })
+			version, err := decodeNodeResponse(bytes.NewReader(encoded(t, want, streaming)), func(o *corev1.Node) { got = append(got, *o) })
 			if err != nil || version != "7" {
 				t.Fatalf("%d Nodes: version %q, error %v", n, version, err)
 			}
@@ -67,17 +67,17 @@ func TestNodeItems(t *testing.T) {
 	}
 }
 
-// Half a list is none, wherever it breaks off.
+// TestNodeItemsThatBreakOff checks that an incomplete list is an error, wherever it breaks off.
 func TestNodeItemsThatBreakOff(t *testing.T) {
 	list := nodeListOf(2)
 	whole := encoded(t, list, true)
 	behind := len(whole) - 4 // two empty fields follow the list
 	for n := range behind {
-		if _, err := nodeItems(bytes.NewReader(whole[:n]), func(*corev1.Node) {}); err == nil {
+		if _, err := decodeNodeResponse(bytes.NewReader(whole[:n]), func(*corev1.Node) {}); err == nil {
 			t.Fatalf("%d of %d bytes pass for a list", n, len(whole))
 		}
 	}
-	if _, err := nodeItems(bytes.NewReader(whole[:behind]), func(*corev1.Node) {}); err != nil {
+	if _, err := decodeNodeResponse(bytes.NewReader(whole[:behind]), func(*corev1.Node) {}); err != nil {
 		t.Fatalf("the list itself is whole: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestNodeItemsThatAreNone(t *testing.T) {
 		"no list":    []byte(protobufMagic),
 		"other kind": append([]byte(protobufMagic), 0x08, 0x01), // a number
 	} {
-		if _, err := nodeItems(bytes.NewReader(body), func(*corev1.Node) {}); err == nil {
+		if _, err := decodeNodeResponse(bytes.NewReader(body), func(*corev1.Node) {}); err == nil {
 			t.Errorf("%s passes for a list", name)
 		}
 	}
@@ -158,7 +158,8 @@ func TestWatchShowsNodes(t *testing.T) {
 	}
 }
 
-// A watch that is stopped while events wait to be read leaves nothing behind: TestMain looks for goroutines.
+// TestWatchOfNodesThatNobodyReads checks that a watch that is stopped while unread events are pending leaves nothing
+// behind: TestMain checks for leaked goroutines.
 func TestWatchOfNodesThatNobodyReads(t *testing.T) {
 	node := nodeListOf(1).Items[0]
 	proto, _ := runtime.SerializerInfoForMediaType(clientgoscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -181,7 +182,7 @@ func TestWatchOfNodesThatNobodyReads(t *testing.T) {
 	w.Stop()
 }
 
-// What breaks off, or is none of it, is no Node.
+// TestNodesThatAreBroken checks that data that breaks off, or is not a Node, is an error.
 func TestNodesThatAreBroken(t *testing.T) {
 	node := nodeListOf(1).Items[0]
 	whole, err := node.Marshal()
@@ -190,7 +191,7 @@ func TestNodesThatAreBroken(t *testing.T) {
 	}
 	short := 0
 	for n := range whole {
-		if err := new(leanNode).Unmarshal(whole[:n]); err == nil {
+		if err := new(trimmedNode).Unmarshal(whole[:n]); err == nil {
 			short++ // between two of its three fields
 		}
 	}
@@ -199,13 +200,13 @@ func TestNodesThatAreBroken(t *testing.T) {
 	}
 }
 
-// What a Node of a list costs.
+// BenchmarkNodes measures the cost of one Node of a list.
 func BenchmarkNodes(b *testing.B) {
 	body := encoded(b, nodeListOf(1000), true)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := nodeItems(bytes.NewReader(body), func(*corev1.Node) {}); err != nil {
+		if _, err := decodeNodeResponse(bytes.NewReader(body), func(*corev1.Node) {}); err != nil {
 			b.Fatal(err)
 		}
 	}

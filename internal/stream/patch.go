@@ -10,84 +10,85 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patching returns a client that patches objects of the kinds that are read here as another one does, and decodes of the
-// answer what a list and a watch show of them: the rest is half of it, and of a Node most of it.
-func (c *Client) Patching(of client.Client) client.Client { return patching{of, c} }
+// NewPatchingClient returns a client that patches objects of the kinds that are read here, with the semantics of
+// another client, and decodes of the response only what a list and a watch show: the rest is half of an object, and
+// most of a Node. Everything else goes to the other client.
+func (c *Client) NewPatchingClient(of client.Client) client.Client { return patchingClient{of, c} }
 
-type patching struct {
+type patchingClient struct {
 	client.Client
 
-	streams *Client
+	streamClient *Client
 }
 
 // Patch implements client.Writer.
-func (p patching) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	k, err := p.streams.kind(o)
+func (p patchingClient) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	k, err := p.streamClient.readerForObject(o)
 	if err != nil || len(opts) > 0 {
 		return p.Client.Patch(ctx, o, patch, opts...)
 	}
-	return p.streams.patch(ctx, k, o, patch)
+	return p.streamClient.patchAndRecord(ctx, k, o, patch)
 }
 
-// patch notes the moment of an answer, too.
-func (c *Client) patch(ctx context.Context, k reader, o client.Object, patch client.Patch, part ...string) error {
-	err := k.patch(ctx, o, patch, part...)
+// patchAndRecord patches an object and records the resource version of the response.
+func (c *Client) patchAndRecord(ctx context.Context, k objectReader, o client.Object, patch client.Patch, part ...string) error {
+	err := k.patchObject(ctx, o, patch, part...)
 	if err == nil {
-		c.history.note(k.name(), o.GetResourceVersion())
+		c.history.recordVersion(k.resourceName(), o.GetResourceVersion())
 	}
 	return err
 }
 
 // Status implements client.StatusClient.
-func (p patching) Status() client.SubResourceWriter {
-	return patchingStatus{p.Client.Status(), p.streams}
+func (p patchingClient) Status() client.SubResourceWriter {
+	return patchingStatusWriter{p.Client.Status(), p.streamClient}
 }
 
-type patchingStatus struct {
+type patchingStatusWriter struct {
 	client.SubResourceWriter
 
-	streams *Client
+	streamClient *Client
 }
 
 // Patch implements client.SubResourceWriter.
-func (p patchingStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	k, err := p.streams.kind(o)
+func (p patchingStatusWriter) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	k, err := p.streamClient.readerForObject(o)
 	if err != nil || len(opts) > 0 {
 		return p.SubResourceWriter.Patch(ctx, o, patch, opts...)
 	}
-	return p.streams.patch(ctx, k, o, patch, "status")
+	return p.streamClient.patchAndRecord(ctx, k, o, patch, "status")
 }
 
-func (k *kind[L, O, P]) patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error {
+func (k *kindReader[L, O, P]) patchObject(ctx context.Context, o client.Object, patch client.Patch, part ...string) error {
 	body, err := patch.Data(o)
 	if err != nil {
 		return fmt.Errorf("making a patch of %s %s: %w", k.resource, o.GetName(), err)
 	}
-	answered := k.api.Patch(patch.Type()).NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").
+	answered := k.restClient.Patch(patch.Type()).NamespaceIfScoped(o.GetNamespace(), o.GetNamespace() != "").
 		Resource(k.resource).Name(o.GetName()).SubResource(part...).Body(body).Do(ctx)
 	if err := answered.Error(); err != nil {
-		return err // as it is: callers look at its reason. That of Raw has no message of the API server.
+		return err // unwrapped: callers check its reason. The error of Raw has no message of the API server.
 	}
 	answer, err := answered.Raw()
 	if err != nil {
 		return err
 	}
 	item := new(L)
-	if err := json.UnmarshalDecode(decoder(bytes.NewReader(answer)), item); err != nil {
+	if err := json.UnmarshalDecode(newJSONDecoder(bytes.NewReader(answer)), item); err != nil {
 		return fmt.Errorf("reading the answer to a patch of %s %s: %w", k.resource, o.GetName(), err)
 	}
-	*o.(P) = k.full(item)
+	*o.(P) = k.convert(item)
 	return nil
 }
 
-func (n *nodes) patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error {
+func (n *nodeReader) patchObject(ctx context.Context, o client.Object, patch client.Patch, part ...string) error {
 	body, err := patch.Data(o)
 	if err != nil {
 		return fmt.Errorf("making a patch of Node %s: %w", o.GetName(), err)
 	}
-	answer, err := n.api.Patch(patch.Type()).Resource("nodes").Name(o.GetName()).SubResource(part...).Body(body).Do(ctx).Get()
+	answer, err := n.restClient.Patch(patch.Type()).Resource("nodes").Name(o.GetName()).SubResource(part...).Body(body).Do(ctx).Get()
 	if err != nil {
-		return err // as it is: callers look at its reason
+		return err // unwrapped: callers check its reason
 	}
 	lean, is := answer.(*corev1.Node)
 	if !is {

@@ -21,20 +21,20 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// other is a client that is asked for nothing but patches.
-type other struct{ client.Client }
+// patchOnlyClient is a client on which only patches are called.
+type patchOnlyClient struct{ client.Client }
 
 var errOther = errors.New("the other client was asked")
 
-func (o other) Status() client.SubResourceWriter { return otherStatus{} }
+func (o patchOnlyClient) Status() client.SubResourceWriter { return patchOnlyStatus{} }
 
-type otherStatus struct{ client.SubResourceWriter }
+type patchOnlyStatus struct{ client.SubResourceWriter }
 
-func (otherStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+func (patchOnlyStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 	return errOther
 }
 
-func (other) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (patchOnlyClient) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return errOther
 }
 
@@ -60,7 +60,7 @@ func TestPatchesOfNodes(t *testing.T) {
 			return
 		}
 		answer(w, http.StatusOK, &node)
-	}).Patching(other{})
+	}).NewPatchingClient(patchOnlyClient{})
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{}}`))
 
 	got := &corev1.Node{}
@@ -103,7 +103,7 @@ func TestPatchesOfLeases(t *testing.T) {
 			return
 		}
 		_, _ = io.WriteString(w, textOf(t, lease))
-	}).Patching(other{})
+	}).NewPatchingClient(patchOnlyClient{})
 	patch := client.RawPatch(types.MergePatchType, []byte(`{}`))
 	const path = "/apis/butler.butlerlabs.dev/v1alpha1/namespaces/ns/ipleases/name"
 	for want, do := range map[string]func(*v1alpha1.IPLease) error{

@@ -1,6 +1,6 @@
 // Package stream lists objects one by one as the API server sends them, and watches them. A list of all claims of a
-// large namespace is some ten megabytes: whole, it would be most of the manager's memory. And of each object it
-// passes over the managed fields: decoding those, twice, was a third of the manager's CPU.
+// large namespace has some ten megabytes: as a whole, it would be most of the manager's memory. Managed fields of
+// each object are skipped: decoding them, twice, took a third of the manager's CPU time.
 package stream
 
 import (
@@ -27,47 +27,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Client reads IPAddressClaims, IPAddresses, IPAllocations, IPLeases and Nodes. Its lists are consistent reads: what it shows
-// existed at some moment after the call. An object is the visitor's only during the visit: the next one takes its
-// place. What it points to may be kept.
+// Client reads IPAddressClaims, IPAddresses, IPAllocations, IPLeases and Nodes. Its lists are consistent reads: what
+// they show existed at some moment after the call. A visitor may use an object only during its visit, because the
+// next one replaces it. It may keep what the object points to.
 type Client struct {
-	claims      kind[claim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
-	addresses   kind[address, ipamv1.IPAddress, *ipamv1.IPAddress]
-	allocations kind[allocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
-	leases      kind[lease, v1alpha1.IPLease, *v1alpha1.IPLease]
-	nodes       nodes
+	claims      kindReader[trimmedClaim, ipamv1.IPAddressClaim, *ipamv1.IPAddressClaim]
+	addresses   kindReader[trimmedAddress, ipamv1.IPAddress, *ipamv1.IPAddress]
+	allocations kindReader[trimmedAllocation, v1alpha1.IPAllocation, *v1alpha1.IPAllocation]
+	leases      kindReader[trimmedLease, v1alpha1.IPLease, *v1alpha1.IPLease]
+	nodes       nodeReader
 
-	// WentBack takes a proof that the API server has gone back to an older state; nil: the read fails, and that is all.
-	WentBack func(*WentBackError)
-	history  history
+	// OnRollback is called if the API server has gone back to an older state; nil means that only the read fails.
+	OnRollback func(*VersionRollbackError)
+	history    versionHistory
 }
 
-// reader reads the objects of a kind, and what the API server answers to a patch of one, or of its part "status".
-type reader interface {
-	// list shows all, or the first ones up to a limit.
-	list(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error)
-	name() string
-	watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
-	patch(ctx context.Context, o client.Object, patch client.Patch, part ...string) error
+// objectReader reads the objects of a kind, and patches one of them, or its subresource, with the response decoded
+// into it.
+type objectReader interface {
+	// listObjects visits all objects, or the first ones up to a limit; 0 means no limit.
+	listObjects(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error)
+	resourceName() string
+	watchObjects(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+	patchObject(ctx context.Context, o client.Object, patch client.Patch, part ...string) error
 }
 
-// kind is how objects O are asked for, and decoded: as L.
-type kind[L, O any, P object[O]] struct {
-	api      rest.Interface
-	resource string
-	full     func(*L) O
+// kindReader requests objects O and decodes them as L.
+type kindReader[L, O any, P objectPointer[O]] struct {
+	restClient rest.Interface
+	resource   string
+	convert    func(*L) O
 }
 
-type object[O any] interface {
+type objectPointer[O any] interface {
 	*O
 	client.Object
 }
 
-func kindOf[L, O any, P object[O]](api rest.Interface, resource string, full func(*L) O) kind[L, O, P] {
-	return kind[L, O, P]{api: api, resource: resource, full: full}
+func newKindReader[L, O any, P objectPointer[O]](api rest.Interface, resource string, full func(*L) O) kindReader[L, O, P] {
+	return kindReader[L, O, P]{restClient: api, resource: resource, convert: full}
 }
 
-// New returns a client of the API server that a configuration names.
+// New returns a client of the API server that cfg names.
 func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Client, error) {
 	codecs := serializer.NewCodecFactory(scheme)
 	clientFor := func(gvk schema.GroupVersionKind) (rest.Interface, error) {
@@ -85,71 +86,71 @@ func New(cfg *rest.Config, httpClient *http.Client, scheme *runtime.Scheme) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := newNodes(cfg, httpClient)
+	nodes, err := newNodeReader(cfg, httpClient)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
-		claims:      kindOf(ipam, "ipaddressclaims", fullClaim),
-		addresses:   kindOf(ipam, "ipaddresses", fullAddress),
-		allocations: kindOf(butler, "ipallocations", fullAllocation),
-		leases:      kindOf(butler, "ipleases", fullLease),
+		claims:      newKindReader(ipam, "ipaddressclaims", toIPAddressClaim),
+		addresses:   newKindReader(ipam, "ipaddresses", toIPAddress),
+		allocations: newKindReader(butler, "ipallocations", toIPAllocation),
+		leases:      newKindReader(butler, "ipleases", toIPLease),
 		nodes:       nodes,
 	}, nil
 }
 
-// List visits the objects of the kind of an empty one in a namespace, the empty one means all of them. It returns the
-// resource version from which a watch goes on.
+// List visits the objects of the kind of an empty object in a namespace; an empty namespace means all. It returns the
+// resource version from which a watch continues.
 func (c *Client) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
-	k, err := c.kind(of)
+	k, err := c.readerForObject(of)
 	if err != nil {
 		return "", err
 	}
-	before := c.history.moment(k.name())
-	version, err := k.list(ctx, namespace, 0, visit)
+	before := c.history.newestVersion(k.resourceName())
+	version, err := k.listObjects(ctx, namespace, 0, visit)
 	if err != nil {
 		return "", err
 	}
-	if err := c.check(k, version, before); err != nil {
+	if err := c.checkRollback(k, version, before); err != nil {
 		return "", err
 	}
-	c.history.noteList(k.name(), version)
+	c.history.recordList(k.resourceName(), version)
 	return version, nil
 }
 
-// Watch watches the objects of the kind of an empty one in a namespace, the empty one means all of them. One that goes on
-// where another one broke off begins with a look at the moment that the API server is at: it would wait for what is later
-// than the one that it is given, and says nothing if that is to come.
+// Watch watches the objects of the kind of an empty object in a namespace; an empty namespace means all. A watch that
+// continues where another one broke off first reads the current resource version of the API server: a watch only
+// waits for versions later than the given one, and shows nothing if that version is yet to come.
 func (c *Client) Watch(ctx context.Context, of client.Object, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	k, err := c.kind(of)
+	k, err := c.readerForObject(of)
 	if err != nil {
 		return nil, err
 	}
-	if o.ResourceVersion != "" && !c.history.isOfList(k.name(), o.ResourceVersion) {
-		c.history.note(k.name(), o.ResourceVersion)
-		before := c.history.moment(k.name())
-		version, err := k.list(ctx, namespace, 1, func(client.Object) {})
+	if o.ResourceVersion != "" && !c.history.isListVersion(k.resourceName(), o.ResourceVersion) {
+		c.history.recordVersion(k.resourceName(), o.ResourceVersion)
+		before := c.history.newestVersion(k.resourceName())
+		version, err := k.listObjects(ctx, namespace, 1, func(client.Object) {})
 		if err != nil {
 			return nil, err
 		}
-		if err := c.check(k, version, before); err != nil {
+		if err := c.checkRollback(k, version, before); err != nil {
 			return nil, err
 		}
 	}
-	return k.watch(ctx, namespace, o)
+	return k.watchObjects(ctx, namespace, o)
 }
 
-// check reports an error if the API server has gone back, and says so to WentBack.
-func (c *Client) check(k reader, version string, before uint64) error {
-	err := check(k.name(), version, before)
-	var back *WentBackError
-	if errors.As(err, &back) && c.WentBack != nil {
-		c.WentBack(back)
+// checkRollback returns an error if the API server has gone back, and calls OnRollback.
+func (c *Client) checkRollback(k objectReader, version string, before uint64) error {
+	err := checkNotOlder(k.resourceName(), version, before)
+	var back *VersionRollbackError
+	if errors.As(err, &back) && c.OnRollback != nil {
+		c.OnRollback(back)
 	}
 	return err
 }
 
-func (c *Client) kind(of client.Object) (reader, error) {
+func (c *Client) readerForObject(of client.Object) (objectReader, error) {
 	switch of.(type) {
 	case *ipamv1.IPAddressClaim:
 		return &c.claims, nil
@@ -165,49 +166,50 @@ func (c *Client) kind(of client.Object) (reader, error) {
 	return nil, fmt.Errorf("objects of type %T are not read one by one", of)
 }
 
-// list asks without a limit and a resource version: a consistent list that the API server answers
-// from its watch cache. A list in pages would be decoded from etcd, page by page.
-func (k *kind[L, O, P]) list(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error) {
-	body, err := limited(k.in(namespace), limit).Stream(ctx)
+// listObjects sends no limit by default and no resource version, which makes it a consistent list that the API server
+// serves from its watch cache. A list in pages would be decoded from etcd, page by page.
+func (k *kindReader[L, O, P]) listObjects(ctx context.Context, namespace string, limit int, visit func(client.Object)) (version string, err error) {
+	body, err := withLimit(k.newRequest(namespace), limit).Stream(ctx)
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	version, err = items(decoder(body), k.full, func(o *O) { visit(P(o)) })
+	version, err = decodeList(newJSONDecoder(body), k.convert, func(o *O) { visit(P(o)) })
 	if err != nil {
 		return "", fmt.Errorf("listing %s: %w", k.resource, err)
 	}
 	return version, nil
 }
 
-func (k *kind[L, O, P]) name() string { return k.resource }
+func (k *kindReader[L, O, P]) resourceName() string { return k.resource }
 
-// limited is a list of so many; 0: of all.
-func limited(list *rest.Request, limit int) *rest.Request {
+// withLimit limits a list to a number of objects; 0 means no limit.
+func withLimit(list *rest.Request, limit int) *rest.Request {
 	if limit == 0 {
 		return list
 	}
 	return list.Param("limit", strconv.Itoa(limit))
 }
 
-func (k *kind[L, O, P]) in(namespace string) *rest.Request {
-	return k.api.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource)
+func (k *kindReader[L, O, P]) newRequest(namespace string) *rest.Request {
+	return k.restClient.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource)
 }
 
-// decoder reads JSON of the API server, which has parsed all of it and sends each name once.
-func decoder(from io.Reader) *jsontext.Decoder {
+// newJSONDecoder returns a decoder for JSON of the API server. It skips checks for duplicate names and UTF-8, because
+// the API server has parsed the objects and sends each name once.
+func newJSONDecoder(from io.Reader) *jsontext.Decoder {
 	return jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// items reads a list object, visits each of its items and returns its resource version. An answer
-// that breaks off is an error: half a list must not pass for a whole one.
-func items[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) (version string, err error) {
+// decodeList decodes a list object, visits each of its items and returns its resource version. A response that breaks
+// off is an error, so that an incomplete list does not pass for a complete one.
+func decodeList[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) (version string, err error) {
 	complete := false
-	err = fields(d, func(name string) error {
+	err = visitJSONFields(d, func(name string) error {
 		switch name {
 		case "items":
 			complete = true
-			return elements(d, full, visit)
+			return decodeArray(d, full, visit)
 		case "metadata":
 			var meta metav1.ListMeta
 			err := json.UnmarshalDecode(d, &meta)
@@ -225,9 +227,9 @@ func items[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) (vers
 	return version, nil
 }
 
-// fields reads an object: value is called for each name, and reads what it has.
-func fields(d *jsontext.Decoder, value func(name string) error) error {
-	if err := expect(d, jsontext.KindBeginObject); err != nil {
+// visitJSONFields reads an object and calls value for each name. value must read the value of that name.
+func visitJSONFields(d *jsontext.Decoder, value func(name string) error) error {
+	if err := expectToken(d, jsontext.KindBeginObject); err != nil {
 		return err
 	}
 	for d.PeekKind() == jsontext.KindString {
@@ -239,11 +241,11 @@ func fields(d *jsontext.Decoder, value func(name string) error) error {
 			return err
 		}
 	}
-	return expect(d, jsontext.KindEndObject)
+	return expectToken(d, jsontext.KindEndObject)
 }
 
-func elements[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) error {
-	if err := expect(d, jsontext.KindBeginArray); err != nil {
+func decodeArray[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) error {
+	if err := expectToken(d, jsontext.KindBeginArray); err != nil {
 		return err
 	}
 	item, object := new(L), new(O)
@@ -255,10 +257,10 @@ func elements[L, O any](d *jsontext.Decoder, full func(*L) O, visit func(*O)) er
 		*object = full(item)
 		visit(object)
 	}
-	return expect(d, jsontext.KindEndArray)
+	return expectToken(d, jsontext.KindEndArray)
 }
 
-func expect(d *jsontext.Decoder, want jsontext.Kind) error {
+func expectToken(d *jsontext.Decoder, want jsontext.Kind) error {
 	got, err := d.ReadToken()
 	if err != nil {
 		return err

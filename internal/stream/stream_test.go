@@ -29,7 +29,7 @@ func TestItems(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			version, err := items(decoder(strings.NewReader(tt.body)), func(i *item) string { return i.Name }, func(name *string) { got = append(got, *name) })
+			version, err := decodeList(newJSONDecoder(strings.NewReader(tt.body)), func(i *item) string { return i.Name }, func(name *string) { got = append(got, *name) })
 			if (err != nil) != tt.fails {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}

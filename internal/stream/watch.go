@@ -17,44 +17,44 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watch decodes by itself what client-go would decode twice, managed fields included:
+// watchObjects decodes events itself. client-go would decode them twice, with managed fields: see
 // docs/adr/0011-a-watch-of-our-own.md.
-func (k *kind[L, O, P]) watch(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+func (k *kindReader[L, O, P]) watchObjects(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	body, err := k.in(namespace).SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	body, err := k.newRequest(namespace).SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", k.resource, err)
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "ClientWatchDecoding")
-	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), &eventReader[L, O, P]{body: body, decoder: decoder(body), full: k.full}, reporter), nil
+	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), &watchEventDecoder[L, O, P]{body: body, decoder: newJSONDecoder(body), convert: k.convert}, reporter), nil
 }
 
-// eventReader reads the events of a watch (metav1.WatchEvent): a type and an object.
-type eventReader[L, O any, P object[O]] struct {
+// watchEventDecoder decodes the events of a watch (metav1.WatchEvent): a type and an object.
+type watchEventDecoder[L, O any, P objectPointer[O]] struct {
 	body    io.Closer
 	decoder *jsontext.Decoder
-	full    func(*L) O
+	convert func(*L) O
 }
 
 // Close implements watch.Decoder.
-func (r *eventReader[L, O, P]) Close() { _ = r.body.Close() }
+func (r *watchEventDecoder[L, O, P]) Close() { _ = r.body.Close() }
 
 // Decode implements watch.Decoder.
-func (r *eventReader[L, O, P]) Decode() (watch.EventType, runtime.Object, error) {
-	is, obj, err := r.event()
+func (r *watchEventDecoder[L, O, P]) Decode() (watch.EventType, runtime.Object, error) {
+	is, obj, err := r.readEvent()
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = io.ErrUnexpectedEOF // it is compared: a watch may break off
+		err = io.ErrUnexpectedEOF // the caller compares it with ==: a watch may break off
 	}
 	return is, obj, err
 }
 
-func (r *eventReader[L, O, P]) event() (is watch.EventType, obj runtime.Object, err error) {
-	err = fields(r.decoder, func(name string) (err error) {
+func (r *watchEventDecoder[L, O, P]) readEvent() (is watch.EventType, obj runtime.Object, err error) {
+	err = visitJSONFields(r.decoder, func(name string) (err error) {
 		switch name {
 		case "type":
 			return json.UnmarshalDecode(r.decoder, &is)
 		case "object":
-			obj, err = r.object(is)
+			obj, err = r.readObject(is)
 			return err
 		}
 		return r.decoder.SkipValue()
@@ -65,8 +65,8 @@ func (r *eventReader[L, O, P]) event() (is watch.EventType, obj runtime.Object, 
 	return is, obj, err
 }
 
-// object reads the object of an event: what it is depends on the type, which comes before it.
-func (r *eventReader[L, O, P]) object(of watch.EventType) (runtime.Object, error) {
+// readObject reads the object of an event. Its kind depends on the type of the event, which precedes it.
+func (r *watchEventDecoder[L, O, P]) readObject(of watch.EventType) (runtime.Object, error) {
 	switch of {
 	case watch.Error:
 		status := &metav1.Status{}
@@ -76,7 +76,7 @@ func (r *eventReader[L, O, P]) object(of watch.EventType) (runtime.Object, error
 		if err := json.UnmarshalDecode(r.decoder, item); err != nil {
 			return nil, err
 		}
-		return P(new(r.full(item))), nil
+		return P(new(r.convert(item))), nil
 	}
 	return nil, fmt.Errorf("a watch sent an event of type %q", of)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// answering is a client of an API server that answers every request in one way.
+// answering returns a client of an API server that responds to every request with the same handler.
 func answering(t *testing.T, with http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(with)
@@ -48,7 +48,7 @@ func textOf(t *testing.T, o any) string {
 	return string(text)
 }
 
-// seen are the events of a watch of claims that is answered with a text.
+// seen returns the events of a watch of claims whose response is the given text.
 func seen(t *testing.T, text string) []watch.Event {
 	t.Helper()
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, text) })
@@ -94,8 +94,8 @@ func TestWatchShowsWhatIsSent(t *testing.T) {
 	}
 }
 
-// A watch that ends is taken up again from the last event; one that says what it should not is an error, after which
-// everything is listed.
+// TestWatchThatBreaks checks that a watch that ends is continued from its last event, and that unexpected content is
+// an error, after which everything is listed again.
 func TestWatchThatBreaks(t *testing.T) {
 	whole := fmt.Sprintf(`{"type":"ADDED","object":%s}`, textOf(t, claimObject()))
 	tests := map[string]struct {
@@ -128,7 +128,8 @@ func TestWatchThatBreaks(t *testing.T) {
 	}
 }
 
-// The reflector decides on the kind of an error whether it lists again or waits.
+// TestWatchIsRefused checks that errors keep their kind, because the reflector decides on it whether it lists again
+// or waits.
 func TestWatchIsRefused(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -145,7 +146,7 @@ func TestWatchIsRefused(t *testing.T) {
 func TestWatchAsksForWhatTheReflectorWants(t *testing.T) {
 	asked := make(chan string, 1)
 	c := answering(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() })
-	c.history.noteList("ipallocations", "7") // it begins where its list ended
+	c.history.recordList("ipallocations", "7") // the watch begins where the list ended
 	w, err := c.Watch(t.Context(), &v1alpha1.IPAllocation{}, "ns", metav1.ListOptions{ResourceVersion: "7", TimeoutSeconds: new(int64(300)), AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// W29: the ProviderConfig of a Cluster is found when what is said is done.
+// TestWhatAClusterWithoutAProviderConfigIsToldHelps checks that the ProviderConfig of a Cluster is found after the
+// step that the message names (W29).
 func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
 	configs := func(names ...string) (out []v1alpha1.ProviderConfig) {
 		for _, name := range names {
@@ -23,7 +24,7 @@ func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
 	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
 	chosen := func(all []v1alpha1.ProviderConfig, name string, from Namespace, says string) {
 		t.Helper()
-		_, no := Choose(all, name, from, nil)
+		_, no := ChooseProviderConfig(all, name, from, nil)
 		if (no == nil) != (says == "") || (no != nil && !strings.Contains(no.Message, says)) {
 			t.Errorf("%+v, not %q", no, says)
 		}
@@ -38,7 +39,8 @@ func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
 	chosen(configs("a/config"), "config", team, "")
 }
 
-// W29: a namespace is admitted when what is said is done.
+// TestWhatARefusedNamespaceIsToldHelps checks that a namespace is admitted after the step that the message names
+// (W29).
 func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 	selects := func(stage string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
@@ -82,7 +84,7 @@ func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 		admits := func(x try) Admission {
 			config := &v1alpha1.ProviderConfig{Spec: x.spec}
 			config.Name, config.Namespace = "config", "home"
-			return Admits(config, x.from)
+			return AdmitsNamespace(config, x.from)
 		}
 		if got := admits(c.is); got.Allowed || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %+v", name, got)
@@ -95,102 +97,105 @@ func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 	}
 }
 
-// W29: a size that cannot be read is one when it is corrected, or taken off.
+// TestAnAnnotationOfASizeIsCorrected checks that an invalid size annotation is accepted once it is corrected or
+// removed (W29).
 func TestAnAnnotationOfASizeIsCorrected(t *testing.T) {
 	asked := func(text string) map[string]string { return map[string]string{v1alpha1.LBPoolSizeAnnotation: text} }
-	if _, err := Size(network{}, asked("many")); err == nil || !strings.Contains(err.Error(), "write a whole number from 1 to 2147483647, or remove it to get the size of the ProviderConfig") {
+	if _, err := ComputeInitialSize(network{}, asked("many")); err == nil || !strings.Contains(err.Error(), "write a whole number from 1 to 2147483647, or remove it to get the size of the ProviderConfig") {
 		t.Error(err)
 	}
 	for _, annotations := range []map[string]string{asked("1"), asked("2147483647"), nil} {
-		if _, err := Size(network{}, annotations); err != nil {
+		if _, err := ComputeInitialSize(network{}, annotations); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// W29: a Cluster that no pool serves goes on when what is said is done, and its ProviderConfig is valid.
+// TestWhatAClusterWithoutAPoolIsToldHelps checks that a Cluster that no pool serves continues, and its ProviderConfig
+// is valid, after the step that the message names (W29).
 func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
 	roomy := func(name string) Pool { return openPool(name, 8) }
-	gone := otherPool("gone", Missing, "does not exist")
-	begin := Situation{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: 8}
-	with := func(change func(*Situation)) Situation {
+	gone := otherPool("gone", PoolMissing, "does not exist")
+	begin := AllocationRequest{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: 8}
+	with := func(change func(*AllocationRequest)) AllocationRequest {
 		s := begin
 		change(&s)
 		return s
 	}
-	isFull := func(s *Situation) {
-		s.Pools, s.Standing, s.Tried = []Pool{openPool("a", 4), openPool("b", 4)}, failed("a", full), tried(full, "a", "b")
+	isFull := func(s *AllocationRequest) {
+		s.Pools, s.Current, s.Attempts = []Pool{openPool("a", 4), openPool("b", 4)}, newFailedBlock("a", full), tried(full, "a", "b")
 	}
 	for name, c := range map[string]struct {
-		is   Situation
+		is   AllocationRequest
 		grow bool
 		says string
-		do   []func(*Situation)
+		do   []func(*AllocationRequest)
 	}{
-		"all are full": {with(isFull), false, "add addresses to a pool, ask for fewer with the annotation " + v1alpha1.LBPoolSizeAnnotation + ", or add a pool to the ProviderConfig", []func(*Situation){
-			func(s *Situation) { s.Pools = []Pool{openPool("a", 4), roomy("b")} },
-			func(s *Situation) { s.Count = 4 },
-			func(s *Situation) { s.Pools = append(s.Pools, roomy("c")) },
+		"all are full": {with(isFull), false, "add addresses to a pool, ask for fewer with the annotation " + v1alpha1.LBPoolSizeAnnotation + ", or add a pool to the ProviderConfig", []func(*AllocationRequest){
+			func(s *AllocationRequest) { s.Pools = []Pool{openPool("a", 4), roomy("b")} },
+			func(s *AllocationRequest) { s.Count = 4 },
+			func(s *AllocationRequest) { s.Pools = append(s.Pools, roomy("c")) },
 		}},
 		"all are full, and it grows": {with(isFull), true, "add addresses to a pool, or a pool to the ProviderConfig", nil},
-		"none is named":              {begin, false, "add spec.network.poolRefs", []func(*Situation){func(s *Situation) { s.Pools = []Pool{roomy("a")} }}},
-		"it does not exist": {with(func(s *Situation) { s.Pools = []Pool{gone} }), false, "create it, or correct network.poolRefs", []func(*Situation){
-			func(s *Situation) { s.Pools = []Pool{roomy("gone")} }, func(s *Situation) { s.Pools = []Pool{roomy("a")} },
+		"none is named":              {begin, false, "add spec.network.poolRefs", []func(*AllocationRequest){func(s *AllocationRequest) { s.Pools = []Pool{roomy("a")} }}},
+		"it does not exist": {with(func(s *AllocationRequest) { s.Pools = []Pool{gone} }), false, "create it, or correct network.poolRefs", []func(*AllocationRequest){
+			func(s *AllocationRequest) { s.Pools = []Pool{roomy("gone")} }, func(s *AllocationRequest) { s.Pools = []Pool{roomy("a")} },
 		}},
-		"none exists": {with(func(s *Situation) { s.Pools = []Pool{gone, otherPool("too", Missing, "does not exist")} }), false, "create one, or correct network.poolRefs", []func(*Situation){
-			func(s *Situation) { s.Pools = []Pool{gone, roomy("too")} }, func(s *Situation) { s.Pools = []Pool{roomy("a")} },
+		"none exists": {with(func(s *AllocationRequest) { s.Pools = []Pool{gone, otherPool("too", PoolMissing, "does not exist")} }), false, "create one, or correct network.poolRefs", []func(*AllocationRequest){
+			func(s *AllocationRequest) { s.Pools = []Pool{gone, roomy("too")} }, func(s *AllocationRequest) { s.Pools = []Pool{roomy("a")} },
 		}},
 	} {
-		next := func(s Situation) Decision {
+		next := func(s AllocationRequest) Decision {
 			if c.grow {
-				f := newFailover(s)
-				f.grows = true
-				return f.decide()
+				f := newPoolFailover(s)
+				f.isGrowth = true
+				return f.decideAction()
 			}
-			return Next(s)
+			return DecideInitialBlock(s)
 		}
-		if got := next(c.is); got.Action != Exhausted || !strings.Contains(got.Message, c.says) {
+		if got := next(c.is); got.Action != ActionExhausted || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for i, do := range c.do {
 			s := c.is
 			do(&s)
-			if got := next(s); got.Action != Try && got.Action != Replace {
+			if got := next(s); got.Action != ActionCreate && got.Action != ActionReplace {
 				t.Errorf("%s: after step %d %+v", name, i, got)
 			}
 		}
 	}
-	ipam := network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: pooln("gone")}}}
+	ipam := network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: newPoolRef("gone")}}}
 	for _, c := range []struct {
 		network    network
 		is, do     []Pool
 		says, then string
 	}{
 		{ipam, []Pool{gone}, []Pool{roomy("gone")}, "create it, or correct the entry", "Ready"},
-		{network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: pooln("p")}}}, []Pool{openPool("p", 4)}, []Pool{roomy("p")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
+		{network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: newPoolRef("p")}}}, []Pool{openPool("p", 4)}, []Pool{roomy("p")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
 		{network{Mode: v1alpha1.IPAMMode}, []Pool{openPool("p", 4)}, []Pool{openPool("p", 4), roomy("q")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
 	} {
-		if got := Validate(c.network, c.is).Ready; !strings.Contains(got.Message, c.says) {
+		if got := ValidateNetwork(c.network, c.is).Ready; !strings.Contains(got.Message, c.says) {
 			t.Errorf("%+v", got)
 		}
-		if got := Validate(c.network, c.do).Ready; got.Reason != c.then {
+		if got := ValidateNetwork(c.network, c.do).Ready; got.Reason != c.then {
 			t.Errorf("%+v", got)
 		}
 	}
 }
 
-// W29: of two Clusters that need one name, the one that is created under another has a name of its own.
+// TestAnotherNameOfAClusterIsAnotherNameOfItsBlock checks that, of two Clusters that need the same block name, the
+// one that is created under another name has a block name of its own (W29).
 func TestAnotherNameOfAClusterIsAnotherNameOfItsBlock(t *testing.T) {
 	one, other := v1alpha1.ClusterReference{Namespace: "a-b", Name: "c"}, v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
-	if Name(one) != Name(other) {
+	if InitialBlockName(one) != InitialBlockName(other) {
 		t.Fatal("they need different names")
 	}
 	block := &v1alpha1.IPAllocation{}
-	block.Namespace, block.Name, block.Spec.TenantClusterRef = "ns", Name(one), one
-	if says := Taken(block).Message; !strings.Contains(says, "create one of the two Clusters under another name") {
+	block.Namespace, block.Name, block.Spec.TenantClusterRef = "ns", InitialBlockName(one), one
+	if says := NameTakenDecision(block).Message; !strings.Contains(says, "create one of the two Clusters under another name") {
 		t.Error(says)
 	}
-	if other.Name = "d"; Name(one) == Name(other) {
+	if other.Name = "d"; InitialBlockName(one) == InitialBlockName(other) {
 		t.Error("they need the same name still")
 	}
 }

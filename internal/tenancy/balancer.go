@@ -2,26 +2,27 @@ package tenancy
 
 import "github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 
-// Serving says which load balancer of a Cluster is dealt with at one look at it.
-type Serving struct {
-	// Wanted is what the ProviderConfig names. By is shown blocks, or is to let go of those that it was shown: it is another
-	// one where Services would lose their addresses by a change.
-	Wanted, By v1alpha1.LoadBalancerType
-	// Moving reports whether By is another one, and all that it was shown is being taken away: until that is done, nothing is
-	// shown to either.
-	Moving bool
+// LoadBalancerChoice is the load balancer of a Cluster that one reconcile works on.
+type LoadBalancerChoice struct {
+	// Configured is the load balancer that the ProviderConfig names. Active is the one that blocks are projected to,
+	// or that has to release the blocks projected to it. The two differ where a change would cost Services their
+	// addresses.
+	Configured, Active v1alpha1.LoadBalancerType
+	// Switching reports whether Active differs from Configured and all blocks projected to Active are being
+	// withdrawn. Until that is done, no block is projected to either.
+	Switching bool
 }
 
-// Kept reports whether a load balancer that the ProviderConfig does not name stays.
-func (s Serving) Kept() bool { return s.By != s.Wanted && !s.Moving }
+// KeepsPrevious reports whether a load balancer that the ProviderConfig does not name stays active.
+func (s LoadBalancerChoice) KeepsPrevious() bool { return s.Active != s.Configured && !s.Switching }
 
-// ServingOf decides it from the ProviderConfig, nil for a Cluster that gets nothing new, and the blocks: one that is shown
-// any stays, until no block is left that it has not let go of.
-func ServingOf(config *v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation) Serving {
+// ChooseLoadBalancer chooses the load balancer from the ProviderConfig, nil for a Cluster that gets nothing new, and
+// the blocks. A load balancer that blocks are projected to stays active until it has released all of them.
+func ChooseLoadBalancer(config *v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation) LoadBalancerChoice {
 	shown, stays := v1alpha1.LoadBalancerType(""), false
 	for _, a := range blocks {
-		if of := ShownTo(a); of != "" && (shown == "" || (!stays && !Leaving(a))) {
-			shown, stays = of, !Leaving(a)
+		if of := ProjectedTo(a); of != "" && (shown == "" || (!stays && !IsDrainingOrDeleting(a))) {
+			shown, stays = of, !IsDrainingOrDeleting(a)
 		}
 	}
 	wanted := v1alpha1.MetalLBLoadBalancer
@@ -34,5 +35,5 @@ func ServingOf(config *v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation)
 	if shown == "" {
 		shown = wanted
 	}
-	return Serving{Wanted: wanted, By: shown, Moving: shown != wanted && !stays}
+	return LoadBalancerChoice{Configured: wanted, Active: shown, Switching: shown != wanted && !stays}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// U75, U76: the load balancer that is shown a block stays, until none is left that it has not let go of.
+// TestServingOf checks that the load balancer that blocks are projected to stays active until it has released all of
+// them (U75), and that the Cluster then moves to the other one (U76).
 func TestServingOf(t *testing.T) {
 	const metalLB, cilium = v1alpha1.MetalLBLoadBalancer, v1alpha1.CiliumLoadBalancer
 	for name, tc := range map[string]struct {
-		config string // names it; "-": there is none
-		blocks string // each with who is shown it, and whether it is leaving
+		config string // the configured one; "-": there is no ProviderConfig
+		blocks string // each with the load balancer it is projected to, and whether it is being withdrawn
 		by     v1alpha1.LoadBalancerType
 		kept   bool
 		moving bool
@@ -44,7 +45,7 @@ func TestServingOf(t *testing.T) {
 				a := &v1alpha1.IPAllocation{}
 				of, leaving := strings.CutSuffix(text, "-")
 				if of != "?" {
-					a.Finalizers = []string{ShownFinalizer(v1alpha1.LoadBalancerType(of))}
+					a.Finalizers = []string{ProjectionFinalizer(v1alpha1.LoadBalancerType(of))}
 				}
 				if leaving {
 					a.DeletionTimestamp = &metav1.Time{}
@@ -52,9 +53,9 @@ func TestServingOf(t *testing.T) {
 				}
 				blocks = append(blocks, a)
 			}
-			s := ServingOf(config, blocks)
-			if s.By != tc.by || s.Kept() != tc.kept || s.Moving != tc.moving {
-				t.Errorf("%+v, kept %t", s, s.Kept())
+			s := ChooseLoadBalancer(config, blocks)
+			if s.Active != tc.by || s.KeepsPrevious() != tc.kept || s.Switching != tc.moving {
+				t.Errorf("%+v, kept %t", s, s.KeepsPrevious())
 			}
 		})
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Choose returns the ProviderConfig that a Cluster of a namespace names: the one of its own namespace, else the one
-// that admits its namespace. Of several, it keeps the one that it has blocks of: a user who makes another one of the
-// name, for all namespaces, takes nothing from it. Where there is none, or nothing says which, it returns what to say
-// of the Cluster.
-func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace, blocks []*v1alpha1.IPAllocation) (*v1alpha1.ProviderConfig, *Decision) {
+// ChooseProviderConfig returns the ProviderConfig that a Cluster of a namespace names: the one in its own namespace,
+// else the one that admits its namespace. If several admit it, the Cluster keeps the one that it has blocks of, so
+// that a user who creates another ProviderConfig of that name for all namespaces does not affect it. If there is
+// none, or the choice is ambiguous, it returns the decision for the conditions of the Cluster instead.
+func ChooseProviderConfig(configs []v1alpha1.ProviderConfig, name string, from Namespace, blocks []*v1alpha1.IPAllocation) (*v1alpha1.ProviderConfig, *Decision) {
 	var admitted []*v1alpha1.ProviderConfig
 	denied := ""
 	for i := range configs {
@@ -23,14 +23,14 @@ func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace, bloc
 		if config.Namespace == from.Name {
 			return config, nil
 		}
-		if a := Admits(config, from); a.Allowed {
+		if a := AdmitsNamespace(config, from); a.Allowed {
 			admitted = append(admitted, config)
 		} else {
 			denied = a.Message
 		}
 	}
 	if len(admitted) > 1 {
-		if kept := keptOf(admitted, blocks); len(kept) > 0 {
+		if kept := configsWithBlocks(admitted, blocks); len(kept) > 0 {
 			admitted = kept
 		}
 	}
@@ -47,11 +47,11 @@ func Choose(configs []v1alpha1.ProviderConfig, name string, from Namespace, bloc
 		"ProviderConfig %s does not exist; create it or correct the label %s", name, v1alpha1.ProviderConfigLabel)}
 }
 
-// keptOf are the ProviderConfigs that a Cluster has blocks of, which were made for them.
-func keptOf(configs []*v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation) (out []*v1alpha1.ProviderConfig) {
+// configsWithBlocks returns the ProviderConfigs that a block of the Cluster was created for.
+func configsWithBlocks(configs []*v1alpha1.ProviderConfig, blocks []*v1alpha1.IPAllocation) (out []*v1alpha1.ProviderConfig) {
 	for _, c := range configs {
 		if slices.ContainsFunc(blocks, func(a *v1alpha1.IPAllocation) bool {
-			return a.Namespace == c.Namespace && a.Labels[v1alpha1.ProviderConfigLabel] == text.Shorten(c.Name, maxLabel)
+			return a.Namespace == c.Namespace && a.Labels[v1alpha1.ProviderConfigLabel] == text.ShortenText(c.Name, maxLabelLength)
 		}) {
 			out = append(out, c)
 		}

@@ -7,16 +7,17 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The ProviderConfig of the Cluster's own namespace, else the one that admits it.
+// TestChoose checks that a Cluster gets the ProviderConfig of its own namespace, else the one that admits the
+// namespace.
 func TestChoose(t *testing.T) {
 	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
 	tests := map[string]struct {
 		reason  string
-		configs string // namespace/name each
+		configs string // list of namespace/name
 		from    Namespace
-		want    string // of the namespace of the one that is chosen
+		want    string // namespace of the chosen ProviderConfig
 		no      string // reason and a part of the message
-		blocks  string // namespaces in which the Cluster has a block of it
+		blocks  string // namespaces in which the Cluster has a block of the ProviderConfig
 	}{
 		"Own":       {reason: "whatever others there are", configs: "a/config team/config b/config", from: team, want: "team"},
 		"Shared":    {reason: "it admits the namespace", configs: "a/config", from: team, want: "a"},
@@ -44,7 +45,7 @@ func TestChoose(t *testing.T) {
 				block.Namespace, block.Labels = namespace, map[string]string{v1alpha1.ProviderConfigLabel: "config"}
 				blocks = append(blocks, block)
 			}
-			got, no := Choose(configs, "config", c.from, blocks)
+			got, no := ChooseProviderConfig(configs, "config", c.from, blocks)
 			if (got == nil) == (no == nil) {
 				t.Fatalf("%s: %v and %v", c.reason, got, no)
 			}

@@ -1,4 +1,5 @@
-// Package tenancy decides what a Cluster gets from the pools of a ProviderConfig: how many addresses, from
-// which pool, under which name, and what to say of it. It is pure: no client, no clock, no memory. What it
-// is given is what was read of the API server; what it returns is to be written there.
+// Package tenancy decides what a Cluster gets from the pools of a ProviderConfig: how many addresses, from which
+// pool, under which block name, and which conditions the Cluster gets. The package is pure: it has no client, no
+// clock and no state. Its inputs are objects that the caller has read from the API server; its results are what the
+// caller writes there.
 package tenancy

@@ -11,10 +11,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// B82. Each block is "name phase", with + what else it is.
+// TestEnded checks what stays and what is deleted when a Cluster gets no more blocks (B82). Each block is "name
+// phase", followed by + and its other properties.
 func TestEnded(t *testing.T) {
 	many, names := []string{}, []string{}
-	for i := range maxNamed + 2 {
+	for i := range maxNamesInMessage + 2 {
 		many = append(many, fmt.Sprintf("n%d Allocated", i))
 		names = append(names, fmt.Sprintf("ns/n%d", i))
 	}
@@ -31,7 +32,7 @@ func TestEnded(t *testing.T) {
 		"ByHand":   {reason: "who made it takes it away", has: []string{"a Pending +hand", "b Pending +pinned"}, stays: []string{"ns/a, ns/b"}},
 		"Pods":     {reason: "they are the Nodes'", has: []string{"a Allocated +pods", "b Pending +pods"}},
 		"Together": {reason: "each for itself", has: []string{"a Allocated", "b Pending", "c Allocated +pods"}, unanswered: "b", stays: []string{"ns/a"}},
-		"Many":     {reason: "as many as a person reads", has: many, stays: append([]string{strings.Join(names[:maxNamed], ", ") + " and 2 more"}, names[0])},
+		"Many":     {reason: "as many as a person reads", has: many, stays: append([]string{strings.Join(names[:maxNamesInMessage], ", ") + " and 2 more"}, names[0])},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +55,7 @@ func TestEnded(t *testing.T) {
 				}
 				has = append(has, a)
 			}
-			unanswered, message := Ended(has, "why")
+			unanswered, message := DecideWithdrawal(has, "why")
 			var got []string
 			for _, a := range unanswered {
 				got = append(got, a.Name)

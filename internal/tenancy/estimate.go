@@ -6,32 +6,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// defaultNodes is how many machine addresses a Cluster takes where no pool says so.
-const defaultNodes = 5
+// defaultNodesPerTenant is the number of machine addresses of a Cluster if no pool sets another number.
+const defaultNodesPerTenant = 5
 
-// Estimate is what is left for new Clusters: the free addresses of the pools that grant any, and
-// for how many Clusters they last if each takes what the settings give it: the load-balancer addresses that
-// Size says, and as many for machines as the first pool says, at most quotaPerTenant.maxNodeIPs. It is an
-// estimate: free addresses need not be in a row. pools are in the order of Order; sums saturate.
-func Estimate(network v1alpha1.ProviderNetwork, pools []Pool) v1alpha1.ProviderCapacity {
+// EstimateCapacity estimates what is left for new Clusters: the free addresses of the pools that may grant, and the
+// number of Clusters that these addresses last for. Each Cluster counts with the load-balancer addresses that the
+// settings give it, as ComputeInitialSize does without an annotation, and with the machine addresses that the first
+// pool sets, at most quotaPerTenant.maxNodeIPs. The result is an estimate because free addresses need not be
+// contiguous. pools are in the order of OrderPoolRefs; sums saturate.
+func EstimateCapacity(network v1alpha1.ProviderNetwork, pools []Pool) v1alpha1.ProviderCapacity {
 	var out v1alpha1.ProviderCapacity
 	if network.Mode != v1alpha1.IPAMMode {
 		return out
 	}
 	for _, p := range pools {
-		if p.Grants() {
-			out.AvailableIPs = add(out.AvailableIPs, max(p.AvailableIPs, 0))
+		if p.MayGrant() {
+			out.AvailableIPs = addSaturating(out.AvailableIPs, max(p.AvailableIPs, 0))
 		}
 	}
-	out.EstimatedTenants = out.AvailableIPs / (int64(nodesPerTenant(network, pools)) + int64(max(clamp(network, configured(network)).Count, 0)))
+	out.EstimatedTenants = out.AvailableIPs / (int64(nodesPerTenant(network, pools)) + int64(max(clampToQuota(network, sizeFromConfig(network)).Count, 0)))
 	return out
 }
 
-// nodesPerTenant is what the first pool that exists says.
+// nodesPerTenant returns the value of the first pool that exists, limited by the quota, at least 1.
 func nodesPerTenant(network v1alpha1.ProviderNetwork, pools []Pool) int32 {
-	n := int32(defaultNodes)
+	n := int32(defaultNodesPerTenant)
 	for _, p := range pools {
-		if p.State == Missing {
+		if p.Availability == PoolMissing {
 			continue
 		}
 		if p.NodesPerTenant > 0 {
@@ -45,8 +46,8 @@ func nodesPerTenant(network v1alpha1.ProviderNetwork, pools []Pool) int32 {
 	return max(n, 1)
 }
 
-// add saturates.
-func add(a, b int64) int64 {
+// addSaturating returns a+b, or math.MaxInt64 on overflow.
+func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	noPools = "mode is ipam, but the ProviderConfig names no pools; add spec.network.poolRefs"
+	noPoolsMessage = "mode is ipam, but the ProviderConfig names no pools; add spec.network.poolRefs"
 
-	// maxNamed is how many pools a message names.
-	maxNamed = 8
+	// maxNamesInMessage is the maximum number of pools that a message names.
+	maxNamesInMessage = 8
 )
 
-// exhausted says of each pool why the Cluster has no block of it. There are no numbers in it that change
-// by themselves: the same state is not told twice.
-func (f *failover) exhausted() Decision {
-	d := Decision{Action: Exhausted, Tried: f.known, Reason: v1alpha1.NetworkNotReadyReason}
+// exhaustedDecision returns the decision that states for each pool why the Cluster has no block of it. Its message
+// contains no numbers that change by themselves, so that an unchanged state is not reported twice.
+func (f *poolFailover) exhaustedDecision() Decision {
+	d := Decision{Action: ActionExhausted, Attempts: f.recordedAttempts, Reason: v1alpha1.NetworkNotReadyReason}
 	var why []string
 	missing, full, refused := 0, 0, 0
 	for _, p := range f.Pools {
-		why = append(why, describe(p.Ref)+" "+f.failure(p))
+		why = append(why, describePool(p.Ref)+" "+f.failureMessage(p))
 		switch {
-		case p.State == Missing:
+		case p.Availability == PoolMissing:
 			missing++
 		case f.hadNoRoom(p):
 			full++
-		case f.attempt(p) != nil:
+		case f.attemptForPool(p) != nil:
 			refused++
 		}
 	}
@@ -37,57 +37,58 @@ func (f *failover) exhausted() Decision {
 	case refused > 0:
 		d.Reason = v1alpha1.AllocationFailedReason
 	case missing == len(f.Pools):
-		d.Reason, d.Message = v1alpha1.ValidationFailedReason, f.noneExists()
+		d.Reason, d.Message = v1alpha1.ValidationFailedReason, f.noPoolExistsMessage()
 		return d
 	}
 	d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, ask for fewer with the annotation %s, or add a pool to the ProviderConfig",
-		addresses(f.Count), listed(why), v1alpha1.LBPoolSizeAnnotation)
-	if f.grows {
-		d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, or a pool to the ProviderConfig", addresses(f.Count), listed(why))
+		formatAddressCount(f.Count), joinPoolMessages(why), v1alpha1.LBPoolSizeAnnotation)
+	if f.isGrowth {
+		d.Message = fmt.Sprintf("no pool gives %s: %s; add addresses to a pool, or a pool to the ProviderConfig", formatAddressCount(f.Count), joinPoolMessages(why))
 	}
 	return d
 }
 
-// noneExists says that the settings name no pool that there is: no other size would help.
-func (f *failover) noneExists() string {
+// noPoolExistsMessage states that none of the pools that the settings name exists. Asking for another size would not
+// help.
+func (f *poolFailover) noPoolExistsMessage() string {
 	var names []string
 	for _, p := range f.Pools {
-		names = append(names, describe(p.Ref))
+		names = append(names, describePool(p.Ref))
 	}
 	if len(names) == 1 {
 		return fmt.Sprintf("%s of ProviderConfig %s does not exist; create it, or correct network.poolRefs", names[0], f.Config)
 	}
-	return fmt.Sprintf("none of the pools of ProviderConfig %s exists: %s; create one, or correct network.poolRefs", f.Config, listed(names))
+	return fmt.Sprintf("none of the pools of ProviderConfig %s exists: %s; create one, or correct network.poolRefs", f.Config, joinPoolMessages(names))
 }
 
-// failure is why one pool gives nothing.
-func (f *failover) failure(p Pool) string {
-	a := f.attempt(p)
+// failureMessage states why a pool grants no block.
+func (f *poolFailover) failureMessage(p Pool) string {
+	a := f.attemptForPool(p)
 	switch {
-	case !p.Grants():
+	case !p.MayGrant():
 		return p.Message
-	case a != nil && !a.refused():
+	case a != nil && !a.isRefusal():
 		if f.Count == 1 {
 			return "has no free address"
 		}
 		return fmt.Sprintf("has no %d free addresses in a row", f.Count)
-	case f.at != nil && f.at.Ref == p.Ref && f.Standing.Message != "":
-		return "refuses: " + f.Standing.Message
+	case f.currentPool != nil && f.currentPool.Ref == p.Ref && f.Current.Message != "":
+		return "refuses: " + f.Current.Message
 	}
 	return "refused the allocation"
 }
 
-func addresses(n int32) string {
+func formatAddressCount(n int32) string {
 	if n == 1 {
 		return "an address"
 	}
 	return fmt.Sprintf("%d addresses", n)
 }
 
-// listed joins what is said of pools, up to as many as a person reads.
-func listed(items []string) string {
-	if n := len(items); n > maxNamed {
-		return fmt.Sprintf("%s; and %d more", strings.Join(items[:maxNamed], "; "), n-maxNamed)
+// joinPoolMessages joins messages about pools, up to maxNamesInMessage of them.
+func joinPoolMessages(items []string) string {
+	if n := len(items); n > maxNamesInMessage {
+		return fmt.Sprintf("%s; and %d more", strings.Join(items[:maxNamesInMessage], "; "), n-maxNamesInMessage)
 	}
 	return strings.Join(items, "; ")
 }

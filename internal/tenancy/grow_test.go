@@ -9,16 +9,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// growth is a Cluster that grows, and pools whose room is in pieces.
+// growth is a Cluster that grows, with pools whose free space is fragmented.
 type growth struct {
-	t      *rapid.T
-	pools  []Pool
-	pieces [][]int64 // of each pool, what is free in a row
-	at     *Standing
-	tried  []Attempt
-	lacks  int64
-	writes int
-	tries  int
+	t         *rapid.T
+	pools     []Pool
+	pieces    [][]int64 // the contiguous free pieces of each pool
+	at        *CurrentAllocation
+	tried     []PoolAttempt
+	shortfall int64
+	writes    int
+	tries     int
 }
 
 func (g *growth) largest(pool int) int64 {
@@ -29,19 +29,19 @@ func (g *growth) largest(pool int) int64 {
 	return most
 }
 
-func (g *growth) tell() {
+func (g *growth) updateStatuses() {
 	for i := range g.pools {
 		g.pools[i].LargestFreeBlock = g.largest(i)
 	}
 }
 
-// allocate serves the block that is asked for, from the smallest piece that it fits in.
+// allocate serves the requested block from the smallest piece that is large enough.
 func (g *growth) allocate() {
 	if g.at == nil {
 		return
 	}
 	for i, p := range g.pools {
-		if p.Ref != g.at.Pool || p.State != Open {
+		if p.Ref != g.at.Pool || p.Availability != PoolOpen {
 			continue
 		}
 		best := -1
@@ -52,8 +52,8 @@ func (g *growth) allocate() {
 		}
 		if g.at.Phase, g.at.Reason = v1alpha1.AllocationFailed, full; best >= 0 {
 			g.pieces[i][best] -= int64(g.at.Count)
-			g.lacks -= int64(g.at.Count)
-			g.at = nil // granted: it is no request any more
+			g.shortfall -= int64(g.at.Count)
+			g.at = nil // granted: no longer a request
 			g.writes++
 			return
 		}
@@ -61,23 +61,23 @@ func (g *growth) allocate() {
 }
 
 func (g *growth) act() Decision {
-	d := Grow(Situation{Count: int32(max(0, g.lacks)), Pools: g.pools, Standing: g.at, Tried: ParseTried(FormatTried(g.tried))})
-	if FormatTried(d.Tried) != FormatTried(g.tried) {
-		g.tried = d.Tried
+	d := DecideGrowthBlock(AllocationRequest{Count: int32(max(0, g.shortfall)), Pools: g.pools, Current: g.at, Attempts: ParseAttempts(FormatAttempts(g.tried))})
+	if FormatAttempts(d.Attempts) != FormatAttempts(g.tried) {
+		g.tried = d.Attempts
 		g.writes++
 	}
 	switch d.Action {
-	case Try:
-		if int64(d.Count) > g.lacks || d.Count < 1 {
-			g.t.Fatalf("asks for %d, and lacks %d", d.Count, g.lacks)
+	case ActionCreate:
+		if int64(d.Count) > g.shortfall || d.Count < 1 {
+			g.t.Fatalf("asks for %d, and lacks %d", d.Count, g.shortfall)
 		}
-		g.at = &Standing{Pool: d.Pool, Count: d.Count, Phase: v1alpha1.AllocationPending}
+		g.at = &CurrentAllocation{Pool: d.Pool, Count: d.Count, Phase: v1alpha1.AllocationPending}
 		g.tries++
 		g.writes++
-	case Replace:
+	case ActionReplace:
 		g.at = nil
 		g.writes++
-	case Done, Wait, Exhausted:
+	case ActionDone, ActionWait, ActionExhausted:
 	}
 	return d
 }
@@ -87,7 +87,7 @@ func (g *growth) settle() Decision {
 	for range 100 * (len(g.pools) + 1) {
 		before := g.writes
 		g.allocate()
-		g.tell()
+		g.updateStatuses()
 		if last = g.act(); g.writes == before {
 			return last
 		}
@@ -98,7 +98,7 @@ func (g *growth) settle() Decision {
 
 func (g *growth) free() (n int64) {
 	for i, p := range g.pools {
-		if p.State == Open {
+		if p.Availability == PoolOpen {
 			for _, piece := range g.pieces[i] {
 				n += piece
 			}
@@ -107,53 +107,54 @@ func (g *growth) free() (n int64) {
 	return n
 }
 
-// A Cluster that lacks addresses gets as many as there are, however small the pieces, and nothing is
-// written when there are no more.
+// TestGrowthTakesPieces checks that a Cluster that needs addresses gets as many as there are, however small the
+// pieces, and that nothing is written when there are no more.
 func TestGrowthTakesPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := &growth{t: t, lacks: rapid.Int64Range(1, 40).Draw(t, "lacks")}
+		g := &growth{t: t, shortfall: rapid.Int64Range(1, 40).Draw(t, "lacks")}
 		for i := range rapid.IntRange(1, 3).Draw(t, "pools") {
-			g.pools = append(g.pools, Pool{Ref: pooln(string(rune('a' + i))), State: PoolState(rapid.SampledFrom([]int{int(Open), int(Open), int(Closed)}).Draw(t, "state"))})
+			g.pools = append(g.pools, Pool{Ref: newPoolRef(string(rune('a' + i))), Availability: PoolAvailability(rapid.SampledFrom([]int{int(PoolOpen), int(PoolOpen), int(PoolClosed)}).Draw(t, "state"))})
 			g.pieces = append(g.pieces, rapid.SliceOfN(rapid.Int64Range(0, 9), 0, 4).Draw(t, "pieces"))
 		}
 		for range 4 {
-			lacked, free := g.lacks, g.free()
+			lacked, free := g.shortfall, g.free()
 			last := g.settle()
-			if got := lacked - max(0, g.lacks); got < min(lacked, free) {
+			if got := lacked - max(0, g.shortfall); got < min(lacked, free) {
 				t.Fatalf("%d were lacking, %d free, and %d given: %+v", lacked, free, got, last)
 			}
-			if (g.lacks > 0) != (last.Action == Exhausted) {
-				t.Fatalf("%d are lacking, and it says %+v", g.lacks, last)
+			if (g.shortfall > 0) != (last.Action == ActionExhausted) {
+				t.Fatalf("%d are lacking, and it says %+v", g.shortfall, last)
 			}
-			if g.lacks <= 0 && (len(g.tried) > 0 || g.at != nil) {
+			if g.shortfall <= 0 && (len(g.tried) > 0 || g.at != nil) {
 				t.Fatalf("nothing is lacking, and something is left: %+v", g)
 			}
 			i := rapid.IntRange(0, len(g.pools)-1).Draw(t, "freed")
-			g.pools[i].State = Open
+			g.pools[i].Availability = PoolOpen
 			g.pieces[i] = append(g.pieces[i], rapid.Int64Range(1, 9).Draw(t, "piece"))
-			g.lacks = max(0, g.lacks) + rapid.Int64Range(0, 5).Draw(t, "more")
+			g.shortfall = max(0, g.shortfall) + rapid.Int64Range(0, 5).Draw(t, "more")
 		}
 	})
 }
 
-// F7: the result of an allocation decides, and a report only how much to ask for next.
+// TestGrow checks that the result of an allocation decides, and that a pool's report only determines how much to ask
+// for next (F7).
 func TestGrow(t *testing.T) {
-	five := func(names ...string) (out []Attempt) {
+	five := func(names ...string) (out []PoolAttempt) {
 		for _, n := range names {
-			out = append(out, Attempt{Pool: pooln(n), Count: 5, Reason: full})
+			out = append(out, PoolAttempt{Pool: newPoolRef(n), Count: 5, Reason: full})
 		}
 		return out
 	}
-	refused := &Standing{Pool: pooln("b"), Count: 5, Phase: v1alpha1.AllocationFailed, Reason: full}
-	waiting := &Standing{Pool: pooln("a"), Count: 3, Phase: v1alpha1.AllocationPending}
-	last := &Standing{Pool: pooln("a"), Count: 1, Phase: v1alpha1.AllocationFailed, Reason: full}
-	ones := []Attempt{{pooln("a"), 1, full}, {pooln("b"), 1, full}}
+	refused := &CurrentAllocation{Pool: newPoolRef("b"), Count: 5, Phase: v1alpha1.AllocationFailed, Reason: full}
+	waiting := &CurrentAllocation{Pool: newPoolRef("a"), Count: 3, Phase: v1alpha1.AllocationPending}
+	last := &CurrentAllocation{Pool: newPoolRef("a"), Count: 1, Phase: v1alpha1.AllocationFailed, Reason: full}
+	ones := []PoolAttempt{{newPoolRef("a"), 1, full}, {newPoolRef("b"), 1, full}}
 	none := []Pool{openPool("a", 0), openPool("b", 0)}
 	tests := map[string]struct {
 		reason string
 		pools  []Pool
-		at     *Standing
-		tried  []Attempt
+		at     *CurrentAllocation
+		tried  []PoolAttempt
 		count  int32
 		want   string
 	}{
@@ -170,15 +171,15 @@ func TestGrow(t *testing.T) {
 		"Nothing":   {reason: "what was tried is forgotten", pools: none, tried: ones, count: 0, want: "Done  0"},
 		"NoPools":   {reason: "says what is wrong", count: 2, want: "Exhausted  0"},
 		"Gone":      {reason: "a pool that is not listed any more answers nobody", pools: none[1:], at: waiting, count: 2, want: "Replace b 2"},
-		"Deleting":  {reason: "the name is not free", pools: none, at: &Standing{Pool: pooln("a"), Count: 5, Deleting: true}, tried: five("a"), count: 5, want: "Wait  0"},
+		"Deleting":  {reason: "the name is not free", pools: none, at: &CurrentAllocation{Pool: newPoolRef("a"), Count: 5, Deleting: true}, tried: five("a"), count: 5, want: "Wait  0"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := Grow(Situation{Count: tc.count, Pools: tc.pools, Standing: tc.at, Tried: tc.tried})
+			d := DecideGrowthBlock(AllocationRequest{Count: tc.count, Pools: tc.pools, Current: tc.at, Attempts: tc.tried})
 			if got := fmt.Sprintf("%s %s %d", d.Action, d.Pool.Name, d.Count); got != tc.want {
 				t.Errorf("%s: got %q, want %q (%+v)", tc.reason, got, tc.want, d)
 			}
-			if d.Action == Exhausted && d.Message == "" {
+			if d.Action == ActionExhausted && d.Message == "" {
 				t.Errorf("%s: it does not say why", tc.reason)
 			}
 		})

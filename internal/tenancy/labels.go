@@ -9,41 +9,43 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Block is an allocation that is made for a Cluster.
-type Block struct {
-	// Cluster it is for.
+// BlockIdentity identifies an allocation that is created for a Cluster.
+type BlockIdentity struct {
+	// Cluster is the Cluster that it is for.
 	Cluster v1alpha1.ClusterReference
-	// Pool it comes from.
+	// Pool is the pool that it comes from.
 	Pool v1alpha1.PoolReference
-	// Type says what it is used for.
+	// Type is what its addresses are used for.
 	Type v1alpha1.AllocationType
 	// Role is InitialRole or GrowthRole.
 	Role string
-	// ProviderConfig is the name of the one that it is made for.
+	// ProviderConfig is the name of the ProviderConfig that it is created for.
 	ProviderConfig string
 }
 
-// Labels are those of a block: Butler's five, by which its users and tools find allocations, the
-// ProviderConfig, and Cluster API's own for what is a Cluster's. Values beyond 63 characters are cut, and a hash of the
-// whole takes the place of what is missing: whoever selects by a label takes the value from here.
-func Labels(b Block) map[string]string {
+// LabelsForBlock returns the labels of a block: Butler's five, by which its users and tools find allocations, the
+// ProviderConfig, and Cluster API's label for objects of a Cluster. A value of more than 63 characters is cut, and a
+// hash of the whole value replaces the part that is cut off. Code that selects by one of these labels must take the
+// value from this function.
+func LabelsForBlock(b BlockIdentity) map[string]string {
 	return map[string]string{
 		clusterv1.ClusterNameLabel:   format.MustFormatValue(b.Cluster.Name),
-		v1alpha1.TeamLabel:           text.Shorten(b.Cluster.Namespace, maxLabel),
-		v1alpha1.TenantLabel:         text.Shorten(b.Cluster.Name, maxLabel),
-		v1alpha1.NetworkPoolLabel:    text.Shorten(b.Pool.Name, maxLabel),
+		v1alpha1.TeamLabel:           text.ShortenText(b.Cluster.Namespace, maxLabelLength),
+		v1alpha1.TenantLabel:         text.ShortenText(b.Cluster.Name, maxLabelLength),
+		v1alpha1.NetworkPoolLabel:    text.ShortenText(b.Pool.Name, maxLabelLength),
 		v1alpha1.AllocationTypeLabel: string(b.Type),
 		v1alpha1.AllocationRoleLabel: b.Role,
-		v1alpha1.ProviderConfigLabel: text.Shorten(b.ProviderConfig, maxLabel),
+		v1alpha1.ProviderConfigLabel: text.ShortenText(b.ProviderConfig, maxLabelLength),
 	}
 }
 
-// Request is the IPAllocation that asks a pool of a ProviderConfig for load-balancer addresses of a Cluster.
-func Request(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig, name, role string, pool v1alpha1.PoolReference, count int32) *v1alpha1.IPAllocation {
+// NewAllocation returns an IPAllocation that requests load-balancer addresses for a Cluster from a pool of a
+// ProviderConfig.
+func NewAllocation(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig, name, role string, pool v1alpha1.PoolReference, count int32) *v1alpha1.IPAllocation {
 	return &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: config.Namespace, Name: name,
-			Labels: Labels(Block{
+			Labels: LabelsForBlock(BlockIdentity{
 				Cluster: cluster, Pool: pool, Type: v1alpha1.LoadBalancerAllocation, Role: role, ProviderConfig: config.Name,
 			}),
 		},
@@ -51,11 +53,11 @@ func Request(cluster v1alpha1.ClusterReference, config *v1alpha1.ProviderConfig,
 	}
 }
 
-// ClusterLabels are the labels by which all blocks of a Cluster are found. They are necessary, not
-// sufficient: what is found is the Cluster's only if Owns says so.
+// ClusterLabels returns the labels that select all blocks of a Cluster. They are necessary but not sufficient: check
+// each result with OwnsAllocation.
 func ClusterLabels(cluster v1alpha1.ClusterReference) map[string]string {
 	return map[string]string{
-		v1alpha1.TeamLabel:   text.Shorten(cluster.Namespace, maxLabel),
-		v1alpha1.TenantLabel: text.Shorten(cluster.Name, maxLabel),
+		v1alpha1.TeamLabel:   text.ShortenText(cluster.Namespace, maxLabelLength),
+		v1alpha1.TenantLabel: text.ShortenText(cluster.Name, maxLabelLength),
 	}
 }

@@ -25,7 +25,7 @@ func TestMovedAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{Status: v1alpha1.NetworkPoolStatus{Held: []v1alpha1.HeldRange{tc.held}}}
-			says := MovedAway(cluster, "team", []v1alpha1.Pool{pool}, func(string) bool { return tc.there })
+			says := DescribeMovedBlock(cluster, "team", []v1alpha1.Pool{pool}, func(string) bool { return tc.there })
 			if (says != "") != tc.want {
 				t.Errorf("it says %q", says)
 			}

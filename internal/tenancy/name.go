@@ -9,37 +9,39 @@ import (
 )
 
 const (
-	// maxName is how long the name of an object may be (RFC 1123 subdomain).
-	maxName = 253
-	// maxLabel is how long the value of a label may be.
-	maxLabel = 63
+	// maxNameLength is the maximum length of the name of an object (RFC 1123 subdomain).
+	maxNameLength = 253
+	// maxLabelLength is the maximum length of the value of a label.
+	maxLabelLength = 63
 )
 
-// Name is the name of the first load-balancer block of a Cluster: {namespace}-{name}-lb. Beyond 253
-// characters it is cut, and a hash of the whole takes the place of what is missing. Two Clusters can have
-// one name for their blocks, "c" of "a-b" and "b-c" of "a": see Owns.
-func Name(cluster v1alpha1.ClusterReference) string { return named(cluster, "-lb") }
-
-// GrowthName is the name of the n-th block that was added on demand: {namespace}-{name}-lb-{n}, cut
-// as Name is.
-func GrowthName(cluster v1alpha1.ClusterReference, n int) string {
-	return named(cluster, "-lb-"+strconv.Itoa(n))
+// InitialBlockName returns the name of the first load-balancer block of a Cluster: {namespace}-{name}-lb. A name of
+// more than 253 characters is cut, and a hash of the whole name replaces the part that is cut off. Two Clusters can
+// have the same block name, for example "c" of namespace "a-b" and "b-c" of namespace "a": see OwnsAllocation.
+func InitialBlockName(cluster v1alpha1.ClusterReference) string {
+	return blockNameWithSuffix(cluster, "-lb")
 }
 
-// Owns reports whether an allocation is the Cluster's. A name does not say so, as names can collide, and
-// neither do labels, as they may be cut: the spec does, which is immutable.
-func Owns(cluster v1alpha1.ClusterReference, allocation *v1alpha1.IPAllocation) bool {
+// GrowthBlockName returns the name of the n-th block that was added on demand: {namespace}-{name}-lb-{n}, cut in the
+// same way as InitialBlockName.
+func GrowthBlockName(cluster v1alpha1.ClusterReference, n int) string {
+	return blockNameWithSuffix(cluster, "-lb-"+strconv.Itoa(n))
+}
+
+// OwnsAllocation reports whether an allocation belongs to the Cluster. It compares spec.tenantClusterRef, which is
+// immutable: names can collide, and labels may be cut.
+func OwnsAllocation(cluster v1alpha1.ClusterReference, allocation *v1alpha1.IPAllocation) bool {
 	return allocation.Spec.TenantClusterRef == cluster
 }
 
-// Taken is what is said of a Cluster whose Name is that of the block of another one.
-func Taken(allocation *v1alpha1.IPAllocation) Decision {
+// NameTakenDecision returns the decision for a Cluster whose InitialBlockName is the name of another Cluster's block.
+func NameTakenDecision(allocation *v1alpha1.IPAllocation) Decision {
 	other := allocation.Spec.TenantClusterRef
 	return Decision{Reason: v1alpha1.NetworkNotReadyReason, Message: fmt.Sprintf(
 		"this Cluster needs the name IPAllocation %s/%s, which belongs to Cluster %s/%s; create one of the two Clusters under another name",
 		allocation.Namespace, allocation.Name, other.Namespace, other.Name)}
 }
 
-func named(cluster v1alpha1.ClusterReference, suffix string) string {
-	return text.Shorten(cluster.Namespace+"-"+cluster.Name, maxName-len(suffix)) + suffix
+func blockNameWithSuffix(cluster v1alpha1.ClusterReference, suffix string) string {
+	return text.ShortenText(cluster.Namespace+"-"+cluster.Name, maxNameLength-len(suffix)) + suffix
 }

@@ -19,7 +19,7 @@ var (
 	longName      = strings.Repeat("a", 253)
 )
 
-// B41, B42.
+// TestName checks the names of grown blocks (B41) and of first blocks (B42).
 func TestName(t *testing.T) {
 	tests := map[string]struct {
 		reason       string
@@ -36,7 +36,7 @@ func TestName(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, growth := Name(c.cluster), GrowthName(c.cluster, 7)
+			got, growth := InitialBlockName(c.cluster), GrowthBlockName(c.cluster, 7)
 			for _, n := range []string{got, growth} {
 				if len(n) > 253 || len(validation.IsDNS1123Subdomain(n)) > 0 {
 					t.Errorf("%s: %q is no name: %v", c.reason, n, validation.IsDNS1123Subdomain(n))
@@ -54,27 +54,27 @@ func TestName(t *testing.T) {
 
 func TestNamesThatAreCutDiffer(t *testing.T) {
 	a, b := cluster(longNamespace, longName), cluster(longNamespace, longName[1:]+"b")
-	if Name(a) == Name(b) || GrowthName(a, 1) == GrowthName(b, 1) || GrowthName(a, 1) == GrowthName(a, 2) {
+	if InitialBlockName(a) == InitialBlockName(b) || GrowthBlockName(a, 1) == GrowthBlockName(b, 1) || GrowthBlockName(a, 1) == GrowthBlockName(a, 2) {
 		t.Error("two names became one")
 	}
 }
 
-// Two Clusters, one name: the spec says whose an allocation is.
+// TestOwns checks that the spec decides which of two Clusters with the same block name owns an allocation.
 func TestOwns(t *testing.T) {
 	a, b := cluster("a-b", "c"), cluster("a", "b-c")
-	if Name(a) != Name(b) {
+	if InitialBlockName(a) != InitialBlockName(b) {
 		t.Fatal("these names are expected to collide")
 	}
 	allocation := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{TenantClusterRef: a}}
-	allocation.Name, allocation.Labels = Name(b), ClusterLabels(b)
-	if !Owns(a, allocation) || Owns(b, allocation) {
+	allocation.Name, allocation.Labels = InitialBlockName(b), ClusterLabels(b)
+	if !OwnsAllocation(a, allocation) || OwnsAllocation(b, allocation) {
 		t.Error("an allocation is not the one's that its spec names")
 	}
 }
 
-// B72.
+// TestLabels checks that team, tenant, pool, type and role are labels of every block (B72).
 func TestLabels(t *testing.T) {
-	got := Labels(Block{
+	got := LabelsForBlock(BlockIdentity{
 		Cluster: cluster("team-platform", "prod-cluster"), Pool: v1alpha1.PoolReference{Name: "lab-pool"},
 		Type: v1alpha1.LoadBalancerAllocation, Role: v1alpha1.InitialRole, ProviderConfig: "harvester-lab",
 	})
@@ -95,7 +95,7 @@ func TestLabels(t *testing.T) {
 func TestLabelsAreValid(t *testing.T) {
 	dotted := strings.Repeat("a", 50) + "." + strings.Repeat(".", 40) + "b"
 	for _, name := range []string{"short", strings.Repeat("a", 63), strings.Repeat("a", 64), longName, dotted} {
-		labels := Labels(Block{Cluster: cluster(longNamespace, name), Pool: v1alpha1.PoolReference{Name: name}, ProviderConfig: name})
+		labels := LabelsForBlock(BlockIdentity{Cluster: cluster(longNamespace, name), Pool: v1alpha1.PoolReference{Name: name}, ProviderConfig: name})
 		for key, value := range labels {
 			if errs := validation.IsValidLabelValue(value); len(errs) > 0 {
 				t.Errorf("%s: %q: %v", key, value, errs)
@@ -107,7 +107,7 @@ func TestLabelsAreValid(t *testing.T) {
 			}
 		}
 	}
-	if a, b := text.Shorten(longName, maxLabel), text.Shorten(longName+"b", maxLabel); a == b || a != text.Shorten(longName, maxLabel) {
+	if a, b := text.ShortenText(longName, maxLabelLength), text.ShortenText(longName+"b", maxLabelLength); a == b || a != text.ShortenText(longName, maxLabelLength) {
 		t.Errorf("%q and %q", a, b)
 	}
 }
@@ -116,7 +116,7 @@ func TestTaken(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
 	a.Namespace, a.Name, a.Spec.TenantClusterRef = "ns", "a-b-c-lb", v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
 	want := "this Cluster needs the name IPAllocation ns/a-b-c-lb, which belongs to Cluster a/b-c; create one of the two Clusters under another name"
-	if d := Taken(a); d.Message != want || d.Reason != v1alpha1.NetworkNotReadyReason || d.Action == Done {
+	if d := NameTakenDecision(a); d.Message != want || d.Reason != v1alpha1.NetworkNotReadyReason || d.Action == ActionDone {
 		t.Errorf("%+v", d)
 	}
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Namespace is what decides on access.
+// Namespace is the part of a Namespace object that decides on access.
 type Namespace struct {
-	// Name of the namespace.
+	// Name is the name of the namespace.
 	Name string
-	// Labels of the Namespace object.
+	// Labels are the labels of the Namespace object.
 	Labels map[string]string
 }
 
-// Admission is whether Clusters of a namespace may use a ProviderConfig.
+// Admission is the result of AdmitsNamespace.
 type Admission struct {
-	// Allowed is whether they may.
+	// Allowed reports whether Clusters of the namespace may use the ProviderConfig.
 	Allowed bool
-	// Message says why not, and what to do about it.
+	// Message states why they may not, and what to do about it.
 	Message string
 }
 
-// Admits decides whether Clusters of a namespace may use a ProviderConfig. Its own namespace always may;
-// any other, if namespaceSelector selects it; without a selector, if it has the team label, which must name
-// the team where the ProviderConfig is scoped to one.
-func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
+// AdmitsNamespace decides whether Clusters of a namespace may use a ProviderConfig. The namespace of the
+// ProviderConfig always may. Any other namespace may if namespaceSelector selects it; without a selector, it needs
+// the team label, which must name the team if the ProviderConfig is scoped to one.
+func AdmitsNamespace(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 	if namespace.Name == config.Namespace {
 		return Admission{Allowed: true}
 	}
 	who := fmt.Sprintf("ProviderConfig %s/%s", config.Namespace, config.Name)
 	if selector := config.Spec.NamespaceSelector; selector != nil {
-		selected, err := namespace.matches(selector)
+		selected, err := namespace.matchesSelector(selector)
 		switch {
 		case err != nil:
 			return Admission{Message: fmt.Sprintf("spec.namespaceSelector of %s is invalid: %v", who, err)}
@@ -49,9 +49,9 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 		switch {
 		case scope.TeamRef == nil:
 			return Admission{Message: fmt.Sprintf("%s has scope team but names no team; set spec.scope.teamRef, or spec.namespaceSelector", who)}
-		case !labelled || team != text.Shorten(scope.TeamRef.Name, maxLabel):
+		case !labelled || team != text.ShortenText(scope.TeamRef.Name, maxLabelLength):
 			return Admission{Message: fmt.Sprintf("%s is for team %s; if namespace %s belongs to that team, label it %s=%s",
-				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, text.Shorten(scope.TeamRef.Name, maxLabel))}
+				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, text.ShortenText(scope.TeamRef.Name, maxLabelLength))}
 		}
 		return Admission{Allowed: true}
 	}
@@ -62,8 +62,8 @@ func Admits(config *v1alpha1.ProviderConfig, namespace Namespace) Admission {
 	return Admission{Allowed: true}
 }
 
-// matches reports whether a selector selects the namespace.
-func (n Namespace) matches(selector *metav1.LabelSelector) (bool, error) {
+// matchesSelector reports whether a selector selects the namespace.
+func (n Namespace) matchesSelector(selector *metav1.LabelSelector) (bool, error) {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return false, err

@@ -41,7 +41,7 @@ func TestAdmits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.ProviderConfig{Spec: c.spec}
 			config.Name, config.Namespace = "config", "home"
-			got := Admits(config, c.namespace)
+			got := AdmitsNamespace(config, c.namespace)
 			if got.Allowed != (c.want == "") || !strings.Contains(got.Message, c.want) || got.Allowed != (got.Message == "") {
 				t.Errorf("%s: got %+v", c.reason, got)
 			}

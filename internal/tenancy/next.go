@@ -8,162 +8,163 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Situation is what is known of a Cluster that wants a block.
-type Situation struct {
-	// Config names the ProviderConfig of the Cluster, in messages.
+// AllocationRequest is the state of a Cluster that needs a block.
+type AllocationRequest struct {
+	// Config names the ProviderConfig of the Cluster, for messages.
 	Config types.NamespacedName
-	// Count of addresses that it is to have, as Size says.
+	// Count is the number of addresses that the Cluster needs, as ComputeInitialSize returns it.
 	Count int32
-	// Pools of the ProviderConfig, in the order of Order.
+	// Pools are the pools of the ProviderConfig, in the order of OrderPoolRefs.
 	Pools []Pool
-	// Standing is the allocation that exists under the Cluster's Name and is the Cluster's, nil if none.
-	Standing *Standing
-	// Tried is what the tried-pools annotation of the Cluster says.
-	Tried []Attempt
+	// Current is the allocation that exists under the Cluster's block name and belongs to the Cluster, nil if there
+	// is none.
+	Current *CurrentAllocation
+	// Attempts is the parsed tried-pools annotation of the Cluster.
+	Attempts []PoolAttempt
 }
 
-// Action is what is to be done for a Cluster.
+// Action is what the controller does for a Cluster.
 type Action string
 
 const (
-	// Done means that the Cluster has what it asked for.
-	Done Action = "Done"
-	// Wait means that what goes on ends by itself: a pool answers, or a deletion ends.
-	Wait Action = "Wait"
-	// Try means that an allocation is to be created that asks Decision.Pool.
-	Try Action = "Try"
-	// Replace means that the standing allocation is to be deleted, to ask Decision.Pool next, or nobody where
-	// that is empty. It may have been granted since it was read: the delete carries its resourceVersion. What
-	// is next is asked again when it is gone.
-	Replace Action = "Replace"
-	// Exhausted means that no pool has what the Cluster asks for. An allocation that failed stays: the
-	// allocator serves it when its pool changes. When another pool does, Next has another answer.
-	Exhausted Action = "Exhausted"
+	// ActionDone means that the Cluster has what it asked for.
+	ActionDone Action = "Done"
+	// ActionWait means that something in progress ends by itself: a pool decides, or a deletion completes.
+	ActionWait Action = "Wait"
+	// ActionCreate means that the controller creates an allocation of Decision.Pool.
+	ActionCreate Action = "Try"
+	// ActionReplace means that the controller deletes the current allocation, to ask Decision.Pool next, or no pool
+	// if that is empty. The allocation may have been granted since it was read: the delete carries its
+	// resourceVersion. The next step is decided again when the allocation is gone.
+	ActionReplace Action = "Replace"
+	// ActionExhausted means that no pool has what the Cluster asks for. An allocation that failed stays: the
+	// allocator serves it when its pool changes. When another pool has room, the next decision differs.
+	ActionExhausted Action = "Exhausted"
 )
 
-// Decision is what to do, and what the NetworkReady condition says meanwhile.
+// Decision is the next action, and the NetworkReady condition until then.
 type Decision struct {
-	// Action to take.
+	// Action is the action to take.
 	Action Action
-	// Pool to ask, where Action is Try or Replace.
+	// Pool is the pool to ask, if Action is ActionCreate or ActionReplace.
 	Pool v1alpha1.PoolReference
-	// Count of addresses to ask for, where Action is Try or Replace.
+	// Count is the number of addresses to ask for, if Action is ActionCreate or ActionReplace.
 	Count int32
-	// Tried is what the tried-pools annotation of the Cluster is to say from now on. It is written before the
-	// action is taken: otherwise a crash between the two would begin again with the first pool.
-	Tried []Attempt
-	// Reason and Message of the NetworkReady condition.
+	// Attempts is the new value of the tried-pools annotation of the Cluster. It is written before the action is
+	// taken: otherwise a crash between the two would begin again with the first pool.
+	Attempts []PoolAttempt
+	// Reason and Message are those of the NetworkReady condition.
 	Reason, Message string
 }
 
-// Next decides which pool a Cluster's block comes from.
+// DecideInitialBlock decides which pool the first block of a Cluster comes from.
 //
-// Each pool in turn is asked with an allocation, and only its failure makes the next one's turn: what a pool reports as
-// available may be in pieces, or gone. Pools that are missing or closed are passed over; if they open later, before the
-// Cluster is served, it is their turn then. Pools that settle are waited for. When all have failed, the Cluster goes
-// back to the first and waits. From there it moves to the first pool that reports a free block that is large enough,
-// and home again if that was wrong. A pool that refused for another reason than room is asked once. It moves only when
-// a failure or a pool's report gives a reason to, so that nothing is written while nothing changes.
+// Pools are asked one after the other by an allocation, and only its failure moves on to the next pool: what a pool
+// reports as available may be fragmented, or already taken. Missing and closed pools are skipped; if one opens before
+// the Cluster is served, it is asked then. Settling pools are waited for. When all have failed, the Cluster returns
+// to the first pool and waits there. It moves from there to the first pool that reports a large enough free block,
+// and returns if that report was wrong. A pool that refused for a reason other than room is asked once. The Cluster
+// moves only on a failure or a report of a pool, so that nothing is written while nothing changes.
 //
-// A block that was given stays, whatever became of the settings since; so does what a person made. A block that was not
-// given yet is asked for anew if its size is no longer what the Cluster is to have.
-func Next(s Situation) Decision {
-	at := s.Standing
+// A granted block stays, whatever happens to the settings later; so does one that a user created. A block that is not
+// granted yet is requested again if the desired size of the Cluster has changed.
+func DecideInitialBlock(s AllocationRequest) Decision {
+	at := s.Current
 	switch {
 	case at != nil && at.Deleting:
-		return Decision{Action: Wait, Tried: s.Tried, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is being released"}
+		return Decision{Action: ActionWait, Attempts: s.Attempts, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is being released"}
 	case at != nil && at.Phase == v1alpha1.AllocationAllocated:
-		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: at.Message}
+		return Decision{Action: ActionDone, Reason: v1alpha1.ReadyReason, Message: at.Message}
 	case at != nil && at.Manual:
-		return at.wait(nil)
+		return at.waitDecision(nil)
 	case at != nil && s.Count <= 0:
-		return Decision{Action: Replace, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is not wanted any more"}
+		return Decision{Action: ActionReplace, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is not wanted any more"}
 	case s.Count <= 0:
-		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: "the Cluster begins without load-balancer addresses, because its initial size is 0"}
+		return Decision{Action: ActionDone, Reason: v1alpha1.ReadyReason, Message: "the Cluster begins without load-balancer addresses, because its initial size is 0"}
 	case len(s.Pools) == 0:
-		return Decision{Action: Exhausted, Reason: v1alpha1.ValidationFailedReason, Message: noPools}
+		return Decision{Action: ActionExhausted, Reason: v1alpha1.ValidationFailedReason, Message: noPoolsMessage}
 	}
-	return newFailover(s).decide()
+	return newPoolFailover(s).decideAction()
 }
 
-// failover is a situation in which a pool must be chosen.
-type failover struct {
-	Situation
-	at    *Pool     // that is asked for what is wanted; nil if none is, or none of the list
-	tried []Attempt // that failed, of pools of the list, and count for what is wanted
-	grows bool      // it is a block on demand
-	known []Attempt // to be remembered: those, and in Grow what failed with more
+// poolFailover is the state of one choice of a pool.
+type poolFailover struct {
+	AllocationRequest
+	currentPool      *Pool         // pool of the list that is asked for the current count, nil if there is none
+	failedAttempts   []PoolAttempt // failed attempts at pools of the list that apply to the current count
+	isGrowth         bool          // whether the block is added on demand
+	recordedAttempts []PoolAttempt // attempts to record: failedAttempts, and for growth also those with larger counts
 }
 
-func newFailover(s Situation) *failover {
-	f := &failover{Situation: s}
-	for _, a := range s.Tried {
-		if f.find(a.Pool) != nil && a.Count == s.Count {
-			f.tried = record(f.tried, a)
+func newPoolFailover(s AllocationRequest) *poolFailover {
+	f := &poolFailover{AllocationRequest: s}
+	for _, a := range s.Attempts {
+		if f.findPool(a.Pool) != nil && a.Count == s.Count {
+			f.failedAttempts = withAttempt(f.failedAttempts, a)
 		}
 	}
-	f.ask()
-	f.known = f.tried
+	f.addCurrentAttempt()
+	f.recordedAttempts = f.failedAttempts
 	return f
 }
 
-// ask notes which pool is asked, and what it has answered.
-func (f *failover) ask() {
-	if f.Standing == nil || f.Standing.Count != f.Count {
+// addCurrentAttempt records which pool is being asked and, if its allocation has failed, the attempt.
+func (f *poolFailover) addCurrentAttempt() {
+	if f.Current == nil || f.Current.Count != f.Count {
 		return
 	}
-	f.at = f.find(withKind(f.Standing.Pool))
-	if f.at != nil && f.Standing.Phase == v1alpha1.AllocationFailed {
-		f.tried = record(f.tried, Attempt{Pool: f.at.Ref, Count: f.Count, Reason: f.Standing.Reason})
+	f.currentPool = f.findPool(withDefaultKind(f.Current.Pool))
+	if f.currentPool != nil && f.Current.Phase == v1alpha1.AllocationFailed {
+		f.failedAttempts = withAttempt(f.failedAttempts, PoolAttempt{Pool: f.currentPool.Ref, Count: f.Count, Reason: f.Current.Reason})
 	}
 }
 
-func (f *failover) decide() Decision {
-	if d, found := f.next(); found {
+func (f *poolFailover) decideAction() Decision {
+	if d, found := f.nextPool(); found {
 		return d
 	}
-	return f.home()
+	return f.returnToFirstPool()
 }
 
-// next finds the pool that is to be asked, or waited for. If none is, every pool that grants anything was
-// asked and had nothing.
-func (f *failover) next() (Decision, bool) {
-	pending := f.at != nil && f.Standing.Phase != v1alpha1.AllocationFailed
-	if pending && f.at.Grants() {
-		return f.Standing.wait(f.known), true
+// nextPool returns the decision to ask or to wait for a pool. The result is false if every pool that may grant was
+// asked and had no room.
+func (f *poolFailover) nextPool() (Decision, bool) {
+	pending := f.currentPool != nil && f.Current.Phase != v1alpha1.AllocationFailed
+	if pending && f.currentPool.MayGrant() {
+		return f.Current.waitDecision(f.recordedAttempts), true
 	}
-	if p := f.first(func(p Pool) bool { return p.Grants() && f.attempt(p) == nil }); p != nil {
-		return f.try(p), true
+	if p := f.firstPool(func(p Pool) bool { return p.MayGrant() && f.attemptForPool(p) == nil }); p != nil {
+		return f.tryPool(p), true
 	}
-	room := func(p Pool) bool { return f.hadNoRoom(p) && p.room(f.Count) }
-	if !pending && f.at != nil && room(*f.at) {
-		return f.Standing.wait(f.known), true
+	room := func(p Pool) bool { return f.hadNoRoom(p) && p.hasRoomFor(f.Count) }
+	if !pending && f.currentPool != nil && room(*f.currentPool) {
+		return f.Current.waitDecision(f.recordedAttempts), true
 	}
-	if p := f.first(room); p != nil {
-		return f.try(p), true
+	if p := f.firstPool(room); p != nil {
+		return f.tryPool(p), true
 	}
 	return Decision{}, false
 }
 
-// home goes back to the first pool, to wait there.
-func (f *failover) home() Decision {
-	if p := f.first(func(p Pool) bool { return p.Grants() && f.hadNoRoom(p) }); p != nil && p != f.at {
-		return f.try(p)
+// returnToFirstPool returns to the first pool, to wait there.
+func (f *poolFailover) returnToFirstPool() Decision {
+	if p := f.firstPool(func(p Pool) bool { return p.MayGrant() && f.hadNoRoom(p) }); p != nil && p != f.currentPool {
+		return f.tryPool(p)
 	}
-	return f.exhausted()
+	return f.exhaustedDecision()
 }
 
-// try asks a pool, when the name of the allocation is free.
-func (f *failover) try(p *Pool) Decision {
-	d := Decision{Action: Try, Pool: p.Ref, Count: f.Count, Tried: f.known, Reason: v1alpha1.ReconcilingReason, Message: "asking " + describe(p.Ref)}
-	if f.Standing != nil {
-		d.Action = Replace
+// tryPool returns the decision to ask a pool. An existing allocation is replaced first, to free its name.
+func (f *poolFailover) tryPool(p *Pool) Decision {
+	d := Decision{Action: ActionCreate, Pool: p.Ref, Count: f.Count, Attempts: f.recordedAttempts, Reason: v1alpha1.ReconcilingReason, Message: "asking " + describePool(p.Ref)}
+	if f.Current != nil {
+		d.Action = ActionReplace
 	}
 	return d
 }
 
-// first finds the first pool, in order, of which ok is true.
-func (f *failover) first(ok func(Pool) bool) *Pool {
+// firstPool returns the first pool, in order, for which ok returns true, nil if there is none.
+func (f *poolFailover) firstPool(ok func(Pool) bool) *Pool {
 	i := slices.IndexFunc(f.Pools, ok)
 	if i < 0 {
 		return nil
@@ -171,21 +172,21 @@ func (f *failover) first(ok func(Pool) bool) *Pool {
 	return &f.Pools[i]
 }
 
-func (f *failover) find(ref v1alpha1.PoolReference) *Pool {
-	return f.first(func(p Pool) bool { return p.Ref == ref })
+func (f *poolFailover) findPool(ref v1alpha1.PoolReference) *Pool {
+	return f.firstPool(func(p Pool) bool { return p.Ref == ref })
 }
 
-// attempt is what a pool answered, nil if it was not asked.
-func (f *failover) attempt(p Pool) *Attempt {
-	i := slices.IndexFunc(f.tried, func(a Attempt) bool { return a.Pool == p.Ref })
+// attemptForPool returns the failed attempt at a pool, nil if there is none.
+func (f *poolFailover) attemptForPool(p Pool) *PoolAttempt {
+	i := slices.IndexFunc(f.failedAttempts, func(a PoolAttempt) bool { return a.Pool == p.Ref })
 	if i < 0 {
 		return nil
 	}
-	return &f.tried[i]
+	return &f.failedAttempts[i]
 }
 
-// hadNoRoom reports whether a pool was asked and failed for want of room.
-func (f *failover) hadNoRoom(p Pool) bool {
-	a := f.attempt(p)
-	return a != nil && !a.refused()
+// hadNoRoom reports whether a pool was asked and failed for lack of room.
+func (f *poolFailover) hadNoRoom(p Pool) bool {
+	a := f.attemptForPool(p)
+	return a != nil && !a.isRefusal()
 }

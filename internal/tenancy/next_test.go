@@ -16,124 +16,126 @@ import (
 
 const full, refusal = v1alpha1.PoolExhaustedReason, v1alpha1.AllocationFailedReason
 
-func asking(name string) *Standing {
-	return &Standing{Pool: pooln(name), Count: 8, Phase: v1alpha1.AllocationPending}
+func newPendingBlock(name string) *CurrentAllocation {
+	return &CurrentAllocation{Pool: newPoolRef(name), Count: 8, Phase: v1alpha1.AllocationPending}
 }
 
-func failed(name, reason string) *Standing {
-	s := asking(name)
+func newFailedBlock(name, reason string) *CurrentAllocation {
+	s := newPendingBlock(name)
 	s.Phase, s.Reason, s.Message = v1alpha1.AllocationFailed, reason, "what the allocator says"
 	return s
 }
 
-func tried(reason string, names ...string) (out []Attempt) {
+func tried(reason string, names ...string) (out []PoolAttempt) {
 	for _, n := range names {
-		out = append(out, Attempt{Pool: pooln(n), Count: 8, Reason: reason})
+		out = append(out, PoolAttempt{Pool: newPoolRef(n), Count: 8, Reason: reason})
 	}
 	return out
 }
 
-// B24, B25, B31, B32, B40, F7.
+// TestNext checks that pools are tried by priority until one grants the block (B24, B25, F7), that no pool, an
+// unknown pool and full pools are reported (B31, B32), and that a pool that has refused is not asked again before it
+// has room (B40).
 func TestNext(t *testing.T) {
 	a, b, c := openPool("a", 4), openPool("b", 4), openPool("c", 4)
 	roomy := func(p Pool) Pool { p.LargestFreeBlock = 8; return p }
-	state := func(p Pool, s PoolState) Pool { p.State, p.Message = s, "says no"; return p }
-	with := func(s *Standing, change func(*Standing)) *Standing { change(s); return s }
+	state := func(p Pool, s PoolAvailability) Pool { p.Availability, p.Message = s, "says no"; return p }
+	with := func(s *CurrentAllocation, change func(*CurrentAllocation)) *CurrentAllocation { change(s); return s }
 	abc := []Pool{a, b, c}
 	tests := map[string]struct {
 		reason string
 		pools  []Pool
-		at     *Standing
-		tried  []Attempt
-		count  int32 // 8 where 0; -1 for none
+		at     *CurrentAllocation
+		tried  []PoolAttempt
+		count  int32 // 0 means 8, -1 means none
 		want   string
-		kept   []Attempt // what is remembered
+		kept   []PoolAttempt // the recorded attempts
 	}{
 		"First":      {reason: "nothing was tried; that it reports no room is no reason to pass it over", pools: abc, want: "Try a Reconciling asking NetworkPool a"},
-		"Asked":      {reason: "it answers by itself", pools: abc, at: asking("a"), want: "Wait - Reconciling"},
-		"Unseen":     {reason: "a new allocation has no phase yet", pools: abc, at: with(asking("a"), func(s *Standing) { s.Phase = "" }), want: "Wait - Reconciling"},
-		"Served":     {reason: "it has what it wants", pools: abc, at: with(asking("a"), func(s *Standing) { s.Phase = v1alpha1.AllocationAllocated }), tried: tried(full, "b"), want: "Done - Ready"},
-		"ServedGone": {reason: "what was given stays, whatever the settings say", pools: nil, at: with(asking("z"), func(s *Standing) { s.Phase, s.Count = v1alpha1.AllocationAllocated, 3 }), want: "Done - Ready"},
-		"Releasing":  {reason: "the name is not free yet", pools: abc, at: with(failed("a", full), func(s *Standing) { s.Deleting = true }), tried: tried(full, "a"), want: "Wait - Reconciling released", kept: tried(full, "a")},
-		"Second":     {reason: "only a failure makes it the next one's turn", pools: []Pool{roomy(a), b, c}, at: failed("a", full), want: "Replace b Reconciling asking NetworkPool b", kept: tried(full, "a")},
+		"Asked":      {reason: "it answers by itself", pools: abc, at: newPendingBlock("a"), want: "Wait - Reconciling"},
+		"Unseen":     {reason: "a new allocation has no phase yet", pools: abc, at: with(newPendingBlock("a"), func(s *CurrentAllocation) { s.Phase = "" }), want: "Wait - Reconciling"},
+		"Served":     {reason: "it has what it wants", pools: abc, at: with(newPendingBlock("a"), func(s *CurrentAllocation) { s.Phase = v1alpha1.AllocationAllocated }), tried: tried(full, "b"), want: "Done - Ready"},
+		"ServedGone": {reason: "what was given stays, whatever the settings say", pools: nil, at: with(newPendingBlock("z"), func(s *CurrentAllocation) { s.Phase, s.Count = v1alpha1.AllocationAllocated, 3 }), want: "Done - Ready"},
+		"Releasing":  {reason: "the name is not free yet", pools: abc, at: with(newFailedBlock("a", full), func(s *CurrentAllocation) { s.Deleting = true }), tried: tried(full, "a"), want: "Wait - Reconciling released", kept: tried(full, "a")},
+		"Second":     {reason: "only a failure makes it the next one's turn", pools: []Pool{roomy(a), b, c}, at: newFailedBlock("a", full), want: "Replace b Reconciling asking NetworkPool b", kept: tried(full, "a")},
 		"SecondGoes": {reason: "the name is free, what failed is remembered", pools: abc, tried: tried(full, "a"), want: "Try b Reconciling", kept: tried(full, "a")},
-		"Third":      {reason: "and so on", pools: abc, at: failed("b", full), tried: tried(full, "a"), want: "Replace c Reconciling", kept: tried(full, "a", "b")},
-		"Home":       {reason: "all failed: it waits on the first", pools: abc, at: failed("c", full), tried: tried(full, "a", "b"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
+		"Third":      {reason: "and so on", pools: abc, at: newFailedBlock("b", full), tried: tried(full, "a"), want: "Replace c Reconciling", kept: tried(full, "a", "b")},
+		"Home":       {reason: "all failed: it waits on the first", pools: abc, at: newFailedBlock("c", full), tried: tried(full, "a", "b"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
 		"HomeGoes":   {reason: "the same, when the name is free", pools: abc, tried: tried(full, "a", "b", "c"), want: "Try a Reconciling", kept: tried(full, "a", "b", "c")},
-		"HomeAsked":  {reason: "it may have got room meanwhile", pools: abc, at: asking("a"), tried: tried(full, "a", "b", "c"), want: "Wait - Reconciling", kept: tried(full, "a", "b", "c")},
-		"Exhausted": {reason: "nothing more can be done", pools: abc, at: failed("a", full), tried: tried(full, "a", "b", "c"), kept: tried(full, "a", "b", "c"),
+		"HomeAsked":  {reason: "it may have got room meanwhile", pools: abc, at: newPendingBlock("a"), tried: tried(full, "a", "b", "c"), want: "Wait - Reconciling", kept: tried(full, "a", "b", "c")},
+		"Exhausted": {reason: "nothing more can be done", pools: abc, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), kept: tried(full, "a", "b", "c"),
 			want: "Exhausted - PoolExhausted no pool gives 8 addresses: NetworkPool a has no 8 free addresses in a row; NetworkPool b has no 8 free addresses in a row; NetworkPool c has no 8 free"},
-		"One":           {reason: "a single pool is home", pools: []Pool{a}, at: failed("a", full), want: "Exhausted - PoolExhausted", kept: tried(full, "a")},
-		"Room":          {reason: "any pool that gets room serves", pools: []Pool{a, b, roomy(c)}, at: failed("a", full), tried: tried(full, "a", "b", "c"), want: "Replace c Reconciling", kept: tried(full, "a", "b", "c")},
-		"RoomInTwo":     {reason: "in the order of the pools", pools: []Pool{a, roomy(b), roomy(c)}, at: failed("a", full), tried: tried(full, "a", "b", "c"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
-		"RoomHere":      {reason: "the allocator serves it where it is", pools: []Pool{roomy(a), b, c}, at: failed("a", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted what the allocator says", kept: tried(full, "a", "b", "c")},
-		"RoomAway":      {reason: "away from home too", pools: []Pool{a, roomy(b), c}, at: failed("b", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted", kept: tried(full, "a", "b", "c")},
-		"RoomLost":      {reason: "somebody was faster: home", pools: abc, at: failed("b", full), tried: tried(full, "a", "b", "c"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
-		"RoomClosed":    {reason: "a closed pool has none", pools: []Pool{a, state(roomy(b), Closed)}, at: failed("a", full), tried: tried(full, "b"), want: "Exhausted - PoolExhausted NetworkPool b says no", kept: tried(full, "b", "a")},
-		"Missing":       {reason: "passed over", pools: []Pool{state(a, Missing), b}, want: "Try b Reconciling"},
-		"Closed":        {reason: "passed over", pools: []Pool{state(a, Closed), b}, want: "Try b Reconciling"},
-		"Settling":      {reason: "worth waiting for: another pool is second best", pools: []Pool{state(a, Settling), b}, want: "Try a Reconciling"},
-		"SettlingAsked": {reason: "it will answer", pools: []Pool{state(a, Settling), b}, at: asking("a"), want: "Wait - Reconciling waiting for NetworkPool a"},
-		"ClosedAsked":   {reason: "it will not", pools: []Pool{state(a, Closed), b}, at: asking("a"), want: "Replace b Reconciling"},
-		"MissingAsked":  {reason: "nor will this", pools: []Pool{state(a, Missing), b}, at: asking("a"), want: "Replace b Reconciling"},
-		"Reopened":      {reason: "it was never asked", pools: []Pool{a, b}, at: failed("b", full), want: "Replace a Reconciling", kept: tried(full, "b")},
-		"ReopenedLate":  {reason: "the second has the word", pools: []Pool{a, b}, at: asking("b"), want: "Wait - Reconciling"},
-		"HomeClosed":    {reason: "the first of those that are open is home", pools: []Pool{state(a, Closed), b, c}, at: failed("c", full), tried: tried(full, "a", "b"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
-		"NoneExists":    {reason: "B31", pools: []Pool{state(a, Missing), state(b, Missing)}, want: "Exhausted - ValidationFailed none of the pools of ProviderConfig ns/config exists: NetworkPool a; NetworkPool b; create one"},
-		"OneMissing":    {reason: "no size would help", pools: []Pool{state(a, Missing)}, want: "Exhausted - ValidationFailed NetworkPool a of ProviderConfig ns/config does not exist; create it, or correct network.poolRefs"},
-		"NoneOpen":      {reason: "one exists, so it is not the settings", pools: []Pool{state(a, Missing), state(b, Closed)}, want: "Exhausted - NetworkNotReady"},
-		"NoneOpenAsked": {reason: "its allocation stays", pools: []Pool{state(a, Closed)}, at: asking("a"), want: "Exhausted - NetworkNotReady NetworkPool a says no"},
+		"One":           {reason: "a single pool is home", pools: []Pool{a}, at: newFailedBlock("a", full), want: "Exhausted - PoolExhausted", kept: tried(full, "a")},
+		"Room":          {reason: "any pool that gets room serves", pools: []Pool{a, b, roomy(c)}, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), want: "Replace c Reconciling", kept: tried(full, "a", "b", "c")},
+		"RoomInTwo":     {reason: "in the order of the pools", pools: []Pool{a, roomy(b), roomy(c)}, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
+		"RoomHere":      {reason: "the allocator serves it where it is", pools: []Pool{roomy(a), b, c}, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted what the allocator says", kept: tried(full, "a", "b", "c")},
+		"RoomAway":      {reason: "away from home too", pools: []Pool{a, roomy(b), c}, at: newFailedBlock("b", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted", kept: tried(full, "a", "b", "c")},
+		"RoomLost":      {reason: "somebody was faster: home", pools: abc, at: newFailedBlock("b", full), tried: tried(full, "a", "b", "c"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
+		"RoomClosed":    {reason: "a closed pool has none", pools: []Pool{a, state(roomy(b), PoolClosed)}, at: newFailedBlock("a", full), tried: tried(full, "b"), want: "Exhausted - PoolExhausted NetworkPool b says no", kept: tried(full, "b", "a")},
+		"Missing":       {reason: "passed over", pools: []Pool{state(a, PoolMissing), b}, want: "Try b Reconciling"},
+		"Closed":        {reason: "passed over", pools: []Pool{state(a, PoolClosed), b}, want: "Try b Reconciling"},
+		"Settling":      {reason: "worth waiting for: another pool is second best", pools: []Pool{state(a, PoolSettling), b}, want: "Try a Reconciling"},
+		"SettlingAsked": {reason: "it will answer", pools: []Pool{state(a, PoolSettling), b}, at: newPendingBlock("a"), want: "Wait - Reconciling waiting for NetworkPool a"},
+		"ClosedAsked":   {reason: "it will not", pools: []Pool{state(a, PoolClosed), b}, at: newPendingBlock("a"), want: "Replace b Reconciling"},
+		"MissingAsked":  {reason: "nor will this", pools: []Pool{state(a, PoolMissing), b}, at: newPendingBlock("a"), want: "Replace b Reconciling"},
+		"Reopened":      {reason: "it was never asked", pools: []Pool{a, b}, at: newFailedBlock("b", full), want: "Replace a Reconciling", kept: tried(full, "b")},
+		"ReopenedLate":  {reason: "the second has the word", pools: []Pool{a, b}, at: newPendingBlock("b"), want: "Wait - Reconciling"},
+		"HomeClosed":    {reason: "the first of those that are open is home", pools: []Pool{state(a, PoolClosed), b, c}, at: newFailedBlock("c", full), tried: tried(full, "a", "b"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
+		"NoneExists":    {reason: "B31", pools: []Pool{state(a, PoolMissing), state(b, PoolMissing)}, want: "Exhausted - ValidationFailed none of the pools of ProviderConfig ns/config exists: NetworkPool a; NetworkPool b; create one"},
+		"OneMissing":    {reason: "no size would help", pools: []Pool{state(a, PoolMissing)}, want: "Exhausted - ValidationFailed NetworkPool a of ProviderConfig ns/config does not exist; create it, or correct network.poolRefs"},
+		"NoneOpen":      {reason: "one exists, so it is not the settings", pools: []Pool{state(a, PoolMissing), state(b, PoolClosed)}, want: "Exhausted - NetworkNotReady"},
+		"NoneOpenAsked": {reason: "its allocation stays", pools: []Pool{state(a, PoolClosed)}, at: newPendingBlock("a"), want: "Exhausted - NetworkNotReady NetworkPool a says no"},
 		"NoPools":       {reason: "B31", want: "Exhausted - ValidationFailed names no pools"},
-		"New":           {reason: "a pool that was added is asked", pools: []Pool{a, b, c}, at: failed("a", full), tried: tried(full, "a", "c"), want: "Replace b Reconciling", kept: tried(full, "a", "c")},
-		"Unlisted":      {reason: "settings changed before it was served", pools: []Pool{b, c}, at: asking("a"), want: "Replace b Reconciling"},
-		"Forgotten":     {reason: "what is not listed is not remembered", pools: []Pool{b, c}, at: failed("b", full), tried: tried(full, "a"), want: "Replace c Reconciling", kept: tried(full, "b")},
-		"Kinds": {reason: "equal names are not equal pools", pools: []Pool{a, {Ref: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "a"}, State: Open}},
-			at: failed("a", full), want: "Replace a Reconciling asking GlobalNetworkPool a", kept: tried(full, "a")},
-		"Refused": {reason: "another pool may not", pools: []Pool{a, b}, at: failed("a", refusal), want: "Replace b Reconciling", kept: tried(refusal, "a")},
-		"RefusedRoom": {reason: "room is not what was wanting", pools: []Pool{roomy(a), b}, at: failed("b", full), tried: tried(refusal, "a"),
+		"New":           {reason: "a pool that was added is asked", pools: []Pool{a, b, c}, at: newFailedBlock("a", full), tried: tried(full, "a", "c"), want: "Replace b Reconciling", kept: tried(full, "a", "c")},
+		"Unlisted":      {reason: "settings changed before it was served", pools: []Pool{b, c}, at: newPendingBlock("a"), want: "Replace b Reconciling"},
+		"Forgotten":     {reason: "what is not listed is not remembered", pools: []Pool{b, c}, at: newFailedBlock("b", full), tried: tried(full, "a"), want: "Replace c Reconciling", kept: tried(full, "b")},
+		"Kinds": {reason: "equal names are not equal pools", pools: []Pool{a, {Ref: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "a"}, Availability: PoolOpen}},
+			at: newFailedBlock("a", full), want: "Replace a Reconciling asking GlobalNetworkPool a", kept: tried(full, "a")},
+		"Refused": {reason: "another pool may not", pools: []Pool{a, b}, at: newFailedBlock("a", refusal), want: "Replace b Reconciling", kept: tried(refusal, "a")},
+		"RefusedRoom": {reason: "room is not what was wanting", pools: []Pool{roomy(a), b}, at: newFailedBlock("b", full), tried: tried(refusal, "a"),
 			want: "Exhausted - PoolExhausted NetworkPool a refused the allocation; NetworkPool b has no 8", kept: append(tried(refusal, "a"), tried(full, "b")...)},
-		"RefusedLast": {reason: "it waits where room can come", pools: []Pool{a, b}, at: failed("b", refusal), tried: tried(full, "a"), want: "Replace a Reconciling", kept: append(tried(full, "a"), tried(refusal, "b")...)},
-		"RefusedAll":  {reason: "all refuse", pools: []Pool{roomy(a), roomy(b)}, at: failed("b", refusal), tried: tried(refusal, "a"), want: "Exhausted - AllocationFailed NetworkPool b refuses: what the allocator says", kept: tried(refusal, "a", "b")},
-		"Smaller":     {reason: "a smaller size is another question", pools: abc, at: failed("a", full), tried: tried(full, "a", "b", "c"), count: 4, want: "Replace a Reconciling"},
+		"RefusedLast": {reason: "it waits where room can come", pools: []Pool{a, b}, at: newFailedBlock("b", refusal), tried: tried(full, "a"), want: "Replace a Reconciling", kept: append(tried(full, "a"), tried(refusal, "b")...)},
+		"RefusedAll":  {reason: "all refuse", pools: []Pool{roomy(a), roomy(b)}, at: newFailedBlock("b", refusal), tried: tried(refusal, "a"), want: "Exhausted - AllocationFailed NetworkPool b refuses: what the allocator says", kept: tried(refusal, "a", "b")},
+		"Smaller":     {reason: "a smaller size is another question", pools: abc, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), count: 4, want: "Replace a Reconciling"},
 		"SmallerGoes": {reason: "what failed for another size is forgotten", pools: abc, tried: tried(full, "a", "b", "c"), count: 4, want: "Try a Reconciling"},
 		"None":        {reason: "an elastic Cluster that begins with nothing", pools: abc, count: -1, want: "Done - Ready the Cluster begins without load-balancer addresses"},
-		"NoneAnyMore": {reason: "what waits is not wanted any more", pools: abc, at: failed("a", full), count: -1, want: "Replace - Reconciling not wanted"},
-		"Manual":      {reason: "what a person made is left alone", pools: abc, at: with(failed("a", refusal), func(s *Standing) { s.Manual, s.Count = true, 0 }), want: "Wait - AllocationFailed what the allocator says"},
+		"NoneAnyMore": {reason: "what waits is not wanted any more", pools: abc, at: newFailedBlock("a", full), count: -1, want: "Replace - Reconciling not wanted"},
+		"Manual":      {reason: "what a person made is left alone", pools: abc, at: with(newFailedBlock("a", refusal), func(s *CurrentAllocation) { s.Manual, s.Count = true, 0 }), want: "Wait - AllocationFailed what the allocator says"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			if c.count == 0 {
 				c.count = 8
 			}
-			got := Next(Situation{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: max(c.count, 0), Pools: c.pools, Standing: c.at, Tried: c.tried})
+			got := DecideInitialBlock(AllocationRequest{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: max(c.count, 0), Pools: c.pools, Current: c.at, Attempts: c.tried})
 			want := strings.SplitN(c.want+" ", " ", 4)
 			if string(got.Action) != want[0] || got.Pool.Name != strings.Trim(want[1], "-") || got.Reason != want[2] ||
 				!strings.Contains(got.Message, strings.TrimSpace(want[3])) {
 				t.Errorf("%s: got %+v", c.reason, got)
 			}
-			if diff := cmp.Diff(c.kept, got.Tried); diff != "" {
+			if diff := cmp.Diff(c.kept, got.Attempts); diff != "" {
 				t.Errorf("%s: remembered:\n%s", c.reason, diff)
 			}
 		})
 	}
 }
 
-// A size that nobody can read takes no block away.
+// TestKeep checks that a size that cannot be parsed takes no block away.
 func TestKeep(t *testing.T) {
 	wrong := errors.New("write a whole number")
-	served := &Standing{Phase: v1alpha1.AllocationAllocated, Message: "allocated 8 IPs"}
-	leaving := &Standing{Phase: v1alpha1.AllocationAllocated, Deleting: true}
+	served := &CurrentAllocation{Phase: v1alpha1.AllocationAllocated, Message: "allocated 8 IPs"}
+	leaving := &CurrentAllocation{Phase: v1alpha1.AllocationAllocated, Deleting: true}
 	for name, c := range map[string]struct {
-		at   *Standing
+		at   *CurrentAllocation
 		want Decision
 	}{
-		"served":    {served, Decision{Action: Done, Reason: "Ready", Message: "allocated 8 IPs; write a whole number"}},
-		"releasing": {leaving, Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
-		"waiting":   {asking("a"), Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
-		"not begun": {nil, Decision{Action: Exhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+		"served":    {served, Decision{Action: ActionDone, Reason: "Ready", Message: "allocated 8 IPs; write a whole number"}},
+		"releasing": {leaving, Decision{Action: ActionExhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+		"waiting":   {newPendingBlock("a"), Decision{Action: ActionExhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
+		"not begun": {nil, Decision{Action: ActionExhausted, Reason: "ValidationFailed", Message: "write a whole number"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, c.at.Keep(wrong)); diff != "" {
+			if diff := cmp.Diff(c.want, c.at.KeepDecision(wrong)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -141,19 +143,19 @@ func TestKeep(t *testing.T) {
 }
 
 func TestTriedSurvivesItsAnnotation(t *testing.T) {
-	want := append(tried(full, "a"), Attempt{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "b"}, Count: 3, Reason: refusal})
-	if diff := cmp.Diff(want, ParseTried(FormatTried(want))); diff != "" {
+	want := append(tried(full, "a"), PoolAttempt{Pool: v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "b"}, Count: 3, Reason: refusal})
+	if diff := cmp.Diff(want, ParseAttempts(FormatAttempts(want))); diff != "" {
 		t.Error(diff)
 	}
 	for _, text := range []string{"", "?", `{"pool": 1}`, "[1]"} {
-		if got := ParseTried(text); len(got) > 0 {
+		if got := ParseAttempts(text); len(got) > 0 {
 			t.Errorf("%q: got %v", text, got)
 		}
 	}
-	if got := FormatTried(nil); got != "" {
+	if got := FormatAttempts(nil); got != "" {
 		t.Errorf("nothing is %q", got)
 	}
-	if got := ParseTried(`[{"pool": {"name": "a"}}]`); got[0].Pool != pooln("a") {
+	if got := ParseAttempts(`[{"pool": {"name": "a"}}]`); got[0].Pool != newPoolRef("a") {
 		t.Errorf("the kind is not stated: %v", got)
 	}
 }
@@ -172,20 +174,20 @@ func TestStandingOf(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		change func(*v1alpha1.IPAllocation)
-		want   func(*Standing)
+		want   func(*CurrentAllocation)
 	}{
-		"Ours":     {reason: "all of it", change: func(*v1alpha1.IPAllocation) {}, want: func(*Standing) {}},
-		"Deleting": {reason: "it is going", change: func(a *v1alpha1.IPAllocation) { a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, want: func(s *Standing) { s.Deleting = true }},
-		"Pinned":   {reason: "we pin nothing", change: func(a *v1alpha1.IPAllocation) { a.Spec.PinnedRange = &v1alpha1.PinnedRange{} }, want: func(s *Standing) { s.Manual = true }},
-		"NoCount":  {reason: "we always say how many", change: func(a *v1alpha1.IPAllocation) { a.Spec.Count = nil }, want: func(s *Standing) { s.Manual, s.Count = true, 0 }},
-		"NoLabel":  {reason: "we always say for whom", change: func(a *v1alpha1.IPAllocation) { a.Labels = nil }, want: func(s *Standing) { s.Manual = true }},
-		"New":      {reason: "nothing was said of it", change: func(a *v1alpha1.IPAllocation) { a.Status = v1alpha1.IPAllocationStatus{} }, want: func(s *Standing) { s.Phase, s.Reason, s.Message = "", "", "" }},
+		"Ours":     {reason: "all of it", change: func(*v1alpha1.IPAllocation) {}, want: func(*CurrentAllocation) {}},
+		"Deleting": {reason: "it is going", change: func(a *v1alpha1.IPAllocation) { a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, want: func(s *CurrentAllocation) { s.Deleting = true }},
+		"Pinned":   {reason: "we pin nothing", change: func(a *v1alpha1.IPAllocation) { a.Spec.PinnedRange = &v1alpha1.PinnedRange{} }, want: func(s *CurrentAllocation) { s.Manual = true }},
+		"NoCount":  {reason: "we always say how many", change: func(a *v1alpha1.IPAllocation) { a.Spec.Count = nil }, want: func(s *CurrentAllocation) { s.Manual, s.Count = true, 0 }},
+		"NoLabel":  {reason: "we always say for whom", change: func(a *v1alpha1.IPAllocation) { a.Labels = nil }, want: func(s *CurrentAllocation) { s.Manual = true }},
+		"New":      {reason: "nothing was said of it", change: func(a *v1alpha1.IPAllocation) { a.Status = v1alpha1.IPAllocationStatus{} }, want: func(s *CurrentAllocation) { s.Phase, s.Reason, s.Message = "", "", "" }},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			want := failed("a", full)
+			want := newFailedBlock("a", full)
 			c.want(want)
-			if diff := cmp.Diff(want, StandingOf(made(c.change))); diff != "" {
+			if diff := cmp.Diff(want, NewCurrentAllocation(made(c.change))); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})
@@ -195,13 +197,13 @@ func TestStandingOf(t *testing.T) {
 func TestSetTried(t *testing.T) {
 	cluster := &metav1.ObjectMeta{}
 	for _, step := range []struct {
-		tried []Attempt
+		tried []PoolAttempt
 		news  bool
 	}{{nil, false}, {tried(full, "a"), true}, {tried(full, "a"), false}, {tried(full, "a", "b"), true}, {nil, true}, {nil, false}} {
-		if got := SetTried(cluster, v1alpha1.TriedPoolsAnnotation, step.tried); got != step.news {
+		if got := SetAttemptsAnnotation(cluster, v1alpha1.TriedPoolsAnnotation, step.tried); got != step.news {
 			t.Errorf("%v: new is %t", step.tried, got)
 		}
-		if diff := cmp.Diff(step.tried, ParseTried(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])); diff != "" {
+		if diff := cmp.Diff(step.tried, ParseAttempts(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -212,20 +214,20 @@ func TestSetTried(t *testing.T) {
 
 func TestState(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
-	if Projected(a) || Draining(a) || Leaving(a) {
+	if IsProjected(a) || IsDraining(a) || IsDrainingOrDeleting(a) {
 		t.Error("a new one stays")
 	}
 	a.Finalizers = []string{v1alpha1.IPAllocationFinalizer, v1alpha1.TenantPoolFinalizer}
 	a.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DrainingCondition, Status: metav1.ConditionFalse}}
-	if !Projected(a) || Draining(a) || Leaving(a) {
+	if !IsProjected(a) || IsDraining(a) || IsDrainingOrDeleting(a) {
 		t.Error("one that is shown stays")
 	}
 	a.Status.Conditions[0].Status = metav1.ConditionTrue
-	if !Draining(a) || !Leaving(a) {
+	if !IsDraining(a) || !IsDrainingOrDeleting(a) {
 		t.Error("one that is drained leaves")
 	}
 	a.Status.Conditions, a.DeletionTimestamp = nil, &metav1.Time{Time: time.Unix(1, 0)}
-	if Draining(a) || !Leaving(a) {
+	if IsDraining(a) || !IsDrainingOrDeleting(a) {
 		t.Error("one that is deleted leaves, and is not drained")
 	}
 }

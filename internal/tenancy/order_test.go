@@ -13,7 +13,7 @@ func entry(name string, priority int32) v1alpha1.ProviderPoolReference {
 	return v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: name}, Priority: priority}
 }
 
-// B24, F6.
+// TestOrder checks that priority decides on the order of pools (B24), not the order of the list (F6).
 func TestOrder(t *testing.T) {
 	tests := map[string]struct {
 		reason string
@@ -29,7 +29,7 @@ func TestOrder(t *testing.T) {
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			before, got := slices.Clone(c.refs), ""
-			for _, r := range Order(c.refs) {
+			for _, r := range OrderPoolRefs(c.refs) {
 				got += r.Name
 				if r.Kind != v1alpha1.NetworkPoolKind {
 					t.Errorf("%s has kind %q: the default is not stated", r.Name, r.Kind)

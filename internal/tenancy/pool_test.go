@@ -25,46 +25,46 @@ func TestPoolOf(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		obj    v1alpha1.Pool
-		state  PoolState
+		state  PoolAvailability
 		says   string
 		nodes  int32
 	}{
-		"Missing":  {reason: "nothing of that name", state: Missing, says: "does not exist"},
-		"Open":     {reason: "Ready is True", obj: &v1alpha1.NetworkPool{Status: open}, state: Open},
-		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: Settling, says: "has not been served by a manager yet"},
-		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: Settling, says: "has not been served by a manager yet"},
-		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: Settling, says: "is not ready: why"},
-		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: Closed, says: "is not ready: why"},
-		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: Closed, says: "is being deleted"},
-		"Prefixes": {reason: "it serves claims alone", obj: &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{AllocationPrefixLength: ptr.To[int32](64)}, Status: open}, state: Closed, says: "hands out prefixes of /64, not blocks of addresses"},
-		"Global":   {reason: "a global pool serves everybody", obj: global(nil), state: Open},
-		"Selected": {reason: "or whom it selects", obj: global(&metav1.LabelSelector{MatchLabels: home.Labels}), state: Open},
-		"Others":   {reason: "and nobody else", obj: global(&metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}), state: Closed, says: "does not serve the namespace home"},
+		"Missing":  {reason: "nothing of that name", state: PoolMissing, says: "does not exist"},
+		"Open":     {reason: "Ready is True", obj: &v1alpha1.NetworkPool{Status: open}, state: PoolOpen},
+		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: PoolSettling, says: "has not been served by a manager yet"},
+		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: PoolSettling, says: "has not been served by a manager yet"},
+		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: PoolSettling, says: "is not ready: why"},
+		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: PoolClosed, says: "is not ready: why"},
+		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: PoolClosed, says: "is being deleted"},
+		"Prefixes": {reason: "it serves claims alone", obj: &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{AllocationPrefixLength: ptr.To[int32](64)}, Status: open}, state: PoolClosed, says: "hands out prefixes of /64, not blocks of addresses"},
+		"Global":   {reason: "a global pool serves everybody", obj: global(nil), state: PoolOpen},
+		"Selected": {reason: "or whom it selects", obj: global(&metav1.LabelSelector{MatchLabels: home.Labels}), state: PoolOpen},
+		"Others":   {reason: "and nobody else", obj: global(&metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}), state: PoolClosed, says: "does not serve the namespace home"},
 		"BadSelector": {reason: "nobody knows whom", obj: global(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}),
-			state: Closed, says: `has an invalid namespaceSelector: "Like" is not a valid label selector operator`},
-		"Nodes": {reason: "the defaults come along", state: Open, nodes: 3,
+			state: PoolClosed, says: `has an invalid namespaceSelector: "Like" is not a valid label selector operator`},
+		"Nodes": {reason: "the defaults come along", state: PoolOpen, nodes: 3,
 			obj: &v1alpha1.NetworkPool{Status: open, Spec: v1alpha1.NetworkPoolSpec{TenantAllocation: &v1alpha1.TenantAllocation{Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3}}}}},
-		"NoDefaults": {reason: "a range without defaults says nothing", state: Open,
+		"NoDefaults": {reason: "a range without defaults says nothing", state: PoolOpen,
 			obj: &v1alpha1.NetworkPool{Status: open, Spec: v1alpha1.NetworkPoolSpec{TenantAllocation: &v1alpha1.TenantAllocation{}}}},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			want := Pool{Ref: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "p"}, State: c.state, Message: c.says, NodesPerTenant: c.nodes}
+			want := Pool{Ref: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "p"}, Availability: c.state, Message: c.says, NodesPerTenant: c.nodes}
 			if c.obj != nil {
 				want.AvailableIPs, want.LargestFreeBlock = c.obj.PoolStatus().AvailableIPs, c.obj.PoolStatus().LargestFreeBlock
 			}
-			if diff := cmp.Diff(want, PoolOf(v1alpha1.PoolReference{Name: "p"}, c.obj, home)); diff != "" {
+			if diff := cmp.Diff(want, NewPool(v1alpha1.PoolReference{Name: "p"}, c.obj, home)); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})
 	}
 }
 
-// A carved pool that has no block yet is of the family that its blocks are of.
+// TestFamilyOfACarvedPool checks that a carved pool without a block has the family of the blocks that it will get.
 func TestFamilyOfACarvedPool(t *testing.T) {
 	for length, want := range map[int32]bool{24: false, 32: false, 64: true, 112: true} {
 		p := &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{Carve: &v1alpha1.Carve{PrefixLength: length, Blocks: v1alpha1.CarvedBlocks{Max: 4}}}}
-		if got := PoolOf(v1alpha1.PoolReference{Name: "p"}, p, Namespace{}); got.IPv6 != want || got.LargestFreeBlock == 0 {
+		if got := NewPool(v1alpha1.PoolReference{Name: "p"}, p, Namespace{}); got.IsIPv6 != want || got.LargestFreeBlock == 0 {
 			t.Errorf("blocks of /%d: %+v", length, got)
 		}
 	}

@@ -7,23 +7,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Role is the value of the allocation-role label that an allocation is to have. One that it has
-// already stays. Else the name tells: {namespace}-{name}-lb-{N} of its Cluster is growth, anything else
-// initial, for only growth is ever taken back. So is a pinned range, whatever its name.
-func Role(allocation *v1alpha1.IPAllocation) string {
+// RoleForAllocation returns the value that the allocation-role label of an allocation must have. An existing label
+// stays. Without one the name decides: {namespace}-{name}-lb-{N} of its Cluster is growth, any other name is initial,
+// because only growth blocks are ever taken back. An allocation with a pinned range is initial, whatever its name.
+func RoleForAllocation(allocation *v1alpha1.IPAllocation) string {
 	if role := allocation.Labels[v1alpha1.AllocationRoleLabel]; role != "" {
 		return role
 	}
-	if allocation.Spec.PinnedRange == nil && grown(allocation.Name, allocation.Spec.TenantClusterRef) {
+	if allocation.Spec.PinnedRange == nil && isGrowthBlockName(allocation.Name, allocation.Spec.TenantClusterRef) {
 		return v1alpha1.GrowthRole
 	}
 	return v1alpha1.InitialRole
 }
 
-// grown reports whether GrowthName gives a Cluster this name for some n. Asking it again spares taking apart
-// names that were cut.
-func grown(name string, cluster v1alpha1.ClusterReference) bool {
+// isGrowthBlockName reports whether GrowthBlockName returns this name for the Cluster and some n. It calls
+// GrowthBlockName instead of parsing the name, because a cut name cannot be parsed.
+func isGrowthBlockName(name string, cluster v1alpha1.ClusterReference) bool {
 	at := strings.LastIndexByte(name, '-')
 	n, err := strconv.Atoi(name[at+1:])
-	return err == nil && n >= 0 && name == GrowthName(cluster, n)
+	return err == nil && n >= 0 && name == GrowthBlockName(cluster, n)
 }

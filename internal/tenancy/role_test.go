@@ -7,7 +7,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// B73, B49.
+// TestRole checks that the role of an allocation without the label follows from its name (B73), and that a pinned
+// block is never growth (B49).
 func TestRole(t *testing.T) {
 	prod, long := cluster("team", "prod"), cluster(longNamespace, longName)
 	tests := map[string]struct {
@@ -35,8 +36,8 @@ func TestRole(t *testing.T) {
 		"Labelled":      {reason: "what is said already stays", name: "team-prod-lb", label: "growth", want: "growth"},
 		"LabelledFirst": {reason: "in both directions", name: "team-prod-lb-1", label: "initial", want: "initial"},
 		"Foreign":       {reason: "even if it is no word of ours", name: "team-prod-lb", label: "spare", want: "spare"},
-		"Cut":           {reason: "names that were cut are recognised", name: GrowthName(long, 12), cluster: long, want: "growth"},
-		"CutFirst":      {reason: "the first one too", name: Name(long), cluster: long, want: "initial"},
+		"Cut":           {reason: "names that were cut are recognised", name: GrowthBlockName(long, 12), cluster: long, want: "growth"},
+		"CutFirst":      {reason: "the first one too", name: InitialBlockName(long), cluster: long, want: "initial"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestRole(t *testing.T) {
 				a.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: "10.0.0.1", EndAddress: "10.0.0.1"}
 			}
 			a.Name = c.name
-			if got := Role(a); got != c.want {
+			if got := RoleForAllocation(a); got != c.want {
 				t.Errorf("%s: got %s", c.reason, got)
 			}
 		})

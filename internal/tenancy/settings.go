@@ -2,32 +2,33 @@ package tenancy
 
 import "github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 
-// Settings decide how the load-balancer blocks of a Cluster follow its Services.
-type Settings struct {
-	// Elastic reports whether they follow at all.
+// LoadBalancerSettings control how the load-balancer blocks of a Cluster follow its Services.
+type LoadBalancerSettings struct {
+	// Elastic reports whether blocks are added and removed on demand at all.
 	Elastic bool
-	// Apart reports whether each block has a pool of MetalLB of its own.
-	Apart bool
-	// Class of the Services that MetalLB serves. Usually empty.
-	Class string
-	// Increment is the least that the Cluster grows by.
+	// PoolPerAllocation reports whether each block is projected as a MetalLB pool of its own.
+	PoolPerAllocation bool
+	// LoadBalancerClass is the class of the Services that MetalLB serves. It is usually empty.
+	LoadBalancerClass string
+	// Increment is the minimum number of addresses that the Cluster grows by.
 	Increment int64
-	// Quota is how many addresses it may have, all blocks together; negative: any number.
+	// Quota is the maximum number of addresses of all blocks together; a negative value means no limit.
 	Quota int64
 }
 
-// SettingsOf are those that a ProviderConfig gives its Clusters. A Cluster that gets nothing new has none: what it has
-// stays as it is, and apart is how that is.
-func SettingsOf(config *v1alpha1.ProviderConfig, apart bool) Settings {
-	s := Settings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1}
+// SettingsFromConfig returns the settings that a ProviderConfig gives its Clusters. A Cluster that gets nothing new
+// has no config: its blocks stay as they are, and apart reports how they are projected, which becomes
+// PoolPerAllocation.
+func SettingsFromConfig(config *v1alpha1.ProviderConfig, apart bool) LoadBalancerSettings {
+	s := LoadBalancerSettings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1}
 	if config == nil {
-		s.Apart = apart
+		s.PoolPerAllocation = apart
 		return s
 	}
 	network := config.Network()
-	s.Elastic = Elastic(network)
+	s.Elastic = IsElastic(network)
 	if lb := network.LoadBalancer; lb != nil {
-		s.Class, s.Apart = lb.Class, lb.Projection == v1alpha1.PoolPerAllocationProjection
+		s.LoadBalancerClass, s.PoolPerAllocation = lb.Class, lb.Projection == v1alpha1.PoolPerAllocationProjection
 		if lb.GrowthIncrement != nil {
 			s.Increment = int64(*lb.GrowthIncrement)
 		}
@@ -38,7 +39,7 @@ func SettingsOf(config *v1alpha1.ProviderConfig, apart bool) Settings {
 	return s
 }
 
-// NodeQuota is how many addresses for machines a Cluster may have; false: any number.
+// NodeQuota returns the maximum number of machine addresses of a Cluster. limited is false if there is no limit.
 func NodeQuota(network v1alpha1.ProviderNetwork) (limit int64, limited bool) {
 	q := network.QuotaPerTenant
 	if network.Mode != v1alpha1.IPAMMode || q == nil || q.MaxNodeIPs == nil {

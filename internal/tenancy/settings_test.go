@@ -13,8 +13,8 @@ func TestSettingsOf(t *testing.T) {
 	of := func(l *lb, q *quota) *v1alpha1.ProviderConfig {
 		return &v1alpha1.ProviderConfig{Spec: v1alpha1.ProviderConfigSpec{Network: &network{Mode: v1alpha1.IPAMMode, LoadBalancer: l, QuotaPerTenant: q}}}
 	}
-	defaults := Settings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1}
-	with := func(change func(*Settings)) Settings {
+	defaults := LoadBalancerSettings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1}
+	with := func(change func(*LoadBalancerSettings)) LoadBalancerSettings {
 		s := defaults
 		change(&s)
 		return s
@@ -23,22 +23,22 @@ func TestSettingsOf(t *testing.T) {
 		reason string
 		config *v1alpha1.ProviderConfig
 		apart  bool
-		want   Settings
+		want   LoadBalancerSettings
 	}{
 		"None":      {reason: "it gets nothing new", want: defaults},
-		"NoneApart": {reason: "what it has stays as it is", apart: true, want: with(func(s *Settings) { s.Apart = true })},
+		"NoneApart": {reason: "what it has stays as it is", apart: true, want: with(func(s *LoadBalancerSettings) { s.PoolPerAllocation = true })},
 		"Empty":     {reason: "nothing is said", config: of(nil, nil), want: defaults},
 		"Together":  {reason: "what the ProviderConfig says counts, whatever there is", config: of(&lb{}, nil), apart: true, want: defaults},
-		"Apart":     {reason: "as it says", config: of(&lb{Projection: v1alpha1.PoolPerAllocationProjection}, nil), want: with(func(s *Settings) { s.Apart = true })},
+		"Apart":     {reason: "as it says", config: of(&lb{Projection: v1alpha1.PoolPerAllocationProjection}, nil), want: with(func(s *LoadBalancerSettings) { s.PoolPerAllocation = true })},
 		"All": {
 			reason: "everything is said",
 			config: of(&lb{AllocationMode: v1alpha1.ElasticAllocation, Class: "c", GrowthIncrement: ptr.To[int32](7)}, &quota{MaxLoadBalancerIPs: ptr.To[int32](0)}),
-			want:   Settings{Elastic: true, Class: "c", Increment: 7},
+			want:   LoadBalancerSettings{Elastic: true, LoadBalancerClass: "c", Increment: 7},
 		},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, SettingsOf(c.config, c.apart)); diff != "" {
+			if diff := cmp.Diff(c.want, SettingsFromConfig(c.config, c.apart)); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})

@@ -7,55 +7,55 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Sizing is how many load-balancer addresses a Cluster begins with.
-type Sizing struct {
-	// Count is the number of addresses. 0 asks for no block, which happens in elastic mode alone.
+// InitialSize is the number of load-balancer addresses that a Cluster begins with.
+type InitialSize struct {
+	// Count is the number of addresses. 0 means no block, which only elastic Clusters can have.
 	Count int32
-	// Clamped is whether it would be larger without quotaPerTenant.maxLoadBalancerIPs.
+	// Clamped reports whether quotaPerTenant.maxLoadBalancerIPs has reduced the count.
 	Clamped bool
-	// Message says where the size comes from and what the quota cut off, in words for a person.
+	// Message states for users where the size comes from and how the quota reduced it.
 	Message string
 }
 
-// Size is how many load-balancer addresses a Cluster with these annotations begins with: what the annotation
-// lb-pool-size says, else initialPoolSize (elastic) or defaultPoolSize (static) of the ProviderConfig, else
-// 2 or 8; never more than quotaPerTenant.maxLoadBalancerIPs. An annotation that is no number from
-// 1 (elastic: from 0) to 2147483647 is an error, whose text says what to do: a Cluster that silently got
-// another size than it asked for could not be given the right one later.
-func Size(network v1alpha1.ProviderNetwork, annotations map[string]string) (Sizing, error) {
+// ComputeInitialSize returns the number of load-balancer addresses that a Cluster with these annotations begins with:
+// the value of the annotation lb-pool-size, else initialPoolSize (elastic) or defaultPoolSize (static) of the
+// ProviderConfig, else 2 or 8. It is never more than quotaPerTenant.maxLoadBalancerIPs. An annotation that is not a
+// number from 1 (elastic: from 0) to 2147483647 is an error whose text states what to do: a Cluster that silently got
+// a size other than the one it asked for could not get the right one later.
+func ComputeInitialSize(network v1alpha1.ProviderNetwork, annotations map[string]string) (InitialSize, error) {
 	text, ok := annotations[v1alpha1.LBPoolSizeAnnotation]
 	if !ok {
-		return clamp(network, configured(network)), nil
+		return clampToQuota(network, sizeFromConfig(network)), nil
 	}
-	s, err := asked(text, Elastic(network))
+	s, err := sizeFromAnnotation(text, IsElastic(network))
 	if err != nil {
-		return Sizing{}, err
+		return InitialSize{}, err
 	}
-	return clamp(network, s), nil
+	return clampToQuota(network, s), nil
 }
 
-// Elastic reports whether Clusters grow and shrink with their Services.
-func Elastic(network v1alpha1.ProviderNetwork) bool {
+// IsElastic reports whether the blocks of Clusters grow and shrink with their Services.
+func IsElastic(network v1alpha1.ProviderNetwork) bool {
 	return network.LoadBalancer != nil && network.LoadBalancer.AllocationMode == v1alpha1.ElasticAllocation
 }
 
-func asked(text string, elastic bool) (Sizing, error) {
+func sizeFromAnnotation(text string, elastic bool) (InitialSize, error) {
 	least := uint64(1)
 	if elastic {
 		least = 0
 	}
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || n < least {
-		return Sizing{}, fmt.Errorf("annotation %s is %q: write a whole number from %d to 2147483647, or remove it to get the size of the ProviderConfig",
+		return InitialSize{}, fmt.Errorf("annotation %s is %q: write a whole number from %d to 2147483647, or remove it to get the size of the ProviderConfig",
 			v1alpha1.LBPoolSizeAnnotation, text, least)
 	}
-	return Sizing{Count: int32(n), Message: fmt.Sprintf("the annotation %s asks for %s", v1alpha1.LBPoolSizeAnnotation, addresses(int32(n)))}, nil
+	return InitialSize{Count: int32(n), Message: fmt.Sprintf("the annotation %s asks for %s", v1alpha1.LBPoolSizeAnnotation, formatAddressCount(int32(n)))}, nil
 }
 
-// configured is the size that the ProviderConfig gives.
-func configured(network v1alpha1.ProviderNetwork) Sizing {
+// sizeFromConfig returns the size that the ProviderConfig sets, before the quota.
+func sizeFromConfig(network v1alpha1.ProviderNetwork) InitialSize {
 	field, n, said := "defaultPoolSize", int32(v1alpha1.DefaultPoolSize), (*int32)(nil)
-	if lb := network.LoadBalancer; Elastic(network) {
+	if lb := network.LoadBalancer; IsElastic(network) {
 		field, n, said = "initialPoolSize", v1alpha1.DefaultInitialPoolSize, lb.InitialPoolSize
 	} else if lb != nil {
 		said = lb.DefaultPoolSize
@@ -63,11 +63,11 @@ func configured(network v1alpha1.ProviderNetwork) Sizing {
 	if said != nil {
 		n = *said
 	}
-	return Sizing{Count: n, Message: fmt.Sprintf("loadBalancer.%s is %s", field, addresses(n))}
+	return InitialSize{Count: n, Message: fmt.Sprintf("loadBalancer.%s is %s", field, formatAddressCount(n))}
 }
 
-// clamp keeps the quota.
-func clamp(network v1alpha1.ProviderNetwork, s Sizing) Sizing {
+// clampToQuota limits a size to quotaPerTenant.maxLoadBalancerIPs.
+func clampToQuota(network v1alpha1.ProviderNetwork, s InitialSize) InitialSize {
 	if q := network.QuotaPerTenant; q != nil && q.MaxLoadBalancerIPs != nil && *q.MaxLoadBalancerIPs < s.Count {
 		s.Count, s.Clamped = *q.MaxLoadBalancerIPs, true
 		s.Message += fmt.Sprintf("; quotaPerTenant.maxLoadBalancerIPs allows %d", s.Count)

@@ -15,7 +15,8 @@ type (
 	quota   = v1alpha1.TenantQuota
 )
 
-// B22, B23, F18.
+// TestSize checks where the size of the first block comes from (B22), that the quota limits it (B23), and that an
+// elastic Cluster may begin without a block (F18).
 func TestSize(t *testing.T) {
 	elastic := func(initial *int32) *lb {
 		return &lb{AllocationMode: v1alpha1.ElasticAllocation, DefaultPoolSize: ptr.To[int32](12), InitialPoolSize: initial}
@@ -60,7 +61,7 @@ func TestSize(t *testing.T) {
 			if c.asked != "" {
 				annotations = map[string]string{v1alpha1.LBPoolSizeAnnotation: strings.TrimSuffix(c.asked, "-")}
 			}
-			got, err := Size(c.network, annotations)
+			got, err := ComputeInitialSize(c.network, annotations)
 			says := got.Message
 			if err != nil {
 				says = err.Error()

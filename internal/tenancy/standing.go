@@ -6,27 +6,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Standing is the IPAllocation that a Cluster has under its Name now.
-type Standing struct {
-	// Pool that it asks.
+// CurrentAllocation is the IPAllocation that exists under the block name of a Cluster.
+type CurrentAllocation struct {
+	// Pool is the pool that it requests addresses from.
 	Pool v1alpha1.PoolReference
-	// Count of addresses it asks for.
+	// Count is the number of addresses that it requests.
 	Count int32
-	// Manual is whether somebody else made it: it pins a range, names no count, or has no provider-config
-	// label. It is left as it is.
+	// Manual reports whether a user created it: it pins a range, has no count, or has no provider-config label. A
+	// manual allocation is left as it is.
 	Manual bool
-	// Deleting is whether it has a deletionTimestamp.
+	// Deleting reports whether it has a deletionTimestamp.
 	Deleting bool
-	// Phase of its status.
+	// Phase is the phase of its status.
 	Phase v1alpha1.AllocationPhase
-	// Reason and Message of its Ready condition.
+	// Reason and Message are those of its Ready condition.
 	Reason, Message string
 }
 
-// StandingOf describes an allocation.
-func StandingOf(a *v1alpha1.IPAllocation) *Standing {
-	s := &Standing{
-		Pool: withKind(a.Spec.PoolRef), Deleting: a.DeletionTimestamp != nil, Phase: a.Status.Phase,
+// NewCurrentAllocation returns the CurrentAllocation for an IPAllocation.
+func NewCurrentAllocation(a *v1alpha1.IPAllocation) *CurrentAllocation {
+	s := &CurrentAllocation{
+		Pool: withDefaultKind(a.Spec.PoolRef), Deleting: a.DeletionTimestamp != nil, Phase: a.Status.Phase,
 		Manual: a.Spec.PinnedRange != nil || a.Spec.Count == nil || a.Labels[v1alpha1.ProviderConfigLabel] == "",
 	}
 	if a.Spec.Count != nil {
@@ -38,18 +38,18 @@ func StandingOf(a *v1alpha1.IPAllocation) *Standing {
 	return s
 }
 
-// Keep is what is said where the size that a Cluster is to have cannot be read: what it was given stays, and is all it
-// needs. Without a block it has to wait until that is put right.
-func (s *Standing) Keep(err error) Decision {
+// KeepDecision returns the decision for a Cluster whose desired size cannot be parsed, with err as the reason. A
+// block that was granted stays, and the Cluster is done. Without one, the Cluster waits until the size is corrected.
+func (s *CurrentAllocation) KeepDecision(err error) Decision {
 	if s != nil && s.Phase == v1alpha1.AllocationAllocated && !s.Deleting {
-		return Decision{Action: Done, Reason: v1alpha1.ReadyReason, Message: s.Message + "; " + err.Error()}
+		return Decision{Action: ActionDone, Reason: v1alpha1.ReadyReason, Message: s.Message + "; " + err.Error()}
 	}
-	return Decision{Action: Exhausted, Reason: v1alpha1.ValidationFailedReason, Message: err.Error()}
+	return Decision{Action: ActionExhausted, Reason: v1alpha1.ValidationFailedReason, Message: err.Error()}
 }
 
-// wait is what is said while the allocator has the word.
-func (s Standing) wait(tried []Attempt) Decision {
-	d := Decision{Action: Wait, Tried: tried, Reason: v1alpha1.ReconcilingReason, Message: s.Message}
+// waitDecision returns the decision while the next step is the allocator's.
+func (s CurrentAllocation) waitDecision(tried []PoolAttempt) Decision {
+	d := Decision{Action: ActionWait, Attempts: tried, Reason: v1alpha1.ReconcilingReason, Message: s.Message}
 	if s.Phase == v1alpha1.AllocationFailed {
 		d.Reason = s.Reason
 	}
@@ -57,7 +57,7 @@ func (s Standing) wait(tried []Attempt) Decision {
 		d.Reason = v1alpha1.AllocationFailedReason
 	}
 	if d.Message == "" {
-		d.Message = "waiting for " + describe(withKind(s.Pool))
+		d.Message = "waiting for " + describePool(withDefaultKind(s.Pool))
 	}
 	return d
 }

@@ -8,41 +8,43 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Projected reports whether a block was shown to its Cluster, or is about to be: it does not go before the Cluster has
-// let go of it.
-func Projected(a *v1alpha1.IPAllocation) bool {
-	return ShownTo(a) != ""
+// IsProjected reports whether a block is or is about to be projected to the load balancer of its Cluster. Such a
+// block is not deleted before the Cluster has released it.
+func IsProjected(a *v1alpha1.IPAllocation) bool {
+	return ProjectedTo(a) != ""
 }
 
-// ShownTo is the load balancer that a block was shown to, or is about to be; none, if it was not.
-func ShownTo(a *v1alpha1.IPAllocation) v1alpha1.LoadBalancerType {
+// ProjectedTo returns the load balancer that a block is or is about to be projected to, empty if there is none.
+func ProjectedTo(a *v1alpha1.IPAllocation) v1alpha1.LoadBalancerType {
 	for _, of := range []v1alpha1.LoadBalancerType{v1alpha1.MetalLBLoadBalancer, v1alpha1.CiliumLoadBalancer} {
-		if slices.Contains(a.Finalizers, ShownFinalizer(of)) {
+		if slices.Contains(a.Finalizers, ProjectionFinalizer(of)) {
 			return of
 		}
 	}
 	return ""
 }
 
-// ShownFinalizer is on the blocks that a load balancer is shown.
-func ShownFinalizer(of v1alpha1.LoadBalancerType) string {
+// ProjectionFinalizer returns the finalizer of the blocks that are projected to a load balancer.
+func ProjectionFinalizer(of v1alpha1.LoadBalancerType) string {
 	if of == v1alpha1.CiliumLoadBalancer {
 		return v1alpha1.CiliumPoolFinalizer
 	}
 	return v1alpha1.TenantPoolFinalizer
 }
 
-// Speaks reports whether a block says whether the Services of its Cluster have what they ask for.
-func Speaks(a *v1alpha1.IPAllocation) bool {
+// HasDemandCondition reports whether a block has the condition DemandSatisfied, which shows whether the Services of
+// its Cluster have the addresses that they ask for.
+func HasDemandCondition(a *v1alpha1.IPAllocation) bool {
 	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.DemandSatisfiedCondition) != nil
 }
 
-// Draining reports whether a block is being taken away from its Cluster. It may still be given back to it.
-func Draining(a *v1alpha1.IPAllocation) bool {
+// IsDraining reports whether a block is being withdrawn from its Cluster. Draining can still end, and the Cluster
+// then keeps the block.
+func IsDraining(a *v1alpha1.IPAllocation) bool {
 	return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
 }
 
-// Leaving reports whether a block is being taken away, for good or for the time being.
-func Leaving(a *v1alpha1.IPAllocation) bool {
-	return !a.DeletionTimestamp.IsZero() || Draining(a)
+// IsDrainingOrDeleting reports whether a block is being withdrawn from its Cluster, permanently or temporarily.
+func IsDrainingOrDeleting(a *v1alpha1.IPAllocation) bool {
+	return !a.DeletionTimestamp.IsZero() || IsDraining(a)
 }

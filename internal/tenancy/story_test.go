@@ -8,31 +8,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// story is a Cluster, its pools, and an allocator that serves a block where there is room for it.
+// story is a Cluster, its pools, and an allocator that serves a block if there is room for it.
 type story struct {
 	pools  []Pool
-	room   []int64 // what is really free in a row; the status says it when told
-	at     *Standing
-	tried  []Attempt
+	room   []int64 // the actual contiguous free space; the status shows it after updateStatuses
+	at     *CurrentAllocation
+	tried  []PoolAttempt
 	writes int
 }
 
 func (s *story) served() bool { return s.at != nil && s.at.Phase == v1alpha1.AllocationAllocated }
 
-// tell brings every status up to date.
-func (s *story) tell() {
+// updateStatuses brings the status of every pool up to date.
+func (s *story) updateStatuses() {
 	for i := range s.pools {
 		s.pools[i].LargestFreeBlock = s.room[i]
 	}
 }
 
-// allocate is the allocator's turn, with the phases that it writes.
+// allocate runs the allocator once, with the phases that it writes.
 func (s *story) allocate() {
 	if s.at == nil || s.at.Deleting || s.served() {
 		return
 	}
 	for i, p := range s.pools {
-		if p.Ref != s.at.Pool || p.State != Open {
+		if p.Ref != s.at.Pool || p.Availability != PoolOpen {
 			continue
 		}
 		s.at.Phase, s.at.Reason = v1alpha1.AllocationFailed, full
@@ -42,31 +42,31 @@ func (s *story) allocate() {
 	}
 }
 
-// act is the controller's turn. What it knows beside the objects is gone each time, as after a restart.
+// act runs the controller once. It keeps no state beside the objects, as after a restart.
 func (s *story) act() Decision {
-	d := Next(Situation{Count: 8, Pools: s.pools, Standing: s.at, Tried: ParseTried(FormatTried(s.tried))})
-	if FormatTried(d.Tried) != FormatTried(s.tried) {
-		s.tried = d.Tried
+	d := DecideInitialBlock(AllocationRequest{Count: 8, Pools: s.pools, Current: s.at, Attempts: ParseAttempts(FormatAttempts(s.tried))})
+	if FormatAttempts(d.Attempts) != FormatAttempts(s.tried) {
+		s.tried = d.Attempts
 		s.writes++
 	}
 	switch d.Action {
-	case Try:
-		s.at = &Standing{Pool: d.Pool, Count: 8, Phase: v1alpha1.AllocationPending}
+	case ActionCreate:
+		s.at = &CurrentAllocation{Pool: d.Pool, Count: 8, Phase: v1alpha1.AllocationPending}
 		s.writes++
-	case Replace:
+	case ActionReplace:
 		s.at = nil
 		s.writes++
-	case Done, Wait, Exhausted:
+	case ActionDone, ActionWait, ActionExhausted:
 	}
 	return d
 }
 
-// settle lets everybody do what they do until nobody does anything, and tells the last decision.
+// settle runs the allocator and the controller until neither writes anything, and returns the last decision.
 func (s *story) settle(t *rapid.T) (last Decision) {
 	for range 10 * (len(s.pools) + 1) {
 		before := s.writes
 		s.allocate()
-		s.tell()
+		s.updateStatuses()
 		if last = s.act(); s.writes == before {
 			return last
 		}
@@ -75,14 +75,15 @@ func (s *story) settle(t *rapid.T) (last Decision) {
 	return last
 }
 
-// Whatever happens to the pools, the Cluster is served as soon as one that is open has room and none settles,
-// every pool is asked before it is said that none has, and nothing is written at rest.
+// TestFailoverEnds checks that, whatever happens to the pools, the Cluster is served as soon as an open pool has room
+// and none settles, that every pool is asked before the Cluster reports that none has room, and that nothing is
+// written at rest.
 func TestFailoverEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &story{}
 		n := rapid.IntRange(1, 4).Draw(t, "pools")
 		for i := range n {
-			s.pools = append(s.pools, Pool{Ref: pooln(string(rune('a' + i))), State: Open})
+			s.pools = append(s.pools, Pool{Ref: newPoolRef(string(rune('a' + i))), Availability: PoolOpen})
 			s.room = append(s.room, rapid.Int64Range(0, 7).Draw(t, "room"))
 		}
 		pick := func() int { return rapid.IntRange(0, n-1).Draw(t, "pool") }
@@ -93,20 +94,20 @@ func TestFailoverEnds(t *testing.T) {
 			case 1:
 				s.allocate()
 			case 2:
-				s.tell()
+				s.updateStatuses()
 			case 3:
-				s.pools[pick()].State = PoolState(rapid.IntRange(int(Missing), int(Open)).Draw(t, "state"))
-			case 4: // A status that is wrong: others came in between.
+				s.pools[pick()].Availability = PoolAvailability(rapid.IntRange(int(PoolMissing), int(PoolOpen)).Draw(t, "state"))
+			case 4: // A wrong status: other requests came in between.
 				s.pools[pick()].LargestFreeBlock = rapid.Int64Range(0, 16).Draw(t, "reported")
 			case 5:
 				checkRest(t, s)
 			case 6:
 				checkRest(t, s)
 				i := pick()
-				s.pools[i].State, s.room[i] = Open, 8
+				s.pools[i].Availability, s.room[i] = PoolOpen, 8
 				for j := range s.pools { // Settling ends by itself, one way or the other.
-					if s.pools[j].State == Settling {
-						s.pools[j].State = rapid.SampledFrom([]PoolState{Closed, Open}).Draw(t, "settled")
+					if s.pools[j].Availability == PoolSettling {
+						s.pools[j].Availability = rapid.SampledFrom([]PoolAvailability{PoolClosed, PoolOpen}).Draw(t, "settled")
 					}
 				}
 				if s.settle(t); !s.served() {
@@ -114,7 +115,7 @@ func TestFailoverEnds(t *testing.T) {
 				}
 			}
 		}
-		if d := s.act(); d.Action != Done || len(d.Tried) > 0 {
+		if d := s.act(); d.Action != ActionDone || len(d.Attempts) > 0 {
 			t.Fatalf("served, and yet %+v", d)
 		}
 	})
@@ -122,7 +123,7 @@ func TestFailoverEnds(t *testing.T) {
 
 func checkRest(t *rapid.T, s *story) {
 	last := s.settle(t)
-	if last.Action != Exhausted {
+	if last.Action != ActionExhausted {
 		return
 	}
 	for _, p := range s.pools {
@@ -130,7 +131,7 @@ func checkRest(t *rapid.T, s *story) {
 		for _, a := range s.tried {
 			asked = asked || a.Pool == p.Ref
 		}
-		if p.State == Open && !asked {
+		if p.Availability == PoolOpen && !asked {
 			t.Fatalf("pool %s was never asked", p.Ref.Name)
 		}
 	}

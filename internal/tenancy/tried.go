@@ -9,49 +9,50 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Attempt is a pool that was asked for a Cluster's block and did not have it.
-type Attempt struct {
-	// Pool that was asked.
+// PoolAttempt is a request to a pool for a block of a Cluster that the pool did not satisfy.
+type PoolAttempt struct {
+	// Pool is the pool that was asked.
 	Pool v1alpha1.PoolReference `json:"pool"`
-	// Count of addresses it was asked for. What it said of another count is worth nothing.
+	// Count is the number of addresses that it was asked for. An initial block ignores attempts with another count.
 	Count int32 `json:"count"`
-	// Reason of the Ready condition of the allocation that failed.
+	// Reason is the reason of the Ready condition of the allocation that failed.
 	Reason string `json:"reason"`
 }
 
-// refused reports whether the pool said no for another reason than want of room: that it has room is
-// no reason to ask it again.
-func (a Attempt) refused() bool { return a.Reason == v1alpha1.AllocationFailedReason }
+// isRefusal reports whether the pool refused for a reason other than a lack of room. Such a pool is not asked again
+// when it has room.
+func (a PoolAttempt) isRefusal() bool { return a.Reason == v1alpha1.AllocationFailedReason }
 
-// FormatTried is the value of the tried-pools annotation of a Cluster; empty where nothing was tried. It is
-// kept on the Cluster because the allocation that failed is gone before the next one can have its name.
-func FormatTried(tried []Attempt) string {
+// FormatAttempts returns the value of the tried-pools annotation of a Cluster, empty for no attempts. The attempts
+// are kept on the Cluster because the allocation that failed is gone before the next one can use its name.
+func FormatAttempts(tried []PoolAttempt) string {
 	if len(tried) == 0 {
 		return ""
 	}
 	text, err := json.Marshal(tried)
 	if err != nil {
-		panic(err) // Plain text always marshals.
+		panic(err) // Marshaling plain strings and numbers does not fail.
 	}
 	return string(text)
 }
 
-// ParseTried reads the tried-pools annotation. What cannot be read counts as nothing tried: then pools are
-// asked once more than needed, which costs nobody an address.
-func ParseTried(text string) []Attempt {
-	var tried []Attempt
+// ParseAttempts parses the tried-pools annotation. A value that cannot be parsed counts as no attempts: pools are
+// then asked once more than needed, which costs no addresses.
+func ParseAttempts(text string) []PoolAttempt {
+	var tried []PoolAttempt
 	if json.Unmarshal([]byte(text), &tried) != nil {
 		return nil
 	}
 	for i := range tried {
-		tried[i].Pool = withKind(tried[i].Pool)
+		tried[i].Pool = withDefaultKind(tried[i].Pool)
 	}
 	return tried
 }
 
-// SetTried sets an annotation of a Cluster to the pools that had nothing for it. It reports whether that is new.
-func SetTried(cluster metav1.Object, annotation string, tried []Attempt) bool {
-	text, all := FormatTried(tried), cluster.GetAnnotations()
+// SetAttemptsAnnotation sets an annotation of a Cluster to the failed attempts, and reports whether that changed the
+// object.
+func SetAttemptsAnnotation(cluster metav1.Object, annotation string, tried []PoolAttempt) bool {
+	text, all := FormatAttempts(tried), cluster.GetAnnotations()
 	if all[annotation] == text {
 		return false
 	}
@@ -65,10 +66,10 @@ func SetTried(cluster metav1.Object, annotation string, tried []Attempt) bool {
 	return true
 }
 
-// record adds an attempt, or puts it in the place of an earlier one of the same pool.
-func record(tried []Attempt, a Attempt) []Attempt {
+// withAttempt returns a copy of tried with the attempt added, or replacing an earlier one at the same pool.
+func withAttempt(tried []PoolAttempt, a PoolAttempt) []PoolAttempt {
 	out := slices.Clone(tried)
-	if i := slices.IndexFunc(out, func(b Attempt) bool { return b.Pool == a.Pool }); i >= 0 {
+	if i := slices.IndexFunc(out, func(b PoolAttempt) bool { return b.Pool == a.Pool }); i >= 0 {
 		out[i] = a
 		return out
 	}

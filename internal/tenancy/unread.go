@@ -6,11 +6,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// unread names the settings that are there for Butler's own controllers and have no effect here, to end the message of
-// Ready; empty where none is set. Gateways and networks of machines are the pools'.
-func unread(network v1alpha1.ProviderNetwork) string {
+// ignoredSettingsMessage returns a suffix for the message of the condition Ready that names the settings that exist
+// for Butler's own controllers and have no effect here; empty if none is set. Gateways and networks of machines come
+// from the pools.
+func ignoredSettingsMessage(network v1alpha1.ProviderNetwork) string {
 	if network.Mode != v1alpha1.IPAMMode {
-		return "" // they are for Butler
+		return "" // Butler uses them.
 	}
 	var set []string
 	for _, field := range []struct {

@@ -11,26 +11,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func pooln(name string) v1alpha1.PoolReference {
+func newPoolRef(name string) v1alpha1.PoolReference {
 	return v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: name}
 }
 
 func openPool(name string, largest int64) Pool {
-	return Pool{Ref: pooln(name), State: Open, AvailableIPs: 1000, LargestFreeBlock: largest}
+	return Pool{Ref: newPoolRef(name), Availability: PoolOpen, AvailableIPs: 1000, LargestFreeBlock: largest}
 }
 
-func otherPool(name string, state PoolState, message string) Pool {
-	return Pool{Ref: pooln(name), State: state, Message: message, LargestFreeBlock: 1000}
+func otherPool(name string, state PoolAvailability, message string) Pool {
+	return Pool{Ref: newPoolRef(name), Availability: state, Message: message, LargestFreeBlock: 1000}
 }
 
-// B31, B32, B79.
+// TestValidate checks that mode ipam without a pool or with an unknown pool (B31), exhausted pools (B32) and other
+// faults of the pools (B79) are reported.
 func TestValidate(t *testing.T) {
-	missing := otherPool("gone", Missing, "does not exist")
-	closed := otherPool("closed", Closed, "is being deleted")
-	settling := otherPool("new", Settling, "has not been served by a manager yet")
+	missing := otherPool("gone", PoolMissing, "does not exist")
+	closed := otherPool("closed", PoolClosed, "is being deleted")
+	settling := otherPool("new", PoolSettling, "has not been served by a manager yet")
 	var many []Pool
 	for i := range 10 {
-		many = append(many, otherPool(fmt.Sprintf("p%d", i), Closed, "is being deleted"))
+		many = append(many, otherPool(fmt.Sprintf("p%d", i), PoolClosed, "is being deleted"))
 	}
 	tests := map[string]struct {
 		reason           string
@@ -43,7 +44,7 @@ func TestValidate(t *testing.T) {
 			available: "True CloudMode mode is cloud", ready: "True CloudMode mode is cloud"},
 		"NoPools": {reason: "ipam without pools", available: "False ValidationFailed names no pools; add spec.network.poolRefs", ready: "False ValidationFailed names no pools"},
 		"Unknown": {reason: "a pool that is not there", pools: []Pool{missing}, available: "False ValidationFailed NetworkPool gone does not exist; create it, or correct the entry", ready: "False ValidationFailed NetworkPool gone does not exist"},
-		"Entry": {reason: "which of them it is", network: network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: pooln("p")}, {PoolReference: v1alpha1.PoolReference{Name: "gone"}}}}, pools: []Pool{openPool("p", 8), missing},
+		"Entry": {reason: "which of them it is", network: network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: newPoolRef("p")}, {PoolReference: v1alpha1.PoolReference{Name: "gone"}}}}, pools: []Pool{openPool("p", 8), missing},
 			available: "True PoolAvailable served by NetworkPool p", ready: "False ValidationFailed spec.network.poolRefs[1]: NetworkPool gone does not exist; create it, or correct the entry"},
 		"Serves":    {reason: "one pool with room is enough", pools: []Pool{openPool("p", 8)}, available: "True PoolAvailable served by NetworkPool p", ready: "True Ready served by NetworkPool p"},
 		"Typo":      {reason: "a wrong name is wrong although others serve", pools: []Pool{openPool("p", 8), missing}, available: "True PoolAvailable served by NetworkPool p; the other pools: NetworkPool gone does not exist", ready: "False ValidationFailed NetworkPool gone does not exist"},
@@ -68,7 +69,7 @@ func TestValidate(t *testing.T) {
 			if c.network.Mode == "" && name != "Absent" {
 				c.network.Mode = v1alpha1.IPAMMode
 			}
-			got := Validate(c.network, c.pools)
+			got := ValidateNetwork(c.network, c.pools)
 			for _, x := range []struct {
 				is   metav1.Condition
 				kind string
@@ -79,8 +80,8 @@ func TestValidate(t *testing.T) {
 					t.Errorf("%s: %+v", c.reason, x.is)
 				}
 			}
-			if got.Validated != (got.Ready.Reason != v1alpha1.ValidationFailedReason) {
-				t.Errorf("%s: validated is %v", c.reason, got.Validated)
+			if got.IsValid != (got.Ready.Reason != v1alpha1.ValidationFailedReason) {
+				t.Errorf("%s: validated is %v", c.reason, got.IsValid)
 			}
 		})
 	}

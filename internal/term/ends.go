@@ -7,41 +7,43 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// RequestTimeout bounds each write (R6).
+// RequestTimeout bounds each write (R6: a grant ends by commit, on proof).
 const RequestTimeout = 15 * time.Second
 
-// Ends remembers whose end was seen, for as long as a request of ours may have been under way since: an answer to a
-// write, or a list, that is older than the end must not revive anybody (R7). The zero value is empty.
-type Ends struct {
-	// seen are those since the last rotation, before are those of the time before that.
-	seen, before map[types.UID]struct{}
-	rotated      time.Time
+// Tombstones remembers the UIDs of objects that are proven gone, for as long as a request of ours may have been under
+// way since: an answer to a write, or a list, that is older than the end must not revive an object (R7). The zero value
+// is empty.
+type Tombstones struct {
+	// current are the UIDs added since the last rotation; previous are those of the period before that.
+	current, previous map[types.UID]struct{}
+	rotatedAt         time.Time
 }
 
-// NoteGone notes the proof that a UID is gone.
-func (e *Ends) NoteGone(uid types.UID) {
-	if e.seen == nil {
-		e.seen = map[types.UID]struct{}{}
+// Add records the proof that a UID is gone.
+func (e *Tombstones) Add(uid types.UID) {
+	if e.current == nil {
+		e.current = map[types.UID]struct{}{}
 	}
-	e.seen[uid] = struct{}{}
+	e.current[uid] = struct{}{}
 }
 
-// IsGone reports whether the end of a UID was seen.
-func (e *Ends) IsGone(uid types.UID) bool {
-	_, now := e.seen[uid]
-	_, before := e.before[uid]
+// Has reports whether a UID is proven gone.
+func (e *Tombstones) Has(uid types.UID) bool {
+	_, now := e.current[uid]
+	_, before := e.previous[uid]
 	return now || before
 }
 
-// RotateGone forgets ends that nothing can contradict any more: every request of ours has ended since.
-func (e *Ends) RotateGone(now time.Time) {
-	if Elapsed(e.rotated, now) > 2*RequestTimeout {
-		e.seen, e.before, e.rotated = nil, e.seen, now
+// Rotate drops the UIDs that nothing can contradict any more, as every request of ours that was under way has ended
+// since.
+func (e *Tombstones) Rotate(now time.Time) {
+	if ElapsedTime(e.rotatedAt, now) > 2*RequestTimeout {
+		e.current, e.previous, e.rotatedAt = nil, e.current, now
 	}
 }
 
-// Newer reports whether resource version a is newer than b; an unreadable one counts as newer.
-func Newer(a, b string) bool {
+// IsNewerVersion reports whether resource version a is newer than b; one that cannot be parsed counts as newer.
+func IsNewerVersion(a, b string) bool {
 	if b == "" {
 		return true
 	}
@@ -49,8 +51,8 @@ func Newer(a, b string) bool {
 	return err != nil || c > 0
 }
 
-// Elapsed is the time since a moment by the monotonic or the wall clock, whichever is further: one of them stands still
-// while a process or its machine is paused.
-func Elapsed(since, now time.Time) time.Duration {
+// ElapsedTime returns the time since a moment by the monotonic or the wall clock, whichever has advanced further: one
+// of them stops while a process or its machine is paused.
+func ElapsedTime(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

@@ -2,63 +2,67 @@ package term
 
 import "time"
 
-// MaxTroubled is how many of one kind the API server may refuse for good before others of it are tried one at a time, with
-// pauses of FirstTry to LastTry.
+// SerialRetryThreshold is how many writes of one kind the API server may refuse permanently before the others of that
+// kind are tried one at a time, with pauses from MinRetryPause to MaxRetryPause.
 const (
-	MaxTroubled = 16
-	FirstTry    = 5 * time.Second
-	LastTry     = time.Minute
+	SerialRetryThreshold = 16
+	MinRetryPause        = 5 * time.Second
+	MaxRetryPause        = time.Minute
 )
 
-// NextPause is the pause after a pause, 0 if there was none.
-func NextPause(pause time.Duration) time.Duration { return min(max(2*pause, FirstTry), LastTry) }
+// NextRetryPause returns the pause that follows a pause; 0 means that there was none.
+func NextRetryPause(pause time.Duration) time.Duration {
+	return min(max(2*pause, MinRetryPause), MaxRetryPause)
+}
 
-// leastRetry and mostRetry bound how long nothing is tried again for one that failed.
+// minRetryDelay and maxRetryDelay bound how long a failed write is not retried.
 const (
-	leastRetry = 50 * time.Millisecond
-	mostRetry  = 30 * time.Second
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 30 * time.Second
 )
 
-// together is how far apart those moments are at which all are tried again that have waited for a while: so any number of
-// them costs a look in that time. Of those that have waited less, any number costs a look in their delay, or in soon.
+// batchInterval is the interval between the times at which all objects are retried together that have waited for a
+// while: any number of them costs one reconcile per interval. Objects with a shorter delay are retried together too:
+// any number of them costs one reconcile per delay, or per shortBatchInterval where that is shorter.
 const (
-	together = 10 * time.Second
-	soon     = time.Second
+	batchInterval      = 10 * time.Second
+	shortBatchInterval = time.Second
 )
 
-// RetryDelay is how long one waits that failed so many times in a row.
+// RetryDelay returns how long a write waits that has failed the given number of times in a row.
 func RetryDelay(failures int) time.Duration {
-	return min(leastRetry<<min(failures, 10), mostRetry)
+	return min(minRetryDelay<<min(failures, 10), maxRetryDelay)
 }
 
-// NextTry is when one is tried again that failed so many times in a row, of a kind of which others have. What the API
-// server refuses for good is not tried again in a moment, nor is one of which so many others fail that the rest of the kind
-// is tried one at a time.
-func NextTry(now time.Time, failures, others int, err error) time.Time {
+// NextRetryTime returns when a write is retried that has failed the given number of times in a row, while others of its
+// kind fail. A write that the API server refuses permanently waits longer, and so does a write whose kind has so many
+// other failures that the rest is tried one at a time.
+func NextRetryTime(now time.Time, failures, others int, err error) time.Time {
 	delay := RetryDelay(failures)
-	if RefusedForGood(err) {
-		delay = min(FirstTry<<min(failures, 10), mostRetry)
+	if IsPermanentRefusal(err) {
+		delay = min(MinRetryPause<<min(failures, 10), maxRetryDelay)
 	}
-	if others >= MaxTroubled {
-		delay = mostRetry
+	if others >= SerialRetryThreshold {
+		delay = maxRetryDelay
 	}
-	return Later(now, delay+time.Duration(others)*time.Second)
+	return RetryTimeAfter(now, delay+time.Duration(others)*time.Second)
 }
 
-// Later is when one is looked at again after a delay: the first of the moments after it that are for all that wait about as long.
-func Later(now time.Time, delay time.Duration) time.Time {
-	if delay < together {
-		return next(now.Add(delay), min(delay, soon))
+// RetryTimeAfter returns when an object is retried after a delay: the first shared retry time after the delay, at which
+// all objects with about the same delay are retried.
+func RetryTimeAfter(now time.Time, delay time.Duration) time.Time {
+	if delay < batchInterval {
+		return roundUpTime(now.Add(delay), min(delay, shortBatchInterval))
 	}
-	return Together(now.Add(delay))
+	return NextBatchTime(now.Add(delay))
 }
 
-// Together is the first of the moments that are for all, from a time on at which one is to be tried.
-func Together(at time.Time) time.Time { return next(at, together) }
+// NextBatchTime returns the first time, from the given one on, at which all waiting objects are retried together.
+func NextBatchTime(at time.Time) time.Time { return roundUpTime(at, batchInterval) }
 
-// next is the first moment from a time on that is a multiple of a duration since the zero time. The moments go by the wall clock,
-// and the wait for one by the clock that cannot be set.
-func next(at time.Time, apart time.Duration) time.Time {
+// roundUpTime returns the first time, from the given one on, that is a multiple of a duration since the zero time. The
+// multiples go by the wall clock, and the wait for one by the monotonic clock, which cannot be set.
+func roundUpTime(at time.Time, apart time.Duration) time.Time {
 	if over := at.Sub(at.Truncate(apart)); over > 0 {
 		return at.Add(apart - over)
 	}

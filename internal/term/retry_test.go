@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Many that fail one after the other in a moment are tried again in a moment, too: each moment costs a look.
+// TestThoseThatFailTogetherAreTriedTogether checks that many objects that fail within a moment are retried within a
+// moment too, as each retry time costs a reconcile.
 func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for failures := range 12 {
@@ -15,8 +16,8 @@ func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
 		const n, apart = 100, time.Millisecond
 		for i := range n {
 			now := noon.Add(time.Duration(i) * apart)
-			at := NextTry(now, failures, 0, errors.New("timed out"))
-			if wait := at.Sub(now); wait < delay || wait > delay+together {
+			at := NextRetryTime(now, failures, 0, errors.New("timed out"))
+			if wait := at.Sub(now); wait < delay || wait > delay+batchInterval {
 				t.Errorf("one that failed %d times waits %v, its delay is %v", failures, wait, delay)
 			}
 			moments[at]++
@@ -27,12 +28,13 @@ func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
 	}
 }
 
-// Those of which others fail wait for moments of their own, so that they are not all tried at once.
+// TestOthersThatFailAreTriedLater checks that objects get retry times of their own while others of their kind fail, so
+// that they are not all retried at once.
 func TestOthersThatFailAreTriedLater(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	was := noon
 	for others := range 5 {
-		at := NextTry(noon, 6, others, errors.New("timed out"))
+		at := NextRetryTime(noon, 6, others, errors.New("timed out"))
 		if at.Sub(was) < time.Second {
 			t.Errorf("with %d others one is tried at %v, with one less at %v", others, at, was)
 		}

@@ -1,6 +1,6 @@
-// Package term has what all managers have in common that hold something for a term, until another one takes it over:
-// what became of a write without an answer, what is refused for good, and how long to wait before the next try. It
-// writes nothing.
+// Package term has what all managers share that hold an object for a term, until another one takes it over: the outcome
+// of a write without an answer, which refusals are permanent, and how long to wait before the next try. It writes
+// nothing.
 package term
 
 import (
@@ -11,49 +11,52 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Verdict is what became of a write of the object that names the holder, of which no answer says so (R4).
-type Verdict int
+// WriteOutcome is the outcome of a write whose answer is lost, of the object that names the holder (R4: a live read
+// decides).
+type WriteOutcome int
 
 const (
-	// MayLand means that it is not there, and may be on its way still: it is sent again as it is, or not at all.
-	MayLand Verdict = iota
-	// HasLanded means that it is there.
-	HasLanded
-	// NeverLands means that the object was changed by another hand, which left the grants as they were. The write was
-	// made on an older one.
-	NeverLands
-	// Lost means that another manager has written the object, or it is another object.
-	Lost
+	// WritePending means that the write is not visible and may still land: it is sent again as it is, or not at all.
+	WritePending WriteOutcome = iota
+	// WriteApplied means that the object has what was written.
+	WriteApplied
+	// WriteConflicted means that another writer changed the object and left the grants as they were. The write was made
+	// on an older version.
+	WriteConflicted
+	// TermLost means that another manager has written the object, or that another object has its name.
+	TermLost
 )
 
-// Sighting is what a live read shows of the object that was written.
-type Sighting struct {
-	// SameObject: it has the UID of what the write was made on. SameVersion: its resource version too.
+// ReadBack is what a live read shows of the object that was written.
+type ReadBack struct {
+	// SameObject reports whether the object has the UID that the write was based on; SameVersion reports whether it has
+	// that resource version too.
 	SameObject, SameVersion bool
-	// There: it has what was sent. AsBefore: it has the term and the grants that the write was made on.
-	There, AsBefore bool
+	// Written reports whether the object has what was sent; Unchanged reports whether it has the term and the grants
+	// that the write was based on.
+	Written, Unchanged bool
 }
 
-// Verdict says what became of a write.
-func (s Sighting) Verdict() Verdict {
+// Outcome returns the outcome of the write.
+func (s ReadBack) Outcome() WriteOutcome {
 	switch {
 	case !s.SameObject:
-		return Lost
+		return TermLost
 	case s.SameVersion:
-		return MayLand
-	case s.There:
-		return HasLanded
-	case s.AsBefore:
-		return NeverLands
+		return WritePending
+	case s.Written:
+		return WriteApplied
+	case s.Unchanged:
+		return WriteConflicted
 	}
-	return Lost
+	return TermLost
 }
 
-// RefusedForGood reports whether the answer to a write says that it was not, and will not be, carried out as it is: by
-// a quota, a policy, a schema, or because it is too large for etcd, which the API server calls an internal error. A
-// conflict, a lack of patience or of rights for the moment, and whatever may have been carried out all the same, is
-// none.
-func RefusedForGood(err error) bool {
+// IsPermanentRefusal reports whether the answer to a write means that the write was not, and will not be, applied as it
+// is: it was refused by a quota, a policy or a schema, or it is too large for etcd, which the API server reports as an
+// internal error. Conflicts, missing objects, timeouts, throttling, missing credentials and writes that may have been
+// applied all the same are no permanent refusals.
+func IsPermanentRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// MaxName is how long the name of an object may be (RFC 1123 subdomain).
-const MaxName = 253
+// MaxNameLength is the maximum length of the name of an object (RFC 1123 subdomain).
+const MaxNameLength = 253
 
-// hashLength is how many hexadecimal digits tell shortened texts apart: 40 bits.
+// hashLength is how many hexadecimal digits distinguish shortened texts: 40 bits.
 const hashLength = 10
 
-// Shorten returns a text of at most limit characters: the same one where it fits, else its beginning and a
-// hash of the whole. It ends in a letter or a digit, as names and labels must, if text does.
-func Shorten(text string, limit int) string {
+// ShortenText returns a text of at most limit characters: text itself where it fits, else its beginning and a hash of
+// the whole. The result ends in a letter or a digit, as names and labels must, if text does.
+func ShortenText(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}

@@ -1,5 +1,6 @@
-// Package text makes what others wrote fit to be said by us. An API server refuses a status with a condition that is
-// too long, and an event too: who can make a message long could keep the rest of the status from being written.
+// Package text makes texts from other sources fit for conditions and events. The API server rejects a status with a
+// condition that is too long, and an event too: a user who can make a message long could keep the rest of the status
+// from being written.
 package text
 
 import (
@@ -13,35 +14,35 @@ import (
 )
 
 const (
-	// MaxMessage bounds the message of a condition, in bytes. The API takes 32768, and 10240 where claims have
+	// MaxMessageLength limits the message of a condition, in bytes. The API accepts 32768, and 10240 where claims have
 	// conditions of Cluster API's v1beta1.
-	MaxMessage = 4096
-	// MaxNote bounds the note of an event, in bytes: as many as the API takes.
-	MaxNote = 1024
+	MaxMessageLength = 4096
+	// MaxNoteLength limits the note of an event, in bytes: as many as the API accepts.
+	MaxNoteLength = 1024
 )
 
-// cut stands for what was left out.
-const cut = "..."
+// ellipsis replaces what was cut off.
+const ellipsis = "..."
 
-// Message is a text as the message of a condition.
-func Message(s string) string { return line(s, MaxMessage) }
+// SanitizeMessage returns a text as the message of a condition.
+func SanitizeMessage(s string) string { return sanitizeLine(s, MaxMessageLength) }
 
-// Note is a text as the note of an event.
-func Note(s string) string { return line(s, MaxNote) }
+// SanitizeNote returns a text as the note of an event.
+func SanitizeNote(s string) string { return sanitizeLine(s, MaxNoteLength) }
 
-// Count is a number and what it counts: one of them, or many.
-func Count[N int | int32 | int64](n N, one, many string) string {
+// FormatCount returns a number and the name of what it counts, in the singular or the plural.
+func FormatCount[N int | int32 | int64](n N, one, many string) string {
 	if n == 1 {
 		many = one
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// line is a text of at most limit bytes that does nothing to a terminal: a space stands for every rune that is not
-// printable. It costs O(limit), whatever the length of the text.
-func line(s string, limit int) string {
+// sanitizeLine returns a text of at most limit bytes that does nothing to a terminal: each rune that is not printable
+// is replaced by a space. It costs O(limit), whatever the length of the text.
+func sanitizeLine(s string, limit int) string {
 	printable := func(r rune) bool { return unicode.IsPrint(r) && r != utf8.RuneError }
-	if len(s) <= limit && isPrintableASCII(s) { // most are, and it is found at once
+	if len(s) <= limit && isPrintableASCII(s) { // most are, and this check is fast
 		return s
 	}
 	if len(s) <= limit && !strings.ContainsFunc(s, func(r rune) bool { return !printable(r) }) {
@@ -52,8 +53,8 @@ func line(s string, limit int) string {
 		if !printable(r) {
 			r = ' '
 		}
-		if b.Len()+utf8.RuneLen(r) > limit-len(cut) {
-			b.WriteString(cut)
+		if b.Len()+utf8.RuneLen(r) > limit-len(ellipsis) {
+			b.WriteString(ellipsis)
 			break
 		}
 		b.WriteRune(r)
@@ -61,15 +62,15 @@ func line(s string, limit int) string {
 	return b.String()
 }
 
-// Recorder records events whose notes the API server takes.
+// Recorder records events whose notes the API server accepts.
 type Recorder struct{ events.EventRecorder }
 
 // Eventf implements events.EventRecorder.
 func (r Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
-	r.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", Note(fmt.Sprintf(note, args...)))
+	r.EventRecorder.Eventf(regarding, related, kind, reason, action, "%s", SanitizeNote(fmt.Sprintf(note, args...)))
 }
 
-// isPrintableASCII reports whether a text has no bytes but those that ASCII prints.
+// isPrintableASCII reports whether all bytes of a text are printable ASCII.
 func isPrintableASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {

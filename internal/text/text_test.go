@@ -23,7 +23,7 @@ func TestLine(t *testing.T) {
 		"nothing":         {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := line(c.in, 20); got != c.want {
+			if got := sanitizeLine(c.in, 20); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -33,13 +33,13 @@ func TestLine(t *testing.T) {
 func FuzzLine(f *testing.F) {
 	f.Add("a\x1b\xff\u202e", 7)
 	f.Fuzz(func(t *testing.T, s string, limit int) {
-		limit = max(limit%64, -limit%64, len(cut))
-		got := line(s, limit)
+		limit = max(limit%64, -limit%64, len(ellipsis))
+		got := sanitizeLine(s, limit)
 		if len(got) > limit || !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q of %q, limit %d", got, s, limit)
 		}
-		if line(got, limit) != got {
-			t.Errorf("%q becomes %q when it is said again", got, line(got, limit))
+		if sanitizeLine(got, limit) != got {
+			t.Errorf("%q becomes %q when it is said again", got, sanitizeLine(got, limit))
 		}
 	})
 }
@@ -53,7 +53,7 @@ func (r *recorded) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any
 func TestEventsFit(t *testing.T) {
 	var said recorded
 	Recorder{&said}.Eventf(nil, nil, "", "", "", "%s: 100%%, %d", strings.Repeat("n", 2000), 1)
-	if len(said) != MaxNote {
+	if len(said) != MaxNoteLength {
 		t.Errorf("a note of %d bytes", len(said))
 	}
 	Recorder{&said}.Eventf(nil, nil, "", "", "", "%s of %d", "90%d", 1)
@@ -64,7 +64,7 @@ func TestEventsFit(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 addresses", 1: "1 address", 2: "2 addresses"} {
-		if got := Count(n, "address", "addresses"); got != want {
+		if got := FormatCount(n, "address", "addresses"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package usage remembers how full pools were: a sample now and then, in memory, for some time. A restart
-// begins anew; Prometheus is for what is to be kept.
+// Package usage records the usage of pools in memory: regular samples, for a limited time. A restart begins with none;
+// use Prometheus for long-term data.
 package usage
 
 import (
@@ -15,41 +15,41 @@ import (
 )
 
 const (
-	// every is how often a sample is taken, and kept how long it is remembered.
-	every = time.Minute
-	kept  = 24 * time.Hour
+	// sampleInterval is the time between samples; sampleRetention is how long a sample is kept.
+	sampleInterval  = time.Minute
+	sampleRetention = 24 * time.Hour
 )
 
-// Sample is how full a pool was from a moment until the next sample.
+// Sample is the usage of a pool from a moment until the next sample.
 type Sample struct {
-	// At is in Unix seconds.
-	At int64
-	// Used and Total are numbers of addresses, or of prefixes where the pool hands out prefixes.
+	// UnixSeconds is the time of the sample, in Unix seconds.
+	UnixSeconds int64
+	// Used and Total count addresses, or prefixes where the pool hands out prefixes.
 	Used, Total int64
 }
 
-// History samples the usage of pools. A pool at rest costs one sample, one in motion at most one a minute:
-// a day of it takes 35 kB.
+// History samples the usage of pools. It stores a sample only where the usage changed, so an idle pool costs one
+// sample, and a busy one at most one a minute: 35 kB for a day.
 type History struct {
-	clock clock.WithTicker
-	look  func() []grants.View
+	clock     clock.WithTicker
+	listViews func() []grants.PoolView
 
-	mu    sync.Mutex
-	since time.Time
-	pools map[pools.Key][]Sample
+	mu        sync.Mutex
+	startedAt time.Time
+	samples   map[pools.Key][]Sample
 }
 
-// New returns a history of what look shows.
-func New(c clock.WithTicker, look func() []grants.View) *History {
-	return &History{clock: c, look: look, since: c.Now(), pools: map[pools.Key][]Sample{}}
+// NewHistory returns a history of the views that look returns.
+func NewHistory(c clock.WithTicker, look func() []grants.PoolView) *History {
+	return &History{clock: c, listViews: look, startedAt: c.Now(), samples: map[pools.Key][]Sample{}}
 }
 
 // Start takes samples until the context ends.
 func (h *History) Start(ctx context.Context) error {
-	tick := h.clock.NewTicker(every)
+	tick := h.clock.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
-		h.sample()
+		h.takeSamples()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -58,53 +58,55 @@ func (h *History) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection tells the manager that it samples whether or not it is elected.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: it returns false, as samples are taken without an
+// election, too.
 func (*History) NeedLeaderElection() bool { return false }
 
-// sample notes what has changed, and forgets what is too old and pools that are gone.
-func (h *History) sample() {
-	views := h.look()
+// takeSamples records the usage that has changed, and drops old samples and pools that are gone.
+func (h *History) takeSamples() {
+	views := h.listViews()
 	now := h.clock.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next := make(map[pools.Key][]Sample, len(views))
 	for _, v := range views {
-		was, is := h.pools[v.Key], Sample{now.Unix(), v.Counts.Allocated, v.Counts.Total}
+		was, is := h.samples[v.Key], Sample{now.Unix(), v.Counts.Allocated, v.Counts.Total}
 		if n := len(was); n == 0 || was[n-1].Used != is.Used || was[n-1].Total != is.Total {
 			was = append(was, is)
 		}
-		next[v.Key] = trimmed(was, now.Add(-kept).Unix())
+		next[v.Key] = trimSamples(was, now.Add(-sampleRetention).Unix())
 	}
-	h.pools = next
+	h.samples = next
 }
 
-// trimmed drops what ended before a moment; the sample that held then begins there.
-func trimmed(samples []Sample, from int64) []Sample {
+// trimSamples drops the samples that ended before a time; the sample in effect at that time then begins there.
+func trimSamples(samples []Sample, from int64) []Sample {
 	i := 0
-	for i+1 < len(samples) && samples[i+1].At <= from {
+	for i+1 < len(samples) && samples[i+1].UnixSeconds <= from {
 		i++
 	}
-	samples[i].At = max(samples[i].At, from)
+	samples[i].UnixSeconds = max(samples[i].UnixSeconds, from)
 	if i == 0 {
 		return samples
 	}
 	return slices.Delete(samples, 0, i)
 }
 
-// Span is from when to when the history is: a day until now, less if the manager has started since.
-func (h *History) Span() (since, until time.Time) {
+// TimeSpan returns the start and the end of the history: the last 24 hours, or less if the manager has started since.
+func (h *History) TimeSpan() (since, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until = h.clock.Now()
-	if from := until.Add(-kept); h.since.Before(from) {
+	if from := until.Add(-sampleRetention); h.startedAt.Before(from) {
 		return from, until
 	}
-	return h.since, until
+	return h.startedAt, until
 }
 
-// Of returns the samples of a pool, oldest first; a sample holds until the next one, the last until now.
-func (h *History) Of(key pools.Key) []Sample {
+// SamplesForPool returns the samples of a pool, oldest first. A sample is valid until the next one, the last one until
+// now.
+func (h *History) SamplesForPool(key pools.Key) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.pools[key])
+	return slices.Clone(h.samples[key])
 }

@@ -17,17 +17,17 @@ var (
 	lab  = pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "lab"}
 )
 
-func full(used int64) grants.View {
-	v := grants.View{Key: lab}
+func full(used int64) grants.PoolView {
+	v := grants.PoolView{Key: lab}
 	v.Counts.Allocated, v.Counts.Total = used, 100
 	return v
 }
 
-// world is a history of pools that the test changes.
-func world() (h *History, c *clocktesting.FakeClock, pools *[]grants.View) {
-	pools = &[]grants.View{}
+// world returns a history, its clock, and the pools, which the test may change.
+func world() (h *History, c *clocktesting.FakeClock, pools *[]grants.PoolView) {
+	pools = &[]grants.PoolView{}
 	c = clocktesting.NewFakeClock(noon)
-	return New(c, func() []grants.View { return *pools }), c, pools
+	return NewHistory(c, func() []grants.PoolView { return *pools }), c, pools
 }
 
 func TestSamples(t *testing.T) {
@@ -37,40 +37,40 @@ func TestSamples(t *testing.T) {
 	}
 	is := func(reason string, want ...Sample) {
 		t.Helper()
-		if d := cmp.Diff(want, h.Of(lab)); d != "" {
+		if d := cmp.Diff(want, h.SamplesForPool(lab)); d != "" {
 			t.Errorf("%s, -want +got:\n%s", reason, d)
 		}
 	}
 	for _, used := range []int64{1, 1, 1, 7, 7, 3} {
-		*pools = []grants.View{full(used)}
-		h.sample()
-		c.Step(every)
+		*pools = []grants.PoolView{full(used)}
+		h.takeSamples()
+		c.Step(sampleInterval)
 	}
 	is("only what changes is noted", at(0, 1), at(3, 7), at(5, 3))
 
-	c.SetTime(noon.Add(kept + 4*time.Minute))
-	h.sample()
+	c.SetTime(noon.Add(sampleRetention + 4*time.Minute))
+	h.takeSamples()
 	is("what is older than a day is dropped; what held then holds still", at(4, 7), at(5, 3))
-	if since, until := h.Span(); !since.Equal(noon.Add(4*time.Minute)) || !until.Equal(c.Now()) {
+	if since, until := h.TimeSpan(); !since.Equal(noon.Add(4*time.Minute)) || !until.Equal(c.Now()) {
 		t.Errorf("it is from %s to %s", since, until)
 	}
 
 	*pools = nil
-	h.sample()
+	h.takeSamples()
 	is("a pool that is gone is forgotten")
 }
 
-// A pool that changes all the time takes no more than a day's samples.
+// TestBounded checks that a pool that changes all the time has no more than the samples of a day.
 func TestBounded(t *testing.T) {
 	h, c, pools := world()
 	for i := range 5000 {
-		*pools = []grants.View{full(int64(i))}
-		h.sample()
-		c.Step(every)
+		*pools = []grants.PoolView{full(int64(i))}
+		h.takeSamples()
+		c.Step(sampleInterval)
 	}
-	got := h.Of(lab)
-	if want := int(kept/every) + 1; len(got) != want || cap(h.pools[lab]) > 2*want {
-		t.Errorf("%d samples in room for %d, want %d", len(got), cap(h.pools[lab]), want)
+	got := h.SamplesForPool(lab)
+	if want := int(sampleRetention/sampleInterval) + 1; len(got) != want || cap(h.samples[lab]) > 2*want {
+		t.Errorf("%d samples in room for %d, want %d", len(got), cap(h.samples[lab]), want)
 	}
 	if last := got[len(got)-1]; last.Used != 4999 {
 		t.Errorf("the last sample is %+v", last)
@@ -79,15 +79,15 @@ func TestBounded(t *testing.T) {
 
 func TestStart(t *testing.T) {
 	h, c, pools := world()
-	*pools = []grants.View{full(1)}
+	*pools = []grants.PoolView{full(1)}
 	looks := make(chan int, 3)
-	look, n := h.look, 0
-	h.look = func() []grants.View { n++; looks <- n; return look() }
+	look, n := h.listViews, 0
+	h.listViews = func() []grants.PoolView { n++; looks <- n; return look() }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- h.Start(ctx) }()
 	<-looks
-	c.Step(every) // the ticker was made before the first look
+	c.Step(sampleInterval) // the ticker was created before the first sample
 	<-looks
 	cancel()
 	if err := <-ended; err != nil {

@@ -1,4 +1,5 @@
-// Package version is the version of what was built here: the manager, butler-host-lb and the kubectl plugin.
+// Package version has the version of the programs that are built here: the manager, butler-host-lb and the kubectl
+// plugin.
 package version
 
 import (
@@ -6,26 +7,26 @@ import (
 	"runtime/debug"
 )
 
-// linked is what the linker writes here: LINKED of the Makefile.
+// linked is set by the linker: LINKED of the Makefile.
 var linked string
 
-// Get is the version of the running program.
+// Get returns the version of the running program.
 func Get() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	return of(linked, info)
+	return resolveVersion(linked, info)
 }
 
-// unknown is for who compares versions what comes before all others.
-const unknown = "v0.0.0-dev"
+// unknownVersion comes before all other versions in a comparison.
+const unknownVersion = "v0.0.0-dev"
 
-// of is the version that the linker wrote, or that Go knows: go install has that of the module, go build in a clone one
-// that it derives from the commit, and otherwise it says that it has none.
-func of(linked string, info *debug.BuildInfo) string {
+// resolveVersion returns the version that the linker set, or the one of the build info: go install sets that of the
+// module, and go build in a clone derives one from the commit. Where neither has a version it returns unknownVersion.
+func resolveVersion(linked string, info *debug.BuildInfo) string {
 	if linked == "" && info.Main.Version == "(devel)" {
-		return unknown
+		return unknownVersion
 	}
-	return cmp.Or(linked, info.Main.Version, unknown)
+	return cmp.Or(linked, info.Main.Version, unknownVersion)
 }

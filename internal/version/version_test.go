@@ -17,7 +17,7 @@ func TestOf(t *testing.T) {
 		"make, without build settings": {"v0.1.0", "", "v0.1.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := of(tc.linked, &debug.BuildInfo{Main: debug.Module{Version: tc.module}}); got != tc.want {
+			if got := resolveVersion(tc.linked, &debug.BuildInfo{Main: debug.Module{Version: tc.module}}); got != tc.want {
 				t.Errorf("%q, not %q", got, tc.want)
 			}
 		})

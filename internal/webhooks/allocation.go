@@ -13,24 +13,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// It refuses nothing, so nothing waits for a manager that does not run.
+// The webhook rejects nothing, so no request waits for a manager that does not run.
 // +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-ipallocation,mutating=false,failurePolicy=ignore,sideEffects=None,timeoutSeconds=2,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=ipallocations,verbs=create,versions=v1alpha1,name=validation.ipallocation.butler.butlerlabs.dev,admissionReviewVersions=v1
 
-// Allocations warns whoever makes an IPAllocation of names that mean nothing yet: the spec cannot be corrected later.
-type Allocations struct {
-	// Reader finds pools and Clusters; a cache will do, for a warning.
+// AllocationValidator warns a user who creates an IPAllocation of references to objects that do not exist yet: the spec
+// cannot be corrected later.
+type AllocationValidator struct {
+	// Reader reads pools and Clusters; a cache is enough for a warning.
 	Reader client.Reader
 }
 
 // ValidateCreate allows every IPAllocation.
-func (v *Allocations) ValidateCreate(ctx context.Context, a *v1alpha1.IPAllocation) (admission.Warnings, error) {
+func (v *AllocationValidator) ValidateCreate(ctx context.Context, a *v1alpha1.IPAllocation) (admission.Warnings, error) {
 	var out admission.Warnings
-	key := pools.KeyOfAllocation(a)
-	if _, err := key.Get(ctx, v.Reader); apierrors.IsNotFound(err) {
+	key := pools.KeyFromAllocation(a)
+	if _, err := key.GetPool(ctx, v.Reader); apierrors.IsNotFound(err) {
 		out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", key))
 	}
-	if child, is := pools.ChildOf(a); is {
-		if _, err := child.Get(ctx, v.Reader); apierrors.IsNotFound(err) {
+	if child, is := pools.ChildPoolKey(a); is {
+		if _, err := child.GetPool(ctx, v.Reader); apierrors.IsNotFound(err) {
 			out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", child))
 		}
 		return out, nil
@@ -42,12 +43,12 @@ func (v *Allocations) ValidateCreate(ctx context.Context, a *v1alpha1.IPAllocati
 	return out, nil
 }
 
-// ValidateUpdate allows every change that the schema does.
-func (v *Allocations) ValidateUpdate(context.Context, *v1alpha1.IPAllocation, *v1alpha1.IPAllocation) (admission.Warnings, error) {
+// ValidateUpdate allows every change that the schema allows.
+func (v *AllocationValidator) ValidateUpdate(context.Context, *v1alpha1.IPAllocation, *v1alpha1.IPAllocation) (admission.Warnings, error) {
 	return nil, nil
 }
 
-// ValidateDelete allows it.
-func (v *Allocations) ValidateDelete(context.Context, *v1alpha1.IPAllocation) (admission.Warnings, error) {
+// ValidateDelete allows every deletion.
+func (v *AllocationValidator) ValidateDelete(context.Context, *v1alpha1.IPAllocation) (admission.Warnings, error) {
 	return nil, nil
 }

@@ -49,7 +49,7 @@ func TestWarnsOfNamesThatMeanNothingYet(t *testing.T) {
 			}).Build()
 			a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 			a.Spec.PoolRef.Name, a.Spec.TenantClusterRef = "p", v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
-			got, err := (&Allocations{Reader: reader}).ValidateCreate(t.Context(), a)
+			got, err := (&AllocationValidator{Reader: reader}).ValidateCreate(t.Context(), a)
 			if diff := cmp.Diff(c.want, []string(got)); diff != "" || err != nil {
 				t.Errorf("%v\n%s", err, diff)
 			}

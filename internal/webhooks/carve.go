@@ -13,8 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// carved refuses a pool that is carved from itself, or too far below others, and warns of a parent that gives it nothing.
-func carved(ctx context.Context, reader client.Reader, pool v1alpha1.Pool) (admission.Warnings, field.ErrorList) {
+// validateCarve rejects a pool that is carved from itself, or too far below others, and warns of a parent that gives it
+// no addresses.
+func validateCarve(ctx context.Context, reader client.Reader, pool v1alpha1.Pool) (admission.Warnings, field.ErrorList) {
 	spec := pool.PoolSpec().Carve
 	if spec == nil {
 		return nil, nil
@@ -25,22 +26,22 @@ func carved(ctx context.Context, reader client.Reader, pool v1alpha1.Pool) (admi
 	}
 	byKey := map[pools.Key]v1alpha1.Pool{}
 	for _, other := range others {
-		byKey[pools.KeyOf(other)] = other
+		byKey[pools.KeyForPool(other)] = other
 	}
-	byKey[pools.KeyOf(pool)] = pool
-	parent := pools.KeyOfPool(pool.GetNamespace(), spec.PoolRef)
+	byKey[pools.KeyForPool(pool)] = pool
+	parent := pools.KeyFromPoolReference(pool.GetNamespace(), spec.PoolRef)
 	switch from := byKey[parent]; {
 	case from == nil:
 		return admission.Warnings{fmt.Sprintf("%s, which the pool is carved from, does not exist; the pool has no addresses until it does", parent)}, nil
 	case from.PoolSpec().Carvable == nil:
 		return admission.Warnings{fmt.Sprintf("%s does not set spec.carvable, so nothing can be carved from it", parent)}, nil
 	}
-	_, problem := carve.Lineage(pools.KeyOf(pool), func(at pools.Key) (pools.Key, bool) {
+	_, problem := carve.Ancestors(pools.KeyForPool(pool), func(at pools.Key) (pools.Key, bool) {
 		is := byKey[at]
 		if is == nil {
 			return pools.Key{}, false
 		}
-		parent, _ := pools.ParentOf(is)
+		parent, _ := pools.ParentPoolKey(is)
 		return parent, true
 	})
 	if problem == "" {

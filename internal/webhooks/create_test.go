@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// refusal is what a user is told: the object, and the fields to correct.
+// refusal is what a user learns from a rejection: the object, and the fields to correct.
 type refusal struct {
 	Kind, Name string
 	Fields     []string
@@ -37,7 +37,7 @@ func TestCreate(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		spec   spec
-		want   []string // the fields refused; none: allowed
+		want   []string // the fields that are rejected; none: allowed
 	}{
 		"Valid":   {reason: "a pool that can be served", spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}},
 		"Nothing": {reason: "a pool has addresses", want: []string{"spec"}},
@@ -59,9 +59,9 @@ func TestCreate(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			all, use := stored(t), &inUse{}
-			warnings, err := (&Pools[*v1alpha1.NetworkPool]{Use: use, All: all}).ValidateCreate(t.Context(), pool("p", tc.spec))
-			_, globalErr := (&Pools[*v1alpha1.GlobalNetworkPool]{Use: use, All: all}).ValidateCreate(t.Context(), global("p", tc.spec))
+			all, use := stored(t), &fakeHolderLister{}
+			warnings, err := (&PoolValidator[*v1alpha1.NetworkPool]{Holders: use, PoolReader: all}).ValidateCreate(t.Context(), pool("p", tc.spec))
+			_, globalErr := (&PoolValidator[*v1alpha1.GlobalNetworkPool]{Holders: use, PoolReader: all}).ValidateCreate(t.Context(), global("p", tc.spec))
 			if len(warnings) > 0 || len(use.asked) > 0 {
 				t.Errorf("%s: warnings %v, and %d look-ups of holders that a new pool cannot have", tc.reason, warnings, len(use.asked))
 			}
@@ -79,18 +79,19 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// The finalizer keeps a pool that is in use, and says who uses it: a refusal would be in the way of
-// clusterctl move (U18).
+// TestDelete checks that a pool may be deleted: the finalizer keeps a pool that is in use, and its condition names the
+// claims. A rejection would block clusterctl move (U18).
 func TestDelete(t *testing.T) {
-	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("must not be asked")}, All: stored(t)}
+	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{err: errors.New("must not be asked")}, PoolReader: stored(t)}
 	if warnings, err := v.ValidateDelete(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"})); err != nil || len(warnings) > 0 {
 		t.Errorf("ValidateDelete = %v, %v", warnings, err)
 	}
 }
 
-// A pool that gives nothing may be meant so; whoever makes one by mistake learns of it.
+// TestWarnsOfNothingLeft checks that a pool that hands out nothing is allowed, as that may be meant, with a warning, as
+// it may be a mistake.
 func TestWarnsOfNothingLeft(t *testing.T) {
-	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t)}
+	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t)}
 	empty := spec{CIDR: "10.0.0.0/28", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}}}
 	created, err := v.ValidateCreate(t.Context(), pool("p", empty))
 	if err != nil {

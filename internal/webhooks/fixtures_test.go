@@ -16,8 +16,8 @@ import (
 
 type spec = v1alpha1.NetworkPoolSpec
 
-// stored is an API server that has the objects. A fake one will do: it is only listed, and what is
-// tested is what the webhooks make of the list.
+// stored returns an API server that has the objects. A fake client is enough: it is only listed, and the tests check
+// what the webhooks make of the list.
 func stored(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -29,7 +29,7 @@ func stored(t *testing.T, objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
-// pool is the NetworkPool ns/name.
+// pool returns the NetworkPool ns/name.
 func pool(name string, s spec) *v1alpha1.NetworkPool {
 	return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: s}
 }
@@ -41,14 +41,14 @@ func global(name string, s spec) *v1alpha1.GlobalNetworkPool {
 	}
 }
 
-// inUse answers with what it is told to, and remembers what it was asked.
-type inUse struct {
+// fakeHolderLister returns fixed holders, and records the pools that it was called for.
+type fakeHolderLister struct {
 	holders []poolspec.Holder
 	err     error
 	asked   []v1alpha1.Pool
 }
 
-func (u *inUse) Holders(_ context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
+func (u *fakeHolderLister) ListHolders(_ context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
 	u.asked = append(u.asked, pool)
 	return u.holders, u.err
 }

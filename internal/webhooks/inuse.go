@@ -21,22 +21,22 @@ import (
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=list
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations;ipleases,verbs=list
 
-// pageSize bounds the memory a live list takes at once.
+// pageSize limits the objects of a page of a live list, and so the memory that the list needs at once.
 const pageSize = 500
 
-// InUse finds who holds addresses of a pool now.
-type InUse interface {
-	Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error)
+// HolderLister lists the current holders of addresses of a pool.
+type HolderLister interface {
+	ListHolders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error)
 }
 
-// Live finds holders with live reads: an admission call is rare, and a cache may be behind.
-type Live struct{ Reader client.Reader }
+// LiveHolderLister lists holders with live reads: an admission request is rare, and a cache may be behind.
+type LiveHolderLister struct{ Reader client.Reader }
 
-// Holders lists the claims that hold an IPAddress of the pool, the IPAllocations that have a block of it, the IPLeases
-// that have an address of it, and who has a grant in flight, each once. The pool is the stored one: its status says what
-// is in flight.
-func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
-	var found holders
+// ListHolders lists the claims that have an IPAddress of the pool, the IPAllocations that have a block of it, the
+// IPLeases that have an address of it, and the claimants of the grants in flight, each once. The pool is the stored
+// one: its status has the grants in flight.
+func (l *LiveHolderLister) ListHolders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Holder, error) {
+	var found holderList
 	if state := pool.PoolStatus().Allocator; state != nil {
 		for _, g := range state.InFlight {
 			if r, err := poolutil.ParseRange(g.First + "-" + g.Last); err == nil {
@@ -44,11 +44,11 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 			}
 		}
 	}
-	err := pages(ctx, l.Reader, pool, func(addresses *ipamv1.IPAddressList) {
+	err := listPages(ctx, l.Reader, pool, func(addresses *ipamv1.IPAddressList) {
 		for i := range addresses.Items {
 			a := &addresses.Items[i]
-			if refersTo(a.Spec.PoolRef, pool) {
-				if r, ok := heldBy(a, pool.PoolSpec().AllocationPrefixLength); ok {
+			if refersToPool(a.Spec.PoolRef, pool) {
+				if r, ok := rangeForAddress(a, pool.PoolSpec().AllocationPrefixLength); ok {
 					network := poolspec.Network{Prefix: ptr.Deref(a.Spec.Prefix, 0), Gateway: a.Spec.Gateway}
 					found.add(poolspec.Holder{Kind: "IPAddressClaim", Namespace: a.Namespace, Name: a.Spec.ClaimRef.Name, Range: r, Network: network})
 				}
@@ -56,35 +56,36 @@ func (l *Live) Holders(ctx context.Context, pool v1alpha1.Pool) ([]poolspec.Hold
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describe(pool), err)
+		return nil, fmt.Errorf("listing the IPAddresses of %s: %w", describePool(pool), err)
 	}
-	err = pages(ctx, l.Reader, pool, func(all *v1alpha1.IPAllocationList) {
+	err = listPages(ctx, l.Reader, pool, func(all *v1alpha1.IPAllocationList) {
 		for i := range all.Items {
 			a := &all.Items[i]
-			if r, has := blocks.RangeOf(a); has && pools.KeyOfAllocation(a) == pools.KeyOf(pool) {
+			if r, has := blocks.RangeForAllocation(a); has && pools.KeyFromAllocation(a) == pools.KeyForPool(pool) {
 				found.add(poolspec.Holder{Kind: v1alpha1.IPAllocationKind, Namespace: a.Namespace, Name: a.Name, Range: r})
 			}
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the IPAllocations of %s: %w", describe(pool), err)
+		return nil, fmt.Errorf("listing the IPAllocations of %s: %w", describePool(pool), err)
 	}
-	err = pages(ctx, l.Reader, pool, func(all *v1alpha1.IPLeaseList) {
+	err = listPages(ctx, l.Reader, pool, func(all *v1alpha1.IPLeaseList) {
 		for i := range all.Items {
 			o := &all.Items[i]
-			if r, has := leases.AddressOf(o); has && pools.KeyOfPool(o.Namespace, o.Spec.PoolRef) == pools.KeyOf(pool) {
+			if r, has := leases.AddressForLease(o); has && pools.KeyFromPoolReference(o.Namespace, o.Spec.PoolRef) == pools.KeyForPool(pool) {
 				found.add(poolspec.Holder{Kind: v1alpha1.IPLeaseKind, Namespace: o.Namespace, Name: o.Name, Range: r})
 			}
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the IPLeases of %s: %w", describe(pool), err)
+		return nil, fmt.Errorf("listing the IPLeases of %s: %w", describePool(pool), err)
 	}
 	return found.list, nil
 }
 
-// pages lists what a pool serves, part by part. The namespace of a global pool is empty, which lists all.
-func pages[T any, L interface {
+// listPages lists the objects that a pool may serve, page by page. The namespace of a global pool is empty, which lists
+// all.
+func listPages[T any, L interface {
 	*T
 	client.ObjectList
 }](ctx context.Context, from client.Reader, pool v1alpha1.Pool, part func(L)) error {
@@ -101,14 +102,14 @@ func pages[T any, L interface {
 	}
 }
 
-// refersTo reports whether a reference names the pool: by group, kind and name.
-func refersTo(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
-	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindOf(pool) && ref.Name == pool.GetName()
+// refersToPool reports whether a reference names the pool, by group, kind and name.
+func refersToPool(ref ipamv1.IPPoolReference, pool v1alpha1.Pool) bool {
+	return ref.APIGroup == v1alpha1.GroupVersion.Group && ref.Kind == kindForPool(pool) && ref.Name == pool.GetName()
 }
 
-// heldBy is what an IPAddress takes from its pool: its address, or the prefix that starts with it
-// where the pool hands out prefixes. An address that cannot be read takes nothing.
-func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
+// rangeForAddress returns the range that an IPAddress takes of its pool: its address, or the prefix that starts with it
+// where the pool hands out prefixes. It returns false for an address that cannot be parsed, which takes nothing.
+func rangeForAddress(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
 	addr, err := netip.ParseAddr(a.Spec.Address)
 	if err != nil || addr.Zone() != "" {
 		return netipx.IPRange{}, false
@@ -122,22 +123,23 @@ func heldBy(a *ipamv1.IPAddress, unitBits *int32) (netipx.IPRange, bool) {
 	return netipx.IPRangeFrom(addr, addr), true
 }
 
-// holders are listed in the order they are found. A grant in flight may have its IPAddress already, which says more.
-type holders struct {
-	list []poolspec.Holder
-	at   map[poolspec.Holder]int
+// holderList has the holders in the order in which they are found. A grant in flight may already have its IPAddress,
+// which replaces it: only the IPAddress has the network.
+type holderList struct {
+	list          []poolspec.Holder
+	indexByHolder map[poolspec.Holder]int
 }
 
-func (h *holders) add(holder poolspec.Holder) {
+func (h *holderList) add(holder poolspec.Holder) {
 	same := holder
 	same.Network = poolspec.Network{}
-	if i, known := h.at[same]; known {
+	if i, known := h.indexByHolder[same]; known {
 		h.list[i] = holder
 		return
 	}
-	if h.at == nil {
-		h.at = map[poolspec.Holder]int{}
+	if h.indexByHolder == nil {
+		h.indexByHolder = map[poolspec.Holder]int{}
 	}
-	h.at[same] = len(h.list)
+	h.indexByHolder[same] = len(h.list)
 	h.list = append(h.list, holder)
 }

@@ -20,31 +20,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// address is the IPAddress that the claim ns/claim holds of a pool.
+// address returns the IPAddress that the claim ns/claim has of a pool.
 func address(of v1alpha1.Pool, claim, ip string) *ipamv1.IPAddress {
 	return &ipamv1.IPAddress{
-		// The names differ only where a user made the object: it is the claim that has to be found.
+		// The names differ only where a user created the object: the holder is the claim.
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "of-" + claim},
 		Spec: ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: claim},
-			PoolRef:  ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: kindOf(of), Name: of.GetName()},
+			PoolRef:  ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: kindForPool(of), Name: of.GetName()},
 			Address:  ip,
 		},
 	}
 }
 
-// block is an IPAllocation that remembers what it has of a pool, if anything.
+// block returns an IPAllocation of a pool, with a record if that is not empty.
 func block(of v1alpha1.Pool, name, record string) *v1alpha1.IPAllocation {
 	o := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-	o.Spec.PoolRef = v1alpha1.PoolReference{Kind: kindOf(of), Name: of.GetName()}
+	o.Spec.PoolRef = v1alpha1.PoolReference{Kind: kindForPool(of), Name: of.GetName()}
 	if record != "" {
 		o.Annotations, o.Finalizers = map[string]string{v1alpha1.AddressAnnotation: record}, []string{v1alpha1.IPAllocationFinalizer}
 	}
 	return o
 }
 
-// butlers has the status of an allocation say what it has.
-func butlers(o *v1alpha1.IPAllocation, first, last string) *v1alpha1.IPAllocation {
+// withAllocatedRange sets the range in the status of an allocation.
+func withAllocatedRange(o *v1alpha1.IPAllocation, first, last string) *v1alpha1.IPAllocation {
 	o.Status = v1alpha1.IPAllocationStatus{Phase: v1alpha1.AllocationAllocated, StartAddress: first, EndAddress: last}
 	return o
 }
@@ -59,7 +59,7 @@ func ofGroup(group string, a *ipamv1.IPAddress) *ipamv1.IPAddress {
 	return a
 }
 
-// granting is a pool with grants in flight.
+// granting returns a pool with grants in flight.
 func granting[P v1alpha1.Pool](p P, grants ...v1alpha1.Grant) P {
 	p.PoolStatus().Allocator = &v1alpha1.AllocatorStatus{Holder: "h", Term: 1, InFlight: grants}
 	return p
@@ -77,12 +77,13 @@ func texts(holders []poolspec.Holder) []string {
 	return out
 }
 
-// What an IPAddress says of its network is known, also where its grant is in flight still.
+// TestHoldersKnowTheirNetwork checks that a holder has the network of its IPAddress, even while its grant is still in
+// flight.
 func TestHoldersKnowTheirNetwork(t *testing.T) {
 	p := granting(pool("p", spec{CIDR: "10.0.0.0/24"}), grant("a", "10.0.0.1", "10.0.0.1"), grant("b", "10.0.0.2", "10.0.0.2"))
 	a := address(p, "a", "10.0.0.1")
 	a.Spec.Prefix, a.Spec.Gateway = ptr.To[int32](24), "10.0.0.254"
-	got, err := (&Live{Reader: stored(t, a)}).Holders(t.Context(), p)
+	got, err := (&LiveHolderLister{Reader: stored(t, a)}).ListHolders(t.Context(), p)
 	if err != nil || len(got) != 2 || got[0].Network != (poolspec.Network{Prefix: 24, Gateway: "10.0.0.254"}) || got[1].Network != (poolspec.Network{}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -170,7 +171,7 @@ func TestHolders(t *testing.T) {
 			reason: "those that remember one, and those that Butler left; not of another pool, nor what has none",
 			pool:   p,
 			stored: []client.Object{
-				block(p, "a", "10.0.0.8/29"), block(p, "b", ""), block(q, "c", "10.0.0.16/29"), block(g, "d", "10.0.0.24/29"), butlers(block(p, "e", ""), "10.0.0.32", "10.0.0.34"),
+				block(p, "a", "10.0.0.8/29"), block(p, "b", ""), block(q, "c", "10.0.0.16/29"), block(g, "d", "10.0.0.24/29"), withAllocatedRange(block(p, "e", ""), "10.0.0.32", "10.0.0.34"),
 			},
 			want: []string{"IPAllocation ns/a 10.0.0.8-10.0.0.15", "IPAllocation ns/e 10.0.0.32-10.0.0.34"},
 		},
@@ -192,7 +193,7 @@ func TestHolders(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := (&Live{Reader: stored(t, tc.stored...)}).Holders(t.Context(), tc.pool)
+			got, err := (&LiveHolderLister{Reader: stored(t, tc.stored...)}).ListHolders(t.Context(), tc.pool)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,9 +204,9 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// parts makes a fake client give out lists in parts, as an API server does and a fake one does not. It
-// notes how each part was asked for, and has no answer for the part failAt.
-func parts(c client.WithWatch, asked *[]string, failAt int) client.Reader {
+// newPagedReader has a fake client return lists in pages, as an API server does and a fake client does not. It records
+// how each page was requested, and returns an error for the page failAt.
+func newPagedReader(c client.WithWatch, asked *[]string, failAt int) client.Reader {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var o client.ListOptions
@@ -245,7 +246,7 @@ func parts(c client.WithWatch, asked *[]string, failAt int) client.Reader {
 
 var errNoAnswer = errors.New("no answer")
 
-// W14: a pool may have thousands of holders. All are found, in parts.
+// TestHoldersByPage checks that all holders of a pool are found, in pages: a pool may have thousands (W14).
 func TestHoldersByPage(t *testing.T) {
 	p := pool("p", spec{CIDR: "10.0.0.0/16"})
 	var objects []client.Object
@@ -255,7 +256,7 @@ func TestHoldersByPage(t *testing.T) {
 	all := stored(t, objects...)
 
 	var asked []string
-	got, err := (&Live{Reader: parts(all, &asked, 0)}).Holders(t.Context(), p)
+	got, err := (&LiveHolderLister{Reader: newPagedReader(all, &asked, 0)}).ListHolders(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,9 +274,9 @@ func TestHoldersByPage(t *testing.T) {
 		t.Errorf("%d holders are found of %d", len(names), len(want))
 	}
 
-	// Half a list is none: what it does not name would be cut off.
+	// A part of a list is no list: the addresses that are not in it would be cut off.
 	asked = nil
-	got, err = (&Live{Reader: parts(all, &asked, 2)}).Holders(t.Context(), p)
+	got, err = (&LiveHolderLister{Reader: newPagedReader(all, &asked, 2)}).ListHolders(t.Context(), p)
 	if !errors.Is(err, errNoAnswer) || got != nil {
 		t.Errorf("want the error of the second part alone, got %d holders, %v", len(got), err)
 	}

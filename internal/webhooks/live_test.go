@@ -24,20 +24,22 @@ import (
 
 var errLive = errors.New("read from the API server")
 
-// two is a manager that reads nothing: it is seen what would be read from where.
-type two struct{ manager.Manager }
+// splitManager is a manager that reads nothing: the test sees which reads go to the API server, and which to the cache.
+type splitManager struct{ manager.Manager }
 
-func (two) GetAPIReader() client.Reader { return unread{errLive} }
-func (two) GetClient() client.Client    { return cached{} }
+func (splitManager) GetAPIReader() client.Reader { return unreadableReader{errLive} }
+func (splitManager) GetClient() client.Client    { return cached{} }
 
-type unread struct{ err error }
+type unreadableReader struct{ err error }
 
-func (u unread) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (u unreadableReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return u.err
 }
-func (u unread) List(context.Context, client.ObjectList, ...client.ListOption) error { return u.err }
+func (u unreadableReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return u.err
+}
 
-// cached is a cache that knows of nothing yet.
+// cached is a cache that has no object yet.
 type cached struct{ client.Client }
 
 func (cached) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
@@ -45,10 +47,10 @@ func (cached) Get(context.Context, client.ObjectKey, client.Object, ...client.Ge
 }
 func (cached) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// W14: who holds addresses is read from the API server, by the webhooks as they are set up: a cache that has not heard
-// of a claim would let its address be cut off.
+// TestSetupReadsLive checks that the webhooks, as they are set up, list holders from the API server (W14): a cache that
+// does not have a claim yet would let its address be cut off.
 func TestSetupReadsLive(t *testing.T) {
-	scheme, err := framework.Scheme()
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestSetupReadsLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := SetupWithManager(two{mgr}); err != nil {
+	if err := SetupWithManager(splitManager{mgr}); err != nil {
 		t.Fatal(err)
 	}
 	for kind, pools := range map[string][2]runtime.Object{
@@ -89,7 +91,7 @@ func TestSetupReadsLive(t *testing.T) {
 func raw(t *testing.T, o runtime.Object) runtime.RawExtension {
 	t.Helper()
 	if p, is := o.(v1alpha1.Pool); is {
-		o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindOf(p)))
+		o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindForPool(p)))
 	}
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// The spec of a mirror is written by the manager, whatever that cuts off; what a person writes there is refused, with the
-// pool to change instead.
+// TestUpdateOfAMirror checks that the manager may write the spec of a mirror, whatever that cuts off, and that a change
+// by a user is rejected with the name of the pool to change instead.
 func TestUpdateOfAMirror(t *testing.T) {
 	wide, narrow := spec{Addresses: []string{"10.0.0.10-10.0.0.200"}, AllowOverlap: true}, spec{Addresses: []string{"10.0.0.10"}, AllowOverlap: true}
 	holders := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
@@ -23,20 +23,20 @@ func TestUpdateOfAMirror(t *testing.T) {
 		refused bool
 	}{
 		"by a person":                      {was: narrow, is: wide, refused: true},
-		"by the manager":                   {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.Seal(p) }},
-		"back, while an address is in use": {was: wide, is: narrow, edit: func(p *v1alpha1.NetworkPool) { incluster.Seal(p) }},
+		"by the manager":                   {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.SealSpec(p) }},
+		"back, while an address is in use": {was: wide, is: narrow, edit: func(p *v1alpha1.NetworkPool) { incluster.SealSpec(p) }},
 		"an annotation alone":              {was: narrow, is: narrow, edit: func(p *v1alpha1.NetworkPool) { p.Annotations["a"] = "b" }},
-		"of what has ended":                {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.End(p) }},
+		"of what has ended":                {was: narrow, is: wide, edit: func(p *v1alpha1.NetworkPool) { incluster.EndMirror(p) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			was := pool("p.in-cluster", c.was)
-			incluster.Seal(was)
+			incluster.SealSpec(was)
 			is := was.DeepCopy()
 			is.Spec = c.is
 			if c.edit != nil {
 				c.edit(is)
 			}
-			v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{holders: holders}, All: stored(t)}
+			v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{holders: holders}, PoolReader: stored(t)}
 			_, err := v.ValidateUpdate(t.Context(), was, is)
 			if refused := apierrors.IsInvalid(err); refused != c.refused || (err != nil && !strings.Contains(err.Error(), "this pool mirrors InClusterIPPool ns/p")) {
 				t.Errorf("%v", err)

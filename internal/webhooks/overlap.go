@@ -15,10 +15,9 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools;globalnetworkpools,verbs=get;list;watch
 
-// overlaps warns of other pools of the same network that have some of the addresses. It does
-// not refuse: two pools may be meant to take turns, and the allocator keeps the younger one from
-// granting (R11).
-func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+// warnOverlaps warns of other pools of the same network that have some of the addresses. It does not reject the pool:
+// two pools may be meant to take turns, and the allocator keeps the younger one from granting (R11).
+func warnOverlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
 	others, err := pools.List(ctx, reader, "")
 	if err != nil {
 		return admission.Warnings{"it could not be checked whether another pool has the same addresses: " + err.Error()}
@@ -30,7 +29,7 @@ func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, lay
 	}
 	var warnings admission.Warnings
 	for _, other := range others {
-		same := kindOf(other) == kindOf(pool) && client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(pool)
+		same := kindForPool(other) == kindForPool(pool) && client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(pool)
 		if same || other.PoolSpec().Network != pool.PoolSpec().Network {
 			continue
 		}
@@ -38,9 +37,9 @@ func overlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool, lay
 		if len(errs) > 0 {
 			continue // it grants nothing
 		}
-		if shared := poolspec.Overlap(layout, theirs); len(shared) > 0 {
+		if shared := poolspec.OverlappingRanges(layout, theirs); len(shared) > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s has %s too: %s",
-				describe(other), poolutil.ShowRange(shared[0]), consequence))
+				describePool(other), poolutil.ShowRange(shared[0]), consequence))
 		}
 	}
 	return warnings

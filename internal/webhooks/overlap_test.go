@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// W13, U3, U4.
+// TestOverlap checks the warnings of pools that share addresses (W13, U3, U4).
 func TestOverlap(t *testing.T) {
 	younger, both := "the younger of the two pools grants nothing", "both may grant the same address"
 	tests := map[string]struct {
@@ -64,7 +64,7 @@ func TestOverlap(t *testing.T) {
 		"Namesakes": {
 			reason: "a pool of the same name in another namespace, or of the other kind, is another",
 			spec:   spec{CIDR: "10.0.0.0/24"},
-			others: []client.Object{global("p", spec{CIDR: "10.0.0.0/26"}), elsewhere(pool("p", spec{CIDR: "10.0.0.0/25"}))},
+			others: []client.Object{global("p", spec{CIDR: "10.0.0.0/26"}), inOtherNamespace(pool("p", spec{CIDR: "10.0.0.0/25"}))},
 			want:   [][]string{{"NetworkPool other/p has 10.0.0.0/25 too", younger}, {"GlobalNetworkPool p has 10.0.0.0/26 too", younger}},
 		},
 		"Broken": {
@@ -80,7 +80,7 @@ func TestOverlap(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t, tc.others...)}
+			v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t, tc.others...)}
 			got, err := v.ValidateCreate(t.Context(), pool("p", tc.spec))
 			if err != nil || len(got) != len(tc.want) {
 				t.Fatalf("%s: want %d warnings and no refusal, got %v, %v", tc.reason, len(tc.want), got, err)
@@ -96,17 +96,18 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// A global pool is itself, and not the NetworkPool of its name.
+// TestOverlapOfGlobal checks that a global pool does not overlap with itself, but with the NetworkPool of its name.
 func TestOverlapOfGlobal(t *testing.T) {
 	p := global("p", spec{CIDR: "10.0.0.0/24"})
-	v := &Pools[*v1alpha1.GlobalNetworkPool]{Use: &inUse{}, All: stored(t, p, pool("p", spec{CIDR: "10.0.0.0/25"}))}
+	v := &PoolValidator[*v1alpha1.GlobalNetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t, p, pool("p", spec{CIDR: "10.0.0.0/25"}))}
 	got, err := v.ValidateCreate(t.Context(), p)
 	if err != nil || len(got) != 1 || !strings.Contains(got[0], "NetworkPool ns/p has 10.0.0.0/25 too") {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-// What cannot be checked is said, and is no reason to refuse: the allocator checks it again.
+// TestOverlapUnknown checks that an overlap that cannot be checked leads to a warning, and is no reason to reject: the
+// allocator checks it again.
 func TestOverlapUnknown(t *testing.T) {
 	for name, fails := range map[string]func(client.ObjectList) bool{
 		"NetworkPools":       func(l client.ObjectList) bool { _, is := l.(*v1alpha1.NetworkPoolList); return is },
@@ -121,7 +122,7 @@ func TestOverlapUnknown(t *testing.T) {
 					return c.List(ctx, list, opts...)
 				},
 			})
-			got, err := (&Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: all}).ValidateCreate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}))
+			got, err := (&PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{}, PoolReader: all}).ValidateCreate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}))
 			if err != nil || len(got) != 1 || !strings.Contains(got[0], "could not be checked") || !strings.Contains(got[0], "no answer") {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -129,7 +130,7 @@ func TestOverlapUnknown(t *testing.T) {
 	}
 }
 
-func elsewhere(p *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
+func inOtherNamespace(p *v1alpha1.NetworkPool) *v1alpha1.NetworkPool {
 	p.Namespace = "other"
 	return p
 }

@@ -1,5 +1,5 @@
-// Package webhooks refuses pools that cannot be served, with a message that says what to do. What it
-// refuses the reconciler reports too: the manager is safe without webhooks.
+// Package webhooks rejects pools that cannot be served, with a message that names the next step. The reconciler reports
+// the same errors: the manager is safe without webhooks.
 package webhooks
 
 import (
@@ -23,127 +23,130 @@ import (
 // +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-networkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=networkpools,verbs=create;update,versions=v1alpha1,name=validation.networkpool.butler.butlerlabs.dev,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-is-new","expression":"oldObject == null || object.spec != oldObject.spec"}]}`
 // +kubebuilder:webhook:path=/validate-butler-butlerlabs-dev-v1alpha1-globalnetworkpool,mutating=false,failurePolicy=fail,sideEffects=None,matchPolicy=Equivalent,groups=butler.butlerlabs.dev,resources=globalnetworkpools,verbs=create;update,versions=v1alpha1,name=validation.globalnetworkpool.butler.butlerlabs.dev,admissionReviewVersions=v1,patch=`{"matchConditions":[{"name":"spec-is-new","expression":"oldObject == null || object.spec != oldObject.spec"}]}`
 
-// Updates that leave the spec as it is are not sent here: a pool can be paused, and our finalizer taken off, while no manager
-// answers. ValidateUpdate allows them all.
+// Updates that leave the spec as it is are not sent to the webhook: a pool can be paused, and our finalizer removed,
+// while no manager answers. ValidateUpdate allows them all.
 
-// SetupWithManager serves the webhooks of both kinds of pools, and of IPAllocations.
+// SetupWithManager registers the webhooks of both kinds of pools, and of IPAllocations.
 func SetupWithManager(mgr ctrl.Manager) error {
-	use := &Live{Reader: mgr.GetAPIReader()}
+	use := &LiveHolderLister{Reader: mgr.GetAPIReader()}
 	err := ctrl.NewWebhookManagedBy(mgr, &v1alpha1.NetworkPool{}).
-		WithValidator(&Pools[*v1alpha1.NetworkPool]{Use: use, All: mgr.GetClient()}).Complete()
+		WithValidator(&PoolValidator[*v1alpha1.NetworkPool]{Holders: use, PoolReader: mgr.GetClient()}).Complete()
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewWebhookManagedBy(mgr, &v1alpha1.IPAllocation{}).WithValidator(&Allocations{Reader: mgr.GetClient()}).Complete()
+	err = ctrl.NewWebhookManagedBy(mgr, &v1alpha1.IPAllocation{}).WithValidator(&AllocationValidator{Reader: mgr.GetClient()}).Complete()
 	if err != nil {
 		return err
 	}
 	return ctrl.NewWebhookManagedBy(mgr, &v1alpha1.GlobalNetworkPool{}).
-		WithValidator(&Pools[*v1alpha1.GlobalNetworkPool]{Use: use, All: mgr.GetClient()}).Complete()
+		WithValidator(&PoolValidator[*v1alpha1.GlobalNetworkPool]{Holders: use, PoolReader: mgr.GetClient()}).Complete()
 }
 
-// Pools validates pools of one kind.
-type Pools[P v1alpha1.Pool] struct {
-	Use InUse
-	All client.Reader // lists the pools that may overlap; a cache will do, for a warning
+// PoolValidator validates pools of one kind.
+type PoolValidator[P v1alpha1.Pool] struct {
+	Holders    HolderLister
+	PoolReader client.Reader // lists the pools that may overlap; a cache is enough for a warning
 }
 
-// ValidateCreate refuses a spec that cannot be served, and warns of an overlap.
-func (v *Pools[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnings, error) {
-	layout, errs := poolspec.Of(pool)
-	more, refused := carved(ctx, v.All, pool)
+// ValidateCreate rejects a spec that cannot be served, and warns of an overlap.
+func (v *PoolValidator[P]) ValidateCreate(ctx context.Context, pool P) (admission.Warnings, error) {
+	layout, errs := poolspec.CompilePool(pool)
+	more, refused := validateCarve(ctx, v.PoolReader, pool)
 	if errs = append(errs, refused...); len(errs) > 0 {
-		return nil, invalid(pool, errs)
+		return nil, newInvalidError(pool, errs)
 	}
-	return append(more, warnings(ctx, v.All, pool, layout)...), nil
+	return append(more, warnSpec(ctx, v.PoolReader, pool, layout)...), nil
 }
 
-// ValidateUpdate also refuses a spec that would cut off addresses in use, and warns where it keeps one for a name that
-// another has, and of who keeps the gateway or the prefix length of before. What cannot do any of that is not looked up.
-func (v *Pools[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
-	if pool.GetDeletionTimestamp() != nil || sameSpec(was, pool) {
+// ValidateUpdate also rejects a spec that would cut off addresses in use. It warns where the spec keeps an address for
+// a name while another claimant has it, and of claimants that keep the gateway or the prefix length of before. It lists
+// the holders only where the change can do one of these.
+func (v *PoolValidator[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
+	if pool.GetDeletionTimestamp() != nil || hasSameSpec(was, pool) {
 		return nil, nil
 	}
 	if ref, mirrors := incluster.MirroredPool(pool); mirrors {
-		return nil, ofMirror(pool, ref)
+		return nil, validateMirrorSpec(pool, ref)
 	}
-	layout, errs := poolspec.Of(pool)
+	layout, errs := poolspec.CompilePool(pool)
 	if len(errs) > 0 {
-		return nil, invalid(pool, errs)
+		return nil, newInvalidError(pool, errs)
 	}
 	old, _ := poolspec.Compile(was.PoolSpec(), was.PoolStatus().Blocks...)
 	var out admission.Warnings
-	narrows, renetworks := poolspec.Narrows(old, layout), poolspec.Renetworks(old, layout)
-	if narrows || renetworks || poolspec.AddsPins(old, layout) {
-		holders, err := v.Use.Holders(ctx, was)
+	narrows, renetworks := poolspec.IsNarrowed(old, layout), poolspec.HasNetworkChanges(old, layout)
+	if narrows || renetworks || poolspec.HasNewPins(old, layout) {
+		holders, err := v.Holders.ListHolders(ctx, was)
 		switch {
 		case err != nil && narrows:
 			return nil, fmt.Errorf("finding the addresses in use: %w", err)
 		case err != nil:
 			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: " + err.Error()}
 		}
-		if errs := poolspec.CutOff(old, layout, holders); len(errs) > 0 {
-			return nil, invalid(pool, errs)
+		if errs := poolspec.ValidateNoCutOff(old, layout, holders); len(errs) > 0 {
+			return nil, newInvalidError(pool, errs)
 		}
-		out = append(out, poolspec.PinsInUse(old, layout, holders)...)
+		out = append(out, poolspec.PinsInUseWarnings(old, layout, holders)...)
 		if renetworks {
-			out = append(out, poolspec.Kept(layout, holders)...)
+			out = append(out, poolspec.KeptNetworkWarnings(layout, holders)...)
 		}
 	}
-	return append(out, warnings(ctx, v.All, pool, layout)...), nil
+	return append(out, warnSpec(ctx, v.PoolReader, pool, layout)...), nil
 }
 
-// ofMirror refuses a spec that is not what the manager has translated from the pool of a reference. What it has is
-// written whatever it cuts off: that was decided in the pool which is mirrored.
-func ofMirror(pool v1alpha1.Pool, ref ipamv1.IPPoolReference) error {
-	if incluster.Sealed(pool) {
+// validateMirrorSpec rejects a spec that the manager has not translated from the pool of a reference. A spec that it
+// has translated is written whatever it cuts off: that was decided in the mirrored pool.
+func validateMirrorSpec(pool v1alpha1.Pool, ref ipamv1.IPPoolReference) error {
+	if incluster.IsSpecSealed(pool) {
 		return nil
 	}
-	return invalid(pool, field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
+	return newInvalidError(pool, field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
 		"this pool mirrors %s, and the manager writes its spec; change that pool instead",
 		pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}))})
 }
 
-// warnings are what a person should know of a spec that can be served.
-func warnings(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
+// warnSpec returns what a user should know of a spec that can be served.
+func warnSpec(ctx context.Context, all client.Reader, pool v1alpha1.Pool, layout *poolspec.Layout) admission.Warnings {
 	if pool.PoolSpec().Carve != nil {
 		return nil // its addresses are in use in the pool that it is carved from
 	}
-	out := overlaps(ctx, all, pool, layout)
-	if empty := poolspec.NothingLeft(layout, poolspec.AddOrReserve); empty != "" {
+	out := warnOverlaps(ctx, all, pool, layout)
+	if empty := poolspec.NothingAllocatableMessage(layout, poolspec.AdviceAddAddresses); empty != "" {
 		out = append(out, empty)
 	}
-	if lone := poolspec.NoNetwork(layout); lone != "" {
+	if lone := poolspec.UnknownNetworkMessage(layout); lone != "" {
 		out = append(out, lone)
 	}
 	return out
 }
 
-// ValidateDelete allows it: the finalizer keeps a pool that is in use.
-func (v *Pools[P]) ValidateDelete(context.Context, P) (admission.Warnings, error) { return nil, nil }
+// ValidateDelete allows every deletion: the finalizer keeps a pool that is in use.
+func (v *PoolValidator[P]) ValidateDelete(context.Context, P) (admission.Warnings, error) {
+	return nil, nil
+}
 
-// sameSpec reports whether nothing of the spec of a pool is changed.
-func sameSpec(was, is v1alpha1.Pool) bool {
+// hasSameSpec reports whether the spec of a pool is unchanged.
+func hasSameSpec(was, is v1alpha1.Pool) bool {
 	return equality.Semantic.DeepEqual(was.PoolSpec(), is.PoolSpec()) &&
-		equality.Semantic.DeepEqual(poolspec.SelectorOf(was), poolspec.SelectorOf(is))
+		equality.Semantic.DeepEqual(poolspec.NamespaceSelectorForPool(was), poolspec.NamespaceSelectorForPool(is))
 }
 
-func invalid(pool v1alpha1.Pool, errs field.ErrorList) error {
-	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind(kindOf(pool)).GroupKind(), pool.GetName(), errs)
+func newInvalidError(pool v1alpha1.Pool, errs field.ErrorList) error {
+	return apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind(kindForPool(pool)).GroupKind(), pool.GetName(), errs)
 }
 
-// kindOf is the kind of a pool, which typed objects do not carry.
-func kindOf(pool v1alpha1.Pool) string {
+// kindForPool returns the kind of a pool, which typed objects do not carry.
+func kindForPool(pool v1alpha1.Pool) string {
 	if _, global := pool.(*v1alpha1.GlobalNetworkPool); global {
 		return v1alpha1.GlobalNetworkPoolKind
 	}
 	return v1alpha1.NetworkPoolKind
 }
 
-// describe names a pool in a message.
-func describe(pool v1alpha1.Pool) string {
+// describePool names a pool in a message.
+func describePool(pool v1alpha1.Pool) string {
 	if pool.GetNamespace() == "" {
-		return kindOf(pool) + " " + pool.GetName()
+		return kindForPool(pool) + " " + pool.GetName()
 	}
-	return fmt.Sprintf("%s %s/%s", kindOf(pool), pool.GetNamespace(), pool.GetName())
+	return fmt.Sprintf("%s %s/%s", kindForPool(pool), pool.GetNamespace(), pool.GetName())
 }

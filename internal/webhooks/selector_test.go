@@ -10,13 +10,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// The API server takes any text for an operator: nobody would be served, and the pool would say that it is fine.
+// TestTheNamespaceSelectorIsChecked checks that an unknown operator is rejected. The API server accepts any text for an
+// operator: no namespace would be served, and the pool would report no error.
 func TestTheNamespaceSelectorIsChecked(t *testing.T) {
 	bad := global("p", spec{CIDR: "10.0.0.0/24"})
 	bad.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "team", Operator: "Inn", Values: []string{"a"}},
 	}}
-	v := &Pools[*v1alpha1.GlobalNetworkPool]{Use: &inUse{}, All: stored(t)}
+	v := &PoolValidator[*v1alpha1.GlobalNetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t)}
 	want := refusal{v1alpha1.GlobalNetworkPoolKind, "p", []string{"spec.namespaceSelector.matchExpressions[0].operator"}}
 	_, created := v.ValidateCreate(t.Context(), bad)
 	_, updated := v.ValidateUpdate(t.Context(), global("p", spec{CIDR: "10.0.0.0/24"}), bad) // nothing else is changed

@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// U23.
+// TestUpdate checks which updates of a pool are rejected, and which lead to a warning (U23).
 func TestUpdate(t *testing.T) {
 	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
 	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
@@ -32,7 +32,7 @@ func TestUpdate(t *testing.T) {
 		edit     func(*v1alpha1.NetworkPool)
 		holders  []poolspec.Holder
 		asked    int
-		want     []string // the fields refused; none: allowed
+		want     []string // the fields that are rejected; none: allowed
 		names    string   // part of the message
 		warned   []string
 	}{
@@ -133,11 +133,11 @@ func TestUpdate(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			was, next, use := pool("p", tc.old), pool("p", tc.new), &inUse{holders: tc.holders}
+			was, next, use := pool("p", tc.old), pool("p", tc.new), &fakeHolderLister{holders: tc.holders}
 			if tc.edit != nil {
 				tc.edit(next)
 			}
-			warnings, err := (&Pools[*v1alpha1.NetworkPool]{Use: use, All: stored(t, was)}).ValidateUpdate(t.Context(), was, next)
+			warnings, err := (&PoolValidator[*v1alpha1.NetworkPool]{Holders: use, PoolReader: stored(t, was)}).ValidateUpdate(t.Context(), was, next)
 			if !slices.Equal(warnings, tc.warned) || len(use.asked) != tc.asked {
 				t.Errorf("%s: warnings %v, %d look-ups, want %d", tc.reason, warnings, len(use.asked), tc.asked)
 			}
@@ -162,19 +162,20 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What is no more than a warning does not keep a pool from being changed.
+// TestUpdateLookupOfAPreAllocationFails checks that a failed check that could only lead to a warning does not keep a
+// pool from being changed.
 func TestUpdateLookupOfAPreAllocationFails(t *testing.T) {
-	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: errors.New("the API server is down")}, All: stored(t)}
+	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{err: errors.New("the API server is down")}, PoolReader: stored(t)}
 	warnings, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"vip": "10.0.0.9"}}))
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: the API server is down") {
 		t.Errorf("%v, %v", warnings, err)
 	}
 }
 
-// A webhook that cannot find out who holds addresses must not let go of them.
+// TestUpdateLookupFails checks that a webhook that cannot list the holders does not let their addresses be cut off.
 func TestUpdateLookupFails(t *testing.T) {
 	down := errors.New("the API server is down")
-	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{err: down}, All: stored(t)}
+	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{err: down}, PoolReader: stored(t)}
 	_, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/25"}))
 	if !errors.Is(err, down) || apierrors.IsInvalid(err) {
 		t.Errorf("want the error, and not that the pool is invalid, got %v", err)
@@ -183,7 +184,7 @@ func TestUpdateLookupFails(t *testing.T) {
 
 func TestUpdateWarns(t *testing.T) {
 	was, next := pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/23"})
-	v := &Pools[*v1alpha1.NetworkPool]{Use: &inUse{}, All: stored(t, was, pool("q", spec{CIDR: "10.0.1.0/24"}))}
+	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t, was, pool("q", spec{CIDR: "10.0.1.0/24"}))}
 	warnings, err := v.ValidateUpdate(t.Context(), was, next)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "NetworkPool ns/q has 10.0.1.0/24 too") {
 		t.Errorf("a pool that grows into another is told so, got %v, %v", warnings, err)

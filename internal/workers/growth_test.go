@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A job takes as much work with a hundred owners whose jobs wait as with ten. Counted are the statements that Go's coverage
-// counts, those of the packages that could search for a job among them.
+// TestWorkOfAJobDoesNotGrowWithOwners checks that a job takes as much work with a hundred owners with waiting jobs as
+// with ten. It counts statements by Go's coverage, including those of the packages that could search for a job.
 func TestWorkOfAJobDoesNotGrowWithOwners(t *testing.T) {
 	few, many := statementsOfAJob(t, 10), statementsOfAJob(t, 100)
 	if t.Logf("%.1f and %.1f statements", few, many); few < 5 || many > 1.5*few {
@@ -18,7 +18,7 @@ func TestWorkOfAJobDoesNotGrowWithOwners(t *testing.T) {
 	}
 }
 
-// statementsOfAJob is how many statements BenchmarkManyOwners runs for each job of so many owners.
+// statementsOfAJob returns how many statements BenchmarkManyOwners runs for each job with the given number of owners.
 func statementsOfAJob(t *testing.T, owners int) float64 {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")

@@ -1,4 +1,5 @@
-// Package workers runs jobs for owners that are not to wait for each other: the writes of pools, and of sites of Nodes.
+// Package workers runs jobs for owners that must not wait for each other: the writes of pools, and of the Nodes of
+// clusters.
 package workers
 
 import (
@@ -6,99 +7,103 @@ import (
 	"sync"
 )
 
-// Workers run jobs, a bounded number at once: those of an owner in the order they came, and owners by turns. A job that
-// waits is a closure, not a goroutine with a stack: hundreds wait in a burst.
+// Workers runs jobs, a bounded number at once: the jobs of an owner in the order of their submission, and owners by
+// turns. A waiting job is a closure, not a goroutine with a stack, because hundreds wait in a burst.
 //
-// Each owner has a place of its own beside those that all share: jobs of one that hang, until their time is up, may
-// take every place that is shared, and keep no other from going on.
+// Each owner has a slot of its own in addition to the slots that all share: jobs of one owner that hang until they
+// time out may occupy every shared slot without blocking any other owner.
 //
-// A job costs the same however many wait, and of however many owners: a thousand pools have much to write after a restore.
+// The cost of a job does not depend on the number of waiting jobs and of their owners, because a thousand pools have
+// many writes after a restore.
 type Workers[K comparable] struct {
-	mu      sync.Mutex
-	size    int
-	working int
-	// owners are those that have a job at work, or one that waits.
-	owners map[K]*owner
-	// turns are the owners that have jobs that wait, the next one first.
-	turns list.List
+	mu         sync.Mutex
+	maxRunning int
+	running    int
+	// owners are the owners with a running or a waiting job.
+	owners map[K]*ownerQueue
+	// waitingOwners are the owners with waiting jobs, the next one first.
+	waitingOwners list.List
 }
 
-// owner is what an owner has to do.
-type owner struct {
-	// working is how many of its jobs are at work.
-	working int
+// ownerQueue contains the jobs of an owner.
+type ownerQueue struct {
+	// running is the number of its running jobs.
+	running int
 	// waiting are its other jobs, the oldest one first.
 	waiting []func()
-	// turn is its place among those that wait, nil if it has no job that waits.
-	turn *list.Element
+	// listElement is its element in waitingOwners, nil if it has no waiting job.
+	listElement *list.Element
 }
 
-// New returns workers of which so many work at once, and one for each owner besides.
-func New[K comparable](size int) *Workers[K] { return &Workers[K]{size: size, owners: map[K]*owner{}} }
+// New returns Workers that run size jobs at once, plus one for each owner.
+func New[K comparable](size int) *Workers[K] {
+	return &Workers[K]{maxRunning: size, owners: map[K]*ownerQueue{}}
+}
 
-// Do runs a job of an owner as soon as a place is free. It returns at once.
-func (c *Workers[K]) Do(of K, do func()) {
+// Submit runs a job of an owner as soon as a slot is free. It returns at once.
+func (c *Workers[K]) Submit(of K, do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.owners[of]
 	if o == nil {
-		o = &owner{}
+		o = &ownerQueue{}
 		c.owners[of] = o
 	}
-	if c.working >= c.size && o.working > 0 {
+	if c.running >= c.maxRunning && o.running > 0 {
 		o.waiting = append(o.waiting, do)
-		if o.turn == nil {
-			o.turn = c.turns.PushBack(of)
+		if o.listElement == nil {
+			o.listElement = c.waitingOwners.PushBack(of)
 		}
 		return
 	}
-	c.begin(o)
-	go c.work(of, do)
+	c.markRunning(o)
+	go c.runJobs(of, do)
 }
 
-func (c *Workers[K]) begin(o *owner) {
-	c.working++
-	o.working++
+func (c *Workers[K]) markRunning(o *ownerQueue) {
+	c.running++
+	o.running++
 }
 
-func (c *Workers[K]) work(of K, do func()) {
+func (c *Workers[K]) runJobs(of K, do func()) {
 	for more := true; more; {
 		do()
-		of, do, more = c.next(of)
+		of, do, more = c.finishJob(of)
 	}
 }
 
-// next ends a job of an owner and returns the one that takes its place, if any: the oldest of the same owner, where that
-// has nothing else at work, else the oldest of the owner whose turn it is, where that place is not an owner's own.
-func (c *Workers[K]) next(done K) (of K, do func(), more bool) {
+// finishJob ends a job of an owner and returns the one that takes its slot, if any: the oldest of the same owner if
+// that has no other running job, else the oldest of the owner whose turn it is, unless the slot is an owner's own.
+func (c *Workers[K]) finishJob(done K) (of K, do func(), more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.working--
+	c.running--
 	o := c.owners[done]
-	o.working--
+	o.running--
 	switch {
-	case o.working == 0 && o.turn != nil:
-		return done, c.take(done, o), true
-	case o.working == 0:
+	case o.running == 0 && o.listElement != nil:
+		return done, c.popWaiting(done, o), true
+	case o.running == 0:
 		delete(c.owners, done)
 	}
-	if c.working >= c.size || c.turns.Len() == 0 {
+	if c.running >= c.maxRunning || c.waitingOwners.Len() == 0 {
 		return of, nil, false
 	}
-	of = c.turns.Front().Value.(K)
-	return of, c.take(of, c.owners[of]), true
+	of = c.waitingOwners.Front().Value.(K)
+	return of, c.popWaiting(of, c.owners[of]), true
 }
 
-// take begins the oldest job of an owner that waits. The other owners have their turn before its next one.
-func (c *Workers[K]) take(of K, o *owner) func() {
+// popWaiting removes the oldest job of a waiting owner and marks it as running. The other owners have their turn
+// before its next one.
+func (c *Workers[K]) popWaiting(of K, o *ownerQueue) func() {
 	do := o.waiting[0]
 	o.waiting[0] = nil
 	o.waiting = o.waiting[1:]
-	c.turns.Remove(o.turn)
-	o.turn = nil
+	c.waitingOwners.Remove(o.listElement)
+	o.listElement = nil
 	if len(o.waiting) > 0 {
-		o.turn = c.turns.PushBack(of)
+		o.listElement = c.waitingOwners.PushBack(of)
 	}
-	c.begin(o)
+	c.markRunning(o)
 	return do
 }

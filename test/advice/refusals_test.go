@@ -12,8 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// refusalsOf are the texts with which the API server refuses what the rules of schemas and of admission policies forbid, each
-// once: two kinds may have a field.
+// refusalsOf returns the messages with which the API server refuses objects by the rules of schemas and of admission
+// policies, each once: two kinds may share a field.
 func refusalsOf(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
@@ -53,10 +53,11 @@ func addRefusals(content any, out map[string]bool) {
 	}
 }
 
-// literal is a text in an expression of CEL.
+// literal matches a string in a CEL expression.
 var literal = regexp.MustCompile(`'([^']*)'`)
 
-// refusalOf is the text of a rule, with a verb in place of what an expression adds; empty where content is no rule.
+// refusalOf returns the message of a rule, with a verb for each part that an expression adds; it is empty if content
+// is not a rule.
 func refusalOf(content map[string]any) string {
 	_, ofSchema := content["rule"].(string)
 	_, ofPolicy := content["expression"].(string)
@@ -77,7 +78,7 @@ func refusalOf(content map[string]any) string {
 }
 
 func TestRefusalsAreRead(t *testing.T) {
-	root := framework.Root(t)
+	root := framework.RepoRootForTest(t)
 	for dir, want := range map[string][]string{
 		"config/crd/bases": {
 			"is immutable: create another IPAllocation under another name, and delete this one if it is not needed any more",

@@ -1,6 +1,6 @@
-// Package advice holds the next steps that messages name against the tests that carry them out: conditions, events,
-// refusals of webhooks, schemas, policies and flags, what the plugin prints, and log lines. Advice that no test carries out
-// is a guess.
+// Package advice compares the next steps that messages suggest with the tests that carry them out: messages of
+// conditions, events, refusals of webhooks, schemas, policies and flags, output of the plugin, and log lines. Advice
+// that no test carries out is a guess.
 package advice
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// imperative are the verbs with which a next step begins.
+// imperative matches the verbs with which a next step begins.
 const imperative = "add|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|exempt|find out|give|grant|hand|have|import|" +
 	"increase|install|keep|label|leave|let|look|lower|make|mark|mount|move|name|narrow|pass|put|raise|read|reduce|release|remove|rename|renew|repeat|replace|reserve|" +
 	"restart|restore|resume|run|see|serve|set|shorten|split|start|stop|take|trust|try|turn|unpause|unset|update|upgrade|use|wait|widen|write|" +
 	"kubectl (?:annotate|butler-ipam|delete|describe|get|label|patch)"
 
 var (
-	// begins is where a step begins: at the beginning of a text, or of a clause.
+	// begins matches the start of a step: at the start of a text, or of a clause.
 	begins = regexp.MustCompile("(?:^|[;:.,(] |, (?:or|and|then) |\\b(?:or|then|else|first|moment|yes), |\\bThen |\\b(?:or|and|else) )(`?(?:" + imperative + ") )")
-	// capital is one at the beginning of a sentence.
+	// capital matches a capital letter at the start of a sentence.
 	capital = regexp.MustCompile(`(?:^|[.?!] )(?:[A-Z])`)
-	// noStep is what begins as one, and says what is.
+	// noStep matches texts that begin like a step, but are a statement.
 	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |end must |lower case|use it$|name counts )`)
 	ends   = regexp.MustCompile(`[;.](?: |$)|: `)
 )
 
-// stepsOf are the steps that a text names.
+// stepsOf returns the steps in a text.
 func stepsOf(text string) []string {
 	lowered := capital.ReplaceAllStringFunc(text, strings.ToLower)
 	if !strings.Contains(lowered, " ") {
@@ -74,10 +74,10 @@ func TestStepsOf(t *testing.T) {
 	}
 }
 
-// named is how often messages name steps, by the directory of the code and the steps.
-func named(t *testing.T) map[string]map[string]int {
+// countSteps counts the messages that suggest each step, by the directory of the code and the step.
+func countSteps(t *testing.T) map[string]map[string]int {
 	t.Helper()
-	root := framework.Root(t)
+	root := framework.RepoRootForTest(t)
 	out := map[string]map[string]int{}
 	for _, dir := range []string{"api", "cmd", "controllers", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
@@ -88,7 +88,7 @@ func named(t *testing.T) map[string]map[string]int {
 			if err != nil {
 				return err
 			}
-			if from = filepath.ToSlash(from); strings.HasSuffix(from, "test") { // of what tests are made
+			if from = filepath.ToSlash(from); strings.HasSuffix(from, "test") { // code that supports tests
 				return nil
 			}
 			texts, err := textsOf(path)
@@ -120,8 +120,8 @@ func count(out map[string]map[string]int, dir, text string) {
 	out[dir][steps]++
 }
 
-// textsOf are the strings of a file that are no import, no tag, no help of a command and no description of a flag or a
-// metric.
+// textsOf returns the strings of a file, except imports, tags, the help of commands, and descriptions of flags and
+// metrics.
 func textsOf(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -151,10 +151,11 @@ func textsOf(path string) ([]string, error) {
 	return out, nil
 }
 
-// describes are the methods with which flags and metrics are declared.
+// describes matches the methods that declare flags and metrics.
 var describes = regexp.MustCompile(`^(?:(?:String|Bool|Duration|Int|Int32|Uint|Float64|StringSlice|StringArray)?VarP?|(?:String|Bool|Duration|Int)P?|NewDesc)$`)
 
-// textOf is the text that an expression gives, with a verb in place of what is not known; empty where it gives none.
+// textOf returns the text of an expression, with a verb for each part that is not constant; it is empty if the
+// expression is no text.
 func textOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -181,20 +182,20 @@ func orVerb(text string) string {
 	return text
 }
 
-// row is what a message says to do, and the tests that do it. Where nothing is to be done to what this project serves, not
-// says why there is none.
+// row is a step that a message suggests, and the tests that carry it out. If there is nothing to do on an object that
+// this project serves, noTestReason has the reason why there is no test.
 type row struct {
-	steps string
-	by    []string
-	not   string
-	// times is how many messages of the directory say just this; 0: one.
+	steps        string
+	testedBy     []string
+	noTestReason string
+	// times is the number of messages of the directory with exactly this step; zero means one.
 	times int
 }
 
-// W29: a message that names a next step names one that helps: a test carries it out. Who writes a new message adds a row,
-// and the test.
+// W29: a message that suggests a next step suggests one that helps: a test carries it out. The author of a new
+// message adds a row, and the test.
 func TestNextStepsAreCarriedOut(t *testing.T) {
-	all := named(t)
+	all := countSteps(t)
 	if len(all) < 30 {
 		t.Errorf("steps are found in %d directories alone", len(all))
 	}
@@ -216,15 +217,15 @@ func TestNextStepsAreCarriedOut(t *testing.T) {
 	}
 }
 
-// The tests that the table names are there.
+// The tests that the table names exist.
 func TestTheTableNamesTests(t *testing.T) {
-	root, read := framework.Root(t), map[string]*framework.TestNames{}
+	root, read := framework.RepoRootForTest(t), map[string]*framework.TestNames{}
 	for dir, rows := range table {
 		for _, r := range rows {
-			if (len(r.by) == 0) == (r.not == "") {
+			if (len(r.testedBy) == 0) == (r.noTestReason == "") {
 				t.Errorf("%s: %q has tests, or a reason why there is none", dir, r.steps)
 			}
-			for _, by := range r.by {
+			for _, by := range r.testedBy {
 				pkg, name, _ := strings.Cut(by, ": ")
 				if read[pkg] == nil {
 					names, err := framework.ReadTestNames(filepath.Join(root, filepath.FromSlash(pkg)))
@@ -247,9 +248,9 @@ var (
 	dropped = regexp.MustCompile("[^a-z0-9 -]")
 )
 
-// A message that names a page, or a part of one, names what is there.
+// Pages, and parts of pages, that a message names exist.
 func TestPagesThatAreNamedExist(t *testing.T) {
-	root, count := framework.Root(t), 0
+	root, count := framework.RepoRootForTest(t), 0
 	for _, dir := range []string{"cmd", "controllers", "internal"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*", "*.go"))
 		if err != nil {
@@ -277,7 +278,7 @@ func TestPagesThatAreNamedExist(t *testing.T) {
 	}
 }
 
-// anchorsOf are the headings of a page, as links name them.
+// anchorsOf returns the anchors of the headings of a page, as links name them.
 func anchorsOf(text string) (out []string) {
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
 		out = append(out, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))

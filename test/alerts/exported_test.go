@@ -30,16 +30,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// ofTheScraper are the labels that Prometheus puts on what it reads.
+// ofTheScraper are the labels that Prometheus adds to the samples that it scrapes.
 var ofTheScraper = []string{"job", "instance", "pod"}
 
-// rare are metrics that appear when something goes wrong, or after minutes: their labels are those they were registered
-// with.
+// rare are metrics that appear when an error occurs, or after minutes: the test takes their labels from their
+// registration.
 var rare = []string{"butler_ipam_lost_terms_total", "butler_ipam_write_errors_total", "butler_ipam_tenant_shrinks_total", "butler_ipam_stranger_addresses_total"}
 
-// Every metric of the alerts and of the dashboard is one that the manager, or the API server, exports, with every label
-// that is asked for. A manager serves a pool, a refusal, a release, a workload cluster, a Node, a lease and a term as the
-// leader for it. K45.
+// Every metric in the alerts and in the dashboard is one that the manager or the API server exports, with every label
+// that the queries use. A manager serves a pool, a refusal, a release, a workload cluster, a Node and a lease, and
+// leads for a term. K45.
 func TestExported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits until a manager has done all that is counted: make test-all")
@@ -50,7 +50,7 @@ func TestExported(t *testing.T) {
 	if err := management.InstallMetalLB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m := manage(t, management, "--node-cidrs=on", "--service-leases", "--load-balancers")
+	m := startLeaderManager(t, management, "--node-cidrs=on", "--service-leases", "--load-balancers")
 	exercise(t, management, workload)
 
 	exported := registered(t)
@@ -66,11 +66,11 @@ func TestExported(t *testing.T) {
 		}
 		return out
 	}
-	// What the manager does takes its time: an audit, a look at the workload cluster.
+	// Some of the manager's work takes time: an audit, and the reconcile of the workload cluster.
 	for deadline := time.Now().Add(2 * time.Minute); len(missing()) > 0 && time.Now().Before(deadline); {
 		time.Sleep(200 * time.Millisecond)
 	}
-	refusedByNobody(t, management, m)
+	callMissingWebhook(t, management, m)
 	transport, err := rest.HTTPClientFor(management.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ var desc = regexp.MustCompile(`fqName: "([a-z_]+)".* variableLabels: \{([^}]*)\}
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
-	for _, c := range []prometheus.Collector{metrics.LostTerms, metrics.WriteErrs, metrics.Shrinks, metrics.Strangers} {
+	for _, c := range []prometheus.Collector{metrics.LostTerms, metrics.WriteErrors, metrics.TenantShrinks, metrics.ForeignAddresses} {
 		descs := make(chan *prometheus.Desc, 1)
 		c.Describe(descs)
 		m := desc.FindStringSubmatch((<-descs).String())
@@ -127,7 +127,7 @@ func registered(t *testing.T) map[string][]string {
 func start(t *testing.T, opts framework.Options) *framework.ControlPlane {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard()) // the libraries of the test; the manager has a log of its own
-	cp, err := framework.Start(opts)
+	cp, err := framework.StartControlPlane(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,8 @@ func start(t *testing.T, opts framework.Options) *framework.ControlPlane {
 	return cp
 }
 
-// manage starts a manager that is a leader and audits all the time.
-func manage(t *testing.T, cp *framework.ControlPlane, args ...string) *framework.Manager {
+// startLeaderManager starts a manager that becomes the leader, and audits once a second.
+func startLeaderManager(t *testing.T, cp *framework.ControlPlane, args ...string) *framework.Manager {
 	t.Helper()
 	opts := framework.ManagerOptions{
 		Kubeconfig: cp.Kubeconfig, LeaderElect: true, LogFile: filepath.Join(t.TempDir(), "manager.log"), Args: append([]string{"--audit-interval=1s"}, args...),
@@ -163,7 +163,7 @@ func manage(t *testing.T, cp *framework.ControlPlane, args ...string) *framework
 	return m
 }
 
-// exercise has everything happen that has metrics of its own.
+// exercise creates objects so that everything happens that has metrics of its own.
 func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 	t.Helper()
 	must := func(err error) {
@@ -173,7 +173,7 @@ func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 		}
 	}
 	ctx, ns := t.Context(), corev1.NamespaceDefault
-	k8s, err := management.Client()
+	k8s, err := management.NewClient()
 	must(err)
 	must(k8s.Create(ctx, framework.MakePool("two").Namespace(ns).Addresses("10.9.0.1-10.9.0.2").Obj()))
 	for i := range 3 {
@@ -215,9 +215,9 @@ func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 		Namespace: ns, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	})
 	must(err)
-	tenant, err := workload.Client()
+	tenant, err := workload.NewClient()
 	must(err)
-	for i := range 3 { // more than the Cluster begins with
+	for i := range 3 { // more than the initial block of the Cluster
 		must(tenant.Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("service-%d", i)},
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
@@ -225,13 +225,13 @@ func exercise(t *testing.T, management, workload *framework.ControlPlane) {
 	}
 }
 
-// refusedByNobody has the API server ask a webhook that is not there.
-func refusedByNobody(t *testing.T, cp *framework.ControlPlane, m *framework.Manager) {
+// callMissingWebhook stops the manager, so that the API server calls a webhook that is not served.
+func callMissingWebhook(t *testing.T, cp *framework.ControlPlane, m *framework.Manager) {
 	t.Helper()
 	if err := m.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	k8s, err := cp.Client()
+	k8s, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func eventually(t *testing.T, what string, is func(context.Context) bool) {
 	}
 }
 
-// scrape adds every series that is exported, by name, with the labels that some of its samples have.
+// scrape adds every exported series, by name, with the labels that some of its samples have.
 func scrape(t *testing.T, c *http.Client, url string, exported map[string][]string) {
 	t.Helper()
 	for name, family := range read(t, c, url) {
@@ -267,7 +267,7 @@ func scrape(t *testing.T, c *http.Client, url string, exported map[string][]stri
 	}
 }
 
-// read reads what is exported, by name.
+// read returns the exported metrics, by name.
 func read(t *testing.T, c *http.Client, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// minutes is for how long there are samples before the moment that is looked at: longer than any alert looks back.
+// minutes is the length of the samples before the moment that is evaluated, longer than the range of any alert.
 const minutes = 120
 
-// sampled is a metric, and its value at a minute; false: none then.
+// sampled is a metric with its value at each minute; false means that there is no sample.
 type sampled struct {
 	metric string
 	at     func(minute int) (float64, bool)
@@ -25,17 +25,17 @@ func always(v float64) func(int) (float64, bool) {
 	return func(int) (float64, bool) { return v, true }
 }
 
-// since is a value that is there from so many minutes before the end on.
+// since returns a value that exists from `ago` minutes before the end on.
 func since(ago int, v float64) func(int) (float64, bool) {
 	return func(minute int) (float64, bool) { return v, minute >= minutes-ago }
 }
 
-// until is a value that is there until so many minutes before the end.
+// until returns a value that exists until `ago` minutes before the end.
 func until(ago int, v float64) func(int) (float64, bool) {
 	return func(minute int) (float64, bool) { return v, minute < minutes-ago }
 }
 
-// steps is a counter that is 1 more from each of some minutes before the end on.
+// steps returns a counter that increases by 1 at each of the given numbers of minutes before the end.
 func steps(ago ...int) func(int) (float64, bool) {
 	return func(minute int) (v float64, is bool) {
 		for _, a := range ago {
@@ -47,8 +47,8 @@ func steps(ago ...int) func(int) (float64, bool) {
 	}
 }
 
-// Alerts fire where something is wrong, and where nothing is they do not: what pages without a reason is turned off.
-// Prometheus' own engine evaluates the expressions, at each minute of the time for which they have to hold.
+// Alerts fire if there is a fault, and do not fire without one: an alert that pages without a reason is turned off.
+// Prometheus' own engine evaluates the expressions, at each minute of the time for which they must hold.
 func TestAlertsFire(t *testing.T) { // W35
 	leads := func(name string, at func(int) (float64, bool)) sampled {
 		return sampled{`leader_election_master_status{name="butler-ipam` + name + `.butler.butlerlabs.dev"}`, at}
@@ -135,7 +135,7 @@ func TestAlertsFire(t *testing.T) { // W35
 	}
 }
 
-// moments are those at which an alert has to be true to fire at the end, in seconds.
+// moments returns the times, in seconds, at which an alert must be true to fire at the end.
 func moments(t *testing.T, r rule) (out []int64) {
 	t.Helper()
 	lasts := time.Duration(0)
@@ -151,7 +151,7 @@ func moments(t *testing.T, r rule) (out []int64) {
 	return out
 }
 
-// samples are series as hack/tools/promql reads them.
+// samples returns series in the format that hack/tools/promql reads.
 func samples(all []sampled) []map[string]any {
 	out := []map[string]any{}
 	for _, s := range all {
@@ -173,13 +173,13 @@ func samples(all []sampled) []map[string]any {
 	return out
 }
 
-// found is what hack/tools/promql says of a world: the labels of each series at each moment.
-type found struct {
+// evalResult is the result of hack/tools/promql for one expression: the labels of each series at each moment.
+type evalResult struct {
 	Error  string
 	Result [][]map[string]string
 }
 
-func evaluate(t *testing.T, worlds []map[string]any) (out []found) {
+func evaluate(t *testing.T, worlds []map[string]any) (out []evalResult) {
 	t.Helper()
 	in, err := json.Marshal(worlds)
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Where parts are off, or are shared by several managers, each panel of the dashboard shows something, but for those of rows
-// that are collapsed; and no alert fires, as nothing is wrong. Prometheus' own engine evaluates what the managers export.
+// Where components are disabled, or pools are shared by several managers, each panel of the dashboard shows data,
+// except panels in collapsed rows; and no alert fires, as there is no fault. Prometheus' own engine evaluates the
+// metrics that the managers export.
 func TestInstallationsWithLess(t *testing.T) { // W35
 	if testing.Short() {
 		t.Skip("it starts managers and has them do all that is shown: make test-all")
@@ -32,9 +33,9 @@ func TestInstallationsWithLess(t *testing.T) { // W35
 			cp := start(t, framework.Options{})
 			var urls []string
 			for _, args := range managers {
-				urls = append(urls, manage(t, cp, args...).MetricsURL())
+				urls = append(urls, startLeaderManager(t, cp, args...).MetricsURL())
 			}
-			live(t, cp)
+			createServingPools(t, cp)
 			var series []map[string]any
 			scrape := func() {
 				series = nil
@@ -42,8 +43,8 @@ func TestInstallationsWithLess(t *testing.T) { // W35
 					series = append(series, exportedBy(t, i, url)...)
 				}
 			}
-			// An audit, and an election, take their time, as the commit does that ends the last grants: what is in flight at one
-			// moment would be in flight all the time.
+			// An audit and an election take their time, as does the commit that ends the last grants: the series
+			// repeat one moment, so a grant in flight at that moment would be in flight all the time.
 			deadline := time.Now().Add(time.Minute)
 			for scrape(); (grantsInFlight(series) || len(emptyPanels(t, series)) > 0) && time.Now().Before(deadline); scrape() {
 				time.Sleep(time.Second)
@@ -58,10 +59,11 @@ func TestInstallationsWithLess(t *testing.T) { // W35
 	}
 }
 
-// live has pools of both parts serve claims and blocks, refuse one and release one. It ends with nothing that is wrong.
-func live(t *testing.T, cp *framework.ControlPlane) {
+// createServingPools creates pools, which the managers of both shards share; the pools serve claims and blocks,
+// refuse one claim and release one. In the end there is no fault.
+func createServingPools(t *testing.T, cp *framework.ControlPlane) {
 	t.Helper()
-	k8s, err := cp.Client()
+	k8s, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +74,10 @@ func live(t *testing.T, cp *framework.ControlPlane) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 6 { // a part has some of them
+	for i := range 6 { // each shard has some of them
 		pool := fmt.Sprintf("pool-%d", i)
 		must(k8s.Create(ctx, framework.MakePool(pool).Namespace(ns).CIDR(fmt.Sprintf("10.9.%d.0/24", i)).Obj()))
-		refused := framework.MakeClaim(ns, pool+"-refused").Pool(pool).Request("10.8.0.1").Obj()
+		refused := framework.MakeClaim(ns, pool+"-refused").Pool(pool).RequestAddress("10.8.0.1").Obj()
 		released, stays := framework.MakeClaim(ns, pool+"-released").Pool(pool).Obj(), framework.MakeClaim(ns, pool+"-stays").Pool(pool).Obj()
 		block := framework.MakeAllocation(ns, pool+"-block").Pool(pool).Count(2).Obj()
 		for _, o := range []client.Object{refused, released, stays, block} {
@@ -94,7 +96,7 @@ func live(t *testing.T, cp *framework.ControlPlane) {
 	}
 }
 
-// exportedBy are the series of a manager as Prometheus has them, if each was as it is now all the time; times go on.
+// exportedBy returns the series of a manager as Prometheus stores them, with constant values; timestamps advance.
 func exportedBy(t *testing.T, number int, url string) (out []map[string]any) {
 	t.Helper()
 	families, now := read(t, http.DefaultClient, url), float64(time.Now().UnixMilli())/1000
@@ -125,7 +127,7 @@ func exportedBy(t *testing.T, number int, url string) (out []map[string]any) {
 	return out
 }
 
-// grantsInFlight reports whether a pool has grants that are not finished.
+// grantsInFlight reports whether a pool has grants in flight.
 func grantsInFlight(series []map[string]any) bool {
 	return slices.ContainsFunc(series, func(s map[string]any) bool {
 		values := s["values"].([]*float64)
@@ -133,7 +135,7 @@ func grantsInFlight(series []map[string]any) bool {
 	})
 }
 
-// world is an expression at moments, among the series that it names.
+// world returns an expression, the moments at which to evaluate it, and the series that it names.
 func world(expr string, at []int64, series []map[string]any) map[string]any {
 	named := slices.DeleteFunc(slices.Clone(series), func(s map[string]any) bool {
 		return !strings.Contains(expr, s["labels"].(map[string]string)[model.MetricNameLabel])
@@ -141,14 +143,14 @@ func world(expr string, at []int64, series []map[string]any) map[string]any {
 	return map[string]any{"expr": expr, "at": at, "step": 60, "series": named}
 }
 
-// emptyPanels are the titles of panels in rows that are open of which no query finds anything.
+// emptyPanels returns the titles of the panels in expanded rows whose queries all return nothing.
 func emptyPanels(t *testing.T, series []map[string]any) (out []string) {
 	t.Helper()
 	var worlds []map[string]any
 	panels := readDashboard(t).Panels
 	for _, p := range panels {
 		for _, target := range p.Targets {
-			worlds = append(worlds, world(plain.Replace(target.Expr), []int64{minutes * 60}, series))
+			worlds = append(worlds, world(templateReplacer.Replace(target.Expr), []int64{minutes * 60}, series))
 		}
 	}
 	all := evaluate(t, worlds)
@@ -167,7 +169,7 @@ func emptyPanels(t *testing.T, series []map[string]any) (out []string) {
 	return out
 }
 
-// firing are the alerts that fire.
+// firing returns the alerts that fire.
 func firing(t *testing.T, series []map[string]any) (out []string) {
 	t.Helper()
 	var worlds []map[string]any

@@ -1,5 +1,5 @@
-// Package alerts holds the alerts and the dashboard of config/prometheus against what a manager exports, and against
-// their runbooks in docs/alerts.md.
+// Package alerts compares the alerts and the dashboard of config/prometheus with the metrics that a manager exports,
+// and with their runbooks in docs/alerts.md.
 package alerts
 
 import (
@@ -22,7 +22,7 @@ const (
 	runbooksURL   = "https://github.com/butlerdotdev/cluster-api-ipam-provider-butler/blob/main/docs/alerts.md#"
 )
 
-// rule is an alert.
+// rule is an alerting rule.
 type rule struct {
 	Alert, Expr, For    string
 	Labels, Annotations map[string]string
@@ -57,7 +57,7 @@ func rules(t *testing.T) []rule {
 	return out
 }
 
-// query is an expression somewhere, and the labels that what is written beside it speaks of.
+// query is an expression, the place where it is, and the labels that the text beside it refers to.
 type query struct {
 	where, expr string
 	speaksOf    []string
@@ -76,7 +76,7 @@ func named(pattern *regexp.Regexp, texts ...string) []string {
 	return out
 }
 
-// dashboard is the one of Grafana.
+// dashboard is the Grafana dashboard.
 type dashboard struct {
 	Templating struct {
 		List []struct{ Name, Definition string }
@@ -88,7 +88,7 @@ type dashboard struct {
 type panel struct {
 	Title   string
 	Targets []struct{ Expr, LegendFormat string }
-	// Panels are those of a row that is collapsed. Those of another row follow it.
+	// Panels are the panels of a collapsed row. Those of an expanded row follow it.
 	Panels []panel
 }
 
@@ -104,10 +104,10 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// plain puts values in the place of what Grafana knows.
-var plain = strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*", "$pool", ".*")
+// templateReplacer replaces the variables of Grafana by values.
+var templateReplacer = strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*", "$pool", ".*")
 
-// queries are those of all alerts and of the dashboard.
+// queries returns the expressions of all alerts and of the dashboard.
 func queries(t *testing.T) []query {
 	t.Helper()
 	var out []query
@@ -118,7 +118,7 @@ func queries(t *testing.T) []query {
 	for _, p := range d.Panels {
 		for _, p := range append(p.Panels, p) {
 			for _, target := range p.Targets {
-				out = append(out, query{"panel " + p.Title, plain.Replace(target.Expr), named(labelOfPanel, target.LegendFormat)})
+				out = append(out, query{"panel " + p.Title, templateReplacer.Replace(target.Expr), named(labelOfPanel, target.LegendFormat)})
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func queries(t *testing.T) []query {
 	return out
 }
 
-// expression is what hack/tools/promql says of an expression.
+// expression is the output of hack/tools/promql for an expression.
 type expression struct {
 	Error     string
 	Selectors []struct {
@@ -143,7 +143,7 @@ type expression struct {
 	By []string
 }
 
-// parse has Prometheus' parser read the expressions.
+// parse parses the expressions with Prometheus' parser.
 func parse(t *testing.T, all []query) []expression {
 	t.Helper()
 	var texts []string
@@ -167,8 +167,8 @@ func parse(t *testing.T, all []query) []expression {
 	return out
 }
 
-// Every alert says how bad it is and what happened, and leads to a runbook that says what to do; there is no
-// runbook for an alert that is not.
+// Every alert has a severity and a description, and links to a runbook with the remedy; every runbook belongs to an
+// alert.
 func TestRunbooks(t *testing.T) {
 	text, err := os.ReadFile(runbooksPath)
 	if err != nil {

@@ -16,14 +16,14 @@ func networkPoolOf(g *WithT, spec string) *unstructured.Unstructured {
 	return poolOf(g, v1alpha1.NetworkPoolKind, spec)
 }
 
-// W29: what a refusal of the schema says to do is taken, each step alone.
+// W29: the API server accepts each step that a refusal of the schema suggests, each by itself.
 func TestWhatARefusalSaysToDoHelps(t *testing.T) {
 	const (
 		carve  = `carve: {poolRef: {name: p}, prefixLength: 26}`
 		tenant = `, type: loadbalancer, tenantClusterRef: {name: c, namespace: ns}}`
 	)
 	for name, c := range map[string]struct {
-		of         func(*WithT, string) *unstructured.Unstructured // networkPoolOf where nil
+		of         func(*WithT, string) *unstructured.Unstructured // networkPoolOf if nil
 		spec, says string
 		do         []string
 	}{
@@ -103,13 +103,13 @@ func TestWhatARefusalSaysToDoHelps(t *testing.T) {
 	}
 }
 
-// What cannot be changed can be had all the same: beside what there is, or in its place.
+// An immutable field can be changed nevertheless by a new object: beside the existing one, or instead of it.
 func TestWhatIsImmutableIsMadeAnew(t *testing.T) { // W29
 	for name, c := range map[string]struct {
 		of            func(*WithT, string) *unstructured.Unstructured
 		before, after string
 		says          string
-		// first reports whether what there is goes first, as the name is to be the same.
+		// first reports whether the existing object must be deleted first, because the new one has the same name.
 		first bool
 	}{
 		"a pool":                {of: networkPoolOf, before: `{cidr: "fd00::/48", allocationPrefixLength: 64}`, after: `{cidr: "fd00::/48", allocationPrefixLength: 60}`, says: "make a new pool"},

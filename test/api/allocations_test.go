@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// allocationOf makes an IPAllocation from the YAML of its spec, as kubectl apply would send it.
+// allocationOf returns an IPAllocation with a spec in YAML, as kubectl apply would send it.
 func allocationOf(g *WithT, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
@@ -106,7 +106,7 @@ func TestAllocationsAreImmutableAndBeginPending(t *testing.T) { // B13
 	g.Expect(k8s.Update(t.Context(), o)).To(Succeed())
 }
 
-// Whoever comes from Butler applies what they have (B11).
+// Users of Butler apply their existing manifests (B11).
 func TestButlersAllocationsApplyUnchanged(t *testing.T) {
 	g := NewWithT(t)
 	allocations := documents(g, read(g, "testdata/butler-allocations.yaml"))

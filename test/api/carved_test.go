@@ -59,7 +59,7 @@ func TestGoodCarvedPoolsAreTaken(t *testing.T) {
 	}
 }
 
-// Addresses of the parent are in use: what they come from does not change under them.
+// Addresses of the parent are in use, so the parent of a pool cannot be changed.
 func TestWhatAPoolIsCarvedFromIsImmutable(t *testing.T) {
 	const before = `{carve: {poolRef: {name: p}, prefixLength: 26}}`
 	for name, c := range map[string]struct{ after, want string }{

@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// clusterCIDROf makes a ClusterCIDR from the YAML of its spec, as kubectl apply would send it.
+// clusterCIDROf returns a ClusterCIDR with a spec in YAML, as kubectl apply would send it.
 func clusterCIDROf(g *WithT, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
@@ -27,16 +27,16 @@ func clusterCIDROf(g *WithT, spec string) *unstructured.Unstructured {
 	return u
 }
 
-// specOf is the spec of an object that the API server has taken.
+// specOf returns the spec of an object that the API server has accepted.
 func specOf(g *WithT, u *unstructured.Unstructured) *v1alpha1.ClusterCIDRSpec {
 	c := &v1alpha1.ClusterCIDR{}
 	g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c)).To(Succeed())
 	return &c.Spec
 }
 
-// compile says what the code that serves Nodes finds wrong with a spec.
+// compile returns the errors that the code that serves Nodes finds in a spec.
 func compile(s *v1alpha1.ClusterCIDRSpec) field.ErrorList {
-	return nodeipam.ObjectOf(&v1alpha1.ClusterCIDR{Spec: *s}).Invalid
+	return nodeipam.RangeObjectFromClusterCIDR(&v1alpha1.ClusterCIDR{Spec: *s}).ValidationErrors
 }
 
 // Fields of a spec.
@@ -49,15 +49,15 @@ const (
 	pool6 = `ipv6Pool: {name: pods6, kind: NetworkPool, maxBlocks: 3}`
 )
 
-// flow is an object of fields, as YAML.
+// flow returns a YAML object with the given fields.
 func flow(fields ...string) string { return `{` + strings.Join(fields, `, `) + `}` }
 
-// terms is a nodeSelector.
+// terms returns a nodeSelector with the given terms.
 func terms(of ...string) string {
 	return `nodeSelector: {nodeSelectorTerms: [` + strings.Join(of, `, `) + `]}`
 }
 
-// expressions and onName are a term, of what it says of labels and of the name of a Node.
+// expressions returns a term on labels, and onName a term on the name of a Node.
 func expressions(of ...string) string { return `{matchExpressions: [` + strings.Join(of, `, `) + `]}` }
 func onName(of ...string) string      { return `{matchFields: [` + strings.Join(of, `, `) + `]}` }
 
@@ -71,8 +71,8 @@ func expectRefused(t *testing.T, spec, want string) {
 	g.Expect(apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)).To(BeTrue(), "%v", err)
 }
 
-// What node-ipam-controller refuses, and more. Wanted is the field and what is said of it; the API server puts the
-// value between them.
+// What node-ipam-controller refuses, and more. Wanted is the field and the message; the API server puts the value
+// between them.
 func TestBadClusterCIDRsAreRefusedWhenApplied(t *testing.T) { // K1, K3
 	for name, c := range map[string]struct{ spec, want string }{
 		"no range":        {flow(bits8), "spec ... set ipv4, ipv6, or both"},
@@ -151,7 +151,7 @@ func TestBadSelectorsAreRefusedWhenApplied(t *testing.T) { // K1
 	}
 }
 
-// What node-ipam-controller takes, and more. What the API server takes can be served.
+// What node-ipam-controller accepts, and more. Every spec that the API server accepts can be served.
 func TestGoodClusterCIDRsAreTaken(t *testing.T) { // K1, K3
 	size := terms(expressions(`{key: size, operator: In, values: [big]}`))
 	exists, notA := `{key: a, operator: Exists}`, `{key: metadata.name, operator: NotIn, values: [a]}`
@@ -196,8 +196,8 @@ func TestGoodClusterCIDRsAreTaken(t *testing.T) { // K1, K3
 	}
 }
 
-// The schema of a NodeSelector bounds no text, so CEL cannot look at one at a cost that the API server allows. What
-// these say is found later, and is said in a condition.
+// The schema of a NodeSelector limits the length of no text, so CEL cannot check the texts at a cost that the API
+// server allows. Their errors are found later, and reported in a condition.
 func TestTextsOfSelectorsAreNotInTheSchema(t *testing.T) {
 	for name, expression := range map[string]string{
 		"no label":            `{key: NoUppercaseOrSpecialCharsLike=Equals, operator: In, values: [bar]}`,
@@ -216,8 +216,8 @@ func TestTextsOfSelectorsAreNotInTheSchema(t *testing.T) {
 	}
 }
 
-// Nodes keep the CIDRs that they have: what these come from does not change under them. A rule of an optional field
-// would not see that the field is added or removed.
+// Nodes keep the CIDRs that they have, so the ranges that these come from cannot be changed. A rule on an optional
+// field would not detect that the field is added or removed.
 func TestClusterCIDRsAreImmutable(t *testing.T) { // K2
 	own := `perNodeHostBitsIPv6: 64`
 	size := terms(expressions(`{key: size, operator: In, values: [big]}`))
@@ -259,7 +259,7 @@ func TestClusterCIDRsAreImmutable(t *testing.T) { // K2
 	}
 }
 
-// Selectors as large as a request can be are compared too, at a cost that the API server allows.
+// Selectors as large as a request allows are compared too, at a cost that the API server allows.
 func TestLargeClusterCIDRsAreCompared(t *testing.T) { // K2
 	g := NewWithT(t)
 	with := func(last string) *unstructured.Unstructured {
@@ -275,7 +275,7 @@ func TestLargeClusterCIDRsAreCompared(t *testing.T) { // K2
 	g.Expect(k8s.Update(t.Context(), o)).To(MatchError(ContainSubstring("is immutable")))
 }
 
-// Whoever comes from node-ipam-controller applies what they have, of another apiVersion.
+// Users of node-ipam-controller apply their existing manifests, with another apiVersion.
 func TestClusterCIDRsOfNodeIPAMControllerApply(t *testing.T) { // K1
 	g := NewWithT(t)
 	text := string(read(g, "testdata/node-ipam-clustercidrs.yaml"))
@@ -298,7 +298,7 @@ func TestSampleClusterCIDRsApply(t *testing.T) {
 	}
 }
 
-// A ClusterCIDR that is full, or that nobody serves yet, says 0, not nothing.
+// The status of a ClusterCIDR that is full, or not served yet, shows 0 instead of omitting the field.
 func TestNumbersOfClusterCIDRsNeverVanish(t *testing.T) {
 	g := NewWithT(t)
 	o := clusterCIDROf(g, `{perNodeHostBits: 8, `+v4+`}`)

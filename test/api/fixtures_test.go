@@ -1,5 +1,5 @@
-// Package api applies manifests to a real kube-apiserver: what the CRDs take, what they refuse, and
-// what they say then. No manager runs.
+// Package api applies manifests to a real kube-apiserver: it tests what the CRDs accept, what they refuse, and the
+// messages of refusals. No manager runs.
 package api_test
 
 import (
@@ -23,8 +23,8 @@ var (
 	restConfig *rest.Config
 )
 
-// shared is set to the kubeconfig of the API server for the processes that go test -fuzz starts: it does not wait for
-// them to end one of their own.
+// shared names the variable with the kubeconfig of the API server for the processes that go test -fuzz starts. They
+// start no API server of their own, because go test -fuzz does not wait until they have ended it.
 const shared = "TEST_API_KUBECONFIG"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		use(&framework.ControlPlane{Config: config})
 		os.Exit(m.Run())
 	}
-	os.Exit(framework.Main(m, framework.Options{}, func(cp *framework.ControlPlane) {
+	os.Exit(framework.RunTestMain(m, framework.Options{}, func(cp *framework.ControlPlane) {
 		use(cp)
 		if err := os.Setenv(shared, cp.Kubeconfig); err != nil {
 			panic(err)
@@ -45,16 +45,16 @@ func TestMain(m *testing.M) {
 }
 
 func use(cp *framework.ControlPlane) {
-	c, err := cp.Client()
+	c, err := cp.NewClient()
 	if err != nil {
 		panic(err)
 	}
 	k8s, restConfig = c, cp.Config
 }
 
-// documents reads manifests.
+// documents parses manifests.
 func documents(g *WithT, text []byte) (out []*unstructured.Unstructured) {
-	out, err := framework.Documents(text)
+	out, err := framework.ParseManifests(text)
 	g.Expect(err).NotTo(HaveOccurred())
 	return out
 }
@@ -65,7 +65,7 @@ func read(g *WithT, path string) []byte {
 	return text
 }
 
-// Whoever comes from Butler applies what they have (B1-B5).
+// Users of Butler apply their existing manifests (B1-B5).
 func TestButlersPoolsApplyUnchanged(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(k8s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "butler-system"}})).To(Succeed())
@@ -84,7 +84,7 @@ func TestButlersPoolsApplyUnchanged(t *testing.T) {
 		Start: "10.40.1.0", End: "10.40.7.254", Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 8}})))
 }
 
-// Who says one default gets the other.
+// A pool that sets one of the defaults gets the other.
 func TestDefaultsOfAPool(t *testing.T) { // B5
 	for name, c := range map[string]struct {
 		defaults             map[string]any
@@ -111,7 +111,7 @@ func TestDefaultsOfAPool(t *testing.T) { // B5
 	}
 }
 
-// An exhausted pool says 0, not nothing.
+// The status of an exhausted pool shows 0 instead of omitting the field.
 func TestStatusIntegersNeverVanish(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("zero").Namespace(metav1.NamespaceDefault).CIDR("10.0.0.0/24").Obj()

@@ -23,11 +23,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/draw"
 )
 
-// What the schema and our code say of a spec agrees: whoever is refused is told what is wrong with which field, and
-// what is taken is served or refused with words. They need not agree on everything: CEL cannot add up sets of
-// addresses, and the schema has limits of its own.
+// The schema and the code agree on a spec: a refusal names the field and the error, and an accepted spec is served or
+// refused with a message. They need not agree on everything: CEL cannot compute sets of addresses, and the schema has
+// limits of its own.
 
-// refusal returns why the API server refuses an object; nil: it takes it.
+// refusal returns the error with which the API server refuses an object, or nil if it accepts it.
 func refusal(t *testing.T, o client.Object) *apierrors.StatusError {
 	t.Helper()
 	err := k8s.Create(t.Context(), o, client.DryRunAll)
@@ -49,7 +49,7 @@ func refusal(t *testing.T, o client.Object) *apierrors.StatusError {
 	return status
 }
 
-// stricter is what the schema wants and Compile does not need.
+// stricter are parts of the messages for rules that only the schema has, and Compile does not need.
 var stricter = []string{
 	"must be in canonical form", "spec.network", "addressReuseGracePeriodSeconds", "should be", "Too long", "start and end must be of one family",
 }
@@ -57,7 +57,7 @@ var stricter = []string{
 func checkPool(t *testing.T, b []byte) {
 	t.Helper()
 	meta := metav1.ObjectMeta{GenerateName: "p-", Namespace: metav1.NamespaceDefault}
-	spec := draw.From(b).Pool()
+	spec := draw.NewSource(b).PoolSpec()
 	layout, errs := poolspec.Compile(spec)
 	no := refusal(t, &v1alpha1.NetworkPool{ObjectMeta: meta, Spec: *spec})
 	meta.Namespace = ""
@@ -80,7 +80,7 @@ func checkPool(t *testing.T, b []byte) {
 	}
 }
 
-// emptied is a pool whose absent texts are empty, as templates of Helm write fields for which no value is set.
+// emptied returns a pool whose absent texts are empty, as templates of Helm write fields without a value.
 func emptied(t *testing.T, spec *v1alpha1.NetworkPoolSpec) *unstructured.Unstructured {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
@@ -108,12 +108,12 @@ func emptied(t *testing.T, spec *v1alpha1.NetworkPoolSpec) *unstructured.Unstruc
 
 func checkAllocation(t *testing.T, b []byte) {
 	t.Helper()
-	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: metav1.NamespaceDefault}, Spec: draw.From(b).Allocation()}
-	if _, has := blocks.RangeOf(a); has {
+	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: metav1.NamespaceDefault}, Spec: draw.NewSource(b).AllocationSpec()}
+	if _, has := blocks.RangeForAllocation(a); has {
 		t.Errorf("%+v has a block", a)
 	}
-	pools.KeyOfAllocation(a)
-	// What can be read as a range is taken, unless something else is wrong.
+	pools.KeyFromAllocation(a)
+	// Every text that can be parsed as a range is accepted, unless another field is wrong.
 	if no, pin := refusal(t, a), a.Spec.PinnedRange; no != nil && pin != nil {
 		_, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
 		for _, cause := range no.ErrStatus.Details.Causes {
@@ -127,23 +127,23 @@ func checkAllocation(t *testing.T, b []byte) {
 func checkProvider(t *testing.T, b []byte) {
 	t.Helper()
 	c := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: metav1.NamespaceDefault}}
-	c.Spec.Network = draw.From(b).Provider()
-	_ = refusal(t, c) // what is refused now may be there from before
+	c.Spec.Network = draw.NewSource(b).ProviderNetwork()
+	_ = refusal(t, c) // a config that is refused now may have been stored earlier
 	network := c.Network()
 	var pools []tenancy.Pool
-	for _, ref := range tenancy.Order(network.PoolRefs) {
-		pools = append(pools, tenancy.PoolOf(ref, nil, tenancy.Namespace{}))
+	for _, ref := range tenancy.OrderPoolRefs(network.PoolRefs) {
+		pools = append(pools, tenancy.NewPool(ref, nil, tenancy.Namespace{}))
 	}
-	tenancy.Estimate(network, pools)
-	if v := tenancy.Validate(network, pools); v.Ready.Message == "" {
+	tenancy.EstimateCapacity(network, pools)
+	if v := tenancy.ValidateNetwork(network, pools); v.Ready.Message == "" {
 		t.Errorf("%+v: nothing is said of it", network)
 	}
-	if size, err := tenancy.Size(network, nil); err == nil && size.Message == "" {
+	if size, err := tenancy.ComputeInitialSize(network, nil); err == nil && size.Message == "" {
 		t.Errorf("%+v: %+v", network, size)
 	}
 }
 
-// drawClusterCIDR draws a spec. What has no effect in it is right: the schema looks at that too.
+// drawClusterCIDR draws a spec. Fields without an effect are valid in it, because the schema checks them too.
 func drawClusterCIDR(d *draw.Source) v1alpha1.ClusterCIDRSpec {
 	text := func(of ...string) string { return of[d.Int(len(of))] }
 	bits := func() int32 {
@@ -197,9 +197,9 @@ func drawClusterCIDR(d *draw.Source) v1alpha1.ClusterCIDRSpec {
 
 func checkClusterCIDR(t *testing.T, b []byte) {
 	t.Helper()
-	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: drawClusterCIDR(draw.From(b))}
+	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: drawClusterCIDR(draw.NewSource(b))}
 	no, errs := refusal(t, c), compile(&c.Spec)
-	// CEL has no addresses of IPv4 that are written as IPv6.
+	// CEL does not parse IPv4 addresses in IPv6 notation.
 	if no != nil && len(errs) == 0 && !strings.Contains(c.Spec.IPv6, "::ffff:") {
 		t.Errorf("%+v is refused, and could be served: %v", c.Spec, no)
 	}
@@ -210,16 +210,17 @@ func checkClusterCIDR(t *testing.T, b []byte) {
 	}
 }
 
-// inTextOfSelector is where the schema finds less: see TestTextsOfSelectorsAreNotInTheSchema.
+// inTextOfSelector matches the fields in which the schema finds fewer errors: see
+// TestTextsOfSelectorsAreNotInTheSchema.
 var inTextOfSelector = regexp.MustCompile(`^spec\.nodeSelector\.nodeSelectorTerms\[\d+\]\.matchExpressions\[\d+\]`)
 
-// A short run of what `make fuzz` does for as long as one likes, the same each time.
+// A short run of what `make fuzz` does for any time, the same in each run.
 func TestSchemaAgrees(t *testing.T) {
 	for name, check := range map[string]func(*testing.T, []byte){
 		"pools": checkPool, "allocations": checkAllocation, "providers": checkProvider, "clustercidrs": checkClusterCIDR,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(1, 2)) // of its own: the order of a map is another one each time
+			r := rand.New(rand.NewPCG(1, 2)) // one source for each check, as the order of a map differs in each run
 			for range 300 {
 				b := make([]byte, r.IntN(60))
 				for i := range b {

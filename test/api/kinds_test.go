@@ -16,8 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What people type and see: the names that kubectl takes, and the columns that it shows. Those after the bar need -o
-// wide.
+// The names that kubectl accepts, and the columns that it prints. The columns after the bar need -o wide.
 func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 	const poolColumns = "Name CIDR First Range Parent Total Free Used Ready Reason Age | All Ranges Message"
 	kinds := map[string]struct {
@@ -31,7 +30,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 			columns: "Name Pool Cluster Type Phase Start End Used Draining Demand Age | Child Message"},
 		"ipleases":        {kind: "IPLease", short: "ipl", columns: "Name Address Pool Shown Announced Ready Reason Age | Message"},
 		"providerconfigs": {kind: "ProviderConfig", short: "bpc", columns: "Name Provider Scope Mode Free Tenants Ready Validated Age |"},
-		// cc is ClusterClass's.
+		// The short name cc is taken by ClusterClass.
 		"clustercidrs": {kind: "ClusterCIDR", cluster: true,
 			columns: "Name PerNodeHostBits IPv4 IPv6 Free Used Ready Age | IPv4Pool IPv6Pool Reason Message"},
 	}
@@ -57,7 +56,7 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 	}
 }
 
-// columnsOf is what kubectl get has at the head, those of -o wide after a bar.
+// columnsOf returns the headers of kubectl get, those of -o wide after a bar.
 func columnsOf(t *testing.T, resource string) string {
 	t.Helper()
 	var always, wide []string
@@ -71,7 +70,8 @@ func columnsOf(t *testing.T, resource string) string {
 	return strings.TrimSpace(strings.Join(always, " ") + " | " + strings.Join(wide, " "))
 }
 
-// A pool shows what it has, in whichever field that is, and no JSON: of several ranges the first one, and all with -o wide.
+// The columns of a pool show its addresses, from any field, without JSON: the first of several ranges, and all of
+// them with -o wide.
 func TestAddressesOfPools(t *testing.T) {
 	g, ns := NewWithT(t), "columns"
 	g.Expect(k8s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
@@ -91,7 +91,7 @@ func TestAddressesOfPools(t *testing.T) {
 	g.Expect(got).To(Equal(map[any][]any{"cidr": {"10.0.0.0/24", nil}, "ranges": {nil, "10.0.1.1-10.0.1.9"}, "both": {"10.0.2.0/24", "10.0.3.1"}}))
 }
 
-// tableOf is what the API server has kubectl get print.
+// tableOf returns the table that the API server sends to kubectl get.
 func tableOf(t *testing.T, resource, namespace string) *metav1.Table {
 	t.Helper()
 	g := NewWithT(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// leaseOf makes an IPLease from the YAML of its spec, as kubectl apply would send it.
+// leaseOf returns an IPLease with a spec in YAML, as kubectl apply would send it.
 func leaseOf(g *WithT, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
@@ -47,10 +47,11 @@ func TestBadLeasesAreRefusedWhenApplied(t *testing.T) { // H4
 	}
 }
 
-// A lease keeps its address: what decides on that cannot be changed, and a second lease of the name is none.
+// A lease keeps its address: the fields that determine it are immutable, and a second lease of the same name cannot
+// be created.
 func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
 	g := NewWithT(t)
-	plain, asked := framework.MakeLease(metav1.NamespaceDefault, "plain").Obj(), framework.MakeLease(metav1.NamespaceDefault, "asked").Address("10.0.0.1").Obj()
+	plain, asked := framework.MakeLease(metav1.NamespaceDefault, "plain").Obj(), framework.MakeLease(metav1.NamespaceDefault, "asked").RequestAddress("10.0.0.1").Obj()
 	for _, l := range []*v1alpha1.IPLease{plain, asked} {
 		g.Expect(k8s.Create(t.Context(), l)).To(Succeed())
 		t.Cleanup(func() { g.Expect(k8s.Delete(context.WithoutCancel(t.Context()), l)).To(Succeed()) })
@@ -59,8 +60,8 @@ func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
 	for what, l := range map[string]*v1alpha1.IPLease{
 		"another pool":    framework.MakeLease("", "plain").Pool("q").Obj(),
 		"a global pool":   framework.MakeLease("", "plain").GlobalPool("p").Obj(),
-		"an address":      framework.MakeLease("", "plain").Address("10.0.0.1").Obj(),
-		"another address": framework.MakeLease("", "asked").Address("10.0.0.2").Obj(),
+		"an address":      framework.MakeLease("", "plain").RequestAddress("10.0.0.1").Obj(),
+		"another address": framework.MakeLease("", "asked").RequestAddress("10.0.0.2").Obj(),
 		"no address":      framework.MakeLease("", "asked").Obj(),
 	} {
 		is := map[string]*v1alpha1.IPLease{"plain": plain, "asked": asked}[l.Name].DeepCopy()
@@ -71,7 +72,7 @@ func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
 	}
 }
 
-// The class of Services is one that no other load balancer answers for.
+// No other load balancer implements the class of these Services.
 func TestClassesOfLeases(t *testing.T) {
 	for class, good := range map[string]bool{
 		"":                               true,

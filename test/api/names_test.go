@@ -18,8 +18,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/migrate"
 )
 
-// names are all texts that package v1alpha1 has a name for: finalizers, labels, annotations, condition types, reasons,
-// values. Objects of users and of releases before carry them, and scripts look for them, so none changes.
+// names are the values of all constants of package v1alpha1: finalizers, labels, annotations, condition types,
+// reasons, values. Objects of users and of earlier releases contain them, and scripts search for them, so none may
+// change.
 var names = map[string]string{
 	"AboveThresholdReason":           "UtilizationAboveThreshold",
 	"AccessDeniedReason":             "AccessDenied",
@@ -196,8 +197,8 @@ func TestNamesNeverChange(t *testing.T) {
 	if diff := cmp.Diff(names, declared(g, "../../api/v1alpha1")); diff != "" {
 		t.Error(diff)
 	}
-	// Those that other packages have. The first is the in-cluster provider's too, like ClaimFinalizer and
-	// AddressFinalizer: it can take over from us.
+	// Constants of other packages. The first is the in-cluster provider's too, like ClaimFinalizer and
+	// AddressFinalizer, so that the in-cluster provider can take over from this one.
 	g.Expect(incluster.PoolFinalizer).To(Equal("ipam.cluster.x-k8s.io/ProtectPool"))
 	g.Expect(incluster.GatewayAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-gateway"))
 	g.Expect(incluster.EndedAnnotation).To(Equal("butler.butlerlabs.dev/in-cluster-ended"))
@@ -206,7 +207,7 @@ func TestNamesNeverChange(t *testing.T) {
 	g.Expect(string(balancer.FieldOwner)).To(Equal("butler-controller/ipam")) // B54
 }
 
-// declared are the constants of a package and their values.
+// declared returns the string constants of a package with their values.
 func declared(g *WithT, dir string) map[string]string {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	g.Expect(err).NotTo(HaveOccurred())

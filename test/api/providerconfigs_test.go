@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// configOf makes a ProviderConfig from the YAML of its spec, as kubectl apply would send it.
+// configOf returns a ProviderConfig with a spec in YAML, as kubectl apply would send it.
 func configOf(g *WithT, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
@@ -64,7 +64,7 @@ func TestBadProviderConfigsAreRefusedWhenApplied(t *testing.T) { // B14
 func TestGoodProviderConfigsApply(t *testing.T) {
 	for name, spec := range map[string]string{
 		"the least":            `{}`,
-		"no pools yet":         `{network: {mode: ipam}}`, // B31: a condition says so
+		"no pools yet":         `{network: {mode: ipam}}`, // B31: a condition reports it
 		"two kinds, one name":  `{network: {mode: ipam, poolRefs: [{name: p}, {name: p, kind: GlobalNetworkPool, priority: -1}]}}`,
 		"subnet is a name":     `{network: {subnet: VM Network - VLAN 40, timeServers: [ntp.example.org, 10.0.0.2]}}`,
 		"elastic from nothing": `{network: {loadBalancer: {allocationMode: elastic, initialPoolSize: 0}}}`, // F18
@@ -101,7 +101,7 @@ func TestDefaultsOfAProviderConfig(t *testing.T) { // B14
 	})))
 }
 
-// A configuration without room says 0, not nothing.
+// The capacity of a configuration without room shows 0 instead of omitting the field.
 func TestCapacityNeverVanishes(t *testing.T) { // B78
 	g := NewWithT(t)
 	u := configOf(g, `{}`)
@@ -116,8 +116,8 @@ func TestCapacityNeverVanishes(t *testing.T) { // B78
 		HaveKeyWithValue("capacity", And(HaveKeyWithValue("availableIPs", BeEquivalentTo(0)), HaveKeyWithValue("estimatedTenants", BeEquivalentTo(0))))))
 }
 
-// Whoever comes from Butler applies what they have (B14). Two of the examples have one name, and the
-// namespace is another test's: nothing is stored.
+// Users of Butler apply their existing manifests (B14). Two of the examples have the same name, and the namespace
+// belongs to another test, so nothing is stored.
 func TestButlersProviderConfigsApplyUnchanged(t *testing.T) {
 	g := NewWithT(t)
 	configs := documents(g, read(g, "testdata/butler-providerconfigs.yaml"))

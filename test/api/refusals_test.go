@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// poolOf makes a pool of a kind from the YAML of its spec, as kubectl apply would send it.
+// poolOf returns a pool of a kind with a spec in YAML, as kubectl apply would send it.
 func poolOf(g *WithT, kind, spec string) *unstructured.Unstructured {
 	content := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(spec), &content)).To(Succeed())
@@ -29,8 +29,8 @@ func poolOf(g *WithT, kind, spec string) *unstructured.Unstructured {
 
 var kinds = []string{v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind}
 
-// No webhook is registered here: these are refused by the schema alone. Wanted is the field and what
-// is said of it; the API server puts the value between them.
+// No webhook is registered here: the schema alone refuses these specs. Wanted is the field and the message; the API
+// server puts the value between them.
 func TestBadSpecsAreRefusedWhenApplied(t *testing.T) {
 	for name, c := range map[string]struct{ spec, want string }{
 		"no addresses":            {`{}`, "a pool needs addresses: set cidr, addresses, or both"},
@@ -140,7 +140,7 @@ func TestGoodSpecsAreTaken(t *testing.T) {
 		"cidr beside addresses":  `{cidr: 10.0.0.0/24, addresses: [10.0.9.0/24], reserved: [{cidr: 10.0.9.0/28}]}`,
 		"whole of IPv4 and more": `{cidr: 0.0.0.0/0}`,
 		"whole of IPv6":          `{cidr: "::/0"}`,
-		// As templates of Helm write a field for which no value is set.
+		// Templates of Helm write fields without a value like this.
 		"empty texts":             `{cidr: 10.0.0.0/24, gateway: "", network: ""}`,
 		"empty texts of IPv6":     `{cidr: "", addresses: ["fd00::1"], gateway: "", network: "", subnets: [{cidr: "fd00::/64", gateway: ""}]}`,
 		"an empty cidr, a prefix": `{cidr: "", addresses: [10.0.0.1], prefix: 24, gateway: 10.0.0.2}`,
@@ -155,7 +155,7 @@ func TestGoodSpecsAreTaken(t *testing.T) {
 	}
 }
 
-// A claim's prefix is as long as the pool said when it was given.
+// The length of a claim's prefix is the length that the pool had at the time of the grant.
 func TestAllocationPrefixLengthIsImmutable(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"changed": {`{cidr: "fd00::/48", allocationPrefixLength: 64}`, `{cidr: "fd00::/48", allocationPrefixLength: 60}`},

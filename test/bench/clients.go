@@ -25,31 +25,33 @@ const (
 	poolName  = "bench"
 	writers   = 16
 
-	// metricsPeriod bounds both the error of a figure, a tenth of it, and what asking costs the manager.
+	// metricsPeriod bounds both the error of a measurement, to a tenth of it, and the load of the reads on the
+	// manager.
 	metricsPeriod = 200 * time.Millisecond
 )
 
-// clients talk to one control plane.
+// clients are clients of one control plane.
 type clients struct {
-	cp *framework.ControlPlane
+	controlPlane *framework.ControlPlane
 	client.WithWatch
-	watched *watched
+	claimWatch *claimWatcher
 }
 
 func newClients(_ context.Context, cp *framework.ControlPlane) (*clients, error) {
-	c, err := cp.Client()
-	return &clients{cp: cp, WithWatch: c}, err
+	c, err := cp.NewClient()
+	return &clients{controlPlane: cp, WithWatch: c}, err
 }
 
-// manager starts a manager without its audit: every five minutes that lists everything, and it falls into anybody's turn.
-func (c *clients) manager(ctx context.Context, binary string, args ...string) (*framework.Manager, error) {
-	args = slices.Concat([]string{"--audit-interval=0"}, framework.Components(), args)
-	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.cp.Kubeconfig, Args: args})
+// startManager starts a manager without its audit, which would list everything each five minutes, in an arbitrary
+// turn.
+func (c *clients) startManager(ctx context.Context, binary string, args ...string) (*framework.Manager, error) {
+	args = slices.Concat([]string{"--audit-interval=0"}, framework.ComponentFlags(), args)
+	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.controlPlane.Kubeconfig, Args: args})
 }
 
-// managed starts a manager for what it is used for. An error comes with the end of its log.
-func (c *clients) managed(ctx context.Context, binary string, use func(*framework.Manager) error, args ...string) error {
-	m, err := c.manager(ctx, binary, args...)
+// withManager starts a manager, passes it to use, and kills it. It adds the end of the log to an error.
+func (c *clients) withManager(ctx context.Context, binary string, use func(*framework.Manager) error, args ...string) error {
+	m, err := c.startManager(ctx, binary, args...)
 	if err != nil {
 		return err
 	}
@@ -62,17 +64,17 @@ func (c *clients) managed(ctx context.Context, binary string, use func(*framewor
 
 func claimName(i int) string { return fmt.Sprintf("claim-%05d", i) }
 
-func (c *clients) create(ctx context.Context, name string) error {
+func (c *clients) createClaim(ctx context.Context, name string) error {
 	return c.Create(ctx, framework.MakeClaim(namespace, name).Pool(poolName).Obj())
 }
 
-// each runs a step for 0 to n-1, so many at a time as a bare client would.
-func each(ctx context.Context, n int, step func(context.Context, int) error) error {
-	return eachOf(ctx, writers, n, step)
+// runEach runs a step for 0 to n-1, with as many concurrent writes as a bare client has.
+func runEach(ctx context.Context, n int, step func(context.Context, int) error) error {
+	return runEachLimited(ctx, writers, n, step)
 }
 
-// eachOf is each of which so many steps are under way at a time.
-func eachOf(ctx context.Context, atOnce, n int, step func(context.Context, int) error) error {
+// runEachLimited runs a step for 0 to n-1, with at most atOnce steps at a time.
+func runEachLimited(ctx context.Context, atOnce, n int, step func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	for i := range n {
@@ -81,23 +83,23 @@ func eachOf(ctx context.Context, atOnce, n int, step func(context.Context, int) 
 	return g.Wait()
 }
 
-// burst creates claims on a paused pool, unpauses it, and takes the time, and the manager's seconds of CPU, until every
-// one is Ready.
-func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (took time.Duration, cpu float64, err error) {
+// runClaimBurst creates claims in a paused pool, unpauses it, and returns the time until all are Ready, and the
+// manager's seconds of CPU.
+func (c *clients) runClaimBurst(ctx context.Context, m *framework.Manager, n int) (took time.Duration, cpu float64, err error) {
 	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
 	if err := c.Create(ctx, pool); err != nil {
 		return 0, 0, err
 	}
-	if err := each(ctx, n, func(ctx context.Context, i int) error { return c.create(ctx, claimName(i)) }); err != nil {
+	if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.createClaim(ctx, claimName(i)) }); err != nil {
 		return 0, 0, err
 	}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
 		return 0, 0, err
 	}
-	if err := allTold(ctx, m); err != nil {
+	if err := waitForPausedConditions(ctx, m); err != nil {
 		return 0, 0, err
 	}
-	before, err := m.Activity(ctx)
+	before, err := m.ReadActivity(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -107,11 +109,11 @@ func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (took 
 	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
 		return 0, 0, err
 	}
-	if err := metric(ctx, m, fulfilment, float64(n)); err != nil {
+	if err := waitForMetric(ctx, m, fulfilmentMetric, float64(n)); err != nil {
 		return 0, 0, err
 	}
 	took = time.Since(start)
-	after, err := m.Activity(ctx)
+	after, err := m.ReadActivity(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -127,30 +129,31 @@ func (c *clients) burst(ctx context.Context, m *framework.Manager, n int) (took 
 	return took, after.Since(before).CPU, nil
 }
 
-// allTold waits until the manager has told the claims of a paused pool that it is paused: that is no part of a burst.
-func allTold(ctx context.Context, m *framework.Manager) error {
-	_, err := quiet(ctx, time.Second, func() (int, error) {
-		does, err := m.Activity(ctx)
+// waitForPausedConditions waits until the manager has set the conditions of the claims of a paused pool: these writes
+// are not part of a burst.
+func waitForPausedConditions(ctx context.Context, m *framework.Manager) error {
+	_, err := waitUntilStable(ctx, time.Second, func() (int, error) {
+		does, err := m.ReadActivity(ctx)
 		return int(does.Requests), err
 	})
 	return err
 }
 
-// metric polls a counter of the manager until it has reached a value. A watch of the bench's own would be a load on the
-// API server that the raw limit does not have. The manager is asked seldom, since that costs it, and more often the
-// nearer the end is.
-func metric(ctx context.Context, m *framework.Manager, name string, want float64) error {
-	return untilCount(ctx, name, want, func(ctx context.Context) (float64, error) {
-		got, err := m.Metric(ctx, name)
-		if errors.Is(err, framework.ErrNoMetric) {
-			err = nil // before the first
+// waitForMetric polls a counter of the manager until it has reached a value. A watch in the benchmark would put a
+// load on the API server that the raw limit does not include. A read costs the manager time, so the polls are rare,
+// and more frequent near the end.
+func waitForMetric(ctx context.Context, m *framework.Manager, name string, want float64) error {
+	return waitForCount(ctx, name, want, func(ctx context.Context) (float64, error) {
+		got, err := m.ReadMetric(ctx, name)
+		if errors.Is(err, framework.ErrMetricNotFound) {
+			err = nil // not exported before the first event
 		}
 		return got, err
 	})
 }
 
-// untilCount asks for a counter until it has reached a value.
-func untilCount(ctx context.Context, name string, want float64, ask func(context.Context) (float64, error)) error {
+// waitForCount polls a counter until it has reached a value.
+func waitForCount(ctx context.Context, name string, want float64, ask func(context.Context) (float64, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	start, first := time.Now(), -1.0
@@ -167,29 +170,29 @@ func untilCount(ctx context.Context, name string, want float64, ask func(context
 			left := time.Duration(float64(time.Since(start)) * (want - got) / (got - first))
 			next = min(max(left/2, metricsPeriod/10), 10*metricsPeriod)
 		}
-		if err := pause(ctx, next); err != nil {
+		if err := sleepContext(ctx, next); err != nil {
 			return fmt.Errorf("%s is %v, not %v: %w", name, got, want, err)
 		}
 	}
 }
 
-// release deletes claims and takes the time until a manager that has released nothing yet has
-// released them.
-func (c *clients) release(ctx context.Context, m *framework.Manager, n int) (time.Duration, error) {
+// timeRelease deletes claims and returns the time until the manager has released them; it must have released none
+// before.
+func (c *clients) timeRelease(ctx context.Context, m *framework.Manager, n int) (time.Duration, error) {
 	start := time.Now()
 	deleting := make(chan error, 1)
 	go func() {
-		deleting <- each(ctx, n, func(ctx context.Context, i int) error {
+		deleting <- runEach(ctx, n, func(ctx context.Context, i int) error {
 			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimName(i)}}
 			return c.Delete(ctx, claim)
 		})
 	}()
-	err := metric(ctx, m, "butler_ipam_releases_total", float64(n))
+	err := waitForMetric(ctx, m, "butler_ipam_releases_total", float64(n))
 	return time.Since(start), errors.Join(err, <-deleting)
 }
 
-// watched are the claims as a watch shows them; a watch that breaks is taken up again.
-type watched struct {
+// claimWatcher holds the claims that a watch shows; a watch that breaks is started again.
+type claimWatcher struct {
 	mu      sync.Mutex
 	claims  map[string]*ipamv1.IPAddressClaim
 	changed chan struct{}
@@ -197,7 +200,7 @@ type watched struct {
 
 // watchClaims starts to watch the claims.
 func (c *clients) watchClaims(ctx context.Context) error {
-	informers, err := cache.New(c.cp.Config, cache.Options{Scheme: c.Scheme()})
+	informers, err := cache.New(c.controlPlane.Config, cache.Options{Scheme: c.Scheme()})
 	if err != nil {
 		return err
 	}
@@ -205,23 +208,23 @@ func (c *clients) watchClaims(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := &watched{claims: map[string]*ipamv1.IPAddressClaim{}, changed: make(chan struct{}, 1)}
+	w := &claimWatcher{claims: map[string]*ipamv1.IPAddressClaim{}, changed: make(chan struct{}, 1)}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { w.set(obj) },
-		UpdateFunc: func(_, obj any) { w.set(obj) },
+		AddFunc:    func(obj any) { w.setClaim(obj) },
+		UpdateFunc: func(_, obj any) { w.setClaim(obj) },
 		DeleteFunc: func(obj any) {
 			if last, unknown := obj.(toolscache.DeletedFinalStateUnknown); unknown {
 				obj = last.Obj
 			}
 			if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
-				w.note(func() { delete(w.claims, claim.Name) })
+				w.applyChange(func() { delete(w.claims, claim.Name) })
 			}
 		},
 	})
 	if err != nil {
 		return err
 	}
-	c.watched = w
+	c.claimWatch = w
 	go func() { _ = informers.Start(ctx) }()
 	if !informers.WaitForCacheSync(ctx) {
 		return errors.New("the watch of claims did not start")
@@ -229,13 +232,13 @@ func (c *clients) watchClaims(ctx context.Context) error {
 	return nil
 }
 
-func (w *watched) set(obj any) {
+func (w *claimWatcher) setClaim(obj any) {
 	if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
-		w.note(func() { w.claims[claim.Name] = claim })
+		w.applyChange(func() { w.claims[claim.Name] = claim })
 	}
 }
 
-func (w *watched) note(change func()) {
+func (w *claimWatcher) applyChange(change func()) {
 	w.mu.Lock()
 	change()
 	w.mu.Unlock()
@@ -245,36 +248,36 @@ func (w *watched) note(change func()) {
 	}
 }
 
-// waitReady waits until a claim has its address.
-func (c *clients) waitReady(ctx context.Context, name string) error {
-	return c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+// waitForClaim waits until a claim has its address.
+func (c *clients) waitForClaim(ctx context.Context, name string) error {
+	return c.waitForClaims(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
 		return claims[name] != nil && isReady(claims[name])
 	})
 }
 
-// serve creates a claim, and takes the time until it has its address.
-func (c *clients) serve(ctx context.Context, claim *ipamv1.IPAddressClaim) (time.Duration, error) {
+// timeNewClaim creates a claim, and returns the time until it has its address.
+func (c *clients) timeNewClaim(ctx context.Context, claim *ipamv1.IPAddressClaim) (time.Duration, error) {
 	start := time.Now()
 	if err := c.Create(ctx, claim); err != nil {
 		return 0, err
 	}
-	err := c.waitReady(ctx, claim.Name)
+	err := c.waitForClaim(ctx, claim.Name)
 	return time.Since(start), err
 }
 
-// until waits, ten minutes at most, for the claims to be as wanted.
-func (c *clients) until(ctx context.Context, done func(map[string]*ipamv1.IPAddressClaim) bool) error {
+// waitForClaims waits until done returns true for the claims, for ten minutes at most.
+func (c *clients) waitForClaims(ctx context.Context, done func(map[string]*ipamv1.IPAddressClaim) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	for {
-		c.watched.mu.Lock()
-		ok := done(c.watched.claims)
-		c.watched.mu.Unlock()
+		c.claimWatch.mu.Lock()
+		ok := done(c.claimWatch.claims)
+		c.claimWatch.mu.Unlock()
 		if ok {
 			return nil
 		}
 		select {
-		case <-c.watched.changed:
+		case <-c.claimWatch.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -16,41 +16,41 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// measureElastic adds how long a Service of a workload cluster with the real MetalLB waits for its address where
-// the cluster must grow for it, in turns with Services for which MetalLB has an address.
+// measureElastic adds the time until a Service of a workload cluster with the real MetalLB has its address if the
+// Cluster must grow for it. It alternates with Services for which MetalLB has a free address.
 func measureElastic(ctx context.Context, o options, t *table) error {
-	return bed(ctx, func(management *clients) error {
-		return bed(ctx, func(workload *clients) error {
-			if err := workload.cp.InstallMetalLB(ctx); err != nil {
+	return withControlPlane(ctx, func(management *clients) error {
+		return withControlPlane(ctx, func(workload *clients) error {
+			if err := workload.controlPlane.InstallMetalLB(ctx); err != nil {
 				return err
 			}
-			metalLB, err := workload.cp.StartMetalLB(ctx)
+			metalLB, err := workload.controlPlane.StartMetalLB(ctx)
 			if err != nil {
 				return err
 			}
 			defer func() { _ = metalLB.Kill() }()
-			return management.managed(ctx, o.manager, func(*framework.Manager) error { return growAndWait(ctx, management, workload, o.elastic, t) })
+			return management.withManager(ctx, o.manager, func(*framework.Manager) error { return growAndWait(ctx, management, workload, o.elastic, t) })
 		})
 	})
 }
 
 func growAndWait(ctx context.Context, management, workload *clients, runs int, t *table) error {
-	if err := management.elasticPool(ctx, 1); err != nil {
+	if err := management.createElasticPool(ctx, 1); err != nil {
 		return err
 	}
-	if _, err := framework.CreateCluster(ctx, management, workload.cp, metav1.ObjectMeta{
+	if _, err := framework.CreateCluster(ctx, management, workload.controlPlane, metav1.ObjectMeta{
 		Namespace: namespace, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	}); err != nil {
 		return err
 	}
-	// The first address is there before; then growth by two makes every other Service find one.
-	if _, err := workload.service(ctx, 0); err != nil {
+	// The first address exists already; after that, growth by two makes every other Service find a free one.
+	if _, err := workload.timeService(ctx, 0); err != nil {
 		return err
 	}
 	var grown, had []time.Duration
 	for i := range runs {
 		for j, into := range []*[]time.Duration{&grown, &had} {
-			took, err := workload.service(ctx, 1+2*i+j)
+			took, err := workload.timeService(ctx, 1+2*i+j)
 			if err != nil {
 				return err
 			}
@@ -64,14 +64,15 @@ func growAndWait(ctx context.Context, management, workload *clients, runs int, t
 	if len(list.Items) != 1+runs {
 		return fmt.Errorf("there are %d blocks, not one and one for each of %d growths", len(list.Items), runs)
 	}
-	text := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", ms(d)) }
+	text := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", milliseconds(d)) }
 	t.add("Service to address, MetalLB has one, p50", text(median(had)), fmt.Sprintf("of %d; slowest %s", runs, text(slices.Max(had))))
 	t.add("Service to address, through growth, p50", text(median(grown)), fmt.Sprintf("of %d; slowest %s", runs, text(slices.Max(grown))))
 	return nil
 }
 
-// elasticPool makes a pool, and a ProviderConfig whose Clusters begin with so many addresses and grow by two.
-func (c *clients) elasticPool(ctx context.Context, initial int32) error {
+// createElasticPool creates a pool, and a ProviderConfig whose Clusters start with `initial` addresses and grow by
+// two.
+func (c *clients) createElasticPool(ctx context.Context, initial int32) error {
 	config := &v1alpha1.ProviderConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"},
 		Spec: v1alpha1.ProviderConfigSpec{Network: &v1alpha1.ProviderNetwork{
@@ -88,12 +89,12 @@ func (c *clients) elasticPool(ctx context.Context, initial int32) error {
 	return c.Create(ctx, config)
 }
 
-// service makes a Service of type LoadBalancer and takes the time until it has an address, as a watch shows it.
-func (c *clients) service(ctx context.Context, i int) (time.Duration, error) {
-	return c.annotatedService(ctx, fmt.Sprintf("service-%03d", i), 80, nil)
+// timeService creates a Service of type LoadBalancer and returns the time until a watch shows its address.
+func (c *clients) timeService(ctx context.Context, i int) (time.Duration, error) {
+	return c.timeAnnotatedService(ctx, fmt.Sprintf("service-%03d", i), 80, nil)
 }
 
-func (c *clients) annotatedService(ctx context.Context, name string, port int32, annotated map[string]string) (time.Duration, error) {
+func (c *clients) timeAnnotatedService(ctx context.Context, name string, port int32, annotated map[string]string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	w, err := c.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})

@@ -16,41 +16,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stored is a kind of which copies are made, and where the API server keeps it.
-type stored struct{ kind, resource string }
+// storedKind is a kind that is copied, and its resource, which is part of the key in etcd.
+type storedKind struct{ kind, resource string }
 
-// fill makes claims that have their addresses as copies of those that the manager has served, one of each pool, and
-// waits until it has seen them. They are written where the API server keeps them: by way of the API, 50,000 of them
-// would take it six minutes.
-func (s *scale) fill(ctx context.Context, from, to int) error {
-	claims, err := s.copies(ctx, stored{"IPAddressClaim", "ipaddressclaims"})
+// fillStorage creates served claims as copies of those that the manager has served, one template from each pool, and
+// waits until the manager has read them. It writes them to etcd directly: through the API, 50,000 of them would take
+// six minutes.
+func (s *scale) fillStorage(ctx context.Context, from, to int) error {
+	claims, err := s.readTemplates(ctx, storedKind{"IPAddressClaim", "ipaddressclaims"})
 	if err != nil {
 		return err
 	}
-	addresses, err := s.copies(ctx, stored{"IPAddress", "ipaddresses"})
+	addresses, err := s.readTemplates(ctx, storedKind{"IPAddress", "ipaddresses"})
 	if err != nil {
 		return err
 	}
-	if err := each(ctx, to-from, func(ctx context.Context, i int) error {
+	if err := runEach(ctx, to-from, func(ctx context.Context, i int) error {
 		i += from
 		uid, of := string(uuid.NewUUID()), i%s.pools
-		// The claim first: an IPAddress without one is an orphan.
-		if err := s.put(ctx, claims[of].copy(claimName(i), uid, uid, s.address(i))); err != nil {
+		// The claim is written first: an IPAddress without one is an orphan.
+		if err := s.writeToEtcd(ctx, claims[of].renderCopy(claimName(i), uid, uid, s.address(i))); err != nil {
 			return err
 		}
-		return s.put(ctx, addresses[of].copy(claimName(i), string(uuid.NewUUID()), uid, s.address(i)))
+		return s.writeToEtcd(ctx, addresses[of].renderCopy(claimName(i), string(uuid.NewUUID()), uid, s.address(i)))
 	}); err != nil {
 		return err
 	}
-	return metric(ctx, s.m, "butler_ipam_pool_allocated_addresses", float64(to))
+	return waitForMetric(ctx, s.manager, "butler_ipam_pool_allocated_addresses", float64(to))
 }
 
-// template is an object as the API server keeps it, with what is its own: those texts stand for what a copy has.
-type template struct{ key, text, name, uid, claim, address string }
+// objectTemplate is an object as stored in etcd, with the texts in it that differ in each copy.
+type objectTemplate struct{ key, text, name, uid, claim, address string }
 
-// copies are templates of the first objects of a kind in each pool.
-func (s *scale) copies(ctx context.Context, of stored) ([]template, error) {
-	out := make([]template, s.pools)
+// readTemplates returns templates from the first object of a kind in each pool.
+func (s *scale) readTemplates(ctx context.Context, of storedKind) ([]objectTemplate, error) {
+	out := make([]objectTemplate, s.pools)
 	for i := range out {
 		claim := &ipamv1.IPAddressClaim{}
 		key := client.ObjectKey{Namespace: namespace, Name: claimName(i)}
@@ -67,12 +67,12 @@ func (s *scale) copies(ctx context.Context, of stored) ([]template, error) {
 			return nil, err
 		}
 		uid := string(obj.GetUID())
-		obj.SetResourceVersion("") // etcd's
+		obj.SetResourceVersion("") // etcd's revision takes its place
 		text, err := json.Marshal(obj)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = template{
+		out[i] = objectTemplate{
 			key:  fmt.Sprintf("/registry/%s/%s/%s/", ipamv1.GroupVersion.Group, of.resource, namespace),
 			text: string(text), name: claimName(i), uid: uid, claim: string(claim.UID), address: given.Spec.Address,
 		}
@@ -80,25 +80,25 @@ func (s *scale) copies(ctx context.Context, of stored) ([]template, error) {
 	return out, nil
 }
 
-func (t template) copy(name, uid, claim, address string) put {
+func (t objectTemplate) renderCopy(name, uid, claim, address string) etcdPut {
 	text := strings.NewReplacer(t.uid, uid, t.claim, claim, `"`+t.name+`"`, `"`+name+`"`, `"`+t.address+`"`, `"`+address+`"`).Replace(t.text)
-	return put{Key: []byte(t.key + name), Value: []byte(text)}
+	return etcdPut{Key: []byte(t.key + name), Value: []byte(text)}
 }
 
-// put is a key and a value as etcd's JSON has them.
-type put struct {
+// etcdPut is a key and a value in etcd's JSON format.
+type etcdPut struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// put writes one key into etcd. Several in one transaction would have one resource version, and a watch that is taken
-// up again goes on after it.
-func (s *scale) put(ctx context.Context, p put) error {
+// writeToEtcd writes one key to etcd. Several keys in one transaction would share a resource version, and a watch
+// that resumes continues after it.
+func (s *scale) writeToEtcd(ctx context.Context, p etcdPut) error {
 	body, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cp.EtcdURL()+"/v3/kv/put", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.controlPlane.EtcdURL()+"/v3/kv/put", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -107,15 +107,15 @@ func (s *scale) put(ctx context.Context, p put) error {
 		return fmt.Errorf("writing into etcd: %w", err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // the connection is used again
+	_, _ = io.Copy(io.Discard, resp.Body) // drained, so that the connection is reused
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("writing into etcd: %s", resp.Status)
 	}
 	return nil
 }
 
-// waitBound waits until a claim has its address.
-func (c *clients) waitBound(ctx context.Context, name string) error {
+// watchUntilBound waits until a claim has its address.
+func (c *clients) watchUntilBound(ctx context.Context, name string) error {
 	list := &ipamv1.IPAddressClaimList{}
 	w, err := c.Watch(ctx, list, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
 	if err != nil {

@@ -19,27 +19,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-const leaseFulfilment = "butler_ipam_lease_fulfilment_seconds_count"
+const leaseFulfilmentMetric = "butler_ipam_lease_fulfilment_seconds_count"
 
 func leaseName(i int) string { return fmt.Sprintf("lease-%05d", i) }
 
-// measureLeases adds how fast n leases are served, in turns with a bare client that does the same writes, and how long an
-// answer takes that says how many are left.
+// measureLeases adds the rate at which n leases are served, alternating with a bare client that does the same writes,
+// and the response time for the usage of leases.
 func measureLeases(ctx context.Context, o options, n int, t *table) error {
-	return bed(ctx, func(bare *clients) error {
-		return bed(ctx, func(managed *clients) error { return compareLeases(ctx, bare, managed, o, n, t) })
+	return withControlPlane(ctx, func(bare *clients) error {
+		return withControlPlane(ctx, func(managed *clients) error { return compareLeases(ctx, bare, managed, o, n, t) })
 	})
 }
 
 func compareLeases(ctx context.Context, bare, managed *clients, o options, n int, t *table) error {
 	for _, list := range []client.ObjectList{&v1alpha1.IPLeaseList{}, &v1alpha1.NetworkPoolList{}} {
-		stop, err := bare.drain(ctx, list)
+		stop, err := bare.drainWatch(ctx, list)
 		if err != nil {
 			return err
 		}
 		defer stop() //nolint:gocritic // two of them, until the measurement ends
 	}
-	m, err := managed.manager(ctx, o.manager)
+	m, err := managed.startManager(ctx, o.manager)
 	if err != nil {
 		return err
 	}
@@ -49,31 +49,31 @@ func compareLeases(ctx context.Context, bare, managed *clients, o options, n int
 	if err := managed.Create(ctx, pool); err != nil {
 		return err
 	}
-	err = inTurns(n, "leases", t,
-		func(from, to int) (pace, error) { return bare.bareLeases(ctx, from, to) },
-		func(from, to int) (pace, error) { return managed.burstOfLeases(ctx, m, from, to) })
+	err = compareTurns(n, "leases", t,
+		func(from, to int) (pace, error) { return bare.runBareLeases(ctx, from, to) },
+		func(from, to int) (pace, error) { return managed.runLeaseBurst(ctx, m, from, to) })
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
 	if err := addUsage(ctx, m, n, t); err != nil {
 		return err
 	}
-	if _, err := rested(ctx, m); err != nil {
+	if _, err := measureRest(ctx, m); err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 	}
 	return managed.checkLeases(ctx, n, t)
 }
 
-// addUsage adds how long an answer of /leases/usage takes, and how many requests it makes of the API server.
+// addUsage adds the response time of /leases/usage, and the number of requests to the API server that it causes.
 func addUsage(ctx context.Context, m *framework.Manager, n int, t *table) error {
 	const asked = 200
-	before, err := m.Activity(ctx)
+	before, err := m.ReadActivity(ctx)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	for range asked {
-		code, text, err := m.Ask(ctx, "/leases/usage?namespace="+namespace)
+		code, text, err := m.GetPath(ctx, "/leases/usage?namespace="+namespace)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func addUsage(ctx context.Context, m *framework.Manager, n int, t *table) error 
 		}
 	}
 	took := time.Since(start)
-	after, err := m.Activity(ctx)
+	after, err := m.ReadActivity(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,46 +92,46 @@ func addUsage(ctx context.Context, m *framework.Manager, n int, t *table) error 
 }
 
 func (c *clients) createLeases(ctx context.Context, from, to int) error {
-	return each(ctx, to-from, func(ctx context.Context, i int) error {
+	return runEach(ctx, to-from, func(ctx context.Context, i int) error {
 		return c.Create(ctx, framework.MakeLease(namespace, leaseName(from+i)).Pool(poolName).Obj())
 	})
 }
 
-// bareLeases creates leases, says on them that they are paused, and is how fast a bare client serves them.
-func (c *clients) bareLeases(ctx context.Context, from, to int) (pace, error) {
+// runBareLeases creates leases, sets their paused condition, and returns the pace at which a bare client serves them.
+func (c *clients) runBareLeases(ctx context.Context, from, to int) (pace, error) {
 	if err := c.createLeases(ctx, from, to); err != nil {
 		return pace{}, err
 	}
-	err := each(ctx, to-from, func(ctx context.Context, i int) error {
-		return c.tellPaused(ctx, framework.MakeLease(namespace, leaseName(from+i)).Obj())
+	err := runEach(ctx, to-from, func(ctx context.Context, i int) error {
+		return c.setPausedCondition(ctx, framework.MakeLease(namespace, leaseName(from+i)).Obj())
 	})
 	if err != nil {
 		return pace{}, err
 	}
-	return c.bareTurn(ctx, to-from, func(ctx context.Context, i int) error { return c.threeLeaseWrites(ctx, from+i) })
+	return c.runBareTurn(ctx, to-from, func(ctx context.Context, i int) error { return c.writeLease(ctx, from+i) })
 }
 
-// burstOfLeases creates leases in the paused pool, unpauses it, and is how fast they are served.
-func (c *clients) burstOfLeases(ctx context.Context, m *framework.Manager, from, to int) (pace, error) {
+// runLeaseBurst creates leases in the paused pool, unpauses it, and returns the pace at which they are served.
+func (c *clients) runLeaseBurst(ctx context.Context, m *framework.Manager, from, to int) (pace, error) {
 	if err := c.createLeases(ctx, from, to); err != nil {
 		return pace{}, err
 	}
-	return c.unpaused(ctx, m, leaseFulfilment, from, to)
+	return c.timeUnpaused(ctx, m, leaseFulfilmentMetric, from, to)
 }
 
-// threeLeaseWrites are those of the manager: the record, the status and the event.
-func (c *clients) threeLeaseWrites(ctx context.Context, i int) error {
+// writeLease does the writes of the manager for a lease: the record, the status and the event.
+func (c *clients) writeLease(ctx context.Context, i int) error {
 	address, name := fmt.Sprintf("10.0.%d.%d", i/256, i%256), leaseName(i)
 	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := c.Patch(ctx, o, metadata(map[string]any{
-		finalizers:  []string{v1alpha1.IPLeaseFinalizer},
-		annotations: map[string]string{v1alpha1.AddressAnnotation: address},
+	if err := c.Patch(ctx, o, metadataPatch(map[string]any{
+		finalizersField:  []string{v1alpha1.IPLeaseFinalizer},
+		annotationsField: map[string]string{v1alpha1.AddressAnnotation: address},
 	})); err != nil {
 		return err
 	}
-	ready := condition("Ready", "True", "Allocated", metav1.Now().UTC().Format(time.RFC3339))
+	ready := newCondition("Ready", "True", "Allocated", metav1.Now().UTC().Format(time.RFC3339))
 	ready["message"] = "allocated " + address
-	if err := c.Status().Patch(ctx, o, status(map[string]any{"address": address, "observedGeneration": 1, conditions: []any{ready}})); err != nil {
+	if err := c.Status().Patch(ctx, o, statusPatch(map[string]any{"address": address, "observedGeneration": 1, conditionsField: []any{ready}})); err != nil {
 		return err
 	}
 	return c.Create(ctx, &eventsv1.Event{
@@ -155,7 +155,7 @@ func (c *clients) checkLeases(ctx context.Context, n int, t *table) error {
 	if len(list.Items) != n {
 		return fmt.Errorf("there are %d leases, not %d", len(list.Items), n)
 	}
-	bad := (&invariants.History{}).Moment(pools.Objects{Leases: list.Items})
+	bad := (&invariants.History{}).CheckMoment(pools.Objects{Leases: list.Items})
 	t.add("addresses that two leases have", fmt.Sprint(len(bad)), strings.Join(bad, "; "))
 	return nil
 }

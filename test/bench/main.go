@@ -1,9 +1,9 @@
-// bench measures the manager against what the API server can do at all.
+// bench measures the manager relative to the limits of the API server.
 //
-// It starts a control plane and the manager as a process, and prints one table: for each number of
-// claims the raw limit (a bare client doing the three writes a claim needs) and the manager's burst;
-// then, in the fullest pool, single claims, the manager's memory, restart and release. Figures of
-// one run compare; figures of two machines do not.
+// It starts a control plane and the manager as a process, and prints one table: for each number of claims the raw
+// limit (a bare client doing the three writes that a claim needs) and the manager's burst; then, in the fullest pool,
+// single claims, the manager's memory, restart and release. The results of one run can be compared; those of two
+// machines cannot.
 package main
 
 import (
@@ -93,7 +93,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		// Once, and not as a part of what is measured.
+		// The manager is built once, outside of the measurements.
 		if o.manager, err = framework.BuildManager(ctx, dir); err != nil {
 			return err
 		}
@@ -153,11 +153,11 @@ func measure(ctx context.Context, o options, t *table) error {
 	return nil
 }
 
-// bed is a fresh control plane: no measurement inherits the data of another.
-func bed(ctx context.Context, use func(*clients) error) error {
-	// Every five minutes the API server lists each kind from etcd to compare it with its cache. With 50,000 claims that
-	// takes it some 20 s of CPU, which falls into anybody's turn.
-	cp, err := framework.Start(framework.Options{APIServerArgs: map[string]string{"feature-gates": "DetectCacheInconsistency=false"}})
+// withControlPlane starts a new control plane for use: no measurement inherits the data of another.
+func withControlPlane(ctx context.Context, use func(*clients) error) error {
+	// Every five minutes the API server lists each kind from etcd to compare it with its cache. With 50,000 claims
+	// that takes it some 20 s of CPU, in an arbitrary turn.
+	cp, err := framework.StartControlPlane(framework.Options{APIServerArgs: map[string]string{"feature-gates": "DetectCacheInconsistency=false"}})
 	if err != nil {
 		return err
 	}
@@ -170,17 +170,17 @@ func bed(ctx context.Context, use func(*clients) error) error {
 }
 
 func measureManager(ctx context.Context, o options, n int, full bool, limit float64, t *table) error {
-	return bed(ctx, func(c *clients) error {
-		m, err := c.manager(ctx, o.manager)
+	return withControlPlane(ctx, func(c *clients) error {
+		m, err := c.startManager(ctx, o.manager)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = m.Kill() }()
-		foreign, err := c.foreignPool(ctx)
+		foreign, err := c.createForeignPool(ctx)
 		if err != nil {
 			return err
 		}
-		took, cpu, err := c.burst(ctx, m, n)
+		took, cpu, err := c.runClaimBurst(ctx, m, n)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, m.LogTail(20))
 		}
@@ -202,7 +202,7 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 		}
 		defer func() { _ = m.Kill() }()
 		released := min(n, o.releases)
-		took, err = c.release(ctx, m, released)
+		took, err = c.timeRelease(ctx, m, released)
 		if err != nil {
 			return err
 		}
@@ -211,27 +211,27 @@ func measureManager(ctx context.Context, o options, n int, full bool, limit floa
 			return err
 		}
 		t.add("manager memory, peak, after restart and release", fmt.Sprintf("%.0f MB", float64(rss)/1e6), "")
-		_, err = rested(ctx, m)
+		_, err = measureRest(ctx, m)
 		return err
 	})
 }
 
-// measureRestart kills the manager and takes the time from the start of a new process to the first
-// new claim with an address.
+// measureRestart kills the manager and measures the time from the start of a new process until the first new claim
+// has its address. It returns the new manager.
 func (c *clients) measureRestart(ctx context.Context, m *framework.Manager, binary string, n int, t *table) (*framework.Manager, error) {
 	if err := m.Kill(); err != nil {
 		return nil, err
 	}
-	if err := c.create(ctx, "restart"); err != nil {
+	if err := c.createClaim(ctx, "restart"); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	m, err := c.manager(ctx, binary)
+	m, err := c.startManager(ctx, binary)
 	if err != nil {
 		return nil, err
 	}
 	ready := time.Since(start)
-	if err := c.waitReady(ctx, "restart"); err != nil {
+	if err := c.waitForClaim(ctx, "restart"); err != nil {
 		return nil, err
 	}
 	t.add(fmt.Sprintf("restart with %d addresses: first new claim", n),

@@ -12,14 +12,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// budget is what the manager may take with so many claims that have their address: resident, at its most.
+// budget is the limit of the manager's peak resident memory, in bytes, with budgetClaims claims that have their
+// addresses.
 const (
 	budget       = 120e6
 	budgetClaims = 10_000
 )
 
-// A manager with the environment of the Deployment keeps within the budget: while the claims come, and when it starts
-// with them.
+// A manager with the environment of the Deployment keeps within the budget: while the claims are created, and when it
+// starts with them.
 func TestMemoryBudget(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	if testing.Short() {
@@ -29,36 +30,36 @@ func TestMemoryBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = bed(t.Context(), func(c *clients) error {
+	err = withControlPlane(t.Context(), func(c *clients) error {
 		s := &scale{clients: c, pools: 1}
 		pool := framework.MakePool(s.pool(0)).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		if err := s.Create(t.Context(), pool); err != nil {
 			return err
 		}
-		if s.m, err = s.manager(t.Context(), binary); err != nil {
+		if s.manager, err = s.startManager(t.Context(), binary); err != nil {
 			return err
 		}
-		defer func() { _ = s.m.Kill() }()
-		if _, _, err := s.managedSlice(t.Context(), turn); err != nil {
+		defer func() { _ = s.manager.Kill() }()
+		if _, _, err := s.runManagedSlice(t.Context(), turnSize); err != nil {
 			return err
 		}
-		if err := s.fill(t.Context(), turn, budgetClaims); err != nil {
+		if err := s.fillStorage(t.Context(), turnSize, budgetClaims); err != nil {
 			return err
 		}
-		within(t, "as the claims come", s.m)
-		if err := s.m.Kill(); err != nil {
+		checkMemoryBudget(t, "as the claims come", s.manager)
+		if err := s.manager.Kill(); err != nil {
 			return err
 		}
-		if s.m, err = s.manager(t.Context(), binary); err != nil {
+		if s.manager, err = s.startManager(t.Context(), binary); err != nil {
 			return err
 		}
-		if err := s.pause(t.Context(), nil); err != nil {
+		if err := s.pausePools(t.Context(), nil); err != nil {
 			return err
 		}
-		if err := s.one(t.Context(), "after-the-start"); err != nil {
+		if err := s.serveOneClaim(t.Context(), "after-the-start"); err != nil {
 			return err
 		}
-		within(t, "after a start", s.m)
+		checkMemoryBudget(t, "after a start", s.manager)
 		return nil
 	})
 	if err != nil {
@@ -66,15 +67,15 @@ func TestMemoryBudget(t *testing.T) {
 	}
 }
 
-// one has the manager serve one more claim.
-func (s *scale) one(ctx context.Context, name string) error {
+// serveOneClaim creates one more claim and waits until the manager has served it.
+func (s *scale) serveOneClaim(ctx context.Context, name string) error {
 	if err := s.Create(ctx, framework.MakeClaim(namespace, name).Pool(s.pool(0)).Obj()); err != nil {
 		return err
 	}
-	return s.waitBound(ctx, name)
+	return s.watchUntilBound(ctx, name)
 }
 
-func within(t *testing.T, when string, m *framework.Manager) {
+func checkMemoryBudget(t *testing.T, when string, m *framework.Manager) {
 	t.Helper()
 	peak, err := m.PeakRSS()
 	if err != nil {

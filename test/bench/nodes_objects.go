@@ -17,31 +17,33 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// statusRate is how often kubelets write in a second: 5,000 of them, each every five minutes.
+// statusRate is the number of status writes of kubelets in a second: 5,000 kubelets, each every five minutes.
 const statusRate = 17
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-// cidrOf is what the bare client gives a Node.
-func cidrOf(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256) }
+// nodeCIDR returns the CIDR that the bare client gives to Node i.
+func nodeCIDR(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256) }
 
-// podCIDR is what any provider writes, and podCIDRFrom what the manager does, which says where it is from.
-func podCIDR(cidr string) client.Patch {
-	return merge(specOf(cidr))
+// podCIDRPatch returns the write of any provider, and podCIDRPatchWithOrigin that of the manager, which adds the
+// ClusterCIDR of origin.
+func podCIDRPatch(cidr string) client.Patch {
+	return mergePatch(podCIDRSpec(cidr))
 }
 
-func specOf(cidr string) map[string]any {
+func podCIDRSpec(cidr string) map[string]any {
 	return map[string]any{"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}}
 }
 
-func podCIDRFrom(cidr string) client.Patch {
-	body := specOf(cidr)
-	body["metadata"] = map[string]any{annotations: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}}
-	return merge(body)
+func podCIDRPatchWithOrigin(cidr string) client.Patch {
+	body := podCIDRSpec(cidr)
+	body["metadata"] = map[string]any{annotationsField: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}}
+	return mergePatch(body)
 }
 
-// nodeOf is a Node as a kubelet and Cluster API make it: what it is called matters little, and its size does.
-func nodeOf(name string) *corev1.Node {
+// newNode returns a Node as a kubelet and Cluster API create it: the exact values matter little, the size of the
+// object does.
+func newNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux",
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
@@ -56,11 +58,11 @@ func nodeOf(name string) *corev1.Node {
 		"cluster.x-k8s.io/owner-name": "production-workers-x7k2p", "node.alpha.kubernetes.io/ttl": "0",
 	}}}
 	n.Spec.ProviderID = "aws:///region-1a/i-0123456789" + name
-	n.Status = statusOf(name)
+	n.Status = newNodeStatus(name)
 	return n
 }
 
-func statusOf(name string) corev1.NodeStatus {
+func newNodeStatus(name string) corev1.NodeStatus {
 	size := corev1.ResourceList{}
 	for kind, text := range map[corev1.ResourceName]string{
 		corev1.ResourceCPU: "8", corev1.ResourceMemory: "32Gi", corev1.ResourcePods: "110",
@@ -69,7 +71,7 @@ func statusOf(name string) corev1.NodeStatus {
 		size[kind] = resource.MustParse(text)
 	}
 	s := corev1.NodeStatus{
-		Capacity: size, Allocatable: size, Conditions: conditionsAt(metav1.Now()),
+		Capacity: size, Allocatable: size, Conditions: newNodeConditions(metav1.Now()),
 		Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: "192.168.1.1"}, {Type: corev1.NodeHostName, Address: name},
 			{Type: corev1.NodeInternalDNS, Address: name + ".region-1.compute.internal"},
@@ -91,8 +93,8 @@ func statusOf(name string) corev1.NodeStatus {
 	return s
 }
 
-// conditionsAt are those of a Node that is well.
-func conditionsAt(now metav1.Time) (out []corev1.NodeCondition) {
+// newNodeConditions returns the conditions of a healthy Node.
+func newNodeConditions(now metav1.Time) (out []corev1.NodeCondition) {
 	for _, c := range []struct {
 		kind            corev1.NodeConditionType
 		status          corev1.ConditionStatus
@@ -111,17 +113,17 @@ func conditionsAt(now metav1.Time) (out []corev1.NodeCondition) {
 	return out
 }
 
-// nodeSize is how large a Node is as JSON, without its managed fields.
+// nodeSize returns the size of a Node as JSON in bytes, without its managed fields.
 func nodeSize() float64 {
-	text, err := json.Marshal(nodeOf(nodeName(0)))
+	text, err := json.Marshal(newNode(nodeName(0)))
 	if err != nil {
 		panic(err) // a Node always marshals
 	}
 	return float64(len(text))
 }
 
-// kubelets write the status of Nodes, as kubelets do that have nothing new to say, until they are stopped.
-func (f *fleet) kubelets(ctx context.Context) (stop func() error) {
+// startKubelets writes the status of Nodes, as kubelets do whose status does not change, until stop is called.
+func (f *nodeFleet) startKubelets(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var g errgroup.Group
 	g.Go(func() error {
@@ -132,8 +134,8 @@ func (f *fleet) kubelets(ctx context.Context) (stop func() error) {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
-				// One that waits for its answer keeps no other waiting.
-				g.Go(func() error { return f.heartbeat(context.WithoutCancel(ctx), rand.IntN(f.n)) })
+				// A write that waits for its response does not delay others.
+				g.Go(func() error { return f.writeHeartbeat(context.WithoutCancel(ctx), rand.IntN(f.nodeCount)) })
 			}
 		}
 	})
@@ -143,12 +145,12 @@ func (f *fleet) kubelets(ctx context.Context) (stop func() error) {
 	}
 }
 
-func (f *fleet) heartbeat(ctx context.Context, i int) error {
+func (f *nodeFleet) writeHeartbeat(ctx context.Context, i int) error {
 	var beats []map[string]any
-	for _, c := range conditionsAt(metav1.Now()) {
+	for _, c := range newNodeConditions(metav1.Now()) {
 		beats = append(beats, map[string]any{"type": c.Type, "lastHeartbeatTime": c.LastHeartbeatTime})
 	}
-	body, err := json.Marshal(map[string]any{"status": map[string]any{conditions: beats}})
+	body, err := json.Marshal(map[string]any{"status": map[string]any{conditionsField: beats}})
 	if err != nil {
 		return err
 	}

@@ -20,15 +20,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// view shows two namespaces of an API server as a cluster of its own: the Services of one, and the other under the
-// name of MetalLB's. So one API server stands for many workload clusters.
-type view struct {
+// clusterView presents two namespaces of an API server as a cluster of its own: it shows the Services of one, and the
+// other under the name of MetalLB's namespace. In this way one API server acts as many workload clusters.
+type clusterView struct {
 	services, metalLB string
 	server            *http.Server
 	kubeconfig        []byte
 }
 
-func newView(ctx context.Context, config *rest.Config, services, metalLB string) (*view, error) {
+func newClusterView(ctx context.Context, config *rest.Config, services, metalLB string) (*clusterView, error) {
 	target, err := url.Parse(config.Host)
 	if err != nil {
 		return nil, err
@@ -37,14 +37,14 @@ func newView(ctx context.Context, config *rest.Config, services, metalLB string)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{services: services, metalLB: metalLB}
+	v := &clusterView{services: services, metalLB: metalLB}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			v.request(r.Out)
+			v.rewriteRequest(r.Out)
 		},
-		ModifyResponse: v.response,
+		ModifyResponse: v.rewriteResponse,
 	}
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func newView(ctx context.Context, config *rest.Config, services, metalLB string)
 		return nil, err
 	}
 	v.server = &http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}
-	go func() { _ = v.server.Serve(listener) }() // until it is closed
+	go func() { _ = v.server.Serve(listener) }() // until the server is closed
 	out := clientcmdapi.NewConfig()
 	out.Clusters["view"] = &clientcmdapi.Cluster{Server: "http://" + listener.Addr().String()}
 	out.AuthInfos["view"] = &clientcmdapi.AuthInfo{}
@@ -62,8 +62,9 @@ func newView(ctx context.Context, config *rest.Config, services, metalLB string)
 	return v, err
 }
 
-// request turns a request for the cluster into one for the namespaces. What it is answered must be text.
-func (v *view) request(r *http.Request) {
+// rewriteRequest turns a request for the cluster into one for the namespaces. It requests JSON, because the view
+// replaces names in the text of the response.
+func (v *clusterView) rewriteRequest(r *http.Request) {
 	r.Header.Set("Accept", "application/json")
 	r.Header.Del("Accept-Encoding")
 	if r.URL.Path == "/api/v1/services" {
@@ -71,21 +72,21 @@ func (v *view) request(r *http.Request) {
 	}
 	r.URL.Path = strings.ReplaceAll(r.URL.Path, "/"+framework.MetalLBNamespace, "/"+v.metalLB)
 	if r.Body != nil && r.Method != http.MethodGet {
-		r.Body = v.renamed(r.Body, framework.MetalLBNamespace, v.metalLB)
+		r.Body = v.replaceInStream(r.Body, framework.MetalLBNamespace, v.metalLB)
 		r.ContentLength = -1
 		r.Header.Del("Content-Length")
 	}
 }
 
-func (v *view) response(r *http.Response) error {
-	r.Body = v.renamed(r.Body, v.metalLB, framework.MetalLBNamespace)
+func (v *clusterView) rewriteResponse(r *http.Response) error {
+	r.Body = v.replaceInStream(r.Body, v.metalLB, framework.MetalLBNamespace)
 	r.Header.Del("Content-Length")
 	r.ContentLength = -1
 	return nil
 }
 
-// renamed replaces a name in a text as it passes, line by line: an event of a watch is a line.
-func (v *view) renamed(body io.ReadCloser, from, to string) io.ReadCloser {
+// replaceInStream replaces a name in a stream of text, line by line: an event of a watch is a line.
+func (v *clusterView) replaceInStream(body io.ReadCloser, from, to string) io.ReadCloser {
 	reader, writer := io.Pipe()
 	go func() {
 		defer body.Close()

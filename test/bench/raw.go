@@ -15,23 +15,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// measureRaw adds how many of n claims a second a bare client serves: the three writes of each, with
-// the watches open that any provider needs; no decisions, no memory. It returns that limit. If full,
-// it adds the same for the release of claims.
+// measureRaw adds how many of n claims a bare client serves in a second: the three writes of each, with the watches
+// open that any provider needs, but without decisions and memory. It returns that limit. If full, it adds the same
+// for the release of claims.
 func measureRaw(ctx context.Context, n int, o options, full bool, t *table) (limit float64, err error) {
-	err = bed(ctx, func(c *clients) error {
-		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.create(ctx, claimName(i)) }); err != nil {
+	err = withControlPlane(ctx, func(c *clients) error {
+		if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.createClaim(ctx, claimName(i)) }); err != nil {
 			return err
 		}
 		for _, list := range []client.ObjectList{&ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}} {
-			stop, err := c.drain(ctx, list)
+			stop, err := c.drainWatch(ctx, list)
 			if err != nil {
 				return err
 			}
 			defer stop() //nolint:gocritic // three of them, until the measurement ends
 		}
 		start := time.Now()
-		if err := each(ctx, n, func(ctx context.Context, i int) error { return c.threeWrites(ctx, claimName(i), benchPool, i) }); err != nil {
+		if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.writeClaim(ctx, claimName(i), benchPool, i) }); err != nil {
 			return err
 		}
 		took := time.Since(start)
@@ -42,15 +42,15 @@ func measureRaw(ctx context.Context, n int, o options, full bool, t *table) (lim
 		}
 		released := min(n, o.releases)
 		start = time.Now()
-		err := each(ctx, released, func(ctx context.Context, i int) error { return c.fourReleases(ctx, claimName(i)) })
+		err := runEach(ctx, released, func(ctx context.Context, i int) error { return c.releaseClaim(ctx, claimName(i)) })
 		t.rate(fmt.Sprintf("release by a bare client of %d claims of %d", released, n), released, time.Since(start), limit)
 		return err
 	})
 	return limit, err
 }
 
-// drain opens a watch and reads it, which costs the decoding.
-func (c *clients) drain(ctx context.Context, list client.ObjectList) (stop func(), err error) {
+// drainWatch opens a watch and reads its events, for the cost of decoding them.
+func (c *clients) drainWatch(ctx context.Context, list client.ObjectList) (stop func(), err error) {
 	w, err := c.Watch(ctx, list)
 	if err != nil {
 		return nil, err
@@ -64,16 +64,16 @@ func (c *clients) drain(ctx context.Context, list client.ObjectList) (stop func(
 	return w.Stop, nil
 }
 
-// benchPool is the pool of the bench.
+// benchPool is the pool of the benchmark.
 var benchPool = ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: poolName}
 
-// threeWrites are those of the manager: the record on the claim, the IPAddress, the claim's status.
-func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPoolReference, i int) error {
+// writeClaim does the writes of the manager for a claim: the record on the claim, the IPAddress, the claim's status.
+func (c *clients) writeClaim(ctx context.Context, name string, pool ipamv1.IPPoolReference, i int) error {
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
-	if err := c.Patch(ctx, claim, metadata(map[string]any{
-		finalizers:  []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
-		annotations: map[string]string{v1alpha1.AddressAnnotation: ip},
+	if err := c.Patch(ctx, claim, metadataPatch(map[string]any{
+		finalizersField:  []string{"ipam.cluster.x-k8s.io/ReleaseAddress"},
+		annotationsField: map[string]string{v1alpha1.AddressAnnotation: ip},
 	})); err != nil {
 		return err
 	}
@@ -93,21 +93,21 @@ func (c *clients) threeWrites(ctx context.Context, name string, pool ipamv1.IPPo
 		return err
 	}
 	now := metav1.Now().UTC().Format(time.RFC3339)
-	old := condition("Ready", "True", "Allocated", now)
+	old := newCondition("Ready", "True", "Allocated", now)
 	delete(old, "reason") // as the manager writes it
 	delete(old, "message")
-	return c.Status().Patch(ctx, claim, status(map[string]any{
-		"addressRef": map[string]any{"name": name},
-		conditions:   []any{condition("Ready", "True", "Allocated", now)},
-		"deprecated": map[string]any{"v1beta1": map[string]any{conditions: []any{old}}},
+	return c.Status().Patch(ctx, claim, statusPatch(map[string]any{
+		"addressRef":    map[string]any{"name": name},
+		conditionsField: []any{newCondition("Ready", "True", "Allocated", now)},
+		"deprecated":    map[string]any{"v1beta1": map[string]any{conditionsField: []any{old}}},
 	}))
 }
 
-// fourReleases are the writes of a release: the user's, that deletes the claim, and the manager's.
-func (c *clients) fourReleases(ctx context.Context, name string) error {
+// releaseClaim does the writes of a release: the user's, which deletes the claim, and the manager's.
+func (c *clients) releaseClaim(ctx context.Context, name string) error {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	claim, address := &ipamv1.IPAddressClaim{ObjectMeta: meta}, &ipamv1.IPAddress{ObjectMeta: meta}
-	unprotected := metadata(map[string]any{finalizers: []string{}})
+	unprotected := metadataPatch(map[string]any{finalizersField: []string{}})
 	if err := c.Delete(ctx, claim); err != nil {
 		return err
 	}
@@ -120,26 +120,28 @@ func (c *clients) fourReleases(ctx context.Context, name string) error {
 	return c.Patch(ctx, claim, unprotected)
 }
 
-// condition is one of a status, of either generation.
-func condition(kind, status, reason, since string) map[string]any {
+// newCondition returns a condition for either API version.
+func newCondition(kind, status, reason, since string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
 }
 
-// Names of fields, and the one that writes them here.
+// Names of fields, and the reporting controller of the benchmark's events.
 const (
-	annotations = "annotations"
-	conditions  = "conditions"
-	finalizers  = "finalizers"
-	reporter    = "bench"
+	annotationsField = "annotations"
+	conditionsField  = "conditions"
+	finalizersField  = "finalizers"
+	reporter         = "bench"
 )
 
-// metadata patches the metadata of an object.
-func metadata(body map[string]any) client.Patch { return merge(map[string]any{"metadata": body}) }
+// metadataPatch patches the metadata of an object.
+func metadataPatch(body map[string]any) client.Patch {
+	return mergePatch(map[string]any{"metadata": body})
+}
 
-// status patches the status of an object.
-func status(body map[string]any) client.Patch { return merge(map[string]any{"status": body}) }
+// statusPatch patches the status of an object.
+func statusPatch(body map[string]any) client.Patch { return mergePatch(map[string]any{"status": body}) }
 
-func merge(body map[string]any) client.Patch {
+func mergePatch(body map[string]any) client.Patch {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // maps of strings always marshal

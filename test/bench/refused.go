@@ -16,29 +16,29 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// refusedSingles is how many claims are timed before a namespace is refused, and again beside it.
+// refusedSingles is the number of claims that are timed before another namespace is refused, and again while it is.
 const refusedSingles = 100
 
-// measureRefused adds how long the claims of one namespace take beside n of another one, whose IPAddresses a quota
-// refuses.
+// measureRefused adds the time that claims of one namespace take while n claims of another namespace wait, whose
+// IPAddresses a quota refuses.
 func measureRefused(ctx context.Context, o options, t *table) error {
-	return bed(ctx, func(c *clients) error {
-		return c.managed(ctx, o.manager, func(m *framework.Manager) error {
-			if err := c.besideRefused(ctx, o.refused, t); err != nil {
+	return withControlPlane(ctx, func(c *clients) error {
+		return c.withManager(ctx, o.manager, func(m *framework.Manager) error {
+			if err := c.measureBesideRefused(ctx, o.refused, t); err != nil {
 				return err
 			}
-			_, err := rested(ctx, m)
+			_, err := measureRest(ctx, m)
 			return err
 		})
 	})
 }
 
-func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
+func (c *clients) measureBesideRefused(ctx context.Context, n int, t *table) error {
 	const refused = "refused"
 	if err := c.Create(ctx, framework.MakeGlobalPool(poolName).CIDR("10.0.0.0/16").Obj()); err != nil {
 		return err
 	}
-	quota, err := c.noAddresses(ctx, refused)
+	quota, err := c.createRefusedNamespace(ctx, refused)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	}
 	some := func(prefix string) (took []time.Duration, err error) {
 		for i := range refusedSingles {
-			d, err := c.serve(ctx, framework.MakeClaim(namespace, fmt.Sprintf("%s-%03d", prefix, i)).GlobalPool(poolName).Obj())
+			d, err := c.timeNewClaim(ctx, framework.MakeClaim(namespace, fmt.Sprintf("%s-%03d", prefix, i)).GlobalPool(poolName).Obj())
 			if err != nil {
 				return nil, err
 			}
@@ -72,18 +72,18 @@ func (c *clients) besideRefused(ctx context.Context, n int, t *table) error {
 	slices.Sort(before)
 	slices.Sort(beside)
 	p50, was := beside[len(beside)/2], before[len(before)/2]
-	t.add(fmt.Sprintf("first claim of a namespace, behind %d of another that a quota refuses", n), fmt.Sprintf("%.1f ms", ms(first)),
-		fmt.Sprintf("p50 of the next %d: %.1f ms, slowest %.1f ms; without those that are refused %.1f ms", refusedSingles, ms(p50), ms(beside[len(beside)-1]), ms(was)))
-	return c.allowed(ctx, quota, n, t)
+	t.add(fmt.Sprintf("first claim of a namespace, behind %d of another that a quota refuses", n), fmt.Sprintf("%.1f ms", milliseconds(first)),
+		fmt.Sprintf("p50 of the next %d: %.1f ms, slowest %.1f ms; without those that are refused %.1f ms", refusedSingles, milliseconds(p50), milliseconds(beside[len(beside)-1]), milliseconds(was)))
+	return c.measureAfterQuota(ctx, quota, n, t)
 }
 
-// allowed takes the quota away, and adds how long it takes until the n claims of its namespace are served.
-func (c *clients) allowed(ctx context.Context, quota *corev1.ResourceQuota, n int, t *table) error {
+// measureAfterQuota deletes the quota, and adds the time until the n claims of its namespace are served.
+func (c *clients) measureAfterQuota(ctx context.Context, quota *corev1.ResourceQuota, n int, t *table) error {
 	start := time.Now()
 	if err := c.Delete(ctx, quota); err != nil {
 		return err
 	}
-	err := c.until(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
+	err := c.waitForClaims(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
 		served := 0
 		for _, claim := range claims {
 			if claim.Namespace == quota.Namespace && isReady(claim) {
@@ -96,16 +96,16 @@ func (c *clients) allowed(ctx context.Context, quota *corev1.ResourceQuota, n in
 	return err
 }
 
-// noAddresses makes a namespace that may have no IPAddress.
-func (c *clients) noAddresses(ctx context.Context, name string) (*corev1.ResourceQuota, error) {
+// createRefusedNamespace creates a namespace with a quota that allows no IPAddress.
+func (c *clients) createRefusedNamespace(ctx context.Context, name string) (*corev1.ResourceQuota, error) {
 	if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		return nil, err
 	}
-	quota, err := framework.RefuseAddresses(ctx, c, name)
+	quota, err := framework.DenyAddressesByQuota(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
-	// The API server takes a moment to know it.
+	// The API server enforces the quota after a moment.
 	for {
 		err := c.Create(ctx, &ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "tried"},
@@ -119,7 +119,7 @@ func (c *clients) noAddresses(ctx context.Context, name string) (*corev1.Resourc
 		if err != nil {
 			return nil, err
 		}
-		if err := pause(ctx, metricsPeriod); err != nil {
+		if err := sleepContext(ctx, metricsPeriod); err != nil {
 			return nil, err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// get copies what the API server answers to a GET, as it is.
-func (c *clients) get(ctx context.Context, path string, to io.Writer) error {
-	cfg := rest.CopyConfig(c.cp.Config)
+// getRaw copies the body of a GET from the API server.
+func (c *clients) getRaw(ctx context.Context, path string, to io.Writer) error {
+	cfg := rest.CopyConfig(c.controlPlane.Config)
 	cfg.DisableCompression = true
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -36,22 +36,22 @@ func (c *clients) get(ctx context.Context, path string, to io.Writer) error {
 	return err
 }
 
-// collectGarbage has the API server do so: with tens of thousands of objects it takes seconds, and would fall into
-// one turn or the other.
+// collectGarbage triggers a garbage collection in the API server: with tens of thousands of objects it takes seconds,
+// in one turn or the other.
 func (c *clients) collectGarbage(ctx context.Context) error {
-	return c.get(ctx, "/debug/pprof/heap?gc=1", io.Discard)
+	return c.getRaw(ctx, "/debug/pprof/heap?gc=1", io.Discard)
 }
 
-// serverMetrics are those of the API server.
-func (c *clients) serverMetrics(ctx context.Context) (string, error) {
+// readServerMetrics returns the metrics of the API server.
+func (c *clients) readServerMetrics(ctx context.Context) (string, error) {
 	var text bytes.Buffer
-	err := c.get(ctx, "/metrics", &text)
+	err := c.getRaw(ctx, "/metrics", &text)
 	return text.String(), err
 }
 
-// ofServer is a metric of the API server that has no labels.
-func (c *clients) ofServer(ctx context.Context, name string) (float64, error) {
-	text, err := c.serverMetrics(ctx)
+// readServerMetric returns a metric of the API server that has no labels.
+func (c *clients) readServerMetric(ctx context.Context, name string) (float64, error) {
+	text, err := c.readServerMetrics(ctx)
 	if err != nil {
 		return 0, err
 	}

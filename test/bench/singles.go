@@ -15,48 +15,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// measureSingles creates claims one after the other and waits for each. Before each, a bare client
-// does the same four writes, one after the other and with the same watches open: on a machine that
-// others use too, only what alternates compares.
+// measureSingles creates claims one after the other and waits for each. Before each, a bare client does the same four
+// writes, one after the other and with the same watches open: on a shared machine only alternating measurements can
+// be compared.
 func (c *clients) measureSingles(ctx context.Context, foreign *v1alpha1.NetworkPool, n, allocated int, t *table) error {
 	if err := c.watchClaims(ctx); err != nil {
 		return err
 	}
 	var bare, took []time.Duration
 	for i := range n {
-		four, err := c.fourWrites(ctx, foreign, fmt.Sprintf("write-%04d", i), i)
+		four, err := c.timeBareClaim(ctx, foreign, fmt.Sprintf("write-%04d", i), i)
 		if err != nil {
 			return err
 		}
 		name := fmt.Sprintf("single-%04d", i)
-		if err := c.create(ctx, name); err != nil {
+		if err := c.createClaim(ctx, name); err != nil {
 			return err
 		}
 		created := time.Now()
-		if err := c.waitReady(ctx, name); err != nil {
+		if err := c.waitForClaim(ctx, name); err != nil {
 			return err
 		}
 		bare, took = append(bare, four), append(took, time.Since(created))
 	}
-	foreign.Status.Allocator.InFlight = nil // or the manager would see work that waits
+	foreign.Status.Allocator.InFlight = nil // else the manager would find pending work
 	if err := c.Status().Update(ctx, foreign); err != nil {
 		return err
 	}
 	slices.Sort(bare)
 	slices.Sort(took)
 	p50, worst, four := took[n/2], took[n-1], bare[n/2]
-	t.add("the four writes of a claim, bare client, p50", fmt.Sprintf("%.1f ms", ms(four)), "alternating with single claims")
-	t.add(fmt.Sprintf("one claim at a time, %d allocated, p50", allocated), fmt.Sprintf("%.1f ms", ms(p50)),
-		fmt.Sprintf("%.1f API writes of %.1f ms", 4*float64(p50)/float64(four), ms(four)/4))
-	t.add("one claim at a time, slowest", fmt.Sprintf("%.1f ms", ms(worst)), fmt.Sprintf("of %d", n))
+	t.add("the four writes of a claim, bare client, p50", fmt.Sprintf("%.1f ms", milliseconds(four)), "alternating with single claims")
+	t.add(fmt.Sprintf("one claim at a time, %d allocated, p50", allocated), fmt.Sprintf("%.1f ms", milliseconds(p50)),
+		fmt.Sprintf("%.1f API writes of %.1f ms", 4*float64(p50)/float64(four), milliseconds(four)/4))
+	t.add("one claim at a time, slowest", fmt.Sprintf("%.1f ms", milliseconds(worst)), fmt.Sprintf("of %d", n))
 	return nil
 }
 
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// foreignPool makes a pool whose status is like the measured one's, but which the manager leaves
-// alone: another holds it and nothing is to be done in it.
-func (c *clients) foreignPool(ctx context.Context) (*v1alpha1.NetworkPool, error) {
+// createForeignPool creates a pool whose status is like that of the measured pool, but which the manager does not
+// reconcile: it has another holder, and no pending work.
+func (c *clients) createForeignPool(ctx context.Context) (*v1alpha1.NetworkPool, error) {
 	pool := framework.MakePool("foreign").Namespace(namespace).CIDR("10.1.0.0/16").Obj()
 	if err := c.Create(ctx, pool); err != nil {
 		return nil, err
@@ -78,9 +78,9 @@ func (c *clients) foreignPool(ctx context.Context) (*v1alpha1.NetworkPool, error
 	})
 }
 
-// fourWrites creates a claim that is nobody's, and takes the time of the four writes that a manager
+// timeBareClaim creates a claim of a pool without a provider, and returns the time of the four writes that a manager
 // does for one: the grant in the pool's status, and the three on the claim and its address.
-func (c *clients) fourWrites(ctx context.Context, pool *v1alpha1.NetworkPool, name string, i int) (time.Duration, error) {
+func (c *clients) timeBareClaim(ctx context.Context, pool *v1alpha1.NetworkPool, name string, i int) (time.Duration, error) {
 	claim := framework.MakeClaim(namespace, name).PoolRef("bench.example.com", "None", "none").Obj()
 	if err := c.Create(ctx, claim); err != nil {
 		return 0, err
@@ -94,6 +94,6 @@ func (c *clients) fourWrites(ctx context.Context, pool *v1alpha1.NetworkPool, na
 	if err := c.Status().Update(ctx, pool); err != nil {
 		return 0, err
 	}
-	err := c.threeWrites(ctx, name, benchPool, i)
+	err := c.writeClaim(ctx, name, benchPool, i)
 	return time.Since(start), err
 }

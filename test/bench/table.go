@@ -15,7 +15,7 @@ func (t *table) add(what, figure, note string) {
 	fmt.Printf("%s: %s %s\n", what, figure, note)
 }
 
-// rate adds claims a second, and their share of the raw limit.
+// rate adds a row with the claims per second, and their share of the raw limit.
 func (t *table) rate(what string, n int, took time.Duration, limit float64) {
 	per := float64(n) / took.Seconds()
 	note := fmt.Sprintf("%.1f s", took.Seconds())

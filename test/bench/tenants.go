@@ -20,68 +20,69 @@ import (
 )
 
 const (
-	// perTenant are the Services of each tenant.
+	// perTenant is the number of Services of each tenant.
 	perTenant = 20
-	// rest is how long nothing happens: longer than the minute after which every pool is looked at anyway.
-	resting = 70 * time.Second
+	// restPeriod is how long the benchmark counts writes at rest: longer than the minute after which every pool is
+	// reconciled anyway.
+	restPeriod = 70 * time.Second
 )
 
-// measureTenants adds what n workload clusters cost that have all they ask for. One API server stands for all of
-// them (see view), and MetalLB is a fake: what it would give to each Service is given by the bench.
+// measureTenants adds the cost of n workload clusters that have all addresses they need. One API server acts as all
+// of them (see clusterView), and MetalLB is a fake: the benchmark assigns the addresses to the Services.
 func measureTenants(ctx context.Context, o options, t *table) error {
-	return bed(ctx, func(management *clients) error {
-		return bed(ctx, func(workload *clients) error {
-			if err := workload.cp.InstallMetalLB(ctx); err != nil {
+	return withControlPlane(ctx, func(management *clients) error {
+		return withControlPlane(ctx, func(workload *clients) error {
+			if err := workload.controlPlane.InstallMetalLB(ctx); err != nil {
 				return err
 			}
-			return management.managed(ctx, o.manager, func(m *framework.Manager) error {
-				return tenantsAtRest(ctx, management, workload, m, o.tenants, t)
+			return management.withManager(ctx, o.manager, func(m *framework.Manager) error {
+				return measureTenantsAtRest(ctx, management, workload, m, o.tenants, t)
 			})
 		})
 	})
 }
 
-func tenantsAtRest(ctx context.Context, management, workload *clients, m *framework.Manager, n int, t *table) error {
-	if err := management.elasticPool(ctx, 2); err != nil {
+func measureTenantsAtRest(ctx context.Context, management, workload *clients, m *framework.Manager, n int, t *table) error {
+	if err := management.createElasticPool(ctx, 2); err != nil {
 		return err
 	}
-	before, err := m.Metric(ctx, "process_resident_memory_bytes")
+	before, err := m.ReadMetric(ctx, "process_resident_memory_bytes")
 	if err != nil {
 		return err
 	}
 	start := time.Now()
 	for i := range n {
-		v, err := workload.tenantView(ctx, i)
+		v, err := workload.createTenantView(ctx, i)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = v.server.Close() }() //nolint:gocritic // all of them, until the measurement ends
-		if _, err := framework.CreateClusterFor(ctx, management, v.kubeconfig, metav1.ObjectMeta{
+		if _, err := framework.CreateClusterWithKubeconfig(ctx, management, v.kubeconfig, metav1.ObjectMeta{
 			Namespace: namespace, Name: fmt.Sprintf("tenant-%03d", i), Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 		}); err != nil {
 			return err
 		}
 	}
 	for i := range n {
-		if err := workload.assign(ctx, i); err != nil {
+		if err := workload.assignAddresses(ctx, i); err != nil {
 			return err
 		}
 	}
 	t.add(fmt.Sprintf("%d Clusters with %d Services each have their addresses", n, perTenant), fmt.Sprintf("%.1f s", time.Since(start).Seconds()), "after they were created")
-	// What was on its way is over when nothing was written for a while.
-	writes, err := quiet(ctx, 5*time.Second, func() (int, error) { return countWrites(ctx, management, workload) })
+	// When there are no writes for a while, nothing is pending any more.
+	writes, err := waitUntilStable(ctx, 5*time.Second, func() (int, error) { return countWrites(ctx, management, workload) })
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, resting); err != nil {
+	if err := sleepContext(ctx, restPeriod); err != nil {
 		return err
 	}
 	after, err := countWrites(ctx, management, workload)
 	if err != nil {
 		return err
 	}
-	t.add(fmt.Sprintf("writes of %d Clusters at rest", n), fmt.Sprint(after-writes), fmt.Sprintf("in %s", resting))
-	memory, err := m.Metric(ctx, "process_resident_memory_bytes")
+	t.add(fmt.Sprintf("writes of %d Clusters at rest", n), fmt.Sprint(after-writes), fmt.Sprintf("in %s", restPeriod))
+	memory, err := m.ReadMetric(ctx, "process_resident_memory_bytes")
 	if err != nil {
 		return err
 	}
@@ -89,15 +90,15 @@ func tenantsAtRest(ctx context.Context, management, workload *clients, m *framew
 	return nil
 }
 
-// tenantView makes the namespaces and Services of a tenant, and a view of them.
-func (c *clients) tenantView(ctx context.Context, i int) (*view, error) {
+// createTenantView creates the namespaces and Services of a tenant, and returns a view of them.
+func (c *clients) createTenantView(ctx context.Context, i int) (*clusterView, error) {
 	services, metalLB := fmt.Sprintf("tenant-%03d", i), fmt.Sprintf("metallb-%03d", i)
 	for _, ns := range []string{services, metalLB} {
 		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
 			return nil, err
 		}
 	}
-	if err := each(ctx, perTenant, func(ctx context.Context, j int) error {
+	if err := runEach(ctx, perTenant, func(ctx context.Context, j int) error {
 		return c.Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: services, Name: fmt.Sprintf("service-%02d", j)},
 			Spec: corev1.ServiceSpec{
@@ -107,11 +108,11 @@ func (c *clients) tenantView(ctx context.Context, i int) (*view, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return newView(ctx, c.cp.Config, services, metalLB)
+	return newClusterView(ctx, c.controlPlane.Config, services, metalLB)
 }
 
-// assign gives the Services of a tenant the addresses of its pool, as soon as that has enough.
-func (c *clients) assign(ctx context.Context, i int) error {
+// assignAddresses gives the Services of a tenant the addresses of its IPAddressPool, as soon as that has enough.
+func (c *clients) assignAddresses(ctx context.Context, i int) error {
 	pool := &metallbv1beta1.IPAddressPool{}
 	key := client.ObjectKey{Namespace: fmt.Sprintf("metallb-%03d", i), Name: "default-pool"}
 	var addresses []string
@@ -127,17 +128,17 @@ func (c *clients) assign(ctx context.Context, i int) error {
 			}
 			addresses = append(addresses, poolutil.Enumerate(r)...)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := sleepContext(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("tenant %d has %d addresses: %w", i, len(addresses), err)
 		}
 	}
-	return each(ctx, perTenant, func(ctx context.Context, j int) error {
+	return runEach(ctx, perTenant, func(ctx context.Context, j int) error {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("tenant-%03d", i), Name: fmt.Sprintf("service-%02d", j)}}
-		return c.Status().Patch(ctx, s, status(map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": addresses[j]}}}}))
+		return c.Status().Patch(ctx, s, statusPatch(map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": addresses[j]}}}}))
 	})
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -146,8 +147,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// quiet waits until a count stays as it is for a while, and returns it.
-func quiet(ctx context.Context, d time.Duration, count func() (int, error)) (int, error) {
+// waitUntilStable waits until a count does not change for d, and returns it.
+func waitUntilStable(ctx context.Context, d time.Duration, count func() (int, error)) (int, error) {
 	last := -1
 	for range 600 {
 		now, err := count()
@@ -155,25 +156,25 @@ func quiet(ctx context.Context, d time.Duration, count func() (int, error)) (int
 			return now, err
 		}
 		last = now
-		if err := pause(ctx, d); err != nil {
+		if err := sleepContext(ctx, d); err != nil {
 			return 0, err
 		}
 	}
-	return 0, errNoRest
+	return 0, errNotAtRest
 }
 
-var written = regexp.MustCompile(`^apiserver_request_total\{.*resource="(clusters|ipallocations|networkpools|providerconfigs|ipaddresspools|l2advertisements|services|events)".*verb="(APPLY|DELETE|PATCH|POST|PUT)".*\} (\S+)$`)
+var writeMetricPattern = regexp.MustCompile(`^apiserver_request_total\{.*resource="(clusters|ipallocations|networkpools|providerconfigs|ipaddresspools|l2advertisements|services|events)".*verb="(APPLY|DELETE|PATCH|POST|PUT)".*\} (\S+)$`)
 
-// countWrites is how often the kinds concerned were written, in both clusters, as the API servers count it.
+// countWrites returns the number of writes of the relevant kinds, in all clusters, as the API servers count them.
 func countWrites(ctx context.Context, all ...*clients) (int, error) {
 	sum := 0
 	for _, c := range all {
-		text, err := c.serverMetrics(ctx)
+		text, err := c.readServerMetrics(ctx)
 		if err != nil {
 			return 0, err
 		}
 		for line := range strings.Lines(text) {
-			if found := written.FindStringSubmatch(strings.TrimSpace(line)); found != nil {
+			if found := writeMetricPattern.FindStringSubmatch(strings.TrimSpace(line)); found != nil {
 				n, err := strconv.ParseFloat(found[3], 64)
 				if err != nil {
 					return 0, err

@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// A short run, so that what `make chaos` does at length is never broken for long.
+// A short run, so that a failure of the long runs of `make chaos` is noticed early.
 func TestChaos(t *testing.T) {
-	o := defaults()
-	o.seed, o.kills, o.claims, o.users, o.apiServerEvery = 1, 8, 400, 40, 15*time.Second
+	o := defaultOptions()
+	o.seed, o.minKills, o.minClaims, o.users, o.apiServerKillInterval = 1, 8, 400, 40, 15*time.Second
 	if testing.Short() {
-		o.kills, o.claims = 3, 150
+		o.minKills, o.minClaims = 3, 150
 	}
-	o.out = t.TempDir()
-	wild(t, o, run)
+	o.outDir = t.TempDir()
+	runChaosTest(t, o, runClaimChaos)
 }
 
-// The same of Nodes.
+// The same for Nodes.
 func TestChaosOfNodes(t *testing.T) {
-	o := defaults()
-	o.seed, o.kills, o.nodes, o.users, o.apiServerEvery = 1, 6, 400, 40, 15*time.Second
+	o := defaultOptions()
+	o.seed, o.minKills, o.nodeCount, o.users, o.apiServerKillInterval = 1, 6, 400, 40, 15*time.Second
 	if testing.Short() {
-		o.kills, o.nodes = 3, 150
+		o.minKills, o.nodeCount = 3, 150
 	}
-	wild(t, o, runNodes)
+	runChaosTest(t, o, runNodeChaos)
 }
 
-func wild(t *testing.T, o options, run func(context.Context, options, io.Writer) (*result, error)) {
+func runChaosTest(t *testing.T, o options, run func(context.Context, options, io.Writer) (*result, error)) {
 	t.Helper()
 	res, err := run(t.Context(), o, os.Stdout)
 	if err != nil {
 		t.Fatalf("seed %d: %v", o.seed, err)
 	}
-	t.Log("\n" + table([]*result{res}))
+	t.Log("\n" + formatTable([]*result{res}))
 	for _, v := range res.violations {
 		t.Error(v)
 	}

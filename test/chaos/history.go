@@ -11,107 +11,110 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// history is what users did and saw. Each address is a register for porcupine: an owner acquires it between the moment
-// it asks and the moment the address is seen, and releases it between the moment it lets go and the moment it is gone.
-// What is seen is seen late, never early: an interval holds the moment at which it happened.
+// history records what users did and observed. For porcupine each address is a register: an owner acquires it between
+// the request and the moment the address is seen, and releases it between the deletion and the moment the owner is
+// gone. Events are observed late, never early, so each interval contains the moment of the event.
 type history struct {
-	start time.Time
+	startedAt time.Time
 
 	mu      sync.Mutex
 	tenures map[types.UID]*tenure
-	// changed are owners whose addresses changed (I4).
-	changed []string
+	// addressChanges lists the owners whose addresses changed, which violates I4.
+	addressChanges []string
 }
 
-// tenure is the life of a claim or of an allocation. Times are since the start; zero: not yet.
+// tenure is the life of a claim or of an allocation. Times count from the start of the history; zero means that the
+// event has not happened yet.
 type tenure struct {
-	kind, name              string
-	pool                    string
-	has                     netipx.IPRange
-	asked, seen, left, gone time.Duration
-	// served and ended are closed when it is seen and when it is gone.
-	served, ended chan struct{}
+	kind, name                             string
+	pool                                   string
+	addresses                              netipx.IPRange
+	requestedAt, seenAt, deletedAt, goneAt time.Duration
+	// servedCh is closed when the addresses are seen, goneCh when the owner is gone.
+	servedCh, goneCh chan struct{}
 }
 
-func newHistory() *history { return &history{start: time.Now(), tenures: map[types.UID]*tenure{}} }
+func newHistory() *history { return &history{startedAt: time.Now(), tenures: map[types.UID]*tenure{}} }
 
-func (h *history) now() time.Duration { return max(1, time.Since(h.start)) }
+func (h *history) elapsed() time.Duration { return max(1, time.Since(h.startedAt)) }
 
-// of is the tenure of an owner, which is told of by its user and by watches, in any order. The caller holds mu.
-func (h *history) of(owner types.UID) *tenure {
+// tenureFor returns the tenure of an owner. Its user and the watches report events of it in any order. The caller
+// holds mu.
+func (h *history) tenureFor(owner types.UID) *tenure {
 	t := h.tenures[owner]
 	if t == nil {
-		t = &tenure{served: make(chan struct{}), ended: make(chan struct{})}
+		t = &tenure{servedCh: make(chan struct{}), goneCh: make(chan struct{})}
 		h.tenures[owner] = t
 	}
 	return t
 }
 
-// asks notes that an owner was created by a call that began at a moment.
-func (h *history) asks(owner types.UID, kind, name string, at time.Duration) *tenure {
+// recordRequest records the creation of an owner, by a call that began at the given time.
+func (h *history) recordRequest(owner types.UID, kind, name string, at time.Duration) *tenure {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.of(owner)
-	t.kind, t.name, t.asked = kind, name, at
+	t := h.tenureFor(owner)
+	t.kind, t.name, t.requestedAt = kind, name, at
 	return t
 }
 
-// sees notes what an owner has. What appears when its owner is gone is void: nobody can use it.
-func (h *history) sees(owner types.UID, pool string, has netipx.IPRange) {
+// recordAddresses records the addresses of an owner. Addresses that appear after the owner is gone are void: no claim
+// can use them.
+func (h *history) recordAddresses(owner types.UID, pool string, has netipx.IPRange) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.of(owner)
+	t := h.tenureFor(owner)
 	switch {
-	case t.gone > 0:
-	case t.seen == 0:
-		t.pool, t.has, t.seen = pool, has, h.now()
-		close(t.served)
-	case t.has != has:
-		h.changed = append(h.changed, fmt.Sprintf("%s %s had %v and has %v", t.kind, t.name, t.has, has))
+	case t.goneAt > 0:
+	case t.seenAt == 0:
+		t.pool, t.addresses, t.seenAt = pool, has, h.elapsed()
+		close(t.servedCh)
+	case t.addresses != has:
+		h.addressChanges = append(h.addressChanges, fmt.Sprintf("%s %s had %v and has %v", t.kind, t.name, t.addresses, has))
 	}
 }
 
-// leaves notes that somebody begins to delete an owner.
-func (h *history) leaves(t *tenure) {
+// recordDeletion records the start of the deletion of an owner.
+func (h *history) recordDeletion(t *tenure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t.left == 0 {
-		t.left = h.now()
+	if t.deletedAt == 0 {
+		t.deletedAt = h.elapsed()
 	}
 }
 
-// ends notes that an owner is gone.
-func (h *history) ends(owner types.UID) {
+// recordGone records that an owner is gone.
+func (h *history) recordGone(owner types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t := h.of(owner); t.gone == 0 {
-		t.gone = h.now()
-		close(t.ended)
+	if t := h.tenureFor(owner); t.goneAt == 0 {
+		t.goneAt = h.elapsed()
+		close(t.goneCh)
 	}
 }
 
-// living are the owners that have been seen with addresses and that nobody has begun to delete.
-func (h *history) living() (out []*tenure) {
+// activeTenures returns the tenures that were seen with addresses and whose deletion has not begun.
+func (h *history) activeTenures() (out []*tenure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.tenures {
-		if t.seen > 0 && t.left == 0 {
+		if t.seenAt > 0 && t.deletedAt == 0 {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// step is an operation on one address.
-type step struct {
-	pool     string
-	address  netip.Addr
-	owner    types.UID
-	releases bool
+// registerStep is an operation on one address.
+type registerStep struct {
+	pool      string
+	address   netip.Addr
+	owner     types.UID
+	isRelease bool
 }
 
-// register is an address: its state is the owner, or empty.
-var register = porcupine.Model{
+// addressModel models an address: its state is the owner, or empty.
+var addressModel = porcupine.Model{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		type key struct {
 			pool    string
@@ -119,7 +122,7 @@ var register = porcupine.Model{
 		}
 		parts := map[key][]porcupine.Operation{}
 		for _, o := range all {
-			s := o.Input.(step) //nolint:forcetypeassert // there are no others
+			s := o.Input.(registerStep) //nolint:forcetypeassert // there are no others
 			parts[key{s.pool, s.address}] = append(parts[key{s.pool, s.address}], o)
 		}
 		out := make([][]porcupine.Operation, 0, len(parts))
@@ -130,44 +133,44 @@ var register = porcupine.Model{
 	},
 	Init: func() any { return types.UID("") },
 	Step: func(state, input, _ any) (bool, any) {
-		s := input.(step) //nolint:forcetypeassert // there are no others
-		if s.releases {
+		s := input.(registerStep) //nolint:forcetypeassert // there are no others
+		if s.isRelease {
 			return state == s.owner, types.UID("")
 		}
 		return state == types.UID(""), s.owner
 	},
 	DescribeOperation: func(input, _ any) string {
-		s := input.(step) //nolint:forcetypeassert // there are no others
-		if s.releases {
+		s := input.(registerStep) //nolint:forcetypeassert // there are no others
+		if s.isRelease {
 			return fmt.Sprintf("%s releases %s", s.owner, s.address)
 		}
 		return fmt.Sprintf("%s acquires %s", s.owner, s.address)
 	},
 }
 
-// operations are what porcupine looks at. What nobody saw the end of may end at any time.
-func (h *history) operations() (out []porcupine.Operation) {
+// toOperations returns the operations for porcupine. An operation whose end was not observed may end at any time.
+func (h *history) toOperations() (out []porcupine.Operation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	end := h.now()
+	end := h.elapsed()
 	client := 0
 	for owner, t := range h.tenures {
-		if t.seen == 0 {
+		if t.seenAt == 0 {
 			continue
 		}
-		for a := t.has.From(); t.has.Contains(a); a = a.Next() {
+		for a := t.addresses.From(); t.addresses.Contains(a); a = a.Next() {
 			client++
-			s := step{pool: t.pool, address: a, owner: owner}
-			out = append(out, porcupine.Operation{ClientId: client, Input: s, Call: int64(t.asked), Return: int64(t.seen)})
-			if t.left == 0 {
+			s := registerStep{pool: t.pool, address: a, owner: owner}
+			out = append(out, porcupine.Operation{ClientId: client, Input: s, Call: int64(t.requestedAt), Return: int64(t.seenAt)})
+			if t.deletedAt == 0 {
 				continue
 			}
-			s.releases = true
-			gone := t.gone
+			s.isRelease = true
+			gone := t.goneAt
 			if gone == 0 {
 				gone = end
 			}
-			out = append(out, porcupine.Operation{ClientId: client, Input: s, Call: int64(t.left), Return: int64(gone)})
+			out = append(out, porcupine.Operation{ClientId: client, Input: s, Call: int64(t.deletedAt), Return: int64(gone)})
 		}
 	}
 	return out

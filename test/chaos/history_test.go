@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What porcupine is asked is what is meant: one owner at a time.
+// The model that porcupine checks allows one owner at a time.
 func TestHistory(t *testing.T) {
 	x := netip.MustParseAddr("10.0.0.1")
 	one := netipx.IPRangeFrom(x, x)
 	two := netipx.IPRangeFrom(x, x.Next())
 	life := func(asked, seen, left, gone time.Duration, has netipx.IPRange) *tenure {
-		return &tenure{pool: "p", has: has, asked: asked, seen: seen, left: left, gone: gone}
+		return &tenure{pool: "p", addresses: has, requestedAt: asked, seenAt: seen, deletedAt: left, goneAt: gone}
 	}
 	for name, c := range map[string]struct {
 		tenures []*tenure
@@ -35,7 +35,7 @@ func TestHistory(t *testing.T) {
 			for i, l := range c.tenures {
 				h.tenures[types.UID(rune('a'+i))] = l
 			}
-			if got := porcupine.CheckOperations(register, h.operations()); got != c.fine {
+			if got := porcupine.CheckOperations(addressModel, h.toOperations()); got != c.fine {
 				t.Errorf("porcupine says %t, want %t", got, c.fine)
 			}
 		})

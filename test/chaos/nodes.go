@@ -26,9 +26,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// ranges are what Nodes get their CIDRs from: two sizes of one range, of which the Nodes of a size take the larger, and one
-// of both families. They are a little small for 80 users, and twice as large for twice as many.
-func ranges(users int) []client.Object {
+// newClusterCIDRs returns the ClusterCIDRs that Nodes get their CIDRs from: two sizes in one range, where the Nodes
+// with a label take the larger, and one of both IP families. They are slightly too small for 80 users, and twice as
+// large for twice as many.
+func newClusterCIDRs(users int) []client.Object {
 	more := bits.Len(uint(users-1) / 80)
 	of := func(name string, hostBits int32, ipv4, ipv6, size string) client.Object {
 		c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -47,66 +48,67 @@ func ranges(users int) []client.Object {
 	}
 }
 
-var sizes = []string{"small", "big", "both", "any"}
+var nodeSizes = []string{"small", "big", "both", "any"}
 
-// seen is what the watch of Nodes has shown: who has what, and who waits to be told.
-type seen struct {
-	mu      sync.Mutex
-	has     map[types.UID]*corev1.Node
-	waiting map[types.UID]chan struct{}
-	// overlapped are pairs that the watch has shown at one time. Events of a watch are in order, so that is wrong, as long
-	// as it was not interrupted: then what is gone is shown late.
-	overlapped []string
-	served     int
+// nodeWatcher holds the state that the watch of Nodes has shown: the CIDRs of each Node, and the goroutines that wait
+// for one.
+type nodeWatcher struct {
+	mu         sync.Mutex
+	nodesByUID map[types.UID]*corev1.Node
+	waiters    map[types.UID]chan struct{}
+	// overlaps lists pairs of Nodes that the watch has shown with overlapping CIDRs at one time. Events of a watch
+	// are in order, so each pair is a violation unless the watch was interrupted: then deletions are shown late.
+	overlaps    []string
+	servedCount int
 }
 
-func (s *seen) shows(o any) {
+func (s *nodeWatcher) observeNode(o any) {
 	n, is := o.(*corev1.Node)
 	if !is || len(n.Spec.PodCIDRs) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.has[n.UID] == nil {
-		s.served++
-		for _, other := range s.has {
-			if overlap(n, other) {
-				s.overlapped = append(s.overlapped, fmt.Sprintf("the watch shows %s (%v) and %s (%v)", n.Name, n.Spec.PodCIDRs, other.Name, other.Spec.PodCIDRs))
+	if s.nodesByUID[n.UID] == nil {
+		s.servedCount++
+		for _, other := range s.nodesByUID {
+			if cidrsOverlap(n, other) {
+				s.overlaps = append(s.overlaps, fmt.Sprintf("the watch shows %s (%v) and %s (%v)", n.Name, n.Spec.PodCIDRs, other.Name, other.Spec.PodCIDRs))
 			}
 		}
 	}
-	s.has[n.UID] = n
-	if c := s.waiting[n.UID]; c != nil {
+	s.nodesByUID[n.UID] = n
+	if c := s.waiters[n.UID]; c != nil {
 		close(c)
-		delete(s.waiting, n.UID)
+		delete(s.waiters, n.UID)
 	}
 }
 
-func (s *seen) ends(o any) {
+func (s *nodeWatcher) observeDeletion(o any) {
 	if last, is := o.(toolscache.DeletedFinalStateUnknown); is {
 		o = last.Obj
 	}
 	if n, is := o.(*corev1.Node); is {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.has, n.UID)
+		delete(s.nodesByUID, n.UID)
 	}
 }
 
-// wait is closed when a Node has CIDRs.
-func (s *seen) wait(uid types.UID) <-chan struct{} {
+// waitForCIDRs returns a channel that is closed when the Node has CIDRs.
+func (s *nodeWatcher) waitForCIDRs(uid types.UID) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := make(chan struct{})
-	if s.has[uid] != nil {
+	if s.nodesByUID[uid] != nil {
 		close(c)
 	} else {
-		s.waiting[uid] = c
+		s.waiters[uid] = c
 	}
 	return c
 }
 
-func overlap(a, b *corev1.Node) bool {
+func cidrsOverlap(a, b *corev1.Node) bool {
 	for _, x := range a.Spec.PodCIDRs {
 		for _, y := range b.Spec.PodCIDRs {
 			if netip.MustParsePrefix(x).Overlaps(netip.MustParsePrefix(y)) {
@@ -117,16 +119,16 @@ func overlap(a, b *corev1.Node) bool {
 	return false
 }
 
-// overlaps are the Nodes that have addresses of each other, of those that exist now. A list is of one moment; the events
-// of a watch that was interrupted are not.
-func overlaps(ctx context.Context, c client.Client) (bad []string, left int, err error) {
+// findOverlaps returns the Nodes that exist now and have overlapping CIDRs, and the number of Nodes. A list is
+// consistent; the events of a watch that was interrupted are not.
+func findOverlaps(ctx context.Context, c client.Client) (bad []string, left int, err error) {
 	var all corev1.NodeList
 	if err := c.List(ctx, &all); err != nil {
 		return nil, 0, err
 	}
 	for i := range all.Items {
 		for j := range i {
-			if a, b := &all.Items[i], &all.Items[j]; overlap(a, b) {
+			if a, b := &all.Items[i], &all.Items[j]; cidrsOverlap(a, b) {
 				bad = append(bad, fmt.Sprintf("Nodes %s (%v) and %s (%v) overlap", a.Name, a.Spec.PodCIDRs, b.Name, b.Spec.PodCIDRs))
 			}
 		}
@@ -134,38 +136,38 @@ func overlaps(ctx context.Context, c client.Client) (bad []string, left int, err
 	return bad, len(all.Items), nil
 }
 
-// runNodes has Nodes come and go while managers are killed, frozen and active beside each other.
-func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err error) {
-	cp, c, err := start(ctx, &o)
+// runNodeChaos creates and deletes Nodes while managers are killed, frozen and active concurrently.
+func runNodeChaos(ctx context.Context, o options, say io.Writer) (res *result, err error) {
+	cp, c, err := startControlPlane(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	for _, r := range ranges(o.users) {
+	for _, r := range newClusterCIDRs(o.users) {
 		if err := c.Create(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	s := &seen{has: map[types.UID]*corev1.Node{}, waiting: map[types.UID]chan struct{}{}}
+	s := &nodeWatcher{nodesByUID: map[types.UID]*corev1.Node{}, waiters: map[types.UID]chan struct{}{}}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := s.watch(watching, cp); err != nil {
+	if err := s.startWatch(watching, cp); err != nil {
 		return nil, err
 	}
-	f := &faults{Client: c, cp: cp, binary: o.manager, nodes: true, life: o.life}
+	f := &faultInjector{Client: c, controlPlane: cp, managerBinary: o.managerBinary, nodesOnly: true, maxLifetime: o.managerLifetime}
 	res = &result{seed: o.seed}
 	begin := time.Now()
 	created, bad, stuck := churnNodes(ctx, o, f, s, say)
 	res.created, res.violations = int(created), bad
 	if stuck != nil {
-		res.violations = append(res.violations, fmt.Sprintf("not through after %s: %v", o.limit, stuck))
+		res.violations = append(res.violations, fmt.Sprintf("not through after %s: %v", o.timeout, stuck))
 	}
-	m, err := framework.StartManager(ctx, f.options(false))
+	m, err := framework.StartManager(ctx, f.managerOptions(false))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Stop()) }()
-	left, n, err := overlaps(ctx, c)
+	left, n, err := findOverlaps(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -173,24 +175,24 @@ func runNodes(ctx context.Context, o options, say io.Writer) (res *result, err e
 	if n > 0 {
 		res.violations = append(res.violations, fmt.Sprintf("%d Nodes are left", n))
 	}
-	if bad := allFree(ctx, o, c); len(bad) > 0 {
+	if bad := waitForFreeRanges(ctx, o, c); len(bad) > 0 {
 		grants := &corev1.ConfigMap{}
-		err := c.Get(ctx, client.ObjectKey{Namespace: fence.Namespace, Name: fence.Name}, grants)
+		err := c.Get(ctx, client.ObjectKey{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}, grants)
 		fmt.Fprintf(say, "the record (%v): %v %v\nthe manager:\n%s\n", err, grants.Annotations, grants.Data, m.LogTail(60))
 		res.violations = append(res.violations, bad...)
 	}
-	res.kills, res.freezes, res.restarts, res.edits, res.took = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(begin)
+	res.kills, res.freezes, res.restarts, res.edits, res.duration = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(begin)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	res.served, res.operations = s.served, s.served
+	res.served, res.operations = s.servedCount, s.servedCount
 	if res.restarts == 0 {
-		res.violations = append(res.violations, s.overlapped...)
+		res.violations = append(res.violations, s.overlaps...)
 	}
 	return res, nil
 }
 
-func (s *seen) watch(ctx context.Context, cp *framework.ControlPlane) error {
-	scheme, err := framework.Scheme()
+func (s *nodeWatcher) startWatch(ctx context.Context, cp *framework.ControlPlane) error {
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -202,19 +204,19 @@ func (s *seen) watch(ctx context.Context, cp *framework.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: s.shows, UpdateFunc: func(_, o any) { s.shows(o) }, DeleteFunc: s.ends}); err != nil {
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: s.observeNode, UpdateFunc: func(_, o any) { s.observeNode(o) }, DeleteFunc: s.observeDeletion}); err != nil {
 		return err
 	}
-	go func() { _ = c.Start(ctx) }() // ends with ctx
+	go func() { _ = c.Start(ctx) }() // it ends with ctx
 	if !c.WaitForCacheSync(ctx) {
 		return errors.New("the cache did not sync")
 	}
 	return nil
 }
 
-// churnNodes lasts until there were enough Nodes and enough kills, and all Nodes are gone again.
-func churnNodes(ctx context.Context, o options, f *faults, s *seen, say io.Writer) (created int64, bad []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.limit)
+// churnNodes runs until there were enough Nodes and enough kills, and all Nodes are gone again.
+func churnNodes(ctx context.Context, o options, f *faultInjector, s *nodeWatcher, say io.Writer) (created int64, bad []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	var made atomic.Int64
 	random := func(n int) *rand.Rand { return rand.New(rand.NewPCG(o.seed, uint64(n))) }
@@ -224,30 +226,30 @@ func churnNodes(ctx context.Context, o options, f *faults, s *seen, say io.Write
 	for i := range o.users {
 		r := random(i)
 		lives.Go(func() error {
-			for f.kills.Load() < o.kills || made.Load() < o.nodes {
-				if err := liveNode(ctx, f.Client, s, r, fmt.Sprintf("n%d-%d", i, r.IntN(3)), &made); err != nil {
+			for f.kills.Load() < o.minKills || made.Load() < o.nodeCount {
+				if err := runNodeLifecycle(ctx, f.Client, s, r, fmt.Sprintf("n%d-%d", i, r.IntN(3)), &made); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	for i := range o.electing + o.active {
-		unrest.Go(func() error { return f.manager(raging, i < o.electing, random(o.users+i)) })
+	for i := range o.electingManagers + o.activeManagers {
+		unrest.Go(func() error { return f.crashManager(raging, i < o.electingManagers, random(o.users+i)) })
 	}
-	unrest.Go(func() error { return f.apiServer(raging, o.apiServerEvery) })
-	unrest.Go(func() error { f.handsOnNodes(raging, random(-1), ranges(o.users)); return nil })
+	unrest.Go(func() error { return f.crashAPIServer(raging, o.apiServerKillInterval) })
+	unrest.Go(func() error { f.editNodeObjects(raging, random(-1), newClusterCIDRs(o.users)); return nil })
 	var found []string
 	unrest.Go(func() error {
-		for within(raging, nil, time.Second); raging.Err() == nil; within(raging, nil, time.Second) {
-			if now, _, err := overlaps(raging, f.Client); err == nil {
+		for waitWithin(raging, nil, time.Second); raging.Err() == nil; waitWithin(raging, nil, time.Second) {
+			if now, _, err := findOverlaps(raging, f.Client); err == nil {
 				found = append(found, now...)
 			}
 		}
 		return nil
 	})
 	unrest.Go(func() error {
-		for within(raging, nil, o.progressEvery); raging.Err() == nil; within(raging, nil, o.progressEvery) {
+		for waitWithin(raging, nil, o.progressInterval); raging.Err() == nil; waitWithin(raging, nil, o.progressInterval) {
 			fmt.Fprintf(say, "%d Nodes created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
 				made.Load(), f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load())
 		}
@@ -259,17 +261,17 @@ func churnNodes(ctx context.Context, o options, f *faults, s *seen, say io.Write
 	return made.Load(), found, err
 }
 
-// liveNode is the life of a Node: it comes, is served, and goes, sometimes with a finalizer that keeps it for a while. A
-// name is used again at once.
-func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name string, made *atomic.Int64) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"size": sizes[r.IntN(len(sizes))]}}}
+// runNodeLifecycle creates a Node, waits for its CIDRs, and deletes it, sometimes with a finalizer that keeps it for
+// a while. Its name is used again at once.
+func runNodeLifecycle(ctx context.Context, c client.Client, s *nodeWatcher, r *rand.Rand, name string, made *atomic.Int64) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"size": nodeSizes[r.IntN(len(nodeSizes))]}}}
 	keeps, quits := r.IntN(4) == 0, r.IntN(8) == 0
 	if keeps {
 		n.Finalizers = []string{"karpenter.sh/termination"}
 	}
-	err := persist(ctx, func() error {
+	err := retryUntilDone(ctx, func() error {
 		err := c.Create(ctx, n)
-		if apierrors.IsAlreadyExists(err) { // the answer to the first try was lost: nobody else has the name
+		if apierrors.IsAlreadyExists(err) { // the answer to the first try was lost: no other user takes this name
 			return c.Get(ctx, client.ObjectKeyFromObject(n), n)
 		}
 		return err
@@ -278,42 +280,42 @@ func liveNode(ctx context.Context, c client.Client, s *seen, r *rand.Rand, name 
 		return err
 	}
 	made.Add(1)
-	if !quits { // else it goes before it is served, or while it is
+	if !quits { // else it is deleted before it is served, or meanwhile
 		select {
-		case <-s.wait(n.UID):
+		case <-s.waitForCIDRs(n.UID):
 		case <-ctx.Done():
 			return fmt.Errorf("no pod CIDRs for Node %s: %w", name, ctx.Err())
 		}
 	}
-	if err := persist(ctx, func() error { return client.IgnoreNotFound(c.Delete(ctx, n)) }); err != nil || !keeps {
+	if err := retryUntilDone(ctx, func() error { return client.IgnoreNotFound(c.Delete(ctx, n)) }); err != nil || !keeps {
 		return err
 	}
-	within(ctx, nil, time.Duration(r.IntN(300))*time.Millisecond)
-	return persist(ctx, func() error {
+	waitWithin(ctx, nil, time.Duration(r.IntN(300))*time.Millisecond)
+	return retryUntilDone(ctx, func() error {
 		return client.IgnoreNotFound(c.Patch(ctx, n, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	})
 }
 
-// persist tries until something is done: the API server is away now and then.
-func persist(ctx context.Context, do func() error) error {
+// retryUntilDone retries until do succeeds: the API server is down now and then.
+func retryUntilDone(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if err == nil || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		within(ctx, nil, 100*time.Millisecond)
+		waitWithin(ctx, nil, 100*time.Millisecond)
 	}
 }
 
-// handsOnNodes are people who touch the ConfigMap, and delete ClusterCIDRs that are in use, to make them again.
-func (f *faults) handsOnNodes(ctx context.Context, r *rand.Rand, all []client.Object) {
+// editNodeObjects acts as users who touch the ConfigMap, and delete ClusterCIDRs in use and create them again.
+func (f *faultInjector) editNodeObjects(ctx context.Context, r *rand.Rand, all []client.Object) {
 	for n := 0; ctx.Err() == nil; n++ {
-		within(ctx, nil, time.Duration(200+r.IntN(800))*time.Millisecond)
+		waitWithin(ctx, nil, time.Duration(200+r.IntN(800))*time.Millisecond)
 		some := func() client.Object { return all[r.IntN(len(all))].DeepCopyObject().(client.Object) }
 		err := f.Create(ctx, some())
 		switch r.IntN(3) {
 		case 0:
-			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.Namespace, Name: fence.Name}}
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}}
 			err = f.Patch(ctx, o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, n)))
 		case 1:
 			if r.IntN(4) == 0 {
@@ -326,9 +328,9 @@ func (f *faults) handsOnNodes(ctx context.Context, r *rand.Rand, all []client.Ob
 	}
 }
 
-// allFree waits until every range is free again, and says what is not.
-func allFree(ctx context.Context, o options, c client.Client) (bad []string) {
-	for waited := time.Duration(0); waited < o.restAfter; waited += again {
+// waitForFreeRanges waits until every range is free again, and returns those that are not.
+func waitForFreeRanges(ctx context.Context, o options, c client.Client) (bad []string) {
+	for waited := time.Duration(0); waited < o.restTimeout; waited += retryInterval {
 		var all v1alpha1.ClusterCIDRList
 		if err := c.List(ctx, &all); err != nil {
 			return []string{err.Error()}
@@ -342,7 +344,7 @@ func allFree(ctx context.Context, o options, c client.Client) (bad []string) {
 		if len(bad) == 0 {
 			return nil
 		}
-		within(ctx, nil, again)
+		waitWithin(ctx, nil, retryInterval)
 	}
 	return bad
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// watch writes into the history what the API server shows, until ctx ends. Watches that break list anew.
-func watch(ctx context.Context, cp *framework.ControlPlane, h *history) error {
-	scheme, err := framework.Scheme()
+// watchObjects records in the history what the API server shows, until ctx ends. A watch that breaks lists again.
+func watchObjects(ctx context.Context, cp *framework.ControlPlane, h *history) error {
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -29,9 +29,9 @@ func watch(ctx context.Context, cp *framework.ControlPlane, h *history) error {
 		return err
 	}
 	for obj, handler := range map[client.Object]toolscache.ResourceEventHandlerFuncs{
-		&ipamv1.IPAddress{}:      {AddFunc: h.address, UpdateFunc: func(_, o any) { h.address(o) }},
-		&ipamv1.IPAddressClaim{}: {DeleteFunc: h.owner},
-		&v1alpha1.IPAllocation{}: {AddFunc: h.allocation, UpdateFunc: func(_, o any) { h.allocation(o) }, DeleteFunc: h.owner},
+		&ipamv1.IPAddress{}:      {AddFunc: h.observeAddress, UpdateFunc: func(_, o any) { h.observeAddress(o) }},
+		&ipamv1.IPAddressClaim{}: {DeleteFunc: h.observeDeletion},
+		&v1alpha1.IPAllocation{}: {AddFunc: h.observeAllocation, UpdateFunc: func(_, o any) { h.observeAllocation(o) }, DeleteFunc: h.observeDeletion},
 	} {
 		informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -41,15 +41,16 @@ func watch(ctx context.Context, cp *framework.ControlPlane, h *history) error {
 			return err
 		}
 	}
-	go func() { _ = c.Start(ctx) }() // ends with ctx
+	go func() { _ = c.Start(ctx) }() // it ends with ctx
 	if !c.WaitForCacheSync(ctx) {
 		return errors.New("the caches did not sync")
 	}
 	return nil
 }
 
-// address is told of an IPAddress. Its owner is the claim of the UID, not of the name.
-func (h *history) address(o any) {
+// observeAddress handles an IPAddress from the watch. Its owner is the claim with the UID in its owner reference, not
+// the claim of that name.
+func (h *history) observeAddress(o any) {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
 		return
@@ -60,41 +61,42 @@ func (h *history) address(o any) {
 	}
 	for _, ref := range a.OwnerReferences {
 		if ref.Kind == "IPAddressClaim" {
-			h.sees(ref.UID, spaceOf(a.Spec.PoolRef.Name), netipx.IPRangeFrom(ip, ip))
+			h.recordAddresses(ref.UID, addressSpaceForPool(a.Spec.PoolRef.Name), netipx.IPRangeFrom(ip, ip))
 		}
 	}
 }
 
-// spaceOf is the pool that the addresses of a pool come from: what is carved from one is one space.
-func spaceOf(pool string) string {
-	if strings.HasPrefix(pool, team(0)[:len(team(0))-1]) {
-		return trunk
+// addressSpaceForPool returns the pool that the addresses of a pool come from: all pools that are carved from one
+// pool share its space.
+func addressSpaceForPool(pool string) string {
+	if strings.HasPrefix(pool, teamPoolName(0)[:len(teamPoolName(0))-1]) {
+		return parentPool
 	}
 	return pool
 }
 
-func (h *history) allocation(o any) {
+func (h *history) observeAllocation(o any) {
 	a, is := o.(*v1alpha1.IPAllocation)
 	if !is || a.Status.Phase != v1alpha1.AllocationAllocated || a.Spec.Type == v1alpha1.PoolAllocation {
 		return
 	}
 	if r, err := poolutil.ParseRange(a.Status.CIDR); err == nil {
-		h.sees(a.UID, spaceOf(a.Spec.PoolRef.Name), r)
+		h.recordAddresses(a.UID, addressSpaceForPool(a.Spec.PoolRef.Name), r)
 	}
 }
 
-// owner is told that a claim or an allocation is gone.
-func (h *history) owner(o any) {
+// observeDeletion handles the deletion of a claim or an allocation.
+func (h *history) observeDeletion(o any) {
 	if unseen, is := o.(toolscache.DeletedFinalStateUnknown); is {
 		o = unseen.Obj
 	}
 	if obj, is := o.(client.Object); is {
-		h.ends(obj.GetUID())
+		h.recordGone(obj.GetUID())
 	}
 }
 
-// uidOf is the UID of what a call created whose answer was lost.
-func uidOf(ctx context.Context, c client.Client, obj client.Object) (types.UID, error) {
+// getUID returns the UID of an object whose create call lost its answer.
+func getUID(ctx context.Context, c client.Client, obj client.Object) (types.UID, error) {
 	err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj)
 	return obj.GetUID(), err
 }

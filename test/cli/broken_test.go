@@ -10,15 +10,16 @@ import (
 
 var errDied = errors.New("the import has died")
 
-// broken is a client of a process that dies at its n-th write: before it, or after it, with the answer lost.
-type broken struct {
+// dyingClient is a client of a process that dies at its n-th write: before the write, or after it, with its response
+// lost.
+type dyingClient struct {
 	client.Client
 	n, at int
 	lost  bool
 }
 
-func breakAt(at int, lost bool) *broken {
-	b := &broken{at: at, lost: lost}
+func newDyingClient(at int, lost bool) *dyingClient {
+	b := &dyingClient{at: at, lost: lost}
 	b.Client = interceptor.NewClient(k8s, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			return b.write(func() error { return c.Create(ctx, obj, opts...) })
@@ -39,7 +40,7 @@ func breakAt(at int, lost bool) *broken {
 	return b
 }
 
-func (b *broken) write(do func() error) error {
+func (b *dyingClient) write(do func() error) error {
 	if b.n++; b.at == 0 || b.n < b.at {
 		return do()
 	}

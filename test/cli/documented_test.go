@@ -15,10 +15,10 @@ import (
 
 var session = regexp.MustCompile("(?s)\n```console\n(.*?)\n```\n")
 
-// documented runs the commands that a page shows behind a $, and compares what they print, times left out.
+// documented runs the commands that a page shows after a $, and compares their output, except times.
 func documented(t *testing.T, page string) {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +36,8 @@ func documented(t *testing.T, page string) {
 				continue
 			}
 			line, want, _ := strings.Cut(shown, "\n")
-			var both bytes.Buffer // as a terminal shows it
-			cli.Run(t.Context(), append(strings.Fields(line), "--kubeconfig="+cp.Kubeconfig), cli.Streams(strings.NewReader(""), &both, &both, time.Now))
+			var both bytes.Buffer // stdout and stderr interleaved, as a terminal shows them
+			cli.Run(t.Context(), append(strings.Fields(line), "--kubeconfig="+cp.Kubeconfig), cli.EnvFromStreams(strings.NewReader(""), &both, &both, time.Now))
 			got := timeless(strings.TrimSpace(both.String()))
 			if want = timeless(strings.TrimSpace(want)); got != want {
 				t.Errorf("%s shows for %s\n%s\nit is\n%s", page, line, want, got)

@@ -23,10 +23,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// oldPool makes a pool of the in-cluster provider.
+// oldPool creates a pool of the in-cluster provider.
 func oldPool(t *testing.T, ns, name string, marks map[string]string, spec map[string]any) *unstructured.Unstructured {
 	t.Helper()
-	pool := incluster.Kinds[0].New()
+	pool := incluster.PoolKinds[0].NewPool()
 	pool.SetNamespace(ns)
 	pool.SetName(name)
 	pool.SetAnnotations(marks)
@@ -35,7 +35,7 @@ func oldPool(t *testing.T, ns, name string, marks map[string]string, spec map[st
 	return pool
 }
 
-// Before a swap it is told which pools are not served.
+// Before a swap, the command lists the pools that are not served.
 func TestDropIn(t *testing.T) {
 	ns := newNamespace(t, nil)
 	oldPool(t, ns, "fine", nil, map[string]any{"addresses": []any{"10.95.0.10-10.95.0.19"}, "prefix": int64(24)})
@@ -64,7 +64,8 @@ func TestDropIn(t *testing.T) {
 	}
 }
 
-// Going back: who is in the way is told, and nothing is left that keeps a pool or a namespace.
+// The way back: the command lists what blocks it, and leaves nothing behind that keeps a pool or a namespace from
+// deletion.
 func TestHandBack(t *testing.T) {
 	ns := newNamespace(t, nil)
 	oldPool(t, ns, "kept", nil, map[string]any{"addresses": []any{"10.96.0.10-10.96.0.19"}, "prefix": int64(24)})
@@ -75,7 +76,7 @@ func TestHandBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Kill() })
-	old := framework.MakeClaim(ns, "old").PoolRef(incluster.GroupVersion.Group, incluster.IPPool, "kept").Obj()
+	old := framework.MakeClaim(ns, "old").PoolRef(incluster.GroupVersion.Group, incluster.IPPoolKind, "kept").Obj()
 	direct := framework.MakeClaim(ns, "direct").Pool("given.in-cluster").Obj()
 	create(t, old, direct)
 	ready(t, old, metav1.ConditionTrue)
@@ -100,7 +101,8 @@ func TestHandBack(t *testing.T) {
 	if err := errors.Join(m.Stop(), k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
 		t.Fatal(err)
 	}
-	// A component sets the flag in the environment: the mirrors tell, until a manager without it has looked.
+	// A component sets the flag in the environment of the manager: the conditions of the mirrors show that they are
+	// served until a manager without the flag has reconciled them.
 	pod.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: pod.Labels}
 	pod.Spec.Containers[0].Args = nil
 	create(t, pod)
@@ -124,7 +126,8 @@ func TestHandBack(t *testing.T) {
 	}
 }
 
-// The in-cluster provider is scaled up again, by whoever had installed it: nobody but these two commands would tell.
+// besideInCluster scales the in-cluster provider up beside a manager, as a user might: only these two commands report
+// that.
 func besideInCluster(t *testing.T, ns string) {
 	t.Helper()
 	about := map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}
@@ -155,7 +158,7 @@ func besideInCluster(t *testing.T, ns string) {
 	}
 }
 
-// U86: after a move nothing has a status. What was copied is told of, and why it is not served.
+// U86: after a move no object has a status. The command explains that the pool is a copy, and why it is not served.
 func TestExplainMovedMirror(t *testing.T) {
 	ns := newNamespace(t, nil)
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + ns}})
@@ -164,7 +167,7 @@ func TestExplainMovedMirror(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = m.Kill() })
 	mirror := framework.MakePool("p.in-cluster").Namespace(ns).Addresses("10.98.0.10-10.98.0.19").Obj()
-	claim := framework.MakeClaim(ns, "c").PoolRef(incluster.GroupVersion.Group, incluster.IPPool, "p").Obj()
+	claim := framework.MakeClaim(ns, "c").PoolRef(incluster.GroupVersion.Group, incluster.IPPoolKind, "p").Obj()
 	address := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c"}, Spec: ipamv1.IPAddressSpec{
 		ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: claim.Spec.PoolRef, Address: "10.98.0.10", Prefix: ptr.To[int32](24),
 	}}
@@ -185,8 +188,8 @@ func TestExplainMovedMirror(t *testing.T) {
 		"  why:    NetworkPool "+ns+"/p.in-cluster grants nothing now (NotServed): "+why, "explain", "claim/c", "-n", ns)
 }
 
-// It dies at each of its writes, before and after it, and is done again. As long as there is a mirror its pool is not
-// opened.
+// The command dies at each of its writes, before and after it, and is repeated. The pool is not opened as long as its
+// mirror exists.
 func TestHandBackDies(t *testing.T) {
 	const writes = 3
 	for at := 1; at <= writes; at++ {
@@ -198,20 +201,20 @@ func TestHandBackDies(t *testing.T) {
 				mirror := framework.MakePool("p.in-cluster").Namespace(ns).Addresses("10.97.0.10-10.97.0.19").Obj()
 				mirror.Finalizers = []string{v1alpha1.PoolFinalizer}
 				mirror.OwnerReferences = []metav1.OwnerReference{{
-					APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPool, Name: "p", UID: pool.GetUID(), Controller: ptr.To(true),
+					APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPoolKind, Name: "p", UID: pool.GetUID(), Controller: ptr.To(true),
 				}}
 				create(t, mirror)
 				back := func(c client.Client) error {
-					_, err := (&dropin.HandBack{Client: c, Now: time.Now, Say: func(string, ...any) {}}).Apply(t.Context())
+					_, err := (&dropin.HandBack{Client: c, Now: time.Now, Reportf: func(string, ...any) {}}).Apply(t.Context())
 					return err
 				}
-				if err := back(breakAt(at, lost)); !errors.Is(err, errDied) {
+				if err := back(newDyingClient(at, lost)); !errors.Is(err, errDied) {
 					t.Fatalf("it did not die: %v", err)
 				}
 				if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool); err != nil {
 					t.Fatal(err)
 				}
-				if gone(mirror)(t.Context()) != nil && !incluster.HandedOver(pool) {
+				if gone(mirror)(t.Context()) != nil && !incluster.IsHandedOver(pool) {
 					t.Error("the pool is open, and its mirror is there")
 				}
 				if err := back(k8s); err != nil {

@@ -11,11 +11,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A pool without a free address is Ready; who asks why somebody waits is told that it is full, and what becomes free.
+// A pool without a free address is Ready; the explanation of a waiting claim shows that the pool is full, and which
+// addresses become free.
 func TestFullPool(t *testing.T) {
 	ns := newNamespace(t, nil)
 	startManager(t, ns)
-	pool := framework.MakePool("small").Namespace(ns).Addresses("10.91.0.1-10.91.0.2").Reuse(600).Obj()
+	pool := framework.MakePool("small").Namespace(ns).Addresses("10.91.0.1-10.91.0.2").ReuseGracePeriod(600).Obj()
 	stays, leaves := framework.MakeClaim(ns, "stays").Pool("small").Obj(), framework.MakeClaim(ns, "leaves").Pool("small").Obj()
 	create(t, pool)
 	ready(t, pool, metav1.ConditionTrue)

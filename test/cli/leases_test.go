@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Leases are explained and found as claims are, and whoever wants to go back to a version without them is told which there
-// are.
+// Leases are explained and found as claims are, and before a downgrade to a version without leases the plugin lists
+// them.
 func TestLookAtLeases(t *testing.T) {
 	const ns = "tenant-a"
 	createNamespace(t, ns, nil)

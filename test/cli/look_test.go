@@ -12,13 +12,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// One namespace with a bit of everything, looked at with every command.
+// One namespace with objects of every sort, inspected with every command.
 func TestLook(t *testing.T) {
-	const ns = "team-a" // as docs/plugin.md has it
+	const ns = "team-a" // as in docs/plugin.md
 	createNamespace(t, ns, nil)
 	startManager(t, "", "--node-cidrs=on")
 	pool := framework.MakePool("machines").Namespace(ns).CIDR("10.90.0.0/27").Gateway("10.90.0.1").Reserved("10.90.0.2-10.90.0.9").
-		PreAllocate("vip", "10.90.0.20").Reuse(600).Obj()
+		PreAllocate("vip", "10.90.0.20").ReuseGracePeriod(600).Obj()
 	pool.Spec.Reserved[0].Description = "switches"
 	small := framework.MakePool("small").Namespace(ns).Addresses("10.90.1.1", "10.90.1.3", "10.90.1.5").Obj()
 	cluster := &clusterv1.Cluster{
@@ -53,7 +53,7 @@ func TestLook(t *testing.T) {
 	ready(t, pool, metav1.ConditionTrue)
 	ready(t, small, metav1.ConditionTrue)
 	eventually(t, settled(pool, 5))
-	nodesToLookAt(t)
+	createNodesToInspect(t)
 
 	t.Run("pools", func(t *testing.T) {
 		expect(t, 0, ""+
@@ -122,7 +122,7 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run("explain "+name, func(t *testing.T) { expect(t, c.code, c.want, "explain", name, "-n", ns) })
 	}
-	t.Run("nodes", lookAtNodes)
+	t.Run("nodes", checkNodeCommands)
 	t.Run("audit", func(t *testing.T) {
 		out, _, code := run(t, "audit", "--strict")
 		if code != 0 || !strings.HasSuffix(out, ": nothing is held twice, nothing is lost\n") {

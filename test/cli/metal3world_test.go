@@ -25,13 +25,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// metal3World is a namespace with a pool of Metal3's IPAM: two ranges, a preAllocation, what was given, and an IPClaim that
-// waits.
+// metal3World is a namespace with a pool of Metal3's IPAM: two ranges, a preAllocation, addresses in use, and an
+// IPClaim that waits.
 type metal3World struct {
 	*world
 	pool   *m3ipamv1.IPPool
 	before []client.Object
-	// given are the addresses by the name of the claim.
+	// given maps the names of claims to their addresses.
 	given map[string]string
 }
 
@@ -57,11 +57,11 @@ func newMetal3WorldIn(t *testing.T, ns, network string) *metal3World {
 	})
 }
 
-// newMetal3WorldOf makes a pool, claims of machines that have addresses of it, and one that waits.
+// newMetal3WorldOf creates a pool, claims of machines that have addresses of it, and one that waits.
 func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, given map[string]m3ipamv1.IPAddressSpec) *metal3World {
 	t.Helper()
 	w := &metal3World{
-		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPool, Namespace: ns, Name: name}},
+		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPoolKind, Namespace: ns, Name: name}},
 		pool:  &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Finalizers: []string{m3ipamv1.IPPoolFinalizer}}, Spec: spec},
 		given: map[string]string{},
 	}
@@ -73,44 +73,45 @@ func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, g
 	if err := client.IgnoreAlreadyExists(k8s.Create(t.Context(), w.cluster)); err != nil {
 		t.Fatal(err)
 	}
-	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(w.cluster), w.cluster); err != nil { // it may have been there
+	if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(w.cluster), w.cluster); err != nil { // it may exist already
 		t.Fatal(err)
 	}
 	w.pool.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "k", UID: w.cluster.UID}}
 	create(t, w.pool)
 	for data, spec := range given {
-		claim := w.ask(t, data)
-		if err := framework.GiveAsMetal3(t.Context(), k8s, w.pool, claim, spec); err != nil {
+		claim := w.createIPClaim(t, data)
+		if err := framework.FulfilAsMetal3(t.Context(), k8s, w.pool, claim, spec); err != nil {
 			t.Fatal(err)
 		}
 		w.claims, w.owners = append(w.claims, claim.Name), append(w.owners, claim.UID)
 		w.given[claim.Name] = string(spec.Address)
 	}
-	if err := framework.TakeAsMetal3(t.Context(), k8s, w.ask(t, "waits")); err != nil {
+	if err := framework.AddMetal3Finalizer(t.Context(), k8s, w.createIPClaim(t, "waits")); err != nil {
 		t.Fatal(err)
 	}
-	w.before = w.theirs(t)
-	w.world.before = map[string]thing{}
+	w.before = w.listMetal3Objects(t)
+	w.world.before = map[string]claimAndAddress{}
 	for name, address := range w.given {
-		w.world.before[name] = thing{Address: address}
+		w.world.before[name] = claimAndAddress{Address: address}
 	}
 	return w
 }
 
-// ask makes the IPClaim of a machine, as CAPM3 does.
-func (w *metal3World) ask(t *testing.T, data string) *m3ipamv1.IPClaim {
+// createIPClaim creates the IPClaim of a machine, as CAPM3 does.
+func (w *metal3World) createIPClaim(t *testing.T, data string) *m3ipamv1.IPClaim {
 	t.Helper()
 	uid := types.UID("data-" + data)
 	w.owners = append(w.owners, uid)
-	claim := framework.Metal3Claim(w.ns, data, w.pool.Name, metav1.OwnerReference{
+	claim := framework.NewMetal3Claim(w.ns, data, w.pool.Name, metav1.OwnerReference{
 		APIVersion: "infrastructure.cluster.x-k8s.io/v1beta2", Kind: "Metal3Data", Name: data, UID: uid, Controller: ptr.To(true),
 	}, map[string]string{clusterv1.ClusterNameLabel: "k"})
 	create(t, claim)
 	return claim
 }
 
-// theirs are the objects of Metal3's kinds that are about the pool, without what an API server writes. The UID of an owner is left where it exists.
-func (w *metal3World) theirs(t *testing.T) (out []client.Object) {
+// listMetal3Objects returns the objects of Metal3's kinds that belong to the pool, without the fields that an API
+// server sets. The UID of an owner is replaced by whether the owner exists.
+func (w *metal3World) listMetal3Objects(t *testing.T) (out []client.Object) {
 	t.Helper()
 	poolList, claimList, addressList := &m3ipamv1.IPPoolList{}, &m3ipamv1.IPClaimList{}, &m3ipamv1.IPAddressList{}
 	for _, l := range []client.ObjectList{poolList, claimList, addressList} {
@@ -165,8 +166,9 @@ func (w *metal3World) poolExists(t *testing.T) bool {
 	return !apierrors.IsNotFound(err)
 }
 
-// expectHeld wants that no more than one of the pools is there, that CAPM3 finds the address of each machine all along, and
-// that ours have them, or their claims remember them, as soon as our pool is open.
+// expectHeld checks that only one of the two pools exists, that CAPM3 finds the address of each machine at any time,
+// and that IPAddresses of our pool have the addresses, or our claims have them on record, as soon as our pool is
+// open.
 func (w *metal3World) expectHeld(t *testing.T) {
 	t.Helper()
 	pool := w.target()
@@ -175,9 +177,9 @@ func (w *metal3World) expectHeld(t *testing.T) {
 		t.Error("both pools exist")
 	}
 	_, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]
-	is := w.things(t)
+	is := w.listClaimsAndAddresses(t)
 	for name, address := range w.given {
-		if got := w.capm3(t, name); got != address {
+		if got := w.readAddressAsCAPM3(t, name); got != address {
 			t.Errorf("CAPM3 finds %q for %s, it was %s", got, name, address)
 		}
 		if ours && !paused && is[name].Address != address && is[name].Annotations[v1alpha1.AddressAnnotation] != address {
@@ -188,10 +190,10 @@ func (w *metal3World) expectHeld(t *testing.T) {
 
 func (w *metal3World) expectBack(t *testing.T) {
 	t.Helper()
-	if diff := cmp.Diff(unserved(w.before), unserved(w.theirs(t)), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(unserved(w.before), unserved(w.listMetal3Objects(t)), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("it is not as it was: %s", diff)
 	}
-	if is := w.mine(t); len(is) > 0 {
+	if is := w.listOwnObjects(t); len(is) > 0 {
 		t.Errorf("claims of ours are left: %v", is)
 	}
 	if err := gone(w.target())(t.Context()); err != nil {
@@ -200,7 +202,8 @@ func (w *metal3World) expectBack(t *testing.T) {
 	w.expectNoJournal(t)
 }
 
-// unserved has IPClaims that wait without the finalizer that Metal3's IPAM puts on them, as it does again when it runs.
+// unserved returns the objects without Metal3's finalizer on IPClaims that wait; Metal3's IPAM puts it on again when
+// it runs.
 func unserved(objects []client.Object) (out []client.Object) {
 	for _, obj := range objects {
 		obj = obj.DeepCopyObject().(client.Object)
@@ -212,7 +215,8 @@ func unserved(objects []client.Object) (out []client.Object) {
 	return out
 }
 
-// expectMoved wants a claim of ours beside each IPClaim that has an address, and all that CAPM3 looks for as it was.
+// expectMoved checks that a claim of our pool exists beside each IPClaim that has an address, and that all objects
+// that CAPM3 reads are as before.
 func (w *metal3World) expectMoved(t *testing.T) {
 	t.Helper()
 	if w.poolExists(t) {
@@ -225,7 +229,7 @@ func (w *metal3World) expectMoved(t *testing.T) {
 	if _, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; paused || len(pool.PoolStatus().Held) > 0 {
 		t.Errorf("the pool is not open: %v %v", pool.GetAnnotations(), pool.PoolStatus().Held)
 	}
-	if diff := cmp.Diff(w.ours(), w.mine(t)); diff != "" {
+	if diff := cmp.Diff(w.wantOwnObjects(), w.listOwnObjects(t)); diff != "" {
 		t.Errorf("what is ours: %s", diff)
 	}
 	var want []client.Object
@@ -238,26 +242,26 @@ func (w *metal3World) expectMoved(t *testing.T) {
 			o.Finalizers = []string{framework.Metal3DataFinalizer}
 		case *m3ipamv1.IPAddress:
 			o.Finalizers = nil
-			o.OwnerReferences[0].UID = "living: false" // the garbage collector of Kubernetes takes it off
+			o.OwnerReferences[0].UID = "living: false" // the garbage collector of Kubernetes removes this reference
 		}
 		want = append(want, obj)
 	}
-	if diff := cmp.Diff(want, w.theirs(t), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, w.listMetal3Objects(t), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("what CAPM3 looks for: %s", diff)
 	}
 }
 
-// mine are the claims and IPAddresses of our pool.
-func (w *metal3World) mine(t *testing.T) map[string]thing {
+// listOwnObjects returns the claims and IPAddresses of our pool.
+func (w *metal3World) listOwnObjects(t *testing.T) map[string]claimAndAddress {
 	t.Helper()
-	out := w.things(t)
-	maps.DeleteFunc(out, func(_ string, x thing) bool { return x.PoolRef.Name != w.pool.Name })
+	out := w.listClaimsAndAddresses(t)
+	maps.DeleteFunc(out, func(_ string, x claimAndAddress) bool { return x.PoolRef.Name != w.pool.Name })
 	return out
 }
 
-// ours is what claims and IPAddresses of ours are to be.
-func (w *metal3World) ours() map[string]thing {
-	out := map[string]thing{}
+// wantOwnObjects returns the expected claims and IPAddresses of our pool.
+func (w *metal3World) wantOwnObjects() map[string]claimAndAddress {
+	out := map[string]claimAndAddress{}
 	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: w.pool.Name}
 	label := map[string]string{clusterv1.ClusterNameLabel: "k"}
 	for _, obj := range w.before {
@@ -266,7 +270,7 @@ func (w *metal3World) ours() map[string]thing {
 			continue
 		}
 		name := a.Spec.Claim.Name
-		out[name] = thing{
+		out[name] = claimAndAddress{
 			PoolRef: ref, Labels: label, Annotations: map[string]string{v1alpha1.AddressAnnotation: string(a.Spec.Address)},
 			Finalizers: []string{v1alpha1.ClaimFinalizer}, Owners: []string{
 				owner("infrastructure.cluster.x-k8s.io/v1beta2 Metal3Data "+strings.TrimSuffix(name, "-"+w.pool.Name), true, false),
@@ -282,13 +286,14 @@ func (w *metal3World) ours() map[string]thing {
 	return out
 }
 
-// owner is one that exists, as things writes it.
+// owner returns a reference to an owner that exists, in the format of listClaimsAndAddresses.
 func owner(who string, controller, blocks bool) string {
 	return fmt.Sprintf("%s true %t %t", who, controller, blocks)
 }
 
-// capm3 reads the address of a machine whose template names the pool of Metal3, as CAPM3 does: empty if it would wait.
-func (w *metal3World) capm3(t *testing.T, name string) string {
+// readAddressAsCAPM3 returns the address of a machine whose template names the pool of Metal3, as CAPM3 reads it:
+// empty if CAPM3 would wait.
+func (w *metal3World) readAddressAsCAPM3(t *testing.T, name string) string {
 	t.Helper()
 	claim := &m3ipamv1.IPClaim{}
 	if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, claim); err != nil {

@@ -24,24 +24,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// world is a namespace with a pool of the in-cluster provider, what that has given, and a claim that waits.
+// world is a namespace with a pool of the in-cluster provider, claims with addresses of it, and a claim that waits.
 type world struct {
 	ns      string
 	source  migrate.Source
 	pool    client.Object
 	cluster *clusterv1.Cluster
-	before  map[string]thing
+	before  map[string]claimAndAddress
 	network string
-	// claims are those that are imported; owners own them beside the Cluster.
+	// claims are the claims that are imported; owners own them besides the Cluster.
 	claims []string
 	owners []types.UID
 }
 
-// moving is something that is imported, and back.
-type moving interface {
+// importedWorld is a world that can be imported, and rolled back.
+type importedWorld interface {
 	base() *world
-	// expectHeld wants every address that was given to be kept from others, expectMoved all to be in our pool, and expectBack
-	// all to be as before.
+	// expectHeld checks that no other claim can get an address in use, expectMoved that all are in our pool, and
+	// expectBack that everything is as before.
 	expectHeld(t *testing.T)
 	expectMoved(t *testing.T)
 	expectBack(t *testing.T)
@@ -49,8 +49,8 @@ type moving interface {
 
 func (w *world) base() *world { return w }
 
-// thing is a claim and its IPAddress, without what changes when they are created again.
-type thing struct {
+// claimAndAddress is a claim and its IPAddress, without the fields that change when they are created again.
+type claimAndAddress struct {
 	PoolRef                       ipamv1.IPPoolReference
 	Labels, Annotations           map[string]string
 	Finalizers                    []string
@@ -65,11 +65,11 @@ type thing struct {
 
 const foreignFinalizer = "metal3data.infrastructure.cluster.x-k8s.io"
 
-// inClusterPool is a pool of the in-cluster provider; without a namespace it is a global one.
+// inClusterPool returns a pool of the in-cluster provider; without a namespace it is a global one.
 func inClusterPool(ns, name, network string) *unstructured.Unstructured {
-	kind := incluster.IPPool
+	kind := incluster.IPPoolKind
 	if ns == "" {
-		kind = incluster.GlobalIPPool
+		kind = incluster.GlobalIPPoolKind
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "ipam.cluster.x-k8s.io/v1alpha2", "kind": kind,
@@ -83,14 +83,14 @@ func inClusterPool(ns, name, network string) *unstructured.Unstructured {
 
 var worlds atomic.Int64
 
-// newWorld makes one, in a namespace and a network of its own.
+// newWorld creates a world in a namespace and a network of its own.
 func newWorld(t *testing.T, global bool) *world {
 	t.Helper()
 	n := worlds.Add(1)
 	return newWorldIn(t, newNamespace(t, nil), fmt.Sprintf("10.%d.%d", 100+n/250, n%250), global)
 }
 
-// newLocalWorld and newGlobalWorld make one of each sort.
+// newLocalWorld and newGlobalWorld create a world with a pool of each scope.
 func newLocalWorld(t *testing.T) *world {
 	t.Helper()
 	return newWorld(t, false)
@@ -101,13 +101,13 @@ func newGlobalWorld(t *testing.T) *world {
 	return newWorld(t, true)
 }
 
-// newWorldIn makes one. The claims are as the provider leaves them.
+// newWorldIn creates a world in the given namespace and network. The claims are as the provider leaves them.
 func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	t.Helper()
 	w := &world{ns: ns, network: network, claims: []string{"a", "b", "waits"}}
-	w.source = migrate.Source{Kind: incluster.IPPool, Namespace: w.ns, Name: "machines"}
+	w.source = migrate.Source{Kind: incluster.IPPoolKind, Namespace: w.ns, Name: "machines"}
 	if global {
-		w.source = migrate.Source{Kind: incluster.GlobalIPPool, Name: "machines-" + w.ns}
+		w.source = migrate.Source{Kind: incluster.GlobalIPPoolKind, Name: "machines-" + w.ns}
 	}
 	w.pool = inClusterPool(w.source.Namespace, w.source.Name, w.network)
 	w.cluster = &clusterv1.Cluster{
@@ -116,10 +116,10 @@ func newWorldIn(t *testing.T, ns, network string, global bool) *world {
 	}
 	create(t, w.pool, w.cluster)
 	for name, last := range map[string]string{"a": ".10", "b": ".36"} {
-		w.give(t, name, w.network+last)
+		w.bindClaim(t, name, w.network+last)
 	}
 	create(t, w.claim("waits"))
-	w.before = w.things(t)
+	w.before = w.listClaimsAndAddresses(t)
 	return w
 }
 
@@ -130,8 +130,8 @@ func (w *world) claim(name string) *ipamv1.IPAddressClaim {
 	return c
 }
 
-// give does what the in-cluster provider does for a claim.
-func (w *world) give(t *testing.T, name, address string) {
+// bindClaim does what the in-cluster provider does for a claim.
+func (w *world) bindClaim(t *testing.T, name, address string) {
 	t.Helper()
 	claim := w.claim(name)
 	create(t, claim)
@@ -157,8 +157,8 @@ func (w *world) give(t *testing.T, name, address string) {
 	}
 }
 
-func (w *world) move(c client.Client) *migrate.Move {
-	return &migrate.Move{Client: c, Source: w.source, JournalNamespace: w.ns, Say: func(string, ...any) {}}
+func (w *world) move(c client.Client) *migrate.Import {
+	return &migrate.Import{Client: c, Source: w.source, JournalNamespace: w.ns, Reportf: func(string, ...any) {}}
 }
 
 func (w *world) target() v1alpha1.Pool {
@@ -169,8 +169,9 @@ func (w *world) target() v1alpha1.Pool {
 	return &v1alpha1.NetworkPool{ObjectMeta: about}
 }
 
-// things reads what there is. Owners are written as kind, name and whether the UID is that of what exists.
-func (w *world) things(t *testing.T) map[string]thing {
+// listClaimsAndAddresses reads the claims and their IPAddresses. An owner is formatted as its kind and name, and
+// whether its UID is that of an existing object.
+func (w *world) listClaimsAndAddresses(t *testing.T) map[string]claimAndAddress {
 	t.Helper()
 	claims, addresses := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}
 	for _, l := range []client.ObjectList{claims, addresses} {
@@ -195,10 +196,10 @@ func (w *world) things(t *testing.T) map[string]thing {
 		}
 		return out
 	}
-	out := map[string]thing{}
+	out := map[string]claimAndAddress{}
 	for i := range claims.Items {
 		c := &claims.Items[i]
-		out[c.Name] = thing{
+		out[c.Name] = claimAndAddress{
 			PoolRef: c.Spec.PoolRef, Labels: c.Labels, Annotations: c.Annotations, Finalizers: c.Finalizers, Owners: owners(c.OwnerReferences), Ref: c.Status.AddressRef.Name,
 		}
 	}
@@ -212,11 +213,11 @@ func (w *world) things(t *testing.T) map[string]thing {
 	return out
 }
 
-// expectHeld wants every address that was given to be held by an IPAddress, or remembered by a claim of ours; on
-// the way back, where the claim is the old one again already, by the status of our pool.
+// expectHeld checks that each address in use is in an IPAddress, or on record in a claim of our pool; on the way
+// back, if the claim is the old one again already, that the status of our pool holds it.
 func (w *world) expectHeld(t *testing.T) {
 	t.Helper()
-	is := w.things(t)
+	is := w.listClaimsAndAddresses(t)
 	pool, held := w.target(), ""
 	if k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool) == nil {
 		for _, h := range pool.PoolStatus().Held {
@@ -231,10 +232,10 @@ func (w *world) expectHeld(t *testing.T) {
 	}
 }
 
-// expectBack wants everything as it was before.
+// expectBack checks that everything is as it was before.
 func (w *world) expectBack(t *testing.T) {
 	t.Helper()
-	if diff := cmp.Diff(w.before, w.things(t)); diff != "" {
+	if diff := cmp.Diff(w.before, w.listClaimsAndAddresses(t)); diff != "" {
 		t.Errorf("it is not as it was: %s", diff)
 	}
 	if err := gone(w.target())(t.Context()); err != nil {
@@ -245,15 +246,15 @@ func (w *world) expectBack(t *testing.T) {
 
 func (w *world) expectNoJournal(t *testing.T) {
 	t.Helper()
-	if phase, err := w.move(k8s).Status(t.Context()); phase != "" || err != nil {
+	if phase, err := w.move(k8s).CurrentPhase(t.Context()); phase != "" || err != nil {
 		t.Errorf("the journal says %q: %v", phase, err)
 	}
 }
 
-// expectMoved wants everything as it was, but in our pool.
+// expectMoved checks that everything is as it was, but in our pool.
 func (w *world) expectMoved(t *testing.T) {
 	t.Helper()
-	want := map[string]thing{}
+	want := map[string]claimAndAddress{}
 	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: w.source.Name}
 	if w.source.Namespace == "" {
 		ref.Kind = v1alpha1.GlobalNetworkPoolKind
@@ -268,7 +269,7 @@ func (w *world) expectMoved(t *testing.T) {
 		}
 		want[name] = was
 	}
-	if diff := cmp.Diff(want, w.things(t)); diff != "" {
+	if diff := cmp.Diff(want, w.listClaimsAndAddresses(t)); diff != "" {
 		t.Errorf("it is not as it was: %s", diff)
 	}
 	pool := w.target()
@@ -280,7 +281,7 @@ func (w *world) expectMoved(t *testing.T) {
 	}
 }
 
-// unpause lets the Cluster go on.
+// unpause unpauses the Cluster.
 func (w *world) unpause(t *testing.T) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":false}}`))
@@ -291,7 +292,8 @@ func (w *world) unpause(t *testing.T) {
 
 var pausePatch = client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
 
-// adopted holds when a manager has taken the pool over and waits (R10).
+// adopted returns a condition that is met when a manager has taken the pool over and waits (R10: a pool without a
+// record of an allocator waits).
 func adopted(pool v1alpha1.Pool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What clusterctl would leave behind is known before the move: claims whose owners lead to no Cluster.
+// An audit before a move lists what clusterctl would leave behind: claims whose owners lead to no Cluster.
 func TestAuditBeforeMove(t *testing.T) { // C51
 	ns, other := newNamespace(t, nil), newNamespace(t, nil)
 	startManager(t, "")
@@ -62,7 +62,7 @@ func TestAuditBeforeMove(t *testing.T) { // C51
 			t.Errorf("exit code %d, and it does not say %q:\n%s", code, want, out)
 		}
 	}
-	// W29: a claim that is labelled is taken along.
+	// W29: a labelled claim is moved along.
 	stays := framework.MakeClaim(ns, "stays").Obj()
 	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1alpha1.MoveLabel+`":""}}}`))
 	if err := k8s.Patch(t.Context(), stays, label); err != nil {

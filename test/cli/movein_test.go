@@ -20,11 +20,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The import dies at every write, before it and after it, and is resumed or rolled back; the rollback dies at
-// every write and is resumed. Cluster API's own admission is asked all along. Afterwards a manager serves what
-// was imported.
+// The import dies at every write, before it and after it, and is resumed or rolled back; the rollback dies at every
+// write and is resumed. Cluster API's own admission checks all writes. Afterwards a manager serves what was imported.
 func TestImport(t *testing.T) {
-	served := diesAnywhere(t, newLocalWorld)
+	served := importDyingAnywhere(t, newLocalWorld)
 	t.Run("global", func(t *testing.T) {
 		w := newWorld(t, true)
 		if _, err := w.move(k8s).Apply(t.Context()); err != nil {
@@ -36,19 +35,19 @@ func TestImport(t *testing.T) {
 	t.Run("served", func(t *testing.T) { serve(t, served) })
 }
 
-// diesAnywhere imports things, and returns those that are imported at the end.
-func diesAnywhere[W moving](t *testing.T, newOne func(t *testing.T) W) (served []moving) {
+// importDyingAnywhere runs imports that die at each write, and returns the worlds that are imported at the end.
+func importDyingAnywhere[W importedWorld](t *testing.T, newOne func(t *testing.T) W) (served []importedWorld) {
 	t.Helper()
 	writes, back := 0, 0
 	t.Run("in one go, and back", func(t *testing.T) {
 		w := newOne(t)
-		counting := breakAt(0, false)
+		counting := newDyingClient(0, false)
 		if _, err := w.base().move(counting).Apply(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.expectMoved(t)
 		writes = counting.n
-		counting = breakAt(0, false)
+		counting = newDyingClient(0, false)
 		if err := w.base().move(counting).Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -58,14 +57,14 @@ func diesAnywhere[W moving](t *testing.T, newOne func(t *testing.T) W) (served [
 	t.Logf("an import has %d writes, a rollback %d", writes, back)
 	var mu sync.Mutex
 	t.Run("dies", func(t *testing.T) {
-		// An answer that was lost leaves what dying at the next write leaves: but for the last one.
+		// A lost response leaves the same state as a death before the next write, except after the last write.
 		for n := 1; n <= writes+1; n += stride() {
 			at, lost := min(n, writes), n > writes
 			for _, rollback := range []bool{false, true} {
 				t.Run(fmt.Sprintf("at %d lost=%t rollback=%t", at, lost, rollback), func(t *testing.T) {
 					t.Parallel()
 					w := newOne(t)
-					if _, err := w.base().move(breakAt(at, lost)).Apply(t.Context()); !errors.Is(err, errDied) {
+					if _, err := w.base().move(newDyingClient(at, lost)).Apply(t.Context()); !errors.Is(err, errDied) {
 						t.Fatalf("it did not die: %v", err)
 					}
 					w.expectHeld(t)
@@ -88,7 +87,7 @@ func diesAnywhere[W moving](t *testing.T, newOne func(t *testing.T) W) (served [
 				if _, err := w.base().move(k8s).Apply(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.base().move(breakAt(at, lost)).Rollback(t.Context()); !errors.Is(err, errDied) {
+				if err := w.base().move(newDyingClient(at, lost)).Rollback(t.Context()); !errors.Is(err, errDied) {
 					t.Fatalf("it did not die: %v", err)
 				}
 				w.expectHeld(t)
@@ -99,7 +98,7 @@ func diesAnywhere[W moving](t *testing.T, newOne func(t *testing.T) W) (served [
 	return served
 }
 
-// stride is how far apart the writes are at which something dies: with -short every third is enough.
+// stride returns the distance between the writes at which an import dies: with -short every third is enough.
 func stride() int {
 	if testing.Short() {
 		return 3
@@ -107,8 +106,8 @@ func stride() int {
 	return 1
 }
 
-// undo rolls back; where the journal was not written yet, or is removed already, that finds nothing to do.
-func undo(t *testing.T, w moving) {
+// undo rolls an import back; it is a no-op if the journal is not written yet, or is removed already.
+func undo(t *testing.T, w importedWorld) {
 	t.Helper()
 	if err := w.base().move(k8s).Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -116,8 +115,8 @@ func undo(t *testing.T, w moving) {
 	w.expectBack(t)
 }
 
-// resume goes on with an import, or begins it again where it had not begun; where it had ended, that finds nothing to do.
-func resume(t *testing.T, w moving) {
+// resume continues an import, or starts it again if it had not begun; it is a no-op if the import has finished.
+func resume(t *testing.T, w importedWorld) {
 	t.Helper()
 	if _, err := w.base().move(k8s).Apply(t.Context()); err != nil {
 		t.Fatal(err)
@@ -125,8 +124,8 @@ func resume(t *testing.T, w moving) {
 	w.expectMoved(t)
 }
 
-// serve runs a manager over what was imported: nothing is allocated anew, and what is new gets other addresses.
-func serve(t *testing.T, all []moving) {
+// serve runs a manager on the imported pools: no existing claim gets another address, and new claims get other ones.
+func serve(t *testing.T, all []importedWorld) {
 	t.Helper()
 	before := map[string]ipamv1.IPAddress{}
 	addresses := &ipamv1.IPAddressList{}
@@ -143,7 +142,7 @@ func serve(t *testing.T, all []moving) {
 	for _, w := range all {
 		eventually(t, adopted(w.base().target()))
 	}
-	// What was adopted has been there for long: the manager is gone meanwhile.
+	// The wait of the adoption is shortened by an earlier transition time; the manager is stopped meanwhile.
 	if err := m.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +176,7 @@ func serve(t *testing.T, all []moving) {
 	}
 }
 
-// expectServed compares IPAddresses with what they were before a manager came.
+// expectServed compares IPAddresses with their state before a manager ran.
 func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 	t.Helper()
 	var o pools.Objects
@@ -192,7 +191,7 @@ func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 		t.Fatal(err)
 	}
 	o.Pools, o.Claims, o.Addresses = []v1alpha1.Pool{pool}, claims.Items, addresses.Items
-	if bad := (&invariants.History{}).AtRest(o); len(bad) > 0 {
+	if bad := (&invariants.History{}).CheckAtRest(o); len(bad) > 0 {
 		t.Errorf("%s: %v", w.ns, bad)
 	}
 	for i := range addresses.Items {
@@ -210,7 +209,7 @@ func (w *world) expectServed(t *testing.T, before map[string]ipamv1.IPAddress) {
 	}
 }
 
-// A manager runs all the time, and sees every step.
+// A manager runs all the time, and observes every step.
 func TestImportWatched(t *testing.T) {
 	w := newWorld(t, false)
 	startManager(t, "")
@@ -241,12 +240,12 @@ func TestImportWatched(t *testing.T) {
 			t.Errorf("%s has %s, it had %s", name, a.Spec.Address, was.Address)
 		}
 	}
-	// And back, with the manager there: what it is writing has to be written first.
+	// The way back, with the manager running: its pending writes must be done first.
 	if err := k8s.Patch(t.Context(), w.cluster, pausePatch); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func(ctx context.Context) error { return w.move(k8s).Rollback(ctx) })
-	is := w.things(t)
+	is := w.listClaimsAndAddresses(t)
 	for name, was := range w.before {
 		if is[name].Address != was.Address || is[name].AddressPool != was.AddressPool || is[name].PoolRef != was.PoolRef {
 			t.Errorf("%s: %v, it was %v", name, is[name], was)

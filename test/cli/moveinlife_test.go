@@ -15,12 +15,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A claim that is deleted while the import runs is released, and not brought back.
+// A claim that is deleted while the import runs is released, and not created again.
 func TestImportDeletedMeanwhile(t *testing.T) {
 	for name, back := range map[string]bool{"and on": false, "and back": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, false)
-			if _, err := w.move(breakAt(5, false)).Apply(t.Context()); err == nil { // the pool is there, no claim is turned
+			if _, err := w.move(newDyingClient(5, false)).Apply(t.Context()); err == nil { // the pool exists, no claim is converted yet
 				t.Fatal("it did not die")
 			}
 			if err := k8s.Delete(t.Context(), framework.MakeClaim(w.ns, "b").Obj()); err != nil {
@@ -29,11 +29,11 @@ func TestImportDeletedMeanwhile(t *testing.T) {
 			if _, err := w.move(k8s).Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			is := w.things(t)["b"]
+			is := w.listClaimsAndAddresses(t)["b"]
 			if is.Address != "" || len(is.Finalizers) != 1 || is.Finalizers[0] != foreignFinalizer {
 				t.Errorf("the claim that was deleted is %+v", is)
 			}
-			// Whoever holds it lets go.
+			// The other controller removes its finalizer.
 			none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
 			if err := k8s.Patch(t.Context(), framework.MakeClaim(w.ns, "b").Obj(), none); err != nil {
 				t.Fatal(err)
@@ -50,7 +50,7 @@ func TestImportDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// What came after an import cannot go back with it.
+// Claims that were created after an import cannot be rolled back with it.
 func TestRollbackLater(t *testing.T) {
 	w := newWorld(t, false)
 	if _, err := w.move(k8s).Apply(t.Context()); err != nil {
@@ -70,9 +70,9 @@ func TestRollbackLater(t *testing.T) {
 	w.expectBack(t)
 }
 
-// The plugin itself: the plan, what is in the way, and what it says.
+// The plugin itself: the plan, what blocks it, and its output.
 func TestImportCommand(t *testing.T) {
-	const ns = "team-b" // as docs/migration.md has it
+	const ns = "team-b" // as in docs/migration.md
 	createNamespace(t, ns, nil)
 	w := newWorldIn(t, ns, "10.60.0", false)
 	pod := &corev1.Pod{
@@ -94,7 +94,7 @@ func TestImportCommand(t *testing.T) {
 	if err := k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	w.before = w.things(t)
+	w.before = w.listClaimsAndAddresses(t)
 	createNamespace(t, "metal3", nil)
 	metal3 := newMetal3WorldIn(t, "metal3", "10.61.0")
 	for ns, want := range map[string]string{ns: "machines\n", "metal3": "ippool/hosts\n"} {
@@ -107,10 +107,10 @@ func TestImportCommand(t *testing.T) {
 	metal3.expectBack(t)
 }
 
-// A program is told what was planned, how far the import is, and what comes next.
+// The machine-readable output has the plan, the progress of the import, and the next steps.
 func TestImportForPrograms(t *testing.T) {
 	w := newWorld(t, false)
-	imported, back := w.source.Next()
+	imported, back := w.source.NextSteps()
 	pool := "NetworkPool " + w.ns + "/machines"
 	const resume = "--apply resumes it, --rollback undoes it, and --forget removes the journal of a finished one."
 	for _, step := range []struct {
@@ -128,7 +128,7 @@ func TestImportForPrograms(t *testing.T) {
 	}
 }
 
-// Whoever names a global pool as one of the namespace is told how to.
+// The error for a global pool that is named as a pool of the namespace shows the correct syntax.
 func TestImportOfNothing(t *testing.T) {
 	ns := newNamespace(t, nil)
 	for _, args := range [][]string{{}, {"--apply"}} {
@@ -139,8 +139,8 @@ func TestImportOfNothing(t *testing.T) {
 	}
 }
 
-// CAPV names its pool in a claim again at every reconcile, and Cluster API holds that immutable: such a machine cannot be
-// taken along. What CAPV would write is refused by Cluster API's own admission here.
+// CAPV writes its pool into a claim again at every reconcile, and Cluster API makes that field immutable: such a
+// machine cannot be moved. Cluster API's own admission refuses here what CAPV would write.
 func TestImportOfVSphere(t *testing.T) {
 	w := newWorld(t, false)
 	claim := framework.MakeClaim(w.ns, "a").Obj()
@@ -156,7 +156,7 @@ func TestImportOfVSphere(t *testing.T) {
 	if err := k8s.Update(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
-	before := w.things(t)
+	before := w.listClaimsAndAddresses(t)
 	out, errOut, code := run(t, "import", "machines", "-n", w.ns, "--apply")
 	want := "In the way:\n" +
 		"  claims of 1 VSphereVM (" + w.ns + "/worker-0): CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; " +
@@ -165,7 +165,7 @@ func TestImportOfVSphere(t *testing.T) {
 	if code != 1 || !strings.HasSuffix(out, want) {
 		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, out, errOut, want)
 	}
-	if diff := cmp.Diff(before, w.things(t)); diff != "" {
+	if diff := cmp.Diff(before, w.listClaimsAndAddresses(t)); diff != "" {
 		t.Errorf("something was written: %s", diff)
 	}
 	w.expectNoJournal(t)

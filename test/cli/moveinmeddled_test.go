@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// meddled is a client that another hand is always ahead of: it has written every object, and changed nothing of it that
-// counts, between the moment the import reads it and the moment the import writes it first. The journal is the
-// import's own.
-func meddled() client.Client {
+// newMeddlingClient returns a client with a concurrent writer: between the import's read of an object and its first
+// write, the other writer has changed metadata of it that does not matter. The journal is excluded, as only the
+// import writes it.
+func newMeddlingClient() client.Client {
 	var mu sync.Mutex
 	touched := map[types.UID]bool{}
 	touch := func(ctx context.Context, obj client.Object) error {
@@ -61,26 +61,26 @@ func meddled() client.Client {
 	})
 }
 
-// What others write meanwhile does not stop an import: not even if they are ahead of each of its writes.
+// Concurrent writes do not stop an import, not even one before each of its writes.
 func TestImportMeddled(t *testing.T) {
-	t.Run("a pool of a namespace", func(t *testing.T) { moveMeddled(t, newLocalWorld(t)) })
-	t.Run("a global pool", func(t *testing.T) { moveMeddled(t, newGlobalWorld(t)) })
-	t.Run("a pool of Metal3", func(t *testing.T) { moveMeddled(t, newMetal3World(t)) })
+	t.Run("a pool of a namespace", func(t *testing.T) { applyWithMeddling(t, newLocalWorld(t)) })
+	t.Run("a global pool", func(t *testing.T) { applyWithMeddling(t, newGlobalWorld(t)) })
+	t.Run("a pool of Metal3", func(t *testing.T) { applyWithMeddling(t, newMetal3World(t)) })
 }
 
-func moveMeddled(t *testing.T, w moving) {
+func applyWithMeddling(t *testing.T, w importedWorld) {
 	t.Helper()
-	if _, err := w.base().move(meddled()).Apply(t.Context()); err != nil {
+	if _, err := w.base().move(newMeddlingClient()).Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.expectMoved(t)
-	if err := w.base().move(meddled()).Rollback(t.Context()); err != nil {
+	if err := w.base().move(newMeddlingClient()).Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.expectBack(t)
 }
 
-// The garbage collector of Kubernetes takes the owner off an IPAddress as soon as its claim is gone.
+// The garbage collector of Kubernetes removes the owner reference of an IPAddress as soon as its claim is gone.
 func TestImportCollected(t *testing.T) {
 	stop, err := cp.StartControllerManager()
 	if err != nil {
@@ -93,9 +93,9 @@ func TestImportCollected(t *testing.T) {
 	})
 	w := newWorld(t, false)
 	for last := 37; last < 47; last++ {
-		w.give(t, fmt.Sprintf("more-%d", last), fmt.Sprintf("%s.%d", w.network, last))
+		w.bindClaim(t, fmt.Sprintf("more-%d", last), fmt.Sprintf("%s.%d", w.network, last))
 	}
-	w.before = w.things(t)
+	w.before = w.listClaimsAndAddresses(t)
 	if _, err := w.move(k8s).Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}

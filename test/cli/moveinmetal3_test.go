@@ -25,10 +25,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The import from Metal3's IPAM dies at every write, and is resumed or rolled back, as the one from the in-cluster provider.
-// CAPM3 finds all addresses at each of these moments: U60, U61, U64.
+// The import from Metal3's IPAM dies at every write, and is resumed or rolled back, like the import from the
+// in-cluster provider. CAPM3 finds all addresses at each of these moments: U60, U61, U64.
 func TestImportMetal3(t *testing.T) {
-	served := diesAnywhere(t, newMetal3World)
+	served := importDyingAnywhere(t, newMetal3World)
 	t.Run("two pools of a namespace, of both families", func(t *testing.T) {
 		v4 := newMetal3World(t)
 		gateway := ptr.To(m3ipamv1.IPAddressStr("fe80::1"))
@@ -51,16 +51,16 @@ func TestImportMetal3(t *testing.T) {
 	t.Run("served", func(t *testing.T) { serve(t, served) })
 }
 
-func apply(t *testing.T, m *migrate.Move) {
+func apply(t *testing.T, m *migrate.Import) {
 	t.Helper()
 	if _, err := m.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// letGo does what CAPM3 does when a machine goes whose template names the pool of Metal3. The garbage collector does not run
-// here: it would take our claim away, which the IPClaim owns.
-func (w *metal3World) letGo(t *testing.T, name string) {
+// releaseAsCAPM3 does what CAPM3 does when a machine is deleted whose template names the pool of Metal3. The garbage
+// collector does not run here: it would delete our claim, which the IPClaim owns.
+func (w *metal3World) releaseAsCAPM3(t *testing.T, name string) {
 	t.Helper()
 	claim := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
 	mine := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "test", "path": "/metadata/finalizers/0", "value": "`+framework.Metal3DataFinalizer+`"},`+
@@ -68,12 +68,12 @@ func (w *metal3World) letGo(t *testing.T, name string) {
 	if err := k8s.Patch(t.Context(), claim, mine); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.IgnoreNotFound(k8s.Delete(t.Context(), claim)); err != nil { // it goes at once where it was deleted before
+	if err := client.IgnoreNotFound(k8s.Delete(t.Context(), claim)); err != nil { // it is gone already if it was deleted before
 		t.Fatal(err)
 	}
 }
 
-// forget drops a machine from what is expected.
+// forget removes a machine from the expected state.
 func (w *metal3World) forget(name string) {
 	for i := 0; i < len(w.before); i++ {
 		claim, isClaim := w.before[i].(*m3ipamv1.IPClaim)
@@ -86,20 +86,20 @@ func (w *metal3World) forget(name string) {
 	delete(w.given, name)
 }
 
-// A machine that goes meanwhile takes its address along: U65.
+// A machine that is deleted meanwhile releases its address: U65.
 func TestImportMetal3MachineGoes(t *testing.T) {
 	const name = "workers-1-hosts"
 	for when, write := range map[string]int{"before it has a claim of ours": 8, "when it has one": 16} {
 		t.Run("between two runs, "+when, func(t *testing.T) {
 			w := newMetal3World(t)
-			if _, err := w.move(breakAt(write, false)).Apply(t.Context()); err == nil {
+			if _, err := w.move(newDyingClient(write, false)).Apply(t.Context()); err == nil {
 				t.Fatal("it did not die")
 			}
-			if _, has := w.mine(t)[name]; has != (write == 16) {
+			if _, has := w.listOwnObjects(t)[name]; has != (write == 16) {
 				t.Fatalf("it has a claim of ours: %t", has)
 			}
-			w.letGo(t, name)
-			apply(t, w.move(k8s)) // it takes Metal3's finalizer off, and CAPM3's is off
+			w.releaseAsCAPM3(t, name)
+			apply(t, w.move(k8s)) // the import removes Metal3's finalizer, and CAPM3's is gone already
 			claim := &m3ipamv1.IPClaim{}
 			if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, claim); client.IgnoreNotFound(err) != nil || err == nil {
 				t.Fatalf("the IPClaim is there, %v: %v", claim.Finalizers, err)
@@ -111,7 +111,7 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 	t.Run("after the import, and back", func(t *testing.T) {
 		w := newMetal3World(t)
 		apply(t, w.move(k8s))
-		w.letGo(t, name)
+		w.releaseAsCAPM3(t, name)
 		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{}); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Fatalf("CAPM3 has let go of the IPClaim, and it is there: %v", err)
 		}
@@ -124,8 +124,8 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 	t.Run("and another one comes that has its name and its address", func(t *testing.T) {
 		w := newMetal3World(t)
 		apply(t, w.move(k8s))
-		w.letGo(t, name)
-		was := w.ours()[name]
+		w.releaseAsCAPM3(t, name)
+		was := w.wantOwnObjects()[name]
 		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))
 		for _, old := range []client.Object{&ipamv1.IPAddress{}, &ipamv1.IPAddressClaim{}} {
 			old.SetNamespace(w.ns)
@@ -148,12 +148,13 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 	t.Run("its IPClaim alone was deleted, and back", func(t *testing.T) {
 		w := newMetal3World(t)
 		apply(t, w.move(k8s))
-		w.letGo(t, name)
+		w.releaseAsCAPM3(t, name)
 		ours := &ipamv1.IPAddressClaim{}
 		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, ours); err != nil {
 			t.Fatal(err)
 		}
-		// The garbage collector takes the owner off that is gone, as the Metal3Data is there.
+		// The garbage collector removes the reference to the owner that is gone, as the other owner, the Metal3Data,
+		// exists.
 		ours.OwnerReferences = slices.DeleteFunc(ours.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "IPClaim" })
 		if err := k8s.Update(t.Context(), ours); err != nil {
 			t.Fatal(err)
@@ -174,7 +175,7 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 		if err := w.move(k8s).Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.capm3(t, name); got != w.given[name] {
+		if got := w.readAddressAsCAPM3(t, name); got != w.given[name] {
 			t.Errorf("CAPM3 finds %q, and the machine is there", got)
 		}
 		if err := k8s.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || len(claim.Finalizers) != 1 {
@@ -183,31 +184,31 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 	})
 }
 
-// An IPClaim that waits can be let go after the import, when no IPPool is left for which Metal3's IPAM would do it: also one that
-// is being deleted, and one that came meanwhile, which is told of: U65.
+// An IPClaim that waits can be released after the import, when no IPPool is left for which Metal3's IPAM would do it:
+// also one that is being deleted, and one that was created meanwhile, which the import reports: U65.
 func TestImportMetal3Waiting(t *testing.T) {
 	w := newMetal3World(t)
-	goes := w.ask(t, "goes")
-	if err := framework.TakeAsMetal3(t.Context(), k8s, goes); err != nil {
+	goes := w.createIPClaim(t, "goes")
+	if err := framework.AddMetal3Finalizer(t.Context(), k8s, goes); err != nil {
 		t.Fatal(err)
 	}
 	if err := k8s.Delete(t.Context(), goes); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.move(breakAt(6, false)).Apply(t.Context()); err == nil {
+	if _, err := w.move(newDyingClient(6, false)).Apply(t.Context()); err == nil {
 		t.Fatal("it did not die")
 	}
-	w.ask(t, "late")
+	w.createIPClaim(t, "late")
 	m := w.move(k8s)
 	var said []string
-	m.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	m.Reportf = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	apply(t, m)
 	for _, name := range []string{"waits-hosts", "goes-hosts", "late-hosts"} {
 		want := "IPClaim " + w.ns + "/" + name + " waits, and is left as it is: CAPM3 looks for its address there, so replace its machine"
 		if !slices.Contains(said, want) {
 			t.Errorf("it said\n%s\nwant\n%s", strings.Join(said, "\n"), want)
 		}
-		w.letGo(t, name)
+		w.releaseAsCAPM3(t, name)
 		err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("CAPM3 has let go of %s, and it is there: %v", name, err)
@@ -220,12 +221,12 @@ func TestImportMetal3Waiting(t *testing.T) {
 	w.expectBack(t)
 }
 
-// What is not what the journal knows stops an import: U61, U63.
+// A state that the journal does not expect stops an import: U61, U63.
 func TestImportMetal3Stopped(t *testing.T) {
 	begun := func(t *testing.T) *metal3World {
 		t.Helper()
 		w := newMetal3World(t)
-		if _, err := w.move(breakAt(6, false)).Apply(t.Context()); err == nil {
+		if _, err := w.move(newDyingClient(6, false)).Apply(t.Context()); err == nil {
 			t.Fatal("it did not die")
 		}
 		if w.poolExists(t) {
@@ -264,7 +265,7 @@ func TestImportMetal3Stopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		resume(t, w)
-		// After the import nothing stops whoever makes it: an audit finds it (U66).
+		// After the import a user can create the pool again: an audit finds it (U66).
 		again = &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: w.pool.Name}, Spec: w.pool.Spec}
 		create(t, again)
 		out, _, code := run(t, "audit")
@@ -291,8 +292,8 @@ func TestImportMetal3Stopped(t *testing.T) {
 	})
 	t.Run("somebody was given an address meanwhile", func(t *testing.T) {
 		w := begun(t)
-		late := w.ask(t, "late")
-		if err := framework.GiveAsMetal3(t.Context(), k8s, w.pool, late, m3ipamv1.IPAddressSpec{Address: m3ipamv1.IPAddressStr(w.given["workers-0-hosts"] + "1")}); err != nil {
+		late := w.createIPClaim(t, "late")
+		if err := framework.FulfilAsMetal3(t.Context(), k8s, w.pool, late, m3ipamv1.IPAddressSpec{Address: m3ipamv1.IPAddressStr(w.given["workers-0-hosts"] + "1")}); err != nil {
 			t.Fatal(err)
 		}
 		// Its provider may have stopped before it wrote the status.
@@ -304,15 +305,15 @@ func TestImportMetal3Stopped(t *testing.T) {
 	})
 }
 
-// What the webhooks of Metal3's IPAM refuse while it is stopped would stop an import half way: the plan says so, and an import
-// does not begin. With the failurePolicy that the plan tells to write, nothing is refused: U63.
+// Writes that the webhooks of Metal3's IPAM refuse while it is stopped would stop an import half way: the plan
+// reports that, and an import does not begin. With the failurePolicy that the plan suggests, nothing is refused: U63.
 func TestImportMetal3Webhooks(t *testing.T) {
 	w := newMetal3World(t)
-	crds, err := framework.ProviderCRDs(t.Context(), framework.Metal3Module)
+	crds, err := framework.FindProviderCRDs(t.Context(), framework.Metal3Module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(crds[0], "..", "..", "webhook", "manifests.yaml")) // its own, from its module
+	text, err := os.ReadFile(filepath.Join(crds[0], "..", "..", "webhook", "manifests.yaml")) // its own manifest, from its module
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +331,7 @@ func TestImportMetal3Webhooks(t *testing.T) {
 		})
 	}
 	refused := &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "x"}, Spec: m3ipamv1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "hosts"}}}
-	eventually(t, func(ctx context.Context) error { // the API server reads its webhooks by and by
+	eventually(t, func(ctx context.Context) error { // the API server reads its webhooks after a while
 		if err := k8s.Create(ctx, refused.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
 			return fmt.Errorf("an IPClaim is admitted: %w", err)
 		}
@@ -344,7 +345,7 @@ func TestImportMetal3Webhooks(t *testing.T) {
 			t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
 		}
 	}
-	w.expectBack(t) // nothing has been written
+	w.expectBack(t) // the import wrote nothing
 	for i := range mutating.Webhooks {
 		mutating.Webhooks[i].FailurePolicy = ptr.To(admissionv1.Ignore)
 	}

@@ -31,8 +31,9 @@ func clusterCIDR(name, ipv4 string, clusters *metav1.LabelSelector, label ...str
 	return c
 }
 
-// join makes Nodes, one after the other: each waits until the one before has its pod CIDR, so that it is known who waits.
-func join(t *testing.T, c client.Client, served int, names ...string) {
+// createNodes creates Nodes, one after the other: each waits until the one before has its pod CIDR, so that it is
+// predictable which Node waits.
+func createNodes(t *testing.T, c client.Client, served int, names ...string) {
 	t.Helper()
 	for i, name := range names {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -41,7 +42,7 @@ func join(t *testing.T, c client.Client, served int, names ...string) {
 		}
 		eventually(t, func(ctx context.Context) error {
 			if i >= served {
-				return said(ctx, c, name)
+				return expectWaitingEvent(ctx, c, name)
 			}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(n), n); err != nil {
 				return err
@@ -54,8 +55,8 @@ func join(t *testing.T, c client.Client, served int, names ...string) {
 	}
 }
 
-// said reports whether the manager has said that a Node waits.
-func said(ctx context.Context, c client.Client, node string) error {
+// expectWaitingEvent returns an error unless the manager has recorded an event that a Node waits.
+func expectWaitingEvent(ctx context.Context, c client.Client, node string) error {
 	list := &corev1.EventList{}
 	if err := c.List(ctx, list, client.MatchingFields{"involvedObject.name": node, "reason": "CIDRNotAvailable"}); err != nil {
 		return err
@@ -66,8 +67,9 @@ func said(ctx context.Context, c client.Client, node string) error {
 	return nil
 }
 
-// counted waits until a ClusterCIDR says how many Nodes use it, and no grant is left on record.
-func counted(t *testing.T, c *v1alpha1.ClusterCIDR, at client.Client, nodes int64) {
+// waitForNodeCount waits until the status of a ClusterCIDR shows the number of Nodes that use it, and no grant is in
+// flight.
+func waitForNodeCount(t *testing.T, c *v1alpha1.ClusterCIDR, at client.Client, nodes int64) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
 		if err := k8s.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
@@ -87,9 +89,9 @@ func counted(t *testing.T, c *v1alpha1.ClusterCIDR, at client.Client, nodes int6
 	})
 }
 
-// nodesToLookAt is a range that two Nodes have, and for which a third one waits; as docs/plugin.md has it. It goes with the
-// test.
-func nodesToLookAt(t *testing.T) {
+// createNodesToInspect creates a range that two Nodes use, and for which a third one waits, as in docs/plugin.md. The
+// end of the test deletes it.
+func createNodesToInspect(t *testing.T) {
 	t.Helper()
 	pods, gpu := clusterCIDR("pods", "10.244.0.0/23", nil), clusterCIDR("gpu", "10.244.8.0/22", nil, "gpu", "yes")
 	create(t, pods, gpu)
@@ -102,13 +104,13 @@ func nodesToLookAt(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	join(t, k8s, 2, "w1", "w2", "w3")
-	counted(t, pods, k8s, 2)
-	counted(t, gpu, k8s, 0)
+	createNodes(t, k8s, 2, "w1", "w2", "w3")
+	waitForNodeCount(t, pods, k8s, 2)
+	waitForNodeCount(t, gpu, k8s, 0)
 }
 
-// lookAtNodes looks at what nodesToLookAt has made.
-func lookAtNodes(t *testing.T) {
+// checkNodeCommands runs the commands on what createNodesToInspect has created.
+func checkNodeCommands(t *testing.T) {
 	tried := "  tried:  1. pods, 10.244.0.0/23: full (2/2)\n          -  gpu, 10.244.8.0/22: does not select it; it is for Nodes with gpu in (yes)\n"
 	from := "  from:   its annotation butler.butlerlabs.dev/cluster-cidr names ClusterCIDR pods: 10.244.0.0/23\n"
 	for name, c := range map[string]struct {
@@ -141,7 +143,7 @@ func lookAtNodes(t *testing.T) {
 		}
 	})
 	t.Run("without rights", func(t *testing.T) {
-		path := nobodyOf(t, cp, "plugin-viewer")
+		path := unprivilegedKubeconfig(t, cp, "plugin-viewer")
 		mayList(t, "plugin-viewer", []string{v1alpha1.GroupVersion.Group, "ipam.cluster.x-k8s.io"})
 		out, errOut, code := runAs(t, path, "who", "10.244.1.7")
 		want := "10.244.1.7 is unknown in ClusterCIDR pods: you may not list Nodes, so who has it cannot be seen\n"
@@ -151,10 +153,10 @@ func lookAtNodes(t *testing.T) {
 	})
 }
 
-// nobodyOf is the path of a kubeconfig of a user without rights.
-func nobodyOf(t *testing.T, of *framework.ControlPlane, name string) string {
+// unprivilegedKubeconfig returns the path of a kubeconfig of a user without rights.
+func unprivilegedKubeconfig(t *testing.T, of *framework.ControlPlane, name string) string {
 	t.Helper()
-	text, err := of.User(name)
+	text, err := of.NewUserKubeconfig(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +167,7 @@ func nobodyOf(t *testing.T, of *framework.ControlPlane, name string) string {
 	return path
 }
 
-// mayList gives a user the right to list whatever groups have.
+// mayList allows a user to list all resources of API groups.
 func mayList(t *testing.T, user string, groups []string) {
 	t.Helper()
 	about := metav1.ObjectMeta{Name: user}
@@ -176,10 +178,10 @@ func mayList(t *testing.T, user string, groups []string) {
 		})
 }
 
-// A fleet is looked at from its management cluster, and each workload cluster, which has no kinds of ours, with its own
-// kubeconfig.
+// A fleet is inspected from its management cluster, and each workload cluster, which has no CRDs of this provider,
+// with its own kubeconfig.
 func TestLookAtAFleet(t *testing.T) {
-	workload, err := framework.Start(framework.Options{NoCRDs: true})
+	workload, err := framework.StartControlPlane(framework.Options{NoCRDs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,14 +190,14 @@ func TestLookAtAFleet(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	there, err := workload.Client()
+	there, err := workload.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ns := newNamespace(t, nil)
 	edge := clusterCIDR("edge", "10.245.0.0/23", &metav1.LabelSelector{MatchLabels: map[string]string{"net": ns}})
 	create(t, edge)
-	t.Cleanup(func() { // its finalizer goes with the Cluster
+	t.Cleanup(func() { // its finalizer is removed with the Cluster
 		if err := k8s.Delete(context.WithoutCancel(t.Context()), edge); err != nil {
 			t.Error(err)
 		}
@@ -229,8 +231,8 @@ func TestLookAtAFleet(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	join(t, there, 2, "e1", "e2", "e3")
-	counted(t, edge, there, 2)
+	createNodes(t, there, 2, "e1", "e2", "e3")
+	waitForNodeCount(t, edge, there, 2)
 	eventually(t, func(_ context.Context) error {
 		out, _, _ := run(t, "explain", "cc/edge")
 		if !strings.Contains(out, "0 are free; Exhausted: ") {
@@ -274,7 +276,7 @@ func TestLookAtAFleet(t *testing.T) {
 		})
 	}
 	t.Run("nothing may be read there", func(t *testing.T) {
-		out, errOut, code := runAs(t, nobodyOf(t, workload, "plugin-nobody"), "who", "10.245.1.7")
+		out, errOut, code := runAs(t, unprivilegedKubeconfig(t, workload, "plugin-nobody"), "who", "10.245.1.7")
 		notes := regexp.MustCompile("(?m)^note: you have no permission to ").FindAllString(errOut, -1)
 		if code != 0 || out != "Who has 10.245.1.7 cannot be seen.\n" || len(notes) != 3 {
 			t.Errorf("exit code %d\n%s%s", code, out, errOut)

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What clusterctl has moved away is released by name, and nothing is written before --apply.
+// Entries that clusterctl has moved away are released by name, and nothing is written without --apply.
 func TestReleaseHeld(t *testing.T) { // R9
 	ns := newNamespace(t, nil)
 	startManager(t, ns)
@@ -29,7 +29,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 	if err := k8s.Status().Patch(t.Context(), pool, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	ready(t, pool, metav1.ConditionFalse) // the manager has given them ids
+	ready(t, pool, metav1.ConditionFalse) // the manager has given the entries ids
 	ids := map[string]string{}
 	for _, h := range pool.Status.Held {
 		ids[h.First] = h.ID
@@ -57,17 +57,17 @@ func TestReleaseHeld(t *testing.T) { // R9
 	}
 	done := "NetworkPool " + ns + "/machines is annotated: the manager releases the addresses within seconds. If they stay in status.held, its Ready condition says why.\n"
 	expect(t, 0, "true 10.91.0.3@"+ids["10.91.0.3"], "release-held", "machines", "10.91.0.3", "-n", ns, "--apply", "-o", "jsonpath={.annotated} {.annotation}")
-	eventually(t, holds(pool, 2))
+	eventually(t, hasHeldEntries(pool, 2))
 	expect(t, 0, done, "release-held", "np/machines", "-n", ns, "--apply")
-	eventually(t, holds(pool, 0))
+	eventually(t, hasHeldEntries(pool, 0))
 	ready(t, pool, metav1.ConditionTrue)
 	if want := "10.91.0.2@" + ids["10.91.0.2"] + ",10.91.0.4@" + ids["10.91.0.4"]; pool.Annotations[annotation] != want {
 		t.Errorf("the annotation is %q, want %q", pool.Annotations[annotation], want)
 	}
 }
 
-// holds waits for so many entries of a pool to be held.
-func holds(pool *v1alpha1.NetworkPool, n int) func(context.Context) error {
+// hasHeldEntries returns a condition that is met when the status of a pool holds n entries.
+func hasHeldEntries(pool *v1alpha1.NetworkPool, n int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
 			return err

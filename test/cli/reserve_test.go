@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// An address is reserved by a claim, printed alone, and the same whenever it is asked for.
+// A claim reserves an address; the command prints the address alone, and the same one each time.
 func TestReserve(t *testing.T) { // U80
 	ns := newNamespace(t, nil)
 	startManager(t, ns)
@@ -24,7 +24,7 @@ func TestReserve(t *testing.T) { // U80
 	expect(t, 0, "10.91.4.5\n", "reserve", "wanted", "--pool=machines", "--address=10.91.4.5", "-n", ns)
 	expect(t, 0, "10.91.4.2 29 10.91.4.1", "reserve", "prod-control-plane", "--pool=machines", "-n", ns, "-o", "jsonpath={.address} {.prefix} {.gateway}")
 
-	// When the Cluster is there, the claim is given to it.
+	// Once the Cluster exists, it becomes the owner of the claim.
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "prod-control-plane"}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "prod"}}
 	cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "TestCluster", Name: "prod"}
@@ -37,12 +37,12 @@ func TestReserve(t *testing.T) { // U80
 		if owners := claim.OwnerReferences; len(owners) != 1 || owners[0].UID != cluster.UID {
 			t.Fatalf("the claim is owned by %v", owners)
 		}
-		if of := claim.Labels[clusterv1.ClusterNameLabel]; of != cluster.Name { // it stays as long as that is there
+		if of := claim.Labels[clusterv1.ClusterNameLabel]; of != cluster.Name { // the label stays as long as the Cluster exists
 			t.Fatalf("the claim is of Cluster %q", of)
 		}
 	}
 
-	taken := framework.MakeClaim(ns, "taken").Pool("machines").Request("10.91.4.5").Obj()
+	taken := framework.MakeClaim(ns, "taken").Pool("machines").RequestAddress("10.91.4.5").Obj()
 	create(t, taken)
 	ready(t, taken, metav1.ConditionFalse)
 	for name, tc := range map[string]struct {

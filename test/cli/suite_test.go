@@ -1,5 +1,5 @@
-// Package cli runs the kubectl plugin against a real kube-apiserver, with the manager as a process where
-// something has to be served.
+// Package cli runs the kubectl plugin against a real kube-apiserver, with the manager as a process where a test needs
+// one.
 package cli
 
 import (
@@ -33,10 +33,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) {
+	os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) {
 		var err error
 		if cp, err = c, nil; err == nil {
-			k8s, err = c.Client()
+			k8s, err = c.NewClient()
 		}
 		if err == nil {
 			err = c.InstallInClusterPools()
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 			err = c.InstallMetal3Pools(context.Background())
 		}
 		if err == nil {
-			_, err = coreapi.Serve(context.Background(), c) // as in a management cluster; it ends with this process
+			_, err = coreapi.ServeWebhooks(context.Background(), c) // as in a management cluster; it ends with this process
 		}
 		if err != nil {
 			panic(err)
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// run runs the plugin and returns what it prints and its exit code.
+// run runs the plugin and returns its output and its exit code.
 func run(t *testing.T, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	return runAs(t, cp.Kubeconfig, args...)
@@ -62,12 +62,12 @@ func run(t *testing.T, args ...string) (out, errOut string, code int) {
 func runAs(t *testing.T, kubeconfig string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	args = slices.Insert(slices.Clone(args), min(1, len(args)), "--kubeconfig="+kubeconfig) // what is completed stands last
-	code = cli.Run(t.Context(), args, cli.Streams(strings.NewReader(""), &o, &e, time.Now))
+	args = slices.Insert(slices.Clone(args), min(1, len(args)), "--kubeconfig="+kubeconfig) // the argument to complete must be last
+	code = cli.Run(t.Context(), args, cli.EnvFromStreams(strings.NewReader(""), &o, &e, time.Now))
 	return o.String(), e.String(), code
 }
 
-// expect runs the plugin and compares what it prints, times left out, and its exit code.
+// expect runs the plugin and compares its output, except times, and its exit code.
 func expect(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	out, errOut, got := run(t, args...)
@@ -83,7 +83,7 @@ var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \([^)]*\))?`)
 
 func timeless(text string) string { return times.ReplaceAllString(text, "TIME") }
 
-// newNamespace makes a namespace with a name of its own.
+// newNamespace creates a namespace with a name of its own.
 func newNamespace(t *testing.T, labels map[string]string) string {
 	t.Helper()
 	name := fmt.Sprintf("spec-%d", names.Add(1))
@@ -91,12 +91,13 @@ func newNamespace(t *testing.T, labels map[string]string) string {
 	return name
 }
 
-// createNamespace makes a namespace. A test begins with an empty cluster: an audit looks at all namespaces, and tests run in any order.
+// createNamespace creates a namespace. Each test begins with an empty cluster: an audit reads all namespaces, and
+// tests run in any order.
 func createNamespace(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	if !strings.Contains(t.Name(), "/") {
 		if _, is := emptied.LoadOrStore(t, true); !is {
-			if err := framework.EmptyCluster(t.Context(), k8s); err != nil { // the managers of the tests before have ended
+			if err := framework.CleanUpCluster(t.Context(), k8s); err != nil { // the managers of earlier tests have ended
 				t.Fatal(err)
 			}
 		}
@@ -104,7 +105,7 @@ func createNamespace(t *testing.T, name string, labels map[string]string) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
-// emptied are the tests that began with an empty cluster.
+// emptied holds the tests that have emptied the cluster.
 var emptied sync.Map
 
 func create(t *testing.T, objs ...client.Object) {
@@ -116,10 +117,10 @@ func create(t *testing.T, objs ...client.Object) {
 	}
 }
 
-// startManager starts a manager of one namespace, of all if it is empty; it ends with the test.
+// startManager starts a manager of one namespace, or of all if it is empty; it ends with the test.
 func startManager(t *testing.T, namespace string, args ...string) *framework.Manager {
 	t.Helper()
-	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: slices.Concat(framework.Components(), args, []string{"--namespace=" + namespace})})
+	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: slices.Concat(framework.ComponentFlags(), args, []string{"--namespace=" + namespace})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,10 +133,10 @@ func startManager(t *testing.T, namespace string, args ...string) *framework.Man
 	return m
 }
 
-// eventually polls until a condition holds; what it last said is the failure.
+// eventually polls until holds returns nil; its last error is the failure.
 func eventually(t *testing.T, holds func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), framework.Soon)
+	ctx, cancel := context.WithTimeout(t.Context(), framework.EventTimeout)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -152,7 +153,7 @@ func eventually(t *testing.T, holds func(ctx context.Context) error) {
 	}
 }
 
-// ready waits until the Ready condition of an object is as wanted.
+// ready waits until the condition Ready of an object has the wanted status.
 func ready(t *testing.T, obj client.Object, want metav1.ConditionStatus) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// gone holds when an object does not exist.
+// gone returns a condition that is met when an object does not exist.
 func gone(obj client.Object) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)
@@ -22,7 +22,7 @@ func gone(obj client.Object) func(context.Context) error {
 	}
 }
 
-// settled holds when a pool counts so many addresses in use, and has no grant in flight.
+// settled returns a condition that is met when a pool counts `used` addresses in use, and has no grant in flight.
 func settled(pool v1alpha1.Pool, used int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {

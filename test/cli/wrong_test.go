@@ -18,7 +18,7 @@ func TestUsage(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		code int
-		// want is in what is printed, out or err.
+		// want is part of the output, on stdout or stderr.
 		want string
 	}{
 		"nothing is help":             {nil, 0, "Available Commands:"},
@@ -43,9 +43,9 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// All rights that are missing are told at once.
+// The error lists all missing permissions at once.
 func TestForbidden(t *testing.T) {
-	nobody, err := cp.User("plugin-nobody")
+	nobody, err := cp.NewUserKubeconfig("plugin-nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +62,10 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// In a cluster without the kinds nothing is found, which is no answer: each command says so in the same words.
+// In a cluster without the CRDs an empty result would be wrong: each command reports the missing CRDs in the same
+// words.
 func TestMissingKinds(t *testing.T) {
-	bare, err := framework.Start(framework.Options{NoCRDs: true})
+	bare, err := framework.StartControlPlane(framework.Options{NoCRDs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestMissingKinds(t *testing.T) {
 	}
 }
 
-// Two IPAddresses that somebody made by hand.
+// Two IPAddresses that a user created by hand.
 func TestAuditFinds(t *testing.T) {
 	ns := newNamespace(t, nil)
 	pool := framework.MakePool("p").Namespace(ns).CIDR("10.91.0.0/24").Obj()
@@ -111,7 +112,7 @@ func TestAuditFinds(t *testing.T) {
 	if want := "violated  10.91.0.7 of NetworkPool " + ns + "/p is held by " + ns + "/a and " + ns + "/b\n"; code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
 	}
-	block := framework.MakeAllocation(ns, "kept").Pinned("10.91.0.8", "10.91.0.11").Obj()
+	block := framework.MakeAllocation(ns, "kept").PinnedRange("10.91.0.8", "10.91.0.11").Obj()
 	block.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.91.0.8/30"}
 	create(t, block)
 	block.Status.Conditions = []metav1.Condition{{

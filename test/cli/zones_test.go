@@ -11,8 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// U55: who asks why a claim waits is told which failure domain it is for, and which subnets serve that; how much is free for
-// each is told too.
+// U55: the explanation of a waiting claim shows its failure domain, and the subnets that serve it; the number of free
+// addresses for each is shown too.
 func TestFailureDomains(t *testing.T) {
 	ns := newNamespace(t, nil)
 	startManager(t, ns, "--failure-domains")

@@ -12,11 +12,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// page is one of the documentation, by its path in the project.
+// page is a page of the documentation, with its path in the project.
 type page struct{ path, text string }
 
-// pages are all but those of decisions, of what changed, and of requirements, which name programs and tell nobody to
-// run them.
+// pages returns the pages of the documentation, except decisions, the changelog, and requirements, which name
+// programs without instructions to run them.
 func pages() (out []page) {
 	GinkgoHelper()
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md"} {
@@ -46,7 +46,8 @@ var (
 	manifest = regexp.MustCompile("(?s)[Ss]ave as `([a-z.]+)`:\n\n```yaml\n(.*?\n)```")
 )
 
-// commands are those that a page tells its reader to run, outside of its sessions: in indented lines and in code spans.
+// commands returns the commands in the instructions of a page, outside of its sessions: in indented lines and in code
+// spans.
 func (p page) commands() (out []string) {
 	text := fence.ReplaceAllString(p.text, "")
 	for _, pattern := range []*regexp.Regexp{indented, span} {
@@ -58,7 +59,7 @@ func (p page) commands() (out []string) {
 	return out
 }
 
-// sessions are what a page shows of a terminal: commands behind a $, and what they print.
+// sessions returns the terminal sessions of a page: the commands after a $, and their output.
 func (p page) sessions() (out [][2]string) {
 	for _, block := range session.FindAllStringSubmatch(p.text, -1) {
 		for shown := range strings.SplitSeq("\n"+block[1], "\n$ ") {
@@ -76,13 +77,14 @@ func (p page) sessions() (out [][2]string) {
 	return out
 }
 
-// terminal is where a reader types.
+// terminal runs the commands that a reader would type.
 type terminal struct {
 	dir string
 	env []string
 }
 
-// newTerminal is one in a directory, with a site behind it. It knows the programs that the documentation uses.
+// newTerminal returns a terminal in a directory that is connected to a site. Its path has the programs that the
+// documentation uses.
 func newTerminal(ctx context.Context, s *site, dir string) terminal {
 	GinkgoHelper()
 	bin := GinkgoT().TempDir()
@@ -91,14 +93,14 @@ func newTerminal(ctx context.Context, s *site, dir string) terminal {
 	}
 	repo.run(ctx, "go", "build", "-buildvcs=false", "-o", filepath.Join(bin, "kubectl-butler_ipam"), "./cmd/kubectl-butler_ipam")
 	return terminal{dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Kubeconfig, "XDG_CONFIG_HOME="+repo.dir,
-		"KUBE_EDITOR=true", // whoever edits changes nothing
+		"KUBE_EDITOR=true", // an editor that changes nothing
 		"CLUSTERCTL_DISABLE_VERSIONCHECK=true")}
 }
 
-// reader is what a reader puts in where a command is about something of theirs.
+// reader replaces the placeholders in commands by values, as a reader does.
 var reader = strings.NewReplacer("-n NAMESPACE NAME", "-n team-a prod", "NAMESPACE", "team-a", "NAME", "prod", "ADDRESS", "10.90.0.1")
 
-// run runs a command as it is written, and returns what it prints.
+// run runs a command as written, and returns its output.
 func (t terminal) run(ctx context.Context, command string) string {
 	GinkgoHelper()
 	out, err := t.try(ctx, command)
@@ -106,7 +108,7 @@ func (t terminal) run(ctx context.Context, command string) string {
 	return out
 }
 
-// try is run of a command that may fail.
+// try is run for a command that may fail.
 func (t terminal) try(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

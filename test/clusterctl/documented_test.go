@@ -19,18 +19,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Where releases will be.
+// releases is the address at which releases will be published.
 const releases = "https://github.com/butlerdotdev/cluster-api-ipam-provider-butler/releases/latest/"
 
-// here is a command with the release of this test in the place of that one.
-func here(command string) string {
+// withTestRelease replaces the published release in a command by the release of this test.
+func withTestRelease(command string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(command, releases+"download/", releases), releases, filepath.Join(repo.dir, "ipam-butler", release)+"/")
 }
 
-const takenOff = "killed_test.go takes copies off the target of a move that was interrupted in this way"
+const takenOffReason = "killed_test.go takes copies off the target of a move that was interrupted in this way"
 
-// elsewhere are the beginnings of commands that are not run here, and why.
-var elsewhere = map[string]string{
+// skippedCommands are the beginnings of commands that are not run here, with the reason.
+var skippedCommands = map[string]string{
 	"clusterctl delete --ipam in":        "install_test.go: what it leaves of ours",
 	"clusterctl generate cluster":        "test/consumers: its templates",
 	"clusterctl init --ipam in-c":        "a release of others, which is not here",
@@ -45,10 +45,10 @@ var elsewhere = map[string]string{
 	"kubectl annotate incluster":         "test/integration: incluster_test.go names mirrors of pools that are handed over",
 	"kubectl butler-ipam drop-in":        "test/cli",
 	"kubectl butler-ipam hand-ba":        "test/cli",
-	"kubectl delete ipaddress -n N":      takenOff,
-	"kubectl delete ipaddressclaim -n N": takenOff,
-	"kubectl patch ipaddress -n N":       takenOff,
-	"kubectl patch ipaddressclaim -n N":  takenOff,
+	"kubectl delete ipaddress -n N":      takenOffReason,
+	"kubectl delete ipaddressclaim -n N": takenOffReason,
+	"kubectl patch ipaddress -n N":       takenOffReason,
+	"kubectl patch ipaddressclaim -n N":  takenOffReason,
 	"kubectl delete inclusterip":         "test/integration: gc_ended_test.go deletes pools that were handed over",
 	"kubectl delete ipallocation":        "test/e2e: cilium_test.go moves a Cluster to another load balancer",
 	"kubectl logs":                       "there are no Pods; test/integration: audit_test.go looks for what it greps",
@@ -62,16 +62,16 @@ var elsewhere = map[string]string{
 	"skopeo ":                            "as docker",
 }
 
-// mentioned are commands that are named, not to be run as they stand.
+// mentioned are commands that the text names, but that are not complete as written.
 var mentioned = []string{
 	"clusterctl move", "clusterctl upgrade apply", "kubectl apply", "kubectl apply -f", "kubectl butler-ipam import", "kubectl delete", "kubectl delete -f",
 	"kubectl butler-ipam who --services",
 	"kubectl delete --cascade=foreground", "kubectl describe pod", "kubectl butler-ipam audit --rollback", "make clean",
 }
 
-// isElsewhere is the entry of elsewhere that a command is of, or empty.
-func isElsewhere(command string) string {
-	for begins := range elsewhere {
+// skippedEntry returns the entry of skippedCommands that matches a command, or "".
+func skippedEntry(command string) string {
+	for begins := range skippedCommands {
 		if strings.HasPrefix(command, begins) {
 			return begins
 		}
@@ -96,11 +96,12 @@ var _ = Describe("The documentation", Ordered, func() {
 			}
 		}
 		ran[command] = true
-		// clusterctl tries cert-manager in a namespace, and does not wait for its end: the next one would wait in vain.
+		// clusterctl tests cert-manager in a namespace, and does not wait until the namespace is deleted: the next
+		// clusterctl would time out.
 		Eventually(func() error {
 			return s.Get(ctx, client.ObjectKey{Name: "cert-manager-test"}, &corev1.Namespace{})
-		}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
-		at.run(ctx, here(command))
+		}).WithTimeout(framework.LongTimeout).Should(Satisfy(apierrors.IsNotFound))
+		at.run(ctx, withTestRelease(command))
 	}
 	BeforeAll(func(ctx SpecContext) {
 		s = startSite()
@@ -126,7 +127,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		config["cert-manager"] = others["cert-manager"]
 		text, err = yaml.Marshal(config)
 		Expect(err).NotTo(HaveOccurred())
-		repo.write("cluster-api/clusterctl.yaml", text) // where clusterctl looks by itself
+		repo.write("cluster-api/clusterctl.yaml", text) // the default path of clusterctl's configuration
 
 		do(ctx, "docs/install.md", "clusterctl init --ipam butler")
 		do(ctx, "docs/install.md", "kubectl apply -f "+releases+"download/component-load-balancers.yaml")
@@ -146,7 +147,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		}
 		var differs []string
 		for _, shown := range (page{path, string(text)}).sessions() {
-			printed, _ := desk.try(ctx, shown[0]) // to explain what waits is to fail
+			printed, _ := desk.try(ctx, shown[0]) // to explain a waiting claim fails by design
 			if ageless(printed) != ageless(shown[1]) {
 				differs = append(differs, "$ "+shown[0]+"\n"+printed)
 			}
@@ -161,19 +162,19 @@ var _ = Describe("The documentation", Ordered, func() {
 		at.run(ctx, "kubectl apply --server-side -f "+filepath.Join(repo.dir, "scene.yaml"))
 		at.run(ctx, "kubectl wait -n team-a --for=condition=Ready ipaddressclaim/prod --timeout=60s")
 		at.run(ctx, "kubectl wait --for=condition=Ready iplease/shop --timeout=60s")
-		var failed []string // all of them, so that one run shows what a page wants
+		var failed []string // all failures, so that one run shows the errors of all pages
 		for _, p := range pages() {
 			for _, command := range p.commands() {
-				if ran[command] || p.path == "docs/install.md" || slices.Contains(mentioned, command) || isElsewhere(command) != "" {
+				if ran[command] || p.path == "docs/install.md" || slices.Contains(mentioned, command) || skippedEntry(command) != "" {
 					continue
 				}
 				By(p.path + ": " + command)
 				ran[command] = true
 				if target, is := strings.CutPrefix(command, "make "); is {
-					at.run(ctx, "make -n "+target) // they exist; what they do is what tests and CI do
+					at.run(ctx, "make -n "+target) // checks that the target exists; tests and CI check what it does
 					continue
 				}
-				if out, err := at.try(ctx, here(command)); err != nil {
+				if out, err := at.try(ctx, withTestRelease(command)); err != nil {
 					failed = append(failed, fmt.Sprintf("%s: %s\n%s%v", p.path, command, out, err))
 				}
 			}
@@ -268,7 +269,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		left, named := map[string]bool{}, map[string]bool{}
 		for _, p := range pages() {
 			for _, command := range p.commands() {
-				begins := isElsewhere(command)
+				begins := skippedEntry(command)
 				switch {
 				case ran[command]:
 				case slices.Contains(mentioned, command):
@@ -280,7 +281,7 @@ var _ = Describe("The documentation", Ordered, func() {
 				}
 			}
 		}
-		Expect(left).To(HaveLen(len(elsewhere)))
+		Expect(left).To(HaveLen(len(skippedCommands)))
 		Expect(named).To(HaveLen(len(mentioned)))
 	})
 })

@@ -16,11 +16,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// fleet is a namespace with a Cluster, which has an address for its control plane, and whose two Machines have one each from a pool that is carved from another
-// one of the namespace, and from a global one, and which has a block for its Services. A lease is there too.
+// fleet is a namespace with a Cluster. The Cluster has an address for its control plane and a block for its Services;
+// each of its two Machines has an address from a pool that is carved from another pool of the namespace, and one from
+// a global pool. The namespace has a lease too.
 type fleet struct{ ns string }
 
-// newFleet makes the pools, the Cluster, its Machines and their claims. The Cluster is a workload cluster of its own.
+// newFleet creates the pools, the Cluster, its Machines and their claims. The Cluster is its own workload cluster.
 func newFleet(ctx context.Context, s *site, ns string) fleet {
 	GinkgoHelper()
 	config := &v1alpha1.ProviderConfig{
@@ -33,12 +34,12 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 	services.Spec.Leases = &v1alpha1.Leases{}
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
-		framework.MakePool("datacentre").Namespace(ns).CIDR("10.30.0.0/16").Gateway("10.30.0.1").AllocateReserved().Carvable().Obj(),
+		framework.MakePool("datacentre").Namespace(ns).CIDR("10.30.0.0/16").Gateway("10.30.0.1").AllocateReservedAddresses().Carvable().Obj(),
 		framework.MakePool("machines").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 26, 1, 2).Obj(),
 		services,
 		framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj(),
 		config, framework.MakeLease(ns, "shop").Pool("services").Obj(),
-		framework.MakeClaim(ns, "endpoint").Pool("machines").Obj(), // nobody owns it
+		framework.MakeClaim(ns, "endpoint").Pool("machines").Obj(), // without an owner
 	} {
 		Expect(client.IgnoreAlreadyExists(s.Create(ctx, o))).To(Succeed())
 	}
@@ -46,7 +47,7 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 		Namespace: ns, Name: "prod", Labels: map[string]string{v1alpha1.ProviderConfigLabel: config.Name},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	endpoint := framework.MakeClaim(ns, "prod-control-plane").Pool("machines").ClusterLabel(cluster.Name).Obj() // as it is made for docs/endpoints.md
+	endpoint := framework.MakeClaim(ns, "prod-control-plane").Pool("machines").ClusterLabel(cluster.Name).Obj() // as in docs/endpoints.md
 	endpoint.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}}
 	Expect(s.Create(ctx, endpoint)).To(Succeed())
 	for _, name := range []string{"prod-1", "prod-2"} {
@@ -73,12 +74,13 @@ func newFleet(ctx context.Context, s *site, ns string) fleet {
 	return fleet{ns}
 }
 
-// running says of the Cluster and its Machines what CAPI's controllers would: clusterctl moves no others.
-func (f fleet) running(ctx context.Context, s *site) {
+// markRunning sets the status of the Cluster and its Machines as CAPI's controllers would: clusterctl moves no
+// others.
+func (f fleet) markRunning(ctx context.Context, s *site) {
 	GinkgoHelper()
 	cluster := &clusterv1.Cluster{}
 	Expect(s.Get(ctx, client.ObjectKey{Namespace: f.ns, Name: "prod"}, cluster)).To(Succeed())
-	Expect(framework.Provision(ctx, s, cluster)).To(Succeed())
+	Expect(framework.MarkProvisioned(ctx, s, cluster)).To(Succeed())
 	machines := &clusterv1.MachineList{}
 	Expect(s.List(ctx, machines, client.InNamespace(f.ns))).To(Succeed())
 	for i := range machines.Items {
@@ -88,8 +90,8 @@ func (f fleet) running(ctx context.Context, s *site) {
 	}
 }
 
-// granted waits until all that was asked for is allocated.
-func (f fleet) granted(ctx context.Context, s *site) {
+// waitUntilGranted waits until all claims, blocks and leases are allocated.
+func (f fleet) waitUntilGranted(ctx context.Context, s *site) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		claims, blocks, leases := &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
@@ -102,7 +104,7 @@ func (f fleet) granted(ctx context.Context, s *site) {
 	}).Should(Succeed())
 }
 
-// allocated is what everybody has.
+// allocated returns the addresses of all claims, blocks and leases, by name.
 func (s *site) allocated(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	out := map[string]string{}
@@ -125,7 +127,7 @@ func (s *site) allocated(ctx context.Context) map[string]string {
 	return out
 }
 
-// addressOf waits for the address of a claim.
+// addressOf waits for the address of a claim, and returns it.
 func (s *site) addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) string {
 	GinkgoHelper()
 	address := &ipamv1.IPAddress{}

@@ -26,14 +26,14 @@ var _ = Describe("clusterctl", Ordered, func() {
 		Expect(d.Spec.Template.Spec.Containers).To(HaveExactElements(And(HaveField("Name", "manager"), HaveField("Image", HaveSuffix(":"+release)))))
 		s.add(ctx, "load-balancers", "leases")
 		s.run(ctx)
-		newFleet(ctx, s, "first").granted(ctx, s)
+		newFleet(ctx, s, "first").waitUntilGranted(ctx, s)
 	})
 
 	It("offers a newer release, and installs it without a change of what is allocated", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
 		Expect(before).To(HaveLen(9))
 		Expect(s.clusterctl(ctx, "upgrade", "plan")).To(MatchRegexp(`ipam-butler +%s +IPAMProvider +%s +%s`, namespace, release, newer))
-		Expect(s.manager.Stop()).To(Succeed()) // as the old Deployment goes
+		Expect(s.manager.Stop()).To(Succeed()) // as the old Deployment ends
 		s.clusterctl(ctx, "upgrade", "apply", "--ipam", "butler:"+newer)
 		Expect(s.deployment(ctx).Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":" + newer))
 		Expect(s.allocated(ctx)).To(Equal(before))
@@ -72,7 +72,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 	})
 
 	It("is in one namespace, whichever it is", func(ctx SpecContext) { // C38
-		objs, err := framework.Documents([]byte(clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--target-namespace", "elsewhere")))
+		objs, err := framework.ParseManifests([]byte(clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--target-namespace", "elsewhere")))
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range objs {
 			if o.GetKind() == "Namespace" {
@@ -89,7 +89,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 		text, err := os.ReadFile(repo.dir + "/ipam-butler/" + release + "/ipam-components-no-webhook.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		kinds := map[string]int{}
-		objs, err := framework.Documents(text)
+		objs, err := framework.ParseManifests(text)
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range objs {
 			kinds[o.GetKind()]++

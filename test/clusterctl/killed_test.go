@@ -28,7 +28,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// adoption is how long a pool that has arrived waits at least, from the last object with addresses.
+// adoption is how long a pool that has arrived waits at least, from the arrival of the last object with addresses.
 const adoption = 75 * time.Second
 
 // A long run of many moves that are killed: docs/reliability.md.
@@ -38,7 +38,8 @@ var (
 	movePause = flag.Duration("move-pause", 2*time.Minute, "how long a move that was killed is left")
 )
 
-// killable is how long after its start a move is killed at most. A move that ends before that is followed by the move back.
+// killable is the latest time after its start at which a move is killed. A move that ends before that is followed by
+// the move back.
 const killable = 20 * time.Second
 
 var _ = Describe("clusterctl move that is killed again and again", func() {
@@ -49,37 +50,38 @@ var _ = Describe("clusterctl move that is killed again and again", func() {
 		t := newTrial(ctx)
 		for kills := 0; kills < *moveKills; {
 			if !t.kill(ctx) {
-				t.arrive(ctx)
+				t.expectArrived(ctx)
 				continue
 			}
 			kills++
-			t.leave(ctx, kills)
+			t.addClaimsOnBothSides(ctx, kills)
 			t.resume(ctx)
 		}
-		for range 2 { // to the other side, and to where it began, or only that
+		for range 2 { // to the other side and back, or back alone
 			t.from.clusterctl(ctx, "move", "--to-kubeconfig", t.to.Kubeconfig, "-n", t.ns)
-			t.arrive(ctx)
+			t.expectArrived(ctx)
 			if t.from == t.home {
 				break
 			}
 		}
 		Expect(t.from).To(BeIdenticalTo(t.home))
-		Expect(t.names(ctx, t.from)).To(ContainElements(t.base))
+		Expect(t.names(ctx, t.from)).To(ContainElements(t.namesBeforeMove))
 	})
 })
 
 // trial is a fleet that is moved there and back.
 type trial struct {
 	fleet
-	home, from, to *site
-	draw           *rand.Rand
-	nodes          *joining
-	base           []string          // what has an address before the first move
-	known          map[string]string // what everybody has on record, by name, as it was first seen on either side
-	open           []string          // claims made between two moves, of pools that have an end to their closing
+	home, from, to  *site
+	draw            *rand.Rand
+	nodes           *joiningNodes
+	namesBeforeMove []string          // the names with an address before the first move
+	known           map[string]string // the records by name, as first read on either side
+	open            []string          // claims made between two moves, of pools that open by themselves
 }
 
-// newTrial makes a fleet with a hundred claims more, of every kind of pool, and with a Cluster whose Nodes get pod CIDRs.
+// newTrial creates a fleet with a hundred more claims, from every kind of pool, and with a Cluster whose Nodes get
+// pod CIDRs.
 func newTrial(ctx context.Context) *trial {
 	GinkgoHelper()
 	seed := *moveSeed
@@ -100,29 +102,29 @@ func newTrial(ctx context.Context) *trial {
 		s.addPodCIDRs(ctx)
 	}
 	t.fleet = newFleet(ctx, t.from, "fleet")
-	t.running(ctx, t.from)
-	t.granted(ctx, t.from)
-	t.from.makeInClusterPool(ctx, incluster.IPPool, t.ns, "hosts", "10.33.0.10-10.33.0.199")
-	t.from.makeInClusterPool(ctx, incluster.GlobalIPPool, "", "shared", "10.34.0.10-10.34.0.199")
-	_, err := framework.CreateClusterFor(ctx, t.from, credentials, metav1.ObjectMeta{
+	t.markRunning(ctx, t.from)
+	t.waitUntilGranted(ctx, t.from)
+	t.from.makeInClusterPool(ctx, incluster.IPPoolKind, t.ns, "hosts", "10.33.0.10-10.33.0.199")
+	t.from.makeInClusterPool(ctx, incluster.GlobalIPPoolKind, "", "shared", "10.34.0.10-10.34.0.199")
+	_, err := framework.CreateClusterWithKubeconfig(ctx, t.from, credentials, metav1.ObjectMeta{
 		Namespace: t.ns, Name: "nodes", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	t.claimOf(ctx, t.from, "prod-1")
 	Expect(t.nodes.join(ctx, 4)).To(Succeed())
 	t.nodes.served(ctx, t.from)
-	Eventually(func() []ipamv1.IPAddressClaim { return t.claims(ctx, t.from) }).WithTimeout(framework.Late).
+	Eventually(func() []ipamv1.IPAddressClaim { return t.claims(ctx, t.from) }).WithTimeout(framework.LongTimeout).
 		Should(And(HaveLen(106), HaveEach(HaveField("Status.AddressRef.Name", Not(BeEmpty())))))
-	t.look(ctx, Default)
-	t.base = slices.Collect(maps.Keys(t.known))
+	t.checkRecords(ctx, Default)
+	t.namesBeforeMove = slices.Collect(maps.Keys(t.known))
 	return t
 }
 
-// installInClusterPools installs what clusterctl would of the in-cluster provider, without its manager.
+// installInClusterPools installs what clusterctl would install of the in-cluster provider, without its manager.
 func (s *site) installInClusterPools(ctx context.Context) {
 	GinkgoHelper()
 	Expect(s.InstallInClusterPools()).To(Succeed())
-	for _, k := range incluster.Kinds {
+	for _, k := range incluster.PoolKinds {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(k.Name) + "s." + incluster.GroupVersion.Group}}
 		Expect(s.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
 		was := crd.DeepCopy()
@@ -133,16 +135,16 @@ func (s *site) installInClusterPools(ctx context.Context) {
 
 func (s *site) makeInClusterPool(ctx context.Context, kind, ns, name, addresses string) {
 	GinkgoHelper()
-	k, found := incluster.KindNamed(kind)
+	k, found := incluster.KindByName(kind)
 	Expect(found).To(BeTrue())
-	pool := k.New()
+	pool := k.NewPool()
 	pool.SetNamespace(ns)
 	pool.SetName(name)
 	pool.Object["spec"] = map[string]any{"addresses": []any{addresses}, "prefix": int64(24)}
 	Expect(s.Create(ctx, pool)).To(Succeed())
 }
 
-// claimOf makes a hundred claims of all pools. A Machine owns every other one.
+// claimOf creates a hundred claims of all pools. A Machine owns every other one.
 func (t *trial) claimOf(ctx context.Context, s *site, machine string) {
 	GinkgoHelper()
 	m := &clusterv1.Machine{}
@@ -157,19 +159,19 @@ func (t *trial) claimOf(ctx context.Context, s *site, machine string) {
 	}
 }
 
-// oneOfEach is a claim of each pool that serves any, by the name of the pool.
+// oneOfEach returns a claim for each pool that serves claims, by the name of the pool.
 func (t *trial) oneOfEach(name string) map[string]*ipamv1.IPAddressClaim {
 	inCluster := incluster.GroupVersion.Group
 	return map[string]*ipamv1.IPAddressClaim{
 		"services": framework.MakeClaim(t.ns, name+"-services").Pool("services").Obj(),
 		"machines": framework.MakeClaim(t.ns, name+"-machines").Pool("machines").Obj(),
-		"hosts":    framework.MakeClaim(t.ns, name+"-hosts").PoolRef(inCluster, incluster.IPPool, "hosts").Obj(),
+		"hosts":    framework.MakeClaim(t.ns, name+"-hosts").PoolRef(inCluster, incluster.IPPoolKind, "hosts").Obj(),
 		"storage":  framework.MakeClaim(t.ns, name+"-storage").GlobalPool("storage").Obj(),
-		"shared":   framework.MakeClaim(t.ns, name+"-shared").PoolRef(inCluster, incluster.GlobalIPPool, "shared").Obj(),
+		"shared":   framework.MakeClaim(t.ns, name+"-shared").PoolRef(inCluster, incluster.GlobalIPPoolKind, "shared").Obj(),
 	}
 }
 
-// kill begins a move and kills it at a random moment. It reports whether it did: the move may have ended before.
+// kill starts a move and kills it at a random moment. It reports whether it did: the move may have ended before.
 func (t *trial) kill(ctx context.Context) bool {
 	GinkgoHelper()
 	after := time.Duration(t.draw.Int64N(int64(killable)))
@@ -183,7 +185,7 @@ func (t *trial) kill(ctx context.Context) bool {
 	case err := <-ended:
 		Expect(err).NotTo(HaveOccurred())
 	case <-time.After(after):
-		_ = cmd.Process.Kill() // nothing, where it has just ended
+		_ = cmd.Process.Kill() // no effect if the process has just ended
 		killed = <-ended != nil
 	}
 	By(fmt.Sprintf("moving: killed %v, after %v at most; there are %d claims on the source, and %d on the target",
@@ -191,16 +193,16 @@ func (t *trial) kill(ctx context.Context) bool {
 	return killed
 }
 
-// leave makes claims on both sides, lets a Node join, and expects for a while that nothing is given twice, and nothing
-// changes.
-func (t *trial) leave(ctx context.Context, n int) {
+// addClaimsOnBothSides creates claims on both sides, adds a Node, and expects for a while that no address is granted
+// twice, and none changes.
+func (t *trial) addClaimsOnBothSides(ctx context.Context, n int) {
 	GinkgoHelper()
 	for side, s := range map[string]*site{"source": t.from, "target": t.to} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.ns}}
 		Expect(client.IgnoreAlreadyExists(s.Create(ctx, ns))).To(Succeed())
 		for pool, claim := range t.oneOfEach(fmt.Sprintf("made-%02d-%s", n, side)) {
 			Expect(s.Create(ctx, claim)).To(Succeed())
-			if pool != "storage" && pool != "shared" { // a person opens these
+			if pool != "storage" && pool != "shared" { // an administrator must open these two
 				t.open = append(t.open, claim.Name)
 			}
 		}
@@ -209,23 +211,23 @@ func (t *trial) leave(ctx context.Context, n int) {
 		t.open = append(t.open, lease.Name)
 	}
 	Expect(t.nodes.join(ctx, 1)).To(Succeed())
-	if n%3 == 0 { // the manager of one side or the other dies too, and is started again by the first look
+	if n%3 == 0 { // the manager of one side dies too; the first check starts it again
 		Expect([]*site{t.from, t.to}[n%2].manager.Kill()).To(Succeed())
 	}
-	// The Cluster keeps its own address, so this one is being deleted for as long as the Cluster is there.
+	// The Cluster keeps its own address, so this claim is in deletion for as long as the Cluster exists.
 	endpoint := framework.MakeClaim(t.ns, "prod-control-plane").Obj()
 	Expect(client.IgnoreNotFound(t.from.Delete(ctx, endpoint))).To(Succeed())
-	Consistently(func(g Gomega) { t.look(ctx, g) }).WithTimeout(*movePause).WithPolling(2 * time.Second).Should(Succeed())
+	Consistently(func(g Gomega) { t.checkRecords(ctx, g) }).WithTimeout(*movePause).WithPolling(2 * time.Second).Should(Succeed())
 }
 
-// resume lets clusterctl begin again, as docs/install.md says: it moves no Clusters that are paused, and nothing that is being
-// deleted while a copy of it is on the target.
+// resume prepares the next run of clusterctl, as docs/install.md describes: clusterctl moves no paused Clusters, and
+// no object in deletion while a copy of it is on the target.
 func (t *trial) resume(ctx context.Context) {
 	GinkgoHelper()
 	for _, c := range t.claims(ctx, t.from) {
 		if c.DeletionTimestamp != nil {
-			t.to.takeOff(ctx, framework.MakeClaim(c.Namespace, c.Name).Obj())
-			t.to.takeOff(ctx, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}})
+			t.to.deleteAtOnce(ctx, framework.MakeClaim(c.Namespace, c.Name).Obj())
+			t.to.deleteAtOnce(ctx, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}})
 		}
 	}
 	if t.unpauseAll(ctx, t.from) && t.hasBlocks(ctx, t.from) {
@@ -252,8 +254,8 @@ func (t *trial) servable(ctx context.Context, s *site) int {
 	return min(t.nodes.n, room)
 }
 
-// hasBlocks reports whether a side has the blocks of all pod CIDRs. clusterctl deletes blocks before their Cluster: when one is
-// gone from the source, the pool there is closed (Moved), and Nodes wait for the end of the move.
+// hasBlocks reports whether a side has the blocks of all pod CIDRs. clusterctl deletes blocks before their Cluster:
+// when one is gone from the source, the pool there is closed (Moved), and Nodes wait for the end of the move.
 func (t *trial) hasBlocks(ctx context.Context, s *site) bool {
 	GinkgoHelper()
 	blocks, nodes := &v1alpha1.IPAllocationList{}, &corev1.NodeList{}
@@ -267,13 +269,13 @@ func (t *trial) hasBlocks(ctx context.Context, s *site) bool {
 	})
 }
 
-// takeOff deletes an object at once, where there is one.
-func (s *site) takeOff(ctx context.Context, o client.Object) {
+// deleteAtOnce deletes an object at once, if it exists.
+func (s *site) deleteAtOnce(ctx context.Context, o client.Object) {
 	GinkgoHelper()
-	Expect(framework.Force(ctx, s, o)).To(Succeed())
+	Expect(framework.ForceDelete(ctx, s, o)).To(Succeed())
 }
 
-// unpauseAll unpauses the Clusters of a side. It reports whether there are any.
+// unpauseAll unpauses the Clusters of a side. It reports whether both Clusters of the trial are there.
 func (t *trial) unpauseAll(ctx context.Context, s *site) bool {
 	GinkgoHelper()
 	clusters := &clusterv1.ClusterList{}
@@ -286,22 +288,23 @@ func (t *trial) unpauseAll(ctx context.Context, s *site) bool {
 	return len(clusters.Items) == 2
 }
 
-// arrive expects all to be at the other side when a move has ended, has that side go on, and turns round.
-func (t *trial) arrive(ctx context.Context) {
+// expectArrived expects all objects on the other side after a move has ended, and resumes that side; then it swaps
+// the two sides.
+func (t *trial) expectArrived(ctx context.Context) {
 	GinkgoHelper()
 	Expect(t.names(ctx, t.from)).To(BeEmpty())
-	t.unpauseAll(ctx, t.to) // clusterctl does, where it has found them on the source
-	t.running(ctx, t.to)
-	Expect(framework.Provision(ctx, t.to, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: "nodes"}})).To(Succeed())
+	t.unpauseAll(ctx, t.to) // clusterctl does that for Clusters that it has found on the source
+	t.markRunning(ctx, t.to)
+	Expect(framework.MarkProvisioned(ctx, t.to, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: "nodes"}})).To(Succeed())
 	here := slices.DeleteFunc(slices.Clone(t.open), func(name string) bool {
 		claim, lease := &ipamv1.IPAddressClaim{}, &v1alpha1.IPLease{}
 		key := client.ObjectKey{Namespace: t.ns, Name: name}
 		return t.to.Get(ctx, key, claim) != nil && t.to.Get(ctx, key, lease) != nil
 	})
 	Eventually(func(g Gomega) {
-		t.look(ctx, g)
-		g.Expect(t.names(ctx, t.to)).To(ContainElements(append(here, t.base...)))
-	}).WithTimeout(adoption + framework.Late).WithPolling(time.Second).Should(Succeed())
+		t.checkRecords(ctx, g)
+		g.Expect(t.names(ctx, t.to)).To(ContainElements(append(here, t.namesBeforeMove...)))
+	}).WithTimeout(adoption + framework.LongTimeout).WithPolling(time.Second).Should(Succeed())
 	t.nodes.someServed(ctx, t.servable(ctx, t.to), t.from, t.to)
 	t.from, t.to = t.to, t.from
 }
@@ -311,14 +314,14 @@ func (t *trial) names(ctx context.Context, s *site) []string {
 	return slices.Collect(maps.Keys(t.records(ctx, s)))
 }
 
-// look expects that no record has changed, that no two have an address, on either side and over both, and that each
-// IPAddress is what its claim has on record.
-func (t *trial) look(ctx context.Context, g Gomega) {
+// checkRecords expects that no record has changed, that no two claims have the same address, on each side and on both
+// together, and that each IPAddress has the address on record in its claim.
+func (t *trial) checkRecords(ctx context.Context, g Gomega) {
 	GinkgoHelper()
 	ranges := map[string]netipx.IPRange{}
 	for _, s := range []*site{t.from, t.to} {
 		s.restart(ctx)
-		addresses := t.expectAddressesOnce(ctx, g, s) // first: a record is there before its IPAddress
+		addresses := t.expectAddressesOnce(ctx, g, s) // read first: a record exists before its IPAddress
 		records := t.records(ctx, s)
 		for name, record := range records {
 			if was, known := t.known[name]; known {
@@ -330,13 +333,14 @@ func (t *trial) look(ctx context.Context, g Gomega) {
 			ranges[name] = r
 		}
 		for address, name := range addresses {
-			// clusterctl takes the record off a claim, and all other annotations, right before it deletes it.
+			// clusterctl removes all annotations of a claim, including the record, right before it deletes the claim.
 			record, err := poolutil.ParseRange(t.known[name])
 			g.Expect(err).NotTo(HaveOccurred(), name)
 			g.Expect(record.From().String()).To(Equal(address), name)
 			ranges[name] = record
 		}
-		// What a carved pool has is in use in its parent: its block is no neighbour of what its claims have.
+		// The addresses of a carved pool are in use in its parent too: its block overlaps the addresses of its
+		// claims.
 		blocks := &v1alpha1.IPAllocationList{}
 		g.Expect(s.List(ctx, blocks, client.InNamespace(t.ns))).To(Succeed())
 		for i := range blocks.Items {

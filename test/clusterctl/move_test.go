@@ -21,28 +21,28 @@ var _ = Describe("clusterctl move", func() {
 			s.add(ctx, "load-balancers", "leases")
 			s.run(ctx)
 		}
-		// The other one has a global pool of the name already, and serves it.
+		// The other site has a global pool of that name already, and serves it.
 		Expect(there.Create(ctx, framework.MakeGlobalPool("storage").CIDR("10.32.0.0/24").Obj())).To(Succeed())
 		there.expectReady(ctx, "storage")
-		// One that nothing of the namespace uses, which clusterctl copies all the same.
+		// A pool that nothing in the namespace uses; clusterctl copies it nevertheless.
 		Expect(here.Create(ctx, framework.MakeGlobalPool("spare").CIDR("10.32.1.0/24").Obj())).To(Succeed())
 		here.expectReady(ctx, "spare")
 		f := newFleet(ctx, here, "fleet")
-		f.running(ctx, here)
-		f.granted(ctx, here)
+		f.markRunning(ctx, here)
+		f.waitUntilGranted(ctx, here)
 		before := here.allocated(ctx)
 		Expect(before).To(HaveLen(9))
 
 		By("moving there")
 		f.move(ctx, here, there, before)
-		there.grantsAnother(ctx, before)
+		there.expectNewAddress(ctx, before)
 		copied := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "spare"}}
 		Eventually(func(g Gomega) {
 			g.Expect(there.Get(ctx, client.ObjectKeyFromObject(copied), copied)).To(Succeed())
 			g.Expect(copied.Status.Conditions).To(ContainElement(And(
 				HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionFalse), HaveField("Message", ContainSubstring("was copied here")))))
 		}).Should(Succeed())
-		here.expectReady(ctx, "spare") // the original, which goes on
+		here.expectReady(ctx, "spare") // the original, which stays in service
 		was := copied.DeepCopy()
 		delete(copied.Annotations, v1alpha1.ManagementClusterAnnotation)
 		Expect(there.Patch(ctx, copied, client.MergeFrom(was))).To(Succeed())
@@ -52,10 +52,10 @@ var _ = Describe("clusterctl move", func() {
 		}).Should(Succeed())
 
 		By("moving back")
-		f.running(ctx, there)
+		f.markRunning(ctx, there)
 		f.move(ctx, there, here, before)
-		// The other one may have given addresses of the global pool to others meanwhile: it grants again when an
-		// operator says so.
+		// The other site may have granted addresses of the global pool to others meanwhile: the pool grants again
+		// when an operator releases them.
 		late := framework.MakeClaim("default", "too-early").GlobalPool("storage").Obj()
 		Expect(here.Create(ctx, late)).To(Succeed())
 		Eventually(func(g Gomega) {
@@ -64,7 +64,7 @@ var _ = Describe("clusterctl move", func() {
 		}).Should(Succeed())
 		here.releaseHeld(ctx, "storage")
 		Expect(before).NotTo(ContainElement(here.addressOf(ctx, late)))
-		here.grantsAnother(ctx, before)
+		here.expectNewAddress(ctx, before)
 	})
 })
 
@@ -73,25 +73,27 @@ func (s *site) releaseHeld(ctx context.Context, name string) {
 	GinkgoHelper()
 	pool := &v1alpha1.GlobalNetworkPool{}
 	Expect(s.Get(ctx, client.ObjectKey{Name: name}, pool)).To(Succeed())
-	plan, err := inspect.ReleaseHeld(pool, name, nil)
+	plan, err := inspect.PlanHeldRelease(pool, name, nil)
 	Expect(err).NotTo(HaveOccurred())
 	moved := pool.DeepCopy()
 	metav1.SetMetaDataAnnotation(&pool.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, plan.Annotation)
 	Expect(s.Patch(ctx, pool, client.MergeFrom(moved))).To(Succeed())
 }
 
-// move moves a fleet, and expects all of it to have at the other site what it had.
+// move moves a fleet, and expects all of it to have the same addresses at the other site.
 func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) {
 	GinkgoHelper()
 	granted := to.grants(ctx)
 	from.clusterctl(ctx, "move", "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
-	f.granted(ctx, to)
+	f.waitUntilGranted(ctx, to)
 	Expect(to.allocated(ctx)).To(Equal(has))
-	// The claim without an owner is not paused: its IPAddress may be made anew between its deletion and the claim's.
+	// The claim without an owner is not paused: its IPAddress may be created again between the deletions of the
+	// IPAddress and the claim.
 	Eventually(func() map[string]string { return from.allocated(ctx) }).Should(BeEmpty())
-	// Nothing was allocated anew. A claim without a Cluster, which nothing pauses, may be granted what it remembers.
+	// No new address was granted. A claim without a Cluster, which nothing pauses, may be granted the address on its
+	// record.
 	Expect(to.grants(ctx)).To(BeNumerically("<=", granted+1))
-	// The pool that stays behind does not offer what moved away.
+	// The pool that stays on the source does not offer the moved addresses.
 	Eventually(func(g Gomega) {
 		staying := &v1alpha1.GlobalNetworkPool{}
 		g.Expect(from.Get(ctx, client.ObjectKey{Name: "storage"}, staying)).To(Succeed())
@@ -99,8 +101,8 @@ func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) 
 	}).Should(Succeed())
 }
 
-// grantsAnother expects a claim that comes now to get an address that nobody has, and lets it go.
-func (s *site) grantsAnother(ctx context.Context, has map[string]string) {
+// expectNewAddress expects a new claim to get an address that no other claim has, and deletes the claim.
+func (s *site) expectNewAddress(ctx context.Context, has map[string]string) {
 	GinkgoHelper()
 	late := framework.MakeClaim("default", "late").GlobalPool("storage").Obj()
 	Expect(s.Create(ctx, late)).To(Succeed())

@@ -18,14 +18,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// joining are the Nodes of a workload cluster. No kubelet runs: a Node is an object.
-type joining struct {
+// joiningNodes are the Nodes of a workload cluster. No kubelet runs: a Node is only an object.
+type joiningNodes struct {
 	client.Client
 	n int
 }
 
-// join makes so many more.
-func (j *joining) join(ctx context.Context, more int) error {
+// join creates the given number of further Nodes.
+func (j *joiningNodes) join(ctx context.Context, more int) error {
 	for range more {
 		if err := j.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n-%02d", j.n)}}); err != nil {
 			return err
@@ -35,15 +35,16 @@ func (j *joining) join(ctx context.Context, more int) error {
 	return nil
 }
 
-// served waits until all of them have CIDRs, and expects that no two have one. A manager of the sites that ends
-// meanwhile is started again, as Kubernetes does: one that does not renew its lease in time ends.
-func (j *joining) served(ctx context.Context, sites ...*site) (has map[string]string) {
+// served waits until all Nodes have CIDRs, expects that no two have the same, and returns the CIDRs by Node. A
+// manager of the sites that ends meanwhile is started again, as Kubernetes does: a manager that does not renew its
+// lease in time ends.
+func (j *joiningNodes) served(ctx context.Context, sites ...*site) (has map[string]string) {
 	GinkgoHelper()
 	return j.someServed(ctx, j.n, sites...)
 }
 
 // someServed waits until so many of them have CIDRs, and no more, and expects that no two have one.
-func (j *joining) someServed(ctx context.Context, n int, sites ...*site) (has map[string]string) {
+func (j *joiningNodes) someServed(ctx context.Context, n int, sites ...*site) (has map[string]string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		for _, s := range sites {
@@ -60,7 +61,7 @@ func (j *joining) someServed(ctx context.Context, n int, sites ...*site) (has ma
 			}
 		}
 		g.Expect(has).To(HaveLen(n))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	return has
 }
 
@@ -77,7 +78,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		}
 		const ns = "nodes"
 		Expect(here.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})).To(Succeed())
-		cluster, err := framework.CreateClusterFor(ctx, here, credentials, metav1.ObjectMeta{
+		cluster, err := framework.CreateClusterWithKubeconfig(ctx, here, credentials, metav1.ObjectMeta{
 			Namespace: ns, Name: "prod", Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
 		})
 		Expect(err).NotTo(HaveOccurred())
@@ -87,7 +88,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		for _, way := range []struct {
 			from, to    *site
 			more, later int // Nodes that join during the move, and after it
-		}{{here, there, 8, 7}, {there, here, 5, 5}} { // another block is needed there, and none is when they are back
+		}{{here, there, 8, 7}, {there, here, 5, 5}} { // the target needs another block, the way back needs none
 			blocks := way.from.allocated(ctx)
 			Expect(blocks).NotTo(BeEmpty())
 			var load errgroup.Group
@@ -96,13 +97,13 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 			Expect(load.Wait()).To(Succeed())
 			Expect(nodes.join(ctx, way.later)).To(Succeed())
 			moved := cluster.DeepCopy()
-			Expect(framework.Provision(ctx, way.to, moved)).To(Succeed()) // a move takes no status along
+			Expect(framework.MarkProvisioned(ctx, way.to, moved)).To(Succeed()) // a move does not copy the status
 			after := nodes.served(ctx)
 			for name, cidr := range before {
 				Expect(after).To(HaveKeyWithValue(name, cidr))
 			}
 			before = after
-			// The pool that stays behind does not offer what moved away.
+			// The pool that stays on the source does not offer the moved blocks.
 			Expect(way.from.allocated(ctx)).To(BeEmpty())
 			Eventually(func(g Gomega) {
 				staying := &v1alpha1.GlobalNetworkPool{}
@@ -146,8 +147,8 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 			s.init(ctx)
 			s.add(ctx, "own-node-cidrs")
 		}
-		there.run(ctx)          // here no manager has to run
-		const few, many = 12, 8 // bits of a Node, by how many Nodes a range serves
+		there.run(ctx)          // the source needs no manager
+		const few, many = 12, 8 // host bits for each Node, by how many Nodes a range serves
 		own := func(name, cidr string, hostBits int32) *v1alpha1.ClusterCIDR {
 			return &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: cidr}}
 		}
@@ -155,7 +156,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 			Expect(here.Create(ctx, c)).To(Succeed())
 		}
 		Expect(there.Create(ctx, own("default", "10.250.0.0/16", many))).To(Succeed())
-		nodes := &joining{Client: there}
+		nodes := &joiningNodes{Client: there}
 		Expect(nodes.join(ctx, 1)).To(Succeed())
 		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-00", HavePrefix("10.250.")))
 
@@ -165,7 +166,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		Expect(is.Spec.IPv4).To(Equal("10.250.0.0/16"))
 		Expect(here.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed(), "the original stays")
 		Expect(nodes.join(ctx, 1)).To(Succeed())
-		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // which can serve the fewest Nodes
+		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // the range for the fewest Nodes
 
 		By("deleting the copies: no Node that joins gets a CIDR of them, and one that no Node uses goes")
 		for _, name := range []string{"more", "idle"} {
@@ -178,17 +179,18 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 	})
 })
 
-// startNodes starts a workload cluster, to whose Nodes a manager with the credentials may give pod CIDRs.
-func startNodes(ctx context.Context) (*joining, []byte) {
+// startNodes starts a workload cluster, and returns credentials with which a manager may set the pod CIDRs of its
+// Nodes.
+func startNodes(ctx context.Context) (*joiningNodes, []byte) {
 	GinkgoHelper()
-	workload, err := framework.Start(framework.Options{})
+	workload, err := framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(workload.Stop()).To(Succeed()) })
-	admin, err := workload.Client()
+	admin, err := workload.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	credentials, err := workload.NodesTenantKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	return &joining{Client: admin}, credentials
+	return &joiningNodes{Client: admin}, credentials
 }
 
 // podsPool is the pool of the blocks for Nodes, and nodesPerBlock how many Nodes one serves.
@@ -200,7 +202,7 @@ const (
 // addPodCIDRs creates a pool and a ClusterCIDR for the Nodes of all Clusters.
 func (s *site) addPodCIDRs(ctx context.Context) {
 	GinkgoHelper()
-	pool := framework.MakeGlobalPool(podsPool).CIDR("100.64.0.0/20").AllocateReserved().Obj()
+	pool := framework.MakeGlobalPool(podsPool).CIDR("100.64.0.0/20").AllocateReservedAddresses().Obj()
 	Expect(s.Create(ctx, pool)).To(Succeed())
 	Expect(s.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
 		PerNodeHostBits: 4, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: nodesPerBlock},

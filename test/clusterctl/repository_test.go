@@ -20,7 +20,7 @@ import (
 
 const certManagerVersion = "v1.21.1"
 
-// repository is where clusterctl finds providers.
+// repository is the directory in which clusterctl finds providers.
 type repository struct {
 	dir, root string
 	// core is the version of CAPI.
@@ -30,7 +30,7 @@ type repository struct {
 // makeRepository writes the releases of this provider, of the core provider and of cert-manager.
 func makeRepository(ctx context.Context, versions ...string) repository {
 	GinkgoHelper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	Expect(err).NotTo(HaveOccurred())
 	r := repository{dir: GinkgoT().TempDir(), root: root}
 	for _, v := range versions {
@@ -60,7 +60,7 @@ func (r repository) write(path string, text []byte) {
 	Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
 }
 
-// run runs a program in the root of the project, and returns what it prints.
+// run runs a program in the root of the project, and returns its output.
 func (r repository) run(ctx context.Context, name string, args ...string) []byte {
 	GinkgoHelper()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -74,10 +74,10 @@ func (r repository) run(ctx context.Context, name string, args ...string) []byte
 	return out
 }
 
-// withoutItsPod leaves out of CAPI's components what only its Pod could answer.
+// withoutItsPod removes from CAPI's components what requires its Pod: webhooks and conversions.
 func withoutItsPod(components []byte) []byte {
 	GinkgoHelper()
-	objs, err := framework.Documents(components)
+	objs, err := framework.ParseManifests(components)
 	Expect(err).NotTo(HaveOccurred())
 	var out bytes.Buffer
 	for _, o := range objs {
@@ -95,7 +95,7 @@ func withoutItsPod(components []byte) []byte {
 	return out.Bytes()
 }
 
-// kind is a CRD of a kind that nobody serves here, without a schema.
+// kind returns the CRD of a kind that has no controller here, without a schema.
 func kind(group, name string) []byte {
 	return fmt.Appendf(nil, `---
 apiVersion: apiextensions.k8s.io/v1

@@ -21,7 +21,7 @@ import (
 )
 
 var _ = Describe("clusterctl move that is killed and resumed minutes later", func() {
-	const usual, more = 6, 60 // claims of a fleet, and others that one of its Machines owns
+	const usual, more = 6, 60 // claims of a fleet, and further ones that one of its Machines owns
 
 	It("gives no address twice, on either side, there and back", func(ctx SpecContext) { // C53
 		here, there := startSite(), startSite()
@@ -31,13 +31,13 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 			s.run(ctx)
 		}
 		f := newFleet(ctx, here, "fleet")
-		f.running(ctx, here)
-		f.granted(ctx, here)
+		f.markRunning(ctx, here)
+		f.waitUntilGranted(ctx, here)
 		f.claimFor(ctx, here, "prod-1", more)
-		Eventually(func() int { return f.bound(ctx, here) }).WithTimeout(framework.Late).Should(Equal(usual + more))
+		Eventually(func() int { return f.countBound(ctx, here) }).WithTimeout(framework.LongTimeout).Should(Equal(usual + more))
 
 		By("killing it when the pools, the Cluster and some of the claims of its Machines are there")
-		f.killed(ctx, here, there, func() bool { return len(f.claims(ctx, there)) > usual })
+		f.moveAndKill(ctx, here, there, func() bool { return len(f.claims(ctx, there)) > usual })
 		Expect(len(f.claims(ctx, there))).To(BeNumerically("<", usual+more), "it came to its end")
 		for _, pool := range []string{"services", "machines"} {
 			Expect(there.Create(ctx, framework.MakeClaim(f.ns, "made-there-"+pool).Pool(pool).Obj())).To(Succeed())
@@ -49,7 +49,8 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 		Expect(here.Create(ctx, made)).To(Succeed())
 		here.addressOf(ctx, made)
 		had := f.records(ctx, here)
-		// Time alone opens no pool. That it opens when all is there takes the same time again, from the last arrival.
+		// Time alone opens no pool. When all objects are there, the pool opens after the same time again, counted
+		// from the last arrival.
 		Consistently(func(g Gomega) {
 			for name, record := range f.records(ctx, there) {
 				g.Expect(had).To(HaveKeyWithValue(name, record))
@@ -60,45 +61,46 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 		By("resuming it")
 		here.clusterctl(ctx, "move", "--to-kubeconfig", there.Kubeconfig, "-n", f.ns)
 		f.expectMoved(ctx, here, there, had)
-		Eventually(func() map[string]string { return f.records(ctx, there) }).WithTimeout(adoption + framework.Late).
+		Eventually(func() map[string]string { return f.records(ctx, there) }).WithTimeout(adoption + framework.LongTimeout).
 			Should(And(HaveKey("made-there-services"), HaveKey("made-there-machines")))
 		had = f.records(ctx, there)
-		f.expectMoved(ctx, here, there, had) // with an address of its own for what was made there
+		f.expectMoved(ctx, here, there, had) // including a new address for the claims that were created on the target
 
 		By("moving back")
-		f.running(ctx, there)
+		f.markRunning(ctx, there)
 		there.clusterctl(ctx, "move", "--to-kubeconfig", here.Kubeconfig, "-n", f.ns)
 		f.expectMoved(ctx, there, here, had)
 	})
 })
 
-// audit is what `audit --move` says of a side.
+// audit returns the output of `audit --move` for a site.
 func (s *site) audit(ctx context.Context) string {
 	GinkgoHelper()
 	var out bytes.Buffer
-	cli.Run(ctx, []string{"audit", "--move", "--kubeconfig", s.Kubeconfig}, cli.Streams(nil, &out, &out, time.Now))
+	cli.Run(ctx, []string{"audit", "--move", "--kubeconfig", s.Kubeconfig}, cli.EnvFromStreams(nil, &out, &out, time.Now))
 	return out.String()
 }
 
-// killed moves a fleet, and kills clusterctl as soon as something is so.
-func (f fleet) killed(ctx context.Context, from, to *site, when func() bool) {
+// moveAndKill moves a fleet, and kills clusterctl as soon as a condition is met.
+func (f fleet) moveAndKill(ctx context.Context, from, to *site, when func() bool) {
 	GinkgoHelper()
 	cmd := clusterctlCommand(ctx, "move", "--kubeconfig", from.Kubeconfig, "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
 	Expect(cmd.Start()).To(Succeed())
-	DeferCleanup(func() { _ = cmd.Process.Kill() }) // where what is waited for does not come
-	Eventually(when).WithTimeout(framework.Late).WithPolling(5 * time.Millisecond).Should(BeTrue())
+	DeferCleanup(func() { _ = cmd.Process.Kill() }) // if the condition is never met
+	Eventually(when).WithTimeout(framework.LongTimeout).WithPolling(5 * time.Millisecond).Should(BeTrue())
 	Expect(cmd.Process.Kill()).To(Succeed())
 	Expect(cmd.Wait()).NotTo(Succeed(), "it had ended by itself")
 }
 
-// unpause lets clusterctl begin again, as docs/install.md says: it moves no Clusters that are paused.
+// unpause prepares the next run of clusterctl, as docs/install.md describes: clusterctl moves no paused Clusters.
 func (f fleet) unpause(ctx context.Context, s *site) {
 	GinkgoHelper()
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "prod"}}
 	Expect(s.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":null}}`)))).To(Succeed())
 }
 
-// claimFor makes claims that a Machine owns. clusterctl brings them when pools, Clusters and Machines are there.
+// claimFor creates claims that a Machine owns. clusterctl creates them on the target after pools, Clusters and
+// Machines.
 func (f fleet) claimFor(ctx context.Context, s *site, machine string, n int) {
 	GinkgoHelper()
 	m := &clusterv1.Machine{}
@@ -117,8 +119,8 @@ func (f fleet) claims(ctx context.Context, s *site) []ipamv1.IPAddressClaim {
 	return list.Items
 }
 
-// bound is how many claims have an address.
-func (f fleet) bound(ctx context.Context, s *site) (n int) {
+// countBound returns the number of claims that have an address.
+func (f fleet) countBound(ctx context.Context, s *site) (n int) {
 	for _, c := range f.claims(ctx, s) {
 		if c.Status.AddressRef.Name != "" {
 			n++
@@ -127,7 +129,7 @@ func (f fleet) bound(ctx context.Context, s *site) (n int) {
 	return n
 }
 
-// records are what the claims, the blocks and the leases of a fleet remember, by name.
+// records returns the records of the claims, the blocks and the leases of a fleet, by name.
 func (f fleet) records(ctx context.Context, s *site) map[string]string {
 	GinkgoHelper()
 	blocks, leases := &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
@@ -152,7 +154,8 @@ func (f fleet) records(ctx context.Context, s *site) map[string]string {
 	return out
 }
 
-// expectAddressesOnce expects no two IPAddresses of a fleet to have one address, and returns who has which.
+// expectAddressesOnce expects no two IPAddresses of a fleet to have the same address, and returns the addresses by
+// claim.
 func (f fleet) expectAddressesOnce(ctx context.Context, g Gomega, s *site) map[string]string {
 	GinkgoHelper()
 	list := &ipamv1.IPAddressList{}
@@ -166,7 +169,7 @@ func (f fleet) expectAddressesOnce(ctx context.Context, g Gomega, s *site) map[s
 	return has
 }
 
-// expectMoved expects all of a fleet to have at the other site what it had, and nothing to be left behind.
+// expectMoved expects all of a fleet to have the same addresses at the other site, and no object to be left behind.
 func (f fleet) expectMoved(ctx context.Context, from, to *site, had map[string]string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -183,6 +186,6 @@ func (f fleet) expectMoved(ctx context.Context, from, to *site, had map[string]s
 			}
 		}
 		g.Expect(has).To(HaveLen(claims))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	Expect(f.records(ctx, from)).To(BeEmpty())
 }

@@ -24,7 +24,7 @@ import (
 
 const namespace = "butler-ipam-system"
 
-// commandTimeout ends a command that hangs, so that it is told which one.
+// commandTimeout ends a command that hangs, so that the failure names it.
 const commandTimeout = 3 * time.Minute
 
 // site is a management cluster with its manager.
@@ -34,16 +34,16 @@ type site struct {
 	manager *framework.Manager
 }
 
-// startSite starts a management cluster in which nothing is installed.
+// startSite starts a management cluster without any provider.
 func startSite() *site {
 	GinkgoHelper()
-	cp, err := framework.Start(framework.Options{NoCRDs: true})
+	cp, err := framework.StartControlPlane(framework.Options{NoCRDs: true})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 	stop, err := cp.StartControllerManager()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-	admin, err := cp.Client()
+	admin, err := cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	s := &site{ControlPlane: cp, WithWatch: admin}
 	DeferCleanup(func(ctx SpecContext) {
@@ -51,13 +51,13 @@ func startSite() *site {
 			s.describe(ctx)
 		}
 		if s.manager != nil {
-			Expect(s.manager.Kill()).To(Succeed()) // nothing, where the spec has ended it
+			Expect(s.manager.Kill()).To(Succeed()) // no effect if the spec has ended it
 		}
 	})
 	return s
 }
 
-// describe prints what there is, for a spec that has failed.
+// describe prints the objects of a site, for a failed spec.
 func (s *site) describe(ctx context.Context) {
 	all := "clusters,networkpools,globalnetworkpools,ipallocations,ipleases,clustercidrs"
 	out, err := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "k8s", "kubectl"), "--kubeconfig="+s.Kubeconfig, "get", all, "-A", "-o", "yaml").CombinedOutput()
@@ -67,7 +67,7 @@ func (s *site) describe(ctx context.Context) {
 	}
 }
 
-// clusterctl runs clusterctl against the site, and returns what it prints.
+// clusterctl runs clusterctl against the site, and returns its output.
 func (s *site) clusterctl(ctx context.Context, args ...string) string {
 	GinkgoHelper()
 	args = append(args, "--kubeconfig", s.Kubeconfig)
@@ -84,22 +84,22 @@ func clusterctl(ctx context.Context, args ...string) string {
 	return string(out)
 }
 
-// clusterctlCommand is clusterctl, which finds the releases of the test.
+// clusterctlCommand returns a clusterctl command that finds the releases of the test.
 func clusterctlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later one counts
+	args = append([]string{"--config", filepath.Join(repo.dir, "clusterctl.yaml")}, args...) // a later flag takes precedence
 	cmd := exec.CommandContext(ctx, filepath.Join(repo.root, "bin", "tools", "clusterctl"), args...)
 	cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "XDG_CONFIG_HOME="+repo.dir)
 	return cmd
 }
 
-// init installs CAPI and this provider; with a subcommand it does that about them.
+// init installs CAPI and this provider; a subcommand of init runs for the same providers.
 func (s *site) init(ctx context.Context, subcommand ...string) string {
 	GinkgoHelper()
 	return s.clusterctl(ctx, append(append([]string{"init"}, subcommand...),
 		"--core", "cluster-api:"+repo.core, "--bootstrap", "-", "--control-plane", "-", "--ipam", "butler")...)
 }
 
-// deployment is that of the manager.
+// deployment returns the Deployment of the manager.
 func (s *site) deployment(ctx context.Context) *appsv1.Deployment {
 	GinkgoHelper()
 	d := &appsv1.Deployment{}
@@ -107,7 +107,7 @@ func (s *site) deployment(ctx context.Context) *appsv1.Deployment {
 	return d
 }
 
-// add applies components of the release, as docs/install.md says. The next run has them.
+// add applies components of the release, as docs/install.md describes. The next run includes them.
 func (s *site) add(ctx context.Context, components ...string) {
 	GinkgoHelper()
 	for _, c := range components {
@@ -116,7 +116,7 @@ func (s *site) add(ctx context.Context, components ...string) {
 	}
 }
 
-// flags are those that the Pods of the manager have from ConfigMaps.
+// flags returns the flags that the Pods of the manager get from ConfigMaps.
 func (s *site) flags(ctx context.Context, from []corev1.EnvFromSource) (out []string) {
 	GinkgoHelper()
 	for _, source := range from {
@@ -130,7 +130,7 @@ func (s *site) flags(ctx context.Context, from []corev1.EnvFromSource) (out []st
 	return out
 }
 
-// run has the manager that is installed run, with its components, and its webhooks be asked.
+// run starts the installed manager, with its components, and points the webhooks to it.
 func (s *site) run(ctx context.Context) {
 	GinkgoHelper()
 	pod := s.deployment(ctx).Spec.Template.Spec
@@ -139,7 +139,7 @@ func (s *site) run(ctx context.Context) {
 	port, err := framework.FreePort()
 	Expect(err).NotTo(HaveOccurred())
 	certs := GinkgoT().TempDir()
-	ca, err := framework.ServingCerts(certs)
+	ca, err := framework.WriteServingCerts(certs)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(pod.Containers).To(HaveLen(1))
 	Expect(pod.Containers[0].Args).To(ConsistOf("--leader-elect", "--diagnostics-address=:8443", "--health-probe-bind-address=:9440", "--webhook-port=9443"))
@@ -156,13 +156,13 @@ func (s *site) run(ctx context.Context) {
 		}
 	}
 	Expect(s.Update(ctx, hooks)).To(Succeed())
-	// The API server takes a moment to ask; what it hears then is our refusal.
+	// The API server takes a moment until it calls the webhooks; then the manager refuses the pool.
 	Eventually(func() error {
 		return s.Create(ctx, framework.MakePool("asked").Namespace("default").Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
-	}).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsInvalid))
+	}).WithTimeout(framework.LongTimeout).Should(Satisfy(apierrors.IsInvalid))
 }
 
-// webhookPath is what the release asks, or the manager that ran before.
+// webhookPath returns the path of a webhook, from the release or from the manager that ran before.
 func webhookPath(c admissionv1.WebhookClientConfig) string {
 	GinkgoHelper()
 	if c.Service != nil {
@@ -173,8 +173,8 @@ func webhookPath(c admissionv1.WebhookClientConfig) string {
 	return u.Path
 }
 
-// restart starts its manager again if that has ended, as the kubelet does: one that loses the election, on a machine that has
-// much to do, ends.
+// restart starts the site's manager again if it has ended, as the kubelet does: a manager that loses the election, on
+// a busy machine, ends.
 func (s *site) restart(ctx context.Context) {
 	GinkgoHelper()
 	select {
@@ -185,10 +185,11 @@ func (s *site) restart(ctx context.Context) {
 	}
 }
 
-// grants is how many addresses its manager has granted to Machines. A block that moves is granted what it remembers.
+// grants returns how many addresses the site's manager has granted to Machines. A block that moves is granted again
+// by its record, and is not counted.
 func (s *site) grants(ctx context.Context) (sum int) {
 	GinkgoHelper()
-	counts, err := s.manager.Counts(ctx, "butler_ipam_grants_total")
+	counts, err := s.manager.ReadCounter(ctx, "butler_ipam_grants_total")
 	Expect(err).NotTo(HaveOccurred())
 	for pool, n := range counts {
 		if !strings.Contains(pool, `"services"`) && !strings.Contains(pool, `"datacentre"`) {

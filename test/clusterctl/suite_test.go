@@ -25,7 +25,7 @@ func TestClusterctl(t *testing.T) {
 		t.Skip("it installs and moves whole management clusters, which takes minutes: make test-all")
 	}
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(framework.Soon)
+	SetDefaultEventuallyTimeout(framework.EventTimeout)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Clusterctl")
 }

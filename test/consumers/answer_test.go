@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// answer is a claim with its IPAddress, in the version in which the consumer reads them.
+// answer is a claim with its IPAddress, in the API version in which the consumer reads them.
 type answer struct {
 	claim, address *unstructured.Unstructured
-	// IP, Bits and Gateway are the IPAddress as consumers parse it; Bits is 0 without a prefix.
+	// IP, Bits and Gateway are the fields of the IPAddress as consumers parse them; Bits is 0 without a prefix.
 	IP, Gateway string
 	Bits        int
-	// ready and legacy are the status of the condition Ready of today and of v1beta1, empty without one.
+	// ready is the status of the current condition Ready, legacy that of v1beta1; empty without the condition.
 	ready, legacy string
 }
 
@@ -30,10 +30,10 @@ func newAnswer(claim, address *unstructured.Unstructured) (answer, error) {
 	return a, nil
 }
 
-// condition is one of either kind.
+// condition is a condition of either API version.
 type condition struct{ Status, Reason, Message, Severity string }
 
-// readyOf is the condition Ready of a claim, as it is written since v1beta2.
+// readyOf returns the condition Ready of a claim, in the form since v1beta2.
 func readyOf(claim *unstructured.Unstructured) condition {
 	if claim.GroupVersionKind().Version == v1beta1.Version {
 		return conditionAt(claim, "status", "v1beta2", "conditions")
@@ -41,7 +41,7 @@ func readyOf(claim *unstructured.Unstructured) condition {
 	return conditionAt(claim, "status", "conditions")
 }
 
-// legacyOf is the condition Ready of a claim, as readers of v1beta1 know it.
+// legacyOf returns the condition Ready of a claim, in the form that readers of v1beta1 expect.
 func legacyOf(claim *unstructured.Unstructured) condition {
 	if claim.GroupVersionKind().Version == v1beta1.Version {
 		return conditionAt(claim, "status", "conditions")
@@ -64,7 +64,7 @@ func conditionAt(claim *unstructured.Unstructured, path ...string) condition {
 	return condition{}
 }
 
-// complaints are what would keep the consumer from using the addresses, all of one network interface.
+// complaints returns what would keep the consumer from using the addresses, all of one network interface.
 func (c *consumer) complaints(answers []answer) []string {
 	var bad []string
 	complain := func(a answer, format string, args ...any) {

@@ -15,66 +15,67 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// consumer is what a provider does with claims, as far as it can be seen from outside.
+// consumer describes what a provider does with claims, as far as it is observable from outside.
 type consumer struct {
 	name string
 
-	// owner is the kind that owns its claims, and refer how it is written into them. Without a kind
-	// claims have no owner.
+	// owner is the kind that owns its claims, and refer returns the owner reference in them. Without a kind claims
+	// have no owner.
 	owner schema.GroupVersionKind
 	refer func(owner *unstructured.Unstructured) metav1.OwnerReference
 
-	// claimName names the claim of the n-th pool of a machine.
+	// claimName returns the name of the claim for the n-th pool of a machine.
 	claimName func(machine string, n int, pool string) string
-	// labels of a claim, which may depend on those of its owner; nil: it writes none.
+	// labels returns the labels of a claim, which may depend on those of its owner; nil means that it writes none.
 	labels      func(m *machine) map[string]string
 	annotations map[string]string
 	finalizer   string
 
-	// writes and reads are the versions of the API in which it does so.
+	// writes and reads are the API versions in which it writes and reads claims.
 	writes, reads schema.GroupVersion
-	// write makes a claim: set says what is to be in it.
+	// write creates or updates a claim; set fills in the desired content.
 	write func(ctx context.Context, claim *unstructured.Unstructured, set func()) error
-	// deletes its claims itself; else they are left to the garbage collector.
+	// deletes reports whether it deletes its claims itself; otherwise the garbage collector does.
 	deletes bool
 
-	// between are the kinds that lead from the owner to the Machine: each owns the one before, and the first also the owner
-	// itself.
+	// between lists the kinds that lead from the owner to the Machine: each owns the one before, and the first also
+	// the owner itself.
 	between []schema.GroupVersionKind
 
-	// onePool: a machine has no more than one address from a pool. byPool: and one of each pool.
+	// onePool reports whether a machine has at most one address from a pool; byPool reports whether it has one of
+	// each pool.
 	onePool, byPool bool
-	// usesName: it expects the IPAddress under the name of the claim. wantsGateway: it takes no address
-	// without one.
+	// usesName reports whether it expects the IPAddress under the name of the claim; wantsGateway reports whether it
+	// accepts no address without a gateway.
 	usesName, wantsGateway bool
 }
 
-// Versions of the API of claims.
+// API versions of claims.
 var (
 	v1beta1 = ipamv1beta1.GroupVersion
 	v1beta2 = ipamv1.GroupVersion
 )
 
-// plain is a reference that says nothing but who the owner is.
-func plain(owner *unstructured.Unstructured) metav1.OwnerReference {
+// newPlainReference returns an owner reference without optional fields.
+func newPlainReference(owner *unstructured.Unstructured) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(),
 	}
 }
 
-// controller is a reference as controllerutil.SetControllerReference and metav1.NewControllerRef write it.
+// controller returns a reference as controllerutil.SetControllerReference and metav1.NewControllerRef write it.
 func controller(owner *unstructured.Unstructured) metav1.OwnerReference {
 	return *metav1.NewControllerRef(owner, owner.GroupVersionKind())
 }
 
-// unblocking is a controller's reference that does not block the deletion of its owner.
-func unblocking(owner *unstructured.Unstructured) metav1.OwnerReference {
+// newUnblockingReference returns a controller reference that does not block the deletion of its owner.
+func newUnblockingReference(owner *unstructured.Unstructured) metav1.OwnerReference {
 	ref := controller(owner)
 	ref.BlockOwnerDeletion = nil
 	return ref
 }
 
-// createOnce makes a claim that does not exist, and leaves one that does.
+// createOnce creates a claim that does not exist, and leaves an existing one unchanged.
 func createOnce(ctx context.Context, claim *unstructured.Unstructured, set func()) error {
 	err := k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim)
 	if !apierrors.IsNotFound(err) {
@@ -84,19 +85,19 @@ func createOnce(ctx context.Context, claim *unstructured.Unstructured, set func(
 	return k8s.Create(ctx, claim)
 }
 
-// createOrPatch sets everything again each time, and sends what differs.
+// createOrPatch sets all fields each time, and sends the differences.
 func createOrPatch(ctx context.Context, claim *unstructured.Unstructured, set func()) error {
 	_, err := controllerutil.CreateOrPatch(ctx, k8s, claim, func() error { set(); return nil })
 	return err
 }
 
-// apply sends everything again each time, as a server-side apply.
+// apply sends all fields each time, as a server-side apply.
 func apply(ctx context.Context, claim *unstructured.Unstructured, set func()) error {
 	set()
 	return k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(claim), client.ForceOwnership, client.FieldOwner("consumer"))
 }
 
-// set writes into a claim what the consumer wants in it; what others wrote stays.
+// set writes the consumer's fields into a claim; fields of other writers stay.
 func (c *consumer) set(claim *unstructured.Unstructured, m *machine, pool ipamv1.IPPoolReference) {
 	if c.labels != nil {
 		claim.SetLabels(merged(claim.GetLabels(), c.labels(m)))

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// zonedPool is a pool with a subnet for zone-a, one for zone-b and zone-c, and one for all others.
+// zonedPool returns a pool with a subnet for zone-a, one for zone-b and zone-c, and one for all others.
 func zonedPool(namespace string) *v1alpha1.NetworkPool {
 	pool := makePool(namespace, "p").Addresses("10.9.0.10-10.9.0.19", "10.9.1.10-10.9.1.11", "10.9.2.10-10.9.2.19").Obj()
 	pool.Spec.Subnets = []v1alpha1.Subnet{
@@ -24,7 +24,8 @@ func zonedPool(namespace string) *v1alpha1.NetworkPool {
 	return pool
 }
 
-// newMachineIn is newMachine with a Machine above it, in a failure domain, as the provider links the two.
+// newMachineIn is newMachine with a Machine in a failure domain as the top owner, linked as the provider links the
+// two.
 func (c *consumer) newMachineIn(ctx context.Context, domain, namespace, name string, pools ...string) (*machine, *clusterv1.Machine) {
 	GinkgoHelper()
 	top := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "capi-" + name}}
@@ -40,7 +41,7 @@ func (c *consumer) newMachineIn(ctx context.Context, domain, namespace, name str
 		link := object(c.between[i], namespace, name)
 		link.SetOwnerReferences([]metav1.OwnerReference{owner})
 		create(ctx, link)
-		owner = plain(link)
+		owner = newPlainReference(link)
 		links = append(links, owner)
 	}
 	if len(links) == 0 {
@@ -51,8 +52,8 @@ func (c *consumer) newMachineIn(ctx context.Context, domain, namespace, name str
 	return m, top
 }
 
-// told waits until the claim of a machine is refused, and returns the message.
-func (m *machine) told(ctx context.Context, reason string) (message string) {
+// waitForRefusal waits until the claim of a machine is refused, and returns the message.
+func (m *machine) waitForRefusal(ctx context.Context, reason string) (message string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		_, err := m.reconcile(ctx)
@@ -73,7 +74,7 @@ var _ = Describe("A failure domain", func() {
 			create(ctx, zonedPool(ns))
 			for domain, want := range map[string]string{"zone-a": "10.9.1.", "zone-b": "10.9.2.", "zone-c": "10.9.2.", "": "10.9.0."} {
 				m, _ := c.newMachineIn(ctx, domain, ns, "of-"+domain+"x", "p")
-				got := m.bound(ctx)[0]
+				got := m.waitUntilBound(ctx)[0]
 				Expect(got.IP).To(HavePrefix(want), domain)
 				Expect(got.Gateway).To(Equal(want + "1"))
 			}
@@ -85,31 +86,31 @@ var _ = Describe("A failure domain", func() {
 		pool := zonedPool(ns)
 		create(ctx, pool)
 		lost, _ := c.newMachineIn(ctx, "zone-x", ns, "lost", "p")
-		Expect(lost.told(ctx, "AllocationFailed")).To(Equal("NetworkPool " + ns + "/p has no subnet for failure domain zone-x, in which Machine " + ns + "/capi-lost is; " +
+		Expect(lost.waitForRefusal(ctx, "AllocationFailed")).To(Equal("NetworkPool " + ns + "/p has no subnet for failure domain zone-x, in which Machine " + ns + "/capi-lost is; " +
 			"add the failure domain to failureDomains of one of its spec.subnets"))
 		for _, name := range []string{"one", "two"} {
 			m, _ := c.newMachineIn(ctx, "zone-a", ns, name, "p")
-			m.bound(ctx)
+			m.waitUntilBound(ctx)
 		}
 		full, _ := c.newMachineIn(ctx, "zone-a", ns, "full", "p")
-		Expect(full.told(ctx, "PoolExhausted")).To(HavePrefix("NetworkPool " + ns + "/p has no free address for failure domain zone-a: those in 10.9.1.0/24 are allocated"))
+		Expect(full.waitForRefusal(ctx, "PoolExhausted")).To(HavePrefix("NetworkPool " + ns + "/p has no free address for failure domain zone-a: those in 10.9.1.0/24 are allocated"))
 
 		By("serving both by an edit of the pool")
 		update(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Subnets[2].FailureDomains = []string{"zone-a", "zone-x"} })
-		Expect(lost.bound(ctx)[0].IP).To(HavePrefix("10.9.2."))
-		Expect(full.bound(ctx)[0].IP).To(HavePrefix("10.9.2."))
+		Expect(lost.waitUntilBound(ctx)[0].IP).To(HavePrefix("10.9.2."))
+		Expect(full.waitUntilBound(ctx)[0].IP).To(HavePrefix("10.9.2."))
 	})
 
 	It("that changes leaves an address where it is, over a restart too", func(ctx SpecContext) { // U56
 		c, ns := named("CAPV"), newNamespace(ctx)
 		create(ctx, zonedPool(ns))
 		m, top := c.newMachineIn(ctx, "zone-a", ns, "m", "p")
-		before := m.bound(ctx)[0]
+		before := m.waitUntilBound(ctx)[0]
 		update(ctx, top, func(o *clusterv1.Machine) { o.Spec.FailureDomain = "zone-b" })
 		Expect(k8s.Delete(ctx, before.address)).To(Succeed())
 		Expect(manager.Kill()).To(Succeed())
 		startManager(ctx)
-		Expect(m.bound(ctx)[0].IP).To(Equal(before.IP))
+		Expect(m.waitUntilBound(ctx)[0].IP).To(Equal(before.IP))
 	})
 
 	It("is not looked for by a manager without the component, which says so", func(ctx SpecContext) { // U57
@@ -121,10 +122,10 @@ var _ = Describe("A failure domain", func() {
 		without, err := framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: kubeconfig})
 		Expect(err).NotTo(HaveOccurred())
 		m, _ := c.newMachineIn(ctx, "zone-a", ns, "m", "p")
-		Expect(m.told(ctx, "PoolNotReady")).To(ContainSubstring("this manager runs without --failure-domains; apply component-failure-domains.yaml"))
-		Expect(named("ironcore without owners").newMachine(ctx, ns, "alone", "p").bound(ctx)[0].IP).To(HavePrefix("10.9.0."))
+		Expect(m.waitForRefusal(ctx, "PoolNotReady")).To(ContainSubstring("this manager runs without --failure-domains; apply component-failure-domains.yaml"))
+		Expect(named("ironcore without owners").newMachine(ctx, ns, "alone", "p").waitUntilBound(ctx)[0].IP).To(HavePrefix("10.9.0."))
 		Expect(without.Stop()).To(Succeed())
 		startManager(ctx)
-		Expect(m.bound(ctx)[0].IP).To(HavePrefix("10.9.1."))
+		Expect(m.waitUntilBound(ctx)[0].IP).To(HavePrefix("10.9.1."))
 	})
 })

@@ -18,10 +18,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// machineFinalizer is what a consumer has on its own kind until the machine is gone.
+// machineFinalizer is the finalizer that a consumer has on its own kind until the machine is gone.
 const machineFinalizer = "example.com/machine"
 
-// errUnbound is where a consumer goes away and comes back later.
+// errUnbound means that a consumer would requeue and retry later.
 var errUnbound = errors.New("an address is not there yet")
 
 // machine is one machine of a consumer.
@@ -33,8 +33,8 @@ type machine struct {
 	owner           *unstructured.Unstructured
 }
 
-// newMachine makes the owner of the claims of a machine, with an address from each of some NetworkPools.
-// It names no Cluster.
+// newMachine creates the owner of the claims of a machine, with an address from each of the given NetworkPools. It
+// names no Cluster.
 func (c *consumer) newMachine(ctx context.Context, namespace, name string, pools ...string) *machine {
 	GinkgoHelper()
 	return c.newMachineOf(ctx, nil, namespace, name, pools...)
@@ -51,7 +51,7 @@ func (c *consumer) newMachineOf(ctx context.Context, clusterLabel map[string]str
 		m.owner = object(c.owner, namespace, name)
 		m.owner.SetLabels(clusterLabel)
 		m.owner.SetFinalizers([]string{machineFinalizer})
-		// A machine of this name may still be on its way out.
+		// A machine of this name may still be in deletion.
 		Eventually(func() error { return k8s.Create(ctx, m.owner) }).Should(Succeed())
 	}
 	return m
@@ -61,7 +61,7 @@ func clusterLabel(name string) map[string]string {
 	return map[string]string{clusterv1.ClusterNameLabel: name}
 }
 
-// object is one of a kind without a Go type, or of a version that is not the stored one.
+// object returns an empty object of a kind without a Go type, or of a version that is not the storage version.
 func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(kind)
@@ -70,13 +70,13 @@ func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.
 	return u
 }
 
-// claim is the n-th of the machine, unread.
+// claim returns an object with the name of the machine's n-th claim; it is not read yet.
 func (m *machine) claim(version schema.GroupVersion, n int) *unstructured.Unstructured {
 	return object(version.WithKind("IPAddressClaim"), m.namespace, m.claimName(m.name, n, m.pools[n].Name))
 }
 
-// reconcile does what the consumer does each time it looks at the machine: it makes the claims, and reads
-// the addresses when all of them are bound.
+// reconcile does what the consumer does in each reconcile of the machine: it writes the claims, and reads the
+// addresses when all claims are bound.
 func (m *machine) reconcile(ctx context.Context) ([]answer, error) {
 	for n, pool := range m.pools {
 		claim := m.claim(m.writes, n)
@@ -95,7 +95,7 @@ func (m *machine) reconcile(ctx context.Context) ([]answer, error) {
 	return answers, nil
 }
 
-// read reads the address of the n-th claim.
+// read reads the claim n and its address.
 func (m *machine) read(ctx context.Context, n int) (answer, error) {
 	claim := m.claim(m.reads, n)
 	if err := k8s.Get(ctx, keyOf(claim), claim); err != nil {
@@ -114,8 +114,8 @@ func (m *machine) read(ctx context.Context, n int) (answer, error) {
 	address := object(m.reads.WithKind("IPAddress"), m.namespace, name)
 	err := k8s.Get(ctx, keyOf(address), address)
 	if apierrors.IsNotFound(err) {
-		// CAPV takes this for an error, CAPMOX for a conflict that somebody has to settle by hand
-		// (C32). A claim may have been released between the two reads.
+		// For CAPV this is an error, for CAPMOX a conflict that requires a manual fix (C32). The claim may have been
+		// released between the two reads.
 		again := m.claim(m.reads, n)
 		if k8s.Get(ctx, keyOf(again), again) == nil && again.GetUID() == claim.GetUID() && again.GetDeletionTimestamp() == nil {
 			return answer{}, StopTrying("claim " + claim.GetName() + " names an IPAddress that does not exist")
@@ -127,8 +127,8 @@ func (m *machine) read(ctx context.Context, n int) (answer, error) {
 	return newAnswer(claim, address)
 }
 
-// bound reconciles until the machine has its addresses, and they are what the consumer needs.
-func (m *machine) bound(ctx context.Context) []answer {
+// waitUntilBound reconciles until the machine has its addresses, and checks that they are valid for the consumer.
+func (m *machine) waitUntilBound(ctx context.Context) []answer {
 	GinkgoHelper()
 	var answers []answer
 	Eventually(func() (err error) { answers, err = m.reconcile(ctx); return err }).Should(Succeed())
@@ -136,8 +136,8 @@ func (m *machine) bound(ctx context.Context) []answer {
 	return answers
 }
 
-// destroy deletes the machine, as the consumer does when the machine is gone: first it lets go of its claims,
-// then of the machine.
+// destroy deletes the machine, as the consumer does when the machine is gone: it removes its finalizers first from
+// the claims, then from the machine.
 func (m *machine) destroy(ctx context.Context, opts ...client.DeleteOption) {
 	GinkgoHelper()
 	if m.owner != nil {
@@ -168,15 +168,15 @@ func (m *machine) gone(ctx context.Context) {
 	}
 }
 
-// own are the finalizers that the consumer puts on its claims.
-func (m *machine) own() []string {
+// claimFinalizers returns the finalizers that the consumer puts on its claims.
+func (m *machine) claimFinalizers() []string {
 	if m.finalizer == "" {
 		return nil
 	}
 	return []string{m.finalizer}
 }
 
-// update reads and replaces an object, if it exists, and comes again after a conflict.
+// update reads and replaces an object, if it exists, and retries after a conflict.
 func update[O client.Object](ctx context.Context, obj O, change func(O)) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -188,7 +188,7 @@ func update[O client.Object](ctx context.Context, obj O, change func(O)) {
 	}).Should(Succeed())
 }
 
-// expectGone waits until the object of this name is gone, or is another one, where its UID is known.
+// expectGone waits until the object is gone, or another object with another UID has its name, if the UID is known.
 func expectGone(ctx context.Context, obj *unstructured.Unstructured) {
 	GinkgoHelper()
 	uid := obj.GetUID()

@@ -24,7 +24,7 @@ type metal3Machine struct {
 	claim *m3ipamv1.IPClaim
 }
 
-// read does what CAPM3 does for such a template: the IPClaim has to be its own.
+// read does what CAPM3 does for such a template: it requires that the IPClaim is its own, and returns its IPAddress.
 func (m *metal3Machine) read(ctx context.Context) *m3ipamv1.IPAddress {
 	GinkgoHelper()
 	claim, address := &m3ipamv1.IPClaim{}, &m3ipamv1.IPAddress{}
@@ -36,8 +36,8 @@ func (m *metal3Machine) read(ctx context.Context) *m3ipamv1.IPAddress {
 	return address
 }
 
-// leave does what CAPM3 does when such a machine goes: it lets go of the IPClaim, deletes it, and then lets the Metal3Data go.
-// It does not look for a claim of Cluster API.
+// leave does what CAPM3 does when such a machine is deleted: it removes its finalizer from the IPClaim, deletes it,
+// and then removes the finalizer from the Metal3Data. It does not search for a claim of Cluster API.
 func (m *metal3Machine) leave(ctx context.Context) {
 	GinkgoHelper()
 	Expect(k8s.Delete(ctx, m.owner)).To(Succeed())
@@ -63,9 +63,9 @@ var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
 		var machines []*metal3Machine
 		for name, address := range map[string]m3ipamv1.IPAddressStr{"workers-0": "10.62.0.10", "workers-1": "10.62.0.11"} {
 			m := &metal3Machine{machine: named("CAPM3").newMachineOf(ctx, clusterLabel("k"), ns, name, "hosts")}
-			m.claim = framework.Metal3Claim(ns, name, "hosts", unblocking(m.owner), clusterLabel("k"))
+			m.claim = framework.NewMetal3Claim(ns, name, "hosts", newUnblockingReference(m.owner), clusterLabel("k"))
 			create(ctx, m.claim)
-			Expect(framework.GiveAsMetal3(ctx, k8s, pool, m.claim, m3ipamv1.IPAddressSpec{Address: address, Prefix: 24, Gateway: gateway})).To(Succeed())
+			Expect(framework.FulfilAsMetal3(ctx, k8s, pool, m.claim, m3ipamv1.IPAddressSpec{Address: address, Prefix: 24, Gateway: gateway})).To(Succeed())
 			machines = append(machines, m)
 		}
 		before := map[string]m3ipamv1.IPAddressSpec{}
@@ -74,9 +74,9 @@ var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
 		}
 
 		By("importing the pool")
-		move := &migrate.Move{
-			Client: k8s, Source: migrate.Source{Kind: migrate.Metal3IPPool, Namespace: ns, Name: "hosts"}, JournalNamespace: ns,
-			Say: func(string, ...any) {
+		move := &migrate.Import{
+			Client: k8s, Source: migrate.Source{Kind: migrate.Metal3IPPoolKind, Namespace: ns, Name: "hosts"}, JournalNamespace: ns,
+			Reportf: func(string, ...any) {
 				for _, m := range machines {
 					Expect(m.read(ctx).Spec).To(Equal(before[m.name]), "while the import runs")
 				}
@@ -89,7 +89,7 @@ var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
 		By("reading the addresses as CAPM3 does, with the old template and with one that names our pool")
 		for _, m := range machines {
 			var answers []answer
-			Eventually(func(g Gomega) { // the address is there at once, the condition comes with our manager
+			Eventually(func(g Gomega) { // the address exists at once, the condition follows with the manager of this provider
 				var err error
 				answers, err = m.reconcile(ctx)
 				g.Expect(err).NotTo(HaveOccurred())

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// How ironcore waited at first: it looks every 50 ms for 340 ms, gives up with an error, and on its next
-// attempt, which its queue may put off, finds the claim.
+// ironcore used to wait like this: it polls every 50 ms for 340 ms, fails with an error, and finds the claim on its
+// next attempt, which its queue may delay.
 const (
 	pollEvery = 50 * time.Millisecond
 	pollFor   = 340 * time.Millisecond
@@ -35,11 +35,12 @@ var _ = Describe("A consumer that waits for 340 ms only", func() {
 			if err != nil {
 				late++
 			}
-			m.bound(ctx) // on the next attempt, where the first was not enough
+			m.waitUntilBound(ctx) // on the next attempt, if the first did not suffice
 			took = append(took, time.Since(begin))
 		}
 		expectAtRest(ctx, ns, n)
-		// Whether the first attempt is enough depends on the machine that runs this: it is told, and not required.
+		// Whether the first attempt suffices depends on the machine that runs this: the spec reports it, but does not
+		// require it.
 		slices.Sort(took)
 		AddReportEntry("addresses within 340 ms", fmt.Sprintf("%d of %d; the slower half after %v, the slowest after %v, looking every %v",
 			n-late, n, took[n/2].Round(time.Millisecond), took[n-1].Round(time.Millisecond), pollEvery))

@@ -19,8 +19,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// recorder keeps every change of the claims and IPAddresses of a namespace, so that the invariants can be
-// checked at each moment there was, and not only when somebody looked.
+// recorder keeps every change of the claims and IPAddresses of a namespace, so that the invariants can be checked at
+// each moment, and not only at the times of reads.
 type recorder struct {
 	mu     sync.Mutex
 	events []change
@@ -54,7 +54,7 @@ func (r *recorder) follow(w watch.Interface) {
 	}
 }
 
-// wrong returns what was not as it must be at any moment, of a namespace in which nothing changes any more.
+// wrong returns the violations at any moment so far, of a namespace in which nothing changes any more.
 func (r *recorder) wrong(ctx context.Context, namespace string) []string {
 	GinkgoHelper()
 	var bad []string
@@ -75,7 +75,8 @@ func (r *recorder) wrong(ctx context.Context, namespace string) []string {
 	return bad
 }
 
-// replay goes through the changes in their order. It returns what exists at the end, and what was wrong on the way.
+// replay applies the changes in their order. It returns the objects that exist at the end, and the violations on the
+// way.
 func (r *recorder) replay() (last, bad []string) {
 	r.mu.Lock()
 	events := slices.Clone(r.events)
@@ -99,7 +100,7 @@ func (r *recorder) replay() (last, bad []string) {
 				delete(addresses, obj.UID)
 			}
 		}
-		bad = append(bad, history.Moment(pools.Objects{
+		bad = append(bad, history.CheckMoment(pools.Objects{
 			Claims: slices.Collect(maps.Values(claims)), Addresses: slices.Collect(maps.Values(addresses)),
 		})...)
 	}

@@ -15,7 +15,7 @@ var _ = Describe("A refusal", func() {
 		c := &consumers[i]
 		It("is told "+c.name+", whichever version it reads", func(ctx SpecContext) { // C5, C47
 			ns := newNamespace(ctx)
-			create(ctx, makePool(ns, "p").CIDR("10.7.0.1/32").Gateway("10.7.0.1").AllocateReserved().Obj())
+			create(ctx, makePool(ns, "p").CIDR("10.7.0.1/32").Gateway("10.7.0.1").AllocateReservedAddresses().Obj())
 			m := c.newMachine(ctx, ns, "m", "p")
 			_, err := m.reconcile(ctx)
 			Expect(err).To(MatchError(errUnbound))
@@ -44,7 +44,7 @@ var _ = Describe("A refusal", func() {
 				read, claim := m.claim(v1beta2, n), &ipamv1.IPAddressClaim{}
 				g.Expect(k8s.Get(ctx, keyOf(read), read)).To(Succeed())
 				g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(read.Object, claim)).To(Succeed())
-				// It looks at the conditions when every claim has one, and counts addresses before.
+				// CAPV reads the conditions when every claim has one, and counts addresses before that.
 				g.Expect(conditions.Has(claim, clusterv1.ReadyCondition)).To(BeTrue())
 				claims = append(claims, claim)
 			}

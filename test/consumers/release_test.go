@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// ours is the finalizer that the manager has on claims.
+// ours is the finalizer of the manager on claims.
 const ours = "ipam.cluster.x-k8s.io/ReleaseAddress"
 
 var _ = Describe("A machine that is deleted", func() {
@@ -21,13 +21,13 @@ var _ = Describe("A machine that is deleted", func() {
 			create(ctx, makePool(ns, "p").Addresses("10.20.0.9").Gateway("10.20.0.1").Prefix(24).Obj())
 			watch := record(ctx, ns)
 			one := c.newMachine(ctx, ns, "one", "p")
-			one.bound(ctx)
+			one.waitUntilBound(ctx)
 			one.destroy(ctx)
 			one.gone(ctx)
 
-			// Whoever deletes the owner with --cascade=foreground has the collector wait for what it owns.
+			// After a delete of the owner with --cascade=foreground the collector waits for the objects that it owns.
 			two := c.newMachine(ctx, ns, "two", "p")
-			two.bound(ctx)
+			two.waitUntilBound(ctx)
 			two.destroy(ctx, client.PropagationPolicy(metav1.DeletePropagationForeground))
 			two.gone(ctx)
 
@@ -40,11 +40,12 @@ var _ = Describe("A machine that is deleted", func() {
 			watch := record(ctx, ns)
 			m := c.newMachine(ctx, ns, "m", "p")
 			for range 3 {
-				m.bound(ctx)
+				m.waitUntilBound(ctx)
 				m.destroy(ctx)
-				m = c.newMachine(ctx, ns, "m", "p") // nobody waits for the claim to go
+				m = c.newMachine(ctx, ns, "m", "p") // without a wait until the claim is gone
 			}
-			// A claim that the old machine owned may be found first. It goes with the next look of the collector.
+			// The first read may find a claim that the old machine owned. It is deleted in the next cycle of the
+			// collector.
 			Eventually(func(g Gomega) {
 				_, err := m.reconcile(ctx)
 				g.Expect(err).NotTo(HaveOccurred())
@@ -55,7 +56,7 @@ var _ = Describe("A machine that is deleted", func() {
 					g.Expect(claim.GetOwnerReferences()).To(ConsistOf(HaveField("UID", m.owner.GetUID())))
 				}
 			}).Should(Succeed())
-			m.bound(ctx)
+			m.waitUntilBound(ctx)
 			expectAtRest(ctx, ns, 1)
 			Expect(watch.wrong(ctx, ns)).To(BeEmpty())
 		})
@@ -67,13 +68,13 @@ var _ = Describe("A machine that is deleted", func() {
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").Addresses("10.22.0.9").Gateway("10.22.0.1").Prefix(24).Obj())
 			m := c.newMachine(ctx, ns, "m", "p")
-			m.bound(ctx)
+			m.waitUntilBound(ctx)
 			claim := m.claim(m.reads, 0)
 			update(ctx, claim, func(claim *unstructured.Unstructured) { controllerutil.AddFinalizer(claim, "example.com/later") })
 			before := claim.GetFinalizers()
 			Expect(before).To(ConsistOf(c.finalizer, ours, "example.com/later"))
 			Expect(k8s.Delete(ctx, claim)).To(Succeed())
-			// The machine may still use the address: nobody else has it, and its IPAddress stays.
+			// The machine may still use the address: no other claim gets it, and its IPAddress stays.
 			next := c.newMachine(ctx, ns, "next", "p")
 			Eventually(func(g Gomega) {
 				_, err := next.reconcile(ctx)
@@ -88,7 +89,7 @@ var _ = Describe("A machine that is deleted", func() {
 			Expect(k8s.Get(ctx, keyOf(claim), kept)).To(Succeed())
 			Expect(kept.DeletionTimestamp).To(BeNil())
 			update(ctx, claim, func(claim *unstructured.Unstructured) { claim.SetFinalizers([]string{ours}) })
-			next.bound(ctx)
+			next.waitUntilBound(ctx)
 		})
 	}
 })

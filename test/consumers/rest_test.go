@@ -16,8 +16,8 @@ import (
 
 func keyOf(obj client.Object) client.ObjectKey { return client.ObjectKeyFromObject(obj) }
 
-// objects reads all that the invariants speak of, in a namespace; IPAddresses first, as a claim is gone only
-// after its address.
+// objects reads the objects that the invariants are about, in a namespace; it reads IPAddresses first, as a claim is
+// gone only after its address.
 func objects(ctx context.Context, namespace string) pools.Objects {
 	GinkgoHelper()
 	claims, addresses, locals := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
@@ -31,7 +31,7 @@ func objects(ctx context.Context, namespace string) pools.Objects {
 	return o
 }
 
-// expectAtRest waits until nothing is under way in a namespace, and there are so many claims with an address.
+// expectAtRest waits until nothing is in flight in a namespace, and n claims have an address.
 func expectAtRest(ctx context.Context, namespace string, n int) {
 	GinkgoHelper()
 	history := &invariants.History{}
@@ -40,6 +40,6 @@ func expectAtRest(ctx context.Context, namespace string, n int) {
 		g.Expect(o.Claims).To(HaveLen(n))
 		g.Expect(o.Addresses).To(HaveLen(n))
 		g.Expect(slices.ContainsFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return c.Status.AddressRef.Name == "" })).To(BeFalse())
-		g.Expect(history.AtRest(o)).To(BeEmpty())
+		g.Expect(history.CheckAtRest(o)).To(BeEmpty())
 	}).Should(Succeed())
 }

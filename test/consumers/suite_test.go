@@ -1,6 +1,6 @@
-// Package consumers replays what the providers of infrastructure do with claims: their names, labels,
-// owners, finalizers, API versions, and what they need of the answer. The API server, the garbage
-// collector, the manager, and Cluster API's admission and conversion are real; the consumers are not.
+// Package consumers replays what infrastructure providers do with claims: their names, labels, owners, finalizers,
+// API versions, and what they require of the result. The API server, the garbage collector, the manager, and Cluster
+// API's admission and conversion are real; the consumers are not.
 package consumers
 
 import (
@@ -34,25 +34,25 @@ func TestConsumers(t *testing.T) {
 		t.Skip("it plays eight consumers through, which takes minutes: make test-all")
 	}
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(framework.Soon)
+	SetDefaultEventuallyTimeout(framework.EventTimeout)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Consumers")
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	var err error
-	cp, err = framework.Start(framework.Options{APIServerArgs: map[string]string{
-		// As OpenShift has it: who blocks the deletion of an owner must be allowed to (C33).
+	cp, err = framework.StartControlPlane(framework.Options{APIServerArgs: map[string]string{
+		// As on OpenShift: a user that blocks the deletion of an owner must have the permission to (C33).
 		"enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
 	}})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 
-	stop, err := coreapi.Serve(ctx, cp)
+	stop, err := coreapi.ServeWebhooks(ctx, cp)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
 
-	scheme, err := framework.Scheme()
+	scheme, err := framework.NewScheme()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(ipamv1beta1.AddToScheme(scheme)).To(Succeed())
 	k8s, err = client.NewWithWatch(cp.Config, client.Options{Scheme: scheme})
@@ -61,7 +61,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	_, err = envtest.InstallCRDs(cp.Config, envtest.CRDInstallOptions{Paths: []string{"testdata/owners.yaml"}})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(cp.InstallMetal3Pools(ctx)).To(Succeed())
-	// After them: the garbage collector looks for new kinds only every half minute.
+	// The collector starts after the CRDs are installed: it searches for new kinds only every half minute.
 	stopCollector, err := cp.StartControllerManager()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(stopCollector()).To(Succeed()) })
@@ -70,8 +70,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	DeferCleanup(func() { Expect(manager.Stop()).To(Succeed()) })
 })
 
-// startManager starts the manager of all specs, with the rights of config/rbac and no others: those of claims, and of failure
-// domains.
+// startManager starts the manager of all specs, with the rights of config/rbac for claims and failure domains and no
+// others.
 func startManager(ctx context.Context) {
 	GinkgoHelper()
 	kubeconfig, err := cp.FailureDomainsManagerKubeconfig(ctx)
@@ -86,7 +86,7 @@ var _ = AfterEach(func() {
 	}
 })
 
-// newNamespace makes a namespace for one spec.
+// newNamespace creates a namespace for one spec.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1))}}
@@ -94,7 +94,7 @@ func newNamespace(ctx context.Context) string {
 	return ns.Name
 }
 
-// makePool starts a pool in a network of its namespace's own: specs use the same addresses.
+// makePool returns a builder of a pool in a network of its own, one per namespace: specs use the same addresses.
 func makePool(namespace, name string) *framework.PoolBuilder {
 	return framework.MakePool(name).Namespace(namespace).Network(namespace)
 }

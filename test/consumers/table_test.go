@@ -11,13 +11,13 @@ func infrastructure(version, kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: version, Kind: kind}
 }
 
-// consumers are the ones whose source was read; docs/consumers.md has what follows for their users.
+// consumers are the providers whose source was read; docs/consumers.md has the consequences for their users.
 var consumers = []consumer{{
 	name:      "CAPV",
 	owner:     infrastructure("v1beta2", "VSphereVM"),
-	refer:     plain,
+	refer:     newPlainReference,
 	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-0-%d", machine, n) },
-	// The label of the VSphereVM, or what a map gives for one that is not there.
+	// The label of the VSphereVM, or the empty string that a map returns for a missing key.
 	labels: func(m *machine) map[string]string {
 		return map[string]string{clusterv1.ClusterNameLabel: m.clusterLabel[clusterv1.ClusterNameLabel]}
 	},
@@ -25,10 +25,10 @@ var consumers = []consumer{{
 	writes:    v1beta2, reads: v1beta2, write: createOrPatch,
 	between: []schema.GroupVersionKind{infrastructure("v1beta2", "VSphereMachine")},
 }, {
-	// Until v1.15; the provider of SCVMM does the same and wants a gateway.
+	// Until v1.15; the provider of SCVMM does the same and requires a gateway.
 	name:      "CAPV of v1beta1",
 	owner:     infrastructure("v1beta2", "VSphereVM"),
-	refer:     plain,
+	refer:     newPlainReference,
 	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-0-%d", machine, n) },
 	labels: func(m *machine) map[string]string {
 		return map[string]string{clusterv1.ClusterNameLabel: m.clusterLabel[clusterv1.ClusterNameLabel]}
@@ -39,7 +39,7 @@ var consumers = []consumer{{
 }, {
 	name:      "CAPM3",
 	owner:     infrastructure("v1beta2", "Metal3Data"),
-	refer:     unblocking,
+	refer:     newUnblockingReference,
 	claimName: func(machine string, _ int, pool string) string { return machine + "-" + pool },
 	labels:    func(m *machine) map[string]string { return m.clusterLabel },
 	finalizer: "metal3data.infrastructure.cluster.x-k8s.io",
@@ -48,8 +48,8 @@ var consumers = []consumer{{
 	// A Metal3Data has three owners: its template, its claim, and the Metal3Machine, which owns the claim.
 	between: []schema.GroupVersionKind{infrastructure("v1beta2", "Metal3DataClaim"), infrastructure("v1beta2", "Metal3Machine")},
 }, {
-	// It takes no other pool than one of the in-cluster provider's kinds: its own schema says so. What it
-	// writes and reads is nevertheless served.
+	// Its schema accepts no pools but those of the in-cluster provider's kinds. The manager serves what it writes and
+	// reads nevertheless.
 	name:      "CAPMOX",
 	owner:     infrastructure("v1alpha2", "ProxmoxMachine"),
 	refer:     controller,
@@ -64,7 +64,7 @@ var consumers = []consumer{{
 }, {
 	name:      "CAPO",
 	owner:     infrastructure("v1alpha1", "OpenStackServer"),
-	refer:     plain,
+	refer:     newPlainReference,
 	claimName: func(machine string, _ int, _ string) string { return machine + "-floating-ip-address" },
 	labels: func(m *machine) map[string]string {
 		if m.clusterLabel[clusterv1.ClusterNameLabel] == "" {
@@ -86,21 +86,21 @@ var consumers = []consumer{{
 }, {
 	name:      "ironcore",
 	owner:     schema.GroupVersionKind{Group: "metal.ironcore.dev", Version: "v1alpha1", Kind: "ServerClaim"},
-	refer:     plain,
+	refer:     newPlainReference,
 	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-net%d", machine, n) },
 	labels: func(m *machine) map[string]string {
 		return map[string]string{"metal.ironcore.dev/server-claim-name": m.name, "metal.ironcore.dev/server-claim-namespace": m.namespace}
 	},
 	writes: v1beta1, reads: v1beta1, write: apply,
 }, {
-	// As ironcore was at first: nobody owns its claims, so somebody has to delete them.
+	// As in early versions of ironcore: its claims have no owner, so they must be deleted explicitly.
 	name:      "ironcore without owners",
 	claimName: func(machine string, n int, _ string) string { return fmt.Sprintf("%s-net%d", machine, n) },
 	writes:    v1beta1, reads: v1beta1, write: createOnce,
 	deletes: true, usesName: true,
 }}
 
-// named returns the consumer of a name.
+// named returns the consumer with the given name.
 func named(name string) *consumer {
 	for i := range consumers {
 		if consumers[i].name == name {

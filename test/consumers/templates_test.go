@@ -21,7 +21,7 @@ var (
 	noDefault  = regexp.MustCompile(`\$\{[A-Z0-9_]+:?[=-]\}`)
 )
 
-// variablesOf are those that the comment at the head of a template has, with their values.
+// variablesOf returns the variables in the comment at the head of a template, with their values.
 func variablesOf(template string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(template) {
@@ -35,7 +35,7 @@ func variablesOf(template string) map[string]string {
 	return out
 }
 
-// poolRefs returns the references to pools of ours, wherever they stand in an object.
+// poolRefs returns the references to pools of this provider, anywhere in an object.
 func poolRefs(value any) []map[string]any {
 	var out []map[string]any
 	switch v := value.(type) {
@@ -55,16 +55,16 @@ func poolRefs(value any) []map[string]any {
 }
 
 var _ = Describe("The template", Ordered, func() {
-	// A management cluster with the kinds of the infrastructure providers; the owners of claims in testdata stand in for
-	// some of them, so it is another one.
+	// strict is a client of a management cluster of its own, with the kinds of the infrastructure providers; in the
+	// shared one, owners of claims in testdata replace some of these kinds.
 	var strict client.Client
 	BeforeAll(func(ctx SpecContext) {
-		management, err := framework.Start(framework.Options{})
+		management, err := framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(management.Stop()).To(Succeed()) })
-		dir, err := framework.ClusterAPIDir(ctx)
+		dir, err := framework.FindClusterAPIDir(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		paths, err := framework.ProviderCRDs(ctx)
+		paths, err := framework.FindProviderCRDs(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = envtest.InstallCRDs(management.Config, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: append(paths,
 			dir+"/core/config/crd/bases/cluster.x-k8s.io_machinedeployments.yaml",
@@ -72,19 +72,20 @@ var _ = Describe("The template", Ordered, func() {
 			dir+"/controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
 		)})
 		Expect(err).NotTo(HaveOccurred())
-		admin, err := management.Client()
+		admin, err := management.NewClient()
 		Expect(err).NotTo(HaveOccurred())
 		strict = client.WithFieldValidation(admin, "Strict")
 	})
 
-	// refs: how often the template names a pool.
+	// refs is the number of references to a pool in the template.
 	DescribeTable("gives what a management cluster takes", func(ctx SpecContext, provider string, refs int) {
 		const ns = "default"
 		text, err := os.ReadFile("../../templates/cluster-template-" + provider + ".yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(noDefault.FindAllString(string(text), -1)).To(BeEmpty(), "clusterctl takes an empty default for none")
 
-		// clusterctl sets these from its flags, the others are in the comment, and no more than are needed.
+		// clusterctl sets these from its flags; the others are in the comment, which lists no variable that is not
+		// needed.
 		values := map[string]string{
 			"CLUSTER_NAME": "c", "NAMESPACE": ns, "KUBERNETES_VERSION": "v1.34.1", "CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "3",
 		}
@@ -105,7 +106,7 @@ var _ = Describe("The template", Ordered, func() {
 		})
 		Expect(err).NotTo(HaveOccurred())
 
-		objs, err := framework.Documents(rendered)
+		objs, err := framework.ParseManifests(rendered)
 		Expect(err).NotTo(HaveOccurred())
 		pools := map[string]bool{}
 		for _, obj := range objs {

@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Some machines at a time are made before as many old ones go, as in a MachineDeployment with maxSurge.
+// A few machines at a time are created before as many old ones are deleted, as in a MachineDeployment with maxSurge.
 var _ = Describe("A rolling upgrade of 50 machines", func() {
 	const machines, surge = 50, 3
 
@@ -37,14 +37,14 @@ var _ = Describe("A rolling upgrade of 50 machines", func() {
 		}
 		each(func(i int) {
 			m := c.newMachine(ctx, ns, fmt.Sprintf("old-%02d", i), "p")
-			m.bound(ctx)
+			m.waitUntilBound(ctx)
 			old <- m
 		})
 		expectAtRest(ctx, ns, machines)
 		each(func(i int) {
-			// Where no address is free the new machine waits, for one that rests or one that is on its way back.
-			c.newMachine(ctx, ns, fmt.Sprintf("new-%02d", i), "p").bound(ctx)
-			(<-old).destroy(ctx) // and nobody waits for its claim to go
+			// If no address is free the new machine waits for one that is cooling down or being released.
+			c.newMachine(ctx, ns, fmt.Sprintf("new-%02d", i), "p").waitUntilBound(ctx)
+			(<-old).destroy(ctx) // without a wait until its claim is gone
 		})
 		expectAtRest(ctx, ns, machines)
 		Expect(watch.wrong(ctx, ns)).To(BeEmpty())
@@ -52,12 +52,12 @@ var _ = Describe("A rolling upgrade of 50 machines", func() {
 
 	It("needs no more addresses than exist at a time", func(ctx SpecContext) { // C23, U5: by the garbage collector
 		ns := newNamespace(ctx)
-		// As many as there are machines at a time, and not one more.
+		// The pool has exactly as many addresses as there are machines at a time.
 		upgrade(ctx, named("CAPV"), makePool(ns, "p").Addresses("10.30.0.1-10.30.0.53").Prefix(24).Gateway("10.30.0.254"), ns)
 	})
 
 	It("waits for addresses that rest", func(ctx SpecContext) { // W15
 		ns := newNamespace(ctx)
-		upgrade(ctx, named("CAPM3"), makePool(ns, "p").Addresses("10.31.0.1-10.31.0.65").Prefix(24).Gateway("10.31.0.254").Reuse(1), ns)
+		upgrade(ctx, named("CAPM3"), makePool(ns, "p").Addresses("10.31.0.1-10.31.0.65").Prefix(24).Gateway("10.31.0.254").ReuseGracePeriod(1), ns)
 	})
 })

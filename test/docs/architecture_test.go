@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// edge is a line of the picture: importer and imported.
+// edge matches a line of the picture: importer and imported package.
 var edge = regexp.MustCompile(`(?m)^ +(\w+) --> (\w+)$`)
 
 const module = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
 
-// The picture of packages has the imports of the product, but for those that follow from others.
+// The picture of packages shows the direct imports of the product, except those that follow from others.
 func TestThePictureShowsTheImports(t *testing.T) {
 	root := readSource(t).root
 	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
@@ -42,7 +42,7 @@ func TestThePictureShowsTheImports(t *testing.T) {
 	}
 }
 
-// imports are those of the packages of the product, by the name that the picture gives them.
+// imports returns the imports of the packages of the product, by the name that the picture gives each package.
 func imports(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
@@ -84,7 +84,7 @@ func imports(t *testing.T, root string) map[string][]string {
 	return out
 }
 
-// pictured is the name of a package in the picture; empty: it supports tests.
+// pictured returns the name of a package in the picture, or "" for a package that supports tests.
 func pictured(dir string) string {
 	switch {
 	case dir == ".":
@@ -101,7 +101,7 @@ func pictured(dir string) string {
 	return strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimPrefix(path.Clean(dir), "internal/"))
 }
 
-// arrows are the imports that do not follow from others.
+// arrows returns the imports that do not follow from others.
 func arrows(of map[string][]string) []string {
 	var reaches func(from, to string) bool
 	reaches = func(from, to string) bool {
@@ -126,10 +126,11 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// goFile is a file of ours as a page names it, with its folder or by its name alone, and what is to be looked for in it.
+// goFile matches a file of the repository that a page names, with its folder or by its name alone, and the names that
+// the page expects in it.
 var goFile = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z_0-9]+\\.go)`(?: \\(((?:`[A-Za-z]+`(?:, )?)+)\\))?")
 
-// A page that names a file names one that there is, and what it says is in that file is declared there.
+// A file that a page names exists, and declares the names that the page gives for it.
 func TestFilesOfPagesExist(t *testing.T) {
 	root := readSource(t).root
 	declared := map[string]map[string]bool{}
@@ -172,7 +173,7 @@ func TestFilesOfPagesExist(t *testing.T) {
 	}
 }
 
-// functionsOf adds the functions and methods that a file declares.
+// functionsOf adds to the set the functions and methods that a file declares.
 func functionsOf(name string, to map[string]bool) error {
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 	if err != nil {

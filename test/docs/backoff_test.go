@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is refused for an hour is tried again a minute at most after it is refused no more: no controller has the default of
-// controller-runtime, by which that may be a quarter of an hour.
+// A write that is refused for an hour is retried within a minute after it is no longer refused: no controller has the
+// default backoff of controller-runtime, which may be a quarter of an hour.
 func TestControllersWaitAMinuteAtMost(t *testing.T) {
 	controllers, limiters := 0, 0
 	for dir, files := range readSource(t).files {
@@ -21,14 +21,14 @@ func TestControllersWaitAMinuteAtMost(t *testing.T) {
 				if strings.HasSuffix(called.Sel.Name, "ControllerManagedBy") {
 					made++
 				}
-				if of, is := called.X.(*ast.Ident); is && of.Name == "guard" && called.Sel.Name == "Backoff" {
+				if of, is := called.X.(*ast.Ident); is && of.Name == "guard" && called.Sel.Name == "NewRateLimiter" {
 					limited++
 				}
 				return true
 			})
 		}
 		if made > limited {
-			t.Errorf("%s makes %d controllers, and says of %d how long they wait after errors: let guard.Backoff say it", dir, made, limited)
+			t.Errorf("%s makes %d controllers, and says of %d how long they wait after errors: let guard.NewRateLimiter say it", dir, made, limited)
 		}
 		controllers, limiters = controllers+made, limiters+limited
 	}

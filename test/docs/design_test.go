@@ -2,37 +2,40 @@ package docs
 
 import (
 	"go/ast"
+	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var (
-	// codeOf is the paragraph that names the code of a rule.
+	// codeOf matches the paragraph that names the code of a rule.
 	codeOf = regexp.MustCompile(`(?ms)^Code: (.*?)\n\n`)
-	// ofTheProtocol are the packages whose names need no package before them.
-	ofTheProtocol = regexp.MustCompile(`^internal/(grants|allocator|term|fence|nodeipam|kinds/\w+)$`)
-	quoted        = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)`")
+	// quoted matches the name of a declaration, such as grants.PoolState.PlanGrants.
+	quoted = regexp.MustCompile("`((?:[a-z0-9]+/)*[A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)*)`")
 )
 
-// What docs/design.md names as the code of a rule exists: functions, methods and types of the protocol, and those of
-// other packages as package.Name.
+// The code that docs/design.md names for a rule exists: functions and types as package.Name, methods as
+// package.Type.Method. A name that fits several declarations is ambiguous.
 func TestCodeOfTheRulesExists(t *testing.T) {
 	s := readSource(t)
 	text, err := os.ReadFile(filepath.Join(s.root, "docs", "design.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
+	known := map[string]map[string]bool{}
 	for dir, files := range s.files {
 		for _, file := range files {
 			for _, name := range declared(file) {
-				known[path.Base(dir)+"."+name] = true
-				if ofTheProtocol.MatchString(dir) {
-					known[name] = true
+				full := filepath.ToSlash(dir) + "." + name
+				for _, short := range shortNames(full) {
+					if known[short] == nil {
+						known[short] = map[string]bool{}
+					}
+					known[short][full] = true
 				}
 			}
 		}
@@ -47,8 +50,12 @@ func TestCodeOfTheRulesExists(t *testing.T) {
 		names := 0
 		for _, paragraph := range codeOf.FindAllStringSubmatch(rule+"\n\n", -1) {
 			for _, name := range quoted.FindAllStringSubmatch(paragraph[1], -1) {
-				if names++; !known[name[1]] {
+				names++
+				switch found := known[name[1]]; {
+				case len(found) == 0:
 					t.Errorf("R%s: there is no %s", title, name[1])
+				case len(found) > 1:
+					t.Errorf("R%s: %s is ambiguous: %s", title, name[1], strings.Join(slices.Sorted(maps.Keys(found)), ", "))
 				}
 			}
 		}
@@ -58,20 +65,70 @@ func TestCodeOfTheRulesExists(t *testing.T) {
 	}
 }
 
-// declared are the functions, methods and types of a file.
+// declared returns the functions, types and methods of a file; a method, also of an interface, as Type.Method.
 func declared(file *ast.File) []string {
 	var out []string
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			out = append(out, d.Name.Name)
+			name := d.Name.Name
+			if d.Recv != nil {
+				name = receiverType(d.Recv.List[0].Type) + "." + name
+			}
+			out = append(out, name)
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				if spec, is := spec.(*ast.TypeSpec); is {
-					out = append(out, spec.Name.Name)
+				spec, is := spec.(*ast.TypeSpec)
+				if !is {
+					continue
+				}
+				out = append(out, spec.Name.Name)
+				of, is := spec.Type.(*ast.InterfaceType)
+				if !is {
+					continue
+				}
+				for _, method := range of.Methods.List {
+					for _, name := range method.Names {
+						out = append(out, spec.Name.Name+"."+name.Name)
+					}
 				}
 			}
 		}
 	}
 	return out
+}
+
+// receiverType returns the name of the type of a receiver.
+func receiverType(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiverType(e.X)
+	case *ast.IndexExpr:
+		return receiverType(e.X)
+	case *ast.IndexListExpr:
+		return receiverType(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// shortNames returns the names by which a page may refer to a declaration: its full name, and each end of that after a
+// slash or a dot.
+func shortNames(full string) []string {
+	out := []string{full}
+	for i, r := range full {
+		if r == '/' || r == '.' {
+			out = append(out, full[i+1:])
+		}
+	}
+	return out
+}
+
+func TestShortNames(t *testing.T) {
+	got := shortNames("internal/grants.PoolState.PlanGrants")
+	want := []string{"internal/grants.PoolState.PlanGrants", "grants.PoolState.PlanGrants", "PoolState.PlanGrants", "PlanGrants"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
 }

@@ -18,20 +18,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// drawsAnew are the files of tests that may draw something else in each run, and why.
-var drawsAnew = map[string]string{
+// unseededFiles are the test files that may draw different values in each run, with the reason.
+var unseededFiles = map[string]string{
 	"test/bench/nodes_objects.go":    "it measures, and takes its time by the clock anyway",
 	"test/chaos/main.go":             "a person runs it, and it prints its seed",
 	"test/clusterctl/killed_test.go": "a person runs it, and it reports its seed",
 	"test/framework/ports.go":        "which ports are free is not known before",
 }
 
-// ofASource are what package rand has for a source with a seed; its other functions draw from one that is another each time.
-var ofASource = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}
+// seededConstructors are the names in package rand for a source with a seed; its other functions draw from a source
+// that differs in each run.
+var seededConstructors = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}
 
-// Tests draw the same in each run: a failure comes again, and no test passes by luck.
+// Tests draw the same values in each run: a failure repeats, and no test passes by luck.
 func TestTestsDrawTheSameEachTime(t *testing.T) {
-	root, sources, anew := framework.Root(t), 0, map[string]bool{}
+	root, sources, anew := framework.RepoRootForTest(t), 0, map[string]bool{}
 	for _, dir := range []string{"api", "cmd", "controllers", "docs", "hack", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(at string, entry fs.DirEntry, err error) error {
 			name, _ := filepath.Rel(root, at)
@@ -45,8 +46,8 @@ func TestTestsDrawTheSameEachTime(t *testing.T) {
 			}
 			d := drawsOf(file)
 			sources += d.sources
-			for _, text := range d.anew {
-				if anew[name] = true; drawsAnew[name] == "" {
+			for _, text := range d.unseeded {
+				if anew[name] = true; unseededFiles[name] == "" {
 					t.Errorf("%s: %s draws something else in each run: use a source with a seed of its own", name, text)
 				}
 			}
@@ -59,7 +60,7 @@ func TestTestsDrawTheSameEachTime(t *testing.T) {
 	if sources < 20 {
 		t.Errorf("there are %d sources with seeds; this test does not see them", sources)
 	}
-	for name := range drawsAnew {
+	for name := range unseededFiles {
 		if !anew[name] {
 			t.Errorf("%s draws the same each time: it needs no exception", name)
 		}
@@ -74,11 +75,11 @@ func TestTestsDrawTheSameEachTime(t *testing.T) {
 	}
 }
 
-// draws are how a file draws at random.
+// draws describes how a file draws random values.
 type draws struct {
-	// sources is how many sources with a seed there are; anew is what draws something else each time.
-	sources int
-	anew    []string
+	// sources is the number of sources with a seed; unseeded lists the expressions that differ in each run.
+	sources  int
+	unseeded []string
 }
 
 func drawsOf(file *ast.File) (d draws) {
@@ -94,8 +95,8 @@ func drawsOf(file *ast.File) (d draws) {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
 			of, is := n.X.(*ast.Ident)
-			if is && of.Name == random && !slices.Contains(ofASource, n.Sel.Name) {
-				d.anew = append(d.anew, types.ExprString(n))
+			if is && of.Name == random && !slices.Contains(seededConstructors, n.Sel.Name) {
+				d.unseeded = append(d.unseeded, types.ExprString(n))
 			}
 		case *ast.CallExpr:
 			if seeded.MatchString(types.ExprString(n.Fun)) {
@@ -114,14 +115,14 @@ func drawsOf(file *ast.File) (d draws) {
 	return d
 }
 
-// seeded are the calls that take a seed.
+// seeded matches the calls that take a seed.
 var seeded = regexp.MustCompile(`(?:^|\.)(?:NewChaCha8|NewPCG|NewSource|Uint64Var)$`)
 
-// addUnknown notes seeds that are known in a run alone: of the clock, of the process, of hash/maphash and of ginkgo.
+// addUnknown records seeds that differ in each run: of the clock, of the process, of hash/maphash and of ginkgo.
 func (d *draws) addUnknown(seeds ...ast.Expr) {
 	for _, seed := range seeds {
 		if text := types.ExprString(seed); unknown.MatchString(text) {
-			d.anew = append(d.anew, text)
+			d.unseeded = append(d.unseeded, text)
 		}
 	}
 }
@@ -142,7 +143,7 @@ func TestDrawsOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := drawsOf(file).anew; !slices.Equal(got, want) {
+		if got := drawsOf(file).unseeded; !slices.Equal(got, want) {
 			t.Errorf("%s: %q, not %q", body, got, want)
 		}
 	}

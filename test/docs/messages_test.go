@@ -1,8 +1,8 @@
-// Package docs compares what the pages quote with what the code says: reasons, messages, events, log lines, versions.
+// Package docs compares what the pages quote with the code: reasons, messages, events, log lines, versions.
 //
-// A column whose head begins with Reason, Condition, Phase or Event names, in backticks, what the code has a string for. One that
-// begins with Message quotes a refusal of the row's Reason, with ... where it leaves something out. Log lines are quoted
-// after logs and grep, in double quotes.
+// A column whose head begins with Reason, Condition, Phase or Event names, in backticks, strings of the code. A
+// column whose head begins with Message quotes a refusal of the row's Reason, with ... for an omission. Log lines are
+// quoted after logs and grep, in double quotes.
 package docs
 
 import (
@@ -22,7 +22,7 @@ var (
 	logged = regexp.MustCompile(`(?:\blogs|\bgrep) "([^"]+)"`)
 )
 
-// W27, I5: whoever is refused finds what it was told, and nothing else is listed.
+// W27, I5: the pages list every refusal that a user may get, and no other.
 func TestMessages(t *testing.T) {
 	s := readSource(t)
 	refusals := s.refusals()
@@ -66,10 +66,10 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// W27: reasons, conditions, phases and events that a page names are those of the code.
+// W27: reasons, conditions, phases and events that a page names exist in the code.
 func TestNames(t *testing.T) {
 	s := readSource(t)
-	begun := s.begun()
+	begun := s.eventPrefixes()
 	of := []string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason} // Kubernetes, Cluster API
 	known := func(name string) bool {
 		return s.texts[name] || slices.Contains(of, name) || slices.ContainsFunc(begun, func(begins string) bool {
@@ -105,7 +105,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// I5: there is no event that no page explains.
+// I5: a page explains every event.
 func TestEvents(t *testing.T) {
 	explained := map[string]bool{}
 	for page, text := range readPages(t) {
@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 			}
 			reason := s.text(args[3])
 			if reason == "" || strings.Contains(reason, "%") {
-				return // TestNames has the ones that are put together
+				return // TestNames checks the events whose reasons are concatenated
 			}
 			if recorded++; !explained[reason] {
 				t.Errorf("%s: no page explains event %s", dir, reason)
@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// W27: a metric of ours that a page names is exported.
+// W27: every metric of the manager that a page names is exported.
 func TestMetricNames(t *testing.T) {
 	s := readSource(t)
 	count := 0
@@ -162,7 +162,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// W27: what a page has people look for in the log is logged.
+// W27: every log line that a page names for a search exists in the code.
 func TestLogLines(t *testing.T) {
 	s := readSource(t)
 	lines := map[string]bool{}

@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// gap stands for what a page leaves out of a message, and for what a format puts into it.
+// gap represents an omission in the quote of a page, and an argument of a format.
 const gap = '\x00'
 
 var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]+)?[a-zA-Z]`)
 
-// quotes reports whether a page that writes quoted writes what format may give. "..." of a page is anything, a verb of
-// a format is one word. More than half of what is quoted must stand in the format itself.
+// quotes reports whether the text quoted on a page may be a result of format. "..." on a page matches anything, a
+// verb of a format matches one word. More than half of the letters of the quote must be in the format itself.
 func quotes(quoted, format string) bool {
 	page := []rune(strings.ReplaceAll(quoted, "...", string(gap)))
 	code := []rune(strings.ReplaceAll(verb.ReplaceAllString(format, string(gap)), "%%", "%"))
@@ -24,11 +24,11 @@ func quotes(quoted, format string) bool {
 	return 2*most > len(letters(page))
 }
 
-// align is how many letters of page stand in code, where page is read to its end and code from its beginning; 0 if the
-// one cannot be read as the other.
+// align returns how many letters of page match letters of code, when page is matched to its end and code from its
+// beginning; 0 if they do not match.
 func align(page, code []rune) int {
 	const impossible = -1 << 20
-	// most[j] is the answer for what is left of page, from i on, and code[j:].
+	// most[j] is the result for page[i:] and code[j:].
 	most, next := make([]int, len(code)+1), make([]int, len(code)+1)
 	for i := len(page) - 1; i >= 0; i-- {
 		for j := len(code); j >= 0; j-- {
@@ -55,7 +55,7 @@ func align(page, code []rune) int {
 	return max(next[0], 0)
 }
 
-// letters is a text without spaces and gaps.
+// letters returns a text without spaces and gaps.
 func letters(text []rune) []rune {
 	var out []rune
 	for _, r := range text {

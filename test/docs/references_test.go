@@ -18,19 +18,19 @@ import (
 
 var (
 	code = regexp.MustCompile(`\b([A-Z])(\d{1,2})\b(?:-([A-Z])(\d{1,2})\b)?`)
-	// inText are the codes in a name or a reason of a test's case: before a colon, or in brackets.
-	inText = regexp.MustCompile(`^"(?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}:|\((?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}\)`)
-	// requirement is a line of docs/requirements.md.
+	// textCodes matches the codes in the name or the reason of a test case: before a colon, or in brackets.
+	textCodes = regexp.MustCompile(`^"(?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}:|\((?:[A-Z]\d{1,2}, )*[A-Z]\d{1,2}\)`)
+	// requirement matches a line of docs/requirements.md.
 	requirement = regexp.MustCompile(`(?m)^- \*\*([A-Z]\d{1,2})\*\* \S`)
-	// rule is an invariant or a rule of docs/design.md, level one of docs/reliability.md: a row of a table, a heading,
-	// or an item of a list.
+	// rule matches an invariant or a rule of docs/design.md, level a level of docs/reliability.md: a row of a table,
+	// a heading, or an item of a list.
 	rule  = regexp.MustCompile(`(?m)^(?:\| |#+ |- \*\*)([IRPT]\d{1,2})\b`)
 	level = regexp.MustCompile(`(?m)^\| (L\d) `)
 )
 
-// Each code that a comment names, or the name of a test, can be looked up: in docs/requirements.md those of tests, in
-// docs/design.md invariants and rules, in docs/reliability.md the levels of tests. What the product does is said in
-// words, so it names rules only. And each requirement has a test.
+// Each code in a comment, or in the name of a test, resolves: requirements in docs/requirements.md (in tests alone),
+// invariants and rules in docs/design.md, levels of tests in docs/reliability.md. Comments of the product describe
+// behaviour in words, and therefore name rules alone. And each requirement has a test.
 func TestReferencesResolve(t *testing.T) {
 	root := readSource(t).root
 	requirements := codesIn(t, filepath.Join(root, "docs", "requirements.md"), requirement)
@@ -75,7 +75,7 @@ func codesIn(t *testing.T, path string, what *regexp.Regexp) map[string]bool {
 // reference is a code in a comment, or in a text of a test.
 type reference struct {
 	code, at string
-	// test: of a test, or of what tests are made of.
+	// test reports whether the reference is in a test or in test support.
 	test bool
 }
 
@@ -115,7 +115,7 @@ func references(t *testing.T, root string) []reference {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if text, ok := n.(*ast.BasicLit); ok && test && text.Kind == token.STRING {
-				refer(strings.Join(inText.FindAllString(text.Value, -1), " "), text.Pos())
+				refer(strings.Join(textCodes.FindAllString(text.Value, -1), " "), text.Pos())
 			}
 			return true
 		})
@@ -127,7 +127,7 @@ func references(t *testing.T, root string) []reference {
 	return out
 }
 
-// codesOf are the codes in a text, B11-B13 being three.
+// codesOf returns the codes in a text; B11-B13 is three codes.
 func codesOf(text string) []string {
 	var out []string
 	for _, m := range code.FindAllStringSubmatch(text, -1) {

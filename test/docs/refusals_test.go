@@ -8,10 +8,10 @@ import (
 // refusing are the packages that refuse claims and allocations.
 var refusing = []string{"internal/allocator", "internal/grants", "internal/kinds/blocks", "internal/kinds/claims", "internal/kinds/leases"}
 
-// refusal is a reason with the message that goes with it, as a format.
+// refusal is a reason with its message, as a format.
 type refusal struct{ reason, format string }
 
-// refusals are all that the allocator says to a claim or an allocation that gets nothing.
+// refusals returns all refusals that the allocator has for claims and allocations.
 func (s *source) refusals() []refusal {
 	makers := s.makers()
 	seen := map[refusal]bool{}
@@ -45,7 +45,7 @@ func (s *source) refusals() []refusal {
 	return out
 }
 
-// makers are the functions that make a refusal of a format, and its reason.
+// makers returns the functions that make a refusal from a format, with their reasons.
 func (s *source) makers() map[string]string {
 	out := map[string]string{}
 	s.functions(refusing, func(f *ast.FuncDecl) {
@@ -68,7 +68,7 @@ func (s *source) makers() map[string]string {
 	return out
 }
 
-// literal is the reason of a refusal that is written out, and the expression of its message.
+// literal returns the reason of a refusal that is a composite literal, and the expression of its message.
 func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
 	name := c.Type
 	if of, is := name.(*ast.SelectorExpr); is {
@@ -85,7 +85,7 @@ func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
 	return s.text(reason.Value), message.Value
 }
 
-// formats are the texts that an expression may have: where it is a variable, what the function puts into it.
+// formats returns the possible texts of an expression: for a variable, all values that the function assigns to it.
 func (s *source) formats(f *ast.FuncDecl, e ast.Expr) []string {
 	name, is := e.(*ast.Ident)
 	if !is {

@@ -17,20 +17,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// source is what the Go code of the project says, without its tests.
+// source is the Go code of the project, without its tests.
 type source struct {
 	root string
-	// files are by directory, as seen from the root.
+	// files are the parsed files, by directory relative to the root.
 	files map[string][]*ast.File
-	// constants are by name: no two of different packages have one name and different values that a page quotes.
+	// constants are the string constants, by name: no two packages have constants of one name with different values
+	// that a page quotes.
 	constants map[string]string
-	// texts are all of its strings.
+	// texts are all strings of the code.
 	texts map[string]bool
 }
 
 func readSource(t *testing.T) *source {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +84,8 @@ func (s *source) read(path string) error {
 	return nil
 }
 
-// text is the string that an expression gives, with a verb where it is not known before it runs; empty if it gives
-// none that is known.
+// text returns the string value of an expression, with a verb for each part that is not constant; it is empty if
+// nothing is known of the value.
 func (s *source) text(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -97,7 +98,7 @@ func (s *source) text(e ast.Expr) string {
 	case *ast.SelectorExpr:
 		return s.constants[e.Sel.Name]
 	case *ast.CallExpr:
-		if len(e.Args) > 0 { // fmt.Sprintf, or what makes a text fit for its place
+		if len(e.Args) > 0 { // fmt.Sprintf, or a function that sanitizes or shortens its text
 			return s.text(e.Args[0])
 		}
 	case *ast.BinaryExpr:
@@ -109,7 +110,7 @@ func (s *source) text(e ast.Expr) string {
 	return ""
 }
 
-// orVerb is a text, or the verb of one that is not known.
+// orVerb returns text, or a verb if text is empty.
 func orVerb(text string) string {
 	if text == "" {
 		return "%s"
@@ -117,7 +118,7 @@ func orVerb(text string) string {
 	return text
 }
 
-// functions has visit see each function of some packages.
+// functions calls visit for each function of some packages.
 func (s *source) functions(dirs []string, visit func(*ast.FuncDecl)) {
 	for _, dir := range dirs {
 		for _, file := range s.files[dir] {
@@ -130,7 +131,7 @@ func (s *source) functions(dirs []string, visit func(*ast.FuncDecl)) {
 	}
 }
 
-// called is the name of the function or method that is called.
+// called returns the name of the function or method that is called.
 func called(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -141,7 +142,7 @@ func called(call *ast.CallExpr) string {
 	return ""
 }
 
-// calls has visit see each call in a package.
+// calls invokes visit for each call in a package.
 func (s *source) calls(dir string, visit func(name string, args []ast.Expr)) {
 	for _, file := range s.files[dir] {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -153,8 +154,8 @@ func (s *source) calls(dir string, visit func(name string, args []ast.Expr)) {
 	}
 }
 
-// begun are the beginnings of events whose reason is put together of one and of the reason of a condition.
-func (s *source) begun() []string {
+// eventPrefixes returns the prefixes of event reasons that are built from a prefix and the reason of a condition.
+func (s *source) eventPrefixes() []string {
 	out := map[string]bool{}
 	for dir := range s.files {
 		s.calls(dir, func(name string, args []ast.Expr) {

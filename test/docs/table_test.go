@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// table is one of a page: cells by the text at the head of their column.
+// table is a table of a page: each row maps the head of a column to its cell.
 type table struct {
 	page string
 	rows []map[string]string
@@ -17,10 +17,10 @@ type table struct {
 	first string
 }
 
-// readPages reads the pages for users, by their names.
+// readPages reads the pages for users, by name.
 func readPages(t *testing.T) map[string]string {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// W27: the versions that the pages say it is tested with are those that the tests run.
+// W27: the tests run the versions that the pages list as tested.
 func TestVersions(t *testing.T) {
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A wall whose pattern matches no file stops nobody: depguard says nothing of it.
+// A depguard rule whose pattern matches no file forbids nothing, and depguard does not report that.
 func TestWallsStandSomewhere(t *testing.T) {
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestWallsStandSomewhere(t *testing.T) {
 
 var braces = regexp.MustCompile(`^(.*)\{([^}]*)\}(.*)$`)
 
-// alternatives are the patterns that a pattern with braces stands for.
+// alternatives expands the braces of a pattern.
 func alternatives(pattern string) []string {
 	m := braces.FindStringSubmatch(pattern)
 	if m == nil {
@@ -79,7 +79,7 @@ func alternatives(pattern string) []string {
 	return out
 }
 
-// globOf is a pattern of depguard: two stars match any text, one star any without a slash.
+// globOf compiles a pattern of depguard: two stars match any text, one star any text without a slash.
 func globOf(pattern string) *regexp.Regexp {
 	text := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*\*`, "\x00")
 	text = strings.ReplaceAll(text, `\*`, `[^/]*`)

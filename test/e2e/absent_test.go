@@ -15,10 +15,10 @@ import (
 
 var _ = Describe("A tenant without MetalLB", func() {
 	BeforeEach(func() {
-		cp, err := framework.Start(framework.Options{})
+		cp, err := framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
-		admin, err := cp.Client()
+		admin, err := cp.NewClient()
 		Expect(err).NotTo(HaveOccurred())
 		before := workload
 		workload = cluster{ControlPlane: cp, WithWatch: admin}
@@ -27,7 +27,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 
 	It("is shown its block when it has MetalLB", func(ctx SpecContext) { // B33
 		s := newStory(ctx)
-		Expect(workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: framework.MetalLBNamespace}})).To(Succeed()) // its rights are in it
+		Expect(workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: framework.MetalLBNamespace}})).To(Succeed()) // for its role
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		manager := startManager(ctx, "--shrink-grace="+grace)
@@ -35,33 +35,33 @@ var _ = Describe("A tenant without MetalLB", func() {
 		services := s.serveAll(ctx, "first", "second")
 		expectRestMeanwhile(ctx, manager)
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
-		patiently(func() { s.shows(ctx, "10-10", "11-11") }) // before there is anybody who reads it
+		withLongTimeout(func() { s.expectPoolEntries(ctx, "10-10", "11-11") }) // before any controller reads it
 		m, err := workload.StartMetalLB(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
 		s.addressesOf(ctx, services...)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 
 		By("taking MetalLB away again")
 		Expect(m.Kill()).To(Succeed())
-		// A pool that is put right while its kind goes away would be left over.
+		// A pool that is restored while its CRD is deleted would be left over.
 		Expect(manager.Signal(syscall.SIGSTOP)).To(Succeed())
 		Expect(workload.UninstallMetalLB(ctx)).To(Succeed())
 		Expect(manager.Signal(syscall.SIGCONT)).To(Succeed())
-		patiently(func() {
+		withLongTimeout(func() {
 			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
 		})
 		block := s.blocks(ctx)["lb-1"]
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		drained := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
-		Expect(drained.Message).To(ContainSubstring("has " + block.Status.StartAddress)) // nobody has cleared the Service
+		Expect(drained.Message).To(ContainSubstring("has " + block.Status.StartAddress)) // no controller has cleared the Service
 		Expect(workload.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(s.services))).To(Succeed())
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 
 		By("installing it once more")
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
-		patiently(func() { s.shows(ctx, "10-10") })
+		withLongTimeout(func() { s.expectPoolEntries(ctx, "10-10") })
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 	})
 })

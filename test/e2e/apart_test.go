@@ -34,7 +34,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(p.Spec.Addresses).To(Equal([]string{s.net + last + "-" + s.net + last}))
 			g.Expect(p.Spec.AutoAssign).To(HaveValue(BeTrue()))
-			g.Expect(p.Labels).To(HaveKeyWithValue(balancer.ManagedLabel, balancer.ManagedValue))
+			g.Expect(p.Labels).To(HaveKeyWithValue(balancer.ManagedByLabel, balancer.ManagedByValue))
 		}).Should(Succeed())
 	}
 
@@ -44,10 +44,10 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		shows(ctx, "lb-1", "11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		_, err := metalLBPool(ctx, "default-pool")
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
-		advertised(ctx)
+		waitForAdvertisement(ctx)
 
 		w, err := workload.Watch(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(framework.MetalLBNamespace))
 		Expect(err).NotTo(HaveOccurred())
@@ -71,7 +71,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		for _, p := range seen {
 			Expect(p.Spec.Addresses).NotTo(BeEmpty())
 		}
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 		shows(ctx, "lb", "10")
 	})
 
@@ -117,11 +117,11 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(management.Delete(ctx, s.config)).To(Succeed())
 		third := s.serve(ctx, "third")
-		Eventually(func(g Gomega) { // the Cluster controller has seen it
+		Eventually(func(g Gomega) { // the Cluster controller has reconciled it
 			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster)).To(Succeed())
 			g.Expect(conditions.IsFalse(s.cluster, v1alpha1.NetworkReadyCondition)).To(BeTrue())
 		}).Should(Succeed())
-		// What somebody changes is put right as before.
+		// Edits of users are reverted as before.
 		workload.change(ctx, before, `{"spec":{"autoAssign":false}}`)
 		shows(ctx, "lb-1", "11")
 		shows(ctx, "lb", "10")

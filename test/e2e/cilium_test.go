@@ -18,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The LB IPAM of Cilium's operator runs here, without the rest of it.
+// Only the LB IPAM of Cilium's operator runs here.
 var _ = Describe("A tenant with Cilium", Ordered, func() {
 	var (
 		s      *story
@@ -83,11 +83,11 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(s.addressOf(ctx, shared)).To(Equal(s.net + "12"))
 		beside := s.serve(ctx, "beside", annotated("lbipam.cilium.io/sharing-key", "k"), func(service *corev1.Service) { service.Spec.Ports[0].Port = 81 })
 		Expect(s.addressOf(ctx, beside)).To(Equal(s.net + "12"))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 
 		s.stop(ctx, second, shared, beside)
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 		shows(ctx, "default-pool", false, 10)
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
 	})
@@ -107,7 +107,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		}).Should(Succeed())
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "12"))
 		thaw()
-		patiently(func() { s.has(ctx, map[string]int{"lb": 1}) })
+		withLongTimeout(func() { s.expectBlocks(ctx, map[string]int{"lb": 1}) })
 		Expect(s.free(ctx, "another", 1)).To(Equal(s.net + "11"))
 	})
 
@@ -123,13 +123,13 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(management.Delete(ctx, s.blocks(ctx)["lb-1"])).To(Succeed())
 		shows(ctx, name, true, 11)
 		thaw()
-		// Its Service keeps the address until it ends, and another one does not get it.
+		// Its Service keeps the address until it is deleted, and no other Service gets it.
 		third := s.serve(ctx, "third")
 		Expect(s.addressOf(ctx, third)).To(Equal(s.net + "12"))
 		is := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
 		Expect(is.Message).To(Or(ContainSubstring("has "+s.net+"11"), ContainSubstring("not of generation")))
 		s.stop(ctx, second)
-		s.has(ctx, map[string]int{"lb": 1, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-2": 1})
 		Eventually(func(g Gomega) {
 			_, err := pool(ctx, name)
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
@@ -147,7 +147,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 			Eventually(func() []string { return eventsOn(ctx, workload, s.services, service.UID, "NoAddress") }).ShouldNot(BeEmpty(), service.Name)
 		}
 		s.served(ctx, "second", "11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		Expect(eventsOn(ctx, workload, s.services, foreign.UID, "NoAddress")).To(BeEmpty())
 	})
 
@@ -172,13 +172,13 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		overlapping.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has"}}
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
 		time := metav1.Now().Rfc3339Copy()
-		Eventually(func() bool { return metav1.Now().Rfc3339Copy().After(time.Time) }).Should(BeTrue()) // Cilium tells them apart by the second
+		Eventually(func() bool { return metav1.Now().Rfc3339Copy().After(time.Time) }).Should(BeTrue()) // Cilium orders by the second
 		ours, err := pool(ctx, "default-pool")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(workload.Delete(ctx, ours)).To(Succeed())
 		shows(ctx, "default-pool", false, 10)
 		first := s.serve(ctx, "first")
-		patiently(func() {
+		withLongTimeout(func() {
 			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
 		})
 		Expect(is.Message).To(And(ContainSubstring("Cilium has a free address"), ContainSubstring("CiliumLoadBalancerIPPool default-pool: "), ContainSubstring("by-hand")))
@@ -196,7 +196,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		s.served(ctx, "second", "11") // it is served as before
 		before := s.blocks(ctx)["lb"].UID
 		Expect(management.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(s.ns))).To(Succeed())
-		patiently(func() {
+		withLongTimeout(func() {
 			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
 		})
 		Expect(s.blocks(ctx)["lb"].UID).NotTo(Equal(before))
@@ -216,7 +216,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		other.Spec.Network.LoadBalancer.Type = v1alpha1.MetalLBLoadBalancer
 		Expect(management.Create(ctx, other)).To(Succeed())
 		startManager(ctx, "--shrink-grace="+grace)
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 		first := s.serve(ctx, "first")
 		had := s.addressOf(ctx, first)
 		ofTenant := client.MatchingLabels{v1alpha1.TeamLabel: s.ns, v1alpha1.TenantLabel: "tenant"}
@@ -232,12 +232,12 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		label("null")
 		Expect(management.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(s.ns), ofTenant,
 			client.MatchingLabels{v1alpha1.AllocationTypeLabel: string(v1alpha1.LoadBalancerAllocation)})).To(Succeed())
-		patiently(func() { s.has(ctx, map[string]int{}) })
+		withLongTimeout(func() { s.expectBlocks(ctx, map[string]int{}) })
 		pinned := framework.MakeAllocation(s.ns, s.ns+"-tenant-lb").Pool("p").Cluster(s.ns, "tenant").Obj()
 		pinned.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: had, EndAddress: had}
 		Expect(management.Create(ctx, pinned)).To(Succeed())
 		label(`"other"`)
-		patiently(func() {
+		withLongTimeout(func() {
 			s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.MetalLBMissingReason)
 		})
 		Expect(s.blocks(ctx)["lb"].Status.StartAddress).To(Equal(had))

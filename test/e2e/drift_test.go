@@ -42,16 +42,16 @@ var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
 				g.Expect(is.Labels).NotTo(BeEmpty())
 			}).Should(Succeed(), edit)
 		}
-		// MetalLB may have taken the address away, and gives it back.
+		// MetalLB may have withdrawn the address, and assigns it again.
 		expectAddress(ctx, first, s.net+"10")
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 	})
 
 	It("gets its pool and its advertisement back when they are deleted", func(ctx SpecContext) { // B55
-		advertisement := advertised(ctx)
+		advertisement := waitForAdvertisement(ctx)
 		Expect(workload.Delete(ctx, pool)).To(Succeed())
 		Expect(workload.Delete(ctx, advertisement.DeepCopy())).To(Succeed())
-		s.shows(ctx, "10-10")
+		s.expectPoolEntries(ctx, "10-10")
 		now := &metallbv1beta1.L2Advertisement{}
 		Eventually(func(g Gomega) {
 			g.Expect(workload.Get(ctx, inMetalLB("default-pool"), now)).To(Succeed())
@@ -64,7 +64,7 @@ var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
 			g.Expect(now.Spec.IPAddressPoolSelectors).To(Equal(advertisement.Spec.IPAddressPoolSelectors))
 		}).Should(Succeed())
 		expectAddress(ctx, first, s.net+"10")
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 	})
 
 	It("keeps a pool of another name", func(ctx SpecContext) { // B56
@@ -77,8 +77,8 @@ var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
 		Expect(s.addressOf(ctx, named)).To(HavePrefix("10.99.0."))
 		s.served(ctx, "second", "11")
 		Expect(workload.Delete(ctx, pool)).To(Succeed())
-		s.shows(ctx, "10-10", "11-11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectPoolEntries(ctx, "10-10", "11-11")
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		is := &metallbv1beta1.IPAddressPool{}
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(mine), is)).To(Succeed())
 		Expect(is.Spec).To(Equal(mine.Spec))

@@ -18,16 +18,16 @@ var _ = Describe("A tenant with two pools", func() {
 		s = newStory(ctx)
 	})
 
-	// taken has others given these addresses of each pool.
+	// taken allocates the given addresses of each pool to others.
 	taken := func(ctx context.Context, of map[string][]int) {
 		GinkgoHelper()
 		m := startManager(ctx)
 		for pool, addresses := range of {
 			for _, last := range addresses {
 				at := fmt.Sprintf("%s%d", s.net, last)
-				a := framework.MakeAllocation(s.ns, fmt.Sprintf("other-%d", last)).Pool(pool).Pinned(at, at).Cluster(s.ns, "elsewhere").Obj()
+				a := framework.MakeAllocation(s.ns, fmt.Sprintf("other-%d", last)).Pool(pool).PinnedRange(at, at).Cluster(s.ns, "elsewhere").Obj()
 				Expect(management.Create(ctx, a)).To(Succeed())
-				Expect(granted(ctx, a)).To(Equal(at))
+				Expect(waitForGrant(ctx, a)).To(Equal(at))
 			}
 		}
 		Expect(m.Kill()).To(Succeed())
@@ -41,7 +41,7 @@ var _ = Describe("A tenant with two pools", func() {
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
 		s.addressesOf(ctx, services...)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 3})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 3})
 		Expect(s.blocks(ctx)["lb"].Spec.PoolRef.Name).To(Equal("p"))
 		Expect(s.blocks(ctx)["lb-1"].Spec.PoolRef.Name).To(Equal("q"))
 	})
@@ -60,7 +60,7 @@ var _ = Describe("A tenant with two pools", func() {
 			total += a.Status.AllocatedCount
 		}
 		Expect(total).To(Equal(int64(7)))
-		s.apart(ctx, &invariants.History{})
+		s.expectDisjoint(ctx, &invariants.History{})
 	})
 
 	It("says that none has anything, and goes on when one has", func(ctx SpecContext) { // F7, B40
@@ -88,6 +88,6 @@ var _ = Describe("A tenant with two pools", func() {
 		s.served(ctx, "a", "30")
 		s.served(ctx, "b", "31")
 		s.served(ctx, "c", "10")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
 	})
 })

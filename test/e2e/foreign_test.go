@@ -15,8 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// somebodys makes an object of MetalLB's as a person would.
-func somebodys(ctx context.Context, o client.Object) {
+// createForeignObject creates an object of MetalLB's as a user would.
+func createForeignObject(ctx context.Context, o client.Object) {
 	GinkgoHelper()
 	o.SetNamespace(framework.MetalLBNamespace)
 	Expect(workload.Create(ctx, o, client.FieldOwner("kubectl-create"))).To(Succeed())
@@ -34,10 +34,10 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 
 	It("keeps it until it is handed over, and has it back in the end", func(ctx SpecContext) { // F23, B56
 		theirs := &metallbv1beta1.IPAddressPool{
-			ObjectMeta: metav1.ObjectMeta{Name: "default-pool", Labels: map[string]string{balancer.ManagedLabel: "Helm"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "default-pool", Labels: map[string]string{balancer.ManagedByLabel: "Helm"}},
 			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.99.1.0/28"}, AutoAssign: ptr.To(true)},
 		}
-		somebodys(ctx, theirs)
+		createForeignObject(ctx, theirs)
 		named := annotated("metallb.io/address-pool", "default-pool")
 		before := s.serve(ctx, "before", named)
 		Expect(s.addressOf(ctx, before)).To(HavePrefix("10.99.1."))
@@ -46,7 +46,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		Expect(is.Message).To(And(ContainSubstring("(kubectl-create, app.kubernetes.io/managed-by=Helm)"), ContainSubstring(v1alpha1.HandOverAnnotation+"=true")))
 		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerForeignPool") }).ShouldNot(BeEmpty())
 		expectRestMeanwhile(ctx, manager)
-		// A change of it brings another look, and a restart too.
+		// An edit of it triggers another reconcile, as does a restart.
 		workload.change(ctx, theirs, `{"metadata":{"annotations":{"note":"mine"}}}`)
 		Expect(manager.Stop()).To(Succeed())
 		startManager(ctx, "--shrink-grace="+grace)
@@ -57,12 +57,12 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		Expect(err).NotTo(HaveOccurred())
 		Expect(now.Spec).To(Equal(theirs.Spec))
 		Expect(now.Labels).To(Equal(theirs.Labels))
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 
 		By("handing it over")
 		s.stop(ctx, before, late)
 		workload.change(ctx, theirs, handOver)
-		s.shows(ctx, "10-10")
+		s.expectPoolEntries(ctx, "10-10")
 		first := s.served(ctx, "first", "10")
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 
@@ -70,7 +70,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		s.stop(ctx, first)
 		management.change(ctx, s.cluster, `{"metadata":{"labels":{"`+v1alpha1.ProviderConfigLabel+`":null}}}`)
 		Expect(management.Delete(ctx, s.blocks(ctx)["lb"])).To(Succeed())
-		s.has(ctx, map[string]int{})
+		s.expectBlocks(ctx, map[string]int{})
 		Eventually(func(g Gomega) {
 			now, err := metalLBPool(ctx, "default-pool")
 			g.Expect(err).NotTo(HaveOccurred())
@@ -86,9 +86,9 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		theirs := &metallbv1beta1.L2Advertisement{
 			ObjectMeta: metav1.ObjectMeta{Name: "default-pool"}, Spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"other"}},
 		}
-		somebodys(ctx, theirs)
+		createForeignObject(ctx, theirs)
 		startManager(ctx, "--shrink-grace="+grace)
-		s.shows(ctx, "10-10")
+		s.expectPoolEntries(ctx, "10-10")
 		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignAdvertisementReason)
 		Expect(is.Message).To(ContainSubstring("kubectl annotate l2advertisement -n metallb-system default-pool"))
 		workload.change(ctx, theirs, `{"spec":{"ipAddressPools":["other","default-pool"]}}`)
@@ -97,6 +97,6 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignAdvertisementReason)
 		workload.change(ctx, theirs, handOver)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		Expect(advertised(ctx).Spec.IPAddressPoolSelectors).NotTo(BeEmpty())
+		Expect(waitForAdvertisement(ctx).Spec.IPAddressPoolSelectors).NotTo(BeEmpty())
 	})
 })

@@ -24,18 +24,18 @@ var _ = Describe("A tenant that is deleted", func() {
 
 	gone := func(ctx context.Context) {
 		GinkgoHelper()
-		s.has(ctx, map[string]int{})
+		s.expectBlocks(ctx, map[string]int{})
 		Eventually(func() bool {
 			return apierrors.IsNotFound(management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster.DeepCopy()))
 		}).Should(BeTrue())
 		Expect(s.free(ctx, "other", 2)).To(Equal(s.net + "10"))
 	}
 
-	// held deletes the Cluster, and returns when only its machines and we hold it.
+	// held deletes the Cluster, which then has only the finalizer of its machines and ours.
 	held := func(ctx context.Context) {
 		GinkgoHelper()
 		const machines = "machines.example.com/hold"
-		Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the manager writes on it, too
+		Expect(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the manager writes the Cluster, too
 			if err := management.Get(ctx, client.ObjectKeyFromObject(s.cluster), s.cluster); err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ var _ = Describe("A tenant that is deleted", func() {
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
 		held(ctx)
-		// It is looked at as before.
+		// The Cluster is reconciled as before.
 		pool, err := metalLBPool(ctx, "default-pool")
 		Expect(err).NotTo(HaveOccurred())
 		workload.change(ctx, pool, `{"spec":{"autoAssign":false}}`)
@@ -60,11 +60,11 @@ var _ = Describe("A tenant that is deleted", func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(pool.Spec.AutoAssign).To(HaveValue(BeTrue()))
 		}).Should(Succeed())
-		s.shows(ctx, "10-10", "11-11")
+		s.expectPoolEntries(ctx, "10-10", "11-11")
 		for name, a := range s.blocks(ctx) {
 			Expect(a.DeletionTimestamp).To(BeNil(), name)
 		}
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		management.change(ctx, s.cluster, `{"metadata":{"finalizers":["`+v1alpha1.TenantNetworkFinalizer+`"]}}`)
 		gone(ctx)
 	})
@@ -73,7 +73,7 @@ var _ = Describe("A tenant that is deleted", func() {
 		m := startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
-		cutOff()
+		stopWorkloadAPIServer()
 		Expect(management.Delete(ctx, s.blocks(ctx)["lb-1"])).To(Succeed())
 		s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.TenantUnreachableReason)
 		expectRestMeanwhile(ctx, m)

@@ -26,7 +26,7 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		m = startManager(ctx, "--shrink-grace="+grace)
 	})
 
-	// killed ends the manager when lb-1 is in a state, and returns it.
+	// killed kills the manager when lb-1 is in a state, and returns the block.
 	killed := func(w watch.Interface, is func(*v1alpha1.IPAllocation) bool) *v1alpha1.IPAllocation {
 		GinkgoHelper()
 		seen := watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool { return a.Name == s.ns+"-tenant-lb-1" && is(a) })
@@ -42,12 +42,12 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		w := s.watching(ctx)
 		second := s.serve(ctx, "second")
 		killed(w, is)
-		s.apart(ctx, history)
+		s.expectDisjoint(ctx, history)
 		startManager(ctx, "--shrink-grace=1h")
 		expectAddress(ctx, second, s.net+"11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
-		s.shows(ctx, "10-10", "11-11")
-		s.apart(ctx, history)
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectPoolEntries(ctx, "10-10", "11-11")
+		s.expectDisjoint(ctx, history)
 	},
 		Entry("when a block was asked for", func(*v1alpha1.IPAllocation) bool { return true }),
 		Entry("when it was granted", func(a *v1alpha1.IPAllocation) bool { return a.Status.Phase == v1alpha1.AllocationAllocated }),
@@ -64,10 +64,10 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		second := s.serve(ctx, "second")
 		watchUntil(w, func(_ watch.EventType, p *metallbv1beta1.IPAddressPool) bool { return len(p.Spec.Addresses) == 2 })
 		Expect(m.Kill()).To(Succeed())
-		expectAddress(ctx, second, s.net+"11") // nobody needs us for that any more
+		expectAddress(ctx, second, s.net+"11") // this no longer needs the manager
 		startManager(ctx, "--shrink-grace=1h")
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
 	DescribeTable("shrinks", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
@@ -76,12 +76,12 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		w := s.watching(ctx)
 		s.stop(ctx, second)
 		killed(w, is)
-		s.apart(ctx, history)
+		s.expectDisjoint(ctx, history)
 		startManager(ctx, "--shrink-grace="+grace)
-		s.has(ctx, map[string]int{"lb": 1})
-		s.shows(ctx, "10-10")
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
+		s.expectPoolEntries(ctx, "10-10")
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
-		s.apart(ctx, history)
+		s.expectDisjoint(ctx, history)
 	},
 		Entry("when a block was found idle", func(a *v1alpha1.IPAllocation) bool {
 			return meta.IsStatusConditionFalse(a.Status.Conditions, v1alpha1.InUseCondition)
@@ -102,7 +102,7 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		startManager(ctx, "--shrink-grace="+grace)
 		expectAddress(ctx, third, s.net+"11")
 		s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionFalse, v1alpha1.InUseAgainReason)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		Expect(s.blocks(ctx)["lb-1"].UID).To(Equal(before.UID))
 	})
 })

@@ -20,15 +20,15 @@ const class = "butler.butlerlabs.dev/metallb"
 
 func ofClass(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To(class) }
 
-// asking has a Service of the class ask for an address, on a port.
-func asking(address string, n int32) func(*corev1.Service) {
+// requestingAddress makes a Service of the class request an address, on a port.
+func requestingAddress(address string, n int32) func(*corev1.Service) {
 	return func(s *corev1.Service) {
 		ofClass(s)
 		s.Spec.LoadBalancerIP, s.Spec.Ports = address, []corev1.ServicePort{port(corev1.ProtocolTCP, n)}
 	}
 }
 
-// endpoint gives a Service an endpoint that is ready, or is not.
+// endpoint creates an endpoint of a Service, ready or not.
 func (t tenant) endpoint(ctx context.Context, service string, ready bool) {
 	GinkgoHelper()
 	e := &discoveryv1.EndpointSlice{
@@ -43,12 +43,12 @@ func (t tenant) endpoint(ctx context.Context, service string, ready bool) {
 	}
 }
 
-// gone waits until there is no lease of a name.
+// gone waits until there is no lease with the given name.
 func (t tenant) gone(ctx context.Context, lease string) {
 	GinkgoHelper()
 	Eventually(func() bool {
 		return apierrors.IsNotFound(t.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: lease}, &v1alpha1.IPLease{}))
-	}).WithTimeout(framework.Late).Should(BeTrue())
+	}).WithTimeout(framework.LongTimeout).Should(BeTrue())
 }
 
 var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
@@ -74,22 +74,22 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		t := c.newTenant(ctx)
 		web := t.make(ctx, "web", ofClass)
 		address := t.addressOf(ctx, "web-ipv4")
-		t.published(ctx, []string{address}, web)
+		t.expectPublished(ctx, []string{address}, web)
 		l := t.lease(ctx, Default, "web-ipv4")
 		Expect(l.Labels).To(HaveKeyWithValue(v1alpha1.MadeForServicesLabel, "web"))
 		Expect(l.OwnerReferences).To(BeEmpty())
 		By("another Service has another one, and none gets its address")
 		other := t.make(ctx, "other", ofClass)
-		t.published(ctx, []string{t.addressOf(ctx, "other-ipv4")}, other)
+		t.expectPublished(ctx, []string{t.addressOf(ctx, "other-ipv4")}, other)
 		Expect(t.addressOf(ctx, "other-ipv4")).NotTo(Equal(address))
-		thief := t.make(ctx, "thief", asking(address, 81))
-		t.told(ctx, thief, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/web-ipv4")
-		named := t.make(ctx, "named", ofClass, noted(v1alpha1.LeaseAnnotation, "web-ipv4"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 })
-		t.told(ctx, named, v1alpha1.NotAllowedReason, "was made for Service web")
+		thief := t.make(ctx, "thief", requestingAddress(address, 81))
+		t.expectReason(ctx, thief, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/web-ipv4")
+		named := t.make(ctx, "named", ofClass, withAnnotation(v1alpha1.LeaseAnnotation, "web-ipv4"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 })
+		t.expectReason(ctx, named, v1alpha1.NotAllowedReason, "was made for Service web")
 		By("one that is made again at once has its address again") // H23
 		Expect(t.Delete(ctx, web)).To(Succeed())
 		web = t.make(ctx, "web", ofClass)
-		t.published(ctx, []string{address}, web)
+		t.expectPublished(ctx, []string{address}, web)
 		Expect(t.Delete(ctx, web)).To(Succeed())
 		Expect(t.Delete(ctx, thief)).To(Succeed())
 		t.gone(ctx, "web-ipv4")
@@ -101,7 +101,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		in := map[string]int{}
 		for _, name := range []string{"a", "b", "d"} {
 			s := t.make(ctx, name, ofClass)
-			t.published(ctx, []string{t.addressOf(ctx, name+"-ipv4")}, s)
+			t.expectPublished(ctx, []string{t.addressOf(ctx, name+"-ipv4")}, s)
 			in[t.lease(ctx, Default, name+"-ipv4").Spec.PoolRef.Name]++
 		}
 		Expect(in).To(Equal(map[string]int{"first": 2, "second": 1}))
@@ -110,48 +110,48 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 	It("have one of each family that there is, or both", func(ctx SpecContext) {
 		t := c.newTenant(ctx)
 		both := t.make(ctx, "both", ofClass, families(corev1.IPFamilyPolicyRequireDualStack))
-		t.published(ctx, []string{t.addressOf(ctx, "both-ipv4"), t.addressOf(ctx, "both-ipv6")}, both)
+		t.expectPublished(ctx, []string{t.addressOf(ctx, "both-ipv4"), t.addressOf(ctx, "both-ipv6")}, both)
 	})
 
 	It("share the address that they ask for, on 80 and 443", func(ctx SpecContext) { // H5, H19
 		t := c.newTenant(ctx)
-		web, tls := t.make(ctx, "web", asking("198.51.100.40", 80)), t.make(ctx, "tls", asking("198.51.100.40", 443))
-		t.published(ctx, []string{"198.51.100.40"}, web, tls)
-		late := t.make(ctx, "late", asking("198.51.100.40", 443))
-		t.told(ctx, late, v1alpha1.PortTakenReason, "198.51.100.40 TCP/443 is already allocated to Service tls")
+		web, tls := t.make(ctx, "web", requestingAddress("198.51.100.40", 80)), t.make(ctx, "tls", requestingAddress("198.51.100.40", 443))
+		t.expectPublished(ctx, []string{"198.51.100.40"}, web, tls)
+		late := t.make(ctx, "late", requestingAddress("198.51.100.40", 443))
+		t.expectReason(ctx, late, v1alpha1.PortTakenReason, "198.51.100.40 TCP/443 is already allocated to Service tls")
 		others := c.newTenant(ctx)
-		stranger := others.make(ctx, "web", asking("198.51.100.40", 81))
-		others.told(ctx, stranger, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/ip-198-51-100-40")
-		outside := t.make(ctx, "outside", asking("203.0.113.1", 80)) // H10
-		t.told(ctx, outside, v1alpha1.NoPoolReason, "has the address 203.0.113.1")
+		stranger := others.make(ctx, "web", requestingAddress("198.51.100.40", 81))
+		others.expectReason(ctx, stranger, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/ip-198-51-100-40")
+		outside := t.make(ctx, "outside", requestingAddress("203.0.113.1", 80)) // H10
+		t.expectReason(ctx, outside, v1alpha1.NoPoolReason, "has the address 203.0.113.1")
 		for _, s := range []*corev1.Service{web, tls, late} {
 			Expect(t.Delete(ctx, s)).To(Succeed())
 		}
-		others.published(ctx, []string{"198.51.100.40"}, stranger) // it waits until that is given back
+		others.expectPublished(ctx, []string{"198.51.100.40"}, stranger) // it waits until the address is released
 		t.gone(ctx, "ip-198-51-100-40")
 	})
 
 	It("share another one on 8080 and 9090", func(ctx SpecContext) { // H19
 		t := c.newTenant(ctx)
-		t.published(ctx, []string{"198.51.100.41"}, t.make(ctx, "a", asking("198.51.100.41", 8080)), t.make(ctx, "b", asking("198.51.100.41", 9090)))
+		t.expectPublished(ctx, []string{"198.51.100.41"}, t.make(ctx, "a", requestingAddress("198.51.100.41", 8080)), t.make(ctx, "b", requestingAddress("198.51.100.41", 9090)))
 	})
 
 	It("give their address up when they had no ready endpoint for long, and get one again with an endpoint", func(ctx SpecContext) { // H25
 		t := c.newTenant(ctx)
 		c.leasePool(ctx, "idle", "198.51.100.64/28", v1alpha1.Leases{LoadBalancerClass: class + ".idle", ReleaseIdleAfterSeconds: 1})
 		web := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To(class + ".idle") })
-		t.told(ctx, web, v1alpha1.IdleReason, "it gets one when it has an endpoint")
+		t.expectReason(ctx, web, v1alpha1.IdleReason, "it gets one when it has an endpoint")
 		t.gone(ctx, "web-ipv4")
 		t.endpoint(ctx, "web", true)
-		t.says(ctx, "web-ipv4", v1alpha1.InUseCondition, metav1.ConditionTrue, "")
+		t.expectLeaseCondition(ctx, "web-ipv4", v1alpha1.InUseCondition, metav1.ConditionTrue, "")
 		t.endpoint(ctx, "web", false)
-		t.told(ctx, web, v1alpha1.IdleReason, "")
+		t.expectReason(ctx, web, v1alpha1.IdleReason, "")
 		t.gone(ctx, "web-ipv4")
 	})
 
 	It("are told that no pool is for them", func(ctx SpecContext) { // H3
 		t := c.newTenant(ctx)
 		s := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("butler.butlerlabs.dev/nobody") })
-		t.told(ctx, s, v1alpha1.NoPoolReason, "no pool of class butler.butlerlabs.dev/nobody gives IPv4 addresses to this namespace")
+		t.expectReason(ctx, s, v1alpha1.NoPoolReason, "no pool of class butler.butlerlabs.dev/nobody gives IPv4 addresses to this namespace")
 	})
 })

@@ -18,16 +18,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// families sets the family policy of a Service that is to be made.
+// families sets the IP family policy of a Service to create.
 func families(policy corev1.IPFamilyPolicy) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.IPFamilyPolicy = &policy }
 }
 
-func noted(key, value string) func(*corev1.Service) {
+func withAnnotation(key, value string) func(*corev1.Service) {
 	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) }
 }
 
-// make makes a Service of TCP port 80, or what the changes make of it.
+// make creates a Service with TCP port 80; the changes may edit it first.
 func (t tenant) make(ctx context.Context, name string, changes ...func(*corev1.Service)) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{
@@ -43,8 +43,8 @@ func (t tenant) make(ctx context.Context, name string, changes ...func(*corev1.S
 	return s
 }
 
-// hasNone expects that MetalLB tells a Service that it gets nothing.
-func (t tenant) hasNone(ctx context.Context, s *corev1.Service) {
+// expectNoAddress expects an event of MetalLB that a Service gets no address.
+func (t tenant) expectNoAddress(ctx context.Context, s *corev1.Service) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		events := &corev1.EventList{}
@@ -55,8 +55,8 @@ func (t tenant) hasNone(ctx context.Context, s *corev1.Service) {
 	Expect(s.Status.LoadBalancer.Ingress).To(BeEmpty())
 }
 
-// says expects a condition of a lease.
-func (t tenant) says(ctx context.Context, lease, kind string, status metav1.ConditionStatus, message string) {
+// expectLeaseCondition expects a condition of a lease.
+func (t tenant) expectLeaseCondition(ctx context.Context, lease, kind string, status metav1.ConditionStatus, message string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		is := meta.FindStatusCondition(t.lease(ctx, g, lease).Status.Conditions, kind)
@@ -81,23 +81,23 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		t := newTenant(ctx, "more", "shop")
 		t.newLease(ctx, "shop-6", "more-6")
 		four, six := t.addressOf(ctx, "shop"), t.addressOf(ctx, "shop-6")
-		both := t.make(ctx, "both", noted(named, "shop,shop-6"), families(corev1.IPFamilyPolicyRequireDualStack))
-		t.published(ctx, []string{four, six}, both)
-		half := t.make(ctx, "half", noted(named, "shop"), families(corev1.IPFamilyPolicyRequireDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 83 })
-		t.told(ctx, half, v1alpha1.LeaseUnfitReason, "the Service requires both families")
-		late := t.make(ctx, "late", noted(named, "shop-6"), families(corev1.IPFamilyPolicyPreferDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 })
-		t.told(ctx, late, v1alpha1.LeaseUnfitReason, "MetalLB gives it both or none: name a lease of each, or set ipFamilyPolicy SingleStack")
-		second := t.make(ctx, "second", noted(named, "shop,shop-6"), families(corev1.IPFamilyPolicyPreferDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
-		t.published(ctx, []string{four, six}, second)
+		both := t.make(ctx, "both", withAnnotation(named, "shop,shop-6"), families(corev1.IPFamilyPolicyRequireDualStack))
+		t.expectPublished(ctx, []string{four, six}, both)
+		half := t.make(ctx, "half", withAnnotation(named, "shop"), families(corev1.IPFamilyPolicyRequireDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 83 })
+		t.expectReason(ctx, half, v1alpha1.LeaseUnfitReason, "the Service requires both families")
+		late := t.make(ctx, "late", withAnnotation(named, "shop-6"), families(corev1.IPFamilyPolicyPreferDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 })
+		t.expectReason(ctx, late, v1alpha1.LeaseUnfitReason, "MetalLB gives it both or none: name a lease of each, or set ipFamilyPolicy SingleStack")
+		second := t.make(ctx, "second", withAnnotation(named, "shop,shop-6"), families(corev1.IPFamilyPolicyPreferDualStack), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
+		t.expectPublished(ctx, []string{four, six}, second)
 	})
 
 	It("of other namespaces share an address where the lease selects them, and only then", func(ctx SpecContext) { // A7
 		mine, theirs := newTenant(ctx, "more", "shop"), workload.newTenant(ctx)
 		address := mine.addressOf(ctx, "shop")
-		web := mine.make(ctx, "web", noted(named, "shop"))
-		guest := theirs.make(ctx, "web", noted(named, mine.ns+"/shop"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 443 })
-		published(ctx, address, web)
-		told(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
+		web := mine.make(ctx, "web", withAnnotation(named, "shop"))
+		guest := theirs.make(ctx, "web", withAnnotation(named, mine.ns+"/shop"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 443 })
+		expectPublished(ctx, address, web)
+		expectReason(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
 		selecting := func(value string) {
 			Eventually(func() error {
 				l := mine.lease(ctx, Default, "shop")
@@ -106,25 +106,25 @@ var _ = Describe("More Services of leases", Ordered, func() {
 			}).Should(Succeed())
 		}
 		selecting(theirs.ns)
-		published(ctx, address, web, guest)
+		expectPublished(ctx, address, web, guest)
 		Expect(mine.lease(ctx, Default, "shop").Status.Ports).To(HaveExactElements(
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 80, Service: "web", UID: web.UID},
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "web", Namespace: theirs.ns, UID: guest.UID}))
-		late := theirs.make(ctx, "late", noted(named, mine.ns+"/shop"))
-		told(ctx, late, v1alpha1.PortTakenReason, "is already allocated to Service web")
+		late := theirs.make(ctx, "late", withAnnotation(named, mine.ns+"/shop"))
+		expectReason(ctx, late, v1alpha1.PortTakenReason, "is already allocated to Service web")
 		selecting("nobody")
-		told(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
-		published(ctx, address, web)
+		expectReason(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
+		expectPublished(ctx, address, web)
 		Eventually(func() []v1alpha1.LeasedPort { return mine.lease(ctx, Default, "shop").Status.Ports }).Should(HaveLen(1))
 	})
 
 	It("get nothing of their own tenant's by asking MetalLB for it", func(ctx SpecContext) { // H9
 		t := newTenant(ctx, "more", "shop")
 		address := t.addressOf(ctx, "shop")
-		published(ctx, address, t.make(ctx, "web", noted(named, "shop")))
-		t.hasNone(ctx, t.make(ctx, "by-annotation", noted("metallb.io/loadBalancerIPs", address), noted("metallb.io/allow-shared-ip", "lease-"+t.ns), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
-		t.hasNone(ctx, t.make(ctx, "by-field", func(s *corev1.Service) { s.Spec.LoadBalancerIP, s.Spec.Ports[0].Port = address, 82 }))
-		t.hasNone(ctx, t.make(ctx, "by-pool", noted("metallb.io/address-pool", "lease-"+t.ns), func(s *corev1.Service) { s.Spec.Ports[0].Port = 83 }))
+		expectPublished(ctx, address, t.make(ctx, "web", withAnnotation(named, "shop")))
+		t.expectNoAddress(ctx, t.make(ctx, "by-annotation", withAnnotation("metallb.io/loadBalancerIPs", address), withAnnotation("metallb.io/allow-shared-ip", "lease-"+t.ns), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
+		t.expectNoAddress(ctx, t.make(ctx, "by-field", func(s *corev1.Service) { s.Spec.LoadBalancerIP, s.Spec.Ports[0].Port = address, 82 }))
+		t.expectNoAddress(ctx, t.make(ctx, "by-pool", withAnnotation("metallb.io/address-pool", "lease-"+t.ns), func(s *corev1.Service) { s.Spec.Ports[0].Port = 83 }))
 	})
 
 	It("are told where MetalLB refuses the address of their lease, and no other's", func(ctx SpecContext) { // A8, A14
@@ -132,13 +132,13 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		t.newLease(ctx, "bad", "more")
 		good, bad := t.addressOf(ctx, "good"), t.addressOf(ctx, "bad")
 		refuseAddress(ctx, t.ns, bad)
-		refused := t.make(ctx, "refused", noted(named, "bad"))
-		published(ctx, good, t.make(ctx, "served", noted(named, "good")))
-		t.says(ctx, "good", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "MetalLB has the address")
-		t.says(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionFalse, "overlaps")
+		refused := t.make(ctx, "refused", withAnnotation(named, "bad"))
+		expectPublished(ctx, good, t.make(ctx, "served", withAnnotation(named, "good")))
+		t.expectLeaseCondition(ctx, "good", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "MetalLB has the address")
+		t.expectLeaseCondition(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionFalse, "overlaps")
 		Eventually(func() []string { return eventsOn(ctx, workload, t.ns, refused.UID, v1alpha1.MetalLBRefusesReason) }).Should(ContainElement(ContainSubstring("IPLease bad")))
 		expectRestMeanwhile(ctx, m)
-		// When a pool of MetalLB's has changed, it is asked again.
+		// A change of an IPAddressPool of MetalLB triggers another try.
 		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: t.ns}}
 		Expect(workload.Delete(ctx, policy)).To(Succeed())
 		Eventually(func(g Gomega) {
@@ -151,13 +151,13 @@ var _ = Describe("More Services of leases", Ordered, func() {
 			g.Expect(workload.Get(ctx, client.ObjectKeyFromObject(refused), refused)).To(Succeed())
 			g.Expect(refused.Status.LoadBalancer.Ingress).To(HaveExactElements(HaveField("IP", bad)))
 		}).Should(Succeed())
-		t.says(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "")
+		t.expectLeaseCondition(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "")
 	})
 
 	It("live beside pools that follow Services, in a cluster that is its own workload cluster", func(ctx SpecContext) {
 		t := newTenant(ctx, "more", "shop")
 		pool := framework.MakePool("elastic").Namespace(t.ns).Addresses("10.213.0.1-10.213.0.9").Obj()
-		pool.Spec.Leases = &v1alpha1.Leases{} // of both uses
+		pool.Spec.Leases = &v1alpha1.Leases{} // for both uses
 		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: t.ns, Name: t.ns}, Spec: v1alpha1.ProviderConfigSpec{Network: &v1alpha1.ProviderNetwork{
 			Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "elastic"}}},
 			LoadBalancer: &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: ptr.To[int32](1), GrowthIncrement: ptr.To[int32](1)},
@@ -167,7 +167,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		}
 		credentials, err := workload.TenantKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		itself, err := framework.CreateClusterFor(ctx, workload, credentials, metav1.ObjectMeta{
+		itself, err := framework.CreateClusterWithKubeconfig(ctx, workload, credentials, metav1.ObjectMeta{
 			Namespace: t.ns, Name: "itself", Labels: map[string]string{v1alpha1.ProviderConfigLabel: config.Name},
 		})
 		Expect(err).NotTo(HaveOccurred())
@@ -177,8 +177,8 @@ var _ = Describe("More Services of leases", Ordered, func() {
 				blocks := &v1alpha1.IPAllocationList{}
 				g.Expect(workload.List(ctx, blocks, client.InNamespace(t.ns))).To(Succeed())
 				g.Expect(blocks.Items).To(BeEmpty())
-			}).WithTimeout(framework.Late).Should(Succeed())
-			for _, left := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} { // of a Cluster that is gone
+			}).WithTimeout(framework.LongTimeout).Should(Succeed())
+			for _, left := range []client.Object{&metallbv1beta1.IPAddressPool{}, &metallbv1beta1.L2Advertisement{}} { // of a deleted Cluster
 				left.SetNamespace(framework.MetalLBNamespace)
 				left.SetName("default-pool")
 				Expect(client.IgnoreNotFound(workload.Delete(ctx, left))).To(Succeed())
@@ -186,9 +186,9 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		})
 		Expect(workload.Create(ctx, framework.MakeLease(t.ns, "same-pool").Pool("elastic").Obj())).To(Succeed())
 		shop, same := t.addressOf(ctx, "shop"), t.addressOf(ctx, "same-pool")
-		web, of := t.make(ctx, "web", noted(named, "shop")), t.make(ctx, "of-the-same-pool", noted(named, "same-pool"))
-		published(ctx, shop, web)
-		published(ctx, same, of)
+		web, of := t.make(ctx, "web", withAnnotation(named, "shop")), t.make(ctx, "of-the-same-pool", withAnnotation(named, "same-pool"))
+		expectPublished(ctx, shop, web)
+		expectPublished(ctx, same, of)
 		plain := []*corev1.Service{t.make(ctx, "plain-a"), t.make(ctx, "plain-b")}
 		Eventually(func(g Gomega) {
 			for _, s := range plain {
@@ -196,7 +196,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 				g.Expect(s.Status.LoadBalancer.Ingress).To(HaveExactElements(HaveField("IP", And(HavePrefix("10.213.0."), Not(Equal(same))))))
 			}
 		}).Should(Succeed())
-		// Those go, and their block with them; the leases stay.
+		// The Services are deleted, and their block with them; the leases stay.
 		for _, s := range plain {
 			Expect(workload.Delete(ctx, s)).To(Succeed())
 		}
@@ -204,14 +204,14 @@ var _ = Describe("More Services of leases", Ordered, func() {
 			p := &metallbv1beta1.IPAddressPool{}
 			g.Expect(workload.Get(ctx, client.ObjectKey{Namespace: framework.MetalLBNamespace, Name: "default-pool"}, p)).To(Succeed())
 			g.Expect(p.Spec.Addresses).To(HaveLen(1))
-		}).WithTimeout(framework.Late).Should(Succeed())
-		published(ctx, shop, web)
-		published(ctx, same, of)
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
+		expectPublished(ctx, shop, web)
+		expectPublished(ctx, same, of)
 	})
 })
 
-// refuseAddress has writes of the IPAddressPool of a namespace refused that has an address, as MetalLB's webhook refuses one
-// that overlaps another.
+// refuseAddress creates a policy that refuses writes of a namespace's IPAddressPool with the given address, as
+// MetalLB's webhook refuses a pool that overlaps another.
 func refuseAddress(ctx context.Context, ns, address string) {
 	GinkgoHelper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -235,7 +235,7 @@ func refuseAddress(ctx context.Context, ns, address string) {
 		Expect(workload.Create(ctx, o)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(workload.Delete(ctx, o))).To(Succeed()) })
 	}
-	// It takes a while until it holds.
+	// The policy takes a while to become effective.
 	Eventually(func() bool {
 		probe := &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: framework.MetalLBNamespace, Name: "lease-" + ns},

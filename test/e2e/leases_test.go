@@ -28,7 +28,7 @@ type tenant struct {
 	ns string
 }
 
-// newTenant makes a namespace and a lease of a global pool.
+// newTenant creates a namespace and a lease of a global pool.
 func newTenant(ctx context.Context, pool, lease string) tenant {
 	GinkgoHelper()
 	t := workload.newTenant(ctx)
@@ -36,23 +36,23 @@ func newTenant(ctx context.Context, pool, lease string) tenant {
 	return t
 }
 
-// newTenant makes a namespace.
+// newTenant creates a namespace.
 func (c cluster) newTenant(ctx context.Context) tenant {
 	GinkgoHelper()
 	t := tenant{c, c.newNamespace(ctx)}
-	DeferCleanup(t.leave)
+	DeferCleanup(t.deleteAll)
 	return t
 }
 
-// newLease makes a lease of a global pool.
+// newLease creates a lease of a global pool.
 func (t tenant) newLease(ctx context.Context, name, pool string) {
 	GinkgoHelper()
 	Expect(t.Create(ctx, framework.MakeLease(t.ns, name).GlobalPool(pool).Obj())).To(Succeed())
 }
 
-// leave takes the Services and leases of a tenant away, and waits until MetalLB has nothing of it: other specs have this
-// cluster too.
-func (t tenant) leave(ctx SpecContext) {
+// deleteAll deletes the Services and leases of a tenant, and waits until MetalLB has none of its objects: other specs
+// share this cluster.
+func (t tenant) deleteAll(ctx SpecContext) {
 	services := &corev1.ServiceList{}
 	Expect(t.List(ctx, services, client.InNamespace(t.ns))).To(Succeed())
 	for i := range services.Items {
@@ -64,10 +64,10 @@ func (t tenant) leave(ctx SpecContext) {
 		g.Expect(t.List(ctx, leases, client.InNamespace(t.ns))).To(Succeed())
 		g.Expect(leases.Items).To(BeEmpty())
 		g.Expect(t.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, &metallbv1beta1.IPAddressPool{})).To(Satisfy(apierrors.IsNotFound))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 }
 
-// service makes a Service that names leases.
+// service creates a Service that names leases.
 func (t tenant) service(ctx context.Context, name, leases string, ports ...corev1.ServicePort) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{
@@ -82,14 +82,14 @@ func port(protocol corev1.Protocol, n int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: fmt.Sprintf("p%d", n), Protocol: protocol, Port: n}
 }
 
-// lease reads a lease anew.
+// lease reads a lease from the API server.
 func (t tenant) lease(ctx context.Context, g Gomega, name string) *v1alpha1.IPLease {
 	l := &v1alpha1.IPLease{}
 	g.Expect(t.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, l)).To(Succeed())
 	return l
 }
 
-// addressOf waits for the address of a lease.
+// addressOf waits for the address of a lease, and returns it.
 func (t tenant) addressOf(ctx context.Context, name string) (address string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -99,14 +99,14 @@ func (t tenant) addressOf(ctx context.Context, name string) (address string) {
 	return address
 }
 
-// published waits until Services have an address, and the condition that says so.
-func published(ctx context.Context, address string, services ...*corev1.Service) {
+// expectPublished waits until Services have an address, and the condition LeaseSatisfied.
+func expectPublished(ctx context.Context, address string, services ...*corev1.Service) {
 	GinkgoHelper()
-	workload.published(ctx, []string{address}, services...)
+	workload.expectPublished(ctx, []string{address}, services...)
 }
 
-// published waits until Services have addresses, and the condition that says so.
-func (c cluster) published(ctx context.Context, addresses []string, services ...*corev1.Service) {
+// expectPublished waits until Services have addresses, and the condition LeaseSatisfied.
+func (c cluster) expectPublished(ctx context.Context, addresses []string, services ...*corev1.Service) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		for _, s := range services {
@@ -121,14 +121,14 @@ func (c cluster) published(ctx context.Context, addresses []string, services ...
 	}).Should(Succeed())
 }
 
-// told waits until a Service is told a reason, and has no address.
-func told(ctx context.Context, s *corev1.Service, reason, message string) {
+// expectReason waits until the condition of a Service has a reason, and the Service has no address.
+func expectReason(ctx context.Context, s *corev1.Service, reason, message string) {
 	GinkgoHelper()
-	workload.told(ctx, s, reason, message)
+	workload.expectReason(ctx, s, reason, message)
 }
 
-// told waits until a Service is told a reason, and has no address.
-func (c cluster) told(ctx context.Context, s *corev1.Service, reason, message string) {
+// expectReason waits until the condition of a Service has a reason, and the Service has no address.
+func (c cluster) expectReason(ctx context.Context, s *corev1.Service, reason, message string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(c.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
@@ -138,7 +138,7 @@ func (c cluster) told(ctx context.Context, s *corev1.Service, reason, message st
 	}).Should(Succeed())
 }
 
-// startLeases starts a manager that serves Services of leases, for the container.
+// startLeases starts a manager that serves Services of leases, until the container ends.
 func (c cluster) startLeases(ctx context.Context) *framework.Manager {
 	GinkgoHelper()
 	kubeconfig, err := c.LeasesAndLoadBalancersManagerKubeconfig(ctx)
@@ -154,7 +154,7 @@ func (c cluster) startLeases(ctx context.Context) *framework.Manager {
 	return m
 }
 
-// leasePool makes a pool that gives leases.
+// leasePool creates a pool for leases.
 func (c cluster) leasePool(ctx context.Context, name, cidr string, leases v1alpha1.Leases) *v1alpha1.GlobalNetworkPool {
 	GinkgoHelper()
 	pool := framework.MakeGlobalPool(name).CIDR(cidr).Obj()
@@ -179,7 +179,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		address := t.addressOf(ctx, "shop")
 		web, tls := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443))
 		tcp, udp := t.service(ctx, "dns-tcp", "shop", port(corev1.ProtocolTCP, 53)), t.service(ctx, "dns-udp", "shop", port(corev1.ProtocolUDP, 53))
-		published(ctx, address, web, tls, tcp, udp)
+		expectPublished(ctx, address, web, tls, tcp, udp)
 		l := t.lease(ctx, Default, "shop")
 		Expect(l.Status.ShownBy).To(Equal("MetalLB"))
 		Expect(l.Status.Ports).To(HaveExactElements(
@@ -188,14 +188,14 @@ var _ = Describe("Services of leases", Ordered, func() {
 
 		By("a port that is taken")
 		late := t.service(ctx, "late", "shop", port(corev1.ProtocolTCP, 80))
-		told(ctx, late, v1alpha1.PortTakenReason, address+" TCP/80 is already allocated to Service web; choose another port or lease")
+		expectReason(ctx, late, v1alpha1.PortTakenReason, address+" TCP/80 is already allocated to Service web; choose another port or lease")
 		Expect(workload.Delete(ctx, web)).To(Succeed())
-		published(ctx, address, late)
+		expectPublished(ctx, address, late)
 
 		By("a Service that is made again") // A17, H7, H23
 		Expect(workload.Delete(ctx, tls)).To(Succeed())
 		tls = t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443), port(corev1.ProtocolTCP, 8443))
-		published(ctx, address, tls)
+		expectPublished(ctx, address, tls)
 		Expect(t.addressOf(ctx, "shop")).To(Equal(address))
 
 		By("a Service that names no lease any more") // H6, H20
@@ -223,19 +223,19 @@ var _ = Describe("Services of leases", Ordered, func() {
 		declare("v1")
 		v1, v2 := t.service(ctx, "v1", "shop", port(corev1.ProtocolTCP, 443)), t.service(ctx, "v2", "shop", port(corev1.ProtocolTCP, 443))
 		odd := t.service(ctx, "odd", "shop", port(corev1.ProtocolTCP, 8080))
-		published(ctx, address, v1)
-		told(ctx, v2, v1alpha1.NotDeclaredReason, "spec.ports of IPLease shop has no TCP/443 for this Service")
-		told(ctx, odd, v1alpha1.NotDeclaredReason, "TCP/8080")
+		expectPublished(ctx, address, v1)
+		expectReason(ctx, v2, v1alpha1.NotDeclaredReason, "spec.ports of IPLease shop has no TCP/443 for this Service")
+		expectReason(ctx, odd, v1alpha1.NotDeclaredReason, "TCP/8080")
 		declare("v2")
-		published(ctx, address, v2)
-		told(ctx, v1, v1alpha1.NotDeclaredReason, "TCP/443")
+		expectPublished(ctx, address, v2)
+		expectReason(ctx, v1, v1alpha1.NotDeclaredReason, "TCP/443")
 	})
 
 	It("get nothing of another tenant's, by its key and address or by its name", func(ctx SpecContext) { // A7
 		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address := mine.addressOf(ctx, "shop")
 		web := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
-		published(ctx, address, web)
+		expectPublished(ctx, address, web)
 		Expect(theirs.addressOf(ctx, "shop")).NotTo(Equal(address))
 		thief := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: theirs.ns, Name: "thief", Labels: map[string]string{v1alpha1.LeasedLabel: "true"}, Annotations: map[string]string{
@@ -245,7 +245,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}
 		Expect(workload.Create(ctx, thief)).To(Succeed())
 		named := theirs.service(ctx, "named", mine.ns+"/shop", port(corev1.ProtocolTCP, 82))
-		told(ctx, named, v1alpha1.NotAllowedReason, "there is no IPLease shop that Services of namespace "+theirs.ns+" may use")
+		expectReason(ctx, named, v1alpha1.NotAllowedReason, "there is no IPLease shop that Services of namespace "+theirs.ns+" may use")
 		Eventually(func(g Gomega) {
 			events := &corev1.EventList{}
 			g.Expect(workload.List(ctx, events, client.InNamespace(theirs.ns))).To(Succeed())
@@ -259,8 +259,8 @@ var _ = Describe("Services of leases", Ordered, func() {
 		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address, their := mine.addressOf(ctx, "shop"), theirs.addressOf(ctx, "shop")
 		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), theirs.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
-		published(ctx, address, web)
-		published(ctx, their, other)
+		expectPublished(ctx, address, web)
+		expectPublished(ctx, their, other)
 		poolOf := func(t tenant) *metallbv1beta1.IPAddressPool {
 			p := &metallbv1beta1.IPAddressPool{}
 			Expect(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + t.ns}, p)).To(Succeed())
@@ -269,18 +269,18 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(poolOf(mine).Spec).To(And(
 			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
 			HaveField("AllocateTo.Namespaces", []string{mine.ns}), HaveField("AllocateTo.ServiceSelectors", []metav1.LabelSelector{{MatchLabels: map[string]string{"butler.butlerlabs.dev/leased": "true"}}})))
-		theirs.says(ctx, "shop", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "") // which is written last
+		theirs.expectLeaseCondition(ctx, "shop", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "") // which is written last
 		before := []client.Object{theirs.lease(ctx, Default, "shop"), other}
 		poolBefore := poolOf(theirs)
 
 		Expect(workload.Delete(ctx, mine.lease(ctx, Default, "shop"))).To(Succeed())
 		Eventually(func() bool {
 			return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: mine.ns, Name: "shop"}, &v1alpha1.IPLease{}))
-		}).WithTimeout(framework.Late).Should(BeTrue())
-		told(ctx, web, v1alpha1.LeaseNotFoundReason, "there is no IPLease shop")
+		}).WithTimeout(framework.LongTimeout).Should(BeTrue())
+		expectReason(ctx, web, v1alpha1.LeaseNotFoundReason, "there is no IPLease shop")
 		Expect(apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + mine.ns}, &metallbv1beta1.IPAddressPool{}))).To(BeTrue())
 		poolAfter := poolOf(theirs)
-		for _, p := range []*metallbv1beta1.IPAddressPool{poolBefore, poolAfter} { // MetalLB writes its counts when it likes
+		for _, p := range []*metallbv1beta1.IPAddressPool{poolBefore, poolAfter} { // MetalLB writes its counts at any time
 			p.Status, p.ResourceVersion, p.ManagedFields = metallbv1beta1.IPAddressPoolStatus{}, "", nil
 		}
 		Expect(poolAfter).To(Equal(poolBefore))
@@ -289,7 +289,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		for i := range before {
 			Expect(after[i].GetResourceVersion()).To(Equal(before[i].GetResourceVersion()), "%T", before[i])
 		}
-		// Its address may be had again.
+		// Its address is available again.
 		again := newTenant(ctx, pool.Name, "again")
 		Expect(again.addressOf(ctx, "again")).To(Equal(address))
 	})
@@ -302,12 +302,12 @@ var _ = Describe("Services of leases", Ordered, func() {
 		leaving := map[string]*corev1.Service{}
 		for _, name := range []string{"shop", "mail", "stays"} {
 			leaving[name] = t.service(ctx, name, name, port(corev1.ProtocolTCP, 80))
-			published(ctx, t.addressOf(ctx, name), leaving[name])
+			expectPublished(ctx, t.addressOf(ctx, name), leaving[name])
 		}
 		Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())
 		resume := sync.OnceFunc(func() { Expect(metalLB.Signal(syscall.SIGCONT)).To(Succeed()) })
 		DeferCleanup(resume)
-		// With its Service and without it.
+		// One lease without its Service, and one with it.
 		Expect(workload.Delete(ctx, leaving["shop"])).To(Succeed())
 		for _, name := range []string{"shop", "mail"} {
 			Expect(workload.Delete(ctx, t.lease(ctx, Default, name))).To(Succeed())
@@ -328,8 +328,8 @@ var _ = Describe("Services of leases", Ordered, func() {
 		for _, name := range []string{"shop", "mail"} {
 			Eventually(func() bool {
 				return apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: t.ns, Name: name}, &v1alpha1.IPLease{}))
-			}).WithTimeout(framework.Late).Should(BeTrue())
+			}).WithTimeout(framework.LongTimeout).Should(BeTrue())
 		}
-		published(ctx, t.addressOf(ctx, "stays"), leaving["stays"])
+		expectPublished(ctx, t.addressOf(ctx, "stays"), leaving["stays"])
 	})
 })

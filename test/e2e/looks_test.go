@@ -16,8 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// looks has managers look at the tenant so many times: an annotation of a Service that has all it wants wakes them.
-func (s *story) looks(ctx context.Context, times int, service *corev1.Service, managers ...*framework.Manager) {
+// triggerReconciles makes managers reconcile the tenant the given number of times: an annotation of a Service that is
+// satisfied wakes them.
+func (s *story) triggerReconciles(ctx context.Context, times int, service *corev1.Service, managers ...*framework.Manager) {
 	GinkgoHelper()
 	for i := range times {
 		var before []int
@@ -32,10 +33,10 @@ func (s *story) looks(ctx context.Context, times int, service *corev1.Service, m
 	workload.change(ctx, service, `{"metadata":{"annotations":{"look":null}}}`)
 }
 
-// reconciles is how often a manager has looked at tenants.
+// reconciles returns how often a manager has reconciled tenants.
 func reconciles(ctx context.Context, m *framework.Manager) (sum int) {
 	GinkgoHelper()
-	counts, err := m.Counts(ctx, "controller_runtime_reconcile_total")
+	counts, err := m.ReadCounter(ctx, "controller_runtime_reconcile_total")
 	Expect(err).NotTo(HaveOccurred())
 	for series, n := range counts {
 		if strings.Contains(series, `controller="tenant"`) {
@@ -45,17 +46,17 @@ func reconciles(ctx context.Context, m *framework.Manager) (sum int) {
 	return sum
 }
 
-// writes are the requests of a manager that change something, in both clusters.
+// writes returns the manager's write requests, in both clusters.
 func writes(ctx context.Context, m *framework.Manager) map[string]int {
 	GinkgoHelper()
-	out, err := m.Counts(ctx, "rest_client_requests_total")
+	out, err := m.ReadCounter(ctx, "rest_client_requests_total")
 	Expect(err).NotTo(HaveOccurred())
 	maps.DeleteFunc(out, func(series string, _ int) bool { return strings.Contains(series, `method="GET"`) })
 	return out
 }
 
-// versions are the resource versions of all that the manager writes for a tenant. MetalLB writes the status of
-// its pools now and then, so of these it is the generation.
+// versions returns the resource versions of all objects that the manager writes for a tenant. MetalLB writes the
+// status of its pools now and then, so for these it returns the generation.
 func (s *story) versions(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	out := map[string]string{}

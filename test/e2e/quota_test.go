@@ -38,7 +38,7 @@ var _ = Describe("A tenant with a quota", func() {
 
 	It("grows as far as that leaves, says so, and is satisfied when it needs no more", func(ctx SpecContext) { // B39, F9
 		Eventually(func() []*corev1.Service { return served(ctx) }).Should(HaveLen(3))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 2})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2})
 		events := func() []eventsv1.Event {
 			list := &eventsv1.EventList{}
 			Expect(management.List(ctx, list, client.InNamespace(s.ns))).To(Succeed())
@@ -54,15 +54,15 @@ var _ = Describe("A tenant with a quota", func() {
 
 		s.stop(ctx, served(ctx)[0])
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 2})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2})
 		Expect(events()).To(HaveLen(1))
 	})
 
 	It("grows on when that is raised", func(ctx SpecContext) { // B39
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 2})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2})
 		management.change(ctx, s.config, `{"spec":{"network":{"quotaPerTenant":{"maxLoadBalancerIPs":5}}}}`)
 		s.addressesOf(ctx, services...)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 2, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2, "lb-2": 1})
 	})
 })

@@ -22,10 +22,10 @@ var _ = Describe("A tenant at rest", func() {
 		s = newStory(ctx)
 	})
 
-	// writesNothing expects that nothing is written while managers look at the tenant again and again.
+	// writesNothing expects that the managers write nothing while they reconcile the tenant repeatedly.
 	writesNothing := func(ctx SpecContext, service *corev1.Service, managers ...*framework.Manager) {
 		GinkgoHelper()
-		Eventually(func(g Gomega) { // what the pools keep of what went on, those of former specs too, goes last
+		Eventually(func(g Gomega) { // finished grants are removed from the status of the pools last, also those of earlier specs
 			pools, blocks := &v1alpha1.NetworkPoolList{}, &v1alpha1.IPAllocationList{}
 			g.Expect(management.List(ctx, pools)).To(Succeed())
 			g.Expect(management.List(ctx, blocks)).To(Succeed())
@@ -40,13 +40,13 @@ var _ = Describe("A tenant at rest", func() {
 			}
 			g.Expect(left).To(BeZero())
 		}).Should(Succeed())
-		s.looks(ctx, 3, service, managers...)
+		s.triggerReconciles(ctx, 3, service, managers...)
 		before := s.versions(ctx)
 		var wrote []map[string]int
 		for _, m := range managers {
 			wrote = append(wrote, writes(ctx, m))
 		}
-		s.looks(ctx, 6, service, managers...)
+		s.triggerReconciles(ctx, 6, service, managers...)
 		for i, m := range managers {
 			Expect(writes(ctx, m)).To(Equal(wrote[i]))
 		}
@@ -59,7 +59,7 @@ var _ = Describe("A tenant at rest", func() {
 		m := startManager(ctx, "--shrink-grace="+grace)
 		first := s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		Eventually(func(g Gomega) {
 			p, err := metalLBPool(ctx, "default-pool")
 			g.Expect(err).NotTo(HaveOccurred())
@@ -104,7 +104,7 @@ var _ = Describe("A tenant at rest", func() {
 			live = append(live, s.serveAll(ctx, fmt.Sprintf("a-%d", i), fmt.Sprintf("b-%d", i))...)
 			for _, service := range live {
 				s.addressOf(ctx, service)
-				s.apart(ctx, history)
+				s.expectDisjoint(ctx, history)
 			}
 			if len(live) > 6 {
 				s.stop(ctx, live[1:6]...)
@@ -113,7 +113,7 @@ var _ = Describe("A tenant at rest", func() {
 		}
 		addresses := s.addressesOf(ctx, live...)
 		Eventually(func(g Gomega) {
-			s.apart(ctx, history)
+			s.expectDisjoint(ctx, history)
 			blocks := s.blocks(ctx)
 			for name, a := range blocks {
 				g.Expect(a.DeletionTimestamp).To(BeNil(), name)
@@ -126,6 +126,6 @@ var _ = Describe("A tenant at rest", func() {
 			g.Expect(p.Status.AssignedIPv4).To(Equal(int64(len(addresses))))
 		}).Should(Succeed())
 		writesNothing(ctx, first, managers...)
-		Expect(s.addressesOf(ctx, live...)).To(Equal(addresses)) // nobody was moved
+		Expect(s.addressesOf(ctx, live...)).To(Equal(addresses)) // no Service was moved
 	})
 })

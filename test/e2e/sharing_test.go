@@ -30,10 +30,10 @@ var _ = Describe("A tenant", func() {
 			Expect(s.addressOf(ctx, service)).To(Equal(address))
 		}
 		Expect(s.addressOf(ctx, single)).NotTo(Equal(address))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 
 		Expect(s.addressOf(ctx, s.serve(ctx, "d", shared(81)))).To(Equal(s.net + "12"))
 		Expect(s.addressOf(ctx, s.serve(ctx, "e", shared(83)))).To(BeElementOf(address, s.net+"12"))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
 	})
 })

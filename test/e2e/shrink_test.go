@@ -27,11 +27,11 @@ var _ = Describe("A tenant", func() {
 		startManager(ctx, "--shrink-grace="+grace)
 		first := s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		changes, err := management.Watch(ctx, &v1alpha1.IPAllocationList{}, client.InNamespace(s.ns))
 		Expect(err).NotTo(HaveOccurred())
 		defer changes.Stop()
-		idle := time.Now() // and not before
+		idle := time.Now() // the grace must not start earlier
 		s.stop(ctx, first, second)
 		var last *v1alpha1.IPAllocation
 		for e := range changes.ResultChan() {
@@ -51,13 +51,13 @@ var _ = Describe("A tenant", func() {
 		drained := meta.FindStatusCondition(last.Status.Conditions, v1alpha1.DrainingCondition)
 		Expect(drained).To(HaveValue(HaveField("Status", metav1.ConditionTrue)))
 		Expect(drained.LastTransitionTime.Time).NotTo(BeTemporally("<", in.LastTransitionTime.Add(patience)))
-		s.shows(ctx, "10-10")
-		s.has(ctx, map[string]int{"lb": 1})
+		s.expectPoolEntries(ctx, "10-10")
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
 		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerPoolShrunk") }).Should(HaveLen(1))
 	})
 
 	It("keeps a block that is older than the grace, when it is idle for a moment", func(ctx SpecContext) { // F1, B50
-		const patience = 20 * time.Second // a moment is shorter than that, on a busy machine too
+		const patience = 20 * time.Second // longer than a moment, on a busy machine too
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+patience.String())
@@ -79,7 +79,7 @@ var _ = Describe("A tenant", func() {
 		s.served(ctx, "third", "11")
 		s.condition(ctx, "lb-1", v1alpha1.InUseCondition, metav1.ConditionTrue, v1alpha1.InUseReason)
 		Consistently(stays).WithTimeout(patience / 5).Should(Succeed())
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
 	It("keeps its blocks while it does not answer, and nobody else gets them", func(ctx SpecContext) { // F2, B43
@@ -88,7 +88,7 @@ var _ = Describe("A tenant", func() {
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
-		// Somebody else waits, longer than the tenant will: its Service still wants an address.
+		// Another allocation waits, longer than the tenant will: the tenant's Service still requests an address.
 		other := s.allocation("other", 1)
 		Expect(management.Create(ctx, other)).To(Succeed())
 		failed := func(g Gomega) {
@@ -96,8 +96,8 @@ var _ = Describe("A tenant", func() {
 			g.Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
 		}
 		Eventually(failed).Should(Succeed())
-		// Somebody deletes the block, and the tenant cannot be told.
-		restore := cutOff()
+		// A user deletes the block while the tenant is unreachable.
+		restore := stopWorkloadAPIServer()
 		block := s.blocks(ctx)["lb-1"]
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		drained := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.TenantUnreachableReason)
@@ -107,11 +107,11 @@ var _ = Describe("A tenant", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(management.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
 			g.Expect(other.Status.StartAddress).To(Equal(s.net + "11"))
-		}).WithTimeout(framework.Late).Should(Succeed()) // MetalLB, and we, come back when our watches do
-		// By then the tenant had let go of it.
+		}).WithTimeout(framework.LongTimeout).Should(Succeed()) // MetalLB and the manager continue once their watches are restored
+		// By then the tenant had released it.
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(second), second)).To(Succeed())
 		Expect(second.Status.LoadBalancer.Ingress).To(BeEmpty())
-		s.shows(ctx, "10-10")
+		s.expectPoolEntries(ctx, "10-10")
 		Expect(management.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		Expect(p.Status.AllocatedIPs).To(Equal(int64(2)))
 	})
@@ -123,7 +123,7 @@ var _ = Describe("A tenant", func() {
 		s.served(ctx, "first", "10")
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 		Expect(m.Kill()).To(Succeed())
-		cutOff()
+		stopWorkloadAPIServer()
 		startManager(ctx)
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.TenantUnreachableReason)
 	})
@@ -135,7 +135,7 @@ var _ = Describe("A tenant", func() {
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		block := s.blocks(ctx)["lb-1"]
-		other := framework.MakeAllocation(s.ns, "other").Pinned(s.net+"11", s.net+"11").Obj()
+		other := framework.MakeAllocation(s.ns, "other").PinnedRange(s.net+"11", s.net+"11").Obj()
 		Expect(management.Create(ctx, other)).To(Succeed())
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		Eventually(func(g Gomega) {
@@ -152,7 +152,7 @@ var _ = Describe("A tenant", func() {
 		startManager(ctx)
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
-		cutOff()
+		stopWorkloadAPIServer()
 		block := s.blocks(ctx)["lb-1"]
 		Expect(management.Delete(ctx, block)).To(Succeed())
 		s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.TenantUnreachableReason)

@@ -54,12 +54,12 @@ var _ = Describe("What the other specs stand on", func() {
 		Expect(err).NotTo(HaveOccurred())
 		reached, err := client.New(config, client.Options{Scheme: workload.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
-		// Only the workload cluster has it.
+		// Only the workload cluster has that namespace.
 		Expect(reached.Get(ctx, client.ObjectKey{Name: framework.MetalLBNamespace}, &corev1.Namespace{})).To(Succeed())
 	})
 })
 
-// newService makes a Service of the workload cluster that wants an address, for one spec.
+// newService creates a Service of the workload cluster that requests an address, for one spec.
 func newService(ctx context.Context, ns, name string) *corev1.Service {
 	GinkgoHelper()
 	service := &corev1.Service{
@@ -71,7 +71,7 @@ func newService(ctx context.Context, ns, name string) *corev1.Service {
 	return service
 }
 
-// expectAddress waits until MetalLB has given a Service an address.
+// expectAddress waits until MetalLB has assigned the address to a Service.
 func expectAddress(ctx context.Context, service *corev1.Service, address string) {
 	GinkgoHelper()
 	Eventually(func() ([]corev1.LoadBalancerIngress, error) {

@@ -22,10 +22,10 @@ var _ = Describe("A tenant", func() {
 		}
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
-		s.shows(ctx, "10-11")
+		s.expectPoolEntries(ctx, "10-11")
 		pool, err := metalLBPool(ctx, "default-pool")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(advertised(ctx).Spec.IPAddressPoolSelectors).To(ConsistOf(metav1.LabelSelector{MatchLabels: pool.Labels}))
+		Expect(waitForAdvertisement(ctx).Spec.IPAddressPoolSelectors).To(ConsistOf(metav1.LabelSelector{MatchLabels: pool.Labels}))
 
 		first := s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
@@ -33,11 +33,11 @@ var _ = Describe("A tenant", func() {
 		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.StaticReason)
 		Expect(is.Message).To(ContainSubstring("1 more address"))
 		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerStatic") }).Should(ConsistOf(is.Message))
-		// The block is never too large either.
+		// The block does not shrink either.
 		s.stop(ctx, first, second)
 		Expect(s.addressOf(ctx, third)).To(HavePrefix(s.net))
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 2})
-		s.shows(ctx, "10-11")
+		s.expectBlocks(ctx, map[string]int{"lb": 2})
+		s.expectPoolEntries(ctx, "10-11")
 	})
 })

@@ -19,7 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// serveAll makes Services.
+// serveAll creates Services.
 func (s *story) serveAll(ctx context.Context, names ...string) []*corev1.Service {
 	GinkgoHelper()
 	out := make([]*corev1.Service, 0, len(names))
@@ -29,7 +29,7 @@ func (s *story) serveAll(ctx context.Context, names ...string) []*corev1.Service
 	return out
 }
 
-// addressesOf waits until Services have addresses, expects them to be different ones, and returns them.
+// addressesOf waits until Services have addresses, expects them to be distinct, and returns them.
 func (s *story) addressesOf(ctx context.Context, services ...*corev1.Service) []string {
 	GinkgoHelper()
 	var out []string
@@ -41,7 +41,7 @@ func (s *story) addressesOf(ctx context.Context, services ...*corev1.Service) []
 	return out
 }
 
-// annotated makes a Service with an annotation.
+// annotated returns a change that sets an annotation of a Service.
 func annotated(key, value string) func(*corev1.Service) {
 	return func(service *corev1.Service) { metav1.SetMetaDataAnnotation(&service.ObjectMeta, key, value) }
 }
@@ -52,7 +52,7 @@ func (c cluster) change(ctx context.Context, o client.Object, patch string) {
 	Expect(c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
 }
 
-// inMetalLB is the key of an object of MetalLB.
+// inMetalLB returns the key of an object of MetalLB.
 func inMetalLB(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: framework.MetalLBNamespace, Name: name}
 }
@@ -63,16 +63,16 @@ func metalLBPool(ctx context.Context, name string) (*metallbv1beta1.IPAddressPoo
 	return p, workload.Get(ctx, inMetalLB(name), p)
 }
 
-// patiently runs steps that no event ends in time: somebody looks again in their own time, or MetalLB finds its API
-// server again.
-func patiently(steps func()) {
-	SetDefaultEventuallyTimeout(framework.Late)
-	defer SetDefaultEventuallyTimeout(framework.Soon)
+// withLongTimeout runs steps that no event completes in time: a controller retries in its own time, or MetalLB
+// reconnects to its API server.
+func withLongTimeout(steps func()) {
+	SetDefaultEventuallyTimeout(framework.LongTimeout)
+	defer SetDefaultEventuallyTimeout(framework.EventTimeout)
 	steps()
 }
 
 // freezeMetalLB stops the controller of MetalLB until the end of the spec, or until thaw is called: until then it
-// confirms nothing, so no block is given back.
+// confirms nothing, so no block is released.
 func freezeMetalLB() (thaw func()) {
 	GinkgoHelper()
 	Expect(metalLB.Signal(syscall.SIGSTOP)).To(Succeed())
@@ -81,15 +81,15 @@ func freezeMetalLB() (thaw func()) {
 	return thaw
 }
 
-// advertised waits for the L2Advertisement of the pools that show blocks: it comes after them.
-func advertised(ctx context.Context) *metallbv1beta1.L2Advertisement {
+// waitForAdvertisement waits for the L2Advertisement of the pools that show blocks, which is created after them.
+func waitForAdvertisement(ctx context.Context) *metallbv1beta1.L2Advertisement {
 	GinkgoHelper()
 	a := &metallbv1beta1.L2Advertisement{}
 	Eventually(func() error { return workload.Get(ctx, inMetalLB("default-pool"), a) }).Should(Succeed())
 	return a
 }
 
-// watchUntil reads a watch until an object is as wanted, and returns all that came.
+// watchUntil reads a watch until an object is as wanted, and returns all objects so far.
 func watchUntil[O client.Object](w watch.Interface, is func(watch.EventType, O) bool) (seen []O) {
 	GinkgoHelper()
 	for e := range w.ResultChan() {
@@ -112,24 +112,24 @@ func (s *story) watching(ctx context.Context) watch.Interface {
 	return w
 }
 
-// apart expects that no address is in two blocks, and that no block has changed.
-func (s *story) apart(ctx context.Context, history *invariants.History) {
+// expectDisjoint expects that no address is in two blocks, and that no block has changed.
+func (s *story) expectDisjoint(ctx context.Context, history *invariants.History) {
 	GinkgoHelper()
 	list := &v1alpha1.IPAllocationList{}
 	Expect(management.List(ctx, list, client.InNamespace(s.ns))).To(Succeed())
-	Expect(history.Moment(pools.Objects{Allocations: list.Items})).To(BeEmpty())
+	Expect(history.CheckMoment(pools.Objects{Allocations: list.Items})).To(BeEmpty())
 }
 
-// free waits until somebody else gets a block of so many addresses, and returns the first.
+// free waits until another allocation gets a block of `count` addresses, and returns the first address.
 func (s *story) free(ctx context.Context, name string, count int32) string {
 	GinkgoHelper()
 	other := s.allocation(name, count)
 	Expect(management.Create(ctx, other)).To(Succeed())
-	return granted(ctx, other)
+	return waitForGrant(ctx, other)
 }
 
-// granted waits until an IPAllocation has addresses, and returns the first.
-func granted(ctx context.Context, a *v1alpha1.IPAllocation) string {
+// waitForGrant waits until an IPAllocation has addresses, and returns the first.
+func waitForGrant(ctx context.Context, a *v1alpha1.IPAllocation) string {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(management.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())

@@ -24,23 +24,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// grace is how long blocks stay that nobody uses, in these stories.
+// grace is how long idle blocks are kept in these stories.
 const grace = "2s"
 
 var networks atomic.Int64
 
 // story is a tenant: a Cluster of the management cluster, and its Services in the workload cluster.
 type story struct {
-	// ns is the namespace of its pools, ProviderConfig and Cluster; services that of its Services.
+	// ns is the namespace of its pools, ProviderConfig and Cluster; services is the namespace of its Services.
 	ns, services string
-	// net is the first three bytes of its addresses.
+	// net is the prefix of its addresses: the first three bytes.
 	net     string
 	config  *v1alpha1.ProviderConfig
 	cluster *clusterv1.Cluster
 }
 
-// newStory makes a namespace for pools, a namespace for Services, and an elastic ProviderConfig that begins with
-// one address and grows by one at least.
+// newStory creates a namespace for pools, a namespace for Services, and the spec of an elastic ProviderConfig that
+// begins with one address and grows by at least one.
 func newStory(ctx context.Context) *story {
 	GinkgoHelper()
 	s := &story{ns: management.newNamespace(ctx), services: workload.newNamespace(ctx), net: fmt.Sprintf("10.200.%d.", networks.Add(1))}
@@ -56,7 +56,7 @@ func newStory(ctx context.Context) *story {
 	return s
 }
 
-// pool makes a pool of the tenant's network, and adds it to those of the ProviderConfig: from first to last.
+// pool creates a pool of the tenant's network, from first to last, and adds it to the pools of the ProviderConfig.
 func (s *story) pool(ctx context.Context, name string, first, last int) *v1alpha1.NetworkPool {
 	GinkgoHelper()
 	p := framework.MakePool(name).Namespace(s.ns).Addresses(fmt.Sprintf("%s%d-%s%d", s.net, first, s.net, last)).Obj()
@@ -66,24 +66,24 @@ func (s *story) pool(ctx context.Context, name string, first, last int) *v1alpha
 	return p
 }
 
-// begin makes the ProviderConfig and the Cluster. No manager runs yet.
+// begin creates the ProviderConfig and the Cluster. No manager runs yet.
 func (s *story) begin(ctx context.Context, annotations map[string]string) {
 	GinkgoHelper()
 	DeferCleanup(s.clear)
 	Expect(management.Create(ctx, s.config)).To(Succeed())
-	rights := workload.TenantKubeconfig // no more than config/tenant gives
+	rights := workload.TenantKubeconfig // no more than config/tenant grants
 	if s.config.Spec.Network.LoadBalancer.Type == v1alpha1.CiliumLoadBalancer {
 		rights = workload.CiliumTenantKubeconfig
 	}
 	credentials, err := rights(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	s.cluster, err = framework.CreateClusterFor(ctx, management, credentials, metav1.ObjectMeta{
+	s.cluster, err = framework.CreateClusterWithKubeconfig(ctx, management, credentials, metav1.ObjectMeta{
 		Namespace: s.ns, Name: "tenant", Labels: map[string]string{v1alpha1.ProviderConfigLabel: s.config.Name}, Annotations: annotations,
 	})
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// clear leaves both clusters as they were. No manager runs any more.
+// clear restores both clusters to their state before the story. No manager runs any more.
 func (s *story) clear(ctx context.Context) {
 	GinkgoHelper()
 	gone := []client.Object{s.config}
@@ -112,7 +112,7 @@ func (s *story) clear(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// serve makes a Service; change, where set, is applied to it before.
+// serve creates a Service; the functions in change may edit it first.
 func (s *story) serve(ctx context.Context, name string, change ...func(*corev1.Service)) *corev1.Service {
 	GinkgoHelper()
 	service := &corev1.Service{
@@ -149,7 +149,7 @@ func (s *story) stop(ctx context.Context, services ...*corev1.Service) {
 	}
 }
 
-// blocks are the IPAllocations of the tenant, by what comes after its name: lb, lb-1 and so on.
+// blocks returns the IPAllocations of the tenant, by the suffix of their names: lb, lb-1 and so on.
 func (s *story) blocks(ctx context.Context) map[string]*v1alpha1.IPAllocation {
 	GinkgoHelper()
 	list := &v1alpha1.IPAllocationList{}
@@ -163,8 +163,8 @@ func (s *story) blocks(ctx context.Context) map[string]*v1alpha1.IPAllocation {
 	return out
 }
 
-// has waits until the tenant has blocks of these names and sizes, and no others.
-func (s *story) has(ctx context.Context, want map[string]int) {
+// expectBlocks waits until the tenant has exactly the blocks of these names and sizes.
+func (s *story) expectBlocks(ctx context.Context, want map[string]int) {
 	GinkgoHelper()
 	Eventually(func() map[string]int {
 		sizes := map[string]int{}
@@ -175,8 +175,8 @@ func (s *story) has(ctx context.Context, want map[string]int) {
 	}).Should(Equal(want))
 }
 
-// shows waits until MetalLB's pool has these entries.
-func (s *story) shows(ctx context.Context, last ...string) {
+// expectPoolEntries waits until MetalLB's pool has these entries.
+func (s *story) expectPoolEntries(ctx context.Context, last ...string) {
 	GinkgoHelper()
 	want := make([]string, 0, len(last))
 	for _, l := range last {
@@ -203,7 +203,7 @@ func (s *story) condition(ctx context.Context, block, kind string, status metav1
 	return *is
 }
 
-// eventsOn are the reasons and notes of the events about an object.
+// eventsOn returns the notes of the events on an object with the given reason.
 func eventsOn(ctx context.Context, c cluster, ns string, uid types.UID, reason string) []string {
 	GinkgoHelper()
 	list := &eventsv1.EventList{}
@@ -218,12 +218,12 @@ func eventsOn(ctx context.Context, c cluster, ns string, uid types.UID, reason s
 	return out
 }
 
-// allocation is a block of somebody else, from the tenant's first pool.
+// allocation returns a block for another Cluster, from the tenant's first pool.
 func (s *story) allocation(name string, count int32) *v1alpha1.IPAllocation {
 	return framework.MakeAllocation(s.ns, name).Pool(s.config.Spec.Network.PoolRefs[0].Name).Count(count).Cluster(s.ns, "elsewhere").Obj()
 }
 
-// served makes a Service, and expects it to get this address of the tenant's network.
+// served creates a Service, and expects it to get the given address of the tenant's network.
 func (s *story) served(ctx context.Context, name, last string) *corev1.Service {
 	GinkgoHelper()
 	service := s.serve(ctx, name)
@@ -231,8 +231,8 @@ func (s *story) served(ctx context.Context, name, last string) *corev1.Service {
 	return service
 }
 
-// cutOff stops the API server of the workload cluster until the end of the spec, or until restore is called.
-func cutOff() (restore func()) {
+// stopWorkloadAPIServer stops the API server of the workload cluster until the end of the spec, or until restore is called.
+func stopWorkloadAPIServer() (restore func()) {
 	GinkgoHelper()
 	Expect(workload.KillAPIServer()).To(Succeed())
 	up := false
@@ -245,8 +245,8 @@ func cutOff() (restore func()) {
 			return
 		}
 		restore()
-		// MetalLB comes back when its watches do, which takes them some time: the next spec would begin with what
-		// it remembers of this one.
+		// MetalLB recovers when its watches do, which takes some time; restarted, it does not enter the next spec
+		// with the state of this one.
 		Expect(metalLB.Kill()).To(Succeed())
 		var err error
 		metalLB, err = workload.StartMetalLB(ctx)

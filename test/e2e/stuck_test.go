@@ -39,20 +39,20 @@ var _ = Describe("A tenant", func() {
 			Eventually(func() []string { return told(service) }).Should(HaveLen(1), service.Name)
 		}
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
-		s.has(ctx, map[string]int{"lb": 1})
-		// Others beside them get exactly what they need.
+		s.expectBlocks(ctx, map[string]int{"lb": 1})
+		// Other Services get exactly what they need.
 		s.served(ctx, "second", "11")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		s.served(ctx, "third", "12")
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
 		for _, service := range stuck {
 			Expect(told(service)).To(HaveLen(1), service.Name)
 		}
 		Expect(told(foreign)).To(BeEmpty())
-		// A Service that is put right is served as others are.
+		// A corrected Service is served like others.
 		workload.change(ctx, stuck[0], `{"metadata":{"annotations":{"metallb.io/address-pool":"default-pool"}}}`)
 		Expect(s.addressOf(ctx, stuck[0])).To(Equal(s.net + "13"))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1, "lb-3": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1, "lb-3": 1})
 	})
 
 	It("says why MetalLB gives nobody an address, when it has had room for half a minute", func(ctx SpecContext) { // B36
@@ -66,13 +66,13 @@ var _ = Describe("A tenant", func() {
 		}
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
 		second := s.serve(ctx, "second")
-		s.shows(ctx, "10-10", "11-11")
+		s.expectPoolEntries(ctx, "10-10", "11-11")
 		var is metav1.Condition
-		patiently(func() {
+		withLongTimeout(func() {
 			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
 		})
 		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
-		s.has(ctx, map[string]int{"lb": 1, "lb-1": 1})
+		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		expectRestMeanwhile(ctx, m)
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
 		Expect(s.addressOf(ctx, second)).To(Equal(s.net + "11"))

@@ -19,7 +19,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// cluster is a control plane with its controllers, and a client of an administrator.
+// cluster is a control plane with its controllers, and a client with the rights of an administrator.
 type cluster struct {
 	*framework.ControlPlane
 	client.WithWatch
@@ -38,7 +38,7 @@ func TestE2E(t *testing.T) {
 	}
 	RegisterFailHandler(Fail)
 	ctrl.SetLogger(GinkgoLogr)
-	SetDefaultEventuallyTimeout(framework.Soon)
+	SetDefaultEventuallyTimeout(framework.EventTimeout)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	suite, reporter := GinkgoConfiguration()
 	RunSpecs(t, "E2E", suite, reporter)
@@ -61,46 +61,46 @@ var _ = AfterEach(func() {
 	}
 })
 
-// twoFamilies are the options of a cluster whose Services may have addresses of both.
+// twoFamilies are the options of a cluster whose Services may have addresses of both IP families.
 var twoFamilies = framework.Options{APIServerArgs: map[string]string{"service-cluster-ip-range": "10.0.0.0/16,fd00:10:96::/112"}}
 
-// startCluster starts a cluster that lives as long as the suite, or the container.
+// startCluster starts a cluster that runs until the suite, or the container, ends.
 func startCluster(o framework.Options) cluster {
 	GinkgoHelper()
-	cp, err := framework.Start(o)
+	cp, err := framework.StartControlPlane(o)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 	stop, err := cp.StartControllerManager()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(stop()).To(Succeed()) })
-	admin, err := cp.Client()
+	admin, err := cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	return cluster{ControlPlane: cp, WithWatch: admin}
 }
 
-// expectRestMeanwhile expects that a manager rests while something lasts that keeps it from its work: a second in which it tries
-// little.
+// expectRestMeanwhile expects that a manager is nearly idle while something blocks its work: that there is a second
+// with few retries.
 func expectRestMeanwhile(ctx context.Context, m *framework.Manager) { // W30
 	GinkgoHelper()
-	const most = 2 // the Cluster, and what is looked at whatever happens
-	Eventually(framework.Resting(most, m)).WithContext(ctx).WithTimeout(framework.Soon).WithPolling(time.Second).Should(Succeed())
+	const most = 2 // the Cluster, and the periodic reconciles
+	Eventually(framework.NewRestCheck(most, m)).WithContext(ctx).WithTimeout(framework.EventTimeout).WithPolling(time.Second).Should(Succeed())
 }
 
-// startManager starts a manager of the management cluster that lives as long as the spec, or the container.
+// startManager starts a manager of the management cluster that runs until the spec, or the container, ends.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
-	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: management.Kubeconfig, Args: append(framework.Components(), args...)})
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: management.Kubeconfig, Args: append(framework.ComponentFlags(), args...)})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {
 			GinkgoWriter.Println(m.LogTail(40))
 		}
-		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
+		Expect(m.Kill()).To(Succeed()) // no effect if the spec has ended it
 	})
 	return m
 }
 
-// newNamespace makes a namespace for one spec.
+// newNamespace creates a namespace for one spec.
 func (c cluster) newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1))}}

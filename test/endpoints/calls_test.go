@@ -17,10 +17,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// ofTheClass are the settings of the class of docs/endpoints.md.
-var ofTheClass = map[string]string{"poolName": "endpoints", "poolKind": "NetworkPool"}
+// classSettings are the settings of the class of docs/endpoints.md.
+var classSettings = map[string]string{"poolName": "endpoints", "poolKind": "NetworkPool"}
 
-// expectRefused asks for a Cluster that gets no claim.
+// expectRefused requests the patches for a Cluster that must get no claim, and expects a failure with the given
+// message.
 func expectRefused(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string, says string) {
 	GinkgoHelper()
 	resp, err := hooks.GeneratePatches(ctx, cluster, settings)
@@ -48,25 +49,25 @@ var _ = Describe("Whoever asks a manager", func() {
 		cluster.Spec.Paused = ptr.To(true)
 		cluster.Finalizers = []string{"example.com/keep"}
 		create(ctx, cluster)
-		expectRefused(ctx, cluster, ofTheClass, "the Cluster is paused")
+		expectRefused(ctx, cluster, classSettings, "the Cluster is paused")
 		other := cluster.DeepCopy()
 		other.UID = "other"
-		expectRefused(ctx, other, ofTheClass, "is not there any more")
+		expectRefused(ctx, other, classSettings, "is not there any more")
 		bare := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bare"}}
 		bare.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrastructure, Kind: "VSphereCluster", Name: "bare"}
 		create(ctx, bare)
-		expectRefused(ctx, bare, ofTheClass, "has no ClusterClass")
+		expectRefused(ctx, bare, classSettings, "has no ClusterClass")
 		elsewhere := newNamespace(ctx)
 		create(ctx, pool(elsewhere, "endpoints").CIDR("10.3.0.0/24").Obj())
 		newClass(ctx, elsewhere, "VSphere", func(c *clusterv1.ClusterClass) { c.Spec.Patches = nil })
 		unasked := newCluster(elsewhere, "lab", "")
 		create(ctx, unasked)
-		expectRefused(ctx, unasked, ofTheClass, "no patch of ClusterClass")
+		expectRefused(ctx, unasked, classSettings, "no patch of ClusterClass")
 		expectRefused(ctx, unasked, nil, "no pool is named")
 
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })
-		expectRefused(ctx, cluster, ofTheClass, "the Cluster is being deleted")
+		expectRefused(ctx, cluster, classSettings, "the Cluster is being deleted")
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
 	})
 
@@ -85,7 +86,7 @@ var _ = Describe("Whoever asks a manager", func() {
 			for range times {
 				all.Go(func() {
 					defer GinkgoRecover()
-					resp, err := hooks.GeneratePatches(ctx, cluster, ofTheClass)
+					resp, err := hooks.GeneratePatches(ctx, cluster, classSettings)
 					Expect(err).NotTo(HaveOccurred())
 					Expect(resp.Status).To(Equal(hooksv1.ResponseStatusSuccess), resp.Message)
 					Expect(resp.Items).To(HaveLen(1))
@@ -114,10 +115,10 @@ var _ = Describe("A manager without the component", func() {
 		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: plain, WebhookPort: port, WebhookCertDir: certs})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(m.Kill()).To(Succeed()) })
-		Expect(framework.NewHooks(port, ca, false).Discover(ctx)).To(Equal(http.StatusNotFound))
+		Expect(framework.NewHooksClient(port, ca, false).DiscoverHooks(ctx)).To(Equal(http.StatusNotFound))
 		for verb, resource := range map[string][2]string{"create": {"ipam.cluster.x-k8s.io", "ipaddressclaims"}, "get": {"cluster.x-k8s.io", "clusterclasses"}} {
-			Expect(may(ctx, "butler-ipam-manager", verb, resource[0], resource[1])).To(BeFalse(), "%s %s", verb, resource[1])
-			Expect(may(ctx, "butler-ipam-endpoints-manager", verb, resource[0], resource[1])).To(BeTrue(), "%s %s", verb, resource[1])
+			Expect(isAllowed(ctx, "butler-ipam-manager", verb, resource[0], resource[1])).To(BeFalse(), "%s %s", verb, resource[1])
+			Expect(isAllowed(ctx, "butler-ipam-endpoints-manager", verb, resource[0], resource[1])).To(BeTrue(), "%s %s", verb, resource[1])
 		}
 	})
 })

@@ -19,14 +19,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A pool has fewer addresses than there are users, so some Clusters wait for others.
+// The pool has fewer addresses than there are users, so some Clusters wait for others.
 const (
 	users           = 6
 	clustersPerUser = 8
 	chaosAddresses  = "10.9.0.1-10.9.0.4"
 )
 
-// history is what a watch of Clusters has shown, in the order in which it happened.
+// history holds what a watch of Clusters has shown, in order.
 type history struct {
 	mu     sync.Mutex
 	living map[types.UID]*clusterv1.Cluster
@@ -56,7 +56,7 @@ func (h *history) see(kind watch.EventType, c *clusterv1.Cluster) {
 	}
 }
 
-// follow has a watch handled until the context ends.
+// follow calls see for each event of a watch until the context ends.
 func follow[T client.Object](ctx context.Context, list client.ObjectList, ns string, see func(watch.EventType, T)) {
 	GinkgoHelper()
 	w, err := k8s.Watch(ctx, list, client.InNamespace(ns))
@@ -80,7 +80,7 @@ var _ = Describe("Managers that are killed while Clusters come and go", func() {
 		addresses := pool(ns, "endpoints").Addresses(chaosAddresses).Prefix(24).Obj()
 		create(ctx, addresses)
 		newClass(ctx, ns, "VSphere")
-		startManager(ctx) // one of three is never killed: Clusters are to be served
+		startManager(ctx) // one of the three is never killed, so that Clusters are served
 
 		watching, stop := context.WithCancel(ctx)
 		DeferCleanup(stop)
@@ -95,7 +95,7 @@ var _ = Describe("Managers that are killed while Clusters come and go", func() {
 			all.Go(func() {
 				defer GinkgoRecover()
 				for i := range clustersPerUser {
-					live(ctx, newCluster(ns, fmt.Sprintf("c-%d-%d", u, i), ""))
+					runClusterLifecycle(ctx, newCluster(ns, fmt.Sprintf("c-%d-%d", u, i), ""))
 					progress <- struct{}{}
 				}
 			})
@@ -103,7 +103,7 @@ var _ = Describe("Managers that are killed while Clusters come and go", func() {
 		all.Wait()
 		close(progress)
 		kills := <-killing
-		Eventually(allocated(ctx, addresses)).WithTimeout(framework.Late).Should(BeZero())
+		Eventually(allocated(ctx, addresses)).WithTimeout(framework.LongTimeout).Should(BeZero())
 		Expect(claimsIn(ctx, ns)).To(BeEmpty())
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -114,7 +114,8 @@ var _ = Describe("Managers that are killed while Clusters come and go", func() {
 	})
 })
 
-// followInfrastructure says of what is there that it is provisioned, as its provider does, and holds each against itself.
+// followInfrastructure marks each infrastructure object as provisioned, as its provider does, and checks that its
+// host does not change.
 func followInfrastructure(ctx context.Context, ns string, h *history) {
 	GinkgoHelper()
 	hosts := map[types.UID]string{}
@@ -137,24 +138,24 @@ func followInfrastructure(ctx context.Context, ns string, h *history) {
 	})
 }
 
-// live is the life of a Cluster: it is made, has its endpoint, and is deleted.
-func live(ctx context.Context, cluster *clusterv1.Cluster) {
+// runClusterLifecycle creates a Cluster, waits for its endpoint, and deletes it.
+func runClusterLifecycle(ctx context.Context, cluster *clusterv1.Cluster) {
 	GinkgoHelper()
 	const look = 50 * time.Millisecond
 	create(ctx, cluster)
-	Expect(wait.PollUntilContextTimeout(ctx, look, framework.Late, true, func(ctx context.Context) (bool, error) {
+	Expect(wait.PollUntilContextTimeout(ctx, look, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
 		return cluster.Spec.ControlPlaneEndpoint.Host != "", err
 	})).To(Succeed(), "%s: %s", cluster.Name, topologyOf(cluster).Message)
 	Expect(k8s.Delete(ctx, cluster)).To(Succeed())
-	Expect(wait.PollUntilContextTimeout(ctx, look, framework.Late, true, func(ctx context.Context) (bool, error) {
+	Expect(wait.PollUntilContextTimeout(ctx, look, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})).To(Succeed())
 }
 
-// killManagers has two managers beside those that are there, and kills one of them each time that some Clusters are through.
-// It sends how many it killed when there are no more.
+// killManagers starts two managers besides the running ones, and replaces one of them for every third Cluster that is
+// done. When progress is closed it sends the number of kills.
 func killManagers(ctx context.Context, progress <-chan struct{}) <-chan int {
 	GinkgoHelper()
 	type one struct {

@@ -22,12 +22,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// versions are those of the kinds of each provider, as docs/endpoints.md names them.
+// versions are the API versions of the kinds of each provider, as docs/endpoints.md names them.
 var versions = map[string]string{"VSphere": "v1beta2", "Metal3": "v1beta2", "Proxmox": "v1alpha2"}
 
 const infrastructure = "infrastructure.cluster.x-k8s.io"
 
-// documented are the manifests of docs/endpoints.md, and the machine templates of this test, by kind.
+// documented returns the manifests of docs/endpoints.md, and the machine templates of this test, by kind.
 func documented() map[string]*unstructured.Unstructured {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "endpoints.md"))
@@ -40,7 +40,7 @@ func documented() map[string]*unstructured.Unstructured {
 		blocks = append(blocks, m[1])
 	}
 	for _, block := range blocks {
-		docs, err := framework.Documents(block)
+		docs, err := framework.ParseManifests(block)
 		Expect(err).NotTo(HaveOccurred())
 		for _, doc := range docs {
 			out[doc.GetKind()] = doc
@@ -49,7 +49,8 @@ func documented() map[string]*unstructured.Unstructured {
 	return out
 }
 
-// newClass makes the ClusterClass of the page, and its templates, for a provider. Change changes it before.
+// newClass creates the ClusterClass of the page, and its templates, for a provider. The functions in change may edit
+// it first.
 func newClass(ctx context.Context, ns, provider string, change ...func(*clusterv1.ClusterClass)) {
 	GinkgoHelper()
 	docs := documented()
@@ -70,7 +71,8 @@ func newClass(ctx context.Context, ns, provider string, change ...func(*clusterv
 	create(ctx, class)
 }
 
-// newCluster is the Cluster of the page under a name; with a pool, where its variable is to name that.
+// newCluster returns the Cluster of the page under the given name; if pool is not empty, its variable names that
+// pool.
 func newCluster(ns, name, pool string) *clusterv1.Cluster {
 	GinkgoHelper()
 	cluster := &clusterv1.Cluster{}
@@ -89,7 +91,7 @@ func read(ctx context.Context, obj client.Object) {
 	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
 }
 
-// modify changes an object; whoever else writes it meanwhile is not written over.
+// modify changes an object with an optimistic lock, and retries after conflicts.
 func modify[T client.Object](ctx context.Context, obj T, change func(T)) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -100,7 +102,7 @@ func modify[T client.Object](ctx context.Context, obj T, change func(T)) {
 	}).Should(Succeed())
 }
 
-// wake has Cluster API look at a Cluster at once, as docs/endpoints.md says.
+// wake makes Cluster API reconcile a Cluster at once, as docs/endpoints.md describes.
 func wake(ctx context.Context, cluster *clusterv1.Cluster) {
 	GinkgoHelper()
 	modify(ctx, cluster, func(c *clusterv1.Cluster) {
@@ -109,21 +111,22 @@ func wake(ctx context.Context, cluster *clusterv1.Cluster) {
 	})
 }
 
-// infrastructureOf waits for what Cluster API made of the template of the infrastructure.
+// infrastructureOf waits for the object that Cluster API creates from the template of the infrastructure, and returns
+// it.
 func infrastructureOf(ctx context.Context, cluster *clusterv1.Cluster) *unstructured.Unstructured {
 	GinkgoHelper()
 	out := &unstructured.Unstructured{}
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)).To(Succeed())
 		g.Expect(cluster.Spec.InfrastructureRef.IsDefined()).To(BeTrue(), "%v", topologyOf(cluster).Message)
-		of(out, cluster, cluster.Spec.InfrastructureRef)
+		setReferencedObject(out, cluster, cluster.Spec.InfrastructureRef)
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(out), out)).To(Succeed())
 	}).Should(Succeed())
 	return out
 }
 
-// of has an object be what a Cluster refers to.
-func of(out *unstructured.Unstructured, cluster *clusterv1.Cluster, ref clusterv1.ContractVersionedObjectReference) {
+// setReferencedObject sets the kind, namespace and name of an object from a reference of a Cluster.
+func setReferencedObject(out *unstructured.Unstructured, cluster *clusterv1.Cluster, ref clusterv1.ContractVersionedObjectReference) {
 	version := "v1beta2"
 	if ref.APIGroup == infrastructure {
 		version = versions[strings.TrimSuffix(ref.Kind, "Cluster")]
@@ -139,8 +142,8 @@ func hostOf(infra *unstructured.Unstructured) string {
 	return host
 }
 
-// provision says that the infrastructure of a Cluster is there, as its provider does, and waits until the Cluster has its
-// endpoint.
+// provision marks the infrastructure of a Cluster as provisioned, as its provider does, and waits until the Cluster
+// has its endpoint.
 func provision(ctx context.Context, cluster *clusterv1.Cluster) {
 	GinkgoHelper()
 	infra := infrastructureOf(ctx, cluster)
@@ -157,8 +160,8 @@ func topologyOf(cluster *clusterv1.Cluster) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ClusterTopologyReconciledCondition), metav1.Condition{})
 }
 
-// expectTold waits until the condition of a Cluster says something.
-func expectTold(ctx context.Context, cluster *clusterv1.Cluster, says string) {
+// expectTopologyMessage waits until the topology condition of a Cluster is False, with the given text in its message.
+func expectTopologyMessage(ctx context.Context, cluster *clusterv1.Cluster, says string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		read(ctx, cluster)
@@ -167,20 +170,20 @@ func expectTold(ctx context.Context, cluster *clusterv1.Cluster, says string) {
 	}).Should(Succeed())
 }
 
-// expectReconciled waits until Cluster API says that all is as the class has it.
+// expectReconciled waits until Cluster API reports that the Cluster matches its class.
 func expectReconciled(ctx context.Context, cluster *clusterv1.Cluster) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		read(ctx, cluster)
 		g.Expect(topologyOf(cluster).Status).To(Equal(metav1.ConditionTrue), topologyOf(cluster).Message)
-	}).WithTimeout(framework.Late).Should(Succeed()) // Cluster API tries again in its own time
+	}).WithTimeout(framework.LongTimeout).Should(Succeed()) // Cluster API retries in its own time
 }
 
 func claimOf(cluster *clusterv1.Cluster) *ipamv1.IPAddressClaim {
 	return &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name + "-control-plane"}}
 }
 
-// addressOf waits for the address of a claim.
+// addressOf waits for the address of a claim, and returns it.
 func addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) string {
 	GinkgoHelper()
 	address := &ipamv1.IPAddress{}
@@ -192,7 +195,7 @@ func addressOf(ctx context.Context, claim *ipamv1.IPAddressClaim) string {
 	return address.Spec.Address
 }
 
-// pool has addresses that other specs have, too: its network is its own.
+// pool returns a builder of a pool in a network of its own, as other specs use the same addresses.
 func pool(ns, name string) *framework.PoolBuilder {
 	return framework.MakePool(name).Namespace(ns).Network(ns)
 }

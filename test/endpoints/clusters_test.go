@@ -19,14 +19,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// kubeVIP is the address that kube-vip has on the machines of a Cluster's control plane.
+// kubeVIP returns the address that kube-vip has on the machines of a Cluster's control plane.
 func kubeVIP(ctx context.Context, cluster *clusterv1.Cluster) string {
 	GinkgoHelper()
 	controlPlane := &unstructured.Unstructured{}
 	Eventually(func(g Gomega) {
 		read(ctx, cluster)
 		g.Expect(cluster.Spec.ControlPlaneRef.IsDefined()).To(BeTrue())
-		of(controlPlane, cluster, cluster.Spec.ControlPlaneRef)
+		setReferencedObject(controlPlane, cluster, cluster.Spec.ControlPlaneRef)
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(controlPlane), controlPlane)).To(Succeed())
 	}).Should(Succeed())
 	files, _, _ := unstructured.NestedSlice(controlPlane.Object, "spec", "kubeadmConfigSpec", "files")
@@ -42,7 +42,7 @@ func kubeVIP(ctx context.Context, cluster *clusterv1.Cluster) string {
 	return ""
 }
 
-// expectRefusedAs waits until a claim is told why it waits.
+// expectRefusedAs waits until the condition Ready of a claim has a reason.
 func expectRefusedAs(ctx context.Context, claim *ipamv1.IPAddressClaim, reason string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -85,7 +85,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(allocated(ctx, endpoints)()).To(BeEquivalentTo(1))
 
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
-		Eventually(allocated(ctx, endpoints)).WithTimeout(framework.Late).Should(BeZero())
+		Eventually(allocated(ctx, endpoints)).WithTimeout(framework.LongTimeout).Should(BeZero())
 		Expect(client.IgnoreNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
 	},
 		Entry("of CAPV", "VSphere"),
@@ -100,7 +100,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "rack-1")
 		create(ctx, cluster)
-		expectTold(ctx, cluster, "IPAddressClaim "+ns+"/lab-control-plane waits (PoolExhausted)")
+		expectTopologyMessage(ctx, cluster, "IPAddressClaim "+ns+"/lab-control-plane waits (PoolExhausted)")
 		name := func(pool string) func(*clusterv1.Cluster) {
 			return func(c *clusterv1.Cluster) {
 				c.Spec.Topology.Variables[0].Value.Raw = []byte(`{"name": "` + pool + `"}`)
@@ -121,11 +121,11 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		create(ctx, first)
 		Expect(hostOf(infrastructureOf(ctx, first))).To(Equal("10.1.0.5"))
 		create(ctx, second)
-		expectTold(ctx, second, "has no free address")
+		expectTopologyMessage(ctx, second, "has no free address")
 		Expect(second.Spec.InfrastructureRef.IsDefined()).To(BeFalse())
 		Expect(k8s.Delete(ctx, first)).To(Succeed())
 		Expect(addressOf(ctx, claimOf(second))).To(Equal("10.1.0.5"))
-		expectReconciled(ctx, second) // Cluster API asks again by itself
+		expectReconciled(ctx, second) // Cluster API retries by itself
 		Expect(hostOf(infrastructureOf(ctx, second))).To(Equal("10.1.0.5"))
 	})
 
@@ -148,13 +148,13 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, claim)).To(Equal(host))
 		expectRefusedAs(ctx, waits, v1alpha1.PoolExhaustedReason)
 
-		// In the foreground too: what a Cluster owns is deleted before it is gone.
+		// The same in a foreground deletion: the objects that a Cluster owns are deleted before the Cluster is gone.
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { controllerutil.AddFinalizer(c, "example.com/machines") })
 		Expect(k8s.Delete(ctx, cluster, client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		Eventually(func(g Gomega) {
 			read(ctx, cluster)
 			g.Expect(cluster.Finalizers).To(ConsistOf("example.com/machines"))
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		Expect(addressOf(ctx, claim)).To(Equal(host))
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
 		Expect(addressOf(ctx, waits)).To(Equal(host))
@@ -179,7 +179,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 				}},
 			}}}}
 		})
-		other := framework.MakeClaim(ns, "other").Pool("endpoints").Request("10.1.0.88").Obj()
+		other := framework.MakeClaim(ns, "other").Pool("endpoints").RequestAddress("10.1.0.88").Obj()
 		create(ctx, other)
 		Expect(addressOf(ctx, other)).To(Equal("10.1.0.88"))
 		known, unknown, taken := newCluster(ns, "known", ""), newCluster(ns, "unknown", ""), newCluster(ns, "taken", "")
@@ -196,12 +196,12 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, claimOf(known))).To(Equal("10.1.0.77"))
 		expectReconciled(ctx, known)
 		Expect(hostOf(infrastructureOf(ctx, known))).To(Equal("10.1.0.77"))
-		expectTold(ctx, taken, "waits (AllocationFailed)")
+		expectTopologyMessage(ctx, taken, "waits (AllocationFailed)")
 		Expect(hostOf(infrastructureOf(ctx, taken))).To(Equal("10.1.0.88"))
 		Expect(k8s.Delete(ctx, other)).To(Succeed())
 		Expect(addressOf(ctx, claimOf(taken))).To(Equal("10.1.0.88"))
 		expectReconciled(ctx, taken)
-		expectTold(ctx, unknown, "does not hand out the requested address 192.0.2.1")
+		expectTopologyMessage(ctx, unknown, "does not hand out the requested address 192.0.2.1")
 		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
 		modify(ctx, unknown, func(c *clusterv1.Cluster) {
 			left := clusterv1.ClusterVariable{Name: "controlPlanePool"}
@@ -212,7 +212,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(hostOf(infrastructureOf(ctx, unknown))).To(Equal("192.0.2.1"))
 		Expect(claimsIn(ctx, ns)).To(HaveLen(2))
 
-		// With another patch that says the same, ours may leave the class again.
+		// When another patch sets the same host, the patch of this provider may be removed from the class.
 		modify(ctx, class, func(c *clusterv1.ClusterClass) { c.Spec.Patches = c.Spec.Patches[:1] })
 		modify(ctx, unknown, func(c *clusterv1.Cluster) { c.Spec.Topology.Variables = c.Spec.Topology.Variables[:1] })
 		expectReconciled(ctx, known)
@@ -228,7 +228,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		create(ctx, theirs)
 		address := addressOf(ctx, theirs)
 		create(ctx, cluster)
-		expectTold(ctx, cluster, "is not the Cluster's, which does not own it, and is left alone")
+		expectTopologyMessage(ctx, cluster, "is not the Cluster's, which does not own it, and is left alone")
 		Expect(addressOf(ctx, theirs)).To(Equal(address))
 		Expect(theirs.OwnerReferences).To(BeEmpty())
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())

@@ -1,4 +1,4 @@
-// Package endpoints runs Cluster API's core manager, with ClusterClasses of CAPV, CAPM3 and CAPMOX as docs/endpoints.md has
-// them, against managers that give their Clusters endpoints. The CRDs are those of the providers; their controllers do not
-// run, and a test says in their place that an infrastructure is there.
+// Package endpoints runs Cluster API's core manager, with ClusterClasses of CAPV, CAPM3 and CAPMOX as in
+// docs/endpoints.md, against managers that set the endpoints of their Clusters. The CRDs are those of the providers;
+// their controllers do not run, and the tests mark infrastructure as provisioned instead.
 package endpoints

@@ -19,7 +19,8 @@ import (
 
 const atOnce = 100
 
-// createAtOnce creates Clusters, all at once, and returns how long Cluster API takes until each has its infrastructure.
+// createAtOnce creates all Clusters at once, and returns how long Cluster API takes until each has its
+// infrastructure.
 func createAtOnce(ctx context.Context, ns string, leftOut bool) time.Duration {
 	GinkgoHelper()
 	start := time.Now()
@@ -39,7 +40,7 @@ func createAtOnce(ctx context.Context, ns string, leftOut bool) time.Duration {
 	all.Wait()
 	Eventually(func(g Gomega) {
 		g.Expect(withInfrastructure(ctx, ns)).To(Equal(atOnce))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	return time.Since(start)
 }
 
@@ -55,15 +56,15 @@ func withInfrastructure(ctx context.Context, ns string) (n int) {
 	return n
 }
 
-// report prints what was measured.
+// report prints the measurements.
 func report(ctx context.Context, m *framework.Manager, took time.Duration) {
 	GinkgoHelper()
-	answers, err := m.Buckets(ctx, "butler_ipam_control_plane_endpoint_seconds")
+	answers, err := m.ReadHistogramBuckets(ctx, "butler_ipam_control_plane_endpoint_seconds")
 	Expect(err).NotTo(HaveOccurred())
 	GinkgoWriter.Printf("%d Clusters had their infrastructure after %.1f s; answers by seconds that they took at most: %v\n", atOnce, took.Seconds(), answers)
 }
 
-var leftOutToo = flag.Bool("left-out", false, "create the hundred Clusters once more, without addresses of a pool: what the addresses cost is the difference")
+var measureWithoutAddresses = flag.Bool("left-out", false, "create the hundred Clusters once more, without addresses of a pool: what the addresses cost is the difference")
 
 var _ = Describe("A hundred Clusters that are created at once", func() {
 	It("each have an address of their own", func(ctx SpecContext) { // U48
@@ -84,7 +85,7 @@ var _ = Describe("A hundred Clusters that are created at once", func() {
 	})
 
 	It("are left alone where they are to be", func(ctx SpecContext) { // U41
-		if !*leftOutToo {
+		if !*measureWithoutAddresses {
 			Skip("it is for measuring: -left-out")
 		}
 		m := startManager(ctx)

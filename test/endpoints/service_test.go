@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// service is what a Service does: each connection is to one of the managers that run.
+// service acts as a Service: it forwards each connection to one of the running managers.
 type service struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -48,7 +48,7 @@ func (s *service) remove(port int) {
 	s.ports = slices.DeleteFunc(s.ports, func(p int) bool { return p == port })
 }
 
-// next are the managers, the one first that was not asked for longest.
+// next returns the ports of the managers, beginning with the one that has been idle longest.
 func (s *service) next() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

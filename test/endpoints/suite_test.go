@@ -34,7 +34,7 @@ var (
 	kubeconfig, certs string
 	managers          *service
 	ca                []byte
-	hooks             framework.Hooks
+	hooks             framework.HooksClient
 	names             atomic.Int64
 )
 
@@ -43,19 +43,19 @@ func TestEndpoints(t *testing.T) {
 		t.Skip("a whole system")
 	}
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(framework.Soon)
+	SetDefaultEventuallyTimeout(framework.EventTimeout)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Endpoints")
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	var err error
-	root, err = framework.RepoRoot()
+	root, err = framework.FindRepoRoot()
 	Expect(err).NotTo(HaveOccurred())
-	cp, err = framework.Start(framework.Options{})
+	cp, err = framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
-	k8s, err = cp.Client()
+	k8s, err = cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(cp.InstallClusterAPI(ctx)).To(Succeed())
 	stop, err := cp.StartControllerManager()
@@ -67,14 +67,14 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	kubeconfig, err = cp.EndpointsManagerKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	certs = GinkgoT().TempDir()
-	ca, err = framework.ServingCerts(certs)
+	ca, err = framework.WriteServingCerts(certs)
 	Expect(err).NotTo(HaveOccurred())
 	port, err := framework.FreePort()
 	Expect(err).NotTo(HaveOccurred())
 	managers, err = newService(port)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(managers.listener.Close)
-	hooks = framework.NewHooks(port, ca, false)
+	hooks = framework.NewHooksClient(port, ca, false)
 
 	core, err := cp.StartCoreManager(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -87,8 +87,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	register(ctx)
 })
 
-// register applies the ExtensionConfig of the component, with the certificate where cert-manager puts it, and the service of
-// this test in the place of that of a cluster.
+// register applies the ExtensionConfig of the component, with the certificate in the Secret where cert-manager stores
+// it, and with the service of this test instead of that of a cluster.
 func register(ctx context.Context) {
 	GinkgoHelper()
 	create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam-system"}}, &corev1.Secret{
@@ -96,7 +96,7 @@ func register(ctx context.Context) {
 	})
 	text, err := os.ReadFile(filepath.Join(root, "config", "components", "control-plane-endpoints", "component.yaml"))
 	Expect(err).NotTo(HaveOccurred())
-	docs, err := framework.Documents(text)
+	docs, err := framework.ParseManifests(text)
 	Expect(err).NotTo(HaveOccurred())
 	config := docs[len(docs)-1]
 	Expect(config.GetKind()).To(Equal("ExtensionConfig"))
@@ -104,7 +104,7 @@ func register(ctx context.Context) {
 	create(ctx, config)
 }
 
-// expectDiscovered waits until Cluster API knows the hooks.
+// expectDiscovered waits until Cluster API has discovered the hooks.
 func expectDiscovered(ctx context.Context) {
 	GinkgoHelper()
 	config := &unstructured.Unstructured{}
@@ -114,10 +114,10 @@ func expectDiscovered(ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKey{Name: "butler-ipam"}, config)).To(Succeed())
 		handlers, _, _ := unstructured.NestedSlice(config.Object, "status", "handlers")
 		g.Expect(handlers).To(HaveLen(2), "%v", config.Object["status"])
-	}).WithTimeout(framework.Late).Should(Succeed()) // it is tried again with growing pauses
+	}).WithTimeout(framework.LongTimeout).Should(Succeed()) // discovery is retried with growing backoff
 }
 
-// launch starts a manager with the rights of the component.
+// launch starts a manager with the rights of the component, and returns it with its port.
 func launch(ctx context.Context) (*framework.Manager, int) {
 	GinkgoHelper()
 	port, err := framework.FreePort()
@@ -130,7 +130,7 @@ func launch(ctx context.Context) (*framework.Manager, int) {
 	return m, port
 }
 
-// startManager starts one that lives as long as the spec.
+// startManager starts a manager that runs until the spec ends.
 func startManager(ctx context.Context) *framework.Manager {
 	GinkgoHelper()
 	m, port := launch(ctx)
@@ -152,7 +152,7 @@ func create(ctx context.Context, objs ...client.Object) {
 	}
 }
 
-// newNamespace makes a namespace for one spec.
+// newNamespace creates a namespace for one spec.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1))}}
@@ -161,19 +161,20 @@ func newNamespace(ctx context.Context) string {
 		if CurrentSpecReport().Failed() {
 			show(ctx, ns.Name)
 		}
-		// What Cluster API is not to reconcile during the next spec.
+		// Cluster API must not reconcile these Clusters during the next spec.
 		Eventually(func(g Gomega) {
-			// Again where it fails: the API server gives up a deletion of many after a minute, with Cluster API's webhook in each.
+			// Retried on failure: the API server gives up a deletion of many objects after a minute, with Cluster
+			// API's webhook in each.
 			g.Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(ns.Name))).To(Succeed())
 			list := &clusterv1.ClusterList{}
 			g.Expect(k8s.List(ctx, list, client.InNamespace(ns.Name))).To(Succeed())
 			g.Expect(list.Items).To(BeEmpty())
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	})
 	return ns.Name
 }
 
-// show prints what a spec leaves.
+// show prints the objects that a spec leaves.
 func show(ctx context.Context, namespace string) {
 	for _, list := range []client.ObjectList{&clusterv1.ClusterList{}, &clusterv1.ClusterClassList{}, &v1alpha1.NetworkPoolList{}, &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}} {
 		if err := k8s.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -186,8 +187,8 @@ func show(ctx context.Context, namespace string) {
 	}
 }
 
-// may reports whether a user has a right in all namespaces.
-func may(ctx context.Context, user, verb, group, resource string) bool {
+// isAllowed reports whether a user has a permission in all namespaces.
+func isAllowed(ctx context.Context, user, verb, group, resource string) bool {
 	GinkgoHelper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},

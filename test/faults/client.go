@@ -12,39 +12,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client is what one manager has of the server. As a client.Client it writes, and reads as from a
-// cache; methods that no manager needs are not there and panic.
+// Client is the client of one manager. It implements the writes of client.Client, and reads as from a cache. Methods
+// that no manager needs are not implemented and panic.
 type Client struct {
 	client.Client
-	name   string
-	server *Server
-	hidden Kind
+	name       string
+	server     *Server
+	hiddenKind Kind
 }
 
-// Client returns a client with a name.
-func (s *Server) Client(name string) *Client { return &Client{name: name, server: s} }
+// NewClient returns a client with the given name.
+func (s *Server) NewClient(name string) *Client { return &Client{name: name, server: s} }
 
-// Lister returns what lists from the server.
+// Lister returns a lister that reads from the server.
 func (c *Client) Lister() Lister { return Lister{c} }
 
-// Hide has the cache show nothing of a kind, as one that lags behind does; of none, if it is empty.
-func (c *Client) Hide(kind Kind) {
+// HideKind makes the cache show no objects of a kind, as a cache that lags behind does. An empty kind hides nothing.
+func (c *Client) HideKind(kind Kind) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	c.hidden = kind
+	c.hiddenKind = kind
 }
 
-// Get reads from a cache that is right, unless Hide says otherwise. It has no Namespaces.
+// Get reads from a cache that is up to date, except for the kind that HideKind hides. The cache has no Namespaces.
 func (c *Client) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	ref := RefOf(o)
-	if ref.Kind != Clusters || c.hidden == Clusters {
-		return apierrors.NewNotFound(ref.resource(), key.Name)
+	ref := RefForObject(o)
+	if ref.Kind != Clusters || c.hiddenKind == Clusters {
+		return apierrors.NewNotFound(ref.groupResource(), key.Name)
 	}
 	got, err := c.server.store.get(Ref{Clusters, key.Namespace, key.Name})
 	if err == nil {
-		assign(o, got)
+		assignObject(o, got)
 	}
 	return err
 }
@@ -54,21 +54,21 @@ func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	o := (&client.ListOptions{}).ApplyOptions(opts)
-	if kind := itemsOf(into); kind != Clusters || c.hidden == kind {
-		return fill(into, nil, o)
+	if kind := kindForList(into); kind != Clusters || c.hiddenKind == kind {
+		return fillList(into, nil, o)
 	}
-	return fill(into, c.server.store.list(Clusters, o.Namespace), o)
+	return fillList(into, c.server.store.list(Clusters, o.Namespace), o)
 }
 
 // Create implements client.Writer.
 func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
-	body := copyOf(o)
-	r := &Request{Verb: "create", Ref: RefOf(o), do: func(s *store) (any, error) { return s.create(body) }}
+	body := copyObject(o)
+	r := &Request{Verb: "create", Ref: RefForObject(o), execute: func(s *store) (any, error) { return s.create(body) }}
 	if _, untyped := o.(*unstructured.Unstructured); !untyped {
-		return c.ask(ctx, r, o)
+		return c.sendRequest(ctx, r, o)
 	}
-	made, err := ask[client.Object](ctx, c, r)
-	if err == nil { // the rest stays as it was sent
+	made, err := callServer[client.Object](ctx, c, r)
+	if err == nil { // other fields stay as they were sent
 		o.SetUID(made.GetUID())
 		o.SetResourceVersion(made.GetResourceVersion())
 	}
@@ -77,26 +77,26 @@ func (c *Client) Create(ctx context.Context, o client.Object, _ ...client.Create
 
 // Update implements client.Writer.
 func (c *Client) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
-	body := copyOf(o)
-	r := &Request{Verb: "update", Ref: RefOf(o), do: func(s *store) (any, error) { return s.update(body, false) }}
-	return c.ask(ctx, r, o)
+	body := copyObject(o)
+	r := &Request{Verb: "update", Ref: RefForObject(o), execute: func(s *store) (any, error) { return s.update(body, false) }}
+	return c.sendRequest(ctx, r, o)
 }
 
 // Patch implements client.Writer, for JSON merge patches.
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
-	return c.patch(ctx, o, patch, false)
+	return c.sendPatch(ctx, o, patch, false)
 }
 
-// Apply implements client.Writer, for the manager of fields that forces it.
+// Apply implements client.Writer, for a single field manager that forces conflicts.
 func (c *Client) Apply(ctx context.Context, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	var says unstructured.Unstructured
-	decode(encode(o), &says.Object)
-	ref := RefOf(&says)
+	decodeJSON(encodeJSON(o), &says.Object)
+	ref := RefForObject(&says)
 	unstructured.RemoveNestedField(says.Object, "apiVersion")
 	unstructured.RemoveNestedField(says.Object, "kind")
-	body := encode(says.Object)
-	r := &Request{Verb: "apply", Ref: ref, do: func(s *store) (any, error) { return s.apply(ref, body) }}
-	got, err := ask[client.Object](ctx, c, r)
+	body := encodeJSON(says.Object)
+	r := &Request{Verb: "apply", Ref: ref, execute: func(s *store) (any, error) { return s.apply(ref, body) }}
+	got, err := callServer[client.Object](ctx, c, r)
 	if applied, is := o.(metav1.Object); is && err == nil {
 		applied.SetResourceVersion(got.GetResourceVersion())
 	}
@@ -115,15 +115,15 @@ func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.Del
 			version = *p.ResourceVersion
 		}
 	}
-	ref := RefOf(o)
-	r := &Request{Verb: "delete", Ref: ref, do: func(s *store) (any, error) { return s.delete(ref, uid, version) }}
-	return c.ask(ctx, r, nil)
+	ref := RefForObject(o)
+	r := &Request{Verb: "delete", Ref: ref, execute: func(s *store) (any, error) { return s.delete(ref, uid, version) }}
+	return c.sendRequest(ctx, r, nil)
 }
 
 // Status implements client.StatusClient.
-func (c *Client) Status() client.SubResourceWriter { return status{c: c} }
+func (c *Client) Status() client.SubResourceWriter { return statusWriter{c: c} }
 
-func (c *Client) patch(ctx context.Context, o client.Object, patch client.Patch, status bool) error {
+func (c *Client) sendPatch(ctx context.Context, o client.Object, patch client.Patch, status bool) error {
 	if patch.Type() != types.MergePatchType {
 		return fmt.Errorf("patches of type %s are not known here", patch.Type())
 	}
@@ -131,60 +131,61 @@ func (c *Client) patch(ctx context.Context, o client.Object, patch client.Patch,
 	if err != nil {
 		return err
 	}
-	ref := RefOf(o)
-	r := &Request{Verb: "patch", Ref: ref, Status: status, do: func(s *store) (any, error) { return s.patch(ref, body, status) }}
-	return c.ask(ctx, r, o)
+	ref := RefForObject(o)
+	r := &Request{Verb: "patch", Ref: ref, Status: status, execute: func(s *store) (any, error) { return s.patch(ref, body, status) }}
+	return c.sendRequest(ctx, r, o)
 }
 
-// ask sends a call and makes into, where there is one, what the server answers.
-func (c *Client) ask(ctx context.Context, r *Request, into client.Object) error {
-	got, err := ask[client.Object](ctx, c, r)
+// sendRequest sends a call, and stores the server's answer in into unless that is nil.
+func (c *Client) sendRequest(ctx context.Context, r *Request, into client.Object) error {
+	got, err := callServer[client.Object](ctx, c, r)
 	if err == nil && into != nil {
-		assign(into, got)
+		assignObject(into, got)
 	}
 	return err
 }
 
-type status struct {
+type statusWriter struct {
 	client.SubResourceWriter
 	c *Client
 }
 
-func (s status) Update(ctx context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
-	body := copyOf(o)
-	r := &Request{Verb: "update", Ref: RefOf(o), Status: true, do: func(s *store) (any, error) { return s.update(body, true) }}
-	return s.c.ask(ctx, r, o)
+func (s statusWriter) Update(ctx context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+	body := copyObject(o)
+	r := &Request{Verb: "update", Ref: RefForObject(o), Status: true, execute: func(s *store) (any, error) { return s.update(body, true) }}
+	return s.c.sendRequest(ctx, r, o)
 }
 
-func (s status) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
-	return s.c.patch(ctx, o, patch, true)
+func (s statusWriter) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.c.sendPatch(ctx, o, patch, true)
 }
 
-// Lister lists from the server.
+// Lister lists objects from the server.
 type Lister struct{ c *Client }
 
-type listing struct {
+type listResult struct {
 	objects []client.Object
 	version string
 }
 
-// List has one object for all, as the real lists do: whoever keeps it has the last one.
+// List passes the same object to each call of visit, as the real lists do: a caller that keeps it ends up with the
+// last item.
 func (l Lister) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
-	kind := RefOf(of).Kind
-	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: namespace}, do: func(s *store) (any, error) {
-		return listing{s.list(kind, namespace), fmt.Sprint(s.version)}, nil
+	kind := RefForObject(of).Kind
+	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: namespace}, execute: func(s *store) (any, error) {
+		return listResult{s.list(kind, namespace), fmt.Sprint(s.version)}, nil
 	}}
-	got, err := ask[listing](ctx, l.c, r)
+	got, err := callServer[listResult](ctx, l.c, r)
 	if err != nil {
 		return "", err
 	}
-	visited := Ref{Kind: kind}.empty()
+	visited := Ref{Kind: kind}.newObject()
 	for _, o := range got.objects {
-		assign(visited, o)
+		assignObject(visited, o)
 		visit(visited)
 	}
 	return got.version, nil
 }
 
-// Server is what the client asks.
+// Server returns the server that the client calls.
 func (c *Client) Server() *Server { return c.server }

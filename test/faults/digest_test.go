@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What was asked, and what was written of it, makes another digest; the text of a condition does not.
+// The digest depends on the requests and on what they wrote, but not on the text of conditions.
 func TestDigest(t *testing.T) {
 	digest := func(message, label string) (of []byte) {
 		synctest.Test(t, func(t *testing.T) { of = digestOf(t, message, label) })
@@ -26,10 +26,10 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// digestOf is the digest of a server that was asked to write a condition of a claim with a label.
+// digestOf returns the digest of a server that has received a write of a condition of a claim with a label.
 func digestOf(t *testing.T, message, label string) []byte {
 	t.Helper()
-	s := New()
+	s := NewServer()
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", Labels: map[string]string{"is": label}}}
 	if err := s.Create(claim); err != nil {
 		t.Fatal(err)
@@ -37,12 +37,12 @@ func digestOf(t *testing.T, message, label string) []byte {
 	done := make(chan error)
 	go func() {
 		patch := `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"R","message":"` + message + `","lastTransitionTime":null}]}}`
-		done <- s.Client("a").Status().Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(patch)))
+		done <- s.NewClient("a").Status().Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(patch)))
 	}()
 	synctest.Wait()
-	r := s.Waiting()[0]
-	s.Take(r)
-	r.Answer(s.Do(r))
+	r := s.PendingRequests()[0]
+	s.TakeRequest(r)
+	r.Answer(s.ExecuteRequest(r))
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

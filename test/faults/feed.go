@@ -11,43 +11,43 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/feed"
 )
 
-// Feed is a feed of a manager, and the world is its reflector: it says when the watch shows a change, and when a list
-// arrives.
+// Feed is a feed of a manager. The test takes the place of its reflector: it decides when the watch shows a change
+// and when a list arrives.
 type Feed interface {
-	// Show shows a change.
-	Show(c Change)
-	// Replace ends a list of what there was when it was made.
-	Replace(listed []client.Object)
+	// ShowChange delivers a change.
+	ShowChange(c Change)
+	// ReplaceAll delivers a list of all objects, as they were when the list was made.
+	ReplaceAll(listed []client.Object)
 }
 
-// NewFeed returns a feed of objects of the kind of an empty one, for as long as a manager lives.
-func NewFeed[Key comparable](ctx context.Context, of client.Object, live client.Reader, memory feed.Memory[Key], wake func(Key)) Feed {
-	out := &fed[Key]{ctx: ctx}
+// NewFeed returns a feed for the kind of the empty object of. The feed runs as long as the manager.
+func NewFeed[Key comparable](ctx context.Context, of client.Object, live client.Reader, memory feed.Store[Key], wake func(Key)) Feed {
+	out := &feedAdapter[Key]{ctx: ctx}
 	out.feed = feed.New(of, "", out, live, memory)
-	out.feed.Begin(ctx, wake)
+	out.feed.Initialize(ctx, wake)
 	return out
 }
 
-type fed[Key comparable] struct {
-	ctx    context.Context //nolint:containedctx // the life of the manager
-	feed   *feed.Feed[Key]
-	listed []client.Object
+type feedAdapter[Key comparable] struct {
+	ctx           context.Context //nolint:containedctx // the life of the manager
+	feed          *feed.Feed[Key]
+	listedObjects []client.Object
 }
 
-// List implements feed.Source: it shows what the world has said that there is.
-func (f *fed[Key]) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
-	for _, o := range f.listed {
+// List implements feed.Source: it returns the objects that the test has passed to ReplaceAll.
+func (f *feedAdapter[Key]) List(_ context.Context, _ client.Object, _ string, visit func(client.Object)) (string, error) {
+	for _, o := range f.listedObjects {
 		visit(o.DeepCopyObject().(client.Object))
 	}
 	return "", nil
 }
 
-// Watch implements feed.Source. The world shows changes by itself.
-func (f *fed[Key]) Watch(context.Context, client.Object, string, metav1.ListOptions) (watch.Interface, error) {
+// Watch implements feed.Source. Its watch is empty: the test delivers changes with ShowChange.
+func (f *feedAdapter[Key]) Watch(context.Context, client.Object, string, metav1.ListOptions) (watch.Interface, error) {
 	return watch.NewFake(), nil
 }
 
-func (f *fed[Key]) Show(c Change) {
+func (f *feedAdapter[Key]) ShowChange(c Change) {
 	take := f.feed.Update
 	if c.Deleted {
 		take = f.feed.Delete
@@ -57,8 +57,8 @@ func (f *fed[Key]) Show(c Change) {
 	}
 }
 
-func (f *fed[Key]) Replace(listed []client.Object) {
-	f.listed = listed
+func (f *feedAdapter[Key]) ReplaceAll(listed []client.Object) {
+	f.listedObjects = listed
 	_, err := toolscache.ToListerWatcherWithContext(f.feed.ListerWatcher()).ListWithContext(f.ctx, metav1.ListOptions{})
 	if err != nil {
 		panic(err)

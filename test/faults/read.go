@@ -13,41 +13,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Live returns a reader that asks the server.
-func (c *Client) Live() client.Reader { return live{c: c} }
+// LiveReader returns a reader that reads from the server.
+func (c *Client) LiveReader() client.Reader { return liveReader{c: c} }
 
-// Direct returns a client that writes, and asks the server for all that it reads.
-func (c *Client) Direct() client.Client { return direct{c, live{c: c}} }
+// LiveClient returns a client that writes, and reads everything from the server.
+func (c *Client) LiveClient() client.Client { return liveClient{c, liveReader{c: c}} }
 
-// live asks the server. Of what a list asks for, namespaces and labels are looked at; fields are not.
-type live struct {
+// liveReader reads from the server. Of the options of a list it applies namespace and labels, but no field selectors.
+type liveReader struct {
 	client.Reader
 	c *Client
 }
 
-func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	ref := RefOf(o)
+func (l liveReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	ref := RefForObject(o)
 	ref.Namespace, ref.Name = key.Namespace, key.Name
-	r := &Request{Verb: "get", Ref: ref, do: func(s *store) (any, error) { return s.get(ref) }}
-	return l.c.ask(ctx, r, o)
+	r := &Request{Verb: "get", Ref: ref, execute: func(s *store) (any, error) { return s.get(ref) }}
+	return l.c.sendRequest(ctx, r, o)
 }
 
-func (l live) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	kind := itemsOf(into)
+func (l liveReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	kind := kindForList(into)
 	o := (&client.ListOptions{}).ApplyOptions(opts)
-	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: o.Namespace}, do: func(s *store) (any, error) {
-		return listing{s.list(kind, o.Namespace), fmt.Sprint(s.version)}, nil
+	r := &Request{Verb: "list", Ref: Ref{Kind: kind, Namespace: o.Namespace}, execute: func(s *store) (any, error) {
+		return listResult{s.list(kind, o.Namespace), fmt.Sprint(s.version)}, nil
 	}}
-	got, err := ask[listing](ctx, l.c, r)
+	got, err := callServer[listResult](ctx, l.c, r)
 	if err != nil {
 		return err
 	}
 	into.SetResourceVersion(got.version)
-	return fill(into, got.objects, o)
+	return fillList(into, got.objects, o)
 }
 
-// fill makes a list of those objects that it asks for.
-func fill(into client.ObjectList, objects []client.Object, o *client.ListOptions) error {
+// fillList fills a list with the objects that its options select.
+func fillList(into client.ObjectList, objects []client.Object, o *client.ListOptions) error {
 	var out []runtime.Object
 	for _, obj := range objects {
 		if (o.Namespace == "" || o.Namespace == obj.GetNamespace()) && (o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(obj.GetLabels()))) {
@@ -57,28 +57,28 @@ func fill(into client.ObjectList, objects []client.Object, o *client.ListOptions
 	return meta.SetList(into, out)
 }
 
-// direct is a client without a cache.
-type direct struct {
+// liveClient is a client without a cache.
+type liveClient struct {
 	*Client
-	live live
+	reader liveReader
 }
 
-func (d direct) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return d.live.Get(ctx, key, o, opts...)
+func (d liveClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return d.reader.Get(ctx, key, o, opts...)
 }
 
-func (d direct) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	return d.live.List(ctx, into, opts...)
+func (d liveClient) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	return d.reader.List(ctx, into, opts...)
 }
 
-// Scheme has no kinds: nobody asks it for any.
-func (d direct) Scheme() *runtime.Scheme { return runtime.NewScheme() }
+// Scheme returns an empty scheme: no caller uses its kinds.
+func (d liveClient) Scheme() *runtime.Scheme { return runtime.NewScheme() }
 
-// RESTMapper is none.
-func (d direct) RESTMapper() meta.RESTMapper { return nil }
+// RESTMapper returns nil.
+func (d liveClient) RESTMapper() meta.RESTMapper { return nil }
 
-// Cache is what watches have shown to one manager. It is as far behind the server as the test wants. The zero value
-// is not usable.
+// Cache holds what watches have shown to one manager. It lags behind the server as far as the test wants. The zero
+// value is not usable.
 type Cache struct {
 	client.Reader
 	objects map[Ref]client.Object
@@ -87,19 +87,20 @@ type Cache struct {
 // NewCache returns an empty cache.
 func NewCache() *Cache { return &Cache{objects: map[Ref]client.Object{}} }
 
-// Show takes what a watch shows.
-func (c *Cache) Show(change Change) {
-	if ref := RefOf(change.Object); change.Deleted {
+// ShowChange applies a change that a watch shows.
+func (c *Cache) ShowChange(change Change) {
+	if ref := RefForObject(change.Object); change.Deleted {
 		delete(c.objects, ref)
 	} else {
 		c.objects[ref] = change.Object
 	}
 }
 
-// Replace takes a list of all objects of a kind. It returns those that were there and are not listed.
-func (c *Cache) Replace(kind Kind, listed []client.Object) (gone []client.Object) {
+// ReplaceKind replaces all objects of a kind by a list. It returns the objects that were in the cache and are not in
+// the list.
+func (c *Cache) ReplaceKind(kind Kind, listed []client.Object) (gone []client.Object) {
 	for ref, o := range c.objects {
-		if ref.Kind == kind && !slices.ContainsFunc(listed, func(l client.Object) bool { return RefOf(l) == ref }) {
+		if ref.Kind == kind && !slices.ContainsFunc(listed, func(l client.Object) bool { return RefForObject(l) == ref }) {
 			gone = append(gone, o)
 		}
 		if ref.Kind == kind {
@@ -107,37 +108,37 @@ func (c *Cache) Replace(kind Kind, listed []client.Object) (gone []client.Object
 		}
 	}
 	for _, o := range listed {
-		c.objects[RefOf(o)] = o
+		c.objects[RefForObject(o)] = o
 	}
 	return gone
 }
 
 // Get implements client.Reader.
 func (c *Cache) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	ref := RefOf(o)
+	ref := RefForObject(o)
 	ref.Namespace, ref.Name = key.Namespace, key.Name
 	got, has := c.objects[ref]
 	if !has {
-		return apierrors.NewNotFound(ref.resource(), key.Name)
+		return apierrors.NewNotFound(ref.groupResource(), key.Name)
 	}
-	assign(o, copyOf(got))
+	assignObject(o, copyObject(got))
 	return nil
 }
 
 // List implements client.Reader.
 func (c *Cache) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	kind := itemsOf(into)
+	kind := kindForList(into)
 	var out []client.Object
 	for ref, o := range c.objects {
 		if ref.Kind == kind {
-			out = append(out, copyOf(o))
+			out = append(out, copyObject(o))
 		}
 	}
-	slices.SortFunc(out, func(a, b client.Object) int { return compare(RefOf(a), RefOf(b)) })
-	return fill(into, out, (&client.ListOptions{}).ApplyOptions(opts))
+	slices.SortFunc(out, func(a, b client.Object) int { return compareRefs(RefForObject(a), RefForObject(b)) })
+	return fillList(into, out, (&client.ListOptions{}).ApplyOptions(opts))
 }
 
-// assign makes an object what another of its kind is.
-func assign(to, from client.Object) {
+// assignObject overwrites an object with another of the same type.
+func assignObject(to, from client.Object) {
 	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
 }

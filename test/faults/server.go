@@ -13,20 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Server is the API server. Clients call it at any time; the test, when all clients wait, decides
-// what happens. The zero value is not usable.
+// Server is the API server. Clients call it at any time; when all clients wait, the test decides what happens. The
+// zero value is not usable.
 type Server struct {
 	mu      sync.Mutex
 	store   store
-	waiting []*Request
+	pending []*Request
 	round   int
-	// calls are those that have left, one after the other.
-	calls hash.Hash
+	// callHash hashes the taken requests in their order.
+	callHash hash.Hash
 }
 
-// New returns a server without objects.
-func New() *Server {
-	return &Server{store: store{objects: map[Ref]client.Object{}, log: map[Kind][]Change{}}, calls: sha256.New()}
+// NewServer returns a server without objects.
+func NewServer() *Server {
+	return &Server{store: store{objects: map[Ref]client.Object{}, changes: map[Kind][]Change{}}, callHash: sha256.New()}
 }
 
 // Request is a call that waits for its answer.
@@ -36,13 +36,13 @@ type Request struct {
 	// Verb is get, list, create, update, patch or delete.
 	Verb string
 	Ref  Ref
-	// Status: the call is for the status.
+	// Status reports whether the call is for the status subresource.
 	Status bool
 
-	round int
-	do    func(*store) (any, error)
-	reply chan reply
-	over  <-chan struct{}
+	round     int
+	execute   func(*store) (any, error)
+	replies   chan reply
+	abandoned <-chan struct{}
 }
 
 type reply struct {
@@ -50,18 +50,18 @@ type reply struct {
 	err   error
 }
 
-// GivenUp reports whether the client waits no more: what it had not sent by then it does not send.
-func (r *Request) GivenUp() bool {
+// IsAbandoned reports whether the client has stopped waiting. A request that was not taken by then is never sent.
+func (r *Request) IsAbandoned() bool {
 	select {
-	case <-r.over:
+	case <-r.abandoned:
 		return true
 	default:
 		return false
 	}
 }
 
-// Write reports whether the call changes something.
-func (r *Request) Write() bool { return r.Verb != "get" && r.Verb != "list" }
+// IsWrite reports whether the call may change something.
+func (r *Request) IsWrite() bool { return r.Verb != "get" && r.Verb != "list" }
 
 // String describes the call.
 func (r *Request) String() string {
@@ -72,22 +72,22 @@ func (r *Request) String() string {
 	return fmt.Sprintf("%s: %s %s %s", r.Client, r.Verb, what, r.Ref.Name)
 }
 
-// Answer tells the client what became of its call.
-func (r *Request) Answer(value any, err error) { r.reply <- reply{value, err} }
+// Answer sends the client the outcome of its call.
+func (r *Request) Answer(value any, err error) { r.replies <- reply{value, err} }
 
-// ask waits for the answer to a call, or for the end of the client's patience. The call waits on: it
-// may have left already.
-func ask[T any](ctx context.Context, c *Client, r *Request) (T, error) {
-	r.over = ctx.Done()
+// callServer waits for the answer to a call, or for the end of ctx. The call stays pending after that: it may have
+// been sent already.
+func callServer[T any](ctx context.Context, c *Client, r *Request) (T, error) {
+	r.abandoned = ctx.Done()
 	s := c.server
-	r.Client, r.reply = c.name, make(chan reply, 1)
+	r.Client, r.replies = c.name, make(chan reply, 1)
 	s.mu.Lock()
 	r.round = s.round
-	s.waiting = append(s.waiting, r)
+	s.pending = append(s.pending, r)
 	s.mu.Unlock()
 	var none T
 	select {
-	case got := <-r.reply:
+	case got := <-r.replies:
 		if value, ok := got.value.(T); ok && got.err == nil {
 			return value, nil
 		}
@@ -97,45 +97,45 @@ func ask[T any](ctx context.Context, c *Client, r *Request) (T, error) {
 	}
 }
 
-// Waiting returns the calls without an answer, in an order that does not depend on the scheduler of
-// goroutines: first what came in an earlier round, then by what they are. It begins a new round.
-func (s *Server) Waiting() []*Request {
+// PendingRequests returns the calls without an answer, in an order that does not depend on the scheduler of
+// goroutines: first by the round in which they arrived, then by client, object and verb. It begins a new round.
+func (s *Server) PendingRequests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.round++
-	slices.SortStableFunc(s.waiting, func(a, b *Request) int {
-		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.Client, b.Client), compare(a.Ref, b.Ref), cmp.Compare(a.Verb, b.Verb))
+	slices.SortStableFunc(s.pending, func(a, b *Request) int {
+		return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.Client, b.Client), compareRefs(a.Ref, b.Ref), cmp.Compare(a.Verb, b.Verb))
 	})
-	return slices.Clone(s.waiting)
+	return slices.Clone(s.pending)
 }
 
-// Take ends the wait of a call: the test decides what becomes of it.
-func (s *Server) Take(r *Request) {
+// TakeRequest removes a call from the pending ones: the test decides its outcome.
+func (s *Server) TakeRequest(r *Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = slices.DeleteFunc(s.waiting, func(other *Request) bool { return other == r })
-	fmt.Fprintln(s.calls, r, r.Ref.Namespace)
+	s.pending = slices.DeleteFunc(s.pending, func(other *Request) bool { return other == r })
+	fmt.Fprintln(s.callHash, r, r.Ref.Namespace)
 }
 
-// Digest is a hash of all calls that have left, in their order, and of all that was written: every version of every object,
-// without the text of messages.
+// Digest returns a hash of all taken calls, in their order, and of all that was written: every version of every
+// object, without the text of messages.
 func (s *Server) Digest() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := sha256.New()
-	all.Write(s.calls.Sum(nil))
-	for _, kind := range slices.Sorted(maps.Keys(s.store.log)) {
-		for _, c := range s.store.log[kind] {
+	all.Write(s.callHash.Sum(nil))
+	for _, kind := range slices.Sorted(maps.Keys(s.store.changes)) {
+		for _, c := range s.store.changes[kind] {
 			var o map[string]any
-			decode(encode(c.Object), &o)
+			decodeJSON(encodeJSON(c.Object), &o)
 			dropMessages(o)
-			fmt.Fprintf(all, "%v %s\n", c.Deleted, encode(o))
+			fmt.Fprintf(all, "%v %s\n", c.Deleted, encodeJSON(o))
 		}
 	}
 	return all.Sum(nil)
 }
 
-// dropMessages takes the text of conditions out of what was decoded from JSON.
+// dropMessages removes the messages of conditions from decoded JSON.
 func dropMessages(in any) {
 	switch in := in.(type) {
 	case map[string]any:
@@ -150,35 +150,35 @@ func dropMessages(in any) {
 	}
 }
 
-// Do lets a call happen and returns what a client would be told.
-func (s *Server) Do(r *Request) (any, error) {
+// ExecuteRequest executes a call and returns the answer that the client would get.
+func (s *Server) ExecuteRequest(r *Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return r.do(&s.store)
+	return r.execute(&s.store)
 }
 
-// Changes returns the changes of a kind beyond the first n: what a watch shows.
-func (s *Server) Changes(kind Kind, n int) []Change {
+// ChangesSince returns the changes of a kind after the first n, as a watch shows them.
+func (s *Server) ChangesSince(kind Kind, n int) []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.store.log[kind][n:]
+	return s.store.changes[kind][n:]
 }
 
-// Version is the resource version of the newest change.
-func (s *Server) Version() int64 {
+// ResourceVersion returns the resource version of the newest change.
+func (s *Server) ResourceVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.store.version
 }
 
-// List returns the objects of a kind in all namespaces, ordered by name. They are not to be changed.
+// List returns the objects of a kind in all namespaces, ordered by namespace and name. Callers must not change them.
 func (s *Server) List(kind Kind) []client.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.store.view(kind, "")
+	return s.store.listShared(kind, "")
 }
 
-// Create creates an object at once, by another hand than a client's.
+// Create creates an object at once, as a user outside of the schedule.
 func (s *Server) Create(o client.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,12 +186,12 @@ func (s *Server) Create(o client.Object) error {
 	return err
 }
 
-// Edit changes an object at once, by another hand than a client's.
-func (s *Server) Edit(ref Ref, change func(client.Object)) error {
-	return s.edit(ref, change, false)
+// EditObject changes an object at once, as a user outside of the schedule.
+func (s *Server) EditObject(ref Ref, change func(client.Object)) error {
+	return s.editObject(ref, change, false)
 }
 
-func (s *Server) edit(ref Ref, change func(client.Object), status bool) error {
+func (s *Server) editObject(ref Ref, change func(client.Object), status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.store.get(ref)
@@ -203,21 +203,21 @@ func (s *Server) edit(ref Ref, change func(client.Object), status bool) error {
 	return err
 }
 
-// EditStatus changes the status of an object at once, by another hand than a client's.
+// EditStatus changes the status of an object at once, as a user outside of the schedule.
 func (s *Server) EditStatus(ref Ref, change func(client.Object)) error {
-	return s.edit(ref, change, true)
+	return s.editObject(ref, change, true)
 }
 
-// Mutate has a mutating webhook change the metadata of every object that is written from now on, other than one that is
-// being deleted; nil: there is none any more.
-func (s *Server) Mutate(webhook func(client.Object)) {
+// SetMutatingWebhook sets a mutating webhook that changes the metadata of every object that is written from now on,
+// except objects that are being deleted; nil removes it.
+func (s *Server) SetMutatingWebhook(webhook func(client.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store.webhook = webhook
 }
 
-// Delete deletes an object at once, by another hand than a client's. With force it takes off the
-// finalizers: the object is gone.
+// Delete deletes an object at once, as a user outside of the schedule. With force it removes the finalizers, so that
+// the object is gone.
 func (s *Server) Delete(ref Ref, force bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,6 +230,6 @@ func (s *Server) Delete(ref Ref, force bool) error {
 	return err
 }
 
-func compare(a, b Ref) int {
+func compareRefs(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -23,131 +23,132 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 )
 
-// Change is an event that a watch shows.
+// Change is an event of a watch.
 type Change struct {
 	Deleted bool
 	Object  client.Object
 }
 
-// store is what the server has. Objects in it are never changed, only replaced.
+// store holds the objects of the server. Objects in it are never changed, only replaced.
 type store struct {
 	objects map[Ref]client.Object
-	// log is every change there was, by kind.
-	log     map[Kind][]Change
-	version int64
-	uids    int
-	// webhook changes the metadata of an object that is written, as mutating admission does; nil: there is none.
+	// changes holds all changes so far, by kind.
+	changes  map[Kind][]Change
+	version  int64
+	uidCount int
+	// webhook changes the metadata of an object that is written, as mutating admission does; nil means no webhook.
 	webhook func(client.Object)
 }
 
 func (s *store) get(ref Ref) (client.Object, error) {
 	if o, ok := s.objects[ref]; ok {
-		return copyOf(o), nil
+		return copyObject(o), nil
 	}
-	return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+	return nil, apierrors.NewNotFound(ref.groupResource(), ref.Name)
 }
 
 func (s *store) create(o client.Object) (client.Object, error) {
-	ref := RefOf(o)
+	ref := RefForObject(o)
 	if _, exists := s.objects[ref]; exists {
-		return nil, apierrors.NewAlreadyExists(ref.resource(), ref.Name)
+		return nil, apierrors.NewAlreadyExists(ref.groupResource(), ref.Name)
 	}
-	s.uids++
-	o = sent(o)
-	// Distinct, and as a real one's in no order: Knuth's multiplicative hash.
-	o.SetUID(types.UID(fmt.Sprintf("uid-%08x", uint32(s.uids)*2654435761)))
+	s.uidCount++
+	o = roundTrip(o)
+	// The UIDs are distinct, and in no order, like those of a real API server: Knuth's multiplicative hash.
+	o.SetUID(types.UID(fmt.Sprintf("uid-%08x", uint32(s.uidCount)*2654435761)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	o.SetGeneration(1)
-	setStatus(o, ref.empty())
+	copyStatus(o, ref.newObject())
 	if s.webhook != nil {
 		s.webhook(o)
 	}
-	return s.put(o), nil
+	return s.putObject(o), nil
 }
 
-// update replaces an object, or its status only.
+// update replaces an object, or its status alone.
 func (s *store) update(o client.Object, status bool) (client.Object, error) {
-	ref := RefOf(o)
+	ref := RefForObject(o)
 	old, exists := s.objects[ref]
 	if !exists {
-		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+		return nil, apierrors.NewNotFound(ref.groupResource(), ref.Name)
 	}
-	if err := fenced(ref, old, o.GetUID(), o.GetResourceVersion()); err != nil {
+	if err := checkPreconditions(ref, old, o.GetUID(), o.GetResourceVersion()); err != nil {
 		return nil, err
 	}
-	return s.replace(ref, old, sent(o), status)
+	return s.replaceObject(ref, old, roundTrip(o), status)
 }
 
-// patch applies a JSON merge patch to an object, or to its status only.
+// patch applies a JSON merge patch to an object, or to its status alone.
 func (s *store) patch(ref Ref, body []byte, status bool) (client.Object, error) {
 	old, exists := s.objects[ref]
 	if !exists {
-		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+		return nil, apierrors.NewNotFound(ref.groupResource(), ref.Name)
 	}
 	patch := &unstructured.Unstructured{}
-	decode(body, &patch.Object)
+	decodeJSON(body, &patch.Object)
 	uid, version := patch.GetUID(), patch.GetResourceVersion()
 	if ref.Kind == Nodes && uid != "" && uid != old.GetUID() {
-		return nil, invalid(ref, "metadata.uid", "field is immutable") // kinds of the core answer so
+		return nil, newInvalidError(ref, "metadata.uid", "field is immutable") // the core kinds answer with this error
 	}
-	if err := fenced(ref, old, uid, version); err != nil {
+	if err := checkPreconditions(ref, old, uid, version); err != nil {
 		return nil, err
 	}
-	return s.replace(ref, old, typed(ref, merge(untyped(old), patch.Object)), status)
+	return s.replaceObject(ref, old, toTyped(ref, mergePatch(toUntyped(old), patch.Object)), status)
 }
 
-// apply is a server-side apply by the one manager of the fields, forced: what it says is set, lists as a whole.
+// apply does a forced server-side apply by the only field manager: it sets the fields in body, and replaces lists as
+// a whole.
 func (s *store) apply(ref Ref, body []byte) (client.Object, error) {
 	if _, exists := s.objects[ref]; exists {
 		return s.patch(ref, body, false)
 	}
-	o := ref.empty()
-	decode(body, o)
+	o := ref.newObject()
+	decodeJSON(body, o)
 	if o.GetUID() != "" {
-		return nil, apierrors.NewConflict(ref.resource(), ref.Name, errors.New("it has a UID, and does not exist"))
+		return nil, apierrors.NewConflict(ref.groupResource(), ref.Name, errors.New("it has a UID, and does not exist"))
 	}
 	return s.create(o)
 }
 
-// delete deletes an object, or marks it where finalizers keep it.
+// delete deletes an object, or sets its deletion timestamp if it has finalizers.
 func (s *store) delete(ref Ref, uid types.UID, version string) (client.Object, error) {
 	old, exists := s.objects[ref]
 	if !exists {
-		return nil, apierrors.NewNotFound(ref.resource(), ref.Name)
+		return nil, apierrors.NewNotFound(ref.groupResource(), ref.Name)
 	}
-	if err := fenced(ref, old, uid, version); err != nil {
+	if err := checkPreconditions(ref, old, uid, version); err != nil {
 		return nil, err
 	}
-	next := copyOf(old)
+	next := copyObject(old)
 	if len(old.GetFinalizers()) == 0 {
-		return s.remove(next), nil
+		return s.removeObject(next), nil
 	}
 	if old.GetDeletionTimestamp() == nil {
 		now := metav1.NewTime(time.Now().Truncate(time.Second))
 		next.SetDeletionTimestamp(&now)
-		return s.put(next), nil
+		return s.putObject(next), nil
 	}
 	return next, nil
 }
 
-func fenced(ref Ref, old client.Object, uid types.UID, version string) error {
+func checkPreconditions(ref Ref, old client.Object, uid types.UID, version string) error {
 	if uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(ref.resource(), ref.Name, fmt.Errorf("UID is %s, not %s", old.GetUID(), uid))
+		return apierrors.NewConflict(ref.groupResource(), ref.Name, fmt.Errorf("UID is %s, not %s", old.GetUID(), uid))
 	}
 	if version != "" && version != old.GetResourceVersion() {
-		return apierrors.NewConflict(ref.resource(), ref.Name, fmt.Errorf("resource version is %s, not %s", old.GetResourceVersion(), version))
+		return apierrors.NewConflict(ref.groupResource(), ref.Name, fmt.Errorf("resource version is %s, not %s", old.GetResourceVersion(), version))
 	}
 	return nil
 }
 
-// replace puts next in the place of old, as far as a client may.
-func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.Object, error) {
+// replaceObject replaces old by next, within the limits of what a client may change.
+func (s *store) replaceObject(ref Ref, old, next client.Object, status bool) (client.Object, error) {
 	if status {
 		sent := next
-		next = copyOf(old)
-		setStatus(next, sent)
+		next = copyObject(old)
+		copyStatus(next, sent)
 	} else {
-		setStatus(next, old)
+		copyStatus(next, old)
 		next.SetUID(old.GetUID())
 		next.SetCreationTimestamp(old.GetCreationTimestamp())
 		next.SetDeletionTimestamp(old.GetDeletionTimestamp())
@@ -160,11 +161,11 @@ func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.O
 	if equality.Semantic.DeepEqual(old, next) {
 		return next, nil
 	}
-	if err := validate(ref, old, next); err != nil {
+	if err := validateUpdate(ref, old, next); err != nil {
 		return nil, err
 	}
-	if before, is := specOf(old); is {
-		if after, _ := specOf(next); !equality.Semantic.DeepEqual(before, after) {
+	if before, is := comparableSpec(old); is {
+		if after, _ := comparableSpec(next); !equality.Semantic.DeepEqual(before, after) {
 			next.SetGeneration(old.GetGeneration() + 1)
 		}
 	}
@@ -175,56 +176,56 @@ func (s *store) replace(ref Ref, old, next client.Object, status bool) (client.O
 			}
 		}
 		if len(next.GetFinalizers()) == 0 {
-			return s.remove(next), nil
+			return s.removeObject(next), nil
 		}
 	}
-	return s.put(next), nil
+	return s.putObject(next), nil
 }
 
-// validate is what the API server sees to of its own: a Node has its CIDRs for ever.
-func validate(ref Ref, old, next client.Object) error {
+// validateUpdate does the built-in validation of the API server: the CIDRs of a Node cannot be changed.
+func validateUpdate(ref Ref, old, next client.Object) error {
 	was, is := old.(*corev1.Node)
 	will, _ := next.(*corev1.Node)
 	if is && len(was.Spec.PodCIDRs) > 0 && !slices.Equal(was.Spec.PodCIDRs, will.Spec.PodCIDRs) {
-		return invalid(ref, "spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid")
+		return newInvalidError(ref, "spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid")
 	}
 	return nil
 }
 
-func invalid(ref Ref, path, why string) error {
+func newInvalidError(ref Ref, path, why string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: string(ref.Kind)}, ref.Name, field.ErrorList{field.Forbidden(field.NewPath(path), why)})
 }
 
-func (s *store) put(o client.Object) client.Object {
-	s.stamp(o)
-	s.objects[RefOf(o)] = o
-	s.log[RefOf(o).Kind] = append(s.log[RefOf(o).Kind], Change{Object: o})
-	return copyOf(o)
+func (s *store) putObject(o client.Object) client.Object {
+	s.stampVersion(o)
+	s.objects[RefForObject(o)] = o
+	s.changes[RefForObject(o).Kind] = append(s.changes[RefForObject(o).Kind], Change{Object: o})
+	return copyObject(o)
 }
 
-func (s *store) remove(o client.Object) client.Object {
-	s.stamp(o)
-	delete(s.objects, RefOf(o))
-	s.log[RefOf(o).Kind] = append(s.log[RefOf(o).Kind], Change{Object: o, Deleted: true})
-	return copyOf(o)
+func (s *store) removeObject(o client.Object) client.Object {
+	s.stampVersion(o)
+	delete(s.objects, RefForObject(o))
+	s.changes[RefForObject(o).Kind] = append(s.changes[RefForObject(o).Kind], Change{Object: o, Deleted: true})
+	return copyObject(o)
 }
 
-func (s *store) stamp(o client.Object) {
+func (s *store) stampVersion(o client.Object) {
 	s.version++
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
 }
 
-// list returns copies of the objects of a kind, ordered by name.
+// list returns copies of the objects of a kind, ordered by namespace and name.
 func (s *store) list(kind Kind, namespace string) []client.Object {
-	out := s.view(kind, namespace)
+	out := s.listShared(kind, namespace)
 	for i, o := range out {
-		out[i] = copyOf(o)
+		out[i] = copyObject(o)
 	}
 	return out
 }
 
-// view returns the objects of a kind, ordered by name. They are not to be changed.
-func (s *store) view(kind Kind, namespace string) []client.Object {
+// listShared returns the objects of a kind, ordered by namespace and name. Callers must not change them.
+func (s *store) listShared(kind Kind, namespace string) []client.Object {
 	var out []client.Object
 	for ref, o := range s.objects {
 		if ref.Kind == kind && (namespace == "" || namespace == ref.Namespace) {
@@ -232,13 +233,13 @@ func (s *store) view(kind Kind, namespace string) []client.Object {
 		}
 	}
 	if len(out) > 1 {
-		slices.SortFunc(out, func(a, b client.Object) int { return compare(RefOf(a), RefOf(b)) })
+		slices.SortFunc(out, func(a, b client.Object) int { return compareRefs(RefForObject(a), RefForObject(b)) })
 	}
 	return out
 }
 
-// specOf returns the spec of an object whose spec may change.
-func specOf(o client.Object) (any, bool) {
+// comparableSpec returns the spec of an object whose spec may change, for the generation.
+func comparableSpec(o client.Object) (any, bool) {
 	switch p := o.(type) {
 	case *v1alpha1.NetworkPool:
 		return p.Spec, true
@@ -248,7 +249,7 @@ func specOf(o client.Object) (any, bool) {
 	return nil, false
 }
 
-func copyOf(o client.Object) client.Object {
+func copyObject(o client.Object) client.Object {
 	out, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
 		panic(fmt.Sprintf("a copy of %T is not an object", o))
@@ -256,11 +257,12 @@ func copyOf(o client.Object) client.Object {
 	return out
 }
 
-// sent returns what arrives of an object that a client sends: times have seconds, for example.
-func sent(o client.Object) client.Object { return typed(RefOf(o), untyped(o)) }
+// roundTrip returns the object that arrives when a client sends o: times are cut to seconds, for example.
+func roundTrip(o client.Object) client.Object { return toTyped(RefForObject(o), toUntyped(o)) }
 
-// untyped returns what an object is in JSON, and typed an object of that: as by bytes, which take twice as long.
-func untyped(o client.Object) map[string]any {
+// toUntyped converts an object to its JSON form, and toTyped converts it back. A conversion by encoding to bytes
+// takes twice as long.
+func toUntyped(o client.Object) map[string]any {
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		panic(err)
@@ -268,16 +270,16 @@ func untyped(o client.Object) map[string]any {
 	return out
 }
 
-func typed(ref Ref, content map[string]any) client.Object {
-	out := ref.empty()
+func toTyped(ref Ref, content map[string]any) client.Object {
+	out := ref.newObject()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, out); err != nil {
 		panic(err)
 	}
 	return out
 }
 
-// merge applies a JSON merge patch (RFC 7386).
-func merge(is, patch map[string]any) map[string]any {
+// mergePatch applies a JSON merge patch (RFC 7386).
+func mergePatch(is, patch map[string]any) map[string]any {
 	if is == nil {
 		is = map[string]any{}
 	}
@@ -287,7 +289,7 @@ func merge(is, patch map[string]any) map[string]any {
 			delete(is, k)
 		case map[string]any:
 			below, _ := is[k].(map[string]any)
-			is[k] = merge(below, v)
+			is[k] = mergePatch(below, v)
 		default:
 			is[k] = v
 		}
@@ -295,7 +297,7 @@ func merge(is, patch map[string]any) map[string]any {
 	return is
 }
 
-func encode(v any) []byte {
+func encodeJSON(v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -303,7 +305,7 @@ func encode(v any) []byte {
 	return raw
 }
 
-func decode(raw []byte, into any) {
+func decodeJSON(raw []byte, into any) {
 	if err := json.Unmarshal(raw, into); err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-// Package fleet has pools to show on a page, without a manager behind them.
+// Package fleet provides pools to show on a page, without a manager behind them.
 package fleet
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
 
-// Noon is when all of it was created.
+// Noon is the time of the latest state, and the default creation time of objects.
 var Noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
 
-// Pool is a pool as the page sees it.
+// Pool is a pool as the page reads it.
 type Pool struct {
-	grants.View
-	Taken   []grants.Entry
-	Waiters []grants.Waiter
+	grants.PoolView
+	Entries []grants.TakenRange
+	Waiters []grants.WaitingClaimant
 	Samples []usage.Sample
 }
 
-// MakePool returns a pool that is ready. The namespace is empty for a global one.
+// MakePool returns a pool that is ready. The namespace of a GlobalNetworkPool is empty.
 func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 	layout, errs := poolspec.Compile(&spec)
 	if len(errs) > 0 {
@@ -47,23 +47,23 @@ func MakePool(namespace, name string, spec v1alpha1.NetworkPoolSpec) *Pool {
 	p.Counts.Available, p.Counts.LargestFree = p.Counts.Total, p.Counts.Total
 	p.Holder = true
 	if spec.Leases != nil {
-		p.GivesLeases, p.LeaseQuota = true, spec.Leases.QuotaPerNamespace
+		p.LeasesEnabled, p.LeaseQuota = true, spec.Leases.QuotaPerNamespace
 	}
-	p.Ready = metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
+	p.ReadyCondition = metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
 	return p
 }
 
-// Take has a range taken. What is taken later must have higher addresses.
-func (p *Pool) Take(text string, h grants.Entry) *Pool {
+// AddEntry adds a taken range, given as text. Ranges must be added in the order of their addresses.
+func (p *Pool) AddEntry(text string, h grants.TakenRange) *Pool {
 	r, err := poolutil.ParseRange(text)
 	if err != nil {
 		panic(err)
 	}
-	return p.TakeRange(r, h)
+	return p.AddRangeEntry(r, h)
 }
 
-// TakeRange is Take of a range.
-func (p *Pool) TakeRange(r netipx.IPRange, h grants.Entry) *Pool {
+// AddRangeEntry is AddEntry for a parsed range.
+func (p *Pool) AddRangeEntry(r netipx.IPRange, h grants.TakenRange) *Pool {
 	h.Range = r
 	if h.Kind == "" && h.Use == grants.UseClaim {
 		h.Kind = "IPAddressClaim"
@@ -71,59 +71,59 @@ func (p *Pool) TakeRange(r netipx.IPRange, h grants.Entry) *Pool {
 	if h.Since.IsZero() && h.Use <= grants.UseConflict {
 		h.Since = Noon
 	}
-	p.Taken = append(p.Taken, h)
+	p.Entries = append(p.Entries, h)
 	n := poolutil.CountPrefixes(r, min(p.UnitBits, r.From().BitLen())).Int64()
 	p.Counts.Available -= n
 	if h.Use <= grants.UseConflict {
 		p.Counts.Allocated += n
 		p.Counts.Owners++
 	}
-	p.lease(h.Kind)
+	p.countLease(h.Kind)
 	return p
 }
 
-func (p *Pool) lease(kind string) {
+func (p *Pool) countLease(kind string) {
 	if kind == v1alpha1.IPLeaseKind {
-		p.Leases++
+		p.LeaseCount++
 	}
 }
 
-// Refuse makes the pool not ready.
-func (p *Pool) Refuse(reason, message string) *Pool {
-	p.Ready = metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+// MarkNotReady sets the condition Ready of the pool to False.
+func (p *Pool) MarkNotReady(reason, message string) *Pool {
+	p.ReadyCondition = metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	return p
 }
 
-// Wait has somebody wait.
-func (p *Pool) Wait(w grants.Waiter) *Pool {
+// AddWaiter adds a claimant that waits.
+func (p *Pool) AddWaiter(w grants.WaitingClaimant) *Pool {
 	p.Waiters = append(p.Waiters, w)
-	p.Waiting++
-	p.lease(w.Kind)
+	p.WaitingCount++
+	p.countLease(w.Kind)
 	return p
 }
 
-// Pools are what a page shows: it implements the interfaces of package page.
+// Pools is a set of pools to show: it implements the interfaces of package page.
 type Pools []*Pool
 
-// Views implements page.Pools.
-func (ps Pools) Views() []grants.View {
-	out := make([]grants.View, 0, len(ps))
+// PoolViews implements page.Pools.
+func (ps Pools) PoolViews() []grants.PoolView {
+	out := make([]grants.PoolView, 0, len(ps))
 	for _, p := range ps {
-		out = append(out, p.View)
+		out = append(out, p.PoolView)
 	}
 	return out
 }
 
-func (ps Pools) pool(key pools.Key) *Pool {
+func (ps Pools) findPool(key pools.Key) *Pool {
 	if i := slices.IndexFunc(ps, func(p *Pool) bool { return p.Key == key }); i >= 0 {
 		return ps[i]
 	}
 	return &Pool{}
 }
 
-// Walk implements page.Pools.
-func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(grants.Entry) bool) {
-	taken := ps.pool(key).Taken
+// WalkEntries implements page.Pools.
+func (ps Pools) WalkEntries(key pools.Key, from netip.Addr, visit func(grants.TakenRange) bool) {
+	taken := ps.findPool(key).Entries
 	i := sort.Search(len(taken), func(i int) bool { return !taken[i].Range.To().Less(from) })
 	for _, h := range taken[i:] {
 		if !visit(h) {
@@ -132,22 +132,22 @@ func (ps Pools) Walk(key pools.Key, from netip.Addr, visit func(grants.Entry) bo
 	}
 }
 
-// Waiting implements page.Pools.
-func (ps Pools) Waiting(key pools.Key, visit func(grants.Waiter) bool) {
-	for _, w := range ps.pool(key).Waiters {
+// WalkWaiters implements page.Pools.
+func (ps Pools) WalkWaiters(key pools.Key, visit func(grants.WaitingClaimant) bool) {
+	for _, w := range ps.findPool(key).Waiters {
 		if !visit(w) {
 			return
 		}
 	}
 }
 
-// Span implements page.History.
-func (ps Pools) Span() (since, until time.Time) { return Noon.Add(-18 * time.Hour), Noon }
+// TimeSpan implements page.History.
+func (ps Pools) TimeSpan() (since, until time.Time) { return Noon.Add(-18 * time.Hour), Noon }
 
-// Of implements page.History.
-func (ps Pools) Of(key pools.Key) []usage.Sample { return ps.pool(key).Samples }
+// SamplesForPool implements page.History.
+func (ps Pools) SamplesForPool(key pools.Key) []usage.Sample { return ps.findPool(key).Samples }
 
-// Claim is the address of a claim.
-func Claim(namespace, name string) grants.Entry {
-	return grants.Entry{Use: grants.UseClaim, Namespace: namespace, Name: name}
+// ClaimEntry returns the entry of an address that a claim has.
+func ClaimEntry(namespace, name string) grants.TakenRange {
+	return grants.TakenRange{Use: grants.UseClaim, Namespace: namespace, Name: name}
 }

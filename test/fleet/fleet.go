@@ -15,31 +15,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/usage"
 )
 
-// Markup is the name of a claim that is not to become markup.
-const Markup = `<img src=x onerror="document.title='broken'">`
+// MarkupName is the name of a claim that a page must escape.
+const MarkupName = `<img src=x onerror="document.title='broken'">`
 
-// Fleet is what a busy management cluster has: one pool with some of everything, one with 100,000 claims, one that is
-// full, one of prefixes, one too large for a map, one that two are carved from, one that gives leases, and one of IPv6 for
-// machines of the large one. It is the same at each call.
-func Fleet() Pools {
+// BusyFleet returns the pools of a busy management cluster: one pool with entries of every sort, one with 100,000
+// claims, one that is full, one of prefixes, one too large for a map, one that two others are carved from, one for
+// leases, and an IPv6 pool for machines of the large pool. Each call returns the same.
+func BusyFleet() Pools {
 	random := rand.New(rand.NewPCG(1, 2))
-	return append(append(Pools{busy(random), large(random), exhausted(), prefixes(), huge()}, carved()...), six(), rented())
+	return append(append(Pools{newBusyPool(random), newLargePool(random), newExhaustedPool(), newPrefixPool(), newHugePool()}, newCarvedPools()...), newIPv6Pool(), newLeasePool())
 }
 
-// home is the namespace of most of it.
-const home = "default"
+// defaultNamespace is the namespace of most of the objects.
+const defaultNamespace = "default"
 
-func single(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
+func singleRange(a netip.Addr) netipx.IPRange { return netipx.IPRangeFrom(a, a) }
 
-// busy is a /20 with everything that can be in a pool.
-func busy(random *rand.Rand) *Pool {
-	p := MakePool(home, "datacentre", v1alpha1.NetworkPoolSpec{
+// newBusyPool returns a /20 with entries of every sort that a pool can have.
+func newBusyPool(random *rand.Rand) *Pool {
+	p := MakePool(defaultNamespace, "datacentre", v1alpha1.NetworkPoolSpec{
 		CIDR: "10.40.0.0/20", Gateway: "10.40.0.1", Reserved: []v1alpha1.ReservedRange{{Addresses: "10.40.0.2-10.40.0.31"}, {Addresses: "10.40.15.0/25"}},
 	})
 	next, end := netip.MustParseAddr("10.40.0.32"), netip.MustParseAddr("10.40.11.40")
 	for i := 0; next.Less(end); i++ {
 		cluster := fmt.Sprintf("prod-%02d", i/60)
-		claim := grants.Entry{Namespace: home, Name: fmt.Sprintf("%s-md-0-%05d", cluster, random.IntN(100000)), Cluster: cluster}
+		claim := grants.TakenRange{Namespace: defaultNamespace, Name: fmt.Sprintf("%s-md-0-%05d", cluster, random.IntN(100000)), Cluster: cluster}
 		switch n := random.IntN(100); {
 		case n < 4:
 			last := next
@@ -50,145 +50,145 @@ func busy(random *rand.Rand) *Pool {
 			if n == 0 {
 				kind, use = "-nodes", grants.UseNodes
 			}
-			p.TakeRange(netipx.IPRangeFrom(next, last), grants.Entry{Use: use, Kind: "IPAllocation", Namespace: home, Name: cluster + kind, Cluster: cluster})
+			p.AddRangeEntry(netipx.IPRangeFrom(next, last), grants.TakenRange{Use: use, Kind: "IPAllocation", Namespace: defaultNamespace, Name: cluster + kind, Cluster: cluster})
 			next = last
 		case n < 12: // free
 		case n < 14:
-			p.TakeRange(single(next), grants.Entry{Use: grants.UseResting, Namespace: home, Name: claim.Name, Until: Noon.Add(time.Minute)})
+			p.AddRangeEntry(singleRange(next), grants.TakenRange{Use: grants.UseCooling, Namespace: defaultNamespace, Name: claim.Name, Until: Noon.Add(time.Minute)})
 		default:
-			p.TakeRange(single(next), claim)
+			p.AddRangeEntry(singleRange(next), claim)
 		}
 		next = next.Next()
 	}
-	p.Take("10.40.12.0/32", grants.Entry{Use: grants.UseConflict, Kind: "IPAddressClaim", Namespace: home, Name: "prod-01-cp-0", Others: []string{"IPAddress default/by-hand"}})
-	p.Take("10.40.12.1/32", grants.Entry{Use: grants.UseNoClaim, Kind: "IPAddress", Namespace: home, Name: "by-hand-2"})
-	p.Take("10.40.12.2/32", grants.Entry{Namespace: home, Name: Markup})
-	p.Take("10.40.12.16/28", grants.Entry{Use: grants.UsePreAllocated, Name: "bastion"})
-	p.Take("10.40.12.64/27", grants.Entry{Use: grants.UseHeld, Namespace: home, Name: "moved-away"})
+	p.AddEntry("10.40.12.0/32", grants.TakenRange{Use: grants.UseConflict, Kind: "IPAddressClaim", Namespace: defaultNamespace, Name: "prod-01-cp-0", OtherOwners: []string{"IPAddress default/by-hand"}})
+	p.AddEntry("10.40.12.1/32", grants.TakenRange{Use: grants.UseOrphan, Kind: "IPAddress", Namespace: defaultNamespace, Name: "by-hand-2"})
+	p.AddEntry("10.40.12.2/32", grants.TakenRange{Namespace: defaultNamespace, Name: MarkupName})
+	p.AddEntry("10.40.12.16/28", grants.TakenRange{Use: grants.UsePreAllocated, Name: "bastion"})
+	p.AddEntry("10.40.12.64/27", grants.TakenRange{Use: grants.UseHeld, Namespace: defaultNamespace, Name: "moved-away"})
 	p.Counts.LargestFree = 637
-	return p.climb(0.45)
+	return p.addRisingHistory(0.45)
 }
 
-// large is a /15 of which 100,000 claims have an address.
-func large(random *rand.Rand) *Pool {
+// newLargePool returns a /15 in which 100,000 claims have an address.
+func newLargePool(random *rand.Rand) *Pool {
 	p := MakePool("fleet", "machines", v1alpha1.NetworkPoolSpec{CIDR: "10.64.0.0/15", Gateway: "10.64.0.1"})
 	next := netip.MustParseAddr("10.64.0.2")
 	for i := range 100_000 {
 		cluster := fmt.Sprintf("edge-%04d", i/100)
-		p.TakeRange(single(next), grants.Entry{Namespace: "fleet", Name: fmt.Sprintf("%s-worker-%05d", cluster, i), Cluster: cluster})
+		p.AddRangeEntry(singleRange(next), grants.TakenRange{Namespace: "fleet", Name: fmt.Sprintf("%s-worker-%05d", cluster, i), Cluster: cluster})
 		if next = next.Next(); random.IntN(40) == 0 {
 			next = next.Next()
 		}
 	}
 	p.Counts.LargestFree = 28_000
-	return p.climb(0.7)
+	return p.addRisingHistory(0.7)
 }
 
-// six is of IPv6, for the first machines of the large pool.
-func six() *Pool {
+// newIPv6Pool returns an IPv6 pool for the first machines of the large pool.
+func newIPv6Pool() *Pool {
 	p := MakePool("fleet", "machines-v6", v1alpha1.NetworkPoolSpec{CIDR: "fd00:64::/112", Gateway: "fe80::1"})
 	next := netip.MustParseAddr("fd00:64::1")
 	for i := range 250 {
 		cluster := fmt.Sprintf("edge-%04d", i/100)
-		p.TakeRange(single(next), grants.Entry{Namespace: "fleet", Name: fmt.Sprintf("%s-md-%05d-v6", cluster, i), Cluster: cluster})
+		p.AddRangeEntry(singleRange(next), grants.TakenRange{Namespace: "fleet", Name: fmt.Sprintf("%s-md-%05d-v6", cluster, i), Cluster: cluster})
 		next = next.Next()
 	}
-	return p.climb(0.5)
+	return p.addRisingHistory(0.5)
 }
 
-func exhausted() *Pool {
+func newExhaustedPool() *Pool {
 	p := MakePool("team-a", "services", v1alpha1.NetworkPoolSpec{Addresses: []string{"192.0.2.64-192.0.2.127"}})
-	p.Take("192.0.2.64/26", grants.Entry{Use: grants.UseLoadBalancer, Kind: "IPAllocation", Namespace: "team-a", Name: "default-shop-lb", Cluster: "shop"})
+	p.AddEntry("192.0.2.64/26", grants.TakenRange{Use: grants.UseLoadBalancer, Kind: "IPAllocation", Namespace: "team-a", Name: "default-shop-lb", Cluster: "shop"})
 	for i := range 3 {
-		p.Wait(grants.Waiter{
+		p.AddWaiter(grants.WaitingClaimant{
 			Kind: "IPAddressClaim", Namespace: "team-a", Name: fmt.Sprintf("shop-md-0-%d", i), Cluster: "shop", Since: Noon.Add(-time.Hour),
 			Reason: "PoolExhausted", Message: "no free address: NetworkPool team-a/services has 0 of 64 available",
 		})
 	}
 	p.Counts.LargestFree = 0
-	return p.climb(0.5)
+	return p.addRisingHistory(0.5)
 }
 
-func prefixes() *Pool {
+func newPrefixPool() *Pool {
 	length := int32(64)
 	p := MakePool("", "pod-prefixes", v1alpha1.NetworkPoolSpec{CIDR: "fd00:40::/52", AllocationPrefixLength: &length})
 	for i := range 9 {
-		p.Take(fmt.Sprintf("fd00:40:0:%x::/64", i), grants.Entry{Namespace: home, Name: fmt.Sprintf("pods-%d", i), Cluster: fmt.Sprintf("prod-%02d", i)})
+		p.AddEntry(fmt.Sprintf("fd00:40:0:%x::/64", i), grants.TakenRange{Namespace: defaultNamespace, Name: fmt.Sprintf("pods-%d", i), Cluster: fmt.Sprintf("prod-%02d", i)})
 	}
 	return p
 }
 
-func huge() *Pool {
+func newHugePool() *Pool {
 	p := MakePool("", "v6-hosts", v1alpha1.NetworkPoolSpec{CIDR: "fd00:41::/64"})
-	p.Take("fd00:41::1-fd00:41::9", grants.Entry{Namespace: home, Name: "hosts"})
-	return p.Refuse("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two pools grants nothing")
+	p.AddEntry("fd00:41::1-fd00:41::9", grants.TakenRange{Namespace: defaultNamespace, Name: "hosts"})
+	return p.MarkNotReady("Overlap", "GlobalNetworkPool other has fd00:41::/64 too; the younger of the two pools grants nothing")
 }
 
-// carved are a pool, and two that have blocks of it.
-func carved() []*Pool {
+// newCarvedPools returns a pool, and two pools that have blocks of it.
+func newCarvedPools() []*Pool {
 	site := MakePool("", "site", v1alpha1.NetworkPoolSpec{CIDR: "10.48.0.0/22", AllocateReservedIPAddresses: true})
 	team := func(name string, used int, blocks ...string) *Pool {
 		p := MakePool(name, "machines", v1alpha1.NetworkPoolSpec{Addresses: blocks, AllocateReservedIPAddresses: true})
-		p.Parent = site.Key
+		p.ParentKey = site.Key
 		for i, block := range blocks {
-			site.Take(block, grants.Entry{
+			site.AddEntry(block, grants.TakenRange{
 				Use: grants.UseCarved, Kind: v1alpha1.IPAllocationKind, Namespace: name, Name: fmt.Sprintf("machines-%d", i+1),
 			})
 			next := netip.MustParsePrefix(block).Addr()
 			for n := range min(used, 64) {
-				p.TakeRange(single(next), Claim(name, fmt.Sprintf("md-%d-%02d", i, n)))
+				p.AddRangeEntry(singleRange(next), ClaimEntry(name, fmt.Sprintf("md-%d-%02d", i, n)))
 				next, used = next.Next(), used-1
 			}
 		}
-		return p.climb(0.4)
+		return p.addRisingHistory(0.4)
 	}
 	const largest = 512
 	site.Counts.LargestFree = largest
 	return []*Pool{site, team("team-a", 91, "10.48.0.0/26", "10.48.0.64/26"), team("team-b", 12, "10.48.0.128/26")}
 }
 
-// climb gives the pool a past that began with a share of what it has now.
-func (p *Pool) climb(from float64) *Pool {
-	since, until := Pools(nil).Span()
+// addRisingHistory adds samples of rising usage to the pool, from a share of its current usage up to that.
+func (p *Pool) addRisingHistory(from float64) *Pool {
+	since, until := Pools(nil).TimeSpan()
 	now := float64(p.Counts.Allocated)
 	const samples = 400
 	for i := range samples {
 		at := float64(i) / (samples - 1)
 		used := now * (from + (1-from)*at + 0.06*math.Sin(14*at)*(1-at))
 		p.Samples = append(p.Samples, usage.Sample{
-			At: since.Unix() + int64(at*until.Sub(since).Seconds()), Used: int64(used), Total: p.Counts.Total,
+			UnixSeconds: since.Unix() + int64(at*until.Sub(since).Seconds()), Used: int64(used), Total: p.Counts.Total,
 		})
 	}
 	p.Samples[samples-1].Used = p.Counts.Allocated
 	return p
 }
 
-// rented gives leases: one that a host announces, one that is not announced, one without a Service, one that is being
-// deleted, one with more ports than are shown, and one that waits.
-func rented() *Pool {
+// newLeasePool returns a pool for leases: one that a host announces, one that is not announced, one without a
+// Service, one that is being deleted, one with more ports than the page shows, and one that waits.
+func newLeasePool() *Pool {
 	quota := int32(2)
 	p := MakePool("", "public", v1alpha1.NetworkPoolSpec{CIDR: "203.0.113.0/28", Leases: &v1alpha1.Leases{QuotaPerNamespace: &quota}})
-	lease := func(namespace, name string, ports ...string) grants.Entry {
-		return grants.Entry{Use: grants.UseLease, Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Ports: ports}
+	lease := func(namespace, name string, ports ...string) grants.TakenRange {
+		return grants.TakenRange{Use: grants.UseLease, Kind: v1alpha1.IPLeaseKind, Namespace: namespace, Name: name, Ports: ports}
 	}
 	shop := lease("team-a", "shop", "TCP/80 web", "UDP/53 dns")
-	shop.Announced = announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason, "host edge-1 has the address")
+	shop.AnnouncedCondition = announcedCondition(metav1.ConditionTrue, v1alpha1.AnnouncedReason, "host edge-1 has the address")
 	mail := lease("team-a", "mail", "TCP/25 smtp")
-	mail.Announced = announced(metav1.ConditionFalse, v1alpha1.NoHostReason, "no host that lives has the address; run butler-host-lb on a host that has an address of the network")
+	mail.AnnouncedCondition = announcedCondition(metav1.ConditionFalse, v1alpha1.NoHostReason, "no host that lives has the address; run butler-host-lb on a host that has an address of the network")
 	gone := lease("team-b", "old", "TCP/443 web")
 	gone.Deleting = true
 	var many []string
 	for i := range 40 {
 		many = append(many, fmt.Sprintf("TCP/%d game-%02d", 7000+i, i))
 	}
-	p.Take("203.0.113.1", shop).Take("203.0.113.2", mail).Take("203.0.113.3", lease("team-b", Markup)).Take("203.0.113.4", gone).
-		Take("203.0.113.5", lease("team-c", "games", many...))
-	return p.Wait(grants.Waiter{
+	p.AddEntry("203.0.113.1", shop).AddEntry("203.0.113.2", mail).AddEntry("203.0.113.3", lease("team-b", MarkupName)).AddEntry("203.0.113.4", gone).
+		AddEntry("203.0.113.5", lease("team-c", "games", many...))
+	return p.AddWaiter(grants.WaitingClaimant{
 		Kind: v1alpha1.IPLeaseKind, Namespace: "team-a", Name: "third", Since: Noon, Reason: v1alpha1.QuotaExceededReason,
 		Message: "the leases of namespace team-a have 2 addresses of GlobalNetworkPool public, as many as its spec.leases.quotaPerNamespace allows",
 	})
 }
 
-func announced(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+func announcedCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
 	return &metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: status, Reason: reason, Message: message}
 }

@@ -8,110 +8,114 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// DefaultNamespace is where built objects live that are not given another.
+// DefaultNamespace is the namespace of built objects that set no other.
 const DefaultNamespace = metav1.NamespaceDefault
 
-// spec holds the setters that both kinds of pool share; B is the builder they return.
-type spec[B any] struct {
-	self B
-	spec *v1alpha1.NetworkPoolSpec
+// specBuilder holds the setters that both kinds of pool share; B is the type of the builder that they return.
+type specBuilder[B any] struct {
+	builder B
+	spec    *v1alpha1.NetworkPoolSpec
 }
 
-// CIDR sets the block of the pool.
-func (b spec[B]) CIDR(cidr string) B { b.spec.CIDR = cidr; return b.self }
+// CIDR sets the CIDR of the pool.
+func (b specBuilder[B]) CIDR(cidr string) B { b.spec.CIDR = cidr; return b.builder }
 
 // Addresses adds CIDRs, ranges or single addresses.
-func (b spec[B]) Addresses(addresses ...string) B {
+func (b specBuilder[B]) Addresses(addresses ...string) B {
 	b.spec.Addresses = append(b.spec.Addresses, addresses...)
-	return b.self
+	return b.builder
 }
 
-// Subnet adds a network the addresses live in; an empty gateway is none.
-func (b spec[B]) Subnet(cidr, gateway string) B {
+// Subnet adds a network that the addresses are in; an empty gateway means no gateway.
+func (b specBuilder[B]) Subnet(cidr, gateway string) B {
 	b.spec.Subnets = append(b.spec.Subnets, v1alpha1.Subnet{CIDR: cidr, Gateway: gateway})
-	return b.self
+	return b.builder
 }
 
-// Prefix sets the prefix length of the one subnet.
-func (b spec[B]) Prefix(bits int32) B { b.spec.Prefix = &bits; return b.self }
+// Prefix sets the prefix length of the pool's only subnet.
+func (b specBuilder[B]) Prefix(bits int32) B { b.spec.Prefix = &bits; return b.builder }
 
-// Gateway sets the gateway of the one subnet.
-func (b spec[B]) Gateway(gateway string) B { b.spec.Gateway = gateway; return b.self }
+// Gateway sets the gateway of the pool's only subnet.
+func (b specBuilder[B]) Gateway(gateway string) B { b.spec.Gateway = gateway; return b.builder }
 
 // Reserved adds ranges that are never handed out.
-func (b spec[B]) Reserved(ranges ...string) B {
+func (b specBuilder[B]) Reserved(ranges ...string) B {
 	for _, r := range ranges {
 		b.spec.Reserved = append(b.spec.Reserved, v1alpha1.ReservedRange{Addresses: r})
 	}
-	return b.self
+	return b.builder
 }
 
-// Tenant confines what is handed out to start..end.
-func (b spec[B]) Tenant(start, end string) B {
+// TenantRange limits the addresses that the pool hands out to start..end.
+func (b specBuilder[B]) TenantRange(start, end string) B {
 	b.spec.TenantAllocation = &v1alpha1.TenantAllocation{Start: start, End: end}
-	return b.self
+	return b.builder
 }
 
 // Network sets the layer-2 or routing domain.
-func (b spec[B]) Network(name string) B { b.spec.Network = name; return b.self }
+func (b specBuilder[B]) Network(name string) B { b.spec.Network = name; return b.builder }
 
-// AllowOverlap lets the pool overlap an older one of its network.
-func (b spec[B]) AllowOverlap() B { b.spec.AllowOverlap = true; return b.self }
+// AllowOverlap allows the pool to overlap an older pool of its network.
+func (b specBuilder[B]) AllowOverlap() B { b.spec.AllowOverlap = true; return b.builder }
 
-// PreAllocate keeps an address for the claim of a name.
-func (b spec[B]) PreAllocate(claim, address string) B {
+// PreAllocate reserves an address for the claim of the given name.
+func (b specBuilder[B]) PreAllocate(claim, address string) B {
 	if b.spec.PreAllocations == nil {
 		b.spec.PreAllocations = map[string]string{}
 	}
 	b.spec.PreAllocations[claim] = address
-	return b.self
+	return b.builder
 }
 
-// Order sets which free address is handed out.
-func (b spec[B]) Order(order v1alpha1.AllocationOrder) B {
+// AllocationOrder sets which free address the pool hands out next.
+func (b specBuilder[B]) AllocationOrder(order v1alpha1.AllocationOrder) B {
 	b.spec.AllocationOrder = order
-	return b.self
+	return b.builder
 }
 
-// Reuse sets how many seconds a released address rests.
-func (b spec[B]) Reuse(graceSeconds int64) B {
+// ReuseGracePeriod sets how many seconds a released address cools down.
+func (b specBuilder[B]) ReuseGracePeriod(graceSeconds int64) B {
 	b.spec.AddressReuseGracePeriodSeconds = &graceSeconds
-	return b.self
+	return b.builder
 }
 
-// Carvable lets other pools be carved from the pool.
-func (b spec[B]) Carvable() B { b.spec.Carvable = &v1alpha1.Carvable{}; return b.self }
+// Carvable allows other pools to be carved from the pool.
+func (b specBuilder[B]) Carvable() B { b.spec.Carvable = &v1alpha1.Carvable{}; return b.builder }
 
-// Carve has the pool take its addresses from another, in blocks of a prefix length, of which it has so many.
-func (b spec[B]) Carve(kind, parent string, prefixLength, least, most int32) B {
+// Carve makes the pool take its addresses from a parent pool, in blocks of the given prefix length; it has at least
+// `least` and at most `most` blocks.
+func (b specBuilder[B]) Carve(kind, parent string, prefixLength, least, most int32) B {
 	b.spec.Carve = &v1alpha1.Carve{
 		PoolRef: v1alpha1.PoolReference{Kind: kind, Name: parent}, PrefixLength: prefixLength,
 		Blocks: v1alpha1.CarvedBlocks{Min: least, Max: most},
 	}
-	return b.self
+	return b.builder
 }
 
-// PerClaim gives each claim a prefix of this length.
-func (b spec[B]) PerClaim(prefixLength int32) B {
+// PrefixPerClaim gives each claim a prefix of the given length.
+func (b specBuilder[B]) PrefixPerClaim(prefixLength int32) B {
 	b.spec.AllocationPrefixLength = &prefixLength
-	return b.self
+	return b.builder
 }
 
-// AllocateReserved hands out the first and last address of subnets too.
-func (b spec[B]) AllocateReserved() B { b.spec.AllocateReservedIPAddresses = true; return b.self }
+// AllocateReservedAddresses makes the pool hand out the first and the last address of its subnets too.
+func (b specBuilder[B]) AllocateReservedAddresses() B {
+	b.spec.AllocateReservedIPAddresses = true
+	return b.builder
+}
 
 // PoolBuilder builds a NetworkPool.
 type PoolBuilder struct {
-	spec[*PoolBuilder]
+	specBuilder[*PoolBuilder]
 	pool v1alpha1.NetworkPool
 }
 
-// MakePool starts a NetworkPool in the default namespace.
+// MakePool returns a builder of a NetworkPool in the default namespace.
 func MakePool(name string) *PoolBuilder {
 	b := &PoolBuilder{pool: v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: DefaultNamespace},
 	}}
-	b.spec = spec[*PoolBuilder]{self: b, spec: &b.pool.Spec}
+	b.specBuilder = specBuilder[*PoolBuilder]{builder: b, spec: &b.pool.Spec}
 	return b
 }
 
@@ -132,18 +136,18 @@ func (b *PoolBuilder) Obj() *v1alpha1.NetworkPool { return b.pool.DeepCopy() }
 
 // GlobalPoolBuilder builds a GlobalNetworkPool.
 type GlobalPoolBuilder struct {
-	spec[*GlobalPoolBuilder]
+	specBuilder[*GlobalPoolBuilder]
 	pool v1alpha1.GlobalNetworkPool
 }
 
-// MakeGlobalPool starts a GlobalNetworkPool that serves every namespace.
+// MakeGlobalPool returns a builder of a GlobalNetworkPool that serves every namespace.
 func MakeGlobalPool(name string) *GlobalPoolBuilder {
 	b := &GlobalPoolBuilder{pool: v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name}}}
-	b.spec = spec[*GlobalPoolBuilder]{self: b, spec: &b.pool.Spec.NetworkPoolSpec}
+	b.specBuilder = specBuilder[*GlobalPoolBuilder]{builder: b, spec: &b.pool.Spec.NetworkPoolSpec}
 	return b
 }
 
-// ForNamespaces selects the namespaces it serves by a label.
+// ForNamespaces restricts the pool to namespaces with the given label.
 func (b *GlobalPoolBuilder) ForNamespaces(key, value string) *GlobalPoolBuilder {
 	b.pool.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	return b
@@ -155,7 +159,7 @@ func (b *GlobalPoolBuilder) Obj() *v1alpha1.GlobalNetworkPool { return b.pool.De
 // ClaimBuilder builds an IPAddressClaim.
 type ClaimBuilder struct{ claim ipamv1.IPAddressClaim }
 
-// MakeClaim starts a claim; an empty namespace is the default one.
+// MakeClaim returns a builder of a claim; an empty namespace means DefaultNamespace.
 func MakeClaim(namespace, name string) *ClaimBuilder {
 	if namespace == "" {
 		namespace = DefaultNamespace
@@ -165,17 +169,17 @@ func MakeClaim(namespace, name string) *ClaimBuilder {
 	}}
 }
 
-// Pool names a NetworkPool.
+// Pool sets the pool reference to a NetworkPool.
 func (b *ClaimBuilder) Pool(name string) *ClaimBuilder {
 	return b.PoolRef(v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, name)
 }
 
-// GlobalPool names a GlobalNetworkPool.
+// GlobalPool sets the pool reference to a GlobalNetworkPool.
 func (b *ClaimBuilder) GlobalPool(name string) *ClaimBuilder {
 	return b.PoolRef(v1alpha1.GroupVersion.Group, v1alpha1.GlobalNetworkPoolKind, name)
 }
 
-// PoolRef names a pool of any group and kind.
+// PoolRef sets the pool reference to a pool of any group and kind.
 func (b *ClaimBuilder) PoolRef(group, kind, name string) *ClaimBuilder {
 	b.claim.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: group, Kind: kind, Name: name}
 	return b
@@ -187,14 +191,14 @@ func (b *ClaimBuilder) Cluster(name string) *ClaimBuilder {
 	return b
 }
 
-// ClusterLabel sets the label that names the Cluster where spec.clusterName is empty.
+// ClusterLabel sets the label that names the Cluster of a claim whose spec.clusterName is empty.
 func (b *ClaimBuilder) ClusterLabel(name string) *ClaimBuilder {
 	metav1.SetMetaDataLabel(&b.claim.ObjectMeta, clusterv1.ClusterNameLabel, name)
 	return b
 }
 
-// Request asks for one particular address.
-func (b *ClaimBuilder) Request(address string) *ClaimBuilder {
+// RequestAddress requests one particular address.
+func (b *ClaimBuilder) RequestAddress(address string) *ClaimBuilder {
 	return b.Annotate(v1alpha1.RequestedAddressAnnotation, address)
 }
 
@@ -216,8 +220,8 @@ func (b *ClaimBuilder) Obj() *ipamv1.IPAddressClaim { return b.claim.DeepCopy() 
 // AllocationBuilder builds an IPAllocation.
 type AllocationBuilder struct{ allocation v1alpha1.IPAllocation }
 
-// MakeAllocation starts an allocation of pool p for the load balancers of a Cluster of its namespace that
-// is named tenant.
+// MakeAllocation returns a builder of an allocation from the pool p, for the load balancers of the Cluster "tenant"
+// in the same namespace.
 func MakeAllocation(namespace, name string) *AllocationBuilder {
 	return &AllocationBuilder{allocation: v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -229,26 +233,26 @@ func MakeAllocation(namespace, name string) *AllocationBuilder {
 	}}
 }
 
-// Pool names a NetworkPool.
+// Pool sets the pool reference to a NetworkPool.
 func (b *AllocationBuilder) Pool(name string) *AllocationBuilder {
 	b.allocation.Spec.PoolRef = v1alpha1.PoolReference{Name: name}
 	return b
 }
 
-// GlobalPool names a GlobalNetworkPool.
+// GlobalPool sets the pool reference to a GlobalNetworkPool.
 func (b *AllocationBuilder) GlobalPool(name string) *AllocationBuilder {
 	b.allocation.Spec.PoolRef = v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}
 	return b
 }
 
-// Cluster names the Cluster that the block is for.
+// Cluster sets the Cluster that the block is for.
 func (b *AllocationBuilder) Cluster(namespace, name string) *AllocationBuilder {
 	b.allocation.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: namespace, Name: name}
 	return b
 }
 
-// Nodes makes it a block for machines.
-func (b *AllocationBuilder) Nodes() *AllocationBuilder {
+// ForNodes makes the allocation a block for machines.
+func (b *AllocationBuilder) ForNodes() *AllocationBuilder {
 	b.allocation.Spec.Type = v1alpha1.NodesAllocation
 	return b
 }
@@ -259,8 +263,8 @@ func (b *AllocationBuilder) Count(n int32) *AllocationBuilder {
 	return b
 }
 
-// Pinned asks for a range.
-func (b *AllocationBuilder) Pinned(first, last string) *AllocationBuilder {
+// PinnedRange requests a particular range.
+func (b *AllocationBuilder) PinnedRange(first, last string) *AllocationBuilder {
 	b.allocation.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: first, EndAddress: last}
 	return b
 }
@@ -277,27 +281,27 @@ func (b *AllocationBuilder) Obj() *v1alpha1.IPAllocation { return b.allocation.D
 // LeaseBuilder builds an IPLease.
 type LeaseBuilder struct{ lease v1alpha1.IPLease }
 
-// MakeLease starts a lease of pool p.
+// MakeLease returns a builder of a lease from the pool p.
 func MakeLease(namespace, name string) *LeaseBuilder {
 	return &LeaseBuilder{lease: v1alpha1.IPLease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}},
 	}}
 }
 
-// Pool names a NetworkPool.
+// Pool sets the pool reference to a NetworkPool.
 func (b *LeaseBuilder) Pool(name string) *LeaseBuilder {
 	b.lease.Spec.PoolRef = v1alpha1.PoolReference{Name: name}
 	return b
 }
 
-// GlobalPool names a GlobalNetworkPool.
+// GlobalPool sets the pool reference to a GlobalNetworkPool.
 func (b *LeaseBuilder) GlobalPool(name string) *LeaseBuilder {
 	b.lease.Spec.PoolRef = v1alpha1.PoolReference{Kind: v1alpha1.GlobalNetworkPoolKind, Name: name}
 	return b
 }
 
-// Address asks for an address.
-func (b *LeaseBuilder) Address(address string) *LeaseBuilder {
+// RequestAddress requests one particular address.
+func (b *LeaseBuilder) RequestAddress(address string) *LeaseBuilder {
 	b.lease.Spec.Address = address
 	return b
 }

@@ -8,10 +8,10 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// ServingCerts writes a certificate for loopback into a directory, as a manager's --webhook-cert-dir has it, and
-// returns the CA that it is checked with.
-func ServingCerts(dir string) (ca []byte, err error) {
-	// The certificate comes with its CA behind it.
+// WriteServingCerts writes a certificate for loopback into a directory, in the layout that a manager's
+// --webhook-cert-dir expects, and returns the CA that verifies it.
+func WriteServingCerts(dir string) (ca []byte, err error) {
+	// The returned chain holds the certificate and its CA.
 	chain, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate: %w", err)

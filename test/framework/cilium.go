@@ -9,16 +9,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// LBIPAM is the process of the LB IPAM of Cilium's operator.
+// LBIPAM is a process that runs the LB IPAM of Cilium's operator.
 type LBIPAM struct{ *process }
 
-// InstallCilium has the API server serve CiliumLoadBalancerIPPools. They have no controller until StartLBIPAM.
+// InstallCilium installs the CRD of CiliumLoadBalancerIPPools. No controller serves them until StartLBIPAM.
 func (c *ControlPlane) InstallCilium(ctx context.Context) error {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return err
 	}
-	dir, err := ModuleDir(ctx, filepath.Join(root, "hack", "tools", "cilium"), "github.com/cilium/cilium")
+	dir, err := FindModuleDir(ctx, filepath.Join(root, "hack", "tools", "cilium"), "github.com/cilium/cilium")
 	if err != nil {
 		return err
 	}
@@ -31,10 +31,10 @@ func (c *ControlPlane) InstallCilium(ctx context.Context) error {
 	return nil
 }
 
-// StartLBIPAM starts the LB IPAM of Cilium. InstallCilium comes first. The caller ends it with Stop or Kill, before the
-// control plane; then it may be started again.
+// StartLBIPAM starts the LB IPAM of Cilium; call InstallCilium first. The caller ends it with Stop or Kill before it
+// ends the control plane; it may be started again after that.
 func (c *ControlPlane) StartLBIPAM() (*LBIPAM, error) {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}

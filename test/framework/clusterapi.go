@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// InstallClusterAPI installs the CRDs of Cluster API, of its kubeadm providers, and those of infrastructure providers that
-// a ClusterClass names. Like those of Start they have no conversion, and no webhooks.
+// InstallClusterAPI installs the CRDs of Cluster API, of its kubeadm providers, and of the infrastructure providers
+// that a ClusterClass names. Like the CRDs of StartControlPlane they have no conversion and no webhooks.
 func (c *ControlPlane) InstallClusterAPI(ctx context.Context) error {
-	capi, err := ClusterAPIDir(ctx)
+	capi, err := FindClusterAPIDir(ctx)
 	if err != nil {
 		return err
 	}
-	dirs, err := ProviderCRDs(ctx)
+	dirs, err := FindProviderCRDs(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,12 +38,12 @@ func (c *ControlPlane) InstallClusterAPI(ctx context.Context) error {
 		if err := envtest.ReadCRDFiles(&of); err != nil {
 			return fmt.Errorf("reading the CRDs in %s: %w", dir, err)
 		}
-		contract, err := contractOf(dir)
+		contract, err := contractLabels(dir)
 		if err != nil {
 			return err
 		}
 		for _, crd := range of.CRDs {
-			if inClasses(crd) {
+			if isClusterClassCRD(crd) {
 				crd.Labels = contract
 				crds = append(crds, crd)
 			}
@@ -53,8 +53,8 @@ func (c *ControlPlane) InstallClusterAPI(ctx context.Context) error {
 	return err
 }
 
-// inClasses reports whether a kind is Cluster API's, or one that a ClusterClass is made of.
-func inClasses(crd *apiextensionsv1.CustomResourceDefinition) bool {
+// isClusterClassCRD reports whether a kind is one of Cluster API, or one that a ClusterClass is made of.
+func isClusterClassCRD(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if !strings.HasPrefix(crd.Spec.Group, "infrastructure.") {
 		return true
 	}
@@ -62,9 +62,9 @@ func inClasses(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return slices.ContainsFunc([]string{"VSphere", "Metal3", "Proxmox"}, func(of string) bool { return kind == of+"Cluster" || kind == of+"Machine" })
 }
 
-// contractOf are the labels by which the CRDs in a directory say which versions fulfil which contract of Cluster API. The
-// kustomization beside it adds them.
-func contractOf(dir string) (map[string]string, error) {
+// contractLabels returns the labels of the CRDs in a directory that list which versions fulfil which contract of
+// Cluster API. The kustomization beside the directory adds them.
+func contractLabels(dir string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "kustomization.yaml"))
 	if err != nil {
 		return nil, err
@@ -84,16 +84,16 @@ func contractOf(dir string) (map[string]string, error) {
 	return k.CommonLabels, nil
 }
 
-// CoreManager is Cluster API's core manager as a process, with ClusterClasses and the Runtime SDK.
+// CoreManager is a process that runs Cluster API's core manager, with ClusterClasses and the Runtime SDK.
 type CoreManager struct {
 	*process
-	ready string
+	readyURL string
 }
 
-// StartCoreManager starts it, after InstallClusterAPI, and returns when it is ready. The caller ends it, before the control
-// plane. Its webhooks are served, and not registered.
+// StartCoreManager starts the core manager and returns when it is ready; call InstallClusterAPI first. The caller
+// ends it before the control plane. Its webhooks are served, but not registered.
 func (c *ControlPlane) StartCoreManager(ctx context.Context) (*CoreManager, error) {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *ControlPlane) StartCoreManager(ctx context.Context) (*CoreManager, erro
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ServingCerts(certs); err != nil {
+	if _, err := WriteServingCerts(certs); err != nil {
 		return nil, err
 	}
 	var ports [3]int
@@ -117,22 +117,22 @@ func (c *ControlPlane) StartCoreManager(ctx context.Context) (*CoreManager, erro
 	p, err := startProcess(certs+".log", make(chan struct{}), nil, binary,
 		"--kubeconfig="+c.Kubeconfig, "--feature-gates=ClusterTopology=true,RuntimeSDK=true", "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields",
 		"--webhook-port="+strconv.Itoa(ports[0]), "--webhook-cert-dir="+certs,
-		"--health-addr="+loopback(ports[1]), "--diagnostics-address="+loopback(ports[2]), "--insecure-diagnostics")
+		"--health-addr="+loopbackAddress(ports[1]), "--diagnostics-address="+loopbackAddress(ports[2]), "--insecure-diagnostics")
 	if err != nil {
 		return nil, err
 	}
-	m := &CoreManager{process: p, ready: "http://" + loopback(ports[1]) + "/readyz"}
+	m := &CoreManager{process: p, readyURL: "http://" + loopbackAddress(ports[1]) + "/readyz"}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := p.waitUntil(ctx, func(ctx context.Context) bool { return answers(ctx, m.ready) }); err != nil {
+	if err := p.waitUntil(ctx, func(ctx context.Context) bool { return isServing(ctx, m.readyURL) }); err != nil {
 		err = fmt.Errorf("the core manager of Cluster API did not become ready: %w\n%s", err, p.LogTail(20))
 		return nil, errors.Join(err, p.Kill())
 	}
 	return m, nil
 }
 
-// answers reports whether a URL is answered with 200.
-func answers(ctx context.Context, url string) bool {
+// isServing reports whether a GET of url returns 200.
+func isServing(ctx context.Context, url string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return false

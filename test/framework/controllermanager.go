@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// StartControllerManager starts a kube-controller-manager with its garbage collector and its namespace
-// controller. The caller ends it, before the control plane, with the function that is returned.
+// StartControllerManager starts a kube-controller-manager with its garbage collector and its namespace controller.
+// The caller ends it with the returned function, before the control plane.
 func (c *ControlPlane) StartControllerManager() (stop func() error, err error) {
 	return c.startControllers("controller-manager", "garbage-collector-controller,namespace-controller")
 }
 
-// StartPolicyChecker is StartControllerManager for the controller that says in the status of an admission policy what is
-// wrong with the types of its expressions.
+// StartPolicyChecker starts a kube-controller-manager, as StartControllerManager does, with the controller that
+// reports type errors in the expressions of an admission policy in the status of the policy.
 func (c *ControlPlane) StartPolicyChecker() (stop func() error, err error) {
 	return c.startControllers("policy-checker", "validatingadmissionpolicy-status-controller")
 }
 
-// startControllers starts a kube-controller-manager with some controllers.
+// startControllers starts a kube-controller-manager with the given controllers.
 func (c *ControlPlane) startControllers(name, controllers string) (stop func() error, err error) {
 	p, _, err := c.startControllerManager(filepath.Join(c.Dir, name), "--controllers="+controllers)
 	if err != nil {
@@ -26,10 +26,10 @@ func (c *ControlPlane) startControllers(name, controllers string) (stop func() e
 	return p.Kill, nil
 }
 
-// startControllerManager starts a kube-controller-manager, and returns the port that it serves at. It keeps its
-// certificate in a directory.
+// startControllerManager starts a kube-controller-manager, and returns the port that it serves on. It stores its
+// certificate in the directory certs.
 func (c *ControlPlane) startControllerManager(certs string, args ...string) (*process, int, error) {
-	assets, err := Assets()
+	assets, err := FindAssets()
 	if err != nil {
 		return nil, 0, err
 	}

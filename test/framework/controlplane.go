@@ -26,49 +26,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework/watchdog"
 )
 
-// A loaded machine with few cores is slow to start an API server; it is not broken.
+// A loaded machine with few cores starts an API server slowly; the timeouts allow for that.
 const (
 	startTimeout = 2 * time.Minute
 	stopTimeout  = 30 * time.Second
 )
 
-// Options say what a control plane is started with.
+// Options configure a control plane.
 type Options struct {
-	// Webhooks registers the validating webhooks of config/webhook at a port on loopback. A manager
-	// serves them if it is given WebhookPort and WebhookCertDir of the ControlPlane; until one does,
-	// pools cannot be written.
+	// Webhooks registers the validating webhooks of config/webhook at a port on loopback. A manager that is given
+	// WebhookPort and WebhookCertDir of the ControlPlane serves them; until one does, pools cannot be written.
 	Webhooks bool
 
-	// NoCRDs leaves the API server as it comes: something else installs the CRDs.
+	// NoCRDs installs no CRDs: the caller, or a tool under test, installs them.
 	NoCRDs bool
 
-	// APIServerArgs are flags of the kube-apiserver without their dashes, added to or in place of
-	// those this package sets.
+	// APIServerArgs are flags of the kube-apiserver without their dashes. They are added to the flags that this
+	// package sets, or replace them.
 	APIServerArgs map[string]string
 }
 
-// ControlPlane is an etcd and a kube-apiserver on loopback, with the CRDs of this provider and those
-// of Cluster API that it needs. No controller of Kubernetes runs: no garbage collection, and
-// namespaces that are deleted stay.
+// ControlPlane is an etcd and a kube-apiserver on loopback, with the CRDs of this provider and the CRDs of Cluster
+// API that it needs. No controller of Kubernetes runs: there is no garbage collection, and deleted namespaces stay.
 type ControlPlane struct {
-	// Config is an administrator's, without any limit on the client's side.
+	// Config has the rights of an administrator and no client-side rate limit.
 	Config *rest.Config
 	// Kubeconfig is the path of a file with the same credentials.
 	Kubeconfig string
-	// Dir holds everything the control plane writes, its logs (apiserver.log, etcd.log) too. It is
-	// removed by Stop.
+	// Dir holds everything that the control plane writes, including its logs (apiserver.log, etcd.log). Stop removes
+	// it.
 	Dir string
-	// WebhookPort and WebhookCertDir are where the API server expects the webhooks to be served, and
-	// with which certificate. Zero and empty without Options.Webhooks.
+	// WebhookPort and WebhookCertDir are the port at which the API server expects the webhooks and the directory of
+	// their certificate. They are zero and empty without Options.Webhooks.
 	WebhookPort    int
 	WebhookCertDir string
 
-	env  *envtest.Environment
-	logs []*os.File
+	testEnv  *envtest.Environment
+	logFiles []*os.File
 }
 
-// Scheme knows the kinds of Kubernetes, of Cluster API, of MetalLB and of this provider.
-func Scheme() (*runtime.Scheme, error) {
+// NewScheme returns a scheme with the kinds of Kubernetes, Cluster API, MetalLB, Metal3's IPAM, Cilium and this
+// provider.
+func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme, metallbv1beta1.AddToScheme,
@@ -81,10 +80,10 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Start starts a control plane and installs the CRDs. It takes a few seconds. The caller ends it
-// with Stop.
-func Start(opts Options) (*ControlPlane, error) {
-	assets, err := Assets()
+// StartControlPlane starts a control plane and installs the CRDs. It takes a few seconds. The caller ends the control
+// plane with Stop.
+func StartControlPlane(opts Options) (*ControlPlane, error) {
+	assets, err := FindAssets()
 	if err != nil {
 		return nil, err
 	}
@@ -96,26 +95,26 @@ func Start(opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the control plane: %w", err)
 	}
-	wrapped, err := wrapBinaries(dir, assets)
+	wrapped, err := writeBinaryWrappers(dir, assets)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the control plane: %w", err), os.RemoveAll(dir))
 	}
-	cp := &ControlPlane{Dir: dir, env: &envtest.Environment{
+	cp := &ControlPlane{Dir: dir, testEnv: &envtest.Environment{
 		BinaryAssetsDirectory:    wrapped,
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		UseExistingCluster:       new(bool),
 	}}
 	if !opts.NoCRDs {
-		cp.env.CRDInstallOptions = envtest.CRDInstallOptions{Paths: crds, ErrorIfPathMissing: true, MaxTime: startTimeout}
+		cp.testEnv.CRDInstallOptions = envtest.CRDInstallOptions{Paths: crds, ErrorIfPathMissing: true, MaxTime: startTimeout}
 	}
-	if err := cp.start(opts); err != nil {
+	if err := cp.startServers(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the control plane: %w", err), cp.Stop())
 	}
 	return cp, nil
 }
 
-func (c *ControlPlane) start(opts Options) error {
+func (c *ControlPlane) startServers(opts Options) error {
 	if err := c.configureEtcd(); err != nil {
 		return err
 	}
@@ -127,29 +126,29 @@ func (c *ControlPlane) start(opts Options) error {
 			return err
 		}
 	}
-	cfg, err := c.env.Start()
-	if err := errors.Join(err, watchdog.Children("etcd", "kube-apiserver")); err != nil {
+	cfg, err := c.testEnv.Start()
+	if err := errors.Join(err, watchdog.WatchChildren("etcd", "kube-apiserver")); err != nil {
 		return err
 	}
-	c.Config = unlimited(cfg)
-	c.WebhookPort = c.env.WebhookInstallOptions.LocalServingPort
+	c.Config = withoutRateLimit(cfg)
+	c.WebhookPort = c.testEnv.WebhookInstallOptions.LocalServingPort
 	if opts.Webhooks {
-		c.WebhookCertDir = c.env.WebhookInstallOptions.LocalServingCertDir
+		c.WebhookCertDir = c.testEnv.WebhookInstallOptions.LocalServingCertDir
 	}
 	c.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
-	if err := os.WriteFile(c.Kubeconfig, c.env.KubeConfig, 0o600); err != nil {
+	if err := os.WriteFile(c.Kubeconfig, c.testEnv.KubeConfig, 0o600); err != nil {
 		return err
 	}
 	if opts.NoCRDs {
 		return nil
 	}
-	return c.warmUp()
+	return c.warmUpAPIServer()
 }
 
-// warmUp makes the first write of a custom resource, on which a fresh API server spends two seconds
-// that would else be counted as the manager's. It is a dry run of a kind without webhooks.
-func (c *ControlPlane) warmUp() error {
-	admin, err := c.Client()
+// warmUpAPIServer sends the first write of a custom resource. A new API server spends two seconds on it, which would
+// otherwise be counted as time of the manager. The write is a dry run of a kind without webhooks.
+func (c *ControlPlane) warmUpAPIServer() error {
+	admin, err := c.NewClient()
 	if err != nil {
 		return err
 	}
@@ -165,18 +164,18 @@ func (c *ControlPlane) configureEtcd() error {
 	if err != nil {
 		return err
 	}
-	log, err := c.logFile("etcd.log")
+	log, err := c.createLogFile("etcd.log")
 	if err != nil {
 		return err
 	}
 	etcd := &envtest.Etcd{
-		URL:     &url.URL{Scheme: "http", Host: loopback(port)},
+		URL:     &url.URL{Scheme: "http", Host: loopbackAddress(port)},
 		DataDir: filepath.Join(c.Dir, "etcd"),
 		Out:     log,
 		Err:     log,
 	}
-	etcd.Configure().Set("listen-peer-urls", "http://"+loopback(peerPort))
-	c.env.ControlPlane.Etcd = etcd
+	etcd.Configure().Set("listen-peer-urls", "http://"+loopbackAddress(peerPort))
+	c.testEnv.ControlPlane.Etcd = etcd
 	return os.Mkdir(etcd.DataDir, 0o700)
 }
 
@@ -185,22 +184,22 @@ func (c *ControlPlane) configureAPIServer(opts Options) error {
 	if err != nil {
 		return err
 	}
-	log, err := c.logFile("apiserver.log")
+	log, err := c.createLogFile("apiserver.log")
 	if err != nil {
 		return err
 	}
-	server := c.env.ControlPlane.GetAPIServer()
+	server := c.testEnv.ControlPlane.GetAPIServer()
 	server.Address = "127.0.0.1"
 	server.Port = strconv.Itoa(port)
-	// Named, so that a restart finds the same certificates again.
+	// The directory has a fixed name so that a restart finds the same certificates.
 	server.CertDir = filepath.Join(c.Dir, "apiserver")
 	server.Out, server.Err = log, log
 
 	args := server.Configure()
-	// What is measured is the manager: the server's own brakes stay out of the way.
+	// Measurements are of the manager, so the API server's own limits on requests are raised.
 	args.Set("max-requests-inflight", "4000")
 	args.Set("max-mutating-requests-inflight", "2000")
-	// Room for more Services than the test environment has by default.
+	// The range has room for more Services than the default of the test environment.
 	args.Set("service-cluster-ip-range", "10.0.0.0/16")
 	for flag, value := range opts.APIServerArgs {
 		args.Set(flag, value)
@@ -209,7 +208,7 @@ func (c *ControlPlane) configureAPIServer(opts Options) error {
 }
 
 func (c *ControlPlane) configureWebhooks() error {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return err
 	}
@@ -217,7 +216,7 @@ func (c *ControlPlane) configureWebhooks() error {
 	if err != nil {
 		return err
 	}
-	c.env.WebhookInstallOptions = envtest.WebhookInstallOptions{
+	c.testEnv.WebhookInstallOptions = envtest.WebhookInstallOptions{
 		Paths:            []string{filepath.Join(root, "config", "webhook", "manifests.yaml")},
 		LocalServingHost: "127.0.0.1",
 		LocalServingPort: port,
@@ -226,47 +225,47 @@ func (c *ControlPlane) configureWebhooks() error {
 	return nil
 }
 
-func (c *ControlPlane) logFile(name string) (*os.File, error) {
+func (c *ControlPlane) createLogFile(name string) (*os.File, error) {
 	file, err := os.Create(filepath.Join(c.Dir, name))
 	if err == nil {
-		c.logs = append(c.logs, file)
+		c.logFiles = append(c.logFiles, file)
 	}
 	return file, err
 }
 
-// Client returns a new client with the administrator's rights.
-func (c *ControlPlane) Client() (client.WithWatch, error) {
-	scheme, err := Scheme()
+// NewClient returns a new client with the rights of an administrator.
+func (c *ControlPlane) NewClient() (client.WithWatch, error) {
+	scheme, err := NewScheme()
 	if err != nil {
 		return nil, err
 	}
 	return client.NewWithWatch(c.Config, client.Options{Scheme: scheme})
 }
 
-// EtcdURL is where etcd serves.
-func (c *ControlPlane) EtcdURL() string { return c.env.ControlPlane.Etcd.URL.String() }
+// EtcdURL returns the URL that etcd serves at.
+func (c *ControlPlane) EtcdURL() string { return c.testEnv.ControlPlane.Etcd.URL.String() }
 
-// StopAPIServer stops the API server and leaves etcd as it is; StartAPIServer starts it again, at
-// the same address and with the same certificates.
+// StopAPIServer stops the API server and leaves etcd running; StartAPIServer starts it again, at the same address and
+// with the same certificates.
 func (c *ControlPlane) StopAPIServer() error {
-	return c.env.ControlPlane.GetAPIServer().Stop()
+	return c.testEnv.ControlPlane.GetAPIServer().Stop()
 }
 
 // StartAPIServer starts the API server again after StopAPIServer and waits until it is healthy.
 func (c *ControlPlane) StartAPIServer() error {
-	return errors.Join(c.env.ControlPlane.GetAPIServer().Start(), watchdog.Children("kube-apiserver"))
+	return errors.Join(c.testEnv.ControlPlane.GetAPIServer().Start(), watchdog.WatchChildren("kube-apiserver"))
 }
 
-// Stop ends both processes and removes what they wrote. Managers are stopped first, by their owner.
+// Stop ends both processes and removes the files that they wrote. Callers stop their managers first.
 func (c *ControlPlane) Stop() error {
-	errs := []error{c.env.Stop()}
-	for _, log := range c.logs {
+	errs := []error{c.testEnv.Stop()}
+	for _, log := range c.logFiles {
 		errs = append(errs, log.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)
 }
 
-func unlimited(cfg *rest.Config) *rest.Config {
+func withoutRateLimit(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = -1, 0
 	cfg.DisableCompression = true

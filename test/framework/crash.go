@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// KillAPIServer ends the API server at once, as a crash would; StartAPIServer starts it again.
-// StopAPIServer waits for those who watch, which is a minute if a manager runs.
+// KillAPIServer ends the API server at once, as a crash would; StartAPIServer starts it again. StopAPIServer in
+// contrast waits for open watches, which takes a minute while a manager runs.
 func (c *ControlPlane) KillAPIServer() error {
-	// The test environment keeps the process to itself; its directory names it.
-	pid, err := findProcess("--cert-dir=" + c.env.ControlPlane.GetAPIServer().CertDir)
+	// The test environment does not export the process; the process is found by its certificate directory.
+	pid, err := findProcessByArg("--cert-dir=" + c.testEnv.ControlPlane.GetAPIServer().CertDir)
 	if err != nil {
 		return fmt.Errorf("killing the API server: %w", err)
 	}
@@ -22,16 +22,16 @@ func (c *ControlPlane) KillAPIServer() error {
 		return fmt.Errorf("killing the API server: %w", err)
 	}
 	if err := c.StopAPIServer(); err != nil {
-		// That it was killed is an error where its end was noticed already.
-		if _, alive := findProcess("--cert-dir=" + c.env.ControlPlane.GetAPIServer().CertDir); alive == nil {
+		// Stop returns an error for the killed process if its end was noticed already; that is not a failure.
+		if _, alive := findProcessByArg("--cert-dir=" + c.testEnv.ControlPlane.GetAPIServer().CertDir); alive == nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// findProcess returns the process that was started with an argument.
-func findProcess(arg string) (pid int, err error) {
+// findProcessByArg returns the id of the process that was started with the given argument.
+func findProcessByArg(arg string) (pid int, err error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
@@ -39,7 +39,7 @@ func findProcess(arg string) (pid int, err error) {
 	for _, path := range paths {
 		cmdline, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		for word := range bytes.SplitSeq(cmdline, []byte{0}) {
 			if string(word) == arg {
@@ -50,25 +50,26 @@ func findProcess(arg string) (pid int, err error) {
 	return 0, errors.New("no process has the argument " + arg)
 }
 
-// Backup copies what etcd holds to a folder that does not exist.
-func (c *ControlPlane) Backup(folder string) error {
-	return c.offline(func(data string) error { return os.CopyFS(folder, os.DirFS(data)) })
+// BackupEtcd copies the data of etcd to a folder that does not exist yet.
+func (c *ControlPlane) BackupEtcd(folder string) error {
+	return c.withEtcdStopped(func(data string) error { return os.CopyFS(folder, os.DirFS(data)) })
 }
 
-// Restore puts back what Backup has copied, and starts the API server anew, as Kubernetes asks for it: one that goes on answers
-// from the caches of before. A process that has seen what was written since is to be stopped first, or to notice.
-func (c *ControlPlane) Restore(folder string) error {
-	return c.offline(func(data string) error {
+// RestoreEtcd restores what BackupEtcd copied, and restarts the API server, as Kubernetes requires: a running one
+// would answer from caches of the later state. A process that has read later writes must be stopped first, or must
+// notice the restore.
+func (c *ControlPlane) RestoreEtcd(folder string) error {
+	return c.withEtcdStopped(func(data string) error {
 		return errors.Join(os.RemoveAll(data), os.Mkdir(data, 0o700), os.CopyFS(data, os.DirFS(folder)))
 	})
 }
 
-// offline works on the data of etcd while nothing runs.
-func (c *ControlPlane) offline(do func(data string) error) error {
+// withEtcdStopped calls do with the data directory of etcd while neither etcd nor the API server runs.
+func (c *ControlPlane) withEtcdStopped(do func(data string) error) error {
 	if err := c.KillAPIServer(); err != nil {
 		return err
 	}
-	etcd := c.env.ControlPlane.Etcd
+	etcd := c.testEnv.ControlPlane.Etcd
 	if err := etcd.Stop(); err != nil {
 		return fmt.Errorf("stopping etcd: %w", err)
 	}

@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployedEnv is the environment that the Deployment gives the manager, as name=value: what it takes is measured and
-// bounded with that. What only a cluster can fill in is left out.
-func deployedEnv() ([]string, error) {
-	root, err := RepoRoot()
+// deploymentEnv returns the environment that the Deployment gives the manager, as name=value: the manager's use of
+// resources is measured and bounded with that environment. Values that only a cluster can fill in are omitted.
+func deploymentEnv() ([]string, error) {
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}

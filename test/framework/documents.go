@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Documents reads the objects of a text of manifests, in their order.
-func Documents(text []byte) (out []*unstructured.Unstructured, err error) {
+// ParseManifests returns the objects of a multi-document YAML or JSON text, in order.
+func ParseManifests(text []byte) (out []*unstructured.Unstructured, err error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text)+1)
 	for {
 		u := &unstructured.Unstructured{}

@@ -21,31 +21,31 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// leftBehind are the kinds that tests leave objects of, users before what they use.
-var leftBehind = []schema.GroupVersionKind{
+// cleanupKinds lists the kinds that tests leave objects of; users come before the objects that they use.
+var cleanupKinds = []schema.GroupVersionKind{
 	clusterv1.GroupVersion.WithKind("Machine"), clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind),
 	corev1.SchemeGroupVersion.WithKind("Pod"), appsv1.SchemeGroupVersion.WithKind("Deployment"),
 	ipamv1.GroupVersion.WithKind("IPAddressClaim"), ipamv1.GroupVersion.WithKind("IPAddress"),
 	v1alpha1.GroupVersion.WithKind("IPAllocation"), v1alpha1.GroupVersion.WithKind("IPLease"), v1alpha1.GroupVersion.WithKind("ClusterCIDR"),
 	m3ipamv1.GroupVersion.WithKind("IPClaim"), m3ipamv1.GroupVersion.WithKind("IPAddress"), m3ipamv1.GroupVersion.WithKind("IPPool"),
 	v1alpha1.GroupVersion.WithKind(v1alpha1.NetworkPoolKind), v1alpha1.GroupVersion.WithKind(v1alpha1.GlobalNetworkPoolKind),
-	incluster.GroupVersion.WithKind(incluster.IPPool), incluster.GroupVersion.WithKind(incluster.GlobalIPPool),
+	incluster.GroupVersion.WithKind(incluster.IPPoolKind), incluster.GroupVersion.WithKind(incluster.GlobalIPPoolKind),
 }
 
-// EmptyCluster deletes what tests before have left in an API server, and waits for no finalizer: no manager may run meanwhile, as it
-// would make anew what it carves.
-func EmptyCluster(ctx context.Context, c client.Client) error {
-	for _, kind := range leftBehind {
+// CleanUpCluster deletes the objects that earlier tests have left in an API server, and removes their finalizers. No
+// manager may run meanwhile: it would create its carved blocks again.
+func CleanUpCluster(ctx context.Context, c client.Client) error {
+	for _, kind := range cleanupKinds {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind)
 		switch err := c.List(ctx, list); {
 		case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-			continue // not installed
+			continue // the kind is not installed
 		case err != nil:
 			return fmt.Errorf("listing what is left of %s: %w", kind.Kind, err)
 		}
 		for i := range list.Items {
-			if err := Force(ctx, c, &list.Items[i]); err != nil {
+			if err := ForceDelete(ctx, c, &list.Items[i]); err != nil {
 				return err
 			}
 		}
@@ -53,8 +53,8 @@ func EmptyCluster(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// Force deletes an object with all its finalizers, those of other controllers too.
-func Force(ctx context.Context, c client.Client, o client.Object) error {
+// ForceDelete deletes an object and removes all its finalizers, including those of other controllers.
+func ForceDelete(ctx context.Context, c client.Client, o client.Object) error {
 	return errors.Join(
 		client.IgnoreNotFound(c.Delete(ctx, o, client.GracePeriodSeconds(0))),
 		client.IgnoreNotFound(c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))),

@@ -16,9 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Fake is a client without an API server, for tests of when a controller comes back. What it does is tested on a real
-// one.
-func Fake(t *testing.T, objs ...client.Object) client.Client {
+// NewFakeClient returns a client without an API server, for tests of when a controller requeues. What controllers
+// write is tested against a real API server.
+func NewFakeClient(t *testing.T, objs ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, ipamv1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
@@ -27,11 +27,11 @@ func Fake(t *testing.T, objs ...client.Object) client.Client {
 		}
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).WithStatusSubresource(
-		&v1alpha1.NetworkPool{}, &v1alpha1.IPAllocation{}, &clusterv1.Cluster{}).WithInterceptorFuncs(interceptor.Funcs{Create: identified}).Build()
+		&v1alpha1.NetworkPool{}, &v1alpha1.IPAllocation{}, &clusterv1.Cluster{}).WithInterceptorFuncs(interceptor.Funcs{Create: createWithUID}).Build()
 }
 
-// identified creates an object with a UID, as an API server does.
-func identified(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+// createWithUID creates an object and sets its UID if it has none, as an API server does.
+func createWithUID(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(o.GetNamespace() + "/" + o.GetName()))
 	}

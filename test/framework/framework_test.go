@@ -22,12 +22,12 @@ import (
 var cp *framework.ControlPlane
 
 func TestMain(m *testing.M) {
-	os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
+	os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
 }
 
 func newClient(t *testing.T) client.Client {
 	t.Helper()
-	c, err := cp.Client()
+	c, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,23 +48,23 @@ func TestFreePortsDiffer(t *testing.T) {
 	}
 }
 
-// What this test binary has started dies with it, however it ends.
+// The processes that this test binary has started end with it, in whichever way it ends.
 func TestTheControlPlaneIsWatched(t *testing.T) {
-	if n := len(watchdog.Watched()); runtime.GOOS == "linux" && n < 2 {
+	if n := len(watchdog.WatchedProcesses()); runtime.GOOS == "linux" && n < 2 {
 		t.Errorf("%d processes are watched, not etcd and kube-apiserver", n)
 	}
 }
 
-// What the builders build is what the API server accepts.
+// The API server accepts the objects that the builders build.
 func TestBuilders(t *testing.T) {
 	c := newClient(t)
 	objects := map[string]client.Object{
 		"pool": framework.MakePool("built").CIDR("10.1.0.0/24").Gateway("10.1.0.1").
-			Reserved("10.1.0.2-10.1.0.9").PreAllocate("vip", "10.1.0.10").Reuse(60).Obj(),
+			Reserved("10.1.0.2-10.1.0.9").PreAllocate("vip", "10.1.0.10").ReuseGracePeriod(60).Obj(),
 		"pool of several subnets": framework.MakePool("subnets").Addresses("10.2.0.10-10.2.0.20", "10.3.0.7").
 			Subnet("10.2.0.0/24", "10.2.0.1").Subnet("10.3.0.0/24", "").Network("dc2").AllowOverlap().Obj(),
-		"global pool": framework.MakeGlobalPool("built").CIDR("fd00::/48").PerClaim(64).ForNamespaces("team", "a").Obj(),
-		"claim":       framework.MakeClaim("", "built").Pool("built").Request("10.1.0.20").ClusterLabel("c").Obj(),
+		"global pool": framework.MakeGlobalPool("built").CIDR("fd00::/48").PrefixPerClaim(64).ForNamespaces("team", "a").Obj(),
+		"claim":       framework.MakeClaim("", "built").Pool("built").RequestAddress("10.1.0.20").ClusterLabel("c").Obj(),
 	}
 	for name, obj := range objects {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestBuilders(t *testing.T) {
 	}
 }
 
-// The manager's role allows what it needs and no more.
+// The manager's role allows what the manager needs and nothing else.
 func TestManagerKubeconfig(t *testing.T) {
 	path, err := cp.ManagerKubeconfig(t.Context())
 	if err != nil {
@@ -85,7 +85,7 @@ func TestManagerKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scheme, err := framework.Scheme()
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestAPIServerRestart(t *testing.T) {
 
 func TestMissingControlPlane(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", t.TempDir())
-	_, err := framework.Start(framework.Options{})
+	_, err := framework.StartControlPlane(framework.Options{})
 	if err == nil || !strings.Contains(err.Error(), "make control-plane") {
 		t.Errorf("want an error that says what to do, got %v", err)
 	}

@@ -6,20 +6,21 @@ import (
 	"path/filepath"
 )
 
-// garbage has etcd and kube-apiserver collect garbage less often: at Go's 100 % a fifth of their time goes into it. Their
-// live memory is some hundred megabytes; the limit keeps it and its garbage in bounds where several servers share a machine.
-const garbage = "GOGC=400 GOMEMLIMIT=1500MiB"
+// gcEnv makes etcd and kube-apiserver collect garbage less often: with GOGC=100 a fifth of their time goes into it.
+// Their live memory is a few hundred megabytes; the memory limit bounds heap and garbage where several servers share
+// a machine.
+const gcEnv = "GOGC=400 GOMEMLIMIT=1500MiB"
 
-// wrapBinaries writes scripts that start etcd and kube-apiserver of the directory assets with less garbage collection, and
-// returns their directory. They are scripts, as the library that starts both gives them the environment of the tests, which
-// is that of the managers, too.
-func wrapBinaries(dir, assets string) (string, error) {
+// writeBinaryWrappers writes scripts that start etcd and kube-apiserver of the directory assets with gcEnv, and
+// returns the directory of the scripts. Scripts are needed because the library that starts both passes them the
+// environment of the tests, which the managers get too.
+func writeBinaryWrappers(dir, assets string) (string, error) {
 	wrapped := filepath.Join(dir, "bin")
 	if err := os.Mkdir(wrapped, 0o700); err != nil {
 		return "", err
 	}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
-		script := fmt.Sprintf("#!/bin/sh\n%s exec '%s' \"$@\"\n", garbage, filepath.Join(assets, name))
+		script := fmt.Sprintf("#!/bin/sh\n%s exec '%s' \"$@\"\n", gcEnv, filepath.Join(assets, name))
 		if err := os.WriteFile(filepath.Join(wrapped, name), []byte(script), 0o700); err != nil {
 			return "", err
 		}

@@ -14,26 +14,27 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// Hooks are those of a manager with --control-plane-endpoints, or of several behind one address.
-type Hooks struct {
-	// URL is where they are, without a path.
-	URL    string
-	client *http.Client
+// HooksClient calls the hooks of a manager with --control-plane-endpoints, or of several managers behind one address.
+type HooksClient struct {
+	// URL is the address of the hooks, without a path.
+	URL        string
+	httpClient *http.Client
 }
 
-// NewHooks are those at a port on loopback, with a certificate of ServingCerts. Requests share a connection, as those of
-// Cluster API do, or each has one of its own.
-func NewHooks(port int, ca []byte, shared bool) Hooks {
+// NewHooksClient returns a client for the hooks at a port on loopback, which are served with a certificate of
+// WriteServingCerts. If shared is set, requests share a connection, as those of Cluster API do; else each request
+// opens its own.
+func NewHooksClient(port int, ca []byte, shared bool) HooksClient {
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca)
-	return Hooks{"https://" + loopback(port), &http.Client{Transport: &http.Transport{
+	return HooksClient{"https://" + loopbackAddress(port), &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}, DisableKeepAlives: !shared, ForceAttemptHTTP2: shared,
 	}}}
 }
 
-// GeneratePatches asks what becomes of the infrastructure of a Cluster, as Cluster API does, or as anybody could who reaches
-// the port.
-func (h Hooks) GeneratePatches(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string) (*hooksv1.GeneratePatchesResponse, error) {
+// GeneratePatches requests the patches for the infrastructure of a Cluster, as Cluster API does, or as any client
+// could that reaches the port.
+func (h HooksClient) GeneratePatches(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string) (*hooksv1.GeneratePatchesResponse, error) {
 	builtins, err := json.Marshal(hooksv1.Builtins{Cluster: &hooksv1.ClusterBuiltins{Namespace: cluster.Namespace, Name: cluster.Name, UID: cluster.UID}})
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (h Hooks) GeneratePatches(ctx context.Context, cluster *clusterv1.Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	code, text, err := h.ask(ctx, http.MethodPost, "generatepatches/control-plane-endpoint", body)
+	code, text, err := h.sendRequest(ctx, http.MethodPost, "generatepatches/control-plane-endpoint", body)
 	if err != nil || code != http.StatusOK {
 		return nil, fmt.Errorf("asking for the endpoint of a Cluster: %d %w", code, err)
 	}
@@ -56,18 +57,18 @@ func (h Hooks) GeneratePatches(ctx context.Context, cluster *clusterv1.Cluster, 
 	return out, json.Unmarshal(text, out)
 }
 
-// Discover asks which hooks there are, and returns the code of the answer.
-func (h Hooks) Discover(ctx context.Context) (code int, err error) {
-	code, _, err = h.ask(ctx, http.MethodGet, "discovery", nil)
+// DiscoverHooks requests the list of hooks, and returns the status code of the response.
+func (h HooksClient) DiscoverHooks(ctx context.Context) (code int, err error) {
+	code, _, err = h.sendRequest(ctx, http.MethodGet, "discovery", nil)
 	return code, err
 }
 
-func (h Hooks) ask(ctx context.Context, method, path string, body []byte) (code int, text []byte, err error) {
+func (h HooksClient) sendRequest(ctx context.Context, method, path string, body []byte) (code int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.URL+"/"+hooksv1.GroupVersion.String()+"/"+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	resp, err := h.client.Do(req)
+	resp, err := h.httpClient.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}

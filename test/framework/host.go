@@ -18,32 +18,32 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
-// Host is a network namespace on a switch, with butler-host-lb in it.
+// Host is a network namespace on a switch in which butler-host-lb runs.
 type Host struct {
-	*netns.Space
+	*netns.Namespace
 	*process
 
-	// Relay is its way to the API server.
+	// Relay connects the namespace to the API server.
 	Relay *netns.Relay
-	// LogFile is what its programs have written.
+	// LogFile is the path of the output of the programs.
 	LogFile string
 
 	binary, kubeconfig string
 }
 
-// JoinHost gives a namespace a way to the API server, and the rights of a kubeconfig (HostKubeconfig). Its program does not run
-// yet.
-func (c *ControlPlane) JoinHost(ctx context.Context, s *netns.Space, binary string, kubeconfig []byte) (*Host, error) {
+// JoinHost connects a namespace to the API server, with the rights of a kubeconfig (HostKubeconfig). It does not
+// start the program yet.
+func (c *ControlPlane) JoinHost(ctx context.Context, s *netns.Namespace, binary string, kubeconfig []byte) (*Host, error) {
 	dir, err := os.MkdirTemp(c.Dir, s.Name+"-")
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Space: s, binary: binary, LogFile: filepath.Join(dir, "host.log"), kubeconfig: filepath.Join(dir, "kubeconfig")}
+	h := &Host{Namespace: s, binary: binary, LogFile: filepath.Join(dir, "host.log"), kubeconfig: filepath.Join(dir, "kubeconfig")}
 	target := c.Config.Host
 	if at, err := url.Parse(target); err == nil && at.Host != "" {
 		target = at.Host
 	}
-	if h.Relay, err = s.Relay(context.WithoutCancel(ctx), target); err != nil {
+	if h.Relay, err = s.OpenRelay(context.WithoutCancel(ctx), target); err != nil {
 		return nil, err
 	}
 	cfg, err := clientcmd.Load(kubeconfig)
@@ -56,14 +56,14 @@ func (c *ControlPlane) JoinHost(ctx context.Context, s *netns.Space, binary stri
 	return h, clientcmd.WriteToFile(*cfg, h.kubeconfig)
 }
 
-// Launch starts the program. It lives until Stop or Kill.
-func (h *Host) Launch(args ...string) (err error) {
-	h.process, err = startIn(h.Start, h.LogFile, make(chan struct{}), nil, h.binary, append([]string{"--kubeconfig=" + h.kubeconfig}, args...)...)
+// LaunchProgram starts the program. It runs until Stop or Kill.
+func (h *Host) LaunchProgram(args ...string) (err error) {
+	h.process, err = startProcessWith(h.StartProcess, h.LogFile, make(chan struct{}), nil, h.binary, append([]string{"--kubeconfig=" + h.kubeconfig}, args...)...)
 	return err
 }
 
-// Log is all that its programs have written so far.
-func (h *Host) Log() string {
+// ReadLog returns all that the programs have written so far.
+func (h *Host) ReadLog() string {
 	text, err := os.ReadFile(h.LogFile)
 	if err != nil {
 		return err.Error()
@@ -71,12 +71,13 @@ func (h *Host) Log() string {
 	return strings.TrimSpace(string(text))
 }
 
-// Lock is what the lock of an address says that is in no named network, and who holds it; nobody, if there is none.
-func Lock(ctx context.Context, c client.Client, a netip.Addr) (record.Lock, string, error) {
+// ReadAddressLock returns the record in the lock of an address without a named network, and the holder of the lock;
+// both are empty if there is no lock.
+func ReadAddressLock(ctx context.Context, c client.Client, a netip.Addr) (record.Lock, string, error) {
 	o := &coordinationv1.Lease{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.LockName(a, "")}, o)
 	if err != nil {
 		return record.Lock{}, "", client.IgnoreNotFound(err)
 	}
-	return record.LockOf(o)
+	return record.ParseLock(o)
 }

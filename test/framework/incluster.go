@@ -12,12 +12,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// InstallInClusterPools has the API server serve the pools of the in-cluster provider: kinds of their names, scope
-// and status. Of the spec it knows the fields and which must be there, and little of what is valid in them.
+// InstallInClusterPools installs CRDs for the pools of the in-cluster provider, with their names, scopes and status.
+// The schemas have the fields of the spec, list the required ones, and validate little of their values.
 func (c *ControlPlane) InstallInClusterPools() error {
 	var crds []*apiextensionsv1.CustomResourceDefinition
-	for _, k := range incluster.Kinds {
-		crds = append(crds, inClusterCRD(k))
+	for _, k := range incluster.PoolKinds {
+		crds = append(crds, newInClusterCRD(k))
 	}
 	if _, err := envtest.InstallCRDs(c.Config, envtest.CRDInstallOptions{CRDs: crds, MaxTime: startTimeout}); err != nil {
 		return fmt.Errorf("installing the CRDs of the in-cluster provider: %w", err)
@@ -25,7 +25,7 @@ func (c *ControlPlane) InstallInClusterPools() error {
 	return nil
 }
 
-func inClusterCRD(k incluster.Kind) *apiextensionsv1.CustomResourceDefinition {
+func newInClusterCRD(k incluster.PoolKind) *apiextensionsv1.CustomResourceDefinition {
 	type schema = apiextensionsv1.JSONSchemaProps
 	of := func(kind string) schema { return schema{Type: kind} }
 	list := schema{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: ptr.To(of("string"))}}
@@ -34,7 +34,7 @@ func inClusterCRD(k incluster.Kind) *apiextensionsv1.CustomResourceDefinition {
 		"addresses": list, "prefix": {Type: "integer", Minimum: ptr.To(0.0), Maximum: ptr.To(128.0)}, "gateway": of("string"), "allocateReservedIPAddresses": of("boolean"),
 		"excludedAddresses": list, "addressReuseGracePeriodSeconds": of("integer"),
 	}
-	if k.Prefixes {
+	if k.IsPrefixPool {
 		required = []string{"prefixes"}
 		spec = map[string]schema{
 			"prefixes": list, "allocationPrefixLength": of("integer"), "gateway": of("string"), "excludedPrefixes": list,
@@ -44,7 +44,7 @@ func inClusterCRD(k incluster.Kind) *apiextensionsv1.CustomResourceDefinition {
 		"total": of("integer"), "free": of("integer"), "used": of("integer"), "outOfRange": of("integer"),
 	}}
 	scope, singular := apiextensionsv1.NamespaceScoped, strings.ToLower(k.Name)
-	if k.Global {
+	if k.IsGlobal {
 		scope = apiextensionsv1.ClusterScoped
 	}
 	return &apiextensionsv1.CustomResourceDefinition{

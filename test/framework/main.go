@@ -8,19 +8,20 @@ import (
 	"testing"
 )
 
-// Main is the body of a TestMain: it starts a control plane, hands it to use, runs the tests and
-// ends the control plane, on an interrupt too. It returns the exit code.
+// RunTestMain is the body of a TestMain: it starts a control plane, passes it to use, runs the tests and ends the
+// control plane, on an interrupt too. It returns the exit code.
 //
 //	func TestMain(m *testing.M) {
-//		os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
+//		os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
 //	}
-func Main(m *testing.M, opts Options, use func(*ControlPlane)) int {
-	cp, err := Start(opts)
+func RunTestMain(m *testing.M, opts Options, use func(*ControlPlane)) int {
+	cp, err := StartControlPlane(opts)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// The processes are in groups of their own: an interrupt would end the tests and leave them.
+	// The processes are in process groups of their own: an interrupt would end the tests and leave the processes
+	// running.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {

@@ -12,16 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Metal3Module is that of Metal3's IPAM, as ProviderCRDs takes it.
+// Metal3Module is the module of Metal3's IPAM, as FindProviderCRDs takes it.
 const Metal3Module = "github.com/metal3-io/ip-address-manager"
 
-// Metal3DataFinalizer is what CAPM3 has on the claims of its machines.
+// Metal3DataFinalizer is the finalizer that CAPM3 puts on the claims of its machines.
 const Metal3DataFinalizer = "metal3data.infrastructure.cluster.x-k8s.io"
 
-// InstallMetal3Pools has the API server serve the kinds of Metal3's IPAM, by its own CRDs. They have no controller and no
-// webhooks.
+// InstallMetal3Pools installs the CRDs of Metal3's IPAM. No controller and no webhook serves them.
 func (c *ControlPlane) InstallMetal3Pools(ctx context.Context) error {
-	paths, err := ProviderCRDs(ctx, Metal3Module)
+	paths, err := FindProviderCRDs(ctx, Metal3Module)
 	if err != nil {
 		return err
 	}
@@ -31,8 +30,8 @@ func (c *ControlPlane) InstallMetal3Pools(ctx context.Context) error {
 	return nil
 }
 
-// Metal3Claim is an IPClaim as CAPM3 makes it for a machine that names a pool of Metal3.
-func Metal3Claim(namespace, data, pool string, owner metav1.OwnerReference, labels map[string]string) *m3ipamv1.IPClaim {
+// NewMetal3Claim returns an IPClaim as CAPM3 creates it for a machine that names a pool of Metal3.
+func NewMetal3Claim(namespace, data, pool string, owner metav1.OwnerReference, labels map[string]string) *m3ipamv1.IPClaim {
 	return &m3ipamv1.IPClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: data + "-" + pool, Labels: labels, Finalizers: []string{Metal3DataFinalizer},
@@ -42,17 +41,17 @@ func Metal3Claim(namespace, data, pool string, owner metav1.OwnerReference, labe
 	}
 }
 
-// TakeAsMetal3 does what Metal3's IPAM does for an IPClaim before it looks for an address, and all that it does where it finds
-// none.
-func TakeAsMetal3(ctx context.Context, c client.Client, claim *m3ipamv1.IPClaim) error {
+// AddMetal3Finalizer does what Metal3's IPAM does for an IPClaim before it chooses an address; if no address is free,
+// Metal3's IPAM does nothing else.
+func AddMetal3Finalizer(ctx context.Context, c client.Client, claim *m3ipamv1.IPClaim) error {
 	claim.Finalizers = append(claim.Finalizers, m3ipamv1.IPClaimFinalizer)
 	return c.Update(ctx, claim)
 }
 
-// GiveAsMetal3 does what Metal3's IPAM does for an IPClaim: its finalizer, an IPAddress that is called after the address,
-// and the status.
-func GiveAsMetal3(ctx context.Context, c client.Client, pool *m3ipamv1.IPPool, claim *m3ipamv1.IPClaim, spec m3ipamv1.IPAddressSpec) error {
-	if err := TakeAsMetal3(ctx, c, claim); err != nil {
+// FulfilAsMetal3 does what Metal3's IPAM does for an IPClaim: it adds its finalizer, creates an IPAddress that is
+// named after the address, and sets the status.
+func FulfilAsMetal3(ctx context.Context, c client.Client, pool *m3ipamv1.IPPool, claim *m3ipamv1.IPClaim, spec m3ipamv1.IPAddressSpec) error {
+	if err := AddMetal3Finalizer(ctx, c, claim); err != nil {
 		return err
 	}
 	version := m3ipamv1.GroupVersion.String()

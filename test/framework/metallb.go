@@ -20,38 +20,38 @@ import (
 )
 
 const (
-	// MetalLBNamespace is where MetalLB looks for its pools.
+	// MetalLBNamespace is the namespace in which MetalLB reads its pools.
 	MetalLBNamespace = "metallb-system"
 
-	// MetalLBConfigurationState is the object in which the controller of MetalLB says whether it
-	// could use its configuration.
-	MetalLBConfigurationState = "controller"
+	// MetalLBConfigurationStateName names the object in which the controller of MetalLB reports whether its
+	// configuration is valid.
+	MetalLBConfigurationStateName = "controller"
 
 	metalLBModule = "go.universe.tf/metallb"
 )
 
-// MetalLB is the process of a MetalLB controller. It serves metrics and probes at random ports of
-// every interface: it has no flag for less.
+// MetalLB is a process that runs the MetalLB controller. It serves metrics and probes at random ports of every
+// interface: it has no flag to limit that.
 type MetalLB struct {
 	*process
 
-	// Pod is the name of its Pod, which it makes the owner of its ConfigurationState. The Pod outlives
-	// the process, as it does when a container crashes. With a garbage collector, the
-	// ConfigurationState goes with the last such Pod, as it does when MetalLB is scaled down.
-	Pod string
+	// PodName is the name of the controller's Pod, which the controller makes the owner of its ConfigurationState.
+	// The Pod outlives the process, as it does when a container crashes. With a garbage collector, the
+	// ConfigurationState is deleted with the last of these Pods, as when MetalLB is scaled down.
+	PodName string
 }
 
-// InstallMetalLB makes the namespace of MetalLB and has the API server serve all its kinds. They have
-// no controller until StartMetalLB.
+// InstallMetalLB creates the namespace of MetalLB and installs its CRDs. No controller serves them until
+// StartMetalLB.
 func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
-	kinds, err := metalLBKinds(ctx)
+	kinds, err := metalLBCRDs(ctx)
 	if err != nil {
 		return err
 	}
 	if _, err := envtest.InstallCRDs(c.Config, kinds); err != nil {
 		return fmt.Errorf("installing the CRDs of MetalLB: %w", err)
 	}
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,11 @@ func (c *ControlPlane) InstallMetalLB(ctx context.Context) error {
 	return nil
 }
 
-// UninstallMetalLB has the API server serve no kind of MetalLB any more: all objects of them go. The namespace stays.
-// Nobody must write them meanwhile. The clean-up of the API server itself takes minutes at times, so it is not left to
-// it.
+// UninstallMetalLB removes the CRDs of MetalLB, and with them all their objects. The namespace stays. No client may
+// write the objects meanwhile. The API server's own clean-up takes minutes at times, so UninstallMetalLB deletes the
+// objects itself.
 func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
 	}
 	for i := range crds.Items {
 		if crd := &crds.Items[i]; crd.Spec.Group == metallbv1beta1.GroupVersion.Group {
-			if err := uninstall(ctx, admin, crd); err != nil {
+			if err := uninstallCRD(ctx, admin, crd); err != nil {
 				return fmt.Errorf("taking away CRD %s: %w", crd.Name, err)
 			}
 		}
@@ -84,8 +84,8 @@ func (c *ControlPlane) UninstallMetalLB(ctx context.Context) error {
 	return nil
 }
 
-// uninstall deletes the objects of a kind, and the kind.
-func uninstall(ctx context.Context, admin client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
+// uninstallCRD deletes the objects of a kind, and then its CRD.
+func uninstallCRD(ctx context.Context, admin client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
 	version := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
 	all := &unstructured.Unstructured{}
 	all.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[version].Name, Kind: crd.Spec.Names.Kind})
@@ -98,23 +98,23 @@ func uninstall(ctx context.Context, admin client.Client, crd *apiextensionsv1.Cu
 	return client.IgnoreNotFound(admin.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
-// metalLBKinds are the CRDs of MetalLB. They are not what kustomize makes of them: that has a conversion webhook.
-func metalLBKinds(ctx context.Context) (envtest.CRDInstallOptions, error) {
+// metalLBCRDs returns the CRDs of MetalLB without the patches of its kustomization, which add a conversion webhook.
+func metalLBCRDs(ctx context.Context) (envtest.CRDInstallOptions, error) {
 	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, MaxTime: startTimeout}
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return options, err
 	}
-	dir, err := ModuleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
+	dir, err := FindModuleDir(ctx, filepath.Join(root, "hack", "tools", "metallb"), metalLBModule)
 	options.Paths = []string{filepath.Join(dir, "config", "crd", "bases")}
 	return options, err
 }
 
-// StartMetalLB starts the controller of MetalLB, with further flags if there are any, and returns when
-// its controllers run. InstallMetalLB comes first. The caller ends it with Stop or Kill, before the
-// control plane; then it may be started again.
+// StartMetalLB starts the controller of MetalLB, with further flags if any are given, and returns when its
+// controllers run; call InstallMetalLB first. The caller ends it with Stop or Kill before the control plane; it may
+// be started again after that.
 func (c *ControlPlane) StartMetalLB(ctx context.Context, args ...string) (*MetalLB, error) {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +122,12 @@ func (c *ControlPlane) StartMetalLB(ctx context.Context, args ...string) (*Metal
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("no %s: run `make metallb`", binary)
 	}
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return nil, err
 	}
-	// A Pod for each start, or what the last one left behind could not be told from what this one does.
+	// Each start has a Pod of its own, so that the objects of this process can be distinguished from those of the
+	// last one.
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: MetalLBNamespace, GenerateName: "metallb-controller-",
@@ -144,23 +145,23 @@ func (c *ControlPlane) StartMetalLB(ctx context.Context, args ...string) (*Metal
 	if err != nil {
 		return nil, err
 	}
-	m := &MetalLB{process: p, Pod: pod.Name}
-	if err := m.waitReady(ctx, admin, pod); err != nil {
+	m := &MetalLB{process: p, PodName: pod.Name}
+	if err := m.waitUntilReady(ctx, admin, pod); err != nil {
 		err = fmt.Errorf("MetalLB did not start: %w\n%s", err, m.LogTail(20))
 		return nil, errors.Join(err, m.Kill())
 	}
 	return m, nil
 }
 
-// waitReady waits until the ConfigurationState is owned by a Pod, and says what became of the pools.
-func (m *MetalLB) waitReady(ctx context.Context, reader client.Reader, pod *corev1.Pod) error {
+// waitUntilReady waits until the ConfigurationState is owned by the Pod and reports the result for the pools.
+func (m *MetalLB) waitUntilReady(ctx context.Context, reader client.Reader, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return m.waitUntil(ctx, func(ctx context.Context) bool {
 		state := &metallbv1beta1.ConfigurationState{}
-		key := client.ObjectKey{Namespace: MetalLBNamespace, Name: MetalLBConfigurationState}
+		key := client.ObjectKey{Namespace: MetalLBNamespace, Name: MetalLBConfigurationStateName}
 		if err := reader.Get(ctx, key, state); err != nil {
-			return false // not there yet, or the API server is busy
+			return false // the object does not exist yet, or the API server is busy
 		}
 		owned := slices.ContainsFunc(state.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == pod.UID })
 		result := state.Status.Result

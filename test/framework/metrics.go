@@ -11,35 +11,36 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Counts returns what a counter of a manager says of each series, by its labels:
+// ReadCounter returns the value of each series of a counter, keyed by the labels of the series, for example
 // {controller="tenant",result="success"}.
-func (m *Manager) Counts(ctx context.Context, counter string) (map[string]int, error) {
-	families, err := m.families(ctx)
+func (m *Manager) ReadCounter(ctx context.Context, counter string) (map[string]int, error) {
+	families, err := m.readFamilies(ctx)
 	out := map[string]int{}
 	for _, metric := range families[counter].GetMetric() {
-		out[labels(metric)] = int(metric.GetCounter().GetValue())
+		out[formatLabels(metric)] = int(metric.GetCounter().GetValue())
 	}
 	return out, err
 }
 
-// Gauge returns what a manager says of one series of a gauge: name{controller="tenant"}.
-func (m *Manager) Gauge(ctx context.Context, series string) (float64, error) {
-	families, err := m.families(ctx)
+// ReadGauge returns the value of one series of a gauge, given as name{controller="tenant"}.
+func (m *Manager) ReadGauge(ctx context.Context, series string) (float64, error) {
+	families, err := m.readFamilies(ctx)
 	if err != nil {
 		return 0, err
 	}
 	name, _, _ := strings.Cut(series, "{")
 	for _, metric := range families[name].GetMetric() {
-		if name+labels(metric) == series {
+		if name+formatLabels(metric) == series {
 			return metric.GetGauge().GetValue(), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s", ErrNoMetric, series)
+	return 0, fmt.Errorf("%w: %s", ErrMetricNotFound, series)
 }
 
-// Buckets returns how many of what a histogram of a manager measures were at most so large, over all its series.
-func (m *Manager) Buckets(ctx context.Context, histogram string) (map[float64]int, error) {
-	families, err := m.families(ctx)
+// ReadHistogramBuckets returns the cumulative count of each bucket of a histogram, keyed by its upper bound and
+// summed over all series.
+func (m *Manager) ReadHistogramBuckets(ctx context.Context, histogram string) (map[float64]int, error) {
+	families, err := m.readFamilies(ctx)
 	out := map[float64]int{}
 	for _, metric := range families[histogram].GetMetric() {
 		for _, b := range metric.GetHistogram().GetBucket() {
@@ -49,8 +50,8 @@ func (m *Manager) Buckets(ctx context.Context, histogram string) (map[float64]in
 	return out, err
 }
 
-// families are all metrics of a manager.
-func (m *Manager) families(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+// readFamilies returns all metrics of a manager.
+func (m *Manager) readFamilies(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.MetricsURL(), http.NoBody)
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func (m *Manager) families(ctx context.Context) (map[string]*dto.MetricFamily, e
 	return families, nil
 }
 
-func labels(m *dto.Metric) string {
+func formatLabels(m *dto.Metric) string {
 	var out []string
 	for _, l := range m.GetLabel() {
 		out = append(out, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
@@ -76,8 +77,8 @@ func labels(m *dto.Metric) string {
 	return "{" + strings.Join(out, ",") + "}"
 }
 
-// label returns the value of a label of a series, empty if it has none.
-func label(m *dto.Metric, name string) string {
+// labelValue returns the value of a label of a series, or "" if the series has no such label.
+func labelValue(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
 			return l.GetValue()

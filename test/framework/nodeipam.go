@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NodeIPAM is a kube-controller-manager that gives Nodes their pod CIDRs and does nothing else.
+// NodeIPAM is a kube-controller-manager that runs only the controller that sets the pod CIDRs of Nodes.
 type NodeIPAM struct {
 	*process
-	metrics string
-	certs   string
+	metricsURL string
+	certDir    string
 }
 
-// StartNodeIPAM starts a kube-controller-manager that gives Nodes prefixes of a length, out of a CIDR, as fast as it
-// can: by default it sends 20 requests a second. The caller ends it, before the control plane, with Kill.
+// StartNodeIPAM starts a kube-controller-manager that gives Nodes prefixes of the given length out of a CIDR, without
+// the default limit of 20 requests a second. The caller ends it with Kill, before the control plane.
 func (c *ControlPlane) StartNodeIPAM(clusterCIDR string, length int) (*NodeIPAM, error) {
 	certs := filepath.Join(c.Dir, "nodeipam")
 	p, port, err := c.startControllerManager(certs,
@@ -31,12 +31,13 @@ func (c *ControlPlane) StartNodeIPAM(clusterCIDR string, length int) (*NodeIPAM,
 	if err != nil {
 		return nil, err
 	}
-	return &NodeIPAM{process: p, metrics: "https://" + loopback(port) + "/metrics", certs: certs}, nil
+	return &NodeIPAM{process: p, metricsURL: "https://" + loopbackAddress(port) + "/metrics", certDir: certs}, nil
 }
 
-// Done is how many objects it has patched, of each Node the CIDRs, and how many seconds of CPU it has taken.
-func (n *NodeIPAM) Done(ctx context.Context) (patched, cpu float64, err error) {
-	text, err := n.read(ctx)
+// ReadProgress returns how many objects the controller has patched (it patches the CIDRs of each Node once), and how
+// many seconds of CPU it has used.
+func (n *NodeIPAM) ReadProgress(ctx context.Context) (patched, cpu float64, err error) {
+	text, err := n.readMetrics(ctx)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading the metrics of kube-controller-manager: %w", err)
 	}
@@ -60,14 +61,14 @@ func (n *NodeIPAM) Done(ctx context.Context) (patched, cpu float64, err error) {
 	return patched, cpu, nil
 }
 
-func (n *NodeIPAM) read(ctx context.Context) (string, error) {
+func (n *NodeIPAM) readMetrics(ctx context.Context) (string, error) {
 	secure := &rest.Config{}
-	secure.CAFile = filepath.Join(n.certs, "kube-controller-manager.crt") // it makes one when it starts
+	secure.CAFile = filepath.Join(n.certDir, "kube-controller-manager.crt") // created by the process when it starts
 	client, err := rest.HTTPClientFor(secure)
 	if err != nil {
 		return "", err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.metrics, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.metricsURL, http.NoBody)
 	if err != nil {
 		return "", err
 	}

@@ -12,24 +12,25 @@ import (
 )
 
 const (
-	modulePath = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
-	capiModule = "sigs.k8s.io/cluster-api"
+	modulePath       = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
+	clusterAPIModule = "sigs.k8s.io/cluster-api"
 
-	// assetsEnv names a directory with etcd and kube-apiserver; it is used instead of bin/k8s.
+	// assetsEnv names a directory with etcd and kube-apiserver, which is used instead of bin/k8s.
 	assetsEnv = "KUBEBUILDER_ASSETS"
 )
 
-// capiCRDs are the kinds of Cluster API that the provider reads and writes. They are served without
-// their conversion webhook, so in the version that is stored, v1beta2, unless package coreapi serves it.
-var capiCRDs = []string{
+// clusterAPICRDs are the kinds of Cluster API that the provider reads and writes. They are served without their
+// conversion webhook, and so only in the storage version, v1beta2, unless package coreapi serves it.
+var clusterAPICRDs = []string{
 	"cluster.x-k8s.io_clusters.yaml",
 	"cluster.x-k8s.io_machines.yaml",
 	"ipam.cluster.x-k8s.io_ipaddressclaims.yaml",
 	"ipam.cluster.x-k8s.io_ipaddresses.yaml",
 }
 
-// RepoRoot is the directory of this module's go.mod, found from the working directory upwards.
-func RepoRoot() (string, error) {
+// FindRepoRoot returns the directory of this module's go.mod, which it searches for from the working directory
+// upwards.
+func FindRepoRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("finding the repository: %w", err)
@@ -47,22 +48,22 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// Root is the directory of this module's go.mod, for a test that cannot go on without it.
-func Root(tb testing.TB) string {
+// RepoRootForTest returns the directory of this module's go.mod, and fails the test if there is none.
+func RepoRootForTest(tb testing.TB) string {
 	tb.Helper()
-	dir, err := RepoRoot()
+	dir, err := FindRepoRoot()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return dir
 }
 
-// Assets is the directory that holds etcd and kube-apiserver.
-func Assets() (string, error) {
+// FindAssets returns the directory that holds etcd and kube-apiserver.
+func FindAssets() (string, error) {
 	dir := os.Getenv(assetsEnv)
 	hint := "unset " + assetsEnv + " and run `make control-plane`"
 	if dir == "" {
-		root, err := RepoRoot()
+		root, err := FindRepoRoot()
 		if err != nil {
 			return "", err
 		}
@@ -76,10 +77,10 @@ func Assets() (string, error) {
 	return dir, nil
 }
 
-// CRDPaths are the files of the CRDs a control plane starts with: the ones of this repository, and
-// those of Cluster API as they are in the module this repository is built with.
+// CRDPaths returns the files of the CRDs that a control plane starts with: those of this repository, and those of the
+// Cluster API module that this repository is built with.
 func CRDPaths(ctx context.Context) ([]string, error) {
-	root, err := RepoRoot()
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -88,29 +89,30 @@ func CRDPaths(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("no CRDs in %s: run `make crds`", own)
 	}
 
-	dir, err := ClusterAPIDir(ctx)
+	dir, err := FindClusterAPIDir(ctx)
 	if err != nil {
 		return nil, err
 	}
 	paths := []string{own}
-	for _, name := range capiCRDs {
+	for _, name := range clusterAPICRDs {
 		paths = append(paths, filepath.Join(dir, "core", "config", "crd", "bases", name))
 	}
 	return paths, nil
 }
 
-// ClusterAPIDir is where the source of Cluster API is, in the version this repository is built with.
-func ClusterAPIDir(ctx context.Context) (string, error) {
-	root, err := RepoRoot()
+// FindClusterAPIDir returns the directory of the source of Cluster API, in the version that this repository is built
+// with.
+func FindClusterAPIDir(ctx context.Context) (string, error) {
+	root, err := FindRepoRoot()
 	if err != nil {
 		return "", err
 	}
-	return ModuleDir(ctx, root, capiModule)
+	return FindModuleDir(ctx, root, clusterAPIModule)
 }
 
-// ModuleDir is where the source of a module is that the go.mod in dir pins.
-func ModuleDir(ctx context.Context, dir, module string) (string, error) {
-	path, err := goOutput(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
+// FindModuleDir returns the source directory of a module in the version that the go.mod in dir pins.
+func FindModuleDir(ctx context.Context, dir, module string) (string, error) {
+	path, err := runGoCommand(ctx, dir, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return "", err
 	}
@@ -120,26 +122,26 @@ func ModuleDir(ctx context.Context, dir, module string) (string, error) {
 	return path, nil
 }
 
-// BuildManager builds the manager from the current source into dir and returns its path, so that a
-// test runs the code it stands beside and not an older bin/manager.
+// BuildManager builds the manager from the current source into dir and returns its path, so that a test runs the code
+// of its own tree and not an older bin/manager.
 func BuildManager(ctx context.Context, dir string) (string, error) {
-	return build(ctx, dir, "manager", ".")
+	return buildProgram(ctx, dir, "manager", ".")
 }
 
-// BuildHost is BuildManager for the program that shows addresses on a host.
-func BuildHost(ctx context.Context, dir string) (string, error) {
-	return build(ctx, dir, "butler-host-lb", "./cmd/butler-host-lb")
+// BuildHostLB does the same for the program that shows addresses on a host.
+func BuildHostLB(ctx context.Context, dir string) (string, error) {
+	return buildProgram(ctx, dir, "butler-host-lb", "./cmd/butler-host-lb")
 }
 
-func build(ctx context.Context, dir, name, source string) (string, error) {
-	root, err := RepoRoot()
+func buildProgram(ctx context.Context, dir, name, source string) (string, error) {
+	root, err := FindRepoRoot()
 	if err != nil {
 		return "", err
 	}
 	bin := filepath.Join(dir, name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", bin, source)
 	cmd.Dir = root
-	if !strings.Contains(os.Getenv("GOFLAGS"), "-race") { // which needs it
+	if !strings.Contains(os.Getenv("GOFLAGS"), "-race") { // -race needs cgo
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -148,7 +150,7 @@ func build(ctx context.Context, dir, name, source string) (string, error) {
 	return bin, nil
 }
 
-func stderrOf(err error) string {
+func exitStderr(err error) string {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		return ": " + strings.TrimSpace(string(exit.Stderr))

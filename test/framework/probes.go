@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// LaunchManager starts a manager and does not wait until it is ready: it may be kept from it. The
+// LaunchManager starts a manager and does not wait until it is ready, as some tests keep it from becoming ready. The
 // caller ends it with Stop or Kill.
 func LaunchManager(ctx context.Context, opts ManagerOptions) (*Manager, error) {
 	dir, err := os.MkdirTemp("", "butler-ipam-manager-")
@@ -22,37 +22,37 @@ func LaunchManager(ctx context.Context, opts ManagerOptions) (*Manager, error) {
 	if m.LogFile == "" {
 		m.LogFile = dir + "/manager.log"
 	}
-	if err := m.start(ctx, opts); err != nil {
+	if err := m.launch(ctx, opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("launching the manager: %w", err), os.RemoveAll(dir))
 	}
 	return m, nil
 }
 
-// Probe asks one of its health endpoints, "healthz" or "readyz", and returns the status code and
-// what it says. It is an error if the manager does not answer.
-func (m *Manager) Probe(ctx context.Context, endpoint string) (code int, text string, err error) {
-	code, text, err = get(ctx, strings.TrimSuffix(m.readyz, "readyz")+endpoint+"?verbose")
+// ProbeEndpoint sends a request to a health endpoint, "healthz" or "readyz", and returns the status code and the
+// body. It returns an error if the manager does not answer.
+func (m *Manager) ProbeEndpoint(ctx context.Context, endpoint string) (code int, text string, err error) {
+	code, text, err = httpGet(ctx, strings.TrimSuffix(m.readyURL, "readyz")+endpoint+"?verbose")
 	if err != nil {
 		return 0, "", fmt.Errorf("probing %s: %w", endpoint, err)
 	}
 	return code, text, nil
 }
 
-// Ask asks what the manager serves beside its metrics, and returns the status code and what it says.
-func (m *Manager) Ask(ctx context.Context, path string) (code int, text string, err error) {
-	code, text, err = get(ctx, strings.TrimSuffix(m.metrics, "/metrics")+path)
+// GetPath requests a path on the port of the manager's metrics, and returns the status code and the body.
+func (m *Manager) GetPath(ctx context.Context, path string) (code int, text string, err error) {
+	code, text, err = httpGet(ctx, strings.TrimSuffix(m.metricsURL, "/metrics")+path)
 	if err != nil {
 		return 0, "", fmt.Errorf("asking for %s: %w", path, err)
 	}
 	return code, text, nil
 }
 
-// ErrNoMetric says that the manager does not export a metric, or not yet.
-var ErrNoMetric = errors.New("the manager exports no such metric")
+// ErrMetricNotFound means that the manager does not export a metric, or not yet.
+var ErrMetricNotFound = errors.New("the manager exports no such metric")
 
-// Metric returns a metric of the manager, summed over its labels, or ErrNoMetric.
-func (m *Manager) Metric(ctx context.Context, name string) (float64, error) {
-	series, err := m.Series(ctx, name)
+// ReadMetric returns a metric of the manager, summed over its series, or ErrMetricNotFound.
+func (m *Manager) ReadMetric(ctx context.Context, name string) (float64, error) {
+	series, err := m.ReadSeries(ctx, name)
 	if err != nil {
 		return 0, err
 	}
@@ -63,9 +63,9 @@ func (m *Manager) Metric(ctx context.Context, name string) (float64, error) {
 	return sum, nil
 }
 
-// Series are the values of a metric, each by its name and labels. It is ErrNoMetric where there is none.
-func (m *Manager) Series(ctx context.Context, name string) (map[string]float64, error) {
-	_, text, err := get(ctx, m.metrics)
+// ReadSeries returns the values of a metric, keyed by name and labels, or ErrMetricNotFound if there is none.
+func (m *Manager) ReadSeries(ctx context.Context, name string) (map[string]float64, error) {
+	_, text, err := httpGet(ctx, m.metricsURL)
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics: %w", err)
 	}
@@ -82,12 +82,12 @@ func (m *Manager) Series(ctx context.Context, name string) (map[string]float64, 
 		out[series] = v
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: %s", ErrNoMetric, name)
+		return nil, fmt.Errorf("%w: %s", ErrMetricNotFound, name)
 	}
 	return out, nil
 }
 
-func get(ctx context.Context, url string) (code int, text string, err error) {
+func httpGet(ctx context.Context, url string) (code int, text string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return 0, "", err

@@ -12,15 +12,16 @@ import (
 	"strings"
 )
 
-// ProviderCRDs are the directories with the CRDs of other providers, of all without modules, in the versions that
-// testdata/providers/go.mod pins. The go command downloads their source where it is not there yet.
-func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
-	root, err := RepoRoot()
+// FindProviderCRDs returns the directories of the CRDs of other providers, in the versions that
+// testdata/providers/go.mod pins; without modules it returns those of all. The go command downloads source that is
+// missing.
+func FindProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
+	root, err := FindRepoRoot()
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(root, "test", "framework", "testdata", "providers")
-	out, err := goOutput(ctx, dir, "mod", "edit", "-json")
+	out, err := runGoCommand(ctx, dir, "mod", "edit", "-json")
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
 	if err := json.Unmarshal([]byte(out), &pinned); err != nil {
 		return nil, fmt.Errorf("reading the go.mod in %s: %w", dir, err)
 	}
-	// With their versions, or the go command wants to know what they require, too.
+	// The versions are given, or the go command would resolve the requirements of the modules, too.
 	args := []string{"mod", "download", "-json"}
 	for _, m := range pinned.Require {
 		if len(modules) > 0 && !slices.Contains(modules, m.Path) {
@@ -38,7 +39,7 @@ func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
 		}
 		args = append(args, m.Path+"@"+m.Version)
 	}
-	if out, err = goOutput(ctx, dir, args...); err != nil {
+	if out, err = runGoCommand(ctx, dir, args...); err != nil {
 		return nil, err
 	}
 	var dirs []string
@@ -49,7 +50,7 @@ func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("reading what go mod download says: %w", err)
 		}
-		found, err := crdDirs(module.Dir)
+		found, err := findCRDDirs(module.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -57,8 +58,8 @@ func ProviderCRDs(ctx context.Context, modules ...string) ([]string, error) {
 	}
 }
 
-// crdDirs are where controller-gen wrote the CRDs of a module.
-func crdDirs(module string) ([]string, error) {
+// findCRDDirs returns the directories in which controller-gen wrote the CRDs of a module.
+func findCRDDirs(module string) ([]string, error) {
 	for _, pattern := range []string{"config/crd/bases", "config/*/crd/bases"} {
 		found, err := filepath.Glob(filepath.Join(module, pattern))
 		if err != nil {
@@ -71,13 +72,13 @@ func crdDirs(module string) ([]string, error) {
 	return nil, fmt.Errorf("%s has no CRDs where controller-gen writes them", module)
 }
 
-// goOutput is what a go command prints.
-func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
+// runGoCommand runs a go command in dir and returns its output.
+func runGoCommand(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("go %s in %s: %w%s", strings.Join(args, " "), dir, err, stderrOf(err))
+		return "", fmt.Errorf("go %s in %s: %w%s", strings.Join(args, " "), dir, err, exitStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

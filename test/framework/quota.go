@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// RefuseAddresses makes a quota by which a namespace may have no IPAddress. No controller counts for it, and none has
-// to: the limit in its status is what the API server keeps to, from a moment later on.
-func RefuseAddresses(ctx context.Context, c client.Client, namespace string) (*corev1.ResourceQuota, error) {
+// DenyAddressesByQuota creates a quota that allows no IPAddress in a namespace. It needs no quota controller: the API
+// server enforces the limit in the status of the quota, from a moment after the write.
+func DenyAddressesByQuota(ctx context.Context, c client.Client, namespace string) (*corev1.ResourceQuota, error) {
 	none := corev1.ResourceList{"count/ipaddresses.ipam.cluster.x-k8s.io": resource.MustParse("0")}
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-addresses"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
 	if err := c.Create(ctx, q); err != nil {

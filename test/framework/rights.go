@@ -19,54 +19,54 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// ManagerKubeconfig writes a kubeconfig of a user who has the manager's default role of config/rbac and
-// nothing else, and returns its path: a manager that runs with it shows whether the role is enough.
-// It lasts until the next call.
+// ManagerKubeconfig writes a kubeconfig of a user with the manager's default role of config/rbac and nothing else,
+// and returns its path: a manager that runs with it shows whether the role is sufficient. The file is valid until the
+// next call.
 func (c *ControlPlane) ManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-manager", "rbac/role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-manager", "rbac/role.yaml")
 }
 
-// ComponentsManagerKubeconfig is ManagerKubeconfig with the roles that [Components] need besides.
+// ComponentsManagerKubeconfig is ManagerKubeconfig with the additional roles for [ComponentFlags].
 func (c *ControlPlane) ComponentsManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-components-manager", "rbac/role.yaml", "rbac/load_balancers_role.yaml", "rbac/leases_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-components-manager", "rbac/role.yaml", "rbac/load_balancers_role.yaml", "rbac/leases_role.yaml")
 }
 
-// FleetManagerKubeconfig is ManagerKubeconfig with the role that --node-cidrs=fleet needs besides.
+// FleetManagerKubeconfig is ManagerKubeconfig with the additional role for --node-cidrs=fleet.
 func (c *ControlPlane) FleetManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-fleet-manager", "rbac/role.yaml", "rbac/fleet_node_cidrs_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-fleet-manager", "rbac/role.yaml", "rbac/fleet_node_cidrs_role.yaml")
 }
 
-// EndpointsManagerKubeconfig is ManagerKubeconfig with the role that --control-plane-endpoints needs besides.
+// EndpointsManagerKubeconfig is ManagerKubeconfig with the additional role for --control-plane-endpoints.
 func (c *ControlPlane) EndpointsManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-endpoints-manager", "rbac/role.yaml", "rbac/control_plane_endpoints_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-endpoints-manager", "rbac/role.yaml", "rbac/control_plane_endpoints_role.yaml")
 }
 
-// InClusterManagerKubeconfig is ManagerKubeconfig with the role that --serve-in-cluster-pools needs besides.
+// InClusterManagerKubeconfig is ManagerKubeconfig with the additional role for --serve-in-cluster-pools.
 func (c *ControlPlane) InClusterManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-in-cluster-manager", "rbac/role.yaml", "rbac/in_cluster_role.yaml")
 }
 
-// FailureDomainsManagerKubeconfig is ManagerKubeconfig with the role that --failure-domains needs besides.
+// FailureDomainsManagerKubeconfig is ManagerKubeconfig with the additional role for --failure-domains.
 func (c *ControlPlane) FailureDomainsManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-failure-domains-manager", "rbac/role.yaml", "rbac/failure_domains_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-failure-domains-manager", "rbac/role.yaml", "rbac/failure_domains_role.yaml")
 }
 
-// LeasesManagerKubeconfig is ManagerKubeconfig with the roles that --service-leases needs besides.
+// LeasesManagerKubeconfig is ManagerKubeconfig with the additional roles for --service-leases.
 func (c *ControlPlane) LeasesManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-leases-manager", ofLeases...)
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-leases-manager", leaseRoleFiles...)
 }
 
-// LeasesAndLoadBalancersManagerKubeconfig is LeasesManagerKubeconfig with the role that --load-balancers needs besides.
+// LeasesAndLoadBalancersManagerKubeconfig is LeasesManagerKubeconfig with the additional role for --load-balancers.
 func (c *ControlPlane) LeasesAndLoadBalancersManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-both-manager", append(slices.Clone(ofLeases), "rbac/load_balancers_role.yaml")...)
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-both-manager", append(slices.Clone(leaseRoleFiles), "rbac/load_balancers_role.yaml")...)
 }
 
-var ofLeases = []string{"rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml"}
+var leaseRoleFiles = []string{"rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/service_leases_metallb_role.yaml"}
 
-// HostKubeconfig returns a kubeconfig of a user who has the rights of config/host-lb and nothing else, and makes the namespace
-// that hosts write into.
+// HostKubeconfig returns a kubeconfig of a user with the rights of config/host-lb and nothing else, and creates the
+// namespace that hosts write into.
 func (c *ControlPlane) HostKubeconfig(ctx context.Context) ([]byte, error) {
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return nil, err
 	}
@@ -74,24 +74,25 @@ func (c *ControlPlane) HostKubeconfig(ctx context.Context) ([]byte, error) {
 	if err := client.IgnoreAlreadyExists(admin.Create(ctx, ns)); err != nil {
 		return nil, err
 	}
-	return c.kubeconfigOf(ctx, "butler-host-lb", "host-lb/role.yaml")
+	return c.newKubeconfigForRoles(ctx, "butler-host-lb", "host-lb/role.yaml")
 }
 
-// HostLBsManagerKubeconfig is ManagerKubeconfig with the roles that --host-load-balancers needs besides.
+// HostLBsManagerKubeconfig is ManagerKubeconfig with the additional roles for --host-load-balancers.
 func (c *ControlPlane) HostLBsManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, "butler-ipam-host-lbs-manager", "rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/host_load_balancers_role.yaml")
+	return c.writeManagerKubeconfig(ctx, "butler-ipam-host-lbs-manager", "rbac/role.yaml", "rbac/leases_role.yaml", "rbac/service_leases_role.yaml", "rbac/host_load_balancers_role.yaml")
 }
 
-// NodesManager is the user that a manager is in its own cluster, which config/policy knows it by.
-const NodesManager = "system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"
+// NodesManagerUser is the user name of a manager in its own cluster, by which config/policy recognises it.
+const NodesManagerUser = "system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"
 
-// NodesManagerKubeconfig is the kubeconfig of NodesManager with the roles that --node-cidrs needs and nothing else.
+// NodesManagerKubeconfig writes a kubeconfig of NodesManagerUser with the roles for --node-cidrs and nothing else,
+// and returns its path.
 func (c *ControlPlane) NodesManagerKubeconfig(ctx context.Context) (string, error) {
-	return c.managerKubeconfig(ctx, NodesManager, "rbac/node_cidrs_role.yaml", "rbac/node_cidrs_fence_role.yaml")
+	return c.writeManagerKubeconfig(ctx, NodesManagerUser, "rbac/node_cidrs_role.yaml", "rbac/node_cidrs_fence_role.yaml")
 }
 
-func (c *ControlPlane) managerKubeconfig(ctx context.Context, name string, roles ...string) (string, error) {
-	kubeconfig, err := c.kubeconfigOf(ctx, name, roles...)
+func (c *ControlPlane) writeManagerKubeconfig(ctx context.Context, name string, roles ...string) (string, error) {
+	kubeconfig, err := c.newKubeconfigForRoles(ctx, name, roles...)
 	if err != nil {
 		return "", err
 	}
@@ -99,40 +100,40 @@ func (c *ControlPlane) managerKubeconfig(ctx context.Context, name string, roles
 	return path, os.WriteFile(path, kubeconfig, 0o600)
 }
 
-// TenantKubeconfig returns a kubeconfig of a user who has the rights of config/tenant and nothing else, for
-// a workload cluster that has the namespace of MetalLB.
+// TenantKubeconfig returns a kubeconfig of a user with the rights of config/tenant and nothing else, for a workload
+// cluster that has the namespace of MetalLB.
 func (c *ControlPlane) TenantKubeconfig(ctx context.Context) ([]byte, error) {
-	return c.kubeconfigOf(ctx, "butler-ipam-tenant", "tenant/role.yaml")
+	return c.newKubeconfigForRoles(ctx, "butler-ipam-tenant", "tenant/role.yaml")
 }
 
-// CiliumTenantKubeconfig is the same for a workload cluster whose Cilium is shown blocks.
+// CiliumTenantKubeconfig does the same for a workload cluster in which blocks are shown to Cilium.
 func (c *ControlPlane) CiliumTenantKubeconfig(ctx context.Context) ([]byte, error) {
-	return c.kubeconfigOf(ctx, "butler-ipam-tenant-cilium", "tenant/cilium_role.yaml")
+	return c.newKubeconfigForRoles(ctx, "butler-ipam-tenant-cilium", "tenant/cilium_role.yaml")
 }
 
-// NodesTenantKubeconfig returns a kubeconfig of NodesManager with the rights that a manager needs to give the Nodes of a
-// workload cluster their pod CIDRs, and nothing else.
+// NodesTenantKubeconfig returns a kubeconfig of NodesManagerUser with the rights that a manager needs to set the pod
+// CIDRs of the Nodes of a workload cluster, and nothing else.
 func (c *ControlPlane) NodesTenantKubeconfig(ctx context.Context) ([]byte, error) {
-	return c.kubeconfigOf(ctx, NodesManager, "tenant/node_cidrs_role.yaml")
+	return c.newKubeconfigForRoles(ctx, NodesManagerUser, "tenant/node_cidrs_role.yaml")
 }
 
-// kubeconfigOf returns a kubeconfig of a user who has what files of config give.
-func (c *ControlPlane) kubeconfigOf(ctx context.Context, name string, files ...string) ([]byte, error) {
+// newKubeconfigForRoles returns a kubeconfig of a user with the roles in files of config.
+func (c *ControlPlane) newKubeconfigForRoles(ctx context.Context, name string, files ...string) ([]byte, error) {
 	for i, file := range files {
-		role := name // the first has the name of the user
+		role := name // the first role has the name of the user
 		if i > 0 {
 			role = fmt.Sprintf("%s-%d", name, i)
 		}
-		if err := c.give(ctx, name, role, file); err != nil {
+		if err := c.bindRoles(ctx, name, role, file); err != nil {
 			return nil, fmt.Errorf("giving %s the rights of %s: %w", name, file, err)
 		}
 	}
-	return c.User(name)
+	return c.NewUserKubeconfig(name)
 }
 
-// give gives a user what a file of config gives, as roles of a name.
-func (c *ControlPlane) give(ctx context.Context, user, name, file string) error {
-	root, err := RepoRoot()
+// bindRoles creates the roles in a file of config under the given name, and binds them to a user.
+func (c *ControlPlane) bindRoles(ctx context.Context, user, name, file string) error {
+	root, err := FindRepoRoot()
 	if err != nil {
 		return err
 	}
@@ -140,12 +141,12 @@ func (c *ControlPlane) give(ctx context.Context, user, name, file string) error 
 	if err != nil {
 		return err
 	}
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return err
 	}
 	for doc := range strings.SplitSeq(string(text), "\n---\n") {
-		objs, err := bound(doc, name, user)
+		objs, err := newRoleAndBinding(doc, name, user)
 		if err != nil {
 			return err
 		}
@@ -158,17 +159,18 @@ func (c *ControlPlane) give(ctx context.Context, user, name, file string) error 
 	return nil
 }
 
-// User returns a kubeconfig of a user of this name, who has the rights that somebody gives the name.
-func (c *ControlPlane) User(name string) ([]byte, error) {
-	user, err := c.env.AddUser(envtest.User{Name: name}, &rest.Config{})
+// NewUserKubeconfig returns a kubeconfig of a user of this name, without any rights of its own; the caller binds them
+// to the name.
+func (c *ControlPlane) NewUserKubeconfig(name string) ([]byte, error) {
+	user, err := c.testEnv.AddUser(envtest.User{Name: name}, &rest.Config{})
 	if err != nil {
 		return nil, err
 	}
 	return user.KubeConfig()
 }
 
-// bound returns a Role or a ClusterRole, under a name, and what binds it to a user.
-func bound(text, name, user string) ([]client.Object, error) {
+// newRoleAndBinding returns a Role or a ClusterRole of the given name, and the binding of it to a user.
+func newRoleAndBinding(text, name, user string) ([]client.Object, error) {
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 	var about metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal([]byte(text), &about); err != nil {

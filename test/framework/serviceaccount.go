@@ -13,10 +13,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, as a Pod would have it, and returns
-// its path. It lasts until the next call for a ServiceAccount of this name.
+// ServiceAccountKubeconfig writes a kubeconfig with a token of a ServiceAccount, as a Pod has it, and returns its
+// path. The file is valid until the next call for a ServiceAccount of this name.
 func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
-	admin, err := c.Client()
+	admin, err := c.NewClient()
 	if err != nil {
 		return "", err
 	}

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// TestNames are the test functions of a package, and its strings: among these are the names of specs and of subtests,
-// as they are and as go test writes them.
+// TestNames holds the test functions and the string literals of a package. The literals include the names of specs
+// and subtests, as written and as go test prints them.
 type TestNames struct{ Functions, Texts map[string]bool }
 
-// ReadTestNames reads the tests in a directory.
+// ReadTestNames parses the test files in a directory.
 func ReadTestNames(dir string) (*TestNames, error) {
 	out := &TestNames{map[string]bool{}, map[string]bool{}}
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Toll is how much a manager has done since it started, by what it is: reconciles of a controller, reads and writes of an API
-// server, and lines of its log, by their cause.
-type Toll map[string]float64
+// WorkCounts counts what a manager has done since it started, by kind of work: reconciles by controller, reads and
+// writes by API server, and log lines by cause.
+type WorkCounts map[string]float64
 
-// Since returns what was done after an earlier reading, without what was not.
-func (t Toll) Since(earlier Toll) Toll {
-	out := Toll{}
+// Since returns the difference to an earlier reading; it omits work that did not increase.
+func (t WorkCounts) Since(earlier WorkCounts) WorkCounts {
+	out := WorkCounts{}
 	for what, n := range t {
 		if n > earlier[what] {
 			out[what] = n - earlier[what]
@@ -26,77 +26,80 @@ func (t Toll) Since(earlier Toll) Toll {
 	return out
 }
 
-// cause is what the lines of a log have in common that tell the same of different objects: where they are written, and their
-// text without its values.
-var cause = regexp.MustCompile(`(?m)^[IWEF][0-9]{4} \S+ +[0-9]+ (\S+\](?: "(?:[^"\\]|\\.)*")?)`)
+// logCausePattern matches the part that log lines about different objects share: the source position, and the text
+// without its values.
+var logCausePattern = regexp.MustCompile(`(?m)^[IWEF][0-9]{4} \S+ +[0-9]+ (\S+\](?: "(?:[^"\\]|\\.)*")?)`)
 
-// Toll reads what the manager has done, from its metrics and its log. A metric that it does not export yet counts as none.
-func (m *Manager) Toll(ctx context.Context) (Toll, error) {
-	out := Toll{}
-	families, err := m.families(ctx)
+// ReadWorkCounts reads the manager's work from its metrics and its log. A metric that the manager does not export yet
+// counts as zero.
+func (m *Manager) ReadWorkCounts(ctx context.Context) (WorkCounts, error) {
+	out := WorkCounts{}
+	families, err := m.readFamilies(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, metric := range families["controller_runtime_reconcile_total"].GetMetric() {
-		out["reconciles of "+label(metric, "controller")] += metric.GetCounter().GetValue()
+		out["reconciles of "+labelValue(metric, "controller")] += metric.GetCounter().GetValue()
 	}
 	for _, metric := range families["rest_client_requests_total"].GetMetric() {
 		kind := "writes to "
-		if label(metric, "method") == "GET" {
+		if labelValue(metric, "method") == "GET" {
 			kind = "reads of "
 		}
-		out[kind+label(metric, "host")] += metric.GetCounter().GetValue()
+		out[kind+labelValue(metric, "host")] += metric.GetCounter().GetValue()
 	}
 	log, err := os.ReadFile(m.LogFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of a manager: %w", err)
 	}
-	for _, line := range cause.FindAllStringSubmatch(string(log), -1) {
+	for _, line := range logCausePattern.FindAllStringSubmatch(string(log), -1) {
 		out["log lines of "+strings.TrimSpace(line[1])]++
 	}
 	return out, nil
 }
 
-// Watch reads again and again how much a manager does.
-type Watch struct {
-	manager *Manager
-	toll    Toll
-	at      time.Time
+// WorkMonitor reads repeatedly how much a manager does.
+type WorkMonitor struct {
+	manager    *Manager
+	lastCounts WorkCounts
+	lastRead   time.Time
 }
 
-// Watch begins a watch. The first reading of it is of all that the manager has done since it started.
-func (m *Manager) Watch() *Watch { return &Watch{manager: m} }
+// NewWorkMonitor returns a monitor of the manager. Its first reading covers all that the manager has done since it
+// started.
+func (m *Manager) NewWorkMonitor() *WorkMonitor { return &WorkMonitor{manager: m} }
 
-// Above returns what the manager has done since the last reading more often than so many times a second. The second is the
-// unit, and not a bound for anything: on a slow machine more time passes between two readings, and more is allowed.
-func (w *Watch) Above(ctx context.Context, mostPerSecond float64) (Toll, error) {
+// ReadAboveRate returns the work that the manager has done since the last reading more often than mostPerSecond times
+// a second. The second is only the unit: on a slow machine more time passes between two readings, and more is
+// allowed.
+func (w *WorkMonitor) ReadAboveRate(ctx context.Context, mostPerSecond float64) (WorkCounts, error) {
 	began := time.Now()
-	toll, err := w.manager.Toll(ctx)
+	toll, err := w.manager.ReadWorkCounts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	did, passed := toll.Since(w.toll), time.Since(w.at)
-	if w.toll == nil {
+	did, passed := toll.Since(w.lastCounts), time.Since(w.lastRead)
+	if w.lastCounts == nil {
 		passed = 0
 	}
-	w.toll, w.at = toll, began
+	w.lastCounts, w.lastRead = toll, began
 	maps.DeleteFunc(did, func(_ string, n float64) bool { return n <= mostPerSecond*passed.Seconds() })
 	return did, nil
 }
 
-// Resting returns a check that managers did nothing more often than so many times a second since it was called last. The first time
-// it fails: it is to be asked again after a second.
-func Resting(mostPerSecond float64, managers ...*Manager) func(context.Context) error {
-	watches := make([]*Watch, len(managers))
+// NewRestCheck returns a check that fails if a manager did anything more often than mostPerSecond times a second
+// since the last call. The first call fails: call it again after a second.
+func NewRestCheck(mostPerSecond float64, managers ...*Manager) func(context.Context) error {
+	watches := make([]*WorkMonitor, len(managers))
 	for i, m := range managers {
-		watches[i] = m.Watch()
+		watches[i] = m.NewWorkMonitor()
 	}
 	return func(ctx context.Context) error {
 		var errs []error
 		for _, w := range watches {
-			above, err := w.Above(ctx, mostPerSecond)
+			above, err := w.ReadAboveRate(ctx, mostPerSecond)
 			if err == nil && len(above) > 0 {
-				err = fmt.Errorf("%w: more than %.1f times a second: %v", errNoRest, mostPerSecond, above)
+				err = fmt.Errorf("%w: more than %.1f times a second: %v", errNotResting, mostPerSecond, above)
 			}
 			errs = append(errs, err)
 		}
@@ -104,4 +107,4 @@ func Resting(mostPerSecond float64, managers ...*Manager) func(context.Context) 
 	}
 }
 
-var errNoRest = errors.New("a manager does not rest")
+var errNotResting = errors.New("a manager does not rest")

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a manager does is told apart by controller, API server and cause.
+// The work of a manager is counted separately by controller, API server and cause.
 func TestToll(t *testing.T) {
 	metrics := `# TYPE controller_runtime_reconcile_total counter
 controller_runtime_reconcile_total{controller="networkpool",result="error"} 3
@@ -30,25 +30,25 @@ W1127 19:02:57.000000   10605 warnings.go:70] something deprecated
 `
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(metrics)) }))
 	defer server.Close()
-	m := &Manager{LogFile: filepath.Join(t.TempDir(), "log"), metrics: server.URL}
+	m := &Manager{LogFile: filepath.Join(t.TempDir(), "log"), metricsURL: server.URL}
 	if err := os.WriteFile(m.LogFile, []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := Toll{
+	want := WorkCounts{
 		"reconciles of networkpool": 7, "reconciles of tenant": 2, "reads of a": 5, "writes to a": 7, "reads of b": 1,
 		`log lines of takeover.go:135] "Took the pool over"`:                             1,
 		`log lines of complaints.go:71] "Writing a claim \"failed\"; it is tried again"`: 2,
 		`log lines of warnings.go:70]`:                                                   1,
 	}
-	watch := m.Watch()
-	got, err := watch.Above(t.Context(), 1)
+	watch := m.NewWorkMonitor()
+	got, err := watch.ReadAboveRate(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the first reading is not of all that was done (-want +got):\n%s", diff)
 	}
-	if got, err = watch.Above(t.Context(), 0); err != nil || len(got) > 0 {
+	if got, err = watch.ReadAboveRate(t.Context(), 0); err != nil || len(got) > 0 {
 		t.Errorf("nothing was done since, and it returns %v, %v", got, err)
 	}
 }

@@ -17,19 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// CreateCluster shows a workload control plane to a management cluster as Cluster API would: a Cluster
-// with the name, namespace, labels and annotations of about, the Secret with its kubeconfig, and, last,
-// a status that says it can be connected to. No Cluster API runs, so nothing changes them by itself.
+// CreateCluster registers a workload control plane in a management cluster as Cluster API would: it creates a Cluster
+// with the name, namespace, labels and annotations of about, then the Secret with its kubeconfig, and last sets a
+// status that marks the control plane as initialized. Cluster API does not run, so nothing else changes these
+// objects.
 func CreateCluster(ctx context.Context, management client.Client, workload *ControlPlane, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
 	credentials, err := os.ReadFile(workload.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of the workload cluster: %w", err)
 	}
-	return CreateClusterFor(ctx, management, credentials, about)
+	return CreateClusterWithKubeconfig(ctx, management, credentials, about)
 }
 
-// CreateClusterFor is CreateCluster for a workload cluster of which only a kubeconfig is known.
-func CreateClusterFor(ctx context.Context, management client.Client, credentials []byte, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
+// CreateClusterWithKubeconfig is CreateCluster for a workload cluster that is known by its kubeconfig alone.
+func CreateClusterWithKubeconfig(ctx context.Context, management client.Client, credentials []byte, about metav1.ObjectMeta) (*clusterv1.Cluster, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(credentials)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of the workload cluster: %w", err)
@@ -55,17 +56,17 @@ func CreateClusterFor(ctx context.Context, management client.Client, credentials
 		return nil, fmt.Errorf("creating the Secret with the kubeconfig: %w", err)
 	}
 
-	return cluster, Provision(ctx, management, cluster)
+	return cluster, MarkProvisioned(ctx, management, cluster)
 }
 
-// Provision says of a Cluster that it can be connected to, as Cluster API's controllers would.
-func Provision(ctx context.Context, management client.Client, cluster *clusterv1.Cluster) error {
-	// A manager that runs writes on it too.
+// MarkProvisioned sets the status of a Cluster to provisioned, as Cluster API's controllers would.
+func MarkProvisioned(ctx context.Context, management client.Client, cluster *clusterv1.Cluster) error {
+	// A running manager writes the Cluster too.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return err
 		}
-		provisioned(cluster)
+		setProvisionedStatus(cluster)
 		return management.Status().Update(ctx, cluster)
 	})
 	if err != nil {
@@ -74,8 +75,8 @@ func Provision(ctx context.Context, management client.Client, cluster *clusterv1
 	return nil
 }
 
-// provisioned says of a Cluster that it can be connected to.
-func provisioned(cluster *clusterv1.Cluster) {
+// setProvisionedStatus sets in memory the status of a provisioned Cluster.
+func setProvisionedStatus(cluster *clusterv1.Cluster) {
 	cluster.Status.Phase = string(clusterv1.ClusterPhaseProvisioned)
 	cluster.Status.Initialization = clusterv1.ClusterInitializationStatus{
 		InfrastructureProvisioned: ptr.To(true),

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveBackend is what is forwarded to, until its input ends. It does as little as can be.
+// serveBackend runs the backend until its input ends. It does as little as possible.
 func serveBackend(ctx context.Context) error {
 	bytes, err := new(net.ListenConfig).Listen(ctx, "tcp4", fmt.Sprintf("%s:%d", backendAddress, portBytes))
 	if err != nil {
@@ -32,7 +32,7 @@ func serveBackend(ctx context.Context) error {
 	go func() { failed <- answerConnections(connections) }()
 	go func() { failed <- answerPackets(packets) }()
 	ended := make(chan struct{})
-	go func() { defer close(ended); untilEnd(ctx) }()
+	go func() { defer close(ended); waitForEnd(ctx) }()
 	select {
 	case err := <-failed:
 		return err
@@ -41,7 +41,7 @@ func serveBackend(ctx context.Context) error {
 	}
 }
 
-// listenRaw is a socket that blocks: a thread that does nothing else has no need of a poller.
+// listenRaw returns a blocking socket: a thread that does nothing else needs no poller.
 func listenRaw(kind, port int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,12 +52,13 @@ func listenRaw(kind, port int) (int, error) {
 	if err := unix.Bind(fd, to); err != nil || kind == unix.SOCK_DGRAM {
 		return fd, err
 	}
-	// Whoever is accepted has asked already.
+	// Each accepted connection has already sent its request.
 	return fd, errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 5), unix.Listen(fd, 4096))
 }
 
-// sendBytes sends whoever connects bytes for as long as they are taken, out of one page cache. Calls that do not wait are raw,
-// here and in the client: Go would take more threads, and they would wait for CPUs in place of what is measured.
+// sendBytes sends bytes to each client for as long as it takes them, out of one page cache. Calls that do not block are
+// raw, here and in the client: otherwise Go would use more threads, and they would take CPUs from the programs that are
+// measured.
 func sendBytes(l net.Listener) error {
 	const size = 1 << 20
 	fd, err := unix.MemfdCreate("bytes", 0)
@@ -95,7 +96,7 @@ func sendBytes(l net.Listener) error {
 	}
 }
 
-// answerConnections answers one request of each connection, and ends it.
+// answerConnections answers one request of each connection, and closes it.
 func answerConnections(listener int) error {
 	buffer := make([]byte, 256)
 	for {

@@ -22,24 +22,24 @@ const (
 	kindBytes       = "bytes"
 	kindConnections = "connections"
 	kindUDP         = "udp"
-	kindKept        = "udp-kept"
+	kindUDPKept     = "udp-kept"
 
-	inFlight  = 32
-	clients   = 64
-	question  = 64 // bytes
-	warmUp    = 500 * time.Millisecond
-	lostAfter = 200 * time.Millisecond
+	connectionsInFlight = 32
+	udpClients          = 64
+	requestSize         = 64 // bytes
+	warmUpTime          = 500 * time.Millisecond
+	packetTimeout       = 200 * time.Millisecond
 )
 
-// done is what a load has done, and what was lost or failed.
-type done struct {
-	N      int64         `json:"n"`
-	In     time.Duration `json:"in"`
-	Failed int64         `json:"failed"`
+// loadResult is how much a load has done, and how much was lost or failed.
+type loadResult struct {
+	Count   int64         `json:"n"`
+	Elapsed time.Duration `json:"in"`
+	Failed  int64         `json:"failed"`
 }
 
-// load is the client: it prints what it has done.
-func load(args []string) error {
+// runLoad runs the client, and prints what it has done.
+func runLoad(args []string) error {
 	flags := flag.NewFlagSet(roleLoad, flag.ContinueOnError)
 	kind := flags.String("kind", "", "")
 	to := flags.String("to", "", "")
@@ -64,26 +64,26 @@ func load(args []string) error {
 			ended <- loadUDP(address, &n, &failed)
 		}
 	}()
-	var d done
+	var d loadResult
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(warmUp):
+	case <-time.After(warmUpTime):
 	}
-	// What is measured begins and ends with a line.
+	// The measurement begins and ends with a line.
 	fmt.Println("begun")
 	begun := time.Now()
-	d.N, d.Failed = -n.Load(), -failed.Load()
+	d.Count, d.Failed = -n.Load(), -failed.Load()
 	select {
 	case err := <-ended:
 		return err
 	case <-time.After(*each):
 	}
-	d.N, d.Failed, d.In = d.N+n.Load(), d.Failed+failed.Load(), time.Since(begun)
+	d.Count, d.Failed, d.Elapsed = d.Count+n.Load(), d.Failed+failed.Load(), time.Since(begun)
 	return json.NewEncoder(os.Stdout).Encode(d)
 }
 
-// loadBytes takes bytes, and throws them away in the kernel.
+// loadBytes receives bytes, and discards them in the kernel.
 func loadBytes(to netip.AddrPort, streams int, bytes *atomic.Int64) error {
 	var all sync.WaitGroup
 	errs := make([]error, streams)
@@ -120,17 +120,17 @@ func loadBytes(to netip.AddrPort, streams int, bytes *atomic.Int64) error {
 	return errors.Join(errs...)
 }
 
-func sockaddr(a netip.AddrPort) *unix.SockaddrInet4 {
+func toSockaddr(a netip.AddrPort) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
-// loadConnections makes connections that ask one question each, some at once, in one thread.
+// loadConnections opens connections that send one request each, several at once, in one thread.
 func loadConnections(to netip.AddrPort, n, failed *atomic.Int64) error {
 	poll, err := unix.EpollCreate1(0)
 	if err != nil {
 		return err
 	}
-	peer, buffer := sockaddr(to), make([]byte, question)
+	peer, buffer := toSockaddr(to), make([]byte, requestSize)
 	open := func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -141,13 +141,13 @@ func loadConnections(to netip.AddrPort, n, failed *atomic.Int64) error {
 		}
 		return unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)})
 	}
-	for range inFlight {
+	for range connectionsInFlight {
 		if err := open(); err != nil {
 			return err
 		}
 	}
 	asked := map[int32]bool{}
-	events := make([]unix.EpollEvent, inFlight)
+	events := make([]unix.EpollEvent, connectionsInFlight)
 	for {
 		ready, err := unix.EpollWait(poll, events, -1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -160,7 +160,7 @@ func loadConnections(to netip.AddrPort, n, failed *atomic.Int64) error {
 					continue
 				}
 			}
-			got, err := answer(int(e.Fd), buffer)
+			got, err := readReply(int(e.Fd), buffer)
 			if errors.Is(err, unix.EAGAIN) {
 				continue
 			}
@@ -178,8 +178,8 @@ func loadConnections(to netip.AddrPort, n, failed *atomic.Int64) error {
 	}
 }
 
-// answer reads to the end. The backend ends first, so the client's ports are free at once.
-func answer(fd int, buffer []byte) (got bool, err error) {
+// readReply reads to the end. The backend closes first, so the ports of the client are free at once.
+func readReply(fd int, buffer []byte) (got bool, err error) {
 	for {
 		n, err := unix.Read(fd, buffer)
 		if err != nil || n == 0 {
@@ -189,19 +189,20 @@ func answer(fd int, buffer []byte) (got bool, err error) {
 	}
 }
 
-// loadUDP has clients that each ask again when they are answered, or have waited for too long, in one thread.
+// loadUDP runs clients that each send another request when they are answered, or have waited for too long, in one
+// thread.
 func loadUDP(to netip.AddrPort, n, lost *atomic.Int64) error {
 	poll, err := unix.EpollCreate1(0)
 	if err != nil {
 		return err
 	}
-	buffer, asked := make([]byte, question), map[int32]time.Time{}
-	for range clients {
+	buffer, asked := make([]byte, requestSize), map[int32]time.Time{}
+	for range udpClients {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
-		if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		if err := unix.Connect(fd, toSockaddr(to)); err != nil {
 			return err
 		}
 		if err := unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
@@ -212,10 +213,10 @@ func loadUDP(to netip.AddrPort, n, lost *atomic.Int64) error {
 		}
 		asked[int32(fd)] = time.Now()
 	}
-	events := make([]unix.EpollEvent, clients)
+	events := make([]unix.EpollEvent, udpClients)
 	looked := time.Now()
 	for {
-		ready, err := unix.EpollWait(poll, events, int(lostAfter/time.Millisecond))
+		ready, err := unix.EpollWait(poll, events, int(packetTimeout/time.Millisecond))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
@@ -229,12 +230,12 @@ func loadUDP(to netip.AddrPort, n, lost *atomic.Int64) error {
 			asked[e.Fd] = now
 			_, _ = unix.Write(int(e.Fd), buffer)
 		}
-		if now.Sub(looked) < lostAfter {
+		if now.Sub(looked) < packetTimeout {
 			continue
 		}
 		looked = now
 		for fd, at := range asked {
-			if now.Sub(at) >= lostAfter {
+			if now.Sub(at) >= packetTimeout {
 				lost.Add(1)
 				asked[fd] = now
 				_, _ = unix.Write(int(fd), buffer)

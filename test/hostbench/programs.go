@@ -27,66 +27,66 @@ const (
 	roleBackend = "backend"
 	roleLoad    = "load"
 
-	ours    = "ours"
-	haproxy = "HAProxy"
-	nginx   = "nginx"
+	forwarderName = "ours"
+	haproxyName   = "HAProxy"
+	nginxName     = "nginx"
 )
 
-// Ports of the backend; each program listens on others of the host, see listens.
+// Ports of the backend; each program listens on other ports of the host, see comparisons.
 const (
 	portBytes       = 9001
 	portConnections = 9002
 	portUDP         = 9003
 )
 
-// start starts the backend, and what is measured on the host.
-func (w *world) start(ctx context.Context, o options, dir string) error {
+// startPrograms starts the backend, and what is measured on the host.
+func (w *testbed) startPrograms(ctx context.Context, o options, dir string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if _, err := w.launch(ctx, w.backend, roleBackend, self, roleBackend); err != nil {
+	if _, err := w.launchProcess(ctx, w.backend, roleBackend, self, roleBackend); err != nil {
 		return err
 	}
-	if w.proxies[ours], err = w.launch(ctx, w.host, ours, self, roleForward, "-profile="+o.profile); err != nil {
+	if w.proxies[forwarderName], err = w.launchProcess(ctx, w.host, forwarderName, self, roleForward, "-profile="+o.profilePath); err != nil {
 		return err
 	}
 	cpus := runtime.NumCPU()
-	if program := filepath.Join(o.proxies, "haproxy"); executable(program) {
-		config, err := write(dir, "haproxy.cfg", haproxyConfig(cpus, o.splice))
+	if program := filepath.Join(o.proxyDir, "haproxy"); isExecutable(program) {
+		config, err := writeFile(dir, "haproxy.cfg", haproxyConfig(cpus, o.spliceMode))
 		if err != nil {
 			return err
 		}
-		if w.proxies[haproxy], err = w.launch(ctx, w.host, haproxy, program, "-db", "-q", "-f", config); err != nil {
+		if w.proxies[haproxyName], err = w.launchProcess(ctx, w.host, haproxyName, program, "-db", "-q", "-f", config); err != nil {
 			return err
 		}
 	}
-	if program := filepath.Join(o.proxies, "nginx"); executable(program) {
-		config, err := write(dir, "nginx.conf", nginxConfig(cpus, dir, filepath.Join(o.proxies, "modules")))
+	if program := filepath.Join(o.proxyDir, "nginx"); isExecutable(program) {
+		config, err := writeFile(dir, "nginx.conf", nginxConfig(cpus, dir, filepath.Join(o.proxyDir, "modules")))
 		if err != nil {
 			return err
 		}
-		if w.proxies[nginx], err = w.launch(ctx, w.host, nginx, program, "-c", config); err != nil {
+		if w.proxies[nginxName], err = w.launchProcess(ctx, w.host, nginxName, program, "-c", config); err != nil {
 			return err
 		}
 	}
-	for name, port := range map[string]int{ours: 7001, haproxy: 8001} {
+	for name, port := range map[string]int{forwarderName: 7001, haproxyName: 8001} {
 		if w.proxies[name] == nil {
 			continue
 		}
-		if err := w.ready(ctx, name, port); err != nil {
+		if err := w.waitUntilServing(ctx, name, port); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func executable(path string) bool {
+func isExecutable(path string) bool {
 	at, err := os.Stat(path)
 	return err == nil && at.Mode()&0o111 != 0
 }
 
-func write(dir, name, text string) (path string, err error) {
+func writeFile(dir, name, text string) (path string, err error) {
 	path = filepath.Join(dir, name)
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
@@ -139,8 +139,8 @@ stream {
 `, dir, modules, workers, hostAddress, backendAddress, portUDP)
 }
 
-// serveForward is the forwarder, until its input ends.
-func serveForward(ctx context.Context, args []string) error {
+// serveForwarder runs the forwarder until its input ends.
+func serveForwarder(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(roleForward, flag.ContinueOnError)
 	profile := flags.String("profile", "", "")
 	if err := flags.Parse(args); err != nil {
@@ -167,19 +167,19 @@ func serveForward(ctx context.Context, args []string) error {
 		protocol corev1.Protocol
 		port, to uint16
 	}{{corev1.ProtocolTCP, 7001, portBytes}, {corev1.ProtocolTCP, 7002, portConnections}, {corev1.ProtocolUDP, 7003, portUDP}} {
-		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = forward.To(netip.AddrPortFrom(backend, p.to))
+		want[forward.Port{Protocol: p.protocol, Address: netip.AddrPortFrom(host, p.port)}] = forward.NewTarget(netip.AddrPortFrom(backend, p.to))
 	}
 	f := &forward.Forwarder{MaxFiles: limit}
-	for _, err := range f.Set(ctx, want) {
+	for _, err := range f.SetTargets(ctx, want) {
 		return err
 	}
-	untilEnd(ctx)
-	f.Set(ctx, nil)
+	waitForEnd(ctx)
+	f.SetTargets(ctx, nil)
 	return nil
 }
 
-// untilEnd waits until the program that has started this one ends, or ends it.
-func untilEnd(ctx context.Context) {
+// waitForEnd waits until the program that has started this one ends, or signals it to end.
+func waitForEnd(ctx context.Context) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	go func() {
 		defer stop()
@@ -188,13 +188,14 @@ func untilEnd(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// ready waits until the client gets a byte from a port: what serves it has started then, and the wires carry.
-func (w *world) ready(ctx context.Context, name string, port int) error {
+// waitUntilServing waits until the client gets a byte from a port: then the program behind it has started, and the
+// wires carry packets.
+func (w *testbed) waitUntilServing(ctx context.Context, name string, port int) error {
 	const patience, again = 10 * time.Second, 20 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		err := w.client.in(func() error { return firstByte(ctx, fmt.Sprintf("%s:%d", hostAddress, port)) })
+		err := w.client.runInside(func() error { return readFirstByte(ctx, fmt.Sprintf("%s:%d", hostAddress, port)) })
 		if err == nil {
 			return nil
 		}
@@ -205,7 +206,7 @@ func (w *world) ready(ctx context.Context, name string, port int) error {
 	}
 }
 
-func firstByte(ctx context.Context, address string) error {
+func readFirstByte(ctx context.Context, address string) error {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err

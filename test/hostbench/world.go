@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses of the namespaces. They exist in them alone.
+// Addresses of the namespaces, in which alone they exist.
 const (
-	clientAddress  = "10.77.1.2"
-	hostAddress    = "10.77.1.1" // as the client sees it
-	hostInner      = "10.77.2.1" // as the backend does
-	backendAddress = "10.77.2.2"
+	clientAddress    = "10.77.1.2"
+	hostAddress      = "10.77.1.1" // as the client sees it
+	hostInnerAddress = "10.77.2.1" // as the backend sees it
+	backendAddress   = "10.77.2.2"
 )
 
-// world is a client, a host and a backend, and the processes in them.
-type world struct {
+// testbed has a client, a host and a backend, and the processes in them.
+type testbed struct {
 	client, host, backend *namespace
 	processes             []*process
-	// proxies are those that run, by name.
+	// proxies are the proxies that run, by name.
 	proxies map[string]*process
 }
 
@@ -40,16 +40,16 @@ type process struct {
 	stdin io.Closer
 }
 
-// namespace is a network namespace: the thread that has it, for as long as the program runs, so that what it starts can be
-// told to end with it.
+// namespace is a network namespace. Its thread lives as long as the program, so that the processes that it starts can
+// be set to end with it.
 type namespace struct {
-	do chan func()
-	// fd names it to the others.
+	tasks chan func()
+	// fd is the file descriptor of the namespace for the other ones.
 	fd int
 }
 
 func newNamespace() (*namespace, error) {
-	n := &namespace{do: make(chan func())}
+	n := &namespace{tasks: make(chan func())}
 	made := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -58,46 +58,46 @@ func newNamespace() (*namespace, error) {
 			n.fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
 		made <- err
-		for f := range n.do {
+		for f := range n.tasks {
 			f()
 		}
 	}()
 	return n, <-made
 }
 
-// in does something in the namespace.
-func (n *namespace) in(f func() error) error {
+// runInside runs a function in the namespace.
+func (n *namespace) runInside(f func() error) error {
 	done := make(chan error)
-	n.do <- func() { done <- f() }
+	n.tasks <- func() { done <- f() }
 	return <-done
 }
 
-func newWorld() (w *world, err error) {
-	w = &world{proxies: map[string]*process{}}
+func newTestbed() (w *testbed, err error) {
+	w = &testbed{proxies: map[string]*process{}}
 	for _, n := range []**namespace{&w.client, &w.host, &w.backend} {
 		if *n, err = newNamespace(); err != nil {
 			return nil, err
 		}
-		if err := (*n).in(func() error { return errors.Join(setUp("lo"), ports()) }); err != nil {
+		if err := (*n).runInside(func() error { return errors.Join(setLinkUp("lo"), widenPortRange()) }); err != nil {
 			return nil, err
 		}
 	}
 	return w, errors.Join(
-		wire(w.client, clientAddress, w.host, hostAddress, "outer"),
-		wire(w.host, hostInner, w.backend, backendAddress, "inner"))
+		connectNamespaces(w.client, clientAddress, w.host, hostAddress, "outer"),
+		connectNamespaces(w.host, hostInnerAddress, w.backend, backendAddress, "inner"))
 }
 
-// wire joins two namespaces.
-func wire(a *namespace, aAddress string, b *namespace, bAddress, name string) error {
+// connectNamespaces connects two namespaces with a wire.
+func connectNamespaces(a *namespace, aAddress string, b *namespace, bAddress, name string) error {
 	return errors.Join(
-		a.in(func() error {
+		a.runInside(func() error {
 			link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(b.fd)}
-			return errors.Join(netlink.LinkAdd(link), address(name, aAddress))
+			return errors.Join(netlink.LinkAdd(link), configureLink(name, aAddress))
 		}),
-		b.in(func() error { return address(name, bAddress) }))
+		b.runInside(func() error { return configureLink(name, bAddress) }))
 }
 
-func address(name, a string) error {
+func configureLink(name, a string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func address(name, a string) error {
 	return errors.Join(netlink.AddrAdd(link, parsed), netlink.LinkSetUp(link))
 }
 
-func setUp(name string) error {
+func setLinkUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -117,13 +117,13 @@ func setUp(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// ports allows more connections than the default has ports for.
-func ports() error {
+// widenPortRange allows more connections than the default has ports for.
+func widenPortRange() error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("10000 65000"), 0o600)
 }
 
-// launch starts a process in a namespace. It ends with the program.
-func (w *world) launch(ctx context.Context, n *namespace, name, program string, args ...string) (*process, error) {
+// launchProcess starts a process in a namespace. The process ends with the program.
+func (w *testbed) launchProcess(ctx context.Context, n *namespace, name, program string, args ...string) (*process, error) {
 	p := &process{name: name, Cmd: exec.CommandContext(ctx, program, args...)}
 	p.Stderr = os.Stderr
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -132,15 +132,15 @@ func (w *world) launch(ctx context.Context, n *namespace, name, program string, 
 	if p.stdin, err = p.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if err := n.in(p.Start); err != nil {
+	if err := n.runInside(p.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	w.processes = append(w.processes, p)
 	return p, nil
 }
 
-// end ends the processes that it has started, the backend last: what is forwarded still is not to fail.
-func (w *world) end() {
+// stopProcesses ends the processes of the testbed, the backend last: open forwarded connections must not fail.
+func (w *testbed) stopProcesses() {
 	for _, p := range slices.Backward(w.processes) {
 		_ = p.stdin.Close()
 		_ = p.Process.Signal(syscall.SIGTERM)

@@ -28,17 +28,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
-// What installs the program knows it: its flags, its name, and the rights over the machine that docs/host-lb.md says it needs.
+// TestDeployed checks that the manifests match the program: its flags, its name, and the rights over the machine that
+// docs/host-lb.md lists.
 func TestDeployed(t *testing.T) {
 	g := NewWithT(t)
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	g.Expect(err).NotTo(HaveOccurred())
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, "config", "host-lb", name))
 		g.Expect(err).NotTo(HaveOccurred())
 		return string(text)
 	}
-	program, err := framework.BuildHost(t.Context(), t.TempDir())
+	program, err := framework.BuildHostLB(t.Context(), t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
 	help, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -86,18 +87,19 @@ func TestDeployed(t *testing.T) {
 	g.Expect(string(version)).To(HavePrefix("butler-host-lb v"))
 }
 
-// The kubelet finds the probes of the DaemonSet where the program answers, which is on loopback, as docs/host-lb.md says: to be
-// alive, and while no API server answers not to be ready. It waits for one then, says so once, and is not ended for that.
+// TestProbesOfAHostWithoutAnAPIServer checks that the kubelet finds the probes of the DaemonSet where the program
+// serves them, on loopback, as docs/host-lb.md describes: the program is alive, and not ready while no API server
+// answers. It waits for one, logs that once, and does not exit.
 func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g := NewWithT(t)
-	n, err := netns.New()
+	n, err := netns.NewSwitch()
 	if err != nil {
 		t.Skip("SKIPPED: " + err.Error())
 	}
 	t.Cleanup(func() { g.Expect(n.Close()).To(Succeed()) })
-	space, err := n.Join("alone", netip.MustParsePrefix("192.0.2.1/24"))
+	space, err := n.JoinHost("alone", netip.MustParsePrefix("192.0.2.1/24"))
 	g.Expect(err).NotTo(HaveOccurred())
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	g.Expect(err).NotTo(HaveOccurred())
 	text, err := os.ReadFile(filepath.Join(root, "config", "host-lb", "daemonset.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -106,7 +108,7 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	c := ds.Spec.Template.Spec.Containers[0]
 
 	dir := t.TempDir()
-	program, err := framework.BuildHost(t.Context(), dir)
+	program, err := framework.BuildHostLB(t.Context(), dir)
 	g.Expect(err).NotTo(HaveOccurred())
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	nowhere := clientcmdapi.NewConfig()
@@ -115,7 +117,7 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	var tries atomic.Int32
 	fails := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, fmt.Sprintf("failure %d", tries.Add(1)), http.StatusInternalServerError) // another text each time
+		http.Error(w, fmt.Sprintf("failure %d", tries.Add(1)), http.StatusInternalServerError) // with another text each time
 	})}
 	go func() { _ = fails.Serve(listener) }()
 	t.Cleanup(func() { _ = fails.Close() })
@@ -128,7 +130,7 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	said := &writer{}
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Stdout, cmd.Stderr = said, said
-	g.Expect(space.Start(cmd)).To(Succeed())
+	g.Expect(space.StartProcess(cmd)).To(Succeed())
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
@@ -155,11 +157,11 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 		}
 	}
 	g.Expect(netip.MustParseAddr(c.LivenessProbe.HTTPGet.Host).IsLoopback()).To(BeTrue(), "they need no credentials")
-	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.Late).Should(Equal(http.StatusOK), said.String)
+	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.LongTimeout).Should(Equal(http.StatusOK), said.String)
 	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), said.String())
-	g.Eventually(said.String).WithTimeout(framework.Late).Should(ContainSubstring("Waiting for the API server"))
+	g.Eventually(said.String).WithTimeout(framework.LongTimeout).Should(ContainSubstring("Waiting for the API server"))
 	had := tries.Load()
-	g.Eventually(tries.Load).WithTimeout(framework.Late).Should(BeNumerically(">", had+3))
+	g.Eventually(tries.Load).WithTimeout(framework.LongTimeout).Should(BeNumerically(">", had+3))
 	g.Expect(strings.Count(said.String(), "Waiting for the API server")).To(Equal(1), said.String())
 	g.Expect(ended).NotTo(BeClosed(), said.String())
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isAlone checks that an address is alone in its prefix, ends some time, and is no source.
+// isAlone checks that an address is alone in its prefix, has a limited lifetime, and is never a source.
 func isAlone(a netip.Addr) error {
 	l, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -36,7 +36,7 @@ func isAlone(a netip.Addr) error {
 	return fmt.Errorf("%s is not there", a)
 }
 
-// writer keeps what a process prints.
+// writer keeps the output of a process.
 type writer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -27,67 +27,67 @@ var (
 )
 
 var _ = Describe("Hosts", func() {
-	// H20: what is to be shown is on one host, of each family.
+	// H20: an address that must be shown is on one host, in each family.
 	It("show an address on one of them, as long as its lease lives", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		for _, a := range []netip.Addr{four, six} {
 			most := w.atMostOne(a)
 			o := w.lease(ctx, a)
-			h := w.theOne(a)
-			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(h.name))
-			Eventually(w.report(ctx, a)).Should(And(HaveField("Announced", true), HaveField("Lease", o.UID), HaveField("Reason", "")))
+			h := w.waitForOnlyHost(a)
+			Eventually(func() string { return w.respondingHost(ctx, a) }).Should(Equal(h.name))
+			Eventually(w.report(ctx, a)).Should(And(HaveField("Announced", true), HaveField("LeaseUID", o.UID), HaveField("Reason", "")))
 			_, holder := w.lock(ctx, a)
 			Expect(holder).To(Equal(h.name))
-			Expect(h.Do(func() error { return isAlone(a) })).To(Succeed())
+			Expect(h.RunInside(func() error { return isAlone(a) })).To(Succeed())
 
 			By("deleting the lease")
 			Expect(k8s.Delete(ctx, o)).To(Succeed())
 			Eventually(func(g Gomega) {
 				l, holder := w.lock(ctx, a)
-				g.Expect([]string{holder, l.Left}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
+				g.Expect([]string{holder, l.ReleasedBy}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
 			}).Should(Succeed())
-			Expect(w.on(a)).To(BeEmpty())
+			Expect(w.hostsWith(a)).To(BeEmpty())
 			Expect(most()).To(Equal(1))
-			free(ctx, o)
+			removeLeaseFinalizers(ctx, o)
 		}
 	})
 
 	It("write nothing but heartbeats at rest", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
-		w.theOne(four)
+		w.waitForOnlyHost(four)
 		Eventually(w.report(ctx, four)).Should(HaveField("Announced", true))
 		was := w.writes(ctx)
-		Consistently(func() map[string]string { return w.writes(ctx) }).WithTimeout(forLong).WithPolling(time.Second).Should(Equal(was))
+		Consistently(func() map[string]string { return w.writes(ctx) }).WithTimeout(observePeriod).WithPolling(time.Second).Should(Equal(was))
 	})
 
 	It("take the address over of one that is killed", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
 		killed := time.Now()
 		Expect(h.Kill()).To(Succeed())
-		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		AddReportEntry("kill -9: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
 		Expect(most()).To(Equal(1))
 
 		By("starting it again: nobody takes back what another one has")
-		other := w.theOne(four)
+		other := w.waitForOnlyHost(four)
 		h.start()
-		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 	})
 
 	It("take the address over of one that ends", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
 		ended := time.Now()
 		h.signal(syscall.SIGTERM)
-		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		AddReportEntry("SIGTERM: seconds until another host answers", time.Since(ended).Seconds())
 		Expect(h.Stop()).To(Succeed())
 		Expect(most()).To(Equal(1))
@@ -97,37 +97,37 @@ var _ = Describe("Hosts", func() {
 	It("take the address over of one that is frozen, which does not come back with it", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
 		h.signal(syscall.SIGSTOP)
 		DeferCleanup(h.signal, syscall.SIGCONT)
 		other := w.others(h)[0]
 		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
 		h.signal(syscall.SIGCONT)
-		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 
-	// T4: losing the API server is not losing the address.
+	// T4: a host that loses the API server does not lose the address.
 	It("keep their addresses while the API server is away", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		for _, o := range w.hosts {
-			o.Relay.Cut()
+			o.Relay.Disconnect()
 		}
 		Consistently(func() bool { return h.has(four) }).WithTimeout(4 * lifetime).Should(BeTrue())
 		for _, o := range w.hosts {
-			Expect(o.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+			Expect(o.Relay.Reconnect(context.WithoutCancel(ctx))).To(Succeed())
 		}
-		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 	})
 
-	// T2: who would take it over hears it, and leaves it where it is.
+	// T2: the hosts that would take the address over see that it is answered, and leave it where it is.
 	It("leave the address to one that is cut off from the API server alone, which has it when it is back", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
 		stays := func() string {
 			if !h.has(four) {
@@ -136,10 +136,10 @@ var _ = Describe("Hosts", func() {
 			_, holder := w.lock(ctx, four)
 			return holder
 		}
-		h.Relay.Cut()
-		Consistently(stays).WithTimeout(2 * forLong).Should(Equal(h.name))
-		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
-		Consistently(stays).WithTimeout(forLong).Should(Equal(h.name))
+		h.Relay.Disconnect()
+		Consistently(stays).WithTimeout(2 * observePeriod).Should(Equal(h.name))
+		Expect(h.Relay.Reconnect(context.WithoutCancel(ctx))).To(Succeed())
+		Consistently(stays).WithTimeout(observePeriod).Should(Equal(h.name))
 		Expect(most()).To(Equal(1))
 		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 	})
@@ -147,13 +147,13 @@ var _ = Describe("Hosts", func() {
 	It("take the address over of one that is killed while it is cut off from the API server", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
-		h.Relay.Cut()
-		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		h.Relay.Disconnect()
+		Consistently(func() bool { return h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		killed := time.Now()
 		Expect(h.Kill()).To(Succeed())
-		Eventually(func() string { return w.reached(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		AddReportEntry("kill -9 of one that is cut off: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
 		Expect(most()).To(Equal(1))
 	})
@@ -161,52 +161,52 @@ var _ = Describe("Hosts", func() {
 	It("leave the address where it is when the wire parts, and the API server is there", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
-		Expect(h.Part(true)).To(Succeed())
-		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(h.SetIsolated(true)).To(Succeed())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 
 	It("hand the address on when their cable is pulled", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		most := w.atMostOne(four)
-		Expect(h.Unplug(true)).To(Succeed())
+		Expect(h.SetUnplugged(true)).To(Succeed())
 		other := w.others(h)[0]
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(other.name))
-		Expect(h.Unplug(false)).To(Succeed())
-		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(other.name))
+		Expect(h.SetUnplugged(false)).To(Succeed())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 
 	It("keep an address on the interface that has a cable, of two in one network", func(ctx SpecContext) {
 		w := newWorld(ctx, 0)
 		h := w.join(ctx, "h1", 1)
-		Expect(h.Do(func() error { // else the kernel answers by the interface without one
+		Expect(h.RunInside(func() error { // otherwise the kernel answers through the interface without a cable
 			return os.WriteFile("/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown", []byte("1"), 0o600)
 		})).To(Succeed())
-		_, err := h.Plug("eth1", netip.MustParsePrefix("192.0.2.11/24"))
+		_, err := h.AddInterface("eth1", netip.MustParsePrefix("192.0.2.11/24"))
 		Expect(err).NotTo(HaveOccurred())
 		h.serve(ctx)
 		h.start()
 		w.lease(ctx, four)
-		w.theOne(four)
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
-		Expect(h.Unplug(true)).To(Succeed())
+		w.waitForOnlyHost(four)
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
+		Expect(h.SetUnplugged(true)).To(Succeed())
 		Eventually(func() []string { return h.interfacesWith(four) }).Should(Equal([]string{"eth1"}))
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
-		Expect(h.Unplug(false)).To(Succeed())
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
+		Expect(h.SetUnplugged(false)).To(Succeed())
 		Consistently(func() []string { return h.interfacesWith(four) }).WithTimeout(lifetime).Should(Equal([]string{"eth1"}), "it does not go back")
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
 	})
 
 	It("show addresses on a bridge, and hand them on when the cable of its port is pulled", func(ctx SpecContext) { // H29
 		w := newWorld(ctx, 0)
 		begin := func(number int) *host {
 			h := w.join(ctx, fmt.Sprintf("h%d", number), number)
-			Expect(h.Bridge("br0")).To(Succeed())
+			Expect(h.BridgeInterface("br0")).To(Succeed())
 			h.serve(ctx)
 			h.start()
 			h.awaitHeartbeat(ctx)
@@ -216,17 +216,17 @@ var _ = Describe("Hosts", func() {
 		all := []netip.Addr{four, six}
 		for _, a := range all {
 			w.lease(ctx, a)
-			w.theOne(a)
-			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(h.name))
+			w.waitForOnlyHost(a)
+			Eventually(func() string { return w.respondingHost(ctx, a) }).Should(Equal(h.name))
 		}
 		other := begin(2)
 		most := w.atMostOne(four)
-		Expect(h.Unplug(true)).To(Succeed())
+		Expect(h.SetUnplugged(true)).To(Succeed())
 		for _, a := range all {
-			Eventually(func() string { return w.reached(ctx, a) }).Should(Equal(other.name))
+			Eventually(func() string { return w.respondingHost(ctx, a) }).Should(Equal(other.name))
 		}
-		Expect(h.Unplug(false)).To(Succeed())
-		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Expect(h.SetUnplugged(false)).To(Succeed())
+		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 
@@ -234,27 +234,27 @@ var _ = Describe("Hosts", func() {
 	It("are two for no longer than it takes to hear, when one was cut off from both and both come back", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		other := w.others(h)[0]
-		Expect(h.Part(true)).To(Succeed())
-		h.Relay.Cut()
+		Expect(h.SetIsolated(true)).To(Succeed())
+		h.Relay.Disconnect()
 		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
 		Expect(h.has(four)).To(BeTrue(), "nobody can tell it")
-		Expect(h.Part(false)).To(Succeed())
+		Expect(h.SetIsolated(false)).To(Succeed())
 		Eventually(func() bool { return h.has(four) }).Should(BeFalse())
 		Expect(other.has(four)).To(BeTrue())
-		Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+		Expect(h.Relay.Reconnect(context.WithoutCancel(ctx))).To(Succeed())
 		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(lifetime).Should(BeTrue())
 	})
 
-	// H12: somebody who is none of the hosts answers.
+	// H12: a machine that is none of the hosts answers.
 	It("do not add an address that somebody else has", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		for _, a := range []netip.Addr{four, six} {
-			foreign, err := w.Join("foreign"+map[bool]string{true: "6", false: "4"}[a.Is6()], netip.PrefixFrom(a, map[bool]int{true: 64, false: 24}[a.Is6()]))
+			foreign, err := w.JoinHost("foreign"+map[bool]string{true: "6", false: "4"}[a.Is6()], netip.PrefixFrom(a, map[bool]int{true: 64, false: 24}[a.Is6()]))
 			Expect(err).NotTo(HaveOccurred())
 			mac := ""
-			Expect(foreign.Do(func() error {
+			Expect(foreign.RunInside(func() error {
 				l, err := netlink.LinkByName("eth0")
 				if err == nil {
 					mac = l.Attrs().HardwareAddr.String()
@@ -263,9 +263,9 @@ var _ = Describe("Hosts", func() {
 			})).To(Succeed())
 			w.lease(ctx, a)
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", v1alpha1.AddressInUseReason), HaveField("Message", ContainSubstring(mac))))
-			Expect(w.on(a)).To(BeEmpty())
-			Expect(foreign.Unplug(true)).To(Succeed())
-			w.theOne(a)
+			Expect(w.hostsWith(a)).To(BeEmpty())
+			Expect(foreign.SetUnplugged(true)).To(Succeed())
+			w.waitForOnlyHost(a)
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 		}
 	})
@@ -275,7 +275,7 @@ var _ = Describe("Hosts", func() {
 		for i, a := range []netip.Addr{four, six} {
 			h, own := w.hosts[i], &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen()/2, a.BitLen())}, Flags: unix.IFA_F_NODAD}
 			change := func(change func(netlink.Link, *netlink.Addr) error) error {
-				return h.Do(func() error {
+				return h.RunInside(func() error {
 					l, err := netlink.LinkByName("eth0")
 					if err != nil {
 						return err
@@ -287,9 +287,9 @@ var _ = Describe("Hosts", func() {
 			w.lease(ctx, a)
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", v1alpha1.AddressInUseReason),
 				HaveField("Message", ContainSubstring("host %s has %s itself; take the address off that host", h.name, a))))
-			Expect(w.on(a)).To(BeEmpty())
+			Expect(w.hostsWith(a)).To(BeEmpty())
 			Expect(change(netlink.AddrDel)).To(Succeed())
-			w.theOne(a)
+			w.waitForOnlyHost(a)
 			Eventually(w.report(ctx, a)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 		}
 	})
@@ -297,8 +297,8 @@ var _ = Describe("Hosts", func() {
 	It("put back what a person has flushed", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		w.lease(ctx, four)
-		h := w.theOne(four)
-		Expect(h.Do(func() error {
+		h := w.waitForOnlyHost(four)
+		Expect(h.RunInside(func() error {
 			l, err := netlink.LinkByName("eth0")
 			if err != nil {
 				return err
@@ -309,18 +309,18 @@ var _ = Describe("Hosts", func() {
 			}
 			return netlink.AddrDel(l, a)
 		})).To(Succeed())
-		w.theOne(four)
-		Eventually(func() string { return w.reached(ctx, four) }).Should(Equal(h.name))
+		w.waitForOnlyHost(four)
+		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
 	})
 
 	// T6: a restart within D is not seen.
 	It("keep the address over a restart", func(ctx SpecContext) {
 		w := newWorld(ctx, 2, "--release-on-exit=false")
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		Expect(h.Stop()).To(Succeed())
 		h.start()
-		Consistently(func() bool { return h.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		_, holder := w.lock(ctx, four)
 		Expect(holder).To(Equal(h.name))
 	})
@@ -328,18 +328,19 @@ var _ = Describe("Hosts", func() {
 	It("take off what is from before a restart and not theirs any more", func(ctx SpecContext) {
 		w := newWorld(ctx, 1, "--release-on-exit=false")
 		o := w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		Expect(h.Stop()).To(Succeed())
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
 		h.start()
 		Eventually(func(g Gomega) {
 			l, holder := w.lock(ctx, four)
-			g.Expect([]string{holder, l.Left}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
+			g.Expect([]string{holder, l.ReleasedBy}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
 		}).Should(Succeed())
 		Expect(h.has(four)).To(BeFalse())
 	})
 
-	// A pool that has the addresses of the hosts: no other host gives them up, so no one waits for that.
+	// A pool has the addresses of the hosts: the host does not release its own address, so the other host does not wait
+	// for that.
 	It("say that an address is one that a host has itself", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		for i, h := range w.hosts {
@@ -351,33 +352,33 @@ var _ = Describe("Hosts", func() {
 		}
 	})
 
-	// P6: an empty lock is the proof. While nobody can give it, there is none.
+	// P6: an empty lock is the proof. While no host can probe the address, there is no proof.
 	It("prove of an address of a dead host that nobody has it, and of one that no host is left for do not", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		o := w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		other := w.others(h)[0]
 		Expect(other.Kill()).To(Succeed())
 		Expect(h.Kill()).To(Succeed())
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
-		Consistently(func() string { _, holder := w.lock(ctx, four); return holder }).WithTimeout(forLong).Should(Equal(h.name))
+		Consistently(func() string { _, holder := w.lock(ctx, four); return holder }).WithTimeout(observePeriod).Should(Equal(h.name))
 		other.start()
 		Eventually(func(g Gomega) {
 			l, holder := w.lock(ctx, four)
-			g.Expect([]string{holder, l.Left}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
+			g.Expect([]string{holder, l.ReleasedBy}).To(HaveEach(BeEmpty()), "the wire was not asked, or answered")
 		}).Should(Succeed())
 	})
 
-	// T1: a second machine of a name waits.
+	// T1: a second machine of the same name waits.
 	It("are one machine for each name", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		w.lease(ctx, four)
-		h := w.theOne(four)
+		h := w.waitForOnlyHost(four)
 		twin := w.join(ctx, "twin", 9)
 		twin.name = h.name
 		twin.start()
-		Eventually(twin.Log).Should(ContainSubstring("another machine is alive under the name of this host"))
-		Consistently(func() bool { return h.has(four) && !twin.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Eventually(twin.ReadLog).Should(ContainSubstring("another machine is alive under the name of this host"))
+		Consistently(func() bool { return h.has(four) && !twin.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(h.Kill()).To(Succeed())
 		Eventually(func() bool { return twin.has(four) }).Should(BeTrue())
 	})
@@ -387,23 +388,23 @@ var _ = Describe("Hosts", func() {
 		second := exec.CommandContext(ctx, binary, "--host-name=second")
 		out := &writer{}
 		second.Stdout, second.Stderr = out, out
-		Expect(w.hosts[0].Start(second)).To(Succeed())
+		Expect(w.hosts[0].StartProcess(second)).To(Succeed())
 		Expect(second.Wait()).To(HaveOccurred())
 		Expect(out.String()).To(ContainSubstring("another butler-host-lb runs on this host"))
 	})
 
-	// H22: all is in objects.
+	// H22: the whole state is in objects.
 	It("give an address of a lease without ports to nobody", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		o := w.lease(ctx, four)
-		w.theOne(four)
+		w.waitForOnlyHost(four)
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
 		ports := o.Status.Ports
 		o.Status.Ports = nil
 		Expect(k8s.Status().Update(ctx, o)).To(Succeed())
-		Eventually(func() []*host { return w.on(four) }).Should(BeEmpty())
+		Eventually(func() []*host { return w.hostsWith(four) }).Should(BeEmpty())
 		o.Status.Ports = ports
 		Expect(k8s.Status().Update(ctx, o)).To(Succeed())
-		w.theOne(four)
+		w.waitForOnlyHost(four)
 	})
 })

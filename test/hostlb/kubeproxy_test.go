@@ -22,7 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// startKubeProxy starts the real kube-proxy on a host, as a Node of its name.
+// startKubeProxy starts the real kube-proxy on a host, as a Node of the name of the host.
 func (h *host) startKubeProxy(ctx context.Context, number int) {
 	GinkgoHelper()
 	program, nft := os.Getenv("KUBE_PROXY"), os.Getenv("NFT")
@@ -43,7 +43,7 @@ func (h *host) startKubeProxy(ctx context.Context, number int) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	Expect(clientcmd.WriteToFile(*cfg, kubeconfig)).To(Succeed())
 	Expect(os.Symlink(nft, filepath.Join(dir, "nft"))).To(Succeed())
-	Expect(h.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600) })).To(Succeed())
+	Expect(h.RunInside(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600) })).To(Succeed())
 	out := &writer{}
 	cmd := exec.Command(program, //nolint:noctx // it is ended by the spec
 		"--kubeconfig="+kubeconfig, "--hostname-override="+h.name, "--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16",
@@ -53,7 +53,7 @@ func (h *host) startKubeProxy(ctx context.Context, number int) {
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	Expect(h.Start(cmd)).To(Succeed())
+	Expect(h.StartProcess(cmd)).To(Succeed())
 	DeferCleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -66,7 +66,7 @@ func (h *host) startKubeProxy(ctx context.Context, number int) {
 var _ = Describe("With kube-proxy", func() {
 	It("packets for the address go on to the endpoints, before and after it moves", func(ctx SpecContext) {
 		w := newWorld(ctx, 0)
-		pod, err := w.Join("pod", netip.MustParsePrefix("192.0.2.201/24"))
+		pod, err := w.JoinHost("pod", netip.MustParsePrefix("192.0.2.201/24"))
 		Expect(err).NotTo(HaveOccurred())
 		backend(ctx, pod, corev1.ProtocolTCP, 8080)
 		for i := range 2 {
@@ -83,12 +83,12 @@ var _ = Describe("With kube-proxy", func() {
 		w.lease(ctx, four, ports...)
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: four.String()}} // as the manager publishes it
 		Expect(k8s.Status().Update(ctx, s)).To(Succeed())
-		h := w.theOne(four)
-		asks := func() string { return w.ask(ctx, netip.AddrPortFrom(four, 80), "hello") }
-		Eventually(asks).WithTimeout(framework.Late).Should(Equal("pod hello"))
+		h := w.waitForOnlyHost(four)
+		asks := func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 80), "hello") }
+		Eventually(asks).WithTimeout(framework.LongTimeout).Should(Equal("pod hello"))
 		Expect(h.Kill()).To(Succeed())
 		other := w.others(h)[0]
 		Eventually(func() bool { return other.has(four) && !h.has(four) }).Should(BeTrue())
-		Eventually(asks).WithTimeout(framework.Late).Should(Equal("pod hello"))
+		Eventually(asks).WithTimeout(framework.LongTimeout).Should(Equal("pod hello"))
 	})
 })

@@ -34,8 +34,8 @@ func startManager(ctx context.Context) *framework.Manager {
 	return m
 }
 
-// asks makes a Service of hosts, which asks for an address, or for any.
-func asks(ctx context.Context, name, address string, port int32) *corev1.Service {
+// createHostService creates a Service for hosts that asks for an address, or for any address if that is empty.
+func createHostService(ctx context.Context, name, address string, port int32) *corev1.Service {
 	GinkgoHelper()
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -49,7 +49,7 @@ func asks(ctx context.Context, name, address string, port int32) *corev1.Service
 	return s
 }
 
-// published is the address that the status of a Service has, empty: none.
+// published returns a function that returns the address in the status of a Service, or "" if there is none.
 func published(ctx context.Context, s *corev1.Service) func() string {
 	return func() string {
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
@@ -81,49 +81,49 @@ var _ = Describe("With the manager", func() {
 		})
 	})
 
-	// H2, H18, H21: the lowest free address, and the same one when it was given back.
+	// H2, H18, H21: a Service gets the lowest free address, and the same one once that was released.
 	It("Services get .225 and .226, and .225 again", func(ctx SpecContext) {
 		began := time.Now()
-		first := asks(ctx, "first", "", 80)
+		first := createHostService(ctx, "first", "", 80)
 		Eventually(published(ctx, first)).Should(Equal("192.0.2.225"))
 		AddReportEntry("seconds from a Service to its address, of which 0.6 are questions to the wire", time.Since(began).Seconds())
-		second := asks(ctx, "second", "", 80)
+		second := createHostService(ctx, "second", "", 80)
 		Eventually(published(ctx, second)).Should(Equal("192.0.2.226"))
 		for _, a := range []string{"192.0.2.225", "192.0.2.226"} {
-			Eventually(func() string { return w.reached(ctx, netip.MustParseAddr(a)) }).Should(Not(BeEmpty()))
+			Eventually(func() string { return w.respondingHost(ctx, netip.MustParseAddr(a)) }).Should(Not(BeEmpty()))
 		}
 		most := w.atMostOne(netip.MustParseAddr("192.0.2.225"))
 		Expect(k8s.Delete(ctx, first)).To(Succeed())
-		Eventually(func() []*host { return w.on(netip.MustParseAddr("192.0.2.225")) }).Should(BeEmpty())
+		Eventually(func() []*host { return w.hostsWith(netip.MustParseAddr("192.0.2.225")) }).Should(BeEmpty())
 		Eventually(func(g Gomega) {
 			leases := &v1alpha1.IPLeaseList{}
 			g.Expect(k8s.List(ctx, leases)).To(Succeed())
 			g.Expect(leases.Items).To(HaveLen(1))
 		}).Should(Succeed())
-		third := asks(ctx, "third", "", 80)
+		third := createHostService(ctx, "third", "", 80)
 		Eventually(published(ctx, third)).Should(Equal("192.0.2.225"))
 		Expect(most()).To(Equal(1))
 	})
 
-	// H1, H19: 80 and 443 of one address, 8080 and 9090 of another.
+	// H1, H19: ports 80 and 443 of one address, and 8080 and 9090 of another.
 	It("two Services share the address that they ask for", func(ctx SpecContext) {
 		for address, ports := range map[string][2]int32{"192.0.2.230": {80, 443}, "192.0.2.231": {8080, 9090}} {
 			a := netip.MustParseAddr(address)
 			name := map[string]string{"192.0.2.230": "web", "192.0.2.231": "app"}[address]
-			one, two := asks(ctx, name+"-1", address, ports[0]), asks(ctx, name+"-2", address, ports[1])
+			one, two := createHostService(ctx, name+"-1", address, ports[0]), createHostService(ctx, name+"-2", address, ports[1])
 			Eventually(published(ctx, one)).Should(Equal(address))
 			Eventually(published(ctx, two)).Should(Equal(address))
-			h := w.theOne(a)
+			h := w.waitForOnlyHost(a)
 			Expect(k8s.Delete(ctx, one)).To(Succeed())
 			Consistently(func() bool { return h.has(a) }).WithTimeout(3 * time.Second).Should(BeTrue())
 		}
 	})
 
-	// H12, H14, H15, P7: the next address, where somebody who is none of the hosts has the first ones.
+	// H12, H14, H15, P7: a Service gets the next address where a machine that is none of the hosts has the first ones.
 	It("a Service gets the next address where somebody else has its own", func(ctx SpecContext) {
-		foreign, err := w.Join("foreign", netip.MustParsePrefix("192.0.2.225/24"), netip.MustParsePrefix("192.0.2.226/24"))
+		foreign, err := w.JoinHost("foreign", netip.MustParsePrefix("192.0.2.225/24"), netip.MustParsePrefix("192.0.2.226/24"))
 		Expect(err).NotTo(HaveOccurred())
-		s := asks(ctx, "next", "", 80)
+		s := createHostService(ctx, "next", "", 80)
 		Eventually(published(ctx, s)).Should(Equal("192.0.2.227"))
 		Eventually(func() map[string]string {
 			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
@@ -132,31 +132,31 @@ var _ = Describe("With the manager", func() {
 		pool := &v1alpha1.GlobalNetworkPool{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "hosts-" + w.network}, pool)).To(Succeed())
 		Expect(pool.Status.Cooling).NotTo(BeEmpty(), "nobody gets them at once")
-		Expect(foreign.Unplug(true)).To(Succeed())
+		Expect(foreign.SetUnplugged(true)).To(Succeed())
 	})
 
-	// H22: what is lost with a host and a manager moves no address, and no Service loses its.
+	// H22: the end of a host and of the manager moves no address, and no Service loses its address.
 	It("a Service keeps its address over the end of a host and of the manager", func(ctx SpecContext) {
-		s := asks(ctx, "kept", "", 80)
+		s := createHostService(ctx, "kept", "", 80)
 		Eventually(published(ctx, s)).Should(Equal("192.0.2.225"))
 		a := netip.MustParseAddr("192.0.2.225")
-		h := w.theOne(a)
-		second := asks(ctx, "second", "", 80)
+		h := w.waitForOnlyHost(a)
+		second := createHostService(ctx, "second", "", 80)
 		Eventually(published(ctx, second)).Should(Equal("192.0.2.226"))
 		Expect(manager.Kill()).To(Succeed())
 		Expect(h.Kill()).To(Succeed())
 		Expect(k8s.Delete(ctx, second)).To(Succeed()) // while no manager runs
 		startManager(ctx)
-		Eventually(func() string { return w.reached(ctx, a) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
+		Eventually(func() string { return w.respondingHost(ctx, a) }).Should(And(Not(BeEmpty()), Not(Equal(h.name))))
 		Expect(published(ctx, s)()).To(Equal("192.0.2.225"))
 		Eventually(func(g Gomega) {
 			leases := &v1alpha1.IPLeaseList{}
 			g.Expect(k8s.List(ctx, leases)).To(Succeed())
 			g.Expect(leases.Items).To(HaveLen(1))
 		}).Should(Succeed())
-		third := asks(ctx, "third", "", 80)
+		third := createHostService(ctx, "third", "", 80)
 		Eventually(published(ctx, third)).Should(Equal("192.0.2.226"), "the one of the Service that went meanwhile, and no other")
-		for _, o := range []*corev1.Service{s, third} { // while that manager runs: it ends before the pool goes
+		for _, o := range []*corev1.Service{s, third} { // while that manager runs: it ends before the pool is deleted
 			Expect(k8s.Delete(ctx, o)).To(Succeed())
 		}
 		Eventually(func(g Gomega) {

@@ -22,16 +22,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// all are the addresses of ours that each host has.
-func (w *world) all() map[*host]map[netip.Addr]bool {
+// addressesByHost returns the addresses of leases that each host has.
+func (w *world) addressesByHost() map[*host]map[netip.Addr]bool {
 	GinkgoHelper()
 	out := map[*host]map[netip.Addr]bool{}
 	for _, h := range w.hosts {
 		out[h] = map[netip.Addr]bool{}
-		Expect(h.Do(func() error {
-			links, err := netif.Read()
+		Expect(h.RunInside(func() error {
+			links, err := netif.ListLinks()
 			for _, l := range links {
-				for _, a := range l.Ours {
+				for _, a := range l.Managed {
 					out[h][a] = true
 				}
 			}
@@ -41,10 +41,10 @@ func (w *world) all() map[*host]map[netip.Addr]bool {
 	return out
 }
 
-// shown are the addresses that any host has.
-func (w *world) shown() int {
+// countShown returns how many addresses are on any host.
+func (w *world) countShown() int {
 	n := map[netip.Addr]bool{}
-	for _, has := range w.all() {
+	for _, has := range w.addressesByHost() {
 		for a := range has {
 			n[a] = true
 		}
@@ -52,14 +52,14 @@ func (w *world) shown() int {
 	return len(n)
 }
 
-// writesIn counts what is written of Leases for a while.
+// writesIn returns how many writes of Leases there are in a second, measured for a while.
 func writesIn(ctx context.Context, d time.Duration) float64 {
 	GinkgoHelper()
 	watcher, err := k8s.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(record.Namespace))
 	Expect(err).NotTo(HaveOccurred())
 	defer watcher.Stop()
 	n := 0
-	begins, over := time.After(time.Second), time.After(time.Second+d) // what there is comes first
+	begins, over := time.After(time.Second), time.After(time.Second+d) // the existing objects come first
 	counts := false
 	for {
 		select {
@@ -75,7 +75,7 @@ func writesIn(ctx context.Context, d time.Duration) float64 {
 	}
 }
 
-// H17, and what docs/performance.md says of hosts: make bench-hosts.
+// H17, and the numbers for hosts in docs/performance.md: make bench-hosts.
 var _ = Describe("Measured", func() {
 	It("many addresses on three hosts: at rest, when a host ends, and without the API server", func(ctx SpecContext) {
 		if os.Getenv("MEASURE") == "" {
@@ -90,10 +90,10 @@ var _ = Describe("Measured", func() {
 		for i := range n {
 			w.lease(ctx, netip.AddrFrom4([4]byte{10, 9, byte(i / 250), byte(1 + i%250)}))
 		}
-		Eventually(w.shown).WithTimeout(5 * time.Minute).WithPolling(time.Second).Should(Equal(n))
+		Eventually(w.countShown).WithTimeout(5 * time.Minute).WithPolling(time.Second).Should(Equal(n))
 		AddReportEntry(fmt.Sprintf("%d addresses shown after, in seconds, of which they were made in some", n), time.Since(began).Seconds())
 		var of []int
-		for _, has := range w.all() {
+		for _, has := range w.addressesByHost() {
 			of = append(of, len(has))
 		}
 		slices.Sort(of)
@@ -103,11 +103,11 @@ var _ = Describe("Measured", func() {
 
 		By("taking the API server away for " + outage.String())
 		for _, h := range w.hosts {
-			h.Relay.Cut()
+			h.Relay.Disconnect()
 		}
 		least := n
 		for until := time.Now().Add(outage); time.Now().Before(until); {
-			least = min(least, w.shown())
+			least = min(least, w.countShown())
 			select {
 			case <-ctx.Done():
 			case <-time.After(500 * time.Millisecond):
@@ -115,10 +115,10 @@ var _ = Describe("Measured", func() {
 		}
 		AddReportEntry("least addresses shown while the API server was away for "+outage.String(), least)
 		for _, h := range w.hosts {
-			Expect(h.Relay.Mend(context.WithoutCancel(ctx))).To(Succeed())
+			Expect(h.Relay.Reconnect(context.WithoutCancel(ctx))).To(Succeed())
 		}
 		Eventually(func() float64 { return writesIn(ctx, 5*time.Second) }).WithTimeout(2 * time.Minute).Should(BeNumerically("<", 2))
-		Expect(w.shown()).To(Equal(n))
+		Expect(w.countShown()).To(Equal(n))
 
 		for _, what := range []struct {
 			text string
@@ -128,14 +128,14 @@ var _ = Describe("Measured", func() {
 			{"SIGTERM", func(h *host) { h.signal(syscall.SIGTERM) }},
 		} {
 			h := w.hosts[0]
-			moved := w.all()[h]
+			moved := w.addressesByHost()[h]
 			w.hosts = w.hosts[1:]
 			most := w.atMostOne(first(moved))
 			ended := time.Now()
 			what.do(h)
 			var times []float64
 			Eventually(func() int {
-				for o, has := range w.all() {
+				for o, has := range w.addressesByHost() {
 					if o == h {
 						continue
 					}
@@ -155,7 +155,7 @@ var _ = Describe("Measured", func() {
 	})
 })
 
-// first is the lowest address.
+// first returns the lowest address.
 func first(all map[netip.Addr]bool) netip.Addr {
 	out := netip.Addr{}
 	for a := range all {

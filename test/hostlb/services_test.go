@@ -25,7 +25,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
-// service makes a Service of hosts with these ports, and returns it with the entries that it has of its lease.
+// service creates a Service for hosts with these ports, and returns it with the entries that it has in the status of
+// its lease.
 func service(ctx context.Context, policy corev1.ServiceExternalTrafficPolicy, ports ...corev1.ServicePort) (*corev1.Service, []v1alpha1.LeasedPort) {
 	GinkgoHelper()
 	s := &corev1.Service{
@@ -47,7 +48,7 @@ func servicePort(protocol corev1.Protocol, number int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: strings.ToLower(fmt.Sprintf("%s-%d", protocol, number)), Protocol: protocol, Port: number, TargetPort: intstr.FromInt32(number)}
 }
 
-// endpoints are ready on these Nodes.
+// endpoints creates an EndpointSlice with endpoints that are ready on these Nodes.
 func endpoints(ctx context.Context, s *corev1.Service, nodes ...string) *discoveryv1.EndpointSlice {
 	GinkgoHelper()
 	o := &discoveryv1.EndpointSlice{
@@ -62,11 +63,11 @@ func endpoints(ctx context.Context, s *corev1.Service, nodes ...string) *discove
 	return o
 }
 
-// node joins a Node that is ready, outside of the hosts.
-func (w *world) node(ctx context.Context, number int) *netns.Space {
+// node joins a Node that is ready, and is none of the hosts.
+func (w *world) node(ctx context.Context, number int) *netns.Namespace {
 	GinkgoHelper()
 	address := fmt.Sprintf("192.0.2.%d", 200+number)
-	s, err := w.Join(fmt.Sprintf("node%d", number), netip.MustParsePrefix(address+"/24"))
+	s, err := w.JoinHost(fmt.Sprintf("node%d", number), netip.MustParsePrefix(address+"/24"))
 	Expect(err).NotTo(HaveOccurred())
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + w.network}}
 	Expect(k8s.Create(ctx, o)).To(Succeed())
@@ -79,14 +80,14 @@ func (w *world) node(ctx context.Context, number int) *netns.Space {
 	return s
 }
 
-// backend answers on the port of a Node: to TCP, when the client has closed its half, with its name and what it was sent; to UDP
-// the same at once.
-func backend(ctx context.Context, s *netns.Space, protocol corev1.Protocol, port int32) {
+// backend answers on a port of a Node with its name and what it was sent: over TCP when the client has closed its half,
+// over UDP at once.
+func backend(ctx context.Context, s *netns.Namespace, protocol corev1.Protocol, port int32) {
 	GinkgoHelper()
 	address := fmt.Sprintf(":%d", port)
 	if protocol == corev1.ProtocolUDP {
 		var c net.PacketConn
-		Expect(s.Do(func() (err error) {
+		Expect(s.RunInside(func() (err error) {
 			c, err = (&net.ListenConfig{}).ListenPacket(ctx, "udp4", address)
 			return err
 		})).To(Succeed())
@@ -121,8 +122,8 @@ func backend(ctx context.Context, s *netns.Space, protocol corev1.Protocol, port
 	}()
 }
 
-// ask sends a text, closes its half, and returns the answer.
-func (w *world) ask(ctx context.Context, to netip.AddrPort, text string) string {
+// sendTCP sends a text, closes its half, and returns the answer.
+func (w *world) sendTCP(ctx context.Context, to netip.AddrPort, text string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	c, err := w.client.Dial(ctx, "tcp", to.String())
@@ -149,7 +150,7 @@ func portReport(protocol corev1.Protocol, port int32, reason string) any {
 }
 
 var _ = Describe("Services", func() {
-	// H11: one address, several Services and ports of it.
+	// H11: one address with several Services and ports.
 	It("are forwarded to NodePorts, TCP with its halves and UDP", func(ctx SpecContext) {
 		w := newWorld(ctx, 2, "--forward=proxy")
 		node := w.node(ctx, 1)
@@ -159,12 +160,12 @@ var _ = Describe("Services", func() {
 		backend(ctx, node, corev1.ProtocolUDP, dns.Spec.Ports[0].NodePort)
 		backend(ctx, node, corev1.ProtocolTCP, dns.Spec.Ports[1].NodePort)
 		w.lease(ctx, four, append(ofWeb, ofDNS...)...)
-		h := w.theOne(four)
-		asks := func() string { return w.ask(ctx, netip.AddrPortFrom(four, 8080), "hello") }
-		pings := func() string { return w.ping(ctx, netip.AddrPortFrom(four, 53), "query") }
+		h := w.waitForOnlyHost(four)
+		asks := func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 8080), "hello") }
+		pings := func() string { return w.sendUDP(ctx, netip.AddrPortFrom(four, 53), "query") }
 		Eventually(asks).Should(Equal("node1 hello"))
 		Eventually(pings).Should(Equal("node1 query"))
-		Eventually(func() string { return w.ask(ctx, netip.AddrPortFrom(four, 53), "axfr") }).Should(Equal("node1 axfr"))
+		Eventually(func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 53), "axfr") }).Should(Equal("node1 axfr"))
 
 		By("killing the host")
 		Expect(h.Kill()).To(Succeed())
@@ -172,15 +173,15 @@ var _ = Describe("Services", func() {
 		Eventually(pings).Should(Equal("node1 query"))
 	})
 
-	// H13: what cannot be listened on is told, and does not keep the others from being served.
+	// H13: a port that cannot be listened on is reported, and does not keep the others from being served.
 	It("are told which ports a host cannot serve", func(ctx SpecContext) {
-		w := newWorld(ctx, 1, "--forward=proxy") // it listens on port 80 of all its addresses
+		w := newWorld(ctx, 1, "--forward=proxy") // the host of the test listens on port 80 of all its addresses
 		node := w.node(ctx, 1)
 		s, ports := service(ctx, "", servicePort(corev1.ProtocolTCP, 80), servicePort(corev1.ProtocolTCP, 8080), servicePort(corev1.ProtocolTCP, 8081), servicePort(corev1.ProtocolSCTP, 9))
 		backend(ctx, node, corev1.ProtocolTCP, s.Spec.Ports[1].NodePort)
 		backend(ctx, node, corev1.ProtocolTCP, s.Spec.Ports[2].NodePort)
 		var clash net.Listener
-		Expect(w.hosts[0].Do(func() (err error) {
+		Expect(w.hosts[0].RunInside(func() (err error) {
 			free := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 				_ = c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_FREEBIND, 1) })
 				return err
@@ -194,17 +195,18 @@ var _ = Describe("Services", func() {
 			portReport(corev1.ProtocolTCP, 8081, v1alpha1.AddressInUseReason),
 			portReport(corev1.ProtocolSCTP, 9, v1alpha1.PortNotSupportedReason),
 		))))
-		Eventually(func() string { return w.ask(ctx, netip.AddrPortFrom(four, 8080), "hello") }).Should(Equal("node1 hello"))
+		Eventually(func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 8080), "hello") }).Should(Equal("node1 hello"))
 
 		By("ending what listens there")
 		Expect(clash.Close()).To(Succeed())
 		Eventually(w.report(ctx, four)).Should(HaveField("Ports", HaveLen(2)))
-		Eventually(func() string { return w.ask(ctx, netip.AddrPortFrom(four, 8081), "hello") }).Should(Equal("node1 hello"))
+		Eventually(func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 8081), "hello") }).Should(Equal("node1 hello"))
 	})
 
 	It("with externalTrafficPolicy Local are on a Node with endpoints of all of them", func(ctx SpecContext) {
-		// Twice the lifetime of the others: it is looked at all the time whether the address stays, also where a busy machine pauses.
-		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration="+forLong.String())
+		// The lifetime is twice that of the other specs: the address is watched all the time, and must stay even if a busy
+		// machine pauses.
+		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration="+observePeriod.String())
 		one, ofOne := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 80))
 		two, ofTwo := service(ctx, corev1.ServiceExternalTrafficPolicyLocal, servicePort(corev1.ProtocolTCP, 81))
 		h1, h2, h3 := w.hosts[0], w.hosts[1], w.hosts[2]
@@ -224,7 +226,7 @@ var _ = Describe("Services", func() {
 		slice.Endpoints = nil
 		Expect(k8s.Update(ctx, slice)).To(Succeed())
 		Eventually(w.report(ctx, four)).Should(HaveField("Reason", v1alpha1.NoCommonNodeReason))
-		Consistently(func() bool { return h3.has(four) }).WithTimeout(forLong).Should(BeTrue())
+		Consistently(func() bool { return h3.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(most()).To(Equal(1))
 	})
 })

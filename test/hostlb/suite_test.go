@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package hostlb runs butler-host-lb, as a process, in network namespaces that stand for hosts on a switch, against a real
-// kube-apiserver and etcd. Nothing leaves the namespaces but what is for the API server. Where none can be made, the specs are
-// skipped, and say so.
+// Package hostlb runs butler-host-lb as a process, in network namespaces that act as hosts on a switch, against a real
+// kube-apiserver and etcd. Nothing leaves the namespaces except requests to the API server. Where no namespace can be
+// created, the specs are skipped, with the reason.
 package hostlb
 
 import (
@@ -38,31 +38,31 @@ var (
 	worlds     int
 )
 
-// lifetime is D of these hosts: longer than a busy machine keeps a process waiting.
+// lifetime is D of these hosts: longer than a busy machine delays a process.
 const lifetime = 5 * time.Second
 
-// forLong is how long something is watched that is not to happen: longer than a host is waited for.
-const forLong = 2 * lifetime
+// observePeriod is how long a spec watches that something does not happen: longer than a host is waited for.
+const observePeriod = 2 * lifetime
 
 func TestHosts(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(framework.Late)
+	SetDefaultEventuallyTimeout(framework.LongTimeout)
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 	RunSpecs(t, "Hosts")
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	n, err := netns.New()
+	n, err := netns.NewSwitch()
 	if err != nil {
 		Skip("SKIPPED: " + err.Error())
 	}
 	Expect(n.Close()).To(Succeed())
-	cp, err = framework.Start(framework.Options{})
+	cp, err = framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
-	k8s, err = cp.Client()
+	k8s, err = cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
-	binary, err = framework.BuildHost(ctx, GinkgoT().TempDir())
+	binary, err = framework.BuildHostLB(ctx, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
 	kubeconfig, err = cp.HostKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -70,14 +70,14 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 // world is a switch with hosts and a client on it, in a network domain of its own.
 type world struct {
-	*netns.Net
+	*netns.Switch
 
 	network string
-	client  *netns.Space
+	client  *netns.Namespace
 	hosts   []*host
 }
 
-// host is a namespace with a program in it.
+// host is a namespace with the program in it.
 type host struct {
 	*framework.Host
 
@@ -86,16 +86,16 @@ type host struct {
 	args  []string
 }
 
-// newWorld makes a world with so many hosts, which run. In their flags $HOST is the name of each.
+// newWorld creates a world with n hosts that run. In their flags $HOST is replaced by the name of each.
 func newWorld(ctx context.Context, n int, args ...string) *world {
 	GinkgoHelper()
 	worlds++
 	w := &world{network: fmt.Sprintf("w%d", worlds)}
 	var err error
-	w.Net, err = netns.New()
+	w.Switch, err = netns.NewSwitch()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(w.Close()).To(Succeed()) })
-	w.client, err = w.Join("client", netip.MustParsePrefix("192.0.2.250/24"), netip.MustParsePrefix("2001:db8::250/64"))
+	w.client, err = w.JoinHost("client", netip.MustParsePrefix("192.0.2.250/24"), netip.MustParsePrefix("2001:db8::250/64"))
 	Expect(err).NotTo(HaveOccurred())
 	for i := range n {
 		h := w.join(ctx, fmt.Sprintf("h%d", i+1), i+1, args...)
@@ -108,11 +108,11 @@ func newWorld(ctx context.Context, n int, args ...string) *world {
 	return w
 }
 
-// join puts a host on the switch, which does not run yet.
+// join puts a host on the switch, without starting the program.
 func (w *world) join(ctx context.Context, name string, number int, args ...string) *host {
 	GinkgoHelper()
 	h := &host{world: w, name: name + "-" + w.network, args: args}
-	space, err := w.Join(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)),
+	space, err := w.JoinHost(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)),
 		netip.MustParsePrefix(fmt.Sprintf("10.9.255.%d/16", number)))
 	Expect(err).NotTo(HaveOccurred())
 	h.Host, err = cp.JoinHost(ctx, space, binary, kubeconfig)
@@ -120,7 +120,7 @@ func (w *world) join(ctx context.Context, name string, number int, args ...strin
 	w.hosts = append(w.hosts, h)
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {
-			GinkgoWriter.Println(h.name, "\n"+h.Log())
+			GinkgoWriter.Println(h.name, "\n"+h.ReadLog())
 		}
 	})
 	return h
@@ -133,11 +133,11 @@ func (h *host) start() {
 	for _, arg := range h.args {
 		args = append(args, strings.ReplaceAll(arg, "$HOST", h.name))
 	}
-	Expect(h.Launch(args...)).To(Succeed())
+	Expect(h.LaunchProgram(args...)).To(Succeed())
 	DeferCleanup(h.Kill)
 }
 
-// signal sends the program a signal.
+// signal sends a signal to the program.
 func (h *host) signal(s syscall.Signal) {
 	GinkgoHelper()
 	Expect(h.Signal(s)).To(Succeed())
@@ -146,11 +146,11 @@ func (h *host) signal(s syscall.Signal) {
 func (h *host) awaitHeartbeat(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() error {
-		return k8s.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(h.name)}, &coordinationv1.Lease{})
-	}).Should(Succeed(), h.Log)
+		return k8s.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(h.name)}, &coordinationv1.Lease{})
+	}).Should(Succeed(), h.ReadLog)
 }
 
-// serve listens on port 80 of the host, as kube-proxy has it answered, and tells who it is.
+// serve listens on port 80 of the host, in the place of kube-proxy, and answers with the name of the host.
 func (h *host) serve(ctx context.Context) {
 	GinkgoHelper()
 	l, err := h.Listen(ctx, ":80")
@@ -168,27 +168,27 @@ func (h *host) serve(ctx context.Context) {
 	}()
 }
 
-// has reports whether the host has an address of ours.
+// has reports whether the host has an address of a lease.
 func (h *host) has(a netip.Addr) bool { return len(h.interfacesWith(a)) > 0 }
 
-// interfacesWith returns the names of the interfaces that have an address of ours.
+// interfacesWith returns the names of the interfaces that have an address of a lease.
 func (h *host) interfacesWith(a netip.Addr) (names []string) {
 	var links []netif.Link
-	err := h.Do(func() (err error) {
-		links, err = netif.Read()
+	err := h.RunInside(func() (err error) {
+		links, err = netif.ListLinks()
 		return err
 	})
 	Expect(err).NotTo(HaveOccurred())
 	for _, l := range links {
-		if slices.Contains(l.Ours, a) {
+		if slices.Contains(l.Managed, a) {
 			names = append(names, l.Name)
 		}
 	}
 	return names
 }
 
-// on are the hosts that have an address.
-func (w *world) on(a netip.Addr) []*host {
+// hostsWith returns the hosts that have an address.
+func (w *world) hostsWith(a netip.Addr) []*host {
 	var out []*host
 	for _, h := range w.hosts {
 		if h.has(a) {
@@ -198,21 +198,21 @@ func (w *world) on(a netip.Addr) []*host {
 	return out
 }
 
-// theOne waits until exactly one host has an address, and returns that.
-func (w *world) theOne(a netip.Addr) *host {
+// waitForOnlyHost waits until exactly one host has an address, and returns that host.
+func (w *world) waitForOnlyHost(a netip.Addr) *host {
 	GinkgoHelper()
 	var out []*host
-	Eventually(func() []*host { out = w.on(a); return out }).Should(HaveLen(1))
+	Eventually(func() []*host { out = w.hostsWith(a); return out }).Should(HaveLen(1))
 	return out[0]
 }
 
-// others are all hosts but one.
+// others returns all hosts except one.
 func (w *world) others(not *host) []*host {
 	return slices.DeleteFunc(slices.Clone(w.hosts), func(h *host) bool { return h == not })
 }
 
-// reached is the host that answers to the client, empty: none.
-func (w *world) reached(ctx context.Context, a netip.Addr) string {
+// respondingHost returns the name of the host that answers the client, or "" if none does.
+func (w *world) respondingHost(ctx context.Context, a netip.Addr) string {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	c, err := w.client.Dial(ctx, "tcp", netip.AddrPortFrom(a, 80).String())
@@ -226,7 +226,8 @@ func (w *world) reached(ctx context.Context, a netip.Addr) string {
 	return string(buffer[:n])
 }
 
-// atMostOne watches an address until the returned function is called, which says how many hosts had it at once at most.
+// atMostOne watches an address until the returned function is called, which returns how many hosts had the address at
+// once at most.
 func (w *world) atMostOne(a netip.Addr) func() int {
 	stop, most := make(chan struct{}), make(chan int)
 	var once sync.Once
@@ -240,7 +241,7 @@ func (w *world) atMostOne(a netip.Addr) func() int {
 				most <- n
 				return
 			case <-time.After(10 * time.Millisecond):
-				n = max(n, len(w.on(a)))
+				n = max(n, len(w.hostsWith(a)))
 			}
 		}
 	}()
@@ -250,7 +251,7 @@ func (w *world) atMostOne(a netip.Addr) func() int {
 	}
 }
 
-// lease makes a lease that hosts are to show, as the manager does it, and removes it in the end.
+// lease creates a lease that hosts must show, as the manager does, and removes it in the end.
 func (w *world) lease(ctx context.Context, a netip.Addr, ports ...v1alpha1.LeasedPort) *v1alpha1.IPLease {
 	GinkgoHelper()
 	o := framework.MakeLease("default", strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())+"-"+w.network).Pool("public").Obj()
@@ -263,13 +264,13 @@ func (w *world) lease(ctx context.Context, a netip.Addr, ports ...v1alpha1.Lease
 	Expect(k8s.Status().Update(ctx, o)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
 		Expect(client.IgnoreNotFound(k8s.Delete(ctx, o))).To(Succeed())
-		free(ctx, o)
+		removeLeaseFinalizers(ctx, o)
 	})
 	return o
 }
 
-// free takes the finalizers of a lease away.
-func free(ctx context.Context, o *v1alpha1.IPLease) {
+// removeLeaseFinalizers removes the finalizers of a lease.
+func removeLeaseFinalizers(ctx context.Context, o *v1alpha1.IPLease) {
 	GinkgoHelper()
 	Eventually(func() error {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(o), o)
@@ -281,7 +282,7 @@ func free(ctx context.Context, o *v1alpha1.IPLease) {
 	}).Should(Succeed())
 }
 
-// lock is the lock of an address, as it is now; without an address: there is none.
+// lock returns the current lock of an address and its holder; a lock without an address means that there is none.
 func (w *world) lock(ctx context.Context, a netip.Addr) (record.Lock, string) {
 	GinkgoHelper()
 	o := &coordinationv1.Lease{}
@@ -290,12 +291,12 @@ func (w *world) lock(ctx context.Context, a netip.Addr) (record.Lock, string) {
 		return record.Lock{}, ""
 	}
 	Expect(err).NotTo(HaveOccurred())
-	l, holder, err := record.LockOf(o)
+	l, holder, err := record.ParseLock(o)
 	Expect(err).NotTo(HaveOccurred())
 	return l, holder
 }
 
-// report is what the holder of an address says of it.
+// report returns a function that returns the report of the holder of an address.
 func (w *world) report(ctx context.Context, a netip.Addr) func() record.Report {
 	return func() record.Report {
 		l, _ := w.lock(ctx, a)
@@ -306,22 +307,22 @@ func (w *world) report(ctx context.Context, a netip.Addr) func() record.Report {
 	}
 }
 
-// writes are the versions of all Leases of the world that are no heartbeats.
+// writes returns the versions of all locks of the world.
 func (w *world) writes(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	all := &coordinationv1.LeaseList{}
 	Expect(k8s.List(ctx, all, client.InNamespace(record.Namespace))).To(Succeed())
 	out := map[string]string{}
 	for i := range all.Items {
-		if o := &all.Items[i]; record.IsLock(o.Name) && strings.HasSuffix(o.Name, "-"+w.network) {
+		if o := &all.Items[i]; record.IsLockName(o.Name) && strings.HasSuffix(o.Name, "-"+w.network) {
 			out[o.Name] = o.ResourceVersion
 		}
 	}
 	return out
 }
 
-// ping sends a packet of UDP from the client, and returns the answer.
-func (w *world) ping(ctx context.Context, to netip.AddrPort, text string) string {
+// sendUDP sends a UDP packet from the client, and returns the answer.
+func (w *world) sendUDP(ctx context.Context, to netip.AddrPort, text string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	c, err := w.client.Dial(ctx, "udp", to.String())

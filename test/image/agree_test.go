@@ -15,8 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// agree checks that what else says how the manager is run says the same as the image.
-func agree(t *testing.T, c config) {
+// checkAgreement checks that the manifests, the Dockerfile and go.mod agree with the image on how the manager is run.
+func checkAgreement(t *testing.T, c config) {
 	t.Helper()
 	t.Run("is run by config/manager as it says", func(t *testing.T) {
 		var deployment appsv1.Deployment
@@ -54,7 +54,7 @@ func agree(t *testing.T, c config) {
 		if diff := cmp.Diff(c.Config.Labels, labels); diff != "" {
 			t.Errorf("labels (-image +Dockerfile):\n%s", diff)
 		}
-		// The Makefile lets no other toolchain be downloaded.
+		// The Makefile allows no download of another toolchain.
 		series := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))[1]
 		if !strings.Contains(dockerfile, " golang:"+series+" ") {
 			t.Errorf("it does not build with Go %s", series)
@@ -62,10 +62,10 @@ func agree(t *testing.T, c config) {
 	})
 }
 
-// read reads a file of the repository.
+// read returns the content of a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

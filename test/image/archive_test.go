@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// descriptor, index, manifest and config are what this package reads of the OCI image specification.
+// descriptor, index, manifest and config are the parts of the OCI image specification that this package reads.
 type (
 	descriptor struct {
 		MediaType    string            `json:"mediaType"`
@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// archive is the content of the files of an OCI archive, by name.
+// archive maps the names of the files of an OCI archive to their content.
 type archive map[string][]byte
 
 func openArchive(t *testing.T, path string) archive {
@@ -82,7 +82,7 @@ func contents(t *testing.T, path string) []byte {
 	return content
 }
 
-// decode reads a JSON file.
+// decode decodes a JSON file.
 func decode[T any](t *testing.T, content []byte) T {
 	t.Helper()
 	var v T
@@ -92,7 +92,7 @@ func decode[T any](t *testing.T, content []byte) T {
 	return v
 }
 
-// blob is what a descriptor points to.
+// blob returns the content that a descriptor points to, and checks its digest and size.
 func (a archive) blob(t *testing.T, d descriptor) []byte {
 	t.Helper()
 	content, ok := a["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
@@ -105,7 +105,7 @@ func (a archive) blob(t *testing.T, d descriptor) []byte {
 	return content
 }
 
-// image is the one index that the archive names, and its name.
+// image returns the only index that the archive names, and its annotations.
 func (a archive) image(t *testing.T) (index, map[string]string) {
 	t.Helper()
 	top := decode[index](t, a["index.json"])
@@ -115,7 +115,7 @@ func (a archive) image(t *testing.T) (index, map[string]string) {
 	return decode[index](t, a.blob(t, top.Manifests[0])), top.Manifests[0].Annotations
 }
 
-// layers are the files of an image, as one list.
+// layers returns the files of all layers of an image, as one list.
 func (a archive) layers(t *testing.T, m manifest, diffIDs []string) []file {
 	t.Helper()
 	if len(m.Layers) != len(diffIDs) {
@@ -147,7 +147,7 @@ type file struct {
 
 func untar(t *testing.T, content []byte) []file {
 	t.Helper()
-	// Other readers of tar files insist on the end that Go's does not need.
+	// Other readers of tar files require an end marker, which Go's does not need.
 	if len(content)%512 != 0 || !bytes.HasSuffix(content, make([]byte, 1024)) {
 		t.Error("a tar file that has no end")
 	}
@@ -169,7 +169,7 @@ func untar(t *testing.T, content []byte) []file {
 	}
 }
 
-// unpack writes files below a new directory.
+// unpack writes files below a new directory, and returns the directory.
 func unpack(t *testing.T, files []file) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,4 +1,4 @@
-// Package image tests the container image that `make image` builds: what is in it, and that it runs.
+// Package image tests the container image that `make image` builds: its content, and that it runs.
 package image
 
 import (
@@ -31,7 +31,7 @@ const (
 	epoch    = 1700000000
 )
 
-// architecture is the machine's own: what the image holds is run here.
+// architecture is that of this machine: the tests run the content of the image here.
 var architecture = runtime.GOARCH
 
 func TestImage(t *testing.T) {
@@ -57,7 +57,7 @@ func TestImage(t *testing.T) {
 	c := decode[config](t, a.blob(t, m.Config))
 	files := a.layers(t, m, c.RootFS.DiffIDs)
 	root := unpack(t, files)
-	agree(t, c)
+	checkAgreement(t, c)
 
 	t.Run("says what it is", func(t *testing.T) {
 		want := config{OS: "linux", Architecture: architecture, Created: time.Unix(epoch, 0).UTC(), RootFS: c.RootFS}
@@ -137,7 +137,7 @@ func TestImage(t *testing.T) {
 	})
 
 	t.Run("names no directory of the machine that built it", func(t *testing.T) {
-		repository, err := framework.RepoRoot()
+		repository, err := framework.FindRepoRoot()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// makeImage builds the image of this machine's architecture as users do.
+// makeImage builds the image for the architecture of this machine, as users do, and returns the path of the archive.
 func makeImage(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -180,13 +180,13 @@ func makeImage(t *testing.T) string {
 // run runs a command in the root of the repository.
 func run(t *testing.T, command string, args ...string) {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), command, args...)
 	cmd.Dir = root
-	// The make that runs the tests is no concern of a make that they run.
+	// The make that a test runs must not inherit the variables of the make that runs the tests.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=")
 	})

@@ -136,10 +136,10 @@ func TestPacker(t *testing.T) {
 	})
 }
 
-// buildPacker builds the packer from its current source.
+// buildPacker builds the packer from its current source, and returns its path.
 func buildPacker(t *testing.T) string {
 	t.Helper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +148,10 @@ func buildPacker(t *testing.T) string {
 	return path
 }
 
-// headerSize is where the first program header of a 64-bit ELF file goes.
+// headerSize is the offset of the first program header in a 64-bit ELF file.
 const headerSize = 64
 
-// header is all that the packer looks at of a program: its ELF header, and one program header.
+// header returns the parts of a program that the packer reads: its ELF header, and one program header.
 func header(machine elf.Machine) []byte {
 	const programHeaderSize = 56
 	out := make([]byte, headerSize+programHeaderSize)

@@ -19,22 +19,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// step is what a message says to do, and the doing of it.
-type step struct {
-	// asked: objects that there are before the claim "c" of the namespace, which is refused.
-	asked func(ns string) []client.Object
+// adviceStep is a step that a message suggests, and the code that carries it out.
+type adviceStep struct {
+	// setup returns the objects that exist before the claim "c" of the namespace, which is refused.
+	setup func(ns string) []client.Object
 	// claim changes the claim, which names the pool p.
 	claim func(*ipamv1.IPAddressClaim)
-	// says is what the claim is told to do.
-	says string
-	do   func(ctx context.Context, ns string)
-	// again: the claim is to be created again, changed like this.
-	again func(*ipamv1.IPAddressClaim)
+	// wantMessage is the step in the message of the claim.
+	wantMessage string
+	do          func(ctx context.Context, ns string)
+	// recreate, if set, changes the claim, which is created again.
+	recreate func(*ipamv1.IPAddressClaim)
 }
 
-// younger waits until the API server would create an object in a later second than another one was: of two pools of one
-// second neither is the younger for people.
-func younger(ctx context.Context, o client.Object, than metav1.Time) {
+// waitForLaterSecond waits until the API server would create an object in a later second than another one: for users,
+// neither of two pools of the same second is younger.
+func waitForLaterSecond(ctx context.Context, o client.Object, than metav1.Time) {
 	GinkgoHelper()
 	Eventually(func() bool {
 		would := o.DeepCopyObject().(client.Object)
@@ -74,13 +74,13 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 		return []client.Object{poolOf(ns, "elder", net()+"10-"+net()+"19"), poolOf(ns, "p", net()+"10-"+net()+"19")}
 	}
 
-	DescribeTable("a claim is served after", func(ctx SpecContext, s step) {
+	DescribeTable("a claim is served after", func(ctx SpecContext, s adviceStep) {
 		ns := newNamespace(ctx, nil)
 		nets++
 		var last metav1.Time
-		for _, o := range s.asked(ns) {
+		for _, o := range s.setup(ns) {
 			if _, is := o.(*v1alpha1.NetworkPool); is {
-				younger(ctx, o, last)
+				waitForLaterSecond(ctx, o, last)
 			}
 			create(ctx, o)
 			last = o.GetCreationTimestamp()
@@ -90,7 +90,7 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 			if claim, is := o.(*ipamv1.IPAddressClaim); is {
 				addressOf(ctx, ns, claim.Name)
 			}
-			if _, is := o.(*ipamv1.IPAddress); is { // a claim that is granted another address first is told something else
+			if _, is := o.(*ipamv1.IPAddress); is { // a claim that is granted another address first gets another message
 				expectNumbers(ctx, poolOf(ns, "p", ""), map[string]int64{"allocatedIPs": 1})
 			}
 		}
@@ -106,94 +106,94 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 			for _, c := range is.Status.Conditions {
 				said += c.Message
 			}
-			g.Expect(said).To(ContainSubstring(s.says))
+			g.Expect(said).To(ContainSubstring(s.wantMessage))
 		}).Should(Succeed())
 		if s.do != nil {
 			s.do(ctx, ns)
 		}
-		if s.again != nil {
+		if s.recreate != nil {
 			Expect(k8s.Delete(ctx, claim)).To(Succeed())
 			expectGone(ctx, claim)
 			next := framework.MakeClaim(ns, "c").Pool("p").Obj()
-			s.again(next)
+			s.recreate(next)
 			create(ctx, next)
 		}
 		addressOf(ctx, ns, "c")
 	},
-		Entry("addresses are added to a full pool", step{asked: full, says: "add addresses to the pool",
+		Entry("addresses are added to a full pool", adviceStep{setup: full, wantMessage: "add addresses to the pool",
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = append(p.Spec.Addresses, net()+"20") })}),
-		Entry("another claim of a full pool is deleted", step{asked: full, says: "or delete machines or claims",
+		Entry("another claim of a full pool is deleted", adviceStep{setup: full, wantMessage: "or delete machines or claims",
 			do: func(ctx context.Context, ns string) { deleteClaim(ctx, ns, "first") }}),
-		Entry("fewer addresses are reserved", step{says: "or reserve fewer",
-			asked: func(ns string) []client.Object {
+		Entry("fewer addresses are reserved", adviceStep{wantMessage: "or reserve fewer",
+			setup: func(ns string) []client.Object {
 				return []client.Object{framework.MakePool("p").Namespace(ns).Addresses(net() + "10").Reserved(net() + "10").Obj()}
 			},
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil })}),
-		Entry("the pool is created", step{says: "does not exist; create it",
-			asked: func(string) []client.Object { return nil },
+		Entry("the pool is created", adviceStep{wantMessage: "does not exist; create it",
+			setup: func(string) []client.Object { return nil },
 			do:    func(ctx context.Context, ns string) { create(ctx, poolOf(ns, "p", net()+"10")) }}),
-		Entry("the claim is created again with the right poolRef", step{says: "or create this object again with the right poolRef",
-			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "right", net()+"10")} },
-			again: func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef.Name = "right" }}),
-		Entry("the requested address is released", step{asked: full, says: "wait until it is released",
+		Entry("the claim is created again with the right poolRef", adviceStep{wantMessage: "or create this object again with the right poolRef",
+			setup:    func(ns string) []client.Object { return []client.Object{poolOf(ns, "right", net()+"10")} },
+			recreate: func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef.Name = "right" }}),
+		Entry("the requested address is released", adviceStep{setup: full, wantMessage: "wait until it is released",
 			claim: func(c *ipamv1.IPAddressClaim) { request(net() + "10")(c) },
 			do:    func(ctx context.Context, ns string) { deleteClaim(ctx, ns, "first") }}),
-		Entry("the request is taken back", step{says: "or remove the annotation",
-			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
+		Entry("the request is taken back", adviceStep{wantMessage: "or remove the annotation",
+			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { request(net() + "200")(c) },
 			do:    onClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) })}),
-		Entry("the request is corrected", step{says: "correct the annotation",
-			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
+		Entry("the request is corrected", adviceStep{wantMessage: "correct the annotation",
+			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: request("ten"), do: onClaim(func(c *ipamv1.IPAddressClaim) { request(net() + "10")(c) })}),
-		Entry("the address of an IPAddress without owners is put on record", step{says: "set the annotation",
-			asked: func(ns string) []client.Object {
+		Entry("the address of an IPAddress without owners is put on record", adviceStep{wantMessage: "set the annotation",
+			setup: func(ns string) []client.Object {
 				return []client.Object{poolOf(ns, "p", net()+"10-"+net()+"19"), madeAddress(ns, "c", net()+"15", 24)}
 			},
 			do: onClaim(func(c *ipamv1.IPAddressClaim) {
 				c.Annotations = map[string]string{v1alpha1.AddressAnnotation: net() + "15"}
 			})}),
-		Entry("the IPAddress of its name, which has no owner, is deleted", step{says: "else delete the IPAddress if nothing uses it",
-			asked: func(ns string) []client.Object {
+		Entry("the IPAddress of its name, which has no owner, is deleted", adviceStep{wantMessage: "else delete the IPAddress if nothing uses it",
+			setup: func(ns string) []client.Object {
 				return []client.Object{poolOf(ns, "p", net()+"10-"+net()+"19"), madeAddress(ns, "c", net()+"15", 24)}
 			},
 			do: func(ctx context.Context, ns string) {
 				Expect(k8s.Delete(ctx, madeAddress(ns, "c", net()+"15", 24))).To(Succeed())
 			}}),
-		Entry("the Cluster is created", step{says: "create the Cluster",
-			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
+		Entry("the Cluster is created", adviceStep{wantMessage: "create the Cluster",
+			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "tenant" },
 			do: func(ctx context.Context, ns string) {
 				create(ctx, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant"}, Spec: clusterv1.ClusterSpec{
 					InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "DockerCluster", Name: "tenant"},
 				}})
 			}}),
-		Entry("the pool is paused no more", step{says: "remove its annotation " + clusterv1.PausedAnnotation,
-			asked: func(ns string) []client.Object {
+		Entry("the pool is paused no more", adviceStep{wantMessage: "remove its annotation " + clusterv1.PausedAnnotation,
+			setup: func(ns string) []client.Object {
 				p := poolOf(ns, "p", net()+"10")
 				p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 				return []client.Object{p}
 			},
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { delete(p.Annotations, clusterv1.PausedAnnotation) })}),
-		Entry("the claim is paused no more", step{says: "remove it to resume",
-			asked: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
+		Entry("the claim is paused no more", adviceStep{wantMessage: "remove it to resume",
+			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} },
 			do:    onClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, clusterv1.PausedAnnotation) })}),
-		Entry("the younger of two pools has other addresses", step{asked: twins, says: "use different addresses",
+		Entry("the younger of two pools has other addresses", adviceStep{setup: twins, wantMessage: "use different addresses",
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{net() + "30"} })}),
-		Entry("the younger of two pools is in another network", step{asked: twins, says: "or different values of spec.network",
+		Entry("the younger of two pools is in another network", adviceStep{setup: twins, wantMessage: "or different values of spec.network",
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "another" })}),
-		Entry("the younger of two pools may overlap", step{asked: twins, says: "spec.allowOverlap is set, after which both may give the same address",
+		Entry("the younger of two pools may overlap", adviceStep{setup: twins, wantMessage: "spec.allowOverlap is set, after which both may give the same address",
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true })}),
-		Entry("another pool is named than one that is being deleted", step{says: "the pool is being deleted; use another pool",
-			asked: func(ns string) []client.Object {
+		Entry("another pool is named than one that is being deleted", adviceStep{wantMessage: "the pool is being deleted; use another pool",
+			setup: func(ns string) []client.Object {
 				return append(full(ns), poolOf(ns, "other", net()+"30"))
 			},
 			claim: func(c *ipamv1.IPAddressClaim) {
 				Expect(k8s.Delete(context.Background(), &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "p"}})).To(Succeed())
 			},
-			again: func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef.Name = "other" }}),
-		Entry("the namespace is labelled", step{says: "label the namespace to match",
-			asked: func(ns string) []client.Object {
+			recreate: func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef.Name = "other" }}),
+		Entry("the namespace is labelled", adviceStep{wantMessage: "label the namespace to match",
+			setup: func(ns string) []client.Object {
 				return []client.Object{framework.MakeGlobalPool(ns).Addresses(net()+"10").ForNamespaces("team", ns).Obj()}
 			},
 			claim: func(c *ipamv1.IPAddressClaim) {
@@ -234,7 +234,7 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 			g.Expect(mirror.Spec.Addresses).To(Equal([]string{"10.211.0.10"}))
 			g.Expect(mirror.Status.ObservedGeneration).To(Equal(mirror.Generation))
 		}).Should(Succeed())
-		Expect(incluster.Sealed(mirror)).To(BeTrue())
+		Expect(incluster.IsSpecSealed(mirror)).To(BeTrue())
 		Expect(getClaim(ctx, ns, "b").Status.AddressRef.Name).To(BeEmpty())
 
 		By("doing what was said")

@@ -12,10 +12,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// W27: what the runbook has people grep for is what the manager says, with what they need to go on.
+// W27: the manager logs the line that the runbook searches for, with the details that they need.
 var _ = Describe("The audit", func() {
 	It("logs an address that two have, as the runbook says", func(ctx SpecContext) {
-		root, err := framework.RepoRoot()
+		root, err := framework.FindRepoRoot()
 		Expect(err).NotTo(HaveOccurred())
 		page, err := os.ReadFile(filepath.Join(root, "docs", "alerts.md"))
 		Expect(err).NotTo(HaveOccurred())
@@ -28,7 +28,7 @@ var _ = Describe("The audit", func() {
 			madeAddress(ns, "one", "10.221.0.5", 28), madeAddress(ns, "two", "10.221.0.5", 28))
 		m := namespaceManager(ctx, ns, "--audit-interval=1s")
 		Eventually(func(g Gomega) {
-			g.Expect(m.Metric(ctx, "butler_ipam_audit_duplicate_addresses")).To(BeEquivalentTo(1))
+			g.Expect(m.ReadMetric(ctx, "butler_ipam_audit_duplicate_addresses")).To(BeEquivalentTo(1))
 			log, err := os.ReadFile(m.LogFile)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(strings.Split(string(log), "\n")).To(ContainElement(And(

@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// allocatedTo waits until an allocation has a block, and returns it as its status says.
+// allocatedTo waits until an allocation has a block, and returns the block in its status.
 func allocatedTo(ctx context.Context, o *v1alpha1.IPAllocation) string {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -26,7 +26,7 @@ func allocatedTo(ctx context.Context, o *v1alpha1.IPAllocation) string {
 	return o.Status.CIDR
 }
 
-// refusedBlock waits until an allocation has failed, or waits, for a reason, and returns what it is told.
+// refusedBlock waits until an allocation has failed, or waits, for a reason, and returns the message.
 func refusedBlock(ctx context.Context, o *v1alpha1.IPAllocation, phase v1alpha1.AllocationPhase, reason string) string {
 	GinkgoHelper()
 	var ready *metav1.Condition
@@ -62,7 +62,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(o.Status.Phase).To(BeElementOf(v1alpha1.AllocationPending, v1alpha1.AllocationFailed))
 		create(ctx, makeCluster(ns, "tenant", false), pool)
 		Expect(allocatedTo(ctx, o)).To(Equal("10.120.0.16/29"))
-		expectSighting(ctx, o, metav1.ConditionTrue)
+		expectClusterSeen(ctx, o, metav1.ConditionTrue)
 		Expect(o.Finalizers).To(ConsistOf(v1alpha1.IPAllocationFinalizer))
 		Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.120.0.16/29"))
 		Expect(o.Status).To(gstruct.MatchAllFields(gstruct.Fields{
@@ -80,7 +80,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(o.ManagedFields).To(ContainElement(HaveField("Subresource", "status"), &writers))
 		Expect(writers).To(HaveExactElements(HaveField("Manager", "butler-ipam-manager")))
 		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 239, "allocatedIPs": 8, "availableIPs": 231, "allocationCount": 1})
-		// A block that is no CIDR is first-last.
+		// A block that is not a CIDR has the format first-last.
 		odd := framework.MakeAllocation(ns, "odd").Count(3).Obj()
 		create(ctx, odd)
 		Expect(allocatedTo(ctx, odd)).To(Equal("10.120.0.24-10.120.0.26"))
@@ -89,16 +89,16 @@ var _ = Describe("IPAllocations", Ordered, func() {
 
 	It("take the count of the pool for their type", func(ctx SpecContext) { // B5, F22
 		ns := newNamespace(ctx, nil)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.1.0/24").Tenant("10.120.1.32", "10.120.1.95").Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.1.0/24").TenantRange("10.120.1.32", "10.120.1.95").Obj()
 		pool.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6}
-		nodes, lb := framework.MakeAllocation(ns, "nodes").Nodes().Obj(), framework.MakeAllocation(ns, "lb").Obj()
+		nodes, lb := framework.MakeAllocation(ns, "nodes").ForNodes().Obj(), framework.MakeAllocation(ns, "lb").Obj()
 		create(ctx, pool, framework.MakePool("plain").Namespace(ns).CIDR("10.120.2.0/24").Obj(), nodes, lb)
 		allocatedTo(ctx, nodes)
 		allocatedTo(ctx, lb)
 		Expect(nodes.Status.AllocatedCount).To(Equal(int64(3)))
 		Expect(lb.Status.AllocatedCount).To(Equal(int64(6)))
-		// Pools that say nothing: 5 and 8.
-		nodes, lb = framework.MakeAllocation(ns, "nodes-2").Pool("plain").Nodes().Obj(), framework.MakeAllocation(ns, "lb-2").Pool("plain").Obj()
+		// Pools without defaults: 5 and 8.
+		nodes, lb = framework.MakeAllocation(ns, "nodes-2").Pool("plain").ForNodes().Obj(), framework.MakeAllocation(ns, "lb-2").Pool("plain").Obj()
 		create(ctx, nodes, lb)
 		allocatedTo(ctx, nodes)
 		allocatedTo(ctx, lb)
@@ -115,7 +115,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		create(ctx, late)
 		Expect(refusedBlock(ctx, late, v1alpha1.AllocationFailed, "PoolExhausted")).To(ContainSubstring("no contiguous block available"))
 		expectRestMeanwhile(ctx, 1, m)
-		create(ctx, small) // one failure never blocks another
+		create(ctx, small) // one failure never blocks another allocation
 		allocatedTo(ctx, small)
 		remove(ctx, small)
 		remove(ctx, first)
@@ -125,7 +125,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 
 	It("can be pinned to a range, over which nobody else has a say", func(ctx SpecContext) { // B61, B62, F12
 		ns := newNamespace(ctx, nil)
-		pin := framework.MakeAllocation(ns, "pinned").Pinned("10.120.4.8", "10.120.4.11").Obj()
+		pin := framework.MakeAllocation(ns, "pinned").PinnedRange("10.120.4.8", "10.120.4.11").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.4.0/28").Gateway("10.120.4.1").Reserved("10.120.4.14").Obj(), pin)
 		Expect(allocatedTo(ctx, pin)).To(Equal("10.120.4.8/30"))
 		for name, c := range map[string]struct{ first, last, want string }{
@@ -134,11 +134,11 @@ var _ = Describe("IPAllocations", Ordered, func() {
 			"gateway":  {"10.120.4.1", "10.120.4.2", "does not hand out, such as 10.120.4.1, which is the gateway (spec.gateway)"},
 			"outside":  {"10.120.4.12", "10.120.4.20", "does not hand out, such as 10.120.4.14, which is reserved by spec.reserved[0] ("},
 		} {
-			o := framework.MakeAllocation(ns, name).Pinned(c.first, c.last).Obj()
+			o := framework.MakeAllocation(ns, name).PinnedRange(c.first, c.last).Obj()
 			create(ctx, o)
 			Expect(refusedBlock(ctx, o, v1alpha1.AllocationFailed, "AllocationFailed")).To(ContainSubstring(c.want))
 		}
-		free := framework.MakeAllocation(ns, "free").Pinned("10.120.4.6", "10.120.4.7").Obj()
+		free := framework.MakeAllocation(ns, "free").PinnedRange("10.120.4.6", "10.120.4.7").Obj()
 		create(ctx, free)
 		Expect(allocatedTo(ctx, free)).To(Equal("10.120.4.6/31"))
 	})
@@ -155,7 +155,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect([]string{s.StartAddress, s.EndAddress, s.CIDR}).To(Equal(
 			[]string{"2001:db8:20::1:1", "2001:db8:20::8000:ffff", "2001:db8:20::1:1-2001:db8:20::8000:ffff"}))
 		Expect(s.AllocatedCount).To(Equal(int64(1<<31 - 1)))
-		Expect(len(s.Addresses)).To(And(BeNumerically(">", 60000), BeNumerically("<=", 65536))) // as etcd takes an object
+		Expect(len(s.Addresses)).To(And(BeNumerically(">", 60000), BeNumerically("<=", 65536))) // etcd's limit for an object
 		remove(ctx, large, huge)
 	})
 
@@ -173,7 +173,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		ns := newNamespace(ctx, nil)
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
 		o.Finalizers = []string{"example.com/watcher"}
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.6.0/29").AllocateReserved().Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.6.0/29").AllocateReservedAddresses().Obj()
 		create(ctx, pool, o)
 		allocatedTo(ctx, o)
 		next := framework.MakeAllocation(ns, "next").Count(8).Obj()
@@ -186,7 +186,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 			g.Expect(o.Status.ReleasedAt).NotTo(BeNil())
 			g.Expect(o.Finalizers).To(ConsistOf("example.com/watcher"))
 		}).Should(Succeed())
-		// It exists, so its block is not free (I3).
+		// The allocation still exists, so its block is not free (I3).
 		Expect(refusedBlock(ctx, next, v1alpha1.AllocationFailed, "PoolExhausted")).NotTo(BeEmpty())
 		Expect(statusOf(ctx, pool).AllocatedIPs).To(Equal(int64(8)))
 		modify(ctx, o, func(o *v1alpha1.IPAllocation) { o.Finalizers = nil })
@@ -230,10 +230,10 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		cluster := makeCluster(ns, "tenant", true)
 		o := framework.MakeAllocation(ns, "lb").Count(4).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.8.0/28").Obj(), cluster)
-		own := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it observes the paused Cluster from the start, which avoids a race
 		bystander := framework.MakeAllocation(ns, "bystander").Count(4).Cluster(ns, "elsewhere").Obj()
 		create(ctx, o, bystander)
-		allocatedTo(ctx, bystander) // it came later
+		allocatedTo(ctx, bystander) // it was created later
 		Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 		Expect(o.Status.Phase).To(Equal(v1alpha1.AllocationPending))
 		Expect(o.Finalizers).To(BeEmpty())

@@ -19,12 +19,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// butlers returns those of Butler's own examples that have these names, as they are.
-func butlers(file string, names ...string) []client.Object {
+// readExamples returns Butler's own examples with the given names, unchanged.
+func readExamples(file string, names ...string) []client.Object {
 	GinkgoHelper()
 	text, err := os.ReadFile("../api/testdata/butler-" + file + ".yaml")
 	Expect(err).NotTo(HaveOccurred())
-	all, err := framework.Documents(text)
+	all, err := framework.ParseManifests(text)
 	Expect(err).NotTo(HaveOccurred())
 	var out []client.Object
 	for _, name := range names {
@@ -60,8 +60,8 @@ var _ = Describe("Butler's own manifests", Ordered, func() {
 	})
 
 	It("get the pinned range they name, and a block of the size they name", func(ctx SpecContext) { // B61, B62
-		apply(ctx, butlers("pools", "lab-pool")...)
-		apply(ctx, butlers("allocations", "team-platform-prod-cluster-lb", "team-platform-api-lb")...)
+		apply(ctx, readExamples("pools", "lab-pool")...)
+		apply(ctx, readExamples("allocations", "team-platform-prod-cluster-lb", "team-platform-api-lb")...)
 		pinned := framework.MakeAllocation(system, "team-platform-api-lb").Obj()
 		Expect(allocatedTo(ctx, pinned)).To(Equal("10.40.2.0/29"))
 		counted := framework.MakeAllocation(system, "team-platform-prod-cluster-lb").Obj()
@@ -70,26 +70,26 @@ var _ = Describe("Butler's own manifests", Ordered, func() {
 	})
 
 	It("serve a Cluster in static mode", func(ctx SpecContext) { // B22, B26
-		apply(ctx, butlers("pools", "lab-pool")...)
-		apply(ctx, butlers("providerconfigs", "harvester-lab")...)
+		apply(ctx, readExamples("pools", "lab-pool")...)
+		apply(ctx, readExamples("providerconfigs", "harvester-lab")...)
 		cluster := tenant(team, "prod-cluster", "harvester-lab")
 		apply(ctx, cluster)
 		expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		o := framework.MakeAllocation(system, "team-platform-prod-cluster-lb").Obj()
 		Expect(allocatedTo(ctx, o)).To(HavePrefix("10.40.1."))
-		// The labels of the example that was written by hand, the ProviderConfig's and Cluster API's.
-		want := butlers("allocations", o.Name)[0].GetLabels()
+		// The labels of the example, which was written by hand, and those of the ProviderConfig and of Cluster API.
+		want := readExamples("allocations", o.Name)[0].GetLabels()
 		want[v1alpha1.ProviderConfigLabel] = "harvester-lab"
 		want[clusterv1.ClusterNameLabel] = cluster.Name
 		Expect(o.Labels).To(Equal(want))
 	})
 
 	It("serve a Cluster from the second pool where the first is full", func(ctx SpecContext) { // B24, F6
-		apply(ctx, butlers("pools", "prod-pool-primary", "prod-pool-secondary")...)
-		rest := framework.MakeAllocation(system, "everything").Pool("prod-pool-primary").Pinned("10.40.0.64", "10.40.3.254").Obj()
+		apply(ctx, readExamples("pools", "prod-pool-primary", "prod-pool-secondary")...)
+		rest := framework.MakeAllocation(system, "everything").Pool("prod-pool-primary").PinnedRange("10.40.0.64", "10.40.3.254").Obj()
 		apply(ctx, rest)
 		allocatedTo(ctx, rest)
-		apply(ctx, butlers("providerconfigs", "harvester-prod")...)
+		apply(ctx, readExamples("providerconfigs", "harvester-prod")...)
 		cluster := tenant(team, "prod-cluster", "harvester-prod")
 		apply(ctx, cluster)
 		expectNetwork(ctx, cluster, metav1.ConditionTrue, v1alpha1.ReadyReason)
@@ -136,7 +136,7 @@ var _ = Describe("The promise", func() {
 			Expect([2]string{o.Status.StartAddress, o.Status.EndAddress}).To(Equal(r))
 			Expect(o.Annotations).To(HaveKeyWithValue(v1alpha1.AddressAnnotation, o.Status.CIDR))
 		}
-		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // nothing was allocated
+		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // there was no allocation
 		remove(ctx, c)
 		Eventually(overlap(b)).Should(is(metav1.ConditionFalse, "nobody else"))
 		Expect(m.Stop()).To(Succeed())

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// blocksOf returns the blocks that a pool has open.
+// blocksOf returns the open blocks of a pool.
 func blocksOf(ctx context.Context, pool v1alpha1.Pool) (out []string) {
 	for _, b := range statusOf(ctx, pool).Blocks {
 		out = append(out, b.Range)
@@ -28,7 +28,7 @@ var _ = Describe("A pool that is carved from another", func() {
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
 	It("grows with its claims, and gives back what they leave", func(ctx SpecContext) { // C26
-		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.60.0.0/24").Gateway("10.60.0.254").AllocateReserved().Carvable().Obj()
+		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.60.0.0/24").Gateway("10.60.0.254").AllocateReservedAddresses().Carvable().Obj()
 		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 29, 1, 3).Obj()
 		create(ctx, parent, child)
 		m := namespaceManager(ctx, ns, "--shrink-grace=1s")
@@ -63,13 +63,13 @@ var _ = Describe("A pool that is carved from another", func() {
 	})
 
 	It("keeps as many addresses ready as it is told, and its parent until it is gone", func(ctx SpecContext) { // C26
-		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.59.0.0/24").AllocateReserved().Carvable().Obj()
-		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 30, 1, 3).AllocateReserved().Obj()
+		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.59.0.0/24").AllocateReservedAddresses().Carvable().Obj()
+		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 30, 1, 3).AllocateReservedAddresses().Obj()
 		child.Spec.Carve.MinAvailable = 3
 		create(ctx, parent, child)
 		m := namespaceManager(ctx, ns)
 		Eventually(func() []string { return blocksOf(ctx, child) }).Should(HaveLen(1))
-		for _, name := range []string{"a", "b"} { // two are left of four, and nobody waits
+		for _, name := range []string{"a", "b"} { // two of four are left, and no claim waits
 			create(ctx, framework.MakeClaim(ns, name).Pool("team").Obj())
 			addressOf(ctx, ns, name)
 		}
@@ -79,7 +79,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		Expect(k8s.Delete(ctx, parent)).To(Succeed())
 		Expect(expectCondition(ctx, parent, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).To(ContainSubstring("team"))
 		create(ctx, framework.MakeClaim(ns, "c").Pool("team").Obj())
-		addressOf(ctx, ns, "c") // what it has, it serves
+		addressOf(ctx, ns, "c") // the pool serves from the block that it has
 		deleteClaims(ctx, ns)
 		Expect(k8s.Delete(ctx, child)).To(Succeed())
 		expectGone(ctx, child)
@@ -88,8 +88,8 @@ var _ = Describe("A pool that is carved from another", func() {
 	})
 
 	It("says what keeps it from growing", func(ctx SpecContext) {
-		parent := framework.MakePool("small").Namespace(ns).CIDR("10.61.0.0/29").AllocateReserved().Obj()
-		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "small", 29, 1, 3).AllocateReserved().Obj()
+		parent := framework.MakePool("small").Namespace(ns).CIDR("10.61.0.0/29").AllocateReservedAddresses().Obj()
+		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "small", 29, 1, 3).AllocateReservedAddresses().Obj()
 		create(ctx, child)
 		m := namespaceManager(ctx, ns)
 		Expect(expectCondition(ctx, child, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ParentNotReadyReason)).To(ContainSubstring("does not exist"))

@@ -20,8 +20,8 @@ var _ = Describe("A pool that is carved from another", func() {
 
 	It("grows and shrinks where its parent is of another shard", func(ctx SpecContext) { // C26
 		parent, child := poolOf(1, 2, ns), poolOf(2, 2, ns)
-		create(ctx, framework.MakePool(parent).Namespace(ns).CIDR("10.68.0.0/24").AllocateReserved().Carvable().Obj())
-		team := framework.MakePool(child).Namespace(ns).AllocateReserved().Carve(v1alpha1.NetworkPoolKind, parent, 30, 0, 3).Obj()
+		create(ctx, framework.MakePool(parent).Namespace(ns).CIDR("10.68.0.0/24").AllocateReservedAddresses().Carvable().Obj())
+		team := framework.MakePool(child).Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, parent, 30, 0, 3).Obj()
 		create(ctx, team)
 		var managers []*framework.Manager
 		for i := range 2 {
@@ -50,8 +50,8 @@ var _ = Describe("A pool that is carved from another", func() {
 	})
 
 	It("has what it had after a restore without any status", func(ctx SpecContext) { // R10, R13
-		site := framework.MakePool("site").Namespace(ns).CIDR("10.69.0.0/24").AllocateReserved().Carvable().Obj()
-		team := framework.MakePool("team").Namespace(ns).AllocateReserved().Carve(v1alpha1.NetworkPoolKind, "site", 30, 1, 2).Obj()
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.69.0.0/24").AllocateReservedAddresses().Carvable().Obj()
+		team := framework.MakePool("team").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "site", 30, 1, 2).Obj()
 		create(ctx, site, team)
 		m := namespaceManager(ctx, ns)
 		has := map[string]string{}
@@ -74,7 +74,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		for _, pool := range []*v1alpha1.NetworkPool{site, team} {
 			expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 		}
-		Eventually(func() []string { return blocksOf(ctx, team) }).Should(HaveLen(2)) // opened at once, for what it has
+		Eventually(func() []string { return blocksOf(ctx, team) }).Should(HaveLen(2)) // opened at once: it is in use
 		create(ctx, framework.MakeClaim(ns, "new").Pool("team").Obj())
 		refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
 		for name, address := range has {
@@ -91,8 +91,8 @@ var _ = Describe("A pool that is carved from another", func() {
 	})
 
 	It("has no claim adopt an address whose block a restore has not brought", func(ctx SpecContext) { // R13
-		site := framework.MakePool("site").Namespace(ns).CIDR("10.58.0.0/30").AllocateReserved().Carvable().Obj()
-		team := framework.MakePool("p").Namespace(ns).AllocateReserved().Carve(v1alpha1.NetworkPoolKind, "site", 31, 0, 2).Obj()
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.58.0.0/30").AllocateReservedAddresses().Carvable().Obj()
+		team := framework.MakePool("p").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "site", 31, 0, 2).Obj()
 		create(ctx, site, team)
 		m := namespaceManager(ctx, ns, "--shrink-grace=1s")
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
@@ -103,7 +103,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		block := &list.Items[0]
 		deleteClaim(ctx, ns, "c")
 		expectGone(ctx, block)
-		for i := range 4 { // others have all of it since
+		for i := range 4 { // other claims have got all of it since
 			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("other-%d", i)).Pool("site").Obj())
 			addressOf(ctx, ns, fmt.Sprintf("other-%d", i))
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// makeBlock makes a block by hand, as an owner of a carved pool would.
+// makeBlock returns a block as the owner of a carved pool would create it by hand.
 func makeBlock(parent *v1alpha1.PoolReference, child *v1alpha1.PoolReference, ns, name string, prefixLength int32) *v1alpha1.IPAllocation {
 	return &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
@@ -30,7 +30,7 @@ var _ = Describe("Who may carve a pool", func() {
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"tier": "prod"}) })
 
 	It("is decided by its namespaceSelector and spec.carvable", func(ctx SpecContext) {
-		parent := framework.MakeGlobalPool(ns).CIDR("10.62.0.0/24").AllocateReserved().Obj()
+		parent := framework.MakeGlobalPool(ns).CIDR("10.62.0.0/24").AllocateReservedAddresses().Obj()
 		parent.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "dev"}}
 		parent.Spec.Carvable = &v1alpha1.Carvable{MaxBlocksPerNamespace: ptr.To[int32](2), PrefixLengths: []int32{28}}
 		create(ctx, parent)
@@ -75,7 +75,7 @@ var _ = Describe("Who may carve a pool", func() {
 		Expect(expectCondition(ctx, parent, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).
 			To(And(ContainSubstring(ns+"/first"), ContainSubstring(ns+"/second")))
 		create(ctx, framework.MakeClaim(ns, "c").Pool("first").Obj())
-		addressOf(ctx, ns, "c") // what is carved is served on
+		addressOf(ctx, ns, "c") // the carved pool stays in service
 		deleteClaim(ctx, ns, "c")
 		Expect(k8s.DeleteAllOf(ctx, &v1alpha1.NetworkPool{}, client.InNamespace(ns))).To(Succeed())
 		expectGone(ctx, parent)
@@ -84,7 +84,7 @@ var _ = Describe("Who may carve a pool", func() {
 	It("is not the pool itself, by whatever way, nor one more than four levels below", func(ctx SpecContext) {
 		a := framework.MakePool("a").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "b", 28, 1, 4).Carvable().Obj()
 		b := framework.MakePool("b").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "a", 28, 1, 4).Carvable().Obj()
-		create(ctx, a, b, framework.MakePool("l0").Namespace(ns).CIDR("10.63.0.0/24").AllocateReserved().Carvable().Obj())
+		create(ctx, a, b, framework.MakePool("l0").Namespace(ns).CIDR("10.63.0.0/24").AllocateReservedAddresses().Carvable().Obj())
 		m := namespaceManager(ctx, ns)
 		for _, pool := range []*v1alpha1.NetworkPool{a, b} {
 			Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ParentNotReadyReason)).To(ContainSubstring("itself"))
@@ -92,7 +92,7 @@ var _ = Describe("Who may carve a pool", func() {
 		expectRestMeanwhile(ctx, 2, m)
 		var last *v1alpha1.NetworkPool
 		for level := range 5 {
-			last = framework.MakePool(fmt.Sprintf("l%d", level+1)).Namespace(ns).AllocateReserved().Carvable().
+			last = framework.MakePool(fmt.Sprintf("l%d", level+1)).Namespace(ns).AllocateReservedAddresses().Carvable().
 				Carve(v1alpha1.NetworkPoolKind, fmt.Sprintf("l%d", level), int32(25+level), 0, 4).Obj()
 			create(ctx, last)
 		}
@@ -111,8 +111,8 @@ var _ = Describe("A carved pool", func() {
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
 	It("gives prefixes of prefixes of IPv6", func(ctx SpecContext) {
-		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("fd00:60::/48").PerClaim(64).AllocateReserved().Carvable().Obj(),
-			framework.MakePool("team").Namespace(ns).PerClaim(64).Carve(v1alpha1.NetworkPoolKind, "site", 56, 1, 2).Obj())
+		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("fd00:60::/48").PrefixPerClaim(64).AllocateReservedAddresses().Carvable().Obj(),
+			framework.MakePool("team").Namespace(ns).PrefixPerClaim(64).Carve(v1alpha1.NetworkPoolKind, "site", 56, 1, 2).Obj())
 		m := namespaceManager(ctx, ns)
 		for i := range 3 {
 			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%d", i)).Pool("team").Obj())
@@ -129,7 +129,7 @@ var _ = Describe("A carved pool", func() {
 	It("has each block as a subnet where its network is Routed", func(ctx SpecContext) {
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 2, 2).Obj()
 		team.Spec.Carve.Network, team.Spec.Carve.Gateway = v1alpha1.RoutedNetwork, v1alpha1.LastGateway
-		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.64.0.0/24").Gateway("10.64.0.1").AllocateReserved().Carvable().Obj(), team)
+		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.64.0.0/24").Gateway("10.64.0.1").AllocateReservedAddresses().Carvable().Obj(), team)
 		m := namespaceManager(ctx, ns)
 		Eventually(func() []v1alpha1.CarvedBlock { return statusOf(ctx, team).Blocks }).Should(HaveLen(2))
 		for _, b := range statusOf(ctx, team).Blocks {
@@ -152,13 +152,13 @@ var _ = Describe("A carved pool", func() {
 	})
 
 	It("shows a foreign pool over its blocks, and so does that, and both go on with what is theirs", func(ctx SpecContext) { // R11, C26
-		site := framework.MakePool("site").Namespace(ns).CIDR("10.65.0.0/24").AllocateReserved().Carvable().Obj()
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.65.0.0/24").AllocateReservedAddresses().Carvable().Obj()
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Obj()
 		sibling := framework.MakePool("sibling").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Obj()
 		foreign := framework.MakePool("foreign").Namespace(ns).CIDR("10.65.0.0/28").Obj()
 		createPair(ctx, site, foreign)
 		m := namespaceManager(ctx, ns)
-		// Until the foreign pool has given way, the site carves around what both have.
+		// Until the foreign pool has yielded, the site excludes the addresses of both when it carves.
 		Eventually(func() []v1alpha1.YieldedPool { return statusOf(ctx, foreign).Yields }).Should(HaveLen(1))
 		expectCondition(ctx, site, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)
 		expectNumbers(ctx, site, map[string]int64{"availableIPs": 256})
@@ -180,8 +180,8 @@ var _ = Describe("A carved pool", func() {
 	})
 
 	It("may have a block of a certain range, made by hand, and drains it when that is deleted", func(ctx SpecContext) {
-		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 0, 4).AllocateReserved().Obj()
-		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.66.0.0/24").AllocateReserved().Carvable().Obj(), team)
+		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 0, 4).AllocateReservedAddresses().Obj()
+		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.66.0.0/24").AllocateReservedAddresses().Carvable().Obj(), team)
 		m := namespaceManager(ctx, ns)
 		block := makeBlock(&v1alpha1.PoolReference{Name: "site"}, &v1alpha1.PoolReference{Name: "team"}, ns, "vips", 28)
 		block.Spec.PinnedRange = &v1alpha1.PinnedRange{StartAddress: "10.66.0.96", EndAddress: "10.66.0.111"}
@@ -200,7 +200,7 @@ var _ = Describe("A carved pool", func() {
 		Expect(k8s.Delete(ctx, block)).To(Succeed())
 		Eventually(func() bool { return statusOf(ctx, team).Blocks[0].Draining }).Should(BeTrue())
 		create(ctx, framework.MakeClaim(ns, "next").Pool("team").Obj())
-		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.66.0.0")) // of a block that was asked for
+		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.66.0.0")) // from a block that was requested for it
 		Expect(k8s.Get(ctx, keyOf(block), block)).To(Succeed())
 		deleteClaim(ctx, ns, "c")
 		expectGone(ctx, block)
@@ -209,8 +209,8 @@ var _ = Describe("A carved pool", func() {
 	})
 
 	It("that is gone by force leaves orphans, which are swept when nothing uses them", func(ctx SpecContext) {
-		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 2, 4).AllocateReserved().Obj()
-		site := framework.MakePool("site").Namespace(ns).CIDR("10.67.0.0/28").AllocateReserved().Carvable().Obj()
+		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 2, 4).AllocateReservedAddresses().Obj()
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.67.0.0/28").AllocateReservedAddresses().Carvable().Obj()
 		create(ctx, site, team)
 		m := namespaceManager(ctx, ns, "--orphan-grace=1s")
 		Eventually(func() []string { return blocksOf(ctx, team) }).Should(HaveLen(2))
@@ -221,11 +221,11 @@ var _ = Describe("A carved pool", func() {
 				g.Expect(a.Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.PoolSeenCondition), HaveField("Status", metav1.ConditionTrue))))
 			}
 		}).Should(Succeed())
-		Expect(m.Stop()).To(Succeed()) // one that saw the pool being deleted would give the blocks back
+		Expect(m.Stop()).To(Succeed()) // a manager that sees the pool in deletion would release the blocks
 		force(ctx, team)
 		m = namespaceManager(ctx, ns, "--orphan-grace=1s")
 		list := &v1alpha1.IPAllocationList{}
-		Eventually(func(g Gomega) { // the pool is gone: what was granted from it may be on its way, for 75 s
+		Eventually(func(g Gomega) { // the pool is gone: grants from it may be in flight, for 75 s
 			g.Expect(k8s.List(ctx, list, client.InNamespace(ns))).To(Succeed())
 			for _, a := range list.Items {
 				g.Expect(a.DeletionTimestamp).NotTo(BeNil())

@@ -87,9 +87,9 @@ var _ = Describe("Claims", Ordered, func() {
 
 	It("get what they ask for, or what is kept for their name", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.4.0/24").PreAllocate("pinned", "10.1.4.1").Obj(),
-			framework.MakeClaim(ns, "asks").Pool("p").Request("10.1.4.77").Obj(),
-			framework.MakeClaim(ns, "asks-pin").Pool("p").Request("10.1.4.1").Obj(),
-			framework.MakeClaim(ns, "asks-outside").Pool("p").Request("10.9.9.9").Obj(),
+			framework.MakeClaim(ns, "asks").Pool("p").RequestAddress("10.1.4.77").Obj(),
+			framework.MakeClaim(ns, "asks-pin").Pool("p").RequestAddress("10.1.4.1").Obj(),
+			framework.MakeClaim(ns, "asks-outside").Pool("p").RequestAddress("10.9.9.9").Obj(),
 			framework.MakeClaim(ns, "plain").Pool("p").Obj())
 		Expect(addressOf(ctx, ns, "asks").Spec.Address).To(Equal("10.1.4.77"))
 		Expect(refusalOf(ctx, ns, "asks-pin", "AllocationFailed")).To(ContainSubstring("preAllocation for claims named pinned"))
@@ -102,7 +102,7 @@ var _ = Describe("Claims", Ordered, func() {
 
 	It("of IPv6 pools get addresses and prefixes", func(ctx SpecContext) { // C17
 		create(ctx, framework.MakePool("six").Namespace(ns).CIDR("fd00:1::/64").Gateway("fd00:1::1").Obj(),
-			framework.MakePool("prefixes").Namespace(ns).CIDR("fd00:2::/62").PerClaim(64).Obj(),
+			framework.MakePool("prefixes").Namespace(ns).CIDR("fd00:2::/62").PrefixPerClaim(64).Obj(),
 			framework.MakeClaim(ns, "six").Pool("six").Obj(), framework.MakeClaim(ns, "prefix").Pool("prefixes").Obj())
 		Expect(addressOf(ctx, ns, "six").Spec).To(And(HaveField("Address", "fd00:1::2"), HaveField("Prefix", ptr.To[int32](64)), HaveField("Gateway", "fd00:1::1")))
 		Expect(addressOf(ctx, ns, "prefix").Spec).To(And(HaveField("Address", "fd00:2::"), HaveField("Prefix", ptr.To[int32](64))))
@@ -160,7 +160,7 @@ var _ = Describe("Claims", Ordered, func() {
 		create(ctx, framework.MakePool("rack-1").Namespace(ns).CIDR("fd00:1:1::/64").Gateway("fe80::1").Obj(),
 			framework.MakePool("rack-2").Namespace(ns).CIDR("fd00:1:2::/48").Subnet("fd00:1:2:7::/64", "fe80::1").Obj(),
 			framework.MakeClaim(ns, "a").Pool("rack-1").Obj(),
-			framework.MakeClaim(ns, "b").Pool("rack-2").Request("fd00:1:2:7::5").Obj())
+			framework.MakeClaim(ns, "b").Pool("rack-2").RequestAddress("fd00:1:2:7::5").Obj())
 		Expect(addressOf(ctx, ns, "a").Spec).To(And(
 			HaveField("Address", "fd00:1:1::1"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
 		Expect(addressOf(ctx, ns, "b").Spec).To(And(
@@ -175,7 +175,7 @@ var _ = Describe("Claims", Ordered, func() {
 		before := addressOf(ctx, ns, "held")
 		deleteClaim(ctx, ns, "held")
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
-		refusalOf(ctx, ns, "next", "PoolExhausted") // the machine may use it still
+		refusalOf(ctx, ns, "next", "PoolExhausted") // the machine may still use it
 		expectRestMeanwhile(ctx, 1, m)
 		claim := getClaim(ctx, ns, "held")
 		Expect(claim.Finalizers).To(ConsistOf("example.com/machine", v1alpha1.ClaimFinalizer))
@@ -188,7 +188,7 @@ var _ = Describe("Claims", Ordered, func() {
 	})
 
 	It("leave an address that rests to their own name only", func(ctx SpecContext) { // W15, U8
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.8.0/32").Reuse(3600).Obj(), framework.MakeClaim(ns, "one").Pool("p").Obj())
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.8.0/32").ReuseGracePeriod(3600).Obj(), framework.MakeClaim(ns, "one").Pool("p").Obj())
 		addressOf(ctx, ns, "one")
 		deleteClaim(ctx, ns, "one")
 		expectGone(ctx, &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "one"}})

@@ -21,10 +21,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// mayDo is what `kubectl auth can-i --list` says of a user: verbs by resource.
+// mayDo returns the output of `kubectl auth can-i --list` for a user: verbs by resource.
 func mayDo(ctx context.Context, kubeconfig string) map[string]string {
 	GinkgoHelper()
-	assets, err := framework.Assets()
+	assets, err := framework.FindAssets()
 	Expect(err).NotTo(HaveOccurred())
 	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kubectl"), "--kubeconfig="+kubeconfig, "auth", "can-i", "--list", "--no-headers").Output()
 	Expect(err).NotTo(HaveOccurred())
@@ -78,7 +78,8 @@ var _ = Describe("A manager without components", func() {
 		Expect(waits.Status).To(BeZero())
 		Expect(waits.Finalizers).To(BeEmpty())
 
-		// One that is deleted keeps its address until somebody serves it: that it is given back is shown on it.
+		// A deleted lease keeps its address until a manager with leases runs, because the release is shown on the
+		// lease.
 		Expect(k8s.Delete(ctx, had)).To(Succeed())
 		Consistently(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).WithTimeout(1e9).Should(Succeed())
 		Expect(logOf(m)()).NotTo(ContainSubstring("forbidden"))
@@ -112,7 +113,7 @@ var _ = Describe("A manager without components", func() {
 		Eventually(logOf(m)).Should(And(ContainSubstring("is forbidden"), ContainSubstring(`in the namespace \"`+other)))
 		expectRestMeanwhile(ctx, 1, m)
 		Expect(allocationsIn(ctx, other)).To(BeEmpty())
-		// What is not served anywhere would not let the manager rest.
+		// Clusters that no component serves would keep the manager from becoming idle.
 		Expect(k8s.DeleteAllOf(ctx, &clusterv1.Cluster{}, client.InNamespace(other))).To(Succeed())
 		modify(ctx, served, func(c *clusterv1.Cluster) { c.Labels = nil })
 	})
@@ -138,17 +139,18 @@ var _ = Describe("A manager without components", func() {
 		Consistently(func() error { return k8s.Get(ctx, keyOf(cluster), cluster) }).WithTimeout(1e9).Should(Succeed())
 		Expect(cluster.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
-		// Its Cluster is gone: it is deleted as an orphan, and its addresses are free when nobody shows them any more.
+		// Its Cluster is gone: it is deleted as an orphan, and its addresses are free once no load balancer shows
+		// them.
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(block), block)).To(Succeed())
 			g.Expect(block.DeletionTimestamp).NotTo(BeNil())
-			g.Expect(block.Finalizers).To(ConsistOf(v1alpha1.TenantPoolFinalizer)) // the manager takes off its own beside us
+			g.Expect(block.Finalizers).To(ConsistOf(v1alpha1.TenantPoolFinalizer)) // the manager removes its own finalizer
 		}).Should(Succeed())
 		Expect(k8s.Get(ctx, keyOf(other), other)).To(Succeed())
 		Expect(other.Status.Phase).To(Equal(v1alpha1.AllocationFailed))
 		modify(ctx, block, func(a *v1alpha1.IPAllocation) { controllerutil.RemoveFinalizer(a, v1alpha1.TenantPoolFinalizer) })
 		allocatedTo(ctx, other)
-		Expect(m.Stop()).To(Succeed()) // what is of a Cluster that nobody made would be looked for once a grace
+		Expect(m.Stop()).To(Succeed()) // an object of a Cluster that was never created would be checked once in each grace period
 	})
 
 	It("says that the namespace which it is to serve does not exist", func(ctx SpecContext) {

@@ -44,7 +44,7 @@ var _ = Describe("A GlobalNetworkPool", Ordered, func() {
 		Expect(local).To(home)
 		Expect(expectCondition(ctx, arrived, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)).
 			To(ContainSubstring("it still grants nothing: the pool was copied here from another management cluster"))
-		// As one is that has been Adopting for its 75 s.
+		// The same state as after 75 s of Adopting.
 		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		modify(ctx, copied, func(p *v1alpha1.GlobalNetworkPool) { p.Annotations = another })
 		expectCondition(ctx, copied, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.CopiedReason)

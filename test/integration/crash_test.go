@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// load is how many claims a spec makes that shows the promise under load: a fifth of them with -short.
+// load returns the number of claims for a spec that tests the promise under load: n, or a fifth of n with -short.
 func load(n int) int {
 	if testing.Short() {
 		return n / 5
@@ -23,7 +23,7 @@ func load(n int) int {
 	return n
 }
 
-// burst creates claims named c0 to c(n-1), many at a time.
+// burst creates claims named c0 to c(n-1), 16 at a time.
 func burst(ctx context.Context, ns string, n int) {
 	GinkgoHelper()
 	g, ctx := errgroup.WithContext(ctx)
@@ -34,19 +34,19 @@ func burst(ctx context.Context, ns string, n int) {
 	Expect(g.Wait()).To(Succeed())
 }
 
-// addresses counts the IPAddresses that exist, and expects that none is held twice.
+// addresses counts the existing IPAddresses, and expects that no two hold the same address.
 func addresses(ctx context.Context, ns string, history *invariants.History) func() int {
 	return func() int {
 		o := objects(ctx, ns)
-		Expect(history.Moment(o)).To(BeEmpty())
+		Expect(history.CheckMoment(o)).To(BeEmpty())
 		return len(o.Addresses)
 	}
 }
 
-// grown waits until so many IPAddresses exist.
-func grown(ctx context.Context, ns string, history *invariants.History, to int) {
+// waitForAddressCount waits until at least `to` IPAddresses exist.
+func waitForAddressCount(ctx context.Context, ns string, history *invariants.History, to int) {
 	GinkgoHelper()
-	Eventually(addresses(ctx, ns, history)).WithTimeout(framework.Late).Should(BeNumerically(">=", to))
+	Eventually(addresses(ctx, ns, history)).WithTimeout(framework.LongTimeout).Should(BeNumerically(">=", to))
 }
 
 func ready(o pools.Objects) int {
@@ -59,17 +59,17 @@ func ready(o pools.Objects) int {
 	return n
 }
 
-// expectAtRest waits for so many claims to be Ready, and nothing to be lost or held twice.
+// expectAtRest waits until the given number of claims is Ready, and no address is lost or held twice.
 func expectAtRest(ctx context.Context, ns string, claims int) {
 	GinkgoHelper()
 	history := &invariants.History{}
 	Eventually(func(g Gomega) {
 		o := objects(ctx, ns)
-		Expect(history.Moment(o)).To(BeEmpty())
+		Expect(history.CheckMoment(o)).To(BeEmpty())
 		g.Expect(o.Claims).To(HaveLen(claims))
 		g.Expect(ready(o)).To(Equal(claims))
-		g.Expect(history.AtRest(o)).To(BeEmpty())
-	}).WithTimeout(framework.Late).WithPolling(500e6).Should(Succeed())
+		g.Expect(history.CheckAtRest(o)).To(BeEmpty())
+	}).WithTimeout(framework.LongTimeout).WithPolling(500e6).Should(Succeed())
 }
 
 var _ = Describe("The promise", func() {
@@ -83,8 +83,8 @@ var _ = Describe("The promise", func() {
 		done := make(chan struct{})
 		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
 		for kill := 1; kill <= kills; kill++ {
-			// A share of the work, not a time, decides when it dies.
-			grown(ctx, ns, history, kill*n/(kills+2))
+			// The share of the work that is done decides when the manager dies, not time.
+			waitForAddressCount(ctx, ns, history, kill*n/(kills+2))
 			Expect(m.Kill()).To(Succeed())
 			m = startManager(ctx)
 		}
@@ -102,13 +102,13 @@ var _ = Describe("The promise", func() {
 		done := make(chan struct{})
 		go func() { defer close(done); defer GinkgoRecover(); burst(ctx, ns, n) }()
 		for kill := range 4 {
-			Eventually(addresses(ctx, ns, history)).WithTimeout(framework.Late).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
+			Eventually(addresses(ctx, ns, history)).WithTimeout(framework.LongTimeout).WithPolling(200e6).Should(BeNumerically(">=", (kill+1)*n/8))
 			Expect(managers[kill%2].Kill()).To(Succeed())
 			managers[kill%2] = startManager(ctx)
 		}
 		<-done
 		expectAtRest(ctx, ns, n)
-		// And all of it back again.
+		// The release of all claims.
 		deleteClaims(ctx, ns)
 		expectAtRest(ctx, ns, 0)
 		for _, m := range managers {

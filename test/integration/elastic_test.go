@@ -30,48 +30,48 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 	BeforeEach(func(ctx SpecContext) { m = startManager(ctx) })
 
 	It("are shown by server-side apply, the first of them too", func(ctx SpecContext) { // B53, B54
-		near.as(ctx, ns, "near")
-		pool := near.shown(ctx, 1)
+		near.createElasticCluster(ctx, ns, "near")
+		pool := near.waitForPoolEntries(ctx, 1)
 		Expect(pool.Generation).To(Equal(int64(1)), "it is as it was made")
 		applied := And(HaveField("Manager", "butler-controller/ipam"), HaveField("Operation", metav1.ManagedFieldsOperationApply),
 			HaveField("FieldsV1.Raw", ContainSubstring(`"f:addresses"`)))
-		Eventually(func() []metav1.ManagedFieldsEntry { return near.shown(ctx, 1).ManagedFields }).Should(ContainElement(applied))
+		Eventually(func() []metav1.ManagedFieldsEntry { return near.waitForPoolEntries(ctx, 1).ManagedFields }).Should(ContainElement(applied))
 	})
 
 	It("grow without waiting for a backstop", func(ctx SpecContext) { // B33, B44
-		near.asks(ctx, "first")
-		near.asks(ctx, "second")
-		Expect(near.shown(ctx, 2).ManagedFields).To(ContainElement(HaveField("Operation", metav1.ManagedFieldsOperationApply)))
+		near.createService(ctx, "first")
+		near.createService(ctx, "second")
+		Expect(near.waitForPoolEntries(ctx, 2).ManagedFields).To(ContainElement(HaveField("Operation", metav1.ManagedFieldsOperationApply)))
 	})
 
 	It("are all looked at when a manager starts, a bounded number at once", func(ctx SpecContext) { // F19
-		far.as(ctx, ns, "far")
-		far.shown(ctx, 1)
+		far.createElasticCluster(ctx, ns, "far")
+		far.waitForPoolEntries(ctx, 1)
 		Expect(m.Kill()).To(Succeed())
 		for _, name := range []string{"third", "fourth"} {
-			near.asks(ctx, name)
-			far.asks(ctx, name)
+			near.createService(ctx, name)
+			far.createService(ctx, name)
 		}
 		m = startManager(ctx)
-		near.shown(ctx, 3)
-		far.shown(ctx, 2)
-		Expect(m.Gauge(ctx, `controller_runtime_max_concurrent_reconciles{controller="tenant"}`)).To(BeEquivalentTo(10))
+		near.waitForPoolEntries(ctx, 3)
+		far.waitForPoolEntries(ctx, 2)
+		Expect(m.ReadGauge(ctx, `controller_runtime_max_concurrent_reconciles{controller="tenant"}`)).To(BeEquivalentTo(10))
 	})
 
 	It("of one tenant stay, and those of the others follow, when its API server is gone", func(ctx SpecContext) { // B43
 		before := allocationsIn(ctx, ns)
 		Expect(far.KillAPIServer()).To(Succeed())
-		near.asks(ctx, "fifth")
-		near.shown(ctx, 4)
+		near.createService(ctx, "fifth")
+		near.waitForPoolEntries(ctx, 4)
 		first := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: ns + "-far-lb"}}
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(first), first)).To(Succeed())
 			g.Expect(meta.FindStatusCondition(first.Status.Conditions, v1alpha1.DemandSatisfiedCondition)).To(HaveValue(And(
 				HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.TenantUnreachableReason))))
-		}).WithTimeout(framework.Late).Should(Succeed()) // clustercache probes it a few times before it gives up
+		}).WithTimeout(framework.LongTimeout).Should(Succeed()) // clustercache probes it a few times before it gives up
 		expectRestMeanwhile(ctx, 1, m)
-		near.asks(ctx, "sixth") // it is known to be gone, and concerns nobody else
-		near.shown(ctx, 5)
+		near.createService(ctx, "sixth") // its API server is known to be unreachable; other tenants are not affected
+		near.waitForPoolEntries(ctx, 5)
 		for i := range before {
 			a := &before[i]
 			if a.Spec.TenantClusterRef.Name != "far" {
@@ -88,19 +88,19 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 
 	It("wait, and the manager rests, while the API server of their Cluster refuses to show them", func(ctx SpecContext) { // W30
 		refusal := refuseIn(ctx, near, "no-pools", framework.MetalLBNamespace, "no pool is changed here", admissionv1.Update, "metallb.io", "ipaddresspools")
-		Eventually(func() error { // the API server takes a moment to know it
-			pool := near.shown(ctx, 5)
+		Eventually(func() error { // the policy takes a moment to become effective
+			pool := near.waitForPoolEntries(ctx, 5)
 			pool.Labels = map[string]string{"tried": ""}
 			return near.Update(ctx, pool, client.DryRunAll)
 		}).Should(MatchError(ContainSubstring("no pool is changed here")))
 		before := len(allocationsIn(ctx, ns))
-		near.asks(ctx, "seventh")
+		near.createService(ctx, "seventh")
 		Eventually(func() []v1alpha1.IPAllocation { return allocationsIn(ctx, ns) }).Should(HaveLen(before + 1))
 		Eventually(logOf(m)).Should(ContainSubstring("no pool is changed here"))
 		expectRestMeanwhile(ctx, 1, m)
-		near.shown(ctx, 5)
+		near.waitForPoolEntries(ctx, 5)
 		Expect(near.Delete(ctx, refusal)).To(Succeed())
-		near.shown(ctx, 6)
+		near.waitForPoolEntries(ctx, 6)
 	})
 
 	It("are labelled, whoever made them", func(ctx SpecContext) { // B72, B73
@@ -115,15 +115,15 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 			}
 		}
 		grown := framework.MakeAllocation(ns, ns+"-labelled-lb-7").Cluster(ns, "labelled").Count(1).Obj()
-		nodes := framework.MakeAllocation(ns, "machines").Cluster(ns, "labelled").Nodes().Count(3).Obj()
+		nodes := framework.MakeAllocation(ns, "machines").Cluster(ns, "labelled").ForNodes().Count(3).Obj()
 		others := framework.MakeAllocation(ns, "others").Cluster(ns, "nobody").Count(1).Obj()
-		earlier := framework.MakeAllocation(ns, "earlier").Cluster(ns, "labelled").Nodes().Count(1).Label("butler.butlerlabs.dev/allocation-role", "initial").Obj()
+		earlier := framework.MakeAllocation(ns, "earlier").Cluster(ns, "labelled").ForNodes().Count(1).Label("butler.butlerlabs.dev/allocation-role", "initial").Obj()
 		create(ctx, grown, nodes, others, earlier, provider(ns, "labelled", "p"))
 		create(ctx, tenant(ns, "labelled", "labelled"))
 		Eventually(func() map[string]string { return labels(grown) }).Should(Equal(mine("loadbalancer", "growth")))
 		Eventually(func() map[string]string { return labels(nodes) }).Should(Equal(mine("nodes", "initial")))
 		Eventually(func() map[string]string { return labels(earlier) }).Should(Equal(mine("nodes", "initial")))
-		late := framework.MakeAllocation(ns, "late").Cluster(ns, "labelled").Nodes().Count(3).Label("butler.butlerlabs.dev/team", "mine").Obj()
+		late := framework.MakeAllocation(ns, "late").Cluster(ns, "labelled").ForNodes().Count(3).Label("butler.butlerlabs.dev/team", "mine").Obj()
 		create(ctx, late)
 		Eventually(func() map[string]string { return labels(late) }).Should(And(
 			HaveKeyWithValue("butler.butlerlabs.dev/allocation-role", "initial"), HaveKeyWithValue("butler.butlerlabs.dev/team", "mine")))

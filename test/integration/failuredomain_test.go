@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What each infrastructure provider writes is in test/consumers.
+// test/consumers has the writes of each infrastructure provider.
 var _ = Describe("A failure domain", func() {
 	It("is waited for at rest, with the component and without", func(ctx SpecContext) { // U55, U57
 		ns := newNamespace(ctx, nil)

@@ -11,14 +11,14 @@ import (
 
 var _ = Describe("A manager with wrong flags", func() {
 	DescribeTable("ends at once, and says which", func(ctx SpecContext, says string, args ...string) {
-		// There is no API server: nothing is looked for before the flags are right.
+		// There is no API server: the flags are validated before anything is read from it.
 		cmd := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=/does/not/exist"}, args...)...)
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
 		Expect(exit.ExitCode()).To(Equal(2), "%s", out)
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		Expect(lines).To(HaveExactElements(ContainSubstring(says), ContainSubstring("--help"))) // not all there are
+		Expect(lines).To(HaveExactElements(ContainSubstring(says), ContainSubstring("--help"))) // not the list of all flags
 	},
 		Entry("a number", "--writers=-1: at least 1", "--writers=-1", "--webhook-port=0"),
 		Entry("no number", `invalid argument "x" for "--writers" flag`, "--writers=x"),

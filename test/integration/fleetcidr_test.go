@@ -19,16 +19,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is an object. The manager
-// has the rights of config/rbac/role.yaml alone, and in the workload clusters those of config/tenant/node_cidrs_role.yaml,
-// confined by the policy for Nodes.
+// These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is only an object.
+// The manager has the rights of config/rbac/role.yaml alone, and in the workload clusters those of
+// config/tenant/node_cidrs_role.yaml, restricted by the policy for Nodes.
 var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
 	var a, b []byte // kubeconfigs
 	var inA, inB client.Client
 	var ns, kubeconfig string
 	var manager *framework.Manager
 	var ofB *framework.ControlPlane
-	// serve starts a manager, which outlives all that the spec leaves behind.
+	// serve starts a manager that runs until the objects of the spec are cleaned up.
 	serve := func(ctx context.Context) {
 		GinkgoHelper()
 		manager = startManagerAs(ctx, kubeconfig, "--node-cidrs=fleet", "--shrink-grace=3s")
@@ -42,16 +42,16 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 				var left v1alpha1.ClusterCIDRList
 				g.Expect(k8s.List(ctx, &left)).To(Succeed())
 				g.Expect(left.Items).To(BeEmpty())
-			}).WithTimeout(framework.Late).Should(Succeed())
+			}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		})
 	}
 
 	BeforeAll(func(ctx context.Context) {
 		start := func() (*framework.ControlPlane, []byte, client.Client) {
-			server, err := framework.Start(framework.Options{})
+			server, err := framework.StartControlPlane(framework.Options{})
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
-			admin, err := server.Client()
+			admin, err := server.NewClient()
 			Expect(err).NotTo(HaveOccurred())
 			applyPolicy(ctx, admin, "nodes.yaml")
 			credentials, err := server.NodesTenantKubeconfig(ctx)
@@ -71,7 +71,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 
 	cluster := func(ctx context.Context, of []byte, name string, labels map[string]string) *clusterv1.Cluster {
 		GinkgoHelper()
-		out, err := framework.CreateClusterFor(ctx, k8s, of, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels})
+		out, err := framework.CreateClusterWithKubeconfig(ctx, k8s, of, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels})
 		Expect(err).NotTo(HaveOccurred())
 		return out
 	}
@@ -123,11 +123,11 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 	It("are each Cluster's own, of one range", func(ctx context.Context) {
 		range1 := ranged(ctx, map[string]string{"net": "edge"}, "10.8.0.0/22")
 		one, two := cluster(ctx, a, "one", served), cluster(ctx, b, "two", served)
-		other := cluster(ctx, b, "other", map[string]string{"net": "edge"}) // without the label that asks for it
+		other := cluster(ctx, b, "other", map[string]string{"net": "edge"}) // without the label that enables it
 		join(ctx, inA, "w1", "w2")
 		join(ctx, inB, "w1")
 		for _, c := range []client.Client{inA, inB} {
-			Eventually(cidrsOf(ctx, c, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+			Eventually(cidrsOf(ctx, c, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		}
 		Eventually(cidrsOf(ctx, inA, "w2")).Should(HaveLen(1))
 		Eventually(says(ctx, one)).Should(HavePrefix("True Ready"))
@@ -137,12 +137,12 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			g.Expect(used(s)).To(Equal(map[string]int64{"one": 2, "two": 1}))
 			g.Expect([]int64{s.Capacity, s.Allocated, s.Free}).To(Equal([]int64{4, 3, 2}))
 			g.Expect(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ReadyCondition)).To(BeTrue())
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		Expect(says(ctx, other)(NewWithT(GinkgoT()))).NotTo(ContainSubstring("Ready"))
 
 		By("saying who waits when it is full, and serving them when there is more")
 		join(ctx, inA, "w3", "w4", "w5")
-		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
+		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
 		Eventually(func(g Gomega) []eventsv1.Event {
 			var all eventsv1.EventList
 			g.Expect(inA.List(ctx, &all)).To(Succeed())
@@ -153,7 +153,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		for _, name := range []string{"w3", "w4", "w5"} {
 			Eventually(cidrsOf(ctx, inA, name)).Should(HaveLen(1))
 		}
-		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(HavePrefix("True Ready"))
+		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True Ready"))
 	})
 
 	It("hold a ClusterCIDR that is being deleted, until the last Cluster has let go of it", func(ctx context.Context) { // K18, K19, N3
@@ -162,18 +162,18 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		two := cluster(ctx, b, "two", served)
 		join(ctx, inA, "w1")
 		join(ctx, inB, "w1")
-		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
-		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 
 		Expect(k8s.Delete(ctx, c)).To(Succeed())
 		Eventually(func(g Gomega) string {
 			return ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ReadyCondition), metav1.Condition{}).Message
-		}).WithTimeout(framework.Late).Should(And(HavePrefix("is being deleted; 2 Nodes use it"), ContainSubstring(ns+"/one (1 Node)")))
+		}).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("is being deleted; 2 Nodes use it"), ContainSubstring(ns+"/one (1 Node)")))
 		expectRestMeanwhile(ctx, 2, manager)
 		join(ctx, inA, "late")
-		Eventually(says(ctx, two)).WithTimeout(framework.Late).Should(HavePrefix("True"))
+		Eventually(says(ctx, two)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True"))
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
-		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"two": 1}))
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int64{"two": 1}))
 		Expect(cidrsOf(ctx, inA, "late")(NewWithT(GinkgoT()))).To(BeEmpty(), "nothing more is given of it")
 
 		By("keeping it, and what Nodes have of it, over a restart")
@@ -181,7 +181,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(manager.Kill()).To(Succeed())
 		serve(ctx)
 		ranged(ctx, map[string]string{}, "10.9.0.0/22")
-		Eventually(cidrsOf(ctx, inA, "late")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inA, "late")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(Equal(map[string]int64{"two": 1}))
 		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
 		w1 := &corev1.Node{}
@@ -191,7 +191,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 
 		By("losing the entry of a Cluster that is gone")
 		Expect(k8s.Delete(ctx, two)).To(Succeed())
-		Eventually(gone(ctx, c)).WithTimeout(framework.Late).Should(BeTrue())
+		Eventually(gone(ctx, c)).WithTimeout(framework.LongTimeout).Should(BeTrue())
 	})
 
 	It("are of blocks that no other Cluster has, where they come from a pool", func(ctx context.Context) {
@@ -210,7 +210,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			in   client.Client
 			name string
 		}{{inA, "w1"}, {inA, "w2"}, {inA, "w3"}, {inA, "w4"}, {inA, "w5"}, {inB, "w1"}, {inB, "w2"}} {
-			Eventually(cidrsOf(ctx, is.in, is.name)).WithTimeout(framework.Late).Should(HaveLen(1))
+			Eventually(cidrsOf(ctx, is.in, is.name)).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 			cidr := cidrsOf(ctx, is.in, is.name)(NewWithT(GinkgoT()))[0]
 			Expect(all).NotTo(ContainElement(cidr))
 			all = append(all, cidr)
@@ -228,28 +228,28 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(func(g Gomega) []int64 {
 			s := statusOf(ctx, c)(g)
 			return []int64{s.Capacity, s.Allocated, s.Free}
-		}).WithTimeout(framework.Late).Should(Equal([]int64{12, 7, 5}))
+		}).WithTimeout(framework.LongTimeout).Should(Equal([]int64{12, 7, 5}))
 
 		By("saying who waits when the pool is empty")
 		join(ctx, inA, "w6", "w7", "w8", "w9", "w10", "w11", "w12", "w13")
-		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
+		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
 		Eventually(func(g Gomega) string {
 			is := ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
 			return is.Reason + " " + is.Message
-		}).WithTimeout(framework.Late).Should(And(HavePrefix("PoolExhausted"), ContainSubstring("has no free prefix of /24")))
+		}).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("PoolExhausted"), ContainSubstring("has no free prefix of /24")))
 
 		By("giving back what no Node uses, which the other Cluster can have then")
 		for _, name := range []string{"w1", "w2"} {
 			Expect(inB.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		}
 		Eventually(cidrsOf(ctx, inA, "w9")).Should(HaveLen(1), "the last by age and name")
-		Eventually(blocks).WithTimeout(framework.Late).Should(Equal(map[string]int{"one": 4}))
+		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int{"one": 4}))
 
 		By("giving all back with the Cluster")
 		Expect(inA.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
 		Expect(k8s.Delete(ctx, one)).To(Succeed())
-		Eventually(gone(ctx, one)).WithTimeout(framework.Late).Should(BeTrue())
-		Eventually(blocks).WithTimeout(framework.Late).Should(BeEmpty())
+		Eventually(gone(ctx, one)).WithTimeout(framework.LongTimeout).Should(BeTrue())
+		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(BeEmpty())
 	})
 
 	It("wait, and keep what they have, while the API server of their Cluster is away", func(ctx context.Context) { // K49
@@ -258,10 +258,10 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		cluster(ctx, b, "two", served)
 		join(ctx, inA, "w1")
 		join(ctx, inB, "w1")
-		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
-		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
-		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(Equal(map[string]int64{"one": 1, "two": 1}))
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int64{"one": 1, "two": 1}))
 
 		Expect(ofB.KillAPIServer()).To(Succeed())
 		join(ctx, inA, "w2")
@@ -271,7 +271,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 
 		Expect(ofB.StartAPIServer()).To(Succeed())
 		join(ctx, inB, "w2")
-		Eventually(cidrsOf(ctx, inB, "w2")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inB, "w2")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
 	})
 
@@ -287,16 +287,16 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		of := func(name string) string {
 			return fmt.Sprintf(`butler_ipam_audit_duplicate_node_cidrs{cluster_name=%q,cluster_namespace=%q}`, name, ns)
 		}
-		Eventually(auditor.Gauge).WithArguments(ctx, of("one")).WithTimeout(framework.Late).Should(BeEquivalentTo(2))
-		Eventually(auditor.Gauge).WithArguments(ctx, of("two")).WithTimeout(framework.Late).Should(BeZero())
-		Expect(auditor.Kill()).To(Succeed()) // it never rests
+		Eventually(auditor.ReadGauge).WithArguments(ctx, of("one")).WithTimeout(framework.LongTimeout).Should(BeEquivalentTo(2))
+		Eventually(auditor.ReadGauge).WithArguments(ctx, of("two")).WithTimeout(framework.LongTimeout).Should(BeZero())
+		Expect(auditor.Kill()).To(Succeed()) // it is never idle
 	})
 
 	It("end with the label, and come back with it", func(ctx context.Context) {
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		one := cluster(ctx, a, "one", served)
 		join(ctx, inA, "w1")
-		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 
 		relabel := func(labels map[string]string) {
 			GinkgoHelper()
@@ -310,10 +310,10 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		}
 		relabel(nil)
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
-		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.Late).Should(BeEmpty())
-		Eventually(says(ctx, one)).WithTimeout(framework.Late).Should(Equal("  "))
+		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(BeEmpty())
+		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(Equal("  "))
 		join(ctx, inA, "w2")
 		relabel(served)
-		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.Late).Should(HaveLen(1))
+		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 	})
 })

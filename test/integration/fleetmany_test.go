@@ -27,27 +27,27 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// many is one real control plane that a proxy shows as many: a Cluster sees the Nodes that have its label, and in the place
-// of kube-system a namespace of its own, whose name is as long, so that it can be replaced in protobuf too. It is a fake in
-// that: forty control planes are more than a machine of two cores runs.
-type many struct {
+// proxiedClusters is one real control plane that a proxy presents as many: a Cluster sees the Nodes that have its
+// label, and instead of kube-system a namespace of its own, whose name has the same length, so that it can be
+// replaced in protobuf too. The proxy is a fake, because a machine with two cores cannot run forty control planes.
+type proxiedClusters struct {
 	*httptest.Server
 	admin client.Client
-	// asked are the requests other than those that ask whether the API server answers.
-	asked atomic.Int64
+	// requestCount counts the requests except health probes of the API server.
+	requestCount atomic.Int64
 }
 
-// ofCluster is the label of the Nodes of a Cluster.
+// ofCluster is the label that assigns a Node to a Cluster.
 const ofCluster = "of-cluster"
 
 func spaceOf(cluster int) string { return fmt.Sprintf("c-%09d", cluster) }
 
-func startMany(ctx context.Context, n int) *many {
+func startProxiedClusters(ctx context.Context, n int) *proxiedClusters {
 	GinkgoHelper()
-	server, err := framework.Start(framework.Options{})
+	server, err := framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
-	admin, err := server.Client()
+	admin, err := server.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	for i := range n {
 		Expect(admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spaceOf(i)}})).To(Succeed())
@@ -56,12 +56,12 @@ func startMany(ctx context.Context, n int) *many {
 	Expect(err).NotTo(HaveOccurred())
 	target, err := url.Parse(server.Config.Host)
 	Expect(err).NotTo(HaveOccurred())
-	m := &many{admin: admin}
+	m := &proxiedClusters{admin: admin}
 	m.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			m.show(r.Out)
+			m.rewriteRequest(r.Out)
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if space, is := r.Request.Context().Value(spaceKey{}).(string); is && r.Request.URL.Query().Get("watch") == "" {
@@ -76,18 +76,18 @@ func startMany(ctx context.Context, n int) *many {
 
 type spaceKey struct{}
 
-// show makes a request of /clusters/<n> one of the control plane.
-func (m *many) show(r *http.Request) {
+// rewriteRequest turns a request for /clusters/<n> into one for the control plane.
+func (m *proxiedClusters) rewriteRequest(r *http.Request) {
 	rest, _ := strings.CutPrefix(r.URL.Path, "/clusters/")
 	number, path, _ := strings.Cut(rest, "/")
 	n, err := strconv.Atoi(number)
 	if err != nil {
-		n = -1 // of none
+		n = -1 // no Cluster
 	}
 	space := spaceOf(n)
 	r.URL.Path = "/" + strings.ReplaceAll(path, metav1.NamespaceSystem, space)
 	if r.URL.Path != "/" {
-		m.asked.Add(1)
+		m.requestCount.Add(1)
 	}
 	if r.URL.Path == "/api/v1/nodes" {
 		q := r.URL.Query()
@@ -100,7 +100,7 @@ func (m *many) show(r *http.Request) {
 	*r = *r.WithContext(context.WithValue(r.Context(), spaceKey{}, space))
 }
 
-// replace replaces a word of a body by another one of the same length.
+// replace replaces a word in a body by another one of the same length.
 func replace(body *io.ReadCloser, header http.Header, length *int64, word, by string) error {
 	if *body == nil || *body == http.NoBody || header.Get("Content-Encoding") != "" {
 		return nil
@@ -114,8 +114,8 @@ func replace(body *io.ReadCloser, header http.Header, length *int64, word, by st
 	return nil
 }
 
-// kubeconfig is that of one of the Clusters.
-func (m *many) kubeconfig(n int) []byte {
+// kubeconfig returns the kubeconfig of a Cluster.
+func (m *proxiedClusters) kubeconfig(n int) []byte {
 	GinkgoHelper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("%s/clusters/%d", m.URL, n)}
@@ -128,17 +128,17 @@ func (m *many) kubeconfig(n int) []byte {
 
 var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 	It("are unique over the fleet, and when all Nodes have theirs, nothing happens", func(ctx SpecContext) {
-		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a probe of a connection is every ten
-		m := startMany(ctx, clusters)
-		// On a server of its own: what other specs leave is looked at every so often too, and at no common time.
-		server, err := framework.Start(framework.Options{})
+		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a connection is probed every ten seconds
+		m := startProxiedClusters(ctx, clusters)
+		// A server of its own: the manager reconciles objects of other specs periodically too, at different times.
+		server, err := framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
-		management, err := server.Client()
+		management, err := server.NewClient()
 		Expect(err).NotTo(HaveOccurred())
 		kubeconfig, err := server.FleetManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		pool := framework.MakeGlobalPool("pods").CIDR("100.72.0.0/16").AllocateReserved().Obj()
+		pool := framework.MakeGlobalPool("pods").CIDR("100.72.0.0/16").AllocateReservedAddresses().Obj()
 		Expect(management.Create(ctx, pool)).To(Succeed())
 		Expect(management.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Spec: v1alpha1.ClusterCIDRSpec{
 			PerNodeHostBits: 6, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: pool.Name, NodesPerBlock: 4},
@@ -150,7 +150,7 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 					Name: fmt.Sprintf("%s-%d", spaceOf(i), n), Labels: map[string]string{ofCluster: spaceOf(i)},
 				}})).To(Succeed())
 			}
-			_, err := framework.CreateClusterFor(ctx, management, m.kubeconfig(i), metav1.ObjectMeta{
+			_, err := framework.CreateClusterWithKubeconfig(ctx, management, m.kubeconfig(i), metav1.ObjectMeta{
 				Namespace: metav1.NamespaceDefault, Name: spaceOf(i), Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""},
 			})
 			Expect(err).NotTo(HaveOccurred())
@@ -166,32 +166,33 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 				}
 			}
 			g.Expect(has).To(HaveLen(clusters * nodesOfEach))
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 
-		// Numbers are told a minute after they have changed.
+		// Status counts are written a minute after they have changed.
 		var last map[string]int
 		Eventually(func(g Gomega) {
-			now := doneBy(ctx, manager, server.Config.Host)
+			now := requestsAndReconciles(ctx, manager, server.Config.Host)
 			g.Expect(now).NotTo(BeEmpty())
-			now["asked of the Clusters"] = int(m.asked.Load())
+			now["asked of the Clusters"] = int(m.requestCount.Load())
 			was := last
 			last = now
 			g.Expect(now).To(Equal(was))
-		}).WithTimeout(framework.Late).WithPolling(seen).Should(Succeed())
-		// That no second is without a request is no unrest: forty connections are probed every ten seconds, at no common time.
+		}).WithTimeout(framework.LongTimeout).WithPolling(seen).Should(Succeed())
+		// The manager has no second without a request even at rest: forty connections are probed every ten seconds,
+		// at different times.
 		Expect(manager.Kill()).To(Succeed())
 	})
 })
 
-// doneBy is what a manager has done in its own cluster, whose API server is at an address: requests, and reconciles other
-// than those that look whether the API server of a Cluster answers.
-func doneBy(ctx context.Context, m *framework.Manager, server string) map[string]int {
+// requestsAndReconciles returns what a manager has done in its own cluster, which is identified by the URL of its API
+// server: requests, and reconciles except the probes of the API servers of Clusters.
+func requestsAndReconciles(ctx context.Context, m *framework.Manager, server string) map[string]int {
 	GinkgoHelper()
 	host, err := url.Parse(server)
 	Expect(err).NotTo(HaveOccurred())
 	out := map[string]int{}
 	for _, counter := range []string{"rest_client_requests_total", "controller_runtime_reconcile_total"} {
-		counts, err := m.Counts(ctx, counter)
+		counts, err := m.ReadCounter(ctx, counter)
 		Expect(err).NotTo(HaveOccurred())
 		for labels, n := range counts {
 			if strings.Contains(labels, host.Host) || (counter != "rest_client_requests_total" && !strings.Contains(labels, `"clustercache"`)) {

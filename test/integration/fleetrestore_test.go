@@ -14,13 +14,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The management cluster has a control plane of its own here, and goes back in time.
+// The management cluster has a control plane of its own here, whose etcd is restored from a backup.
 var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, func() {
 	start := func() (*framework.ControlPlane, client.Client) {
-		server, err := framework.Start(framework.Options{})
+		server, err := framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
-		admin, err := server.Client()
+		admin, err := server.NewClient()
 		Expect(err).NotTo(HaveOccurred())
 		return server, admin
 	}
@@ -35,7 +35,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		const ns = "default"
 		cluster := func(name string, credentials []byte) {
 			GinkgoHelper()
-			_, err := framework.CreateClusterFor(ctx, in, credentials, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}})
+			_, err := framework.CreateClusterWithKubeconfig(ctx, in, credentials, metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{v1alpha1.NodeCIDRsLabel: ""}})
 			Expect(err).NotTo(HaveOccurred())
 		}
 		join := func(c client.Client, names ...string) {
@@ -51,7 +51,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 				g.Expect(c.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
 				out = n.Spec.PodCIDR
 				g.Expect(out).NotTo(BeEmpty())
-			}).WithTimeout(framework.Late).Should(Succeed())
+			}).WithTimeout(framework.LongTimeout).Should(Succeed())
 			return out
 		}
 		blocks := func() map[string]string {
@@ -66,7 +66,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		}
 
 		m := serve()
-		Expect(in.Create(ctx, framework.MakeGlobalPool("pods").CIDR("100.64.0.0/22").AllocateReserved().Obj())).To(Succeed())
+		Expect(in.Create(ctx, framework.MakeGlobalPool("pods").CIDR("100.64.0.0/22").AllocateReservedAddresses().Obj())).To(Succeed())
 		Expect(in.Create(ctx, &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: v1alpha1.ClusterCIDRSpec{
 			PerNodeHostBits: 6, ClusterSelector: &metav1.LabelSelector{}, IPv4Pool: &v1alpha1.PodPool{Name: "pods", NodesPerBlock: 2},
 		}})).To(Succeed())
@@ -75,7 +75,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		cidrOf(one, "w1")
 		cidrOf(one, "w2")
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
-		Expect(management.Backup(was)).To(Succeed())
+		Expect(management.BackupEtcd(was)).To(Succeed())
 		Expect(blocks()).To(HaveLen(1))
 
 		By("forgetting a block that Nodes use")
@@ -87,12 +87,12 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		carved := blocks()
 		Expect(carved).To(HaveLen(2))
 		Expect(m.Kill()).To(Succeed())
-		Expect(management.Restore(was)).To(Succeed())
+		Expect(management.RestoreEtcd(was)).To(Succeed())
 		Expect(blocks()).To(HaveLen(1))
 
 		By("having it again")
 		serve()
-		Eventually(blocks).WithTimeout(framework.Late).Should(Equal(carved))
+		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(Equal(carved))
 		cluster("two", ofTwo)
 		join(two, "w1", "w2", "w3")
 		join(one, "w5")
@@ -112,7 +112,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 	})
 })
 
-// tenantFor starts a workload cluster, and returns the kubeconfig for what a manager does there.
+// tenantFor starts a workload cluster, and returns the kubeconfig of the manager for it, and a client.
 func tenantFor(ctx context.Context, start func() (*framework.ControlPlane, client.Client)) ([]byte, client.Client) {
 	GinkgoHelper()
 	server, admin := start()

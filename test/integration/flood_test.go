@@ -18,16 +18,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// flood creates claims c0, c1 and so on until it is ended, each as soon as an earlier one is Ready: it
-// is never over before what is done in the middle of it, however fast the manager is. An API server that
-// is away is waited for.
+// flood creates claims c0, c1 and so on until end is called, each as soon as an earlier one is Ready: so the load
+// lasts as long as the test needs it, however fast the manager is. It waits for an API server that is down.
 type flood struct {
 	next atomic.Int64
 	stop chan struct{}
 	all  errgroup.Group
 }
 
-// flooders is how many claims are under way at once.
+// flooders is the number of claims that are pending at a time.
 const flooders = 24
 
 func startFlood(ctx context.Context, ns string) *flood {
@@ -35,7 +34,7 @@ func startFlood(ctx context.Context, ns string) *flood {
 	for range flooders {
 		f.all.Go(func() error {
 			for !f.ended() {
-				if err := f.one(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%d", f.next.Add(1)-1)).Pool("p").Obj()); err != nil {
+				if err := f.createClaim(ctx, framework.MakeClaim(ns, fmt.Sprintf("c%d", f.next.Add(1)-1)).Pool("p").Obj()); err != nil {
 					return err
 				}
 			}
@@ -45,8 +44,8 @@ func startFlood(ctx context.Context, ns string) *flood {
 	return f
 }
 
-// one creates a claim, and waits until it is Ready or nobody wants more.
-func (f *flood) one(ctx context.Context, claim *ipamv1.IPAddressClaim) error {
+// createClaim creates a claim, and waits until it is Ready or the flood ends.
+func (f *flood) createClaim(ctx context.Context, claim *ipamv1.IPAddressClaim) error {
 	const interval = 50 * time.Millisecond
 	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		err := k8s.Create(ctx, claim)
@@ -70,7 +69,7 @@ func (f *flood) ended() bool {
 	}
 }
 
-// end stops the flood and returns how many claims it made.
+// end stops the flood and returns how many claims it has created.
 func (f *flood) end() int {
 	GinkgoHelper()
 	close(f.stop)

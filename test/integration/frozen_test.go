@@ -11,21 +11,21 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// expectCleanAudit waits until a manager has audited twice from now on, and expects that it found
-// nothing. The manager audits every second.
+// expectCleanAudit waits until a manager has audited twice from now on, and expects no findings. The manager must
+// audit every second.
 func expectCleanAudit(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
 	last := 0.0
 	for range 3 { // the first may have begun before
 		Eventually(func(g Gomega) {
-			at, err := m.Metric(ctx, "butler_ipam_last_audit_timestamp_seconds")
+			at, err := m.ReadMetric(ctx, "butler_ipam_last_audit_timestamp_seconds")
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(at).To(BeNumerically(">", last))
 			last = at
 		}).Should(Succeed())
 	}
 	for _, name := range []string{"duplicate_addresses", "orphaned_addresses", "drift"} {
-		Expect(m.Metric(ctx, "butler_ipam_audit_"+name)).To(BeZero(), name)
+		Expect(m.ReadMetric(ctx, "butler_ipam_audit_"+name)).To(BeZero(), name)
 	}
 }
 
@@ -37,23 +37,23 @@ var _ = Describe("The promise", func() {
 		history := &invariants.History{}
 		first := namespaceManager(ctx, ns, "--audit-interval=1s")
 		claims := startFlood(ctx, ns)
-		grown(ctx, ns, history, 60)
+		waitForAddressCount(ctx, ns, history, 60)
 		Expect(first.Signal(syscall.SIGSTOP)).To(Succeed())
 		frozen := statusOf(ctx, pool).Allocator
 		n := len(objects(ctx, ns).Addresses)
 		second := namespaceManager(ctx, ns, "--audit-interval=1s")
-		// What is under way when a manager freezes may land without another one.
-		grown(ctx, ns, history, n+2*flooders)
+		// Grants that are in flight when the manager freezes may land without another manager.
+		waitForAddressCount(ctx, ns, history, n+2*flooders)
 		Expect(first.Signal(syscall.SIGCONT)).To(Succeed())
-		grown(ctx, ns, history, n+4*flooders)
+		waitForAddressCount(ctx, ns, history, n+4*flooders)
 		expectAtRest(ctx, ns, claims.end())
-		Expect(history.AtRest(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckAtRest(objects(ctx, ns))).To(BeEmpty())
 		state := statusOf(ctx, pool).Allocator
 		Expect(state.Term).To(BeNumerically(">", frozen.Term))
 		for _, m := range []*framework.Manager{first, second} {
 			expectCleanAudit(ctx, m)
 		}
-		// The one that slept serves again when it is the only one.
+		// The manager that was frozen serves again when it is the only one.
 		Expect(second.Stop()).To(Succeed())
 		deleteClaims(ctx, ns)
 		expectAtRest(ctx, ns, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The garbage collector of Kubernetes runs: with an owner, the mirror would go with its pool.
+// The garbage collector of Kubernetes runs: if the mirror had its pool as owner, it would be deleted with the pool.
 var _ = Describe("A pool of the in-cluster provider that was handed over", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string
@@ -50,15 +50,16 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "late"))).To(Succeed())
 			expectGone(ctx, claimOn(ns, "late", ipPool, "p"))
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "old"))).To(Succeed())
-			// Ours goes at once, and not only when the pool is looked at again (whileEnding).
+			// The manager removes its finalizer at once, and not only in the next periodic reconcile of the pool
+			// (deletionRequeueDelay).
 			Eventually(func() ([]string, error) {
 				if err := k8s.Get(ctx, keyOf(pool), pool); err != nil {
 					return nil, client.IgnoreNotFound(err)
 				}
 				return pool.GetFinalizers(), nil
 			}).ShouldNot(ContainElement(incluster.PoolFinalizer))
-			// In the foreground the garbage collector takes its own finalizer off last.
-			Eventually(func() error { return k8s.Get(ctx, keyOf(pool), pool) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
+			// In a foreground deletion the garbage collector removes its own finalizer last.
+			Eventually(func() error { return k8s.Get(ctx, keyOf(pool), pool) }).WithTimeout(framework.LongTimeout).Should(Satisfy(apierrors.IsNotFound))
 			Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
 			Expect(mirror.Annotations).To(And(HaveLen(3), HaveKeyWithValue(incluster.EndedAnnotation, ""), HaveKeyWithValue(incluster.GatewayAnnotation, "10.99.0.1"),
 				HaveKey(v1alpha1.ManagementClusterAnnotation)))

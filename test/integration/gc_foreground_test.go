@@ -22,8 +22,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The garbage collector of Kubernetes runs. Argo CD prunes in the foreground: what an object owns is deleted first, or
-// disowned where it has another owner too.
+// The garbage collector of Kubernetes runs. Argo CD prunes in the foreground: the objects that an object owns are
+// deleted first, or lose the owner reference if they have another owner too.
 var _ = Describe("What is deleted in the foreground", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string
@@ -31,10 +31,10 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		rights = startCollectorOfInClusterPools(ctx)
 	})
 
-	// prompt bounds the end of a Cluster whose machines are gone.
+	// prompt bounds the time until a Cluster whose machines are gone is gone.
 	const prompt = 30 * time.Second
-	// changesOf returns how often each of the IPAddresses of a namespace changes from now on until all of them are gone, their ends
-	// included.
+	// changesOf returns how often each of the IPAddresses of a namespace changes from now on until all of them are
+	// gone, including their deletions.
 	changesOf := func(ctx context.Context, ns string) func() map[string]int {
 		GinkgoHelper()
 		now := &ipamv1.IPAddressList{}
@@ -59,7 +59,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	gone := func(ctx context.Context, o client.Object) {
 		GinkgoHelper()
-		Eventually(func() error { return k8s.Get(ctx, keyOf(o), o) }).WithTimeout(framework.Late).Should(Satisfy(apierrors.IsNotFound))
+		Eventually(func() error { return k8s.Get(ctx, keyOf(o), o) }).WithTimeout(framework.LongTimeout).Should(Satisfy(apierrors.IsNotFound))
 	}
 
 	DescribeTable("costs no writes while it is in use:", func(ctx SpecContext, behindMirror bool) {
@@ -95,7 +95,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 			return out
 		}
 		withoutPool := HaveEach(HaveField("OwnerReferences", HaveExactElements(HaveField("Kind", "IPAddressClaim"))))
-		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).WithTimeout(framework.Late).Should(withoutPool, "the garbage collector has taken the pool off")
+		Eventually(func() []ipamv1.IPAddress { return objects(ctx, ns).Addresses }).WithTimeout(framework.LongTimeout).Should(withoutPool, "the garbage collector has taken the pool off")
 		comesToRest(ctx, m)
 		Expect(objects(ctx, ns).Addresses).To(withoutPool, "put back, while the garbage collector waits longer and longer between its tries")
 		rested := versions()
@@ -159,7 +159,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 			HaveExactElements(HaveField("Kind", v1alpha1.NetworkPoolKind)), "the garbage collector has taken the claim off")
 		comesToRest(ctx, m)
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 1, "allocationCount": 1})
-		Expect((&invariants.History{}).AtRest(objects(ctx, ns))).To(BeEmpty())
+		Expect((&invariants.History{}).CheckAtRest(objects(ctx, ns))).To(BeEmpty())
 		modify(ctx, getClaim(ctx, ns, claim.Name), func(c *ipamv1.IPAddressClaim) { controllerutil.RemoveFinalizer(c, protects) })
 		expectGone(ctx, claim)
 		expectGone(ctx, address)

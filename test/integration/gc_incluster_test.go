@@ -32,7 +32,7 @@ var _ = Describe("A namespace that has a pool of the in-cluster provider, its mi
 		rights = "--kubeconfig=" + kubeconfig
 	})
 
-	// served has a manager serve two claims of the pool.
+	// served starts a manager that serves two claims of the pool.
 	served := func(ctx context.Context) *framework.Manager {
 		GinkgoHelper()
 		ns = newNamespace(ctx, nil)
@@ -56,24 +56,24 @@ var _ = Describe("A namespace that has a pool of the in-cluster provider, its mi
 		deleteNamespace(ctx, ns)
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.79.0.10"), last: netip.MustParseAddr("10.79.0.19"), gateway: "10.79.0.1"}
 		Eventually(func() int {
-			other.look(ctx)
+			other.serveClaims(ctx)
 			return len(objects(ctx, ns).Claims)
 		}).Should(BeZero())
-		// As their provider does when nothing of the pool is in use.
+		// The provider does that when no address of the pool is in use.
 		modify(ctx, pool, func(o *unstructured.Unstructured) { controllerutil.RemoveFinalizer(o, incluster.PoolFinalizer) })
 		expectNamespaceGone(ctx, ns)
 	})
 })
 
-// expectNamespaceGone waits for the end of a namespace: its controller tries again after seconds.
+// expectNamespaceGone waits until a namespace is gone: its controller retries after seconds.
 func expectNamespaceGone(ctx context.Context, name string) {
 	GinkgoHelper()
 	Eventually(func() error {
 		return k8s.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{})
-	}).WithTimeout(framework.Late).Should(MatchError(ContainSubstring("not found")))
+	}).WithTimeout(framework.LongTimeout).Should(MatchError(ContainSubstring("not found")))
 }
 
-// deleteNamespace deletes a namespace, which ends with all that is in it.
+// deleteNamespace deletes a namespace, with all its objects.
 func deleteNamespace(ctx context.Context, name string) {
 	GinkgoHelper()
 	Expect(k8s.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())

@@ -27,7 +27,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		lost, kept := framework.MakeAllocation(ns, "lost").Count(4).Cluster(team, "tenant").Obj(), framework.MakeAllocation(ns, "kept").Count(4).Obj()
 		create(ctx, pool, makeCluster(team, "tenant", false), makeCluster(ns, "tenant", false), lost, kept)
 		allocatedTo(ctx, lost)
-		expectSighting(ctx, lost, metav1.ConditionTrue)
+		expectClusterSeen(ctx, lost, metav1.ConditionTrue)
 		was := allocatedTo(ctx, kept)
 		deleteNamespace(ctx, team)
 		expectGone(ctx, makeCluster(team, "tenant", false))
@@ -46,13 +46,14 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		create(ctx, pool, cluster, o)
 		allocatedTo(ctx, o)
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
-		// A Cluster that is being deleted is there: what comes after it is served, so the manager has had time.
+		// A Cluster in deletion still exists. An allocation that is created later is served, so the manager has had
+		// time to act on the deletion.
 		after := framework.MakeAllocation(ns, "after").Count(1).Obj()
 		create(ctx, after)
 		allocatedTo(ctx, after)
 		Expect(allocatedTo(ctx, o)).NotTo(BeEmpty())
-		expectSighting(ctx, o, metav1.ConditionTrue)
-		expectSighting(ctx, after, metav1.ConditionTrue)
+		expectClusterSeen(ctx, o, metav1.ConditionTrue)
+		expectClusterSeen(ctx, after, metav1.ConditionTrue)
 		force(ctx, cluster)
 		expectGone(ctx, o)
 		expectGone(ctx, after)
@@ -74,7 +75,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 	It("is kept while it waits for an address of its own, and when its namespace goes nothing is left", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.3.0/30").Obj()
-		failed := framework.MakeAllocation(ns, "failed").Count(30).Obj() // its Cluster never was
+		failed := framework.MakeAllocation(ns, "failed").Count(30).Obj() // its Cluster never existed
 		create(ctx, pool, failed, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		refusedBlock(ctx, failed, v1alpha1.AllocationFailed, "PoolExhausted")
 		addressOf(ctx, ns, "c")

@@ -21,12 +21,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// shortGrace is for specs that delete claims as soon as they are made. The API server decides that a claim may go at
-// once before it looks whether a finalizer has come meanwhile: now and then a claim is gone, and its IPAddress is
-// there.
+// shortGrace is for specs that delete claims as soon as they are created. The API server decides that a claim may be
+// deleted at once before it checks whether a finalizer was added meanwhile: now and then a claim is gone while its
+// IPAddress exists.
 const shortGrace = "--orphan-grace=2s"
 
-// Namespaces keep specs apart. Global pools are in none, so no spec leaves one behind.
+// Namespaces isolate specs. Global pools are in none, so each spec deletes them.
 var _ = AfterEach(func(ctx SpecContext) {
 	pools := &v1alpha1.GlobalNetworkPoolList{}
 	Expect(k8s.List(ctx, pools)).To(Succeed())
@@ -35,24 +35,24 @@ var _ = AfterEach(func(ctx SpecContext) {
 	}
 })
 
-// namespaceManager starts a manager that serves one namespace, so that it has flags of its own.
+// namespaceManager starts a manager that serves one namespace, so that it can have flags of its own.
 func namespaceManager(ctx context.Context, ns string, args ...string) *framework.Manager {
 	GinkgoHelper()
 	return startManager(ctx, append([]string{"--namespace=" + ns}, args...)...)
 }
 
-// modify reads an object anew and patches it as a user would with kubectl.
+// modify reads an object again and patches it as a user would with kubectl.
 func modify[O client.Object](ctx context.Context, obj O, change func(O)) {
 	GinkgoHelper()
 	patch := changed(ctx, obj, change)
 	Expect(k8s.Patch(ctx, obj, patch)).To(Succeed())
 }
 
-// startCollectorOfInClusterPools starts Kubernetes' garbage collector where pools of the in-cluster provider are, until the
-// end of the specs, and returns the flag that gives a manager the rights on those pools.
+// startCollectorOfInClusterPools installs the pools of the in-cluster provider, starts Kubernetes' garbage collector
+// until the end of the specs, and returns the flag that gives a manager the rights on those pools.
 func startCollectorOfInClusterPools(ctx context.Context) string {
 	GinkgoHelper()
-	// Before the garbage collector starts: it looks for new kinds every 30 s.
+	// Installed before the garbage collector starts: it searches for new kinds only every 30 s.
 	Expect(cp.InstallInClusterPools()).To(Succeed())
 	stop, err := cp.StartControllerManager()
 	Expect(err).NotTo(HaveOccurred())
@@ -69,7 +69,7 @@ func modifyStatus[O client.Object](ctx context.Context, obj O, change func(O)) {
 	Expect(k8s.Status().Patch(ctx, obj, patch)).To(Succeed())
 }
 
-// changed reads an object anew, changes it, and returns the patch for that.
+// changed reads an object again, changes it, and returns the patch for the change.
 func changed[O client.Object](ctx context.Context, obj O, change func(O)) client.Patch {
 	GinkgoHelper()
 	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
@@ -94,21 +94,22 @@ func setPaused(ctx context.Context, obj client.Object, paused bool) {
 	})
 }
 
-// force deletes an object with all its finalizers, as a user in a hurry does.
+// force deletes an object and removes all its finalizers, as a user in a hurry does.
 func force(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
-	Expect(framework.Force(ctx, k8s, obj)).To(Succeed())
+	Expect(framework.ForceDelete(ctx, k8s, obj)).To(Succeed())
 }
 
-// emptyCluster deletes what the specs before have left. A manager with a short grace of orphans looks as often for the owners of each
-// pool's blocks, of all namespaces: with enough pools it has no second without a reconcile. Blocks alone do not do: a pool that is
-// carved, and a Cluster with Services, get theirs anew.
+// emptyCluster deletes the objects that earlier specs have left. A manager with a short orphan grace checks the
+// owners of each pool's blocks in each such period, in all namespaces: with enough pools it has no second without a
+// reconcile. It does not suffice to delete the blocks: a carved pool, and a Cluster with Services, would get theirs
+// again.
 func emptyCluster(ctx context.Context) {
 	GinkgoHelper()
-	Expect(framework.EmptyCluster(ctx, k8s)).To(Succeed())
+	Expect(framework.CleanUpCluster(ctx, k8s)).To(Succeed())
 }
 
-// expectUntouched expects a claim without any trace of a provider.
+// expectUntouched expects a claim without any change by a provider.
 func expectUntouched(ctx context.Context, ns, name string) {
 	GinkgoHelper()
 	claim := getClaim(ctx, ns, name)
@@ -118,8 +119,9 @@ func expectUntouched(ctx context.Context, ns, name string) {
 	Expect(claim.Status.AddressRef.Name).To(BeEmpty(), name)
 }
 
-// expectHeld expects a claim of which nothing is said but what pauses it.
-func expectHeld(ctx context.Context, ns, name, by string) {
+// expectOnlyPaused expects a claim that no manager has changed, except for the condition with the reason of its
+// pause.
+func expectOnlyPaused(ctx context.Context, ns, name, by string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		claim := getClaim(ctx, ns, name)
@@ -133,15 +135,14 @@ func expectHeld(ctx context.Context, ns, name, by string) {
 
 func keyOf(obj client.Object) client.ObjectKey { return client.ObjectKeyFromObject(obj) }
 
-// statusOf reads the status of a pool anew.
+// statusOf reads the status of a pool again.
 func statusOf(ctx context.Context, pool v1alpha1.Pool) *v1alpha1.NetworkPoolStatus {
 	GinkgoHelper()
 	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
 	return pool.PoolStatus()
 }
 
-// expectCondition waits for a condition of a pool, of the spec the pool has now, and returns its
-// message.
+// expectCondition waits for a condition of a pool, for its current spec, and returns the message.
 func expectCondition(ctx context.Context, pool v1alpha1.Pool, condition string, status metav1.ConditionStatus, reason string) string {
 	GinkgoHelper()
 	var c *metav1.Condition
@@ -165,7 +166,7 @@ func eventsOf(ctx context.Context, pool v1alpha1.Pool) []string {
 	return eventReasons(ctx, ns, pool.GetUID())
 }
 
-// eventReasons returns the reasons of the events about an object, each as often as it was recorded.
+// eventReasons returns the reasons of the events on an object, each as often as it was recorded.
 func eventReasons(ctx context.Context, ns string, uid types.UID) []string {
 	GinkgoHelper()
 	list := &eventsv1.EventList{}
@@ -187,7 +188,7 @@ func eventReasons(ctx context.Context, ns string, uid types.UID) []string {
 	return reasons
 }
 
-// recreated waits for another IPAddress of the name of one that was forced away.
+// recreated waits for a new IPAddress with the name of one that was deleted by force.
 func recreated(ctx context.Context, before *ipamv1.IPAddress) *ipamv1.IPAddress {
 	GinkgoHelper()
 	after := &ipamv1.IPAddress{}
@@ -198,8 +199,8 @@ func recreated(ctx context.Context, before *ipamv1.IPAddress) *ipamv1.IPAddress 
 	return after
 }
 
-// madeAddress is an IPAddress for a claim of pool p, as another hand than the manager's makes it: a
-// move, a restore, a person.
+// madeAddress returns an IPAddress for a claim of pool p that was not created by the manager, but by a move, a
+// restore or a user.
 func madeAddress(ns, name, address string, prefix int32, owners ...metav1.OwnerReference) *ipamv1.IPAddress {
 	return &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
@@ -235,13 +236,14 @@ func makeCluster(ns, name string, paused bool) *clusterv1.Cluster {
 	}
 }
 
-// expectNothingWrong checks what must not be at any moment.
+// expectNothingWrong checks the invariants that must hold at any moment.
 func expectNothingWrong(ctx context.Context, ns string) {
 	GinkgoHelper()
-	Expect((&invariants.History{}).Moment(objects(ctx, ns))).To(BeEmpty())
+	Expect((&invariants.History{}).CheckMoment(objects(ctx, ns))).To(BeEmpty())
 }
 
-// endQuarantine lets what a pool adopted have been there for long (R10). No manager must run.
+// endQuarantine moves the start of the wait after an adoption into the past, so that it is over (R10: a pool without
+// a record of an allocator waits). No manager may run.
 func endQuarantine(ctx context.Context, pool *v1alpha1.NetworkPool) {
 	GinkgoHelper()
 	modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) {

@@ -22,15 +22,15 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// aHost writes what a host does. Its heartbeat is one of a second.
-type aHost string
+// fakeHost writes what a host does. The period of its heartbeat is one second.
+type fakeHost string
 
-// beat writes the heartbeat of the host.
-func (h aHost) beat(ctx context.Context) {
+// writeHeartbeat writes the heartbeat of the host.
+func (h fakeHost) writeHeartbeat(ctx context.Context) {
 	GinkgoHelper()
 	o, is := &coordinationv1.Lease{}, &hostlb.Host{Name: string(h), Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.162.0.0/16"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}}
-	record.WriteHost(o, is, "boot", metav1.NowMicro(), 1)
-	write := func(o *coordinationv1.Lease) { record.WriteHost(o, is, "boot", metav1.NowMicro(), 1) }
+	record.WriteHeartbeat(o, is, "boot", metav1.NowMicro(), 1)
+	write := func(o *coordinationv1.Lease) { record.WriteHeartbeat(o, is, "boot", metav1.NowMicro(), 1) }
 	if err := k8s.Create(ctx, o); apierrors.IsAlreadyExists(err) {
 		modify(ctx, o, write)
 	} else {
@@ -38,15 +38,15 @@ func (h aHost) beat(ctx context.Context) {
 	}
 }
 
-// lives has the host write its heartbeat until the spec ends, or what it returns is called.
-func (h aHost) lives(ctx context.Context) func() {
+// keepAlive makes the host write its heartbeat until the spec ends, or the returned function is called.
+func (h fakeHost) keepAlive(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer GinkgoRecover()
 		defer close(done)
 		for ticker := time.NewTicker(300 * time.Millisecond); ; {
-			h.beat(context.WithoutCancel(ctx))
+			h.writeHeartbeat(context.WithoutCancel(ctx))
 			select {
 			case <-ctx.Done():
 				return
@@ -57,34 +57,34 @@ func (h aHost) lives(ctx context.Context) func() {
 	return func() { cancel(); <-done }
 }
 
-// holds writes that the host has the lock of an address, and what it says.
-func (h aHost) holds(ctx context.Context, l *v1alpha1.IPLease, report *record.Report) {
+// writeLock writes the lock of an address, with the host as holder and its report.
+func (h fakeHost) writeLock(ctx context.Context, l *v1alpha1.IPLease, report *record.Report) {
 	GinkgoHelper()
 	says := record.Lock{Address: netip.MustParseAddr(l.Status.Address), Report: report}
 	o := &coordinationv1.Lease{}
-	says.Write(o, string(h))
+	says.WriteLease(o, string(h))
 	if err := k8s.Create(ctx, o); apierrors.IsAlreadyExists(err) {
-		modify(ctx, o, func(o *coordinationv1.Lease) { says.Write(o, string(h)) })
+		modify(ctx, o, func(o *coordinationv1.Lease) { says.WriteLease(o, string(h)) })
 	} else {
 		Expect(err).NotTo(HaveOccurred())
 	}
 }
 
-// lockOf is the lock of the address of a lease.
+// lockOf returns the lock of the address of a lease.
 func lockOf(l *v1alpha1.IPLease) *coordinationv1.Lease {
 	o := &coordinationv1.Lease{}
-	(&record.Lock{Address: netip.MustParseAddr(l.Status.Address)}).Write(o, "")
+	(&record.Lock{Address: netip.MustParseAddr(l.Status.Address)}).WriteLease(o, "")
 	return o
 }
 
-// hostPool is a pool of which hosts show the addresses.
+// hostPool returns a pool whose addresses hosts announce.
 func hostPool(ns, cidr string) *v1alpha1.NetworkPool {
 	p := leasePool(ns, cidr)
 	p.Spec.Leases.LoadBalancerClass = v1alpha1.HostLoadBalancerClass
 	return p
 }
 
-// hostService is a Service that hosts show.
+// hostService returns a Service that hosts publish.
 func hostService(ns, name string, ports ...int32) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.HostLoadBalancerClass),
@@ -95,8 +95,8 @@ func hostService(ns, name string, ports ...int32) *corev1.Service {
 	return s
 }
 
-// expectTold waits until a Service was told a reason, and returns the message.
-func expectTold(ctx context.Context, s *corev1.Service, reason string) string {
+// expectServiceReason waits until the condition of a Service has a reason, and returns the message.
+func expectServiceReason(ctx context.Context, s *corev1.Service, reason string) string {
 	GinkgoHelper()
 	var is *metav1.Condition
 	Eventually(func(g Gomega) {
@@ -115,7 +115,7 @@ func expectLease(ctx context.Context, l *v1alpha1.IPLease, condition, reason str
 		g.Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
 		is = meta.FindStatusCondition(l.Status.Conditions, condition)
 		g.Expect(is).To(HaveValue(HaveField("Reason", reason)))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	return is.Message
 }
 
@@ -152,28 +152,28 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 
 	It("are published once a host has announced them, and withdrawn before they are free", func(ctx SpecContext) { // H20, H21
 		ns := newNamespace(ctx, nil)
-		h1, h2, s := aHost("h1"), aHost("h2"), hostService(ns, "web", 80, 443)
-		DeferCleanup(h1.lives(ctx))
-		DeferCleanup(h2.lives(ctx))
+		h1, h2, s := fakeHost("h1"), fakeHost("h2"), hostService(ns, "web", 80, 443)
+		DeferCleanup(h1.keepAlive(ctx))
+		DeferCleanup(h2.keepAlive(ctx))
 		l := framework.MakeLease(ns, "web-ipv4").Obj()
 		create(ctx, hostPool(ns, "10.162.0.0/28"), s)
-		Expect(expectTold(ctx, s, v1alpha1.GrantedReason)).To(Equal("has TCP/80, TCP/443 of 10.162.0.1"))
+		Expect(expectServiceReason(ctx, s, v1alpha1.GrantedReason)).To(Equal("has TCP/80, TCP/443 of 10.162.0.1"))
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
 			g.Expect(l.Finalizers).To(ContainElements(v1alpha1.IPLeaseFinalizer, v1alpha1.LeaseShownFinalizer))
 			g.Expect(l.Status.ShownBy).To(Equal(v1alpha1.ShownByHost))
 		}).Should(Succeed())
 		By("taking the address, not announcing it")
-		h1.holds(ctx, l, &record.Report{Lease: l.UID, Reason: v1alpha1.ContestedReason, Message: "02:00:00:00:00:99 answers"})
+		h1.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Reason: v1alpha1.ContestedReason, Message: "02:00:00:00:00:99 answers"})
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.ContestedReason)).To(Equal("02:00:00:00:00:99 answers"))
 		expectIngress(ctx, s, "")
 		By("announcing it")
-		h1.holds(ctx, l, &record.Report{Lease: l.UID, Announced: true})
+		h1.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true})
 		expectIngress(ctx, s, "10.162.0.1", tcp(80), tcp(443))
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.AnnouncedReason)).To(Equal("host h1 has the address"))
 		By("moving it, with trouble on one port")
-		h2.holds(ctx, l, nil)
-		h2.holds(ctx, l, &record.Report{Lease: l.UID, Announced: true, Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 443, Reason: v1alpha1.PortInUseOnHostReason, Message: "sshd listens on it"}}})
+		h2.writeLock(ctx, l, nil)
+		h2.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true, Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 443, Reason: v1alpha1.PortInUseOnHostReason, Message: "sshd listens on it"}}})
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.PortInUseOnHostReason)).To(Equal("host h2 has the address, and TCP/443 is not served: sshd listens on it"))
 		wrong := tcp(443)
 		wrong.Error = ptr.To("butler.butlerlabs.dev/PortInUseOnHost")
@@ -184,7 +184,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		Expect(expectLease(ctx, l, v1alpha1.DrainingCondition, v1alpha1.ConfirmingReason)).To(HavePrefix("host h2 takes the address off; "))
 		lock := lockOf(l)
 		modify(ctx, lock, func(o *coordinationv1.Lease) {
-			(&record.Lock{Address: netip.MustParseAddr("10.162.0.1")}).Write(o, "")
+			(&record.Lock{Address: netip.MustParseAddr("10.162.0.1")}).WriteLease(o, "")
 		})
 		expectGone(ctx, l)
 		expectGone(ctx, lock)
@@ -192,15 +192,15 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 
 	It("lose their address when they are of another type, and a lease that is deleted in use takes it from them", func(ctx SpecContext) { // H6
 		ns := newNamespace(ctx, nil)
-		h, l := aHost("h1"), framework.MakeLease(ns, "shop").Obj()
-		DeferCleanup(h.lives(ctx))
+		h, l := fakeHost("h1"), framework.MakeLease(ns, "shop").Obj()
+		DeferCleanup(h.keepAlive(ctx))
 		one, two := hostService(ns, "one", 80), hostService(ns, "two", 443)
 		for _, s := range []*corev1.Service{one, two} {
 			s.Annotations = map[string]string{v1alpha1.LeaseAnnotation: "shop"}
 		}
 		create(ctx, hostPool(ns, "10.162.1.0/28"), l, one, two)
 		leasedTo(ctx, l)
-		h.holds(ctx, l, &record.Report{Lease: l.UID, Announced: true})
+		h.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true})
 		expectIngress(ctx, one, "10.162.1.1", tcp(80))
 		expectIngress(ctx, two, "10.162.1.1", tcp(443))
 		modify(ctx, one, func(s *corev1.Service) {
@@ -213,27 +213,27 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, l)).To(Succeed())
 		expectIngress(ctx, two, "")
-		Expect(expectTold(ctx, two, v1alpha1.LeaseNotReadyReason)).To(ContainSubstring("is being deleted"))
+		Expect(expectServiceReason(ctx, two, v1alpha1.LeaseNotReadyReason)).To(ContainSubstring("is being deleted"))
 		Expect(expectLease(ctx, l, v1alpha1.DrainingCondition, v1alpha1.ConfirmingReason)).NotTo(BeEmpty())
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
 			g.Expect(l.Status.Ports).To(BeEmpty())
 		}).Should(Succeed())
 		modify(ctx, lockOf(l), func(o *coordinationv1.Lease) {
-			(&record.Lock{Address: netip.MustParseAddr("10.162.1.1")}).Write(o, "")
+			(&record.Lock{Address: netip.MustParseAddr("10.162.1.1")}).WriteLease(o, "")
 		})
 		expectGone(ctx, l)
 	})
 
 	It("are kept while the host that had them is silent, until a person says that nobody shows them", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
-		h, s := aHost("mute"), hostService(ns, "web", 80)
+		h, s := fakeHost("mute"), hostService(ns, "web", 80)
 		l := framework.MakeLease(ns, "web-ipv4").Obj()
-		ends := h.lives(ctx)
+		ends := h.keepAlive(ctx)
 		create(ctx, hostPool(ns, "10.163.1.0/28"), s)
-		expectTold(ctx, s, v1alpha1.GrantedReason)
+		expectServiceReason(ctx, s, v1alpha1.GrantedReason)
 		Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
-		h.holds(ctx, l, &record.Report{Lease: l.UID, Announced: true})
+		h.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true})
 		expectIngress(ctx, s, "10.163.1.1", tcp(80))
 		By("resting, while the host renews its heartbeat")
 		expectRest(ctx, m)
@@ -262,7 +262,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		l := framework.MakeLease(ns, "shop").Obj()
 		create(ctx, leasePool(ns, "10.162.2.0/28"), l, s)
 		leasedTo(ctx, l)
-		Expect(expectTold(ctx, s, v1alpha1.NotServedReason)).To(ContainSubstring("--service-leases"))
+		Expect(expectServiceReason(ctx, s, v1alpha1.NotServedReason)).To(ContainSubstring("--service-leases"))
 		expectRest(ctx, m)
 		Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
 		Expect(l.Status.Ports).To(BeEmpty())

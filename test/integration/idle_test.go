@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("Two managers at rest", func() {
-	const quiet = 8e9 // twice the three seconds after which work that waits is taken over (R5)
+	const quiet = 8e9 // twice the three seconds after which pending work is taken over (R5)
 
 	start := func(ctx SpecContext, cidr string, claims ...*ipamv1.IPAddressClaim) (pool *v1alpha1.NetworkPool, managers [2]*framework.Manager) {
 		ns := newNamespace(ctx, nil)

@@ -37,7 +37,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 	mirror := func(name string) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	}
-	// counts waits until a pool says how many of its addresses are in use.
+	// counts waits until the status of a pool has the given counts of its addresses.
 	counts := func(ctx context.Context, pool *unstructured.Unstructured, total, used, outOfRange int64) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
@@ -53,11 +53,11 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			"addresses": []any{"10.70.0.10-10.70.0.19"}, "prefix": int64(24), "gateway": "10.70.0.1", "excludedAddresses": []any{"10.70.0.12"},
 		})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.70.0.10"), last: netip.MustParseAddr("10.70.0.19"), gateway: "10.70.0.1"}
-		a := claimOn(ns, "a", ipPool, "p") // to which we had granted another address, long ago, and told nobody
+		a := claimOn(ns, "a", ipPool, "p") // it has an old record of this provider, without an IPAddress
 		a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.70.0.18"}, []string{"ipam.cluster.x-k8s.io/ReleaseAddress"}
 		create(ctx, a, claimOn(ns, "b", ipPool, "p"))
-		other.look(ctx)
-		other.look(ctx)
+		other.serveClaims(ctx)
+		other.serveClaims(ctx)
 		before := map[string]string{"a": "10.70.0.10", "b": "10.70.0.11"}
 		create(ctx, claimOn(ns, "new", ipPool, "p"))
 
@@ -87,7 +87,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		counts(ctx, pool, 9, 4, 0)
 		Expect(k8s.Delete(ctx, direct)).To(Succeed())
 		counts(ctx, pool, 9, 3, 0)
-		Expect(annotations.HasPaused(pool)).To(BeTrue()) // which keeps the other one from it
+		Expect(annotations.HasPaused(pool)).To(BeTrue()) // which keeps the other provider from serving it
 
 		By("following its spec")
 		patch := client.MergeFrom(pool.DeepCopy())
@@ -110,7 +110,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 	})
 
 	It("serves global pools and pools of prefixes", func(ctx SpecContext) {
-		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{ // as the other one reads it
+		makeInClusterPool(ctx, "GlobalInClusterIPPool", "", ns, map[string]any{ // as the other provider reads it
 			"addresses": []any{"10.71.0.77/24"}, "prefix": int64(24), "excludedAddresses": []any{"10.71.0.1-10.71.0.3", "10.0.0.0/16"},
 		})
 		makeInClusterPool(ctx, "InClusterPrefixPool", ns, "p", map[string]any{"prefixes": []any{"fd00:70::/48"}, "gateway": "fe80::1", "excludedPrefixes": []any{"fd00:70::/64"}})
@@ -173,8 +173,8 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(addressOf(ctx, ns, "a").Spec.Address).To(Equal("10.74.0.10"))
 		Expect(m.Stop()).To(Succeed())
 		create(ctx, claimOn(ns, "b", ipPool, "p"), claimOn(ns, "c", ipPool, "p"))
-		other.look(ctx)
-		late := other.address(getClaim(ctx, ns, "b"), "10.74.0.11") // is sent, and then its Pod is gone
+		other.serveClaims(ctx)
+		late := other.address(getClaim(ctx, ns, "b"), "10.74.0.11") // sent by the other provider, whose Pod ends then
 
 		m = namespaceManager(ctx, ns, flag, rights)
 		for _, name := range []string{"b", "c"} {
@@ -183,7 +183,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		create(ctx, late)
 		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal("10.74.0.11"))
 		Expect(m.Kill()).To(Succeed())
-		m = namespaceManager(ctx, ns, flag, rights) // which holds back as long as the one before would have
+		m = namespaceManager(ctx, ns, flag, rights) // it waits as long as the manager before it would have
 		Expect(refusalOf(ctx, ns, "c", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(v1alpha1.AdoptingReason))
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, mirror("p.in-cluster"))
@@ -231,7 +231,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		}).Should(HaveKey(incluster.MirrorAnnotation))
 		before := mirror("p.in-cluster")
 		Expect(k8s.Get(ctx, keyOf(before), before)).To(Succeed())
-		Expect(m.Kill()).To(Succeed()) // what it would hold it does not see
+		Expect(m.Kill()).To(Succeed()) // so that it does not hold the moved addresses
 		deleteForMove(ctx, getClaim(ctx, ns, "a"))
 		deleteForMove(ctx, gone)
 		deleteForMove(ctx, before)
@@ -247,7 +247,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		endQuarantine(ctx, again)
 		m = namespaceManager(ctx, ns, flag, rights)
 		expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.MovedReason)
-		Eventually(func() string { // before that it says what the quarantine said
+		Eventually(func() string { // before that the condition has the message of the quarantine
 			return refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
 		}).Should(ContainSubstring(incluster.MovedFromAnnotation))
 		modify(ctx, again, func(p *v1alpha1.NetworkPool) { delete(p.Annotations, incluster.MovedFromAnnotation) })
@@ -268,7 +268,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(is.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "a"), "").OwnerReferences))
 		Expect(is.Finalizers).To(Equal([]string{"ipam.cluster.x-k8s.io/ProtectAddress"}))
 		Expect(m.Kill()).To(Succeed())
-		endQuarantine(ctx, mirror("p.in-cluster")) // it was in use
+		endQuarantine(ctx, mirror("p.in-cluster")) // its addresses were in use
 		m = namespaceManager(ctx, ns, flag, rights)
 		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal("10.77.0.11"))
 		expectNothingWrong(ctx, ns)
@@ -285,8 +285,8 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 
 		create(ctx, claimOn(ns, "b", ipPool, "p"))
-		other.look(ctx)
-		other.look(ctx)
+		other.serveClaims(ctx)
+		other.serveClaims(ctx)
 		Expect(addressNamed(ctx, ns, "b").Spec.Address).To(Equal("10.75.0.11"))
 
 		By("handing it over")
@@ -296,7 +296,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Eventually(func() bool {
 			is := mirror("p.in-cluster")
 			Expect(k8s.Get(ctx, keyOf(is), is)).To(Succeed())
-			return incluster.Given(is)
+			return incluster.HasHandedOverAnnotation(is)
 		}).Should(BeTrue())
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, mirror("p.in-cluster"))
@@ -306,8 +306,8 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 
 		By("the other one coming back all the same")
 		create(ctx, claimOn(ns, "c", ipPool, "p"))
-		other.look(ctx)
-		other.look(ctx)
+		other.serveClaims(ctx)
+		other.serveClaims(ctx)
 		expectUntouched(ctx, ns, "c")
 		m = namespaceManager(ctx, ns, flag, rights)
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.75.0.13"))
@@ -321,10 +321,10 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		history := &invariants.History{}
 		right := func(ctx context.Context) {
 			GinkgoHelper()
-			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		}
-		// back starts a manager; after the other one has run, it waits and dies first, and what it waited for has
-		// landed since.
+		// back starts a manager. After the other provider has run, it first starts one that waits and is killed, and
+		// ends the wait, as if everything in flight had landed.
 		back := func(ctx context.Context, after bool) *framework.Manager {
 			GinkgoHelper()
 			if after {
@@ -339,18 +339,18 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		for round := range rounds {
 			for i := range each {
 				create(ctx, claimOn(ns, fmt.Sprintf("c-%d-%d", round, i), ipPool, "p"))
-				if round > 0 && i%4 == 0 { // some of the last round go
+				if round > 0 && i%4 == 0 { // some claims of the last round are deleted
 					Expect(k8s.Delete(ctx, claimOn(ns, fmt.Sprintf("c-%d-%d", round-1, i), ipPool, "p"))).To(Succeed())
 				}
 			}
 			if round%2 == 1 {
 				stop := other.run(ctx)
-				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
+				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.LongTimeout).Should(BeNumerically(">", round*each/2))
 				stop()
 			} else {
 				m := back(ctx, round > 0)
-				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.Late).Should(BeNumerically(">", round*each/2))
-				Expect(m.Kill()).To(Succeed()) // in the middle of it
+				Eventually(func() int { return bound(ctx, ns) }).WithTimeout(framework.LongTimeout).Should(BeNumerically(">", round*each/2))
+				Expect(m.Kill()).To(Succeed()) // killed in the middle of the round
 			}
 			right(ctx)
 		}
@@ -360,7 +360,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 			g.Expect(o.Claims).To(HaveLen(each*rounds - (rounds-1)*each/4))
 			g.Expect(o.Addresses).To(HaveLen(len(o.Claims)))
 			g.Expect(bound(ctx, ns)).To(Equal(len(o.Claims)))
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		right(ctx)
 		counts(ctx, pool, 1021, each*rounds-(rounds-1)*each/4, 0)
 		Expect(m.Stop()).To(Succeed())
@@ -371,7 +371,7 @@ func handOver(pool *unstructured.Unstructured) {
 	pool.SetAnnotations(map[string]string{incluster.HandedOverAnnotation: ""})
 }
 
-// addressNamed reads an IPAddress anew.
+// addressNamed reads an IPAddress again.
 func addressNamed(ctx context.Context, ns, name string) *ipamv1.IPAddress {
 	GinkgoHelper()
 	address := &ipamv1.IPAddress{}
@@ -379,7 +379,7 @@ func addressNamed(ctx context.Context, ns, name string) *ipamv1.IPAddress {
 	return address
 }
 
-// bound is how many claims of a namespace have an address.
+// bound returns the number of claims of a namespace that have an address.
 func bound(ctx context.Context, ns string) (n int) {
 	GinkgoHelper()
 	claims := objects(ctx, ns).Claims

@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// kstatusOf is what tools that know nothing of a kind make of an object: Argo CD, Flux, kpt, Helm. The rules are those
-// of sigs.k8s.io/cli-utils/pkg/kstatus/status for kinds that it has no rules for.
+// kstatusOf returns the status that tools without knowledge of a kind compute for an object: Argo CD, Flux, kpt,
+// Helm. The rules are those of sigs.k8s.io/cli-utils/pkg/kstatus/status for kinds without special rules.
 func kstatusOf(ctx context.Context, o client.Object) string {
 	GinkgoHelper()
 	gvk, err := apiutil.GVKForObject(o, k8s.Scheme())
@@ -63,7 +63,7 @@ var _ = Describe("What is applied", func() { // B80
 		for _, o := range served {
 			Eventually(kstatusOf).WithArguments(ctx, o).Should(Equal("Current"), "%T", o)
 		}
-		claim, refused := framework.MakeClaim(ns, "c").Pool("p").Obj(), framework.MakeClaim(ns, "refused").Pool("p").Request("10.9.9.9").Obj()
+		claim, refused := framework.MakeClaim(ns, "c").Pool("p").Obj(), framework.MakeClaim(ns, "refused").Pool("p").RequestAddress("10.9.9.9").Obj()
 		create(ctx, claim, refused)
 		addressOf(ctx, ns, "c")
 		Expect(kstatusOf(ctx, claim)).To(Equal("Current"))
@@ -77,7 +77,7 @@ var _ = Describe("What is applied", func() { // B80
 			Expect(kstatusOf(ctx, o)).To(Equal("InProgress"), "%T, which was refused", o)
 		}
 		for _, o := range []client.Object{pool, block, claim} {
-			modify(ctx, o, func(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), "example.com/hold")) }) // or it may be gone
+			modify(ctx, o, func(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), "example.com/hold")) }) // else it is gone
 			Expect(k8s.Delete(ctx, o)).To(Succeed())
 			Expect(kstatusOf(ctx, o)).To(Equal("Terminating"), "%T", o)
 		}

@@ -23,7 +23,7 @@ var _ = Describe("A Cluster that nobody can connect to", func() {
 		demand := func() *metav1.Condition {
 			return meta.FindStatusCondition(allocationsIn(ctx, ns)[0].Status.Conditions, v1alpha1.DemandSatisfiedCondition)
 		}
-		Expect(demand()).To(BeNil()) // it is being built
+		Expect(demand()).To(BeNil()) // the cluster is still being built
 		modifyStatus(ctx, cluster, func(c *clusterv1.Cluster) { c.Status.Initialization.InfrastructureProvisioned = ptr.To(true) })
 		Eventually(demand).Should(HaveValue(And(HaveField("Status", metav1.ConditionUnknown),
 			HaveField("Reason", v1alpha1.TenantUnreachableReason), HaveField("Message", HavePrefix("Secret "+ns+"/tenant-kubeconfig does not exist")))))
@@ -31,7 +31,7 @@ var _ = Describe("A Cluster that nobody can connect to", func() {
 		create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "tenant-kubeconfig"}, Data: map[string][]byte{
 			"value": []byte("apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user: {tokenFile: /token}\n"),
 		}})
-		// Secrets are not watched. Cluster API writes the Cluster when it has made one.
+		// Secrets are not watched. Cluster API writes the Cluster when it has created one.
 		modifyStatus(ctx, cluster, func(c *clusterv1.Cluster) { c.Status.Phase = string(clusterv1.ClusterPhaseProvisioning) })
 		Eventually(demand).Should(HaveValue(HaveField("Message", ContainSubstring("it names a file"))))
 		expectRestMeanwhile(ctx, 1, m)

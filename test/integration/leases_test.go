@@ -23,7 +23,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// leasedTo waits until a lease has its address, and returns that.
+// leasedTo waits until a lease has its address, and returns the address.
 func leasedTo(ctx context.Context, l *v1alpha1.IPLease) string {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -33,7 +33,7 @@ func leasedTo(ctx context.Context, l *v1alpha1.IPLease) string {
 	return l.Status.Address
 }
 
-// refusedLease waits until a lease is refused for a reason, and returns what it is told.
+// refusedLease waits until a lease is refused for a reason, and returns the message.
 func refusedLease(ctx context.Context, l *v1alpha1.IPLease, reason string) string {
 	GinkgoHelper()
 	var ready *metav1.Condition
@@ -45,7 +45,7 @@ func refusedLease(ctx context.Context, l *v1alpha1.IPLease, reason string) strin
 	return ready.Message
 }
 
-// leasePool is a pool p that gives leases.
+// leasePool returns a pool p for leases.
 func leasePool(ns, cidr string) *v1alpha1.NetworkPool {
 	p := framework.MakePool("p").Namespace(ns).CIDR(cidr).Obj()
 	p.Spec.Leases = &v1alpha1.Leases{}
@@ -75,7 +75,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		create(ctx, third)
 		Expect(leasedTo(ctx, third)).To(Equal("10.160.0.225"))
 		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 14, "allocatedIPs": 2, "availableIPs": 12, "allocationCount": 2})
-		// It follows the network of the pool.
+		// The status follows the network of the pool.
 		modify(ctx, pool, func(p *v1alpha1.NetworkPool) { p.Spec.Network = "core" })
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(third), third)).To(Succeed())
@@ -101,7 +101,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 
 	It("have the address that they ask for, or none", func(ctx SpecContext) { // H5, H10
 		ns := newNamespace(ctx, nil)
-		holder := framework.MakeLease(ns, "holder").Address("10.160.3.9").Obj()
+		holder := framework.MakeLease(ns, "holder").RequestAddress("10.160.3.9").Obj()
 		create(ctx, leasePool(ns, "10.160.3.0/28"), holder)
 		Expect(leasedTo(ctx, holder)).To(Equal("10.160.3.9"))
 		for name, c := range map[string]struct{ address, says string }{
@@ -110,7 +110,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 			"broadcast": {"10.160.3.15", "it is the last address of the network 10.160.3.0/28, which hosts do not use"},
 			"held":      {"10.160.3.9", "the requested address 10.160.3.9 is held by IPLease " + ns + "/holder"},
 		} {
-			l := framework.MakeLease(ns, name).Address(c.address).Obj()
+			l := framework.MakeLease(ns, name).RequestAddress(c.address).Obj()
 			create(ctx, l)
 			Expect(refusedLease(ctx, l, "AllocationFailed")).To(ContainSubstring(c.says), name)
 		}
@@ -207,7 +207,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 			}
 			Leases []struct{ Name, Address, Reason string }
 		}) {
-			code, text, err := m.Ask(ctx, path)
+			code, text, err := m.GetPath(ctx, path)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(code).To(Equal(http.StatusOK), text)
 			g.Expect(json.Unmarshal([]byte(text), &out)).To(Succeed())
@@ -223,7 +223,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 			ask(g, "/leases/health")
 		}).Should(Succeed())
 		waits := ask(Default, "/leases/waiting?namespace="+ns).Leases[0].Name
-		for i := range 3 { // one that has an address goes: the one that waits has it, and the numbers say so
+		for i := range 3 { // a lease with an address is deleted: the waiting one gets the address, and the counts show that
 			if name := fmt.Sprintf("l%d", i); name != waits {
 				remove(ctx, framework.MakeLease(ns, name).Obj())
 				break
@@ -235,13 +235,13 @@ var _ = Describe("IPLeases", Ordered, func() {
 			g.Expect([]int{p.Total, p.InUse, p.Available, p.Waiting, p.Namespace.Used, p.Namespace.Left}).To(Equal([]int{14, 2, 12, 0, 2, 0}))
 			g.Expect(ask(g, "/leases/waiting?namespace="+ns).Leases).To(BeEmpty())
 		}).Should(Succeed())
-		before, err := m.Activity(ctx)
+		before, err := m.ReadActivity(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		for range 50 {
 			ask(Default, "/leases/usage")
 		}
-		Eventually(func(g Gomega) { // others may reconcile meanwhile
-			now, err := m.Activity(ctx)
+		Eventually(func(g Gomega) { // other reconciles may run meanwhile
+			now, err := m.ReadActivity(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(now.Since(before).Requests).To(BeNumerically("<", 50))
 		}).Should(Succeed())
@@ -273,7 +273,7 @@ var _ = Describe("Leases and restarts", func() {
 			l.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": "other"}}
 			l.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 443, Service: "web"}}
 		})
-		Eventually(func(g Gomega) { // the manager has seen that
+		Eventually(func(g Gomega) { // the manager has observed that
 			is := &v1alpha1.IPLease{}
 			g.Expect(k8s.Get(ctx, keyOf(a), is)).To(Succeed())
 			g.Expect(is.Status.ObservedGeneration).To(Equal(is.Generation))
@@ -287,7 +287,7 @@ var _ = Describe("Leases and restarts", func() {
 	})
 })
 
-// What a tenant may try who may write all leases of a namespace, with the policy.
+// The attempts of a tenant that may write all leases of a namespace, with the policy.
 var _ = Describe("Tenants with leases", func() {
 	It("give nobody what another has, and get no more than is theirs", func(ctx SpecContext) {
 		for _, o := range applyPolicy(ctx, k8s, "records.yaml") {
@@ -304,7 +304,7 @@ var _ = Describe("Tenants with leases", func() {
 			return tenant.Create(ctx, l)
 		}
 		record := func(l *v1alpha1.IPLease) { l.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.161.0.9"} }
-		// The API server takes a moment to know the policy.
+		// The policy takes a moment to become effective.
 		Eventually(func() error {
 			return tenant.Create(ctx, recorded(framework.MakeLease(ns, "liar").Obj()), client.DryRunAll)
 		}).
@@ -332,14 +332,14 @@ var _ = Describe("Tenants with leases", func() {
 			try()
 			Expect(tenant.Update(ctx, mine)).To(Satisfy(apierrors.IsInvalid), what)
 		}
-		// A flood gets no more than the quota, and holds up nobody else.
+		// A flood gets no more than the quota, and does not delay others.
 		for i := range 20 {
 			Expect(tenant.Create(ctx, framework.MakeLease(ns, fmt.Sprintf("flood%d", i)).Obj())).To(Succeed())
 		}
 		history := &invariants.History{}
 		Eventually(func(g Gomega) {
 			o := objects(ctx, ns)
-			g.Expect(history.AtRest(o)).To(BeEmpty())
+			g.Expect(history.CheckAtRest(o)).To(BeEmpty())
 			had := 0
 			for i := range o.Leases {
 				g.Expect(o.Leases[i].Status.Conditions).NotTo(BeEmpty())
@@ -351,7 +351,7 @@ var _ = Describe("Tenants with leases", func() {
 		}).Should(Succeed())
 		create(ctx, framework.MakeClaim(ns, "machine").Pool("p").Obj())
 		addressOf(ctx, ns, "machine")
-		// A platform bounds the number of objects as of any kind.
+		// A platform limits the number of these objects like that of any kind.
 		create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "leases"}, Spec: corev1.ResourceQuotaSpec{
 			Hard: corev1.ResourceList{"count/ipleases.butler.butlerlabs.dev": resource.MustParse("100")},
 		}})
@@ -365,7 +365,7 @@ var _ = Describe("Tenants with leases", func() {
 		create(ctx, leasePool(ns, "10.161.1.0/28"), mine)
 		had := leasedTo(ctx, mine)
 		comesToRest(ctx, m)            // its grant is not in flight any more
-		Expect(m.Stop()).To(Succeed()) // the next manager knows what the status says, and nothing else
+		Expect(m.Stop()).To(Succeed()) // the next manager knows nothing but the status
 		modify(ctx, mine, func(l *v1alpha1.IPLease) { l.Finalizers, l.Annotations = nil, nil })
 		m = namespaceManager(ctx, ns)
 		other := framework.MakeLease(ns, "other").Obj()
@@ -381,7 +381,7 @@ var _ = Describe("Tenants with leases", func() {
 	})
 })
 
-// recorded is a lease that says it has an address.
+// recorded returns the lease with a forged record of an address.
 func recorded(l *v1alpha1.IPLease) *v1alpha1.IPLease {
 	l.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.161.0.9"}
 	return l

@@ -14,13 +14,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// mixed is a load of claims and allocations, of which three in ten are replaced by others.
+// mixed is a load of claims and allocations; three in ten of them are replaced by others.
 type mixed struct {
 	ns string
 	n  int
 }
 
-// size is 1 to 64 addresses, spread evenly.
+// size returns a size of 1 to 64 addresses; the sizes are distributed evenly.
 func (mixed) size(i int) int32 { return int32(1 + i*37%64) }
 
 func (mixed) replaced(i int) bool { return i%10 < 3 }
@@ -33,7 +33,7 @@ func (m mixed) claim(name string, i int) client.Object {
 	return framework.MakeClaim(m.ns, fmt.Sprintf("%s%d", name, i)).Pool("p").Obj()
 }
 
-// run creates n of each, then replaces some, many at a time. It waits for nobody.
+// run creates n of each, then replaces some, many at a time. It does not wait until they are served.
 func (m mixed) run(ctx context.Context) error {
 	for _, step := range []func(context.Context, int) error{
 		func(ctx context.Context, i int) error {
@@ -83,12 +83,13 @@ var _ = Describe("The promise", func() {
 			defer GinkgoRecover()
 			Expect(load.run(ctx)).To(Succeed())
 		}()
-		// What was served, and replaced, decides when one dies. Names are never used twice here.
+		// The number of served objects, including replaced ones, decides when a manager is killed. No name is used
+		// twice here.
 		served := map[string]struct{}{}
 		for kill := range 6 {
 			Eventually(func() int {
 				o := objects(ctx, load.ns)
-				Expect(history.Moment(o)).To(BeEmpty())
+				Expect(history.CheckMoment(o)).To(BeEmpty())
 				for i := range o.Addresses {
 					served["IPAddress/"+o.Addresses[i].Name] = struct{}{}
 				}
@@ -98,14 +99,14 @@ var _ = Describe("The promise", func() {
 					}
 				}
 				return len(served)
-			}).WithTimeout(framework.Late).WithPolling(500e6).Should(BeNumerically(">=", (kill+1)*2*load.n/6))
+			}).WithTimeout(framework.LongTimeout).WithPolling(500e6).Should(BeNumerically(">=", (kill+1)*2*load.n/6))
 			Expect(managers[kill%2].Kill()).To(Succeed())
 			managers[kill%2] = startManager(ctx, shortGrace)
 		}
 		<-done
 		expectAtRest(ctx, load.ns, load.n)
 		By("releasing the last of the allocations that were deleted")
-		Eventually(func() int { return len(objects(ctx, load.ns).Allocations) }).WithTimeout(framework.Late).WithPolling(500e6).Should(Equal(load.n))
+		Eventually(func() int { return len(objects(ctx, load.ns).Allocations) }).WithTimeout(framework.LongTimeout).WithPolling(500e6).Should(Equal(load.n))
 		for _, block := range objects(ctx, load.ns).Allocations {
 			Expect(block.Status.AllocatedCount).To(Equal(int64(*block.Spec.Count)), block.Name)
 		}

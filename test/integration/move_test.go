@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// clusterctl creates objects with their metadata and spec and no status, gives owner references the
-// UIDs of the objects it created, and leaves a pool that was there already with the UID of the source.
+// clusterctl creates objects with their metadata and spec and without status, sets the UIDs in owner references to
+// those of the objects that it created, and leaves the UID of the source for a pool that existed already.
 var _ = Describe("On the target of a move", func() {
 	const elsewhere = types.UID("00000000-0000-4000-8000-000000000000")
 	var (
@@ -31,7 +31,7 @@ var _ = Describe("On the target of a move", func() {
 	unpause := func(ctx SpecContext) {
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 	}
-	// served makes the pool and waits until it has an allocator: it adopts nothing then.
+	// served creates the pool and waits until it has an allocator, so that it adopts nothing later.
 	served := func(ctx SpecContext, p *v1alpha1.NetworkPool) {
 		GinkgoHelper()
 		pool = p
@@ -63,9 +63,9 @@ var _ = Describe("On the target of a move", func() {
 		made.Spec.Gateway = "10.12.0.1"
 		create(ctx, made, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
-		// The IPAddress of late is on its way still: nothing is made for a paused Cluster.
+		// The IPAddress of the claim "late" has not arrived yet: the manager creates none for a paused Cluster.
 		Expect(objects(ctx, ns).Addresses).To(HaveLen(2))
-		expectHeld(ctx, ns, "new", "Cluster "+ns+"/k is paused; resume it to go on")
+		expectOnlyPaused(ctx, ns, "new", "Cluster "+ns+"/k is paused; resume it to go on")
 		madeLate := madeAddress(ns, "late", "10.12.0.78", 24, claimOwner("late", late.UID), poolOwner("p", elsewhere))
 		create(ctx, madeLate)
 		unpause(ctx)
@@ -91,7 +91,7 @@ var _ = Describe("On the target of a move", func() {
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.2.0/24").Obj())
 		made := madeAddress(ns, "c", "10.12.2.50", 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere))
 		create(ctx, made)
-		// The address is taken though no claim has it, until a restore brings the claim or the grace ends.
+		// The address is in use although no claim has it, until a restore creates the claim or the grace ends.
 		Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(Equal(int64(1)))
 		claim := moved("c", "10.12.2.50")
 		create(ctx, claim)
@@ -105,12 +105,12 @@ var _ = Describe("On the target of a move", func() {
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.8.0/24").Obj())
 		create(ctx, framework.MakeClaim(ns, "owner").Pool("p").Obj())
 		has := addressOf(ctx, ns, "owner")
-		Expect(m.Kill()).To(Succeed()) // it would see what is restored one by one
+		Expect(m.Kill()).To(Succeed()) // it would observe the restored objects one by one
 		create(ctx, madeAddress(ns, "c", has.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
 		create(ctx, moved("c", has.Spec.Address))
 		m = namespaceManager(ctx, ns, "--orphan-grace=1h")
 		Eventually(func() int { return len(objects(ctx, ns).Addresses) }).Should(Equal(1))
-		// It waited until the IPAddress of its name was gone.
+		// The claim has waited until the IPAddress of its name was gone.
 		Eventually(func() string { return refusalOf(ctx, ns, "c", "AllocationFailed") }).Should(ContainSubstring(ns + "/owner"))
 		expectNothingWrong(ctx, ns)
 		Expect(m.Stop()).To(Succeed())
@@ -160,12 +160,12 @@ var _ = Describe("On the target of a move", func() {
 		Expect(says).To(MatchRegexp(`new grants start at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,`))
 		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring(v1alpha1.AdoptingReason))
 		expectRestMeanwhile(ctx, 1, m)
-		// It outlives the manager.
+		// The wait continues under the next manager.
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "newer").Pool("p").Obj())
 		refusalOf(ctx, ns, "newer", "PoolNotReady")
-		// And it ends 75 s after it began: here, it began two minutes earlier.
+		// And it ends 75 s after its start, which is moved two minutes into the past here.
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, pool)
 		m = namespaceManager(ctx, ns)
@@ -188,7 +188,7 @@ var _ = Describe("On the target of a move", func() {
 		create(ctx, claim)
 		made := madeAddress(ns, "c", "10.12.7.1", 24, claimOwner("c", claim.UID), poolOwner("p", pool.UID))
 		create(ctx, made)
-		unpause(ctx) // not before, or the manager makes the IPAddress that the claim remembers
+		unpause(ctx) // earlier, the manager would create the IPAddress on record in the claim
 		expectAdopted(ctx, claim, made)
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, pool)
@@ -207,7 +207,7 @@ var _ = Describe("On the target of a move", func() {
 		create(ctx, pool, framework.MakeClaim(ns, "new").Pool("p").Obj())
 		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 		Expect(says).To(And(ContainSubstring("Cluster k is paused"), ContainSubstring("remove the annotation "+v1alpha1.ManagementClusterAnnotation)))
-		// long lets minutes pass without an arrival.
+		// long simulates minutes without an arrival.
 		long := func() {
 			GinkgoHelper()
 			Expect(m.Kill()).To(Succeed())

@@ -17,8 +17,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// deleteForMove does what clusterctl does with an object on the source of a move: it replaces all of
-// its annotations, deletes it, and takes all of its finalizers (C45). What is gone it leaves alone.
+// deleteForMove does what clusterctl does with an object on the source of a move: it replaces all of its annotations,
+// deletes it, and removes all of its finalizers (C45). It ignores an object that is gone.
 func deleteForMove(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	mark := client.RawPatch(types.JSONPatchType, []byte(
@@ -64,7 +64,7 @@ var _ = Describe("On the source of a move", func() {
 		}).Should(Succeed())
 		create(ctx, framework.MakeClaim(ns, "new").GlobalPool(ns).Obj())
 		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring("status.held"))
-		// It is kept where a restart finds it; what stayed is released as ever.
+		// The entry survives a restart; the claim that stayed is released as usual.
 		m := startManager(ctx)
 		create(ctx, framework.MakeClaim(ns, "newer").GlobalPool(ns).Obj())
 		refusalOf(ctx, ns, "newer", "PoolNotReady")
@@ -76,7 +76,7 @@ var _ = Describe("On the source of a move", func() {
 		releases := func(entries []v1alpha1.HeldRange) {
 			var value []string
 			for _, h := range entries {
-				value = append(value, grants.ReleaseOf(h))
+				value = append(value, grants.FormatHeldRelease(h))
 			}
 			modify(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) {
 				metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.ReleaseHeldAnnotation, strings.Join(value, ","))
@@ -93,13 +93,13 @@ var _ = Describe("On the source of a move", func() {
 		Eventually(func() int64 { return statusOf(ctx, pool).AvailableIPs }).Should(Equal(int64(4)))
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolMoved"))
 
-		// The annotation stays, and releases nothing that leaves later, though it be the same range.
+		// The annotation stays, and releases no later entry, even for the same range.
 		again := map[string]bool{}
 		for _, name := range []string{"new", "newer"} {
 			address := addressOf(ctx, ns, name)
 			again[address.Spec.Address] = true
-			// The claim first: its Cluster is not paused, so the manager would write the IPAddress of one that lives again. It
-			// may be faster with the IPAddress of one that is gone, whose address is held.
+			// The claim first: its Cluster is not paused, so the manager would write the IPAddress of a living claim
+			// again. The manager may be first to delete the IPAddress of a deleted claim; its address is held then.
 			deleteForMove(ctx, getClaim(ctx, ns, name))
 			deleteForMove(ctx, address)
 		}
@@ -110,7 +110,7 @@ var _ = Describe("On the source of a move", func() {
 		create(ctx, framework.MakeClaim(ns, "last").GlobalPool(ns).Obj())
 		refusalOf(ctx, ns, "last", "PoolNotReady")
 		Expect(statusOf(ctx, pool).Held).To(HaveLen(len(again)))
-		// Whoever takes the entries out of the status by hand has released them, too.
+		// A user who removes the entries from the status by hand has released them, too.
 		modifyStatus(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Status.Held = nil })
 		addressOf(ctx, ns, "last")
 		addressOf(ctx, ns, "newest")

@@ -16,9 +16,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// removes makes an admission policy that takes a part off the metadata of what is written of a resource in a namespace, and
-// returns it.
-func removes(ctx context.Context, ns, resource, part string) *admissionv1.MutatingAdmissionPolicy {
+// createRemovalPolicy creates an admission policy that removes a part of the metadata in writes of a resource in a
+// namespace, and returns it.
+func createRemovalPolicy(ctx context.Context, ns, resource, part string) *admissionv1.MutatingAdmissionPolicy {
 	GinkgoHelper()
 	writes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
@@ -46,7 +46,7 @@ func removes(ctx context.Context, ns, resource, part string) *admissionv1.Mutati
 	return policy
 }
 
-// exempt has a policy pass over what a user writes.
+// exempt makes a policy ignore the writes of a user.
 func exempt(ctx context.Context, policy *admissionv1.MutatingAdmissionPolicy, user string) {
 	GinkgoHelper()
 	modify(ctx, policy, func(p *admissionv1.MutatingAdmissionPolicy) {
@@ -54,7 +54,7 @@ func exempt(ctx context.Context, policy *admissionv1.MutatingAdmissionPolicy, us
 	})
 }
 
-// messagesOf are those of the condition Ready of a claim, and of its events.
+// messagesOf returns the messages of the condition Ready of a claim, and of its events.
 func messagesOf(ctx context.Context, claim *ipamv1.IPAddressClaim) []string {
 	GinkgoHelper()
 	out := []string{readyOf(claim).Message}
@@ -68,25 +68,25 @@ func messagesOf(ctx context.Context, claim *ipamv1.IPAddressClaim) []string {
 	return out
 }
 
-// changes is admission that takes a part off the metadata of claims or of IPAddresses in a namespace of its own, in which
-// some claims name a pool.
-type changes struct {
+// removalPolicy is an admission policy that removes a part of the metadata of claims or of IPAddresses in a namespace
+// of its own, in which some claims name a pool.
+type removalPolicy struct {
 	resource, part string
 
 	ns     string
 	policy *admissionv1.MutatingAdmissionPolicy
 }
 
-// claims are those of the namespace.
-func (c *changes) claims(ctx context.Context) []ipamv1.IPAddressClaim {
+// claims returns the claims of the namespace.
+func (c *removalPolicy) claims(ctx context.Context) []ipamv1.IPAddressClaim {
 	GinkgoHelper()
 	list := &ipamv1.IPAddressClaimList{}
 	Expect(k8s.List(ctx, list, client.InNamespace(c.ns))).To(Succeed())
 	return list.Items
 }
 
-// isKept reports whether an object that an administrator writes keeps the part.
-func (c *changes) isKept(ctx context.Context) (bool, error) {
+// isPartKept reports whether an object that an administrator writes keeps the part.
+func (c *removalPolicy) isPartKept(ctx context.Context) (bool, error) {
 	var o client.Object = madeAddress(c.ns, "tried", "10.155.9.9", 24, claimOwner("tried", "none"))
 	if c.resource == "ipaddressclaims" {
 		o = framework.MakeClaim(c.ns, "tried").Pool("p").Obj()
@@ -106,33 +106,33 @@ func (c *changes) isKept(ctx context.Context) (bool, error) {
 var _ = Describe("Admission that changes what the manager writes", func() {
 	const each = 5
 
-	// W29, W30: which the message says to do.
+	// W29, W30: the message suggests that step.
 	It("costs next to nothing, is reported, and leaves nothing behind once the manager is exempt from it", func(ctx SpecContext) {
-		all := []*changes{
+		all := []*removalPolicy{
 			{resource: "ipaddresses", part: "finalizers"}, {resource: "ipaddresses", part: "ownerReferences"},
 			{resource: "ipaddressclaims", part: "finalizers"}, {resource: "ipaddressclaims", part: "annotations"},
 		}
 		for i, c := range all {
 			c.ns = newNamespace(ctx, nil)
-			c.policy = removes(ctx, c.ns, c.resource, c.part)
+			c.policy = createRemovalPolicy(ctx, c.ns, c.resource, c.part)
 			create(ctx, framework.MakePool("p").Namespace(c.ns).CIDR(fmt.Sprintf("10.155.%d.0/24", i)).Obj())
 		}
 		for _, c := range all {
-			Eventually(c.isKept).WithContext(ctx).Should(BeFalse()) // the API server takes a moment to know the policy, and the kind
+			Eventually(c.isPartKept).WithContext(ctx).Should(BeFalse()) // the policy takes a moment to become effective
 			for j := range each {
 				create(ctx, framework.MakeClaim(c.ns, fmt.Sprintf("c%d", j)).Pool("p").Obj())
 			}
 		}
 		kubeconfig, err := cp.ComponentsManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		m := startManagerAs(ctx, kubeconfig, framework.Components()...)
+		m := startManagerAs(ctx, kubeconfig, framework.ComponentFlags()...)
 		for _, c := range all {
 			Eventually(func(g Gomega) {
 				for _, claim := range c.claims(ctx) {
 					g.Expect(messagesOf(ctx, &claim)).To(ContainElement(And(
 						ContainSubstring(claim.Name+" is not as the manager wrote it"), ContainSubstring("exempt the manager from it"))))
 				}
-			}).WithTimeout(framework.Late).Should(Succeed(), "%s of %s", c.part, c.resource)
+			}).WithTimeout(framework.LongTimeout).Should(Succeed(), "%s of %s", c.part, c.resource)
 		}
 
 		expectRestMeanwhile(ctx, len(all), m)
@@ -155,8 +155,8 @@ var _ = Describe("Admission that changes what the manager writes", func() {
 					g.Expect(address.Finalizers).To(ContainElement(v1alpha1.AddressFinalizer))
 					g.Expect(address.OwnerReferences).To(ContainElement(HaveField("UID", claim.UID)))
 				}
-			}).WithTimeout(framework.Late).Should(Succeed(), "%s of %s", c.part, c.resource)
-			Expect(c.isKept(ctx)).To(BeFalse(), "what others write is changed as before")
+			}).WithTimeout(framework.LongTimeout).Should(Succeed(), "%s of %s", c.part, c.resource)
+			Expect(c.isPartKept(ctx)).To(BeFalse(), "what others write is changed as before")
 			expectNothingWrong(ctx, c.ns)
 		}
 		comesToRest(ctx, m)

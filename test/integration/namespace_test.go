@@ -19,11 +19,11 @@ var _ = Describe("A manager of one namespace", func() {
 		Expect(refusalOf(ctx, ns, "global", "PoolNotReady")).To(ContainSubstring("without --namespace"))
 		expectUntouched(ctx, other, "theirs")
 		expectRestMeanwhile(ctx, 1, m)
-		// A manager of all namespaces serves them.
+		// A manager of all namespaces serves the global pool.
 		all := startManager(ctx)
 		addressOf(ctx, ns, "global")
 		addressOf(ctx, other, "theirs")
-		// What it gave is its own to release.
+		// The claim of the global pool stays: only the manager that serves that pool releases its address.
 		Expect(all.Stop()).To(Succeed())
 		deleteClaim(ctx, ns, "global")
 		deleteClaim(ctx, ns, "c")

@@ -31,14 +31,14 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		got := []string{cidrsOf(ctx, "a")[0], cidrsOf(ctx, "b")[0]}
 		Expect(got).To(ConsistOf("10.1.0.0/24", "10.1.1.0/24"))
 		Expect(read(ctx, "a").Spec.PodCIDR).To(Equal(got[0]))
-		Expect(read(ctx, "a").Annotations).To(HaveKeyWithValue(v1alpha1.ClusterCIDRAnnotation, w.mine+"-c"))
+		Expect(read(ctx, "a").Annotations).To(HaveKeyWithValue(v1alpha1.ClusterCIDRAnnotation, w.labelValue+"-c"))
 
 		By("refusing the third, with a reason") // K32
 		create(ctx, node("x"))
-		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full: %s-c (2 Nodes)", w.mine)))
+		Eventually(eventsOf(ctx, "x", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full: %s-c (2 Nodes)", w.labelValue)))
 		Eventually(func(g Gomega) {
 			c := &v1alpha1.ClusterCIDR{}
-			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-c"}, c)).To(Succeed())
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-c"}, c)).To(Succeed())
 			exhausted := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
 			g.Expect(exhausted.Message).To(Equal("all 2 node CIDRs are taken and 1 Node waits: add a ClusterCIDR for more"))
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 2, 0}))
@@ -77,7 +77,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 
 		remove(ctx, used)
 		Eventually(readyOf(ctx, "used")).Should(And(
-			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", w.mine)))))
+			HaveField("Reason", v1alpha1.DeletingReason), HaveField("Message", Equal(fmt.Sprintf("is being deleted; 1 Node uses it: %s-a", w.labelValue)))))
 		create(ctx, node("b")) // K41
 		Eventually(eventsOf(ctx, "b", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("there is no ClusterCIDR")))
 		expectRestMeanwhile(ctx, 1, m)
@@ -119,10 +119,10 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(taken).To(HaveLen(32))
 	})
 
-	// services gives Services a range. No controller runs that would take a ServiceCIDR away that is deleted.
+	// services creates a ServiceCIDR for a range of Services. No controller runs that would finalize it on deletion.
 	services := func(ctx context.Context, cidr string) *networkingv1.ServiceCIDR {
 		GinkgoHelper()
-		is := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.mine}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
+		is := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.labelValue}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
 		create(ctx, is)
 		DeferCleanup(force, is)
 		return is
@@ -147,7 +147,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "3 of 4 node CIDRs are free"))
 		comesToRest(ctx, m)
 		is := services(ctx, "10.1.1.0/24")
-		// Nothing else wakes a manager at rest: the watch of ServiceCIDRs shows it.
+		// No other event wakes a manager at rest: the watch of ServiceCIDRs triggers this.
 		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "2 of 4 node CIDRs are free"))
 		create(ctx, node("b"), node("x"))
 		Expect([][]string{cidrsOf(ctx, "b"), cidrsOf(ctx, "x")}).To(ConsistOf([]string{"10.1.2.0/24"}, []string{"10.1.3.0/24"}))
@@ -176,14 +176,14 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.AdoptingReason)))
 		Eventually(eventsOf(ctx, "foreign", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 192.168.7.0/24 is in no ClusterCIDR; it stays"))
-		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", w.mine)))
+		Eventually(eventsOf(ctx, "twice", "PodCIDRConflict")).Should(ConsistOf(ContainSubstring("overlap those of Node %s-a", w.labelValue)))
 		Eventually(eventsOf(ctx, "a", "PodCIDRConflict")).Should(HaveLen(1))
-		Eventually(m.Gauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster_name="",cluster_namespace=""}`).Should(BeEquivalentTo(2)) // K45
+		Eventually(m.ReadGauge).WithArguments(ctx, `butler_ipam_audit_duplicate_node_cidrs{cluster_name="",cluster_namespace=""}`).Should(BeEquivalentTo(2)) // K45
 		Expect(read(ctx, "new").Spec.PodCIDRs).To(BeEmpty(), "what the former allocator wrote may still be on its way")
 
 		By("ending the wait by hand")
 		Expect(m.Kill()).To(Succeed())
-		w.waitNoMore(ctx)
+		w.skipAdoptionWait(ctx)
 		nodes(ctx)
 		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"10.1.2.0/24"}))
 	})
@@ -194,15 +194,16 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
 			return n
 		}
-		// The one ClusterCIDR that selects these Nodes is for IPv6: they have a CIDR of IPv4, or of both families.
-		// A third one waits for its own, as a manager without an election looks only where a Node waits.
+		// The only ClusterCIDR that selects these Nodes is for IPv6: one has a CIDR of IPv4, one has CIDRs of both
+		// families. A third Node waits for its CIDR, because a manager without an election takes over only if a Node
+		// waits.
 		create(ctx, clusterCIDR("six", 8, "", "fd00:6::/119", "six"), has("four", "10.66.0.0/24"), has("dual", "10.66.1.0/24", "fd00:6::/120"), node("new", "six"))
 		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(eventsOf(ctx, "four", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.0.0/24 is in no ClusterCIDR; it stays"))
 		Eventually(eventsOf(ctx, "dual", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.1.0/24 is in no ClusterCIDR; it stays"))
-		for range 2 { // the process lives, and does so when it begins anew: what was before is adopted at each start
+		for range 2 { // the process keeps running, and does so after a restart: existing CIDRs are adopted at each start
 			Expect(m.Kill()).To(Succeed())
-			w.waitNoMore(ctx)
+			w.skipAdoptionWait(ctx)
 			m = nodes(ctx)
 		}
 
@@ -215,7 +216,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		By("counting each once, with a range that has its addresses, and setting their CIDRs free with them")
 		Eventually(func(g Gomega) {
 			c := &v1alpha1.ClusterCIDR{}
-			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-six"}, c)).To(Succeed())
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-six"}, c)).To(Succeed())
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 1, 0}))
 		}).Should(Succeed())
 		remove(ctx, has("four", "10.66.0.0/24"))
@@ -226,21 +227,21 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	It("are not tried again and again while a policy refuses them", func(ctx SpecContext) { // W30
 		m := nodes(ctx)
 		create(ctx, node("tried"))
-		refusal := refuseIn(ctx, k8s, w.mine, "", "no Node is changed here", admissionv1.Update, "", "nodes")
-		Eventually(func() error { // the API server takes a moment to know it
+		refusal := refuseIn(ctx, k8s, w.labelValue, "", "no Node is changed here", admissionv1.Update, "", "nodes")
+		Eventually(func() error { // the policy takes a moment to become effective
 			n := read(ctx, "tried")
 			n.Labels["tried"] = ""
 			return k8s.Update(ctx, n, client.DryRunAll)
 		}).Should(MatchError(ContainSubstring("no Node is changed here")))
 		create(ctx, clusterCIDR("c", 8, "10.1.0.0/16", ""))
-		for i := range 2 * term.MaxTroubled {
+		for i := range 2 * term.SerialRetryThreshold {
 			create(ctx, node(fmt.Sprint("r", i)))
 		}
 		Eventually(readyOf(ctx, "c")).Should(And(HaveField("Reason", v1alpha1.NodesRefusedReason), HaveField("Message", ContainSubstring("no Node is changed here"))))
 		expectRestMeanwhile(ctx, 1, m)
 		remove(ctx, refusal)
 		cidrsOf(ctx, "tried")
-		for i := range 2 * term.MaxTroubled {
+		for i := range 2 * term.SerialRetryThreshold {
 			cidrsOf(ctx, fmt.Sprint("r", i))
 		}
 	})
@@ -274,7 +275,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 				remove(ctx, node(fmt.Sprint("r", i-8)))
 			}
 			var all corev1.NodeList
-			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.mine})).To(Succeed())
+			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.labelValue})).To(Succeed())
 			clear(seen)
 			for _, n := range all.Items {
 				for _, cidr := range n.Spec.PodCIDRs {

@@ -14,7 +14,8 @@ import (
 var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 	w := newNodeWorld()
 
-	// fromFlags are those that flags stand for and that are not being deleted, and those that are.
+	// fromFlags returns the ClusterCIDRs that were created from flags: those that are not in deletion, and those that
+	// are.
 	fromFlags := func(ctx context.Context) (there, going []v1alpha1.ClusterCIDR) {
 		GinkgoHelper()
 		var all v1alpha1.ClusterCIDRList
@@ -30,7 +31,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 		}
 		return there, going
 	}
-	// only waits until one is there that has a range.
+	// only waits until exactly one such ClusterCIDR exists, with the given range, and returns it.
 	only := func(ctx context.Context, ipv4 string) v1alpha1.ClusterCIDR {
 		GinkgoHelper()
 		var out v1alpha1.ClusterCIDR
@@ -56,7 +57,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 			again := w.nodes(ctx, args...)
 			next := w.node("n" + strings.Repeat("x", len(args)))
 			create(ctx, next)
-			w.cidrsOf(ctx, strings.TrimPrefix(next.Name, w.mine+"-"))
+			w.cidrsOf(ctx, strings.TrimPrefix(next.Name, w.labelValue+"-"))
 			Expect(only(ctx, "10.1.0.0/22").UID).To(Equal(old.UID))
 			w.remove(ctx, next)
 			Expect(again.Kill()).To(Succeed())
@@ -65,7 +66,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 		By("replacing it with other flags")
 		w.nodes(ctx, "--cluster-cidr=10.2.0.0/22", "--node-cidr-mask-size=25")
 		only(ctx, "10.2.0.0/22")
-		Eventually(func(g Gomega) { // until it is seen to be deleted, it gives
+		Eventually(func(g Gomega) { // until its deletion is observed, it is still in use for new Nodes
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(&old), &old)).To(Succeed())
 			g.Expect(old.Status.Conditions).To(ContainElement(HaveField("Reason", v1alpha1.DeletingReason)))
 		}).Should(Succeed())
@@ -81,7 +82,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 	It("is that of whoever took over last, without a fight", func(ctx SpecContext) { // K25
 		w.nodes(ctx, "--cluster-cidr=10.1.0.0/22")
 		first := only(ctx, "10.1.0.0/22")
-		w.nodes(ctx, "--cluster-cidr=10.2.0.0/22") // that both come to rest is part of it
+		w.nodes(ctx, "--cluster-cidr=10.2.0.0/22") // the end of the spec checks that both managers become idle
 		uid := only(ctx, "10.2.0.0/22").UID
 		Eventually(w.goneOf(ctx, &first)).Should(BeTrue())
 		for _, name := range []string{"a", "b", "c"} {

@@ -18,7 +18,7 @@ import (
 var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 	w := newNodeWorld()
 
-	// allocates starts it, with --allocate-node-cidrs.
+	// allocates starts kube-controller-manager with --allocate-node-cidrs.
 	allocates := func(clusterCIDR string, length int) *framework.NodeIPAM {
 		GinkgoHelper()
 		kcm, err := cp.StartNodeIPAM(clusterCIDR, length)
@@ -26,19 +26,19 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		DeferCleanup(func() { Expect(kcm.Kill()).To(Succeed()) })
 		return kcm
 	}
-	// served waits until all Nodes of the spec have CIDRs.
+	// served waits until all Nodes of the spec have CIDRs, and returns the Nodes.
 	served := func(ctx context.Context) (out []corev1.Node) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			var all corev1.NodeList
-			g.Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.mine})).To(Succeed())
+			g.Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.labelValue})).To(Succeed())
 			g.Expect(all.Items).To(HaveEach(HaveField("Spec.PodCIDRs", HaveLen(1))))
 			out = all.Items
 		}).Should(Succeed())
 		return out
 	}
 	isOurs := func(n *corev1.Node) bool { return n.Annotations[v1alpha1.ClusterCIDRAnnotation] != "" }
-	// expectReported waits until each two Nodes that have the same addresses know, and sees that it was not us who gave
+	// expectReported expects an event on each of two Nodes with overlapping CIDRs, and that this provider has not set
 	// both.
 	expectReported := func(ctx context.Context, nodes []corev1.Node) {
 		GinkgoHelper()
@@ -50,7 +50,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 				}
 				Expect(isOurs(a) && isOurs(b)).To(BeFalse(), "%s and %s were both given %s", a.Name, b.Name, a.Spec.PodCIDR)
 				for _, n := range []*corev1.Node{a, b} {
-					Eventually(w.eventsOf(ctx, n.Name[len(w.mine)+1:], "PodCIDRConflict")).ShouldNot(BeEmpty())
+					Eventually(w.eventsOf(ctx, n.Name[len(w.labelValue)+1:], "PodCIDRConflict")).ShouldNot(BeEmpty())
 				}
 			}
 		}
@@ -59,8 +59,8 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 	It("is told apart while it gives of a range of its own", func(ctx SpecContext) { // K28, K34
 		create(ctx, w.clusterCIDR("c", 8, "10.1.0.0/21", "", "both"), w.node("theirs"))
 		kcm := allocates("10.200.0.0/16", 24)
-		w.waitNoMore(ctx)
-		w.cidrsOf(ctx, "theirs") // had it seen one of ours at its start, it would have ended
+		w.skipAdoptionWait(ctx)
+		w.cidrsOf(ctx, "theirs") // an existing CIDR outside of its range at its start would end kube-controller-manager
 		w.nodes(ctx)
 		Expect(kcm.Signal(syscall.SIGSTOP)).To(Succeed())
 		create(ctx, w.node("ours", "both"))
@@ -82,7 +82,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 				continue
 			}
 			Expect(n.Spec.PodCIDR).To(HavePrefix("10.200."))
-			Eventually(w.eventsOf(ctx, n.Name[len(w.mine)+1:], "PodCIDRForeign")).Should(ConsistOf(ContainSubstring("it stays")))
+			Eventually(w.eventsOf(ctx, n.Name[len(w.labelValue)+1:], "PodCIDRForeign")).Should(ConsistOf(ContainSubstring("it stays")))
 		}
 	})
 
@@ -95,7 +95,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 			switch i % 10 {
 			case 3:
 				Expect(kcm.Signal(syscall.SIGSTOP)).To(Succeed())
-			case 5: // only ours can have given it, unless kube-controller-manager did before
+			case 5: // set by this provider, unless kube-controller-manager was first
 				w.cidrsOf(ctx, fmt.Sprint("n", i))
 				Expect(kcm.Signal(syscall.SIGCONT)).To(Succeed())
 			}

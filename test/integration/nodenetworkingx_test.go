@@ -20,17 +20,18 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 	const flag, finalizer = "--serve-node-ipam-cluster-cidrs", "networking.x-k8s.io/cluster-cidr-finalizer"
 	w := newNodeWorld()
 
-	// theirs is what node-ipam-controller has given Nodes of the spec from: it has put its finalizer on.
+	// theirs returns a ClusterCIDR of node-ipam-controller from which Nodes of the spec have CIDRs: it has the
+	// finalizer of that controller.
 	theirs := func(name, ipv4 string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("networking.x-k8s.io/v1")
 		o.SetKind("ClusterCIDR")
-		o.SetName(w.mine + "-" + name)
+		o.SetName(w.labelValue + "-" + name)
 		o.SetFinalizers([]string{finalizer})
 		o.Object["spec"] = map[string]any{
 			"perNodeHostBits": int64(8), "ipv4": ipv4, "ipv6": "",
 			"nodeSelector": map[string]any{"nodeSelectorTerms": []any{map[string]any{
-				"matchExpressions": []any{map[string]any{"key": "spec", "operator": "In", "values": []any{w.mine}}},
+				"matchExpressions": []any{map[string]any{"key": "spec", "operator": "In", "values": []any{w.labelValue}}},
 			}}},
 		}
 		DeferCleanup(func(ctx context.Context) {
@@ -42,13 +43,13 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		})
 		return o
 	}
-	// nodes starts a manager that says that it adopts, and then one that has done so.
+	// nodes starts a manager that reports that it adopts, and then one for which the wait is over.
 	nodes := func(ctx context.Context) {
 		GinkgoHelper()
 		first := w.nodes(ctx, flag)
 		Eventually(w.eventsOf(ctx, "theirs", "Adopting")).Should(ConsistOf(ContainSubstring("nothing is given before")))
 		Expect(first.Kill()).To(Succeed())
-		w.waitNoMore(ctx)
+		w.skipAdoptionWait(ctx)
 		w.nodes(ctx, flag)
 	}
 
@@ -57,7 +58,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		Expect(err).To(HaveOccurred())
 		Expect(string(out)).To(ContainSubstring("the CRD of node-ipam-controller is not installed here; run without " + flag))
 
-		// From here on they are.
+		// The CRD is installed from here on.
 		text, err := os.ReadFile(filepath.Join("testdata", "networking-x-clustercidrs.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -71,14 +72,14 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		a, b := w.node("a"), w.node("b")
 		a.Spec.PodCIDR, a.Spec.PodCIDRs = "10.1.0.0/24", []string{"10.1.0.0/24"}
 		b.Spec.PodCIDR, b.Spec.PodCIDRs = "10.1.1.0/24", []string{"10.1.1.0/24"}
-		create(ctx, their, a, b, w.node("c")) // without c nobody would have anything to do
+		create(ctx, their, a, b, w.node("c")) // without c the manager would have nothing to do
 		nodes(ctx)
 		Expect(w.cidrsOf(ctx, "c")).To(Equal([]string{"10.1.2.0/24"}))
 
 		By("sharing the range with one of ours")
 		create(ctx, w.clusterCIDR("ours", 8, "10.1.0.0/22", "", "ours"))
 		Eventually(w.readyOf(ctx, "ours")).Should(HaveField("Message", "1 of 4 node CIDRs are free"))
-		create(ctx, w.node("d", "ours")) // it would be given of theirs, were ours not known yet
+		create(ctx, w.node("d", "ours")) // it would get a CIDR of theirs, if ours were not observed yet
 		Expect(w.cidrsOf(ctx, "d")).To(Equal([]string{"10.1.3.0/24"}))
 		create(ctx, w.node("x"))
 		Eventually(w.eventsOf(ctx, "x", "CIDRNotAvailable")).ShouldNot(BeEmpty())
@@ -86,9 +87,9 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 
 		By("waiting for its Nodes before it goes")
 		w.remove(ctx, their)
-		Eventually(w.eventsOf(ctx, "theirs", "Deleting")).Should(ContainElement(ContainSubstring("3 Nodes use it: %[1]s-a, %[1]s-b, %[1]s-c", w.mine)))
+		Eventually(w.eventsOf(ctx, "theirs", "Deleting")).Should(ContainElement(ContainSubstring("3 Nodes use it: %[1]s-a, %[1]s-b, %[1]s-c", w.labelValue)))
 		for _, n := range []*corev1.Node{a, b} {
-			Expect(w.read(ctx, n.Name[len(w.mine)+1:]).ResourceVersion).To(Equal(n.ResourceVersion), "it was written")
+			Expect(w.read(ctx, n.Name[len(w.labelValue)+1:]).ResourceVersion).To(Equal(n.ResourceVersion), "it was written")
 		}
 		w.remove(ctx, w.node("a"), w.node("b"))
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(their), their)).To(Succeed())

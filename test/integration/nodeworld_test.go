@@ -19,11 +19,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// nodeWorld is what specs about the Nodes of one cluster share. They run one after the other; each has a label of its own
-// for its Nodes and ClusterCIDRs, and leaves none behind.
-type nodeWorld struct{ mine string }
+// nodeWorld is shared by specs about the Nodes of one cluster. The specs run one after the other; each has a label of
+// its own for its Nodes and ClusterCIDRs, and leaves none behind.
+type nodeWorld struct{ labelValue string }
 
-// newNodeWorld has each spec of an ordered container begin with none.
+// newNodeWorld returns a world in which each spec of an ordered container begins without Nodes and ClusterCIDRs.
 func newNodeWorld() *nodeWorld {
 	w := &nodeWorld{}
 	BeforeAll(func(ctx SpecContext) {
@@ -32,10 +32,10 @@ func newNodeWorld() *nodeWorld {
 		}
 	})
 	BeforeEach(func() {
-		w.mine = fmt.Sprintf("n%d", names.Add(1))
+		w.labelValue = fmt.Sprintf("n%d", names.Add(1))
 		DeferCleanup(func(ctx context.Context) {
 			var all corev1.NodeList
-			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.mine})).To(Succeed())
+			Expect(k8s.List(ctx, &all, client.MatchingLabels{"spec": w.labelValue})).To(Succeed())
 			for i := range all.Items {
 				n := &all.Items[i]
 				if len(n.Finalizers) > 0 {
@@ -64,8 +64,8 @@ func newNodeWorld() *nodeWorld {
 	return w
 }
 
-// nodes starts a manager that does nothing else, with the rights of config/rbac/node_cidrs_role.yaml alone, confined by the
-// policy for Nodes.
+// nodes starts a manager that serves Nodes alone, with the rights of config/rbac/node_cidrs_role.yaml, restricted by
+// the policy for Nodes.
 func (w *nodeWorld) nodes(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
 	kubeconfig, err := cp.NodesManagerKubeconfig(ctx)
@@ -82,9 +82,9 @@ func (w *nodeWorld) nodes(ctx context.Context, args ...string) *framework.Manage
 	return m
 }
 
-// waitNoMore puts on record, by hand, that a manager held the Nodes before: the next one need not wait until what some
-// other allocator sent has landed.
-func (w *nodeWorld) waitNoMore(ctx context.Context) {
+// skipAdoptionWait writes a record of an earlier holder, so that the next manager does not wait until writes of
+// another allocator have landed.
+func (w *nodeWorld) skipAdoptionWait(ctx context.Context) {
 	GinkgoHelper()
 	fence := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}}
 	_, err := controllerutil.CreateOrUpdate(ctx, k8s, fence, func() error {
@@ -95,20 +95,20 @@ func (w *nodeWorld) waitNoMore(ctx context.Context) {
 }
 
 func (w *nodeWorld) node(name string, labels ...string) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.mine + "-" + name, Labels: map[string]string{"spec": w.mine}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.labelValue + "-" + name, Labels: map[string]string{"spec": w.labelValue}}}
 	for _, l := range labels {
 		n.Labels[l] = "yes"
 	}
 	return n
 }
 
-// clusterCIDR is for the Nodes of the spec, those that have a label too.
+// clusterCIDR returns a ClusterCIDR for the Nodes of the spec, or for those of them that have the given labels too.
 func (w *nodeWorld) clusterCIDR(name string, bits int32, ipv4, ipv6 string, labels ...string) *v1alpha1.ClusterCIDR {
-	terms := []corev1.NodeSelectorRequirement{{Key: "spec", Operator: corev1.NodeSelectorOpIn, Values: []string{w.mine}}}
+	terms := []corev1.NodeSelectorRequirement{{Key: "spec", Operator: corev1.NodeSelectorOpIn, Values: []string{w.labelValue}}}
 	for _, l := range labels {
 		terms = append(terms, corev1.NodeSelectorRequirement{Key: l, Operator: corev1.NodeSelectorOpExists})
 	}
-	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.mine + "-" + name}}
+	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.labelValue + "-" + name}}
 	c.Spec = v1alpha1.ClusterCIDRSpec{
 		PerNodeHostBits: bits, IPv4: ipv4, IPv6: ipv6,
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: terms}}},
@@ -119,11 +119,11 @@ func (w *nodeWorld) clusterCIDR(name string, bits int32, ipv4, ipv6 string, labe
 func (w *nodeWorld) read(ctx context.Context, name string) *corev1.Node {
 	GinkgoHelper()
 	n := &corev1.Node{}
-	Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-" + name}, n)).To(Succeed())
+	Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-" + name}, n)).To(Succeed())
 	return n
 }
 
-// cidrsOf waits until a Node has pod CIDRs.
+// cidrsOf waits until a Node has pod CIDRs, and returns them.
 func (w *nodeWorld) cidrsOf(ctx context.Context, name string) []string {
 	GinkgoHelper()
 	var out []string
@@ -137,7 +137,7 @@ func (w *nodeWorld) cidrsOf(ctx context.Context, name string) []string {
 func (w *nodeWorld) readyOf(ctx context.Context, name string) func(Gomega) metav1.Condition {
 	return func(g Gomega) metav1.Condition {
 		c := &v1alpha1.ClusterCIDR{}
-		g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.mine + "-" + name}, c)).To(Succeed())
+		g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-" + name}, c)).To(Succeed())
 		return ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
 	}
 }
@@ -153,13 +153,13 @@ func (w *nodeWorld) goneOf(ctx context.Context, o client.Object) func() bool {
 	return func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)) }
 }
 
-// eventsOf are the notes of the events of a reason about a Node.
+// eventsOf returns the notes of the events with a reason on a Node.
 func (w *nodeWorld) eventsOf(ctx context.Context, name, reason string) func() []string {
 	return func() (out []string) {
 		var all eventsv1.EventList
 		Expect(k8s.List(ctx, &all)).To(Succeed())
 		for _, e := range all.Items {
-			if e.Regarding.Name == w.mine+"-"+name && e.Reason == reason {
+			if e.Regarding.Name == w.labelValue+"-"+name && e.Reason == reason {
 				out = append(out, e.Note)
 			}
 		}

@@ -17,7 +17,7 @@ var _ = Describe("The order of allocation", func() {
 
 	It("goes through the whole pool before an address is used again, over a restart too", func(ctx SpecContext) { // U50, U51
 		m := namespaceManager(ctx, ns)
-		pool := framework.MakePool("p").Namespace(ns).Addresses("10.176.1.1-10.176.1.4").Order(v1alpha1.LeastRecentlyUsedOrder).Obj()
+		pool := framework.MakePool("p").Namespace(ns).Addresses("10.176.1.1-10.176.1.4").AllocationOrder(v1alpha1.LeastRecentlyUsedOrder).Obj()
 		create(ctx, pool)
 		got := func(name string) string {
 			GinkgoHelper()

@@ -19,7 +19,7 @@ var _ = Describe("An IPAddress", func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.0.0/31").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		address := addressOf(ctx, ns, "c")
 		Expect(k8s.Delete(ctx, address.DeepCopy())).To(Succeed())
-		// What comes after it shows that the manager has seen it.
+		// Claims that are created later show that the manager has observed the deletion.
 		create(ctx, framework.MakeClaim(ns, "d").Pool("p").Obj())
 		addressOf(ctx, ns, "d")
 		create(ctx, framework.MakeClaim(ns, "e").Pool("p").Obj())
@@ -60,7 +60,7 @@ var _ = Describe("An IPAddress", func() {
 		refusalOf(ctx, ns, "next", "PoolExhausted")
 		expectRestMeanwhile(ctx, 1, m)
 		kept := addressNamed(ctx, ns, "c")
-		Expect(getClaim(ctx, ns, "c").UID).To(Equal(kept.OwnerReferences[0].UID)) // it would be an IPAddress without a claim
+		Expect(getClaim(ctx, ns, "c").UID).To(Equal(kept.OwnerReferences[0].UID)) // else it would be an IPAddress without a claim
 		modify(ctx, kept, func(a *ipamv1.IPAddress) { a.Finalizers = nil })
 		expectGone(ctx, framework.MakeClaim(ns, "c").Obj())
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
@@ -73,7 +73,7 @@ var _ = Describe("An IPAddress", func() {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.2.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		address := addressOf(ctx, ns, "c")
-		Expect(m.Kill()).To(Succeed()) // or it releases the address before the claim is gone
+		Expect(m.Kill()).To(Succeed()) // a running manager would release the address before the claim is gone
 		force(ctx, getClaim(ctx, ns, "c"))
 		m = namespaceManager(ctx, ns, "--orphan-grace=1h")
 		create(ctx, framework.MakeClaim(ns, "next").Pool("p").Obj())
@@ -82,7 +82,7 @@ var _ = Describe("An IPAddress", func() {
 		m = namespaceManager(ctx, ns, "--orphan-grace=1s")
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
 		expectGone(ctx, address)
-		Eventually(func() (float64, error) { return m.Metric(ctx, "butler_ipam_voided_addresses_total") }).Should(BeEquivalentTo(1))
+		Eventually(func() (float64, error) { return m.ReadMetric(ctx, "butler_ipam_voided_addresses_total") }).Should(BeEquivalentTo(1))
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("OrphanedAllocationGC"))
 		expectAtRest(ctx, ns, 1)
 		Expect(m.Stop()).To(Succeed())
@@ -108,7 +108,7 @@ var _ = Describe("An IPAddress", func() {
 		create(ctx, madeAddress(ns, "c", "10.16.4.0", 31), madeAddress(ns, "broken", "10.16.4.256", 31))
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.4.0/31").Obj()
 		create(ctx, pool)
-		// W12: the address that nobody can read concerns only itself.
+		// W12: the address that cannot be parsed affects only itself.
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 1, "availableIPs": 1})
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		Expect(refusalOf(ctx, ns, "c", "PoolNotReady")).To(ContainSubstring("Adopting")) // R10
@@ -128,7 +128,7 @@ var _ = Describe("An IPAddress", func() {
 		pool := framework.MakePool("q").Namespace(ns).CIDR("10.16.5.0/28").Obj()
 		create(ctx, pool, madeAddress(ns, "c", "10.16.6.1", 24), framework.MakeClaim(ns, "c").Pool("q").Obj())
 		Expect(refusalOf(ctx, ns, "c", "AllocationFailed")).To(ContainSubstring("IPAddress " + ns + "/c"))
-		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 1, "outOfRangeIPs": 0}) // what it was granted waits with it
+		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 1, "outOfRangeIPs": 0}) // the granted address waits with the claim
 		force(ctx, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "c"}})
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.16.5.1"))
 		expectAtRest(ctx, ns, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// createPair creates two pools in this order, at least a second apart: the age of an object is told
-// in whole seconds. No manager must run, or the younger one cannot be made anew.
+// createPair creates two pools in this order, at least a second apart: creation times are in whole seconds. No
+// manager may run, or the younger one cannot be created again.
 func createPair(ctx context.Context, older, younger v1alpha1.Pool) {
 	GinkgoHelper()
 	create(ctx, older)
@@ -92,7 +92,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			create(ctx, framework.MakeClaim(ns, name).Pool("a-younger").Obj())
 		}
-		// One pool after the other, the younger one first.
+		// The pools are reconciled one after the other, the younger one first.
 		m := namespaceManager(ctx, ns, "--pool-concurrency=1")
 		expectOverlap(ctx, younger, "z-older")
 		Eventually(func(g Gomega) {
@@ -151,7 +151,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 
 	DescribeTable("share no address that is in use, where the older one is widened over it",
 		func(ctx SpecContext, net string, widen func(ctx context.Context, m *framework.Manager, edit func()) *framework.Manager) { // R11, I1
-			const have, free, asked = 4, 8, 11 // free: four of its own, and four that the younger one has not given
+			const have, free, asked = 4, 8, 11 // free: four of its own, and four that the younger pool has not granted
 			older := framework.MakePool("older").Namespace(ns).Addresses(net + ".1-" + net + ".4").Obj()
 			younger := framework.MakePool("younger").Namespace(ns).Addresses(net + ".5-" + net + ".12").Obj()
 			createPair(ctx, older, younger)
@@ -169,7 +169,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 				modify(ctx, older, func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{net + ".1-" + net + ".12"} })
 			})
 
-			// All that is free is granted, which is a sign that the younger one has yielded, and nothing else.
+			// Exactly the free addresses are granted, which shows that the younger pool has yielded.
 			expectNumbers(ctx, older, map[string]int64{"allocatedIPs": free})
 			Eventually(func() map[metav1.ConditionStatus]int {
 				told := map[metav1.ConditionStatus]int{}

@@ -22,7 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// tokenOf makes a service account and returns a token of it.
+// tokenOf creates a service account and returns a token of it.
 func tokenOf(ctx context.Context, ns, name string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -32,7 +32,7 @@ func tokenOf(ctx context.Context, ns, name string) string {
 	return request.Status.Token
 }
 
-// mayReadPage gives a service account the role of config/rbac.
+// mayReadPage binds the role of config/rbac to a service account.
 func mayReadPage(ctx context.Context, ns, account string) {
 	GinkgoHelper()
 	text, err := os.ReadFile("../../config/rbac/page_reader_role.yaml")
@@ -47,7 +47,7 @@ func mayReadPage(ctx context.Context, ns, account string) {
 	})
 }
 
-// ask returns status and text of a page, asked for with a token if there is one.
+// ask requests a page, with a token if there is one, and returns the status code and the body.
 func ask(ctx context.Context, url, token string) (code int, text string) {
 	GinkgoHelper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -55,7 +55,7 @@ func ask(ctx context.Context, url, token string) (code int, text string) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The manager makes its certificate itself.
+	// The manager creates its certificate itself.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	resp, err := c.Do(req)
 	Expect(err).NotTo(HaveOccurred())
@@ -76,7 +76,7 @@ var _ = Describe("The page of pools", func() {
 		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
 		refusalOf(ctx, ns, "waits", "PoolExhausted")
 
-		// What the API server has answered to a test, the manager may not have read yet.
+		// The manager may not have observed yet what the API server has confirmed to the test.
 		shows := func(path string, parts ...types.GomegaMatcher) {
 			GinkgoHelper()
 			Eventually(func() string {
@@ -119,7 +119,7 @@ var _ = Describe("The page of pools", func() {
 			code, _ := ask(ctx, url+path, token)
 			return code
 		}
-		// It is ready before it has made its certificate.
+		// The manager is ready before it has created its certificate.
 		Eventually(func() error {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.Split(url, "/")[2])
 			if err == nil {
@@ -136,6 +136,6 @@ var _ = Describe("The page of pools", func() {
 		}
 		code, _ := ask(ctx, strings.TrimSuffix(url, "pools/")+"metrics", reader)
 		Expect(code).To(Equal(http.StatusForbidden), "the role is for the page alone")
-		Expect(m.Kill()).To(Succeed()) // nobody may read its metrics: whether it rests is not to be seen
+		Expect(m.Kill()).To(Succeed()) // its metrics cannot be read, so the check for idleness is impossible
 	})
 })

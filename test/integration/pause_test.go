@@ -15,10 +15,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// byAnnotation is what a claim says that is paused itself.
+// byAnnotation is the message on a claim that is paused by its own annotation.
 const byAnnotation = "IPAddressClaim has the annotation " + clusterv1.PausedAnnotation + "; remove it to resume"
 
-// pauseOf returns what the conditions of a claim say of a pause, empty if nothing.
+// pauseOf returns the condition Paused of a claim as text, or "" without one.
 func pauseOf(ctx context.Context, ns, name string) string {
 	GinkgoHelper()
 	c := meta.FindStatusCondition(getClaim(ctx, ns, name).Status.Conditions, clusterv1.PausedCondition)
@@ -40,18 +40,19 @@ var _ = Describe("A pause", Ordered, func() {
 	It("of a claim holds that claim only, until it ends", func(ctx SpecContext) { // C31, W9
 		claim := framework.MakeClaim(ns, "held").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.0.0/24").Obj(), claim, framework.MakeClaim(ns, "free").Pool("p").Obj())
-		// A pool is planned as a whole, the oldest first: the younger one is served, the older one was passed by.
+		// A pool is planned as a whole, the oldest claim first: the younger claim is served, the older one was
+		// skipped.
 		Expect(addressOf(ctx, ns, "free").Spec.Address).To(Equal("10.10.0.1"))
-		expectHeld(ctx, ns, "held", byAnnotation)
+		expectOnlyPaused(ctx, ns, "held", byAnnotation)
 		expectRestMeanwhile(ctx, 1, m)
 		version := getClaim(ctx, ns, "held").ResourceVersion
 		create(ctx, framework.MakeClaim(ns, "late").Pool("p").Obj())
-		addressOf(ctx, ns, "late") // the pool was looked at again, and said nothing new
+		addressOf(ctx, ns, "late") // the pool was reconciled again, and wrote nothing to the paused claim
 		Expect(getClaim(ctx, ns, "held").ResourceVersion).To(Equal(version))
 		setPaused(ctx, claim, false)
 		Expect(addressOf(ctx, ns, "held").Spec.Address).To(Equal("10.10.0.3"))
 		Expect(pauseOf(ctx, ns, "held")).To(BeEmpty())
-		// One that is served says it, too, and stops saying it.
+		// A served claim gets the condition, too, and loses it.
 		setPaused(ctx, claim, true)
 		Eventually(pauseOf).WithArguments(ctx, ns, "held").Should(Equal("True: " + byAnnotation))
 		Expect(readyOf(getClaim(ctx, ns, "held")).Status).To(Equal(metav1.ConditionTrue))
@@ -66,7 +67,7 @@ var _ = Describe("A pause", Ordered, func() {
 		own := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		addressOf(ctx, ns, "free")
-		expectHeld(ctx, ns, "held", byAnnotation)
+		expectOnlyPaused(ctx, ns, "held", byAnnotation)
 		Expect(own.Stop()).To(Succeed())
 	})
 
@@ -77,7 +78,7 @@ var _ = Describe("A pause", Ordered, func() {
 		addressOf(ctx, ns, "other")
 		expectRestMeanwhile(ctx, 1, m)
 		Expect(getClaim(ctx, ns, "c").Finalizers).To(BeEmpty())
-		expectHeld(ctx, ns, "c", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
+		expectOnlyPaused(ctx, ns, "c", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
 		const says = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
 		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
 		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(says))
@@ -115,7 +116,7 @@ var _ = Describe("A pause", Ordered, func() {
 		setPaused(ctx, pool, true)
 		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)
 		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
-		expectHeld(ctx, ns, "waits", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
+		expectOnlyPaused(ctx, ns, "waits", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
 		setPaused(ctx, pool, false)
 		addressOf(ctx, ns, "waits")
 		Expect(getClaim(ctx, ns, "c").ResourceVersion).To(Equal(version))
@@ -147,7 +148,7 @@ var _ = Describe("A pause", Ordered, func() {
 			addressOf(ctx, ns, name)
 		}
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
-		own := namespaceManager(ctx, ns) // it has the paused Cluster from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it observes the paused Cluster from the start, which avoids a race
 		for _, name := range []string{"a", "free"} {
 			deleteClaim(ctx, ns, name)
 		}
@@ -155,7 +156,7 @@ var _ = Describe("A pause", Ordered, func() {
 		expectRestMeanwhile(ctx, 1, m, own)
 		Expect(getClaim(ctx, ns, "a").Finalizers).NotTo(BeEmpty())
 		Eventually(pauseOf).WithArguments(ctx, ns, "a").Should(Equal("True: Cluster " + ns + "/k is paused; resume it to go on"))
-		Expect(pauseOf(ctx, ns, "b")).To(BeEmpty()) // nothing of it is held up
+		Expect(pauseOf(ctx, ns, "b")).To(BeEmpty()) // nothing of it is blocked
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 		expectGone(ctx, framework.MakeClaim(ns, "a").Obj())
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
@@ -169,7 +170,7 @@ var _ = Describe("A pause", Ordered, func() {
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
 		setPaused(ctx, pool, true)
-		own := namespaceManager(ctx, ns) // it has the paused pool from the start: nothing to race with
+		own := namespaceManager(ctx, ns) // it observes the paused pool from the start, which avoids a race
 		deleteClaim(ctx, ns, "c")
 		expectRestMeanwhile(ctx, 1, m, own)
 		Expect(getClaim(ctx, ns, "c").Finalizers).NotTo(BeEmpty())

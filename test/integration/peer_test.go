@@ -18,18 +18,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// peer stands for the manager of the in-cluster provider: what it writes, in which order, and that it knows of nothing
-// but the IPAddresses that name its own pool. It hands out the lowest free address of a pool of a namespace.
+// peer acts as the manager of the in-cluster provider: it does the same writes in the same order, and considers only
+// the IPAddresses that name its own pool. It hands out the lowest free address of a pool of a namespace.
 type peer struct {
 	ns   string
 	pool *unstructured.Unstructured
-	// first and last address of the pool.
+	// first and last are the first and the last address of the pool.
 	first, last netip.Addr
 	gateway     string
 }
 
-// look serves each claim of the pool once, unless the pool is paused.
-func (p *peer) look(ctx context.Context) {
+// serveClaims serves each claim of the pool once, unless the pool is paused.
+func (p *peer) serveClaims(ctx context.Context) {
 	GinkgoHelper()
 	pool := p.pool.DeepCopy()
 	if Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed()); annotations.HasPaused(pool) {
@@ -73,7 +73,7 @@ func (p *peer) bind(ctx context.Context, c *ipamv1.IPAddressClaim) {
 			free = free.Next()
 		}
 		if p.last.Less(free) {
-			return // full
+			return // the pool is full
 		}
 		Expect(k8s.Create(ctx, p.address(c, free.String()))).To(Succeed())
 	}
@@ -82,7 +82,7 @@ func (p *peer) bind(ctx context.Context, c *ipamv1.IPAddressClaim) {
 	Expect(client.IgnoreNotFound(k8s.Status().Patch(ctx, c, client.MergeFrom(before)))).To(Succeed())
 }
 
-// address is an IPAddress as the in-cluster provider makes it.
+// address returns an IPAddress as the in-cluster provider creates it.
 func (p *peer) address(c *ipamv1.IPAddressClaim, address string) *ipamv1.IPAddress {
 	a := madeAddress(c.Namespace, c.Name, address, 24, claimOwner(c.Name, c.UID), metav1.OwnerReference{
 		APIVersion: incluster.GroupVersion.String(), Kind: p.pool.GetKind(), Name: p.pool.GetName(), UID: p.pool.GetUID(),
@@ -101,7 +101,7 @@ func (p *peer) release(ctx context.Context, c *ipamv1.IPAddressClaim) {
 	Expect(client.IgnoreNotFound(k8s.Patch(ctx, c, client.MergeFrom(before)))).To(Succeed())
 }
 
-// run looks again and again until the function it returns is called.
+// run calls serveClaims repeatedly until the returned function is called.
 func (p *peer) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -109,7 +109,7 @@ func (p *peer) run(ctx context.Context) (stop func()) {
 		defer GinkgoRecover()
 		defer close(done)
 		for ctx.Err() == nil {
-			p.look(context.WithoutCancel(ctx)) // it ends between two looks
+			p.serveClaims(context.WithoutCancel(ctx)) // a call is never interrupted
 		}
 	}()
 	return func() {
@@ -118,12 +118,12 @@ func (p *peer) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// makeInClusterPool makes a pool of the in-cluster provider.
+// makeInClusterPool creates a pool of the in-cluster provider.
 func makeInClusterPool(ctx context.Context, kind, ns, name string, spec map[string]any) *unstructured.Unstructured {
 	GinkgoHelper()
-	for _, k := range incluster.Kinds {
+	for _, k := range incluster.PoolKinds {
 		if k.Name == kind {
-			u := k.New()
+			u := k.NewPool()
 			u.SetNamespace(ns)
 			u.SetName(name)
 			u.Object["spec"] = spec
@@ -135,7 +135,7 @@ func makeInClusterPool(ctx context.Context, kind, ns, name string, spec map[stri
 	return nil
 }
 
-// claimOn is a claim on a pool of the in-cluster provider.
+// claimOn returns a claim of a pool of the in-cluster provider.
 func claimOn(ns, name, kind, pool string) *ipamv1.IPAddressClaim {
 	return framework.MakeClaim(ns, name).PoolRef(incluster.GroupVersion.Group, kind, pool).Obj()
 }

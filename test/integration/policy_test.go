@@ -18,7 +18,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// tenantClient is a client of a user who may write claims, IPAllocations, IPLeases and Services of a namespace, and nothing else.
+// tenantClient returns a client of a user who may write claims, IPAllocations, IPLeases and Services of a namespace,
+// and nothing else.
 func tenantClient(ctx context.Context, ns string) client.Client {
 	GinkgoHelper()
 	create(ctx, &rbacv1.Role{
@@ -34,7 +35,7 @@ func tenantClient(ctx context.Context, ns string) client.Client {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: ns}},
 	})
-	kubeconfig, err := cp.User(ns)
+	kubeconfig, err := cp.NewUserKubeconfig(ns)
 	Expect(err).NotTo(HaveOccurred())
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
@@ -56,14 +57,14 @@ var _ = Describe("The admission policy for records", func() {
 			return o
 		}
 
-		// The API server takes a moment to know the policy.
+		// The policy takes a moment to become effective.
 		Eventually(func() error {
 			return tenant.Create(ctx, record(framework.MakeClaim(ns, "liar").Pool("p").Obj()), client.DryRunAll)
 		}).Should(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("requested-address"))))
 		Expect(tenant.Create(ctx, record(framework.MakeAllocation(ns, "liar").Pool("p").Cluster(ns, "t").Count(1).Obj()))).
 			To(Satisfy(apierrors.IsForbidden))
 
-		Expect(tenant.Create(ctx, framework.MakeClaim(ns, "honest").Pool("p").Request("10.151.0.3").Obj())).To(Succeed())
+		Expect(tenant.Create(ctx, framework.MakeClaim(ns, "honest").Pool("p").RequestAddress("10.151.0.3").Obj())).To(Succeed())
 		Expect(addressOf(ctx, ns, "honest").Spec.Address).To(Equal("10.151.0.3"))
 		had := getClaim(ctx, ns, "honest")
 		for _, change := range []func(){
@@ -94,7 +95,7 @@ var _ = Describe("The admission policy for records", func() {
 			g.Expect(tenant.Update(ctx, block)).To(Satisfy(apierrors.IsForbidden))
 		}).Should(Succeed())
 		Expect(tenant.Delete(ctx, block)).To(Succeed())
-		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(block), block) }).Should(Satisfy(apierrors.IsNotFound)) // the manager takes its own off
+		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(block), block) }).Should(Satisfy(apierrors.IsNotFound)) // the manager removes its own
 
 		create(ctx, record(framework.MakeClaim(ns, "restored").Pool("p").Obj()))
 		Expect(addressOf(ctx, ns, "restored").Spec.Address).To(Equal("10.151.0.2"))
@@ -116,7 +117,7 @@ var _ = Describe("The admission policy for Services", func() {
 			}
 		}
 		label := map[string]string{v1alpha1.LeasedLabel: "true"}
-		// The API server takes a moment to know the policy.
+		// The policy takes a moment to become effective.
 		Eventually(func() error { return tenant.Create(ctx, service("thief", label), client.DryRunAll) }).
 			Should(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring(v1alpha1.LeaseAnnotation))))
 		s := service("web", nil)

@@ -18,12 +18,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// applyPolicy creates what a file of config/policy has.
+// applyPolicy creates the objects in a file of config/policy.
 func applyPolicy(ctx context.Context, to client.Client, file string) []client.Object {
 	GinkgoHelper()
 	text, err := os.ReadFile("../../config/policy/" + file)
 	Expect(err).NotTo(HaveOccurred())
-	objs, err := framework.Documents(text)
+	objs, err := framework.ParseManifests(text)
 	Expect(err).NotTo(HaveOccurred())
 	var out []client.Object
 	for _, o := range objs {
@@ -38,8 +38,8 @@ var _ = Describe("The admission policy for Nodes", func() {
 		for _, o := range applyPolicy(ctx, k8s, "nodes.yaml") {
 			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
 		}
-		as := rest.CopyConfig(cp.Config) // with all rights, so that the policy alone refuses
-		as.Impersonate = rest.ImpersonationConfig{UserName: framework.NodesManager, Groups: []string{"system:masters"}}
+		as := rest.CopyConfig(cp.Config) // with all rights, so that only the policy refuses
+		as.Impersonate = rest.ImpersonationConfig{UserName: framework.NodesManagerUser, Groups: []string{"system:masters"}}
 		confined, err := client.New(as, client.Options{Scheme: k8s.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
 		node := func(name string) *corev1.Node {
@@ -54,7 +54,8 @@ var _ = Describe("The admission policy for Nodes", func() {
 			return n
 		}
 		n := node("a")
-		// changing is a merge patch, as the manager's is: with the Node as it was read, and no resourceVersion.
+		// changing sends a merge patch as the manager does: a difference to the Node as it was read, without a
+		// resourceVersion.
 		changing := func(change func(*corev1.Node)) error {
 			GinkgoHelper()
 			Expect(k8s.Get(ctx, keyOf(n), n)).To(Succeed())
@@ -63,7 +64,7 @@ var _ = Describe("The admission policy for Nodes", func() {
 			return confined.Patch(ctx, next, client.MergeFrom(n))
 		}
 		label := func(n *corev1.Node) { n.Labels["zone"] = "b" }
-		// The API server takes a moment to know the policy.
+		// The policy takes a moment to become effective.
 		Eventually(func() error { return changing(func(n *corev1.Node) { n.Labels["probe"] = fmt.Sprint(names.Add(1)) }) }).
 			Should(Satisfy(apierrors.IsForbidden))
 
@@ -121,7 +122,7 @@ var _ = Describe("The admission policy for Nodes", func() {
 			for _, p := range all.Items {
 				g.Expect(p.Status.TypeChecking).NotTo(BeNil(), p.Name)
 			}
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		for _, p := range all.Items {
 			Expect(p.Status.TypeChecking.ExpressionWarnings).To(BeEmpty(), p.Name)
 		}

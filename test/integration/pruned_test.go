@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("A pool that was deleted while it was in use", func() {
-	// docs/gitops.md: the way out of a deletion that nobody meant.
+	// docs/gitops.md: the recovery from an accidental deletion.
 	It("is there again when its finalizer is taken off and it is applied anew", func(ctx SpecContext) { // W28
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
@@ -24,7 +24,7 @@ var _ = Describe("A pool that was deleted while it was in use", func() {
 			had[name] = addressOf(ctx, ns, name).Spec.Address
 		}
 		history := &invariants.History{}
-		Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		Expect(k8s.Delete(ctx, pool)).To(Succeed())
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)
 		create(ctx, framework.MakeClaim(ns, "late").Pool("p").Obj())
@@ -33,7 +33,8 @@ var _ = Describe("A pool that was deleted while it was in use", func() {
 		deleteClaim(ctx, ns, "leaving") // also while there is no pool
 		expectGone(ctx, framework.MakeClaim(ns, "leaving").Obj())
 		create(ctx, again)
-		// What others may have granted meanwhile has to settle first; internal/allocator has what comes then (poolless).
+		// Grants that other managers may have made meanwhile must settle first; internal/allocator tests what follows
+		// (poolless).
 		expectCondition(ctx, again, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 		for _, name := range []string{"a", "b"} {
 			Eventually(func(g Gomega) {
@@ -42,7 +43,7 @@ var _ = Describe("A pool that was deleted while it was in use", func() {
 				g.Expect(a.OwnerReferences).To(ContainElement(HaveField("UID", again.UID)))
 			}).Should(Succeed())
 		}
-		Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		expectNumbers(ctx, again, map[string]int64{"allocatedIPs": 2})
 		Expect(getClaim(ctx, ns, "late").Status.AddressRef.Name).To(BeEmpty())
 		Expect(m.Stop()).To(Succeed())

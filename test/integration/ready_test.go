@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// withoutRight takes a right from the role of the manager, and returns what gives it back.
+// withoutRight removes a permission from the role of the manager, and returns a function that restores it.
 func withoutRight(ctx context.Context, resource, verb string) (restore func()) {
 	GinkgoHelper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam-manager"}}
@@ -55,7 +55,7 @@ var _ = Describe("A manager that loses a right", func() {
 		restore()
 		for i := range n {
 			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, fmt.Sprintf("c%02d", i))).Status }).
-				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue))
+				WithTimeout(framework.LongTimeout).Should(Equal(metav1.ConditionTrue))
 		}
 		Expect(m.Stop()).To(Succeed())
 	})
@@ -67,7 +67,7 @@ var _ = Describe("A manager's probes", func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		restore := withoutRight(ctx, "ipaddresses", "list") // so it cannot know what was given
+		restore := withoutRight(ctx, "ipaddresses", "list") // so it cannot know which addresses are granted
 		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--namespace=" + ns}})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() {
@@ -78,7 +78,7 @@ var _ = Describe("A manager's probes", func() {
 		})
 		probe := func(endpoint string) func() int {
 			return func() int {
-				code, text, err := m.Probe(ctx, endpoint)
+				code, text, err := m.ProbeEndpoint(ctx, endpoint)
 				if err != nil {
 					return 0 // it does not listen yet
 				}
@@ -95,7 +95,7 @@ var _ = Describe("A manager's probes", func() {
 
 		restore()
 		Eventually(probe("readyz")).Should(Equal(http.StatusOK))
-		addressOf(ctx, ns, "c") // with the rights of its role and no others
+		addressOf(ctx, ns, "c") // with the permissions of its role and no others
 		Expect(m.Stop()).To(Succeed())
 	})
 

@@ -16,7 +16,7 @@ import (
 )
 
 var _ = Describe("A claim that is made anew under its name", func() {
-	// again deletes claim c and creates it as soon as the name is free.
+	// again deletes claim c and creates it again as soon as the name is free, and returns its UID.
 	again := func(ctx context.Context, ns string) types.UID {
 		GinkgoHelper()
 		deleteClaim(ctx, ns, "c")
@@ -35,10 +35,10 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		bystander := addressOf(ctx, ns, "bystander")
 		history := &invariants.History{}
 		for round := range rounds {
-			if round%2 == 0 { // every other one is deleted before it has been served
+			if round%2 == 0 { // every other claim is deleted before it has been served
 				addressOf(ctx, ns, "c")
 			}
-			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 			uid := again(ctx, ns)
 			Expect(getClaim(ctx, ns, "c").UID).To(Equal(uid))
 		}
@@ -55,7 +55,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.3.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		for round := range rounds {
-			if round%3 == 0 { // the others are deleted at some point of being served
+			if round%3 == 0 { // the other claims are deleted at some point while they are being served
 				Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, "c")).Status }).Should(Equal(metav1.ConditionTrue), "in round %d", round)
 			}
 			again(ctx, ns)
@@ -69,7 +69,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 	It("gets the address that rests for it", func(ctx SpecContext) { // W15, U8
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.1.0/28").Reuse(3600).Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.1.0/28").ReuseGracePeriod(3600).Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		first := addressOf(ctx, ns, "c").Spec.Address
 		for range 5 {
@@ -78,7 +78,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		}
 		deleteClaim(ctx, ns, "c")
 		expectGone(ctx, framework.MakeClaim(ns, "c").Obj())
-		// The rest outlives the manager.
+		// The cooling period continues under the next manager.
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "d").Pool("p").Obj())
@@ -93,7 +93,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.17.2.0/28").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		address := addressOf(ctx, ns, "c")
-		// Somebody else holds the IPAddress, and the claim is forced away.
+		// Another controller has a finalizer on the IPAddress, and the claim is deleted by force.
 		mine := client.MergeFrom(address.DeepCopy())
 		address.Finalizers = append(address.Finalizers, "example.com/dns")
 		Expect(k8s.Patch(ctx, address, mine)).To(Succeed())

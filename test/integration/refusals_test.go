@@ -18,7 +18,7 @@ import (
 
 var _ = Describe("Refusals that last, four at once", func() {
 	const (
-		many, few = 25, 5 // of many, most wait while some are tried
+		many, few = 25, 5 // of many claims, most wait while some are tried
 		watched   = 10 * time.Second
 	)
 
@@ -53,7 +53,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 				return k8s.Status().Update(ctx, own, client.DryRunAll)
 			},
 		}
-		for why, try := range tries { // the API server takes a moment to know them
+		for why, try := range tries { // the policies take a moment to become effective
 			Eventually(try).Should(MatchError(ContainSubstring(why)))
 		}
 		for _, ns := range full {
@@ -79,9 +79,9 @@ var _ = Describe("Refusals that last, four at once", func() {
 		ask(few, mute, "new", "no pool says anything here", func(b *framework.ClaimBuilder) { b.Pool("new") })
 		ask(many, full[0], "c", "exceeded quota", ofShared)
 		ask(many, full[1], "c", "exceeded quota", ofShared)
-		// As many as are tried: none waits for the others.
+		// As many claims as are tried at once: none waits for the others.
 		create(ctx, framework.MakePool("p").Namespace(full[2]).CIDR("10.154.3.0/24").Obj())
-		ask(term.MaxTroubled, full[2], "c", "exceeded quota", func(b *framework.ClaimBuilder) { b.Pool("p") })
+		ask(term.SerialRetryThreshold, full[2], "c", "exceeded quota", func(b *framework.ClaimBuilder) { b.Pool("p") })
 		deleteClaim(ctx, kept, "first")
 		deleteClaim(ctx, mute, "first")
 		for _, w := range all {
@@ -89,14 +89,14 @@ var _ = Describe("Refusals that last, four at once", func() {
 				ready := readyOf(getClaim(ctx, w.namespace, w.name))
 				g.Expect(ready.Status).To(Equal(metav1.ConditionFalse))
 				g.Expect(ready.Message).To(ContainSubstring(w.why))
-			}).WithTimeout(framework.Late).Should(Succeed(), "%s/%s", w.namespace, w.name)
+			}).WithTimeout(framework.LongTimeout).Should(Succeed(), "%s/%s", w.namespace, w.name)
 		}
 
-		// Each pool, and each namespace where something is tried.
+		// Each pool, and each namespace in which writes are retried.
 		expectRestMeanwhile(ctx, 4+len(full), m)
 		activity := func() framework.Activity {
 			GinkgoHelper()
-			a, err := m.Activity(ctx)
+			a, err := m.ReadActivity(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			return a
 		}
@@ -105,7 +105,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 		Consistently(m.Done()).WithTimeout(watched).ShouldNot(BeClosed())
 		meanwhile := activity().Since(spent)
 		AddReportEntry("rest", fmt.Sprintf("in %v: %+v", time.Since(began), meanwhile))
-		Expect(meanwhile.Reconciled).To(BeNumerically("<", 200))
+		Expect(meanwhile.Reconciles).To(BeNumerically("<", 200))
 		Expect(meanwhile.Requests).To(BeNumerically("<", 400))
 
 		By("serving a neighbour")
@@ -114,7 +114,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 		addressOf(ctx, served, "next")
 		rest := activity().Since(spent)
 		AddReportEntry("a neighbour", fmt.Sprintf("%+v", rest))
-		Expect(rest.Reconciled).To(BeNumerically("<", 40))
+		Expect(rest.Reconciles).To(BeNumerically("<", 40))
 		for _, ns := range append(full, kept, mute, served) {
 			expectNothingWrong(ctx, ns)
 		}
@@ -125,7 +125,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 		}
 		for _, w := range all {
 			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, w.namespace, w.name)).Status }).
-				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue), "%s/%s", w.namespace, w.name)
+				WithTimeout(framework.LongTimeout).Should(Equal(metav1.ConditionTrue), "%s/%s", w.namespace, w.name)
 		}
 		for _, ns := range append(full, kept, mute, served) {
 			expectNothingWrong(ctx, ns)

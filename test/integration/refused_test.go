@@ -16,22 +16,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// quotaOf lets a namespace have no IPAddress at all.
+// quotaOf creates a quota that allows no IPAddress in a namespace.
 func quotaOf(ctx context.Context, ns string) client.Object {
 	GinkgoHelper()
-	q, err := framework.RefuseAddresses(ctx, k8s, ns)
+	q, err := framework.DenyAddressesByQuota(ctx, k8s, ns)
 	Expect(err).NotTo(HaveOccurred())
 	return q
 }
 
-// policyOf is an admission policy that lets nobody make an IPAddress in a namespace.
+// policyOf creates an admission policy that refuses to create any IPAddress in a namespace.
 func policyOf(ctx context.Context, ns string) client.Object {
 	GinkgoHelper()
 	return refuse(ctx, ns, "no addresses for this namespace", admissionv1.Create, ipamv1.GroupVersion.Group, "ipaddresses")
 }
 
-// refuse makes an admission policy that refuses, with a message, one kind of writes in a namespace, and returns its binding:
-// nothing is refused any more when that is deleted.
+// refuse creates an admission policy that refuses, with a message, one kind of writes in a namespace, and returns its
+// binding: when that is deleted, nothing is refused any more.
 func refuse(ctx context.Context, ns, message string, operation admissionv1.OperationType, group, resource string) client.Object {
 	GinkgoHelper()
 	return refuseIn(ctx, k8s, ns, ns, message, operation, group, resource)
@@ -43,7 +43,7 @@ func refuseIn(ctx context.Context, c client.Client, name, ns, message string, op
 	return refuseUnless(ctx, c, name, fmt.Sprintf("has(request.namespace) && request.namespace != %q", ns), message, operation, group, resource)
 }
 
-// refuseUnless is refuse for writes of which an expression does not hold.
+// refuseUnless is refuse for writes for which a CEL expression is false.
 func refuseUnless(ctx context.Context, c client.Client, name, expression, message string, operation admissionv1.OperationType, group, resource string) client.Object {
 	GinkgoHelper()
 	fail := admissionv1.Fail
@@ -78,7 +78,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 	const claims = 45
 
 	It("behind a webhook that does not answer hears that, and is served when it is gone", func(ctx SpecContext) {
-		const few = term.MaxTroubled - 1 // each is tried again by itself
+		const few = term.SerialRetryThreshold - 1 // each is retried by itself
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.152.2.0/24").Obj())
@@ -97,7 +97,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 		}
 		create(ctx, hook)
 		DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, hook))).To(Succeed()) })
-		Eventually(func() error { // the API server takes a moment to ask
+		Eventually(func() error { // the webhook takes a moment to become effective
 			return k8s.Create(ctx, madeAddress(ns, "tried", "10.153.0.1", 24), client.DryRunAll)
 		}).Should(MatchError(ContainSubstring("failed calling webhook")))
 		for i := range few {
@@ -110,7 +110,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 		Expect(k8s.Delete(ctx, hook)).To(Succeed())
 		for i := range few {
 			Eventually(func() metav1.ConditionStatus { return readyOf(getClaim(ctx, ns, fmt.Sprintf("c%02d", i))).Status }).
-				WithTimeout(framework.Late).Should(Equal(metav1.ConditionTrue))
+				WithTimeout(framework.LongTimeout).Should(Equal(metav1.ConditionTrue))
 		}
 		expectNothingWrong(ctx, ns)
 		Expect(m.Stop()).To(Succeed())
@@ -125,7 +125,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			create(ctx, framework.MakeClaim(served, "first").GlobalPool(refused).Obj())
 			addressOf(ctx, served, "first")
 			obstacle := refuse(ctx, refused)
-			Eventually(func() error { // the API server takes a moment to know it
+			Eventually(func() error { // the refusal takes a moment to become effective
 				return k8s.Create(ctx, madeAddress(refused, "tried", "10.153.0.1", 24), client.DryRunAll)
 			}).Should(MatchError(ContainSubstring(why)))
 
@@ -138,7 +138,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 				Expect(refusalOf(ctx, refused, fmt.Sprintf("c%02d", i), v1alpha1.WriteFailedReason)).
 					To(And(ContainSubstring("the API server refuses"), ContainSubstring(why)))
 			}
-			// The grants of what is refused are given back, in a commit after they are told.
+			// The grants of refused claims are released, in a commit after their conditions are set.
 			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeNumerically("<", claims))
 			expectRestMeanwhile(ctx, 2, m)
 			expectNothingWrong(ctx, refused)
@@ -148,7 +148,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 				Eventually(func(g Gomega) {
 					ready := readyOf(getClaim(ctx, refused, fmt.Sprintf("c%02d", i)))
 					g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), ready.Message)
-				}).WithTimeout(framework.Late).Should(Succeed()) // it is asked now and then
+				}).WithTimeout(framework.LongTimeout).Should(Succeed()) // the manager retries periodically
 			}
 			Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(BeEquivalentTo(claims + 2))
 			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeZero())

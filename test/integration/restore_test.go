@@ -17,9 +17,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// A tool restores one object after the other, as its backup has it, while a manager runs. The Cluster is there, and paused.
+// A tool restores the objects of a backup one after the other, while a manager runs. The Cluster exists, and is
+// paused.
 var _ = Describe("A restore", func() {
-	// backedUp are copies of all objects, with their finalizers and annotations, as they are created again.
+	// backedUp returns copies of all objects, with their finalizers and annotations, as they are created again.
 	backedUp := func(o pools.Objects) (out []client.Object) {
 		for _, p := range o.Pools {
 			out = append(out, p.DeepCopyObject().(client.Object))
@@ -43,7 +44,7 @@ var _ = Describe("A restore", func() {
 		}
 		return out
 	}
-	// given is what each claim, block and lease has, by its kind and name.
+	// given returns the addresses of each claim, block and lease, by kind and name.
 	given := func(o pools.Objects) map[string]string {
 		out := map[string]string{}
 		for i := range o.Addresses {
@@ -57,7 +58,7 @@ var _ = Describe("A restore", func() {
 		}
 		return out
 	}
-	// has reports an error unless so many have something, and none waits.
+	// has returns an error unless exactly n objects exist and all of them have addresses.
 	has := func(ctx context.Context, ns string, n int) error {
 		out := given(objects(ctx, ns))
 		for of, is := range out {
@@ -74,15 +75,15 @@ var _ = Describe("A restore", func() {
 	DescribeTable("that brings pools, claims, IPAddresses, blocks and leases in any order has each have what it had, and gives that to no other:", func(ctx SpecContext, seed int) { // R2, R10
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "k", false)
-		site := framework.MakePool("p").Namespace(ns).CIDR(fmt.Sprintf("10.70.%d.0/27", seed)).AllocateReserved().Carvable().Obj()
+		site := framework.MakePool("p").Namespace(ns).CIDR(fmt.Sprintf("10.70.%d.0/27", seed)).AllocateReservedAddresses().Carvable().Obj()
 		site.Spec.Leases = &v1alpha1.Leases{}
-		team := framework.MakePool("team").Namespace(ns).AllocateReserved().Carve(v1alpha1.NetworkPoolKind, "p", 30, 1, 2).Obj()
+		team := framework.MakePool("team").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "p", 30, 1, 2).Obj()
 		create(ctx, cluster, site, team)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "a").Pool("p").Cluster("k").Obj(), framework.MakeClaim(ns, "b").Pool("p").Obj(), framework.MakeClaim(ns, "c").Pool("team").Cluster("k").Obj(),
 			framework.MakeAllocation(ns, "x").Cluster(ns, "k").Count(4).Obj(), framework.MakeLease(ns, "l").Obj())
-		const before, later = 6, 4 // with the block of the carved pool
-		Eventually(has).WithArguments(ctx, ns, before).WithTimeout(framework.Late).Should(Succeed())
+		const before, later = 6, 4 // including the block of the carved pool
+		Eventually(has).WithArguments(ctx, ns, before).WithTimeout(framework.LongTimeout).Should(Succeed())
 		comesToRest(ctx, m)
 		all, had := backedUp(objects(ctx, ns)), given(objects(ctx, ns))
 
@@ -102,12 +103,13 @@ var _ = Describe("A restore", func() {
 		r, history := rand.New(rand.NewPCG(uint64(seed), 0)), &invariants.History{}
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		for i, obj := range all {
-			// What has a record, and no Cluster that is paused, is served meanwhile: its IPAddress may be there.
+			// Objects with a record, and without a paused Cluster, are served meanwhile: their IPAddress may exist
+			// already.
 			Expect(client.IgnoreAlreadyExists(k8s.Create(ctx, obj))).To(Succeed())
 			if i%3 == 1 {
 				create(ctx, asked[i/3])
 			}
-			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		}
 		restored := map[string]*v1alpha1.NetworkPool{}
 		for _, name := range []string{"p", "team"} {
@@ -119,7 +121,7 @@ var _ = Describe("A restore", func() {
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = new(false) })
 		for _, p := range restored {
 			Eventually(func() string {
-				Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+				Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 				return expectCondition(ctx, p, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 			}).Should(ContainSubstring("new grants start at"))
 		}
@@ -131,15 +133,15 @@ var _ = Describe("A restore", func() {
 		}
 		m = namespaceManager(ctx, ns)
 		Eventually(func() error {
-			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 			return has(ctx, ns, before+later)
-		}).WithTimeout(framework.Late).Should(Succeed())
+		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		now := given(objects(ctx, ns))
 		for of, is := range had {
 			Expect(now).To(HaveKeyWithValue(of, is))
 		}
 		expectAtRest(ctx, ns, 5)
-		Expect(history.AtRest(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckAtRest(objects(ctx, ns))).To(BeEmpty())
 		Expect(m.Stop()).To(Succeed())
 	},
 		Entry("in one order", 1),

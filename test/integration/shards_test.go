@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// inShard reports whether a pool is of shard i of n.
+// inShard reports whether a pool is in shard i of n.
 func inShard(i, n int, ns, pool string) bool {
 	GinkgoHelper()
 	s, err := shard.Parse(fmt.Sprintf("%d/%d", i, n))
@@ -23,7 +23,7 @@ func inShard(i, n int, ns, pool string) bool {
 	return s.Has(v1alpha1.NetworkPoolKind, ns, pool)
 }
 
-// poolOf is a name for a pool of shard i of n.
+// poolOf returns a name for a pool in shard i of n.
 func poolOf(i, n int, ns string) string {
 	GinkgoHelper()
 	for k := 0; ; k++ {
@@ -48,7 +48,7 @@ func startShard(ctx context.Context, ns string, i, n int) *framework.Manager {
 	return namespaceManager(ctx, ns, fmt.Sprintf("--shard=%d/%d", i, n), shortGrace)
 }
 
-// churn creates claims c0 to c(n-1) in pools p0, p1 and so on, many at a time, and deletes every third again at once.
+// churn creates claims c0 to c(n-1) in pools p0, p1 and so on, 16 at a time, and deletes every third again at once.
 func churn(ctx context.Context, ns string, pools, n int) {
 	GinkgoHelper()
 	g, ctx := errgroup.WithContext(ctx)
@@ -77,13 +77,14 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 		done := make(chan struct{})
 		go func() { defer close(done); defer GinkgoRecover(); churn(ctx, ns, pools, n) }()
 
-		// As a rollout does: the new ones come before the old ones go. A share of the work decides when.
+		// As in a rollout: the new managers start before the old ones end. The share of the work that is done decides
+		// when.
 		managers := startShards(ctx, ns, 1)
 		for step, shards := range []int{2, 3, 2} {
-			grown(ctx, ns, history, (2*step+1)*n/12)
+			waitForAddressCount(ctx, ns, history, (2*step+1)*n/12)
 			old := managers
 			managers = startShards(ctx, ns, shards)
-			grown(ctx, ns, history, (2*step+2)*n/12)
+			waitForAddressCount(ctx, ns, history, (2*step+2)*n/12)
 			Expect(old[0].Kill()).To(Succeed())
 			for _, m := range old[1:] {
 				Expect(m.Stop()).To(Succeed())
@@ -96,7 +97,7 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 
 		By("leaving each pool to its own")
 		for i, m := range managers {
-			takeovers, err := m.Counts(ctx, "butler_ipam_takeovers_total")
+			takeovers, err := m.ReadCounter(ctx, "butler_ipam_takeovers_total")
 			Expect(err).NotTo(HaveOccurred())
 			for p := range pools {
 				name := fmt.Sprintf("p%d", p)

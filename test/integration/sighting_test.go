@@ -12,8 +12,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// expectSighting waits until an allocation says whether its Cluster was seen, and returns the message of Ready.
-func expectSighting(ctx context.Context, o *v1alpha1.IPAllocation, status metav1.ConditionStatus) string {
+// expectClusterSeen waits until the condition ClusterSeen of an allocation has the given status, and returns the
+// message of Ready.
+func expectClusterSeen(ctx context.Context, o *v1alpha1.IPAllocation, status metav1.ConditionStatus) string {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
@@ -31,9 +32,9 @@ var _ = Describe("An IPAllocation that comes before its Cluster", func() {
 		create(ctx, pool, makeCluster(ns, "lost", false), early, lost)
 		allocatedTo(ctx, lost)
 		was := allocatedTo(ctx, early)
-		Expect(expectSighting(ctx, early, metav1.ConditionFalse)).To(Equal("allocated 4 IPs: " + was + "; Cluster " + ns + "/tenant does not exist yet"))
-		// One that was seen goes after the grace; the other one, which is as old, does not.
-		expectSighting(ctx, lost, metav1.ConditionTrue)
+		Expect(expectClusterSeen(ctx, early, metav1.ConditionFalse)).To(Equal("allocated 4 IPs: " + was + "; Cluster " + ns + "/tenant does not exist yet"))
+		// The allocation whose Cluster was seen is deleted after the grace; the other one, which is as old, is not.
+		expectClusterSeen(ctx, lost, metav1.ConditionTrue)
 		Expect(k8s.Delete(ctx, makeCluster(ns, "lost", false))).To(Succeed())
 		expectGone(ctx, lost)
 		Expect(allocatedTo(ctx, early)).To(Equal(was))
@@ -41,7 +42,7 @@ var _ = Describe("An IPAllocation that comes before its Cluster", func() {
 
 		By("making the Cluster")
 		create(ctx, makeCluster(ns, "tenant", false))
-		Expect(expectSighting(ctx, early, metav1.ConditionTrue)).To(Equal("allocated 4 IPs: " + was))
+		Expect(expectClusterSeen(ctx, early, metav1.ConditionTrue)).To(Equal("allocated 4 IPs: " + was))
 		version := early.ResourceVersion
 
 		By("deleting the Cluster while no manager runs")

@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Without webhooks, whatever the schema lets through reaches the reconciler.
+// Without webhooks, every spec that the schema accepts reaches the reconciler.
 var _ = Describe("A changed spec", func() {
 	var ns string
 
@@ -79,7 +79,7 @@ var _ = Describe("A changed spec", func() {
 		deleteClaim(ctx, ns, "leaves")
 		expectGone(ctx, framework.MakeClaim(ns, "leaves").Obj())
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolValidationFailed"))
-		// A manager that has never seen a spec that can be served.
+		// A manager that has never observed a spec that can be served.
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())

@@ -16,26 +16,26 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// provider is a ProviderConfig in mode ipam; its pools are asked in this order.
+// provider returns a ProviderConfig in mode ipam; its pools are tried in the given order.
 func provider(ns, name string, pools ...string) *v1alpha1.ProviderConfig {
 	c := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	c.Spec.Network = &v1alpha1.ProviderNetwork{Mode: v1alpha1.IPAMMode}
 	for i, pool := range pools {
 		ref := v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: pool}, Priority: int32(i)}
-		// The order of the list is another one: priority decides (F6).
+		// The order of the list differs: the priority decides (F6).
 		c.Spec.Network.PoolRefs = append([]v1alpha1.ProviderPoolReference{ref}, c.Spec.Network.PoolRefs...)
 	}
 	return c
 }
 
-// tenant is a Cluster that names a ProviderConfig.
+// tenant returns a Cluster that names a ProviderConfig.
 func tenant(ns, name, config string) *clusterv1.Cluster {
 	c := makeCluster(ns, name, false)
 	c.Labels = map[string]string{v1alpha1.ProviderConfigLabel: config}
 	return c
 }
 
-// expectNetwork waits for what a Cluster is told of its network, and returns the message.
+// expectNetwork waits for the condition NetworkReady of a Cluster, and returns the message.
 func expectNetwork(ctx context.Context, cluster *clusterv1.Cluster, status metav1.ConditionStatus, reason string) string {
 	GinkgoHelper()
 	var c *metav1.Condition
@@ -76,13 +76,14 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			v1alpha1.AllocationTypeLabel: "loadbalancer", v1alpha1.AllocationRoleLabel: v1alpha1.InitialRole,
 			clusterv1.ClusterNameLabel: "prod",
 		}))
-		// 245 of the 254 are left: at 5 machines and 8 of these a Cluster, for 18 Clusters (B78).
+		// 246 of the 254 addresses are left: enough for 18 Clusters, at 5 machines and 8 addresses for load balancers
+		// each (B78).
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
 			g.Expect(config.Status.Capacity).To(Equal(v1alpha1.ProviderCapacity{AvailableIPs: 246, EstimatedTenants: 18}))
 			g.Expect(config.Status).To(And(HaveField("Ready", true), HaveField("Validated", true), HaveField("ObservedGeneration", config.Generation)))
 		}).Should(Succeed())
-		// While its machines exist, they answer for its addresses.
+		// While its machines exist, the Cluster keeps its addresses.
 		Expect(k8s.Delete(ctx, cluster)).To(Succeed())
 		other := tenant(team, "other", "static")
 		create(ctx, other)
@@ -108,7 +109,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(expectNetwork(ctx, wrong, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(`is "many"`))
 		modify(ctx, wrong, func(c *clusterv1.Cluster) { c.Annotations = nil })
 		has := expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
-		// Of one that has its block nothing is asked any more.
+		// A Cluster that has its block makes no further request.
 		modify(ctx, wrong, func(c *clusterv1.Cluster) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.LBPoolSizeAnnotation, "many")
 		})
@@ -137,9 +138,9 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		addressOf(ctx, ns, "b")
 		machine("c", "one")
 		Expect(refusalOf(ctx, ns, "c", v1alpha1.QuotaExceededReason)).To(ContainSubstring("maxNodeIPs"))
-		create(ctx, framework.MakeClaim(ns, "others").Pool("one").Obj()) // of no Cluster
+		create(ctx, framework.MakeClaim(ns, "others").Pool("one").Obj()) // without a Cluster
 		addressOf(ctx, ns, "others")
-		deleteClaim(ctx, ns, "b") // of the other pool
+		deleteClaim(ctx, ns, "b") // from the other pool
 		addressOf(ctx, ns, "c")
 		machine("d", "two")
 		refusalOf(ctx, ns, "d", v1alpha1.QuotaExceededReason)
@@ -150,7 +151,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 	It("is served by the next pool where the first has room only in pieces", func(ctx SpecContext) { // B24, B25, F6, F7
 		ns := newNamespace(ctx, nil)
 		pieces := framework.MakePool("pieces").Namespace(ns).CIDR("10.130.2.0/28").Obj()
-		middle := framework.MakeAllocation(ns, "middle").Pool("pieces").Pinned("10.130.2.6", "10.130.2.8").Obj()
+		middle := framework.MakeAllocation(ns, "middle").Pool("pieces").PinnedRange("10.130.2.6", "10.130.2.8").Obj()
 		create(ctx, pieces, middle)
 		allocatedTo(ctx, middle)
 		Expect(statusOf(ctx, pieces).AvailableIPs).To(BeNumerically(">", 8))
@@ -192,7 +193,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		}).Should(Succeed())
 		Expect(expectNetwork(ctx, missing, metav1.ConditionFalse, v1alpha1.NetworkNotReadyReason)).To(ContainSubstring("ProviderConfig missing does not exist"))
 		expectRestMeanwhile(ctx, 3, m)
-		// It is looked at when what was missing comes.
+		// It is reconciled when the missing object is created.
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.6.0/28").Obj(), provider(ns, "missing", "p"))
 		expectNetwork(ctx, missing, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
@@ -231,7 +232,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			g.Expect(config.Status.Ready).To(BeTrue())
 		}).Should(Succeed())
 		create(ctx, after)
-		expectNetwork(ctx, after, metav1.ConditionTrue, v1alpha1.ReadyReason) // which came later
+		expectNetwork(ctx, after, metav1.ConditionTrue, v1alpha1.ReadyReason) // which was created later
 		Expect(k8s.Get(ctx, keyOf(cluster), cluster)).To(Succeed())
 		Expect(cluster.Finalizers).To(BeEmpty())
 		Expect(cluster.Status.Conditions).To(BeEmpty())
@@ -245,10 +246,10 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		turns := provider(ns, "turns", "p")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.42.0/28").Obj(), config, turns, given)
 		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
-		create(ctx, asks, cloud) // of 14 addresses 8 are given: there is no room for these
+		create(ctx, asks, cloud) // 8 of 14 addresses are allocated: there is no room for these
 		expectNetwork(ctx, asks, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
 		expectNetwork(ctx, cloud, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
-		for _, c := range []*clusterv1.Cluster{given, asks, cloud} { // as Cluster API does: a Cluster's status is never empty
+		for _, c := range []*clusterv1.Cluster{given, asks, cloud} { // as Cluster API does: the status of a Cluster is never empty
 			modifyStatus(ctx, c, func(c *clusterv1.Cluster) { c.Status.Phase = string(clusterv1.ClusterPhaseProvisioned) })
 		}
 		ended := func(c *clusterv1.Cluster) func(Gomega) {
@@ -259,7 +260,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 				g.Expect(c.Status.Conditions).To(BeEmpty())
 			}
 		}
-		// What was only asked for goes by itself.
+		// A request that was not granted is deleted by the manager.
 		unlabel := func(c *clusterv1.Cluster) { delete(c.Labels, v1alpha1.ProviderConfigLabel) }
 		modify(ctx, asks, unlabel)
 		modify(ctx, turns, func(c *v1alpha1.ProviderConfig) { c.Spec.Network.Mode = v1alpha1.CloudMode })
@@ -273,7 +274,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(given.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
 		Expect(k8s.Delete(ctx, &allocationsIn(ctx, ns)[0])).To(Succeed())
 		Eventually(ended(given)).Should(Succeed())
-		// And begins anew with the label.
+		// With the label it starts again.
 		modify(ctx, given, func(c *clusterv1.Cluster) {
 			metav1.SetMetaDataLabel(&c.ObjectMeta, v1alpha1.ProviderConfigLabel, "left")
 		})
@@ -295,7 +296,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 
 	It("keeps the block that was pinned for it, or that Butler gave it", func(ctx SpecContext) { // B73
 		ns := newNamespace(ctx, nil)
-		pin := framework.MakeAllocation(ns, ns+"-tenant-lb").Pinned("10.130.9.3", "10.130.9.5").Obj()
+		pin := framework.MakeAllocation(ns, ns+"-tenant-lb").PinnedRange("10.130.9.3", "10.130.9.5").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.9.0/28").Obj(), pin)
 		was := allocatedTo(ctx, pin)
 		cluster := tenant(ns, "tenant", "pinned")

@@ -14,8 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// expectNumbers waits for the integers of a pool's status as kubectl shows them: those that are left
-// out are missed, not taken for zero.
+// expectNumbers waits for the integers of a pool's status as kubectl shows them: an omitted field is missing, and not
+// zero.
 func expectNumbers(ctx context.Context, pool *v1alpha1.NetworkPool, want map[string]int64) {
 	GinkgoHelper()
 	raw := &unstructured.Unstructured{}
@@ -38,18 +38,18 @@ var _ = Describe("A pool's status", func() {
 	It("counts every address, and says zero where it means zero", func(ctx SpecContext) { // B6, B7, B8, U16
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.15.0.0/28").Gateway("10.15.0.14").Reserved("10.15.0.12-10.15.0.13").Obj()
-		create(ctx, pool) // hosts .1 to .11
+		create(ctx, pool) // the hosts .1 to .11
 		expectNumbers(ctx, pool, map[string]int64{
 			"totalIPs": 11, "allocatedIPs": 0, "availableIPs": 11, "outOfRangeIPs": 0, "allocationCount": 0,
 			"largestFreeBlock": 11, "fragmentationPercent": 0, "observedGeneration": 1,
 		})
-		for _, last := range []int{4, 9} { // leaves .1-.3, .5-.8 and .10-.11
-			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("at%d", last)).Pool("p").Request(fmt.Sprintf("10.15.0.%d", last)).Obj())
+		for _, last := range []int{4, 9} { // this leaves .1-.3, .5-.8 and .10-.11
+			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("at%d", last)).Pool("p").RequestAddress(fmt.Sprintf("10.15.0.%d", last)).Obj())
 		}
 		expectNumbers(ctx, pool, map[string]int64{
 			"totalIPs": 11, "allocatedIPs": 2, "availableIPs": 9, "allocationCount": 2, "largestFreeBlock": 4, "fragmentationPercent": 55,
 		})
-		Eventually(func() (float64, error) { return m.Metric(ctx, "butler_ipam_pool_fragmentation_ratio") }).Should(Equal(0.55))
+		Eventually(func() (float64, error) { return m.ReadMetric(ctx, "butler_ipam_pool_fragmentation_ratio") }).Should(Equal(0.55))
 		burst(ctx, ns, 9)
 		expectNumbers(ctx, pool, map[string]int64{
 			"totalIPs": 11, "allocatedIPs": 11, "availableIPs": 0, "outOfRangeIPs": 0, "allocationCount": 11,
@@ -62,7 +62,7 @@ var _ = Describe("A pool's status", func() {
 
 	It("does not count what rests or is kept as available", func(ctx SpecContext) { // B6, W15
 		m := namespaceManager(ctx, ns)
-		pool := framework.MakePool("p").Namespace(ns).Addresses("10.15.1.1-10.15.1.10").PreAllocate("vip", "10.15.1.5").Reuse(3600).Obj()
+		pool := framework.MakePool("p").Namespace(ns).Addresses("10.15.1.1-10.15.1.10").PreAllocate("vip", "10.15.1.5").ReuseGracePeriod(3600).Obj()
 		create(ctx, pool)
 		expectNumbers(ctx, pool, map[string]int64{"totalIPs": 10, "allocatedIPs": 0, "availableIPs": 9, "largestFreeBlock": 5})
 		create(ctx, framework.MakeClaim(ns, "c").Pool("p").Obj())
@@ -127,7 +127,7 @@ var _ = Describe("A pool's status", func() {
 			told = append(told, "Pool"+tiers[i])
 			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(told...))
 		}
-		// Below and above again: not twice within ten minutes, nor by a manager that starts anew.
+		// Below and above again: no event is repeated within ten minutes, not even by a manager that starts again.
 		use(18)
 		expectTiers(2)
 		use(19)
@@ -140,7 +140,7 @@ var _ = Describe("A pool's status", func() {
 		use(0)
 		expectTiers(0)
 		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
-		// How it ended is told when the ten minutes are over, once, by whatever manager.
+		// The recovery is recorded once when the ten minutes are over, by any manager.
 		Expect(m.Stop()).To(Succeed())
 		modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) {
 			for i := range p.Status.CapacityEvents {

@@ -41,7 +41,7 @@ var _ = Describe("What others write into a status", func() { // W23
 		}
 		Eventually(kept).Should(Succeed())
 		address := addressOf(ctx, ns, "c")
-		// A claim that has its address, too.
+		// The same for a claim that has its address.
 		modifyStatus(ctx, claim, func(c *ipamv1.IPAddressClaim) {
 			c.Status.AddressRef.Name = ""
 			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Theirs", Message: "no pool of ours"})

@@ -33,12 +33,13 @@ var (
 
 func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(framework.Soon)
+	SetDefaultEventuallyTimeout(framework.EventTimeout)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "Integration")
 }
 
-// The first process builds the manager for all that share the specs. Each has an API server of its own.
+// The first process builds the manager for all processes that share the specs. Each process has an API server of its
+// own.
 var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
 	built, err := framework.BuildManager(ctx, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
@@ -46,20 +47,20 @@ var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
 }, func(_ SpecContext, built []byte) {
 	binary = string(built)
 	var err error
-	cp, err = framework.Start(framework.Options{})
+	cp, err = framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
-	k8s, err = cp.Client()
+	k8s, err = cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 })
 
-// startManager starts a manager process that lives as long as the spec, or the container.
+// startManager starts a manager process that runs until the spec, or the container, ends.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()
-	return startManagerAs(ctx, cp.Kubeconfig, append(framework.Components(), args...)...)
+	return startManagerAs(ctx, cp.Kubeconfig, append(framework.ComponentFlags(), args...)...)
 }
 
-// startManagerAs is startManager for one that has no more rights than a kubeconfig gives.
+// startManagerAs is startManager with no more rights than those of a kubeconfig.
 func startManagerAs(ctx context.Context, kubeconfig string, args ...string) *framework.Manager {
 	GinkgoHelper()
 	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: args})
@@ -68,14 +69,15 @@ func startManagerAs(ctx context.Context, kubeconfig string, args ...string) *fra
 		if CurrentSpecReport().Failed() {
 			GinkgoWriter.Println(m.LogTail(40))
 		}
-		Expect(m.Kill()).To(Succeed()) // nothing, where the spec has ended it
+		Expect(m.Kill()).To(Succeed()) // no effect if the spec has ended it
 	})
 	DeferCleanup(expectRest, m)
 	return m
 }
 
-// expectRest waits until a manager asks nothing and reconciles nothing for a second: whatever a spec leaves behind, it
-// comes to rest. Not of one that the spec has ended or stopped, and not with -short, as it takes a second of each spec.
+// expectRest waits until a manager sends no request and reconciles nothing for a second: whatever a spec leaves
+// behind, its manager becomes idle. It skips a manager that the spec has ended or stopped, and -short, as it takes a
+// second in each spec.
 func expectRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
 	if ended(m) || CurrentSpecReport().Failed() || testing.Short() {
@@ -84,24 +86,24 @@ func expectRest(ctx context.Context, m *framework.Manager) {
 	comesToRest(ctx, m)
 }
 
-// comesToRest waits until a manager asks nothing and reconciles nothing for a second, with -short too.
+// comesToRest waits until a manager sends no request and reconciles nothing for a second, with -short too.
 func comesToRest(ctx context.Context, m *framework.Manager) {
 	GinkgoHelper()
-	Eventually(framework.Resting(0, m)).WithContext(ctx).WithTimeout(framework.Late).WithPolling(time.Second).Should(Succeed())
+	Eventually(framework.NewRestCheck(0, m)).WithContext(ctx).WithTimeout(framework.LongTimeout).WithPolling(time.Second).Should(Succeed())
 }
 
-// expectRestMeanwhile expects that managers rest while something lasts that keeps them from their work: a second in which each of so
-// many pools, sites or namespaces is tried once at most. What was done before that lasted may go on for a moment.
+// expectRestMeanwhile expects that managers are nearly idle while something blocks their work: a second in which each
+// of the given number of pools, sites or namespaces is tried once at most. Earlier work may go on for a moment.
 func expectRestMeanwhile(ctx context.Context, things int, managers ...*framework.Manager) {
 	GinkgoHelper()
-	// Whatever happens, each pool is looked at once a minute, and each Cluster twice.
+	// Each pool is reconciled once a minute anyway, and each Cluster twice.
 	backstops := 0.0
 	for _, list := range []client.ObjectList{&v1alpha1.NetworkPoolList{}, &v1alpha1.GlobalNetworkPoolList{}, &clusterv1.ClusterList{}} {
 		Expect(k8s.List(ctx, list)).To(Succeed())
 		backstops += float64(meta.LenList(list)) / 30
 	}
 	most := float64(things) + backstops
-	Eventually(framework.Resting(most, managers...)).WithContext(ctx).WithTimeout(framework.Soon).WithPolling(time.Second).Should(Succeed())
+	Eventually(framework.NewRestCheck(most, managers...)).WithContext(ctx).WithTimeout(framework.EventTimeout).WithPolling(time.Second).Should(Succeed())
 }
 
 func ended(m *framework.Manager) bool {
@@ -113,7 +115,7 @@ func ended(m *framework.Manager) bool {
 	}
 }
 
-// newNamespace makes a namespace for one spec.
+// newNamespace creates a namespace for one spec.
 func newNamespace(ctx context.Context, labels map[string]string) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("spec-%d", names.Add(1)), Labels: labels}}
@@ -122,8 +124,8 @@ func newNamespace(ctx context.Context, labels map[string]string) string {
 	return ns.Name
 }
 
-// showFailed prints what a spec that failed leaves in its namespace: what cannot be repeated is to be explained by what it
-// shows the first time.
+// showFailed prints the objects that a failed spec leaves in its namespace: a failure that does not repeat must be
+// explained by its first output.
 func showFailed(ctx context.Context, namespace string) {
 	if !CurrentSpecReport().Failed() {
 		return
@@ -147,7 +149,7 @@ func create(ctx context.Context, objs ...client.Object) {
 	}
 }
 
-// getClaim reads a claim anew.
+// getClaim reads a claim again.
 func getClaim(ctx context.Context, namespace, name string) *ipamv1.IPAddressClaim {
 	GinkgoHelper()
 	claim := &ipamv1.IPAddressClaim{}
@@ -159,7 +161,7 @@ func readyOf(claim *ipamv1.IPAddressClaim) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
 }
 
-// addressOf waits for a claim's address.
+// addressOf waits for a claim's address, and returns the IPAddress.
 func addressOf(ctx context.Context, namespace, name string) *ipamv1.IPAddress {
 	GinkgoHelper()
 	address := &ipamv1.IPAddress{}
@@ -171,7 +173,7 @@ func addressOf(ctx context.Context, namespace, name string) *ipamv1.IPAddress {
 	return address
 }
 
-// refusalOf waits for a claim to be refused for a reason, and returns what it is told.
+// refusalOf waits for a claim to be refused for a reason, and returns the message.
 func refusalOf(ctx context.Context, namespace, name, reason string) string {
 	GinkgoHelper()
 	var ready metav1.Condition
@@ -183,13 +185,13 @@ func refusalOf(ctx context.Context, namespace, name, reason string) string {
 	return ready.Message
 }
 
-// deleteClaims deletes all claims of a namespace. An API server that is busy does not come to the end of that within a
-// request, and is asked again.
+// deleteClaims deletes all claims of a namespace. A busy API server may not finish that within one request, so it is
+// retried.
 func deleteClaims(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	Eventually(func() error {
 		return k8s.DeleteAllOf(ctx, &ipamv1.IPAddressClaim{}, client.InNamespace(namespace))
-	}).WithTimeout(framework.Late).Should(Succeed())
+	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 }
 
 func deleteClaim(ctx context.Context, namespace, name string) {
@@ -205,14 +207,14 @@ func expectGone(ctx context.Context, obj client.Object) {
 	Eventually(func() bool { return k8s.Get(ctx, client.ObjectKeyFromObject(obj), obj) != nil }).Should(BeTrue())
 }
 
-// objects reads all that the invariants speak of, in a namespace.
+// objects reads the objects that the invariants are about, in a namespace.
 func objects(ctx context.Context, namespace string) pools.Objects {
 	GinkgoHelper()
 	var o pools.Objects
 	claims, addresses, locals := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}
 	allocations, leases := &v1alpha1.IPAllocationList{}, &v1alpha1.IPLeaseList{}
-	// Addresses first: a claim is gone only after its address, so what is read here has its claim in
-	// the second list unless it is an orphan.
+	// Addresses first: a claim is gone only after its address, so an address in the first list has its claim in the
+	// second one unless it is an orphan.
 	Expect(k8s.List(ctx, addresses, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, claims, client.InNamespace(namespace))).To(Succeed())
 	Expect(k8s.List(ctx, allocations, client.InNamespace(namespace))).To(Succeed())

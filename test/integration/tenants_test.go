@@ -17,16 +17,16 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What is in here is named in docs/security.md. No webhook runs, as one that is off or unreachable.
+// docs/security.md names these specs. No webhook runs, as if it were disabled or unreachable.
 
-// expectFit expects a message that a status takes and a terminal shows.
+// expectFit expects a message that fits into a status and is printable on a terminal.
 func expectFit(message string) {
 	GinkgoHelper()
-	Expect(len(message)).To(BeNumerically("<=", text.MaxMessage))
+	Expect(len(message)).To(BeNumerically("<=", text.MaxMessageLength))
 	Expect(strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) })).To(BeFalse(), "%q", message)
 }
 
-// expectServed expects that somebody who has nothing to do with it gets an address.
+// expectServed expects that a claim that is not involved gets an address.
 func expectServed(ctx context.Context, ns, name, pool string) {
 	GinkgoHelper()
 	create(ctx, framework.MakeClaim(ns, name).Pool(pool).Obj())
@@ -44,7 +44,7 @@ var _ = Describe("A tenant", Ordered, func() {
 
 	It("gets nothing from a pool of another namespace", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.150.0.0/29").Obj(), framework.MakeClaim(stranger, "c").Pool("p").Obj(),
-			framework.MakeClaim(stranger, "asks").Pool("p").Request("10.150.0.3").Obj())
+			framework.MakeClaim(stranger, "asks").Pool("p").RequestAddress("10.150.0.3").Obj())
 		block := framework.MakeAllocation(stranger, "b").Count(2).Cluster(ns, "theirs").Obj()
 		create(ctx, block)
 		for _, name := range []string{"c", "asks"} {
@@ -62,14 +62,14 @@ var _ = Describe("A tenant", Ordered, func() {
 		modify(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: stranger}}, func(n *corev1.Namespace) {
 			n.Labels["team"] = "a"
 		})
-		addressOf(ctx, stranger, "c") // so the labels were seen
+		addressOf(ctx, stranger, "c") // so the labels were observed
 		create(ctx, framework.MakeClaim(ns, "new").GlobalPool(ns).Obj())
 		Expect(refusalOf(ctx, ns, "new", "AllocationFailed")).To(ContainSubstring("does not serve namespace " + ns))
 		Expect(addressOf(ctx, ns, "had").Spec.Address).To(Equal(had))
 	})
 
 	It("gets no address of others by a record and a finalizer of its own making", func(ctx SpecContext) {
-		pool := framework.MakePool("p").Namespace(ns).CIDR("10.150.2.0/28").Gateway("10.150.2.1").Reserved("10.150.2.2").PreAllocate("vip", "10.150.2.9").Reuse(3600).Obj()
+		pool := framework.MakePool("p").Namespace(ns).CIDR("10.150.2.0/28").Gateway("10.150.2.1").Reserved("10.150.2.2").PreAllocate("vip", "10.150.2.9").ReuseGracePeriod(3600).Obj()
 		create(ctx, pool)
 		expectServed(ctx, ns, "owner", "p")
 		expectServed(ctx, ns, "gone", "p")
@@ -96,7 +96,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			if name != "others" && name != "rests" && name != "kept" {
 				continue
 			}
-			asks := framework.MakeClaim(ns, "asks-"+name).Pool("p").Request(c.record).Obj()
+			asks := framework.MakeClaim(ns, "asks-"+name).Pool("p").RequestAddress(c.record).Obj()
 			create(ctx, asks)
 			Expect(refusalOf(ctx, ns, asks.Name, "AllocationFailed")).To(ContainSubstring(c.want), asks.Name)
 		}
@@ -110,15 +110,15 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectServed(ctx, ns, "owner", "p")
 		owned := addressOf(ctx, ns, "owner")
 		owner := getClaim(ctx, ns, "owner")
-		// One that says it is the owner's too, one that says it is of a claim that never was, and one that nobody can
-		// read.
+		// One with the owner's claim as owner, one with a claim that never existed, and one whose address cannot be
+		// parsed.
 		second, void := madeAddress(ns, "second", owned.Spec.Address, 28, claimOwner("owner", owner.UID)), madeAddress(ns, "void", owned.Spec.Address, 28, claimOwner("void", "made-up"))
 		second.Spec.ClaimRef.Name = "owner"
 		create(ctx, second, void, madeAddress(ns, "unreadable", "fe80::1%eth0", 64, claimOwner("unreadable", "made-up")))
 		expectServed(ctx, ns, "after", "p")
 		Expect(addressOf(ctx, ns, "after").Spec.Address).NotTo(Equal(owned.Spec.Address))
 		Expect(addressOf(ctx, ns, "owner").UID).To(Equal(owned.UID))
-		// They can be deleted, and the address stays the owner's.
+		// They can be deleted, and the owner keeps the address.
 		for _, made := range []*ipamv1.IPAddress{second, void} {
 			force(ctx, made)
 		}
@@ -132,17 +132,17 @@ var _ = Describe("A tenant", Ordered, func() {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.150.5.0/26").Obj())
 		large := strings.Repeat("x\x1b", most/2)
 		for name, claim := range map[string]*ipamv1.IPAddressClaim{
-			"asks":    framework.MakeClaim(ns, "asks").Pool("p").Request(large).Obj(),
-			"zone":    framework.MakeClaim(ns, "zone").Pool("p").Request("fe80::1%" + large).Obj(),
-			"local":   framework.MakeClaim(ns, "local").Pool("p").Request("10.150.5.9%eth0").Obj(),
-			"mapped":  framework.MakeClaim(ns, "mapped").Pool("p").Request("::ffff:10.9.9.9").Obj(),
+			"asks":    framework.MakeClaim(ns, "asks").Pool("p").RequestAddress(large).Obj(),
+			"zone":    framework.MakeClaim(ns, "zone").Pool("p").RequestAddress("fe80::1%" + large).Obj(),
+			"local":   framework.MakeClaim(ns, "local").Pool("p").RequestAddress("10.150.5.9%eth0").Obj(),
+			"mapped":  framework.MakeClaim(ns, "mapped").Pool("p").RequestAddress("::ffff:10.9.9.9").Obj(),
 			"cluster": framework.MakeClaim(ns, "cluster").Pool("p").Cluster("nobody").Annotate("note", large).Obj(),
 		} {
 			create(ctx, claim)
 			expectFit(refusalOf(ctx, ns, name, "AllocationFailed"))
 		}
 		expectRestMeanwhile(ctx, 1, m)
-		// What it cannot be refused for is carried along.
+		// Large content that is no reason for a refusal stays on the claim.
 		kept := framework.MakeClaim(ns, "kept").Pool("p").Annotate(v1alpha1.AddressAnnotation, large).Obj()
 		for i := range 1000 {
 			kept.Finalizers = append(kept.Finalizers, fmt.Sprintf("example.com/f%d", i))
@@ -160,7 +160,7 @@ var _ = Describe("A tenant", Ordered, func() {
 			}
 		})
 		deleteClaim(ctx, ns, "kept")
-		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }) // who used it does no more
+		modify(ctx, kept, func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} }) // no other user
 		expectGone(ctx, kept)
 		expectServed(ctx, ns, "after", "p")
 	})
@@ -183,7 +183,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectRestMeanwhile(ctx, 1, m)
 		Expect(addressOf(ctx, ns, "had").UID).To(Equal(had))
 		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ContainElement("PoolValidationFailed"))
-		deleteClaim(ctx, ns, "had") // what is promised ends as ever
+		deleteClaim(ctx, ns, "had") // existing grants end as usual
 		expectGone(ctx, framework.MakeClaim(ns, "had").Obj())
 	})
 
@@ -207,8 +207,8 @@ var _ = Describe("A tenant", Ordered, func() {
 	It("gets absurd amounts from pools that have them, and from no others", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("all").Namespace(ns).CIDR("::/0").Network("absurd").Obj(), framework.MakePool("p").Namespace(ns).CIDR("10.150.9.0/28").Obj())
 		most := framework.MakeAllocation(ns, "most").Pool("p").Count(1<<31 - 1).Obj()
-		all := framework.MakeAllocation(ns, "all").Pool("all").Pinned("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Obj()
-		outside := framework.MakeAllocation(ns, "outside").Pool("p").Pinned("0.0.0.0", "255.255.255.255").Obj()
+		all := framework.MakeAllocation(ns, "all").Pool("all").PinnedRange("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Obj()
+		outside := framework.MakeAllocation(ns, "outside").Pool("p").PinnedRange("0.0.0.0", "255.255.255.255").Obj()
 		create(ctx, most, outside, all)
 		expectFit(refusedBlock(ctx, most, v1alpha1.AllocationFailed, "PoolExhausted"))
 		expectFit(refusedBlock(ctx, outside, v1alpha1.AllocationFailed, "AllocationFailed"))

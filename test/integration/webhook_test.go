@@ -22,7 +22,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// warnings collects what the API server warns a client of.
+// warnings collects the warnings that the API server sends to a client.
 type warnings struct {
 	sync.Mutex
 	texts []string
@@ -34,7 +34,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.texts = append(w.texts, text)
 }
 
-// take returns what was said since the last call.
+// take returns the warnings since the last call.
 func (w *warnings) take() []string {
 	w.Lock()
 	defer w.Unlock()
@@ -43,29 +43,28 @@ func (w *warnings) take() []string {
 	return texts
 }
 
-// serveWebhooks starts a manager with webhooks and has the API server ask them about the pools of a
-// namespace, and about global pools that carry its name as the label "spec". The webhooks are those
-// of config/webhook.
+// serveWebhooks starts a manager with webhooks and registers them for the pools of a namespace, and for global pools
+// that have its name as the label "spec". The webhooks are those of config/webhook.
 func serveWebhooks(ctx context.Context, ns string) {
 	GinkgoHelper()
 	port, err := framework.FreePort()
 	Expect(err).NotTo(HaveOccurred())
 	certs := GinkgoT().TempDir()
-	ca, err := framework.ServingCerts(certs)
+	ca, err := framework.WriteServingCerts(certs)
 	Expect(err).NotTo(HaveOccurred())
 	startManager(ctx, fmt.Sprintf("--webhook-port=%d", port), "--webhook-cert-dir="+certs)
 	registerWebhooks(ctx, ns, port, ca)
-	// The API server takes a moment to ask.
+	// The API server takes a moment until it calls the webhooks.
 	Eventually(func() error {
 		return k8s.Create(ctx, framework.MakePool("asked").Namespace(ns).Addresses("10.21.99.1").Reserved("10.21.98.1").Obj(), client.DryRunAll)
 	}).Should(Satisfy(apierrors.IsInvalid))
 }
 
-// registerWebhooks has the API server ask a port for the webhooks of config/webhook about the pools of a namespace, and about
-// global pools that carry its name as the label "spec".
+// registerWebhooks registers the webhooks of config/webhook at a port, for the pools of a namespace, and for global
+// pools that have its name as the label "spec".
 func registerWebhooks(ctx context.Context, ns string, port int, ca []byte) {
 	GinkgoHelper()
-	root, err := framework.RepoRoot()
+	root, err := framework.FindRepoRoot()
 	Expect(err).NotTo(HaveOccurred())
 	text, err := os.ReadFile(filepath.Join(root, "config", "webhook", "manifests.yaml"))
 	Expect(err).NotTo(HaveOccurred())
@@ -119,7 +118,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
 			"spec.reserved[1].addresses", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove the entry")
 		refused(c.Create(ctx, framework.MakePool("tenant").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
-			Prefix(24).Tenant("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
+			Prefix(24).TenantRange("10.21.0.5", "10.21.0.20").Obj()), "spec.tenantAllocation.end", "outside the pool")
 		refused(c.Create(ctx, framework.MakePool("pin").Namespace(ns).Addresses("10.21.0.1-10.21.0.9").PreAllocate("vip", "10.21.0.10").Obj()),
 			"spec.preAllocations[vip]", "outside the pool")
 		refused(c.Create(ctx, framework.MakePool("pins").Namespace(ns).CIDR("10.21.0.0/28").PreAllocate("vip", "10.21.0.9").PreAllocate("web", "10.21.0.9").Obj()),
@@ -143,18 +142,18 @@ var _ = Describe("The webhooks", Ordered, func() {
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.CIDR = "10.21.2.8/29" }), "cut off addresses that are in use", holder)
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.21.2.0/30"}} }), holder)
 		refused(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" }), holder)
-		// What nobody has may go.
+		// Addresses that are not in use can be removed.
 		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.21.2.8/29"}} })).To(Succeed())
 		deleteClaim(ctx, ns, "holder")
 		expectGone(ctx, framework.MakeClaim(ns, "holder").Obj())
 		Expect(change(func(s *v1alpha1.NetworkPoolSpec) { s.Gateway = "10.21.2.1" })).To(Succeed())
-		// Nor do they stand in the way of the manager's own writes, or of a deletion.
+		// The webhooks do not block the manager's own writes, or a deletion.
 		Expect(c.Delete(ctx, pool)).To(Succeed())
 		expectGone(ctx, pool)
 	})
 
 	It("refuse a change that would cut off a block of a carved pool, and a pool that is carved from itself", func(ctx SpecContext) { // C26
-		site := framework.MakePool("site").Namespace(ns).CIDR("10.21.4.0/24").AllocateReserved().Carvable().Obj()
+		site := framework.MakePool("site").Namespace(ns).CIDR("10.21.4.0/24").AllocateReservedAddresses().Carvable().Obj()
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Carvable().Obj()
 		create(ctx, site, team)
 		Eventually(func() []string { return blocksOf(ctx, team) }).Should(ConsistOf("10.21.4.0/28"))
@@ -167,7 +166,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		above := func() error {
 			return c.Create(ctx, framework.MakePool("above").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "below", 28, 0, 2).Carvable().Obj(), client.DryRunAll)
 		}
-		Eventually(above).Should(HaveOccurred()) // when the manager has seen the other one
+		Eventually(above).Should(HaveOccurred()) // when the manager has observed the other pool
 		refused(above(), "spec.carve.poolRef", "itself")
 	})
 
@@ -219,10 +218,10 @@ var _ = Describe("While no manager answers", func() {
 		create(ctx, pool)
 		port, err := framework.FreePort()
 		Expect(err).NotTo(HaveOccurred())
-		ca, err := framework.ServingCerts(GinkgoT().TempDir())
+		ca, err := framework.WriteServingCerts(GinkgoT().TempDir())
 		Expect(err).NotTo(HaveOccurred())
 		registerWebhooks(ctx, ns, port, ca)
-		// The API server takes a moment to ask.
+		// The API server takes a moment until it calls the webhook.
 		Eventually(func() error {
 			next := pool.DeepCopy()
 			next.Spec.Gateway = "10.21.97.1"

@@ -18,7 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The control plane is one of its own, as it goes back in time: cp and k8s mean that one here.
+// The control plane is one of its own, because its etcd is restored: cp and k8s refer to it here.
 var _ = Describe("An etcd that is put back under a manager that runs", func() {
 	const ns, each = "default", 4
 	var suite *framework.ControlPlane
@@ -29,10 +29,10 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		suite, inSuite = was, admin
 		DeferCleanup(func() { cp, k8s = was, admin })
 		var err error
-		cp, err = framework.Start(framework.Options{})
+		cp, err = framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(own *framework.ControlPlane) { Expect(own.Stop()).To(Succeed()) }, cp)
-		k8s, err = cp.Client()
+		k8s, err = cp.NewClient()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(showFailed, ns)
 	})
@@ -57,7 +57,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 			}
 		}
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
-		Expect(cp.Backup(was)).To(Succeed())
+		Expect(cp.BackupEtcd(was)).To(Succeed())
 
 		By("giving what the backup has for others")
 		lengthenHistory(ctx)
@@ -66,34 +66,34 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		}
 		claim(ctx, "later-")
 		claim(ctx, "last-")
-		expectAtRest(ctx, ns, 3*each) // all that the pool has
+		expectAtRest(ctx, ns, 3*each) // all addresses of the pool
 		Expect(ended(m)).To(BeFalse(), "a backup is no reason to end")
 
 		By("putting it back")
-		Expect(cp.Restore(was)).To(Succeed())
+		Expect(cp.RestoreEtcd(was)).To(Succeed())
 		history := &invariants.History{}
-		Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		claim(ctx, "new-")
-		// A manager asks again in its own time whether the API server is there.
+		// A manager retries the connection to the API server in its own time.
 		Eventually(func() bool {
-			Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 			return ended(m)
-		}).WithTimeout(framework.Late).Should(BeTrue(), "the manager does not notice")
+		}).WithTimeout(framework.LongTimeout).Should(BeTrue(), "the manager does not notice")
 		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was put back while this process ran"))
 		Expect(m.Stop()).NotTo(Succeed(), "its end is to be seen as a failure, so that it is started again")
-		Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 
 		By("starting another manager")
 		startManager(ctx)
 		expectAtRest(ctx, ns, 3*each)
-		Expect(history.Moment(objects(ctx, ns))).To(BeEmpty())
+		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 		for name, address := range given {
 			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address), name)
 		}
 	})
 
-	// What is put back has Nodes whose end a manager has seen. A range that the Nodes fill, with those that come then, has room
-	// for all of them, and for no CIDR to be given twice.
+	// The backup has Nodes whose deletion the manager has observed. The range is filled by these Nodes and the later
+	// ones: it has room for all of them only if no CIDR is lost, and any CIDR that is set twice is detected.
 	const ranged, hostBits = "10.1.0.0/25", 4 // eight Nodes
 	join := func(ctx context.Context, names string, n int) {
 		GinkgoHelper()
@@ -101,7 +101,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 			create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(names, i)}})
 		}
 	}
-	// have are the pod CIDRs of all Nodes that have some, by name, of which no two are the same.
+	// have returns the pod CIDRs of all Nodes that have some, by name, and expects that no two are the same.
 	have := func(ctx context.Context) map[string]string {
 		GinkgoHelper()
 		var all corev1.NodeList
@@ -117,17 +117,17 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 	}
 	served := func(ctx context.Context, n int) map[string]string {
 		GinkgoHelper()
-		Eventually(have).WithArguments(ctx).WithTimeout(framework.Late).Should(HaveLen(n))
+		Eventually(have).WithArguments(ctx).WithTimeout(framework.LongTimeout).Should(HaveLen(n))
 		return have(ctx)
 	}
-	// goesBack puts an etcd back with Nodes that are gone since, and returns the CIDRs of all that it has then.
+	// goesBack restores an etcd with Nodes that were deleted since, and returns the CIDRs of all Nodes in it.
 	goesBack := func(ctx context.Context, m *framework.Manager) map[string]string {
 		GinkgoHelper()
 		join(ctx, "stays-", each/2)
 		join(ctx, "ends-", each/2)
 		given := served(ctx, each)
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
-		Expect(cp.Backup(was)).To(Succeed())
+		Expect(cp.BackupEtcd(was)).To(Succeed())
 
 		By("giving what the backup has for others")
 		lengthenHistory(ctx)
@@ -139,7 +139,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		Expect(ended(m)).To(BeFalse(), "a backup is no reason to end")
 
 		By("putting it back")
-		Expect(cp.Restore(was)).To(Succeed())
+		Expect(cp.RestoreEtcd(was)).To(Succeed())
 		Expect(have(ctx)).To(Equal(given))
 		join(ctx, "new-", each)
 		return given
@@ -149,7 +149,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		Eventually(func() bool {
 			have(ctx)
 			return is()
-		}).WithTimeout(framework.Late).Should(BeTrue(), "the manager does not notice")
+		}).WithTimeout(framework.LongTimeout).Should(BeTrue(), "the manager does not notice")
 	}
 	keep := func(ctx context.Context, given map[string]string) {
 		GinkgoHelper()
@@ -160,7 +160,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 	}
 
 	It("ends the manager of the Nodes there, and the next one gives no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
-		w := &nodeWorld{mine: "own"}
+		w := &nodeWorld{labelValue: "own"}
 		own := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
 		own.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged}
 		create(ctx, own)
@@ -185,12 +185,12 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		fleet := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "goes-back"}}
 		fleet.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged, ClusterSelector: &metav1.LabelSelector{MatchLabels: of}}
 		Expect(inSuite.Create(ctx, fleet)).To(Succeed())
-		cluster, err := framework.CreateClusterFor(ctx, inSuite, credentials, metav1.ObjectMeta{Namespace: ns, Name: "goes-back", Labels: of})
+		cluster, err := framework.CreateClusterWithKubeconfig(ctx, inSuite, credentials, metav1.ObjectMeta{Namespace: ns, Name: "goes-back", Labels: of})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) {
 			Expect(inSuite.Delete(ctx, cluster)).To(Succeed())
 			Expect(inSuite.Delete(ctx, fleet)).To(Succeed())
-			Eventually(func() bool { return apierrors.IsNotFound(inSuite.Get(ctx, client.ObjectKeyFromObject(fleet), fleet)) }).WithTimeout(framework.Late).Should(BeTrue())
+			Eventually(func() bool { return apierrors.IsNotFound(inSuite.Get(ctx, client.ObjectKeyFromObject(fleet), fleet)) }).WithTimeout(framework.LongTimeout).Should(BeTrue())
 		})
 		given := goesBack(ctx, m)
 		noticed(ctx, func() bool { return strings.Contains(m.LogTail(1000), "The etcd of a Cluster was put back") })
@@ -199,7 +199,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 	})
 })
 
-// lengthenHistory makes more writes than an API server does when it starts: a history that is put back is shorter.
+// lengthenHistory does more writes than an API server does when it starts: so the restored history is shorter.
 func lengthenHistory(ctx context.Context) {
 	GinkgoHelper()
 	const writes = 300

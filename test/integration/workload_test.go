@@ -16,28 +16,28 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// workload is the API server of a workload cluster, with MetalLB's kinds. No MetalLB runs: what is looked at is what
-// the manager shows to it, and asks for because of its Services.
+// workload is the API server of a workload cluster, with MetalLB's CRDs. No MetalLB runs: the specs check the objects
+// that the manager shows to it, and the blocks that the manager requests for its Services.
 type workload struct {
 	*framework.ControlPlane
 	client.Client
 }
 
-// startWorkload starts one that lives as long as the spec, or the container.
+// startWorkload starts a workload cluster that runs until the spec, or the container, ends.
 func startWorkload(ctx context.Context) *workload {
 	GinkgoHelper()
-	server, err := framework.Start(framework.Options{})
+	server, err := framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(server.Stop()).To(Succeed()) })
 	Expect(server.InstallMetalLB(ctx)).To(Succeed())
-	admin, err := server.Client()
+	admin, err := server.NewClient()
 	Expect(err).NotTo(HaveOccurred())
 	return &workload{server, admin}
 }
 
-// as makes the Cluster whose workload cluster it is, with an elastic ProviderConfig of its own that begins with one
-// address of pool p.
-func (w *workload) as(ctx context.Context, ns, name string) *clusterv1.Cluster {
+// createElasticCluster creates the Cluster of this workload cluster, with an elastic ProviderConfig of its own that
+// begins with one address of pool p.
+func (w *workload) createElasticCluster(ctx context.Context, ns, name string) *clusterv1.Cluster {
 	GinkgoHelper()
 	config := provider(ns, name, "p")
 	config.Spec.Network.LoadBalancer = &v1alpha1.LoadBalancerPool{
@@ -51,8 +51,8 @@ func (w *workload) as(ctx context.Context, ns, name string) *clusterv1.Cluster {
 	return cluster
 }
 
-// asks makes a Service that wants an address.
-func (w *workload) asks(ctx context.Context, name string) {
+// createService creates a Service that requests an address.
+func (w *workload) createService(ctx context.Context, name string) {
 	GinkgoHelper()
 	Expect(w.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -60,8 +60,8 @@ func (w *workload) asks(ctx context.Context, name string) {
 	})).To(Succeed())
 }
 
-// shown waits until the IPAddressPool of the blocks has so many entries, and returns it.
-func (w *workload) shown(ctx context.Context, blocks int) *metallbv1beta1.IPAddressPool {
+// waitForPoolEntries waits until the IPAddressPool of the blocks has `blocks` entries, and returns it.
+func (w *workload) waitForPoolEntries(ctx context.Context, blocks int) *metallbv1beta1.IPAddressPool {
 	GinkgoHelper()
 	pool := &metallbv1beta1.IPAddressPool{}
 	Eventually(func(g Gomega) {

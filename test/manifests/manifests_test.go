@@ -1,5 +1,5 @@
-// Package manifests gives every manifest that is shipped to a real API server, with Pod Security as its namespace asks for
-// it, and creates the Pods of its workloads: what kustomize builds may still be what no cluster runs.
+// Package manifests applies every shipped manifest to a real API server, with Pod Security as its namespace requires,
+// and creates the Pods of its workloads: a cluster may refuse what kustomize builds.
 package manifests
 
 import (
@@ -22,16 +22,17 @@ import (
 var cp *framework.ControlPlane
 
 func TestMain(m *testing.M) {
-	os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
+	os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
 }
 
-// notServed are the groups of what others install: cert-manager, the operator of Prometheus, Cluster API's extensions.
+// notServed are the API groups that other software installs: cert-manager, the operator of Prometheus, Cluster API's
+// extensions.
 var notServed = []string{"cert-manager.io", "monitoring.coreos.com", "runtime.cluster.x-k8s.io"}
 
-// foreign are namespaces of other programs that objects of ours are in.
+// foreign are namespaces of other programs that objects of this provider are in.
 var foreign = []string{"metallb-system"}
 
-// placeholders are the images that config names. A release puts its own in their place (hack/release.mk).
+// placeholders are the images that config names. A release replaces them by its own (hack/release.mk).
 var placeholders = []string{"controller:latest", "host-lb:latest"}
 
 func TestEveryManifestIsAdmitted(t *testing.T) { // W36
@@ -50,14 +51,14 @@ func TestEveryManifestIsAdmitted(t *testing.T) { // W36
 	}
 }
 
-// What a directory of config runs is part of a release, with an image that exists.
+// Every workload in a directory of config is part of a release, with an image that exists.
 func TestEveryWorkloadIsReleased(t *testing.T) {
 	released := releasedDirectories(t)
-	paths, err := filepath.Glob(filepath.Join(framework.Root(t), "config", "*", "kustomization.yaml"))
+	paths, err := filepath.Glob(filepath.Join(framework.RepoRootForTest(t), "config", "*", "kustomization.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := []string{"manager"} // what the others are made of
+	parts := []string{"manager"} // the base of the others
 	for _, path := range paths {
 		dir := filepath.Base(filepath.Dir(path))
 		if slices.Contains(released, dir) || slices.Contains(parts, dir) {
@@ -71,8 +72,8 @@ func TestEveryWorkloadIsReleased(t *testing.T) {
 	}
 }
 
-// admit has the API server check an object, and the Pods of a workload as its controller creates them. Nothing stays but
-// namespaces, which say what their Pods may do.
+// admit sends an object to the API server for admission, and the Pods of a workload as its controller creates them.
+// It persists nothing but namespaces, whose labels restrict their Pods.
 func admit(t *testing.T, k8s client.Client, o *unstructured.Unstructured) {
 	t.Helper()
 	if slices.Contains(notServed, o.GroupVersionKind().Group) {
@@ -95,7 +96,7 @@ func admit(t *testing.T, k8s client.Client, o *unstructured.Unstructured) {
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	k8s, err := cp.Client()
+	k8s, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func checkImages(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// template is a Pod of a workload, nil of anything else.
+// template returns a Pod of a workload, or nil for other kinds.
 func template(t *testing.T, o *unstructured.Unstructured) *corev1.Pod {
 	t.Helper()
 	from, is, err := unstructured.NestedMap(o.Object, "spec", "template")
@@ -127,7 +128,7 @@ func template(t *testing.T, o *unstructured.Unstructured) *corev1.Pod {
 	return pod
 }
 
-// releasedDirectories are those of config that a release is made of.
+// releasedDirectories returns the directories of config that a release is built from.
 func releasedDirectories(t *testing.T) (out []string) {
 	t.Helper()
 	list := run(t, "make", "--silent", "--eval=list: ; @echo $(RELEASE_MANIFESTS)", "list")
@@ -141,15 +142,15 @@ func releasedDirectories(t *testing.T) (out []string) {
 	return out
 }
 
-// kustomize builds a directory of config, by the kustomize of kubectl.
+// kustomize builds a directory of config with the kustomize of kubectl.
 func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 	t.Helper()
-	assets, err := framework.Assets()
+	assets, err := framework.FindAssets()
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := run(t, filepath.Join(assets, "kubectl"), "kustomize", filepath.Join("config", filepath.FromSlash(dir)))
-	objects, err := framework.Documents([]byte(text))
+	objects, err := framework.ParseManifests([]byte(text))
 	if err != nil || len(objects) == 0 {
 		t.Fatalf("config/%s: %d objects, %v", dir, len(objects), err)
 	}
@@ -159,7 +160,7 @@ func kustomize(t *testing.T, dir string) []*unstructured.Unstructured {
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = framework.Root(t)
+	cmd.Dir = framework.RepoRootForTest(t)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%s %v: %v", name, args, err)

@@ -23,8 +23,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// monitor is a ServiceMonitor of the operator of Prometheus, v1, with the fields of which every reader of it knows the
-// meaning: OpenShift's Prometheus for users, and Alloy, take no file of a Pod for a token.
+// monitor is a ServiceMonitor v1 of the operator of Prometheus, with the fields that every reader of it supports:
+// OpenShift's Prometheus for users, and Alloy, accept no token from a file in the Pod.
 type monitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -46,7 +46,7 @@ type monitor struct {
 	} `json:"spec"`
 }
 
-// decode reads an object as its type, and fails where it has a field that the type has not.
+// decode converts an object to its type, and fails if the object has a field that the type does not have.
 func decode[O any](t *testing.T, from *unstructured.Unstructured) *O {
 	t.Helper()
 	out := new(O)
@@ -61,8 +61,8 @@ func find(objects []*unstructured.Unstructured, kind string) []*unstructured.Uns
 	return slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
-// The ServiceMonitor finds the port at which the manager of a release serves its metrics, and may read them there with the
-// token that it names.
+// The ServiceMonitor selects the port at which the manager of a release serves its metrics, and its token authorizes
+// the read.
 func TestMetricsAreServedWhereTheMonitorReadsThem(t *testing.T) {
 	monitoring, installed := kustomize(t, "prometheus"), kustomize(t, "default")
 	m := decode[monitor](t, find(monitoring, "ServiceMonitor")[0])
@@ -86,7 +86,7 @@ func TestMetricsAreServedWhereTheMonitorReadsThem(t *testing.T) {
 	serving := serve(t)
 	serving.Scheme, serving.Path = endpoint.Scheme, endpoint.Path
 	if serving.Path == "" {
-		serving.Path = "/metrics" // as the operator has it
+		serving.Path = "/metrics" // the default of the operator
 	}
 	for token, want := range map[string]int{"": http.StatusUnauthorized, tokenOf(t, k8s, m, monitoring): http.StatusOK} {
 		if code := get(t, serving, token, endpoint.TLSConfig.InsecureSkipVerify); code != want {
@@ -100,7 +100,7 @@ func managerOf(t *testing.T, installed []*unstructured.Unstructured) *appsv1.Dep
 	return decode[appsv1.Deployment](t, find(installed, "Deployment")[0])
 }
 
-// portOf is the port of the manager's Pods that a ServiceMonitor has read: that of one Service.
+// portOf returns the port of the manager's Pods that a ServiceMonitor selects, through exactly one Service.
 func portOf(t *testing.T, m *monitor, installed []*unstructured.Unstructured) string {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
@@ -135,7 +135,7 @@ func portOf(t *testing.T, m *monitor, installed []*unstructured.Unstructured) st
 	return ""
 }
 
-// tokenOf is a token of the account whose token is in the Secret that a ServiceMonitor names.
+// tokenOf returns a token of the account whose token is in the Secret that a ServiceMonitor names.
 func tokenOf(t *testing.T, k8s client.Client, m *monitor, monitoring []*unstructured.Unstructured) string {
 	t.Helper()
 	credentials := m.Spec.Endpoints[0].Authorization.Credentials
@@ -158,7 +158,7 @@ func tokenOf(t *testing.T, k8s client.Client, m *monitor, monitoring []*unstruct
 	return ""
 }
 
-// serve runs a manager that serves its metrics as in a cluster, and returns where that is.
+// serve runs a manager that serves its metrics as in a cluster, and returns their URL.
 func serve(t *testing.T) *url.URL {
 	t.Helper()
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--insecure-diagnostics=false"}})
@@ -174,7 +174,7 @@ func serve(t *testing.T) *url.URL {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It is ready before it has made its certificate.
+	// The manager is ready before it has created its certificate.
 	listens := func() error {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at.Host)
 		if err == nil {
@@ -182,7 +182,7 @@ func serve(t *testing.T) *url.URL {
 		}
 		return err
 	}
-	for deadline := time.Now().Add(framework.Late); listens() != nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(framework.LongTimeout); listens() != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing listens at %s", at.Host)
 		}
@@ -192,7 +192,7 @@ func serve(t *testing.T) *url.URL {
 
 func get(t *testing.T, at *url.URL, token string, anyCertificate bool) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), framework.Late)
+	ctx, cancel := context.WithTimeout(t.Context(), framework.LongTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
 	if err != nil {

@@ -17,34 +17,34 @@ import (
 	"time"
 )
 
-// verdict is what became of a test.
-type verdict struct {
+// testOutcome is the outcome of a test.
+type testOutcome struct {
 	failed  bool
 	seconds float64
-	// output is that of the test and what it runs.
+	// output is the output of the test and its subtests.
 	output string
 }
 
-// compile makes the test program of a package. Code that does not compile finds nothing, so it is told apart from a
-// test that fails.
-func compile(ctx context.Context, root, overlay, dir, pkg string) (program string, err error) {
+// compileTestProgram compiles the test program of a package. Code that does not compile detects no bug, so a compile
+// error is distinguished from a failing test.
+func compileTestProgram(ctx context.Context, root, overlay, dir, pkg string) (program string, err error) {
 	program = filepath.Join(dir, path.Base(pkg)+".test")
-	out, err := goCommand(ctx, root, overlay, "test", "-c", "-o", program, pkg).CombinedOutput()
+	out, err := newGoCommand(ctx, root, overlay, "test", "-c", "-o", program, pkg).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("compiling the tests of %s: %w\n%s", pkg, err, out)
 	}
 	return program, nil
 }
 
-// goTest runs a test of a program to its first failure, as go test does.
-func goTest(ctx context.Context, root, overlay, program string, c check) (verdict, error) {
+// runGoTest runs a test of a program up to its first failure, as go test does.
+func runGoTest(ctx context.Context, root, overlay, program string, c testCheck) (testOutcome, error) {
 	dir := filepath.Join(root, c.pkg)
-	args := append([]string{"tool", "test2json", "-t", program}, arguments(c)...)
+	args := append([]string{"tool", "test2json", "-t", program}, testArguments(c)...)
 	if usesRapid(dir) {
-		args = append(args, "-rapid.nofailfile") // it would be left in the working tree
+		args = append(args, "-rapid.nofailfile") // the file would be left in the working tree
 	}
-	cmd := goCommand(ctx, dir, overlay, args...)
-	// The tests end what they have started when they are interrupted.
+	cmd := newGoCommand(ctx, dir, overlay, args...)
+	// The tests end the processes that they have started when they are interrupted.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	var stdout, stderr bytes.Buffer
@@ -52,14 +52,14 @@ func goTest(ctx context.Context, root, overlay, program string, c check) (verdic
 	err := cmd.Run()
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
-		return verdict{}, fmt.Errorf("running %s: %w", c.name(), err)
+		return testOutcome{}, fmt.Errorf("running %s: %w", c.displayName(), err)
 	}
-	v, err := judge(&stdout, c.test)
+	v, err := parseTestEvents(&stdout, c.test)
 	if err == nil && c.spec != "" && strings.Contains(v.output, "Ran 0 of ") {
 		err = fmt.Errorf("no spec ends with %q", c.spec)
 	}
 	if err != nil {
-		return v, fmt.Errorf("%w\n%s", err, tail(stderr.String(), 30))
+		return v, fmt.Errorf("%w\n%s", err, lastLines(stderr.String(), 30))
 	}
 	return v, nil
 }
@@ -72,16 +72,16 @@ func usesRapid(dir string) bool {
 	})
 }
 
-func arguments(c check) []string {
-	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=20m", "-test.run=" + pattern(c.test)}
+func testArguments(c testCheck) []string {
+	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.failfast", "-test.timeout=20m", "-test.run=" + runPattern(c.test)}
 	if c.spec != "" {
 		args = append(args, "-ginkgo.no-color", "-ginkgo.fail-fast", "-ginkgo.focus="+regexp.QuoteMeta(c.spec)+"$")
 	}
 	return args
 }
 
-// pattern matches one test, or subtest, and all that it runs.
-func pattern(test string) string {
+// runPattern returns a pattern that matches one test or subtest, and all subtests below it.
+func runPattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
@@ -89,10 +89,10 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// judge reads the output of go test -json. A test that did not run, because it does not exist or does not compile,
-// is an error.
-func judge(events io.Reader, test string) (verdict, error) {
-	var v verdict
+// parseTestEvents reads the output of go test -json. It returns an error for a test that did not run because it does
+// not exist or does not compile.
+func parseTestEvents(events io.Reader, test string) (testOutcome, error) {
+	var v testOutcome
 	var output strings.Builder
 	ran := false
 	for d := json.NewDecoder(events); ; {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What go test -json prints decides what is caught: by the test that is named, and no other.
+// The output of go test -json decides whether a bug is caught: by the named test, and no other.
 func TestJudge(t *testing.T) {
 	const end = `{"Action":"fail","Package":"p","Elapsed":2.5}` + "\n"
 	tests := map[string]struct {
@@ -32,7 +32,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v, err := judge(strings.NewReader(tc.events+"\n"+end), "TestFaults/forced")
+			v, err := parseTestEvents(strings.NewReader(tc.events+"\n"+end), "TestFaults/forced")
 			if v.failed != tc.failed || (err != nil) != tc.fails || v.output != tc.output || v.seconds != 2.5 {
 				t.Errorf("%s: %+v, %v", tc.reason, v, err)
 			}
@@ -56,11 +56,11 @@ func TestParse(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			m, err := parse(tc.text)
+			m, err := parseMutant(tc.text)
 			if (err != nil) != tc.fails {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			if err == nil && (len(m.checks) != 2 || len(m.packages()) != 1 || m.packages()[0] != "./internal/x" || m.checks[1].spec != "holds") {
+			if err == nil && (len(m.checks) != 2 || len(m.changedPackages()) != 1 || m.changedPackages()[0] != "./internal/x" || m.checks[1].spec != "holds") {
 				t.Errorf("%s: %+v", tc.reason, m)
 			}
 		})

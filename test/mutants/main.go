@@ -1,9 +1,10 @@
-// Command mutants tests the tests: it puts known bugs back into the code, one at a time, and runs the tests
-// that must find each.
+// Command mutants tests the tests: it puts known bugs back into the code, one at a time, and runs the tests that must
+// detect each.
 //
-// A bug is a patch in patches. Its head says whose bug it is, what it leads to, and which tests find it by which
-// words. The working tree is not touched: the go command is told to read the patched files in the place of the
-// real ones (its flag -overlay), so the build cache is shared, and a manager that a test builds has the bug too.
+// A bug is a patch in patches. Its head names the origin of the bug, its effect, and the tests that detect it with
+// the output that they print. The working tree stays unchanged: the flag -overlay makes the go command read the
+// patched files instead of the real ones, so the build cache is shared, and a manager that a test builds has the bug
+// too.
 package main
 
 import (
@@ -25,7 +26,7 @@ func main() {
 	verbose := flag.Bool("v", false, "print what the failing tests say")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := test(ctx, *run, *all, *verbose)
+	err := testMutants(ctx, *run, *all, *verbose)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -33,17 +34,17 @@ func main() {
 	}
 }
 
-// test runs the tests of each patch and prints the table. A bug that is not found is an error.
-func test(ctx context.Context, run string, all, verbose bool) error {
+// testMutants runs the tests of each patch and prints the table. It returns an error if a bug is not detected.
+func testMutants(ctx context.Context, run string, all, verbose bool) error {
 	only, err := regexp.Compile(run)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	root, err := moduleRoot(ctx)
+	root, err := findModuleRoot(ctx)
 	if err != nil {
 		return err
 	}
-	mutants, err := readAll(filepath.Join(root, "test", "mutants", "patches"))
+	mutants, err := readMutants(filepath.Join(root, "test", "mutants", "patches"))
 	if err != nil {
 		return err
 	}
@@ -53,41 +54,41 @@ func test(ctx context.Context, run string, all, verbose bool) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	r := runner{root: root, tmp: tmp, sound: map[string]error{}, programs: map[string]program{}}
-	var rows []row
+	r := runner{root: root, tmpDir: tmp, baselineErrors: map[string]error{}, programs: map[string]testProgram{}}
+	var rows []tableRow
 	missed := 0
 	for _, m := range mutants {
 		if !only.MatchString(m.name) {
 			continue
 		}
 		for _, c := range m.checks {
-			if c.slow() && !all {
+			if c.isSlow() && !all {
 				continue
 			}
-			got, err := r.check(ctx, m, c)
+			got, err := r.checkMutant(ctx, m, c)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
 				missed++
-				got.verdict = "**no**"
-				fmt.Printf("MISSED  %s, %s %s: %v\n", m.name, c.level, c.name(), err)
+				got.outcome = "**no**"
+				fmt.Printf("MISSED  %s, %s %s: %v\n", m.name, c.level, c.displayName(), err)
 			} else {
-				fmt.Printf("caught  %s, %s %s: %.1f s\n", m.name, c.level, c.name(), got.seconds)
+				fmt.Printf("caught  %s, %s %s: %.1f s\n", m.name, c.level, c.displayName(), got.seconds)
 			}
 			if verbose {
 				fmt.Println(got.output)
 			}
-			rows = append(rows, got.row)
+			rows = append(rows, got.tableRow)
 		}
-		if err := r.forget(m); err != nil {
+		if err := r.removeMutant(m); err != nil {
 			return err
 		}
 	}
 	if len(rows) == 0 {
 		return errors.New("no patch has that name")
 	}
-	fmt.Printf("\n%s", table(rows))
+	fmt.Printf("\n%s", formatTable(rows))
 	if missed > 0 {
 		return fmt.Errorf("\n%d of %d tests did not find the bug they are there for", missed, len(rows))
 	}
@@ -96,98 +97,98 @@ func test(ctx context.Context, run string, all, verbose bool) error {
 
 // runner runs tests with and without a patch.
 type runner struct {
-	root, tmp string
-	// sound is what became of each test without a patch.
-	sound map[string]error
-	// programs are the test programs made so far, by patch and package.
-	programs map[string]program
+	root, tmpDir string
+	// baselineErrors has the result of each test without a patch, nil for a test that passed.
+	baselineErrors map[string]error
+	// programs are the test programs compiled so far, by patch and package.
+	programs map[string]testProgram
 }
 
-type program struct {
+type testProgram struct {
 	overlay, path string
 	err           error
 }
 
-// program makes the test program of a package with a patch, or without one, once.
-func (r *runner) program(ctx context.Context, m *mutant, pkg string) program {
+// buildProgram compiles the test program of a package once, with a patch or without one.
+func (r *runner) buildProgram(ctx context.Context, m *mutant, pkg string) testProgram {
 	name := "without a patch"
 	if m != nil {
 		name = m.name
 	}
-	dir := filepath.Join(r.tmp, name)
+	dir := filepath.Join(r.tmpDir, name)
 	made, known := r.programs[name+pkg]
 	if known {
 		return made
 	}
 	if made.err = os.MkdirAll(dir, 0o755); made.err == nil && m != nil {
-		made.overlay, made.err = overlayOf(ctx, r.root, dir, *m)
+		made.overlay, made.err = writeOverlay(ctx, r.root, dir, *m)
 	}
 	if made.err == nil {
-		made.path, made.err = compile(ctx, r.root, made.overlay, dir, pkg)
+		made.path, made.err = compileTestProgram(ctx, r.root, made.overlay, dir, pkg)
 	}
 	r.programs[name+pkg] = made
 	return made
 }
 
-// run runs a test with a patch, or without one.
-func (r *runner) run(ctx context.Context, m *mutant, c check) (verdict, error) {
-	p := r.program(ctx, m, c.pkg)
+// runCheck runs a test with a patch or without one.
+func (r *runner) runCheck(ctx context.Context, m *mutant, c testCheck) (testOutcome, error) {
+	p := r.buildProgram(ctx, m, c.pkg)
 	if p.err != nil {
-		return verdict{}, p.err
+		return testOutcome{}, p.err
 	}
-	return goTest(ctx, r.root, p.overlay, p.path, c)
+	return runGoTest(ctx, r.root, p.overlay, p.path, c)
 }
 
-// forget removes what was made of a patch: a test program has some 80 MB.
-func (r *runner) forget(m mutant) error {
-	return os.RemoveAll(filepath.Join(r.tmp, m.name))
+// removeMutant removes the files of a patch: a test program has some 80 MB.
+func (r *runner) removeMutant(m mutant) error {
+	return os.RemoveAll(filepath.Join(r.tmpDir, m.name))
 }
 
-type result struct {
-	row
+type checkResult struct {
+	tableRow
 	output string
 }
 
-// check reports whether a test finds a bug: it passes without the patch, and fails with it, by the words that
-// the patch names.
-func (r *runner) check(ctx context.Context, m mutant, c check) (result, error) {
-	out := result{row: row{mutant: m, check: c}}
-	before, known := r.sound[c.name()]
+// checkMutant checks whether a test detects a bug: it must pass without the patch, and fail with it, with the output
+// that the patch names.
+func (r *runner) checkMutant(ctx context.Context, m mutant, c testCheck) (checkResult, error) {
+	out := checkResult{tableRow: tableRow{mutant: m, check: c}}
+	before, known := r.baselineErrors[c.displayName()]
 	if !known {
-		before = r.passes(ctx, c)
-		r.sound[c.name()] = before
+		before = r.checkBaseline(ctx, c)
+		r.baselineErrors[c.displayName()] = before
 	}
 	if before != nil {
 		return out, before
 	}
-	v, err := r.run(ctx, &m, c)
+	v, err := r.runCheck(ctx, &m, c)
 	out.output = v.output
 	switch {
 	case err != nil:
 		return out, err
 	case !v.failed:
 		return out, errors.New("the test passes")
-	case !c.says.MatchString(v.output):
-		return out, fmt.Errorf("the test fails, and does not say %q:\n%s", c.says, tail(v.output, 30))
+	case !c.wantOutput.MatchString(v.output):
+		return out, fmt.Errorf("the test fails, and does not say %q:\n%s", c.wantOutput, lastLines(v.output, 30))
 	}
 	out.seconds = v.seconds
-	out.verdict = fmt.Sprintf("%.1f s", v.seconds)
+	out.outcome = fmt.Sprintf("%.1f s", v.seconds)
 	return out, nil
 }
 
-// passes runs a test on the code as it is.
-func (r *runner) passes(ctx context.Context, c check) error {
-	v, err := r.run(ctx, nil, c)
+// checkBaseline runs a test on the code without a patch.
+func (r *runner) checkBaseline(ctx context.Context, c testCheck) error {
+	v, err := r.runCheck(ctx, nil, c)
 	switch {
 	case err != nil:
 		return err
 	case v.failed:
-		return fmt.Errorf("the test fails without the patch:\n%s", tail(v.output, 30))
+		return fmt.Errorf("the test fails without the patch:\n%s", lastLines(v.output, 30))
 	}
 	return nil
 }
 
-func tail(text string, lines int) string {
+func lastLines(text string, lines int) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

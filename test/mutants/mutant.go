@@ -12,47 +12,48 @@ import (
 
 // mutant is a patch that puts a bug into the code. Its head is:
 //
-//	Bug: whose it is, or which rule of docs/design.md it breaks
+//	Bug: its origin, or the rule of docs/design.md that it breaks
 //	Effect: duplicate, leak, lost, early, stuck or exposed
 //	Test: L1 ./internal/allocator TestFaults/forced
 //	Says: a regular expression that the output of the failing test matches
 //
-// with one Test and one Says for each test that must find it, then an empty line, why this is the bug, and the
-// patch. A test of Ginkgo has a line "Spec:" with the text of its It.
+// with one Test and one Says for each test that must detect the bug, then an empty line, the reason why this is the
+// bug, and the patch. A test of Ginkgo has a line "Spec:" with the text of its It.
 type mutant struct {
 	name, bug, effect string
-	patch             string
-	// files are those that it changes, from the root of the module.
+	patchPath         string
+	// files are the files that the patch changes, relative to the root of the module.
 	files  []string
-	checks []check
+	checks []testCheck
 }
 
-// effects of a bug: an address that two have; one that nobody can have any more; one that a living claim loses; one
-// that is given away too soon; claims that are not served; credentials or data that reach a stranger.
+// effects lists the effects of bugs: an address that two claims have; one that no claim can get any more; one that a
+// living claim loses; one that is free too early; claims that are not served; credentials or data that are exposed to
+// others.
 var effects = []string{"duplicate", "leak", "lost", "early", "stuck", "exposed"}
 
-// levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual time; of
-// the manager on a real API server; of users' stories with all components.
+// levels lists the levels of tests: of one package alone; of the reconcilers against enumerated faults, in virtual
+// time; of the manager on a real API server; of user stories with all components.
 var levels = []string{"L0", "L1", "L2", "L3"}
 
-// check is a test that must find a bug.
-type check struct {
+// testCheck is a test that must detect a bug.
+type testCheck struct {
 	level, pkg, test, spec string
-	says                   *regexp.Regexp
+	wantOutput             *regexp.Regexp
 }
 
-// slow reports whether a test needs an API server.
-func (c check) slow() bool { return c.level >= "L2" }
+// isSlow reports whether a test needs an API server.
+func (c testCheck) isSlow() bool { return c.level >= "L2" }
 
-func (c check) name() string {
+func (c testCheck) displayName() string {
 	if c.spec != "" {
 		return fmt.Sprintf("%s: %q", c.pkg, c.spec)
 	}
 	return c.pkg + " " + c.test
 }
 
-// packages are the packages that a patch changes.
-func (m *mutant) packages() []string {
+// changedPackages returns the packages that a patch changes.
+func (m *mutant) changedPackages() []string {
 	var out []string
 	for _, f := range m.files {
 		out = append(out, "./"+path.Dir(f))
@@ -61,8 +62,8 @@ func (m *mutant) packages() []string {
 	return slices.Compact(out)
 }
 
-// levels are those of the tests that must find it.
-func (m *mutant) levels() []string {
+// checkLevels returns the levels of the tests that must detect the bug.
+func (m *mutant) checkLevels() []string {
 	var out []string
 	for _, c := range m.checks {
 		out = append(out, c.level)
@@ -71,8 +72,8 @@ func (m *mutant) levels() []string {
 	return slices.Compact(out)
 }
 
-// readAll reads the patches of a directory, by name.
-func readAll(dir string) ([]mutant, error) {
+// readMutants reads the patches of a directory, sorted by name.
+func readMutants(dir string) ([]mutant, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil {
 		return nil, err
@@ -83,20 +84,20 @@ func readAll(dir string) ([]mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := parse(string(text))
+		m, err := parseMutant(string(text))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
-		m.name, m.patch = strings.TrimSuffix(filepath.Base(p), ".patch"), p
+		m.name, m.patchPath = strings.TrimSuffix(filepath.Base(p), ".patch"), p
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-var changed = regexp.MustCompile(`(?m)^--- a/(\S+)$`)
+var changedFilePattern = regexp.MustCompile(`(?m)^--- a/(\S+)$`)
 
-// parse reads the head of a patch, and which files it changes.
-func parse(text string) (mutant, error) {
+// parseMutant parses the head of a patch, and the names of the files that it changes.
+func parseMutant(text string) (mutant, error) {
 	var m mutant
 	head, _, _ := strings.Cut(text, "\n\n")
 	for line := range strings.Lines(head) {
@@ -114,7 +115,7 @@ func parse(text string) (mutant, error) {
 			if len(words) != 3 || !slices.Contains(levels, words[0]) {
 				return m, fmt.Errorf("%q is not a level, a package and a test", value)
 			}
-			m.checks = append(m.checks, check{level: words[0], pkg: words[1], test: words[2]})
+			m.checks = append(m.checks, testCheck{level: words[0], pkg: words[1], test: words[2]})
 		case last < 0:
 			return m, fmt.Errorf("%q comes before a test", line)
 		case key == "Spec":
@@ -124,18 +125,18 @@ func parse(text string) (mutant, error) {
 			if err != nil {
 				return m, err
 			}
-			m.checks[last].says = says
+			m.checks[last].wantOutput = says
 		default:
 			return m, fmt.Errorf("%q is not known", key)
 		}
 	}
-	for _, f := range changed.FindAllStringSubmatch(text, -1) {
+	for _, f := range changedFilePattern.FindAllStringSubmatch(text, -1) {
 		m.files = append(m.files, f[1])
 	}
 	switch {
 	case m.bug == "" || !slices.Contains(effects, m.effect):
 		return m, fmt.Errorf("it needs a Bug, and an Effect of %v", effects)
-	case len(m.checks) == 0 || slices.ContainsFunc(m.checks, func(c check) bool { return c.says == nil }):
+	case len(m.checks) == 0 || slices.ContainsFunc(m.checks, func(c testCheck) bool { return c.wantOutput == nil }):
 		return m, fmt.Errorf("it needs a Test, and what each says")
 	case len(m.files) == 0:
 		return m, fmt.Errorf("it changes nothing")

@@ -20,39 +20,39 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What is tested here is that the patches do not rot. That their tests find them is what `make mutants` shows.
+// These tests check that the patches stay up to date. `make mutants` checks that their tests detect them.
 
 func patches(t *testing.T) (root string, all []mutant) {
 	t.Helper()
-	root, err := moduleRoot(t.Context())
+	root, err := findModuleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err = readAll("patches"); err != nil {
+	if all, err = readMutants("patches"); err != nil {
 		t.Fatal(err)
 	}
 	if len(all) == 0 {
 		t.Fatal("there are no patches")
 	}
 	for i := range all {
-		if all[i].patch, err = filepath.Abs(all[i].patch); err != nil {
+		if all[i].patchPath, err = filepath.Abs(all[i].patchPath); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return root, all
 }
 
-// A bug that gives an address twice or loses one must not hang on one test.
+// A bug that grants an address twice or loses one must be detected on two levels of tests.
 func TestTwoLevels(t *testing.T) {
 	_, all := patches(t)
 	for _, m := range all {
-		if found := m.levels(); m.effect != "stuck" && m.effect != "exposed" && len(found) < 2 {
+		if found := m.checkLevels(); m.effect != "stuck" && m.effect != "exposed" && len(found) < 2 {
 			t.Errorf("%s leads to a %s, and is found on level %v only", m.name, m.effect, found)
 		}
 	}
 }
 
-// A test that was renamed finds nothing.
+// A renamed test detects nothing.
 func TestNamedTestsExist(t *testing.T) {
 	root, all := patches(t)
 	read := map[string]*framework.TestNames{}
@@ -86,22 +86,23 @@ func numbered(name string) bool {
 	return err == nil
 }
 
-// A patch must apply to the code as it is, and the result must be Go. It is checked, not built: that costs less.
+// A patch must apply to the current code, and the result must compile. The code is type-checked, not built, which
+// costs less.
 func TestPatchesApplyAndCompile(t *testing.T) {
 	root, all := patches(t)
 	var changed []string
 	for _, m := range all {
-		changed = append(changed, m.packages()...)
+		changed = append(changed, m.changedPackages()...)
 	}
 	slices.Sort(changed)
 	known := list(t, root, slices.Compact(changed))
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
-			overlay, err := overlayOf(t.Context(), root, t.TempDir(), m)
+			overlay, err := writeOverlay(t.Context(), root, t.TempDir(), m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, pkg := range m.packages() {
+			for _, pkg := range m.changedPackages() {
 				if err := known.check(filepath.Join(root, pkg), filepath.Dir(overlay), root); err != nil {
 					t.Error(err)
 				}
@@ -110,23 +111,23 @@ func TestPatchesApplyAndCompile(t *testing.T) {
 	}
 }
 
-// listed is what go list says of packages and of what they import.
-type listed struct {
-	// sources are the files of a package, by its directory, and exports what the compiler made of it.
+// listedPackages holds the output of go list for packages and their imports.
+type listedPackages struct {
+	// sources maps the directory of a package to its files; exports maps a package to its compiled export data.
 	sources map[string][]string
 	exports map[string]string
 }
 
-func list(t *testing.T, root string, packages []string) listed {
+func list(t *testing.T, root string, packages []string) listedPackages {
 	t.Helper()
 	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export"}, packages...)
-	cmd := goCommand(t.Context(), root, "", args...)
+	cmd := newGoCommand(t.Context(), root, "", args...)
 	cmd.Stderr = os.Stderr
 	raw, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := listed{map[string][]string{}, map[string]string{}}
+	out := listedPackages{map[string][]string{}, map[string]string{}}
 	for d := json.NewDecoder(bytes.NewReader(raw)); ; {
 		var p struct {
 			ImportPath, Dir, Export string
@@ -142,9 +143,9 @@ func list(t *testing.T, root string, packages []string) listed {
 	}
 }
 
-// check checks the types of a package, of which files may have another version in a directory that is laid out
-// like the root.
-func (l listed) check(dir, patched, root string) error {
+// check type-checks a package. Files of it may have another version in the directory patched, which has the same
+// layout as root.
+func (l listedPackages) check(dir, patched, root string) error {
 	set := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range l.sources[dir] {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// moduleRoot is the directory of the go.mod that the working directory belongs to.
-func moduleRoot(ctx context.Context) (string, error) {
+// findModuleRoot returns the directory of the go.mod that the working directory belongs to.
+func findModuleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module: %w", err)
@@ -24,9 +24,9 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// overlayOf makes the patched files in a directory and returns the path of a file that tells the go command to
-// read them in the place of the real ones.
-func overlayOf(ctx context.Context, root, dir string, m mutant) (string, error) {
+// writeOverlay writes the patched files to a directory and returns the path of an overlay file, which makes the go
+// command read them instead of the real ones.
+func writeOverlay(ctx context.Context, root, dir string, m mutant) (string, error) {
 	replace := map[string]string{}
 	for _, f := range m.files {
 		text, err := os.ReadFile(filepath.Join(root, f))
@@ -42,9 +42,9 @@ func overlayOf(ctx context.Context, root, dir string, m mutant) (string, error) 
 		}
 		replace[filepath.Join(root, f)] = to
 	}
-	cmd := exec.CommandContext(ctx, "git", "apply", m.patch)
+	cmd := exec.CommandContext(ctx, "git", "apply", m.patchPath)
 	cmd.Dir = dir
-	// Where the directory is inside a repository, git would look for the files from its root.
+	// If the directory is inside a repository, git would resolve the files from the root of that.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the patch does not apply; make it anew on the code as it is: %w\n%s", err, out)
@@ -57,8 +57,8 @@ func overlayOf(ctx context.Context, root, dir string, m mutant) (string, error) 
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// goCommand is a go command that sees an overlay, and so does every go command that it starts.
-func goCommand(ctx context.Context, root, overlay string, args ...string) *exec.Cmd {
+// newGoCommand returns a go command with an overlay; each go command that it starts inherits the overlay.
+func newGoCommand(ctx context.Context, root, overlay string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	cmd.Env = os.Environ()

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// row is a test and whether it found the bug of a patch.
-type row struct {
+// tableRow is a test and whether it detected the bug of a patch.
+type tableRow struct {
 	mutant  mutant
-	check   check
-	verdict string
+	check   testCheck
+	outcome string
 	seconds float64
 }
 
-// table prints rows as Markdown, each patch once.
-func table(rows []row) string {
+// formatTable returns rows as a Markdown table, each patch once.
+func formatTable(rows []tableRow) string {
 	var b strings.Builder
 	b.WriteString("| Patch | Bug that it brings back | Effect | Level | Caught by | in |\n|---|---|---|---|---|---|\n")
 	last := ""
@@ -28,7 +28,7 @@ func table(rows []row) string {
 		if r.check.spec != "" {
 			what = "“" + r.check.spec + "”"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s, `%s` | %s |\n", name, bug, effect, r.check.level, what, strings.TrimPrefix(r.check.pkg, "./"), r.verdict)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s, `%s` | %s |\n", name, bug, effect, r.check.level, what, strings.TrimPrefix(r.check.pkg, "./"), r.outcome)
 	}
 	return b.String()
 }

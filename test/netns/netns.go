@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package netns makes network namespaces on one machine that stand for hosts on a switch: for tests and demonstrations of what
-// hosts do on a wire. Nothing that is sent in them leaves them.
+// Package netns creates network namespaces on one machine that act as hosts on a switch: for tests and demonstrations
+// of hosts on a wire. Nothing that is sent in them leaves them.
 package netns
 
 import (
@@ -21,45 +21,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotAllowed says that no network namespace can be made here.
+// ErrNotAllowed means that no network namespace can be created here.
 var ErrNotAllowed = errors.New("no network namespace can be made here: that needs root, and a kernel that lets root do it")
 
-// Net is a switch, with hosts on it. It has two sides, which Part takes apart.
-type Net struct {
-	space *Space
+// Switch is a switch with hosts on it. It has two sides; SetIsolated moves a host between them.
+type Switch struct {
+	namespace *Namespace
 
-	mu    sync.Mutex
-	hosts []*Space
-	stops []func()
+	mu         sync.Mutex
+	namespaces []*Namespace
+	cleanups   []func()
 }
 
-// Space is a network namespace.
-type Space struct {
+// Namespace is a network namespace.
+type Namespace struct {
 	Name string
 
-	net    *Net
+	parent *Switch
 	handle netns.NsHandle
 }
 
-const bridge, otherBridge, port = "br0", "br1", "eth0"
+const bridgeName, isolatedBridgeName, hostInterface = "br0", "br1", "eth0"
 
-// New makes a switch. Where that is not allowed, the error is ErrNotAllowed.
-func New() (*Net, error) {
+// NewSwitch creates a switch. Where that is not allowed, the error is ErrNotAllowed.
+func NewSwitch() (*Switch, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotAllowed
 	}
-	n := &Net{}
-	space, err := n.make("switch")
+	n := &Switch{}
+	space, err := n.createNamespace("switch")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotAllowed, err)
 	}
-	n.space = space
-	err = space.Do(func() error {
-		for _, name := range []string{bridge, otherBridge} {
+	n.namespace = space
+	err = space.RunInside(func() error {
+		for _, name := range []string{bridgeName, isolatedBridgeName} {
 			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
 				return fmt.Errorf("%w: %w", ErrNotAllowed, err)
 			}
-			if err := up(name); err != nil {
+			if err := setLinkUp(name); err != nil {
 				return err
 			}
 		}
@@ -71,18 +71,18 @@ func New() (*Net, error) {
 	return n, nil
 }
 
-// make makes a namespace, on a thread that ends with it being made.
-func (n *Net) make(name string) (*Space, error) {
-	s := &Space{Name: name, net: n}
+// createNamespace creates a namespace, on a thread that ends after that.
+func (n *Switch) createNamespace(name string) (*Namespace, error) {
+	s := &Namespace{Name: name, parent: n}
 	made := make(chan error)
 	go func() {
-		runtime.LockOSThread() // it is not unlocked: the thread ends here
+		runtime.LockOSThread() // it is not unlocked, so the thread ends here
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			s.handle, err = netns.Get()
 		}
 		if err == nil {
-			err = up("lo")
+			err = setLinkUp("lo")
 		}
 		made <- err
 	}()
@@ -91,27 +91,27 @@ func (n *Net) make(name string) (*Space, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.hosts = append(n.hosts, s)
+	n.namespaces = append(n.namespaces, s)
 	return s, nil
 }
 
-func up(name string) error {
+func setLinkUp(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
-	// An address of IPv6 may be used at once.
+	// An IPv6 address may be used at once.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return netlink.LinkSetUp(l)
 }
 
-// Join makes a host on the switch, whose interface eth0 has these addresses.
-func (n *Net) Join(name string, addresses ...netip.Prefix) (*Space, error) {
-	s, err := n.make(name)
+// JoinHost creates a host on the switch, whose interface eth0 has these addresses.
+func (n *Switch) JoinHost(name string, addresses ...netip.Prefix) (*Namespace, error) {
+	s, err := n.createNamespace(name)
 	if err == nil {
-		err = s.plug(name, port, addresses...)
+		err = s.connectInterface(name, hostInterface, addresses...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("joining %s to the switch: %w", name, err)
@@ -119,19 +119,20 @@ func (n *Net) Join(name string, addresses ...netip.Prefix) (*Space, error) {
 	return s, nil
 }
 
-// Plug gives a host another interface on the switch, with these addresses. It returns how to pull its cable, and to put it in again.
-func (s *Space) Plug(name string, addresses ...netip.Prefix) (unplug func(out bool) error, err error) {
+// AddInterface gives a host another interface on the switch, with these addresses. It returns a function that pulls the
+// cable of that interface, or plugs it in again.
+func (s *Namespace) AddInterface(name string, addresses ...netip.Prefix) (unplug func(out bool) error, err error) {
 	end := s.Name + "-" + name
-	if err := s.plug(end, name, addresses...); err != nil {
+	if err := s.connectInterface(end, name, addresses...); err != nil {
 		return nil, fmt.Errorf("joining %s to the switch once more: %w", s.Name, err)
 	}
-	return func(out bool) error { return s.net.unplug(end, out) }, nil
+	return func(out bool) error { return s.parent.setUnplugged(end, out) }, nil
 }
 
-// plug makes an interface of a host, and the end of it on the switch.
-func (s *Space) plug(end, name string, addresses ...netip.Prefix) error {
-	err := s.net.space.Do(func() error {
-		br, err := netlink.LinkByName(bridge)
+// connectInterface creates an interface of a host, and its end on the switch.
+func (s *Namespace) connectInterface(end, name string, addresses ...netip.Prefix) error {
+	err := s.parent.namespace.RunInside(func() error {
+		br, err := netlink.LinkByName(bridgeName)
 		if err != nil {
 			return err
 		}
@@ -141,20 +142,20 @@ func (s *Space) plug(end, name string, addresses ...netip.Prefix) error {
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
-		return up(end)
+		return setLinkUp(end)
 	})
 	if err == nil {
-		err = s.Do(func() error { return up(name) })
+		err = s.RunInside(func() error { return setLinkUp(name) })
 	}
 	for _, a := range addresses {
 		if err == nil {
-			err = s.Do(func() error { return add(name, a) })
+			err = s.RunInside(func() error { return addAddress(name, a) })
 		}
 	}
 	return err
 }
 
-func add(name string, a netip.Prefix) error {
+func addAddress(name string, a netip.Prefix) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -166,10 +167,11 @@ func add(name string, a netip.Prefix) error {
 	return netlink.AddrAdd(l, address)
 }
 
-// Bridge puts the interface of a host into a bridge on the host, which has its addresses from then on.
-func (s *Space) Bridge(name string) error {
-	return s.Do(func() error {
-		l, err := netlink.LinkByName(port)
+// BridgeInterface puts the interface of a host into a new bridge on the host, which has the addresses of the interface
+// from then on.
+func (s *Namespace) BridgeInterface(name string) error {
+	return s.RunInside(func() error {
+		l, err := netlink.LinkByName(hostInterface)
 		if err != nil {
 			return err
 		}
@@ -184,7 +186,7 @@ func (s *Space) Bridge(name string) error {
 		if err := netlink.LinkSetMaster(l, br); err != nil {
 			return err
 		}
-		if err := up(name); err != nil {
+		if err := setLinkUp(name); err != nil {
 			return err
 		}
 		for i := range addresses {
@@ -198,7 +200,7 @@ func (s *Space) Bridge(name string) error {
 			if err != nil {
 				return err
 			}
-			if err := add(name, prefix); err != nil {
+			if err := addAddress(name, prefix); err != nil {
 				return err
 			}
 		}
@@ -206,12 +208,12 @@ func (s *Space) Bridge(name string) error {
 	})
 }
 
-// Do does something in the namespace: on a thread of its own, which ends then. What it begins on others is not in there, but
-// processes that it starts and sockets that it opens stay in it.
-func (s *Space) Do(what func() error) error {
+// RunInside runs a function in the namespace, on a thread of its own, which ends after that. What the function starts
+// on other threads is outside of the namespace, but processes that it starts and sockets that it opens stay inside.
+func (s *Namespace) RunInside(what func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // it is not unlocked: the thread ends here
+		runtime.LockOSThread() // it is not unlocked, so the thread ends here
 		if err := netns.Set(s.handle); err != nil {
 			done <- fmt.Errorf("entering the network namespace %s: %w", s.Name, err)
 			return
@@ -221,16 +223,17 @@ func (s *Space) Do(what func() error) error {
 	return <-done
 }
 
-// Start starts a process in the namespace.
-func (s *Space) Start(cmd *exec.Cmd) error { return s.Do(cmd.Start) }
+// StartProcess starts a process in the namespace.
+func (s *Namespace) StartProcess(cmd *exec.Cmd) error { return s.RunInside(cmd.Start) }
 
-// Part puts a host on the other side of the switch, or back: it hears only who is there. Its cable stays in.
-func (s *Space) Part(parted bool) error {
-	to := bridge
+// SetIsolated moves a host to the other side of the switch, or back: it receives only from hosts on its side. Its cable
+// stays in.
+func (s *Namespace) SetIsolated(parted bool) error {
+	to := bridgeName
 	if parted {
-		to = otherBridge
+		to = isolatedBridgeName
 	}
-	return s.net.space.Do(func() error {
+	return s.parent.namespace.RunInside(func() error {
 		l, err := netlink.LinkByName(s.Name)
 		if err != nil {
 			return err
@@ -243,11 +246,11 @@ func (s *Space) Part(parted bool) error {
 	})
 }
 
-// Unplug pulls the cable of a host, or puts it in again.
-func (s *Space) Unplug(out bool) error { return s.net.unplug(s.Name, out) }
+// SetUnplugged pulls the cable of a host, or plugs it in again.
+func (s *Namespace) SetUnplugged(out bool) error { return s.parent.setUnplugged(s.Name, out) }
 
-func (n *Net) unplug(end string, out bool) error {
-	return n.space.Do(func() error {
+func (n *Switch) setUnplugged(end string, out bool) error {
+	return n.namespace.RunInside(func() error {
 		l, err := netlink.LinkByName(end)
 		if err != nil {
 			return err
@@ -260,9 +263,9 @@ func (n *Net) unplug(end string, out bool) error {
 }
 
 // Listen listens in the namespace.
-func (s *Space) Listen(ctx context.Context, address string) (net.Listener, error) {
+func (s *Namespace) Listen(ctx context.Context, address string) (net.Listener, error) {
 	var l net.Listener
-	err := s.Do(func() (err error) {
+	err := s.RunInside(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		return err
 	})
@@ -270,57 +273,57 @@ func (s *Space) Listen(ctx context.Context, address string) (net.Listener, error
 }
 
 // Dial connects from the namespace.
-func (s *Space) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *Namespace) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var c net.Conn
-	err := s.Do(func() (err error) {
+	err := s.RunInside(func() (err error) {
 		c, err = (&net.Dialer{}).DialContext(ctx, network, address)
 		return err
 	})
 	return c, err
 }
 
-// Relay is a way out of a namespace to one address of the machine, such as that of an API server.
+// Relay connects a namespace to one address of the machine, for example that of an API server.
 type Relay struct {
-	// Address is where it is reached in the namespace.
+	// Address is the address of the relay in the namespace.
 	Address string
 
-	space  *Space
-	target string
+	namespace *Namespace
+	target    string
 
 	mu       sync.Mutex
 	listener net.Listener
-	open     map[net.Conn]bool
+	conns    map[net.Conn]bool
 }
 
-// Relay begins a way out.
-func (s *Space) Relay(ctx context.Context, target string) (*Relay, error) {
-	r := &Relay{Address: "127.0.0.1:6443", space: s, target: target, open: map[net.Conn]bool{}}
-	s.net.mu.Lock()
-	s.net.stops = append(s.net.stops, r.Cut)
-	s.net.mu.Unlock()
-	err := r.Mend(ctx)
+// OpenRelay opens a relay to target.
+func (s *Namespace) OpenRelay(ctx context.Context, target string) (*Relay, error) {
+	r := &Relay{Address: "127.0.0.1:6443", namespace: s, target: target, conns: map[net.Conn]bool{}}
+	s.parent.mu.Lock()
+	s.parent.cleanups = append(s.parent.cleanups, r.Disconnect)
+	s.parent.mu.Unlock()
+	err := r.Reconnect(ctx)
 	return r, err
 }
 
-// Cut ends the way, and all that is on it.
-func (r *Relay) Cut() {
+// Disconnect closes the relay and all its connections.
+func (r *Relay) Disconnect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.listener != nil {
 		_ = r.listener.Close()
 		r.listener = nil
 	}
-	for c := range r.open {
+	for c := range r.conns {
 		_ = c.Close()
 	}
-	clear(r.open)
+	clear(r.conns)
 }
 
-// Mend opens it again.
-func (r *Relay) Mend(ctx context.Context) error {
-	l, err := r.space.Listen(ctx, r.Address)
+// Reconnect opens the relay again.
+func (r *Relay) Reconnect(ctx context.Context) error {
+	l, err := r.namespace.Listen(ctx, r.Address)
 	if err != nil {
-		return fmt.Errorf("listening in the network namespace %s: %w", r.space.Name, err)
+		return fmt.Errorf("listening in the network namespace %s: %w", r.namespace.Name, err)
 	}
 	r.mu.Lock()
 	r.listener = l
@@ -331,14 +334,14 @@ func (r *Relay) Mend(ctx context.Context) error {
 			if err != nil {
 				return
 			}
-			go r.pass(ctx, l, in)
+			go r.relayConn(ctx, l, in)
 		}
 	}()
 	return nil
 }
 
-// pass passes on what is sent either way, until one end closes.
-func (r *Relay) pass(ctx context.Context, of net.Listener, in net.Conn) {
+// relayConn copies both directions of a connection, until one end closes.
+func (r *Relay) relayConn(ctx context.Context, of net.Listener, in net.Conn) {
 	defer func() { _ = in.Close() }()
 	out, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.target)
 	if err != nil {
@@ -346,11 +349,11 @@ func (r *Relay) pass(ctx context.Context, of net.Listener, in net.Conn) {
 	}
 	defer func() { _ = out.Close() }()
 	r.mu.Lock()
-	if r.listener != of { // it was cut meanwhile
+	if r.listener != of { // the relay was disconnected meanwhile
 		r.mu.Unlock()
 		return
 	}
-	r.open[in], r.open[out] = true, true
+	r.conns[in], r.conns[out] = true, true
 	r.mu.Unlock()
 	go func() {
 		_, _ = io.Copy(out, in)
@@ -359,21 +362,21 @@ func (r *Relay) pass(ctx context.Context, of net.Listener, in net.Conn) {
 	_, _ = io.Copy(in, out)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.open, in)
-	delete(r.open, out)
+	delete(r.conns, in)
+	delete(r.conns, out)
 }
 
-// Close ends all namespaces: what is in them has to have ended.
-func (n *Net) Close() error {
+// Close closes all namespaces: the processes in them must have ended.
+func (n *Switch) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, stop := range n.stops {
+	for _, stop := range n.cleanups {
 		stop()
 	}
 	var errs []error
-	for _, s := range n.hosts {
+	for _, s := range n.namespaces {
 		errs = append(errs, s.handle.Close())
 	}
-	n.hosts, n.stops = nil, nil
+	n.namespaces, n.cleanups = nil, nil
 	return errors.Join(errs...)
 }

@@ -1,5 +1,5 @@
-// Package operator tests the page that says how the Cluster API Operator installs the provider. It is a module of its own:
-// the operator is none of the manager's dependencies.
+// Package operator tests the page on how the Cluster API Operator installs the provider. It is a module of its own,
+// so that the operator is not a dependency of the manager.
 package operator
 
 import (
@@ -27,11 +27,11 @@ import (
 var cp *framework.ControlPlane
 
 func TestMain(m *testing.M) {
-	os.Exit(framework.Main(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
+	os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
 }
 
 func TestTheProviderOfThePage(t *testing.T) {
-	dir, err := framework.RepoRoot()
+	dir, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestTheProviderOfThePage(t *testing.T) {
 	})
 }
 
-// install has the API server serve the operator's kind, from the CRD of the module that the test compiles.
+// install installs the operator's CRD, from the module that the test compiles.
 func install(t *testing.T) client.Client {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api-operator").Output()

@@ -13,7 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// everyView is each state of the page: how to get there from the one before, and when it is there.
+// everyView lists the states of the page: how to get to each from the one before, and the condition that shows that
+// it is reached.
 var everyView = []struct {
 	name, hash, action, there string
 }{
@@ -33,26 +34,26 @@ var everyView = []struct {
 	},
 }
 
-// views goes to every state of the page.
+// views visits every state of the page.
 func (b *tab) views(url string, visit func(name string)) {
 	b.Helper()
 	for _, v := range everyView {
 		if v.hash != "" {
-			b.do(fresh(url + v.hash))
+			b.runActions(reloadPage(url + v.hash))
 			b.until(`document.querySelector('#owners td')`)
 		} else {
-			b.do(chromedp.Evaluate(v.action, nil))
+			b.runActions(chromedp.Evaluate(v.action, nil))
 		}
 		b.until(v.there)
 		visit(v.name)
 	}
 }
 
-// At the width of a phone nothing is wider than the screen, and a finger opens blocks and reads cells.
+// At the width of a phone nothing is wider than the screen, and touch opens blocks and reads cells.
 func TestPhone(t *testing.T) {
 	b := open(t, 390, 844)
-	url, locked := serve(t, fleet.Fleet(), ""), serve(t, fleet.Fleet(), "secret")
-	b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	url, locked := serve(t, fleet.BusyFleet(), ""), serve(t, fleet.BusyFleet(), "secret")
+	b.runActions(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch))
 	fits := func(name string) {
 		if wide := b.eval(`document.documentElement.scrollWidth`); b.eval(`document.documentElement.scrollWidth <= 390`) != "true" {
 			b.Errorf("%s: it is %s wide, wider than the screen", name, wide)
@@ -60,38 +61,38 @@ func TestPhone(t *testing.T) {
 		b.shoot("phone-" + strings.ReplaceAll(name, " ", "-"))
 	}
 	b.views(url, fits)
-	b.do(fresh(locked))
+	b.runActions(reloadPage(locked))
 	b.until(`!document.querySelector('#login').hidden`)
 	fits("login")
 
 	b.step("the pool that is shown is seen in the list", func() {
-		b.do(fresh(url + busy))
+		b.runActions(reloadPage(url + busy))
 		b.until(drawn)
 		if seen := b.eval(`(() => { const item = document.querySelector('#pools [aria-current]').getBoundingClientRect(), box = document.querySelector('#pools').getBoundingClientRect(); return item.top >= box.top && item.bottom <= box.bottom && scrollY === 0; })()`); seen != "true" {
 			b.Error("it is not")
 		}
 	})
 	b.step("by touch", func() {
-		b.do(fresh(url + large))
+		b.runActions(reloadPage(url + large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
-		b.tap(1.5, 0.5, 16)
+		b.tapCell(1.5, 0.5, 16)
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)
-		b.tap(3.5, 0.5, 16)
+		b.tapCell(3.5, 0.5, 16)
 		b.until(`!document.querySelector('#tip').hidden && document.querySelector('#tip').innerText.includes('edge-000')`)
 		fits("tip")
-		b.do(chromedp.Click("#crumbs button"))
+		b.runActions(chromedp.Click("#crumbs button"))
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072' && document.querySelector('#tip').hidden`)
 	})
 }
 
-// tap touches a cell of the map: column and row, of so many columns.
-func (b *tab) tap(column, row, columns float64) {
+// tapCell touches a cell of the map, by column and row, in a map with the given number of columns.
+func (b *tab) tapCell(column, row, columns float64) {
 	b.Helper()
 	var box struct{ X, Y, Width float64 }
-	b.do(chromedp.ScrollIntoView("#map"), chromedp.Evaluate(`(() => { const r = document.querySelector('#map').getBoundingClientRect(); return {X: r.left, Y: r.top, Width: r.width}; })()`, &box))
+	b.runActions(chromedp.ScrollIntoView("#map"), chromedp.Evaluate(`(() => { const r = document.querySelector('#map').getBoundingClientRect(); return {X: r.left, Y: r.top, Width: r.width}; })()`, &box))
 	cell := box.Width / columns
 	at := []*input.TouchPoint{{X: box.X + column*cell, Y: box.Y + row*cell}}
-	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+	b.runActions(chromedp.ActionFunc(func(ctx context.Context) error {
 		if err := input.DispatchTouchEvent(input.TouchStart, at).Do(ctx); err != nil {
 			return err
 		}
@@ -99,18 +100,18 @@ func (b *tab) tap(column, row, columns float64) {
 	}))
 }
 
-// Tab reaches everything, in the order of the page, and what has the focus is seen.
+// The Tab key reaches everything, in the order of the page, and the element with the focus is visible.
 func TestKeyboard(t *testing.T) {
 	b := open(t, 1280, 900)
-	url := serve(t, fleet.Fleet(), "")
-	b.do(chromedp.Navigate(url + busy))
+	url := serve(t, fleet.BusyFleet(), "")
+	b.runActions(chromedp.Navigate(url + busy))
 	b.until(drawn + ` && document.querySelector('#usage .u-over')`)
 
 	b.step("in order", func() {
 		want := []string{"skip", "q", "filter", "pools", "usage", "usage-table", "legend", "map", "map-table", "owners"}
 		var got []string
 		for range 60 {
-			b.do(chromedp.KeyEvent(kb.Tab))
+			b.runActions(chromedp.KeyEvent(kb.Tab))
 			at := b.eval(`(() => {
 				const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
 				const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.left >= 0;
@@ -128,39 +129,39 @@ func TestKeyboard(t *testing.T) {
 		}
 	})
 	b.step("the skip link leads past the pools", func() {
-		b.do(chromedp.Evaluate(`document.activeElement.blur()`, nil), chromedp.Focus("#skip"), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Evaluate(`document.activeElement.blur()`, nil), chromedp.Focus("#skip"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.activeElement.id === 'pool'`)
-		b.do(chromedp.KeyEvent(kb.Tab))
+		b.runActions(chromedp.KeyEvent(kb.Tab))
 		b.until(`document.activeElement.id === 'usage'`)
 		if hash := b.eval(`location.hash`); hash != busy {
 			b.Errorf("the address of the page is %s then", hash)
 		}
 	})
 	b.step("a pool is chosen", func() {
-		b.do(chromedp.Focus(`#pools a[href*="site"]`), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus(`#pools a[href*="site"]`), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#pool-title').textContent === 'site' && document.activeElement.getAttribute('href').endsWith('site')`)
 		b.until(`document.querySelector('#say').textContent === 'Pool site'`)
 	})
 	b.step("an address is searched, found, and looked at", func() {
-		b.do(chromedp.Focus("#q"), chromedp.KeyEvent("10.64.9.9"), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus("#q"), chromedp.KeyEvent("10.64.9.9"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#found-title').textContent === '1 found for “10.64.9.9”' && document.querySelector('#say').textContent.startsWith('1 found')`)
-		b.do(chromedp.Focus("#found td button"), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus("#found td button"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.activeElement.id === 'map' && document.querySelector('#told').textContent.startsWith('10.64.9.9: ')`)
-		b.do(chromedp.KeyEvent(kb.ArrowRight))
+		b.runActions(chromedp.KeyEvent(kb.ArrowRight))
 		b.until(`document.querySelector('#told').textContent.startsWith('10.64.9.10: ')`)
 	})
 	b.step("what must not be is found", func() {
-		b.do(chromedp.Navigate(url + busy))
+		b.runActions(chromedp.Navigate(url + busy))
 		b.until(`document.querySelector('#pool-title').textContent === 'datacentre' && document.querySelector('.alarm')`)
-		b.do(chromedp.Focus(".alarm ~ .alarm button"), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus(".alarm ~ .alarm button"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.activeElement.id === 'map' && document.querySelector('#told').textContent.includes('10.40.12.0: held twice')`)
-		b.do(chromedp.Navigate(url + large))
+		b.runActions(chromedp.Navigate(url + large))
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
-		b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.End), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus("#map"), chromedp.KeyEvent(kb.End), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.65.255.0/24'`)
 	})
 	b.step("the way back keeps the focus", func() {
-		b.do(chromedp.Focus("#crumbs button"), chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.Focus("#crumbs button"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.activeElement.id === 'map' && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 	})
 	if c := b.complained(); len(c) > 0 {
@@ -168,14 +169,14 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// axe-core finds nothing wrong with any state of the page, light and dark, wide and narrow.
+// axe-core reports no violation in any state of the page, light and dark, wide and narrow.
 func TestAccessible(t *testing.T) {
 	axe := string(fromNPM(t, "axe-core/axe.min.js"))
 	b := open(t, 1280, 900)
-	url, locked := serve(t, fleet.Fleet(), ""), serve(t, fleet.Fleet(), "secret")
+	url, locked := serve(t, fleet.BusyFleet(), ""), serve(t, fleet.BusyFleet(), "secret")
 	check := func(name string) {
 		var found string
-		b.do(chromedp.Evaluate(axe+"; true", nil), chromedp.Evaluate(`axe.run().then((r) => r.violations.map((v) => v.impact + ' ' + v.id + ': ' + v.help + ': ' + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary.slice(0, 300)).join(' and ')).join('\n'))`,
+		b.runActions(chromedp.Evaluate(axe+"; true", nil), chromedp.Evaluate(`axe.run().then((r) => r.violations.map((v) => v.impact + ' ' + v.id + ': ' + v.help + ': ' + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary.slice(0, 300)).join(' and ')).join('\n'))`,
 			&found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 		if found != "" {
 			b.Errorf("%s:\n%s", name, found)
@@ -184,14 +185,14 @@ func TestAccessible(t *testing.T) {
 	all := func(how string) {
 		b.step(how, func() {
 			b.views(url, check)
-			b.do(fresh(locked))
+			b.runActions(reloadPage(locked))
 			b.until(`!document.querySelector('#login').hidden`)
 			check("login")
 		})
 	}
 	all("light")
-	b.do(dark())
+	b.runActions(dark())
 	all("dark")
-	b.do(chromedp.EmulateViewport(390, 844))
+	b.runActions(chromedp.EmulateViewport(390, 844))
 	all("dark, on a phone")
 }

@@ -1,5 +1,5 @@
-// Package page opens the page of pools in a real browser, headless. The pools are made up (fleet.Fleet): what a
-// manager shows is tested in internal/page and test/integration.
+// Package page opens the page of pools in a real browser, headless. The pools are fakes of package fleet;
+// internal/page and test/integration test what a manager shows.
 package page
 
 import (
@@ -24,10 +24,11 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// artefacts is where screenshots are kept.
+// artefacts is the directory of screenshots.
 const artefacts = "../../bin/page"
 
-// chromium finds a browser: the one CHROMIUM names, the one that `make chromium` unpacked, or an installed one.
+// chromium returns the path of a browser: the one that CHROMIUM names, the one that `make chromium` unpacked, or an
+// installed one.
 func chromium(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("CHROMIUM"); path != "" {
@@ -47,10 +48,10 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// editing is held while pools that are shown are changed.
+// editing is locked while pools that are shown are changed.
 var editing sync.RWMutex
 
-// serve has pools shown as a manager does, and asks callers for a token if there is one.
+// serve shows pools as a manager does, and requires a token unless token is empty. It returns the URL of the page.
 func serve(t *testing.T, pools fleet.Pools, token string) string {
 	t.Helper()
 	elected := make(chan struct{})
@@ -75,10 +76,10 @@ func serve(t *testing.T, pools fleet.Pools, token string) string {
 	}
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return server.URL + page.Path
+	return server.URL + page.PagePath
 }
 
-// tab is a tab of a browser, and what it complained of.
+// tab is a tab of a browser, with the errors that the browser reported.
 type tab struct {
 	*testing.T
 	ctx        context.Context //nolint:containedctx // it is the tab, as chromedp has it
@@ -86,10 +87,10 @@ type tab struct {
 	complaints []string
 }
 
-// open starts a browser with nothing in it.
+// open starts a browser with an empty tab.
 func open(t *testing.T, width, height int) *tab {
 	t.Helper()
-	// The rest keeps it from calling home: a test speaks with loopback alone.
+	// The other flags keep the browser from connecting to its vendor: a test uses loopback alone.
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(width, height),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
@@ -113,11 +114,11 @@ func open(t *testing.T, width, height int) *tab {
 			}
 		}
 	})
-	out.do(log.Enable())
+	out.runActions(log.Enable())
 	return out
 }
 
-// step is a test within a test, in the same tab.
+// step runs a subtest in the same tab.
 func (b *tab) step(name string, f func()) {
 	b.Helper()
 	whole := b.T
@@ -128,8 +129,8 @@ func (b *tab) step(name string, f func()) {
 	})
 }
 
-// do does one thing after the other.
-func (b *tab) do(actions ...chromedp.Action) {
+// runActions runs actions in order.
+func (b *tab) runActions(actions ...chromedp.Action) {
 	b.Helper()
 	if err := chromedp.Run(b.ctx, actions...); err != nil {
 		b.Fatal(err)
@@ -149,7 +150,7 @@ func (b *tab) until(condition string) {
 func (b *tab) eval(expression string) string {
 	b.Helper()
 	var out any
-	b.do(chromedp.Evaluate(expression, &out))
+	b.runActions(chromedp.Evaluate(expression, &out))
 	return fmt.Sprint(out)
 }
 
@@ -159,11 +160,11 @@ func (b *tab) complained() []string {
 	return b.complaints
 }
 
-// shoot keeps a picture of the page.
+// shoot saves a screenshot of the page.
 func (b *tab) shoot(name string) {
 	b.Helper()
 	var png []byte
-	b.do(chromedp.CaptureScreenshot(&png))
+	b.runActions(chromedp.CaptureScreenshot(&png))
 	if err := os.MkdirAll(artefacts, 0o755); err != nil {
 		b.Fatal(err)
 	}
@@ -181,8 +182,8 @@ func dark() chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
 }
 
-// fresh loads a page from its beginning. One whose address differs by the part after # alone would not be loaded anew, and
-// to reload it then ends what is being waited for.
-func fresh(url string) chromedp.Action {
+// reloadPage loads a page from its beginning. The browser would not reload a page whose URL differs in the fragment
+// alone, and an explicit reload would end the pending waits.
+func reloadPage(url string) chromedp.Action {
 	return chromedp.Tasks{chromedp.Navigate("about:blank"), chromedp.Navigate(url)}
 }

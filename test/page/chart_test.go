@@ -13,22 +13,23 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/fleet"
 )
 
-// legend is what the legend of the chart says.
+// legend evaluates to the text of the legend of the chart.
 const legend = `[...document.querySelectorAll('#usage .u-value')].map((e) => e.textContent).join(' | ')`
 
-// The chart has axes, and says what was in use at the time that is pointed at.
+// The chart has axes, and its legend shows the usage at the time that is pointed at.
 func TestChart(t *testing.T) {
 	b := open(t, 1200, 900)
-	made := fleet.Fleet()
+	made := fleet.BusyFleet()
 	p := made[0]
 	first, last := p.Samples[0], p.Samples[len(p.Samples)-1]
-	b.do(chromedp.Navigate(serve(t, made, "") + busy))
+	b.runActions(chromedp.Navigate(serve(t, made, "") + busy))
 	b.until(drawn + ` && document.querySelector('#usage .u-over')`)
 	now := fmt.Sprintf("%s (66 %%) | %s", comma(last.Used), comma(last.Total))
 	b.until(legend + `.endsWith(` + quoted(now) + `)`)
 
 	b.step("axes are labelled and the line is drawn", func() {
-		// Pixels left of, below and in the area of the plot that are not transparent: ticks and labels of the axes, and the line.
+		// Counts the pixels left of, below and in the area of the plot that are not transparent: ticks and labels of
+		// the axes, and the line.
 		inked := b.eval(`(() => {
 			const canvas = document.querySelector('#usage canvas'), g = canvas.getContext('2d'), frame = canvas.getBoundingClientRect();
 			const over = document.querySelector('#usage .u-over').getBoundingClientRect();
@@ -46,17 +47,17 @@ func TestChart(t *testing.T) {
 		if text := b.eval(legend); !strings.HasPrefix(text, "2026-11-01 18:0") {
 			b.Errorf("at the left edge it says %s", text)
 		}
-		b.do(chromedp.MouseEvent(input.MouseMoved, 5, 5))
+		b.runActions(chromedp.MouseEvent(input.MouseMoved, 5, 5))
 		b.until(legend + `.endsWith(` + quoted(now) + `)`)
 	})
 	b.step("the keyboard shows them too", func() {
-		b.do(chromedp.Focus("#usage"), chromedp.KeyEvent(kb.Home))
+		b.runActions(chromedp.Focus("#usage"), chromedp.KeyEvent(kb.Home))
 		b.until(`document.querySelector('#usage-told').textContent === ` + quoted(fmt.Sprintf("2026-11-01 18:00: %s of %s in use", comma(first.Used), comma(first.Total))))
-		b.do(chromedp.KeyEvent(kb.End))
+		b.runActions(chromedp.KeyEvent(kb.End))
 		b.until(`document.querySelector('#usage-told').textContent === ` + quoted(fmt.Sprintf("2026-11-02 12:00: %s of %s in use", comma(last.Used), comma(last.Total))))
 	})
 	b.step("and a table says the same", func() {
-		b.do(chromedp.Click("#usage-table summary"))
+		b.runActions(chromedp.Click("#usage-table summary"))
 		b.until(`document.querySelectorAll('#usage-table tbody tr').length === 19`)
 	})
 	if c := b.complained(); len(c) > 0 {
@@ -64,17 +65,17 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// hover points at a part of the width of the chart.
+// hover moves the pointer to a fraction of the width of the chart.
 func (b *tab) hover(part float64) {
 	b.Helper()
 	var box struct{ X, Y float64 }
-	b.do(chromedp.Evaluate(fmt.Sprintf(`(() => { const r = document.querySelector('#usage .u-over').getBoundingClientRect(); return {X: r.left + %g * r.width, Y: r.top + r.height / 2}; })()`, part), &box),
+	b.runActions(chromedp.Evaluate(fmt.Sprintf(`(() => { const r = document.querySelector('#usage .u-over').getBoundingClientRect(); return {X: r.left + %g * r.width, Y: r.top + r.height / 2}; })()`, part), &box),
 		chromedp.ActionFunc(func(ctx context.Context) error {
 			return input.DispatchMouseEvent(input.MouseMoved, box.X, box.Y).Do(ctx)
 		}))
 }
 
-// comma is a number as the page writes it.
+// comma formats a number as the page does.
 func comma(n int64) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

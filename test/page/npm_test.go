@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// npm is where `make page-test` puts the packages of package.json, each checked against package-lock.json.
+// npm is the directory of the packages of package.json that `make page-test` installs, each checked against
+// package-lock.json.
 const npm = "../../bin/npm/node_modules"
 
-// fromNPM is a file of an npm package.
+// fromNPM returns a file of an npm package.
 func fromNPM(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(npm, name))
@@ -23,7 +24,7 @@ func fromNPM(t *testing.T, name string) []byte {
 	return text
 }
 
-// What the page ships of uPlot is the npm package's, byte for byte.
+// The files of uPlot that the page ships are those of the npm package, byte for byte.
 func TestVendored(t *testing.T) {
 	for _, name := range []string{"dist/uPlot.iife.min.js", "dist/uPlot.min.css", "LICENSE"} {
 		want := fromNPM(t, filepath.Join("uplot", name))

@@ -15,14 +15,14 @@ import (
 const (
 	busy  = "#NetworkPool%2Fdefault%2Fdatacentre"
 	large = "#NetworkPool%2Ffleet%2Fmachines"
-	// drawn: the map has been painted, and the table below it filled.
+	// drawn is the condition that the map has been painted, and the table below it is filled.
 	drawn = `performance.getEntriesByName('map').length && document.querySelector('#owners td')`
 )
 
 func TestPage(t *testing.T) {
 	b := open(t, 1440, 1000)
-	url := serve(t, fleet.Fleet(), "")
-	b.do(chromedp.Navigate(url + busy))
+	url := serve(t, fleet.BusyFleet(), "")
+	b.runActions(chromedp.Navigate(url + busy))
 	b.until(drawn)
 	b.shoot("pool")
 
@@ -37,35 +37,35 @@ func TestPage(t *testing.T) {
 		if below != "team-a/machines team-b/machines" {
 			b.Errorf("below another are %s", below)
 		}
-		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fsite"))
+		b.runActions(reloadPage(url + "#GlobalNetworkPool%2F%2Fsite"))
 		b.until(`document.querySelector('#legend')?.innerText.replace(/\s+/g, ' ').includes('carved pool 192') && document.querySelector('#owners').innerText.includes('team-b/machines-1')`)
 		b.until(`document.querySelector('#family').innerText.replace(/\s+/g, ' ').includes('└ team-a/machines 91 of 128 (71 %) 37 10.48.0.0/25')`)
 		b.shoot("carved")
-		b.do(fresh(url + "#NetworkPool%2Fteam-b%2Fmachines"))
+		b.runActions(reloadPage(url + "#NetworkPool%2Fteam-b%2Fmachines"))
 		b.until(`document.querySelector('#head').innerText.includes('carved from site')`)
 		if rows := b.eval(`[...document.querySelectorAll('#family td.tree')].map((e) => e.innerText).join(', ')`); rows != "site, └ team-b/machines" {
 			b.Errorf("the child shows %s", rows)
 		}
-		b.do(chromedp.Evaluate(`document.querySelector('#family a').click()`, nil))
+		b.runActions(chromedp.Evaluate(`document.querySelector('#family a').click()`, nil))
 		b.until(`document.querySelector('#pool-title').textContent === 'site'`)
 	})
 	b.step("pools of both families stand side by side", func() { // U81
-		b.do(fresh(url + large))
+		b.runActions(reloadPage(url + large))
 		b.until(`document.querySelector('#families').innerText.replace(/\s+/g, ' ').includes('fleet/machines-v6 250 of 65,535 (0.4 %) 65,285 free')`)
 		b.eval(`document.querySelector('#families-card').scrollIntoView()`)
 		b.shoot("families")
-		b.do(chromedp.Evaluate(`document.querySelector('#families a').click()`, nil))
+		b.runActions(chromedp.Evaluate(`document.querySelector('#families a').click()`, nil))
 		b.until(`document.querySelector('#pool-title').textContent === 'machines-v6' && document.querySelector('#families b')?.textContent === 'fleet/machines-v6'`)
-		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fsite"))
+		b.runActions(reloadPage(url + "#GlobalNetworkPool%2F%2Fsite"))
 		b.until(`document.querySelector('#pool-title')?.textContent === 'site' && document.querySelector('#families-card').hidden`)
 	})
 	b.step("leases are listed with who has them, their Services, and how they are", func() {
-		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fpublic"))
+		b.runActions(reloadPage(url + "#GlobalNetworkPool%2F%2Fpublic"))
 		b.until(`document.querySelectorAll('#leases tbody tr').length === 6`)
 		text := b.eval(`document.querySelector('#leases-card').innerText.replace(/\s+/g, ' ')`)
 		for _, want := range []string{
 			"Quota: 2 for each namespace.", "203.0.113.1 team-a shop TCP/80 web UDP/53 dns announced host edge-1 has the address",
-			"203.0.113.2 team-a mail TCP/25 smtp not announced NoHost: no host that lives", "team-b " + fleet.Markup + " – has no Service",
+			"203.0.113.2 team-a mail TCP/25 smtp not announced NoHost: no host that lives", "team-b " + fleet.MarkupName + " – has no Service",
 			"203.0.113.4 team-b old TCP/443 web being deleted", "TCP/7007 game-07 and 32 more has a Service", "– team-a third – no address QuotaExceeded: ",
 		} {
 			if !strings.Contains(text, want) {
@@ -73,16 +73,16 @@ func TestPage(t *testing.T) {
 			}
 		}
 		b.shoot("leases")
-		b.do(chromedp.Evaluate(`document.querySelector('#leases td button').click()`, nil))
+		b.runActions(chromedp.Evaluate(`document.querySelector('#leases td button').click()`, nil))
 		b.until(`document.querySelector('#told').textContent.includes('team-a/shop')`)
 	})
 	b.step("what tenants chose is text", func() {
 		search(b, "<img")
 		b.until(`document.querySelector('#found td')`)
-		if text := b.eval(`document.querySelector('#found').innerText`); !strings.Contains(text, fleet.Markup) {
+		if text := b.eval(`document.querySelector('#found').innerText`); !strings.Contains(text, fleet.MarkupName) {
 			b.Errorf("the search does not find it: %s", text)
 		}
-		b.do(chromedp.Evaluate(`document.querySelector('#found td button').click()`, nil))
+		b.runActions(chromedp.Evaluate(`document.querySelector('#found td button').click()`, nil))
 		b.until(`document.querySelector('#told').textContent.includes('onerror')`)
 		if n := b.eval(`document.querySelectorAll('img').length + document.title`); n != "0default/datacentre – Butler: address pools" {
 			b.Errorf("markup of a name became an element: %s", n)
@@ -100,26 +100,26 @@ func TestPage(t *testing.T) {
 		b.until(`document.querySelector('#found').hidden`)
 	})
 	b.step("the keyboard is enough", func() {
-		b.do(fresh(url + large))
+		b.runActions(reloadPage(url + large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
-		b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+		b.runActions(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
 		b.until(`document.querySelector('#told').textContent.startsWith('10.64.1.0/24: ')`)
-		b.do(chromedp.KeyEvent(kb.Enter))
+		b.runActions(chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)
-		b.do(chromedp.KeyEvent(kb.ArrowDown))
+		b.runActions(chromedp.KeyEvent(kb.ArrowDown))
 		b.until(`document.querySelector('#told').textContent.includes('edge-000')`)
-		b.do(chromedp.KeyEvent(kb.Escape))
+		b.runActions(chromedp.KeyEvent(kb.Escape))
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 	})
 	b.step("a pool of prefixes and one too large for a map", func() {
-		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fpod-prefixes"))
+		b.runActions(reloadPage(url + "#GlobalNetworkPool%2F%2Fpod-prefixes"))
 		b.until(`document.querySelector('#owners')?.innerText.includes('fd00:40:0:8::/64')`)
-		b.do(fresh(url + "#GlobalNetworkPool%2F%2Fv6-hosts"))
+		b.runActions(reloadPage(url + "#GlobalNetworkPool%2F%2Fv6-hosts"))
 		b.until(`document.querySelector('#ranges').innerText.includes('fd00:41::1-fd00:41::9') && document.querySelector('#owners').innerText.includes('default/hosts')`)
 		b.shoot("too-large")
 	})
 	b.step("in the dark", func() {
-		b.do(dark(), fresh(url+"#NetworkPool%2Fteam-a%2Fservices"))
+		b.runActions(dark(), reloadPage(url+"#NetworkPool%2Fteam-a%2Fservices"))
 		b.until(drawn)
 		b.shoot("dark")
 	})
@@ -128,14 +128,14 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// What is looked at stays while the page reads itself anew, and what is new is seen.
+// The focused part stays in place while the page refreshes itself, and changes appear.
 func TestRefresh(t *testing.T) {
 	b := open(t, 1200, 900)
-	pools := fleet.Fleet()
+	pools := fleet.BusyFleet()
 	url := serve(t, pools, "")
-	b.do(chromedp.Navigate(url + large))
+	b.runActions(chromedp.Navigate(url + large))
 	b.until(drawn)
-	b.do(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.Enter))
+	b.runActions(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.Enter))
 	b.until(`document.querySelector('#crumbs .here').textContent === '10.64.0.0/24'`)
 	before := b.eval(`performance.getEntriesByName('map').length`)
 	b.until(`performance.getEntriesByType('resource').filter((e) => e.name.includes('api/map')).length > 2`)
@@ -143,7 +143,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("nothing changed, and the map was painted %s times instead of %s", after, before)
 	}
 	editing.Lock()
-	pools[1].Take("10.65.255.9", fleet.Claim("fleet", "late"))
+	pools[1].AddEntry("10.65.255.9", fleet.ClaimEntry("fleet", "late"))
 	editing.Unlock()
 	b.until(`performance.getEntriesByName('map').length > ` + before)
 	if here := b.eval(`document.querySelector('#crumbs .here').textContent`); here != "10.64.0.0/24" {
@@ -153,21 +153,21 @@ func TestRefresh(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	b := open(t, 1200, 900)
-	b.do(chromedp.Navigate(serve(t, fleet.Fleet(), "secret")))
+	b.runActions(chromedp.Navigate(serve(t, fleet.BusyFleet(), "secret")))
 	b.until(`!document.querySelector('#login').hidden && document.querySelector('#layout').hidden`)
 	b.shoot("token")
-	b.do(chromedp.SendKeys("#token", "secret"), chromedp.Click("#login button"))
+	b.runActions(chromedp.SendKeys("#token", "secret"), chromedp.Click("#login button"))
 	b.until(drawn + ` && document.querySelector('#login').hidden`)
 	if c := b.complained(); len(c) > 0 {
 		t.Errorf("the browser complains: %q", c)
 	}
 }
 
-// How long it takes until 100,000 addresses are seen, and how long the map takes to be painted.
+// Measures how long it takes until 100,000 addresses are visible, and how long painting the map takes.
 func TestLarge(t *testing.T) {
 	b := open(t, 1440, 1000)
 	start := time.Now()
-	b.do(chromedp.Navigate(serve(t, fleet.Fleet(), "") + large))
+	b.runActions(chromedp.Navigate(serve(t, fleet.BusyFleet(), "") + large))
 	b.until(drawn)
 	whole := time.Since(start)
 	var figures struct{ Paint, Drawn, Draw, Bytes float64 }
@@ -182,7 +182,7 @@ func TestLarge(t *testing.T) {
 	}
 	t.Logf("100,000 addresses in use: first paint after %.0f ms, map seen after %.0f ms, painted in %.1f ms, %.0f bytes of map; %s with the start of the browser",
 		figures.Paint, figures.Drawn, figures.Draw, figures.Bytes, whole.Round(time.Millisecond))
-	// A bound for a busy machine: an idle one needs a tenth.
+	// The bound is for a busy machine: an idle one needs a tenth.
 	if figures.Drawn > 5000 {
 		t.Errorf("the map of 100,000 addresses is seen after %.0f ms", figures.Drawn)
 	}
@@ -191,7 +191,7 @@ func TestLarge(t *testing.T) {
 
 func search(b *tab, q string) {
 	b.Helper()
-	b.do(chromedp.Evaluate(`document.querySelector('#q').value = `+quoted(q)+`; document.querySelector('#search').requestSubmit()`, nil))
+	b.runActions(chromedp.Evaluate(`document.querySelector('#q').value = `+quoted(q)+`; document.querySelector('#search').requestSubmit()`, nil))
 }
 
 func quoted(text string) string {

@@ -25,7 +25,7 @@ var (
 	yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n")
 	link      = regexp.MustCompile(`\]\(([^)#]*)#?([^)]*)\)`)
 	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	// slugless is what GitHub leaves out of the anchor of a heading.
+	// slugless matches the characters that GitHub omits from the anchor of a heading.
 	slugless = regexp.MustCompile("[^a-z0-9 _-]")
 )
 
@@ -48,9 +48,9 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// W27: whatever the documentation tells to apply, a strict API server takes.
+// W27: a strict API server accepts every manifest in the documentation.
 func TestDocumentedManifests(t *testing.T) {
-	cp, err := framework.Start(framework.Options{})
+	cp, err := framework.StartControlPlane(framework.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestDocumentedManifests(t *testing.T) {
 		}
 	})
 	installConsumers(t, cp)
-	admin, err := cp.Client()
+	admin, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,15 @@ func TestDocumentedManifests(t *testing.T) {
 	}
 }
 
-// installConsumers installs the kinds in which users name pools: machine templates, and the classes they are part of.
+// installConsumers installs the CRDs of kinds in which users name pools: machine templates, and the classes that they
+// are part of.
 func installConsumers(t *testing.T, cp *framework.ControlPlane) {
 	t.Helper()
-	dirs, err := framework.ProviderCRDs(t.Context())
+	dirs, err := framework.FindProviderCRDs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	capi, err := framework.ClusterAPIDir(t.Context())
+	capi, err := framework.FindClusterAPIDir(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestDocumentedLinks(t *testing.T) {
 	}
 }
 
-// anchors are those that GitHub gives the headings of a page.
+// anchors returns the anchors that GitHub gives to the headings of a page.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(text, -1) {
@@ -134,7 +135,7 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// What docs/security.md says of a threat is tested, by the tests that it names.
+// The answers to threats in docs/security.md are tested by the tests that it names.
 func TestThreatsHaveTests(t *testing.T) {
 	text := documents(t)["../../docs/security.md"]
 	_, table, found := strings.Cut(text, "| Threat | Answer | Tests |\n")
@@ -167,10 +168,11 @@ func TestThreatsHaveTests(t *testing.T) {
 	}
 }
 
-// Whoever tries what the pages show beside the quickstart is not told that its pools have the addresses.
+// The pools in the documentation do not overlap the samples, so that a user who tries both gets no condition about an
+// overlap.
 func TestDocumentedPoolsAreApartFromTheSamples(t *testing.T) {
 	declared := func(text, path string) (out []*netipx.IPSet) {
-		objs, err := framework.Documents([]byte(text))
+		objs, err := framework.ParseManifests([]byte(text))
 		if err != nil {
 			t.Fatal(path, err)
 		}

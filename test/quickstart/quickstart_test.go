@@ -1,5 +1,5 @@
-// Package quickstart tests that what a newcomer meets first is true: the quickstart, the examples of
-// the documentation, and the files that clusterctl reads.
+// Package quickstart tests what a newcomer meets first: the quickstart, the examples of the documentation, and the
+// files that clusterctl reads.
 package quickstart
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
-// deadline is for a run on a loaded machine; an idle one needs ten seconds.
+// deadline bounds a run on a loaded machine; an idle one needs ten seconds.
 const deadline = 4 * time.Minute
 
-// programs are the quickstart and the manager, built from the current source.
+// programs builds the quickstart and the manager from the current source and returns their paths.
 func programs(t *testing.T) (quickstart, manager string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestQuickstart(t *testing.T) {
 	})
 
 	t.Run("shows an address that goes from host to host", func(t *testing.T) {
-		n, err := netns.New()
+		n, err := netns.NewSwitch()
 		if err != nil {
 			t.Skipf("SKIPPED: %v", err)
 		}
@@ -155,7 +155,7 @@ func TestQuickstart(t *testing.T) {
 	})
 
 	t.Run("shows Nodes that get their pod CIDRs, and stays", func(t *testing.T) {
-		said := stays(t, func(said string) {
+		said := runUntilInterrupted(t, func(said string) {
 			if printed := runHints(t, said); !strings.Contains(printed, "is being deleted; 2 Nodes use it: worker-0, worker-1") {
 				t.Errorf("the hints show\n%s", printed)
 			}
@@ -181,18 +181,18 @@ func TestQuickstart(t *testing.T) {
 	})
 
 	t.Run("stays until it is interrupted", func(t *testing.T) {
-		stays(t, func(said string) { follow(t, said) }, quickstart, "--manager="+manager, "--exit=false")
+		runUntilInterrupted(t, func(said string) { followHints(t, said) }, quickstart, "--manager="+manager, "--exit=false")
 	})
 
 	t.Run("stays when the manager ends, which can be started again", func(t *testing.T) {
-		shown, gone, tmp := &notifying{text: "tail -f", seen: make(chan struct{})}, &notifying{text: "in another terminal:\n\n  /", seen: make(chan struct{})}, t.TempDir()
+		shown, gone, tmp := &notifyingWriter{text: "tail -f", seen: make(chan struct{})}, &notifyingWriter{text: "in another terminal:\n\n  /", seen: make(chan struct{})}, t.TempDir()
 		cmd := command(t, tmp, io.MultiWriter(shown, gone), quickstart, "--manager="+manager, "--exit=false")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		wait := func(of *notifying) string {
+		wait := func(of *notifyingWriter) string {
 			t.Helper()
 			select {
 			case <-of.seen:
@@ -211,7 +211,7 @@ func TestQuickstart(t *testing.T) {
 		said := wait(gone)
 		again := strings.Fields(said[strings.LastIndex(said, "\n  /"):])
 		restarted := exec.CommandContext(t.Context(), again[0], again[1:]...)
-		ready := &notifying{text: "Starting the manager", seen: make(chan struct{})}
+		ready := &notifyingWriter{text: "Starting the manager", seen: make(chan struct{})}
 		restarted.Stdout, restarted.Stderr = ready, ready
 		if err := restarted.Start(); err != nil {
 			t.Fatal(err)
@@ -242,10 +242,11 @@ func TestQuickstart(t *testing.T) {
 	})
 }
 
-// stays runs a demonstration that stays, does something beside it, and interrupts it. It returns what it said.
-func stays(t *testing.T, beside func(said string), name string, args ...string) string {
+// runUntilInterrupted runs a demonstration that stays, calls beside while it runs, and interrupts it. It returns the
+// output.
+func runUntilInterrupted(t *testing.T, beside func(said string), name string, args ...string) string {
 	t.Helper()
-	out, tmp := &notifying{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
+	out, tmp := &notifyingWriter{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
 	cmd := command(t, tmp, out, name, args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -268,9 +269,8 @@ func stays(t *testing.T, beside func(said string), name string, args ...string) 
 	return out.buffer.String()
 }
 
-// follow does what the quickstart says can be done: it opens the page, and runs what it says to run in another
-// terminal.
-func follow(t *testing.T, said string) {
+// followHints does what the quickstart suggests: it opens the page, and runs the commands for another terminal.
+func followHints(t *testing.T, said string) {
 	t.Helper()
 	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(said)
 	if page == nil {
@@ -296,14 +296,14 @@ func follow(t *testing.T, said string) {
 	}
 }
 
-// runHints runs what a demonstration says to run in another terminal, and returns what that prints.
+// runHints runs the commands that a demonstration prints for another terminal, and returns their output.
 func runHints(t *testing.T, said string) string {
 	t.Helper()
 	_, lines, told := strings.Cut(said, "In another terminal:\n")
 	if !told {
 		t.Fatalf("it does not say how to go on\n%s", said)
 	}
-	lines, _, _ = strings.Cut(lines, "tail -f") // which does not end
+	lines, _, _ = strings.Cut(lines, "tail -f") // the tail command does not end
 	printed, err := exec.CommandContext(t.Context(), "sh", "-euc", lines).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %s\n%s", err, lines, printed)
@@ -311,8 +311,8 @@ func runHints(t *testing.T, said string) string {
 	return string(printed)
 }
 
-// command runs with a temporary directory of its own. At the deadline it is interrupted, not killed,
-// so that its processes go with it.
+// command returns a command with a temporary directory of its own. At the deadline the command is interrupted, not
+// killed, so that its processes end with it.
 func command(t *testing.T, tmp string, out interface{ Write([]byte) (int, error) }, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -336,15 +336,15 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// notifying closes seen when text was written.
-type notifying struct {
+// notifyingWriter closes seen once text has been written.
+type notifyingWriter struct {
 	buffer bytes.Buffer
 	text   string
 	seen   chan struct{}
 	done   bool
 }
 
-func (n *notifying) Write(p []byte) (int, error) {
+func (n *notifyingWriter) Write(p []byte) (int, error) {
 	n.buffer.Write(p)
 	if !n.done && strings.Contains(n.buffer.String(), n.text) {
 		n.done = true

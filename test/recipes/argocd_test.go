@@ -17,9 +17,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// What the health check of docs/gitops.md says of objects that a manager serves.
+// TestArgoHealth runs the health check of docs/gitops.md on objects that a manager serves.
 func TestArgoHealth(t *testing.T) {
-	cp, err := framework.Start(framework.Options{})
+	cp, err := framework.StartControlPlane(framework.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestArgoHealth(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c, err := cp.Client()
+	c, err := cp.NewClient()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestArgoHealth(t *testing.T) {
 		g.Eventually(func() (string, error) {
 			err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
 			return health(t, obj), err
-		}).WithTimeout(framework.Soon).Should(gomega.Equal(want), "%T %s", obj, obj.GetName())
+		}).WithTimeout(framework.EventTimeout).Should(gomega.Equal(want), "%T %s", obj, obj.GetName())
 	}
 
 	stopped = true
@@ -84,7 +84,7 @@ func TestArgoHealth(t *testing.T) {
 	}
 }
 
-// health runs the script as Argo CD does: with the same libraries, and the object in obj.
+// health runs the script as Argo CD does: with the same libraries, and the object in the variable obj.
 func health(t *testing.T, obj client.Object) string {
 	t.Helper()
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})

@@ -24,22 +24,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// The ClusterClass of docs/consumers.md is one that Cluster API admits, and its Cluster gets machine templates that name
-// the pools which its variables say.
+// Cluster API admits the ClusterClass of docs/consumers.md, and its Cluster gets machine templates that name the
+// pools in its variables.
 func TestDocumentedClusterClass(t *testing.T) {
 	utilfeature.SetFeatureGateDuringTest(t, feature.Gates, feature.ClusterTopology, true)
 	objs := documented(t)
 	class, cluster := &clusterv1.ClusterClass{}, &clusterv1.Cluster{}
-	as(t, objs["ClusterClass"], class)
-	as(t, objs["Cluster"], cluster)
-	scheme, err := framework.Scheme()
+	decodeInto(t, objs["ClusterClass"], class)
+	decodeInto(t, objs["Cluster"], cluster)
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	// Cluster API reads from the label which contract the kind fulfils.
+	// Cluster API reads the contract that the kind fulfils from the label.
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
 		Name: "kubeadmcontrolplanes.controlplane.cluster.x-k8s.io", Labels: map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": "v1beta2"},
 	}}).Build()
@@ -88,7 +88,7 @@ func TestDocumentedClusterClass(t *testing.T) {
 	}
 }
 
-// documented are the manifests of docs/consumers.md, the first of each kind.
+// documented returns the manifests of docs/consumers.md, the first of each kind.
 func documented(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/consumers.md")
@@ -97,7 +97,7 @@ func documented(t *testing.T) map[string]*unstructured.Unstructured {
 	}
 	out := map[string]*unstructured.Unstructured{}
 	for _, block := range regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```\n").FindAllSubmatch(text, -1) {
-		objs, err := framework.Documents(block[1])
+		objs, err := framework.ParseManifests(block[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func documented(t *testing.T) map[string]*unstructured.Unstructured {
 	return out
 }
 
-func as(t *testing.T, obj *unstructured.Unstructured, into any) {
+func decodeInto(t *testing.T, obj *unstructured.Unstructured, into any) {
 	t.Helper()
 	if obj == nil {
 		t.Fatalf("docs/consumers.md has no %T", into)
@@ -120,7 +120,7 @@ func as(t *testing.T, obj *unstructured.Unstructured, into any) {
 	}
 }
 
-// template is an empty one.
+// template returns an empty template.
 func template(ref clusterv1.ClusterClassTemplateReference) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": ref.APIVersion, "kind": ref.Kind,
@@ -129,7 +129,7 @@ func template(ref clusterv1.ClusterClassTemplateReference) *unstructured.Unstruc
 	}}
 }
 
-// poolsOf are the names of the pools in the first device of a machine template.
+// poolsOf returns the names of the pools in the first device of a machine template.
 func poolsOf(template *unstructured.Unstructured) (names []string) {
 	devices, _, _ := unstructured.NestedSlice(template.Object, "spec", "template", "spec", "network", "devices")
 	refs, _, _ := unstructured.NestedSlice(devices[0].(map[string]any), "addressesFromPools")

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// publishing are the steps of release.yaml that a dry run cannot take.
+// publishing are the steps of release.yaml that a dry run cannot perform.
 var publishing = []string{"make release-login", "make release-draft"}
 
-// What a tag sets off is what was tried before: the same targets, in the same order.
+// A tag triggers the same targets that the dry run tries, in the same order.
 func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
 	w := parse(t, read(t, ".github/workflows/release.yaml"))
 	if names := slices.Sorted(maps.Keys(w.Jobs)); !slices.Equal(names, []string{"build", "publish"}) || w.Jobs["publish"].Needs != "build" {
@@ -52,7 +52,7 @@ func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
 	}
 }
 
-// What is released can be verified by the commands of the page, of which the workflow runs the same.
+// The commands of the page verify what is released; the workflow runs the same commands.
 func TestTheIdentityThatSigns(t *testing.T) {
 	const identity = "/.github/workflows/release.yaml@refs/tags/"
 	for _, path := range []string{"hack/release.sh", "docs/install.md"} {

@@ -1,5 +1,5 @@
-// Package release tests what makes a release: that the workflows do what can be tried on any machine, and that what is
-// said of the repository is there.
+// Package release tests the release process: the workflows run targets that can be tried on any machine, and what the
+// metadata of the repository names exists.
 package release
 
 import (
@@ -13,18 +13,18 @@ import (
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(framework.Root(t), path))
+	text, err := os.ReadFile(filepath.Join(framework.RepoRootForTest(t), path))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// command runs a program in the root, and returns what it prints.
+// command runs a program in the root of the repository, and returns its output.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = framework.Root(t)
+	cmd.Dir = framework.RepoRootForTest(t)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Two managers run on two hosts, and are not drained at once; one alone keeps no host from being drained.
+// Two managers run on two hosts, and are not drained at once; a single manager does not block the drain of its host.
 func TestTheManagerAndHostsThatEnd(t *testing.T) {
 	var deployment appsv1.Deployment
 	var budget policyv1.PodDisruptionBudget

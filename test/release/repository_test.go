@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// Cluster API's Tiltfile builds the manager from these files, and puts it where kustomize names its image.
+// Cluster API's Tiltfile builds the manager from these files, and sets it as the image that kustomize names.
 func TestTilt(t *testing.T) {
 	var provider struct {
 		Name   string `json:"name"`
@@ -35,11 +35,11 @@ func TestTilt(t *testing.T) {
 		t.Errorf("the Deployment does not run the image %q", provider.Config.Image)
 	}
 	for _, dep := range provider.Config.LiveReloadDeps {
-		if _, err := os.Stat(filepath.Join(framework.Root(t), dep)); err != nil {
+		if _, err := os.Stat(filepath.Join(framework.RepoRootForTest(t), dep)); err != nil {
 			t.Error(err)
 		}
 	}
-	// What the manager is built from is watched.
+	// The sources of the manager are watched.
 	packages := command(t, "go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", ".")
 	for _, p := range strings.Fields(packages)[1:] {
 		p = strings.TrimPrefix(p, "github.com/butlerdotdev/cluster-api-ipam-provider-butler")
@@ -49,7 +49,7 @@ func TestTilt(t *testing.T) {
 	}
 }
 
-// What `make align` keeps in one version, renovate raises in one pull request.
+// Renovate raises in one pull request the modules that `make align` keeps in one version.
 func TestRenovate(t *testing.T) {
 	var config struct {
 		PackageRules []struct {
@@ -62,7 +62,7 @@ func TestRenovate(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		t.Fatal(err)
 	}
-	// group is the last one that matches, as renovate has it.
+	// group returns the group of the last rule that matches, as renovate does.
 	group := func(file, module string) (name string) {
 		for _, rule := range config.PackageRules {
 			if rule.GroupName != "" && (rule.MatchFileNames != nil || rule.MatchPackageNames != nil) &&
@@ -91,7 +91,7 @@ func TestRenovate(t *testing.T) {
 		"another module of the manager": {"go.mod", "go4.org/netipx", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := os.Stat(filepath.Join(framework.Root(t), tc.file)); err != nil || !strings.Contains(read(t, tc.file), tc.module+" v") {
+			if _, err := os.Stat(filepath.Join(framework.RepoRootForTest(t), tc.file)); err != nil || !strings.Contains(read(t, tc.file), tc.module+" v") {
 				t.Fatalf("%s does not name %s: %v", tc.file, tc.module, err)
 			}
 			if got := group(tc.file, tc.module); got != tc.want {
@@ -101,7 +101,7 @@ func TestRenovate(t *testing.T) {
 	}
 }
 
-// matches reports whether one of the patterns, or none at all, is for a name. A ** stands for the rest.
+// matches reports whether one of the patterns matches a name, or there are no patterns. A ** matches the rest.
 func matches(t *testing.T, patterns []string, name string) bool {
 	t.Helper()
 	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {

@@ -12,10 +12,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// step runs a step of hack/release.sh on a version in a directory, which holds what is released.
+// step runs a step of hack/release.sh for a version in a directory that holds the release files.
 func step(t *testing.T, dir, version string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(framework.Root(t), "hack", "release.sh"), args...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(framework.RepoRootForTest(t), "hack", "release.sh"), args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "VERSION="+version, "RELEASE="+filepath.Join(dir, "release"), "RELEASE_NOTES="+filepath.Join(dir, "notes.md"), "PUSHED="+filepath.Join(dir, "pushed.txt"))
 	out, err := cmd.CombinedOutput()
@@ -52,7 +52,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// A file that is not in checksums.txt could be another one.
+// A file without an entry in checksums.txt could have been replaced.
 func TestChecksums(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "release", "b.yaml"), "b")
@@ -80,7 +80,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// krew downloads what `make plugin-archives` builds.
+// krew downloads the archives that `make plugin-archives` builds.
 func TestKrew(t *testing.T) {
 	var built []string
 	platforms := regexp.MustCompile(`(?m)^PLUGIN_PLATFORMS := (.*)$`).FindStringSubmatch(read(t, "hack/release.mk"))[1]
@@ -95,7 +95,7 @@ func TestKrew(t *testing.T) {
 	}
 }
 
-// What a page installs from a release is in the release.
+// A file that a page installs from a release is in the release.
 func TestDocumentedFiles(t *testing.T) {
 	released := map[string]bool{}
 	manifests := command(t, "make", "--silent", "--eval=list: ; @echo $(RELEASE_MANIFESTS)", "list")
@@ -106,7 +106,7 @@ func TestDocumentedFiles(t *testing.T) {
 		}
 		released[file+".yaml"] = true
 	}
-	pages, err := filepath.Glob(filepath.Join(framework.Root(t), "docs", "*.md"))
+	pages, err := filepath.Glob(filepath.Join(framework.RepoRootForTest(t), "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// A program of no tag says of which commit it is; one of a tag says that alone.
+// A program that is built without a tag prints its commit; one that is built from a tag prints the tag alone.
 func TestLinkedVersion(t *testing.T) {
 	for version, want := range map[string]string{"v0.1.0-dev": "v0.1.0-dev+0123456789ab-dirty", "v0.1.0": "v0.1.0", "v0.1.0-rc.1": "v0.1.0-rc.1"} {
 		got := strings.TrimSpace(command(t, "make", "--silent", "--eval=linked: ; @echo $(LINKED)", "linked", "VERSION="+version, "COMMIT=0123456789ab-dirty"))

@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// workflow is what is read of one. actionlint checks the rest.
+// workflow holds the fields of a workflow that the tests read. actionlint checks the rest.
 type workflow struct {
 	Permissions *map[string]string `json:"permissions"`
 	Concurrency map[string]any     `json:"concurrency"`
@@ -29,11 +29,12 @@ type job struct {
 	} `json:"steps"`
 }
 
-// pinned is an action at a commit, with the version that the commit has: a tag can be moved, a commit cannot.
+// pinned matches an action at a commit, with the version of the commit as a comment: a tag can be moved, a commit
+// cannot.
 var pinned = regexp.MustCompile(`^ +- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
 func TestWorkflows(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(framework.Root(t), ".github", "workflows", "*"))
+	paths, err := filepath.Glob(filepath.Join(framework.RepoRootForTest(t), ".github", "workflows", "*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no workflows: %v", err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package wires makes network namespaces for tests of what hosts do on a wire. Nothing of them leaves the test.
+// Package wires creates network namespaces for tests of hosts on a wire. Nothing that is sent in them leaves the test.
 package wires
 
 import (
@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New moves the test into a network namespace of its own, with the two ends of a wire in it that are up: wire0 and wire1. An
-// address of IPv6 may be used there at once. Where no namespace can be made, the test is skipped, and says so.
+// New moves the test into a network namespace of its own, which has the two ends of a wire, wire0 and wire1, that are
+// up. An IPv6 address may be used there at once. Where no namespace can be created, the test is skipped, with the
+// reason.
 func New(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

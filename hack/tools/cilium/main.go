@@ -1,5 +1,6 @@
-// Cilium-lbipam runs the LB IPAM of Cilium's operator, and nothing else of it, against the API server that --k8s-kubeconfig-path
-// names. Tests show blocks to it. The operator itself needs much more than a workload cluster of the tests has.
+// Cilium-lbipam runs the LB IPAM of Cilium's operator, and nothing else of it, against the API server that
+// --k8s-kubeconfig-path names. Tests give it blocks. The whole operator needs much more than a workload cluster of the
+// tests has.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 
 func main() {
 	option.Config.EnableIPv4, option.Config.EnableIPv6 = true, true
-	option.Config.EnableBGPControlPlane, option.Config.EnableL2Announcements = true, true // it serves their classes
+	option.Config.EnableBGPControlPlane, option.Config.EnableL2Announcements = true, true // needed to serve their classes
 	h := hive.New(k8s.Cell, lbipam.Cell, cell.Provide(
 		func() *option.DaemonConfig { return option.Config },
 		func(lc cell.Lifecycle, cs k8s.Clientset, mp workqueue.MetricsProvider) resource.Resource[*ciliumv2.CiliumLoadBalancerIPPool] {

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// write writes the archive and tells the digest of the index in it, by which a registry will know the image.
-func write(o *options, images []platformImage) (v1.Hash, error) {
-	// A kubelet asks containerd for the whole name, registry and tag included.
+// writeImage writes the archive and returns the digest of its index, by which a registry will identify the image.
+func writeImage(o *options, images []platformImage) (v1.Hash, error) {
+	// A kubelet requests the whole name from containerd, including registry and tag.
 	tag, err := name.NewTag(o.image, name.StrictValidation)
 	if err != nil {
 		return v1.Hash{}, err
@@ -29,7 +29,7 @@ func write(o *options, images []platformImage) (v1.Hash, error) {
 			Add: image, Descriptor: v1.Descriptor{Platform: &image.platform},
 		})
 	}
-	index = mutate.Annotations(index, labels(o)).(v1.ImageIndex)
+	index = mutate.Annotations(index, imageLabels(o)).(v1.ImageIndex)
 
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -40,7 +40,7 @@ func write(o *options, images []platformImage) (v1.Hash, error) {
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	// containerd and podman name the image by the first, skopeo and the specification by the second.
+	// containerd and podman name the image by the first annotation, skopeo and the specification by the second.
 	err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"io.containerd.image.name":          o.image,
 		"org.opencontainers.image.ref.name": tag.TagStr(),
@@ -51,7 +51,7 @@ func write(o *options, images []platformImage) (v1.Hash, error) {
 	if err := writeDockerManifest(o, dir, images); err != nil {
 		return v1.Hash{}, err
 	}
-	if err := archive(o, dir); err != nil {
+	if err := writeArchive(o, dir); err != nil {
 		return v1.Hash{}, err
 	}
 	return index.Digest()
@@ -83,9 +83,9 @@ func writeDockerManifest(o *options, dir string, images []platformImage) error {
 	return os.WriteFile(filepath.Join(dir, "manifest.json"), content, 0o644)
 }
 
-// archive writes the files of dir, in the order of their names, without what this machine says of them.
-func archive(o *options, dir string) (err error) {
-	out, err := os.Create(o.out)
+// writeArchive writes the files of dir in the order of their names, without metadata of this machine.
+func writeArchive(o *options, dir string) (err error) {
+	out, err := os.Create(o.outFile)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func archive(o *options, dir string) (err error) {
 		if err != nil {
 			return err
 		}
-		header := &tar.Header{Name: filepath.ToSlash(name), Size: int64(len(content)), Mode: 0o644, ModTime: o.created()}
+		header := &tar.Header{Name: filepath.ToSlash(name), Size: int64(len(content)), Mode: 0o644, ModTime: o.createdAt()}
 		if err := w.WriteHeader(header); err != nil {
 			return err
 		}

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is the one that config/manager runs the manager as. A number: there is no /etc/passwd to look
-// a name up in, and runAsNonRoot wants one.
-const user = "65532:65532"
+// defaultUser is the user as which config/manager runs the manager. It is numeric: there is no /etc/passwd to look up a
+// name, and runAsNonRoot requires a number.
+const defaultUser = "65532:65532"
 
-// architectures are the names that images use.
+// architectures maps ELF machines to the names that images use.
 var architectures = map[elf.Machine]string{
 	elf.EM_X86_64:  "amd64",
 	elf.EM_AARCH64: "arm64",
@@ -35,13 +35,13 @@ type platformImage struct {
 	platform v1.Platform
 }
 
-// ArtifactType is empty: the library would write into the index that this is an image, and tools that are
-// older than the field (skopeo 1.9) drop it when they copy the index, which changes its digest.
+// ArtifactType returns "": the library would otherwise record in the index that this is an image, and tools that are
+// older than that field (skopeo 1.9) drop it when they copy the index, which changes its digest.
 func (platformImage) ArtifactType() (string, error) { return "", nil }
 
-// pack makes the image of a program for the architecture that it is built for.
-func pack(o *options, program string) (platformImage, error) {
-	architecture, err := inspect(program)
+// packProgram creates the image of a program for the architecture that it is built for.
+func packProgram(o *options, program string) (platformImage, error) {
+	architecture, err := programArchitecture(program)
 	if err != nil {
 		return platformImage{}, err
 	}
@@ -49,7 +49,7 @@ func pack(o *options, program string) (platformImage, error) {
 	if err != nil {
 		return platformImage{}, err
 	}
-	files, err := filesystem(o.program, binary, o.created())
+	files, err := buildFilesystem(o.program, binary, o.createdAt())
 	if err != nil {
 		return platformImage{}, err
 	}
@@ -64,7 +64,7 @@ func pack(o *options, program string) (platformImage, error) {
 	}
 
 	platform := v1.Platform{OS: "linux", Architecture: architecture}
-	created := v1.Time{Time: o.created()}
+	created := v1.Time{Time: o.createdAt()}
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	base, err = mutate.ConfigFile(base, &v1.ConfigFile{
 		OS:           platform.OS,
@@ -75,7 +75,7 @@ func pack(o *options, program string) (platformImage, error) {
 			Entrypoint: []string{"/" + o.program},
 			User:       o.user,
 			WorkingDir: "/",
-			Labels:     labels(o),
+			Labels:     imageLabels(o),
 		},
 	})
 	if err != nil {
@@ -88,8 +88,9 @@ func pack(o *options, program string) (platformImage, error) {
 	return platformImage{Image: image, platform: platform}, err
 }
 
-// inspect tells the architecture of a program, and that it runs where there is nothing but itself.
-func inspect(program string) (string, error) {
+// programArchitecture returns the architecture of a program. It returns an error if the program is not statically
+// linked, as the image has nothing else.
+func programArchitecture(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {
 		return "", err
@@ -107,8 +108,8 @@ func inspect(program string) (string, error) {
 	return architecture, nil
 }
 
-// filesystem is all that the image holds, as a tar file.
-func filesystem(name string, program []byte, created time.Time) ([]byte, error) {
+// buildFilesystem returns the whole content of the image, as a tar file.
+func buildFilesystem(name string, program []byte, created time.Time) ([]byte, error) {
 	out := &bytes.Buffer{}
 	w := tar.NewWriter(out)
 	for _, file := range []struct {
@@ -118,7 +119,7 @@ func filesystem(name string, program []byte, created time.Time) ([]byte, error) 
 		{Header: tar.Header{Name: "etc/", Mode: 0o755, Typeflag: tar.TypeDir}},
 		{Header: tar.Header{Name: "etc/ssl/", Mode: 0o755, Typeflag: tar.TypeDir}},
 		{Header: tar.Header{Name: "etc/ssl/certs/", Mode: 0o755, Typeflag: tar.TypeDir}},
-		{Header: tar.Header{Name: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Typeflag: tar.TypeReg}, content: roots()},
+		{Header: tar.Header{Name: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Typeflag: tar.TypeReg}, content: rootCertificates()},
 		{Header: tar.Header{Name: name, Mode: 0o755, Typeflag: tar.TypeReg}, content: program},
 	} {
 		file.ModTime, file.Size = created, int64(len(file.content))
@@ -135,12 +136,12 @@ func filesystem(name string, program []byte, created time.Time) ([]byte, error) 
 	return out.Bytes(), nil
 }
 
-// roots are the certificate authorities that browsers trust. Most kubeconfigs carry their own authority;
-// those of hosted control planes with publicly signed API servers (ROSA) carry none.
-func roots() []byte {
+// rootCertificates returns the certificate authorities that browsers trust. Most kubeconfigs have their own authority;
+// those of hosted control planes with publicly signed API servers (ROSA) have none.
+func rootCertificates() []byte {
 	out := &bytes.Buffer{}
 	for root := range bundle.Roots() {
-		// What a root is not trusted for any more cannot be said in a file.
+		// A PEM file cannot express the constraints of a root.
 		if root.Constraint == nil {
 			out.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}))
 		}
@@ -148,7 +149,7 @@ func roots() []byte {
 	return out.Bytes()
 }
 
-func labels(o *options) map[string]string {
+func imageLabels(o *options) map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{
 		prefix + "title":       "cluster-api-ipam-provider-butler",

@@ -13,42 +13,42 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// world is an expression, and the series that there are: what Prometheus finds, when it asks at a moment.
-type world struct {
+// evalRequest is an expression, the times of its evaluation, and the series that Prometheus has.
+type evalRequest struct {
 	Expr string `json:"expr"`
-	// At are the moments, in seconds; a sample is there each Step seconds from 0 on.
-	At     []int64  `json:"at"`
-	Step   int64    `json:"step"`
-	Series []series `json:"series"`
+	// Times are the times of evaluation, in seconds; there is a sample each Step seconds from 0 on.
+	Times  []int64       `json:"at"`
+	Step   int64         `json:"step"`
+	Series []inputSeries `json:"series"`
 }
 
-// series are samples of a metric with labels, in the text of Prometheus. A sample that is null is missing.
-type series struct {
+// inputSeries has the samples of a metric with labels. A null sample is missing.
+type inputSeries struct {
 	Labels map[string]string `json:"labels"`
 	Values []*float64        `json:"values"`
 }
 
-// found is what an expression finds: at each moment, the labels of each series.
-type found struct {
+// evalResult is the result of an expression: at each time, the labels of each series.
+type evalResult struct {
 	Error  string                `json:"error,omitempty"`
 	Result [][]map[string]string `json:"result"`
 }
 
-// eval evaluates an expression at each moment.
-func eval(w world) (out found) {
+// evaluateAll evaluates an expression at each time.
+func evaluateAll(w evalRequest) (out evalResult) {
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1_000_000, Timeout: time.Minute})
 	defer engine.Close()
-	for _, at := range w.At {
-		result, err := evalAt(engine, w, at)
+	for _, at := range w.Times {
+		result, err := evaluateAt(engine, w, at)
 		if err != nil {
-			return found{Error: err.Error()}
+			return evalResult{Error: err.Error()}
 		}
 		out.Result = append(out.Result, result)
 	}
 	return out
 }
 
-func evalAt(engine *promql.Engine, w world, at int64) ([]map[string]string, error) {
+func evaluateAt(engine *promql.Engine, w evalRequest, at int64) ([]map[string]string, error) {
 	q, err := engine.NewInstantQuery(context.Background(), w, nil, w.Expr, time.Unix(at, 0))
 	if err != nil {
 		return nil, err
@@ -65,27 +65,29 @@ func evalAt(engine *promql.Engine, w world, at int64) ([]map[string]string, erro
 	return out, nil
 }
 
-// Querier has a world be asked as a storage is.
-func (w world) Querier(_, _ int64) (storage.Querier, error) { return querier{world: w}, nil }
-
-type querier struct {
-	storage.LabelQuerier
-	world world
+// Querier implements storage.Queryable for the series of the request.
+func (w evalRequest) Querier(_, _ int64) (storage.Querier, error) {
+	return seriesQuerier{request: w}, nil
 }
 
-func (querier) Close() error { return nil }
+type seriesQuerier struct {
+	storage.LabelQuerier
+	request evalRequest
+}
 
-func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (seriesQuerier) Close() error { return nil }
+
+func (q seriesQuerier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	var out []storage.Series
-	for _, s := range q.world.Series {
-		if matches(s.Labels, matchers) {
-			out = append(out, storage.NewListSeries(labels.FromMap(s.Labels), s.samples(q.world.Step)))
+	for _, s := range q.request.Series {
+		if matchesAll(s.Labels, matchers) {
+			out = append(out, storage.NewListSeries(labels.FromMap(s.Labels), s.toSamples(q.request.Step)))
 		}
 	}
-	return &set{all: out, at: -1}
+	return &seriesSet{series: out, index: -1}
 }
 
-func matches(is map[string]string, matchers []*labels.Matcher) bool {
+func matchesAll(is map[string]string, matchers []*labels.Matcher) bool {
 	for _, m := range matchers {
 		if !m.Matches(is[m.Name]) {
 			return false
@@ -94,33 +96,33 @@ func matches(is map[string]string, matchers []*labels.Matcher) bool {
 	return true
 }
 
-func (s series) samples(step int64) (out []chunks.Sample) {
+func (s inputSeries) toSamples(step int64) (out []chunks.Sample) {
 	for i, v := range s.Values {
 		if v != nil {
-			out = append(out, sample{at: int64(i) * step * 1000, value: *v})
+			out = append(out, sample{timestamp: int64(i) * step * 1000, value: *v})
 		}
 	}
 	return out
 }
 
-// set is a list of series, read one by one.
-type set struct {
-	all []storage.Series
-	at  int
+// seriesSet iterates over a list of series.
+type seriesSet struct {
+	series []storage.Series
+	index  int
 }
 
-func (s *set) Next() bool                        { s.at++; return s.at < len(s.all) }
-func (s *set) At() storage.Series                { return s.all[s.at] }
-func (s *set) Err() error                        { return nil }
-func (s *set) Warnings() annotations.Annotations { return nil }
+func (s *seriesSet) Next() bool                        { s.index++; return s.index < len(s.series) }
+func (s *seriesSet) At() storage.Series                { return s.series[s.index] }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// sample is a number at a time, in milliseconds.
+// sample is a value at a time, in milliseconds.
 type sample struct {
-	at    int64
-	value float64
+	timestamp int64
+	value     float64
 }
 
-func (s sample) T() int64                      { return s.at }
+func (s sample) T() int64                      { return s.timestamp }
 func (s sample) ST() int64                     { return 0 }
 func (s sample) F() float64                    { return s.value }
 func (s sample) H() *histogram.Histogram       { return nil }

@@ -1,8 +1,8 @@
-// Promql reads PromQL expressions, a JSON list of texts, and writes what they need, a JSON list: the metrics each
-// one names, with the labels it selects, groups or joins them by. test/alerts compares that with what the manager
-// exports. Prometheus' own parser reads them; it is in a module of its own because it would raise the versions of
-// what the manager is built from. With the argument eval it reads worlds, a JSON list of expressions with series, and
-// writes what Prometheus' engine finds at which moment.
+// Promql reads a JSON list of PromQL expressions, and writes a JSON list of what they need: the metrics that each one
+// names, with the labels by which it selects, groups or joins them. test/alerts compares that with the metrics that the
+// manager exports. It uses Prometheus' own parser, and is a module of its own, because that parser would raise the
+// versions of the manager's dependencies. With the argument eval it reads a JSON list of expressions with series, and
+// writes the results of Prometheus' engine at each time.
 package main
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// expression is what an expression needs.
-type expression struct {
-	Error     string     `json:"error,omitempty"`
-	Selectors []selector `json:"selectors"`
-	// By are the labels that aggregations keep.
-	By []string `json:"by"`
+// expressionInfo is what an expression needs.
+type expressionInfo struct {
+	Error     string         `json:"error,omitempty"`
+	Selectors []selectorInfo `json:"selectors"`
+	// GroupingLabels are the labels that aggregations keep.
+	GroupingLabels []string `json:"by"`
 }
 
-// selector is a metric, and the labels that must be on it.
-type selector struct {
+// selectorInfo is a metric, and the labels that it must have.
+type selectorInfo struct {
 	Name   string   `json:"name"`
 	Labels []string `json:"labels"`
 }
 
 func main() {
-	run := func() error { return answer(read) }
+	run := func() error { return processList(parseExpression) }
 	if slices.Equal(os.Args[1:], []string{"eval"}) {
-		run = func() error { return answer(eval) }
+		run = func() error { return processList(evaluateAll) }
 	}
 	err := run()
 	if err != nil {
@@ -40,8 +40,8 @@ func main() {
 	}
 }
 
-// answer reads a list, and writes what becomes of each of its parts.
-func answer[In, Out any](each func(In) Out) error {
+// processList reads a list, and writes the result of each for its elements.
+func processList[In, Out any](each func(In) Out) error {
 	var in []In
 	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
 		return err
@@ -53,21 +53,21 @@ func answer[In, Out any](each func(In) Out) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-func read(text string) expression {
+func parseExpression(text string) expressionInfo {
 	root, err := parser.NewParser(parser.Options{}).ParseExpr(text)
 	if err != nil {
-		return expression{Error: err.Error()}
+		return expressionInfo{Error: err.Error()}
 	}
-	var out expression
+	var out expressionInfo
 	parser.Inspect(root, func(node parser.Node, above []parser.Node) error {
 		if aggregation, is := node.(*parser.AggregateExpr); is && !aggregation.Without {
-			out.By = append(out.By, aggregation.Grouping...)
+			out.GroupingLabels = append(out.GroupingLabels, aggregation.Grouping...)
 		}
 		vector, is := node.(*parser.VectorSelector)
 		if !is {
 			return nil
 		}
-		s := selector{Name: vector.Name}
+		s := selectorInfo{Name: vector.Name}
 		for _, m := range vector.LabelMatchers {
 			if m.Name != "__name__" {
 				s.Labels = append(s.Labels, m.Name)

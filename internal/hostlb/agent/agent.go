@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package agent is a host that shows addresses of leases: it reads the API server and the kernel, does what internal/hostlb
-// decides, and writes down what became of it.
+// Package agent runs a host that shows addresses of leases: it reads the API server and the kernel, does what
+// internal/hostlb decides, and records the outcomes.
 //
-// One goroutine looks and changes the interfaces. What may take its time, writes and questions to the wire, is done beside it,
-// and comes back as a result: so an API server that does not answer keeps no address from being refreshed.
+// One goroutine syncs the host and changes its interfaces. Operations that may take long, writes and probes, run beside
+// it and return their results to it: so an API server that does not answer keeps no address from being refreshed.
 package agent
 
 import (
@@ -26,128 +26,131 @@ import (
 )
 
 const (
-	// writers is how many writes are under way at once, beside the heartbeat; askers, how many questions to the wire.
-	writers = 32
-	askers  = 256
-	// settle is how long what has changed is gathered before it is looked at, at least; where there are many addresses, for as
-	// long again as it takes to look.
-	settle = 5 * time.Millisecond
-	// leaving is how long a host that stops tries to give up what it has.
-	leaving = 5 * time.Second
+	// maxConcurrentWrites is how many writes are in flight at once, beside the heartbeat; maxConcurrentProbes is how many
+	// probes are.
+	maxConcurrentWrites = 32
+	maxConcurrentProbes = 256
+	// debounceDelay is how long changes are gathered before the next sync, at least; where there are many addresses, they
+	// are gathered for as long as the last sync took.
+	debounceDelay = 5 * time.Millisecond
+	// releaseTimeout is how long a host that stops tries to release its addresses and locks.
+	releaseTimeout = 5 * time.Second
 )
 
-// Options are those of a host.
+// Options are the settings of a host.
 type Options struct {
-	// Name is that of the host, Node that of its Node, empty if it is none; Network, the one that its interfaces are in:
-	// spec.network of pools.
+	// Name is the name of the host; Node is the name of its Node, empty if it is none; Network is the network that its
+	// interfaces are in: spec.network of pools.
 	Name, Node, Network string
-	// Interfaces are those that addresses are put on, none: any that has an address of the network of the lease.
+	// Interfaces are the interfaces that addresses are put on; if empty, any that has an address of the network of the
+	// lease.
 	Interfaces []string
 	Timing     hostlb.Timing
-	// Forward: it forwards the ports by itself, Via where to.
-	Forward bool
-	Via     hostlb.Via
-	// MaxFiles is how many files what is forwarded may use; MaxSessions and Idle are those of forward.Forwarder.
-	MaxFiles    int64
-	MaxSessions int
-	Idle        time.Duration
-	// Release: it gives up what it has when it stops. Otherwise its addresses stay until the kernel takes them away, for a restart.
-	Release bool
+	// ForwardTraffic reports whether the host forwards the ports itself, to backends of BackendType.
+	ForwardTraffic bool
+	BackendType    hostlb.BackendType
+	// MaxFiles is how many files forwarding may use; MaxUDPSessions and UDPIdleTimeout are those of forward.Forwarder.
+	MaxFiles       int64
+	MaxUDPSessions int
+	UDPIdleTimeout time.Duration
+	// ReleaseOnExit reports whether the host releases its addresses and locks when it stops. Otherwise its addresses stay
+	// until the kernel removes them, so that a restart is not seen.
+	ReleaseOnExit bool
 }
 
-// Agent is a host.
+// Agent runs a host.
 type Agent struct {
 	Options
 
-	// Cache reads what its watches have shown, Client writes, Live reads what the API server has.
+	// Cache reads what its watches have shown, Client writes, and Live reads from the API server.
 	Cache, Live client.Reader
 	Client      client.Client
 	Log         logr.Logger
 
-	memory *hostlb.Memory
-	// wires guards links, on, and the networks of the host, for what asks and announces beside the loop.
-	wires sync.RWMutex
-	links map[string]*link
-	// on are the interfaces that have our addresses, as they were last read.
-	on      map[netip.Addr][]netif.Link
-	beats   beats
-	proxy   proxy
-	metrics metrics
-	// silences are those of hosts that are taken for dead.
-	silences silences
+	state *hostlb.HostState
+	// linksMu guards links, linksByAddress and the networks of the host, for the goroutines that probe and announce.
+	linksMu sync.RWMutex
+	links   map[string]*link
+	// linksByAddress has the interfaces that have each of our addresses, as they were last read.
+	linksByAddress map[netip.Addr][]netif.Link
+	heartbeats     heartbeats
+	proxy          proxy
+	metrics        metrics
+	// heartbeatReads has the heartbeats of hosts that are taken for dead, as they were read from the API server.
+	heartbeatReads heartbeatReads
 
-	wake    chan struct{}
-	results chan result
-	claims  chan wire.Claim
-	writing chan struct{}
-	asking  chan struct{}
-	// mine are the addresses that are on the interfaces.
-	mine atomic.Pointer[map[netip.Addr]bool]
-	// macs are those of all interfaces.
-	macs atomic.Pointer[map[string]bool]
-	// keys are where leases are, by UID.
-	keys map[types.UID]client.ObjectKey
-	// asleep is how long the machine was suspended since it was booted.
-	asleep time.Duration
-	told   map[string]string
-	// read is what the Leases said when they were last read, by name.
-	read map[string]readLease
-	// ready: it was read once what there is, and the heartbeat is answered.
+	wakeups      chan struct{}
+	completedOps chan completedOp
+	claims       chan wire.Claim
+	writeSlots   chan struct{}
+	probeSlots   chan struct{}
+	// managedAddresses are the addresses of leases that are on the interfaces.
+	managedAddresses atomic.Pointer[map[netip.Addr]bool]
+	// interfaceMACs are the MACs of all interfaces.
+	interfaceMACs atomic.Pointer[map[string]bool]
+	// leaseKeys are the keys of the leases, by UID.
+	leaseKeys map[types.UID]client.ObjectKey
+	// lastSuspended is for how long the machine had been suspended since its boot, as last recorded.
+	lastSuspended time.Duration
+	loggedErrors  map[string]string
+	// parsedLeases has the contents of the coordination Leases as they were last read, by name.
+	parsedLeases map[string]parsedLease
+	// ready reports whether the host has read everything once, and its heartbeat was answered.
 	ready atomic.Bool
 }
 
-// result is what became of something.
-type result struct {
+// completedOp is an operation with its result.
+type completedOp struct {
 	op hostlb.Op
-	hostlb.Result
+	hostlb.OpResult
 }
 
-// New is a host that has not begun.
+// New returns a host that has not started.
 func New(o Options, cache, live client.Reader, c client.Client, log logr.Logger) *Agent {
 	a := &Agent{
 		Options: o, Cache: cache, Live: live, Client: c, Log: log,
-		memory: hostlb.NewMemory(hostlb.Host{Name: o.Name, Network: o.Network, Node: o.Node, Forwards: o.Forward}, o.Timing),
-		links:  map[string]*link{}, beats: beats{machine: machine(), patience: o.Timing.Patience()},
-		wake: make(chan struct{}, 1), results: make(chan result), claims: make(chan wire.Claim),
-		writing: make(chan struct{}, writers), asking: make(chan struct{}, askers), told: map[string]string{},
+		state: hostlb.NewHostState(hostlb.Host{Name: o.Name, Network: o.Network, Node: o.Node, ForwardsTraffic: o.ForwardTraffic}, o.Timing),
+		links: map[string]*link{}, heartbeats: heartbeats{machineID: readMachineID(), heartbeatTimeout: o.Timing.HeartbeatTimeout()},
+		wakeups: make(chan struct{}, 1), completedOps: make(chan completedOp), claims: make(chan wire.Claim),
+		writeSlots: make(chan struct{}, maxConcurrentWrites), probeSlots: make(chan struct{}, maxConcurrentProbes), loggedErrors: map[string]string{},
 	}
 	a.metrics = newMetrics()
-	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles, MaxSessions: o.MaxSessions, Idle: o.Idle}
-	a.mine.Store(&map[netip.Addr]bool{})
-	a.macs.Store(&map[string]bool{})
+	a.proxy.Agent, a.proxy.Forwarder = a, &forward.Forwarder{MaxFiles: o.MaxFiles, MaxUDPSessions: o.MaxUDPSessions, UDPIdleTimeout: o.UDPIdleTimeout}
+	a.managedAddresses.Store(&map[netip.Addr]bool{})
+	a.interfaceMACs.Store(&map[string]bool{})
 	return a
 }
 
-// Wake has it look: something has changed.
-func (a *Agent) Wake() {
+// TriggerSync has the host sync: something has changed.
+func (a *Agent) TriggerSync() {
 	select {
-	case a.wake <- struct{}{}:
+	case a.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// Changed has it look, and set its ports anew: a lease, a Service, its endpoints or a Node has changed.
-func (a *Agent) Changed() {
-	a.proxy.changed.Store(true)
-	a.Wake()
+// TriggerPortSync has the host sync and set its ports again: a lease, a Service, its endpoints or a Node has changed.
+func (a *Agent) TriggerPortSync() {
+	a.proxy.portsChanged.Store(true)
+	a.TriggerSync()
 }
 
-// Ready reports whether the host has read what there is, and is known to the others.
-func (a *Agent) Ready() bool { return a.ready.Load() }
+// IsReady reports whether the host has read everything once, and is known to the other hosts.
+func (a *Agent) IsReady() bool { return a.ready.Load() }
 
-// NeedLeaderElection says that each host runs.
+// NeedLeaderElection returns false: each host runs.
 func (a *Agent) NeedLeaderElection() bool { return false }
 
-// Start runs the host until the context ends, and has then given up what it has, as far as it could.
+// Start runs the host until ctx ends. With ReleaseOnExit it then releases its addresses and locks, as far as it can.
 func (a *Agent) Start(ctx context.Context) error {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	err := netif.Watch(watching, a.Wake)
+	err := netif.WatchChanges(watching, a.TriggerSync)
 	if err != nil {
 		return err
 	}
-	defer a.close()
-	a.asleep = suspended()
+	defer a.closeLinks()
+	a.lastSuspended = suspendedDuration()
 	stop := ctx.Done()
 	var over <-chan time.Time
 	var again time.Time
@@ -155,101 +158,101 @@ func (a *Agent) Start(ctx context.Context) error {
 	for news := true; ; {
 		if news {
 			began := time.Now()
-			if again, err = a.look(watching); err != nil {
+			if again, err = a.syncOnce(watching); err != nil {
 				return err
 			}
 			took = time.Since(began)
 		}
 		news = true
-		if a.memory.Stopping && !a.memory.Holds() && !a.memory.Busy() {
-			return a.beats.end(watching, a)
+		if a.state.Stopping && !a.state.HasLocksOrAddresses() && !a.state.HasWriteInFlight() {
+			return a.heartbeats.deleteHeartbeat(watching, a)
 		}
 		select {
 		case <-stop:
-			if !a.Release {
+			if !a.ReleaseOnExit {
 				return nil
 			}
-			stop, a.memory.Stopping, over = nil, true, time.After(leaving)
+			stop, a.state.Stopping, over = nil, true, time.After(releaseTimeout)
 		case <-over:
 			return errors.New("the locks of this host could not be given up in time: other hosts take them once its heartbeat is old")
-		case r := <-a.results:
-			if err := a.doneAll(&r, max(settle, took)); err != nil {
+		case r := <-a.completedOps:
+			if err := a.completeOps(&r, max(debounceDelay, took)); err != nil {
 				return err
 			}
 		case c := <-a.claims:
-			news = a.claimed(c)
-		case <-a.wake:
-			<-time.After(max(settle, took)) // more of it comes
+			news = a.handleClaim(c)
+		case <-a.wakeups:
+			<-time.After(max(debounceDelay, took)) // more changes follow
 		case <-time.After(time.Until(again)):
 		}
 	}
 }
 
-// look looks, and does what is to be done now. It returns when to look again if nothing happens.
-func (a *Agent) look(ctx context.Context) (again time.Time, err error) {
-	if now := suspended(); now-a.asleep > a.Timing.Again {
-		a.asleep = now
-		a.Log.Info("The machine was suspended: its addresses are taken off, until it is known who has them")
-		a.memory.Woke()
-		a.dropAll()
+// syncOnce reads everything, and runs the operations that are due. It returns when to sync again if nothing happens.
+func (a *Agent) syncOnce(ctx context.Context) (again time.Time, err error) {
+	if now := suspendedDuration(); now-a.lastSuspended > a.Timing.RetryInterval {
+		a.lastSuspended = now
+		a.Log.Info("The machine was suspended, removing its addresses until their holders are known")
+		a.state.HandleResume()
+		a.removeAllAddresses()
 	}
 	if err := a.readLinks(ctx); err != nil {
-		a.tell("interfaces", err)
-		return time.Now().Add(a.Timing.Again), nil // the kernel takes the addresses away if that does not end
+		a.logOnChange("interfaces", err)
+		return time.Now().Add(a.Timing.RetryInterval), nil // the kernel removes the addresses if that does not end
 	}
-	a.tell("interfaces", nil)
-	if err := a.gather(ctx); err != nil {
-		return time.Time{}, err // the cache has them: it does not fail
+	a.logOnChange("interfaces", nil)
+	if err := a.observeCache(ctx); err != nil {
+		return time.Time{}, err // the cache has synced: it does not fail
 	}
-	for range 3 { // what was changed decides on what is next
+	for range 3 { // the changes decide on what is next
 		now := time.Now()
-		ops, next := a.memory.Next(now)
+		ops, next := a.state.PlanOps(now)
 		again = next
 		changed := false
 		for _, op := range ops {
-			changed = a.begin(ctx, &op) || changed
+			changed = a.beginOp(ctx, &op) || changed
 		}
-		a.refresh(ops)
+		a.refreshAddresses(ops)
 		if !changed {
 			break
 		}
 		again = now
 	}
-	a.memory.Forget()
-	a.proxy.set(ctx)
-	a.proxy.report(time.Now())
-	a.metrics.measure(a)
+	a.state.PruneAddresses()
+	a.proxy.syncPorts(ctx)
+	a.proxy.updatePortReports(time.Now())
+	a.metrics.updateGauges(a)
 	if again.IsZero() {
 		again = time.Now().Add(a.Timing.Lifetime)
 	}
 	return again, nil
 }
 
-// begin does what is done at once, and begins what takes its time. It reports whether an interface was changed.
-func (a *Agent) begin(ctx context.Context, op *hostlb.Op) (changed bool) {
+// beginOp runs an operation that takes no time, and begins any other. It reports whether an interface was changed.
+func (a *Agent) beginOp(ctx context.Context, op *hostlb.Op) (changed bool) {
 	switch op.Kind {
-	case hostlb.Add, hostlb.Remove:
-		err := a.change(op)
-		if a.memory.Done(time.Now(), op, hostlb.Result{Err: err}); err != nil {
-			a.Log.Error(err, "An address could not be changed")
+	case hostlb.AddAddress, hostlb.RemoveAddress:
+		err := a.changeAddress(op)
+		if a.state.CompleteOp(time.Now(), op, hostlb.OpResult{Err: err}); err != nil {
+			a.Log.Error(err, "Failed to change an address")
 		}
 		return err == nil
-	case hostlb.Refresh: // all at once
-	case hostlb.Announce:
-		go a.announce(ctx, op.Address, op.Times)
-	case hostlb.Probe:
-		go a.in(a.asking, *op, func() hostlb.Result { return a.probe(ctx, op.Address) })
-	case hostlb.Beat:
-		go a.in(nil, *op, func() hostlb.Result { return hostlb.Result{Err: a.beats.write(ctx, a, op.Host)} })
+	case hostlb.RefreshAddress: // refreshAddresses runs them all at once
+	case hostlb.AnnounceAddress:
+		go a.announceAddress(ctx, op.Address, op.AnnounceCount)
+	case hostlb.ProbeAddress:
+		go a.runInSlot(a.probeSlots, *op, func() hostlb.OpResult { return a.probeAddress(ctx, op.Address) })
+	case hostlb.WriteHeartbeat:
+		go a.runInSlot(nil, *op, func() hostlb.OpResult { return hostlb.OpResult{Err: a.heartbeats.writeHeartbeat(ctx, a, op.Host)} })
 	default:
-		key := a.keys[types.UID(op.Lease)]
-		go a.in(a.writing, *op, func() hostlb.Result { return a.write(ctx, op, key) })
+		key := a.leaseKeys[types.UID(op.LeaseUID)]
+		go a.runInSlot(a.writeSlots, *op, func() hostlb.OpResult { return a.writeLockForOp(ctx, op, key) })
 	}
 	return false
 }
 
-// in does something when there is room for it, and returns what became of it to the loop.
-func (a *Agent) in(room chan struct{}, op hostlb.Op, do func() hostlb.Result) {
+// runInSlot runs an operation once a slot is free, and returns its result to the loop. A nil room has no limit.
+func (a *Agent) runInSlot(room chan struct{}, op hostlb.Op, do func() hostlb.OpResult) {
 	if room != nil {
 		room <- struct{}{}
 	}
@@ -257,18 +260,18 @@ func (a *Agent) in(room chan struct{}, op hostlb.Op, do func() hostlb.Result) {
 	if room != nil {
 		<-room
 	}
-	a.results <- result{op, r}
+	a.completedOps <- completedOp{op, r}
 }
 
-// doneAll takes in what became of something, and of all that ends in the next moment.
-func (a *Agent) doneAll(r *result, moment time.Duration) error {
+// completeOps records the result of an operation, and of all others that complete within the next moment.
+func (a *Agent) completeOps(r *completedOp, moment time.Duration) error {
 	over := time.After(moment)
 	for {
-		if err := a.done(r); err != nil {
+		if err := a.completeOp(r); err != nil {
 			return err
 		}
 		select {
-		case next := <-a.results:
+		case next := <-a.completedOps:
 			r = &next
 		case <-over:
 			return nil
@@ -276,77 +279,78 @@ func (a *Agent) doneAll(r *result, moment time.Duration) error {
 	}
 }
 
-// done takes in what became of something.
-func (a *Agent) done(r *result) error {
+// completeOp records the result of an operation.
+func (a *Agent) completeOp(r *completedOp) error {
 	now := time.Now()
-	a.memory.Done(now, &r.op, r.Result)
-	a.metrics.count(r)
+	a.state.CompleteOp(now, &r.op, r.OpResult)
+	a.metrics.countOp(r)
 	switch {
-	case r.op.Kind == hostlb.Beat && errors.Is(r.Err, errTwin) && a.ready.Load():
-		a.dropAll()
+	case r.op.Kind == hostlb.WriteHeartbeat && errors.Is(r.Err, errDuplicateHostName) && a.ready.Load():
+		a.removeAllAddresses()
 		return r.Err
-	case r.op.Kind == hostlb.Beat:
-		if a.tell("heartbeat", r.Err); r.Err == nil {
+	case r.op.Kind == hostlb.WriteHeartbeat:
+		if a.logOnChange("heartbeat", r.Err); r.Err == nil {
 			a.ready.Store(true)
 		}
-	case r.Err == nil && r.op.Kind != hostlb.Probe && r.op.Kind != hostlb.Tell:
-		a.Log.Info("Wrote the lock of an address", "address", r.op.Address, "what", r.op.Kind, "of", r.op.Dead)
-	case r.Err != nil && !errors.Is(r.Err, hostlb.ErrChanged) && !errors.Is(r.Err, hostlb.ErrAlive) && !errors.Is(r.Err, hostlb.ErrGone):
-		a.Log.Error(r.Err, "Something could not be done for an address", "address", r.op.Address, "what", r.op.Kind)
+	case r.Err == nil && r.op.Kind != hostlb.ProbeAddress && r.op.Kind != hostlb.WriteReport:
+		a.Log.Info("Wrote the lock of an address", "address", r.op.Address, "what", r.op.Kind, "of", r.op.DeadHost)
+	case r.Err != nil && !errors.Is(r.Err, hostlb.ErrLockChanged) && !errors.Is(r.Err, hostlb.ErrHolderAlive) && !errors.Is(r.Err, hostlb.ErrLeaseGone):
+		a.Log.Error(r.Err, "Failed to run an operation on an address", "address", r.op.Address, "what", r.op.Kind)
 	}
 	return nil
 }
 
-// tell logs what is wrong, once, and that it is not any more.
-func (a *Agent) tell(what string, err error) {
+// logOnChange logs an error once, and once more when it is over.
+func (a *Agent) logOnChange(what string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	switch was := a.told[what]; {
+	switch was := a.loggedErrors[what]; {
 	case was == text:
 		return
 	case err != nil:
-		a.Log.Error(err, "Something is wrong", "what", what)
+		a.Log.Error(err, "Encountered an error", "what", what)
 	case was != "":
-		a.Log.Info("All is well again", "what", what)
+		a.Log.Info("Recovered from an error", "what", what)
 	}
-	a.told[what] = text
+	a.loggedErrors[what] = text
 }
 
-// claimed takes in that a machine says to have an address of ours: while the lock is ours, it is told again who has it. It reports
-// whether that is to be done. Otherwise the host does not look for it: anyone on the wire may claim addresses as often as he likes.
-func (a *Agent) claimed(c wire.Claim) bool {
-	if c.Probe || !a.memory.Claim(time.Now(), c.Address, c.MAC.String()) {
+// handleClaim records that a machine claims an address of this host: while the lock is ours, the address is announced
+// again. It reports whether to do that. Otherwise the host does not sync: any machine on the wire may claim addresses
+// as often as it likes.
+func (a *Agent) handleClaim(c wire.Claim) bool {
+	if c.IsProbe || !a.state.ObserveClaim(time.Now(), c.Address, c.MAC.String()) {
 		return false
 	}
 	a.metrics.conflicts.WithLabelValues("claim").Inc()
-	a.Log.Info("Somebody claims an address of this host", "address", c.Address, "mac", c.MAC.String())
+	a.Log.Info("Another machine claims an address of this host", "address", c.Address, "mac", c.MAC.String())
 	return true
 }
 
-// errTwin says that two machines have the name of the host.
-var errTwin = errors.New("another machine is alive under the name of this host, or was until this one was booted: it is waited until its heartbeat is old; if it lives, give one of them another name (--host-name)")
+// errDuplicateHostName means that two machines use the name of the host.
+var errDuplicateHostName = errors.New("another machine is alive under the name of this host, or was until this one was booted: it is waited until its heartbeat is old; if it lives, give one of them another name (--host-name)")
 
-func (a *Agent) probe(ctx context.Context, address netip.Addr) hostlb.Result {
-	w, err := a.wireOf(address)
+func (a *Agent) probeAddress(ctx context.Context, address netip.Addr) hostlb.OpResult {
+	w, err := a.connForAddress(address)
 	if err != nil {
-		return hostlb.Result{Err: err}
+		return hostlb.OpResult{Err: err}
 	}
-	mac, err := w.Probe(ctx, address)
+	mac, err := w.ProbeAddress(ctx, address)
 	if err != nil || mac == nil {
-		return hostlb.Result{Err: err}
+		return hostlb.OpResult{Err: err}
 	}
-	return hostlb.Result{MAC: mac.String()}
+	return hostlb.OpResult{ReplyMAC: mac.String()}
 }
 
-// announce says on the wire so many times that this host has an address.
-func (a *Agent) announce(ctx context.Context, address netip.Addr, times int) {
-	w, err := a.wireOf(address)
+// announceAddress announces on the wire, that many times, that this host has an address.
+func (a *Agent) announceAddress(ctx context.Context, address netip.Addr, times int) {
+	w, err := a.connForAddress(address)
 	if err == nil {
-		err = w.Announce(ctx, address, times)
+		err = w.AnnounceAddress(ctx, address, times)
 	}
 	if err != nil {
-		a.Log.Error(err, "An address could not be announced: machines on its network that knew another host for it learn it when they ask", "address", address)
+		a.Log.Error(err, "Failed to announce an address, machines on its network that knew another host for it learn the change when they ask", "address", address)
 	}
 }

@@ -19,47 +19,47 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
 
-// unfilled is a cache that shows nothing, and counts how often it is asked for the Leases: once a look.
-type unfilled struct {
+// unfilledCache is a cache that shows nothing, and counts how often the Leases are listed: once a sync.
+type unfilledCache struct {
 	client.Reader
-	looks atomic.Int64
+	listCount atomic.Int64
 }
 
-func (c *unfilled) List(_ context.Context, all client.ObjectList, _ ...client.ListOption) error {
+func (c *unfilledCache) List(_ context.Context, all client.ObjectList, _ ...client.ListOption) error {
 	if _, is := all.(*coordinationv1.LeaseList); is {
-		c.looks.Add(1)
+		c.listCount.Add(1)
 	}
 	return nil
 }
 
-// down is an API server that answers nothing.
-type down struct{ client.Client }
+// unreachableAPI is an API server that does not answer.
+type unreachableAPI struct{ client.Client }
 
-func (down) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (unreachableAPI) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errors.New("it does not answer")
 }
 
-// A machine that claims an address of the host again and again does not have it look each time, which is to read all interfaces and
-// all that the cache has.
+// TestClaimsDoNotDriveTheHost checks that a machine that claims an address of the host again and again does not have it
+// sync each time, which reads all interfaces and everything in the cache.
 func TestClaimsDoNotDriveTheHost(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
-	own(t, "wire0", "192.0.2.1/24")
-	put(t, "wire0", shown)
-	sees := &unfilled{}
-	a := New(Options{Name: "h1", Timing: hostlb.DefaultTiming()}, sees, down{}, down{}, logr.Discard())
+	addHostAddress(t, "wire0", "192.0.2.1/24")
+	addAddress(t, "wire0", shown)
+	sees := &unfilledCache{}
+	a := New(Options{Name: "h1", Timing: hostlb.DefaultTiming()}, sees, unreachableAPI{}, unreachableAPI{}, logr.Discard())
 	ctx, cancel := context.WithCancel(t.Context())
 	began := make(chan int64, 1)
 	go func() {
 		defer cancel()
 		claim := wire.Claim{Address: shown, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}}
 		a.claims <- claim
-		a.claims <- claim // the first one has had the host look
-		began <- sees.looks.Load()
+		a.claims <- claim // the first one has had the host sync
+		began <- sees.listCount.Load()
 		for range 5000 {
 			a.claims <- claim
 		}
 	}()
 	g.Expect(a.Start(ctx)).To(Succeed())
-	g.Expect(sees.looks.Load() - <-began).To(BeNumerically("<", 100))
+	g.Expect(sees.listCount.Load() - <-began).To(BeNumerically("<", 100))
 }

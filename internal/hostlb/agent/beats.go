@@ -24,20 +24,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// beats are the heartbeats of the host (T1). One is written after the other.
-type beats struct {
-	// machine tells this machine from another one of its name, patience is after how long without a heartbeat that is dead.
-	machine  string
-	patience time.Duration
-	// is the Lease as it was last written, its version empty: it is to be read.
-	is coordinationv1.Lease
-	// twin is the heartbeat of another machine of this name, and since when it has not changed.
-	twin  string
-	since time.Time
+// heartbeats writes the heartbeats of the host, one after the other (T1: a host is alive while its heartbeat changes).
+type heartbeats struct {
+	// machineID distinguishes this machine from another one of its name; heartbeatTimeout is after how long without a
+	// heartbeat that machine is dead.
+	machineID        string
+	heartbeatTimeout time.Duration
+	// lastWritten is the Lease as it was last written; if its version is empty, the Lease must be read.
+	lastWritten coordinationv1.Lease
+	// duplicateVersion is the version of the heartbeat of another machine of this name, and duplicateSince is since when
+	// it has not changed.
+	duplicateVersion string
+	duplicateSince   time.Time
 }
 
-// machine identifies the machine since it was booted, and its network namespace.
-func machine() string {
+// readMachineID identifies the machine since its boot, and its network namespace.
+func readMachineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		boot = []byte(uuid.NewUUID())
@@ -49,89 +51,91 @@ func machine() string {
 	return strings.TrimSpace(string(boot)) + " " + namespace
 }
 
-// write writes the next heartbeat. Where another machine has the name, that has to be silent for long enough (errTwin).
-func (b *beats) write(ctx context.Context, a *Agent, h hostlb.Host) error {
-	ctx, cancel := context.WithTimeout(ctx, a.Timing.Timeout())
+// writeHeartbeat writes the next heartbeat. Where another machine has the name, that machine must be silent for long
+// enough (errDuplicateHostName).
+func (b *heartbeats) writeHeartbeat(ctx context.Context, a *Agent, h hostlb.Host) error {
+	ctx, cancel := context.WithTimeout(ctx, a.Timing.APITimeout())
 	defer cancel()
 	var err error
-	for range 2 { // our own last one may have landed late
-		if b.is.ResourceVersion == "" {
-			if err := b.read(ctx, a); err != nil {
+	for range 2 { // our own last write may have landed late
+		if b.lastWritten.ResourceVersion == "" {
+			if err := b.readHeartbeat(ctx, a); err != nil {
 				return err
 			}
 		}
-		if err = b.next(ctx, a, &h); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+		if err = b.createOrPatch(ctx, a, &h); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
-		b.is = coordinationv1.Lease{}
+		b.lastWritten = coordinationv1.Lease{}
 	}
 	if err != nil {
-		return fmt.Errorf("writing the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HostName(h.Name), err)
+		return fmt.Errorf("writing the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HeartbeatName(h.Name), err)
 	}
 	return nil
 }
 
-// read reads the heartbeat that there is under the name of the host.
-func (b *beats) read(ctx context.Context, a *Agent) error {
+// readHeartbeat reads the existing heartbeat under the name of the host.
+func (b *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
 	is := coordinationv1.Lease{}
-	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(a.Name)}, &is)
+	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, &is)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HostName(a.Name), err)
+		return fmt.Errorf("reading the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HeartbeatName(a.Name), err)
 	}
-	if holder := ptr.Deref(is.Spec.HolderIdentity, ""); holder != "" && holder != b.machine {
-		if b.twin != is.ResourceVersion {
-			b.twin, b.since = is.ResourceVersion, time.Now()
+	if holder := ptr.Deref(is.Spec.HolderIdentity, ""); holder != "" && holder != b.machineID {
+		if b.duplicateVersion != is.ResourceVersion {
+			b.duplicateVersion, b.duplicateSince = is.ResourceVersion, time.Now()
 		}
-		if time.Since(b.since) < b.patience {
-			return errTwin
+		if time.Since(b.duplicateSince) < b.heartbeatTimeout {
+			return errDuplicateHostName
 		}
 	}
-	b.is = is
+	b.lastWritten = is
 	return nil
 }
 
-// next writes a heartbeat on the one that was read, or the first one.
-func (b *beats) next(ctx context.Context, a *Agent, h *hostlb.Host) error {
+// createOrPatch writes a heartbeat over the one that was read, or creates the first one.
+func (b *heartbeats) createOrPatch(ctx context.Context, a *Agent, h *hostlb.Host) error {
 	o := &coordinationv1.Lease{}
-	record.WriteHost(o, h, b.machine, metav1.NowMicro(), int32(a.Timing.Lifetime/time.Second))
-	if b.is.ResourceVersion == "" {
+	record.WriteHeartbeat(o, h, b.machineID, metav1.NowMicro(), int32(a.Timing.Lifetime/time.Second))
+	if b.lastWritten.ResourceVersion == "" {
 		if err := a.Client.Create(ctx, o); err != nil {
 			return err
 		}
-	} else if err := patch(ctx, a.Client, o, b.is.ResourceVersion); err != nil {
+	} else if err := patchLease(ctx, a.Client, o, b.lastWritten.ResourceVersion); err != nil {
 		return err
 	}
-	b.is = *o
+	b.lastWritten = *o
 	return nil
 }
 
-// end deletes the heartbeat of a host that has given up all that it had. One that stays is only old.
-func (b *beats) end(ctx context.Context, a *Agent) error {
-	if b.is.ResourceVersion == "" {
+// deleteHeartbeat deletes the heartbeat of a host that has released all its addresses and locks. A heartbeat that stays
+// does no harm: it becomes old.
+func (b *heartbeats) deleteHeartbeat(ctx context.Context, a *Agent) error {
+	if b.lastWritten.ResourceVersion == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.Timing.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, a.Timing.APITimeout())
 	defer cancel()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		o := &coordinationv1.Lease{}
-		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(a.Name)}, o)
-		if err != nil || o.UID != b.is.UID || ptr.Deref(o.Spec.HolderIdentity, "") != b.machine {
+		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, o)
+		if err != nil || o.UID != b.lastWritten.UID || ptr.Deref(o.Spec.HolderIdentity, "") != b.machineID {
 			return err
 		}
-		return exact.Delete(ctx, a.Client, o)
+		return exact.DeleteWithPreconditions(ctx, a.Client, o)
 	})
 	if client.IgnoreNotFound(err) != nil {
-		a.Log.Error(err, "The heartbeat of this host could not be deleted: it is old soon")
+		a.Log.Error(err, "Failed to delete the heartbeat of this host, it becomes old soon")
 	}
 	return nil
 }
 
-// patch writes what a Lease says, over one of a version, and reads what became of it into it. What others have written into it
-// besides stays.
-func patch(ctx context.Context, c client.Client, o *coordinationv1.Lease, version string) error {
+// patchLease writes the annotations and the spec of a Lease over a version of it, and reads the result into o. What
+// other writers have added stays.
+func patchLease(ctx context.Context, c client.Client, o *coordinationv1.Lease, version string) error {
 	text, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": version, "annotations": o.Annotations},
 		"spec":     o.Spec,

@@ -18,86 +18,86 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/wire"
 )
 
-// link is an interface that addresses may be put on, and its wire.
+// link is an interface that addresses may be put on, with the connection to its wire.
 type link struct {
 	netif.Link
 
-	wire *wire.Wire
-	err  error
+	neighborConn *wire.Conn
+	connErr      error
 }
 
-// readLinks reads the interfaces of the host, and which of our addresses they have. One that is not where it belongs is taken off:
-// its interface has lost its cable, or its network, and another one of the host may have that.
+// readLinks reads the interfaces of the host, and our addresses on them. It takes off an address that is not where it
+// belongs: its interface has lost its cable or its network, and another interface of the host may have that network.
 func (a *Agent) readLinks(ctx context.Context) error {
-	all, err := netif.Read()
+	all, err := netif.ListLinks()
 	if err != nil {
 		return err
 	}
 	is := map[string]bool{}
 	var networks []hostlb.Network
 	on, macs := map[netip.Addr][]netif.Link{}, map[string]bool{}
-	a.wires.Lock()
-	defer a.wires.Unlock()
+	a.linksMu.Lock()
+	defer a.linksMu.Unlock()
 	for i := range all {
 		l := &all[i]
 		macs[l.MAC] = true
-		for _, o := range l.Ours {
+		for _, o := range l.Managed {
 			on[o] = append(on[o], *l)
 		}
-		if of := networksOf(l); l.MAC != "" && len(of) > 0 && (len(a.Interfaces) == 0 || slices.Contains(a.Interfaces, l.Name)) {
+		if of := networksForLink(l); l.MAC != "" && len(of) > 0 && (len(a.Interfaces) == 0 || slices.Contains(a.Interfaces, l.Name)) {
 			is[l.Name] = true
-			a.keep(ctx, l)
+			a.updateLink(ctx, l)
 			networks = append(networks, of...)
 		}
 	}
 	for name, l := range a.links {
 		if !is[name] {
-			l.close()
+			l.closeConn()
 			delete(a.links, name)
 		}
 	}
 	slices.SortFunc(networks, func(x, y hostlb.Network) int {
 		return cmp.Or(x.Prefix.Compare(y.Prefix), cmp.Compare(x.Interface, y.Interface))
 	})
-	a.memory.Self.Networks, a.memory.Self.Own, a.on = networks, ownOf(all, networks), on
-	ours := a.tidy()
-	a.memory.OnInterface(slices.Collect(maps.Keys(ours)))
-	a.mine.Store(&ours)
-	a.macs.Store(&macs)
+	a.state.Self.Networks, a.state.Self.OwnAddresses, a.linksByAddress = networks, findOwnAddresses(all, networks), on
+	ours := a.cleanUpAddresses()
+	a.state.SetManagedAddresses(slices.Collect(maps.Keys(ours)))
+	a.managedAddresses.Store(&ours)
+	a.interfaceMACs.Store(&macs)
 	return nil
 }
 
-// tidy takes our addresses off where they do not belong, and returns those that are there still.
-func (a *Agent) tidy() map[netip.Addr]bool {
+// cleanUpAddresses takes our addresses off where they do not belong, and returns those that are still on an interface.
+func (a *Agent) cleanUpAddresses() map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
-	for address, links := range a.on {
-		place := placeOf(address, a.memory.Self.Networks, links)
+	for address, links := range a.linksByAddress {
+		place := interfaceForAddress(address, a.state.Self.Networks, links)
 		var left []netif.Link
 		for i := range links {
 			if l := &links[i]; l.Name == place {
 				left = append(left, *l)
-			} else if err := a.misplaced(l, address, place); err != nil {
+			} else if err := a.removeMisplacedAddress(l, address, place); err != nil {
 				a.Log.Error(err, "An address is not where it belongs, and could not be taken off: the kernel does that", "address", address, "lifetime", a.Timing.Lifetime)
-				left = append(left, *l) // it is not given up before it is off
+				left = append(left, *l) // it is not released before it is off
 			}
 		}
-		if a.on[address] = left; len(left) > 0 {
+		if a.linksByAddress[address] = left; len(left) > 0 {
 			out[address] = true
 		}
 	}
 	return out
 }
 
-// misplaced takes an address off an interface that it does not belong on.
-func (a *Agent) misplaced(l *netif.Link, address netip.Addr, place string) error {
-	a.Log.Info("Takes an address off an interface that it does not belong on", "address", address, "interface", l.Name, "belongs", place)
-	a.proxy.Reset(address)
-	return l.Remove(address)
+// removeMisplacedAddress takes an address off an interface that it does not belong on.
+func (a *Agent) removeMisplacedAddress(l *netif.Link, address netip.Addr, place string) error {
+	a.Log.Info("Removing an address from an interface that it does not belong on", "address", address, "interface", l.Name, "belongs", place)
+	a.proxy.ResetAddress(address)
+	return l.RemoveAddress(address)
 }
 
-// placeOf is the interface that an address belongs on, by the longest prefix: of several that on which it is; empty: none is up and
-// has an address of its network.
-func placeOf(address netip.Addr, networks []hostlb.Network, on []netif.Link) string {
+// interfaceForAddress returns the interface that an address belongs on, by the longest prefix. Of several it returns
+// one that has the address. It returns "" if no interface that is up has an address of the network.
+func interfaceForAddress(address netip.Addr, networks []hostlb.Network, on []netif.Link) string {
 	name, bits, is := "", -1, false
 	for _, n := range networks {
 		has := slices.ContainsFunc(on, func(l netif.Link) bool { return l.Name == n.Interface })
@@ -108,31 +108,35 @@ func placeOf(address netip.Addr, networks []hostlb.Network, on []netif.Link) str
 	return name
 }
 
-// keep remembers an interface as it was read, and listens on its wire: on that of one which was made anew under its name, anew.
-func (a *Agent) keep(ctx context.Context, l *netif.Link) {
+// updateLink records an interface as it was read, and listens on its wire. For an interface that was created again
+// under its name it opens a new connection.
+func (a *Agent) updateLink(ctx context.Context, l *netif.Link) {
 	was := a.links[l.Name]
-	if was == nil || was.Index != l.Index || was.MAC != l.MAC || was.wire == nil {
+	if was == nil || was.Index != l.Index || was.MAC != l.MAC || was.neighborConn == nil {
 		if was != nil {
-			was.close()
+			was.closeConn()
 		}
 		was = &link{}
 		a.links[l.Name] = was
-		if was.wire, was.err = wire.Open(l.Name, a.isMine, a.isOwn); was.err == nil {
-			go a.hear(ctx, was.wire)
+		if was.neighborConn, was.connErr = wire.OpenInterface(l.Name, a.isManagedAddress, a.isOwnMAC); was.connErr == nil {
+			go a.passOnClaims(ctx, was.neighborConn)
 		}
-		a.tell("the wire of "+l.Name, was.err)
+		a.logOnChange("the wire of "+l.Name, was.connErr)
 	}
 	was.Link = *l
 }
 
-// isMine reports whether an address is on an interface of this host by this program.
-func (a *Agent) isMine(address netip.Addr) bool { return (*a.mine.Load())[address] }
+// isManagedAddress reports whether this program has put an address on an interface of this host.
+func (a *Agent) isManagedAddress(address netip.Addr) bool {
+	return (*a.managedAddresses.Load())[address]
+}
 
-// isOwn reports whether a MAC is of an interface of this host: its kernel may answer by another one of the same network.
-func (a *Agent) isOwn(mac net.HardwareAddr) bool { return (*a.macs.Load())[mac.String()] }
+// isOwnMAC reports whether a MAC is of an interface of this host: its kernel may answer through another one of the same
+// network.
+func (a *Agent) isOwnMAC(mac net.HardwareAddr) bool { return (*a.interfaceMACs.Load())[mac.String()] }
 
-// hear passes on what is heard on a wire, until that is closed.
-func (a *Agent) hear(ctx context.Context, w *wire.Wire) {
+// passOnClaims passes on the claims that are received on a wire, until its connection is closed.
+func (a *Agent) passOnClaims(ctx context.Context, w *wire.Conn) {
 	for c := range w.Claims() {
 		select {
 		case a.claims <- c:
@@ -141,28 +145,28 @@ func (a *Agent) hear(ctx context.Context, w *wire.Wire) {
 	}
 }
 
-func (l *link) close() {
-	if l.wire != nil {
-		_ = l.wire.Close() // the interface is gone, or nobody needs it
+func (l *link) closeConn() {
+	if l.neighborConn != nil {
+		_ = l.neighborConn.Close() // the interface is gone, or not needed
 	}
 }
 
-func (a *Agent) close() {
-	a.wires.Lock()
-	defer a.wires.Unlock()
+func (a *Agent) closeLinks() {
+	a.linksMu.Lock()
+	defer a.linksMu.Unlock()
 	for _, l := range a.links {
-		l.close()
+		l.closeConn()
 	}
 	clear(a.links)
 }
 
-// networksOf are those that an interface has an address of, while it is up.
-func networksOf(l *netif.Link) []hostlb.Network {
+// networksForLink returns the networks that an interface has an address of, while it is up.
+func networksForLink(l *netif.Link) []hostlb.Network {
 	var out []hostlb.Network
 	if !l.Up {
 		return nil
 	}
-	for _, own := range l.Own {
+	for _, own := range l.HostPrefixes {
 		n := hostlb.Network{Prefix: own.Masked(), MAC: l.MAC, Interface: l.Name}
 		if !own.Addr().IsLinkLocalUnicast() && !own.Addr().IsLoopback() && !own.IsSingleIP() && !slices.Contains(out, n) {
 			out = append(out, n)
@@ -171,14 +175,14 @@ func networksOf(l *netif.Link) []hostlb.Network {
 	return out
 }
 
-// ownOf are the addresses of these networks that the host has itself, and answers for: on whatever interface.
-func ownOf(all []netif.Link, networks []hostlb.Network) []netip.Addr {
+// findOwnAddresses returns the addresses of these networks that the host has itself and answers for, on any interface.
+func findOwnAddresses(all []netif.Link, networks []hostlb.Network) []netip.Addr {
 	var out []netip.Addr
 	for i := range all {
-		if all[i].Quiet {
+		if all[i].NoARP {
 			continue
 		}
-		for _, own := range all[i].Own {
+		for _, own := range all[i].HostPrefixes {
 			if slices.ContainsFunc(networks, func(n hostlb.Network) bool { return n.Prefix.Contains(own.Addr()) }) {
 				out = append(out, own.Addr())
 			}
@@ -190,96 +194,97 @@ func ownOf(all []netif.Link, networks []hostlb.Network) []netip.Addr {
 
 var errNoInterface = errors.New("no interface of this host that is up has an address of its network")
 
-// linkOf is the interface that an address belongs on.
-func (a *Agent) linkOf(address netip.Addr) (*link, error) {
-	l := a.links[placeOf(address, a.memory.Self.Networks, a.on[address])]
+// linkForAddress returns the interface that an address belongs on.
+func (a *Agent) linkForAddress(address netip.Addr) (*link, error) {
+	l := a.links[interfaceForAddress(address, a.state.Self.Networks, a.linksByAddress[address])]
 	if l == nil {
 		return nil, fmt.Errorf("%s: %w", address, errNoInterface)
 	}
 	return l, nil
 }
 
-// wireOf is the wire that an address is on.
-func (a *Agent) wireOf(address netip.Addr) (*wire.Wire, error) {
-	a.wires.RLock()
-	defer a.wires.RUnlock()
-	l, err := a.linkOf(address)
+// connForAddress returns the connection to the wire of an address.
+func (a *Agent) connForAddress(address netip.Addr) (*wire.Conn, error) {
+	a.linksMu.RLock()
+	defer a.linksMu.RUnlock()
+	l, err := a.linkForAddress(address)
 	if err == nil {
-		err = l.err
+		err = l.connErr
 	}
 	if err != nil {
 		return nil, err
 	}
-	return l.wire, nil
+	return l.neighborConn, nil
 }
 
-// change adds an address, or takes it off.
-func (a *Agent) change(op *hostlb.Op) error {
+// changeAddress adds an address, or takes it off.
+func (a *Agent) changeAddress(op *hostlb.Op) error {
 	address := op.Address
-	if op.Kind == hostlb.Remove {
-		a.Log.Info("Takes an address off", "address", address)
-		return a.drop(address)
+	if op.Kind == hostlb.RemoveAddress {
+		a.Log.Info("Removing an address", "address", address)
+		return a.removeAddress(address)
 	}
-	l, err := a.linkOf(address)
+	l, err := a.linkForAddress(address)
 	if err != nil {
 		return err
 	}
-	if op.Late(time.Now(), a.Timing) {
-		return fmt.Errorf("adding %s: %w", address, hostlb.ErrLate)
+	if op.IsLate(time.Now(), a.Timing) {
+		return fmt.Errorf("adding %s: %w", address, hostlb.ErrOpTooLate)
 	}
-	if err := l.Add(address, op.LifetimeOf(time.Now(), a.Timing)); err != nil {
+	if err := l.AddAddress(address, op.AddressLifetime(time.Now(), a.Timing)); err != nil {
 		return err
 	}
-	a.Log.Info("Adds an address", "address", address, "interface", l.Name)
+	a.Log.Info("Added an address", "address", address, "interface", l.Name)
 	return nil
 }
 
-// drop takes an address off, wherever it is. What the proxy has open of it is reset before: nothing is sent from it after that.
-func (a *Agent) drop(address netip.Addr) error {
-	a.proxy.Reset(address)
+// removeAddress takes an address off all its interfaces. The open connections of the proxy on it are reset before:
+// nothing is sent from the address after that.
+func (a *Agent) removeAddress(address netip.Addr) error {
+	a.proxy.ResetAddress(address)
 	var errs []error
-	for i := range a.on[address] {
-		errs = append(errs, a.on[address][i].Remove(address))
+	for i := range a.linksByAddress[address] {
+		errs = append(errs, a.linksByAddress[address][i].RemoveAddress(address))
 	}
 	return errors.Join(errs...)
 }
 
-// dropAll takes all addresses off.
-func (a *Agent) dropAll() {
-	all, err := netif.Read()
-	a.tell("interfaces", err)
+// removeAllAddresses takes all our addresses off.
+func (a *Agent) removeAllAddresses() {
+	all, err := netif.ListLinks()
+	a.logOnChange("interfaces", err)
 	for i := range all {
-		for _, address := range all[i].Ours {
-			if err := all[i].Remove(address); err != nil {
-				a.Log.Error(err, "An address could not be taken off: the kernel does that", "address", address, "lifetime", a.Timing.Lifetime)
+		for _, address := range all[i].Managed {
+			if err := all[i].RemoveAddress(address); err != nil {
+				a.Log.Error(err, "Failed to remove an address, the kernel removes it", "address", address, "lifetime", a.Timing.Lifetime)
 			}
 		}
 	}
 }
 
-// refresh gives addresses another lifetime, as far as that was not decided too long ago.
-func (a *Agent) refresh(ops []hostlb.Op) {
+// refreshAddresses extends the lifetime of addresses, unless that was decided too long ago.
+func (a *Agent) refreshAddresses(ops []hostlb.Op) {
 	of := map[*link][]netip.Addr{}
 	by := map[netip.Addr]*hostlb.Op{}
 	for i := range ops {
 		op := &ops[i]
-		if op.Kind != hostlb.Refresh {
+		if op.Kind != hostlb.RefreshAddress {
 			continue
 		}
 		by[op.Address] = op
-		if l, err := a.linkOf(op.Address); err == nil { // else the kernel takes it away
+		if l, err := a.linkForAddress(op.Address); err == nil { // else the kernel removes it
 			of[l] = append(of[l], op.Address)
 		}
 	}
 	for l, all := range of {
-		if by[all[0]].Late(time.Now(), a.Timing) {
-			continue // it is decided again
+		if by[all[0]].IsLate(time.Now(), a.Timing) {
+			continue // the refresh is decided again
 		}
-		failed := l.Refresh(all, by[all[0]].LifetimeOf(time.Now(), a.Timing))
+		failed := l.RefreshAddresses(all, by[all[0]].AddressLifetime(time.Now(), a.Timing))
 		for _, address := range all {
 			err := failed[address]
-			if a.memory.Done(time.Now(), by[address], hostlb.Result{Err: err}); err != nil && !errors.Is(err, netif.ErrNotThere) {
-				a.Log.Error(err, "An address could not be refreshed", "address", address)
+			if a.state.CompleteOp(time.Now(), by[address], hostlb.OpResult{Err: err}); err != nil && !errors.Is(err, netif.ErrAddressNotFound) {
+				a.Log.Error(err, "Failed to refresh an address", "address", address)
 			}
 		}
 	}

@@ -26,8 +26,8 @@ const patience = 20 * time.Second
 
 var shown = netip.MustParseAddr("192.0.2.100")
 
-// own gives an interface an address of the host.
-func own(t *testing.T, name, prefix string) {
+// addHostAddress gives an interface an address of the host.
+func addHostAddress(t *testing.T, name, prefix string) {
 	t.Helper()
 	g := NewWithT(t)
 	l, err := netlink.LinkByName(name)
@@ -37,38 +37,39 @@ func own(t *testing.T, name, prefix string) {
 	g.Expect(netlink.AddrAdd(l, a)).To(Succeed())
 }
 
-// onWires is a host in a network namespace of the test, which has read its interfaces.
-func onWires(t *testing.T, o Options) *Agent {
+// newWiredAgent returns a host in the network namespace of the test, which has read its interfaces.
+func newWiredAgent(t *testing.T, o Options) *Agent {
 	t.Helper()
 	o.Name, o.Timing = "h1", hostlb.DefaultTiming()
 	a := New(o, nil, nil, nil, logr.Discard())
-	t.Cleanup(a.close)
+	t.Cleanup(a.closeLinks)
 	NewWithT(t).Expect(a.readLinks(t.Context())).To(Succeed())
 	return a
 }
 
-// put puts an address of ours on an interface.
-func put(t *testing.T, name string, address netip.Addr) {
+// addAddress puts an address of a lease on an interface.
+func addAddress(t *testing.T, name string, address netip.Addr) {
 	t.Helper()
 	g := NewWithT(t)
-	all, err := netif.Read()
+	all, err := netif.ListLinks()
 	g.Expect(err).NotTo(HaveOccurred())
 	for i := range all {
 		if all[i].Name == name {
-			g.Expect(all[i].Add(address, time.Minute)).To(Succeed())
+			g.Expect(all[i].AddAddress(address, time.Minute)).To(Succeed())
 		}
 	}
 }
 
-// A client that only receives learns that its connection has ended, when the address is taken off on purpose.
+// TestConnectionsEndBeforeTheAddress checks that a client that only receives learns that its connection has ended, when
+// the address is taken off on purpose.
 func TestConnectionsEndBeforeTheAddress(t *testing.T) { // H30
 	wires.New(t)
 	g := NewWithT(t)
-	own(t, "wire0", "192.0.2.1/24")
-	put(t, "wire0", shown)
-	a := onWires(t, Options{Forward: true})
+	addHostAddress(t, "wire0", "192.0.2.1/24")
+	addAddress(t, "wire0", shown)
+	a := newWiredAgent(t, Options{ForwardTraffic: true})
 	backends := make(chan net.Listener)
-	go func() { // where the forwarder is: what is on other threads is in the namespace of the process
+	go func() { // in the namespace of the forwarder: all other threads are in that of the process
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Error(err)
@@ -78,22 +79,23 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) { // H30
 	backend := <-backends
 	defer func() { _ = backend.Close() }()
 	port := forward.Port{Protocol: corev1.ProtocolTCP, Address: netip.AddrPortFrom(shown, 80)}
-	g.Expect(a.proxy.Set(t.Context(), map[forward.Port]forward.Target{port: forward.To(netip.MustParseAddrPort(backend.Addr().String()))})).To(BeEmpty())
-	defer a.proxy.Set(t.Context(), nil)
+	g.Expect(a.proxy.SetTargets(t.Context(), map[forward.Port]forward.Target{port: forward.NewTarget(netip.MustParseAddrPort(backend.Addr().String()))})).To(BeEmpty())
+	defer a.proxy.SetTargets(t.Context(), nil)
 	client, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", port.Address.String())
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = client.Close() }()
 	g.Eventually(func() int64 {
 		byPort, _ := a.proxy.Counts()
-		return byPort[port].Open
+		return byPort[port].OpenConnections
 	}).WithTimeout(patience).Should(BeEquivalentTo(1))
-	g.Expect(a.change(&hostlb.Op{Kind: hostlb.Remove, Address: shown})).To(Succeed())
+	g.Expect(a.changeAddress(&hostlb.Op{Kind: hostlb.RemoveAddress, Address: shown})).To(Succeed())
 	g.Expect(client.SetReadDeadline(time.Now().Add(patience))).To(Succeed())
 	_, err = client.Read(make([]byte, 1))
 	g.Expect(errors.Is(err, syscall.ECONNRESET)).To(BeTrue(), "%v", err)
 }
 
-// An address belongs on the interface with the longest prefix of it, and stays where it is while that is one of those.
+// TestPlaceOf checks that an address belongs on the interface with the longest prefix of it, and stays on its interface
+// while that is one of those.
 func TestPlaceOf(t *testing.T) { // H29
 	network := func(name, prefix string) hostlb.Network {
 		return hostlb.Network{Prefix: netip.MustParsePrefix(prefix), Interface: name}
@@ -120,14 +122,14 @@ func TestPlaceOf(t *testing.T) { // H29
 		"the longer prefix":               {networks: append([]hostlb.Network{network("eth2", "192.0.0.0/16")}, both...), on: on("eth2"), want: "eth0"},
 		"of a bridge that its port is in": {networks: []hostlb.Network{network("br0", "192.0.2.0/24")}, on: on("eth0"), want: "br0"},
 	} {
-		if got := placeOf(shown, c.networks, c.on); got != c.want {
+		if got := interfaceForAddress(shown, c.networks, c.on); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-// plug makes an interface that is up, and whose cable is in.
-func plug(t *testing.T, name string) {
+// createInterface creates an interface that is up and has a carrier.
+func createInterface(t *testing.T, name string) {
 	t.Helper()
 	g := NewWithT(t)
 	g.Expect(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"})).To(Succeed())
@@ -138,21 +140,22 @@ func plug(t *testing.T, name string) {
 	}
 }
 
-// onLinks are the interfaces that have an address of ours.
-func onLinks(t *testing.T, address netip.Addr) (out []string) {
+// interfacesWithAddress returns the interfaces that have an address of a lease.
+func interfacesWithAddress(t *testing.T, address netip.Addr) (out []string) {
 	t.Helper()
-	all, err := netif.Read()
+	all, err := netif.ListLinks()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	for i := range all {
-		if slices.Contains(all[i].Ours, address) {
+		if slices.Contains(all[i].Managed, address) {
 			out = append(out, all[i].Name)
 		}
 	}
 	return out
 }
 
-// What is on an interface without a cable, or whose network has moved to another one, is taken off: else the host would keep, and
-// report, an address that answers to no one. It is added where it belongs.
+// TestMisplaced checks that an address is taken off an interface that has no carrier, or whose network has moved to
+// another one: else the host would keep, and report, an address that answers no client. The address is added where it
+// belongs.
 func TestMisplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		only  []string
@@ -183,46 +186,47 @@ func TestMisplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			wires.New(t)
 			g := NewWithT(t)
-			own(t, "wire0", "192.0.2.1/24")
-			put(t, "wire0", shown)
-			plug(t, "second")
+			addHostAddress(t, "wire0", "192.0.2.1/24")
+			addAddress(t, "wire0", shown)
+			createInterface(t, "second")
 			if name != "the interface is put into a bridge" {
-				own(t, "second", "192.0.2.2/24")
+				addHostAddress(t, "second", "192.0.2.2/24")
 			}
-			a := onWires(t, Options{Interfaces: c.only})
+			a := newWiredAgent(t, Options{Interfaces: c.only})
 			c.moves(g)
-			g.Eventually(func() string { // the kernel takes a moment to see that a cable is out
+			g.Eventually(func() string { // the kernel takes a moment to see that the carrier is lost
 				g.Expect(a.readLinks(t.Context())).To(Succeed())
-				l, err := a.linkOf(shown)
+				l, err := a.linkForAddress(shown)
 				g.Expect(err).NotTo(HaveOccurred())
 				return l.Name
 			}).WithTimeout(patience).Should(Equal(c.want))
 			if c.want == "wire0" {
-				g.Expect(onLinks(t, shown)).To(Equal([]string{"wire0"}))
-				g.Expect(a.isMine(shown)).To(BeTrue())
+				g.Expect(interfacesWithAddress(t, shown)).To(Equal([]string{"wire0"}))
+				g.Expect(a.isManagedAddress(shown)).To(BeTrue())
 				return
 			}
-			g.Expect(onLinks(t, shown)).To(BeEmpty())
-			g.Expect(a.isMine(shown)).To(BeFalse())
-			g.Expect(a.memory.Holds()).To(BeFalse(), "it does not take it for shown")
-			g.Expect(a.change(&hostlb.Op{Kind: hostlb.Add, Address: shown, At: time.Now()})).To(Succeed())
-			g.Expect(onLinks(t, shown)).To(Equal([]string{c.want}))
+			g.Expect(interfacesWithAddress(t, shown)).To(BeEmpty())
+			g.Expect(a.isManagedAddress(shown)).To(BeFalse())
+			g.Expect(a.state.HasLocksOrAddresses()).To(BeFalse(), "it does not take it for shown")
+			g.Expect(a.changeAddress(&hostlb.Op{Kind: hostlb.AddAddress, Address: shown, PlannedAt: time.Now()})).To(Succeed())
+			g.Expect(interfacesWithAddress(t, shown)).To(Equal([]string{c.want}))
 			g.Expect(a.readLinks(t.Context())).To(Succeed())
-			g.Expect(a.isMine(shown)).To(BeTrue())
+			g.Expect(a.isManagedAddress(shown)).To(BeTrue())
 		})
 	}
 }
 
-// What a host has itself is told to others: of the networks that it shows addresses of, and of interfaces that answer.
+// TestOwnOf checks that a host reports its own addresses to other hosts: those of the networks that it shows addresses
+// of, on interfaces that answer.
 func TestOwnOf(t *testing.T) {
 	on := func(quiet bool, texts ...string) netif.Link {
-		out := netif.Link{Quiet: quiet}
+		out := netif.Link{NoARP: quiet}
 		for _, text := range texts {
-			out.Own = append(out.Own, netip.MustParsePrefix(text))
+			out.HostPrefixes = append(out.HostPrefixes, netip.MustParsePrefix(text))
 		}
 		return out
 	}
 	networks := []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
-	got := ownOf([]netif.Link{on(false, "192.0.2.1/24", "10.0.0.1/8"), on(true, "192.0.2.100/32"), on(false, "127.0.0.1/8", "192.0.2.7/32")}, networks)
+	got := findOwnAddresses([]netif.Link{on(false, "192.0.2.1/24", "10.0.0.1/8"), on(true, "192.0.2.100/32"), on(false, "127.0.0.1/8", "192.0.2.7/32")}, networks)
 	NewWithT(t).Expect(got).To(Equal([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.7")}))
 }

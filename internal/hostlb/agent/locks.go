@@ -22,125 +22,128 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// write writes the lock of an address (T2, T5), where it is as it was read.
-func (a *Agent) write(ctx context.Context, op *hostlb.Op, lease client.ObjectKey) hostlb.Result {
-	ctx, cancel := context.WithTimeout(ctx, a.Timing.Timeout())
+// writeLockForOp writes the lock of an address (T2, T5), if the lock is still as it was read.
+func (a *Agent) writeLockForOp(ctx context.Context, op *hostlb.Op, lease client.ObjectKey) hostlb.OpResult {
+	ctx, cancel := context.WithTimeout(ctx, a.Timing.APITimeout())
 	defer cancel()
-	if op.Kind == hostlb.Take && op.Dead != "" {
-		if err := a.stillSilent(ctx, op); err != nil {
-			return hostlb.Result{Err: err}
+	if op.Kind == hostlb.AcquireLock && op.DeadHost != "" {
+		if err := a.verifyHolderDead(ctx, op); err != nil {
+			return hostlb.OpResult{Err: err}
 		}
 	}
 	l, o := record.Lock{Address: op.Address, Network: a.Network}, &coordinationv1.Lease{}
 	holder := ""
 	switch op.Kind { //nolint:exhaustive // the others write no lock
-	case hostlb.Take:
+	case hostlb.AcquireLock:
 		holder, l.Report = a.Name, op.Report
-		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that it is written also where it is ours already
-	case hostlb.Tell:
+		o.Spec.AcquireTime = ptr.To(metav1.NowMicro()) // so that the write changes a lock that is ours already
+	case hostlb.WriteReport:
 		holder, l.Report = a.Name, op.Report
-	case hostlb.Leave:
-		l.Left = a.Name
+	case hostlb.ReleaseUnconfirmed:
+		l.ReleasedBy = a.Name
 	}
-	l.Write(o, holder)
+	l.WriteLease(o, holder)
 	version, err := a.writeLock(ctx, o, op.Lock.Version)
-	if errors.Is(err, hostlb.ErrChanged) && op.Kind == hostlb.Take && op.Lock.Holder == a.Name {
-		return hostlb.Result{Err: err, Read: a.readLock(ctx, o.Name)}
+	if errors.Is(err, hostlb.ErrLockChanged) && op.Kind == hostlb.AcquireLock && op.Lock.Holder == a.Name {
+		return hostlb.OpResult{Err: err, ObservedLock: a.getLiveLock(ctx, o.Name)}
 	}
 	if err != nil {
-		return hostlb.Result{Err: err}
+		return hostlb.OpResult{Err: err}
 	}
-	out := hostlb.Result{Version: version}
-	if op.Kind == hostlb.Take && !op.Ends {
-		out.Err = a.stillThere(ctx, op, lease)
+	out := hostlb.OpResult{LockVersion: version}
+	if op.Kind == hostlb.AcquireLock && !op.LeaseDeleting {
+		out.Err = a.verifyLease(ctx, op, lease)
 	}
 	return out
 }
 
-// writeLock writes a lock over that of a version, empty: there was none. It returns the version that it has then.
+// writeLock writes a lock over a version of it, which is empty if there was none. It returns the new version.
 func (a *Agent) writeLock(ctx context.Context, o *coordinationv1.Lease, version string) (string, error) {
 	var err error
 	if version == "" {
 		err = a.Client.Create(ctx, o)
 	} else {
-		err = patch(ctx, a.Client, o, version)
+		err = patchLease(ctx, a.Client, o, version)
 	}
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || (version != "" && apierrors.IsNotFound(err)):
-		return "", hostlb.ErrChanged
+		return "", hostlb.ErrLockChanged
 	case err != nil:
 		return "", fmt.Errorf("writing the lock of an address, Lease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	return o.ResourceVersion, nil
 }
 
-// readLock reads a lock as the API server has it; nil: that failed. One that is not there is nobody's.
-func (a *Agent) readLock(ctx context.Context, name string) *hostlb.ReadLock {
+// getLiveLock reads a lock from the API server, and returns nil if that fails. A lock that does not exist has no
+// holder.
+func (a *Agent) getLiveLock(ctx context.Context, name string) *hostlb.ObservedLock {
 	o := &coordinationv1.Lease{}
 	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: name}, o)
 	if apierrors.IsNotFound(err) {
-		return &hostlb.ReadLock{}
+		return &hostlb.ObservedLock{}
 	}
 	if err != nil {
 		return nil
 	}
-	is := readLeaseOf(o)
+	is := parseLease(o)
 	if is.err != nil {
-		is.lock.Left = "?"
+		is.lock.ReleasedBy = "?"
 	}
-	return &hostlb.ReadLock{Version: o.ResourceVersion, Holder: is.holder, Left: is.lock.Left, Report: is.lock.Report}
+	return &hostlb.ObservedLock{Version: o.ResourceVersion, Holder: is.holder, ReleasedBy: is.lock.ReleasedBy, Report: is.lock.Report}
 }
 
-// silences are heartbeats that were read once more, by host: one read is for all locks of a host.
-type silences struct {
-	mu sync.Mutex
-	of map[string]silence
+// heartbeatReads has heartbeats that were read from the API server, by host: one read serves all locks of a host.
+type heartbeatReads struct {
+	mu     sync.Mutex
+	byHost map[string]heartbeatRead
 }
 
-type silence struct {
+type heartbeatRead struct {
 	version string
-	at      time.Time
+	readAt  time.Time
 }
 
-// stillSilent reads the heartbeat of who has a lock once more, if it was not read a moment ago.
-func (a *Agent) stillSilent(ctx context.Context, op *hostlb.Op) error {
-	a.silences.mu.Lock()
-	defer a.silences.mu.Unlock()
-	was, read := a.silences.of[op.Dead]
-	if !read || was.version != op.DeadVersion || time.Since(was.at) >= a.Timing.Again {
+// verifyHolderDead reads the heartbeat of the holder of a lock from the API server, if it was not read a moment ago. It
+// returns ErrHolderAlive if the heartbeat has changed.
+func (a *Agent) verifyHolderDead(ctx context.Context, op *hostlb.Op) error {
+	a.heartbeatReads.mu.Lock()
+	defer a.heartbeatReads.mu.Unlock()
+	was, read := a.heartbeatReads.byHost[op.DeadHost]
+	if !read || was.version != op.DeadHostVersion || time.Since(was.readAt) >= a.Timing.RetryInterval {
 		is := &coordinationv1.Lease{}
-		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HostName(op.Dead)}, is)
+		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(op.DeadHost)}, is)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the heartbeat of host %s: %w", op.Dead, err)
+			return fmt.Errorf("reading the heartbeat of host %s: %w", op.DeadHost, err)
 		}
-		was = silence{is.ResourceVersion, time.Now()}
-		if a.silences.of == nil {
-			a.silences.of = map[string]silence{}
+		was = heartbeatRead{is.ResourceVersion, time.Now()}
+		if a.heartbeatReads.byHost == nil {
+			a.heartbeatReads.byHost = map[string]heartbeatRead{}
 		}
-		a.silences.of[op.Dead] = was
+		a.heartbeatReads.byHost[op.DeadHost] = was
 	}
-	if was.version != op.DeadVersion {
-		return hostlb.ErrAlive
+	if was.version != op.DeadHostVersion {
+		return hostlb.ErrHolderAlive
 	}
 	return nil
 }
 
-// stillThere reads the lease of an address that is to be shown, as the API server has it.
-func (a *Agent) stillThere(ctx context.Context, op *hostlb.Op, key client.ObjectKey) error {
+// verifyLease reads the lease of an address from the API server, before the address is shown. It returns ErrLeaseGone
+// if the address must not be shown for that lease any more.
+func (a *Agent) verifyLease(ctx context.Context, op *hostlb.Op, key client.ObjectKey) error {
 	is := &v1alpha1.IPLease{}
 	err := a.Live.Get(ctx, key, is)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading IPLease %s: %w", key, err)
 	}
-	if is.UID != types.UID(op.Lease) || is.DeletionTimestamp != nil || !held(is) || is.Status.Address != op.Address.String() || is.Status.Network != a.Network {
-		return hostlb.ErrGone
+	if is.UID != types.UID(op.LeaseUID) || is.DeletionTimestamp != nil || !hasFinalizers(is) || is.Status.Address != op.Address.String() || is.Status.Network != a.Network {
+		return hostlb.ErrLeaseGone
 	}
 	return nil
 }
 
-// readLocks are the locks and the heartbeats that the cache has. A lock of which nobody can read what it says was not proven to
-// be empty: whoever takes it writes it anew.
-func (a *Agent) readLocks(ctx context.Context, wanted []hostlb.Wanted) (map[netip.Addr]hostlb.ReadLock, []hostlb.ReadHost, error) {
+// listLocksAndHosts returns the locks and the heartbeats that the cache has. A lock that cannot be parsed is not proven
+// to be empty: the host that takes it writes it again.
+func (a *Agent) listLocksAndHosts(ctx context.Context, wanted []hostlb.WantedAddress) (map[netip.Addr]hostlb.ObservedLock, []hostlb.ObservedHost, error) {
 	all := &coordinationv1.LeaseList{}
 	if err := a.Cache.List(ctx, all, client.InNamespace(record.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("reading the Leases of namespace %s: %w", record.Namespace, err)
@@ -149,39 +152,39 @@ func (a *Agent) readLocks(ctx context.Context, wanted []hostlb.Wanted) (map[neti
 	for i := range wanted {
 		byName[record.LockName(wanted[i].Address, a.Network)] = wanted[i].Address
 	}
-	locks, hosts := map[netip.Addr]hostlb.ReadLock{}, []hostlb.ReadHost(nil)
-	read := make(map[string]readLease, len(all.Items))
+	locks, hosts := map[netip.Addr]hostlb.ObservedLock{}, []hostlb.ObservedHost(nil)
+	read := make(map[string]parsedLease, len(all.Items))
 	var bad error
 	for i := range all.Items {
 		o := &all.Items[i]
-		is, before := a.read[o.Name]
+		is, before := a.parsedLeases[o.Name]
 		if !before || is.version != o.ResourceVersion {
-			is = readLeaseOf(o)
+			is = parseLease(o)
 		}
 		read[o.Name] = is
 		bad = errors.Join(bad, is.err)
 		switch {
-		case record.IsHost(o.Name):
+		case record.IsHeartbeatName(o.Name):
 			if is.err == nil && is.host.Network == a.Network {
-				hosts = append(hosts, hostlb.ReadHost{Host: is.host, Version: o.ResourceVersion})
+				hosts = append(hosts, hostlb.ObservedHost{Host: is.host, Version: o.ResourceVersion})
 			}
-		case record.IsLock(o.Name):
+		case record.IsLockName(o.Name):
 			l := is.lock
 			if is.err != nil {
-				l = record.Lock{Address: byName[o.Name], Network: a.Network, Left: "?"}
+				l = record.Lock{Address: byName[o.Name], Network: a.Network, ReleasedBy: "?"}
 			}
 			if l.Address.IsValid() && l.Network == a.Network {
-				locks[l.Address] = hostlb.ReadLock{Version: o.ResourceVersion, Holder: is.holder, Left: l.Left, Report: l.Report}
+				locks[l.Address] = hostlb.ObservedLock{Version: o.ResourceVersion, Holder: is.holder, ReleasedBy: l.ReleasedBy, Report: l.Report}
 			}
 		}
 	}
-	a.read = read
-	a.tell("Leases", bad)
+	a.parsedLeases = read
+	a.logOnChange("Leases", bad)
 	return locks, hosts, nil
 }
 
-// readLease is what a Lease of a version says.
-type readLease struct {
+// parsedLease is the content of a version of a coordination Lease.
+type parsedLease struct {
 	version string
 	host    hostlb.Host
 	lock    record.Lock
@@ -189,13 +192,13 @@ type readLease struct {
 	err     error
 }
 
-func readLeaseOf(o *coordinationv1.Lease) readLease {
-	out := readLease{version: o.ResourceVersion}
+func parseLease(o *coordinationv1.Lease) parsedLease {
+	out := parsedLease{version: o.ResourceVersion}
 	switch {
-	case record.IsHost(o.Name):
-		out.host, _, out.err = record.HostOf(o)
-	case record.IsLock(o.Name):
-		out.lock, out.holder, out.err = record.LockOf(o)
+	case record.IsHeartbeatName(o.Name):
+		out.host, _, out.err = record.ParseHeartbeat(o)
+	case record.IsLockName(o.Name):
+		out.lock, out.holder, out.err = record.ParseLock(o)
 	}
 	return out
 }

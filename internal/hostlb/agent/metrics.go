@@ -12,25 +12,25 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
 )
 
-const prefix = "butler_host_lb"
+const metricsNamespace = "butler_host_lb"
 
-// metrics are those of a host.
+// metrics are the metrics of a host.
 type metrics struct {
 	addresses            *prometheus.GaugeVec
 	takeovers, conflicts *prometheus.CounterVec
-	beaten               prometheus.Gauge
+	lastHeartbeat        prometheus.Gauge
 }
 
 func newMetrics() metrics {
 	m := metrics{
-		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: prefix, Name: "addresses", Help: "Addresses of leases: wanted by anybody, locked by this host, and shown by it."}, []string{"state"}),
+		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "addresses", Help: "Addresses of leases: wanted by anybody, locked by this host, and shown by it."}, []string{"state"}),
 		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: prefix, Name: "takeovers_total", Help: "Locks that this host has taken: of nobody, of a host that is dead, or once more, to be sure.",
+			Namespace: metricsNamespace, Name: "takeovers_total", Help: "Locks that this host has taken: of nobody, of a host that is dead, or once more, to be sure.",
 		}, []string{"cause"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: prefix, Name: "conflicts_total", Help: "Times somebody answered for an address that this host was to add, or claimed one that it has.",
+			Namespace: metricsNamespace, Name: "conflicts_total", Help: "Times somebody answered for an address that this host was to add, or claimed one that it has.",
 		}, []string{"kind"}),
-		beaten: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: prefix, Name: "heartbeat_timestamp_seconds", Help: "When the last heartbeat of this host was written."}),
+		lastHeartbeat: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "heartbeat_timestamp_seconds", Help: "When the last heartbeat of this host was written."}),
 	}
 	for _, cause := range []string{"free", "dead", "sure"} {
 		m.takeovers.WithLabelValues(cause)
@@ -41,31 +41,31 @@ func newMetrics() metrics {
 	return m
 }
 
-// Register has the metrics of the host served.
-func (a *Agent) Register() {
-	ctrlmetrics.Registry.MustRegister(a.metrics.addresses, a.metrics.takeovers, a.metrics.conflicts, a.metrics.beaten)
-	if a.Forward {
+// RegisterMetrics registers the metrics of the host.
+func (a *Agent) RegisterMetrics() {
+	ctrlmetrics.Registry.MustRegister(a.metrics.addresses, a.metrics.takeovers, a.metrics.conflicts, a.metrics.lastHeartbeat)
+	if a.ForwardTraffic {
 		ctrlmetrics.Registry.MustRegister(&a.proxy)
 	}
 }
 
-// measure counts what there is.
-func (m *metrics) measure(a *Agent) {
-	wanted, locked, shown := a.memory.Count()
+// updateGauges sets the gauges of addresses.
+func (m *metrics) updateGauges(a *Agent) {
+	wanted, locked, shown := a.state.CountAddresses()
 	m.addresses.WithLabelValues("wanted").Set(float64(wanted))
 	m.addresses.WithLabelValues("locked").Set(float64(locked))
 	m.addresses.WithLabelValues("shown").Set(float64(shown))
 }
 
-// count counts what became of something.
-func (m *metrics) count(r *result) {
+// countOp counts the result of an operation.
+func (m *metrics) countOp(r *completedOp) {
 	switch {
-	case r.op.Kind == hostlb.Beat && r.Err == nil:
-		m.beaten.Set(float64(time.Now().Unix()))
-	case r.op.Kind == hostlb.Probe && r.MAC != "":
+	case r.op.Kind == hostlb.WriteHeartbeat && r.Err == nil:
+		m.lastHeartbeat.Set(float64(time.Now().Unix()))
+	case r.op.Kind == hostlb.ProbeAddress && r.ReplyMAC != "":
 		m.conflicts.WithLabelValues("answer").Inc()
-	case r.op.Kind != hostlb.Take || (r.Err != nil && !errors.Is(r.Err, hostlb.ErrGone)):
-	case r.op.Dead != "":
+	case r.op.Kind != hostlb.AcquireLock || (r.Err != nil && !errors.Is(r.Err, hostlb.ErrLeaseGone)):
+	case r.op.DeadHost != "":
 		m.takeovers.WithLabelValues("dead").Inc()
 	case r.op.Lock.Holder != "":
 		m.takeovers.WithLabelValues("sure").Inc()

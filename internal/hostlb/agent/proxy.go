@@ -22,92 +22,92 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/forward"
 )
 
-// proxy forwards the ports of the addresses that the host has, where it is to.
+// proxy forwards the ports of the addresses that the host has, if the host forwards traffic.
 type proxy struct {
 	*Agent
 	*forward.Forwarder
 
 	leases map[types.UID]*v1alpha1.IPLease
-	// changed: a Service, its endpoints or a Node did. has is what the host had when the ports were last set, at when; failed,
-	// that some could not be.
-	changed atomic.Bool
-	has     map[netip.Addr]string
-	at      time.Time
-	failed  bool
-	// problems are what the host said of ports when they were last set; crowds, which have no room.
-	problems map[netip.Addr][]hostlb.PortReport
-	crowds   crowds
-	// mu guards of, the Service that each port is forwarded for, for metrics.
-	mu sync.Mutex
-	of map[forward.Port]types.NamespacedName
+	// portsChanged reports whether a lease, a Service, its endpoints or a Node has changed. servedLeases is what the host
+	// had when the ports were last set, at updatedAt; needsRetry reports whether some ports could not be set.
+	portsChanged atomic.Bool
+	servedLeases map[netip.Addr]string
+	updatedAt    time.Time
+	needsRetry   bool
+	// portProblems are the reports on ports from when they were last set; fullPorts tracks the ports that have no room.
+	portProblems map[netip.Addr][]hostlb.PortReport
+	fullPorts    fullPortTracker
+	// mu guards servicesByPort, the Service that each port is forwarded for; metrics use it.
+	mu             sync.Mutex
+	servicesByPort map[forward.Port]types.NamespacedName
 }
 
-// set forwards what is to be forwarded now, and notes what cannot be.
-func (p *proxy) set(ctx context.Context) {
-	has := p.memory.Has()
-	if !p.Forward || !p.due(has) {
+// syncPorts forwards the ports that must be forwarded now, and records those that cannot be.
+func (p *proxy) syncPorts(ctx context.Context) {
+	has := p.state.ServedAddresses()
+	if !p.ForwardTraffic || !p.needsPortSync(has) {
 		return
 	}
-	p.has, p.at = has, time.Now()
+	p.servedLeases, p.updatedAt = has, time.Now()
 	want := map[forward.Port]forward.Target{}
 	reports := map[netip.Addr][]hostlb.PortReport{}
 	of := map[forward.Port]types.NamespacedName{}
 	nodes := &corev1.NodeList{}
-	if p.Via == hostlb.NodePorts {
+	if p.BackendType == hostlb.NodePortBackends {
 		if err := p.Cache.List(ctx, nodes); err != nil {
-			p.tell("Nodes", err)
-			p.failed = true // it is tried again: what has changed is not forwarded yet
+			p.logOnChange("Nodes", err)
+			p.needsRetry = true // it is retried: the change is not forwarded yet
 			return
 		}
 	}
-	for address, uid := range p.has {
+	for address, uid := range p.servedLeases {
 		o := p.leases[types.UID(uid)]
 		if o == nil {
 			continue
 		}
-		p.want(ctx, o, address, nodes.Items, want, of, reports)
+		p.addLeasePorts(ctx, o, address, nodes.Items, want, of, reports)
 	}
 	p.mu.Lock()
-	p.of = of
+	p.servicesByPort = of
 	p.mu.Unlock()
-	for port, err := range p.Set(ctx, want) {
-		p.tell("port "+port.String(), err)
-		reports[port.Address.Addr()] = append(reports[port.Address.Addr()], p.reportOf(port, err))
+	for port, err := range p.SetTargets(ctx, want) {
+		p.logOnChange("port "+port.String(), err)
+		reports[port.Address.Addr()] = append(reports[port.Address.Addr()], p.portErrorReport(port, err))
 	}
 	for port := range want {
 		if !slices.ContainsFunc(reports[port.Address.Addr()], func(r hostlb.PortReport) bool {
 			return r.Protocol == port.Protocol && r.Port == int32(port.Address.Port())
 		}) {
-			p.tell("port "+port.String(), nil)
+			p.logOnChange("port "+port.String(), nil)
 		}
 	}
-	p.failed = len(reports) > 0
-	p.problems = reports
+	p.needsRetry = len(reports) > 0
+	p.portProblems = reports
 }
 
-// report informs the memory of what is wrong with ports now.
-func (p *proxy) report(now time.Time) {
-	if !p.Forward {
+// updatePortReports sets the current reports on ports in the state of the host.
+func (p *proxy) updatePortReports(now time.Time) {
+	if !p.ForwardTraffic {
 		return
 	}
 	byPort, _ := p.Counts()
 	all := map[netip.Addr][]hostlb.PortReport{}
-	for address, problems := range p.problems {
+	for address, problems := range p.portProblems {
 		all[address] = slices.Clone(problems)
 	}
-	for port := range p.crowds.look(now, byPort) {
-		all[port.Address.Addr()] = append(all[port.Address.Addr()], p.crowded(port))
+	for port := range p.fullPorts.observeCounts(now, byPort) {
+		all[port.Address.Addr()] = append(all[port.Address.Addr()], p.fullPortReport(port))
 	}
 	for _, reports := range all {
 		slices.SortFunc(reports, func(x, y hostlb.PortReport) int {
 			return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Port, y.Port), cmp.Compare(x.Reason, y.Reason))
 		})
 	}
-	p.memory.Ports(all)
+	p.state.SetPortReports(all)
 }
 
-// crowded says that a port has no room for all who ask.
-func (p *proxy) crowded(port forward.Port) hostlb.PortReport {
+// fullPortReport returns the report on a port that has no room for all its clients.
+func (p *proxy) fullPortReport(port forward.Port) hostlb.PortReport {
 	out := hostlb.PortReport{Protocol: port.Protocol, Port: int32(port.Address.Port()), Reason: v1alpha1.PortFullReason}
 	if out.Message = "host " + p.Name + " refuses connections, as the Service has as many open as its share of the files of the host allows; end those that are idle, or raise --open-files"; port.Protocol == corev1.ProtocolUDP {
 		out.Message = "host " + p.Name + " ends clients for those that come, as there are as many as it serves at once; raise --udp-sessions or --open-files"
@@ -115,19 +115,19 @@ func (p *proxy) crowded(port forward.Port) hostlb.PortReport {
 	return out
 }
 
-// due reports whether the ports are to be set: something has changed, or some could not be and are tried again.
-func (p *proxy) due(has map[netip.Addr]string) bool {
-	return p.changed.Swap(false) || !maps.Equal(has, p.has) || (p.failed && time.Since(p.at) >= p.Timing.Again)
+// needsPortSync reports whether the ports must be set: something has changed, or some could not be set and are retried.
+func (p *proxy) needsPortSync(has map[netip.Addr]string) bool {
+	return p.portsChanged.Swap(false) || !maps.Equal(has, p.servedLeases) || (p.needsRetry && time.Since(p.updatedAt) >= p.Timing.RetryInterval)
 }
 
-// want adds the ports of a lease, each with its backends.
-func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port]forward.Target, of map[forward.Port]types.NamespacedName, reports map[netip.Addr][]hostlb.PortReport) {
-	services := p.servicesOf(ctx, o)
+// addLeasePorts adds the ports of a lease, each with its backends, and reports on those that cannot be served.
+func (p *proxy) addLeasePorts(ctx context.Context, o *v1alpha1.IPLease, address netip.Addr, nodes []corev1.Node, want map[forward.Port]forward.Target, of map[forward.Port]types.NamespacedName, reports map[netip.Addr][]hostlb.PortReport) {
+	services := p.servicesForLease(ctx, o)
 	backends := map[types.UID]map[hostlb.Port][]netip.AddrPort{}
 	for uid, s := range services {
-		endpoints, err := p.endpointsOf(ctx, s)
-		p.tell("endpoints", err)
-		backends[uid] = hostlb.Backends(s, endpoints, nodes, p.Via, address.Is6())
+		endpoints, err := p.endpointSlicesForService(ctx, s)
+		p.logOnChange("endpoints", err)
+		backends[uid] = hostlb.BackendsByPort(s, endpoints, nodes, p.BackendType, address.Is6())
 	}
 	unserved := func(entry *v1alpha1.LeasedPort, why string) {
 		reports[address] = append(reports[address], hostlb.PortReport{Protocol: entry.Protocol, Port: entry.Port, Reason: v1alpha1.PortNotSupportedReason, Message: "host " + p.Name + ": " + why})
@@ -139,48 +139,48 @@ func (p *proxy) want(ctx context.Context, o *v1alpha1.IPLease, address netip.Add
 			continue
 		}
 		if s := services[entry.UID]; s != nil {
-			if why := hostlb.Unreachable(s, hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}, nodes, p.Via, address.Is6()); why != "" {
+			if why := hostlb.UnreachableReason(s, hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}, nodes, p.BackendType, address.Is6()); why != "" {
 				unserved(entry, why)
 			}
 			port := forward.Port{Protocol: entry.Protocol, Address: netip.AddrPortFrom(address, uint16(entry.Port))}
 			of[port] = client.ObjectKeyFromObject(s)
 			want[port] = forward.Target{
-				Backends: backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}],
-				Sources:  hostlb.Sources(s),
-				Owner:    of[port].String(),
+				Backends:     backends[entry.UID][hostlb.Port{Protocol: entry.Protocol, Number: entry.Port}],
+				SourceRanges: hostlb.ClientSourceRanges(s),
+				Owner:        of[port].String(),
 			}
 		}
 	}
 }
 
-// fullFor is how long it is said that a port has no room, after it last had none.
-const fullFor = time.Minute
+// fullReportPeriod is how long a port is reported to have no room, after it last had none.
+const fullReportPeriod = time.Minute
 
-// crowds are the ports that had no room for all who asked: how often that was so far, and when last.
-type crowds struct {
-	turned map[forward.Port]int64
-	last   map[forward.Port]time.Time
+// fullPortTracker tracks the ports that had no room for all their clients: how often that was so far, and when last.
+type fullPortTracker struct {
+	rejectedCounts map[forward.Port]int64
+	lastFullAt     map[forward.Port]time.Time
 }
 
-// look takes in what was counted, and returns the ports that have no room now, or had none not long ago.
-func (c *crowds) look(now time.Time, byPort map[forward.Port]forward.Counts) map[forward.Port]time.Time {
+// observeCounts records the counts, and returns the ports that have no room now, or had none within fullReportPeriod.
+func (c *fullPortTracker) observeCounts(now time.Time, byPort map[forward.Port]forward.Counts) map[forward.Port]time.Time {
 	turned, last := map[forward.Port]int64{}, map[forward.Port]time.Time{}
 	for port, counts := range byPort {
-		turned[port] = counts.Refused + counts.Displaced
-		at, is := c.last[port]
-		if turned[port] > c.turned[port] {
+		turned[port] = counts.RefusedConnections + counts.DisplacedSessions
+		at, is := c.lastFullAt[port]
+		if turned[port] > c.rejectedCounts[port] {
 			at, is = now, true
 		}
-		if is && now.Sub(at) < fullFor {
+		if is && now.Sub(at) < fullReportPeriod {
 			last[port] = at
 		}
 	}
-	c.turned, c.last = turned, last
+	c.rejectedCounts, c.lastFullAt = turned, last
 	return last
 }
 
-// reportOf says why a port is not forwarded.
-func (p *proxy) reportOf(port forward.Port, err error) hostlb.PortReport {
+// portErrorReport returns the report on a port that is not forwarded.
+func (p *proxy) portErrorReport(port forward.Port, err error) hostlb.PortReport {
 	out := hostlb.PortReport{Protocol: port.Protocol, Port: int32(port.Address.Port()), Reason: v1alpha1.HostErrorReason, Message: "host " + p.Name + ": " + err.Error()}
 	var inUse *forward.InUseError
 	if errors.As(err, &inUse) {

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suspended is for how long the machine was suspended since it was booted: the clock that everything here is measured by stands
-// still then, as does that of the lifetimes of addresses.
-func suspended() time.Duration {
-	return clock(unix.CLOCK_BOOTTIME) - clock(unix.CLOCK_MONOTONIC)
+// suspendedDuration returns for how long the machine was suspended since its boot. The clock that everything here is
+// measured by stops meanwhile, as does that of the lifetimes of addresses.
+func suspendedDuration() time.Duration {
+	return readClock(unix.CLOCK_BOOTTIME) - readClock(unix.CLOCK_MONOTONIC)
 }
 
-func clock(id int32) time.Duration {
+func readClock(id int32) time.Duration {
 	var is unix.Timespec
 	if err := unix.ClockGettime(id, &is); err != nil {
-		return 0 // there is no such Linux
+		return 0 // every Linux has both clocks
 	}
 	return time.Duration(is.Nano())
 }

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// filesOfConnection are the files that a connection of TCP has at most: the client's socket, the backend's, and both ends of
-	// a pipe for each direction.
-	filesOfConnection = 6
-	// filesOfSession is the socket to the backend that a client of UDP has.
-	filesOfSession = 1
+	// filesPerConnection is how many files a TCP connection has at most: the socket of the client, that of the backend,
+	// and both ends of a pipe for each direction.
+	filesPerConnection = 6
+	// filesPerSession is how many files a UDP client has: its socket to the backend.
+	filesPerSession = 1
 )
 
-// FileLimit is how many files a Forwarder may use in this process: 0.8 of RLIMIT_NOFILE, which Go raises to the hard limit
-// when it starts.
+// FileLimit returns how many files a Forwarder may use in this process: 0.8 of RLIMIT_NOFILE, which Go raises to the
+// hard limit when it starts.
 func FileLimit() (int64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -27,52 +27,52 @@ func FileLimit() (int64, error) {
 	return int64(min(limit.Cur, math.MaxInt32)) * 8 / 10, nil
 }
 
-// files are those in use, in all and by owner.
-type files struct {
-	mu   sync.Mutex
-	used int64
-	of   map[string]int64
-	// owners is how many owners there are.
-	owners int64
+// fileBudget counts the files in use, in all and by owner.
+type fileBudget struct {
+	mu          sync.Mutex
+	used        int64
+	usedByOwner map[string]int64
+	// ownerCount is the number of owners.
+	ownerCount int64
 }
 
-// share sets how many owners there are.
-func (f *files) share(owners int) {
+// setOwnerCount sets the number of owners.
+func (f *fileBudget) setOwnerCount(owners int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.owners = int64(owners)
+	f.ownerCount = int64(owners)
 }
 
-// take reports whether an owner may use so many more, and counts them then. It may use its share of one half of the limit, whatever
-// others use; of the other half, what none of them does. A limit of 0 is none.
-func (f *files) take(n, limit int64, owner string) bool {
+// tryAcquire reports whether an owner may use n more files, and if so counts them. The owner may use its share of one
+// half of the limit, whatever others use, and of the other half what no other owner uses. A limit of 0 means no limit.
+func (f *fileBudget) tryAcquire(n, limit int64, owner string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if limit > 0 {
-		share := limit / 2 / max(f.owners, 1)
-		beyond := max(f.of[owner]+n-share, 0)
-		for other, used := range f.of {
+		share := limit / 2 / max(f.ownerCount, 1)
+		beyond := max(f.usedByOwner[owner]+n-share, 0)
+		for other, used := range f.usedByOwner {
 			if other != owner {
 				beyond += max(used-share, 0)
 			}
 		}
-		if f.used+n > limit || (f.of[owner]+n > share && beyond > limit-share*f.owners) {
+		if f.used+n > limit || (f.usedByOwner[owner]+n > share && beyond > limit-share*f.ownerCount) {
 			return false
 		}
 	}
-	if f.of == nil {
-		f.of = map[string]int64{}
+	if f.usedByOwner == nil {
+		f.usedByOwner = map[string]int64{}
 	}
-	f.of[owner] += n
+	f.usedByOwner[owner] += n
 	f.used += n
 	return true
 }
 
-func (f *files) give(n int64, owner string) {
+func (f *fileBudget) release(n int64, owner string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.used -= n
-	if f.of[owner] -= n; f.of[owner] <= 0 {
-		delete(f.of, owner)
+	if f.usedByOwner[owner] -= n; f.usedByOwner[owner] <= 0 {
+		delete(f.usedByOwner, owner)
 	}
 }

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package forward forwards ports of addresses to backends, on hosts that have no kube-proxy: TCP by splicing, each half ended by
-// itself, and UDP by a socket for each client. It listens on the addresses themselves, so they have to be on an interface.
+// Package forward forwards ports of addresses to backends, on hosts that have no kube-proxy: TCP with splice, where
+// each direction ends by itself, and UDP with a socket for each client. It listens on the addresses themselves, so they
+// must be on an interface.
 package forward
 
 import (
@@ -28,120 +29,123 @@ type Port struct {
 
 func (p Port) String() string { return fmt.Sprintf("%s %s", p.Address, p.Protocol) }
 
-// Target is what a port is forwarded to, and for whom.
+// Target is what a port is forwarded to, and for which clients.
 type Target struct {
 	Backends []netip.AddrPort
-	// Sources are the networks of the clients that are served. Nil: all are; none: no client is.
-	Sources []netip.Prefix
-	// Owner is whom the port is forwarded for: each owner has a share of the files.
+	// SourceRanges are the networks of the clients that are served. Nil allows all clients; an empty list allows none.
+	SourceRanges []netip.Prefix
+	// Owner is the name of what the port is forwarded for: each owner has a share of the files.
 	Owner string
 }
 
-// To is a target for all clients.
-func To(backends ...netip.AddrPort) Target { return Target{Backends: backends} }
+// NewTarget returns a target for all clients.
+func NewTarget(backends ...netip.AddrPort) Target { return Target{Backends: backends} }
 
-// serves reports whether a client may be served.
-func (t *Target) serves(client netip.Addr) bool {
+// allowsClient reports whether a client may be served.
+func (t *Target) allowsClient(client netip.Addr) bool {
 	client = client.Unmap().WithZone("")
-	return t.Sources == nil || slices.ContainsFunc(t.Sources, func(p netip.Prefix) bool { return p.Contains(client) })
+	return t.SourceRanges == nil || slices.ContainsFunc(t.SourceRanges, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
 // Forwarder forwards ports. Its zero value forwards none, and uses as many files as there are.
 type Forwarder struct {
-	// MaxFiles is how many files connections and clients may use at once, see FileLimit: a connection of TCP six, a client of
-	// UDP one. More are refused, before the process has no files left for anything else. Half of them is shared equally among
-	// the owners of ports, so that no one takes what another one needs; the rest is whose comes first. 0: any number.
+	// MaxFiles is how many files connections and clients may use at once, see FileLimit: a TCP connection uses six, a UDP
+	// client one. Beyond that they are refused, before the process has no files left for anything else. One half of
+	// MaxFiles is shared equally among the owners of ports, so that no owner takes what another one needs; the other half
+	// is served first come, first served. 0 means no limit.
 	MaxFiles int64
-	// MaxSessions is how many clients a port of UDP has at once: of more, the one ends that would be the next to end (0: 4096).
-	MaxSessions int
-	// Idle is how long a client of UDP is remembered that sends nothing and is sent nothing (0: 90 s).
-	Idle time.Duration
+	// MaxUDPSessions is how many clients a UDP port has at once; 0 means 4096. Another client displaces the one that
+	// would be the next to end.
+	MaxUDPSessions int
+	// UDPIdleTimeout is how long a UDP client is remembered that sends nothing and is sent nothing; 0 means 90 s.
+	UDPIdleTimeout time.Duration
 
-	// now: for tests.
+	// now is set by tests.
 	now func() time.Time
 
-	files files
+	files fileBudget
 
 	mu    sync.Mutex
-	ports map[Port]listener
-	// ended are the ports that Reset has ended, and Set has not closed yet.
-	ended map[Port]bool
-	// gone is what was done for ports that are not forwarded any more.
-	gone Counts
+	ports map[Port]portListener
+	// resetPorts are the ports that ResetAddress has reset, and SetTargets has not closed yet.
+	resetPorts map[Port]bool
+	// closedCounts are the counts of ports that are not forwarded any more.
+	closedCounts Counts
 }
 
-// listener is a port that is listened on.
-type listener interface {
-	// Close ends it, and all that is open of it: nothing of it is left when it returns.
+// portListener listens on a port.
+type portListener interface {
+	// Close closes the port and everything that is open on it: nothing of it is left when it returns.
 	io.Closer
-	// reset ends it, as Close does, and waits for nothing. It may be called before Close.
-	reset()
-	// to sets what it is forwarded to, and ends what is open of clients that are not served any more.
-	to(t Target)
+	// resetConnections ends the port as Close does, and waits for nothing. It may be called before Close.
+	resetConnections()
+	// updateTarget sets the target of the port, and ends what is open for clients that are not served any more.
+	updateTarget(t Target)
 	counts() Counts
 	owner() string
 }
 
-// Set forwards these ports to these targets, and no others: connections of a port that is not among them, or that has
-// another owner now, are ended. Those of a port that is stay open, though their backend is not among its backends any more; clients of UDP get another one. Connections
-// of clients that are not served any more are ended too. It returns why a port cannot be listened on (*InUseError among others),
-// by port.
-func (f *Forwarder) Set(ctx context.Context, want map[Port]Target) map[Port]error {
+// SetTargets forwards these ports to these targets, and no others. It ends the connections of a port that is not among
+// them, or that has another owner now. The connections of the other ports stay open, even if their backend is not among
+// the backends any more; UDP clients get another backend. The connections of clients that are not served any more are
+// ended too. SetTargets returns why a port cannot be listened on (*InUseError among others), by port.
+func (f *Forwarder) SetTargets(ctx context.Context, want map[Port]Target) map[Port]error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	failed := map[Port]error{}
 	for p, l := range f.ports {
-		if is, still := want[p]; still && !f.ended[p] && is.Owner == l.owner() {
+		if is, still := want[p]; still && !f.resetPorts[p] && is.Owner == l.owner() {
 			continue
 		}
 		if err := l.Close(); err != nil {
 			failed[p] = fmt.Errorf("closing %s: %w", p, err)
 		}
-		f.gone.add(l.counts())
+		f.closedCounts.add(l.counts())
 		delete(f.ports, p)
 	}
-	clear(f.ended)
+	clear(f.resetPorts)
 	owners := map[string]bool{}
 	for _, target := range want {
 		owners[target.Owner] = true
 	}
-	f.files.share(len(owners))
+	f.files.setOwnerCount(len(owners))
 	for p, target := range want {
 		l := f.ports[p]
 		if l == nil {
 			var err error
-			if l, err = f.listen(ctx, p, target); err != nil {
+			if l, err = f.listenPort(ctx, p, target); err != nil {
 				failed[p] = err
 				continue
 			}
 			if f.ports == nil {
-				f.ports = map[Port]listener{}
+				f.ports = map[Port]portListener{}
 			}
 			f.ports[p] = l
 		}
-		l.to(target)
+		l.updateTarget(target)
 	}
 	return failed
 }
 
-// Reset ends what is open of the ports of an address, and those: it is called just before the address is taken off, as nothing can
-// be sent from it after that, and a client that only receives would wait for ever. It waits for nothing. Set forwards them again.
-func (f *Forwarder) Reset(a netip.Addr) {
+// ResetAddress resets the ports of an address, and everything that is open on them. It is called just before the
+// address is taken off its interface: nothing can be sent from the address after that, and a client that only receives
+// would wait for ever. It waits for nothing. SetTargets forwards the ports again.
+func (f *Forwarder) ResetAddress(a netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, l := range f.ports {
 		if p.Address.Addr() != a {
 			continue
 		}
-		l.reset()
-		if f.ended == nil {
-			f.ended = map[Port]bool{}
+		l.resetConnections()
+		if f.resetPorts == nil {
+			f.resetPorts = map[Port]bool{}
 		}
-		f.ended[p] = true
+		f.resetPorts[p] = true
 	}
 }
 
-func (f *Forwarder) listen(ctx context.Context, p Port, t Target) (listener, error) {
+func (f *Forwarder) listenPort(ctx context.Context, p Port, t Target) (portListener, error) {
 	switch p.Protocol {
 	case corev1.ProtocolTCP:
 		return f.listenTCP(ctx, p, t)
@@ -152,8 +156,8 @@ func (f *Forwarder) listen(ctx context.Context, p Port, t Target) (listener, err
 	}
 }
 
-// Ports are those that are listened on.
-func (f *Forwarder) Ports() map[Port]bool {
+// ListeningPorts returns the ports that are listened on.
+func (f *Forwarder) ListeningPorts() map[Port]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[Port]bool{}
@@ -163,38 +167,38 @@ func (f *Forwarder) Ports() map[Port]bool {
 	return out
 }
 
-// target is that of a port, whose backends are taken by turns.
-type target struct {
-	is   atomic.Pointer[Target]
-	next atomic.Uint64
+// roundRobinTarget is the target of a port, whose backends take turns.
+type roundRobinTarget struct {
+	current   atomic.Pointer[Target]
+	nextIndex atomic.Uint64
 }
 
-func (t *target) set(is Target) { t.is.Store(&is) }
+func (t *roundRobinTarget) setTarget(is Target) { t.current.Store(&is) }
 
-// owner is whom the port is forwarded for. It is the same for as long as the port is.
-func (t *target) owner() string {
-	if is := t.is.Load(); is != nil {
+// owner returns the owner of the port. It is the same for as long as the port is forwarded.
+func (t *roundRobinTarget) owner() string {
+	if is := t.current.Load(); is != nil {
 		return is.Owner
 	}
 	return ""
 }
 
-// serves reports whether a client is served.
-func (t *target) serves(client netip.Addr) bool {
-	is := t.is.Load()
-	return is != nil && is.serves(client)
+// allowsClient reports whether a client is served.
+func (t *roundRobinTarget) allowsClient(client netip.Addr) bool {
+	is := t.current.Load()
+	return is != nil && is.allowsClient(client)
 }
 
-// turn are all backends, beginning with the next one, with how many are left after each.
-func (t *target) turn() iter.Seq2[int, netip.AddrPort] {
+// rotatedBackends yields all backends, beginning with the next one, each with the number of those that follow it.
+func (t *roundRobinTarget) rotatedBackends() iter.Seq2[int, netip.AddrPort] {
 	return func(yield func(int, netip.AddrPort) bool) {
-		is := t.is.Load()
+		is := t.current.Load()
 		if is == nil || len(is.Backends) == 0 {
 			return
 		}
 		all := is.Backends
 		n := len(all)
-		first := int(t.next.Add(1) % uint64(n))
+		first := int(t.nextIndex.Add(1) % uint64(n))
 		for i := range n {
 			if !yield(n-1-i, all[(first+i)%n]) {
 				return

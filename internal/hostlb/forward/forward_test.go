@@ -22,7 +22,7 @@ const patience = 10 * time.Second
 func at(t *testing.T, protocol corev1.Protocol, address string) Port {
 	t.Helper()
 	a := netip.MustParseAddr(address)
-	// A port that is free now, and stays so: nothing else takes ports of this address.
+	// The port is free now, and stays free: nothing else takes ports of this address.
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
 	if err != nil {
 		t.Skipf("%s cannot be listened on here: %v", address, err)
@@ -31,7 +31,7 @@ func at(t *testing.T, protocol corev1.Protocol, address string) Port {
 	return Port{protocol, l.Addr().(*net.TCPAddr).AddrPort()}
 }
 
-// forwarder forwards one port, and expects that it can.
+// forwarder forwards one port, and expects that this succeeds.
 func forwarder(t *testing.T, p Port, backends ...netip.AddrPort) *Forwarder {
 	t.Helper()
 	f := &Forwarder{}
@@ -41,16 +41,16 @@ func forwarder(t *testing.T, p Port, backends ...netip.AddrPort) *Forwarder {
 
 func begin(t *testing.T, f *Forwarder, p Port, backends ...netip.AddrPort) {
 	t.Helper()
-	if failed := f.Set(t.Context(), map[Port]Target{p: To(backends...)}); len(failed) > 0 {
+	if failed := f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(backends...)}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
-	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	t.Cleanup(func() { f.SetTargets(context.Background(), nil) })
 }
 
-// backend is a server of TCP that sends back what it was sent, after its name, when the client has ended.
+// backend starts a TCP server that sends back what it was sent, after its name, when the client has ended.
 func backend(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
-	l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+	l, err := openTCPListener(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +90,8 @@ func refused(t *testing.T, to Port) bool {
 	return errors.Is(err, syscall.ECONNRESET)
 }
 
-// say sends a text, closes that half, and returns what comes back.
-func say(t *testing.T, to Port, text string) string {
+// sendAndReadAll sends a text, closes that half, and returns what comes back.
+func sendAndReadAll(t *testing.T, to Port, text string) string {
 	t.Helper()
 	c, err := connect(t, to)
 	if err != nil {
@@ -112,14 +112,15 @@ func say(t *testing.T, to Port, text string) string {
 	return string(back)
 }
 
-// A client may close its half, and is answered; backends take turns; one that does not answer is passed over.
+// TestTCP checks that a client may close its half and is answered, that backends take turns, and that a backend that
+// does not answer is skipped.
 func TestTCP(t *testing.T) {
 	p, a, b := at(t, corev1.ProtocolTCP, "127.77.0.1"), backend(t, "a"), backend(t, "b")
 	dead := at(t, corev1.ProtocolTCP, "127.77.0.2").Address
 	f := forwarder(t, p, a, b, dead)
 	got := map[string]int{}
 	for range 6 {
-		got[say(t, p, "hello")]++
+		got[sendAndReadAll(t, p, "hello")]++
 	}
 	if got["a: hello"]+got["b: hello"] != 6 || got["a: hello"] < 2 || got["b: hello"] < 2 {
 		t.Errorf("%v", got)
@@ -127,55 +128,55 @@ func TestTCP(t *testing.T) {
 	if _, c := f.Counts(); c.Connections != 6 || c.DialErrors < 2 {
 		t.Errorf("%+v", c)
 	}
-	// Another backend from the next connection on; none: the connection is closed.
-	f.Set(t.Context(), map[Port]Target{p: To(b)})
-	if got := say(t, p, "x"); got != "b: x" {
+	// The next connection has another backend; without a backend, the connection is closed.
+	f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(b)})
+	if got := sendAndReadAll(t, p, "x"); got != "b: x" {
 		t.Errorf("%q", got)
 	}
-	f.Set(t.Context(), map[Port]Target{p: {}})
+	f.SetTargets(t.Context(), map[Port]Target{p: {}})
 	if !refused(t, p) {
 		t.Error("it is not refused, and there is no backend")
 	}
-	f.Set(t.Context(), nil)
+	f.SetTargets(t.Context(), nil)
 	if c, err := connect(t, p); err == nil {
 		_ = c.Close()
 		t.Error("it is listened on still")
 	}
 }
 
-// An address that is in use is told from a port that is: then no other address helps.
+// TestInUse checks that an address that is in use is distinguished from a port that is: then no other address helps.
 func TestInUse(t *testing.T) {
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		all, port := open(t, Port{protocol, netip.AddrPortFrom(netip.IPv4Unspecified(), 0)})
 		p := Port{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.77.0.7"), port)}
 		var in *InUseError
-		failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{p: {}})
+		failed := (&Forwarder{}).SetTargets(t.Context(), map[Port]Target{p: {}})
 		if err := failed[p]; !errors.As(err, &in) || !in.Wildcard || !strings.Contains(err.Error(), "stop it, or choose another port") {
 			t.Errorf("%s on all addresses: %v", protocol, failed)
 		}
 		forwards := func(p Port) { // W29
 			f := &Forwarder{}
-			if failed := f.Set(t.Context(), map[Port]Target{p: {}}); len(failed) > 0 {
+			if failed := f.SetTargets(t.Context(), map[Port]Target{p: {}}); len(failed) > 0 {
 				t.Errorf("%s: %v", protocol, failed)
 			}
-			f.Set(t.Context(), nil)
+			f.SetTargets(t.Context(), nil)
 		}
 		forwards(at(t, protocol, "127.77.0.7")) // another port
 		_ = all.Close()
 		forwards(p) // it is stopped
 		held, _ := open(t, p)
-		failed = (&Forwarder{}).Set(t.Context(), map[Port]Target{p: {}})
+		failed = (&Forwarder{}).SetTargets(t.Context(), map[Port]Target{p: {}})
 		if err := failed[p]; !errors.As(err, &in) || in.Wildcard || !strings.Contains(err.Error(), "a process of the host listens on it") {
 			t.Errorf("%s: %v", protocol, failed)
 		}
 		_ = held.Close()
 	}
 	odd := Port{corev1.ProtocolSCTP, netip.MustParseAddrPort("127.0.0.1:1")}
-	if failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{odd: {}}); !errors.Is(failed[odd], errors.ErrUnsupported) {
+	if failed := (&Forwarder{}).SetTargets(t.Context(), map[Port]Target{odd: {}}); !errors.Is(failed[odd], errors.ErrUnsupported) {
 		t.Errorf("SCTP: %v", failed)
 	}
 	gone := Port{corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80")}
-	if failed := (&Forwarder{}).Set(t.Context(), map[Port]Target{gone: {}}); failed[gone] == nil || errors.As(failed[gone], new(*InUseError)) {
+	if failed := (&Forwarder{}).SetTargets(t.Context(), map[Port]Target{gone: {}}); failed[gone] == nil || errors.As(failed[gone], new(*InUseError)) {
 		t.Errorf("an address that is not here: %v", failed)
 	}
 }
@@ -183,20 +184,20 @@ func TestInUse(t *testing.T) {
 func open(t *testing.T, p Port) (held io.Closer, port uint16) {
 	t.Helper()
 	if p.Protocol == corev1.ProtocolUDP {
-		c, err := openUDP(p)
+		c, err := openUDPConn(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c, c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	}
-	l, err := openTCP(p)
+	l, err := openTCPListener(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l, l.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// echo is a server of UDP that sends back what it is sent, after its name.
+// echo starts a UDP server that sends back what it is sent, after its name.
 func echo(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -205,7 +206,7 @@ func echo(t *testing.T, name string) netip.AddrPort {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	go func() {
-		buffer := make([]byte, maxPacket)
+		buffer := make([]byte, maxPacketSize)
 		for {
 			n, from, err := c.ReadFromUDPAddrPort(buffer)
 			if err != nil {
@@ -241,7 +242,8 @@ func ask(t *testing.T, c *net.UDPConn, text string) string {
 	return string(buffer[:n])
 }
 
-// A client stays with its backend, and gets its answers from the address that it has sent to; another client gets another one.
+// TestUDP checks that a client stays with its backend, and gets its answers from the address that it has sent to, and
+// that another client gets another backend.
 func TestUDP(t *testing.T) {
 	p := at(t, corev1.ProtocolUDP, "127.77.0.4")
 	a, b := echo(t, "a"), echo(t, "b")
@@ -265,23 +267,23 @@ func TestUDP(t *testing.T) {
 	if now == "a: 1" {
 		left = b
 	}
-	f.Set(t.Context(), map[Port]Target{p: To(left)})
+	f.SetTargets(t.Context(), map[Port]Target{p: NewTarget(left)})
 	if got := ask(t, first, "1"); got == now {
 		t.Errorf("%q, and that backend is gone", got)
 	}
-	f.Set(t.Context(), nil)
+	f.SetTargets(t.Context(), nil)
 	if _, c := f.Counts(); c.Sessions != 0 {
 		t.Errorf("%+v of a port that is closed", c)
 	}
 }
 
-// What is sent to a port without a backend is dropped, and counted.
+// TestUDPDrops checks that packets to a port without a backend are dropped and counted.
 func TestUDPDrops(t *testing.T) {
 	p := at(t, corev1.ProtocolUDP, "127.77.0.5")
 	f := &Forwarder{}
 	begin(t, f, p)
 	write(t, client(t, p), "1")
-	until(t, func() bool { return of(f, p).Dropped == 1 })
+	until(t, func() bool { return countsForPort(f, p).DroppedPackets == 1 })
 }
 
 func write(t *testing.T, c net.Conn, text string) {
@@ -291,8 +293,8 @@ func write(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// of is what was done for a port.
-func of(f *Forwarder, p Port) Counts {
+// countsForPort returns the counts of a port.
+func countsForPort(f *Forwarder, p Port) Counts {
 	byPort, _ := f.Counts()
 	return byPort[p]
 }

@@ -11,11 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// InUseError says that a port of an address is listened on already.
+// InUseError means that a port of an address is already listened on.
 type InUseError struct {
 	Port Port
-	// Wildcard: something listens on the port on all addresses of the host, so no other address would help. Otherwise
-	// something listens on this address.
+	// Wildcard reports whether a process listens on the port on all addresses of the host, so that no other address would
+	// help. Otherwise a process listens on this address.
 	Wildcard bool
 }
 
@@ -26,9 +26,9 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("%s is in use: a process of the host listens on it", e.Port)
 }
 
-// inUse tells an address that is in use from a port that is, by asking for the port on a loopback address that nobody has
-// reason to listen on. Any other error is returned as it is.
-func inUse(p Port, err error, open func(Port) error) error {
+// wrapInUseError distinguishes an address that is in use from a port that is, by opening the port on a loopback address
+// that no process has a reason to listen on. Any other error is only wrapped.
+func wrapInUseError(p Port, err error, open func(Port) error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("listening on %s: %w", p, err)
 	}
@@ -39,8 +39,8 @@ func inUse(p Port, err error, open func(Port) error) error {
 	return &InUseError{Port: p, Wildcard: errors.Is(open(probe), syscall.EADDRINUSE)}
 }
 
-// network names a protocol, and the family of an address.
-func network(protocol corev1.Protocol, a netip.Addr) string {
+// networkName returns the name that package net has for a protocol and the family of an address.
+func networkName(protocol corev1.Protocol, a netip.Addr) string {
 	out := map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]
 	if a.Is6() {
 		return out + "6"

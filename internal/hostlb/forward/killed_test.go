@@ -17,11 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The variables that make a process of this test the one that forwards, from where to where.
+// The variables that make a process of this test the forwarder, with the addresses that it forwards from and to.
 const fromVariable, toVariable = "FORWARD_FROM", "FORWARD_TO"
 
-// A process that is killed in the middle of an answer, and of what it sends to a backend, ends neither as if that were the whole:
-// the kernel closes its sockets. What had ended well before arrives.
+// TestKilled checks that a process that is killed in the middle of an answer, and of what it sends to a backend, ends
+// neither as if that were the whole, although the kernel closes its sockets. A stream that had ended well before
+// arrives.
 func TestKilled(t *testing.T) {
 	if from := os.Getenv(fromVariable); from != "" {
 		forwarder(t, Port{corev1.ProtocolTCP, netip.MustParseAddrPort(from)}, netip.MustParseAddrPort(os.Getenv(toVariable)))
@@ -29,7 +30,7 @@ func TestKilled(t *testing.T) {
 	}
 	for name, whole := range map[string]bool{"a part": false, "a whole answer": true} {
 		t.Run(name, func(t *testing.T) {
-			l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+			l, err := openTCPListener(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,27 +90,28 @@ func reach(t *testing.T, p Port) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// The connections of an address are ended before Set is called, and its ports may be forwarded again.
+// TestResetOfAnAddress checks that the connections of an address are ended before SetTargets is called, and that its
+// ports may be forwarded again.
 func TestResetOfAnAddress(t *testing.T) {
 	p, other := at(t, corev1.ProtocolTCP, "127.77.0.18"), at(t, corev1.ProtocolTCP, "127.77.0.19")
 	a := backend(t, "a")
-	want := map[Port]Target{p: To(a), other: To(a)}
+	want := map[Port]Target{p: NewTarget(a), other: NewTarget(a)}
 	f := &Forwarder{}
-	f.Set(t.Context(), want)
-	t.Cleanup(func() { f.Set(context.Background(), nil) })
+	f.SetTargets(t.Context(), want)
+	t.Cleanup(func() { f.SetTargets(context.Background(), nil) })
 	ends, stays := reach(t, p), reach(t, other)
 	until(t, func() bool { return sockets(f, p) == 2 && sockets(f, other) == 2 })
-	f.Reset(p.Address.Addr())
+	f.ResetAddress(p.Address.Addr())
 	_ = ends.SetDeadline(time.Now().Add(patience))
 	if _, err := ends.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v", err)
 	}
-	f.Set(t.Context(), want)
-	if got := say(t, p, "x"); got != "a: x" {
+	f.SetTargets(t.Context(), want)
+	if got := sendAndReadAll(t, p, "x"); got != "a: x" {
 		t.Errorf("%q", got)
 	}
 	write(t, stays, "y")
-	if c := of(f, other); c.Open != 1 {
+	if c := countsForPort(f, other); c.OpenConnections != 1 {
 		t.Errorf("%+v of another address", c)
 	}
 }

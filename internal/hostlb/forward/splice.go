@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// pipeSize is what goes through a pipe at once: what the kernel makes it of. Larger ones are slower, for what sends and what
-	// receives take turns, and a user may have 64 MB of them (fs.pipe-user-pages-soft): beyond that they are of two pages.
+	// pipeSize is how much goes through a pipe at once: the size that the kernel gives a pipe. Larger pipes are slower,
+	// as the sender and the receiver take turns, and a user may have 64 MB of them (fs.pipe-user-pages-soft): beyond that
+	// they have two pages each.
 	pipeSize = 64 << 10
-	// pipesKept are those that are kept for the next who needs one.
-	pipesKept = 64
+	// maxIdlePipes is how many pipes are kept for reuse.
+	maxIdlePipes = 64
 )
 
-// pipe is what bytes go through from a socket to another without a copy.
-type pipe struct{ in, out int }
+// pipe takes bytes from one socket to another without a copy.
+type pipe struct{ writeEnd, readEnd int }
 
-var pipes = make(chan pipe, pipesKept)
+var idlePipes = make(chan pipe, maxIdlePipes)
 
-func takePipe() (pipe, error) {
+func acquirePipe() (pipe, error) {
 	select {
-	case p := <-pipes:
+	case p := <-idlePipes:
 		return p, nil
 	default:
 	}
@@ -33,26 +34,26 @@ func takePipe() (pipe, error) {
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return pipe{}, err
 	}
-	return pipe{in: ends[1], out: ends[0]}, nil
+	return pipe{writeEnd: ends[1], readEnd: ends[0]}, nil
 }
 
-// give gives an empty pipe back.
-func (p pipe) give() {
+// release keeps an empty pipe for reuse, or closes it.
+func (p pipe) release() {
 	select {
-	case pipes <- p:
+	case idlePipes <- p:
 	default:
 		p.close()
 	}
 }
 
 func (p pipe) close() {
-	_ = unix.Close(p.in)
-	_ = unix.Close(p.out)
+	_ = unix.Close(p.writeEnd)
+	_ = unix.Close(p.readEnd)
 }
 
-// move moves what one socket gets to another until it ends. It has a pipe only while there is something in it. (That of io.Copy is
-// held by connections that are idle too, and is of 1 MB: with 32 connections the user may have no more.)
-func move(to, from *net.TCPConn, take func() (pipe, error)) error {
+// copyStream copies what one socket receives to another until it ends. It has a pipe only while there is data in it.
+// (The pipe of io.Copy is also held by idle connections, and has 1 MB: with 32 connections the user may have no more.)
+func copyStream(to, from *net.TCPConn, take func() (pipe, error)) error {
 	source, err := from.SyscallConn()
 	if err != nil {
 		return err
@@ -70,18 +71,18 @@ func move(to, from *net.TCPConn, take func() (pipe, error)) error {
 		if p, noPipe = take(); noPipe != nil {
 			return true
 		}
-		if n, err = splice(int(fd), p.in, pipeSize); n <= 0 {
-			p.give()
+		if n, err = spliceOnce(int(fd), p.writeEnd, pipeSize); n <= 0 {
+			p.release()
 		}
 		return !errors.Is(err, unix.EAGAIN)
 	}
 	drain := func(fd uintptr) (done bool) {
-		n, err = splice(p.out, int(fd), left)
+		n, err = spliceOnce(p.readEnd, int(fd), left)
 		return !errors.Is(err, unix.EAGAIN)
 	}
 	for {
 		waited := source.Read(fill)
-		if noPipe != nil { // no file is left: by a copy
+		if noPipe != nil { // no file is left for a pipe
 			_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 			return err
 		}
@@ -90,16 +91,17 @@ func move(to, from *net.TCPConn, take func() (pipe, error)) error {
 		}
 		for left = n; left > 0; left -= n {
 			if waited := sink.Write(drain); waited != nil || err != nil {
-				p.close() // with what is in it
+				p.close() // with the data that is in it
 				return errors.Join(waited, err)
 			}
 		}
-		p.give()
+		p.release()
 	}
 }
 
-// splice does not wait, so Go's scheduler is not told of it: it would have other threads take over, and wait for them after.
-func splice(from, to int, most int64) (int64, error) {
+// spliceOnce does not block, so it bypasses Go's scheduler, which would have other threads take over, and wait for them
+// after.
+func spliceOnce(from, to int, most int64) (int64, error) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		switch errno {

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// emptied are the pipes that are kept. Each is to be empty: what one connection has left in it another one would send.
-func emptied(t *testing.T) int {
+// countEmptyPipes closes and counts the idle pipes. Each must be empty: another connection would send the data that is
+// left in it.
+func countEmptyPipes(t *testing.T) int {
 	t.Helper()
 	for n := 0; ; n++ {
 		select {
-		case p := <-pipes:
-			if got, err := unix.Read(p.out, make([]byte, 1)); !errors.Is(err, unix.EAGAIN) {
+		case p := <-idlePipes:
+			if got, err := unix.Read(p.readEnd, make([]byte, 1)); !errors.Is(err, unix.EAGAIN) {
 				t.Errorf("%d, %v from a pipe that is kept", got, err)
 			}
 			p.close()
@@ -29,11 +30,11 @@ func emptied(t *testing.T) int {
 	}
 }
 
-// All arrives as it was sent, with a pipe, without, and when there is none any more.
+// TestMove checks that all data arrives as it was sent, with a pipe, without one, and when there are no pipes left.
 func TestMove(t *testing.T) {
 	none := func() (pipe, error) { return pipe{}, unix.EMFILE }
 	for name, take := range map[string]func() func() (pipe, error){
-		"by a pipe": func() func() (pipe, error) { return takePipe },
+		"by a pipe": func() func() (pipe, error) { return acquirePipe },
 		"by a copy": func() func() (pipe, error) { return none },
 		"by a pipe, then by a copy": func() func() (pipe, error) {
 			had := 0
@@ -41,7 +42,7 @@ func TestMove(t *testing.T) {
 				if had++; had > 3 {
 					return none()
 				}
-				return takePipe()
+				return acquirePipe()
 			}
 		},
 	} {
@@ -56,7 +57,7 @@ func TestMove(t *testing.T) {
 			}()
 			moved := make(chan error, 1)
 			go func() {
-				err := move(to, from, take())
+				err := copyStream(to, from, take())
 				moved <- errors.Join(err, to.CloseWrite())
 			}()
 			if got, err := io.ReadAll(backend); err != nil || !bytes.Equal(got, sent) {
@@ -65,35 +66,36 @@ func TestMove(t *testing.T) {
 			if err := <-moved; err != nil {
 				t.Error(err)
 			}
-			emptied(t)
+			countEmptyPipes(t)
 		})
 	}
 }
 
-// A connection that waits has no pipe, and what one that has failed had in its pipe is nobody else's.
+// TestMoveKeepsNoPipe checks that a connection that waits has no pipe, and that the data in the pipe of a failed
+// connection reaches no other connection.
 func TestMoveKeepsNoPipe(t *testing.T) {
-	emptied(t)
+	countEmptyPipes(t)
 	client, from := pair(t)
 	to, backend := pair(t)
 	moved := make(chan error, 1)
-	go func() { moved <- move(to, from, takePipe) }()
+	go func() { moved <- copyStream(to, from, acquirePipe) }()
 	write(t, client, "x")
 	if _, err := backend.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { return len(pipes) == 1 })
-	if n := emptied(t); n != 1 {
+	until(t, func() bool { return len(idlePipes) == 1 })
+	if n := countEmptyPipes(t); n != 1 {
 		t.Errorf("%d pipes", n)
 	}
 	go func() {
 		_, _ = io.Copy(client, zeros{})
 	}()
 	full(t, to)
-	reset(backend)
+	resetConn(backend)
 	if err := <-moved; err == nil {
 		t.Error("no error of a backend that is gone")
 	}
-	emptied(t)
+	countEmptyPipes(t)
 }
 
 type zeros struct{}

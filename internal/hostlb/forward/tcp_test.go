@@ -17,7 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A client waits ten seconds, however many backends do not answer, and two for one of them.
+// TestDialTime checks that a client waits ten seconds, however many backends do not answer, and two seconds for one of
+// them.
 func TestDialTime(t *testing.T) {
 	silent := func(ctx context.Context, _ netip.AddrPort) error { <-ctx.Done(); return ctx.Err() }
 	b := func(n byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 80) }
@@ -31,17 +32,17 @@ func TestDialTime(t *testing.T) {
 		"no backend":             {wantErrors: 1, want: errNoBackend},
 		"one, silent":            {backends: []netip.AddrPort{b(1)}, wantAfter: dialTimeout, wantErrors: 1, want: context.DeadlineExceeded},
 		"one answers":            {backends: []netip.AddrPort{b(1), b(2)}, answers: b(2)},
-		"one is silent":          {backends: []netip.AddrPort{b(1), b(2)}, answers: b(1), wantAfter: tryTimeout, wantErrors: 1},
+		"one is silent":          {backends: []netip.AddrPort{b(1), b(2)}, answers: b(1), wantAfter: backendDialTimeout, wantErrors: 1},
 		"the last has the rest":  {backends: []netip.AddrPort{b(1), b(2)}, wantAfter: dialTimeout, wantErrors: 2, want: context.DeadlineExceeded},
 		"more than time is for":  {backends: []netip.AddrPort{b(1), b(2), b(3), b(4), b(5), b(6), b(7), b(8)}, wantAfter: dialTimeout, wantErrors: 5, want: context.DeadlineExceeded},
-		"many, and the last one": {backends: []netip.AddrPort{b(1), b(2), b(3), b(4)}, answers: b(1), wantAfter: 3 * tryTimeout, wantErrors: 3},
+		"many, and the last one": {backends: []netip.AddrPort{b(1), b(2), b(3), b(4)}, answers: b(1), wantAfter: 3 * backendDialTimeout, wantErrors: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &tcpPort{}
-				p.to(To(test.backends...)) // the second one is tried first
+				p.updateTarget(NewTarget(test.backends...)) // the second one is tried first
 				begun := time.Now()
-				err := p.try(t.Context(), func(ctx context.Context, b netip.AddrPort) error {
+				err := p.tryBackends(t.Context(), func(ctx context.Context, b netip.AddrPort) error {
 					if b == test.answers {
 						return nil
 					}
@@ -53,19 +54,19 @@ func TestDialTime(t *testing.T) {
 			})
 		})
 	}
-	// A port that is closed waits for nobody, and its backends have done nothing.
+	// A port that is closed does not wait, and its backends are not at fault.
 	p := &tcpPort{}
-	p.to(To(b(1), b(2)))
+	p.updateTarget(NewTarget(b(1), b(2)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.try(ctx, silent); !errors.Is(err, context.Canceled) || p.dialErrors.Load() != 0 {
+	if err := p.tryBackends(ctx, silent); !errors.Is(err, context.Canceled) || p.dialErrors.Load() != 0 {
 		t.Errorf("%v, %d errors", err, p.dialErrors.Load())
 	}
 }
 
-// An end that is not one is passed on as such: a whole answer is told from a part.
+// TestReset checks that a reset is passed on as a reset: so a whole answer can be distinguished from a part.
 func TestReset(t *testing.T) {
-	l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+	l, err := openTCPListener(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +74,8 @@ func TestReset(t *testing.T) {
 	p := at(t, corev1.ProtocolTCP, "127.77.0.14")
 	f := forwarder(t, p, l.Addr().(*net.TCPAddr).AddrPort())
 	for name, end := range map[string]func(client, backend *net.TCPConn) (sees *net.TCPConn){
-		"by the backend": func(client, backend *net.TCPConn) *net.TCPConn { reset(backend); return client },
-		"by the client":  func(client, backend *net.TCPConn) *net.TCPConn { reset(client); return backend },
+		"by the backend": func(client, backend *net.TCPConn) *net.TCPConn { resetConn(backend); return client },
+		"by the client":  func(client, backend *net.TCPConn) *net.TCPConn { resetConn(client); return backend },
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := connect(t, p)
@@ -92,32 +93,33 @@ func TestReset(t *testing.T) {
 			if got, err := io.ReadAll(sees); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%q, %v", got, err)
 			}
-			until(t, func() bool { return of(f, p).Open == 0 })
+			until(t, func() bool { return countsForPort(f, p).OpenConnections == 0 })
 		})
 	}
 }
 
-// A backend that has answered, and is gone before it has read all, takes nothing of its answer away.
+// TestAnswerStays checks that the answer of a backend arrives as a whole, even if the backend is gone before it has
+// read everything.
 func TestAnswerStays(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		client, from := pair(t)
 		to, backend := pair(t)
-		reset(backend)
-		told(t, to)
+		resetConn(backend)
+		waitForSocketError(t, to)
 		write(t, client, "more")
 		var ended, otherEnded atomic.Bool
 		otherEnded.Store(answered)
-		half(to, from, &ended, &otherEnded)
+		copyDirection(to, from, &ended, &otherEnded)
 		if _, err := io.ReadAll(client); errors.Is(err, syscall.ECONNRESET) == answered || ended.Load() {
 			t.Errorf("answered %t: %v, ended well: %t", answered, err, ended.Load())
 		}
 	}
 }
 
-// pair are the two ends of a connection.
+// pair returns the two ends of a connection.
 func pair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
-	l, err := openTCP(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
+	l, err := openTCPListener(Port{corev1.ProtocolTCP, netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +135,9 @@ func pair(t *testing.T) (a, b *net.TCPConn) {
 	return a, b
 }
 
-// Connections stay when their backend is not among the backends any more, and are reset when their port is not forwarded any
-// more: a whole answer is told from a part. What was counted of the port stays in the sum.
+// TestConnectionsEnd checks that connections stay when their backend is not among the backends any more, and that they
+// are reset when their port is not forwarded any more: a whole answer can be distinguished from a part. The counts of
+// the port stay in the sum.
 func TestConnectionsEnd(t *testing.T) {
 	p, other := at(t, corev1.ProtocolTCP, "127.77.0.8"), at(t, corev1.ProtocolTCP, "127.77.0.9")
 	a := backend(t, "a")
@@ -147,19 +150,19 @@ func TestConnectionsEnd(t *testing.T) {
 	_ = stays.SetDeadline(time.Now().Add(patience))
 	write(t, stays, "hel")
 	until(t, func() bool { return sockets(f, p) == 2 })
-	f.Set(t.Context(), map[Port]Target{p: {}, other: To(a)})
+	f.SetTargets(t.Context(), map[Port]Target{p: {}, other: NewTarget(a)})
 	write(t, stays, "lo")
-	if c := of(f, p); c.Open != 1 {
+	if c := countsForPort(f, p); c.OpenConnections != 1 {
 		t.Errorf("%+v, and only backends have changed", c)
 	}
-	if got := say(t, other, "x"); got != "a: x" {
+	if got := sendAndReadAll(t, other, "x"); got != "a: x" {
 		t.Errorf("%q", got)
 	}
-	f.Set(t.Context(), map[Port]Target{other: To(a)})
+	f.SetTargets(t.Context(), map[Port]Target{other: NewTarget(a)})
 	if got, err := io.ReadAll(stays); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%q, %v", got, err)
 	}
-	until(t, func() bool { return of(f, other) == Counts{Connections: 1} })
+	until(t, func() bool { return countsForPort(f, other) == Counts{Connections: 1} })
 	if byPort, sum := f.Counts(); len(byPort) != 1 || sum != (Counts{Connections: 2}) {
 		t.Errorf("%+v, in all %+v", byPort, sum)
 	}

@@ -15,58 +15,59 @@ import (
 )
 
 const (
-	// maxSessions is how many clients a port of UDP has at once.
-	maxSessions = 4096
-	// maxPacket is the largest payload of UDP.
-	maxPacket = 1<<16 - 1
+	// defaultMaxSessions is how many clients a UDP port has at once by default.
+	defaultMaxSessions = 4096
+	// maxPacketSize is the largest payload of a UDP packet.
+	maxPacketSize = 1<<16 - 1
 )
 
-// udpPort has a connected socket for each client: so a backend answers to it, and its answer goes back from the address that
-// the client has sent to.
+// udpPort has a connected socket for each client: a backend answers to that socket, and its answer goes back from the
+// address that the client has sent to.
 type udpPort struct {
-	target
+	roundRobinTarget
 	counters
 
-	conn    *net.UDPConn
-	f       *Forwarder
-	max     int
-	idle    time.Duration
-	now     func() time.Time
-	running sync.WaitGroup
+	conn         *net.UDPConn
+	forwarder    *Forwarder
+	sessionLimit int
+	idleTimeout  time.Duration
+	now          func() time.Time
+	running      sync.WaitGroup
 
 	mu sync.Mutex
-	// sessions are by client; nil when the port is closed. Order has the one first that is the next to end.
-	sessions map[netip.AddrPort]*session
-	order    order
-	// begun is when the port was, which all times of the order are since.
-	begun time.Time
+	// sessions are the sessions by client; nil when the port is closed. expiryHeap has the session first that is the next
+	// to end.
+	sessions   map[netip.AddrPort]*session
+	expiryHeap sessionHeap
+	// startedAt is when the port was opened; all times of the heap count from it.
+	startedAt time.Time
 }
 
-// order is a heap of sessions by a time before which each does not end. What is sent puts an end off, and nothing in the order: that
-// is found when it is first.
-type order []*session
+// sessionHeap is a heap of sessions by a time before which each does not end. A packet delays the end of its session,
+// and changes nothing in the heap: that is noticed when the session is first.
+type sessionHeap []*session
 
-// Len is of sort.Interface.
-func (o order) Len() int { return len(o) }
+// Len implements sort.Interface.
+func (o sessionHeap) Len() int { return len(o) }
 
-// Less is of sort.Interface.
-func (o order) Less(i, j int) bool { return o[i].ends < o[j].ends }
+// Less implements sort.Interface.
+func (o sessionHeap) Less(i, j int) bool { return o[i].earliestEnd < o[j].earliestEnd }
 
-// Swap is of sort.Interface.
-func (o order) Swap(i, j int) {
+// Swap implements sort.Interface.
+func (o sessionHeap) Swap(i, j int) {
 	o[i], o[j] = o[j], o[i]
-	o[i].place, o[j].place = i, j
+	o[i].heapIndex, o[j].heapIndex = i, j
 }
 
-// Push is of heap.Interface.
-func (o *order) Push(s any) {
+// Push implements heap.Interface.
+func (o *sessionHeap) Push(s any) {
 	is, _ := s.(*session)
-	is.place = len(*o)
+	is.heapIndex = len(*o)
 	*o = append(*o, is)
 }
 
-// Pop is of heap.Interface.
-func (o *order) Pop() any {
+// Pop implements heap.Interface.
+func (o *sessionHeap) Pop() any {
 	n := len(*o) - 1
 	last := (*o)[n]
 	(*o)[n] = nil
@@ -74,69 +75,70 @@ func (o *order) Pop() any {
 	return last
 }
 
-func openUDP(p Port) (*net.UDPConn, error) {
-	return net.ListenUDP(network(p.Protocol, p.Address.Addr()), net.UDPAddrFromAddrPort(p.Address))
+func openUDPConn(p Port) (*net.UDPConn, error) {
+	return net.ListenUDP(networkName(p.Protocol, p.Address.Addr()), net.UDPAddrFromAddrPort(p.Address))
 }
 
-func (f *Forwarder) listenUDP(_ context.Context, p Port, to Target) (listener, error) {
-	c, err := openUDP(p)
+func (f *Forwarder) listenUDP(_ context.Context, p Port, to Target) (portListener, error) {
+	c, err := openUDPConn(p)
 	if err != nil {
-		return nil, inUse(p, err, func(probe Port) error {
-			c, err := openUDP(probe)
+		return nil, wrapInUseError(p, err, func(probe Port) error {
+			c, err := openUDPConn(probe)
 			if err == nil {
 				err = c.Close()
 			}
 			return err
 		})
 	}
-	out := &udpPort{conn: c, f: f, max: cmp.Or(f.MaxSessions, maxSessions), idle: cmp.Or(f.Idle, sessionIdle), now: time.Now, sessions: map[netip.AddrPort]*session{}}
+	out := &udpPort{conn: c, forwarder: f, sessionLimit: cmp.Or(f.MaxUDPSessions, defaultMaxSessions), idleTimeout: cmp.Or(f.UDPIdleTimeout, sessionIdleTimeout), now: time.Now, sessions: map[netip.AddrPort]*session{}}
 	if f.now != nil {
 		out.now = f.now
 	}
-	out.begun = out.now()
-	out.set(to)
-	out.running.Go(out.serve)
+	out.startedAt = out.now()
+	out.setTarget(to)
+	out.running.Go(out.receivePackets)
 	return out, nil
 }
 
-// to sets what the port is forwarded to. Clients of a backend that is not among the others any more get another with their next
-// packet: it may be off, and nothing says so. Those that are not served any more are ended.
-func (u *udpPort) to(is Target) {
-	u.set(is)
+// updateTarget sets the target of the port. Clients of a backend that is not among the backends any more get another
+// one with their next packet: the backend may be off, and no error shows that. Clients that are not served any more are
+// ended.
+func (u *udpPort) updateTarget(is Target) {
+	u.setTarget(is)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for client, s := range u.sessions {
-		if !slices.Contains(is.Backends, s.backend) || !is.serves(client.Addr()) {
-			u.end(client, s)
+		if !slices.Contains(is.Backends, s.backend) || !is.allowsClient(client.Addr()) {
+			u.removeSession(client, s)
 		}
 	}
 }
 
-// serve sends what clients send to their backends, until the socket is closed.
-func (u *udpPort) serve() {
-	buffer := make([]byte, maxPacket)
+// receivePackets sends the packets of clients to their backends, until the socket is closed.
+func (u *udpPort) receivePackets() {
+	buffer := make([]byte, maxPacketSize)
 	for {
 		n, client, err := u.conn.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			continue // of one packet
+			continue // an error of one packet
 		}
-		if !u.serves(client.Addr()) {
+		if !u.allowsClient(client.Addr()) {
 			u.denied.Add(1)
-		} else if !u.send(client, buffer[:n]) {
-			u.dropped.Add(1)
+		} else if !u.sendPacket(client, buffer[:n]) {
+			u.droppedPackets.Add(1)
 		}
 	}
 }
 
-// send sends a packet to the backend of its client. A backend that is gone says so of a packet before this one, which is not sent
-// then: it goes to another backend, if there is one. It reports whether it was sent.
-func (u *udpPort) send(client netip.AddrPort, packet []byte) bool {
+// sendPacket sends a packet to the backend of its client, and reports whether it was sent. A backend that is gone
+// reports an error for an earlier packet, and this one is not sent then: it goes to another backend, if there is one.
+func (u *udpPort) sendPacket(client netip.AddrPort, packet []byte) bool {
 	var not netip.AddrPort
 	for range 2 {
-		s := u.sessionOf(client, not)
+		s := u.sessionForClient(client, not)
 		if s == nil {
 			return false
 		}
@@ -145,113 +147,117 @@ func (u *udpPort) send(client netip.AddrPort, packet []byte) bool {
 		}
 		u.dialErrors.Add(1)
 		not = s.backend
-		u.over(client, s)
+		u.endSession(client, s)
 	}
 	return false
 }
 
-// sessionOf is that of a client. A new one is to the next backend, and to one that was just found to be gone if there is no
-// other. Nil: there is no file, or no backend.
-func (u *udpPort) sessionOf(client, not netip.AddrPort) *session {
+// sessionForClient returns the session of a client. A new session is to the next backend, and to the backend not, which
+// was just found to be gone, only if there is no other. It returns nil if there is no file, or no backend.
+func (u *udpPort) sessionForClient(client, not netip.AddrPort) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.sessions[client]; s != nil {
-		s.asks(u.now())
+		s.recordClientPacket(u.now())
 		return s
 	}
-	if u.sessions == nil || !u.room() {
+	if u.sessions == nil || !u.reserveSession() {
 		return nil
 	}
-	for left, b := range u.turn() {
+	for left, b := range u.rotatedBackends() {
 		if b == not && left > 0 {
 			continue
 		}
-		s, err := newSession(client, b, u.now(), u.idle)
+		s, err := newSession(client, b, u.now(), u.idleTimeout)
 		if err != nil {
 			u.dialErrors.Add(1)
 			continue
 		}
-		u.begin(s)
+		u.startSession(s)
 		return s
 	}
-	u.f.files.give(filesOfSession, u.owner())
+	u.forwarder.files.release(filesPerSession, u.owner())
 	return nil
 }
 
-// room takes a file for another session, and reports whether there is one. Where there are as many sessions as may be, or no file is
-// left for another one, one ends: so who asks is served, however many others have asked before.
-func (u *udpPort) room() bool {
-	take := func() bool { return u.f.files.take(filesOfSession, u.f.MaxFiles, u.owner()) }
-	if len(u.sessions) < u.max && take() {
+// reserveSession takes a file for another session, and reports whether there is one. Where the port has as many
+// sessions as it may, or no file is left for another one, one session ends: so a new client is served, however many
+// others have come before.
+func (u *udpPort) reserveSession() bool {
+	take := func() bool { return u.forwarder.files.tryAcquire(filesPerSession, u.forwarder.MaxFiles, u.owner()) }
+	if len(u.sessions) < u.sessionLimit && take() {
 		return true
 	}
-	return u.displace() && take()
+	return u.displaceSession() && take()
 }
 
-// displace ends the session that would be the next to end, which is mostly the one that is idle longest: of those that had the one
-// answer that they asked for, of those that have none, and then of others. It reports whether there is one.
-func (u *udpPort) displace() bool {
-	for range 2 * len(u.order) { // some may be used meanwhile
-		s := u.order[0]
-		if ends := u.endOf(s); ends > s.ends {
-			s.ends = ends
-			heap.Fix(&u.order, 0)
+// displaceSession ends the session that would be the next to end, which is mostly the one that is idle longest: first
+// of those that had the one answer that they asked for, then of those that have none, then of the others. It reports
+// whether there is one.
+func (u *udpPort) displaceSession() bool {
+	for range 2 * len(u.expiryHeap) { // some may be used meanwhile
+		s := u.expiryHeap[0]
+		if ends := u.sessionExpiry(s); ends > s.earliestEnd {
+			s.earliestEnd = ends
+			heap.Fix(&u.expiryHeap, 0)
 			continue
 		}
 		break
 	}
-	if len(u.order) == 0 {
+	if len(u.expiryHeap) == 0 {
 		return false
 	}
-	u.displaced.Add(1)
-	u.end(u.order[0].client, u.order[0])
+	u.displacedSessions.Add(1)
+	u.removeSession(u.expiryHeap[0].client, u.expiryHeap[0])
 	return true
 }
 
-// endOf is when a session ends if nothing more is sent, since the port was begun.
-func (u *udpPort) endOf(s *session) time.Duration { return s.since.Sub(u.begun) + s.end() }
+// sessionExpiry returns when a session ends if nothing more is sent, counted from the start of the port.
+func (u *udpPort) sessionExpiry(s *session) time.Duration {
+	return s.startedAt.Sub(u.startedAt) + s.expiryOffset()
+}
 
-// begin begins a session. The port is locked.
-func (u *udpPort) begin(s *session) {
+// startSession starts a session. The caller holds the lock of the port.
+func (u *udpPort) startSession(s *session) {
 	u.sessions[s.client] = s
-	s.ends = s.since.Sub(u.begun) + min(answeredIdle, u.idle)
-	heap.Push(&u.order, s)
+	s.earliestEnd = s.startedAt.Sub(u.startedAt) + min(answeredIdleTimeout, u.idleTimeout)
+	heap.Push(&u.expiryHeap, s)
 	u.counters.sessions.Add(1)
 	u.running.Go(func() {
-		if err := s.answer(u.conn, u.now, &u.dropped); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := s.relayReplies(u.conn, u.now, &u.droppedPackets); err != nil && !errors.Is(err, net.ErrClosed) {
 			u.dialErrors.Add(1)
 		}
-		u.over(s.client, s)
+		u.endSession(s.client, s)
 	})
 }
 
-// over ends a session, of the client that has it or has another by now.
-func (u *udpPort) over(client netip.AddrPort, s *session) {
+// endSession ends a session, if its client does not have another one by now.
+func (u *udpPort) endSession(client netip.AddrPort, s *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.sessions[client] == s {
-		u.end(client, s)
+		u.removeSession(client, s)
 	}
 }
 
-// end ends a session. The port is locked.
-func (u *udpPort) end(client netip.AddrPort, s *session) {
+// removeSession ends a session. The caller holds the lock of the port.
+func (u *udpPort) removeSession(client netip.AddrPort, s *session) {
 	delete(u.sessions, client)
-	heap.Remove(&u.order, s.place)
+	heap.Remove(&u.expiryHeap, s.heapIndex)
 	u.counters.sessions.Add(-1)
-	u.f.files.give(filesOfSession, u.owner())
+	u.forwarder.files.release(filesPerSession, u.owner())
 	_ = s.Close()
 }
 
-// reset does nothing: clients of UDP are told nothing.
-func (u *udpPort) reset() {}
+// resetConnections does nothing: UDP clients are not notified.
+func (u *udpPort) resetConnections() {}
 
-// Close ends the socket and the sessions.
+// Close closes the socket and the sessions.
 func (u *udpPort) Close() error {
 	err := u.conn.Close()
 	u.mu.Lock()
 	for client, s := range u.sessions {
-		u.end(client, s)
+		u.removeSession(client, s)
 	}
 	u.sessions = nil
 	u.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
 
-// link is one end of a wire in a network namespace of the test's own.
+// link returns one end of a wire in a network namespace of the test.
 func link(t *testing.T) *Link {
 	t.Helper()
 	wires.New(t)
@@ -27,7 +27,7 @@ func link(t *testing.T) *Link {
 // find reads an interface.
 func find(t *testing.T, name string) *Link {
 	t.Helper()
-	all, err := Read()
+	all, err := ListLinks()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,8 @@ func find(t *testing.T, name string) *Link {
 
 var four, six = netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")
 
-// Ours are those with our mark, and no other address of the interface; each is alone in its prefix, and no source.
+// TestAddresses checks that the managed addresses are those with our mark, and no other address of the interface; each
+// is alone in its prefix, and never a source.
 func TestAddresses(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
@@ -52,16 +53,16 @@ func TestAddresses(t *testing.T) {
 		g.Expect(netlink.AddrAdd(dev, own)).To(Succeed())
 	}
 	for _, a := range []netip.Addr{four, six} {
-		g.Expect(l.Add(a, time.Minute)).To(Succeed())
-		g.Expect(l.Add(a, time.Minute)).To(Succeed(), "again")
+		g.Expect(l.AddAddress(a, time.Minute)).To(Succeed())
+		g.Expect(l.AddAddress(a, time.Minute)).To(Succeed(), "again")
 	}
-	g.Expect(l.Refresh([]netip.Addr{four, six}, time.Hour)).To(BeEmpty())
+	g.Expect(l.RefreshAddresses([]netip.Addr{four, six}, time.Hour)).To(BeEmpty())
 	is := find(t, "wire0")
-	g.Expect(is.Ours).To(ConsistOf(four, six))
-	g.Expect(is.Own).To(ContainElements(netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")))
+	g.Expect(is.Managed).To(ConsistOf(four, six))
+	g.Expect(is.HostPrefixes).To(ContainElements(netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")))
 	g.Expect(is.MAC).To(Equal(dev.Attrs().HardwareAddr.String()))
 	for _, own := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1"} {
-		g.Expect(l.Add(netip.MustParseAddr(own), time.Minute)).To(MatchError(ErrOwn), own)
+		g.Expect(l.AddAddress(netip.MustParseAddr(own), time.Minute)).To(MatchError(ErrHostAddress), own)
 	}
 	all, err := netlink.AddrList(dev, netlink.FAMILY_ALL)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -75,44 +76,45 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, a := range []netip.Addr{four, six} {
-		g.Expect(l.Remove(a)).To(Succeed())
-		g.Expect(l.Remove(a)).To(Succeed(), "again")
+		g.Expect(l.RemoveAddress(a)).To(Succeed())
+		g.Expect(l.RemoveAddress(a)).To(Succeed(), "again")
 	}
-	g.Expect(find(t, "wire0").Ours).To(BeEmpty())
+	g.Expect(find(t, "wire0").Managed).To(BeEmpty())
 	left, err := netlink.AddrList(dev, netlink.FAMILY_ALL)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(left).To(HaveLen(len(all)-2), "those of the host stay")
 }
 
-// The kernel takes an address away that is not refreshed, and one that is gone is not put back by a refresh.
+// TestTheKernelForgets checks that the kernel removes an address that is not refreshed, and that a refresh does not add
+// an address that is gone.
 func TestTheKernelForgets(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	for _, a := range []netip.Addr{four, six} {
-		g.Expect(l.Add(a, time.Second)).To(Succeed())
+		g.Expect(l.AddAddress(a, time.Second)).To(Succeed())
 	}
-	g.Eventually(func() []netip.Addr { return find(t, "wire0").Ours }).WithTimeout(20 * time.Second).WithPolling(50 * time.Millisecond).Should(BeEmpty())
-	failed := l.Refresh([]netip.Addr{four, six}, time.Minute)
+	g.Eventually(func() []netip.Addr { return find(t, "wire0").Managed }).WithTimeout(20 * time.Second).WithPolling(50 * time.Millisecond).Should(BeEmpty())
+	failed := l.RefreshAddresses([]netip.Addr{four, six}, time.Minute)
 	g.Expect(failed).To(HaveLen(2))
 	for a, err := range failed {
-		if !errors.Is(err, ErrNotThere) {
+		if !errors.Is(err, ErrAddressNotFound) {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
-	g.Expect(find(t, "wire0").Ours).To(BeEmpty())
+	g.Expect(find(t, "wire0").Managed).To(BeEmpty())
 }
 
-// What changes is told, and an address that is refreshed is no change.
+// TestWatch checks that changes are reported; an address that is refreshed is no change.
 func TestWatch(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	told := make(chan struct{}, 100)
-	g.Expect(Watch(ctx, func() { told <- struct{}{} })).To(Succeed())
-	g.Expect(l.Add(four, time.Minute)).To(Succeed())
-	g.Expect(l.Refresh([]netip.Addr{four}, time.Minute)).To(BeEmpty())
-	g.Expect(l.Remove(four)).To(Succeed())
+	g.Expect(WatchChanges(ctx, func() { told <- struct{}{} })).To(Succeed())
+	g.Expect(l.AddAddress(four, time.Minute)).To(Succeed())
+	g.Expect(l.RefreshAddresses([]netip.Addr{four}, time.Minute)).To(BeEmpty())
+	g.Expect(l.RemoveAddress(four)).To(Succeed())
 	g.Eventually(told).WithTimeout(10 * time.Second).Should(Receive())
 	dev, err := netlink.LinkByName("wire0")
 	g.Expect(err).NotTo(HaveOccurred())
@@ -123,8 +125,8 @@ func TestWatch(t *testing.T) {
 func TestProblems(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
-	g.Expect(l.Add(four, time.Millisecond)).To(MatchError(ContainSubstring("less than a second")))
+	g.Expect(l.AddAddress(four, time.Millisecond)).To(MatchError(ContainSubstring("less than a second")))
 	gone := &Link{Name: "gone", Index: 9999}
-	g.Expect(gone.Add(four, time.Minute)).To(MatchError(ContainSubstring("adding 192.0.2.10 to gone")))
-	g.Expect(gone.Remove(four)).To(Succeed(), "what is gone has no address")
+	g.Expect(gone.AddAddress(four, time.Minute)).To(MatchError(ContainSubstring("adding 192.0.2.10 to gone")))
+	g.Expect(gone.RemoveAddress(four)).To(Succeed(), "what is gone has no address")
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// again is how long after a watch has ended the next one begins.
-const again = time.Second
+// resubscribeDelay is how long after the end of a watch the next one begins.
+const resubscribeDelay = time.Second
 
-// Watch calls changed whenever an interface or an address of the host has changed, until the context ends: but for addresses
-// that are refreshed as ours are. A watch that ends, as there was too much at once, is begun again.
-func Watch(ctx context.Context, changed func()) error {
+// WatchChanges calls changed whenever an interface or an address of the host has changed, until ctx ends, except for
+// addresses that are refreshed as ours are. A watch that ends, as there was too much at once, begins again.
+func WatchChanges(ctx context.Context, changed func()) error {
 	ignored := func(error) {} // the watch ends then
-	err := keep(ctx, changed, func() (<-chan netlink.LinkUpdate, error) {
+	err := keepSubscribed(ctx, changed, func() (<-chan netlink.LinkUpdate, error) {
 		out := make(chan netlink.LinkUpdate)
 		return out, netlink.LinkSubscribeWithOptions(out, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: ignored})
 	}, func(netlink.LinkUpdate) bool { return true })
 	if err != nil {
 		return fmt.Errorf("watching the interfaces: %w", err)
 	}
-	err = keep(ctx, changed, func() (<-chan netlink.AddrUpdate, error) {
+	err = keepSubscribed(ctx, changed, func() (<-chan netlink.AddrUpdate, error) {
 		out := make(chan netlink.AddrUpdate)
 		return out, netlink.AddrSubscribeWithOptions(out, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: ignored})
 	}, func(u netlink.AddrUpdate) bool { return !u.NewAddr || u.PreferedLft != 0 })
@@ -34,8 +34,9 @@ func Watch(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// keep subscribes, again and again, and tells what counts, and whenever something may have been missed.
-func keep[U any](ctx context.Context, changed func(), subscribe func() (<-chan U, error), counts func(U) bool) error {
+// keepSubscribed subscribes, again and again, and calls changed for each update that counts, and whenever an update may
+// have been missed.
+func keepSubscribed[U any](ctx context.Context, changed func(), subscribe func() (<-chan U, error), counts func(U) bool) error {
 	updates, err := subscribe()
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func keep[U any](ctx context.Context, changed func(), subscribe func() (<-chan U
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(again):
+			case <-time.After(resubscribeDelay):
 			}
 			if next, err := subscribe(); err == nil {
 				updates = next

@@ -1,5 +1,5 @@
-// Package record is how hosts write down what they do, in coordination Leases of one namespace: a heartbeat of each host, and
-// a lock of each address.
+// Package record reads and writes the coordination Leases in which hosts record their state, in one namespace: a
+// heartbeat of each host, and a lock of each address.
 package record
 
 import (
@@ -18,54 +18,54 @@ import (
 )
 
 const (
-	// Namespace has the locks and the heartbeats.
+	// Namespace is the namespace of the locks and the heartbeats.
 	Namespace = "butler-host-lb"
 
-	lockPrefix, hostPrefix = "ip-", "host-"
+	lockPrefix, heartbeatPrefix = "ip-", "host-"
 )
 
-// NameOf is the name of an object that is for an address: the address with hyphens.
-func NameOf(a netip.Addr) string {
+// NameForAddress returns the name of an object for an address: the expanded address with hyphens, after a prefix.
+func NameForAddress(a netip.Addr) string {
 	return lockPrefix + strings.NewReplacer(".", "-", ":", "-").Replace(a.StringExpanded())
 }
 
-// LockName is the name of the lock of an address, with its network, if that has a name.
+// LockName returns the name of the lock of an address, which ends in the name of the network, if that has one.
 func LockName(a netip.Addr, network string) string {
-	name := NameOf(a)
+	name := NameForAddress(a)
 	if network != "" {
 		name += "-" + network
 	}
 	return name
 }
 
-// HostName is the name of the heartbeat of a host.
-func HostName(host string) string { return hostPrefix + host }
+// HeartbeatName returns the name of the heartbeat of a host.
+func HeartbeatName(host string) string { return heartbeatPrefix + host }
 
-// IsHost reports whether a Lease is a heartbeat, IsLock whether it is a lock.
-func IsHost(name string) bool { return strings.HasPrefix(name, hostPrefix) }
+// IsHeartbeatName reports whether a Lease of this name is a heartbeat.
+func IsHeartbeatName(name string) bool { return strings.HasPrefix(name, heartbeatPrefix) }
 
-// IsLock reports whether a Lease is the lock of an address.
-func IsLock(name string) bool { return strings.HasPrefix(name, lockPrefix) }
+// IsLockName reports whether a Lease of this name is the lock of an address.
+func IsLockName(name string) bool { return strings.HasPrefix(name, lockPrefix) }
 
-// Lock is what the lock of an address says, beside who holds it (spec.holderIdentity, empty: nobody).
+// Lock is the content of the lock of an address, beside its holder (spec.holderIdentity, empty if there is none).
 type Lock struct {
 	Address netip.Addr `json:"address"`
 	Network string     `json:"network,omitempty"`
-	// Left is on a lock that nobody holds: the host which gave it up, where nobody has asked the wire since whether somebody
-	// answers for the address still. Without it the wire was asked, and nobody answered.
-	Left string `json:"left,omitempty"`
-	// Report is what the holder says of the address, nil: nothing yet.
+	// ReleasedBy is set on a lock without a holder: the host that released it, where no host has probed since whether a
+	// machine still answers for the address. If it is empty, the address was probed and no host replied.
+	ReleasedBy string `json:"left,omitempty"`
+	// Report is the report of the holder on the address, nil if there is none yet.
 	Report *Report `json:"report,omitempty"`
 }
 
-// Report is what a host says of an address whose lock it holds.
+// Report is what a host reports about an address whose lock it holds.
 type Report = hostlb.Report
 
 // PortReport is why a host does not serve a port.
 type PortReport = hostlb.PortReport
 
-// LockOf reads the lock of an address, and who holds it: that also where the rest cannot be read.
-func LockOf(o *coordinationv1.Lease) (l Lock, holder string, err error) {
+// ParseLock returns the lock of an address and its holder. It returns the holder even where the rest cannot be parsed.
+func ParseLock(o *coordinationv1.Lease) (l Lock, holder string, err error) {
 	holder = ptr.Deref(o.Spec.HolderIdentity, "")
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &l); err != nil {
 		return Lock{}, holder, fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; a host that reaches the address writes it anew: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
@@ -73,44 +73,45 @@ func LockOf(o *coordinationv1.Lease) (l Lock, holder string, err error) {
 	return l, holder, nil
 }
 
-// Write writes a lock, and who holds it, into its Lease, which may be new.
-func (l *Lock) Write(o *coordinationv1.Lease, holder string) {
+// WriteLease writes the lock and its holder into a Lease, which may be new.
+func (l *Lock) WriteLease(o *coordinationv1.Lease, holder string) {
 	o.Namespace, o.Name = Namespace, LockName(l.Address, l.Network)
 	o.Spec.HolderIdentity = ptr.To(holder)
-	annotate(o, l)
+	setAnnotation(o, l)
 }
 
-// host is what a heartbeat says.
-type host struct {
-	Networks []hostlb.Network `json:"networks"`
-	Network  string           `json:"network,omitempty"`
-	Node     string           `json:"node,omitempty"`
-	Own      []netip.Addr     `json:"own,omitempty"`
-	Forwards bool             `json:"forwards,omitempty"`
+// heartbeatData is the content of a heartbeat.
+type heartbeatData struct {
+	Networks        []hostlb.Network `json:"networks"`
+	Network         string           `json:"network,omitempty"`
+	Node            string           `json:"node,omitempty"`
+	OwnAddresses    []netip.Addr     `json:"own,omitempty"`
+	ForwardsTraffic bool             `json:"forwards,omitempty"`
 }
 
-// HostOf reads a heartbeat: the host, and the machine that has its name, by the boot id of its kernel.
-func HostOf(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) {
-	var is host
+// ParseHeartbeat returns the host of a heartbeat, and the machine that uses its name, identified by the boot ID of its
+// kernel.
+func ParseHeartbeat(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) {
+	var is heartbeatData
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &is); err != nil {
 		return h, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, its host makes it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
-	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, hostPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, Own: is.Own, Forwards: is.Forwards}
+	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, heartbeatPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, OwnAddresses: is.OwnAddresses, ForwardsTraffic: is.ForwardsTraffic}
 	h.Lifetime = time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return h, ptr.Deref(o.Spec.HolderIdentity, ""), nil
 }
 
-// WriteHost writes a heartbeat into its Lease, which may be new.
-func WriteHost(o *coordinationv1.Lease, h *hostlb.Host, machine string, renewed metav1.MicroTime, seconds int32) {
-	o.Namespace, o.Name = Namespace, HostName(h.Name)
+// WriteHeartbeat writes a heartbeat into its Lease, which may be new.
+func WriteHeartbeat(o *coordinationv1.Lease, h *hostlb.Host, machine string, renewed metav1.MicroTime, seconds int32) {
+	o.Namespace, o.Name = Namespace, HeartbeatName(h.Name)
 	o.Spec.HolderIdentity, o.Spec.RenewTime, o.Spec.LeaseDurationSeconds = ptr.To(machine), &renewed, ptr.To(seconds)
-	annotate(o, host{h.Networks, h.Network, h.Node, h.Own, h.Forwards})
+	setAnnotation(o, heartbeatData{h.Networks, h.Network, h.Node, h.OwnAddresses, h.ForwardsTraffic})
 }
 
-func annotate(o *coordinationv1.Lease, what any) {
+func setAnnotation(o *coordinationv1.Lease, what any) {
 	text, err := json.Marshal(what)
 	if err != nil {
-		panic(err) // it is strings and addresses
+		panic(err) // the content is strings and addresses
 	}
 	if o.Annotations == nil {
 		o.Annotations = map[string]string{}

@@ -18,56 +18,56 @@ import (
 
 var addresses = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
-// What is written is what is read.
+// TestLock checks that a lock is parsed as it was written.
 func TestLock(t *testing.T) {
 	g := NewWithT(t)
 	for _, want := range []Lock{
 		{Address: netip.MustParseAddr("192.0.2.10")},
-		{Address: netip.MustParseAddr("2001:db8::1"), Network: "dmz", Left: "h1"},
+		{Address: netip.MustParseAddr("2001:db8::1"), Network: "dmz", ReleasedBy: "h1"},
 		{Address: netip.MustParseAddr("192.0.2.11"), Report: &Report{
-			Lease: "u", Announced: true, Reason: "r", Message: "m", Ports: []PortReport{{Protocol: corev1.ProtocolTCP, Port: 80, Reason: "r", Message: "m"}},
+			LeaseUID: "u", Announced: true, Reason: "r", Message: "m", Ports: []PortReport{{Protocol: corev1.ProtocolTCP, Port: 80, Reason: "r", Message: "m"}},
 		}},
 	} {
 		o := &coordinationv1.Lease{}
-		want.Write(o, "h2")
-		got, holder, err := LockOf(o)
+		want.WriteLease(o, "h2")
+		got, holder, err := ParseLock(o)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(holder).To(Equal("h2"))
 		g.Expect(cmp.Diff(want, got, addresses)).To(BeEmpty())
 		g.Expect(got.Report.Equal(want.Report)).To(BeTrue())
-		g.Expect(IsLock(o.Name) && !IsHost(o.Name)).To(BeTrue())
+		g.Expect(IsLockName(o.Name) && !IsHeartbeatName(o.Name)).To(BeTrue())
 	}
 	g.Expect(LockName(netip.MustParseAddr("192.0.2.10"), "")).To(Equal("ip-192-0-2-10"))
 	g.Expect(LockName(netip.MustParseAddr("2001:db8::1"), "dmz")).To(Equal("ip-2001-0db8-0000-0000-0000-0000-0000-0001-dmz"))
-	g.Expect((&Report{Lease: "a"}).Equal(&Report{Lease: "b"})).To(BeFalse())
+	g.Expect((&Report{LeaseUID: "a"}).Equal(&Report{LeaseUID: "b"})).To(BeFalse())
 	g.Expect((&Report{}).Equal(nil)).To(BeFalse())
 }
 
 func TestHost(t *testing.T) {
 	g := NewWithT(t)
 	want := hostlb.Host{
-		Name: "h1", Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}, Network: "dmz", Node: "n1", Lifetime: 10 * time.Second, Forwards: true,
-		Own: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		Name: "h1", Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}, Network: "dmz", Node: "n1", Lifetime: 10 * time.Second, ForwardsTraffic: true,
+		OwnAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 	}
 	o := &coordinationv1.Lease{}
 	at := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	WriteHost(o, &want, "boot", at, 10)
-	got, machine, err := HostOf(o)
+	WriteHeartbeat(o, &want, "boot", at, 10)
+	got, machine, err := ParseHeartbeat(o)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(machine).To(Equal("boot"))
 	g.Expect(cmp.Diff(want, got, addresses)).To(BeEmpty())
 	g.Expect(o.Spec.RenewTime.Equal(&at)).To(BeTrue())
 	g.Expect(*o.Spec.LeaseDurationSeconds).To(BeEquivalentTo(10))
-	g.Expect(IsHost(o.Name) && !IsLock(o.Name)).To(BeTrue())
+	g.Expect(IsHeartbeatName(o.Name) && !IsLockName(o.Name)).To(BeTrue())
 }
 
-// What a person wrote there is told with what to do.
+// TestUnreadable checks that the error for an annotation that a person wrote names the Lease and the next step.
 func TestUnreadable(t *testing.T) {
 	g := NewWithT(t)
 	for _, text := range []string{"", "{", `{"address": 7}`, `{"networks": 7}`} {
 		o := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "ip-192-0-2-10", Annotations: map[string]string{v1alpha1.HostLBAnnotation: text}}}
-		_, _, lock := LockOf(o)
-		_, _, host := HostOf(o)
+		_, _, lock := ParseLock(o)
+		_, _, host := ParseHeartbeat(o)
 		if lock != nil {
 			g.Expect(lock).To(MatchError(ContainSubstring("Lease butler-host-lb/ip-192-0-2-10 cannot be read; a host that reaches the address writes it anew")))
 		}
@@ -78,19 +78,20 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// W29: the Lease of a host that is deleted is made again by that, and can be read.
+// TestALeaseThatIsMadeAgainCanBeRead checks that the Lease of a host that is deleted is created again by the host and
+// can be parsed (W29).
 func TestALeaseThatIsMadeAgainCanBeRead(t *testing.T) {
 	g := NewWithT(t)
 	host := hostlb.Host{Name: "h1", Lifetime: 10 * time.Second}
 	made := func() *coordinationv1.Lease {
 		o := &coordinationv1.Lease{}
-		WriteHost(o, &host, "boot", metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), 10)
+		WriteHeartbeat(o, &host, "boot", metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), 10)
 		return o
 	}
 	wrong := made()
 	wrong.Annotations[v1alpha1.HostLBAnnotation] = "{"
-	_, _, err := HostOf(wrong)
+	_, _, err := ParseHeartbeat(wrong)
 	g.Expect(err).To(MatchError(ContainSubstring("delete the Lease, its host makes it again")))
-	_, _, err = HostOf(made())
+	_, _, err = ParseHeartbeat(made())
 	g.Expect(err).NotTo(HaveOccurred())
 }

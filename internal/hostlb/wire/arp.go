@@ -12,49 +12,51 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// overARP is IPv4.
-type overARP struct {
+// arpConn sends and receives ARP, for IPv4.
+type arpConn struct {
 	conn *packet.Conn
 	mac  net.HardwareAddr
 }
 
-const etherARP = 0x0806
+const etherTypeARP = 0x0806
 
-// forOthers is PACKET_OTHERHOST of linux/if_packet.h.
-const forOthers = 3
+// packetOtherHost is PACKET_OTHERHOST of linux/if_packet.h.
+const packetOtherHost = 3
 
-func openARP(ifi *net.Interface) (*overARP, error) {
-	// What is of a VLAN is another wire's. The kernel takes its tag off before it gives a frame to who listens for ARP, and the
-	// filter sees none; but a frame of a VLAN that the interface is not of it marks as for others, and those of one that the
-	// host has an interface of it gives to that. A tag of a priority alone (VLAN 0) is no other wire. To listen to all frames
-	// (ETH_P_ALL) would show the tag, and have each packet of the host pass the filter.
+func openARP(ifi *net.Interface) (*arpConn, error) {
+	// Frames of a VLAN are those of another wire. The kernel takes the tag off before it passes a frame to a listener for
+	// ARP, so the filter sees none. But it marks a frame of a VLAN that the interface is not in as one for others, and
+	// passes a frame of a VLAN for which the host has an interface to that interface. A tag with a priority alone (VLAN
+	// 0) is no other wire. Listening to all frames (ETH_P_ALL) would show the tag, and have each packet of the host pass
+	// the filter.
 	filter, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: forOthers, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: packetOtherHost, SkipTrue: 1},
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c, err := packet.Listen(ifi, packet.Raw, etherARP, &packet.Config{Filter: filter})
+	c, err := packet.Listen(ifi, packet.Raw, etherTypeARP, &packet.Config{Filter: filter})
 	if err != nil {
 		return nil, err
 	}
-	return &overARP{c, ifi.HardwareAddr}, nil
+	return &arpConn{c, ifi.HardwareAddr}, nil
 }
 
-// ask sends a probe: a request from nobody, so that no cache learns anything of it.
-func (o *overARP) ask(a netip.Addr) error {
-	return o.send(arp.OperationRequest, netip.IPv4Unspecified(), make(net.HardwareAddr, len(o.mac)), a)
+// sendProbe sends a probe: a request without a sender address, so that no cache learns anything from it.
+func (o *arpConn) sendProbe(a netip.Addr) error {
+	return o.sendPacket(arp.OperationRequest, netip.IPv4Unspecified(), make(net.HardwareAddr, len(o.mac)), a)
 }
 
-// tell sends an announcement: a request for the address from the address itself. Caches that have it learn where it is.
-func (o *overARP) tell(a netip.Addr) error {
-	return o.send(arp.OperationRequest, a, make(net.HardwareAddr, len(o.mac)), a)
+// sendAnnouncement sends an announcement: a request for the address from the address itself. Caches that have the
+// address learn where it is.
+func (o *arpConn) sendAnnouncement(a netip.Addr) error {
+	return o.sendPacket(arp.OperationRequest, a, make(net.HardwareAddr, len(o.mac)), a)
 }
 
-func (o *overARP) send(op arp.Operation, from netip.Addr, to net.HardwareAddr, of netip.Addr) error {
+func (o *arpConn) sendPacket(op arp.Operation, from netip.Addr, to net.HardwareAddr, of netip.Addr) error {
 	p, err := arp.NewPacket(op, o.mac, from, to, of)
 	if err != nil {
 		return err
@@ -71,8 +73,9 @@ func (o *overARP) send(op arp.Operation, from netip.Addr, to net.HardwareAddr, o
 	return err
 }
 
-// read returns who says that he has an address, or asks for it from nobody, as a host does that is about to have it.
-func (o *overARP) read() (Claim, error) {
+// readClaim returns the next machine that claims an address, or requests it without a sender address, as a host does
+// that is about to use it.
+func (o *arpConn) readClaim() (Claim, error) {
 	buffer := make([]byte, 1<<11)
 	for {
 		n, _, err := o.conn.ReadFrom(buffer)
@@ -92,5 +95,5 @@ func (o *overARP) read() (Claim, error) {
 	}
 }
 
-// Close ends it.
-func (o *overARP) Close() error { return o.conn.Close() }
+// Close closes the connection.
+func (o *arpConn) Close() error { return o.conn.Close() }

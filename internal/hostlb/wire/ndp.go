@@ -11,16 +11,16 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// errNoLinkLocal says that an interface has no link-local address, so it speaks no IPv6.
+// errNoLinkLocal means that an interface has no link-local address, and so no IPv6.
 var errNoLinkLocal = errors.New("the interface has no link-local address of IPv6")
 
-// overNDP is IPv6.
-type overNDP struct {
+// ndpConn sends and receives neighbour discovery, for IPv6.
+type ndpConn struct {
 	conn *ndp.Conn
 	mac  net.HardwareAddr
 }
 
-func openNDP(ifi *net.Interface) (*overNDP, error) {
+func openNDP(ifi *net.Interface) (*ndpConn, error) {
 	all, err := ifi.Addrs()
 	if err != nil {
 		return nil, err
@@ -43,11 +43,11 @@ func openNDP(ifi *net.Interface) (*overNDP, error) {
 	if err := c.SetICMPFilter(&filter); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &overNDP{c, ifi.HardwareAddr}, nil
+	return &ndpConn{c, ifi.HardwareAddr}, nil
 }
 
-// ask solicits the neighbour that has an address.
-func (o *overNDP) ask(a netip.Addr) error {
+// sendProbe solicits the neighbour that has an address.
+func (o *ndpConn) sendProbe(a netip.Addr) error {
 	group, err := ndp.SolicitedNodeMulticast(a)
 	if err != nil {
 		return err
@@ -57,15 +57,15 @@ func (o *overNDP) ask(a netip.Addr) error {
 	}, nil, group)
 }
 
-// tell advertises an address to all nodes, over what they knew of it.
-func (o *overNDP) tell(a netip.Addr) error {
+// sendAnnouncement advertises an address to all nodes, and overrides what they know of it.
+func (o *ndpConn) sendAnnouncement(a netip.Addr) error {
 	return o.conn.WriteTo(&ndp.NeighborAdvertisement{
 		Override: true, TargetAddress: a, Options: []ndp.Option{&ndp.LinkLayerAddress{Direction: ndp.Target, Addr: o.mac}},
 	}, nil, netip.IPv6LinkLocalAllNodes())
 }
 
-// read returns who says that he has an address.
-func (o *overNDP) read() (Claim, error) {
+// readClaim returns the next machine that advertises an address.
+func (o *ndpConn) readClaim() (Claim, error) {
 	for {
 		m, _, _, err := o.conn.ReadFrom()
 		if err != nil {
@@ -83,5 +83,5 @@ func (o *overNDP) read() (Claim, error) {
 	}
 }
 
-// Close ends it.
-func (o *overNDP) Close() error { return o.conn.Close() }
+// Close closes the connection.
+func (o *ndpConn) Close() error { return o.conn.Close() }

@@ -18,37 +18,37 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/wires"
 )
 
-// speaker sends frames of ARP from an interface, as it is told.
-type speaker struct {
+// arpSender sends frames from an interface.
+type arpSender struct {
 	t    *testing.T
 	conn *packet.Conn
 	mac  net.HardwareAddr
 }
 
-func newSpeaker(t *testing.T, name string) *speaker {
+func newARPSender(t *testing.T, name string) *arpSender {
 	t.Helper()
 	g := NewWithT(t)
 	ifi, err := net.InterfaceByName(name)
 	g.Expect(err).NotTo(HaveOccurred())
-	c, err := packet.Listen(ifi, packet.Raw, etherARP, nil)
+	c, err := packet.Listen(ifi, packet.Raw, etherTypeARP, nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = c.Close() })
-	return &speaker{t, c, ifi.HardwareAddr}
+	return &arpSender{t, c, ifi.HardwareAddr}
 }
 
-// say says of an address that it is at a MAC, to one or to all, in these VLANs: the outer one first.
-func (s *speaker) say(a netip.Addr, mac, to net.HardwareAddr, vlans ...uint16) {
+// sendARP sends a claim of an address by a MAC, to one machine or to all, in these VLANs: the outer one first.
+func (s *arpSender) sendARP(a netip.Addr, mac, to net.HardwareAddr, vlans ...uint16) {
 	s.t.Helper()
 	g := NewWithT(s.t)
 	p, err := arp.NewPacket(arp.OperationReply, mac, a, to, a)
 	g.Expect(err).NotTo(HaveOccurred())
 	payload, err := p.MarshalBinary()
 	g.Expect(err).NotTo(HaveOccurred())
-	s.send(&ethernet.Frame{Destination: to, EtherType: ethernet.EtherTypeARP, Payload: payload}, vlans...)
+	s.sendFrame(&ethernet.Frame{Destination: to, EtherType: ethernet.EtherTypeARP, Payload: payload}, vlans...)
 }
 
-// advertise says to all of an address of IPv6 that it is at a MAC, in these VLANs.
-func (s *speaker) advertise(a netip.Addr, mac net.HardwareAddr, vlans ...uint16) {
+// sendAdvertisement sends a claim of an IPv6 address by a MAC to all machines, in these VLANs.
+func (s *arpSender) sendAdvertisement(a netip.Addr, mac net.HardwareAddr, vlans ...uint16) {
 	s.t.Helper()
 	g := NewWithT(s.t)
 	from, to := netip.MustParseAddr("fe80::99"), netip.IPv6LinkLocalAllNodes()
@@ -59,10 +59,10 @@ func (s *speaker) advertise(a netip.Addr, mac net.HardwareAddr, vlans ...uint16)
 	const icmpv6, hops = 58, 255
 	packet := []byte{0x60, 0, 0, 0, 0, byte(len(text)), icmpv6, hops}
 	packet = append(append(append(packet, from.AsSlice()...), to.AsSlice()...), text...)
-	s.send(&ethernet.Frame{Destination: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, EtherType: ethernet.EtherTypeIPv6, Payload: packet}, vlans...)
+	s.sendFrame(&ethernet.Frame{Destination: net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, EtherType: ethernet.EtherTypeIPv6, Payload: packet}, vlans...)
 }
 
-func (s *speaker) send(frame *ethernet.Frame, vlans ...uint16) {
+func (s *arpSender) sendFrame(frame *ethernet.Frame, vlans ...uint16) {
 	s.t.Helper()
 	g := NewWithT(s.t)
 	frame.Source = s.mac
@@ -78,8 +78,9 @@ func (s *speaker) send(frame *ethernet.Frame, vlans ...uint16) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-// What is said in a VLAN is another wire's, whether the host has an interface of that VLAN or not, and to one or to all. What
-// is tagged with a priority alone (VLAN 0) is of the wire itself.
+// TestVLANs checks that claims in a VLAN are those of another wire, whether the host has an interface of that VLAN or
+// not, and whether they go to one machine or to all. A frame that is tagged with a priority alone (VLAN 0) is of the
+// wire itself.
 func TestVLANs(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
@@ -91,7 +92,7 @@ func TestVLANs(t *testing.T) {
 		t.Logf("this kernel makes no interface of a VLAN, so there is none here: %v", err)
 	}
 	listen := func(name string) <-chan Claim {
-		w, err := Open(name, all, nobody)
+		w, err := OpenInterface(name, matchAll, matchNone)
 		g.Expect(err).NotTo(HaveOccurred())
 		t.Cleanup(func() { NewWithT(t).Expect(w.Close()).To(Succeed()) })
 		return w.Claims()
@@ -104,66 +105,67 @@ func TestVLANs(t *testing.T) {
 		g.Expect(netlink.LinkSetUp(of7)).To(Succeed())
 		tagged = listen("wire0.7")
 	}
-	other := newSpeaker(t, "wire1")
+	other := newARPSender(t, "wire1")
 	mac := func(n byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, n} }
 	a := netip.MustParseAddr("192.0.2.40")
 	for _, to := range []net.HardwareAddr{ethernet.Broadcast, on.Attrs().HardwareAddr} {
-		other.say(a, mac(5), to, 5)
-		other.say(a, mac(6), to, 6, 7)
-		other.say(a, mac(7), to, 7)
-		other.say(a, mac(0), to, 0)
-		other.say(a, mac(1), to)
-		for _, want := range []byte{0, 1} { // in order: so all before it was heard by then
-			g.Expect(next(t, untagged)).To(Equal(Claim{a, mac(want), false}))
+		other.sendARP(a, mac(5), to, 5)
+		other.sendARP(a, mac(6), to, 6, 7)
+		other.sendARP(a, mac(7), to, 7)
+		other.sendARP(a, mac(0), to, 0)
+		other.sendARP(a, mac(1), to)
+		for _, want := range []byte{0, 1} { // in order: so all frames before were received by then
+			g.Expect(nextClaim(t, untagged)).To(Equal(Claim{a, mac(want), false}))
 		}
 		if !has7 {
 			continue
 		}
-		g.Expect(next(t, tagged)).To(Equal(Claim{a, mac(7), false}))
+		g.Expect(nextClaim(t, tagged)).To(Equal(Claim{a, mac(7), false}))
 	}
 	if has7 {
 		g.Expect(tagged).NotTo(Receive())
 	}
 }
 
-// next is what is heard next.
-func next(t *testing.T, claims <-chan Claim) (c Claim) {
+// nextClaim returns the next claim.
+func nextClaim(t *testing.T, claims <-chan Claim) (c Claim) {
 	t.Helper()
 	NewWithT(t).Eventually(claims).WithTimeout(10 * time.Second).Should(Receive(&c))
 	return c
 }
 
-// The same for IPv6: the kernel drops what is for others before it comes to who listens for ICMPv6.
+// TestVLANsOfIPv6 checks the same for IPv6: the kernel drops frames for others before they reach a listener for ICMPv6.
 func TestVLANsOfIPv6(t *testing.T) {
-	w, _ := open(t)
+	w, _ := newTestWire(t)
 	g := NewWithT(t)
-	other := newSpeaker(t, "wire1")
+	other := newARPSender(t, "wire1")
 	a := netip.MustParseAddr("2001:db8::40")
-	other.advertise(a, net.HardwareAddr{2, 0, 0, 0, 0, 5}, 5)
-	other.advertise(a, net.HardwareAddr{2, 0, 0, 0, 0, 1})
-	g.Expect(next(t, w.Claims())).To(Equal(Claim{a, net.HardwareAddr{2, 0, 0, 0, 0, 1}, false}))
+	other.sendAdvertisement(a, net.HardwareAddr{2, 0, 0, 0, 0, 5}, 5)
+	other.sendAdvertisement(a, net.HardwareAddr{2, 0, 0, 0, 0, 1})
+	g.Expect(nextClaim(t, w.Claims())).To(Equal(Claim{a, net.HardwareAddr{2, 0, 0, 0, 0, 1}, false}))
 }
 
-// A neighbour that asks and answers in another VLAN, with the same addresses, is not heard when the wire is asked.
+// TestProbeBesideVLAN checks that a probe ignores a neighbour that asks and answers in another VLAN, with the same
+// addresses.
 func TestProbeBesideVLAN(t *testing.T) {
-	w, _ := open(t)
+	w, _ := newTestWire(t)
 	g := NewWithT(t)
-	other := newSpeaker(t, "wire1")
+	other := newARPSender(t, "wire1")
 	a := netip.MustParseAddr("192.0.2.41")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		mac, err := w.Probe(t.Context(), a)
+		mac, err := w.ProbeAddress(t.Context(), a)
 		if err != nil || mac != nil {
 			t.Errorf("%s, %v answers", mac, err)
 		}
 	}()
 	for {
-		other.say(a, net.HardwareAddr{2, 0, 0, 0, 0, 9}, w.ifi.HardwareAddr, 5)
+		other.sendARP(a, net.HardwareAddr{2, 0, 0, 0, 0, 9}, w.netInterface.HardwareAddr, 5)
 		select {
 		case <-done:
 			return
-		case <-time.After(apart / 4):
+		case <-time.After(sendInterval / 4):
 		}
 		g.Expect(t.Context().Err()).NotTo(HaveOccurred())
 	}

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package wire asks a wire who answers for an address, tells it who does, and hears who else says so: by ARP for IPv4, as RFC
-// 5227 has it, and by neighbour discovery for IPv6.
+// Package wire probes which machine of a wire, a layer-2 segment, answers for an address, announces addresses of this
+// host, and receives the claims of other machines: by ARP for IPv4, as in RFC 5227, and by neighbour discovery for
+// IPv6.
 package wire
 
 import (
@@ -16,65 +17,66 @@ import (
 )
 
 const (
-	// times is how often the wire is asked; apart, how long after each other, and after each other it is told.
-	times = 3
-	apart = 200 * time.Millisecond
-	// heard is how many claims wait to be taken; more are dropped: who claims says so again.
-	heard = 64
+	// probeCount is how many packets a probe sends; sendInterval is the interval between them, and between announcements.
+	probeCount   = 3
+	sendInterval = 200 * time.Millisecond
+	// maxQueuedClaims is how many claims are queued; more are dropped, as a machine repeats its claims.
+	maxQueuedClaims = 64
 )
 
-// Claim says that somebody answers for an address.
+// Claim reports that a machine answers for an address.
 type Claim struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr
-	// Probe: he asks whether somebody does, and is about to. Who has the address has it still.
-	Probe bool
+	// IsProbe reports whether the machine only asks for the address, and is about to use it. The machine that has the
+	// address still has it.
+	IsProbe bool
 }
 
-// family is what asks and tells for addresses of one family.
-type family interface {
-	ask(a netip.Addr) error
-	tell(a netip.Addr) error
-	// read returns what somebody says of himself, or an error when it is closed.
-	read() (Claim, error)
+// familyConn sends and receives for addresses of one family.
+type familyConn interface {
+	sendProbe(a netip.Addr) error
+	sendAnnouncement(a netip.Addr) error
+	// readClaim returns the next claim, or an error when the connection is closed.
+	readClaim() (Claim, error)
 	Close() error
 }
 
-// Wire is that of one interface.
-type Wire struct {
-	ifi    *net.Interface
-	mine   func(netip.Addr) bool
-	own    func(net.HardwareAddr) bool
-	claims chan Claim
-	done   chan struct{}
+// Conn is the connection to the wire of one interface.
+type Conn struct {
+	netInterface *net.Interface
+	isManaged    func(netip.Addr) bool
+	isOwnMAC     func(net.HardwareAddr) bool
+	claims       chan Claim
+	done         chan struct{}
 
-	mu       sync.Mutex
-	families map[bool]family // by whether it is IPv6
-	waiting  map[netip.Addr][]chan net.HardwareAddr
-	readers  sync.WaitGroup
+	mu      sync.Mutex
+	conns   map[bool]familyConn // the key reports whether it is for IPv6
+	waiters map[netip.Addr][]chan net.HardwareAddr
+	readers sync.WaitGroup
 }
 
-// Open listens on the wire of an interface, for whoever claims to have an address of mine. What is said by an own MAC, of any
-// interface of the host, is not heard. It needs the right to raw sockets (CAP_NET_RAW). IPv6 begins once the interface has a
-// link-local address.
-func Open(name string, mine func(netip.Addr) bool, own func(net.HardwareAddr) bool) (*Wire, error) {
+// OpenInterface listens on the wire of an interface for machines that claim an address for which mine returns true.
+// Claims by a MAC for which own returns true, of any interface of the host, are ignored. It needs the right to raw
+// sockets (CAP_NET_RAW). IPv6 begins once the interface has a link-local address.
+func OpenInterface(name string, mine func(netip.Addr) bool, own func(net.HardwareAddr) bool) (*Conn, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
 	}
-	w := &Wire{ifi: ifi, mine: mine, own: own, families: map[bool]family{}, claims: make(chan Claim, heard), done: make(chan struct{}), waiting: map[netip.Addr][]chan net.HardwareAddr{}}
-	if _, err := w.family(false); err != nil {
+	w := &Conn{netInterface: ifi, isManaged: mine, isOwnMAC: own, conns: map[bool]familyConn{}, claims: make(chan Claim, maxQueuedClaims), done: make(chan struct{}), waiters: map[netip.Addr][]chan net.HardwareAddr{}}
+	if _, err := w.connForFamily(false); err != nil {
 		return nil, err
 	}
-	_, _ = w.family(true) // it is opened again when it is needed, and says then what is wrong
+	_, _ = w.connForFamily(true) // it is opened again when it is needed, and returns its error then
 	return w, nil
 }
 
-// family is what asks and tells for addresses of a family: where it was not open yet, it is now.
-func (w *Wire) family(is6 bool) (family, error) {
+// connForFamily returns the connection for a family, and opens it if it is not open yet.
+func (w *Conn) connForFamily(is6 bool) (familyConn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.families[is6]; f != nil {
+	if f := w.conns[is6]; f != nil {
 		return f, nil
 	}
 	select {
@@ -82,36 +84,36 @@ func (w *Wire) family(is6 bool) (family, error) {
 		return nil, net.ErrClosed
 	default:
 	}
-	f, err := w.open(is6)
+	f, err := w.openFamily(is6)
 	if err != nil {
 		return nil, err
 	}
-	w.families[is6] = f
-	w.readers.Go(func() { w.listen(f) })
+	w.conns[is6] = f
+	w.readers.Go(func() { w.receiveClaims(f) })
 	return f, nil
 }
 
-func (w *Wire) open(is6 bool) (family, error) {
+func (w *Conn) openFamily(is6 bool) (familyConn, error) {
 	if is6 {
-		f, err := openNDP(w.ifi)
+		f, err := openNDP(w.netInterface)
 		if err != nil {
-			return nil, fmt.Errorf("listening for neighbours on %s: %w", w.ifi.Name, err)
+			return nil, fmt.Errorf("listening for neighbours on %s: %w", w.netInterface.Name, err)
 		}
 		return f, nil
 	}
-	f, err := openARP(w.ifi)
+	f, err := openARP(w.netInterface)
 	if err != nil {
-		return nil, fmt.Errorf("listening for ARP on %s: %w", w.ifi.Name, err)
+		return nil, fmt.Errorf("listening for ARP on %s: %w", w.netInterface.Name, err)
 	}
 	return f, nil
 }
 
-// Close ends it.
-func (w *Wire) Close() error {
+// Close closes the connections of both families, and the channel of claims.
+func (w *Conn) Close() error {
 	w.mu.Lock()
 	close(w.done)
 	var errs []error
-	for _, f := range w.families {
+	for _, f := range w.conns {
 		errs = append(errs, f.Close())
 	}
 	w.mu.Unlock()
@@ -120,24 +122,24 @@ func (w *Wire) Close() error {
 	return errors.Join(errs...)
 }
 
-// Claims are what others say that they have, of the addresses that are mine. Of those that nobody takes in time, some are
-// missing. It is closed by Close.
-func (w *Wire) Claims() <-chan Claim { return w.claims }
+// Claims returns the channel of claims by other machines of addresses of this host. Claims that are not received in
+// time are dropped. Close closes the channel.
+func (w *Conn) Claims() <-chan Claim { return w.claims }
 
-// Probe asks three times who answers for an address, 200 ms apart, and returns the first that does; nil: nobody. It takes 600
-// ms where nobody does.
-func (w *Wire) Probe(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
-	f, err := w.family(a.Is6())
+// ProbeAddress asks three times which machine answers for an address, 200 ms apart, and returns the MAC of the first
+// that does, or nil if none does. It takes 600 ms where none does.
+func (w *Conn) ProbeAddress(ctx context.Context, a netip.Addr) (net.HardwareAddr, error) {
+	f, err := w.connForFamily(a.Is6())
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s: %w", a, err)
 	}
 	answers := make(chan net.HardwareAddr, 1)
 	w.mu.Lock()
-	w.waiting[a] = append(w.waiting[a], answers)
+	w.waiters[a] = append(w.waiters[a], answers)
 	w.mu.Unlock()
-	defer w.forget(a, answers)
-	for range times {
-		if err := f.ask(a); err != nil {
+	defer w.removeWaiter(a, answers)
+	for range probeCount {
+		if err := f.sendProbe(a); err != nil {
 			return nil, fmt.Errorf("asking for %s: %w", a, err)
 		}
 		select {
@@ -145,36 +147,36 @@ func (w *Wire) Probe(ctx context.Context, a netip.Addr) (net.HardwareAddr, error
 			return mac, nil
 		case <-ctx.Done():
 			return nil, fmt.Errorf("asking for %s: %w", a, ctx.Err())
-		case <-time.After(apart):
+		case <-time.After(sendInterval):
 		}
 	}
 	return nil, nil
 }
 
-// forget ends a question.
-func (w *Wire) forget(a netip.Addr, answers chan net.HardwareAddr) {
+// removeWaiter removes the channel of a probe.
+func (w *Conn) removeWaiter(a netip.Addr, answers chan net.HardwareAddr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.waiting[a]
+	all := w.waiters[a]
 	for i, c := range all {
 		if c == answers {
 			all = append(all[:i], all[i+1:]...)
 			break
 		}
 	}
-	if w.waiting[a] = all; len(all) == 0 {
-		delete(w.waiting, a)
+	if w.waiters[a] = all; len(all) == 0 {
+		delete(w.waiters, a)
 	}
 }
 
-// Announce says on the wire so many times, 200 ms apart, that this host answers for an address.
-func (w *Wire) Announce(ctx context.Context, a netip.Addr, times int) error {
-	f, err := w.family(a.Is6())
+// AnnounceAddress announces, that many times and 200 ms apart, that this host answers for an address.
+func (w *Conn) AnnounceAddress(ctx context.Context, a netip.Addr, times int) error {
+	f, err := w.connForFamily(a.Is6())
 	if err != nil {
 		return fmt.Errorf("announcing %s: %w", a, err)
 	}
 	for i := range times {
-		if err := f.tell(a); err != nil {
+		if err := f.sendAnnouncement(a); err != nil {
 			return fmt.Errorf("announcing %s: %w", a, err)
 		}
 		if i == times-1 {
@@ -183,36 +185,36 @@ func (w *Wire) Announce(ctx context.Context, a netip.Addr, times int) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("announcing %s: %w", a, ctx.Err())
-		case <-time.After(apart):
+		case <-time.After(sendInterval):
 		}
 	}
 	return nil
 }
 
-// listen hears what is said of one family, until that is closed.
-func (w *Wire) listen(f family) {
+// receiveClaims receives the claims of one family, until its connection is closed.
+func (w *Conn) receiveClaims(f familyConn) {
 	for {
-		c, err := f.read()
+		c, err := f.readClaim()
 		if err != nil {
-			select { // of one packet, or of an interface that is down
+			select { // an error of one packet, or of an interface that is down
 			case <-w.done:
 				return
-			case <-time.After(apart):
+			case <-time.After(sendInterval):
 			}
 			continue
 		}
-		if bytes.Equal(c.MAC, w.ifi.HardwareAddr) || w.own(c.MAC) {
-			continue // our own word
+		if bytes.Equal(c.MAC, w.netInterface.HardwareAddr) || w.isOwnMAC(c.MAC) {
+			continue // our own packet
 		}
-		mine := w.mine(c.Address)
+		mine := w.isManaged(c.Address)
 		w.mu.Lock()
-		for _, answers := range w.waiting[c.Address] {
-			if c.Probe && mine {
-				break // who asks for what is here has it not
+		for _, answers := range w.waiters[c.Address] {
+			if c.IsProbe && mine {
+				break // a machine that asks for an address of this host does not have it
 			}
 			select {
 			case answers <- c.MAC:
-			default: // it has one
+			default: // it has one already
 			}
 		}
 		w.mu.Unlock()

@@ -18,36 +18,37 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// mayHave tells why a pool gives no such block; nil: it may. What has its block already is not asked: its record alone may be
-// a user's, or come with a move to where there are other rules.
-func mayHave(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
-	length, longest := blockFactsOf(c).prefixLength, m.Layout.UnitBits()
-	if c.HadAddress {
+// blockRefusal returns why a pool cannot allocate the requested prefix, or nil if it can. An allocation that has its
+// block in its status is not checked. A record alone does not suffice for that: a user may have written it, or a move
+// may have brought it to a pool with other rules.
+func blockRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+	length, longest := allocationDataFor(c).prefixLength, m.Layout.UnitBits()
+	if c.StatusHasAddress {
 		return nil
 	}
-	if c.Child != nil {
-		if no := mayCarve(m, c); no != nil {
+	if c.ChildPool != nil {
+		if no := carveRefusal(m, c); no != nil {
 			return no
 		}
 	}
 	switch {
-	case length > longest && m.HandsOutPrefixes():
-		return grants.Failed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
+	case length > longest && m.AllocatesPrefixes():
+		return grants.AllocationFailed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
 	case length > longest:
-		return grants.Failed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Key, longest)
+		return grants.AllocationFailed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Key, longest)
 	}
 	return nil
 }
 
-// mayCarve tells why a pool gives no such block to a pool that is carved from it; nil: it may.
-func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
-	length, carvable := blockFactsOf(c).prefixLength, m.Base.PoolSpec().Carvable
+// carveRefusal returns why a pool cannot allocate a block to a carved pool, or nil if it can.
+func carveRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+	length, carvable := allocationDataFor(c).prefixLength, m.BasePool.PoolSpec().Carvable
 	switch {
 	case carvable == nil:
-		return grants.NotReady("no pool can be carved from %s: its spec.carvable is not set", m.Key)
+		return grants.PoolNotReady("no pool can be carved from %s: its spec.carvable is not set", m.Key)
 	case len(carvable.PrefixLengths) > 0 && !slices.Contains(carvable.PrefixLengths, int32(length)):
-		return grants.NotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Key, lengths(carvable.PrefixLengths))
-	case c.Child.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.OthersOf(c) >= int64(*carvable.MaxBlocksPerNamespace):
+		return grants.PoolNotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Key, formatLengths(carvable.PrefixLengths))
+	case c.ChildPool.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.UsageByOthers(c) >= int64(*carvable.MaxBlocksPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the pools of namespace %s have as many blocks of %s as its spec.carvable.maxBlocksPerNamespace allows: %d; raise that, or use fewer",
 			c.Owner.Namespace, m.Key, *carvable.MaxBlocksPerNamespace)}
@@ -55,7 +56,7 @@ func mayCarve(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 	return nil
 }
 
-func lengths(all []int32) string {
+func formatLengths(all []int32) string {
 	var out []string
 	for _, n := range all {
 		out = append(out, fmt.Sprintf("/%d", n))
@@ -63,77 +64,78 @@ func lengths(all []int32) string {
 	return strings.Join(out, ", ")
 }
 
-// pinnedIsPrefix tells why the range that a block for a pool is pinned to cannot be one; nil: it can, or the block is for
-// a Cluster.
-func pinnedIsPrefix(b *blockFacts) *grants.Refusal {
-	if !b.isPrefix() || hasShape(b.pinned, grants.Shape{PrefixLength: b.prefixLength}) {
+// pinnedRangeRefusal returns why the pinned range of an allocation is not the requested prefix. It is nil if it is,
+// or if the allocation does not request a prefix.
+func pinnedRangeRefusal(b *allocationData) *grants.Refusal {
+	if !b.isPrefix() || matchesShape(b.pinnedRange, grants.RangeShape{PrefixLength: b.prefixLength}) {
 		return nil
 	}
-	return grants.Failed("pinnedRange %s is not a prefix of /%d; the spec is immutable, so create the allocation again with a range that is one",
-		poolutil.ShowRange(b.pinned), b.prefixLength)
+	return grants.AllocationFailed("pinnedRange %s is not a prefix of /%d; the spec is immutable, so create the allocation again with a range that is one",
+		poolutil.ShowRange(b.pinnedRange), b.prefixLength)
 }
 
-// noPrefix says that a pool has no room for a block that is a prefix.
-func noPrefix(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
+// noPrefixRefusal returns the refusal of a pool that has no free prefix of the requested length.
+func noPrefixRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
-		"%s has no free prefix of /%d; add addresses to it, or delete what else has blocks of it", m.Key, blockFactsOf(c).prefixLength)}
+		"%s has no free prefix of /%d; add addresses to it, or delete what else has blocks of it", m.Key, allocationDataFor(c).prefixLength)}
 }
 
-// BlockOf returns what a carved pool remembers of an IPAllocation that is for it; nil: it is for a Cluster.
-func (kind) BlockOf(o grants.Object) (*grants.Block, pools.Key) {
+// BlockFromObject returns the state of an IPAllocation as a block of a carved pool, and the key of that pool. The
+// block is nil if the IPAllocation is not for a carved pool.
+func (allocationKind) BlockFromObject(o grants.Object) (*grants.Block, pools.Key) {
 	a, is := o.(*v1alpha1.IPAllocation)
 	if !is {
 		return nil, pools.Key{}
 	}
-	child, is := pools.ChildOf(a)
+	child, is := pools.ChildPoolKey(a)
 	if !is {
 		return nil, pools.Key{}
 	}
-	c := Of(a)
+	c := NewClaimant(a)
 	out := &grants.Block{
-		Namespace: a.Namespace, Name: a.Name, Parent: pools.KeyOfAllocation(a), UID: a.UID, Version: a.ResourceVersion, Created: a.CreationTimestamp.Time,
-		Asked: ptr.Deref(a.Spec.PrefixLength, 0), Refusal: c.ShownRefusal(), Deleting: c.Deleting, Shared: blockFactsOf(c).overlap != "",
+		Namespace: a.Namespace, Name: a.Name, ParentKey: pools.KeyFromAllocation(a), UID: a.UID, ResourceVersion: a.ResourceVersion, Created: a.CreationTimestamp.Time,
+		RequestedLength: ptr.Deref(a.Spec.PrefixLength, 0), Refusal: c.PublishedRefusal(), Deleting: c.Deleting, SharesAddresses: allocationDataFor(c).overlapMessage != "",
 		Paused: c.Paused, Moved: c.Moved,
 	}
-	out.ByHand = !carve.IsName(child.Name, a.Name)
+	out.CreatedManually = !carve.IsBlockName(child.Name, a.Name)
 	for _, f := range a.Finalizers {
 		if f == v1alpha1.CarvedPoolFinalizer {
-			out.Protected = true
+			out.HasFinalizer = true
 		} else {
-			out.Others = append(out.Others, f)
+			out.OtherFinalizers = append(out.OtherFinalizers, f)
 		}
 	}
-	if pinned := blockFactsOf(c).pinned; pinned.IsValid() {
-		out.Pinned, _ = pinned.Prefix()
+	if pinned := allocationDataFor(c).pinnedRange; pinned.IsValid() {
+		out.PinnedPrefix, _ = pinned.Prefix()
 	}
-	for _, r := range []netipx.IPRange{c.Record, c.Shown} {
+	for _, r := range []netipx.IPRange{c.RecordedRange, c.PublishedRange} {
 		if r.IsValid() {
-			out.Had = append(out.Had, r)
+			out.RecordedRanges = append(out.RecordedRanges, r)
 		}
 	}
-	// What the parent's holder says of it, and not what anybody can write on it.
-	if c.Shown.IsValid() && c.Record == c.Shown {
-		out.Prefix, _ = c.Shown.Prefix()
+	// The range must be published by the holder of the parent. A record alone does not count: any user can write it.
+	if c.PublishedRange.IsValid() && c.RecordedRange == c.PublishedRange {
+		out.Prefix, _ = c.PublishedRange.Prefix()
 	}
 	return out, child
 }
 
-// SetChild has an IPAllocation be a block for a pool.
-func (kind) SetChild(o grants.Object, child pools.Key) {
+// SetChildPool makes an IPAllocation a block of a carved pool.
+func (allocationKind) SetChildPool(o grants.Object, child pools.Key) {
 	spec := &o.(*v1alpha1.IPAllocation).Spec
 	spec.Type, spec.ChildPoolRef = v1alpha1.PoolAllocation, &v1alpha1.PoolReference{Kind: child.Kind, Name: child.Name}
 }
 
-// NewBlock is the IPAllocation that asks the parent of a carved pool for a block.
-func (kind) NewBlock(child pools.Key, namespace, name string, from *v1alpha1.Carve, pinned netip.Prefix) grants.Object {
+// NewBlockObject returns an IPAllocation that requests a block from the parent of a carved pool.
+func (allocationKind) NewBlockObject(child pools.Key, namespace, name string, from *v1alpha1.Carve, pinned netip.Prefix) grants.Object {
 	out := &v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{
 		PoolRef: from.PoolRef, Type: v1alpha1.PoolAllocation, PrefixLength: ptr.To(from.PrefixLength),
 		ChildPoolRef: &v1alpha1.PoolReference{Kind: child.Kind, Name: child.Name},
 	}}
 	out.Namespace, out.Name, out.Finalizers = namespace, name, []string{v1alpha1.CarvedPoolFinalizer}
 	out.Labels = map[string]string{
-		v1alpha1.NetworkPoolLabel: text.Shorten(from.PoolRef.Name, maxLabel), v1alpha1.AllocationTypeLabel: string(v1alpha1.PoolAllocation),
-		v1alpha1.ChildPoolLabel: text.Shorten(child.Name, maxLabel),
+		v1alpha1.NetworkPoolLabel: text.ShortenText(from.PoolRef.Name, maxLabelLength), v1alpha1.AllocationTypeLabel: string(v1alpha1.PoolAllocation),
+		v1alpha1.ChildPoolLabel: text.ShortenText(child.Name, maxLabelLength),
 	}
 	if pinned.IsValid() {
 		r := netipx.RangeOfPrefix(pinned)
@@ -143,5 +145,5 @@ func (kind) NewBlock(child pools.Key, namespace, name string, from *v1alpha1.Car
 	return out
 }
 
-// maxLabel is how long the value of a label may be.
-const maxLabel = 63
+// maxLabelLength is the maximum length of a label value.
+const maxLabelLength = 63

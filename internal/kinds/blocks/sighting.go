@@ -11,59 +11,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// seenCondition is the type of the condition that says whether that was seen which an IPAllocation is for.
-func seenCondition(c *grants.Claimant) string {
-	if c.Child != nil {
+// ownerSeenConditionType returns the type of the condition that shows whether the owner of an IPAllocation was seen.
+func ownerSeenConditionType(c *grants.Claimant) string {
+	if c.ChildPool != nil {
 		return v1alpha1.PoolSeenCondition
 	}
 	return v1alpha1.ClusterSeenCondition
 }
 
-// isFor names what an IPAllocation is for.
-func isFor(c *grants.Claimant) string {
-	if c.Child != nil {
-		return c.Child.String()
+// ownerDescription names the owner of an IPAllocation for messages.
+func ownerDescription(c *grants.Claimant) string {
+	if c.ChildPool != nil {
+		return c.ChildPool.String()
 	}
 	return "Cluster " + c.Cluster.String()
 }
 
-// sightingIn reads what the conditions of an IPAllocation say of what it is for. They are the record: they outlive the
-// manager, and neither a move nor a restore takes them along, so what arrives before its Cluster, or its pool, waits for
-// it.
-func sightingIn(condition string, conditions []metav1.Condition) grants.Sighting {
+// ownerSeenFromConditions returns the state of the owner that the conditions of an IPAllocation show. The conditions
+// are the record of it: they outlive the manager, and neither a move nor a restore copies them, so an IPAllocation
+// that arrives before its Cluster or its carved pool waits for it.
+func ownerSeenFromConditions(condition string, conditions []metav1.Condition) grants.OwnerSeen {
 	switch c := meta.FindStatusCondition(conditions, condition); {
 	case c == nil:
-		return grants.Unlooked
+		return grants.OwnerUnknown
 	case c.Status == metav1.ConditionTrue:
-		return grants.Seen
+		return grants.OwnerSeenAlive
 	case c.Status == metav1.ConditionUnknown:
-		return grants.Paused
+		return grants.OwnerSeenPaused
 	}
-	return grants.Unseen
+	return grants.OwnerNeverSeen
 }
 
-// Sighted is the condition that says whether that was seen which an IPAllocation is for; nil where there is nothing to say.
-func (kind) Sighted(c *grants.Claimant, says grants.Sighting) *metav1.Condition { return seen(c, says) }
+// OwnerSeenCondition returns the condition that shows whether the owner of an IPAllocation was seen, or nil if there
+// is nothing to show.
+func (allocationKind) OwnerSeenCondition(c *grants.Claimant, says grants.OwnerSeen) *metav1.Condition {
+	return ownerSeenCondition(c, says)
+}
 
-// seen is what Sighted returns.
-func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
-	c := &metav1.Condition{Type: seenCondition(a), Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
+// ownerSeenCondition implements OwnerSeenCondition.
+func ownerSeenCondition(a *grants.Claimant, says grants.OwnerSeen) *metav1.Condition {
+	c := &metav1.Condition{Type: ownerSeenConditionType(a), Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
 	switch says {
-	case grants.Unlooked:
+	case grants.OwnerUnknown:
 		return nil
-	case grants.Unseen:
+	case grants.OwnerNeverSeen:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.NotSeenReason
-		c.Message = doesNotExistYet(a) + "; the addresses are kept for it"
-	case grants.Seen:
+		c.Message = ownerNotFoundMessage(a) + "; the addresses are kept for it"
+	case grants.OwnerSeenAlive:
 		that := "Cluster"
-		if a.Child != nil {
+		if a.ChildPool != nil {
 			that = "pool"
 		}
-		c.Message = fmt.Sprintf("%s was seen; this allocation is deleted when that %s is gone", isFor(a), that)
-	case grants.Paused, grants.Left:
-		paused, when := isFor(a), "it"
-		if a.Child != nil {
-			paused, when = "a Cluster of namespace "+a.Child.Namespace, isFor(a)
+		c.Message = fmt.Sprintf("%s was seen; this allocation is deleted when that %s is gone", ownerDescription(a), that)
+	case grants.OwnerSeenPaused, grants.OwnerLeftPaused:
+		paused, when := ownerDescription(a), "it"
+		if a.ChildPool != nil {
+			paused, when = "a Cluster of namespace "+a.ChildPool.Namespace, ownerDescription(a)
 		}
 		c.Status, c.Reason = metav1.ConditionUnknown, clusterv1.PausedReason
 		c.Message = fmt.Sprintf("%s was paused when %s was last seen, as clusterctl pauses what it moves: this allocation stays, also when that is gone; "+
@@ -72,5 +75,7 @@ func seen(a *grants.Claimant, says grants.Sighting) *metav1.Condition {
 	return c
 }
 
-// doesNotExistYet says that what an IPAllocation is for was not made yet.
-func doesNotExistYet(c *grants.Claimant) string { return isFor(c) + " does not exist yet" }
+// ownerNotFoundMessage returns the message that the owner of an IPAllocation does not exist yet.
+func ownerNotFoundMessage(c *grants.Claimant) string {
+	return ownerDescription(c) + " does not exist yet"
+}

@@ -15,47 +15,48 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Serve brings an IPAllocation that has a grant, or addresses already, to its end: the record, then the status (R8).
-// What it remembers stands; a status that says something else is set right.
-func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
-	r, instead := m.Entitled(c, t)
+// NextServeStep returns the next step for an IPAllocation that has a grant, or addresses already: the record, then
+// the status (R8). The range on record stays valid; a status that differs is corrected.
+func (allocationKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+	r, instead := m.EntitledRange(c, t)
 	if !r.IsValid() {
 		return instead
 	}
-	switch lacks(m, c, r) {
-	case record:
-		return grants.RecordOn(c, poolutil.FormatRange(r))
-	case status:
-		return AllocatedBlock(c, r, m.OverlapOf(c), c.SaysAfter(c.Found), t.Now)
-	case nothing:
+	switch nextWrite(m, c, r) {
+	case writeRecord:
+		return grants.WriteRecordStep(c, poolutil.FormatRange(r))
+	case writeStatus:
+		return AllocatedStep(c, r, m.OverlapMessageFor(c), c.NextOwnerSeen(c.ObservedOwnerSeen), t.Now)
+	case writeNothing:
 	}
-	return grants.Nothing()
+	return grants.StopStep()
 }
 
-// Release gives up what a deleted IPAllocation has: the status says when, then our finalizer goes, if no grant is left
-// (R6). The addresses are free when the allocation is gone.
-func (kind) Release(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
+// NextReleaseStep returns the next step that releases a deleted IPAllocation. If no grant is left (R6), it first
+// records the time of the release in the status, and then removes our finalizer. The addresses are free when the
+// IPAllocation is gone.
+func (allocationKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	switch {
 	case m.Grants[c.Owner.UID] != nil:
-		return grants.Look(grants.EndGrant)
-	case c.HasFinalizer && blockFactsOf(c).phase != v1alpha1.AllocationReleased:
-		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "release"}, Status: map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(t.Now)}}
+		return grants.NewStep(grants.EndGrant)
+	case c.HasFinalizer && allocationDataFor(c).phase != v1alpha1.AllocationReleased:
+		return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "release"}, StatusPatch: map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(t.Now)}}
 	}
-	return grants.Ended(c)
+	return grants.RemoveFinalizerStep(c)
 }
 
-// AllocatedBlock writes the status of an IPAllocation that has addresses.
-func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says grants.Sighting, now time.Time) grants.Step {
+// AllocatedStep returns the step that writes the status of an IPAllocation that has addresses.
+func AllocatedStep(c *grants.Claimant, rng netipx.IPRange, overlap string, says grants.OwnerSeen, now time.Time) grants.Step {
 	n, shown := poolutil.Size(rng), poolutil.FormatRange(rng)
-	b, tmp := blockFactsOf(c), withConditions(c)
-	message := fmt.Sprintf("allocated %s: %s", text.Count(n, "IP", "IPs"), shown)
+	b, tmp := allocationDataFor(c), allocationWithConditions(c)
+	message := fmt.Sprintf("allocated %s: %s", text.FormatCount(n, "IP", "IPs"), shown)
 	if b.isPrefix() {
-		message = fmt.Sprintf("allocated %s to %s", shown, isFor(c))
+		message = fmt.Sprintf("allocated %s to %s", shown, ownerDescription(c))
 	}
-	if says == grants.Unseen {
-		message += "; " + doesNotExistYet(c)
+	if says == grants.OwnerNeverSeen {
+		message += "; " + ownerNotFoundMessage(c)
 	}
-	if condition := seen(c, says); condition != nil {
+	if condition := ownerSeenCondition(c, says); condition != nil {
 		conditions.Set(tmp, *condition)
 	}
 	conditions.Set(tmp, metav1.Condition{
@@ -69,50 +70,50 @@ func AllocatedBlock(c *grants.Claimant, rng netipx.IPRange, overlap string, says
 	}
 	conditions.Set(tmp, shared)
 	at := b.allocatedAt
-	if at.IsZero() || (c.Shown.IsValid() && c.Shown != rng) {
+	if at.IsZero() || (c.PublishedRange.IsValid() && c.PublishedRange != rng) {
 		at = now
 	}
-	out := grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Fulfils: !c.HadAddress, Status: map[string]any{
+	out := grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "status"}, FirstPublication: !c.StatusHasAddress, StatusPatch: map[string]any{
 		"phase": v1alpha1.AllocationAllocated, "observedGeneration": b.generation,
 		"cidr": shown, "startAddress": rng.From().String(), "endAddress": rng.To().String(),
-		"addresses": poolutil.Enumerate(rng)[:listedOf(c, rng)], "allocatedCount": n,
+		"addresses": poolutil.Enumerate(rng)[:listedCountFor(c, rng)], "allocatedCount": n,
 		"allocatedAt": metav1.NewTime(at), "allocatedBy": v1alpha1.AllocatedBy, "releasedAt": nil,
 		grants.ConditionsField: tmp.Status.Conditions,
 	}}
-	if !c.Shown.IsValid() {
-		out.Event = grants.Normal("IPsAllocated", "Allocate", message)
+	if !c.PublishedRange.IsValid() {
+		out.Event = grants.NewNormalEvent("IPsAllocated", "Allocate", message)
 	}
 	return out
 }
 
-// Refuse writes the status of an IPAllocation that gets nothing now. Where only its pool is not ready, or writes fail, it
-// waits; else it has failed, and is tried again all the same.
-func (kind) Refuse(c *grants.Claimant, no grants.Refusal) grants.Step {
+// RefusalStep returns the step that writes the status of an IPAllocation that gets nothing now. Its phase is Pending
+// if only the pool is not ready or a write fails, and Failed otherwise; it is retried in both phases.
+func (allocationKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
 	phase := v1alpha1.AllocationFailed
 	if no.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason || no.Reason == v1alpha1.WriteFailedReason {
 		phase = v1alpha1.AllocationPending
 	}
-	tmp := withConditions(c)
+	tmp := allocationWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
 	})
-	out := grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "refusal"}, Status: map[string]any{
-		"phase": phase, "observedGeneration": blockFactsOf(c).generation,
+	out := grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "refusal"}, StatusPatch: map[string]any{
+		"phase": phase, "observedGeneration": allocationDataFor(c).generation,
 		"cidr": nil, "startAddress": nil, "endAddress": nil, "addresses": nil, "allocatedCount": 0,
 		"allocatedAt": nil, "allocatedBy": nil, grants.ConditionsField: tmp.Status.Conditions,
 	}}
 	if phase == v1alpha1.AllocationFailed {
-		out.Event = grants.Warning("AllocationFailed", "Allocate", no.Message)
+		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", no.Message)
 	}
 	return out
 }
 
-// withConditions returns an IPAllocation with the conditions of c, to set one on.
-func withConditions(c *grants.Claimant) *v1alpha1.IPAllocation {
+// allocationWithConditions returns an IPAllocation with the conditions of c, on which further conditions can be set.
+func allocationWithConditions(c *grants.Claimant) *v1alpha1.IPAllocation {
 	out := &v1alpha1.IPAllocation{}
-	out.Generation = blockFactsOf(c).generation
+	out.Generation = allocationDataFor(c).generation
 	if c.Status != nil {
-		out.Status.Conditions = grants.WithoutPause(c.Status.Conditions)
+		out.Status.Conditions = grants.RemovePausedCondition(c.Status.Conditions)
 	}
 	return out
 }

@@ -16,104 +16,106 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// addresses is the kind of IPAddresses, which show what IPAddressClaims were granted.
-type addresses struct{}
+// addressKind implements grants.AddressKind for IPAddresses, which publish the grants of IPAddressClaims.
+type addressKind struct{}
 
-// AddressFacts are what is remembered of an IPAddress alone.
-type AddressFacts struct {
+// AddressData is the state that only this kind keeps of an IPAddress.
+type AddressData struct {
 	gateway string
 	prefix  int32
-	// isOfItsName reports whether it names the claim of its own name.
-	isOfItsName bool
-	// owners are those that are neither claims nor pools; PoolUID is the UID of the pool among them.
-	owners  []metav1.OwnerReference
-	PoolUID types.UID
+	// namesOwnClaim reports whether the IPAddress names the claim of its own name.
+	namesOwnClaim bool
+	// otherOwners are the owners that are neither claims nor pools; PoolUID is the UID of the pool among the owners.
+	otherOwners []metav1.OwnerReference
+	PoolUID     types.UID
 }
 
-func addressFactsOf(a *grants.Attached) *AddressFacts { return a.Own.(*AddressFacts) }
+func addressDataFor(a *grants.Address) *AddressData { return a.KindData.(*AddressData) }
 
-func (addresses) Kind() string { return "IPAddress" }
+func (addressKind) KindName() string { return "IPAddress" }
 
-func (addresses) Finalizer() string { return v1alpha1.AddressFinalizer }
+func (addressKind) Finalizer() string { return v1alpha1.AddressFinalizer }
 
-func (addresses) Object() grants.Object { return &ipamv1.IPAddress{} }
+func (addressKind) NewObject() grants.Object { return &ipamv1.IPAddress{} }
 
-func (addresses) PoolOf(o grants.Object) (pools.Key, bool) {
+func (addressKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
 		return pools.Key{}, false
 	}
-	key, _ := pools.KeyOfRef(a.Namespace, a.Spec.PoolRef)
+	key, _ := pools.KeyFromIPPoolReference(a.Namespace, a.Spec.PoolRef)
 	return key, true
 }
 
-func (addresses) SetPool(o grants.Object, pool pools.Key) {
-	o.(*ipamv1.IPAddress).Spec.PoolRef = pool.Ref()
+func (addressKind) SetPoolRef(o grants.Object, pool pools.Key) {
+	o.(*ipamv1.IPAddress).Spec.PoolRef = pool.PoolReference()
 }
 
-func (addresses) Mirrors(o grants.Object) bool {
-	return incluster.Is(o.(*ipamv1.IPAddress).Spec.PoolRef)
+func (addressKind) UsesMirroredPool(o grants.Object) bool {
+	return incluster.IsInClusterRef(o.(*ipamv1.IPAddress).Spec.PoolRef)
 }
 
-func (addresses) Of(o grants.Object) *grants.Attached { return AddressOf(o.(*ipamv1.IPAddress)) }
+func (addressKind) NewAddress(o grants.Object) *grants.Address {
+	return NewAddress(o.(*ipamv1.IPAddress))
+}
 
-// AddressOf is what is remembered of an IPAddress.
-func AddressOf(a *ipamv1.IPAddress) *grants.Attached {
-	own := &AddressFacts{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: grants.Intern(a.Spec.Gateway), isOfItsName: a.Spec.ClaimRef.Name == a.Name}
-	out := grants.AttachedOf(kind{}, a, own)
-	out.Mirrored = addresses{}.Mirrors(a)
+// NewAddress returns the state of an IPAddress.
+func NewAddress(a *ipamv1.IPAddress) *grants.Address {
+	own := &AddressData{prefix: ptr.Deref(a.Spec.Prefix, 0), gateway: grants.InternString(a.Spec.Gateway), namesOwnClaim: a.Spec.ClaimRef.Name == a.Name}
+	out := grants.NewAddress(claimKind{}, a, own)
+	out.UsesMirroredPool = addressKind{}.UsesMirroredPool(a)
 	for _, ref := range a.OwnerReferences {
 		switch {
-		case ref.Kind == Name:
+		case ref.Kind == IPAddressClaimKind:
 			if ref.Name == a.Spec.ClaimRef.Name {
 				out.ClaimantUID = ref.UID
 			}
-		case pools.IsOwner(ref):
-			own.PoolUID = types.UID(grants.Intern(string(ref.UID)))
+		case pools.IsPoolOwner(ref):
+			own.PoolUID = types.UID(grants.InternString(string(ref.UID)))
 		default:
-			own.owners = append(own.owners, ref)
+			own.otherOwners = append(own.otherOwners, ref)
 		}
 	}
-	// The garbage collector takes the reference to a claim that is gone off an IPAddress, and leaves the IPAddress
-	// because its pool owns it too.
-	out.ByHand = out.ClaimantUID == "" && own.PoolUID == ""
+	// An IPAddress whose claim is gone still has an owner: the garbage collector removes only the reference to the
+	// claim, and keeps the IPAddress because its pool owns it as well.
+	out.CreatedManually = out.ClaimantUID == "" && own.PoolUID == ""
 	if ip, err := netip.ParseAddr(a.Spec.Address); err == nil && ip.Zone() == "" {
 		out.IP = ip.Unmap()
 	}
 	return out
 }
 
-// TakesUp reports whether a claim takes up an IPAddress of its name that somebody made by hand, as the in-cluster
-// provider does: in the place of that, where both name its pool and the pool hands the address out. What a claim has
-// already, it keeps.
-func (addresses) TakesUp(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
-	return c.Mirrored && a.Mirrored && a.ByHand && !a.Deleting && (!c.HasRecord() || c.MayGetAnother()) &&
-		a.IP.IsValid() && m.Ledger.InSpace(m.Ledger.Unit(a.IP))
+// CanAdoptManual reports whether a claim may adopt an IPAddress of its name that a user created, as the in-cluster
+// provider does. The manager does so in the place of that provider: both objects have to name a pool of that
+// provider, and the pool has to allocate the address. A claim keeps an address that it already has.
+func (addressKind) CanAdoptManual(m *grants.PoolState, c *grants.Claimant, a *grants.Address) bool {
+	return c.UsesMirroredPool && a.UsesMirroredPool && a.CreatedManually && !a.Deleting && (!c.HasRecord() || c.MayChangeAddress()) &&
+		a.IP.IsValid() && m.Ledger.IsInSpace(m.Ledger.UnitRange(a.IP))
 }
 
-func (addresses) Taken(o grants.Object) *grants.Refusal {
+func (addressKind) NameTakenRefusal(o grants.Object) *grants.Refusal {
 	a, is := o.(*ipamv1.IPAddress)
 	if !is {
 		return nil
 	}
-	return grants.Failed("IPAddress %s of %s %s has the name of this claim; delete it if nothing uses it, or create the claim under another name", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
+	return grants.AllocationFailed("IPAddress %s of %s %s has the name of this claim; delete it if nothing uses it, or create the claim under another name", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)
 }
 
-// newAddress is the IPAddress of a claim. The name is the claim's, and the claim's UID among the owners tells whose it
-// is: it is made once.
-func newAddress(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) *ipamv1.IPAddress {
-	poolRef := m.Key.Ref()
-	if c.Mirrored {
-		poolRef, _ = incluster.MirroredBy(m.Key.Kind, m.Key.Name)
+// newIPAddress returns the IPAddress of a claim. It has the name of the claim, and the UID of the claim among its
+// owners shows which claim it belongs to. It is created only once.
+func newIPAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) *ipamv1.IPAddress {
+	poolRef := m.Key.PoolReference()
+	if c.UsesMirroredPool {
+		poolRef, _ = incluster.RefForMirror(m.Key.Kind, m.Key.Name)
 	}
-	prefix, gateway := networkOf(m, c, r)
+	prefix, gateway := networkForAddress(m, c, r)
 	obj := &ipamv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       c.Owner.Namespace,
 			Name:            c.Owner.Name,
 			Labels:          map[string]string{},
 			Finalizers:      []string{v1alpha1.AddressFinalizer},
-			OwnerReferences: ownersOf(c, m.Base),
+			OwnerReferences: ownersForAddress(c, m.BasePool),
 		},
 		Spec: ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: c.Owner.Name},
@@ -132,59 +134,61 @@ func newAddress(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) *ipamv1.
 	return obj
 }
 
-// networkOf is the prefix length and the gateway of an address: those of the IPAddress that was forced away, else those
-// that the spec says.
-func networkOf(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) (prefix int32, gateway string) {
-	if c.Lost != nil && c.Lost.IP == r.From() {
-		lost := addressFactsOf(c.Lost)
+// networkForAddress returns the prefix length and the gateway of an address: those of the lost IPAddress, if that had
+// the same address, otherwise those of the spec.
+func networkForAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) (prefix int32, gateway string) {
+	if c.LostAddress != nil && c.LostAddress.IP == r.From() {
+		lost := addressDataFor(c.LostAddress)
 		return lost.prefix, lost.gateway
 	}
 	if m.Layout == nil {
 		return 0, ""
 	}
-	prefix, gateway = m.Layout.Network(r.From())
+	prefix, gateway = m.Layout.NetworkForAddress(r.From())
 	if gateway == "" {
-		gateway = m.FarGateway(m.Base)
+		gateway = m.MirrorGateway(m.BasePool)
 	}
 	return prefix, gateway
 }
 
-func ownersOf(c *grants.Claimant, poolObj v1alpha1.Pool) []metav1.OwnerReference {
+func ownersForAddress(c *grants.Claimant, poolObj v1alpha1.Pool) []metav1.OwnerReference {
 	out := []metav1.OwnerReference{{
-		APIVersion: ipamv1.GroupVersion.String(), Kind: Name, Name: c.Owner.Name, UID: c.Owner.UID,
+		APIVersion: ipamv1.GroupVersion.String(), Kind: IPAddressClaimKind, Name: c.Owner.Name, UID: c.Owner.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 	}}
-	if poolEnds(c, poolObj) {
+	if isPoolDeleting(c, poolObj) {
 		return out
 	}
-	return append(out, poolOwner(c, poolObj))
+	return append(out, poolOwnerReference(c, poolObj))
 }
 
-// poolEnds reports whether the pool that a claim names is being deleted, or with the mirror the pool that it mirrors. In the
-// foreground the garbage collector takes such an owner off an IPAddress that another one keeps, as often as it is put back.
-func poolEnds(c *grants.Claimant, poolObj v1alpha1.Pool) bool {
-	return poolObj.GetDeletionTimestamp() != nil || (c.Mirrored && incluster.Ending(poolObj))
+// isPoolDeleting reports whether the pool that a claim names is being deleted. If it names the mirrored pool, that
+// may be the mirror or the mirrored pool. In a foreground deletion the garbage collector removes such an owner from
+// an IPAddress that has another owner, as often as it is added again.
+func isPoolDeleting(c *grants.Claimant, poolObj v1alpha1.Pool) bool {
+	return poolObj.GetDeletionTimestamp() != nil || (c.UsesMirroredPool && incluster.IsEnding(poolObj))
 }
 
-// poolOwner is the pool that a claim names, as an owner of its IPAddress: what a mirror mirrors owns the mirror.
-func poolOwner(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerReference {
+// poolOwnerReference returns the owner reference of an IPAddress to the pool that its claim names. For a claim that
+// names the mirrored pool, that is the mirrored pool, which owns the mirror.
+func poolOwnerReference(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerReference {
 	out := metav1.OwnerReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: pools.KeyOf(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: pools.KeyForPool(poolObj).Kind, Name: poolObj.GetName(), UID: poolObj.GetUID(),
 	}
-	if mirrored := incluster.SourceOf(poolObj); c.Mirrored && mirrored != nil {
+	if mirrored := incluster.SourceOwnerRef(poolObj); c.UsesMirroredPool && mirrored != nil {
 		out = *mirrored
 	}
 	out.Controller, out.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
 	return out
 }
 
-// needsRepair reports whether an IPAddress that exists lacks its owners or its finalizer: clusterctl move and restores
-// leave references to objects of another cluster. One that is being deleted takes neither. A pool that is being deleted
-// need not be among the owners.
-func needsRepair(m *grants.Memory, c *grants.Claimant, a *grants.Attached) bool {
+// needsAddressRepair reports whether the owners or the finalizer of an existing IPAddress are missing or wrong:
+// clusterctl move and restores leave references to objects of another cluster. An IPAddress that is being deleted
+// accepts neither. A pool that is being deleted need not be among the owners.
+func needsAddressRepair(m *grants.PoolState, c *grants.Claimant, a *grants.Address) bool {
 	if a.Deleting {
 		return false
 	}
-	foreign := m.Base != nil && m.Base.GetUID() != "" && !poolEnds(c, m.Base) && addressFactsOf(a).PoolUID != poolOwner(c, m.Base).UID
-	return foreign || !a.Protected || a.ClaimantUID != c.Owner.UID
+	foreign := m.BasePool != nil && m.BasePool.GetUID() != "" && !isPoolDeleting(c, m.BasePool) && addressDataFor(a).PoolUID != poolOwnerReference(c, m.BasePool).UID
+	return foreign || !a.HasFinalizer || a.ClaimantUID != c.Owner.UID
 }

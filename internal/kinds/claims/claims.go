@@ -1,5 +1,6 @@
-// Package claims is the kind of IPAddressClaims, those of the in-cluster provider's pools among them: what a claim is
-// granted, and the next request that brings it, and its IPAddress, forward. It reads and writes nothing.
+// Package claims implements the kind of claimants of IPAddressClaims, including those for pools of the in-cluster
+// provider: which address a claim gets, and the next step for the claim and its IPAddress. It neither reads nor
+// writes the API server.
 package claims
 
 import (
@@ -25,91 +26,96 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Name is the kind of IPAddressClaims.
-const Name = "IPAddressClaim"
+// IPAddressClaimKind is the kind of IPAddressClaims.
+const IPAddressClaimKind = "IPAddressClaim"
 
-// Kind is the kind of IPAddressClaims.
-var Kind grants.Kind = kind{}
+// ClaimantKind is the kind of IPAddressClaims.
+var ClaimantKind grants.ClaimantKind = claimKind{}
 
-// kind: each claim asks for one address, or one prefix, and gets an IPAddress of its name.
-type kind struct{}
+// claimKind implements grants.ClaimantKind: each claim requests one address or one prefix, and gets an IPAddress of
+// its name.
+type claimKind struct{}
 
-var claimTraits = &grants.Traits{
-	Name: Name, Finalizer: v1alpha1.ClaimFinalizer, Attaches: addresses{}, Counted: true, Pinned: true, NeedsCluster: true,
+var claimTraits = &grants.KindTraits{
+	Name: IPAddressClaimKind, Finalizer: v1alpha1.ClaimFinalizer, AddressKind: addressKind{}, CountsTowardsQuota: true, AllowsPreAllocation: true, NeedsCluster: true,
 }
 
-// Facts are what is remembered of an IPAddressClaim alone.
-type Facts struct {
-	Requested string
-	// cluster is the UID of the Cluster that alone owns it; empty: none does.
-	cluster types.UID
-	// legacy are the conditions of the older generation, where the status says anything but Ready; nil: there are none.
-	legacy *clusterv1.Conditions
-	// alone: nobody owns it, so clusterctl would move its pool and leave it behind.
-	alone bool
+// ClaimData is the state that only this kind keeps of an IPAddressClaim.
+type ClaimData struct {
+	RequestedAddress string
+	// ownerClusterUID is the UID of the Cluster that is the only owner of the claim, empty if there is none.
+	ownerClusterUID types.UID
+	// legacyConditions are the v1beta1 conditions, if the status has anything besides Ready=True; nil if there are
+	// none.
+	legacyConditions *clusterv1.Conditions
+	// hasNoOwner reports whether the claim has no owner, so that clusterctl would move its pool and leave the claim
+	// behind.
+	hasNoOwner bool
 }
 
-// OwnerCluster is the UID of the Cluster that alone owns a claim; empty: none does.
-func (f *Facts) OwnerCluster() types.UID { return f.cluster }
+// OwnerCluster returns the UID of the Cluster that is the only owner of a claim, empty if there is none.
+func (f *ClaimData) OwnerCluster() types.UID { return f.ownerClusterUID }
 
-func (kind) Traits() *grants.Traits { return claimTraits }
+func (claimKind) Traits() *grants.KindTraits { return claimTraits }
 
-func (kind) Object() grants.Object { return &ipamv1.IPAddressClaim{} }
+func (claimKind) NewObject() grants.Object { return &ipamv1.IPAddressClaim{} }
 
-func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
+func (claimKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
 	c, is := o.(*ipamv1.IPAddressClaim)
 	if !is {
 		return pools.Key{}, false
 	}
 	ref := c.Spec.PoolRef
-	key, ours := pools.KeyOfRef(c.Namespace, ref)
-	if !ours && ref.APIGroup == v1alpha1.GroupVersion.Group { // of a kind that our group does not have: nobody else tells it
+	key, ours := pools.KeyFromIPPoolReference(c.Namespace, ref)
+	if !ours && ref.APIGroup == v1alpha1.GroupVersion.Group { // no other controller reports a kind that our group does not have
 		key = pools.Key{Kind: ref.Kind, Namespace: c.Namespace, Name: ref.Name}
 	}
 	return key, true
 }
 
-func (kind) SetPool(o grants.Object, pool pools.Key) {
-	o.(*ipamv1.IPAddressClaim).Spec.PoolRef = pool.Ref()
+func (claimKind) SetPoolRef(o grants.Object, pool pools.Key) {
+	o.(*ipamv1.IPAddressClaim).Spec.PoolRef = pool.PoolReference()
 }
 
-func (kind) Mirrors(o grants.Object) bool {
-	return incluster.Is(o.(*ipamv1.IPAddressClaim).Spec.PoolRef)
+func (claimKind) UsesMirroredPool(o grants.Object) bool {
+	return incluster.IsInClusterRef(o.(*ipamv1.IPAddressClaim).Spec.PoolRef)
 }
 
-func (kind) Of(o grants.Object) *grants.Claimant { return Of(o.(*ipamv1.IPAddressClaim)) }
+func (claimKind) NewClaimant(o grants.Object) *grants.Claimant {
+	return NewClaimant(o.(*ipamv1.IPAddressClaim))
+}
 
-// ClusterOf is the name of the Cluster that a claim is for, empty if it names none: an empty label counts as none:
-// CAPV copies a label that may be missing.
-func ClusterOf(c *ipamv1.IPAddressClaim) string {
+// ClusterNameForClaim returns the name of the Cluster of a claim, empty if it names none. An empty label counts as
+// none: CAPV copies a label that may be missing.
+func ClusterNameForClaim(c *ipamv1.IPAddressClaim) string {
 	return cmp.Or(c.Spec.ClusterName, c.Labels[clusterv1.ClusterNameLabel])
 }
 
-// Of is what is remembered of an IPAddressClaim.
-func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
-	own := &Facts{Requested: grants.Annotation(c, v1alpha1.RequestedAddressAnnotation), alone: len(c.OwnerReferences) == 0}
-	out := grants.ClaimantOf(kind{}, c, own)
-	out.Cluster.Name = grants.Intern(ClusterOf(c))
+// NewClaimant returns the state of an IPAddressClaim.
+func NewClaimant(c *ipamv1.IPAddressClaim) *grants.Claimant {
+	own := &ClaimData{RequestedAddress: grants.TruncatedAnnotation(c, v1alpha1.RequestedAddressAnnotation), hasNoOwner: len(c.OwnerReferences) == 0}
+	out := grants.NewClaimant(claimKind{}, c, own)
+	out.Cluster.Name = grants.InternString(ClusterNameForClaim(c))
 	if out.Cluster.Name != "" {
 		out.Cluster.Namespace = out.Owner.Namespace
 	}
-	own.cluster = ownerCluster(c, out.Cluster.Name)
-	out.Mirrored = kind{}.Mirrors(c)
-	out.PauseTold = grants.PauseIn(c.Status.Conditions)
+	own.ownerClusterUID = ownerClusterUID(c, out.Cluster.Name)
+	out.UsesMirroredPool = claimKind{}.UsesMirroredPool(c)
+	out.PublishedPauseMessage = grants.PauseMessageFromConditions(c.Status.Conditions)
 	_, out.Paused = c.Annotations[clusterv1.PausedAnnotation]
-	// Those of the garbage collector wait for the IPAddress, and say nothing of its use.
-	out.InUse = slices.ContainsFunc(out.Others, func(f string) bool { return !ending.IsCollectors(f) })
-	if out.Record, _ = grants.ParseRecord(out.RecordText); !out.Record.IsValid() {
-		out.Machine = grants.LookFor(c.OwnerReferences)
+	// The finalizers of the garbage collector wait for the IPAddress, and do not mean that it is in use.
+	out.InUse = slices.ContainsFunc(out.OtherFinalizers, func(f string) bool { return !ending.IsGarbageCollectorFinalizer(f) })
+	if out.RecordedRange, _ = grants.ParseRecord(out.RecordAnnotation); !out.RecordedRange.IsValid() {
+		out.MachineLookup = grants.NewMachineLookup(c.OwnerReferences)
 	}
-	out.HadAddress = c.Status.AddressRef.Name != ""
+	out.StatusHasAddress = c.Status.AddressRef.Name != ""
 	ready := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), metav1.Condition{})
-	out.StatusDone = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && legacyReady(c)
+	out.StatusComplete = c.Status.AddressRef.Name == c.Name && ready.Status == metav1.ConditionTrue && isLegacyReady(c)
 	legacy := c.GetV1Beta1Conditions()
-	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.StatusDone) {
-		out.Status = &grants.ShownStatus{Conditions: c.Status.Conditions}
+	if n := len(c.Status.Conditions) + len(legacy); n > 2 || (n > 0 && !out.StatusComplete) {
+		out.Status = &grants.PublishedStatus{Conditions: c.Status.Conditions}
 		if len(legacy) > 0 {
-			own.legacy = &legacy
+			own.legacyConditions = &legacy
 		}
 	}
 	if ready.Status == metav1.ConditionFalse {
@@ -118,15 +124,15 @@ func Of(c *ipamv1.IPAddressClaim) *grants.Claimant {
 	return out
 }
 
-// ownerCluster is the UID of the Cluster of a name where a claim has no other owner.
-func ownerCluster(c *ipamv1.IPAddressClaim, name string) types.UID {
+// ownerClusterUID returns the UID of the Cluster of a name if that is the only owner of a claim.
+func ownerClusterUID(c *ipamv1.IPAddressClaim, name string) types.UID {
 	if refs := c.OwnerReferences; len(refs) == 1 && grants.IsCluster(refs[0]) && refs[0].Name == name {
 		return refs[0].UID
 	}
 	return ""
 }
 
-func legacyReady(c *ipamv1.IPAddressClaim) bool {
+func isLegacyReady(c *ipamv1.IPAddressClaim) bool {
 	for _, cond := range c.GetV1Beta1Conditions() {
 		if cond.Type == clusterv1.ReadyV1Beta1Condition {
 			return cond.Status == "True"
@@ -135,137 +141,143 @@ func legacyReady(c *ipamv1.IPAddressClaim) bool {
 	return false
 }
 
-// FactsOf is what only this kind remembers of a claimant.
-func FactsOf(c *grants.Claimant) *Facts { return c.Own.(*Facts) }
+// ClaimDataFor returns the state that only this kind keeps of a claimant.
+func ClaimDataFor(c *grants.Claimant) *ClaimData { return c.KindData.(*ClaimData) }
 
-func (kind) Keep(*grants.Claimant, *grants.Claimant) {}
+func (claimKind) CarryOverState(*grants.Claimant, *grants.Claimant) {}
 
-// Holds returns one unit, whatever a user wrote there.
-func (kind) Holds(m *grants.Memory, c *grants.Claimant) (record, shown netipx.IPRange) {
-	if c.Record.IsValid() {
-		record = m.Ledger.Unit(c.Record.From())
+// TakenRanges returns one unit, whatever a user wrote into the record.
+func (claimKind) TakenRanges(m *grants.PoolState, c *grants.Claimant) (record, shown netipx.IPRange) {
+	if c.RecordedRange.IsValid() {
+		record = m.Ledger.UnitRange(c.RecordedRange.From())
 	}
 	return record, netipx.IPRange{}
 }
 
-// write is one of those that serve a claim.
-type write int
+// writeKind is a write that serves a claim.
+type writeKind int
 
 const (
-	nothing write = iota
-	record
-	address
-	owners
-	status
+	writeNothing writeKind = iota
+	writeRecord
+	writeAddress
+	writeOwners
+	writeStatus
 )
 
-// lacks is the next write for a claim that is to have r, and has the IPAddress a, if any: the order is that of R1.
-// Repaired: the owners of a were written already.
-func lacks(m *grants.Memory, c *grants.Claimant, a *grants.Attached, r netipx.IPRange, repaired bool) write {
-	recorded := !r.IsValid() || c.RecordText == m.RecordOf(r) || (m.Layout == nil && c.Record.IsValid())
+// nextWrite returns the next write for a claim that should have r, and that has the IPAddress a if it is not nil. The
+// order of the writes is that of R1. repaired reports whether the owners of a were written already.
+func nextWrite(m *grants.PoolState, c *grants.Claimant, a *grants.Address, r netipx.IPRange, repaired bool) writeKind {
+	recorded := !r.IsValid() || c.RecordAnnotation == m.FormatRecord(r) || (m.Layout == nil && c.RecordedRange.IsValid())
 	switch {
 	case !recorded || !c.HasFinalizer:
-		return record
+		return writeRecord
 	case a == nil:
-		return address
-	case !repaired && needsRepair(m, c, a):
-		return owners
-	case !c.StatusDone || c.PauseTold != "":
-		return status
+		return writeAddress
+	case !repaired && needsAddressRepair(m, c, a):
+		return writeOwners
+	case !c.StatusComplete || c.PublishedPauseMessage != "":
+		return writeStatus
 	}
-	return nothing
+	return writeNothing
 }
 
-func (k kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
-	a := m.AttachedTo(c)
+func (k claimKind) NeedFor(m *grants.PoolState, c *grants.Claimant) grants.Need {
+	a := m.AddressFor(c)
 	switch {
-	case k.Confirmed(m, c):
-		if lacks(m, c, a, m.UnitOf(a), false) == nothing && !c.Paused { // one that is paused is to say so
+	case k.IsConfirmed(m, c):
+		if nextWrite(m, c, a, m.UnitForAddress(a), false) == writeNothing && !c.Paused { // a paused one has to show the pause
 			return grants.NeedNothing
 		}
 		return grants.NeedWrite
-	case m.Grants[c.Owner.UID] != nil, a != nil && m.Adoptable(c, a):
+	case m.Grants[c.Owner.UID] != nil, a != nil && m.IsAdoptable(c, a):
 		return grants.NeedWrite
 	}
 	return grants.NeedGrant
 }
 
-func (kind) Confirmed(m *grants.Memory, c *grants.Claimant) bool {
-	a := m.AttachedTo(c)
+func (claimKind) IsConfirmed(m *grants.PoolState, c *grants.Claimant) bool {
+	a := m.AddressFor(c)
 	return a != nil && a.ClaimantUID == c.Owner.UID
 }
 
-func (kind) Releasable(m *grants.Memory, c *grants.Claimant) netipx.IPRange {
-	switch a := m.AttachedTo(c); {
+func (claimKind) ReleasableRange(m *grants.PoolState, c *grants.Claimant) netipx.IPRange {
+	switch a := m.AddressFor(c); {
 	case a != nil && a.ClaimantUID == c.Owner.UID:
-		return m.UnitOf(a)
-	case c.Record.IsValid() && (c.HadAddress || c.Lost != nil):
-		return m.Ledger.Unit(c.Record.From())
+		return m.UnitForAddress(a)
+	case c.RecordedRange.IsValid() && (c.StatusHasAddress || c.LostAddress != nil):
+		return m.Ledger.UnitRange(c.RecordedRange.From())
 	}
 	return netipx.IPRange{}
 }
 
-// Designated finds what is meant for a claim: what it remembers, the address pinned to its name, the one it asks for,
-// or the one that rests for its name.
-func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if other := m.AttachedTo(c); other != nil && other.ClaimantUID != c.Owner.UID {
-		return netipx.IPRange{}, nameTaken(m, c, other)
+// DesignatedRange returns the range that is meant for a claim: the one on record, the address that is pre-allocated
+// to its name, the one that it requests, or one that cools down for its name, in this order.
+func (claimKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+	if other := m.AddressFor(c); other != nil && other.ClaimantUID != c.Owner.UID {
+		return netipx.IPRange{}, nameTakenRefusal(m, c, other)
 	}
-	if c.Record.IsValid() {
-		return m.Recorded(c, m.Ledger.Unit(c.Record.From()))
+	if c.RecordedRange.IsValid() {
+		return m.RecordedRangeFor(c, m.Ledger.UnitRange(c.RecordedRange.From()))
 	}
-	if r, no, is := m.PreAllocated(c); is {
+	if r, no, is := m.PreAllocatedRange(c); is {
 		return r, no
 	}
-	if requested := FactsOf(c).Requested; requested != "" {
+	if requested := ClaimDataFor(c).RequestedAddress; requested != "" {
 		ip, err := netip.ParseAddr(requested)
 		if err != nil || ip.Zone() != "" {
-			return netipx.IPRange{}, grants.Failed("the requested address %q is not an IP address; correct the annotation %s",
+			return netipx.IPRange{}, grants.AllocationFailed("the requested address %q is not an IP address; correct the annotation %s",
 				requested, v1alpha1.RequestedAddressAnnotation)
 		}
-		if !m.Ledger.InSpace(m.Ledger.Unit(ip.Unmap())) {
-			return netipx.IPRange{}, grants.Failed("%s does not hand out the requested address %s: it is %s; ask for another, or remove the annotation %s",
-				m.Key, ip, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
+		if !m.Ledger.IsInSpace(m.Ledger.UnitRange(ip.Unmap())) {
+			return netipx.IPRange{}, grants.AllocationFailed("%s does not hand out the requested address %s: it is %s; ask for another, or remove the annotation %s",
+				m.Key, ip, poolspec.WithheldReason(m.BasePool.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
-		return m.ThisAddress(c, ip.Unmap(), "requested", "or ask for another")
+		return m.ExactAddressFor(c, ip.Unmap(), "requested", "or ask for another")
 	}
-	return m.RestingUnit(c), nil
+	return m.CoolingUnitFor(c), nil
 }
 
-func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
+func (claimKind) RequestedShape(*grants.PoolState, *grants.Claimant) grants.RangeShape {
+	return grants.RangeShape{}
+}
 
-func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal { return m.NoAddress() }
+func (claimKind) ExhaustedRefusal(m *grants.PoolState, _ *grants.Claimant) *grants.Refusal {
+	return m.NoFreeAddressRefusal()
+}
 
-func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseClaim, c.Created }
+func (claimKind) RangeUse(c *grants.Claimant) (grants.RangeUse, time.Time) {
+	return grants.UseClaim, c.Created
+}
 
-// nameTaken says which IPAddress keeps a claim from having one of its name.
-func nameTaken(m *grants.Memory, c *grants.Claimant, a *grants.Attached) *grants.Refusal {
+// nameTakenRefusal returns the refusal that names the IPAddress that has the name of a claim.
+func nameTakenRefusal(m *grants.PoolState, c *grants.Claimant, a *grants.Address) *grants.Refusal {
 	switch {
-	case m.IsStranded(a) && a.ByHand:
-		return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Key)
-	case m.IsStranded(a):
-		return grants.Failed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
-	case !a.ByHand:
-		return grants.Failed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.KeptBy())
+	case m.IsOutsideBlocks(a) && a.CreatedManually:
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Key)
+	case m.IsOutsideBlocks(a):
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
+	case !a.CreatedManually:
+		return grants.AllocationFailed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.FinalizerMessage())
 	case a.Deleting:
-		return grants.Failed("IPAddress %s has the name of this claim, and is being deleted; waiting until it is gone%s", a.Key(), a.KeptBy())
+		return grants.AllocationFailed("IPAddress %s has the name of this claim, and is being deleted; waiting until it is gone%s", a.Key(), a.FinalizerMessage())
 	}
 	why := "it was created by hand"
 	switch {
-	case c.Mirrored && !a.Mirrored:
+	case c.UsesMirroredPool && !a.UsesMirroredPool:
 		why += ", for another pool"
 	case !a.IP.IsValid():
 		why += ", and its spec.address is not an IP address"
-	case c.Mirrored && !m.Ledger.InSpace(m.Ledger.Unit(a.IP)):
+	case c.UsesMirroredPool && !m.Ledger.IsInSpace(m.Ledger.UnitRange(a.IP)):
 		why += ", with an address that " + m.Key.String() + " does not hand out"
 	default:
-		if h := m.KeepsFrom(c, a); h != nil {
+		if h := m.FindAdoptionBlocker(c, a); h != nil {
 			why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"
-		} else if !c.Record.IsValid() && addressFactsOf(a).isOfItsName {
-			return grants.Failed("IPAddress %s has the name of this claim, and no owner: it was created by hand, or a restore stripped it; "+
+		} else if !c.RecordedRange.IsValid() && addressDataFor(a).namesOwnClaim {
+			return grants.AllocationFailed("IPAddress %s has the name of this claim, and no owner: it was created by hand, or a restore stripped it; "+
 				"set the annotation %s of the claim to %s if its machine uses that; else delete the IPAddress if nothing uses it, or create the claim under another name",
 				a.Key(), v1alpha1.AddressAnnotation, a.IP)
 		}
 	}
-	return grants.Failed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
+	return grants.AllocationFailed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
 }

@@ -16,108 +16,109 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// Serve brings a claim that has a grant, or an IPAddress already, to its end: the record on the claim, the IPAddress,
-// the claim's status, strictly in this order (R1).
-func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
+// NextServeStep returns the next step for a claim that has a grant, or an IPAddress already: the record on the claim,
+// the IPAddress, and the status of the claim, strictly in this order (R1).
+func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	var r netipx.IPRange
-	a := m.AttachedTo(c)
+	a := m.AddressFor(c)
 	switch {
-	case a != nil && (a.ClaimantUID == c.Owner.UID || m.Adoptable(c, a)):
+	case a != nil && (a.ClaimantUID == c.Owner.UID || m.IsAdoptable(c, a)):
 		if !a.IP.IsValid() {
-			return grants.Fails(fmt.Errorf("IPAddress %s has no valid address", a.Key()))
+			return grants.ErrorStep(fmt.Errorf("IPAddress %s has no valid address", a.Key()))
 		}
-		r = m.Ledger.Unit(a.IP)
+		r = m.Ledger.UnitRange(a.IP)
 	case t.Grant != nil:
 		r, a = t.Grant.Range, nil
-		if err := m.HeldByAnother(c, t.Grant); err != nil {
-			return grants.Fails(err)
+		if err := m.CheckGrantConflict(c, t.Grant); err != nil {
+			return grants.ErrorStep(err)
 		}
 	default:
-		return grants.Nothing()
+		return grants.StopStep()
 	}
 	switch {
-	case a == nil && !t.Grant.Inherited && c.HasRecord() && c.Record.From() != r.From() && !c.MayGetAnother() && t.Ours != c.Version:
-		// Somebody recorded another address: the manager that has taken the pool over, or a user, whose record is set
-		// right.
-		return grants.Look(grants.LookAtTerm)
-	case a != nil && a.ClaimantUID != c.Owner.UID && !t.Read:
-		return grants.Look(grants.LookAtClaimant)
+	case a == nil && !t.Grant.Inherited && c.HasRecord() && c.RecordedRange.From() != r.From() && !c.MayChangeAddress() && t.TermVerifiedVersion != c.ResourceVersion:
+		// Another address is on record: either another manager that has taken the pool over wrote it, or a user,
+		// whose record is corrected.
+		return grants.NewStep(grants.VerifyTerm)
+	case a != nil && a.ClaimantUID != c.Owner.UID && !t.ClaimantRead:
+		return grants.NewStep(grants.GetClaimant)
 	}
-	repair := grants.Request{Verb: grants.Patch, Name: "address"}
-	switch lacks(m, c, a, r, slices.Contains(t.Done, repair)) {
-	case record:
-		step := grants.RecordOn(c, m.RecordOf(r))
-		if a != nil && m.IsStrangers(c, a) {
-			step.Stranger = a
+	repair := grants.Call{Verb: grants.PatchObject, Purpose: "address"}
+	switch nextWrite(m, c, a, r, slices.Contains(t.CompletedCalls, repair)) {
+	case writeRecord:
+		step := grants.WriteRecordStep(c, m.FormatRecord(r))
+		if a != nil && m.IsForeign(c, a) {
+			step.ForeignAddress = a
 		}
-		if FactsOf(c).alone {
-			// Or the pool would give its address to somebody else where it is moved to.
-			step.Meta["labels"] = map[string]string{v1alpha1.MoveLabel: ""}
+		if ClaimDataFor(c).hasNoOwner {
+			// Without this label, clusterctl would not move the claim, and the pool would grant the address to
+			// another claim in the target cluster.
+			step.MetadataPatch["labels"] = map[string]string{v1alpha1.MoveLabel: ""}
 		}
 		return step
-	case address:
-		return grants.Step{Request: grants.Request{Verb: grants.Create, Name: "create"}, Object: newAddress(m, c, r)}
-	case owners:
-		return grants.Step{Request: repair, Attached: a, Meta: map[string]any{
-			"finalizers":      append(slices.Clone(a.Others), v1alpha1.AddressFinalizer),
-			"ownerReferences": append(ownersOf(c, m.Base), addressFactsOf(a).owners...),
+	case writeAddress:
+		return grants.Step{Call: grants.Call{Verb: grants.CreateAddress, Purpose: "create"}, Object: newIPAddress(m, c, r)}
+	case writeOwners:
+		return grants.Step{Call: repair, Address: a, MetadataPatch: map[string]any{
+			"finalizers":      append(slices.Clone(a.OtherFinalizers), v1alpha1.AddressFinalizer),
+			"ownerReferences": append(ownersForAddress(c, m.BasePool), addressDataFor(a).otherOwners...),
 		}}
-	case status:
-		return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "status"}, Status: boundStatus(c, m.RecordOf(r)), Fulfils: !c.HadAddress}
-	case nothing:
-		if a != nil && needsRepair(m, c, a) { // the claim has its address; what is to protect it is written later
-			return grants.Fails(&grants.UndoneError{What: "IPAddress " + a.Key().String()})
+	case writeStatus:
+		return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "status"}, StatusPatch: allocatedStatus(c, m.FormatRecord(r)), FirstPublication: !c.StatusHasAddress}
+	case writeNothing:
+		if a != nil && needsAddressRepair(m, c, a) { // the claim has its address; the protection of that is written later
+			return grants.ErrorStep(&grants.WriteRevertedError{ObjectName: "IPAddress " + a.Key().String()})
 		}
 	}
-	return grants.Nothing()
+	return grants.StopStep()
 }
 
-// Release gives up what a deleted claim has: the IPAddress first, then, when it is proven to be gone and no grant is
-// left, our finalizer (R6).
-func (kind) Release(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
-	a := m.AttachedTo(c)
+// NextReleaseStep returns the next step that releases a deleted claim: it removes the IPAddress first, and then our
+// finalizer, once the IPAddress is proven to be gone and no grant is left (R6).
+func (claimKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+	a := m.AddressFor(c)
 	switch mine := a != nil && a.ClaimantUID == c.Owner.UID; {
-	case mine && !t.Did(grants.Remove):
-		return grants.Removal(a, t)
-	case !t.Gone:
-		return grants.Look(grants.LookAtAttached)
+	case mine && !t.HasCompleted(grants.DeleteAddress):
+		return grants.RemoveAddressStep(a, t)
+	case !t.AddressGone:
+		return grants.NewStep(grants.GetAddress)
 	case m.Grants[c.Owner.UID] != nil:
-		return grants.Look(grants.EndGrant)
+		return grants.NewStep(grants.EndGrant)
 	}
-	return grants.Ended(c)
+	return grants.RemoveFinalizerStep(c)
 }
 
-// boundStatus names the IPAddress of a claim, and says Ready in both generations of conditions, with what the claim
-// has.
-func boundStatus(c *grants.Claimant, has string) map[string]any {
-	tmp := withStatus(c)
+// allocatedStatus returns the status patch that names the IPAddress of a claim, and sets Ready in the conditions of
+// both API versions, with the address or prefix of the claim.
+func allocatedStatus(c *grants.Claimant, has string) map[string]any {
+	tmp := claimWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "allocated " + has,
 	})
 	v1beta1conditions.MarkTrue(tmp, clusterv1.ReadyV1Beta1Condition)
-	return claimStatus(tmp, c.Owner.Name)
+	return statusPatchForClaim(tmp, c.Owner.Name)
 }
 
-func (kind) Refuse(c *grants.Claimant, no grants.Refusal) grants.Step {
-	tmp := withStatus(c)
+func (claimKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
+	tmp := claimWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
 		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
 	})
 	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.Reason, clusterv1.ConditionSeverityWarning, "%s", no.Message)
-	return grants.Step{Request: grants.Request{Verb: grants.Patch, Name: "refusal"}, Status: claimStatus(tmp, "")}
+	return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "refusal"}, StatusPatch: statusPatchForClaim(tmp, "")}
 }
 
-// withStatus returns an IPAddressClaim with the conditions of c, to set one on.
-func withStatus(c *grants.Claimant) *ipamv1.IPAddressClaim {
+// claimWithConditions returns an IPAddressClaim with the conditions of c, on which further conditions can be set.
+func claimWithConditions(c *grants.Claimant) *ipamv1.IPAddressClaim {
 	out := &ipamv1.IPAddressClaim{}
 	if c.Status != nil {
-		out.Status.Conditions = grants.WithoutPause(c.Status.Conditions)
-		out.SetV1Beta1Conditions(slices.Clone(ptr.Deref(FactsOf(c).legacy, nil)))
+		out.Status.Conditions = grants.RemovePausedCondition(c.Status.Conditions)
+		out.SetV1Beta1Conditions(slices.Clone(ptr.Deref(ClaimDataFor(c).legacyConditions, nil)))
 	}
 	return out
 }
 
-func claimStatus(tmp *ipamv1.IPAddressClaim, addressName string) map[string]any {
+func statusPatchForClaim(tmp *ipamv1.IPAddressClaim, addressName string) map[string]any {
 	status := map[string]any{
 		grants.ConditionsField: tmp.Status.Conditions,
 		"deprecated":           map[string]any{"v1beta1": map[string]any{grants.ConditionsField: tmp.GetV1Beta1Conditions()}},

@@ -1,5 +1,5 @@
-// Package leases is the kind of IPLeases: what one is granted, and the next request that brings it forward. It reads and
-// writes nothing.
+// Package leases implements the kind of claimants of IPLeases: which address an IPLease gets, and the next step for
+// it. It neither reads nor writes the API server.
 package leases
 
 import (
@@ -23,64 +23,66 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipleases/status;ipleases/finalizers,verbs=update;patch
 
-// Kind is the kind of IPLeases.
-var Kind grants.Kind = kind{}
+// ClaimantKind is the kind of IPLeases.
+var ClaimantKind grants.ClaimantKind = leaseKind{}
 
-// kind: each IPLease asks for one address, which its own status shows.
-type kind struct{}
+// leaseKind implements grants.ClaimantKind: each IPLease requests one address, which is published in its own status.
+type leaseKind struct{}
 
-var traits = &grants.Traits{Name: v1alpha1.IPLeaseKind, Finalizer: v1alpha1.IPLeaseFinalizer, PerNamespace: true, Pinned: true}
+var leaseTraits = &grants.KindTraits{Name: v1alpha1.IPLeaseKind, Finalizer: v1alpha1.IPLeaseFinalizer, HasNamespaceQuota: true, AllowsPreAllocation: true}
 
-// facts are what is remembered of an IPLease alone.
-type facts struct {
-	// asked is the address that it must have, empty if any will do.
-	asked      string
-	network    string
-	generation int64
-	// ports are those that Services have, each with the Service: "TCP/80 web".
+// leaseData is the state that only this kind keeps of an IPLease.
+type leaseData struct {
+	// requestedAddress is the address that the lease must have, empty if any will do.
+	requestedAddress string
+	network          string
+	generation       int64
+	// ports are the ports that Services have, each with its Service, for example "TCP/80 web".
 	ports []string
 }
 
-func factsOf(c *grants.Claimant) *facts { return c.Own.(*facts) }
+func leaseDataFor(c *grants.Claimant) *leaseData { return c.KindData.(*leaseData) }
 
-func (kind) Traits() *grants.Traits { return traits }
+func (leaseKind) Traits() *grants.KindTraits { return leaseTraits }
 
-func (kind) Object() grants.Object { return &v1alpha1.IPLease{} }
+func (leaseKind) NewObject() grants.Object { return &v1alpha1.IPLease{} }
 
-func (kind) PoolOf(o grants.Object) (pools.Key, bool) {
+func (leaseKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
 	l, is := o.(*v1alpha1.IPLease)
 	if !is {
 		return pools.Key{}, false
 	}
-	return pools.KeyOfPool(l.Namespace, l.Spec.PoolRef), true
+	return pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), true
 }
 
-func (kind) SetPool(o grants.Object, pool pools.Key) {
+func (leaseKind) SetPoolRef(o grants.Object, pool pools.Key) {
 	o.(*v1alpha1.IPLease).Spec.PoolRef = v1alpha1.PoolReference{Kind: pool.Kind, Name: pool.Name}
 }
 
-func (kind) Mirrors(grants.Object) bool { return false }
+func (leaseKind) UsesMirroredPool(grants.Object) bool { return false }
 
-func (kind) Of(o grants.Object) *grants.Claimant { return of(o.(*v1alpha1.IPLease)) }
+func (leaseKind) NewClaimant(o grants.Object) *grants.Claimant {
+	return newClaimant(o.(*v1alpha1.IPLease))
+}
 
-// of is what is remembered of an IPLease.
-func of(l *v1alpha1.IPLease) *grants.Claimant {
-	own := &facts{asked: grants.Intern(l.Spec.Address), network: grants.Intern(l.Status.Network), generation: l.Generation}
+// newClaimant returns the state of an IPLease.
+func newClaimant(l *v1alpha1.IPLease) *grants.Claimant {
+	own := &leaseData{requestedAddress: grants.InternString(l.Spec.Address), network: grants.InternString(l.Status.Network), generation: l.Generation}
 	for _, p := range l.Status.Ports {
-		own.ports = append(own.ports, grants.Intern(fmt.Sprintf("%s/%d %s", p.Protocol, p.Port, p.Of())))
+		own.ports = append(own.ports, grants.InternString(fmt.Sprintf("%s/%d %s", p.Protocol, p.Port, p.Of())))
 	}
-	out := grants.ClaimantOf(kind{}, l, own)
+	out := grants.NewClaimant(leaseKind{}, l, own)
 	out.Paused = annotations.HasPaused(l)
-	out.PauseTold = grants.PauseIn(l.Status.Conditions)
-	out.InUse = slices.Contains(out.Others, v1alpha1.LeaseShownFinalizer)
-	out.Record, _ = grants.ParseRecord(out.RecordText)
-	out.Shown, _ = grants.ParseRecord(l.Status.Address)
-	out.HadAddress = out.Shown.IsValid()
+	out.PublishedPauseMessage = grants.PauseMessageFromConditions(l.Status.Conditions)
+	out.InUse = slices.Contains(out.OtherFinalizers, v1alpha1.LeaseShownFinalizer)
+	out.RecordedRange, _ = grants.ParseRecord(out.RecordAnnotation)
+	out.PublishedRange, _ = grants.ParseRecord(l.Status.Address)
+	out.StatusHasAddress = out.PublishedRange.IsValid()
 	out.UsedByOthers = l.AddressInUse()
 	ready := ptr.Deref(meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition), metav1.Condition{})
-	out.StatusDone = out.HadAddress && ready.Status == metav1.ConditionTrue && l.Status.ObservedGeneration == l.Generation
-	if n := len(l.Status.Conditions); n > 1 || (n > 0 && !out.StatusDone) {
-		out.Status = &grants.ShownStatus{Conditions: l.Status.Conditions}
+	out.StatusComplete = out.StatusHasAddress && ready.Status == metav1.ConditionTrue && l.Status.ObservedGeneration == l.Generation
+	if n := len(l.Status.Conditions); n > 1 || (n > 0 && !out.StatusComplete) {
+		out.Status = &grants.PublishedStatus{Conditions: l.Status.Conditions}
 		if ready.Status == metav1.ConditionFalse {
 			out.Status.Refusal = grants.Refusal{Reason: ready.Reason, Message: ready.Message}
 		}
@@ -88,67 +90,71 @@ func of(l *v1alpha1.IPLease) *grants.Claimant {
 	return out
 }
 
-// AddressOf returns what an IPLease has, if anything.
-func AddressOf(l *v1alpha1.IPLease) (netipx.IPRange, bool) {
-	r := of(l).OwnRange()
+// AddressForLease returns the address that an IPLease has. It reports false if it has none.
+func AddressForLease(l *v1alpha1.IPLease) (netipx.IPRange, bool) {
+	r := newClaimant(l).CurrentRange()
 	return r, r.IsValid()
 }
 
-func (kind) Keep(*grants.Claimant, *grants.Claimant) {}
+func (leaseKind) CarryOverState(*grants.Claimant, *grants.Claimant) {}
 
-func (kind) Holds(_ *grants.Memory, c *grants.Claimant) (record, shown netipx.IPRange) {
-	return c.OwnRanges()
+func (leaseKind) TakenRanges(_ *grants.PoolState, c *grants.Claimant) (record, shown netipx.IPRange) {
+	return c.TakenRanges()
 }
 
-func (kind) Need(m *grants.Memory, c *grants.Claimant) grants.Need {
-	return m.NeedOf(c, func() bool { return lacks(m, c, c.Record) == nothing })
+func (leaseKind) NeedFor(m *grants.PoolState, c *grants.Claimant) grants.Need {
+	return m.StatusNeedFor(c, func() bool { return nextWrite(m, c, c.RecordedRange) == writeNothing })
 }
 
-func (kind) Confirmed(_ *grants.Memory, c *grants.Claimant) bool { return c.HasRecord() }
+func (leaseKind) IsConfirmed(_ *grants.PoolState, c *grants.Claimant) bool { return c.HasRecord() }
 
-func (kind) Releasable(_ *grants.Memory, c *grants.Claimant) netipx.IPRange { return c.OwnRange() }
+func (leaseKind) ReleasableRange(_ *grants.PoolState, c *grants.Claimant) netipx.IPRange {
+	return c.CurrentRange()
+}
 
-// Designated finds what is meant for a lease: what it remembers, what its status says it has, the address it asks for,
-// the one pinned to its name, the one that a record without our finalizer names, or the one that rests for its name.
-func (kind) Designated(m *grants.Memory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if no := mayHave(m, c); no != nil {
+// DesignatedRange returns the range that is meant for a lease: the one on record, the one in its status, the address
+// that it requests, the one that is pre-allocated to its name, the one of a record without our finalizer, or one that
+// cools down for its name, in this order.
+func (leaseKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+	if no := leaseRefusal(m, c); no != nil {
 		return netipx.IPRange{}, no
 	}
 	if c.HasRecord() {
-		return m.Recorded(c, c.Record)
+		return m.RecordedRangeFor(c, c.RecordedRange)
 	}
-	if shown := c.Shown; shown.IsValid() {
-		if h := m.Blocker(shown, c.Owner); h != nil {
-			return netipx.IPRange{}, grants.Failed("the status shows %s, which is held by %s; find out which of the two uses it, and delete the other", shown.From(), m.DescribeFact(h))
+	if shown := c.PublishedRange; shown.IsValid() {
+		if h := m.FindBlockingFact(shown, c.Owner); h != nil {
+			return netipx.IPRange{}, grants.AllocationFailed("the status shows %s, which is held by %s; find out which of the two uses it, and delete the other", shown.From(), m.DescribeFact(h))
 		}
 		return shown, nil
 	}
-	if asked := factsOf(c).asked; asked != "" {
-		return thisOne(m, c, asked)
+	if asked := leaseDataFor(c).requestedAddress; asked != "" {
+		return exactAddress(m, c, asked)
 	}
-	if r, no, is := m.PreAllocated(c); is {
+	if r, no, is := m.PreAllocatedRange(c); is {
 		return r, no
 	}
-	if asked := m.AskedByRecord(c, func(r netipx.IPRange) bool { return r.From() == r.To() }); asked.IsValid() {
+	if asked := m.RequestedByRecord(c, func(r netipx.IPRange) bool { return r.From() == r.To() }); asked.IsValid() {
 		return asked, nil
 	}
-	return m.RestingUnit(c), nil
+	return m.CoolingUnitFor(c), nil
 }
 
-// mayHave tells why a pool gives no such lease; nil: it may. What has its address, or a record of it, is not asked what
-// the spec of the pool says by now.
-func mayHave(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
-	spec := m.Base.PoolSpec().Leases
+// leaseRefusal returns why a pool cannot give an address to a lease, or nil if it can. A lease with an address in its
+// status is not checked. A lease with a record is not checked against spec.leases of the pool, which may have changed
+// since.
+func leaseRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+	spec := m.BasePool.PoolSpec().Leases
 	switch {
-	case c.HadAddress:
+	case c.StatusHasAddress:
 		return nil
-	case m.HandsOutPrefixes():
-		return grants.Failed("%s hands out prefixes of /%d, not single addresses; name another pool", m.Key, m.Layout.UnitBits())
+	case m.AllocatesPrefixes():
+		return grants.AllocationFailed("%s hands out prefixes of /%d, not single addresses; name another pool", m.Key, m.Layout.UnitBits())
 	case c.HasRecord():
 		return nil
 	case spec == nil:
-		return grants.NotReady("%s gives no leases: its spec.leases is not set", m.Key)
-	case spec.QuotaPerNamespace != nil && m.OthersOf(c) >= int64(*spec.QuotaPerNamespace):
+		return grants.PoolNotReady("%s gives no leases: its spec.leases is not set", m.Key)
+	case spec.QuotaPerNamespace != nil && m.UsageByOthers(c) >= int64(*spec.QuotaPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the leases of namespace %s have as many addresses of %s as its spec.leases.quotaPerNamespace allows: %d; delete leases, or raise the quota",
 			c.Owner.Namespace, m.Key, *spec.QuotaPerNamespace)}
@@ -156,25 +162,32 @@ func mayHave(m *grants.Memory, c *grants.Claimant) *grants.Refusal {
 	return nil
 }
 
-// thisOne gives a lease the address that it asks for, and no other.
-func thisOne(m *grants.Memory, c *grants.Claimant, asked string) (netipx.IPRange, *grants.Refusal) {
+// exactAddress returns the range of the address that a lease requests, or the refusal if it cannot have that. It
+// never falls back to another address.
+func exactAddress(m *grants.PoolState, c *grants.Claimant, asked string) (netipx.IPRange, *grants.Refusal) {
 	const again = "spec.address is immutable, so create the lease again with another one"
 	ip, err := netip.ParseAddr(asked)
 	switch {
 	case err != nil || ip.Zone() != "":
-		return netipx.IPRange{}, grants.Failed("spec.address %q is not an IP address; %s", asked, again)
-	case !m.Ledger.InSpace(m.Ledger.Unit(ip)):
-		return netipx.IPRange{}, grants.Failed("%s does not hand out spec.address %s: it is %s; %s",
-			m.Key, ip, poolspec.Withheld(m.Base.PoolSpec(), m.Layout, ip), again)
+		return netipx.IPRange{}, grants.AllocationFailed("spec.address %q is not an IP address; %s", asked, again)
+	case !m.Ledger.IsInSpace(m.Ledger.UnitRange(ip)):
+		return netipx.IPRange{}, grants.AllocationFailed("%s does not hand out spec.address %s: it is %s; %s",
+			m.Key, ip, poolspec.WithheldReason(m.BasePool.PoolSpec(), m.Layout, ip), again)
 	}
-	return m.ThisAddress(c, ip, "requested", "or create the lease again with another spec.address")
+	return m.ExactAddressFor(c, ip, "requested", "or create the lease again with another spec.address")
 }
 
-func (kind) Shape(*grants.Memory, *grants.Claimant) grants.Shape { return grants.Shape{} }
+func (leaseKind) RequestedShape(*grants.PoolState, *grants.Claimant) grants.RangeShape {
+	return grants.RangeShape{}
+}
 
-func (kind) NoRoom(m *grants.Memory, _ *grants.Claimant) *grants.Refusal { return m.NoAddress() }
+func (leaseKind) ExhaustedRefusal(m *grants.PoolState, _ *grants.Claimant) *grants.Refusal {
+	return m.NoFreeAddressRefusal()
+}
 
-// Ports are those of the address that Services have.
-func (kind) Ports(c *grants.Claimant) []string { return factsOf(c).ports }
+// Ports returns the ports of the address that Services have.
+func (leaseKind) Ports(c *grants.Claimant) []string { return leaseDataFor(c).ports }
 
-func (kind) Use(c *grants.Claimant) (grants.Use, time.Time) { return grants.UseLease, c.Created }
+func (leaseKind) RangeUse(c *grants.Claimant) (grants.RangeUse, time.Time) {
+	return grants.UseLease, c.Created
+}

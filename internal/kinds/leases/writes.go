@@ -10,89 +10,91 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 )
 
-// write is one of those that serve an IPLease.
-type write int
+// writeKind is a write that serves an IPLease.
+type writeKind int
 
 const (
-	nothing write = iota
-	record
-	status
+	writeNothing writeKind = iota
+	writeRecord
+	writeStatus
 )
 
-// lacks is the next write for a lease that is to have r: the record, then the status (R8).
-func lacks(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) write {
+// nextWrite returns the next write for a lease that should have r: the record, then the status (R8).
+func nextWrite(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) writeKind {
 	switch {
-	case !c.HasFinalizer || c.RecordText != r.From().String():
-		return record
-	case !c.StatusDone || c.PauseTold != "" || c.Shown != r || (m.Base != nil && factsOf(c).network != m.Base.PoolSpec().Network):
-		return status
+	case !c.HasFinalizer || c.RecordAnnotation != r.From().String():
+		return writeRecord
+	case !c.StatusComplete || c.PublishedPauseMessage != "" || c.PublishedRange != r || (m.BasePool != nil && leaseDataFor(c).network != m.BasePool.PoolSpec().Network):
+		return writeStatus
 	}
-	return nothing
+	return writeNothing
 }
 
-// Serve brings a lease that has a grant, or its address already, to its end: the record, then the status (R8).
-func (kind) Serve(m *grants.Memory, c *grants.Claimant, t *grants.Attempt) grants.Step {
-	r, instead := m.Entitled(c, t)
+// NextServeStep returns the next step for a lease that has a grant, or its address already: the record, then the
+// status (R8).
+func (leaseKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+	r, instead := m.EntitledRange(c, t)
 	if !r.IsValid() {
 		return instead
 	}
-	switch lacks(m, c, r) {
-	case record:
-		return grants.RecordOn(c, r.From().String())
-	case status:
-		return allocated(m, c, r)
-	case nothing:
+	switch nextWrite(m, c, r) {
+	case writeRecord:
+		return grants.WriteRecordStep(c, r.From().String())
+	case writeStatus:
+		return allocatedStep(m, c, r)
+	case writeNothing:
 	}
-	return grants.Nothing()
+	return grants.StopStep()
 }
 
-// Release gives up what a deleted lease has: our finalizer goes when no grant is left (R6). The address is free when the
-// lease is gone.
-func (kind) Release(m *grants.Memory, c *grants.Claimant, _ *grants.Attempt) grants.Step {
+// NextReleaseStep returns the next step that releases a deleted lease: it removes our finalizer once no grant is left
+// (R6). The address is free when the lease is gone.
+func (leaseKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, _ *grants.Attempt) grants.Step {
 	if m.Grants[c.Owner.UID] != nil {
-		return grants.Look(grants.EndGrant)
+		return grants.NewStep(grants.EndGrant)
 	}
-	return grants.Ended(c)
+	return grants.RemoveFinalizerStep(c)
 }
 
-// allocated writes the status of a lease that has its address.
-func allocated(m *grants.Memory, c *grants.Claimant, r netipx.IPRange) grants.Step {
+// allocatedStep returns the step that writes the status of a lease that has its address.
+func allocatedStep(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) grants.Step {
 	message := "allocated " + r.From().String()
-	out := statusOf(c, metav1.Condition{
+	out := conditionStep(c, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AllocatedReason, Message: message,
 	})
-	out.Name, out.Fulfils = "status", !c.HadAddress
-	out.Status["address"], out.Status["network"] = r.From().String(), nil
-	if network := m.Base.PoolSpec().Network; network != "" {
-		out.Status["network"] = network
+	out.Purpose, out.FirstPublication = "status", !c.StatusHasAddress
+	out.StatusPatch["address"], out.StatusPatch["network"] = r.From().String(), nil
+	if network := m.BasePool.PoolSpec().Network; network != "" {
+		out.StatusPatch["network"] = network
 	}
-	if !c.HadAddress {
-		out.Event = grants.Normal("LeaseAllocated", "Allocate", message)
+	if !c.StatusHasAddress {
+		out.Event = grants.NewNormalEvent("LeaseAllocated", "Allocate", message)
 	}
 	return out
 }
 
-// Refuse writes the status of a lease that gets nothing now. It is tried again as soon as the pool changes.
-func (kind) Refuse(c *grants.Claimant, no grants.Refusal) grants.Step {
-	out := statusOf(c, metav1.Condition{
+// RefusalStep returns the step that writes the status of a lease that gets nothing now. The lease is tried again as
+// soon as the pool changes.
+func (leaseKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
+	out := conditionStep(c, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
 	})
-	out.Name, out.Status["address"], out.Status["network"] = "refusal", nil, nil
+	out.Purpose, out.StatusPatch["address"], out.StatusPatch["network"] = "refusal", nil, nil
 	if no.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason {
-		out.Event = grants.Warning("AllocationFailed", "Allocate", no.Message)
+		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", no.Message)
 	}
 	return out
 }
 
-// statusOf is a patch of the status of a lease with a condition.
-func statusOf(c *grants.Claimant, set metav1.Condition) grants.Step {
+// conditionStep returns the step that patches a condition into the status of a lease.
+func conditionStep(c *grants.Claimant, set metav1.Condition) grants.Step {
 	tmp := &v1alpha1.IPLease{}
-	tmp.Generation = factsOf(c).generation
+	tmp.Generation = leaseDataFor(c).generation
 	if c.Status != nil {
-		tmp.Status.Conditions = grants.WithoutPause(c.Status.Conditions)
+		tmp.Status.Conditions = grants.RemovePausedCondition(c.Status.Conditions)
 	}
 	conditions.Set(tmp, set)
-	return grants.Step{Request: grants.Request{Verb: grants.Patch}, Status: map[string]any{
+	return grants.Step{Call: grants.Call{Verb: grants.PatchObject}, StatusPatch: map[string]any{
 		"observedGeneration": tmp.Generation, grants.ConditionsField: tmp.Status.Conditions,
 	}}
 }

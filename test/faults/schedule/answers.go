@@ -6,7 +6,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ErrTimeout is what a client is told whose answer is lost, ErrKilled one that does not live any more.
+// ErrTimeout is the error of a call whose answer is lost, ErrKilled that of a call of a client whose manager was
+// killed.
 var (
 	ErrTimeout = apierrors.NewTimeoutError("the answer was lost", 1)
 	ErrKilled  = errors.New("killed")

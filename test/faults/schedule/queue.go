@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Queue is that of a controller of one object, and its one worker.
+// Queue is the work queue of a controller with a single object and one worker.
 type Queue struct {
-	// MaxBackoff is the longest wait after errors; 0: that of controller-runtime.
+	// MaxBackoff is the longest wait after errors; zero means the maximum of controller-runtime.
 	MaxBackoff time.Duration
 
 	mu              sync.Mutex
@@ -28,8 +28,8 @@ func (q *Queue) Wake() {
 	q.queued = true
 }
 
-// Due reports whether a reconcile can begin.
-func (q *Queue) Due() bool {
+// IsDue reports whether a reconcile can begin.
+func (q *Queue) IsDue() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.wakeAt.IsZero() && !q.wakeAt.After(time.Now()) {
@@ -38,9 +38,9 @@ func (q *Queue) Due() bool {
 	return q.queued && !q.running
 }
 
-// Run begins a reconcile. After an error, or with Requeue, the next one comes with controller-runtime's delays. broken is told
-// of a panic.
-func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
+// RunReconcile starts a reconcile. After an error, or with Requeue, the next one follows with controller-runtime's
+// backoff. RunReconcile reports a panic to broken.
+func (q *Queue) RunReconcile(do func() (reconcile.Result, error), broken func(string)) {
 	q.mu.Lock()
 	q.running, q.queued = true, false
 	q.mu.Unlock()
@@ -67,12 +67,12 @@ func (q *Queue) Run(do func() (reconcile.Result, error), broken func(string)) {
 	}()
 }
 
-// Sooner returns when the object is queued again by itself, if that is before t, else t.
-func (q *Queue) Sooner(t time.Time) time.Time {
+// EarlierWake returns the time of the pending requeue if it is before t, else t.
+func (q *Queue) EarlierWake(t time.Time) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.wakeAt.IsZero() {
 		return t
 	}
-	return sooner(t, q.wakeAt)
+	return earlierTime(t, q.wakeAt)
 }

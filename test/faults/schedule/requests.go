@@ -11,27 +11,29 @@ import (
 	"sync"
 )
 
-// Digester has a hash of what was asked of it: faults.Server.
+// Digester returns a hash of the requests that it has received; faults.Server implements it.
 type Digester interface{ Digest() []byte }
 
 var requestsFile = flag.String("requests", "", "write to this file what each run asked of the API server, as hashes")
 
-// digestLength is how many bytes of a hash are kept: of 27,000 runs that differ, less than one is taken for equal.
+// digestLength is the number of bytes of a hash that are kept: of 27,000 runs that differ, less than one is expected
+// to have an equal hash.
 const digestLength = 2
 
-// unlike stands for a run that does not ask the same each time.
-var unlike = strings.Repeat("--", digestLength)
+// unstableHash replaces the hash of a run that does not send the same requests each time.
+var unstableHash = strings.Repeat("--", digestLength)
 
-// requests is what each run has asked, by the name of its test.
-type requests struct {
+// requestLog has a hash of the requests of each run, by the name of its test.
+type requestLog struct {
 	mu     sync.Mutex
 	hashes map[string]string
 }
 
-var recorded = requests{hashes: map[string]string{}}
+var recordedRequests = requestLog{hashes: map[string]string{}}
 
-// record keeps what a run has asked. With -count=2 it finds those that do not ask the same each time.
-func (r *requests) record(name string, asked ...Digester) {
+// recordRun records the requests of a run. With -count=2 it detects runs that do not send the same requests each
+// time.
+func (r *requestLog) recordRun(name string, asked ...Digester) {
 	if *requestsFile == "" {
 		return
 	}
@@ -42,13 +44,14 @@ func (r *requests) record(name string, asked ...Digester) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if was, known := r.hashes[name]; known && was != hash {
-		hash = unlike
+		hash = unstableHash
 	}
 	r.hashes[name] = hash
 }
 
-// write writes a line for each scenario: how many runs there were of it, and a hash of each in the order of their names.
-func (r *requests) write() error {
+// writeFile writes a line for each scenario: the number of its runs, and a hash of each run in the order of their
+// names.
+func (r *requestLog) writeFile() error {
 	if *requestsFile == "" || len(r.hashes) == 0 {
 		return nil
 	}

@@ -10,12 +10,13 @@ type fixed []byte
 
 func (f fixed) Digest() []byte { return f }
 
-// A line has the runs of a scenario, in the order of their names; one that does not ask the same each time has no hash.
+// A line holds the hashes of the runs of a scenario, in the order of their names; a run that does not send the same
+// requests each time has no hash.
 func TestRequestsAreRecorded(t *testing.T) {
 	was := *requestsFile
 	defer func() { *requestsFile = was }()
 	*requestsFile = filepath.Join(t.TempDir(), "requests.txt")
-	r := requests{hashes: map[string]string{}}
+	r := requestLog{hashes: map[string]string{}}
 	for _, run := range []struct {
 		name string
 		hash fixed
@@ -26,9 +27,9 @@ func TestRequestsAreRecorded(t *testing.T) {
 		{"TestFaults/burst/crash-1", fixed{4, 5, 7}},
 		{"TestStarts", fixed{8, 9}},
 	} {
-		r.record(run.name, run.hash)
+		r.recordRun(run.name, run.hash)
 	}
-	if err := r.write(); err != nil {
+	if err := r.writeFile(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(*requestsFile)

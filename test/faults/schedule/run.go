@@ -1,5 +1,5 @@
-// Package schedule is what runs with enumerated faults have in common: what has happened, what is put off, which of the
-// possible steps is next, and the queue of a controller. Time is that of testing/synctest.
+// Package schedule holds what runs with enumerated faults have in common: the trace of a run, delayed steps, the
+// choice of the next step among the possible ones, and the queue of a controller. Time is that of testing/synctest.
 package schedule
 
 import (
@@ -17,21 +17,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Epoch is when the time of testing/synctest begins.
+// Epoch is the time at which testing/synctest begins.
 var Epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// garbage is how much of a heap may be garbage before it is collected, in percent of what is in use. That of a run is some
-// megabytes, and changes all the time: with Go's 100 %, a third of the time goes into collecting it.
-const garbage = 800
+// gcPercent is how much garbage a heap may collect before a collection, in percent of the memory in use. A run uses
+// some megabytes, which change all the time: with Go's default of 100 %, a third of the time goes into garbage
+// collection.
+const gcPercent = 800
 
-// Main is TestMain of a package with runs. No goroutine may outlive its test. One at a time runs in a bubble, more or less:
-// on one processor it goes on with the next at once, on two it wakes up the other one, and waits for it where others are busy.
-func Main(m *testing.M) {
-	debug.SetGCPercent(garbage)
+// RunTestMain is the TestMain of a package with runs. It fails if a goroutine outlives its test. It limits the tests
+// to one processor: in a bubble about one goroutine runs at a time; on one processor the next one continues at once,
+// on two each switch wakes the other processor, and waits where the machine is busy.
+func RunTestMain(m *testing.M) {
+	debug.SetGCPercent(gcPercent)
 	runtime.GOMAXPROCS(1)
 	log.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := recorded.write(); err != nil {
+		if err := recordedRequests.writeFile(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -39,7 +41,8 @@ func Main(m *testing.M) {
 	}))
 }
 
-// HeapInUse returns how many bytes live. Two collections: the first one leaves what pools had, and runs the finalizers.
+// HeapInUse returns the number of bytes of live objects. It collects garbage twice: the first collection clears
+// sync.Pools, and runs finalizers.
 func HeapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -48,89 +51,90 @@ func HeapInUse() int64 {
 	return int64(is.HeapAlloc)
 }
 
-// Run is what has happened in a run, what was wrong with that, and what is put off.
+// Run holds the trace of a run, its violations and its delayed steps.
 type Run struct {
-	// Writes is how many there were.
+	// Writes is the number of writes so far.
 	Writes int
 
-	happened, wrong []string
-	delayed         []delayedStep
+	trace, violations []string
+	delayedSteps      []delayedStep
 }
 
-// delayedStep happens when so many writes have happened, or at its time.
+// delayedStep is due when the given number of writes has happened, or at its time.
 type delayedStep struct {
 	writes int
-	at     time.Time
-	do     func()
+	dueAt  time.Time
+	run    func()
 }
 
-// Notef notes what happens.
-func (r *Run) Notef(format string, args ...any) {
-	r.happened = append(r.happened, fmt.Sprintf("%8.3fs %s", time.Since(Epoch).Seconds(), fmt.Sprintf(format, args...)))
+// Tracef records an event of the run.
+func (r *Run) Tracef(format string, args ...any) {
+	r.trace = append(r.trace, fmt.Sprintf("%8.3fs %s", time.Since(Epoch).Seconds(), fmt.Sprintf(format, args...)))
 }
 
-// Wrongf notes what must not be, each text once.
-func (r *Run) Wrongf(format string, args ...any) {
+// Failf records a violation, each text once.
+func (r *Run) Failf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(r.wrong, text) {
-		r.wrong = append(r.wrong, text)
-		r.Notef("WRONG: %s", text)
+	if !slices.Contains(r.violations, text) {
+		r.violations = append(r.violations, text)
+		r.Tracef("WRONG: %s", text)
 	}
 }
 
-// Failed reports whether something was wrong.
-func (r *Run) Failed() bool { return len(r.wrong) > 0 }
+// Failed reports whether there was a violation.
+func (r *Run) Failed() bool { return len(r.violations) > 0 }
 
-// Report fails a test with what was wrong, and logs what has happened. With TRACE in the environment it always does. Of the
-// servers, it records what was asked of them, with -requests.
+// Report fails a test with the violations and logs the trace. With TRACE in the environment it always logs the trace.
+// With -requests it records the requests that the servers have received.
 func (r *Run) Report(t *testing.T, servers ...Digester) {
 	t.Helper()
-	recorded.record(t.Name(), servers...)
+	recordedRequests.recordRun(t.Name(), servers...)
 	if os.Getenv("TRACE") != "" {
-		t.Log("\n" + strings.Join(r.happened, "\n"))
+		t.Log("\n" + strings.Join(r.trace, "\n"))
 	}
 	if r.Failed() {
-		t.Errorf("%s\n--- what happened\n%s", strings.Join(r.wrong, "\n"), strings.Join(r.happened, "\n"))
+		t.Errorf("%s\n--- what happened\n%s", strings.Join(r.violations, "\n"), strings.Join(r.trace, "\n"))
 	}
 }
 
-// After does something when so many more writes have happened (0: whatever happens), or after a time.
-func (r *Run) After(writes int, d time.Duration, do func()) {
+// DelayStep runs do after the given number of further writes, or after d, whichever is first; zero writes: after d
+// alone.
+func (r *Run) DelayStep(writes int, d time.Duration, do func()) {
 	if writes > 0 {
 		writes += r.Writes
 	}
-	r.delayed = append(r.delayed, delayedStep{writes, time.Now().Add(d), do})
+	r.delayedSteps = append(r.delayedSteps, delayedStep{writes, time.Now().Add(d), do})
 }
 
-// Waits reports whether something is put off.
-func (r *Run) Waits() bool { return len(r.delayed) > 0 }
+// HasDelayedSteps reports whether there are delayed steps.
+func (r *Run) HasDelayedSteps() bool { return len(r.delayedSteps) > 0 }
 
-// Due does what was put off until now, one thing at a time; false: nothing was.
-func (r *Run) Due() bool {
-	i := slices.IndexFunc(r.delayed, func(d delayedStep) bool {
-		return (d.writes > 0 && r.Writes >= d.writes) || !d.at.After(time.Now())
+// RunDueStep runs one delayed step that is due; it returns false if none is.
+func (r *Run) RunDueStep() bool {
+	i := slices.IndexFunc(r.delayedSteps, func(d delayedStep) bool {
+		return (d.writes > 0 && r.Writes >= d.writes) || !d.dueAt.After(time.Now())
 	})
 	if i < 0 {
 		return false
 	}
-	do := r.delayed[i].do
-	r.delayed = slices.Delete(r.delayed, i, i+1)
+	do := r.delayedSteps[i].run
+	r.delayedSteps = slices.Delete(r.delayedSteps, i, i+1)
 	do()
 	return true
 }
 
-// Sooner returns when the next of what is put off happens, if that is before t, else t.
-func (r *Run) Sooner(t time.Time) time.Time {
-	for _, d := range r.delayed {
-		t = sooner(t, d.at)
+// EarlierStep returns the time of the next delayed step if that is before t, else t.
+func (r *Run) EarlierStep(t time.Time) time.Time {
+	for _, d := range r.delayedSteps {
+		t = earlierTime(t, d.dueAt)
 	}
 	return t
 }
 
-// Forget has nothing happen any more that was put off.
-func (r *Run) Forget() { r.delayed = nil }
+// DropDelayedSteps drops all delayed steps.
+func (r *Run) DropDelayedSteps() { r.delayedSteps = nil }
 
-func sooner(a, b time.Time) time.Time {
+func earlierTime(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// register names the webhooks to the API server, and returns when it asks them.
-func register(ctx context.Context, cp *framework.ControlPlane, at *endpoint) error {
-	scheme, err := framework.Scheme()
+// registerWebhooks registers the webhooks with the API server, and returns when the API server calls them.
+func registerWebhooks(ctx context.Context, cp *framework.ControlPlane, at *webhookEndpoint) error {
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -32,29 +32,29 @@ func register(ctx context.Context, cp *framework.ControlPlane, at *endpoint) err
 	if err != nil {
 		return err
 	}
-	hooks, err := ipamHooks(ctx)
+	hooks, err := readIPAMWebhooks(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range hooks.Webhooks {
 		hook := &hooks.Webhooks[i].ClientConfig
-		*hook = admissionv1.WebhookClientConfig{URL: at.url(*hook.Service.Path), CABundle: at.ca}
+		*hook = admissionv1.WebhookClientConfig{URL: at.urlForPath(*hook.Service.Path), CABundle: at.caBundle}
 	}
 	if err := admin.Create(ctx, hooks); err != nil {
 		return err
 	}
-	// Changes of CRDs take effect one after the other: what is seen of the last holds for both.
+	// Changes of CRDs take effect in order: once the last one is in effect, so is the first.
 	for _, resource := range []string{"ipaddresses", "ipaddressclaims"} {
-		if err := convert(ctx, admin, resource, at); err != nil {
+		if err := setConversionWebhook(ctx, admin, resource, at); err != nil {
 			return err
 		}
 	}
-	return until(ctx, func(ctx context.Context) (bool, error) { return asked(ctx, admin), nil })
+	return pollUntil(ctx, func(ctx context.Context) (bool, error) { return areWebhooksCalled(ctx, admin), nil })
 }
 
-// ipamHooks are those of the manifest of Cluster API that are about the kinds of IPAM.
-func ipamHooks(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
-	dir, err := framework.ClusterAPIDir(ctx)
+// readIPAMWebhooks returns the webhooks in the manifest of Cluster API that are for the kinds of IPAM.
+func readIPAMWebhooks(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration, error) {
+	dir, err := framework.FindClusterAPIDir(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func ipamHooks(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration
 	if err != nil {
 		return nil, err
 	}
-	docs, err := framework.Documents(text)
+	docs, err := framework.ParseManifests(text)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +83,8 @@ func ipamHooks(ctx context.Context) (*admissionv1.ValidatingWebhookConfiguration
 	return nil, errors.New("its manifest has no ValidatingWebhookConfiguration")
 }
 
-// convert names the conversion webhook in a CRD, as the patch in the manifests of Cluster API does.
-func convert(ctx context.Context, admin client.Client, resource string, at *endpoint) error {
+// setConversionWebhook sets the conversion webhook in a CRD, as the patch in the manifests of Cluster API does.
+func setConversionWebhook(ctx context.Context, admin client.Client, resource string, at *webhookEndpoint) error {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := admin.Get(ctx, client.ObjectKey{Name: resource + "." + ipamv1.GroupVersion.Group}, crd); err != nil {
 		return err
@@ -94,22 +94,23 @@ func convert(ctx context.Context, admin client.Client, resource string, at *endp
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
 			ConversionReviewVersions: []string{"v1"},
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: at.url("/convert"), CABundle: at.ca},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: at.urlForPath("/convert"), CABundle: at.caBundle},
 		},
 	}
 	return admin.Patch(ctx, crd, patch)
 }
 
-// asked reports whether the API server asks for both: it takes a moment to. Nothing is written.
-func asked(ctx context.Context, admin client.Client) bool {
+// areWebhooksCalled reports whether the API server calls both the conversion and the admission webhook, which takes
+// it a moment. It writes nothing.
+func areWebhooksCalled(ctx context.Context, admin client.Client) bool {
 	about := metav1.ObjectMeta{Namespace: framework.DefaultNamespace, Name: "asked"}
-	// An empty group is none after a conversion to v1beta2 and back, and empty without one.
+	// An empty group becomes nil in a conversion to v1beta2 and back, and stays empty without the conversion.
 	claim := &ipamv1beta1.IPAddressClaim{ObjectMeta: about}
 	claim.Spec.PoolRef.APIGroup, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name = ptr.To(""), "None", "none"
 	if err := admin.Create(ctx, claim, client.DryRunAll); err != nil || claim.Spec.PoolRef.APIGroup != nil {
 		return false
 	}
-	// The schema takes an address that is none, the admission does not.
+	// The schema accepts a value that is not an address; the admission webhook refuses it.
 	address := &ipamv1.IPAddress{ObjectMeta: about, Spec: ipamv1.IPAddressSpec{
 		ClaimRef: ipamv1.IPAddressClaimReference{Name: "none"},
 		PoolRef:  ipamv1.IPPoolReference{APIGroup: "example.com", Kind: "None", Name: "none"},

@@ -1,7 +1,6 @@
-// Package coreapi serves in a test what Cluster API's core manager serves for IPAddressClaims and
-// IPAddresses: its own admission, and its own conversion between the versions of its API. A control plane
-// has the CRDs alone without it, takes what Cluster API would refuse, and does not show readers of v1beta1
-// what Cluster API would.
+// Package coreapi serves in a test what Cluster API's core manager serves for IPAddressClaims and IPAddresses: its
+// own admission, and its own conversion between the versions of its API. Without this package a control plane has the
+// CRDs alone: it accepts objects that Cluster API would refuse, and does not convert for readers of v1beta1.
 package coreapi
 
 import (
@@ -27,18 +26,18 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// startTimeout bounds a start on a machine that is busy with other things.
+// startTimeout bounds a start on a busy machine.
 const startTimeout = 2 * time.Minute
 
-// Serve starts the webhooks in this process and returns when the API server asks them. The caller ends
-// them, before the control plane, with the function that is returned.
-func Serve(ctx context.Context, cp *framework.ControlPlane) (stop func() error, err error) {
+// ServeWebhooks starts the webhooks in this process and returns when the API server calls them. The caller ends them
+// with the returned function, before the control plane.
+func ServeWebhooks(ctx context.Context, cp *framework.ControlPlane) (stop func() error, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("serving the webhooks of Cluster API: %w", err)
 		}
 	}()
-	at, err := newEndpoint(cp)
+	at, err := newWebhookEndpoint(cp)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +45,15 @@ func Serve(ctx context.Context, cp *framework.ControlPlane) (stop func() error, 
 	if err != nil {
 		return nil, err
 	}
-	running, end := context.WithCancel(context.Background()) // it outlives the step that starts it
+	running, end := context.WithCancel(context.Background()) // the webhooks outlive the step that starts them
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(running) }()
 	stop = func() error { end(); return <-ended }
 
 	serving := mgr.GetWebhookServer().StartedChecker()
-	err = until(ctx, func(context.Context) (bool, error) { return serving(&http.Request{}) == nil, nil })
+	err = pollUntil(ctx, func(context.Context) (bool, error) { return serving(&http.Request{}) == nil, nil })
 	if err == nil {
-		err = register(ctx, cp, at)
+		err = registerWebhooks(ctx, cp, at)
 	}
 	if err != nil {
 		return nil, errors.Join(err, stop())
@@ -62,8 +61,8 @@ func Serve(ctx context.Context, cp *framework.ControlPlane) (stop func() error, 
 	return stop, nil
 }
 
-func newManager(cp *framework.ControlPlane, at *endpoint) (ctrl.Manager, error) {
-	scheme, err := framework.Scheme()
+func newManager(cp *framework.ControlPlane, at *webhookEndpoint) (ctrl.Manager, error) {
+	scheme, err := framework.NewScheme()
 	if err != nil {
 		return nil, err
 	}
@@ -74,44 +73,44 @@ func newManager(cp *framework.ControlPlane, at *endpoint) (ctrl.Manager, error) 
 		Scheme:        scheme,
 		Logger:        logr.Discard(),
 		Metrics:       metricsserver.Options{BindAddress: "0"},
-		WebhookServer: webhook.NewServer(webhook.Options{Host: at.host, Port: at.port, CertDir: at.dir}),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: at.host, Port: at.port, CertDir: at.certDir}),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return mgr, errors.Join(
-		(&admission.IPAddress{Client: mgr.GetAPIReader()}).SetupWebhookWithManager(mgr), // as its own main does
+		(&admission.IPAddress{Client: mgr.GetAPIReader()}).SetupWebhookWithManager(mgr), // as the main of Cluster API does
 		(&admission.IPAddressClaim{}).SetupWebhookWithManager(mgr),
 	)
 }
 
-// endpoint is where the webhooks are served, and with which certificate.
-type endpoint struct {
-	host string
-	port int
-	dir  string
-	ca   []byte
+// webhookEndpoint is the address at which the webhooks are served, with their certificate.
+type webhookEndpoint struct {
+	host     string
+	port     int
+	certDir  string
+	caBundle []byte
 }
 
-func newEndpoint(cp *framework.ControlPlane) (*endpoint, error) {
+func newWebhookEndpoint(cp *framework.ControlPlane) (*webhookEndpoint, error) {
 	port, err := framework.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	at := &endpoint{host: "127.0.0.1", port: port, dir: filepath.Join(cp.Dir, "coreapi")}
-	if err := os.MkdirAll(at.dir, 0o700); err != nil {
+	at := &webhookEndpoint{host: "127.0.0.1", port: port, certDir: filepath.Join(cp.Dir, "coreapi")}
+	if err := os.MkdirAll(at.certDir, 0o700); err != nil {
 		return nil, err
 	}
-	at.ca, err = framework.ServingCerts(at.dir)
+	at.caBundle, err = framework.WriteServingCerts(at.certDir)
 	return at, err
 }
 
-func (e *endpoint) url(path string) *string {
+func (e *webhookEndpoint) urlForPath(path string) *string {
 	url := "https://" + net.JoinHostPort(e.host, strconv.Itoa(e.port)) + path
 	return &url
 }
 
-// until asks again and again until the answer is yes or an error.
-func until(ctx context.Context, yes wait.ConditionWithContextFunc) error {
+// pollUntil calls yes repeatedly until it returns true or an error.
+func pollUntil(ctx context.Context, yes wait.ConditionWithContextFunc) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, startTimeout, true, yes)
 }

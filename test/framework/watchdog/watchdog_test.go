@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startOne is a test binary that starts a process, and ends without a word.
+// startOne runs as the test binary: it starts a process, and ends without stopping it.
 func startOne(how string) {
 	cmd := exec.Command("/bin/sh", "-c", "echo $$; exec sleep 100000") //nolint:noctx // it is to be left
 	cmd.Stdout = os.Stdout
@@ -28,9 +28,9 @@ func startOne(how string) {
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
-	err := Watch(cmd.Process.Pid)
+	err := WatchProcess(cmd.Process.Pid)
 	if how == "children" {
-		err = Children("sh", "sleep")
+		err = WatchChildren("sh", "sleep")
 	}
 	if err != nil {
 		panic(err)
@@ -39,8 +39,8 @@ func startOne(how string) {
 	select {}
 }
 
-// A test binary that ends by its limit, or is killed, leaves no process behind: what it has started holds its output open
-// until it is dead.
+// A test binary that ends by its time limit, or is killed, leaves no process behind: the started process holds the
+// output open until it is dead.
 func TestProcessesEndWithTheTests(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes are told apart on Linux alone")
@@ -60,7 +60,7 @@ func TestProcessesEndWithTheTests(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines := bufio.NewReader(read)
-			for range 2 { // the process says its number, and the tests that it is watched
+			for range 2 { // the process prints its id, and the test binary prints that it is watched
 				if _, err := lines.ReadString('\n'); err != nil {
 					t.Fatal(err)
 				}
@@ -69,7 +69,7 @@ func TestProcessesEndWithTheTests(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = tests.Wait()
-			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 { // its end is that of the last process
+			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 { // the output ends when the last process ends
 				t.Errorf("%q, %v", rest, err)
 			}
 		})
