@@ -424,7 +424,7 @@ bench-host-lb: ## Measure how hosts forward ports, beside Debian's HAProxy and n
 
 .PHONY: bench-hosts
 bench-hosts: control-plane ## Measure hosts at rest, when one ends, and while the API server is away (root; OUTAGE=10m, ADDRESSES=1000).
-	MEASURE=yes OUTAGE=$(OUTAGE) ADDRESSES=$(ADDRESSES) go test -count=1 -v -timeout=40m ./test/hostlb -ginkgo.v -ginkgo.focus=Measured
+	MEASURE=yes OUTAGE=$(OUTAGE) ADDRESSES=$(ADDRESSES) go test -count=1 -v -timeout=40m ./test/hostlb -ginkgo.v -ginkgo.focus='A measurement'
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kube-api-linter $(TOOLS)/actionlint ## Lint.

@@ -19,7 +19,7 @@ func managementClusterUID(ctx context.Context, live client.Reader) (string, erro
 	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		log.FromContext(ctx).Info("Cannot read the namespace kube-system: pools that came from another management cluster are not distinguished from others", "reason", err.Error())
+		log.FromContext(ctx).Info("Cannot read the namespace kube-system: cannot detect pools that came from another management cluster", "reason", err.Error())
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("reading the namespace %s: %w", metav1.NamespaceSystem, err)

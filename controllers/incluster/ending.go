@@ -65,7 +65,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, pool *unstructured.Uns
 		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "making a pool of its own of "+mirror.GetName())
 	}
 	r.Recorder.Eventf(mirror, nil, corev1.EventTypeNormal, "Ended", "Mirror",
-		"%s %s has ended, which nothing names any more: this pool is one of its own, and its spec is yours", r.kind.Name, pool.GetName())
+		"%s %s was deleted and is no longer referenced; this pool is now independent and you own its spec", r.kind.Name, pool.GetName())
 	return reconcile.Result{}, r.patchFinalizer(ctx, pool, controllerutil.RemoveFinalizer)
 }
 

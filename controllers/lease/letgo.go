@@ -67,7 +67,7 @@ func (l *scope) drainingReason(ctx context.Context, o *v1alpha1.IPLease) (leasep
 	case !leaseAddress(o).IsValid():
 		return leaseports.Reason{}, nil
 	case off != "":
-		return newConfirmingReason(off + ", and does not find out whether the address of this lease is shown; set the flag"), nil
+		return newConfirmingReason(off + "; it cannot verify that the address is no longer announced. Set the flag"), nil
 	case isShownByHost(o):
 		return l.hostDrainingReason(ctx, o)
 	}
@@ -91,7 +91,7 @@ func (l *scope) describeMetalLBUse(ctx context.Context, o *v1alpha1.IPLease) (st
 		return why, err
 	}
 	if !l.confirmedTwice(observation{leaseUID: o.UID}) {
-		return "MetalLB is asked once more, whether it has let go of the address", nil
+		return "waiting for a second check that MetalLB has released the address", nil
 	}
 	return "", nil
 }
@@ -100,7 +100,7 @@ func (l *scope) describeMetalLBUse(ctx context.Context, o *v1alpha1.IPLease) (st
 func (l *scope) setDrainingCondition(ctx context.Context, o *v1alpha1.IPLease, why leaseports.Reason) (changed bool, err error) {
 	c := metav1.Condition{
 		Type: v1alpha1.DrainingCondition, Status: metav1.ConditionTrue, Reason: why.Reason, ObservedGeneration: o.Generation,
-		Message: text.SanitizeMessage(fmt.Sprintf("%s; if nobody shows the address any more, an administrator may say so by the annotation %s", why.Message, v1alpha1.ReleaseUnconfirmedAnnotation)),
+		Message: text.SanitizeMessage(fmt.Sprintf("%s; if the address is no longer announced, an administrator can set annotation %s to release it", why.Message, v1alpha1.ReleaseUnconfirmedAnnotation)),
 	}
 	next := o.DeepCopy()
 	c.LastTransitionTime = metav1.NewTime(l.now)

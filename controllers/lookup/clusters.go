@@ -29,7 +29,7 @@ func ClustersWaitingForPool(ctx context.Context, from client.Reader, obj client.
 	}
 	configs, err := listConfigsNaming(ctx, from, pool)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Failed to list the ProviderConfigs of a pool: Clusters that wait for it are reconciled later", "pool", pool.GetName())
+		log.FromContext(ctx).Error(err, "Failed to list the ProviderConfigs of a pool; Clusters waiting for it are retried by the periodic resync", "pool", pool.GetName())
 	}
 	var out []reconcile.Request
 	for i := range configs {
@@ -43,7 +43,7 @@ func listClustersNaming(ctx context.Context, from client.Reader, config string, 
 	list := &clusterv1.ClusterList{}
 	err := from.List(ctx, list, client.MatchingLabels{v1alpha1.ProviderConfigLabel: config}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "Failed to list the Clusters of a ProviderConfig: they are reconciled later", "providerConfig", config)
+		log.FromContext(ctx).Error(err, "Failed to list the Clusters of a ProviderConfig; they are retried by the periodic resync", "providerConfig", config)
 	}
 	var out []reconcile.Request
 	for i := range list.Items {

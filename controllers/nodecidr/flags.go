@@ -80,7 +80,7 @@ func (f *FlagsReconciler) ensureClusterCIDR(ctx context.Context) (time.Duration,
 	f.nextRetryAt = f.Now().Add(f.retryPause)
 	if f.lastRefusal != err.Error() {
 		f.lastRefusal = err.Error()
-		log.FromContext(ctx).Error(err, "The API server refuses the ClusterCIDR of the flags; retrying later")
+		log.FromContext(ctx).Error(err, "API server rejected the ClusterCIDR generated from flags; retrying")
 		o := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: f.clusterCIDRName(0)}}
 		f.Recorder.Eventf(o, nil, corev1.EventTypeWarning, flagsRefusedReason, "Create", "%s", err.Error())
 	}

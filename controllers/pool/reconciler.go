@@ -113,7 +113,7 @@ func (r *Reconciler) fencePools(ctx context.Context) {
 	r.fenceOnce.Do(func() {
 		all, err := pools.List(ctx, r.Live, r.Allocator.Namespace)
 		if err != nil {
-			log.FromContext(ctx).Error(err, "Failed to list the pools: each is taken over by its own reconcile")
+			log.FromContext(ctx).Error(err, "Failed to list pools at startup; falling back to taking over each pool in its own reconcile")
 		}
 		r.Allocator.FencePools(ctx, all)
 	})

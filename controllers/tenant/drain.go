@@ -97,7 +97,7 @@ func (l *scope) confirmRelease(ctx context.Context, live client.Reader, apart bo
 		return drainProgress{requeueAfter: requeueAtOnce}, nil
 	}
 	if leaving < minDrainTime {
-		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; the manager waits until what another manager may have sent has arrived", newRequeueDelay(minDrainTime - leaving)}, nil
+		return drainProgress{v1alpha1.ConfirmingReason, "the Cluster no longer uses the block; waiting for in-flight requests of a previous manager to expire", newRequeueDelay(minDrainTime - leaving)}, nil
 	}
 	return drainProgress{}, l.deleteBlock(ctx, a)
 }

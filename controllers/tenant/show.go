@@ -28,7 +28,7 @@ import (
 // show a block that another manager has released meanwhile.
 const maxProjectionTime = 5 * time.Second
 
-var errStaleRead = errors.New("what was read is too old to be shown; it is read again")
+var errStaleRead = errors.New("observed state is stale; retrying")
 
 // timeLimitedClient is a client that creates nothing later than maxProjectionTime after readAt.
 type timeLimitedClient struct {

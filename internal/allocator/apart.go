@@ -117,7 +117,7 @@ func (a *Allocator) rangesToExclude(ctx context.Context, younger *grants.Pool, t
 		return shared, false
 	}
 	if err := a.surveyPool(ctx, younger, to); err != nil {
-		log.FromContext(ctx).Error(err, "What a younger pool of the network has could not be listed; what both have waits",
+		log.FromContext(ctx).Error(err, "Failed to list allocations of the younger overlapping pool; shared addresses stay blocked",
 			"pool", yieldedPoolKey(to).String(), "younger", younger.Key.String())
 		return shared, false
 	}

@@ -157,7 +157,7 @@ func decideForeignClaim(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim
 				"IPAddressClaim %s is of an earlier Cluster of this name; the garbage collector deletes it. If it stays, look at its finalizers", key)}
 		}
 	}
-	return refusef("IPAddressClaim %s is not the Cluster's, which does not own it, and is left alone; if it keeps the Cluster's own address, give it to the Cluster: "+
+	return refusef("IPAddressClaim %s is not owned by the Cluster and is ignored. If it reserves the Cluster's endpoint, adopt it: "+
 		"kubectl butler-ipam reserve %s -n %s --pool POOL --cluster %s; delete it only if nobody uses its address", key, claim.Name, claim.Namespace, cluster.Name)
 }
 

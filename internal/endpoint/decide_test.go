@@ -116,7 +116,7 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"its address is gone":          {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), nil}, step: ActionWait, waits: true, says: "is made anew when it is gone"},
 
 		"a claim of nobody":              {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, step: ActionRefuse, says: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
-		"a claim of somebody else":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, says: "is left alone"},
+		"a claim of somebody else":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, says: "is not owned by the Cluster and is ignored"},
 		"a claim of an earlier Cluster":  {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(earlier), bound), newAddress("10.0.0.5")}, step: ActionWait, waits: true, says: "of an earlier Cluster"},
 		"an IPAddress of other contents": {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("x")}, step: ActionRefuse, says: "which is no address"},
 	}

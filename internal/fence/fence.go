@@ -36,7 +36,7 @@ type DamagedError struct{ err error }
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the ConfigMap %s/%s cannot be read: %v; delete it, and take its finalizer off: "+
-		"what the Nodes have is then read from them, and 75 seconds later the next ones are served", ConfigMapNamespace, ConfigMapName, e.err)
+		"the manager then rebuilds its state from the Nodes and resumes allocation after 75 seconds", ConfigMapNamespace, ConfigMapName, e.err)
 }
 
 func (e *DamagedError) Unwrap() error { return e.err }

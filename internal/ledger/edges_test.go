@@ -22,7 +22,7 @@ func TestLastAddresses(t *testing.T) {
 			l := stated(pool(tc.unit, tc.space), fact(SourceObject, "a", tc.last), fact(SourceRecord, "a", tc.both), fact(SourceGrant, "b", tc.both))
 			wantCounts(t, l, "three facts that end with the family", Counts{Total: 4, Allocated: 2, Available: 2, Owners: 2, LargestFree: 2})
 			if r, free := l.TakeUnit(); !free || r != rangeOf(tc.left) {
-				t.Errorf("TakeOne = %v, %v, want %s", r, free, tc.left)
+				t.Errorf("TakeUnit = %v, %v, want %s", r, free, tc.left)
 			}
 			l.UndoTake(rangeOf(tc.left))
 			l.RemoveFact(Key{SourceRecord, "a"})

@@ -84,7 +84,7 @@ func TestFreeWhenTheLastIsGone(t *testing.T) {
 	l.RemoveFact(Key{SourceObject, "b"})
 	wantCounts(t, l, "nobody holds it", Counts{Total: 1, Available: 1, LargestFree: 1})
 	if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.5") {
-		t.Errorf("TakeOne = %v, %v, want the address", r, free)
+		t.Errorf("TakeUnit = %v, %v, want the address", r, free)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestRemoveUnknown(t *testing.T) {
 	l := stated(pool(32, "10.0.0.5"), fact(SourceObject, "a", "10.0.0.5"))
 	for _, k := range []Key{{SourceRecord, "a"}, {SourceObject, "b"}} {
 		if h, known := l.RemoveFact(k); known || h != (Fact{}) {
-			t.Errorf("Remove(%v) = %v, %v, want nothing", k, h, known)
+			t.Errorf("RemoveFact(%v) = %v, %v, want nothing", k, h, known)
 		}
 	}
 	wantCounts(t, l, "nothing changes", Counts{Total: 1, Allocated: 1, Owners: 1})
@@ -127,7 +127,7 @@ func TestRestate(t *testing.T) {
 			l := stated(pool(32, "10.0.0.4/30"), fact(SourceObject, "a", "10.0.0.5"), tc.again)
 			wantCounts(t, l, tc.reason, tc.want)
 			if got, known := l.FindFact(tc.again.Key); !known || got != tc.again {
-				t.Errorf("Get = %v, %v, want %v", got, known, tc.again)
+				t.Errorf("FindFact = %v, %v, want %v", got, known, tc.again)
 			}
 			l.RemoveFact(tc.again.Key)
 			wantCounts(t, l, "it is one fact, however often it is stated", Counts{Total: 4, Available: 4, LargestFree: 4})
@@ -153,10 +153,10 @@ func TestSources(t *testing.T) {
 			l := stated(pool(32, "10.0.0.4/31"), fact(tc.source, "a", "10.0.0.4"))
 			wantCounts(t, l, tc.reason, Counts{Total: 2, Allocated: tc.used, Owners: tc.used, Available: 1, LargestFree: 1})
 			if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.5") {
-				t.Errorf("TakeOne = %v, %v, want the other address", r, free)
+				t.Errorf("TakeUnit = %v, %v, want the other address", r, free)
 			}
 			if r, free := l.TakeUnit(); free {
-				t.Errorf("TakeOne = %v, which is not free: %s", r, tc.reason)
+				t.Errorf("TakeUnit = %v, which is not free: %s", r, tc.reason)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestOutOfRange(t *testing.T) {
 		Counts{Total: 4, Allocated: 1, Available: 3, OutOfRange: 3, Owners: 2, LargestFree: 3})
 	for text, want := range map[string]bool{"10.0.0.4/30": true, "10.0.0.5": true, "10.0.0.7-10.0.0.8": false, "10.9.9.9": false} {
 		if got := l.IsInSpace(rangeOf(text)); got != want {
-			t.Errorf("InSpace(%s) = %v, want %v", text, got, want)
+			t.Errorf("IsInSpace(%s) = %v, want %v", text, got, want)
 		}
 	}
 	for _, k := range []Key{{SourceObject, "a"}, {SourceRecord, "a"}, {SourceGrant, "b"}, {SourceHeld, "moved"}} {
@@ -197,12 +197,12 @@ func TestTakeOne(t *testing.T) {
 	l := stated(pool(32, "10.0.0.0/29", "10.0.1.4/31"), fact(SourceObject, "a", "10.0.0.1"))
 	for _, want := range []string{"10.0.0.0", "10.0.1.4", "10.0.1.5", "10.0.0.2"} {
 		if r, free := l.TakeUnit(); !free || r != rangeOf(want) {
-			t.Errorf("TakeOne = %v, %v, want %s: the smallest free block first, then the lowest address", r, free, want)
+			t.Errorf("TakeUnit = %v, %v, want %s: the smallest free block first, then the lowest address", r, free, want)
 		}
 	}
 	l.UndoTake(rangeOf("10.0.1.4"))
 	if r, _ := l.TakeUnit(); r != rangeOf("10.0.1.4") {
-		t.Errorf("TakeOne = %v, want what was given back", r)
+		t.Errorf("TakeUnit = %v, want the returned unit", r)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestTakeOne(t *testing.T) {
 func TestUntakeOfFreePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a free address was given back once more")
+			t.Error("UndoTake accepted a free address")
 		}
 	}()
 	pool(32, "10.0.0.4/30").UndoTake(rangeOf("10.0.0.4"))

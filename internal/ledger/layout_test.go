@@ -24,7 +24,7 @@ func TestNoSpace(t *testing.T) {
 	l := stated(New(nil, 128), fact(SourceObject, "a", "10.0.0.1"))
 	wantCounts(t, l, "nothing can be handed out", Counts{OutOfRange: 1, Owners: 1})
 	if r, free := l.TakeUnit(); free || l.HasFree() || l.IsInSpace(rangeOf("10.0.0.1")) {
-		t.Errorf("TakeOne = %v, %v", r, free)
+		t.Errorf("TakeUnit = %v, %v", r, free)
 	}
 	l.RemoveFact(Key{SourceObject, "a"})
 	wantCounts(t, l, "nothing comes free", Counts{})
@@ -45,7 +45,7 @@ func TestPrefixPool(t *testing.T) {
 		t.Errorf("the unit of 10.0.0.9 is %s", got)
 	}
 	if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.0/28") {
-		t.Errorf("TakeOne = %v, %v, want the last free prefix", r, free)
+		t.Errorf("TakeUnit = %v, %v, want the last free prefix", r, free)
 	}
 	if l.HasFree() {
 		t.Error("nothing is left")
@@ -59,7 +59,7 @@ func TestPrefixPool(t *testing.T) {
 func TestPrefixPoolOf32(t *testing.T) {
 	l := pool(32, "fd00::/31")
 	if r, free := l.TakeUnit(); !free || r != rangeOf("fd00::/32") {
-		t.Errorf("TakeOne = %v, %v, want fd00::/32", r, free)
+		t.Errorf("TakeUnit = %v, %v, want fd00::/32", r, free)
 	}
 }
 

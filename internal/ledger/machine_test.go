@@ -80,15 +80,15 @@ func (m *machine) remove(t *rapid.T, k Key) {
 	want, known := m.o.facts[k]
 	delete(m.o.facts, k)
 	got, ok := m.l.RemoveFact(k)
-	equal(t, "Remove finds it", known, ok)
-	equal(t, "Remove", want, got)
+	equal(t, "RemoveFact finds it", known, ok)
+	equal(t, "RemoveFact", want, got)
 }
 
 func (m *machine) takeOne(t *rapid.T) (netipx.IPRange, bool) {
 	want, free := m.o.takeOne()
 	got, ok := m.l.TakeUnit()
-	equal(t, "TakeOne finds one", free, ok)
-	equal(t, "TakeOne", want, got)
+	equal(t, "TakeUnit finds one", free, ok)
+	equal(t, "TakeUnit", want, got)
 	return got, ok
 }
 
@@ -109,30 +109,30 @@ func (m *machine) check(t *rapid.T) {
 	equal(t, "HasFree", len(m.o.free()) > 0, m.l.HasFree())
 	uses := usesOf(t, m.l)
 	for _, a := range m.o.world {
-		equalFacts(t, "Uses", netipx.IPRangeFrom(a, a), m.o.users(a), uses[a])
+		equalFacts(t, "VisitUsedRanges", netipx.IPRangeFrom(a, a), m.o.users(a), uses[a])
 	}
 }
 
 // ask compares what both know about a range.
 func (m *machine) ask(t *rapid.T) {
 	r := m.extent(t)
-	equal(t, "Unit", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.UnitRange(r.From()))
-	equal(t, "InSpace", m.o.inSpace(r), m.l.IsInSpace(r))
+	equal(t, "UnitRange", m.o.whole(netipx.IPRangeFrom(r.From(), r.From())), m.l.UnitRange(r.From()))
+	equal(t, "IsInSpace", m.o.inSpace(r), m.l.IsInSpace(r))
 	var got []Fact
 	for _, h := range m.l.OverlappingFacts(r) {
 		got = append(got, *h)
 		known, ok := m.l.FindFact(h.Key)
-		equal(t, "Get finds it", true, ok)
-		equal(t, "Get", *h, known)
+		equal(t, "FindFact finds it", true, ok)
+		equal(t, "FindFact", *h, known)
 	}
-	equalFacts(t, "Overlapping", r, m.o.overlapping(m.o.whole(r)), got)
+	equalFacts(t, "OverlappingFacts", r, m.o.overlapping(m.o.whole(r)), got)
 
 	asked := Source(rapid.IntRange(int(SourceObject), int(SourceDraining)).Draw(t, "asked for"))
 	want, found := m.o.firstOverlapping(m.o.whole(r), asked), []Fact(nil)
 	if h := m.l.FindOverlappingFact(r, func(h *Fact) bool { return h.Source >= asked }); h != nil {
 		found = append(found, *h)
 	}
-	equalFacts(t, "FindOverlapping", r, want, found)
+	equalFacts(t, "FindOverlappingFact", r, want, found)
 }
 
 // usesOf returns what VisitUsedRanges visits, by address. The visits must be ascending and must not overlap.

@@ -46,7 +46,7 @@ func TestPartsAgainstACount(t *testing.T) {
 				}
 				used, free := l.UsageInRange(p.ipRange)
 				if used != want.used.Int64() || free != want.total.Minus(want.unavailable).Int64() {
-					t.Fatalf("seed %d: InPart says %d and %d", seed, used, free)
+					t.Fatalf("seed %d: UsageInRange = %d and %d", seed, used, free)
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func TestKeeps(t *testing.T) {
 			l := New(&netipx.IPSet{}, 32)
 			l.AddFact(Fact{Key: Key{Source: tt.source, UID: "a"}, Range: at(tt.at)})
 			if got := l.HasCoolingOrHeld(block); got != tt.want {
-				t.Errorf("keeps: %v", got)
+				t.Errorf("HasCoolingOrHeld = %v", got)
 			}
 		})
 	}

@@ -135,10 +135,10 @@ func TestOrderAgainstOracle(t *testing.T) {
 					"grant": func(t *rapid.T) {
 						among := o.drawAmong(t, order)
 						want, free := o.next(among)
-						equal(t, "HasFreeIn", free, m.l.HasFreeInZones(among))
+						equal(t, "HasFreeInZones", free, m.l.HasFreeInZones(among))
 						got, ok := m.l.TakeUnitInZones(among)
-						equal(t, "TakeOneOf finds one", free, ok)
-						equal(t, "TakeOneOf", want, got)
+						equal(t, "TakeUnitInZones finds one", free, ok)
+						equal(t, "TakeUnitInZones", want, got)
 						if ok && rapid.Bool().Draw(t, "stated") {
 							o.after(false, func() { m.add(drawFact(t, got)) })
 						}
@@ -185,7 +185,7 @@ func (o *orderOracle) checkZones(t *rapid.T, l *Ledger, zones int) {
 				free++
 			}
 		}
-		equal(t, fmt.Sprintf("FreeInZone of %d", z), int64(free), l.FreeCountInZone(z))
+		equal(t, fmt.Sprintf("FreeCountInZone(%d)", z), int64(free), l.FreeCountInZone(z))
 	}
 	remembered, free := 0, 0
 	for r := range l.ReleasedRanges() {
@@ -196,7 +196,7 @@ func (o *orderOracle) checkZones(t *rapid.T, l *Ledger, zones int) {
 			free++
 		}
 	}
-	equal(t, "Releases", free, remembered)
+	equal(t, "ReleasedRanges", free, remembered)
 }
 
 func single(text string) netipx.IPRange {

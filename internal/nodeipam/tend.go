@@ -114,7 +114,7 @@ func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) 
 		err := s.createBlock(ctx, e)
 		return err == nil, err
 	}
-	return false, fmt.Errorf("block %s: nobody knows how to do %d", e.blockName, e.action)
+	return false, fmt.Errorf("block %s: unknown request type %d", e.blockName, e.action)
 }
 
 // deleteBlock deletes a block as it was when that was decided. A block that has changed since is read, and decided on

@@ -117,7 +117,7 @@ func TestCutOff(t *testing.T) {
 				t.Errorf("%s: want an error with %q, got %v", tc.reason, tc.want, errs)
 			}
 			if len(errs) > 0 && !IsNarrowed(old, next) {
-				t.Error("Narrows must be true wherever CutOff can find something")
+				t.Error("IsNarrowed must be true wherever ValidateNoCutOff can find something")
 			}
 		})
 	}

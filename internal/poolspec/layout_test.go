@@ -104,7 +104,7 @@ func TestPins(t *testing.T) {
 			t.Errorf("PinOwner(%s) = %q, %v, want %q", a, owner, ok, name)
 		}
 		if pin, ok := l.PinForClaim(name); !ok || pin != a {
-			t.Errorf("Pin(%q) = %s, %v, want %s", name, pin, ok, a)
+			t.Errorf("PinForClaim(%q) = %s, %v, want %s", name, pin, ok, a)
 		}
 	}
 	if diff := cmp.Diff(pins, got); diff != "" {

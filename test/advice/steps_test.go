@@ -21,7 +21,7 @@ import (
 )
 
 // imperative matches the verbs with which a next step begins.
-const imperative = "add|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|exempt|find out|give|grant|hand|have|import|" +
+const imperative = "add|adopt|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|exempt|find out|give|grant|hand|have|import|" +
 	"increase|install|keep|label|leave|let|look|lower|make|mark|mount|move|name|narrow|pass|put|raise|read|reduce|release|remove|rename|renew|repeat|replace|reserve|" +
 	"restart|restore|resume|run|see|serve|set|shorten|split|start|stop|take|trust|try|turn|unpause|unset|update|upgrade|use|wait|widen|write|" +
 	"kubectl (?:annotate|butler-ipam|delete|describe|get|label|patch)"

@@ -111,7 +111,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(s.InstallMetal3Pools(ctx)).To(Succeed())
 	})
 
-	It("says how to install it", func(ctx SpecContext) {
+	It("describes an installation that succeeds", func(ctx SpecContext) {
 		text, err := os.ReadFile(filepath.Join(repo.root, "docs", "install.md"))
 		Expect(err).NotTo(HaveOccurred())
 		shown := regexp.MustCompile(`(?m)^    providers:\n(?:    .*\n)+`).FindString(string(text))
@@ -136,7 +136,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		s.run(ctx)
 	})
 
-	It("begins with a session that is as it is shown", func(ctx SpecContext) {
+	It("has a getting-started session with the real output of its commands", func(ctx SpecContext) {
 		path := filepath.Join(repo.root, "docs", "getting-started.md")
 		text, err := os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
@@ -155,7 +155,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(strings.Join(differs, "\n")).To(BeEmpty())
 	})
 
-	It("has commands that do what they say", func(ctx SpecContext) {
+	It("has commands that succeed", func(ctx SpecContext) {
 		scene, err := os.ReadFile("testdata/documented.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		repo.write("scene.yaml", slices.Concat(scene, kind("monitoring.coreos.com", "PrometheusRule"), kind("monitoring.coreos.com", "ServiceMonitor")))
@@ -182,7 +182,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(strings.Join(failed, "\n")).To(BeEmpty())
 	})
 
-	It("keeps the CRDs from being pruned", func(ctx SpecContext) {
+	It("has a kustomization that excludes the CRDs from pruning", func(ctx SpecContext) {
 		text, err := os.ReadFile(filepath.Join(repo.root, "docs", "gitops.md"))
 		Expect(err).NotTo(HaveOccurred())
 		shown := regexp.MustCompile(`(?m)^    resources:\n    - ipam-components.yaml\n(?:    .*\n)+`).FindString(string(text))
@@ -201,7 +201,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(crds).To(BeNumerically(">", 1))
 	})
 
-	It("gives rights to who has them", func(ctx SpecContext) {
+	It("binds the role of a component to the ServiceAccount of the manager", func(ctx SpecContext) {
 		binding := &rbacv1.ClusterRoleBinding{}
 		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster-pools"}, binding)).To(Succeed())
 		Expect(s.Get(ctx, client.ObjectKey{Name: binding.RoleRef.Name}, &rbacv1.ClusterRole{})).To(Succeed())
@@ -215,7 +215,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(pod.Containers[0].EnvFrom).To(ContainElement(HaveField("ConfigMapRef.Name", flags.Name)))
 	})
 
-	It("says how to upgrade and to remove it, and how else to install it", func(ctx SpecContext) {
+	It("describes an upgrade, the removal and further installations that succeed", func(ctx SpecContext) {
 		Expect(s.manager.Stop()).To(Succeed())
 		component := func() error {
 			return s.Get(ctx, client.ObjectKey{Name: "butler-ipam-load-balancers"}, &rbacv1.ClusterRoleBinding{})
@@ -245,7 +245,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		}
 	})
 
-	It("says how to run it outside of a cluster", func(ctx SpecContext) {
+	It("describes how to run the manager outside of a cluster", func(ctx SpecContext) {
 		there := at.dir
 		at.dir = GinkgoT().TempDir()
 		DeferCleanup(func() { at.dir = there })
@@ -265,7 +265,7 @@ var _ = Describe("The documentation", Ordered, func() {
 		Expect(who).To(ContainSubstring("system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"))
 	})
 
-	It("has no command that nobody runs, and none is left out that is not there", func() {
+	It("has no command that this suite neither runs nor skips for a reason, and every skipped command exists", func() {
 		left, named := map[string]bool{}, map[string]bool{}
 		for _, p := range pages() {
 			for _, command := range p.commands() {

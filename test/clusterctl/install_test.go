@@ -29,7 +29,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		newFleet(ctx, s, "first").waitUntilGranted(ctx, s)
 	})
 
-	It("offers a newer release, and installs it without a change of what is allocated", func(ctx SpecContext) { // C40
+	It("offers a newer release, and installs it without a change of the allocations", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
 		Expect(before).To(HaveLen(9))
 		Expect(s.clusterctl(ctx, "upgrade", "plan")).To(MatchRegexp(`ipam-butler +%s +IPAMProvider +%s +%s`, namespace, release, newer))
@@ -47,7 +47,7 @@ var _ = Describe("clusterctl", Ordered, func() {
 		Expect(after).To(Equal(before))
 	})
 
-	It("deletes the provider, and leaves what is allocated", func(ctx SpecContext) { // C40
+	It("deletes the provider, and leaves the allocations", func(ctx SpecContext) { // C40
 		before := s.allocated(ctx)
 		Expect(s.manager.Stop()).To(Succeed())
 		s.clusterctl(ctx, "delete", "--ipam", "butler")
@@ -60,8 +60,8 @@ var _ = Describe("clusterctl", Ordered, func() {
 	})
 })
 
-var _ = Describe("What clusterctl makes of the components", func() {
-	It("is described, and takes its image from where its user says", func(ctx SpecContext) { // C39
+var _ = Describe("The set of components that clusterctl generates", func() {
+	It("has a description, and takes its image from the configured repository", func(ctx SpecContext) { // C39
 		described := clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--describe")
 		Expect(described).To(And(ContainSubstring(namespace), ContainSubstring("cluster-api-ipam-provider-butler:"+release)))
 		config, err := os.ReadFile(filepath.Join(repo.dir, "clusterctl.yaml"))
@@ -71,7 +71,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 			To(ContainSubstring("image: mirror.example.com/butler/cluster-api-ipam-provider-butler:" + release))
 	})
 
-	It("is in one namespace, whichever it is", func(ctx SpecContext) { // C38
+	It("is in the target namespace, whatever its name is", func(ctx SpecContext) { // C38
 		objs, err := framework.ParseManifests([]byte(clusterctl(ctx, "generate", "provider", "--ipam", "butler", "--target-namespace", "elsewhere")))
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range objs {
@@ -85,7 +85,7 @@ var _ = Describe("What clusterctl makes of the components", func() {
 		}
 	})
 
-	It("can do without webhooks and cert-manager", func() {
+	It("has a variant without webhooks and cert-manager", func() {
 		text, err := os.ReadFile(repo.dir + "/ipam-butler/" + release + "/ipam-components-no-webhook.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		kinds := map[string]int{}

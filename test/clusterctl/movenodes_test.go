@@ -141,7 +141,7 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 })
 
 var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the management cluster itself", func() {
-	It("has the target serve its own Nodes from them, but for those whose names it has already", func(ctx SpecContext) {
+	It("copies each one whose name is free to the target, which serves its own Nodes from the copies", func(ctx SpecContext) {
 		here, there := startSite(), startSite()
 		for _, s := range []*site{here, there} {
 			s.init(ctx)
@@ -168,7 +168,7 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		Expect(nodes.join(ctx, 1)).To(Succeed())
 		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // the range for the fewest Nodes
 
-		By("deleting the copies: no Node that joins gets a CIDR of them, and one that no Node uses goes")
+		By("deleting the copies: no Node that joins gets a CIDR of them, and the unused one is removed")
 		for _, name := range []string{"more", "idle"} {
 			Expect(there.Delete(ctx, own(name, "", 0))).To(Succeed())
 		}

@@ -36,7 +36,7 @@ var _ = Describe("clusterctl move that is killed and resumed minutes later", fun
 		f.claimFor(ctx, here, "prod-1", more)
 		Eventually(func() int { return f.countBound(ctx, here) }).WithTimeout(framework.LongTimeout).Should(Equal(usual + more))
 
-		By("killing it when the pools, the Cluster and some of the claims of its Machines are there")
+		By("killing it when the pools, the Cluster and some of the claims of its Machines are on the target")
 		f.moveAndKill(ctx, here, there, func() bool { return len(f.claims(ctx, there)) > usual })
 		Expect(len(f.claims(ctx, there))).To(BeNumerically("<", usual+more), "it came to its end")
 		for _, pool := range []string{"services", "machines"} {

@@ -60,7 +60,7 @@ var _ = Describe("An address", func() {
 		})
 	}
 
-	It("without a gateway has none, and not an empty one", func(ctx SpecContext) { // C46: a route would render it
+	It("of a pool without a gateway has no gateway field, not an empty one", func(ctx SpecContext) { // C46: a route would render it
 		ns := newNamespace(ctx)
 		create(ctx, makePool(ns, "p").CIDR("10.4.0.0/24").Obj())
 		got := named("CAPV").newMachine(ctx, ns, "m", "p").waitUntilBound(ctx)[0]

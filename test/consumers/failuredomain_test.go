@@ -69,7 +69,7 @@ func (m *machine) waitForRefusal(ctx context.Context, reason string) (message st
 
 var _ = Describe("A failure domain", func() {
 	for _, name := range []string{"CAPV", "CAPV of v1beta1", "CAPM3", "CAPMOX", "CAPO"} {
-		It("of a Machine decides on the subnet of its address, with "+name, func(ctx SpecContext) { // U53, U54, U55
+		It("of a Machine selects the subnet of its address, with "+name, func(ctx SpecContext) { // U53, U54, U55
 			c, ns := named(name), newNamespace(ctx)
 			create(ctx, zonedPool(ns))
 			for domain, want := range map[string]string{"zone-a": "10.9.1.", "zone-b": "10.9.2.", "zone-c": "10.9.2.", "": "10.9.0."} {
@@ -81,7 +81,7 @@ var _ = Describe("A failure domain", func() {
 		})
 	}
 
-	It("that has no subnet, or a full one, is told", func(ctx SpecContext) { // U55
+	It("without a subnet, or with a full one, is named in the refusal of the claim", func(ctx SpecContext) { // U55
 		c, ns := named("CAPV"), newNamespace(ctx)
 		pool := zonedPool(ns)
 		create(ctx, pool)
@@ -101,7 +101,7 @@ var _ = Describe("A failure domain", func() {
 		Expect(full.waitUntilBound(ctx)[0].IP).To(HavePrefix("10.9.2."))
 	})
 
-	It("that changes leaves an address where it is, over a restart too", func(ctx SpecContext) { // U56
+	It("that changes does not change an allocated address, not even over a restart", func(ctx SpecContext) { // U56
 		c, ns := named("CAPV"), newNamespace(ctx)
 		create(ctx, zonedPool(ns))
 		m, top := c.newMachineIn(ctx, "zone-a", ns, "m", "p")
@@ -113,7 +113,7 @@ var _ = Describe("A failure domain", func() {
 		Expect(m.waitUntilBound(ctx)[0].IP).To(Equal(before.IP))
 	})
 
-	It("is not looked for by a manager without the component, which says so", func(ctx SpecContext) { // U57
+	It("is not read by a manager without the component, and the refusal of the claim names the component", func(ctx SpecContext) { // U57
 		c, ns := named("CAPV"), newNamespace(ctx)
 		create(ctx, zonedPool(ns))
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)

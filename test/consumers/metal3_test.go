@@ -46,8 +46,8 @@ func (m *metal3Machine) leave(ctx context.Context) {
 	update(ctx, m.owner, func(owner *unstructured.Unstructured) { controllerutil.RemoveFinalizer(owner, machineFinalizer) })
 }
 
-var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
-	It("finds its addresses before and after, by either template, and gives them back", func(ctx SpecContext) { // U64, U65
+var _ = Describe("CAPM3 with a pool that is imported from Metal3's IPAM", func() {
+	It("finds its addresses before and after the import, with either template, and releases them", func(ctx SpecContext) { // U64, U65
 		ns := newNamespace(ctx)
 		history := record(ctx, ns)
 		cluster := &clusterv1.Cluster{
@@ -102,7 +102,7 @@ var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
 			Expect(m.read(ctx).Spec).To(Equal(before[m.name]))
 		}
 
-		By("letting a machine with the old template go")
+		By("deleting a machine with the old template")
 		machines[0].leave(ctx)
 		machines[0].gone(ctx)
 		expectGone(ctx, object(m3ipamv1.GroupVersion.WithKind("IPClaim"), ns, machines[0].claim.Name))
@@ -114,7 +114,7 @@ var _ = Describe("CAPM3, whose pool is imported from Metal3's IPAM", func() {
 		}).Should(Succeed())
 		Expect(machines[1].read(ctx).Spec).To(Equal(before[machines[1].name]))
 
-		By("letting a machine go whose template names our pool")
+		By("deleting a machine whose template names our pool")
 		machines[1].destroy(ctx)
 		machines[1].gone(ctx)
 		Expect(history.wrong(ctx, ns)).To(BeEmpty())

@@ -13,7 +13,7 @@ import (
 var _ = Describe("A refusal", func() {
 	for i := range consumers {
 		c := &consumers[i]
-		It("is told "+c.name+", whichever version it reads", func(ctx SpecContext) { // C5, C47
+		It("is visible to "+c.name+", whichever API version it reads", func(ctx SpecContext) { // C5, C47
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").CIDR("10.7.0.1/32").Gateway("10.7.0.1").AllocateReservedAddresses().Obj())
 			m := c.newMachine(ctx, ns, "m", "p")

@@ -13,10 +13,10 @@ import (
 // ours is the finalizer of the manager on claims.
 const ours = "ipam.cluster.x-k8s.io/ReleaseAddress"
 
-var _ = Describe("A machine that is deleted", func() {
+var _ = Describe("A machine", func() {
 	for i := range consumers {
 		c := &consumers[i]
-		It("of "+c.name+" gives its address back", func(ctx SpecContext) { // C36, C41: most rely on the garbage collector
+		It("of "+c.name+" releases its address when it is deleted", func(ctx SpecContext) { // C36, C41: most rely on the garbage collector
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").Addresses("10.20.0.9").Gateway("10.20.0.1").Prefix(24).Obj())
 			watch := record(ctx, ns)
@@ -34,7 +34,7 @@ var _ = Describe("A machine that is deleted", func() {
 			Expect(watch.wrong(ctx, ns)).To(BeEmpty())
 		})
 
-		It("and made anew under its name, of "+c.name+", has an address", func(ctx SpecContext) { // C46
+		It("of "+c.name+" has an address when it is deleted and created again under its name", func(ctx SpecContext) { // C46
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").CIDR("10.21.0.0/29").Gateway("10.21.0.1").Obj())
 			watch := record(ctx, ns)
@@ -64,7 +64,7 @@ var _ = Describe("A machine that is deleted", func() {
 		if c.finalizer == "" {
 			continue
 		}
-		It("by hand keeps its address while "+c.name+" holds its claim", func(ctx SpecContext) { // C36
+		It("of "+c.name+" keeps its address while the finalizer of the provider holds its deleted claim", func(ctx SpecContext) { // C36
 			ns := newNamespace(ctx)
 			create(ctx, makePool(ns, "p").Addresses("10.22.0.9").Gateway("10.22.0.1").Prefix(24).Obj())
 			m := c.newMachine(ctx, ns, "m", "p")

@@ -78,7 +78,7 @@ var _ = Describe("The template", Ordered, func() {
 	})
 
 	// refs is the number of references to a pool in the template.
-	DescribeTable("gives what a management cluster takes", func(ctx SpecContext, provider string, refs int) {
+	DescribeTable("renders objects that a management cluster accepts", func(ctx SpecContext, provider string, refs int) {
 		const ns = "default"
 		text, err := os.ReadFile("../../templates/cluster-template-" + provider + ".yaml")
 		Expect(err).NotTo(HaveOccurred())
@@ -128,6 +128,6 @@ var _ = Describe("The template", Ordered, func() {
 	},
 		Entry("on vSphere", "vsphere", 2),
 		Entry("on bare metal", "metal3", 4),
-		Entry("on Proxmox, which admits no pool of ours", "proxmox", 0),
+		Entry("on Proxmox, whose provider accepts no pool of ours", "proxmox", 0),
 	)
 })

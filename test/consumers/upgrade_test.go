@@ -50,13 +50,13 @@ var _ = Describe("A rolling upgrade of 50 machines", func() {
 		Expect(watch.wrong(ctx, ns)).To(BeEmpty())
 	}
 
-	It("needs no more addresses than exist at a time", func(ctx SpecContext) { // C23, U5: by the garbage collector
+	It("needs no more addresses than machines exist at a time", func(ctx SpecContext) { // C23, U5: by the garbage collector
 		ns := newNamespace(ctx)
 		// The pool has exactly as many addresses as there are machines at a time.
 		upgrade(ctx, named("CAPV"), makePool(ns, "p").Addresses("10.30.0.1-10.30.0.53").Prefix(24).Gateway("10.30.0.254"), ns)
 	})
 
-	It("waits for addresses that rest", func(ctx SpecContext) { // W15
+	It("waits for addresses that are cooling", func(ctx SpecContext) { // W15
 		ns := newNamespace(ctx)
 		upgrade(ctx, named("CAPM3"), makePool(ns, "p").Addresses("10.31.0.1-10.31.0.65").Prefix(24).Gateway("10.31.0.254").ReuseGracePeriod(1), ns)
 	})

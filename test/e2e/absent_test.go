@@ -25,7 +25,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		DeferCleanup(func() { workload = before })
 	})
 
-	It("is shown its block when it has MetalLB", func(ctx SpecContext) { // B33
+	It("gets its block in MetalLB once MetalLB is installed", func(ctx SpecContext) { // B33
 		s := newStory(ctx)
 		Expect(workload.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: framework.MetalLBNamespace}})).To(Succeed()) // for its role
 		s.pool(ctx, "p", 10, 99)
@@ -43,7 +43,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 
-		By("taking MetalLB away again")
+		By("uninstalling MetalLB")
 		Expect(m.Kill()).To(Succeed())
 		// A pool that is restored while its CRD is deleted would be left over.
 		Expect(manager.Signal(syscall.SIGSTOP)).To(Succeed())
@@ -59,7 +59,7 @@ var _ = Describe("A tenant without MetalLB", func() {
 		Expect(workload.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(s.services))).To(Succeed())
 		s.expectBlocks(ctx, map[string]int{"lb": 1})
 
-		By("installing it once more")
+		By("installing MetalLB again")
 		Expect(workload.InstallMetalLB(ctx)).To(Succeed())
 		withLongTimeout(func() { s.expectPoolEntries(ctx, "10-10") })
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)

@@ -38,7 +38,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		}).Should(Succeed())
 	}
 
-	It("grows by a pool, and drains it before it is given back", func(ctx SpecContext) { // B53, F2
+	It("grows by a pool, and drains the pool before its block is released", func(ctx SpecContext) { // B53, F2
 		startManager(ctx, "--shrink-grace="+grace)
 		shows(ctx, "lb", "10")
 		s.served(ctx, "first", "10")
@@ -75,7 +75,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		shows(ctx, "lb", "10")
 	})
 
-	It("keeps the addresses of a block that somebody deletes until Services need them no more", func(ctx SpecContext) {
+	It("keeps the addresses of a deleted block until no Service needs them", func(ctx SpecContext) {
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
@@ -92,7 +92,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		}).Should(BeTrue())
 	})
 
-	It("serves from a pool again that was being drained", func(ctx SpecContext) { // B50
+	It("serves again from a pool that was being drained", func(ctx SpecContext) { // B50
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
@@ -108,7 +108,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 		Expect(s.blocks(ctx)["lb-1"].UID).To(Equal(before.UID))
 	})
 
-	It("keeps its pools as they are when its ProviderConfig is gone, and gets nothing new", func(ctx SpecContext) { // B58
+	It("keeps its pools unchanged when its ProviderConfig is deleted, and gets no new block", func(ctx SpecContext) { // B58
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")

@@ -92,7 +92,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
 	})
 
-	It("gives nothing back before Cilium says that it works without it", func(ctx SpecContext) { // U71
+	It("releases no block before Cilium has applied the change of its pool", func(ctx SpecContext) { // U71
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
@@ -111,7 +111,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(s.free(ctx, "another", 1)).To(Equal(s.net + "11"))
 	})
 
-	It("has a pool of its own for each block, which is disabled, emptied and gone", func(ctx SpecContext) { // U71
+	It("has a pool for each block, which is disabled, drained and then deleted", func(ctx SpecContext) { // U71
 		s.config.Spec.Network.LoadBalancer.Projection = v1alpha1.PoolPerAllocationProjection
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
@@ -136,7 +136,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("does not grow for what growth does not help, and says what Cilium says", func(ctx SpecContext) { // U73
+	It("does not grow for Services that growth does not help, and records Cilium's message as an event on them", func(ctx SpecContext) { // U73
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
@@ -151,7 +151,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(eventsOn(ctx, workload, s.services, foreign.UID, "NoAddress")).To(BeEmpty())
 	})
 
-	It("leaves a pool of somebody else alone, and says of one that overlaps", func(ctx SpecContext) { // U74, U77
+	It("leaves a foreign pool unchanged, and reports one that overlaps", func(ctx SpecContext) { // U74, U77
 		byHand := func(name, cidr string) *cilium.Pool {
 			return &cilium.Pool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cilium.PoolSpec{Blocks: []cilium.Block{{CIDR: cidr}}}}
 		}
@@ -167,7 +167,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(workload.Delete(ctx, theirs)).To(Succeed())
 		shows(ctx, "default-pool", false, 10)
 
-		By("making one that overlaps, and ours anew, so that it is the younger one")
+		By("creating one that overlaps, and ours again, so that ours is the younger one")
 		overlapping := byHand("by-hand", s.net+"10/32")
 		overlapping.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has"}}
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
@@ -186,7 +186,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(s.addressOf(ctx, first)).To(Equal(s.net + "10"))
 	})
 
-	It("stays with it when the ProviderConfig names another, until its blocks are deleted", func(ctx SpecContext) { // U75, U76
+	It("stays with Cilium when the ProviderConfig names another load balancer, until its blocks are deleted", func(ctx SpecContext) { // U75, U76
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
 		first := s.served(ctx, "first", "10")
@@ -206,7 +206,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		Expect(err == nil && len(p.Spec.Blocks) > 0).To(BeFalse())
 	})
 
-	It("moves to another one by the steps that docs/cilium.md shows, with one of its ranges", func(ctx SpecContext) { // U76
+	It("moves to another load balancer with the steps of docs/cilium.md, and keeps one of its ranges", func(ctx SpecContext) { // U76
 		s.begin(ctx, nil)
 		machines := framework.MakeAllocation(s.ns, "machines").Pool("p").Count(1).Cluster(s.ns, "tenant").Obj()
 		machines.Spec.Type = v1alpha1.NodesAllocation

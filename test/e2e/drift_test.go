@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
+var _ = Describe("A tenant whose MetalLB a user changes by hand", func() {
 	var s *story
 	var first *corev1.Service
 	var pool *metallbv1beta1.IPAddressPool
@@ -27,7 +27,7 @@ var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("gets its pool back as it was", func(ctx SpecContext) { // B55, B58
+	It("has its pool restored after each edit", func(ctx SpecContext) { // B55, B58
 		for _, edit := range []string{
 			`{"spec":{"addresses":["10.99.0.1-10.99.0.9"]}}`,
 			`{"spec":{"autoAssign":false}}`,
@@ -47,7 +47,7 @@ var _ = Describe("A tenant whose MetalLB somebody changes by hand", func() {
 		s.expectBlocks(ctx, map[string]int{"lb": 1})
 	})
 
-	It("gets its pool and its advertisement back when they are deleted", func(ctx SpecContext) { // B55
+	It("has its pool and its advertisement restored when they are deleted", func(ctx SpecContext) { // B55
 		advertisement := waitForAdvertisement(ctx)
 		Expect(workload.Delete(ctx, pool)).To(Succeed())
 		Expect(workload.Delete(ctx, advertisement.DeepCopy())).To(Succeed())

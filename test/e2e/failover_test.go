@@ -33,7 +33,7 @@ var _ = Describe("A tenant with two pools", func() {
 		Expect(m.Kill()).To(Succeed())
 	}
 
-	It("grows from the second in one block, when the first has pieces only", func(ctx SpecContext) { // F7, B25
+	It("grows by one block of the second pool when the first is fragmented", func(ctx SpecContext) { // F7, B25
 		s.pool(ctx, "p", 10, 19)
 		s.pool(ctx, "q", 30, 39)
 		taken(ctx, map[string][]int{"p": {11, 13, 15, 17}}) // 10, 12, 14, 16 and 18-19 are free
@@ -46,7 +46,7 @@ var _ = Describe("A tenant with two pools", func() {
 		Expect(s.blocks(ctx)["lb-1"].Spec.PoolRef.Name).To(Equal("q"))
 	})
 
-	It("grows by several blocks when no pool has as much in a row", func(ctx SpecContext) { // F7
+	It("grows by several blocks when no pool has one contiguous range of the size", func(ctx SpecContext) { // F7
 		s.pool(ctx, "p", 10, 19)
 		s.pool(ctx, "q", 30, 33)
 		taken(ctx, map[string][]int{"p": {11, 13, 15, 17}, "q": {31}}) // 30 and 32-33 are free
@@ -63,7 +63,7 @@ var _ = Describe("A tenant with two pools", func() {
 		s.expectDisjoint(ctx, &invariants.History{})
 	})
 
-	It("says that none has anything, and goes on when one has", func(ctx SpecContext) { // F7, B40
+	It("reports that both pools are exhausted, and grows when an address is free again", func(ctx SpecContext) { // F7, B40
 		s.pool(ctx, "p", 10, 10)
 		s.pool(ctx, "q", 30, 31)
 		taken(ctx, map[string][]int{"q": {30}})
@@ -78,7 +78,7 @@ var _ = Describe("A tenant with two pools", func() {
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, "True", v1alpha1.SatisfiedReason)
 	})
 
-	It("takes the one of the lower priority first, whatever the order", func(ctx SpecContext) { // F6
+	It("grows from the pool with the lower priority first, whatever their order", func(ctx SpecContext) { // F6
 		s.pool(ctx, "p", 10, 19)
 		s.pool(ctx, "q", 30, 31)
 		s.config.Spec.Network.PoolRefs[0].Priority = 7

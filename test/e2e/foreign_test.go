@@ -32,7 +32,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		s.begin(ctx, nil)
 	})
 
-	It("keeps it until it is handed over, and has it back in the end", func(ctx SpecContext) { // F23, B56
+	It("keeps that pool until it is handed over, and has it restored when the block is released", func(ctx SpecContext) { // F23, B56
 		theirs := &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Name: "default-pool", Labels: map[string]string{balancer.ManagedByLabel: "Helm"}},
 			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.99.1.0/28"}, AutoAssign: ptr.To(true)},
@@ -66,7 +66,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		first := s.served(ctx, "first", "10")
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 
-		By("giving the block back")
+		By("releasing the block")
 		s.stop(ctx, first)
 		management.change(ctx, s.cluster, `{"metadata":{"labels":{"`+v1alpha1.ProviderConfigLabel+`":null}}}`)
 		Expect(management.Delete(ctx, s.blocks(ctx)["lb"])).To(Succeed())
@@ -82,7 +82,7 @@ var _ = Describe("A tenant whose MetalLB has a default-pool of its own", func() 
 		}).Should(Succeed())
 	})
 
-	It("keeps an advertisement of its own, and is told where that leaves the blocks out", func(ctx SpecContext) { // F23
+	It("keeps an advertisement of its own, and a condition reports when that omits the blocks", func(ctx SpecContext) { // F23
 		theirs := &metallbv1beta1.L2Advertisement{
 			ObjectMeta: metav1.ObjectMeta{Name: "default-pool"}, Spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"other"}},
 		}

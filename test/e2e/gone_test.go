@@ -69,7 +69,7 @@ var _ = Describe("A tenant that is deleted", func() {
 		gone(ctx)
 	})
 
-	It("gives back a block of which nobody knows whether it let go", func(ctx SpecContext) { // F2, B43, B68
+	It("releases a block although the tenant is unreachable and has not confirmed the drain", func(ctx SpecContext) { // F2, B43, B68
 		m := startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		s.served(ctx, "second", "11")
@@ -82,7 +82,7 @@ var _ = Describe("A tenant that is deleted", func() {
 		gone(ctx)
 	})
 
-	It("gives back a block that is being drained", func(ctx SpecContext) { // B68
+	It("releases a block that is being drained", func(ctx SpecContext) { // B68
 		startManager(ctx, "--shrink-grace="+grace)
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")

@@ -37,7 +37,7 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
 	}
 
-	DescribeTable("grows", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5, F19
+	DescribeTable("grows if that happens after", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5, F19
 		s.served(ctx, "first", "10")
 		w := s.watching(ctx)
 		second := s.serve(ctx, "second")
@@ -49,14 +49,14 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		s.expectPoolEntries(ctx, "10-10", "11-11")
 		s.expectDisjoint(ctx, history)
 	},
-		Entry("when a block was asked for", func(*v1alpha1.IPAllocation) bool { return true }),
-		Entry("when it was granted", func(a *v1alpha1.IPAllocation) bool { return a.Status.Phase == v1alpha1.AllocationAllocated }),
-		Entry("when it cannot be deleted without us", func(a *v1alpha1.IPAllocation) bool {
+		Entry("a block is requested", func(*v1alpha1.IPAllocation) bool { return true }),
+		Entry("the block is granted", func(a *v1alpha1.IPAllocation) bool { return a.Status.Phase == v1alpha1.AllocationAllocated }),
+		Entry("our finalizer is on the block", func(a *v1alpha1.IPAllocation) bool {
 			return controllerutil.ContainsFinalizer(a, v1alpha1.TenantPoolFinalizer)
 		}),
 	)
 
-	It("grows when the block was shown", func(ctx SpecContext) { // B37
+	It("grows if that happens after the block is in the MetalLB pool", func(ctx SpecContext) { // B37
 		s.served(ctx, "first", "10")
 		w, err := workload.Watch(ctx, &metallbv1beta1.IPAddressPoolList{}, client.InNamespace(framework.MetalLBNamespace))
 		Expect(err).NotTo(HaveOccurred())
@@ -70,7 +70,7 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
-	DescribeTable("shrinks", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
+	DescribeTable("shrinks if that happens after", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		w := s.watching(ctx)
@@ -83,14 +83,14 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "11"))
 		s.expectDisjoint(ctx, history)
 	},
-		Entry("when a block was found idle", func(a *v1alpha1.IPAllocation) bool {
+		Entry("a block is found idle", func(a *v1alpha1.IPAllocation) bool {
 			return meta.IsStatusConditionFalse(a.Status.Conditions, v1alpha1.InUseCondition)
 		}),
-		Entry("when it was about to be taken away", draining),
-		Entry("when it was deleted", func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp != nil }),
+		Entry("the block starts to drain", draining),
+		Entry("the block is deleted", func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp != nil }),
 	)
 
-	It("keeps a block that was about to be taken away, when a Service needs it by then", func(ctx SpecContext) { // B50, F2
+	It("keeps a draining block if a Service needs it when the manager starts again", func(ctx SpecContext) { // B50, F2
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		w := s.watching(ctx)

@@ -70,7 +70,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		c.leasePool(ctx, "six", "fd00:51::/123", v1alpha1.Leases{LoadBalancerClass: class})
 	})
 
-	It("have a lease each, which goes with them", func(ctx SpecContext) { // A4, H8, H21, H25
+	It("have a lease each, which is deleted with them", func(ctx SpecContext) { // A4, H8, H21, H25
 		t := c.newTenant(ctx)
 		web := t.make(ctx, "web", ofClass)
 		address := t.addressOf(ctx, "web-ipv4")
@@ -78,7 +78,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		l := t.lease(ctx, Default, "web-ipv4")
 		Expect(l.Labels).To(HaveKeyWithValue(v1alpha1.MadeForServicesLabel, "web"))
 		Expect(l.OwnerReferences).To(BeEmpty())
-		By("another Service has another one, and none gets its address")
+		By("another Service has another lease, and no other Service gets the first address")
 		other := t.make(ctx, "other", ofClass)
 		t.expectPublished(ctx, []string{t.addressOf(ctx, "other-ipv4")}, other)
 		Expect(t.addressOf(ctx, "other-ipv4")).NotTo(Equal(address))
@@ -86,7 +86,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		t.expectReason(ctx, thief, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/web-ipv4")
 		named := t.make(ctx, "named", ofClass, withAnnotation(v1alpha1.LeaseAnnotation, "web-ipv4"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 })
 		t.expectReason(ctx, named, v1alpha1.NotAllowedReason, "was made for Service web")
-		By("one that is made again at once has its address again") // H23
+		By("a Service that is created again at once gets its address again") // H23
 		Expect(t.Delete(ctx, web)).To(Succeed())
 		web = t.make(ctx, "web", ofClass)
 		t.expectPublished(ctx, []string{address}, web)
@@ -96,7 +96,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		t.gone(ctx, "ip-198-51-100-1")
 	})
 
-	It("get addresses of the next pool where the first has none, by priority", func(ctx SpecContext) { // H24
+	It("get addresses of the next pool by priority when the first has none", func(ctx SpecContext) { // H24
 		t := c.newTenant(ctx)
 		in := map[string]int{}
 		for _, name := range []string{"a", "b", "d"} {
@@ -107,7 +107,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		Expect(in).To(Equal(map[string]int{"first": 2, "second": 1}))
 	})
 
-	It("have one of each family that there is, or both", func(ctx SpecContext) {
+	It("have a lease for each IP family that they require", func(ctx SpecContext) {
 		t := c.newTenant(ctx)
 		both := t.make(ctx, "both", ofClass, families(corev1.IPFamilyPolicyRequireDualStack))
 		t.expectPublished(ctx, []string{t.addressOf(ctx, "both-ipv4"), t.addressOf(ctx, "both-ipv6")}, both)
@@ -131,12 +131,12 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		t.gone(ctx, "ip-198-51-100-40")
 	})
 
-	It("share another one on 8080 and 9090", func(ctx SpecContext) { // H19
+	It("share another address on 8080 and 9090", func(ctx SpecContext) { // H19
 		t := c.newTenant(ctx)
 		t.expectPublished(ctx, []string{"198.51.100.41"}, t.make(ctx, "a", requestingAddress("198.51.100.41", 8080)), t.make(ctx, "b", requestingAddress("198.51.100.41", 9090)))
 	})
 
-	It("give their address up when they had no ready endpoint for long, and get one again with an endpoint", func(ctx SpecContext) { // H25
+	It("lose their address after a time without a ready endpoint, and get one again with an endpoint", func(ctx SpecContext) { // H25
 		t := c.newTenant(ctx)
 		c.leasePool(ctx, "idle", "198.51.100.64/28", v1alpha1.Leases{LoadBalancerClass: class + ".idle", ReleaseIdleAfterSeconds: 1})
 		web := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To(class + ".idle") })
@@ -149,7 +149,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		t.gone(ctx, "web-ipv4")
 	})
 
-	It("are told that no pool is for them", func(ctx SpecContext) { // H3
+	It("have a condition that reports that no pool serves their class", func(ctx SpecContext) { // H3
 		t := c.newTenant(ctx)
 		s := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("butler.butlerlabs.dev/nobody") })
 		t.expectReason(ctx, s, v1alpha1.NoPoolReason, "no pool of class butler.butlerlabs.dev/nobody gives IPv4 addresses to this namespace")

@@ -64,7 +64,7 @@ func (t tenant) expectLeaseCondition(ctx context.Context, lease, kind string, st
 	}).Should(Succeed())
 }
 
-var _ = Describe("More Services of leases", Ordered, func() {
+var _ = Describe("Services that name leases", Ordered, func() {
 	const named = v1alpha1.LeaseAnnotation
 	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) {
@@ -118,7 +118,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		Eventually(func() []v1alpha1.LeasedPort { return mine.lease(ctx, Default, "shop").Status.Ports }).Should(HaveLen(1))
 	})
 
-	It("get nothing of their own tenant's by asking MetalLB for it", func(ctx SpecContext) { // H9
+	It("get no address of a lease of their own tenant by requesting it from MetalLB", func(ctx SpecContext) { // H9
 		t := newTenant(ctx, "more", "shop")
 		address := t.addressOf(ctx, "shop")
 		expectPublished(ctx, address, t.make(ctx, "web", withAnnotation(named, "shop")))
@@ -127,7 +127,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		t.expectNoAddress(ctx, t.make(ctx, "by-pool", withAnnotation("metallb.io/address-pool", "lease-"+t.ns), func(s *corev1.Service) { s.Spec.Ports[0].Port = 83 }))
 	})
 
-	It("are told where MetalLB refuses the address of their lease, and no other's", func(ctx SpecContext) { // A8, A14
+	It("have an event when MetalLB refuses the address of their lease, and no other lease is affected", func(ctx SpecContext) { // A8, A14
 		t := newTenant(ctx, "more", "good")
 		t.newLease(ctx, "bad", "more")
 		good, bad := t.addressOf(ctx, "good"), t.addressOf(ctx, "bad")
@@ -154,7 +154,7 @@ var _ = Describe("More Services of leases", Ordered, func() {
 		t.expectLeaseCondition(ctx, "bad", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "")
 	})
 
-	It("live beside pools that follow Services, in a cluster that is its own workload cluster", func(ctx SpecContext) {
+	It("are served beside elastic blocks, in a cluster that is its own workload cluster", func(ctx SpecContext) {
 		t := newTenant(ctx, "more", "shop")
 		pool := framework.MakePool("elastic").Namespace(t.ns).Addresses("10.213.0.1-10.213.0.9").Obj()
 		pool.Spec.Leases = &v1alpha1.Leases{} // for both uses

@@ -174,7 +174,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		})
 	})
 
-	It("share its address on different ports, tcp and udp 53 among them", func(ctx SpecContext) { // A4-A6, A10, H1, H9, H21
+	It("share the address of a lease on different ports, among them TCP and UDP 53", func(ctx SpecContext) { // A4-A6, A10, H1, H9, H21
 		t := newTenant(ctx, pool.Name, "shop")
 		address := t.addressOf(ctx, "shop")
 		web, tls := t.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443))
@@ -186,19 +186,19 @@ var _ = Describe("Services of leases", Ordered, func() {
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 53, Service: "dns-tcp", UID: tcp.UID}, v1alpha1.LeasedPort{Protocol: "TCP", Port: 80, Service: "web", UID: web.UID},
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "tls", UID: tls.UID}, v1alpha1.LeasedPort{Protocol: "UDP", Port: 53, Service: "dns-udp", UID: udp.UID}))
 
-		By("a port that is taken")
+		By("requesting a port that is taken")
 		late := t.service(ctx, "late", "shop", port(corev1.ProtocolTCP, 80))
 		expectReason(ctx, late, v1alpha1.PortTakenReason, address+" TCP/80 is already allocated to Service web; choose another port or lease")
 		Expect(workload.Delete(ctx, web)).To(Succeed())
 		expectPublished(ctx, address, late)
 
-		By("a Service that is made again") // A17, H7, H23
+		By("creating a deleted Service again") // A17, H7, H23
 		Expect(workload.Delete(ctx, tls)).To(Succeed())
 		tls = t.service(ctx, "tls", "shop", port(corev1.ProtocolTCP, 443), port(corev1.ProtocolTCP, 8443))
 		expectPublished(ctx, address, tls)
 		Expect(t.addressOf(ctx, "shop")).To(Equal(address))
 
-		By("a Service that names no lease any more") // H6, H20
+		By("removing the name of the lease from a Service") // H6, H20
 		delete(late.Annotations, v1alpha1.LeaseAnnotation)
 		Expect(workload.Update(ctx, late)).To(Succeed())
 		Eventually(func(g Gomega) {
@@ -210,7 +210,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("hand a port over when the lease says so", func(ctx SpecContext) { // A2
+	It("hand a port over when spec.ports of the lease names another Service", func(ctx SpecContext) { // A2
 		t := newTenant(ctx, pool.Name, "shop")
 		address := t.addressOf(ctx, "shop")
 		declare := func(service string) {
@@ -231,7 +231,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		expectReason(ctx, v1, v1alpha1.NotDeclaredReason, "TCP/443")
 	})
 
-	It("get nothing of another tenant's, by its key and address or by its name", func(ctx SpecContext) { // A7
+	It("get no address of another tenant, neither by its sharing key and address nor by the name of its lease", func(ctx SpecContext) { // A7
 		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address := mine.addressOf(ctx, "shop")
 		web := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
@@ -255,7 +255,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(thief.Status.LoadBalancer.Ingress).To(BeEmpty())
 	})
 
-	It("are taken down with their lease, and nobody else's: purge of one deletes no other tenant's", func(ctx SpecContext) { // A8, A9, A15
+	It("lose their address when their lease is deleted, and no object of another tenant changes", func(ctx SpecContext) { // A8, A9, A15
 		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address, their := mine.addressOf(ctx, "shop"), theirs.addressOf(ctx, "shop")
 		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), theirs.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
@@ -294,7 +294,7 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(again.addressOf(ctx, "again")).To(Equal(address))
 	})
 
-	It("keep their address while MetalLB does not answer for it: the lease is not given back", func(ctx SpecContext) {
+	It("keep their address while MetalLB does not confirm the change: the lease is not released", func(ctx SpecContext) {
 		t := newTenant(ctx, pool.Name, "shop")
 		for _, more := range []string{"mail", "stays"} {
 			Expect(workload.Create(ctx, framework.MakeLease(t.ns, more).GlobalPool(pool.Name).Obj())).To(Succeed())

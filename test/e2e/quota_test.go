@@ -36,7 +36,7 @@ var _ = Describe("A tenant with a quota", func() {
 		return out
 	}
 
-	It("grows as far as that leaves, says so, and is satisfied when it needs no more", func(ctx SpecContext) { // B39, F9
+	It("grows up to the quota, reports that, and is satisfied when it needs no more", func(ctx SpecContext) { // B39, F9
 		Eventually(func() []*corev1.Service { return served(ctx) }).Should(HaveLen(3))
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2})
 		events := func() []eventsv1.Event {
@@ -58,7 +58,7 @@ var _ = Describe("A tenant with a quota", func() {
 		Expect(events()).To(HaveLen(1))
 	})
 
-	It("grows on when that is raised", func(ctx SpecContext) { // B39
+	It("grows further when the quota is raised", func(ctx SpecContext) { // B39
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 2})
 		management.change(ctx, s.config, `{"spec":{"network":{"quotaPerTenant":{"maxLoadBalancerIPs":5}}}}`)
 		s.addressesOf(ctx, services...)

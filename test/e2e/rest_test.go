@@ -53,7 +53,7 @@ var _ = Describe("A tenant at rest", func() {
 		Expect(s.versions(ctx)).To(Equal(before))
 	}
 
-	It("writes nothing when all are served", func(ctx SpecContext) { // B52
+	It("causes no writes when all Services are served", func(ctx SpecContext) { // B52
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		m := startManager(ctx, "--shrink-grace="+grace)
@@ -68,7 +68,7 @@ var _ = Describe("A tenant at rest", func() {
 		writesNothing(ctx, first, m)
 	})
 
-	DescribeTable("writes nothing when some cannot be served", func(ctx SpecContext, last int, quota *int32, reason string) { // B39, B52, F4
+	DescribeTable("causes no writes when some Services cannot be served", func(ctx SpecContext, last int, quota *int32, reason string) { // B39, B52, F4
 		s.pool(ctx, "p", 10, last)
 		s.pool(ctx, "q", 100, 100)
 		s.config.Spec.Network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: quota}
@@ -85,11 +85,11 @@ var _ = Describe("A tenant at rest", func() {
 		}).Should(Succeed())
 		writesNothing(ctx, first, m)
 	},
-		Entry("as the quota is reached", 99, ptr.To[int32](3), v1alpha1.QuotaReachedReason),
-		Entry("as the pools are exhausted", 11, nil, v1alpha1.PoolExhaustedReason),
+		Entry("because the quota is reached", 99, ptr.To[int32](3), v1alpha1.QuotaReachedReason),
+		Entry("because the pools are exhausted", 11, nil, v1alpha1.PoolExhaustedReason),
 	)
 
-	It("with two managers has no address twice, and neither writes", func(ctx SpecContext) { // I1, B37, B52
+	It("with two managers has no address twice, and neither manager writes", func(ctx SpecContext) { // I1, B37, B52
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		managers := []*framework.Manager{startManager(ctx, "--shrink-grace="+grace), startManager(ctx, "--shrink-grace="+grace)}

@@ -21,7 +21,7 @@ var _ = Describe("A tenant", func() {
 		s = newStory(ctx)
 	})
 
-	It("gives a block back when nobody has used it for the grace, and not before", func(ctx SpecContext) { // B45-B48, B50, F1
+	It("releases a block when it was idle for the grace period, and not before", func(ctx SpecContext) { // B45-B48, B50, F1
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
@@ -56,7 +56,7 @@ var _ = Describe("A tenant", func() {
 		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerPoolShrunk") }).Should(HaveLen(1))
 	})
 
-	It("keeps a block that is older than the grace, when it is idle for a moment", func(ctx SpecContext) { // F1, B50
+	It("keeps a block that is older than the grace period when it is idle for a moment", func(ctx SpecContext) { // F1, B50
 		const patience = 20 * time.Second // longer than a moment, on a busy machine too
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
@@ -82,7 +82,7 @@ var _ = Describe("A tenant", func() {
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
-	It("keeps its blocks while it does not answer, and nobody else gets them", func(ctx SpecContext) { // F2, B43
+	It("keeps its blocks while it is unreachable, and no other claim gets them", func(ctx SpecContext) { // F2, B43
 		p := s.pool(ctx, "p", 10, 11)
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
@@ -116,7 +116,7 @@ var _ = Describe("A tenant", func() {
 		Expect(p.Status.AllocatedIPs).To(Equal(int64(2)))
 	})
 
-	It("is said not to answer by a manager that has just begun, too", func(ctx SpecContext) { // B43
+	It("is reported as unreachable by a manager that has just started, too", func(ctx SpecContext) { // B43
 		s.pool(ctx, "p", 10, 11)
 		s.begin(ctx, nil)
 		m := startManager(ctx)
@@ -128,7 +128,7 @@ var _ = Describe("A tenant", func() {
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionUnknown, v1alpha1.TenantUnreachableReason)
 	})
 
-	It("loses the addresses of a block that somebody deletes, also those that Services have", func(ctx SpecContext) {
+	It("loses the addresses of a deleted block, also those that Services have", func(ctx SpecContext) {
 		s.pool(ctx, "p", 10, 11)
 		s.begin(ctx, nil)
 		startManager(ctx)
@@ -146,7 +146,7 @@ var _ = Describe("A tenant", func() {
 		Expect(second.Status.LoadBalancer.Ingress).To(BeEmpty())
 	})
 
-	It("gives a block back unconfirmed when an operator says so", func(ctx SpecContext) {
+	It("releases a block without confirmation when an operator sets the annotation", func(ctx SpecContext) {
 		s.pool(ctx, "p", 10, 11)
 		s.begin(ctx, nil)
 		startManager(ctx)

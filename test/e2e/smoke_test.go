@@ -15,8 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("What the other specs stand on", func() {
-	It("is a MetalLB that gives Services addresses, after a crash too", func(ctx SpecContext) {
+var _ = Describe("The environment of the other specs", func() {
+	It("has a MetalLB that gives Services addresses, after a crash too", func(ctx SpecContext) {
 		pool := &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: framework.MetalLBNamespace, Name: "default-pool"},
 			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{"10.90.0.5-10.90.0.7"}},
@@ -38,7 +38,7 @@ var _ = Describe("What the other specs stand on", func() {
 		}).Should(Equal(metallbv1beta1.IPAddressPoolStatus{AssignedIPv4: 2, AvailableIPv4: 1}))
 	})
 
-	It("is a management cluster with the manager, from which the workload cluster is reached", func(ctx SpecContext) {
+	It("has a management cluster with the manager, from which the workload cluster is reachable", func(ctx SpecContext) {
 		startManager(ctx)
 		tenant, err := framework.CreateCluster(ctx, management, workload.ControlPlane, metav1.ObjectMeta{
 			Namespace: management.newNamespace(ctx), Name: "tenant", Labels: map[string]string{"team": "a"},

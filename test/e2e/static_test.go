@@ -15,7 +15,7 @@ var _ = Describe("A tenant", func() {
 		s = newStory(ctx)
 	})
 
-	It("that is static is shown its block, and says what it lacks", func(ctx SpecContext) { // B22, B33, B53
+	It("in static mode gets its block in MetalLB, and a condition reports how many addresses are missing", func(ctx SpecContext) { // B22, B33, B53
 		s.pool(ctx, "p", 10, 99)
 		s.config.Spec.Network.LoadBalancer = &v1alpha1.LoadBalancerPool{
 			AllocationMode: v1alpha1.StaticAllocation, DefaultPoolSize: ptr.To[int32](2),

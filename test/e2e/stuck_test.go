@@ -18,7 +18,7 @@ var _ = Describe("A tenant", func() {
 		s = newStory(ctx)
 	})
 
-	It("does not grow for Services that growth does not help, and says so on them", func(ctx SpecContext) { // F4, B36
+	It("does not grow for Services that growth does not help, and records an event on them", func(ctx SpecContext) { // F4, B36
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
@@ -55,7 +55,7 @@ var _ = Describe("A tenant", func() {
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1, "lb-3": 1})
 	})
 
-	It("says why MetalLB gives nobody an address, when it has had room for half a minute", func(ctx SpecContext) { // B36
+	It("reports why MetalLB assigns no address, after MetalLB has had a free one for half a minute", func(ctx SpecContext) { // B36
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		m := startManager(ctx, "--shrink-grace="+grace)

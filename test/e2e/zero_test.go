@@ -21,7 +21,7 @@ var _ = Describe("A tenant", func() {
 		s = newStory(ctx)
 	})
 
-	It("that begins with nothing has a pool while a Service needs one", func(ctx SpecContext) { // F3, B22, B53
+	It("with an initial pool size of 0 has a pool while a Service needs one", func(ctx SpecContext) { // F3, B22, B53
 		s.pool(ctx, "p", 10, 99)
 		s.config.Spec.Network.LoadBalancer.InitialPoolSize = ptr.To[int32](0)
 		s.begin(ctx, nil)
@@ -50,7 +50,7 @@ var _ = Describe("A tenant", func() {
 		}
 	})
 
-	It("uses a number again that was given back", func(ctx SpecContext) { // F8, B41
+	It("uses the number in the name of a released block again", func(ctx SpecContext) { // F8, B41
 		s.pool(ctx, "p", 10, 99)
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)

@@ -39,8 +39,8 @@ func claimsIn(ctx context.Context, ns string) []ipamv1.IPAddressClaim {
 	return list.Items
 }
 
-var _ = Describe("Whoever asks a manager", func() {
-	It("gets nothing for a Cluster that is paused, deleted, another one, or of another class, and no other pool", func(ctx SpecContext) { // U46, U49
+var _ = Describe("A request for patches", func() {
+	It("gets no claim for a Cluster that is paused, deleted, replaced or of another class, and none of another pool", func(ctx SpecContext) { // U46, U49
 		ns := newNamespace(ctx)
 		startManager(ctx)
 		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
@@ -71,7 +71,7 @@ var _ = Describe("Whoever asks a manager", func() {
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Finalizers = nil })
 	})
 
-	It("is given one address for a Cluster, by whichever manager, however many ask at once", func(ctx SpecContext) { // U48
+	It("gets the same address of a Cluster from any manager, however many arrive at once", func(ctx SpecContext) { // U48
 		ns := newNamespace(ctx)
 		first := startManager(ctx)
 		startManager(ctx)
@@ -107,7 +107,7 @@ var _ = Describe("Whoever asks a manager", func() {
 })
 
 var _ = Describe("A manager without the component", func() {
-	It("serves no hooks, and may neither make a claim nor read a ClusterClass", func(ctx SpecContext) { // U49
+	It("serves no hooks, and may neither create a claim nor read a ClusterClass", func(ctx SpecContext) { // U49
 		port, err := framework.FreePort()
 		Expect(err).NotTo(HaveOccurred())
 		plain, err := cp.ManagerKubeconfig(ctx)

@@ -65,7 +65,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		startManager(ctx)
 	})
 
-	DescribeTable("has an address of the pool as its endpoint until it is gone", func(ctx SpecContext, provider string) { // U40, U42, U43
+	DescribeTable("has an address of the pool as its endpoint until it is deleted", func(ctx SpecContext, provider string) { // U40, U42, U43
 		endpoints := pool(ns, "endpoints").CIDR("10.1.0.0/29").Obj()
 		create(ctx, endpoints)
 		newClass(ctx, ns, provider)
@@ -88,9 +88,9 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Eventually(allocated(ctx, endpoints)).WithTimeout(framework.LongTimeout).Should(BeZero())
 		Expect(client.IgnoreNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
 	},
-		Entry("of CAPV", "VSphere"),
-		Entry("of CAPM3", "Metal3"),
-		Entry("of CAPMOX", "Proxmox"),
+		Entry("with CAPV", "VSphere"),
+		Entry("with CAPM3", "Metal3"),
+		Entry("with CAPMOX", "Proxmox"),
 	)
 
 	It("may name another pool, as long as it has no address", func(ctx SpecContext) { // U41, U44
@@ -114,7 +114,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, claimOf(cluster))).To(Equal("10.3.0.5"))
 	})
 
-	It("waits where the pool is full, says so, and is served when there is room", func(ctx SpecContext) { // U46
+	It("waits while the pool is full, reports that, and is served when an address is free", func(ctx SpecContext) { // U46
 		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5").Prefix(24).Obj())
 		newClass(ctx, ns, "VSphere")
 		first, second := newCluster(ns, "first", ""), newCluster(ns, "second", "")
@@ -129,7 +129,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(hostOf(infrastructureOf(ctx, second))).To(Equal("10.1.0.5"))
 	})
 
-	It("keeps its address when its claim is deleted, whoever waits for it", func(ctx SpecContext) { // U44
+	It("keeps its address when its claim is deleted, although another claim waits for it", func(ctx SpecContext) { // U44
 		create(ctx, pool(ns, "endpoints").Addresses("10.1.0.5").Prefix(24).Obj())
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "")
@@ -160,7 +160,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, waits)).To(Equal(host))
 	})
 
-	It("keeps the endpoint with which it comes to the class", func(ctx SpecContext) { // U45
+	It("keeps the endpoint that it has when the class gets the patch", func(ctx SpecContext) { // U45
 		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
 		ours := []clusterv1.ClusterClassPatch{}
 		newClass(ctx, ns, "VSphere", func(c *clusterv1.ClusterClass) {
@@ -220,7 +220,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		Expect(addressOf(ctx, claimOf(known))).To(Equal("10.1.0.77"))
 	})
 
-	It("leaves a claim of its name alone that is somebody else's", func(ctx SpecContext) { // U47
+	It("ignores a claim of its name that it does not own", func(ctx SpecContext) { // U47
 		create(ctx, pool(ns, "endpoints").CIDR("10.1.0.0/24").Obj())
 		newClass(ctx, ns, "VSphere")
 		cluster := newCluster(ns, "lab", "")
@@ -228,7 +228,7 @@ var _ = Describe("A Cluster of a ClusterClass", func() {
 		create(ctx, theirs)
 		address := addressOf(ctx, theirs)
 		create(ctx, cluster)
-		expectTopologyMessage(ctx, cluster, "is not the Cluster's, which does not own it, and is left alone")
+		expectTopologyMessage(ctx, cluster, "is not owned by the Cluster and is ignored")
 		Expect(addressOf(ctx, theirs)).To(Equal(address))
 		Expect(theirs.OwnerReferences).To(BeEmpty())
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())

@@ -84,7 +84,7 @@ var _ = Describe("A hundred Clusters that are created at once", func() {
 		report(ctx, m, took)
 	})
 
-	It("are left alone where they are to be", func(ctx SpecContext) { // U41
+	It("get no claims when their variable names no pool", func(ctx SpecContext) { // U41
 		if !*measureWithoutAddresses {
 			Skip("it is for measuring: -left-out")
 		}

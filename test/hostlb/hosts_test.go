@@ -28,7 +28,7 @@ var (
 
 var _ = Describe("Hosts", func() {
 	// H20: an address that must be shown is on one host, in each family.
-	It("show an address on one of them, as long as its lease lives", func(ctx SpecContext) {
+	It("have an address on exactly one of them, as long as its lease exists", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		for _, a := range []netip.Addr{four, six} {
 			most := w.atMostOne(a)
@@ -52,7 +52,7 @@ var _ = Describe("Hosts", func() {
 		}
 	})
 
-	It("write nothing but heartbeats at rest", func(ctx SpecContext) {
+	It("write only heartbeats at rest", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		w.waitForOnlyHost(four)
@@ -61,7 +61,7 @@ var _ = Describe("Hosts", func() {
 		Consistently(func() map[string]string { return w.writes(ctx) }).WithTimeout(observePeriod).WithPolling(time.Second).Should(Equal(was))
 	})
 
-	It("take the address over of one that is killed", func(ctx SpecContext) {
+	It("take over the address of a host that is killed", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -73,13 +73,13 @@ var _ = Describe("Hosts", func() {
 		AddReportEntry("kill -9: seconds until another host answers, D="+lifetime.String(), time.Since(killed).Seconds())
 		Expect(most()).To(Equal(1))
 
-		By("starting it again: nobody takes back what another one has")
+		By("starting it again: the address stays on the other host")
 		other := w.waitForOnlyHost(four)
 		h.start()
 		Consistently(func() bool { return other.has(four) && !h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 	})
 
-	It("take the address over of one that ends", func(ctx SpecContext) {
+	It("take over the address of a host that stops", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -94,7 +94,7 @@ var _ = Describe("Hosts", func() {
 		Expect(h.has(four)).To(BeFalse())
 	})
 
-	It("take the address over of one that is frozen, which does not come back with it", func(ctx SpecContext) {
+	It("take over the address of a host that is frozen, which does not have the address when it resumes", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -109,7 +109,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// T4: a host that loses the API server does not lose the address.
-	It("keep their addresses while the API server is away", func(ctx SpecContext) {
+	It("keep their addresses while the API server is unreachable", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -124,7 +124,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// T2: the hosts that would take the address over see that it is answered, and leave it where it is.
-	It("leave the address to one that is cut off from the API server alone, which has it when it is back", func(ctx SpecContext) {
+	It("leave the address on a host that only loses the API server, and it keeps the address when it reconnects", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -144,7 +144,7 @@ var _ = Describe("Hosts", func() {
 		Eventually(w.report(ctx, four)).Should(And(HaveField("Reason", ""), HaveField("Announced", true)))
 	})
 
-	It("take the address over of one that is killed while it is cut off from the API server", func(ctx SpecContext) {
+	It("take over the address of a host that is killed while it cannot reach the API server", func(ctx SpecContext) {
 		w := newWorld(ctx, 3)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -158,7 +158,7 @@ var _ = Describe("Hosts", func() {
 		Expect(most()).To(Equal(1))
 	})
 
-	It("leave the address where it is when the wire parts, and the API server is there", func(ctx SpecContext) {
+	It("leave the address on its host when their network is split and the API server is reachable", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -168,7 +168,7 @@ var _ = Describe("Hosts", func() {
 		Expect(most()).To(Equal(1))
 	})
 
-	It("hand the address on when their cable is pulled", func(ctx SpecContext) {
+	It("hand the address over when the cable of its host is pulled", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -181,7 +181,7 @@ var _ = Describe("Hosts", func() {
 		Expect(most()).To(Equal(1))
 	})
 
-	It("keep an address on the interface that has a cable, of two in one network", func(ctx SpecContext) {
+	It("move an address to the interface that has a cable, of two in one network", func(ctx SpecContext) {
 		w := newWorld(ctx, 0)
 		h := w.join(ctx, "h1", 1)
 		Expect(h.RunInside(func() error { // otherwise the kernel answers through the interface without a cable
@@ -202,7 +202,7 @@ var _ = Describe("Hosts", func() {
 		Eventually(func() string { return w.respondingHost(ctx, four) }).Should(Equal(h.name))
 	})
 
-	It("show addresses on a bridge, and hand them on when the cable of its port is pulled", func(ctx SpecContext) { // H29
+	It("have addresses on a bridge, and hand them over when the cable of its port is pulled", func(ctx SpecContext) { // H29
 		w := newWorld(ctx, 0)
 		begin := func(number int) *host {
 			h := w.join(ctx, fmt.Sprintf("h%d", number), number)
@@ -231,7 +231,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// The one case of two hosts with one address: docs/design.md.
-	It("are two for no longer than it takes to hear, when one was cut off from both and both come back", func(ctx SpecContext) {
+	It("have an address twice only until they see each other, after one was cut off from the network and from the API server", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -248,7 +248,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// H12: a machine that is none of the hosts answers.
-	It("do not add an address that somebody else has", func(ctx SpecContext) {
+	It("do not add an address that another machine has", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		for _, a := range []netip.Addr{four, six} {
 			foreign, err := w.JoinHost("foreign"+map[bool]string{true: "6", false: "4"}[a.Is6()], netip.PrefixFrom(a, map[bool]int{true: 64, false: 24}[a.Is6()]))
@@ -270,7 +270,7 @@ var _ = Describe("Hosts", func() {
 		}
 	})
 
-	It("add an address that one of them has itself when it is taken off that one", func(ctx SpecContext) {
+	It("add an address that one of them had configured itself when it is removed there", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		for i, a := range []netip.Addr{four, six} {
 			h, own := w.hosts[i], &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen()/2, a.BitLen())}, Flags: unix.IFA_F_NODAD}
@@ -294,7 +294,7 @@ var _ = Describe("Hosts", func() {
 		}
 	})
 
-	It("put back what a person has flushed", func(ctx SpecContext) {
+	It("add an address again that a user has removed", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -325,7 +325,7 @@ var _ = Describe("Hosts", func() {
 		Expect(holder).To(Equal(h.name))
 	})
 
-	It("take off what is from before a restart and not theirs any more", func(ctx SpecContext) {
+	It("remove an address from before a restart whose lease is deleted", func(ctx SpecContext) {
 		w := newWorld(ctx, 1, "--release-on-exit=false")
 		o := w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -341,7 +341,7 @@ var _ = Describe("Hosts", func() {
 
 	// A pool has the addresses of the hosts: the host does not release its own address, so the other host does not wait
 	// for that.
-	It("say that an address is one that a host has itself", func(ctx SpecContext) {
+	It("report that an address is one that a host has itself", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		for i, h := range w.hosts {
 			own := netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})
@@ -353,7 +353,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// P6: an empty lock is the proof. While no host can probe the address, there is no proof.
-	It("prove of an address of a dead host that nobody has it, and of one that no host is left for do not", func(ctx SpecContext) {
+	It("prove that no machine has the address of a dead host, and prove nothing while no host runs", func(ctx SpecContext) {
 		w := newWorld(ctx, 2)
 		o := w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
@@ -370,14 +370,14 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// T1: a second machine of the same name waits.
-	It("are one machine for each name", func(ctx SpecContext) {
+	It("wait while another machine uses their name", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
 		twin := w.join(ctx, "twin", 9)
 		twin.name = h.name
 		twin.start()
-		Eventually(twin.ReadLog).Should(ContainSubstring("another machine is alive under the name of this host"))
+		Eventually(twin.ReadLog).Should(ContainSubstring("is in use by another machine"))
 		Consistently(func() bool { return h.has(four) && !twin.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
 		Expect(h.Kill()).To(Succeed())
 		Eventually(func() bool { return twin.has(four) }).Should(BeTrue())
@@ -394,7 +394,7 @@ var _ = Describe("Hosts", func() {
 	})
 
 	// H22: the whole state is in objects.
-	It("give an address of a lease without ports to nobody", func(ctx SpecContext) {
+	It("have no address of a lease without ports", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
 		o := w.lease(ctx, four)
 		w.waitForOnlyHost(four)

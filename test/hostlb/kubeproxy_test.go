@@ -64,7 +64,7 @@ func (h *host) startKubeProxy(ctx context.Context, number int) {
 }
 
 var _ = Describe("With kube-proxy", func() {
-	It("packets for the address go on to the endpoints, before and after it moves", func(ctx SpecContext) {
+	It("packets for the address reach the endpoints, before and after it moves", func(ctx SpecContext) {
 		w := newWorld(ctx, 0)
 		pod, err := w.JoinHost("pod", netip.MustParsePrefix("192.0.2.201/24"))
 		Expect(err).NotTo(HaveOccurred())

@@ -82,7 +82,7 @@ var _ = Describe("With the manager", func() {
 	})
 
 	// H2, H18, H21: a Service gets the lowest free address, and the same one once that was released.
-	It("Services get .225 and .226, and .225 again", func(ctx SpecContext) {
+	It("Services get .225 and .226, and .225 again after its release", func(ctx SpecContext) {
 		began := time.Now()
 		first := createHostService(ctx, "first", "", 80)
 		Eventually(published(ctx, first)).Should(Equal("192.0.2.225"))
@@ -120,7 +120,7 @@ var _ = Describe("With the manager", func() {
 	})
 
 	// H12, H14, H15, P7: a Service gets the next address where a machine that is none of the hosts has the first ones.
-	It("a Service gets the next address where somebody else has its own", func(ctx SpecContext) {
+	It("a Service gets the next address when another machine has the first ones", func(ctx SpecContext) {
 		foreign, err := w.JoinHost("foreign", netip.MustParsePrefix("192.0.2.225/24"), netip.MustParsePrefix("192.0.2.226/24"))
 		Expect(err).NotTo(HaveOccurred())
 		s := createHostService(ctx, "next", "", 80)
@@ -136,7 +136,7 @@ var _ = Describe("With the manager", func() {
 	})
 
 	// H22: the end of a host and of the manager moves no address, and no Service loses its address.
-	It("a Service keeps its address over the end of a host and of the manager", func(ctx SpecContext) {
+	It("a Service keeps its address when a host and the manager are killed", func(ctx SpecContext) {
 		s := createHostService(ctx, "kept", "", 80)
 		Eventually(published(ctx, s)).Should(Equal("192.0.2.225"))
 		a := netip.MustParseAddr("192.0.2.225")

@@ -76,8 +76,8 @@ func writesIn(ctx context.Context, d time.Duration) float64 {
 }
 
 // H17, and the numbers for hosts in docs/performance.md: make bench-hosts.
-var _ = Describe("Measured", func() {
-	It("many addresses on three hosts: at rest, when a host ends, and without the API server", func(ctx SpecContext) {
+var _ = Describe("A measurement", func() {
+	It("covers many addresses on three hosts, at rest, when a host stops, and without the API server", func(ctx SpecContext) {
 		if os.Getenv("MEASURE") == "" {
 			Skip("SKIPPED: make bench-hosts measures")
 		}
@@ -101,7 +101,7 @@ var _ = Describe("Measured", func() {
 		Eventually(func() float64 { return writesIn(ctx, 5*time.Second) }).WithTimeout(2 * time.Minute).Should(BeNumerically("<", 2))
 		AddReportEntry("writes a second at rest, over 30 s", writesIn(ctx, 30*time.Second))
 
-		By("taking the API server away for " + outage.String())
+		By("disconnecting the API server for " + outage.String())
 		for _, h := range w.hosts {
 			h.Relay.Disconnect()
 		}

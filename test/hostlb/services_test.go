@@ -151,7 +151,7 @@ func portReport(protocol corev1.Protocol, port int32, reason string) any {
 
 var _ = Describe("Services", func() {
 	// H11: one address with several Services and ports.
-	It("are forwarded to NodePorts, TCP with its halves and UDP", func(ctx SpecContext) {
+	It("are forwarded to NodePorts, over UDP and over TCP with half-closed connections", func(ctx SpecContext) {
 		w := newWorld(ctx, 2, "--forward=proxy")
 		node := w.node(ctx, 1)
 		web, ofWeb := service(ctx, "", servicePort(corev1.ProtocolTCP, 8080))
@@ -174,7 +174,7 @@ var _ = Describe("Services", func() {
 	})
 
 	// H13: a port that cannot be listened on is reported, and does not keep the others from being served.
-	It("are told which ports a host cannot serve", func(ctx SpecContext) {
+	It("have a report of the ports that a host cannot serve", func(ctx SpecContext) {
 		w := newWorld(ctx, 1, "--forward=proxy") // the host of the test listens on port 80 of all its addresses
 		node := w.node(ctx, 1)
 		s, ports := service(ctx, "", servicePort(corev1.ProtocolTCP, 80), servicePort(corev1.ProtocolTCP, 8080), servicePort(corev1.ProtocolTCP, 8081), servicePort(corev1.ProtocolSCTP, 9))
@@ -197,13 +197,13 @@ var _ = Describe("Services", func() {
 		))))
 		Eventually(func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 8080), "hello") }).Should(Equal("node1 hello"))
 
-		By("ending what listens there")
+		By("closing the other listener")
 		Expect(clash.Close()).To(Succeed())
 		Eventually(w.report(ctx, four)).Should(HaveField("Ports", HaveLen(2)))
 		Eventually(func() string { return w.sendTCP(ctx, netip.AddrPortFrom(four, 8081), "hello") }).Should(Equal("node1 hello"))
 	})
 
-	It("with externalTrafficPolicy Local are on a Node with endpoints of all of them", func(ctx SpecContext) {
+	It("with externalTrafficPolicy Local have their address on a Node with endpoints of all of them", func(ctx SpecContext) {
 		// The lifetime is twice that of the other specs: the address is watched all the time, and must stay even if a busy
 		// machine pauses.
 		w := newWorld(ctx, 3, "--node-name=$HOST", "--lease-duration="+observePeriod.String())
@@ -222,7 +222,7 @@ var _ = Describe("Services", func() {
 		Expect(k8s.Update(ctx, slice)).To(Succeed())
 		Eventually(func() bool { return h3.has(four) }).Should(BeTrue())
 
-		By("taking them away: the address stays, and it is said")
+		By("deleting them: the address stays, and the report has a reason")
 		slice.Endpoints = nil
 		Expect(k8s.Update(ctx, slice)).To(Succeed())
 		Eventually(w.report(ctx, four)).Should(HaveField("Reason", v1alpha1.NoCommonNodeReason))

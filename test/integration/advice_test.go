@@ -44,7 +44,7 @@ func waitForLaterSecond(ctx context.Context, o client.Object, than metav1.Time) 
 	}).Should(BeTrue())
 }
 
-var _ = Describe("What a message says to do helps:", Ordered, func() {
+var _ = Describe("The next step in a message helps:", Ordered, func() {
 	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 	AfterAll(func() { Expect(m.Stop()).To(Succeed()) })
@@ -138,14 +138,14 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 		Entry("the requested address is released", adviceStep{setup: full, wantMessage: "wait until it is released",
 			claim: func(c *ipamv1.IPAddressClaim) { request(net() + "10")(c) },
 			do:    func(ctx context.Context, ns string) { deleteClaim(ctx, ns, "first") }}),
-		Entry("the request is taken back", adviceStep{wantMessage: "or remove the annotation",
+		Entry("the request is removed", adviceStep{wantMessage: "or remove the annotation",
 			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { request(net() + "200")(c) },
 			do:    onClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) })}),
 		Entry("the request is corrected", adviceStep{wantMessage: "correct the annotation",
 			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: request("ten"), do: onClaim(func(c *ipamv1.IPAddressClaim) { request(net() + "10")(c) })}),
-		Entry("the address of an IPAddress without owners is put on record", adviceStep{wantMessage: "set the annotation",
+		Entry("the address of an IPAddress without owners is recorded on the claim", adviceStep{wantMessage: "set the annotation",
 			setup: func(ns string) []client.Object {
 				return []client.Object{poolOf(ns, "p", net()+"10-"+net()+"19"), madeAddress(ns, "c", net()+"15", 24)}
 			},
@@ -167,14 +167,14 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 					InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "DockerCluster", Name: "tenant"},
 				}})
 			}}),
-		Entry("the pool is paused no more", adviceStep{wantMessage: "remove its annotation " + clusterv1.PausedAnnotation,
+		Entry("the pool is unpaused", adviceStep{wantMessage: "remove its annotation " + clusterv1.PausedAnnotation,
 			setup: func(ns string) []client.Object {
 				p := poolOf(ns, "p", net()+"10")
 				p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 				return []client.Object{p}
 			},
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { delete(p.Annotations, clusterv1.PausedAnnotation) })}),
-		Entry("the claim is paused no more", adviceStep{wantMessage: "remove it to resume",
+		Entry("the claim is unpaused", adviceStep{wantMessage: "remove it to resume",
 			setup: func(ns string) []client.Object { return []client.Object{poolOf(ns, "p", net()+"10")} },
 			claim: func(c *ipamv1.IPAddressClaim) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} },
 			do:    onClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, clusterv1.PausedAnnotation) })}),
@@ -184,7 +184,7 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "another" })}),
 		Entry("the younger of two pools may overlap", adviceStep{setup: twins, wantMessage: "spec.allowOverlap is set, after which both may give the same address",
 			do: onPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true })}),
-		Entry("another pool is named than one that is being deleted", adviceStep{wantMessage: "the pool is being deleted; use another pool",
+		Entry("it is created again with another pool than the one that is being deleted", adviceStep{wantMessage: "the pool is being deleted; use another pool",
 			setup: func(ns string) []client.Object {
 				return append(full(ns), poolOf(ns, "other", net()+"30"))
 			},
@@ -205,8 +205,8 @@ var _ = Describe("What a message says to do helps:", Ordered, func() {
 	)
 })
 
-var _ = Describe("What a message of a mirror says to do helps, and what is done to the mirror does no harm:", Ordered, func() {
-	It("the pool of the in-cluster provider is named, and changing that serves who waits", func(ctx SpecContext) {
+var _ = Describe("The next step in a message of a mirror helps, and an edit of the mirror does no harm:", Ordered, func() {
+	It("the message names the pool of the in-cluster provider, and a change of that pool serves the waiting claims", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		Expect(cp.InstallInClusterPools()).To(Succeed())
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.211.0.10"}, "prefix": int64(24)})
@@ -216,7 +216,7 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 		create(ctx, claimOn(ns, "b", ipPool, "p"))
 		Expect(refusalOf(ctx, ns, "b", ipamv1.IPAddressClaimReadyPoolExhaustedReason)).To(ContainSubstring("add addresses to InClusterIPPool " + ns + "/p"))
 
-		By("widening the mirror in its place, while the manager cannot write its spec")
+		By("widening the mirror instead of its pool, while the manager cannot write the spec of the mirror")
 		mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p.in-cluster"}}
 		narrow := refuseUnless(ctx, k8s, ns, fmt.Sprintf("request.namespace != %q || object.spec.addresses.size() > 1", ns), "the mirror stays wide",
 			admissionv1.Update, v1alpha1.GroupVersion.Group, "networkpools")
@@ -237,13 +237,13 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 		Expect(incluster.IsSpecSealed(mirror)).To(BeTrue())
 		Expect(getClaim(ctx, ns, "b").Status.AddressRef.Name).To(BeEmpty())
 
-		By("doing what was said")
+		By("changing the pool as the message suggests")
 		modify(ctx, pool, func(p *unstructured.Unstructured) {
 			Expect(unstructured.SetNestedStringSlice(p.Object, []string{"10.211.0.10", "10.211.0.20"}, "spec", "addresses")).To(Succeed())
 		})
 		Expect(addressOf(ctx, ns, "b").Spec.Address).To(Equal("10.211.0.20"))
 
-		By("telling of a second pool of the range on both, and of its end when that is changed")
+		By("reporting a second pool of the range on both, until that is changed")
 		twin := makeInClusterPool(ctx, ipPool, ns, "q", map[string]any{"addresses": []any{"10.211.0.10-10.211.0.30"}, "prefix": int64(24)})
 		for _, told := range []*unstructured.Unstructured{pool, twin} {
 			Eventually(func() []string { return eventReasons(ctx, ns, told.GetUID()) }).Should(ContainElement(v1alpha1.OverlapReason))
@@ -255,7 +255,7 @@ var _ = Describe("What a message of a mirror says to do helps, and what is done 
 		})
 		expectCondition(ctx, mirror, v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason)
 
-		By("ending a pause")
+		By("pausing and unpausing a pool")
 		modify(ctx, twin, func(p *unstructured.Unstructured) {
 			p.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 		})

@@ -14,7 +14,7 @@ import (
 
 // W27: the manager logs the line that the runbook searches for, with the details that they need.
 var _ = Describe("The audit", func() {
-	It("logs an address that two have, as the runbook says", func(ctx SpecContext) {
+	It("logs an address that two IPAddresses have, as the runbook describes", func(ctx SpecContext) {
 		root, err := framework.FindRepoRoot()
 		Expect(err).NotTo(HaveOccurred())
 		page, err := os.ReadFile(filepath.Join(root, "docs", "alerts.md"))

@@ -53,7 +53,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
-	It("get a block, and say all of it", func(ctx SpecContext) { // B2, B11-B13, B15, B16, B66, B72
+	It("get a block, and show it in all fields of their status", func(ctx SpecContext) { // B2, B11-B13, B15, B16, B66, B72
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.0.0/24").Reserved("10.120.0.0/28").Obj()
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
@@ -87,7 +87,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Eventually(func() []string { return eventsAbout(ctx, ns, o) }).Should(ConsistOf("IPsAllocated"))
 	})
 
-	It("take the count of the pool for their type", func(ctx SpecContext) { // B5, F22
+	It("default to the count that the pool has for their type", func(ctx SpecContext) { // B5, F22
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.1.0/24").TenantRange("10.120.1.32", "10.120.1.95").Obj()
 		pool.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 6}
@@ -106,7 +106,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(lb.Status.AllocatedCount).To(Equal(int64(8)))
 	})
 
-	It("fail with a reason, and are served when there is room", func(ctx SpecContext) { // B27-B29, F15
+	It("fail with a reason, and are served when addresses are free", func(ctx SpecContext) { // B27-B29, F15
 		ns := newNamespace(ctx, nil)
 		first := framework.MakeAllocation(ns, "first").Count(6).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.3.0/28").Obj(), first)
@@ -123,7 +123,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Eventually(func() []string { return eventsAbout(ctx, ns, late) }).Should(ConsistOf("AllocationFailed", "IPsAllocated"))
 	})
 
-	It("can be pinned to a range, over which nobody else has a say", func(ctx SpecContext) { // B61, B62, F12
+	It("can be pinned to a range, but not to addresses that are taken, reserved, the gateway or outside the pool", func(ctx SpecContext) { // B61, B62, F12
 		ns := newNamespace(ctx, nil)
 		pin := framework.MakeAllocation(ns, "pinned").PinnedRange("10.120.4.8", "10.120.4.11").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.4.0/28").Gateway("10.120.4.1").Reserved("10.120.4.14").Obj(), pin)
@@ -143,7 +143,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(allocatedTo(ctx, free)).To(Equal("10.120.4.6/31"))
 	})
 
-	It("may be IPv6, and larger than a list of addresses", func(ctx SpecContext) { // B65, B67
+	It("may be of IPv6, and larger than the list of addresses in their status", func(ctx SpecContext) { // B65, B67
 		ns := newNamespace(ctx, nil)
 		huge, large := framework.MakeAllocation(ns, "huge").Count(1<<31-1).Obj(), framework.MakeAllocation(ns, "large").Count(65536).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("2001:db8:20::/64").Obj(), large)
@@ -159,7 +159,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		remove(ctx, large, huge)
 	})
 
-	It("of a global pool are served where it serves", func(ctx SpecContext) {
+	It("of a global pool are served in the namespaces that it serves", func(ctx SpecContext) {
 		ns, other := newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
 		create(ctx, framework.MakeGlobalPool("blocks").CIDR("10.120.5.0/28").ForNamespaces("team", "a").Obj())
 		in, out := framework.MakeAllocation(ns, "in").GlobalPool("blocks").Count(4).Obj(), framework.MakeAllocation(other, "out").GlobalPool("blocks").Count(4).Obj()
@@ -169,7 +169,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		remove(ctx, in, out)
 	})
 
-	It("are released with a time, and their block goes to the next", func(ctx SpecContext) { // B13, B69
+	It("record the time of their release, and their block is granted to the next one", func(ctx SpecContext) { // B13, B69
 		ns := newNamespace(ctx, nil)
 		o := framework.MakeAllocation(ns, "lb").Count(8).Obj()
 		o.Finalizers = []string{"example.com/watcher"}
@@ -194,7 +194,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(next.Status.CIDR).To(Equal("10.120.6.0/29"))
 	})
 
-	It("keep their block, whatever is written over it", func(ctx SpecContext) { // R8, I4
+	It("keep their block when their status, record and finalizer are overwritten", func(ctx SpecContext) { // R8, I4
 		ns := newNamespace(ctx, nil)
 		o, other := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "other").Count(4).Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.120.7.0/28").Obj(), o)
@@ -257,7 +257,7 @@ var _ = Describe("IPAllocations", Ordered, func() {
 		Expect(own.Stop()).To(Succeed())
 	})
 
-	It("hold up the deletion of their pool, and none that has no block does", func(ctx SpecContext) { // B71, F13
+	It("block the deletion of their pool only while they have a block", func(ctx SpecContext) { // B71, F13
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.120.9.0/29").Obj()
 		o, failed := framework.MakeAllocation(ns, "lb").Count(4).Obj(), framework.MakeAllocation(ns, "failed").Count(30).Obj()

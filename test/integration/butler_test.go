@@ -100,7 +100,7 @@ var _ = Describe("Butler's own manifests", Ordered, func() {
 })
 
 var _ = Describe("The promise", func() {
-	It("keeps what Butler has allocated, and says where two overlap", func(ctx SpecContext) { // B12
+	It("holds for allocations of Butler, and conditions report two that overlap", func(ctx SpecContext) { // B12
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.122.0.0/24").Obj()
 		create(ctx, pool)

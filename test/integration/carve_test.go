@@ -27,7 +27,7 @@ var _ = Describe("A pool that is carved from another", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("grows with its claims, and gives back what they leave", func(ctx SpecContext) { // C26
+	It("grows with its claims, and releases the blocks that they leave", func(ctx SpecContext) { // C26
 		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.60.0.0/24").Gateway("10.60.0.254").AllocateReservedAddresses().Carvable().Obj()
 		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 29, 1, 3).Obj()
 		create(ctx, parent, child)
@@ -62,7 +62,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("keeps as many addresses ready as it is told, and its parent until it is gone", func(ctx SpecContext) { // C26
+	It("keeps spec.carve.minAvailable addresses free, and its parent is not deleted before it", func(ctx SpecContext) { // C26
 		parent := framework.MakePool("datacentre").Namespace(ns).CIDR("10.59.0.0/24").AllocateReservedAddresses().Carvable().Obj()
 		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "datacentre", 30, 1, 3).AllocateReservedAddresses().Obj()
 		child.Spec.Carve.MinAvailable = 3
@@ -87,7 +87,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("says what keeps it from growing", func(ctx SpecContext) {
+	It("reports why it cannot grow", func(ctx SpecContext) {
 		parent := framework.MakePool("small").Namespace(ns).CIDR("10.61.0.0/29").AllocateReservedAddresses().Obj()
 		child := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "small", 29, 1, 3).AllocateReservedAddresses().Obj()
 		create(ctx, child)

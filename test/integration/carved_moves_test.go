@@ -18,7 +18,7 @@ var _ = Describe("A pool that is carved from another", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("grows and shrinks where its parent is of another shard", func(ctx SpecContext) { // C26
+	It("grows and shrinks when its parent is in another shard", func(ctx SpecContext) { // C26
 		parent, child := poolOf(1, 2, ns), poolOf(2, 2, ns)
 		create(ctx, framework.MakePool(parent).Namespace(ns).CIDR("10.68.0.0/24").AllocateReservedAddresses().Carvable().Obj())
 		team := framework.MakePool(child).Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, parent, 30, 0, 3).Obj()
@@ -49,7 +49,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		}
 	})
 
-	It("has what it had after a restore without any status", func(ctx SpecContext) { // R10, R13
+	It("has its blocks and addresses again after a restore without any status", func(ctx SpecContext) { // R10, R13
 		site := framework.MakePool("site").Namespace(ns).CIDR("10.69.0.0/24").AllocateReservedAddresses().Carvable().Obj()
 		team := framework.MakePool("team").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "site", 30, 1, 2).Obj()
 		create(ctx, site, team)
@@ -90,7 +90,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("has no claim adopt an address whose block a restore has not brought", func(ctx SpecContext) { // R13
+	It("does not let a claim adopt an address whose block was not restored", func(ctx SpecContext) { // R13
 		site := framework.MakePool("site").Namespace(ns).CIDR("10.58.0.0/30").AllocateReservedAddresses().Carvable().Obj()
 		team := framework.MakePool("p").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "site", 31, 0, 2).Obj()
 		create(ctx, site, team)

@@ -24,12 +24,12 @@ func makeBlock(parent *v1alpha1.PoolReference, child *v1alpha1.PoolReference, ns
 	}
 }
 
-var _ = Describe("Who may carve a pool", func() {
+var _ = Describe("Permission to carve a pool", func() {
 	var ns string
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"tier": "prod"}) })
 
-	It("is decided by its namespaceSelector and spec.carvable", func(ctx SpecContext) {
+	It("depends on its namespaceSelector and spec.carvable", func(ctx SpecContext) {
 		parent := framework.MakeGlobalPool(ns).CIDR("10.62.0.0/24").AllocateReservedAddresses().Obj()
 		parent.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "dev"}}
 		parent.Spec.Carvable = &v1alpha1.Carvable{MaxBlocksPerNamespace: ptr.To[int32](2), PrefixLengths: []int32{28}}
@@ -59,7 +59,7 @@ var _ = Describe("Who may carve a pool", func() {
 			return expectCondition(ctx, second, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		}).Should(ContainSubstring("have as many blocks of GlobalNetworkPool " + ns + " as its spec.carvable.maxBlocksPerNamespace allows: 2"))
 
-		By("giving another namespace as many, and the platform's own pools any number")
+		By("carving as many blocks for another namespace, and any number for the platform's own pools")
 		other := newNamespace(ctx, nil)
 		third := framework.MakePool("third").Namespace(other).Carve(v1alpha1.GlobalNetworkPoolKind, ns, 28, 2, 4).Obj()
 		platform := framework.MakeGlobalPool(ns+"-platform").Carve(v1alpha1.GlobalNetworkPoolKind, ns, 28, 3, 4).Obj()
@@ -70,7 +70,7 @@ var _ = Describe("Who may carve a pool", func() {
 		modify(ctx, parent, func(p *v1alpha1.GlobalNetworkPool) { p.Spec.Carvable.MaxBlocksPerNamespace = nil })
 		Eventually(func() []string { return blocksOf(ctx, second) }).Should(HaveLen(2))
 
-		By("holding the parent while something is carved from it, and naming that")
+		By("deleting the parent: it stays while pools are carved from it, and names them")
 		Expect(k8s.Delete(ctx, parent)).To(Succeed())
 		Expect(expectCondition(ctx, parent, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason)).
 			To(And(ContainSubstring(ns+"/first"), ContainSubstring(ns+"/second")))
@@ -81,7 +81,7 @@ var _ = Describe("Who may carve a pool", func() {
 		expectGone(ctx, parent)
 	})
 
-	It("is not the pool itself, by whatever way, nor one more than four levels below", func(ctx SpecContext) {
+	It("is denied to the pool itself, directly or through other pools, and to one more than four levels below", func(ctx SpecContext) {
 		a := framework.MakePool("a").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "b", 28, 1, 4).Carvable().Obj()
 		b := framework.MakePool("b").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "a", 28, 1, 4).Carvable().Obj()
 		create(ctx, a, b, framework.MakePool("l0").Namespace(ns).CIDR("10.63.0.0/24").AllocateReservedAddresses().Carvable().Obj())
@@ -110,7 +110,7 @@ var _ = Describe("A carved pool", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("gives prefixes of prefixes of IPv6", func(ctx SpecContext) {
+	It("grants IPv6 prefixes from blocks of IPv6 prefixes", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("fd00:60::/48").PrefixPerClaim(64).AllocateReservedAddresses().Carvable().Obj(),
 			framework.MakePool("team").Namespace(ns).PrefixPerClaim(64).Carve(v1alpha1.NetworkPoolKind, "site", 56, 1, 2).Obj())
 		m := namespaceManager(ctx, ns)
@@ -126,7 +126,7 @@ var _ = Describe("A carved pool", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("has each block as a subnet where its network is Routed", func(ctx SpecContext) {
+	It("has each block as a subnet when its network is Routed", func(ctx SpecContext) {
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 2, 2).Obj()
 		team.Spec.Carve.Network, team.Spec.Carve.Gateway = v1alpha1.RoutedNetwork, v1alpha1.LastGateway
 		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.64.0.0/24").Gateway("10.64.0.1").AllocateReservedAddresses().Carvable().Obj(), team)
@@ -151,7 +151,7 @@ var _ = Describe("A carved pool", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("shows a foreign pool over its blocks, and so does that, and both go on with what is theirs", func(ctx SpecContext) { // R11, C26
+	It("and a foreign pool that overlaps its blocks both report that, and only the carved pool grants", func(ctx SpecContext) { // R11, C26
 		site := framework.MakePool("site").Namespace(ns).CIDR("10.65.0.0/24").AllocateReservedAddresses().Carvable().Obj()
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Obj()
 		sibling := framework.MakePool("sibling").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 28, 1, 2).Obj()
@@ -179,7 +179,7 @@ var _ = Describe("A carved pool", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("may have a block of a certain range, made by hand, and drains it when that is deleted", func(ctx SpecContext) {
+	It("may have a block of a certain range that a user creates, and drains it when the user deletes it", func(ctx SpecContext) {
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 0, 4).AllocateReservedAddresses().Obj()
 		create(ctx, framework.MakePool("site").Namespace(ns).CIDR("10.66.0.0/24").AllocateReservedAddresses().Carvable().Obj(), team)
 		m := namespaceManager(ctx, ns)
@@ -208,7 +208,7 @@ var _ = Describe("A carved pool", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that is gone by force leaves orphans, which are swept when nothing uses them", func(ctx SpecContext) {
+	It("that is deleted by force leaves orphaned blocks, which are deleted after the grace period", func(ctx SpecContext) {
 		team := framework.MakePool("team").Namespace(ns).Carve(v1alpha1.NetworkPoolKind, "site", 29, 2, 4).AllocateReservedAddresses().Obj()
 		site := framework.MakePool("site").Namespace(ns).CIDR("10.67.0.0/28").AllocateReservedAddresses().Carvable().Obj()
 		create(ctx, site, team)

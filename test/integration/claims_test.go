@@ -25,7 +25,7 @@ var _ = Describe("Claims", Ordered, func() {
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, map[string]string{"team": "a"}) })
 
-	It("are fulfilled as the contract says", func(ctx SpecContext) { // C1-C5, C9, C13, C29
+	It("are fulfilled as the contract of Cluster API requires", func(ctx SpecContext) { // C1-C5, C9, C13, C29
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.0.0/29").Gateway("10.1.0.1").Obj(),
 			framework.MakeClaim(ns, "c").Pool("p").ClusterLabel("").Obj())
 		address := addressOf(ctx, ns, "c")
@@ -49,7 +49,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(readyOf(claim).Message).To(Equal("allocated 10.1.0.2"))
 	})
 
-	It("of other providers are left alone", func(ctx SpecContext) { // C2
+	It("of other providers are ignored", func(ctx SpecContext) { // C2
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.1.0/29").Obj(),
 			framework.MakeClaim(ns, "foreign").PoolRef("ipam.cluster.x-k8s.io", "NetworkPool", "p").Obj(),
 			framework.MakeClaim(ns, "ours").Pool("p").Obj())
@@ -67,7 +67,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(addressOf(ctx, ns, "c").Spec.Address).To(Equal("10.1.2.1"))
 	})
 
-	It("wait for room in a full pool, the oldest first", func(ctx SpecContext) { // W6, C23, U5, U6
+	It("wait for addresses of a full pool, and the oldest is served first", func(ctx SpecContext) { // W6, C23, U5, U6
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.3.0/30").Obj())
 		for i := range 2 {
 			create(ctx, framework.MakeClaim(ns, fmt.Sprintf("a%d", i)).Pool("p").Obj())
@@ -85,7 +85,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(addressOf(ctx, ns, "w2").Spec.Address).To(Equal("10.1.3.1"))
 	})
 
-	It("get what they ask for, or what is kept for their name", func(ctx SpecContext) {
+	It("get the address that they request, or that is preallocated for their name", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.4.0/24").PreAllocate("pinned", "10.1.4.1").Obj(),
 			framework.MakeClaim(ns, "asks").Pool("p").RequestAddress("10.1.4.77").Obj(),
 			framework.MakeClaim(ns, "asks-pin").Pool("p").RequestAddress("10.1.4.1").Obj(),
@@ -146,7 +146,7 @@ var _ = Describe("Claims", Ordered, func() {
 		}
 	})
 
-	It("keep their address when the IPAddress is forced away", func(ctx SpecContext) { // C14, C15, I4
+	It("keep their address when the IPAddress is deleted by force", func(ctx SpecContext) { // C14, C15, I4
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.6.0/24").Obj(),
 			framework.MakeClaim(ns, "a").Pool("p").Obj(), framework.MakeClaim(ns, "b").Pool("p").Obj())
 		addressOf(ctx, ns, "a")
@@ -167,7 +167,7 @@ var _ = Describe("Claims", Ordered, func() {
 			HaveField("Address", "fd00:1:2:7::5"), HaveField("Prefix", HaveValue(Equal(int32(64)))), HaveField("Gateway", "fe80::1")))
 	})
 
-	It("are released only when others let go of them", func(ctx SpecContext) { // C13, C22
+	It("are released only when the finalizers of others are removed", func(ctx SpecContext) { // C13, C22
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.7.0/32").Obj())
 		held := framework.MakeClaim(ns, "held").Pool("p").Obj()
 		held.Finalizers = []string{"example.com/machine"}
@@ -187,7 +187,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal("10.1.7.0"))
 	})
 
-	It("leave an address that rests to their own name only", func(ctx SpecContext) { // W15, U8
+	It("get a cooling address only under the name that had it", func(ctx SpecContext) { // W15, U8
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.1.8.0/32").ReuseGracePeriod(3600).Obj(), framework.MakeClaim(ns, "one").Pool("p").Obj())
 		addressOf(ctx, ns, "one")
 		deleteClaim(ctx, ns, "one")
@@ -206,7 +206,7 @@ var _ = Describe("Claims", Ordered, func() {
 		Expect(refusalOf(ctx, other, "out", "AllocationFailed")).To(ContainSubstring("does not serve namespace " + other))
 	})
 
-	It("keep a pool from being deleted, which names them", func(ctx SpecContext) { // B71, W10
+	It("block the deletion of their pool, which names them", func(ctx SpecContext) { // B71, W10
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.1.10.0/24").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "user").Pool("p").Obj())
 		addressOf(ctx, ns, "user")

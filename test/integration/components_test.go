@@ -49,8 +49,8 @@ func logOf(m *framework.Manager) func() string {
 	}
 }
 
-var _ = Describe("A manager without components", func() {
-	It("may read no Secret and write no Cluster, fulfils claims, and leaves leases and their addresses alone", func(ctx SpecContext) { // C49
+var _ = Describe("A manager without all components", func() {
+	It("may read no Secret and write no Cluster, fulfils claims, and changes no lease and grants none of their addresses", func(ctx SpecContext) { // C49
 		ns := newNamespace(ctx, nil)
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -90,7 +90,7 @@ var _ = Describe("A manager without components", func() {
 		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(had), &v1alpha1.IPLease{}) }).ShouldNot(Succeed())
 	})
 
-	It("serves the load balancers of the namespaces alone in which their role is bound", func(ctx SpecContext) { // C49
+	It("serves load balancers only in the namespaces in which their role is bound", func(ctx SpecContext) { // C49
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		text, err := config.Files.ReadFile("rbac/load_balancers_role.yaml")
@@ -118,7 +118,7 @@ var _ = Describe("A manager without components", func() {
 		modify(ctx, served, func(c *clusterv1.Cluster) { c.Labels = nil })
 	})
 
-	It("keeps the blocks of Clusters apart, and lets go of neither them nor their Clusters", func(ctx SpecContext) { // C49
+	It("grants nothing from blocks of Clusters, and removes no finalizer of a component from a block or a Cluster", func(ctx SpecContext) { // C49
 		ns := newNamespace(ctx, nil)
 		cluster := tenant(ns, "prod", ns)
 		full := startManager(ctx, "--namespace="+ns)
@@ -153,12 +153,12 @@ var _ = Describe("A manager without components", func() {
 		Expect(m.Stop()).To(Succeed()) // an object of a Cluster that was never created would be checked once in each grace period
 	})
 
-	It("says that the namespace which it is to serve does not exist", func(ctx SpecContext) {
+	It("logs that the namespace of --namespace does not exist", func(ctx SpecContext) {
 		m := startManagerAs(ctx, cp.Kubeconfig, "--namespace=nosuchns")
-		Expect(logOf(m)()).To(ContainSubstring("namespace that --namespace names does not exist"))
+		Expect(logOf(m)()).To(ContainSubstring("The namespace of --namespace does not exist"))
 	})
 
-	It("says what a component lacks that is on, and what gives it", func(ctx SpecContext) { // C50
+	It("logs the missing rights of an enabled component, and the manifest that grants them", func(ctx SpecContext) { // C50
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		m, err := framework.LaunchManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: kubeconfig, Args: []string{"--load-balancers"}})

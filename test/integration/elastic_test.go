@@ -29,7 +29,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 	})
 	BeforeEach(func(ctx SpecContext) { m = startManager(ctx) })
 
-	It("are shown by server-side apply, the first of them too", func(ctx SpecContext) { // B53, B54
+	It("are written to MetalLB by server-side apply, the first of them too", func(ctx SpecContext) { // B53, B54
 		near.createElasticCluster(ctx, ns, "near")
 		pool := near.waitForPoolEntries(ctx, 1)
 		Expect(pool.Generation).To(Equal(int64(1)), "it is as it was made")
@@ -38,13 +38,13 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		Eventually(func() []metav1.ManagedFieldsEntry { return near.waitForPoolEntries(ctx, 1).ManagedFields }).Should(ContainElement(applied))
 	})
 
-	It("grow without waiting for a backstop", func(ctx SpecContext) { // B33, B44
+	It("grow on events, without waiting for a periodic reconcile", func(ctx SpecContext) { // B33, B44
 		near.createService(ctx, "first")
 		near.createService(ctx, "second")
 		Expect(near.waitForPoolEntries(ctx, 2).ManagedFields).To(ContainElement(HaveField("Operation", metav1.ManagedFieldsOperationApply)))
 	})
 
-	It("are all looked at when a manager starts, a bounded number at once", func(ctx SpecContext) { // F19
+	It("are all reconciled when a manager starts, a bounded number at once", func(ctx SpecContext) { // F19
 		far.createElasticCluster(ctx, ns, "far")
 		far.waitForPoolEntries(ctx, 1)
 		Expect(m.Kill()).To(Succeed())
@@ -58,7 +58,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		Expect(m.ReadGauge(ctx, `controller_runtime_max_concurrent_reconciles{controller="tenant"}`)).To(BeEquivalentTo(10))
 	})
 
-	It("of one tenant stay, and those of the others follow, when its API server is gone", func(ctx SpecContext) { // B43
+	It("of one tenant stay when its API server is killed, and those of others still follow their Services", func(ctx SpecContext) { // B43
 		before := allocationsIn(ctx, ns)
 		Expect(far.KillAPIServer()).To(Succeed())
 		near.createService(ctx, "fifth")
@@ -86,7 +86,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		expectNothingWrong(ctx, ns)
 	})
 
-	It("wait, and the manager rests, while the API server of their Cluster refuses to show them", func(ctx SpecContext) { // W30
+	It("wait while the API server of their Cluster refuses the write, and the manager is at rest", func(ctx SpecContext) { // W30
 		refusal := refuseIn(ctx, near, "no-pools", framework.MetalLBNamespace, "no pool is changed here", admissionv1.Update, "metallb.io", "ipaddresspools")
 		Eventually(func() error { // the policy takes a moment to become effective
 			pool := near.waitForPoolEntries(ctx, 5)
@@ -103,7 +103,7 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 		near.waitForPoolEntries(ctx, 6)
 	})
 
-	It("are labelled, whoever made them", func(ctx SpecContext) { // B72, B73
+	It("are labelled, whether the manager or a user created them", func(ctx SpecContext) { // B72, B73
 		labels := func(o *v1alpha1.IPAllocation) map[string]string {
 			Expect(k8s.Get(ctx, keyOf(o), o)).To(Succeed())
 			return o.Labels

@@ -12,7 +12,7 @@ import (
 
 // test/consumers has the writes of each infrastructure provider.
 var _ = Describe("A failure domain", func() {
-	It("is waited for at rest, with the component and without", func(ctx SpecContext) { // U55, U57
+	It("lets the manager rest while its claims wait, with the component and without", func(ctx SpecContext) { // U55, U57
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).Addresses("10.177.0.1-10.177.0.3", "10.177.1.1").Obj()
 		pool.Spec.Subnets = []v1alpha1.Subnet{{CIDR: "10.177.0.0/24"}, {CIDR: "10.177.1.0/24", FailureDomains: []string{"zone-a"}}}

@@ -120,7 +120,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		return func() bool { return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(o), o)) }
 	}
 
-	It("are each Cluster's own, of one range", func(ctx context.Context) {
+	It("are unique within each Cluster, and all Clusters use one range", func(ctx context.Context) {
 		range1 := ranged(ctx, map[string]string{"net": "edge"}, "10.8.0.0/22")
 		one, two := cluster(ctx, a, "one", served), cluster(ctx, b, "two", served)
 		other := cluster(ctx, b, "other", map[string]string{"net": "edge"}) // without the label that enables it
@@ -140,7 +140,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 		Expect(says(ctx, other)(NewWithT(GinkgoT()))).NotTo(ContainSubstring("Ready"))
 
-		By("saying who waits when it is full, and serving them when there is more")
+		By("reporting the Nodes that wait when the range is full, and serving them when another range is added")
 		join(ctx, inA, "w3", "w4", "w5")
 		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
 		Eventually(func(g Gomega) []eventsv1.Event {
@@ -156,7 +156,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True Ready"))
 	})
 
-	It("hold a ClusterCIDR that is being deleted, until the last Cluster has let go of it", func(ctx context.Context) { // K18, K19, N3
+	It("block the deletion of a ClusterCIDR until no Cluster uses it", func(ctx context.Context) { // K18, K19, N3
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		cluster(ctx, a, "one", served)
 		two := cluster(ctx, b, "two", served)
@@ -176,7 +176,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int64{"two": 1}))
 		Expect(cidrsOf(ctx, inA, "late")(NewWithT(GinkgoT()))).To(BeEmpty(), "nothing more is given of it")
 
-		By("keeping it, and what Nodes have of it, over a restart")
+		By("keeping it, and the CIDRs that Nodes have of it, over a restart")
 		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
 		Expect(manager.Kill()).To(Succeed())
 		serve(ctx)
@@ -189,12 +189,12 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		w1.Spec.PodCIDR, w1.Spec.PodCIDRs = "10.99.0.0/24", []string{"10.99.0.0/24"}
 		Expect(apierrors.IsInvalid(inB.Update(ctx, w1))).To(BeTrue(), "nobody else can change them")
 
-		By("losing the entry of a Cluster that is gone")
+		By("deleting the last Cluster that uses it")
 		Expect(k8s.Delete(ctx, two)).To(Succeed())
 		Eventually(gone(ctx, c)).WithTimeout(framework.LongTimeout).Should(BeTrue())
 	})
 
-	It("are of blocks that no other Cluster has, where they come from a pool", func(ctx context.Context) {
+	It("come from blocks that no other Cluster has when the ClusterCIDR names a pool", func(ctx context.Context) {
 		pool := framework.MakeGlobalPool(ns + "-pods").Addresses("100.64.0.0/22").Obj()
 		pool.Spec.AllocateReservedIPAddresses = true
 		create(ctx, pool)
@@ -230,7 +230,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			return []int64{s.Capacity, s.Allocated, s.Free}
 		}).WithTimeout(framework.LongTimeout).Should(Equal([]int64{12, 7, 5}))
 
-		By("saying who waits when the pool is empty")
+		By("reporting the Nodes that wait when the pool is exhausted")
 		join(ctx, inA, "w6", "w7", "w8", "w9", "w10", "w11", "w12", "w13")
 		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
 		Eventually(func(g Gomega) string {
@@ -238,21 +238,21 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			return is.Reason + " " + is.Message
 		}).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("PoolExhausted"), ContainSubstring("has no free prefix of /24")))
 
-		By("giving back what no Node uses, which the other Cluster can have then")
+		By("releasing a block that no Node uses, which the other Cluster gets")
 		for _, name := range []string{"w1", "w2"} {
 			Expect(inB.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		}
 		Eventually(cidrsOf(ctx, inA, "w9")).Should(HaveLen(1), "the last by age and name")
 		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int{"one": 4}))
 
-		By("giving all back with the Cluster")
+		By("releasing all blocks with the Cluster")
 		Expect(inA.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
 		Expect(k8s.Delete(ctx, one)).To(Succeed())
 		Eventually(gone(ctx, one)).WithTimeout(framework.LongTimeout).Should(BeTrue())
 		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(BeEmpty())
 	})
 
-	It("wait, and keep what they have, while the API server of their Cluster is away", func(ctx context.Context) { // K49
+	It("stay unchanged while the API server of their Cluster is down, and new Nodes get theirs when it is back", func(ctx context.Context) { // K49
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		cluster(ctx, a, "one", served)
 		cluster(ctx, b, "two", served)
@@ -275,7 +275,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
 	})
 
-	It("are counted by the audit, where two Nodes of a Cluster have the same", func(ctx context.Context) { // K45
+	It("are counted by the audit when two Nodes of a Cluster have the same one", func(ctx context.Context) { // K45
 		cluster(ctx, a, "one", served)
 		cluster(ctx, b, "two", served)
 		for _, name := range []string{"x", "y"} {
@@ -292,7 +292,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(auditor.Kill()).To(Succeed()) // it is never idle
 	})
 
-	It("end with the label, and come back with it", func(ctx context.Context) {
+	It("are not set without the label on the Cluster, and are set again with it", func(ctx context.Context) {
 		c := ranged(ctx, map[string]string{}, "10.8.0.0/22")
 		one := cluster(ctx, a, "one", served)
 		join(ctx, inA, "w1")

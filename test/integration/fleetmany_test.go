@@ -127,7 +127,7 @@ func (m *proxiedClusters) kubeconfig(n int) []byte {
 }
 
 var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
-	It("are unique over the fleet, and when all Nodes have theirs, nothing happens", func(ctx SpecContext) {
+	It("are unique over the fleet, and the manager is at rest once all Nodes have theirs", func(ctx SpecContext) {
 		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a connection is probed every ten seconds
 		m := startProxiedClusters(ctx, clusters)
 		// A server of its own: the manager reconciles objects of other specs periodically too, at different times.

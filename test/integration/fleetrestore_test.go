@@ -25,7 +25,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		return server, admin
 	}
 
-	It("come from the blocks that were carved since, which are had again, and which nobody else gets", func(ctx SpecContext) { // R15, K27
+	It("stay in blocks that were carved after the backup, which are requested again and which no other Cluster gets", func(ctx SpecContext) { // R15, K27
 		management, in := start()
 		ofOne, one := tenantFor(ctx, start)
 		ofTwo, two := tenantFor(ctx, start)
@@ -78,7 +78,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		Expect(management.BackupEtcd(was)).To(Succeed())
 		Expect(blocks()).To(HaveLen(1))
 
-		By("forgetting a block that Nodes use")
+		By("restoring a backup that has no block for some Nodes")
 		join(one, "w3", "w4")
 		before := map[string]string{}
 		for _, name := range []string{"w1", "w2", "w3", "w4"} {
@@ -90,7 +90,7 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		Expect(management.RestoreEtcd(was)).To(Succeed())
 		Expect(blocks()).To(HaveLen(1))
 
-		By("having it again")
+		By("requesting that block again")
 		serve()
 		Eventually(blocks).WithTimeout(framework.LongTimeout).Should(Equal(carved))
 		cluster("two", ofTwo)

@@ -14,14 +14,14 @@ import (
 )
 
 // The garbage collector of Kubernetes runs: if the mirror had its pool as owner, it would be deleted with the pool.
-var _ = Describe("A pool of the in-cluster provider that was handed over", Ordered, func() {
+var _ = Describe("A deleted pool of the in-cluster provider", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string
 	BeforeAll(func(ctx SpecContext) {
 		rights = startCollectorOfInClusterPools(ctx)
 	})
 
-	DescribeTable("leaves a pool of its own behind, when nothing names it any more", // U85
+	DescribeTable("leaves its mirror as an independent pool when it was handed over and nothing names it any more", // U85
 		func(ctx SpecContext, how metav1.DeletionPropagation) {
 			ns := newNamespace(ctx, nil)
 			pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.1.10-10.79.1.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
@@ -32,7 +32,7 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			modify(ctx, pool, handOver)
 			Expect(addressOf(ctx, ns, "new").Spec.Address).To(Equal("10.79.1.11"))
 
-			By("being deleted too early")
+			By("deleting it while claims still name it")
 			Expect(k8s.Delete(ctx, pool, client.PropagationPolicy(how))).To(Succeed())
 			Eventually(func(g Gomega) {
 				g.Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
@@ -46,7 +46,7 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 				ContainSubstring("InClusterIPPool p is being deleted"), ContainSubstring("NetworkPool "+ns+"/p.in-cluster")))
 			Expect(addressNamed(ctx, ns, "old").Spec.Address).To(Equal("10.79.1.10"))
 
-			By("being named by nothing any more")
+			By("deleting the claims that name it")
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "late"))).To(Succeed())
 			expectGone(ctx, claimOn(ns, "late", ipPool, "p"))
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "old"))).To(Succeed())
@@ -66,7 +66,7 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			Expect([]any{mirror.OwnerReferences, mirror.DeletionTimestamp}).To(HaveEach(BeNil()))
 			Expect(eventReasons(ctx, ns, mirror.UID)).To(ContainElement("Ended"))
 
-			By("somebody who names it all the same, or makes it again")
+			By("creating a claim that names it all the same, and the pool again")
 			create(ctx, claimOn(ns, "stray", ipPool, "p"))
 			Expect(refusalOf(ctx, ns, "stray", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring("InClusterIPPool p has ended"))
 			again := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.1.10-10.79.1.19"}, "prefix": int64(24)})
@@ -76,7 +76,7 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, "stray"))).To(Succeed())
 			Expect(m.Stop()).To(Succeed())
 
-			By("a manager that knows nothing of the in-cluster provider")
+			By("starting a manager without --serve-in-cluster-pools")
 			m = namespaceManager(ctx, ns)
 			modify(ctx, mirror, func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = append(p.Spec.Addresses, "10.79.1.30") })
 			create(ctx, framework.MakeClaim(ns, "later").Pool("p.in-cluster").Obj())
@@ -85,12 +85,12 @@ var _ = Describe("A pool of the in-cluster provider that was handed over", Order
 			expectNothingWrong(ctx, ns)
 			Expect(m.Stop()).To(Succeed())
 		},
-		Entry("deleted as kubectl does", metav1.DeletePropagationBackground),
-		Entry("deleted as Argo CD does", metav1.DeletePropagationForeground),
-		Entry("deleted without what it owns", metav1.DeletePropagationOrphan),
+		Entry("after a deletion as by kubectl", metav1.DeletePropagationBackground),
+		Entry("after a deletion as by Argo CD", metav1.DeletePropagationForeground),
+		Entry("after a deletion with the propagation policy Orphan", metav1.DeletePropagationOrphan),
 	)
 
-	It("without that takes its mirror along", func(ctx SpecContext) {
+	It("takes its mirror along when it was not handed over", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.79.2.10-10.79.2.19"}, "prefix": int64(24)})
 		mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p.in-cluster"}}

@@ -24,7 +24,7 @@ import (
 
 // The garbage collector of Kubernetes runs. Argo CD prunes in the foreground: the objects that an object owns are
 // deleted first, or lose the owner reference if they have another owner too.
-var _ = Describe("What is deleted in the foreground", Ordered, func() {
+var _ = Describe("Foreground deletion", Ordered, func() {
 	const flag = "--serve-in-cluster-pools"
 	var rights string
 	BeforeAll(func(ctx SpecContext) {
@@ -62,7 +62,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		Eventually(func() error { return k8s.Get(ctx, keyOf(o), o) }).WithTimeout(framework.LongTimeout).Should(Satisfy(apierrors.IsNotFound))
 	}
 
-	DescribeTable("costs no writes while it is in use:", func(ctx SpecContext, behindMirror bool) {
+	DescribeTable("causes no repeated writes while the object is in use:", func(ctx SpecContext, behindMirror bool) {
 		const n = 20
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, flag, rights)
@@ -113,7 +113,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		Entry("a pool of the in-cluster provider, with its mirror", true),
 	)
 
-	It("ends with the claim of its own address: a Cluster", func(ctx SpecContext) {
+	It("of a Cluster ends with the claim of its own address", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		cluster := makeCluster(ns, "c", false)
@@ -142,7 +142,7 @@ var _ = Describe("What is deleted in the foreground", Ordered, func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("has its address once, and until nothing uses it: a claim", func(ctx SpecContext) {
+	It("of a claim keeps its address until nothing uses it, and counts it once", func(ctx SpecContext) {
 		const protects = "infrastructure.example.com/protects-the-claim"
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)

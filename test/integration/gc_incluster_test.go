@@ -44,13 +44,13 @@ var _ = Describe("A namespace that has a pool of the in-cluster provider, its mi
 		return m
 	}
 
-	It("is deleted whole while a manager serves them", func(ctx SpecContext) {
+	It("is deleted completely while a manager serves them", func(ctx SpecContext) {
 		served(ctx)
 		deleteNamespace(ctx, ns)
 		expectNamespaceGone(ctx, ns)
 	})
 
-	It("is deleted whole when they went back to their own provider", func(ctx SpecContext) {
+	It("is deleted completely after they went back to their own provider", func(ctx SpecContext) {
 		Expect(served(ctx).Stop()).To(Succeed())
 		namespaceManager(ctx, ns)
 		deleteNamespace(ctx, ns)

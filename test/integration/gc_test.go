@@ -12,7 +12,7 @@ import (
 )
 
 // The garbage collector and the namespace controller of Kubernetes run.
-var _ = Describe("What has lost its owner", Ordered, func() {
+var _ = Describe("An object without its owner", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
 		stop, err := cp.StartControllerManager()
 		Expect(err).NotTo(HaveOccurred())
@@ -21,7 +21,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		startManager(ctx, shortGrace)
 	})
 
-	It("is collected when the namespace of its Cluster is deleted", func(ctx SpecContext) { // B70
+	It("is deleted when the namespace of its Cluster is deleted", func(ctx SpecContext) { // B70
 		ns, team := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.0.0/28").Obj()
 		lost, kept := framework.MakeAllocation(ns, "lost").Count(4).Cluster(team, "tenant").Obj(), framework.MakeAllocation(ns, "kept").Count(4).Obj()
@@ -37,7 +37,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		Expect(allocatedTo(ctx, kept)).To(Equal(was))
 	})
 
-	It("is collected when the finalizers of its Cluster were removed by hand", func(ctx SpecContext) { // B70
+	It("is deleted when the finalizers of its Cluster are removed by hand", func(ctx SpecContext) { // B70
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.1.0/28").Obj()
 		cluster := makeCluster(ns, "tenant", false)
@@ -60,7 +60,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 0})
 	})
 
-	It("is collected when a claim went without its finalizer", func(ctx SpecContext) { // R2
+	It("is deleted when its claim is deleted without its finalizer", func(ctx SpecContext) { // R2
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.2.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
@@ -72,7 +72,7 @@ var _ = Describe("What has lost its owner", Ordered, func() {
 		Expect(addressOf(ctx, ns, "next").Spec.Address).To(Equal(address.Spec.Address))
 	})
 
-	It("is kept while it waits for an address of its own, and when its namespace goes nothing is left", func(ctx SpecContext) {
+	It("is kept while it waits for its addresses, and is deleted with its namespace", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.124.3.0/30").Obj()
 		failed := framework.MakeAllocation(ns, "failed").Count(30).Obj() // its Cluster never existed

@@ -137,7 +137,7 @@ func tcp(port int32) corev1.PortStatus {
 	return corev1.PortStatus{Port: port, Protocol: corev1.ProtocolTCP}
 }
 
-var _ = Describe("Leases of Services that hosts show", Ordered, func() {
+var _ = Describe("Leases of Services on hosts", Ordered, func() {
 	var m *framework.Manager
 	var lonely *corev1.Service
 	BeforeAll(func(ctx SpecContext) {
@@ -163,7 +163,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 			g.Expect(l.Finalizers).To(ContainElements(v1alpha1.IPLeaseFinalizer, v1alpha1.LeaseShownFinalizer))
 			g.Expect(l.Status.ShownBy).To(Equal(v1alpha1.ShownByHost))
 		}).Should(Succeed())
-		By("taking the address, not announcing it")
+		By("adding the address to a host that does not announce it")
 		h1.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Reason: v1alpha1.ContestedReason, Message: "02:00:00:00:00:99 answers"})
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.ContestedReason)).To(Equal("02:00:00:00:00:99 answers"))
 		expectIngress(ctx, s, "")
@@ -171,7 +171,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		h1.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true})
 		expectIngress(ctx, s, "10.162.0.1", tcp(80), tcp(443))
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.AnnouncedReason)).To(Equal("host h1 has the address"))
-		By("moving it, with trouble on one port")
+		By("moving it to a host that cannot serve one port")
 		h2.writeLock(ctx, l, nil)
 		h2.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true, Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 443, Reason: v1alpha1.PortInUseOnHostReason, Message: "sshd listens on it"}}})
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.PortInUseOnHostReason)).To(Equal("host h2 has the address, and TCP/443 is not served: sshd listens on it"))
@@ -190,7 +190,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		expectGone(ctx, lock)
 	})
 
-	It("lose their address when they are of another type, and a lease that is deleted in use takes it from them", func(ctx SpecContext) { // H6
+	It("are withdrawn from a Service that changes its type, and from all Services when they are deleted in use", func(ctx SpecContext) { // H6
 		ns := newNamespace(ctx, nil)
 		h, l := fakeHost("h1"), framework.MakeLease(ns, "shop").Obj()
 		DeferCleanup(h.keepAlive(ctx))
@@ -225,7 +225,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		expectGone(ctx, l)
 	})
 
-	It("are kept while the host that had them is silent, until a person says that nobody shows them", func(ctx SpecContext) {
+	It("are kept while the host that had them is silent, until a user sets the annotation that releases them", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		h, s := fakeHost("mute"), hostService(ns, "web", 80)
 		l := framework.MakeLease(ns, "web-ipv4").Obj()
@@ -235,7 +235,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
 		h.writeLock(ctx, l, &record.Report{LeaseUID: l.UID, Announced: true})
 		expectIngress(ctx, s, "10.163.1.1", tcp(80))
-		By("resting, while the host renews its heartbeat")
+		By("being at rest while the host renews its heartbeat")
 		expectRest(ctx, m)
 		ends()
 		Expect(k8s.Delete(ctx, s)).To(Succeed())
@@ -247,7 +247,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		Expect(client.IgnoreNotFound(k8s.Delete(ctx, lockOf(l)))).To(Succeed())
 	})
 
-	It("say that no host has them", func(ctx SpecContext) {
+	It("report that no host has them", func(ctx SpecContext) {
 		l := framework.MakeLease(lonely.Namespace, "lonely-ipv4").Obj()
 		Expect(expectLease(ctx, l, v1alpha1.AnnouncedCondition, v1alpha1.NoHostReason)).To(ContainSubstring("run butler-host-lb"))
 		Eventually(func() []string { return eventsAbout(ctx, lonely.Namespace, lonely) }).Should(ContainElement(v1alpha1.NoHostReason))
@@ -255,7 +255,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 		Expect(meta.IsStatusConditionTrue(l.Status.Conditions, v1alpha1.ReadyCondition)).To(BeTrue())
 	})
 
-	It("are not given to Services that MetalLB would show, which are told so", func(ctx SpecContext) {
+	It("are not given to Services of MetalLB, and the condition of the Service reports that", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		s := hostService(ns, "web", 80)
 		s.Spec.LoadBalancerClass, s.Annotations = nil, map[string]string{v1alpha1.LeaseAnnotation: "shop"}
@@ -271,7 +271,7 @@ var _ = Describe("Leases of Services that hosts show", Ordered, func() {
 })
 
 var _ = Describe("Leases of a manager that serves no Services", Ordered, func() {
-	It("are not given to those", func(ctx SpecContext) {
+	It("are not given to Services", func(ctx SpecContext) {
 		m := startManager(ctx)
 		ns := newNamespace(ctx, nil)
 		s, l := hostService(ns, "web", 80), framework.MakeLease(ns, "shop").Obj()

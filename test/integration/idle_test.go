@@ -50,7 +50,7 @@ var _ = Describe("Two managers at rest", func() {
 		stop(managers)
 	})
 
-	It("do not take the pool from each other for claims that nobody may serve", func(ctx SpecContext) { // R5
+	It("do not take the pool from each other for claims that neither may serve", func(ctx SpecContext) { // R5
 		pool, managers := start(ctx, "10.22.2.0/24", framework.MakeClaim("", "paused").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj())
 		Consistently(version(ctx, pool)).WithTimeout(quiet).Should(Equal(version(ctx, pool)()))
 		stop(managers)

@@ -48,7 +48,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		}).Should(Succeed())
 	}
 
-	It("adopts what is allocated, serves what comes, and says what is in use", func(ctx SpecContext) {
+	It("adopts allocated addresses, serves new claims, and reports how many addresses are in use", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{
 			"addresses": []any{"10.70.0.10-10.70.0.19"}, "prefix": int64(24), "gateway": "10.70.0.1", "excludedAddresses": []any{"10.70.0.12"},
 		})
@@ -78,7 +78,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Eventually(func() map[string]string { return getClaim(ctx, ns, "a").Annotations }).Should(HaveKeyWithValue(v1alpha1.AddressAnnotation, "10.70.0.10"))
 		counts(ctx, pool, 9, 3, 0)
 
-		By("serving who names the mirror from the same addresses, once the pool is handed over")
+		By("serving claims that name the mirror from the same addresses, once the pool is handed over")
 		direct := framework.MakeClaim(ns, "direct").Pool("p.in-cluster").Obj()
 		create(ctx, direct)
 		Expect(refusalOf(ctx, ns, "direct", ipamv1.IPAddressClaimReadyPoolNotReadyReason)).To(ContainSubstring(incluster.HandedOverAnnotation))
@@ -89,13 +89,13 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		counts(ctx, pool, 9, 3, 0)
 		Expect(annotations.HasPaused(pool)).To(BeTrue()) // which keeps the other provider from serving it
 
-		By("following its spec")
+		By("following the spec of the pool")
 		patch := client.MergeFrom(pool.DeepCopy())
 		Expect(unstructured.SetNestedStringSlice(pool.Object, []string{"10.70.0.11-10.70.0.19"}, "spec", "addresses")).To(Succeed())
 		Expect(k8s.Patch(ctx, pool, patch)).To(Succeed())
 		counts(ctx, pool, 8, 3, 1)
 
-		By("ending with it, when nobody needs it any more")
+		By("deleting the pool, which stays until no claim needs it")
 		Expect(k8s.Delete(ctx, pool)).To(Succeed())
 		for _, name := range []string{"a", "b"} {
 			Expect(k8s.Delete(ctx, getClaim(ctx, ns, name))).To(Succeed())
@@ -133,7 +133,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("without being told to leaves all of that alone", func(ctx SpecContext) {
+	It("without --serve-in-cluster-pools leaves pools, mirrors and their claims unchanged", func(ctx SpecContext) {
 		makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.72.0.1-10.72.0.9"}, "prefix": int64(24)})
 		m := namespaceManager(ctx, ns, flag, rights)
 		create(ctx, claimOn(ns, "first", ipPool, "p"))
@@ -150,7 +150,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		addressOf(ctx, ns, "ours")
 		Expect(getClaim(ctx, ns, "first").Finalizers).To(HaveLen(1))
 
-		By("saying so of a mirror that was copied without its status") // U86: as clusterctl move does
+		By("reporting that on a mirror that was copied without its status") // U86: as clusterctl move does
 		create(ctx, framework.MakePool("moved.in-cluster").Namespace(ns).Addresses("10.72.2.1-10.72.2.9").Obj())
 		Eventually(func() []metav1.Condition {
 			is := mirror("moved.in-cluster")
@@ -159,13 +159,13 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		}).Should(ConsistOf(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionFalse),
 			HaveField("Reason", v1alpha1.NotServedReason), HaveField("Message", ContainSubstring("add the component in-cluster-pools")))))
 
-		By("but letting a mirror go that is deleted, with its pool or its namespace")
+		By("removing the finalizer of a mirror that is deleted, with its pool or its namespace")
 		Expect(k8s.Delete(ctx, mirror("p.in-cluster"))).To(Succeed())
 		expectGone(ctx, mirror("p.in-cluster"))
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("holds its grants back after each turn of the other one, whose last request may be on its way", func(ctx SpecContext) { // R10
+	It("delays its grants after each run of the other provider, whose last request may be in flight", func(ctx SpecContext) { // R10
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.74.0.10-10.74.0.19"}, "prefix": int64(24)})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.74.0.10"), last: netip.MustParseAddr("10.74.0.19")}
 		m := namespaceManager(ctx, ns, flag, rights)
@@ -192,7 +192,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("serves a gateway that is elsewhere, and says of what it cannot serve why", func(ctx SpecContext) {
+	It("serves a pool with a gateway in another network, and reports why it cannot serve another pool", func(ctx SpecContext) {
 		far := makeInClusterPool(ctx, ipPool, ns, "far", map[string]any{"addresses": []any{"10.76.0.10-10.76.0.19"}, "prefix": int64(24), "gateway": "10.99.0.1"})
 		mapped := makeInClusterPool(ctx, ipPool, ns, "mapped", map[string]any{"addresses": []any{"::ffff:10.76.1.10-::ffff:10.76.1.19"}, "prefix": int64(120)})
 		m := namespaceManager(ctx, ns, flag, rights)
@@ -204,7 +204,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Eventually(func() []string { return eventReasons(ctx, ns, mapped.GetUID()) }).Should(ContainElement("NotServed"))
 		expectRestMeanwhile(ctx, 1, m)
 
-		By("granting nothing by a spec that the pool does not have any more")
+		By("granting nothing from a spec that the pool no longer has")
 		counts(ctx, far, 10, 1, 0)
 		modify(ctx, far, func(pool *unstructured.Unstructured) { pool.Object["spec"] = mapped.Object["spec"] })
 		Expect(expectCondition(ctx, mirror("far.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(why))
@@ -219,7 +219,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("grants nothing from a mirror that is made anew in the middle of a move", func(ctx SpecContext) { // C53
+	It("grants nothing from a mirror that is created again in the middle of a move", func(ctx SpecContext) { // C53
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.78.0.10-10.78.0.19"}, "prefix": int64(24)})
 		m := namespaceManager(ctx, ns, flag, rights)
 		create(ctx, claimOn(ns, "a", ipPool, "p"), claimOn(ns, "b", ipPool, "p"))
@@ -255,7 +255,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("takes up what somebody made by hand for a claim", func(ctx SpecContext) {
+	It("adopts an IPAddress that a user created for a claim", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.77.0.10-10.77.0.19"}, "prefix": int64(24)})
 		claim := claimOn(ns, "a", ipPool, "p")
 		made := madeAddress(ns, "a", "10.77.0.10", 24)
@@ -275,7 +275,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("names what it mirrors only to those who will not meet the other one again", func(ctx SpecContext) {
+	It("serves claims that name a mirror only after its pool was handed over", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.75.0.10-10.75.0.19"}, "prefix": int64(24)})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.75.0.10"), last: netip.MustParseAddr("10.75.0.19")}
 		m := namespaceManager(ctx, ns, flag, rights)
@@ -304,7 +304,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(addressOf(ctx, ns, "direct").Spec.Address).To(Equal("10.75.0.12"))
 		Expect(m.Stop()).To(Succeed())
 
-		By("the other one coming back all the same")
+		By("running the other provider again all the same")
 		create(ctx, claimOn(ns, "c", ipPool, "p"))
 		other.serveClaims(ctx)
 		other.serveClaims(ctx)
@@ -315,7 +315,7 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("gives way to the other one and takes its place again, under load, and no address changes", func(ctx SpecContext) {
+	It("gives way to the other provider and takes its place again, under load, and no address changes", func(ctx SpecContext) {
 		pool := makeInClusterPool(ctx, ipPool, ns, "p", map[string]any{"addresses": []any{"10.73.0.1-10.73.3.254"}, "prefix": int64(22), "gateway": "10.73.0.1"})
 		other := &peer{ns: ns, pool: pool, first: netip.MustParseAddr("10.73.0.1"), last: netip.MustParseAddr("10.73.3.254"), gateway: "10.73.0.1"}
 		history := &invariants.History{}

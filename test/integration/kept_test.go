@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("A deleted claim whose IPAddress somebody else holds", func() {
-	It("says whose finalizer that is, keeps the address, and goes when it is gone", func(ctx SpecContext) {
+var _ = Describe("A deleted claim whose IPAddress has a foreign finalizer", func() {
+	It("reports that finalizer, keeps the address, and is deleted when the finalizer is removed", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.97.0.0/29").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		m := startManager(ctx, "--namespace="+ns)

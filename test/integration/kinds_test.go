@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("A claim whose poolRef names a kind that our group does not have", func() {
-	It("is told which one it means, and nothing keeps it", func(ctx SpecContext) { // C2
+	It("has a condition that names the right kind, and no finalizer", func(ctx SpecContext) { // C2
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.126.0.0/28").Obj(),

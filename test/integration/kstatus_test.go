@@ -47,8 +47,8 @@ func kstatusOf(ctx context.Context, o client.Object) string {
 	return "Current" // also without any condition
 }
 
-var _ = Describe("What is applied", func() { // B80
-	It("is in progress until it is served, for tools that know nothing of its kind", func(ctx SpecContext) {
+var _ = Describe("An applied object", func() { // B80
+	It("is InProgress until it is served, for tools that use kstatus", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		pool, global := framework.MakePool("p").Namespace(ns).CIDR("10.223.0.0/26").Obj(), framework.MakeGlobalPool(ns).CIDR("10.223.1.0/29").Obj()
 		config, blockless := provider(ns, "good", "p"), provider(ns, "bad", "nowhere")
@@ -86,7 +86,7 @@ var _ = Describe("What is applied", func() { // B80
 		}
 	})
 
-	It("is found by its fields", func(ctx SpecContext) { // B74
+	It("can be listed by its selectable fields", func(ctx SpecContext) { // B74
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakeAllocation(ns, "a").Pool("p").Cluster(ns, "prod").Obj(), framework.MakeAllocation(ns, "b").Pool("q").Cluster(ns, "prod").Obj(),
 			framework.MakeAllocation(ns, "c").Pool("q").Cluster("elsewhere", "test").Obj())

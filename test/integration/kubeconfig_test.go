@@ -13,8 +13,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("A Cluster that nobody can connect to", func() {
-	It("is said to be without its kubeconfig, or to have a wrong one", func(ctx SpecContext) {
+var _ = Describe("A Cluster that the manager cannot connect to", func() {
+	It("has a block with a condition that reports a missing or a wrong kubeconfig", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		cluster := tenant(ns, "tenant", "config")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.127.0.0/24").Obj(), provider(ns, "config", "p"), cluster)

@@ -56,7 +56,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
-	It("get the lowest free address, say all of it, and give it back", func(ctx SpecContext) { // A1, H2, H18
+	It("get the lowest free address, show it in their status, and release it", func(ctx SpecContext) { // A1, H2, H18
 		ns := newNamespace(ctx, nil)
 		pool := leasePool(ns, "10.160.0.224/28")
 		pool.Spec.Network = "edge"
@@ -83,7 +83,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("are told when the pool is full, and stop nobody", func(ctx SpecContext) { // A14, H3
+	It("report that the pool is full, and do not delay other leases", func(ctx SpecContext) { // A14, H3
 		ns := newNamespace(ctx, nil)
 		one, two := framework.MakeLease(ns, "one").Obj(), framework.MakeLease(ns, "two").Obj()
 		create(ctx, leasePool(ns, "10.160.1.0/30"), leasePoolOf(ns, "other", "10.160.2.0/30"), one, two)
@@ -99,7 +99,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		leasedTo(ctx, late)
 	})
 
-	It("have the address that they ask for, or none", func(ctx SpecContext) { // H5, H10
+	It("have the address that they request, or none", func(ctx SpecContext) { // H5, H10
 		ns := newNamespace(ctx, nil)
 		holder := framework.MakeLease(ns, "holder").RequestAddress("10.160.3.9").Obj()
 		create(ctx, leasePool(ns, "10.160.3.0/28"), holder)
@@ -160,7 +160,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		leasedTo(ctx, waits)
 	})
 
-	It("are not given by a pool that does not say so", func(ctx SpecContext) {
+	It("are not granted by a pool without spec.leases", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		l := framework.MakeLease(ns, "l").Obj()
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.160.7.0/28").Obj()
@@ -191,7 +191,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		expectGone(ctx, l)
 	})
 
-	It("are counted for whoever asks, without a request to the API server", func(ctx SpecContext) { // A11, A13
+	It("are counted at an HTTP endpoint of the manager, without requests to the API server", func(ctx SpecContext) { // A11, A13
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakeGlobalPool(ns).CIDR("10.160.9.0/28").Obj()
 		pool.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)}
@@ -254,8 +254,8 @@ func leasePoolOf(ns, name, cidr string) *v1alpha1.NetworkPool {
 	return p
 }
 
-var _ = Describe("Leases and restarts", func() {
-	It("keep their address over a restart, and a name gets its own again", func(ctx SpecContext) { // A16, A17, H22, H23
+var _ = Describe("Leases over a restart", func() {
+	It("keep their address, and a lease that is created again under its name gets its address again", func(ctx SpecContext) { // A16, A17, H22, H23
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		pool := leasePool(ns, "10.160.5.0/28")
@@ -289,7 +289,7 @@ var _ = Describe("Leases and restarts", func() {
 
 // The attempts of a tenant that may write all leases of a namespace, with the policy.
 var _ = Describe("Tenants with leases", func() {
-	It("give nobody what another has, and get no more than is theirs", func(ctx SpecContext) {
+	It("get no address that another lease has, and no more addresses than their quota", func(ctx SpecContext) {
 		for _, o := range applyPolicy(ctx, k8s, "records.yaml") {
 			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
 		}
@@ -358,7 +358,7 @@ var _ = Describe("Tenants with leases", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("take nothing from others where the policy is missing: what was stripped comes back", func(ctx SpecContext) {
+	It("take nothing from others without the policy: a record and a finalizer that are removed come back", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		mine := framework.MakeLease(ns, "mine").Obj()

@@ -76,7 +76,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("a claim whose IPAddress was left behind gets the address it remembers", func(ctx SpecContext) { // C43
+	It("a claim whose IPAddress was left behind gets the address on its record", func(ctx SpecContext) { // C43
 		m := namespaceManager(ctx, ns)
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.1.0/24").Obj())
 		create(ctx, moved("c", "10.12.1.99"))
@@ -85,7 +85,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("and after a restore, an IPAddress of another UID is its claim's if the record says so", func(ctx SpecContext) { // R2
+	It("and after a restore, a claim adopts an IPAddress with another owner UID if its record has the address", func(ctx SpecContext) { // R2
 		unpause(ctx)
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.2.0/24").Obj())
@@ -99,7 +99,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("a record does not adopt what somebody else was given since", func(ctx SpecContext) { // R2: a restore after the address was given away
+	It("a claim does not adopt an address on its record that was granted to another claim since", func(ctx SpecContext) { // R2: a restore after the address was given away
 		unpause(ctx)
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.8.0/24").Obj())
@@ -176,7 +176,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("a pool that arrives before what was given from it grants later", func(ctx SpecContext) { // R10: a move brings the pool first
+	It("a pool that arrives before its claims and IPAddresses grants later", func(ctx SpecContext) { // R10: a move brings the pool first
 		pool = framework.MakePool("p").Namespace(ns).CIDR("10.12.7.0/24").Obj()
 		pool.Finalizers = []string{v1alpha1.PoolFinalizer}
 		m := namespaceManager(ctx, ns)
@@ -198,7 +198,7 @@ var _ = Describe("On the target of a move", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("a pool that comes from elsewhere grants nothing until a Cluster that was with it runs, however long that takes", func(ctx SpecContext) { // C53, R10
+	It("a pool from another management cluster grants nothing until a Cluster that moved with it runs, however long that takes", func(ctx SpecContext) { // C53, R10
 		create(ctx, makeCluster(ns, "native", false))
 		pool = framework.MakePool("p").Namespace(ns).CIDR("10.12.9.0/24").Obj()
 		pool.Finalizers = []string{v1alpha1.PoolFinalizer}

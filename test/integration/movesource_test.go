@@ -29,7 +29,7 @@ func deleteForMove(ctx context.Context, obj client.Object) {
 }
 
 var _ = Describe("On the source of a move", func() {
-	It("addresses that left are held until an operator releases them", func(ctx SpecContext) { // R9, C45, C48
+	It("moved addresses are held until an operator releases them", func(ctx SpecContext) { // R9, C45, C48
 		startManager(ctx)
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "k", false)

@@ -103,11 +103,11 @@ func (c *removalPolicy) isPartKept(ctx context.Context) (bool, error) {
 	return len(o.GetAnnotations()) > 0, err
 }
 
-var _ = Describe("Admission that changes what the manager writes", func() {
+var _ = Describe("Admission that changes the writes of the manager", func() {
 	const each = 5
 
 	// W29, W30: the message suggests that step.
-	It("costs next to nothing, is reported, and leaves nothing behind once the manager is exempt from it", func(ctx SpecContext) {
+	It("causes little work, is reported, and has no effect left once the manager is exempt from it", func(ctx SpecContext) {
 		all := []*removalPolicy{
 			{resource: "ipaddresses", part: "finalizers"}, {resource: "ipaddresses", part: "ownerReferences"},
 			{resource: "ipaddressclaims", part: "finalizers"}, {resource: "ipaddressclaims", part: "annotations"},

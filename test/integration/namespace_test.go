@@ -8,7 +8,7 @@ import (
 )
 
 var _ = Describe("A manager of one namespace", func() {
-	It("serves that namespace, and says why it serves no global pool", func(ctx SpecContext) { // W8, U33
+	It("serves that namespace, and reports why it serves no global pool", func(ctx SpecContext) { // W8, U33
 		ns, other := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakeGlobalPool(ns).CIDR("10.23.0.0/24").Obj(),
@@ -32,7 +32,7 @@ var _ = Describe("A manager of one namespace", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("is ready where there are global pools, which it does not serve", func(ctx SpecContext) { // W8
+	It("becomes ready although global pools exist, which it does not serve", func(ctx SpecContext) { // W8
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakeGlobalPool(ns).CIDR("10.23.3.0/24").Obj(),
 			framework.MakePool("p").Namespace(ns).CIDR("10.23.4.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())

@@ -25,7 +25,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	nodes, node, clusterCIDR, read, cidrsOf := w.nodes, w.node, w.clusterCIDR, w.read, w.cidrsOf
 	readyOf, remove, goneOf, eventsOf := w.readyOf, w.remove, w.goneOf, w.eventsOf
 
-	It("are allocated, released and given again", func(ctx SpecContext) { // K43: Allocate, Release
+	It("are allocated, released and allocated again", func(ctx SpecContext) { // K43: Allocate, Release
 		m := nodes(ctx)
 		create(ctx, clusterCIDR("c", 8, "10.1.0.0/23", ""), node("a"), node("b"))
 		got := []string{cidrsOf(ctx, "a")[0], cidrsOf(ctx, "b")[0]}
@@ -45,12 +45,12 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		}).Should(Succeed())
 		expectRestMeanwhile(ctx, 1, m)
 
-		By("giving what a Node had that is gone") // K37
+		By("allocating the CIDR of a deleted Node") // K37
 		remove(ctx, node("a"))
 		Expect(cidrsOf(ctx, "x")).To(Equal(got[:1]))
 	})
 
-	It("are kept while somebody's finalizer keeps a Node", func(ctx SpecContext) {
+	It("are kept while a finalizer keeps a deleted Node", func(ctx SpecContext) {
 		m := nodes(ctx)
 		a := node("a")
 		a.Finalizers = []string{"karpenter.sh/termination"}
@@ -67,7 +67,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "b")).To(Equal(had))
 	})
 
-	It("hold the ClusterCIDR that they are from", func(ctx SpecContext) { // K43: Delete, Terminate
+	It("block the deletion of the ClusterCIDR that they are from", func(ctx SpecContext) { // K43: Delete, Terminate
 		m := nodes(ctx)
 		unused, used := clusterCIDR("unused", 8, "10.2.0.0/24", "", "never"), clusterCIDR("used", 8, "10.1.0.0/23", "")
 		create(ctx, unused, used, node("a"))
@@ -87,7 +87,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "b")).To(Equal([]string{"10.3.0.0/24"}))
 	})
 
-	It("are of the range that fits best", func(ctx SpecContext) { // K43: TieBreak
+	It("are from the range that fits best", func(ctx SpecContext) { // K43: TieBreak
 		nodes(ctx)
 		create(ctx,
 			clusterCIDR("wide", 8, "10.1.0.0/16", ""), clusterCIDR("narrow", 8, "10.2.0.0/20", ""),
@@ -96,7 +96,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "big")).To(Equal([]string{"10.3.0.0/23"}))
 	})
 
-	It("expand a cluster that is full, in sizes of each kind of Node, from ranges apart", func(ctx SpecContext) { // K40, K44
+	It("come from another ClusterCIDR when one is full, also from ranges that are not adjacent", func(ctx SpecContext) { // K40, K44
 		nodes(ctx)
 		create(ctx, clusterCIDR("first", 6, "10.1.0.0/25", ""), node("a"), node("b"), node("x"))
 		Eventually(func(g Gomega) {
@@ -105,7 +105,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		create(ctx, clusterCIDR("second", 6, "10.200.0.0/26", ""))
 		Expect(cidrsOf(ctx, "x")).To(Equal([]string{"10.200.0.0/26"}))
 
-		By("32 Nodes from four ranges of eight")
+		By("serving 32 Nodes from four ranges of eight CIDRs")
 		for i := range 4 {
 			create(ctx, clusterCIDR(fmt.Sprint("part", i), 8, fmt.Sprintf("10.%d.8.0/21", 10+i), "", "many"))
 		}
@@ -128,7 +128,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		return is
 	}
 
-	It("are of both families or of none, and not of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
+	It("are of both families or of none, and outside the ranges of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
 		services(ctx, "10.1.0.0/24")
 		nodes(ctx)
 		create(ctx, clusterCIDR("both", 8, "10.1.0.0/22", "fd00:1::/119"), node("a"), node("b"), node("x"))
@@ -140,7 +140,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "x")).To(Equal([]string{"10.9.0.0/24"}))
 	})
 
-	It("are none of those that Services get while the manager runs, and these again when Services have them no more", func(ctx SpecContext) { // K23
+	It("exclude a ServiceCIDR that is created while the manager runs, and include its range again when it is deleted", func(ctx SpecContext) { // K23
 		m := nodes(ctx)
 		create(ctx, clusterCIDR("c", 8, "10.1.0.0/22", ""), node("a"))
 		Expect(cidrsOf(ctx, "a")).To(Equal([]string{"10.1.0.0/24"}))
@@ -155,13 +155,13 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Eventually(eventsOf(ctx, "y", "CIDRNotAvailable")).ShouldNot(BeEmpty())
 		Expect(read(ctx, "y").Spec.PodCIDRs).To(BeEmpty())
 
-		By("ending what Services have")
+		By("deleting the ServiceCIDR")
 		comesToRest(ctx, m)
 		force(ctx, is)
 		Expect(cidrsOf(ctx, "y")).To(Equal([]string{"10.1.1.0/24"}))
 	})
 
-	It("are adopted by address, whoever gave them", func(ctx SpecContext) { // K27, K28, K29, K31, K34, K35, K36, N2, N4
+	It("are adopted by address, whichever allocator set them", func(ctx SpecContext) { // K27, K28, K29, K31, K34, K35, K36, N2, N4
 		has := func(name, cidr string, labels ...string) *corev1.Node {
 			n := node(name, labels...)
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr}
@@ -188,7 +188,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"10.1.2.0/24"}))
 	})
 
-	It("are counted like any other where the range of a Node has none of their family", func(ctx SpecContext) { // N4, K28
+	It("are counted like others when the ClusterCIDR of a Node has no range of their family", func(ctx SpecContext) { // N4, K28
 		has := func(name string, cidrs ...string) *corev1.Node {
 			n := node(name, "six")
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
@@ -207,13 +207,13 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			m = nodes(ctx)
 		}
 
-		By("giving what is left of the range, and nothing of what they have")
+		By("allocating what is left of the range, and none of the CIDRs that Nodes have")
 		create(ctx, clusterCIDR("any", 8, "10.66.0.0/23", ""), node("plain"))
 		Expect(cidrsOf(ctx, "new")).To(Equal([]string{"fd00:6::100/120"}))
 		Eventually(eventsOf(ctx, "plain", "CIDRNotAvailable")).Should(ConsistOf(ContainSubstring("all ClusterCIDRs that match are full")))
 		Expect(read(ctx, "plain").Spec.PodCIDRs).To(BeEmpty())
 
-		By("counting each once, with a range that has its addresses, and setting their CIDRs free with them")
+		By("counting each CIDR once, in a range that contains it, and releasing it with its Node")
 		Eventually(func(g Gomega) {
 			c := &v1alpha1.ClusterCIDR{}
 			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-six"}, c)).To(Succeed())
@@ -224,7 +224,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(read(ctx, "dual").Spec.PodCIDRs).To(Equal([]string{"10.66.1.0/24", "fd00:6::/120"}))
 	})
 
-	It("are not tried again and again while a policy refuses them", func(ctx SpecContext) { // W30
+	It("are not retried continuously while a policy refuses them", func(ctx SpecContext) { // W30
 		m := nodes(ctx)
 		create(ctx, node("tried"))
 		refusal := refuseIn(ctx, k8s, w.labelValue, "", "no Node is changed here", admissionv1.Update, "", "nodes")
@@ -246,7 +246,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		}
 	})
 
-	It("say that the ConfigMap cannot be read", func(ctx SpecContext) {
+	It("are not allocated while the ConfigMap cannot be read, and a condition reports that", func(ctx SpecContext) {
 		create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}, Data: map[string]string{"state": "{"},
 		}, clusterCIDR("c", 8, "10.1.0.0/24", ""), node("a"))
@@ -257,7 +257,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		remove(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "butler-node-cidrs"}})
 	})
 
-	It("are given once, with two managers, of which one is killed and one is paused", func(ctx SpecContext) { // K20
+	It("are set only once by two managers, of which one is killed and one is paused", func(ctx SpecContext) { // K20
 		create(ctx, clusterCIDR("c", 4, "10.1.0.0/24", ""))
 		first, second := nodes(ctx), nodes(ctx)
 		seen := map[string]string{}

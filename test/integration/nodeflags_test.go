@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
+var _ = Describe("A ClusterCIDR from flags", Ordered, func() {
 	w := newNodeWorld()
 
 	// fromFlags returns the ClusterCIDRs that were created from flags: those that are not in deletion, and those that
@@ -52,7 +52,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 		Expect(old.Name).To(MatchRegexp("^created-from-flags-[0-9a-f]{8}$"))
 		Expect(first.Kill()).To(Succeed())
 
-		By("leaving it alone with the same flags, and with none")
+		By("leaving it unchanged with the same flags, and with none")
 		for _, args := range [][]string{{"--cluster-cidr=10.1.0.0/22,fd00:1::/48"}, nil} {
 			again := w.nodes(ctx, args...)
 			next := w.node("n" + strings.Repeat("x", len(args)))
@@ -79,7 +79,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 		Expect(w.read(ctx, "b").Spec.PodCIDRs).To(Equal([]string{"10.2.0.0/25"}))
 	})
 
-	It("is that of whoever took over last, without a fight", func(ctx SpecContext) { // K25
+	It("is that of the manager that took over last, and the managers do not replace it in turns", func(ctx SpecContext) { // K25
 		w.nodes(ctx, "--cluster-cidr=10.1.0.0/22")
 		first := only(ctx, "10.1.0.0/22")
 		w.nodes(ctx, "--cluster-cidr=10.2.0.0/22") // the end of the spec checks that both managers become idle
@@ -92,7 +92,7 @@ var _ = Describe("A ClusterCIDR of flags", Ordered, func() {
 		Expect(only(ctx, "10.2.0.0/22").UID).To(Equal(uid))
 	})
 
-	It("comes back under another name while Nodes hold it", func(ctx SpecContext) { // K26
+	It("is created again under another name while Nodes use the deleted one", func(ctx SpecContext) { // K26
 		m := w.nodes(ctx, "--cluster-cidr=10.1.0.0/24", "--node-cidr-mask-size=25")
 		create(ctx, w.node("a"))
 		had := w.cidrsOf(ctx, "a")

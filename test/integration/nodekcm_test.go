@@ -56,7 +56,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		}
 	}
 
-	It("is told apart while it gives of a range of its own", func(ctx SpecContext) { // K28, K34
+	It("is distinguished by the CIDRs that it sets from a range of its own", func(ctx SpecContext) { // K28, K34
 		create(ctx, w.clusterCIDR("c", 8, "10.1.0.0/21", "", "both"), w.node("theirs"))
 		kcm := allocates("10.200.0.0/16", 24)
 		w.skipAdoptionWait(ctx)
@@ -86,7 +86,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		}
 	})
 
-	It("does not make us give anything twice while it gives of the same range", func(ctx SpecContext) { // K36
+	It("does not make the manager set a CIDR twice while it uses the same range", func(ctx SpecContext) { // K36
 		create(ctx, w.clusterCIDR("c", 4, "10.1.0.0/24", ""))
 		w.nodes(ctx)
 		kcm := allocates("10.1.0.0/24", 28)
@@ -106,7 +106,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		expectReported(ctx, served(ctx))
 	})
 
-	It("takes over from us, and we from it, and nobody writes what is there", func(ctx SpecContext) { // K47, K48
+	It("takes over from the manager and the manager from it, and neither changes existing CIDRs", func(ctx SpecContext) { // K47, K48
 		c := w.clusterCIDR("c", 8, "10.1.0.0/22", "")
 		create(ctx, c, w.node("a"), w.node("b"))
 		m := w.nodes(ctx)
@@ -117,7 +117,7 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
 		a, b := w.read(ctx, "a"), w.read(ctx, "b")
 
-		By("giving with kube-controller-manager")
+		By("allocating with kube-controller-manager")
 		kcm := allocates("10.1.0.0/22", 24)
 		create(ctx, w.node("c"))
 		theirs := w.cidrsOf(ctx, "c")
@@ -133,14 +133,14 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), still)).To(Succeed())
 		Expect(still).To(Equal(c))
 
-		By("giving with the manager again")
+		By("allocating with the manager again")
 		again := w.nodes(ctx)
 		create(ctx, w.node("d"))
 		Expect(w.cidrsOf(ctx, "d")).NotTo(Or(Equal(theirs), Equal(a.Spec.PodCIDRs), Equal(b.Spec.PodCIDRs)))
 		untouched()
 		Expect(w.read(ctx, "c").Spec.PodCIDRs).To(Equal(theirs))
 
-		By("taking the ClusterCIDR away by hand when no manager is to come back")
+		By("removing the ClusterCIDR by hand when no manager will run again")
 		Expect(again.Stop()).To(Succeed())
 		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
 		w.remove(ctx, c)

@@ -53,7 +53,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		w.nodes(ctx, flag)
 	}
 
-	It("have to be there when they are to be served", func(ctx SpecContext) {
+	It("need their CRD when the flag that serves them is set", func(ctx SpecContext) {
 		out, err := exec.CommandContext(ctx, binary, "--kubeconfig="+cp.Kubeconfig, "--node-cidrs=only", flag).CombinedOutput()
 		Expect(err).To(HaveOccurred())
 		Expect(string(out)).To(ContainSubstring("the CRD of node-ipam-controller is not installed here; run without " + flag))
@@ -67,7 +67,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("are served as they are, beside ours, and Nodes keep what they have", func(ctx SpecContext) { // K15, K16, K41, K48
+	It("are served unchanged, beside ours, and Nodes keep their CIDRs", func(ctx SpecContext) { // K15, K16, K41, K48
 		their := theirs("theirs", "10.1.0.0/22")
 		a, b := w.node("a"), w.node("b")
 		a.Spec.PodCIDR, a.Spec.PodCIDRs = "10.1.0.0/24", []string{"10.1.0.0/24"}
@@ -85,7 +85,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		Eventually(w.eventsOf(ctx, "x", "CIDRNotAvailable")).ShouldNot(BeEmpty())
 		Eventually(w.eventsOf(ctx, "theirs", "Exhausted")).ShouldNot(BeEmpty())
 
-		By("waiting for its Nodes before it goes")
+		By("deleting it, which waits for its Nodes")
 		w.remove(ctx, their)
 		Eventually(w.eventsOf(ctx, "theirs", "Deleting")).Should(ContainElement(ContainSubstring("3 Nodes use it: %[1]s-a, %[1]s-b, %[1]s-c", w.labelValue)))
 		for _, n := range []*corev1.Node{a, b} {
@@ -99,7 +99,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 		Expect(w.read(ctx, "x").Spec.PodCIDRs).To(BeEmpty(), "it is not for ours")
 	})
 
-	It("have their finalizer before anything is given of them", func(ctx SpecContext) { // K16, K17
+	It("have their finalizer before a CIDR of them is allocated", func(ctx SpecContext) { // K16, K17
 		their := theirs("theirs", "10.1.0.0/24")
 		their.SetFinalizers(nil)
 		create(ctx, their)

@@ -35,7 +35,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("whose protection is taken off gets it again", func(ctx SpecContext) { // C15
+	It("whose finalizer and owner reference are removed gets them again", func(ctx SpecContext) { // C15
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.1.0/28").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		address := addressOf(ctx, ns, "c")
@@ -49,7 +49,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that somebody else keeps holds up the end of its claim", func(ctx SpecContext) { // I3, R6
+	It("that a foreign finalizer keeps delays the deletion of its claim", func(ctx SpecContext) { // I3, R6
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.7.0/32").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		address := addressOf(ctx, ns, "c")
@@ -68,7 +68,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("whose claim was forced away is removed after a while, and its address is taken until then", func(ctx SpecContext) { // R2, I2
+	It("whose claim was deleted by force is deleted after the grace period, and its address is taken until then", func(ctx SpecContext) { // R2, I2
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.2.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
@@ -88,7 +88,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("is void at once when a new claim of the name stands where its own was", func(ctx SpecContext) { // R2, U25
+	It("is void at once when a new claim has the name of its own claim", func(ctx SpecContext) { // R2, U25
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.16.3.0/32").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		before := addressOf(ctx, ns, "c")
@@ -103,7 +103,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that nobody's claim owns keeps its address and its name", func(ctx SpecContext) { // R2, R12, U27
+	It("that no claim owns keeps its address and its name", func(ctx SpecContext) { // R2, R12, U27
 		m := namespaceManager(ctx, ns)
 		create(ctx, madeAddress(ns, "c", "10.16.4.0", 31), madeAddress(ns, "broken", "10.16.4.256", 31))
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.16.4.0/31").Obj()
@@ -123,7 +123,7 @@ var _ = Describe("An IPAddress", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("of another pool that has a claim's name is named to the claim", func(ctx SpecContext) { // W11, R12
+	It("of another pool that has the name of a claim is named in the refusal of the claim", func(ctx SpecContext) { // W11, R12
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("q").Namespace(ns).CIDR("10.16.5.0/28").Obj()
 		create(ctx, pool, madeAddress(ns, "c", "10.16.6.1", 24), framework.MakeClaim(ns, "c").Pool("q").Obj())

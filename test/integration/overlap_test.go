@@ -30,7 +30,7 @@ func createPair(ctx context.Context, older, younger v1alpha1.Pool) {
 	}).Should(Succeed())
 }
 
-var _ = Describe("Pools of one network that overlap", func() {
+var _ = Describe("Two pools with the same addresses", func() {
 	var ns string
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
@@ -41,7 +41,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 			And(ContainSubstring(other), ContainSubstring("spec.network")))
 	}
 
-	It("say so both, and the younger grants nothing", func(ctx SpecContext) { // R11, W13, U3
+	It("both report the overlap, and the younger one grants nothing", func(ctx SpecContext) { // R11, W13, U3
 		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.0.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).Addresses("10.14.0.9-10.14.0.20").Obj()
 		createPair(ctx, older, younger)
@@ -60,7 +60,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("hear of each other when the second one comes", func(ctx SpecContext) { // R11
+	It("both report the overlap when the second one is created", func(ctx SpecContext) { // R11
 		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.1.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.1.0/29").Obj()
 		m := namespaceManager(ctx, ns)
@@ -72,7 +72,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("serve again when the overlap ends", func(ctx SpecContext) { // R11, W6: woken by what happened
+	It("both serve again when the overlap ends", func(ctx SpecContext) { // R11, W6: woken by what happened
 		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.2.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.2.0/29").Obj()
 		createPair(ctx, older, younger)
@@ -84,7 +84,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("keep the younger from granting from the first moment of a restart", func(ctx SpecContext) { // R11, I1
+	It("do not let the younger one grant, from the first moment after a restart", func(ctx SpecContext) { // R11, I1
 		const n = 5
 		older := framework.MakePool("z-older").Namespace(ns).CIDR("10.14.3.0/28").Obj()
 		younger := framework.MakePool("a-younger").Namespace(ns).CIDR("10.14.3.0/28").Obj()
@@ -108,7 +108,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("both serve where spec.allowOverlap says so", func(ctx SpecContext) { // R11
+	It("both serve when spec.allowOverlap is set", func(ctx SpecContext) { // R11
 		older := framework.MakePool("older").Namespace(ns).CIDR("10.14.4.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.4.0/28").AllowOverlap().Obj()
 		createPair(ctx, older, younger)
@@ -122,7 +122,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("do not, where the networks differ", func(ctx SpecContext) { // R11: the same range in two data centres
+	It("do not overlap when their networks differ", func(ctx SpecContext) { // R11: the same range in two data centres
 		one := framework.MakePool("one").Namespace(ns).CIDR("10.14.5.0/28").Network("dc-1").Obj()
 		two := framework.MakePool("two").Namespace(ns).CIDR("10.14.5.0/28").Network("dc-2").Obj()
 		create(ctx, one, two)
@@ -137,7 +137,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("may be of different kinds", func(ctx SpecContext) { // R11
+	It("overlap also when they are of different kinds", func(ctx SpecContext) { // R11
 		older := framework.MakeGlobalPool(ns).CIDR("10.14.6.0/28").Obj()
 		younger := framework.MakePool("younger").Namespace(ns).CIDR("10.14.6.0/28").Obj()
 		createPair(ctx, older, younger)
@@ -149,7 +149,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	DescribeTable("share no address that is in use, where the older one is widened over it",
+	DescribeTable("grant no address twice when the older one is widened over addresses in use",
 		func(ctx SpecContext, net string, widen func(ctx context.Context, m *framework.Manager, edit func()) *framework.Manager) { // R11, I1
 			const have, free, asked = 4, 8, 11 // free: four of its own, and four that the younger pool has not granted
 			older := framework.MakePool("older").Namespace(ns).Addresses(net + ".1-" + net + ".4").Obj()
@@ -190,7 +190,7 @@ var _ = Describe("Pools of one network that overlap", func() {
 			Expect(statusOf(ctx, younger).Yields).To(ConsistOf(HaveField("Name", "older")))
 			Expect(m.Stop()).To(Succeed())
 		},
-		Entry("under its manager", "10.14.7", func(_ context.Context, m *framework.Manager, edit func()) *framework.Manager {
+		Entry("while its manager runs", "10.14.7", func(_ context.Context, m *framework.Manager, edit func()) *framework.Manager {
 			edit()
 			return m
 		}),

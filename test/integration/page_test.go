@@ -66,7 +66,7 @@ func ask(ctx context.Context, url, token string) (code int, text string) {
 }
 
 var _ = Describe("The page of pools", func() {
-	It("shows what the manager knows", func(ctx SpecContext) {
+	It("shows pools, their users, waiting claims and their usage over time", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.31.0.0/30").Obj(), framework.MakeClaim(ns, "has").Pool("p").Obj())
@@ -109,7 +109,7 @@ var _ = Describe("The page of pools", func() {
 		Expect(list).To(ContainSubstring(`"leases":2,"givesLeases":true,"leaseQuota":1`))
 	})
 
-	It("shows its files to everybody, and what is in the pools to whom the role is given", func(ctx SpecContext) {
+	It("serves its files without a role, and the contents of pools only to users with the role", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, "--insecure-diagnostics=false")
 		url := strings.Replace(m.PageURL(), "http://", "https://", 1)

@@ -37,7 +37,7 @@ var _ = Describe("A pause", Ordered, func() {
 	})
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("of a claim holds that claim only, until it ends", func(ctx SpecContext) { // C31, W9
+	It("of a claim blocks only that claim, until it ends", func(ctx SpecContext) { // C31, W9
 		claim := framework.MakeClaim(ns, "held").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.0.0/24").Obj(), claim, framework.MakeClaim(ns, "free").Pool("p").Obj())
 		// A pool is planned as a whole, the oldest claim first: the younger claim is served, the older one was
@@ -61,7 +61,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(readyOf(getClaim(ctx, ns, "held")).Status).To(Equal(metav1.ConditionTrue))
 	})
 
-	It("of a claim holds it after a restart too", func(ctx SpecContext) { // W9: every restart maps pools to claims
+	It("of a claim blocks it after a restart too", func(ctx SpecContext) { // W9: every restart maps pools to claims
 		claim := framework.MakeClaim(ns, "held").Pool("p").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.1.0/24").Obj(), claim)
 		own := namespaceManager(ctx, ns)
@@ -71,7 +71,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(own.Stop()).To(Succeed())
 	})
 
-	It("of a pool holds all of its claims, until it ends", func(ctx SpecContext) { // C31
+	It("of a pool blocks all of its claims, until it ends", func(ctx SpecContext) { // C31
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.2.0/24").Annotate(clusterv1.PausedAnnotation, "").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj(),
 			framework.MakePool("q").Namespace(ns).CIDR("10.10.3.0/24").Obj(), framework.MakeClaim(ns, "other").Pool("q").Obj())
@@ -88,7 +88,7 @@ var _ = Describe("A pause", Ordered, func() {
 		expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionFalse, clusterv1.NotPausedReason)
 	})
 
-	It("of a claim holds its release", func(ctx SpecContext) { // C35
+	It("of a claim blocks its release", func(ctx SpecContext) { // C35
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.4.0/24").Obj(),
 			framework.MakeClaim(ns, "held").Pool("p").Obj(), framework.MakeClaim(ns, "free").Pool("p").Obj())
 		address := addressOf(ctx, ns, "held")
@@ -108,7 +108,7 @@ var _ = Describe("A pause", Ordered, func() {
 		expectGone(ctx, address)
 	})
 
-	It("is not said of a claim that never was paused, at no cost", func(ctx SpecContext) {
+	It("of a pool causes no write to a claim that has its address", func(ctx SpecContext) {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.8.0/24").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
@@ -123,7 +123,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(meta.FindStatusCondition(statusOf(ctx, pool).Conditions, clusterv1.PausedCondition)).NotTo(BeNil())
 	})
 
-	It("of a refused claim is not said any more when it is over", func(ctx SpecContext) {
+	It("of a refused claim is removed from its conditions when it ends", func(ctx SpecContext) {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.9.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "has").Pool("p").Obj())
 		addressOf(ctx, ns, "has")
@@ -139,7 +139,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
 	})
 
-	It("of a Cluster holds the release of its claims, and its absence does not", func(ctx SpecContext) { // C35, U21
+	It("of a Cluster blocks the release of its claims, and the absence of the Cluster does not", func(ctx SpecContext) { // C35, U21
 		cluster := makeCluster(ns, "k", false)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.5.0/24").Obj(), cluster,
 			framework.MakeClaim(ns, "a").Pool("p").Cluster("k").Obj(), framework.MakeClaim(ns, "b").Pool("p").Cluster("k").Obj(),
@@ -165,7 +165,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(own.Stop()).To(Succeed())
 	})
 
-	It("of a pool holds the release of its claims", func(ctx SpecContext) { // C31, C35: the in-cluster provider does
+	It("of a pool blocks the release of its claims", func(ctx SpecContext) { // C31, C35: the in-cluster provider does
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.10.6.0/24").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
@@ -179,7 +179,7 @@ var _ = Describe("A pause", Ordered, func() {
 		Expect(own.Stop()).To(Succeed())
 	})
 
-	It("of a claim keeps what others change on it", func(ctx SpecContext) { // C31
+	It("of a claim keeps the changes of others to it", func(ctx SpecContext) { // C31
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.10.7.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		addressOf(ctx, ns, "c")
 		claim := getClaim(ctx, ns, "c")

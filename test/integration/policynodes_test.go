@@ -34,7 +34,7 @@ func applyPolicy(ctx context.Context, to client.Client, file string) []client.Ob
 }
 
 var _ = Describe("The admission policy for Nodes", func() {
-	It("confines the manager to the pod CIDRs, and nobody else", func(ctx SpecContext) {
+	It("confines the manager to the pod CIDRs, and restricts no other user", func(ctx SpecContext) {
 		for _, o := range applyPolicy(ctx, k8s, "nodes.yaml") {
 			DeferCleanup(func(ctx SpecContext) { Expect(k8s.Delete(ctx, o)).To(Succeed()) })
 		}
@@ -103,12 +103,12 @@ var _ = Describe("The admission policy for Nodes", func() {
 		Expect(changing(give("10.7.0.0/24"))).To(Succeed(), "it may be repeated")
 		Expect(changing(give("10.7.1.0/24"))).To(Satisfy(apierrors.IsInvalid), "that it stays, the API server says, and the manager goes by that")
 
-		By("being nobody else's business")
+		By("writing as another user, which the policy does not restrict")
 		modify(ctx, n, label)
 		modify(ctx, n, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	})
 
-	It("has no expression that Kubernetes finds fault with", func(ctx SpecContext) {
+	It("has no expression for which Kubernetes reports a warning", func(ctx SpecContext) {
 		stop, err := cp.StartPolicyChecker()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(stop()).To(Succeed()) })

@@ -12,7 +12,7 @@ import (
 
 var _ = Describe("A pool that was deleted while it was in use", func() {
 	// docs/gitops.md: the recovery from an accidental deletion.
-	It("is there again when its finalizer is taken off and it is applied anew", func(ctx SpecContext) { // W28
+	It("serves again when its finalizer is removed and it is applied again", func(ctx SpecContext) { // W28
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.8.0/28").Gateway("10.17.8.1").Obj()

@@ -35,7 +35,7 @@ func withoutRight(ctx context.Context, resource, verb string) (restore func()) {
 }
 
 var _ = Describe("A manager that loses a right", func() {
-	It("says on claims what gives it, rests, and serves them when it has that again", func(ctx SpecContext) { // W30
+	It("reports the refusal on claims, is at rest, and serves the claims when it has the right again", func(ctx SpecContext) { // W30
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.2.0/24").Obj(), framework.MakeClaim(ns, "first").Pool("p").Obj())
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
@@ -62,7 +62,7 @@ var _ = Describe("A manager that loses a right", func() {
 })
 
 var _ = Describe("A manager's probes", func() {
-	It("say that it is not ready before it knows what was given, and ready after", func(ctx SpecContext) { // style 11
+	It("report that it is not ready before it knows the granted addresses, and ready afterwards", func(ctx SpecContext) { // style 11
 		ns := newNamespace(ctx, nil)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.20.0.0/24").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())
 		kubeconfig, err := cp.ManagerKubeconfig(ctx)
@@ -99,7 +99,7 @@ var _ = Describe("A manager's probes", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("say that one is ready which waits to be elected, and does nothing", func(ctx SpecContext) { // HA
+	It("report that it is ready while it waits to be elected and does nothing", func(ctx SpecContext) { // HA
 		ns := newNamespace(ctx, nil)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.20.1.0/24").Obj()
 		create(ctx, pool)

@@ -15,7 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("A claim that is made anew under its name", func() {
+var _ = Describe("A claim that is created again under its name", func() {
 	// again deletes claim c and creates it again as soon as the name is free, and returns its UID.
 	again := func(ctx context.Context, ns string) types.UID {
 		GinkgoHelper()
@@ -26,7 +26,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		return claim.UID
 	}
 
-	It("gets an address while its forerunner's is released", func(ctx SpecContext) { // U24, U25
+	It("gets an address while that of its predecessor is released", func(ctx SpecContext) { // U24, U25
 		const rounds = 40
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
@@ -48,7 +48,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("is not left waiting for what its forerunner had", func(ctx SpecContext) { // W6, C23: woken by what happened
+	It("does not wait forever for the address that its predecessor had", func(ctx SpecContext) { // W6, C23: woken by what happened
 		const rounds = 60
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
@@ -66,7 +66,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("gets the address that rests for it", func(ctx SpecContext) { // W15, U8
+	It("gets the address that is cooling for its name", func(ctx SpecContext) { // W15, U8
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.17.1.0/28").ReuseGracePeriod(3600).Obj()
@@ -88,7 +88,7 @@ var _ = Describe("A claim that is made anew under its name", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("waits until the IPAddress of its forerunner lets go of the name", func(ctx SpecContext) { // R12, U26
+	It("waits until the IPAddress of its predecessor is deleted", func(ctx SpecContext) { // R12, U26
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.17.2.0/28").Obj(), framework.MakeClaim(ns, "c").Pool("p").Obj())

@@ -16,13 +16,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-var _ = Describe("Refusals that last, four at once", func() {
+var _ = Describe("Four lasting refusals at once", func() {
 	const (
 		many, few = 25, 5 // of many claims, most wait while some are tried
 		watched   = 10 * time.Second
 	)
 
-	It("cost next to nothing, are told, and hold up no other namespace", func(ctx SpecContext) {
+	It("cause little work, are reported, and delay no other namespace", func(ctx SpecContext) {
 		kept, mute, served := newNamespace(ctx, nil), newNamespace(ctx, nil), newNamespace(ctx, nil)
 		full := []string{newNamespace(ctx, nil), newNamespace(ctx, nil), newNamespace(ctx, nil)}
 		shared, own := framework.MakeGlobalPool(served).CIDR("10.154.0.0/24").Obj(), framework.MakePool("p").Namespace(mute).CIDR("10.154.1.0/24").Obj()
@@ -100,7 +100,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 			Expect(err).NotTo(HaveOccurred())
 			return a
 		}
-		By("being watched")
+		By("measuring the work that they cause")
 		began, spent := time.Now(), activity()
 		Consistently(m.Done()).WithTimeout(watched).ShouldNot(BeClosed())
 		meanwhile := activity().Since(spent)
@@ -108,7 +108,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 		Expect(meanwhile.Reconciles).To(BeNumerically("<", 200))
 		Expect(meanwhile.Requests).To(BeNumerically("<", 400))
 
-		By("serving a neighbour")
+		By("serving another namespace")
 		spent = activity()
 		create(ctx, framework.MakeClaim(served, "next").GlobalPool(served).Obj())
 		addressOf(ctx, served, "next")
@@ -119,7 +119,7 @@ var _ = Describe("Refusals that last, four at once", func() {
 			expectNothingWrong(ctx, ns)
 		}
 
-		By("ending what refuses")
+		By("ending the refusals")
 		for _, o := range obstacles {
 			Expect(k8s.Delete(ctx, o)).To(Succeed())
 		}

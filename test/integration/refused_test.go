@@ -77,7 +77,7 @@ func refuseUnless(ctx context.Context, c client.Client, name, expression, messag
 var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 	const claims = 45
 
-	It("behind a webhook that does not answer hears that, and is served when it is gone", func(ctx SpecContext) {
+	It("by a webhook that does not answer has the error on its claims, and is served when the webhook is deleted", func(ctx SpecContext) {
 		const few = term.SerialRetryThreshold - 1 // each is retried by itself
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
@@ -116,7 +116,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	DescribeTable("holds up no other one, hears why, and is served when they are not any more",
+	DescribeTable("delays no other namespace, has the reason on its claims, and is served when the refusal ends",
 		func(ctx SpecContext, net int, refuse func(context.Context, string) client.Object, why string) {
 			refused, served := newNamespace(ctx, nil), newNamespace(ctx, nil)
 			pool := framework.MakeGlobalPool(refused).CIDR(fmt.Sprintf("10.152.%d.0/24", net)).Obj()
@@ -162,7 +162,7 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			Expect(given).To(HaveLen(claims+2), "the two namespaces share no address")
 			Expect(m.Stop()).To(Succeed())
 		},
-		Entry("by a ResourceQuota", 0, quotaOf, "exceeded quota"),
-		Entry("by an admission policy", 1, policyOf, "no addresses for this namespace"),
+		Entry("of a ResourceQuota", 0, quotaOf, "exceeded quota"),
+		Entry("of an admission policy", 1, policyOf, "no addresses for this namespace"),
 	)
 })

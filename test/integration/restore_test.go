@@ -72,7 +72,7 @@ var _ = Describe("A restore", func() {
 		return nil
 	}
 
-	DescribeTable("that brings pools, claims, IPAddresses, blocks and leases in any order has each have what it had, and gives that to no other:", func(ctx SpecContext, seed int) { // R2, R10
+	DescribeTable("of pools, claims, IPAddresses, blocks and leases in random order gives each its addresses again, and grants none twice,", func(ctx SpecContext, seed int) { // R2, R10
 		ns := newNamespace(ctx, nil)
 		cluster := makeCluster(ns, "k", false)
 		site := framework.MakePool("p").Namespace(ns).CIDR(fmt.Sprintf("10.70.%d.0/27", seed)).AllocateReservedAddresses().Carvable().Obj()
@@ -87,7 +87,7 @@ var _ = Describe("A restore", func() {
 		comesToRest(ctx, m)
 		all, had := backedUp(objects(ctx, ns)), given(objects(ctx, ns))
 
-		By("losing all")
+		By("deleting all objects")
 		Expect(m.Stop()).To(Succeed())
 		for _, obj := range all {
 			force(ctx, obj.DeepCopyObject().(client.Object))
@@ -95,7 +95,7 @@ var _ = Describe("A restore", func() {
 		modify(ctx, cluster, func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 		m = namespaceManager(ctx, ns)
 
-		By("restoring it while others ask")
+		By("restoring them while new claims wait")
 		asked := [later]client.Object{
 			framework.MakeClaim(ns, "new").Pool("p").Obj(), framework.MakeClaim(ns, "newest").Pool("team").Obj(), framework.MakeLease(ns, "m").Obj(),
 			framework.MakeAllocation(ns, "y").Cluster(ns, "k").Count(2).Obj(),
@@ -126,7 +126,7 @@ var _ = Describe("A restore", func() {
 			}).Should(ContainSubstring("new grants start at"))
 		}
 
-		By("having the pools wait no more")
+		By("ending the wait of the pools")
 		Expect(m.Kill()).To(Succeed())
 		for _, p := range restored {
 			endQuarantine(ctx, p)
@@ -144,8 +144,8 @@ var _ = Describe("A restore", func() {
 		Expect(history.CheckAtRest(objects(ctx, ns))).To(BeEmpty())
 		Expect(m.Stop()).To(Succeed())
 	},
-		Entry("in one order", 1),
-		Entry("in another one", 2),
-		Entry("in a third one", 3),
+		Entry("with seed 1", 1),
+		Entry("with seed 2", 2),
+		Entry("with seed 3", 3),
 	)
 })

@@ -66,7 +66,7 @@ func churn(ctx context.Context, ns string, pools, n int) {
 }
 
 var _ = Describe("Managers that share the pools by --shard", func() {
-	It("keep the promise while they become more, fewer, and die", func(ctx SpecContext) {
+	It("keep the promise while their number grows and shrinks and some are killed", func(ctx SpecContext) {
 		const pools = 6
 		n := load(1200)
 		ns := newNamespace(ctx, nil)
@@ -95,7 +95,7 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 		<-done
 		expectAtRest(ctx, ns, n-n/3)
 
-		By("leaving each pool to its own")
+		By("expecting takeovers only of pools of their own shard")
 		for i, m := range managers {
 			takeovers, err := m.ReadCounter(ctx, "butler_ipam_takeovers_total")
 			Expect(err).NotTo(HaveOccurred())
@@ -112,7 +112,7 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 		}
 	})
 
-	It("do nothing for the pools of others, and keep apart from them", func(ctx SpecContext) { // R11
+	It("do not serve the pools of other shards, and grant none of their addresses", func(ctx SpecContext) { // R11
 		ns := newNamespace(ctx, nil)
 		mine, theirs := poolOf(1, 2, ns), poolOf(2, 2, ns)
 		createPair(ctx,

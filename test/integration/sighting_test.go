@@ -24,7 +24,7 @@ func expectClusterSeen(ctx context.Context, o *v1alpha1.IPAllocation, status met
 }
 
 var _ = Describe("An IPAllocation that comes before its Cluster", func() {
-	It("is kept until the Cluster was seen, and is an orphan when that is gone", func(ctx SpecContext) { // B70
+	It("is kept until its Cluster is created, and is an orphan when that is deleted", func(ctx SpecContext) { // B70
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, shortGrace)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.125.0.0/28").Obj()
@@ -40,7 +40,7 @@ var _ = Describe("An IPAllocation that comes before its Cluster", func() {
 		Expect(allocatedTo(ctx, early)).To(Equal(was))
 		Expect(early.DeletionTimestamp).To(BeNil())
 
-		By("making the Cluster")
+		By("creating the Cluster")
 		create(ctx, makeCluster(ns, "tenant", false))
 		Expect(expectClusterSeen(ctx, early, metav1.ConditionTrue)).To(Equal("allocated 4 IPs: " + was))
 		version := early.ResourceVersion

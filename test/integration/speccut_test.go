@@ -16,7 +16,7 @@ var _ = Describe("A changed spec", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("that cuts off addresses in use shows them and disturbs nothing", func(ctx SpecContext) { // W13, U23, I4
+	It("that cuts off addresses in use reports them, and their claims keep them", func(ctx SpecContext) { // W13, U23, I4
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.13.0.0/28").Gateway("10.13.0.14").Obj()
 		create(ctx, pool)
@@ -50,7 +50,7 @@ var _ = Describe("A changed spec", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that cuts off an address leaves it to its claim when the IPAddress is forced away", func(ctx SpecContext) { // C14, I4
+	It("that cuts off an address leaves it to its claim when the IPAddress is deleted by force", func(ctx SpecContext) { // C14, I4
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.13.1.0/28").Gateway("10.13.1.14").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "c").Pool("p").Obj())
@@ -64,7 +64,7 @@ var _ = Describe("A changed spec", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that cannot be served is reported, and what is allocated stays", func(ctx SpecContext) { // W13, design: the API
+	It("that cannot be served is reported, and allocated addresses stay", func(ctx SpecContext) { // W13, design: the API
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).Addresses("10.13.2.1-10.13.2.9").Prefix(24).Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "a").Pool("p").Obj(), framework.MakeClaim(ns, "leaves").Pool("p").Obj())
@@ -106,7 +106,7 @@ var _ = Describe("A changed spec", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("that adds addresses wakes the claims that wait", func(ctx SpecContext) { // W6, U6
+	It("that adds addresses serves the claims that wait", func(ctx SpecContext) { // W6, U6
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.13.4.0/32").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "a").Pool("p").Obj())

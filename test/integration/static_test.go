@@ -58,7 +58,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 	var m *framework.Manager
 	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 
-	It("gets its load-balancer block, labelled, and gives it back at its end", func(ctx SpecContext) { // B17, B22, B26, B30, B68, B72, F2
+	It("gets a labelled load-balancer block, and releases it when it is deleted", func(ctx SpecContext) { // B17, B22, B26, B30, B68, B72, F2
 		ns, team := newNamespace(ctx, nil), newNamespace(ctx, map[string]string{v1alpha1.TeamLabel: "a"})
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.130.0.0/24").Obj()
 		config := provider(ns, "static", "p")
@@ -95,7 +95,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNumbers(ctx, pool, map[string]int64{"allocatedIPs": 8})
 	})
 
-	It("says how many addresses it wants, and gets no more than its quota", func(ctx SpecContext) { // B22, B23, F9
+	It("may request a number of addresses, and gets no more than its quota", func(ctx SpecContext) { // B22, B23, F9
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "sized", "p")
 		config.Spec.Network.LoadBalancer = &v1alpha1.LoadBalancerPool{DefaultPoolSize: ptr.To[int32](3)}
@@ -148,7 +148,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		addressOf(ctx, ns, "d")
 	})
 
-	It("is served by the next pool where the first has room only in pieces", func(ctx SpecContext) { // B24, B25, F6, F7
+	It("is served by the next pool when the first is fragmented", func(ctx SpecContext) { // B24, B25, F6, F7
 		ns := newNamespace(ctx, nil)
 		pieces := framework.MakePool("pieces").Namespace(ns).CIDR("10.130.2.0/28").Obj()
 		middle := framework.MakeAllocation(ns, "middle").Pool("pieces").PinnedRange("10.130.2.6", "10.130.2.8").Obj()
@@ -161,7 +161,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(cluster.Annotations).NotTo(HaveKey(v1alpha1.TriedPoolsAnnotation))
 	})
 
-	It("waits where all pools are exhausted, and is served when one has room", func(ctx SpecContext) { // B28, B32
+	It("waits while all pools are exhausted, and is served when one has free addresses", func(ctx SpecContext) { // B28, B32
 		ns := newNamespace(ctx, nil)
 		first, second := framework.MakePool("first").Namespace(ns).CIDR("10.130.4.0/29").Obj(), framework.MakePool("second").Namespace(ns).CIDR("10.130.5.0/29").Obj()
 		config, cluster := provider(ns, "full", "first", "second"), tenant(ns, "tenant", "full")
@@ -181,7 +181,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
 	})
 
-	It("is told where its ProviderConfig has no pool, or none that exists", func(ctx SpecContext) { // B31
+	It("has a condition that reports a missing ProviderConfig, and one without pools or with a missing pool", func(ctx SpecContext) { // B31
 		ns := newNamespace(ctx, nil)
 		none, unknown, missing := tenant(ns, "none", "none"), tenant(ns, "unknown", "unknown"), tenant(ns, "missing", "missing")
 		create(ctx, provider(ns, "none"), provider(ns, "unknown", "nowhere"), none, unknown, missing)
@@ -198,7 +198,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNetwork(ctx, missing, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
 
-	It("has its ProviderConfig name the entry that is wrong, and say that it is paused", func(ctx SpecContext) {
+	It("has a ProviderConfig that reports its wrong entry, and that it is paused", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "config", "p", "nowhere")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.40.0/28").Obj(), config)
@@ -221,7 +221,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(says(clusterv1.PausedCondition)()).To(HavePrefix("False NotPaused: "))
 	})
 
-	It("is left alone in mode cloud", func(ctx SpecContext) { // B21
+	It("is ignored in mode cloud", func(ctx SpecContext) { // B21
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "cloud", "p")
 		config.Spec.Network.Mode = v1alpha1.CloudMode
@@ -239,7 +239,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
 	})
 
-	It("keeps what it was given when it names none any more, until that is deleted, and is let go then", func(ctx SpecContext) { // B82
+	It("keeps its block when it names no ProviderConfig any more, and loses our finalizer when the block is deleted", func(ctx SpecContext) { // B82
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "left", "p")
 		given, asks, cloud := tenant(ns, "given", "left"), tenant(ns, "asks", "left"), tenant(ns, "cloud", "turns")
@@ -281,7 +281,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
 
-	It("gets nothing from one that does not admit its namespace", func(ctx SpecContext) {
+	It("gets no block from a ProviderConfig that does not admit its namespace", func(ctx SpecContext) {
 		ns, stranger := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		cluster := tenant(stranger, "tenant", "closed-"+ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.8.0/28").Obj(), provider(ns, "closed-"+ns, "p"), cluster)
@@ -294,7 +294,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		expectGone(ctx, cluster)
 	})
 
-	It("keeps the block that was pinned for it, or that Butler gave it", func(ctx SpecContext) { // B73
+	It("keeps a block that was pinned for it, or that Butler allocated", func(ctx SpecContext) { // B73
 		ns := newNamespace(ctx, nil)
 		pin := framework.MakeAllocation(ns, ns+"-tenant-lb").PinnedRange("10.130.9.3", "10.130.9.5").Obj()
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.9.0/28").Obj(), pin)

@@ -35,7 +35,7 @@ var _ = Describe("A pool's status", func() {
 
 	BeforeEach(func(ctx SpecContext) { ns = newNamespace(ctx, nil) })
 
-	It("counts every address, and says zero where it means zero", func(ctx SpecContext) { // B6, B7, B8, U16
+	It("counts every address, and shows counts of zero", func(ctx SpecContext) { // B6, B7, B8, U16
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.15.0.0/28").Gateway("10.15.0.14").Reserved("10.15.0.12-10.15.0.13").Obj()
 		create(ctx, pool) // the hosts .1 to .11
@@ -60,7 +60,7 @@ var _ = Describe("A pool's status", func() {
 		Expect(m.Stop()).To(Succeed())
 	})
 
-	It("does not count what rests or is kept as available", func(ctx SpecContext) { // B6, W15
+	It("does not count cooling and preallocated addresses as available", func(ctx SpecContext) { // B6, W15
 		m := namespaceManager(ctx, ns)
 		pool := framework.MakePool("p").Namespace(ns).Addresses("10.15.1.1-10.15.1.10").PreAllocate("vip", "10.15.1.5").ReuseGracePeriod(3600).Obj()
 		create(ctx, pool)

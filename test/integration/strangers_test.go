@@ -13,10 +13,10 @@ import (
 
 // Metal3's provider takes claims by the name of their pool alone, puts its finalizer on them and writes their
 // conditions.
-var _ = Describe("What others write into a status", func() { // W23
+var _ = Describe("The conditions that others write into the status", func() { // W23
 	theirs := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "said by somebody else"}
 
-	It("of a claim stays, and what we say there is said again", func(ctx SpecContext) {
+	It("of a claim stay, and the manager sets its own again", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		startManager(ctx)
 		claim, waiting := framework.MakeClaim(ns, "c").Pool("p").Obj(), framework.MakeClaim(ns, "waiting").Pool("p").Obj()
@@ -53,7 +53,7 @@ var _ = Describe("What others write into a status", func() { // W23
 		}
 	})
 
-	It("of an IPAllocation and of a pool stays, and what we say there is said again", func(ctx SpecContext) {
+	It("of an IPAllocation and of a pool stay, and the manager sets its own again", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		startManager(ctx)
 		pool, block := framework.MakePool("p").Namespace(ns).CIDR("10.224.1.0/29").Obj(), framework.MakeAllocation(ns, "b").Count(2).Obj()
@@ -78,8 +78,8 @@ var _ = Describe("What others write into a status", func() { // W23
 	})
 })
 
-var _ = Describe("What waits", func() { // W24
-	It("for a Cluster is served when that is made, not when the pool is looked at anyway", func(ctx SpecContext) {
+var _ = Describe("A claim that waits", func() { // W24
+	It("for a Cluster is served when the Cluster is created, before the next periodic reconcile of the pool", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
 		startManager(ctx)
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.224.2.0/29").Obj()

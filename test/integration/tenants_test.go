@@ -53,7 +53,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		Expect(refusedBlock(ctx, block, v1alpha1.AllocationPending, "PoolNotReady")).To(ContainSubstring("does not exist"))
 	})
 
-	It("keeps what it has when its namespace is not selected any more, and gets nothing new", func(ctx SpecContext) {
+	It("keeps its addresses when its namespace is not selected any more, and gets no new ones", func(ctx SpecContext) {
 		create(ctx, framework.MakeGlobalPool(ns).CIDR("10.150.1.0/29").ForNamespaces("team", "a").Obj(), framework.MakeClaim(ns, "had").GlobalPool(ns).Obj())
 		had := addressOf(ctx, ns, "had").Spec.Address
 		create(ctx, framework.MakeClaim(stranger, "c").GlobalPool(ns).Obj())
@@ -68,7 +68,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		Expect(addressOf(ctx, ns, "had").Spec.Address).To(Equal(had))
 	})
 
-	It("gets no address of others by a record and a finalizer of its own making", func(ctx SpecContext) {
+	It("gets no address of others with a forged record and finalizer", func(ctx SpecContext) {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.150.2.0/28").Gateway("10.150.2.1").Reserved("10.150.2.2").PreAllocate("vip", "10.150.2.9").ReuseGracePeriod(3600).Obj()
 		create(ctx, pool)
 		expectServed(ctx, ns, "owner", "p")
@@ -104,7 +104,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectNothingWrong(ctx, ns)
 	})
 
-	It("takes no address away from others with an IPAddress of its own making", func(ctx SpecContext) {
+	It("takes no address from others with a forged IPAddress", func(ctx SpecContext) {
 		pool := framework.MakePool("p").Namespace(ns).CIDR("10.150.4.0/28").Obj()
 		create(ctx, pool)
 		expectServed(ctx, ns, "owner", "p")
@@ -127,7 +127,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		Expect(addressOf(ctx, ns, "later").Spec.Address).NotTo(Equal(owned.Spec.Address))
 	})
 
-	It("that makes objects as large as they may be is told so, and keeps nobody waiting", func(ctx SpecContext) {
+	It("that creates objects of the maximum size gets short messages, and delays no other claim", func(ctx SpecContext) {
 		const most = 250 << 10
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.150.5.0/26").Obj())
 		large := strings.Repeat("x\x1b", most/2)
@@ -165,7 +165,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectServed(ctx, ns, "after", "p")
 	})
 
-	It("that writes pools no webhook has looked at closes them, and says why in a few words", func(ctx SpecContext) {
+	It("that writes invalid pools without a webhook gets no address of them, and a short message", func(ctx SpecContext) {
 		pool := framework.MakePool("p").Namespace(ns).Addresses("10.150.6.0/28").Obj()
 		create(ctx, pool)
 		expectServed(ctx, ns, "had", "p")
@@ -187,7 +187,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectGone(ctx, framework.MakeClaim(ns, "had").Obj())
 	})
 
-	It("is told of a selector of any length in a few words", func(ctx SpecContext) {
+	It("gets a short message about a selector of any length", func(ctx SpecContext) {
 		pool := framework.MakeGlobalPool(ns).CIDR("10.150.7.0/28").Obj()
 		selector := &metav1.LabelSelector{}
 		for i := range 2000 {
@@ -204,7 +204,7 @@ var _ = Describe("A tenant", Ordered, func() {
 		expectFit(refusalOf(ctx, stranger, "c", "PoolNotReady"))
 	})
 
-	It("gets absurd amounts from pools that have them, and from no others", func(ctx SpecContext) {
+	It("gets absurd numbers of addresses only from pools that have them", func(ctx SpecContext) {
 		create(ctx, framework.MakePool("all").Namespace(ns).CIDR("::/0").Network("absurd").Obj(), framework.MakePool("p").Namespace(ns).CIDR("10.150.9.0/28").Obj())
 		most := framework.MakeAllocation(ns, "most").Pool("p").Count(1<<31 - 1).Obj()
 		all := framework.MakeAllocation(ns, "all").Pool("all").PinnedRange("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").Obj()

@@ -50,7 +50,7 @@ var _ = Describe("A manager with a watch filter", func() {
 		Expect(mine.Stop()).To(Succeed())
 	})
 
-	It("serves the blocks that it asks for on behalf of its Clusters", func(ctx SpecContext) { // W7
+	It("serves the blocks that it requests for its Clusters", func(ctx SpecContext) { // W7
 		config, mine, theirs := provider(ns, "config", "p"), tenant(ns, "mine", "config"), tenant(ns, "theirs", "config")
 		mine.Labels[clusterv1.WatchLabel], theirs.Labels[clusterv1.WatchLabel] = "mine", "theirs"
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.11.3.0/24").Obj(), config, mine, theirs)

@@ -113,7 +113,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		}
 	}
 
-	It("refuse a pool whose ranges do not add up, and say what to do", func(ctx SpecContext) { // W13, U28
+	It("refuse a pool whose ranges do not fit together, with the next step in the message", func(ctx SpecContext) { // W13, U28
 		refused(c.Create(ctx, framework.MakePool("reserved").Namespace(ns).Addresses("10.21.0.1-10.21.0.9", "10.21.1.1-10.21.1.9").
 			Prefix(24).Reserved("10.21.0.5", "10.21.0.8-10.21.1.2").Obj()),
 			"spec.reserved[1].addresses", "10.21.0.8-10.21.1.2", "not inside the pool", "correct or remove the entry")
@@ -170,7 +170,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 		refused(above(), "spec.carve.poolRef", "itself")
 	})
 
-	It("warn of an allocation whose Cluster or pool is not there yet, and refuse none", func(ctx SpecContext) { // B70
+	It("warn of an allocation whose Cluster or pool does not exist yet, and do not refuse it", func(ctx SpecContext) { // B70
 		o := framework.MakeAllocation(ns, "early").Pool("nowhere").Count(4).Obj()
 		heard.take()
 		Expect(c.Create(ctx, o, client.DryRunAll)).To(Succeed())
@@ -179,7 +179,7 @@ var _ = Describe("The webhooks", Ordered, func() {
 			"Cluster "+ns+"/tenant does not exist yet; addresses are allocated all the same, and kept for it"))
 	})
 
-	It("warn of a preAllocation of an address that another has, and the pool says so", func(ctx SpecContext) {
+	It("warn of a preAllocation of an address that another claim has, and the pool reports it", func(ctx SpecContext) {
 		pool := framework.MakePool("kept").Namespace(ns).CIDR("10.214.4.0/28").Obj()
 		create(ctx, pool, framework.MakeClaim(ns, "holder").Pool("kept").Obj())
 		Expect(addressOf(ctx, ns, "holder").Spec.Address).To(Equal("10.214.4.1"))

@@ -19,7 +19,7 @@ import (
 )
 
 // The control plane is one of its own, because its etcd is restored: cp and k8s refer to it here.
-var _ = Describe("An etcd that is put back under a manager that runs", func() {
+var _ = Describe("An etcd that is restored while a manager runs", func() {
 	const ns, each = "default", 4
 	var suite *framework.ControlPlane
 	var inSuite client.Client
@@ -44,7 +44,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		}
 	}
 
-	It("ends the manager, and the next one serves what is there", func(ctx SpecContext) { // R7
+	It("ends the manager, and the next one serves the restored objects", func(ctx SpecContext) { // R7
 		create(ctx, framework.MakePool("p").Namespace(ns).Addresses("10.0.0.1-10.0.0.12").Obj())
 		m := startManager(ctx)
 		claim(ctx, "stays-")
@@ -59,7 +59,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
 		Expect(cp.BackupEtcd(was)).To(Succeed())
 
-		By("giving what the backup has for others")
+		By("granting addresses of the backup to other claims")
 		lengthenHistory(ctx)
 		for i := range each {
 			deleteClaim(ctx, ns, fmt.Sprint("ends-", i))
@@ -69,7 +69,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		expectAtRest(ctx, ns, 3*each) // all addresses of the pool
 		Expect(ended(m)).To(BeFalse(), "a backup is no reason to end")
 
-		By("putting it back")
+		By("restoring it")
 		Expect(cp.RestoreEtcd(was)).To(Succeed())
 		history := &invariants.History{}
 		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
@@ -129,7 +129,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
 		Expect(cp.BackupEtcd(was)).To(Succeed())
 
-		By("giving what the backup has for others")
+		By("allocating CIDRs of the backup to other Nodes")
 		lengthenHistory(ctx)
 		for i := range each / 2 {
 			Expect(k8s.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ends-", i)}})).To(Succeed())
@@ -138,7 +138,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		served(ctx, each/2+each)
 		Expect(ended(m)).To(BeFalse(), "a backup is no reason to end")
 
-		By("putting it back")
+		By("restoring it")
 		Expect(cp.RestoreEtcd(was)).To(Succeed())
 		Expect(have(ctx)).To(Equal(given))
 		join(ctx, "new-", each)
@@ -159,7 +159,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		}
 	}
 
-	It("ends the manager of the Nodes there, and the next one gives no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
+	It("ends the manager of its Nodes, and the next one sets no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
 		w := &nodeWorld{labelValue: "own"}
 		own := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
 		own.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged}
@@ -175,7 +175,7 @@ var _ = Describe("An etcd that is put back under a manager that runs", func() {
 		keep(ctx, given)
 	})
 
-	It("of another cluster has it read the Nodes there anew, and give no pod CIDR twice", func(ctx SpecContext) { // R7, K20, K27
+	It("in a workload cluster has its Nodes read again, and no pod CIDR is set twice", func(ctx SpecContext) { // R7, K20, K27
 		kubeconfig, err := suite.FleetManagerKubeconfig(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		credentials, err := cp.NodesTenantKubeconfig(ctx)

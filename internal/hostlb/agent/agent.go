@@ -329,8 +329,8 @@ func (a *Agent) handleClaim(c wire.Claim) bool {
 	return true
 }
 
-// errDuplicateHostName means that two machines use the name of the host.
-var errDuplicateHostName = errors.New("another machine is alive under the name of this host, or was until this one was booted: it is waited until its heartbeat is old; if it lives, give one of them another name (--host-name)")
+// errDuplicateHostName means that two machines use the name of the host, which its text follows.
+var errDuplicateHostName = errors.New("is in use by another machine, or was before this one was booted. Waiting for its heartbeat to expire; if that machine is still running, start one of the two with a different --host-name")
 
 func (a *Agent) probeAddress(ctx context.Context, address netip.Addr) hostlb.OpResult {
 	w, err := a.connForAddress(address)

@@ -89,7 +89,7 @@ func (b *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
 			b.duplicateVersion, b.duplicateSince = is.ResourceVersion, time.Now()
 		}
 		if time.Since(b.duplicateSince) < b.heartbeatTimeout {
-			return errDuplicateHostName
+			return fmt.Errorf("host name %q %w", a.Name, errDuplicateHostName)
 		}
 	}
 	b.lastWritten = is

@@ -25,7 +25,7 @@ func newMetrics() metrics {
 	m := metrics{
 		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "addresses", Help: "Addresses of leases: wanted by anybody, locked by this host, and shown by it."}, []string{"state"}),
 		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: metricsNamespace, Name: "takeovers_total", Help: "Locks that this host has taken: of nobody, of a host that is dead, or once more, to be sure.",
+			Namespace: metricsNamespace, Name: "takeovers_total", Help: "Locks acquired, by reason: unowned, holder expired, re-acquired.",
 		}, []string{"cause"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricsNamespace, Name: "conflicts_total", Help: "Times somebody answered for an address that this host was to add, or claimed one that it has.",
