@@ -240,8 +240,8 @@ func allReady(ready []controllers.ReadyCheck) controllers.ReadyCheck {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		for _, is := range ready {
-			if err := is(ctx); err != nil {
+		for _, check := range ready {
+			if err := check(ctx); err != nil {
 				return err
 			}
 		}

@@ -45,21 +45,21 @@ const lockSocket = "@butler-host-lb"
 
 func main() {
 	o := &options{}
-	var is agent.Options
+	var agentOptions agent.Options
 	program := process.Program{Name: "butler-host-lb", AddFlags: o.addFlags, Validate: func() (err error) {
-		is, err = o.buildAgentOptions()
+		agentOptions, err = o.buildAgentOptions()
 		return err
 	}}
 	if ok, code := program.ParseFlags(os.Args[1:], os.Stdout, os.Stderr); !ok {
 		os.Exit(code)
 	}
-	if err := run(ctrl.SetupSignalHandler(), o, is); err != nil {
+	if err := run(ctrl.SetupSignalHandler(), o, agentOptions); err != nil {
 		klog.Background().Error(err, "The host ended with an error")
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o *options, is agent.Options) error {
+func run(ctx context.Context, o *options, agentOptions agent.Options) error {
 	alone, err := (&net.ListenConfig{}).Listen(ctx, "unix", lockSocket)
 	if err != nil {
 		return fmt.Errorf("another butler-host-lb runs on this host, in the same network namespace; end it first: %w", err)
@@ -94,7 +94,7 @@ func run(ctx context.Context, o *options, is agent.Options) error {
 	probing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		defer stop()
-		return runHost(ctx, cfg, scheme, is, host)
+		return runHost(ctx, cfg, scheme, agentOptions, host)
 	})
 	if probes != nil {
 		group.Go(func() error { return probes.Start(probing) })
@@ -122,7 +122,7 @@ func serveProbes(cfg *rest.Config, address string, host *atomic.Pointer[agent.Ag
 }
 
 // runHost waits for the API server, and shows addresses until ctx ends. It stores the host in at.
-func runHost(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is agent.Options, at *atomic.Pointer[agent.Agent]) error {
+func runHost(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, agentOptions agent.Options, at *atomic.Pointer[agent.Agent]) error {
 	if err := waitForAPIServer(ctx, cfg); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -138,12 +138,12 @@ func runHost(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is a
 	if err != nil {
 		return err
 	}
-	if is.MaxFiles == 0 {
-		if is.MaxFiles, err = forward.FileLimit(); err != nil {
+	if agentOptions.MaxFiles == 0 {
+		if agentOptions.MaxFiles, err = forward.FileLimit(); err != nil {
 			return err
 		}
 	}
-	host := agent.New(is, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(is.Name))
+	host := agent.New(agentOptions, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), klog.FromContext(ctx).WithName(agentOptions.Name))
 	host.RegisterMetrics()
 	if err := registerWatches(ctx, mgr, host); err != nil {
 		return err
@@ -152,7 +152,7 @@ func runHost(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, is a
 		return err
 	}
 	at.Store(host)
-	klog.FromContext(ctx).Info("Starting the host", "version", version.Get(), "host", is.Name)
+	klog.FromContext(ctx).Info("Starting the host", "version", version.Get(), "host", agentOptions.Name)
 	return mgr.Start(ctx)
 }
 
@@ -200,7 +200,7 @@ func registerWatches(ctx context.Context, mgr manager.Manager, host *agent.Agent
 			return err
 		}
 		changed := host.TriggerPortSync
-		if _, is := kind.(*coordinationv1.Lease); is {
+		if _, ok := kind.(*coordinationv1.Lease); ok {
 			changed = host.TriggerSync
 		}
 		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{

@@ -63,33 +63,33 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 // buildAgentOptions returns the options that the flags set, or an error with everything that is wrong with them.
 func (o *options) buildAgentOptions() (agent.Options, error) {
 	var errs []error
-	complain := func(name string, value any, format string, args ...any) {
+	addProblem := func(name string, value any, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--%s=%v: %s", name, value, fmt.Sprintf(format, args...)))
 	}
 	if problems := validation.IsDNS1123Subdomain(o.hostName); len(problems) > 0 {
-		complain("host-name", o.hostName, "must be a name of lower case letters, digits, dots and hyphens")
+		addProblem("host-name", o.hostName, "must be a name of lower case letters, digits, dots and hyphens")
 	}
 	if problems := validation.IsDNS1123Label(o.network); o.network != "" && len(problems) > 0 {
-		complain("network", o.network, "must be a name of lower case letters, digits and hyphens, as spec.network of a pool")
+		addProblem("network", o.network, "must be a name of lower case letters, digits and hyphens, as spec.network of a pool")
 	}
 	if o.leaseDuration < minLeaseDuration || o.leaseDuration > maxLeaseDuration || o.leaseDuration%time.Second != 0 {
-		complain("lease-duration", o.leaseDuration, "must be whole seconds from %s to %s", minLeaseDuration, maxLeaseDuration)
+		addProblem("lease-duration", o.leaseDuration, "must be whole seconds from %s to %s", minLeaseDuration, maxLeaseDuration)
 	}
 	if o.forwardMode != forwardNone && o.forwardMode != forwardProxy {
-		complain("forward", o.forwardMode, "must be %s or %s", forwardNone, forwardProxy)
+		addProblem("forward", o.forwardMode, "must be %s or %s", forwardNone, forwardProxy)
 	}
 	if o.maxUDPSessions < 1 {
-		complain("udp-sessions", o.maxUDPSessions, "must be at least 1")
+		addProblem("udp-sessions", o.maxUDPSessions, "must be at least 1")
 	}
 	if o.udpIdleTimeout < time.Second {
-		complain("udp-idle", o.udpIdleTimeout, "must be at least 1s")
+		addProblem("udp-idle", o.udpIdleTimeout, "must be at least 1s")
 	}
 	if o.maxFiles < 0 {
-		complain("open-files", o.maxFiles, "must be 0 or more")
+		addProblem("open-files", o.maxFiles, "must be 0 or more")
 	}
 	via, known := backendTypes[o.backendType]
 	if !known {
-		complain("backends", o.backendType, "must be one of %s", strings.Join(slices.Sorted(maps.Keys(backendTypes)), ", "))
+		addProblem("backends", o.backendType, "must be one of %s", strings.Join(slices.Sorted(maps.Keys(backendTypes)), ", "))
 	}
 	return agent.Options{
 		Name: o.hostName, Node: o.nodeName, Network: o.network, Interfaces: o.interfaces, Timing: hostlb.NewTiming(o.leaseDuration),

@@ -49,20 +49,20 @@ func (r *Reconciler) reportDecision(ctx context.Context, cluster *clusterv1.Clus
 	if d.Action == tenancy.ActionDone {
 		after = guard.ServedResyncPeriod
 	}
-	is := networkReadyCondition(d)
-	was := currentCondition(cluster)
-	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
+	next := networkReadyCondition(d)
+	old := currentCondition(cluster)
+	if old != nil && old.Status == next.Status && old.Reason == next.Reason && old.Message == next.Message {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	if err := r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) }); err != nil {
+	if err := r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, next) }); err != nil {
 		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "writing the condition NetworkReady")
 	}
-	if is.Reason != v1alpha1.ReconcilingReason && (was == nil || was.Reason != is.Reason) {
+	if next.Reason != v1alpha1.ReconcilingReason && (old == nil || old.Reason != next.Reason) {
 		kind := corev1.EventTypeNormal
-		if is.Status == metav1.ConditionFalse {
+		if next.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(cluster, nil, kind, "Network"+strings.TrimPrefix(is.Reason, "Network"), "Allocate", "%s", is.Message)
+		r.Recorder.Eventf(cluster, nil, kind, "Network"+strings.TrimPrefix(next.Reason, "Network"), "Allocate", "%s", next.Message)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }

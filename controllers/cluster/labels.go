@@ -22,7 +22,7 @@ func (r *Reconciler) labelAllocations(ctx context.Context, cluster *clusterv1.Cl
 		})
 		delete(labels, v1alpha1.ProviderConfigLabel) // it was created for none
 		for k, v := range labels {
-			if _, has := a.Labels[k]; !has {
+			if _, ok := a.Labels[k]; !ok {
 				metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
 			}
 		}

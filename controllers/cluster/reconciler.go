@@ -75,15 +75,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
 		return r.withdrawBlocks(ctx, cluster, "the label "+v1alpha1.ProviderConfigLabel+" was taken off")
 	}
-	config, no, err := lookup.FindProviderConfig(ctx, r.Client, cluster, nil)
-	if err == nil && no != nil {
-		config, no, err = r.getLiveConfig(ctx, cluster)
+	config, refusal, err := lookup.FindProviderConfig(ctx, r.Client, cluster, nil)
+	if err == nil && refusal != nil {
+		config, refusal, err = r.getLiveConfig(ctx, cluster)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if no != nil {
-		return r.reportDecision(ctx, cluster, *no)
+	if refusal != nil {
+		return r.reportDecision(ctx, cluster, *refusal)
 	}
 	if config.Network().Mode != v1alpha1.IPAMMode {
 		return r.withdrawBlocks(ctx, cluster, fmt.Sprintf("ProviderConfig %s/%s has no mode ipam", config.Namespace, config.Name))
@@ -104,14 +104,14 @@ func (r *Reconciler) getLiveConfig(ctx context.Context, cluster *clusterv1.Clust
 // reconcileBlock does the next step for a Cluster that should have a block.
 func (r *Reconciler) reconcileBlock(ctx context.Context, cluster *clusterv1.Cluster, config *v1alpha1.ProviderConfig) (reconcile.Result, error) {
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
-	standing, err := r.getLiveAllocation(ctx, config.Namespace, tenancy.InitialBlockName(ref))
+	current, err := r.getLiveAllocation(ctx, config.Namespace, tenancy.InitialBlockName(ref))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if standing != nil && !tenancy.OwnsAllocation(ref, standing) {
-		return r.reportDecision(ctx, cluster, tenancy.NameTakenDecision(standing))
+	if current != nil && !tenancy.OwnsAllocation(ref, current) {
+		return r.reportDecision(ctx, cluster, tenancy.NameTakenDecision(current))
 	}
-	if standing == nil {
+	if current == nil {
 		earlier, err := r.findEarlierBlock(ctx, ref)
 		if err != nil {
 			return reconcile.Result{}, err
@@ -129,19 +129,19 @@ func (r *Reconciler) reconcileBlock(ctx context.Context, cluster *clusterv1.Clus
 	}
 	size, err := tenancy.ComputeInitialSize(config.Network(), cluster.Annotations)
 	if err != nil {
-		return r.reportDecision(ctx, cluster, currentAllocation(standing).KeepDecision(err))
+		return r.reportDecision(ctx, cluster, currentAllocation(current).KeepDecision(err))
 	}
 	pools, err := lookup.ListPools(ctx, r.Client, config)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	situation := tenancy.AllocationRequest{Config: client.ObjectKeyFromObject(config), Count: size.Count, Pools: pools, Attempts: tenancy.ParseAttempts(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])}
-	situation.Current = currentAllocation(standing)
+	situation.Current = currentAllocation(current)
 	if err := r.labelAllocations(ctx, cluster); err != nil {
 		return guard.RequeueOnConflict(err, "labelling the IPAllocations of the Cluster")
 	}
-	if err := r.addWatchLabel(ctx, standing); err != nil {
-		return guard.RequeueOnConflict(err, "labelling IPAllocation "+standing.Name)
+	if err := r.addWatchLabel(ctx, current); err != nil {
+		return guard.RequeueOnConflict(err, "labelling IPAllocation "+current.Name)
 	}
 	decision := tenancy.DecideInitialBlock(situation)
 	// First write what must not be lost: what was tried, and that there is something to release.
@@ -154,7 +154,7 @@ func (r *Reconciler) reconcileBlock(ctx context.Context, cluster *clusterv1.Clus
 		guard.AddWatchLabel(block, r.WatchFilter)
 		err = client.IgnoreAlreadyExists(r.Client.Create(ctx, block))
 	case tenancy.ActionReplace:
-		err = client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, r.Client, standing))
+		err = client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, r.Client, current))
 	case tenancy.ActionDone, tenancy.ActionWait, tenancy.ActionExhausted:
 	}
 	if err != nil {

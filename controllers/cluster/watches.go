@@ -35,7 +35,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // ClustersWaitingForPool returns requests for the Clusters that wait for a block and whose ProviderConfig names a pool.
 func (r *Reconciler) ClustersWaitingForPool(ctx context.Context, obj client.Object) []reconcile.Request {
 	return lookup.ClustersWaitingForPool(ctx, r.Client, obj, func(c *clusterv1.Cluster) bool {
-		is := currentCondition(c)
-		return is == nil || is.Status != metav1.ConditionTrue
+		condition := currentCondition(c)
+		return condition == nil || condition.Status != metav1.ConditionTrue
 	})
 }

@@ -26,11 +26,11 @@ func (r *Reconciler) withdrawBlocks(ctx context.Context, cluster *clusterv1.Clus
 		return reconcile.Result{}, nil
 	}
 	ref := v1alpha1.ClusterReference{Namespace: cluster.Namespace, Name: cluster.Name}
-	has, err := lookup.ListBlocks(ctx, r.Live, ref, r.Namespace)
+	blocks, err := lookup.ListBlocks(ctx, r.Live, ref, r.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unanswered, stays := tenancy.DecideWithdrawal(has, why)
+	unanswered, stays := tenancy.DecideWithdrawal(blocks, why)
 	for _, a := range unanswered {
 		// The block may have been granted since it was read.
 		err := exact.DeleteWithPreconditions(ctx, r.Client, a)
@@ -44,7 +44,7 @@ func (r *Reconciler) withdrawBlocks(ctx context.Context, cluster *clusterv1.Clus
 	if len(unanswered) > 0 {
 		return reconcile.Result{RequeueAfter: guard.WaitingResyncPeriod}, nil // their deletion enqueues the Cluster
 	}
-	if err := r.cleanUpCluster(ctx, cluster, has); err != nil {
+	if err := r.cleanUpCluster(ctx, cluster, blocks); err != nil {
 		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "letting go of the Cluster")
 	}
 	err = r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
@@ -61,11 +61,11 @@ func (r *Reconciler) hasRequestedBlocks(cluster *clusterv1.Cluster) bool {
 }
 
 // cleanUpCluster removes from a Cluster what was recorded there for load balancers.
-func (r *Reconciler) cleanUpCluster(ctx context.Context, cluster *clusterv1.Cluster, has []*v1alpha1.IPAllocation) error {
+func (r *Reconciler) cleanUpCluster(ctx context.Context, cluster *clusterv1.Cluster, blocks []*v1alpha1.IPAllocation) error {
 	next := cluster.DeepCopy()
 	changed := tenancy.SetAttemptsAnnotation(next, v1alpha1.TriedPoolsAnnotation, nil)
 	changed = tenancy.SetAttemptsAnnotation(next, v1alpha1.TriedGrowthPoolsAnnotation, nil) || changed
-	ofPods := slices.ContainsFunc(has, func(a *v1alpha1.IPAllocation) bool { return a.Spec.Type == v1alpha1.PodsAllocation })
+	ofPods := slices.ContainsFunc(blocks, func(a *v1alpha1.IPAllocation) bool { return a.Spec.Type == v1alpha1.PodsAllocation })
 	if !ofPods && !r.NeedsPodCIDRs(ctx, cluster) {
 		changed = controllerutil.RemoveFinalizer(next, v1alpha1.TenantNetworkFinalizer) || changed
 	}

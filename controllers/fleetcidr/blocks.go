@@ -19,7 +19,7 @@ func (r *Reconciler) blocksForCluster(key nodeipam.ClusterKey) []nodeipam.Block 
 	var out []nodeipam.Block
 	for _, a := range r.Blocks.PodBlocks(key) {
 		// A block in another namespace is not one that the Cluster requested, no matter how it was created.
-		if b, is := nodeipam.BlockFromAllocation(a); is && a.Namespace == key.Namespace {
+		if b, ok := nodeipam.BlockFromAllocation(a); ok && a.Namespace == key.Namespace {
 			out = append(out, b)
 		}
 	}

@@ -75,11 +75,11 @@ func newUnreachableCondition(why string) metav1.Condition {
 
 // setCondition writes the condition of a Cluster if it has changed. If it is too early, setCondition returns how long
 // until the write is due.
-func (r *Reconciler) setCondition(ctx context.Context, cluster *clusterv1.Cluster, s *connectedCluster, is metav1.Condition) (time.Duration, error) {
-	is.Message = text.SanitizeMessage(is.Message)
-	was := conditions.Get(cluster, is.Type)
-	same := was != nil && was.Status == is.Status && was.Reason == is.Reason
-	if same && was.Message == is.Message {
+func (r *Reconciler) setCondition(ctx context.Context, cluster *clusterv1.Cluster, s *connectedCluster, condition metav1.Condition) (time.Duration, error) {
+	condition.Message = text.SanitizeMessage(condition.Message)
+	old := conditions.Get(cluster, condition.Type)
+	same := old != nil && old.Status == condition.Status && old.Reason == condition.Reason
+	if same && old.Message == condition.Message {
 		return 0, nil
 	}
 	if s != nil {
@@ -88,7 +88,7 @@ func (r *Reconciler) setCondition(ctx context.Context, cluster *clusterv1.Cluste
 		}
 		s.conditionWrittenAt = r.Now()
 	}
-	return 0, r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, is) })
+	return 0, r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Set(c, condition) })
 }
 
 // removeCondition removes the condition from a Cluster that is no longer served.

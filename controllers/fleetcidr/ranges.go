@@ -39,22 +39,22 @@ type rangeUsages struct {
 
 // recordReport records the report on a Cluster, and enqueues the ClusterCIDRs whose usage has changed.
 func (r *rangeUsages) recordReport(key nodeipam.ClusterKey, found nodeipam.Report) {
-	was := r.replaceUsage(key, found.UsageByRange)
+	previous := r.replaceUsage(key, found.UsageByRange)
 	for ref, usage := range found.UsageByRange {
-		if old, known := was[ref]; !known || !old.Equal(usage) {
+		if old, known := previous[ref]; !known || !old.Equal(usage) {
 			r.enqueueClusterCIDR(ref.Name)
 		}
 	}
 }
 
-func (r *rangeUsages) replaceUsage(key nodeipam.ClusterKey, found map[podcidr.Ref]nodeipam.Usage) (was map[podcidr.Ref]nodeipam.Usage) {
+func (r *rangeUsages) replaceUsage(key nodeipam.ClusterKey, found map[podcidr.Ref]nodeipam.Usage) (previous map[podcidr.Ref]nodeipam.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.usageByCluster == nil {
 		r.usageByCluster = map[nodeipam.ClusterKey]map[podcidr.Ref]nodeipam.Usage{}
 	}
-	was, r.usageByCluster[key] = r.usageByCluster[key], found
-	return was
+	previous, r.usageByCluster[key] = r.usageByCluster[key], found
+	return previous
 }
 
 // dropUsage drops the usage by a Cluster whose Nodes another manager holds: what this manager has seen is soon
@@ -69,12 +69,12 @@ func (r *rangeUsages) dropAndEnqueue(key nodeipam.ClusterKey) {
 	}
 }
 
-func (r *rangeUsages) removeUsage(key nodeipam.ClusterKey) (was map[podcidr.Ref]nodeipam.Usage) {
+func (r *rangeUsages) removeUsage(key nodeipam.ClusterKey) (previous map[podcidr.Ref]nodeipam.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was = r.usageByCluster[key]
+	previous = r.usageByCluster[key]
 	delete(r.usageByCluster, key)
-	return was
+	return previous
 }
 
 // enqueueClusterCIDR enqueues a ClusterCIDR. Before its controller has started, it does nothing, as the start
@@ -99,7 +99,7 @@ func (r *rangeUsages) usageForRange(ref podcidr.Ref) map[nodeipam.ClusterKey]nod
 	defer r.mu.Unlock()
 	out := map[nodeipam.ClusterKey]nodeipam.Usage{}
 	for key, all := range r.usageByCluster {
-		if usage, is := all[ref]; is {
+		if usage, ok := all[ref]; ok {
 			out[key] = usage
 		}
 	}
@@ -107,12 +107,12 @@ func (r *rangeUsages) usageForRange(ref podcidr.Ref) map[nodeipam.ClusterKey]nod
 }
 
 // hasUsage reports whether the usage by a Cluster is known, and whether it includes a ClusterCIDR.
-func (r *rangeUsages) hasUsage(key nodeipam.ClusterKey, ref podcidr.Ref) (known, says bool) {
+func (r *rangeUsages) hasUsage(key nodeipam.ClusterKey, ref podcidr.Ref) (known, reported bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all, known := r.usageByCluster[key]
-	_, says = all[ref]
-	return known, says
+	_, reported = all[ref]
+	return known, reported
 }
 
 // timeToWrite returns how long until a change of numbers alone may be written; 0 or less means now. recordWrite records
@@ -210,9 +210,9 @@ func (r *Reconciler) hasNothingToReport(cluster *clusterv1.Cluster, c *v1alpha1.
 	case guard.ShouldSkipCluster(cluster, r.WatchFilter), guard.HasOnlyOurFinalizer(cluster):
 		return true
 	}
-	known, says := r.rangeUsages.hasUsage(key, nodeipam.RefForClusterCIDR(c))
+	known, reported := r.rangeUsages.hasUsage(key, nodeipam.RefForClusterCIDR(c))
 	if known {
-		return !says
+		return !reported
 	}
 	_, concerns := nodeipam.RangeObjectForCluster(c, key, selectableLabels(cluster))
 	return !concerns

@@ -128,8 +128,8 @@ func (r *Reconciler) stopServing(ctx context.Context, key nodeipam.ClusterKey) {
 
 // isEnrolled reports whether the Nodes of a Cluster should get pod CIDRs.
 func isEnrolled(c *clusterv1.Cluster) bool {
-	_, is := c.Labels[v1alpha1.NodeCIDRsLabel]
-	return is
+	_, ok := c.Labels[v1alpha1.NodeCIDRsLabel]
+	return ok
 }
 
 // selectableLabels returns the labels by which ClusterCIDRs select a Cluster; nil means that it must not get anything
@@ -166,9 +166,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	has := selectableLabels(cluster)
-	objects := rangeObjectsForCluster(all, key, has)
-	if has == nil && len(objects) == 0 && len(r.Blocks.PodBlocks(key)) == 0 {
+	clusterLabels := selectableLabels(cluster)
+	objects := rangeObjectsForCluster(all, key, clusterLabels)
+	if clusterLabels == nil && len(objects) == 0 && len(r.Blocks.PodBlocks(key)) == 0 {
 		r.stopServing(ctx, key)
 		return guard.RequeueOnConflict(r.removeCondition(ctx, cluster), "taking the condition off")
 	}
@@ -187,10 +187,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // rangeObjectsForCluster returns the ClusterCIDRs as they apply to a Cluster with the given labels; nil labels mean
 // that it must not get anything new.
-func rangeObjectsForCluster(all []v1alpha1.ClusterCIDR, key nodeipam.ClusterKey, has labels.Set) []nodeipam.RangeObject {
+func rangeObjectsForCluster(all []v1alpha1.ClusterCIDR, key nodeipam.ClusterKey, clusterLabels labels.Set) []nodeipam.RangeObject {
 	out := []nodeipam.RangeObject{}
 	for i := range all {
-		if o, is := nodeipam.RangeObjectForCluster(&all[i], key, has); is {
+		if o, ok := nodeipam.RangeObjectForCluster(&all[i], key, clusterLabels); ok {
 			out = append(out, o)
 		}
 	}
@@ -245,8 +245,8 @@ func (r *Reconciler) reportStatus(ctx context.Context, cluster *clusterv1.Cluste
 		return reportInterval - since, nil
 	}
 	s.reportedAt = now
-	found, speaks := s.BuildReport()
-	if !speaks {
+	found, ok := s.BuildReport()
+	if !ok {
 		r.rangeUsages.dropUsage(s.ClusterKey)
 		return s.TakeOverIfOutdated(r.findOutdatedStatuses(cluster, found, conditionFromReport(found, selected), all), outdatedTimeout), nil
 	}
@@ -257,12 +257,12 @@ func (r *Reconciler) reportStatus(ctx context.Context, cluster *clusterv1.Cluste
 // findOutdatedStatuses returns the statuses that the holder of a Cluster's Nodes has not written since what they report
 // about the Cluster has changed: those of ClusterCIDRs, and the condition of the Cluster, which any manager writes that
 // cannot connect to it.
-func (r *Reconciler) findOutdatedStatuses(cluster *clusterv1.Cluster, found nodeipam.Report, is metav1.Condition, all []v1alpha1.ClusterCIDR) map[string]nodeipam.StatusDifference {
+func (r *Reconciler) findOutdatedStatuses(cluster *clusterv1.Cluster, found nodeipam.Report, condition metav1.Condition, all []v1alpha1.ClusterCIDR) map[string]nodeipam.StatusDifference {
 	out, key := map[string]nodeipam.StatusDifference{}, client.ObjectKeyFromObject(cluster)
-	is.Message = text.SanitizeMessage(is.Message)
-	was := ptr.Deref(conditions.Get(cluster, is.Type), metav1.Condition{})
-	if says := nodeipam.FormatCondition(was); says != nodeipam.FormatCondition(is) {
-		out[clusterv1.ClusterKind] = nodeipam.StatusDifference{DifferingFields: fmt.Sprint(was.Status, was.Reason), PublishedStatus: says}
+	condition.Message = text.SanitizeMessage(condition.Message)
+	old := ptr.Deref(conditions.Get(cluster, condition.Type), metav1.Condition{})
+	if published := nodeipam.FormatCondition(old); published != nodeipam.FormatCondition(condition) {
+		out[clusterv1.ClusterKind] = nodeipam.StatusDifference{DifferingFields: fmt.Sprint(old.Status, old.Reason), PublishedStatus: published}
 	}
 	for i := range all {
 		c := &all[i]
@@ -294,11 +294,11 @@ func (r *Reconciler) reportUnreachable(ctx context.Context, cluster *clusterv1.C
 	if why == "" && tried.ConsecutiveFailures == 0 {
 		return nil // it is being provisioned, or no connection was tried yet
 	}
-	is := newUnreachableCondition(why)
+	condition := newUnreachableCondition(why)
 	key := client.ObjectKeyFromObject(cluster)
 	if refused := r.apiServerAnswers.LastAccessError(ctx, r.Live, key, func() { r.enqueueCluster(key) }); why == "" && refused != nil {
-		is = newRefusedCondition(newRefusalError(key, refused))
+		condition = newRefusedCondition(newRefusalError(key, refused))
 	}
-	_, err = r.setCondition(ctx, cluster, nil, is)
+	_, err = r.setCondition(ctx, cluster, nil, condition)
 	return err
 }

@@ -62,13 +62,13 @@ func (s *connectedClusters) get(key nodeipam.ClusterKey) *connectedCluster {
 	return s.byKey[key]
 }
 
-func (s *connectedClusters) put(key nodeipam.ClusterKey, is *connectedCluster) {
+func (s *connectedClusters) put(key nodeipam.ClusterKey, connected *connectedCluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey == nil {
 		s.byKey = map[types.NamespacedName]*connectedCluster{}
 	}
-	s.byKey[key] = is
+	s.byKey[key] = connected
 }
 
 // allocators returns the allocators of the Clusters that are connected at the moment.
@@ -76,8 +76,8 @@ func (s *connectedClusters) allocators() []*nodeipam.ClusterAllocator {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*nodeipam.ClusterAllocator
-	for _, is := range s.byKey {
-		out = append(out, is.ClusterAllocator)
+	for _, connected := range s.byKey {
+		out = append(out, connected.ClusterAllocator)
 	}
 	return out
 }
@@ -91,16 +91,16 @@ func (r *Reconciler) ClusterAllocators() []*nodeipam.ClusterAllocator {
 func (s *connectedClusters) disconnect(key nodeipam.ClusterKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if is := s.byKey[key]; is != nil {
-		is.stop()
-		is.Close()
+	if connected := s.byKey[key]; connected != nil {
+		connected.stop()
+		connected.Close()
 		delete(s.byKey, key)
 	}
 }
 
 // disconnectClient closes and forgets the allocator of a Cluster, if it was made from the given connection.
 func (s *connectedClusters) disconnectClient(key nodeipam.ClusterKey, connection client.Client) {
-	if is := s.get(key); is != nil && is.uncachedClient == connection {
+	if connected := s.get(key); connected != nil && connected.uncachedClient == connection {
 		s.disconnect(key)
 	}
 }

@@ -88,8 +88,8 @@ func hasRelevantChange(a, b *v1alpha1.ClusterCIDR) bool {
 
 // clustersForClusterCIDR returns the Clusters that a ClusterCIDR may be for, or that use it.
 func (r *Reconciler) clustersForClusterCIDR(ctx context.Context, o client.Object) []reconcile.Request {
-	c, is := o.(*v1alpha1.ClusterCIDR)
-	if !is || nodeipam.IsLocal(c) {
+	c, ok := o.(*v1alpha1.ClusterCIDR)
+	if !ok || nodeipam.IsLocal(c) {
 		return nil
 	}
 	var all clusterv1.ClusterList

@@ -60,8 +60,8 @@ func NewOptimisticPatch(before client.Object) client.Patch {
 }
 
 // RequeueOnConflict turns a conflict into a quiet retry: the current state must be read first, and the watch brings it.
-// A delayed write (pace.WritePacer) is retried in the same way. doing is the context of other errors.
-func RequeueOnConflict(err error, doing string) (reconcile.Result, error) {
+// A delayed write (pace.WritePacer) is retried in the same way. action is the context of other errors.
+func RequeueOnConflict(err error, action string) (reconcile.Result, error) {
 	after, err := pace.SplitDelayed(err)
 	switch {
 	case err == nil && after > 0:
@@ -71,5 +71,5 @@ func RequeueOnConflict(err error, doing string) (reconcile.Result, error) {
 	case apierrors.IsConflict(err):
 		return RequeueWithBackoff(), nil
 	}
-	return reconcile.Result{}, fmt.Errorf("%s: %w", doing, err)
+	return reconcile.Result{}, fmt.Errorf("%s: %w", action, err)
 }

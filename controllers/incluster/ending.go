@@ -45,19 +45,19 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, pool *unstructured.Uns
 		err := exact.DeleteWithPreconditions(ctx, r.Client, mirror)
 		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "deleting "+mirror.GetName())
 	}
-	who := r.MirroredPoolReferrer(pools.KeyForPool(mirror))
-	if who == "" {
+	referrer := r.MirroredPoolReferrer(pools.KeyForPool(mirror))
+	if referrer == "" {
 		// Read the mirror before the list: a grant to a claim that comes after it is a write of the mirror, so the
 		// patch below fails.
 		if mirror, err = pools.KeyForPool(mirror).GetPool(ctx, r.Live); err != nil || !incluster.HasHandedOverAnnotation(mirror) {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
-		if who, err = r.findPoolReferrer(ctx, pool); err != nil {
+		if referrer, err = r.findPoolReferrer(ctx, pool); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if who != "" {
-		return reconcile.Result{RequeueAfter: deletionRequeueDelay}, r.markMirrorEnding(ctx, pool, mirror, who)
+	if referrer != "" {
+		return reconcile.Result{RequeueAfter: deletionRequeueDelay}, r.markMirrorEnding(ctx, pool, mirror, referrer)
 	}
 	before := mirror.DeepCopyObject().(client.Object)
 	incluster.EndMirror(mirror)
@@ -71,9 +71,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, pool *unstructured.Uns
 
 // markMirrorEnding records on the mirror what keeps its pool, and makes it grant nothing more to those that name that
 // pool.
-func (r *Reconciler) markMirrorEnding(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, who string) error {
+func (r *Reconciler) markMirrorEnding(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, referrer string) error {
 	text := fmt.Sprintf("%s %s is being deleted, and waits until nothing names it any more: %s does; replace its machine by one whose template names %s %s",
-		r.kind.Name, pool.GetName(), who, pools.KeyForPool(mirror).Kind, mirror.GetName())
+		r.kind.Name, pool.GetName(), referrer, pools.KeyForPool(mirror).Kind, mirror.GetName())
 	if mirror.GetAnnotations()[incluster.EndingAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
 		incluster.SetOrRemoveAnnotation(mirror, incluster.EndingAnnotation, text, true)
@@ -87,7 +87,7 @@ func (r *Reconciler) markMirrorEnding(ctx context.Context, pool *unstructured.Un
 
 // findPoolReferrer returns a claim or an IPAddress that names a pool, by a live read; empty if there is none.
 func (r *Reconciler) findPoolReferrer(ctx context.Context, pool *unstructured.Unstructured) (string, error) {
-	is := func(ref ipamv1.IPPoolReference) bool {
+	namesPool := func(ref ipamv1.IPPoolReference) bool {
 		return ref.APIGroup == incluster.GroupVersion.Group && ref.Kind == r.kind.Name && ref.Name == pool.GetName()
 	}
 	claims, addresses := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}
@@ -98,12 +98,12 @@ func (r *Reconciler) findPoolReferrer(ctx context.Context, pool *unstructured.Un
 		}
 	}
 	for i := range claims.Items {
-		if c := &claims.Items[i]; is(c.Spec.PoolRef) {
+		if c := &claims.Items[i]; namesPool(c.Spec.PoolRef) {
 			return "IPAddressClaim " + c.Namespace + "/" + c.Name, nil
 		}
 	}
 	for i := range addresses.Items {
-		if a := &addresses.Items[i]; is(a.Spec.PoolRef) {
+		if a := &addresses.Items[i]; namesPool(a.Spec.PoolRef) {
 			return "IPAddress " + a.Namespace + "/" + a.Name, nil
 		}
 	}

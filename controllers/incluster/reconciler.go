@@ -122,7 +122,7 @@ func (r *Reconciler) recordMirrorProblem(pool *unstructured.Unstructured, mirror
 		r.reportedProblems.Delete(pool.GetUID())
 		return
 	}
-	if was, told := r.reportedProblems.Swap(pool.GetUID(), message); !told || was != message {
+	if last, reported := r.reportedProblems.Swap(pool.GetUID(), message); !reported || last != message {
 		r.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, reason, "Mirror", "%s", message)
 	}
 }
@@ -153,8 +153,8 @@ func (r *Reconciler) annotatePool(ctx context.Context, pool *unstructured.Unstru
 
 // requestsForMirror returns a request for the pool whose name a mirror has.
 func (r *Reconciler) requestsForMirror(_ context.Context, mirror client.Object) []reconcile.Request {
-	ref, is := incluster.RefForMirror(pools.KeyForPool(mirror.(v1alpha1.Pool)).Kind, mirror.GetName())
-	if !is || ref.Kind != r.kind.Name {
+	ref, ok := incluster.RefForMirror(pools.KeyForPool(mirror.(v1alpha1.Pool)).Kind, mirror.GetName())
+	if !ok || ref.Kind != r.kind.Name {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: mirror.GetNamespace(), Name: ref.Name}}}
@@ -179,7 +179,7 @@ func (r *Reconciler) handOverPool(ctx context.Context, pool *unstructured.Unstru
 // reconcileMirror gives the mirror the spec of its pool. A pool that is paused has a paused mirror, unless it is paused
 // since it was handed over: then the mirror is paused independently.
 func (r *Reconciler) reconcileMirror(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool) error {
-	is, err := incluster.MirrorForPool(r.kind, pool)
+	translated, err := incluster.MirrorForPool(r.kind, pool)
 	if err != nil {
 		return errors.Join(err, r.markMirrorProblem(ctx, pool, mirror, err))
 	}
@@ -190,16 +190,16 @@ func (r *Reconciler) reconcileMirror(ctx context.Context, pool *unstructured.Uns
 		if mirror.GetUID() == "" {
 			incluster.InitMirrorOrigin(mirror, pool, r.ManagementCluster)
 		}
-		*mirror.PoolSpec() = is.Spec
+		*mirror.PoolSpec() = translated.Spec
 		incluster.SealSpec(mirror)
-		given, known := incluster.IsHandedOver(pool), incluster.HasHandedOverAnnotation(mirror)
-		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !given || !known {
-			incluster.SetOrRemoveAnnotation(mirror, clusterv1.PausedAnnotation, value, paused && !given)
+		handedOver, known := incluster.IsHandedOver(pool), incluster.HasHandedOverAnnotation(mirror)
+		if value, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]; !handedOver || !known {
+			incluster.SetOrRemoveAnnotation(mirror, clusterv1.PausedAnnotation, value, paused && !handedOver)
 		}
-		incluster.SetOrRemoveAnnotation(mirror, incluster.HandedOverAnnotation, "", given)
-		incluster.SetOrRemoveAnnotation(mirror, incluster.GatewayAnnotation, is.Gateway, is.Gateway != "")
+		incluster.SetOrRemoveAnnotation(mirror, incluster.HandedOverAnnotation, "", handedOver)
+		incluster.SetOrRemoveAnnotation(mirror, incluster.GatewayAnnotation, translated.Gateway, translated.Gateway != "")
 		incluster.SetOrRemoveAnnotation(mirror, incluster.ProblemAnnotation, "", false)
-		if given {
+		if handedOver {
 			incluster.HandOverMirror(mirror, pool)
 			return nil
 		}
@@ -238,9 +238,9 @@ func (r *Reconciler) markMirrorProblem(ctx context.Context, pool *unstructured.U
 }
 
 // newNameConflictError returns the error that a pool of ours already has the name of the mirror.
-func newNameConflictError(is v1alpha1.Pool) error {
-	key := pools.KeyForPool(is)
-	if incluster.IsEnded(is) {
+func newNameConflictError(existing v1alpha1.Pool) error {
+	key := pools.KeyForPool(existing)
+	if incluster.IsEnded(existing) {
 		return fmt.Errorf("%s has the addresses of an earlier pool of this name and is a pool of its own since that ended; name it in claims, or create this pool under another name", key)
 	}
 	return fmt.Errorf("%s exists and is not the mirror of this pool; delete it, or create it again under another name", key)
@@ -253,7 +253,7 @@ func (r *Reconciler) updatePoolCounts(ctx context.Context, pool *unstructured.Un
 	}
 	before := pool.DeepCopy()
 	counts := incluster.CountsFromStatus(mirror.PoolStatus())
-	if was, _, _ := unstructured.NestedMap(pool.Object, "status", "ipAddresses"); equality.Semantic.DeepEqual(was, counts) {
+	if old, _, _ := unstructured.NestedMap(pool.Object, "status", "ipAddresses"); equality.Semantic.DeepEqual(old, counts) {
 		return nil
 	}
 	if err := unstructured.SetNestedMap(pool.Object, counts, "status", "ipAddresses"); err != nil {

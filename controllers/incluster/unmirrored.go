@@ -16,9 +16,9 @@ import (
 // NotServed on the pool, or that there is no pool. The text is empty if the name is not that of a mirror.
 func NewMissingMirrorLookup(from client.Reader) func(context.Context, pools.Key) string {
 	return func(ctx context.Context, key pools.Key) string {
-		ref, is := incluster.RefForMirror(key.Kind, key.Name)
+		ref, ok := incluster.RefForMirror(key.Kind, key.Name)
 		i := slices.IndexFunc(incluster.PoolKinds, func(k incluster.PoolKind) bool { return k.Name == ref.Kind })
-		if !is || i < 0 {
+		if !ok || i < 0 {
 			return ""
 		}
 		source := pools.Key{Kind: ref.Kind, Namespace: key.Namespace, Name: ref.Name}

@@ -96,7 +96,7 @@ func (x *BlockIndex) enqueueCluster(cluster types.NamespacedName) {
 
 // ObserveBlock records an IPAllocation, unless the known version is newer.
 func (x *BlockIndex) ObserveBlock(a *v1alpha1.IPAllocation) {
-	if _, is := pools.ChildPoolKey(a); is {
+	if _, ok := pools.ChildPoolKey(a); ok {
 		return // it is for a pool
 	}
 	cluster, key := a.Spec.TenantClusterRef.NamespacedName(), client.ObjectKeyFromObject(a)
@@ -200,8 +200,8 @@ func (x *BlockIndex) UnlabelledBlocks(cluster types.NamespacedName) []*v1alpha1.
 	}
 	var out []*v1alpha1.IPAllocation
 	for _, a := range of.blocks {
-		lacks := a.Labels[v1alpha1.AllocationRoleLabel] == "" || a.Labels[clusterv1.ClusterNameLabel] == ""
-		if lacks && a.DeletionTimestamp.IsZero() {
+		unlabelled := a.Labels[v1alpha1.AllocationRoleLabel] == "" || a.Labels[clusterv1.ClusterNameLabel] == ""
+		if unlabelled && a.DeletionTimestamp.IsZero() {
 			out = append(out, a.DeepCopy())
 		}
 	}
@@ -221,7 +221,7 @@ type indexingMemory struct {
 // ObserveObject implements feed.Store. The memory comes first: a reconcile that the index enqueues reads it.
 func (b indexingMemory) ObserveObject(o client.Object) (pools.Key, bool) {
 	key, wake := b.Store.ObserveObject(o)
-	if a, is := o.(*v1alpha1.IPAllocation); is {
+	if a, ok := o.(*v1alpha1.IPAllocation); ok {
 		b.blocks.ObserveBlock(a)
 	}
 	return key, wake
@@ -230,7 +230,7 @@ func (b indexingMemory) ObserveObject(o client.Object) (pools.Key, bool) {
 // ForgetObject implements feed.Store.
 func (b indexingMemory) ForgetObject(o client.Object) (pools.Key, bool) {
 	key, wake := b.Store.ForgetObject(o)
-	if a, is := o.(*v1alpha1.IPAllocation); is {
+	if a, ok := o.(*v1alpha1.IPAllocation); ok {
 		b.blocks.ForgetBlock(a)
 	}
 	return key, wake

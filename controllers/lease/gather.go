@@ -35,12 +35,12 @@ func (l *scope) gatherState(ctx context.Context) error {
 	l.leasesByName, l.portHolders, l.readyEndpoints = map[string]*v1alpha1.IPLease{}, map[leaseports.ServiceRef]bool{}, map[string]map[string]bool{}
 	for i := range leases.Items {
 		o := &leases.Items[i]
-		is := leaseports.NewLease(o)
-		l.leases, l.leaseStates, l.leasesByName[o.Name] = append(l.leases, o), append(l.leaseStates, is), o
+		state := leaseports.NewLease(o)
+		l.leases, l.leaseStates, l.leasesByName[o.Name] = append(l.leases, o), append(l.leaseStates, state), o
 		if a := leaseAddress(o); a.IsValid() {
 			l.leasesByAddress[a] = append(l.leasesByAddress[a], o)
 		}
-		for _, h := range is.PortTable {
+		for _, h := range state.PortTable {
 			l.portHolders[h.Service] = true
 		}
 	}
@@ -94,26 +94,26 @@ func (l *scope) gatherServices(ctx context.Context) error {
 
 // addService adds a Service to those that are decided on.
 func (l *scope) addService(ctx context.Context, s *corev1.Service, ref leaseports.ServiceRef) error {
-	is := leaseports.NewService(s, l.namespace)
-	is.NotServedMessage = l.disabledMessage(is.ShownBy)
+	state := leaseports.NewService(s, l.namespace)
+	state.NotServedMessage = l.disabledMessage(state.ShownBy)
 	if c := leaseCondition(s); c != nil {
-		is.ReportedIdle = c.Reason == v1alpha1.IdleReason
+		state.ReportedIdle = c.Reason == v1alpha1.IdleReason
 	}
-	if is.LoadBalancerClass != "" || l.portHolders[ref] {
+	if state.LoadBalancerClass != "" || l.portHolders[ref] {
 		ready, err := l.hasReadyEndpoint(ctx, s)
 		if err != nil {
 			return err
 		}
-		is.HasReadyEndpoint = ready
+		state.HasReadyEndpoint = ready
 	}
 	if ref.Namespace != "" {
 		labels, err := l.namespaceLabels(ctx, ref.Namespace)
 		if err != nil {
 			return err
 		}
-		is.NamespaceLabels = labels
+		state.NamespaceLabels = labels
 	}
-	l.services, l.serviceStates = append(l.services, s), append(l.serviceStates, is)
+	l.services, l.serviceStates = append(l.services, s), append(l.serviceStates, state)
 	return nil
 }
 
@@ -134,13 +134,13 @@ func (l *scope) hasReadyEndpoint(ctx context.Context, s *corev1.Service) (bool, 
 		if err := l.Client.List(ctx, all, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("reading the endpoints of namespace %s: %w", s.Namespace, err)
 		}
-		has := map[string]bool{}
+		ready := map[string]bool{}
 		for i := range all.Items {
 			if e := &all.Items[i]; isSliceReady(e) {
-				has[e.Labels[discoveryv1.LabelServiceName]] = true
+				ready[e.Labels[discoveryv1.LabelServiceName]] = true
 			}
 		}
-		l.readyEndpoints[s.Namespace] = has
+		l.readyEndpoints[s.Namespace] = ready
 	}
 	return l.readyEndpoints[s.Namespace][s.Name], nil
 }
@@ -159,21 +159,21 @@ func (l *scope) gatherUsurpedPorts(ctx context.Context) error {
 		return nil
 	}
 	for i, o := range l.leases {
-		is := &l.leaseStates[i]
-		if isShownByHost(o) || !is.Address.IsValid() {
+		state := &l.leaseStates[i]
+		if isShownByHost(o) || !state.Address.IsValid() {
 			continue
 		}
 		all := &corev1.ServiceList{}
-		if err := l.Client.List(ctx, all, client.MatchingFields{statusAddressIndex: is.Address.String()}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("reading the Services that show %s: %w", is.Address, err)
+		if err := l.Client.List(ctx, all, client.MatchingFields{statusAddressIndex: state.Address.String()}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("reading the Services that show %s: %w", state.Address, err)
 		}
 		for j := range all.Items {
 			s := &all.Items[j]
-			for _, p := range leaseports.FindUsurpedPorts(s, is, l.namespace) {
-				if is.UsurpedPorts == nil {
-					is.UsurpedPorts = map[leaseports.Port]leaseports.ServiceRef{}
+			for _, p := range leaseports.FindUsurpedPorts(s, state, l.namespace) {
+				if state.UsurpedPorts == nil {
+					state.UsurpedPorts = map[leaseports.Port]leaseports.ServiceRef{}
 				}
-				is.UsurpedPorts[p] = leaseports.NewServiceRef(s, l.namespace)
+				state.UsurpedPorts[p] = leaseports.NewServiceRef(s, l.namespace)
 				l.requeueAfter = grants.MinWait(l.requeueAfter, recheckInterval)
 			}
 		}
@@ -239,18 +239,18 @@ func (l *scope) addClassPool(p v1alpha1.Pool, from tenancy.Namespace) {
 		return
 	}
 	key := pools.KeyForPool(p)
-	is := tenancy.NewPool(v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}, p, from)
+	pool := tenancy.NewPool(v1alpha1.PoolReference{Kind: key.Kind, Name: key.Name}, p, from)
 	out := leaseports.Pool{
-		Ref: is.Ref, LoadBalancerClass: leases.LoadBalancerClass, Priority: leases.Priority, Family: 4, IsOpen: is.Availability == tenancy.PoolOpen,
-		AvailableIPs: is.AvailableIPs, Quota: -1, ReleaseIdleAfter: time.Duration(leases.ReleaseIdleAfterSeconds) * time.Second, Generation: p.GetGeneration(),
+		Ref: pool.Ref, LoadBalancerClass: leases.LoadBalancerClass, Priority: leases.Priority, Family: 4, IsOpen: pool.Availability == tenancy.PoolOpen,
+		AvailableIPs: pool.AvailableIPs, Quota: -1, ReleaseIdleAfter: time.Duration(leases.ReleaseIdleAfterSeconds) * time.Second, Generation: p.GetGeneration(),
 	}
 	if annotations.HasPaused(p) {
-		out.IsOpen, is.Message = false, "is paused"
+		out.IsOpen, pool.Message = false, "is paused"
 	}
 	if !out.IsOpen {
-		out.ClosedMessage = fmt.Sprintf("%s %s", key, is.Message)
+		out.ClosedMessage = fmt.Sprintf("%s %s", key, pool.Message)
 	}
-	if is.IsIPv6 {
+	if pool.IsIPv6 {
 		out.Family = 6
 	}
 	if leases.QuotaPerNamespace != nil {
@@ -260,7 +260,7 @@ func (l *scope) addClassPool(p v1alpha1.Pool, from tenancy.Namespace) {
 		layout, errs := poolspec.CompilePool(p)
 		return len(errs) == 0 && layout.Declared().Contains(a)
 	}
-	l.hostPools[is.Ref] = out.LoadBalancerClass == v1alpha1.HostLoadBalancerClass
+	l.hostPools[pool.Ref] = out.LoadBalancerClass == v1alpha1.HostLoadBalancerClass
 	l.classPools = append(l.classPools, out)
 }
 

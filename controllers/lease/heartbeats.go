@@ -67,16 +67,16 @@ func (h *heartbeats) observeHeartbeat(host string, o *coordinationv1.Lease, isNe
 	if o.Spec.RenewTime != nil {
 		renewed = o.Spec.RenewTime.Time
 	}
-	is := h.byHost[host]
-	if is == nil {
-		is = h.startTracking(host, now)
+	tracked := h.byHost[host]
+	if tracked == nil {
+		tracked = h.startTracking(host, now)
 	}
-	changed := isNew || (is.observed && !is.renewTime.Equal(renewed))
-	is.observed, is.renewTime = true, renewed
-	is.timeout = silenceTimeout(cmp.Or(time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second, hostlb.DefaultTiming().Lifetime))
+	changed := isNew || (tracked.observed && !tracked.renewTime.Equal(renewed))
+	tracked.observed, tracked.renewTime = true, renewed
+	tracked.timeout = silenceTimeout(cmp.Or(time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0))*time.Second, hostlb.DefaultTiming().Lifetime))
 	if changed {
-		woke = is.liveness != livenessAlive
-		is.liveness, is.lastChange = livenessAlive, now
+		woke = tracked.liveness != livenessAlive
+		tracked.liveness, tracked.lastChange = livenessAlive, now
 	}
 	if woke {
 		h.signalRecheck() // a later change only postpones when it is silent
@@ -86,21 +86,21 @@ func (h *heartbeats) observeHeartbeat(host string, o *coordinationv1.Lease, isNe
 
 // startTracking begins to track the heartbeat of a host.
 func (h *heartbeats) startTracking(host string, now time.Time) *heartbeat {
-	is := &heartbeat{lastChange: now, timeout: noHostTimeout}
-	h.byHost[host] = is
+	tracked := &heartbeat{lastChange: now, timeout: noHostTimeout}
+	h.byHost[host] = tracked
 	h.signalRecheck()
-	return is
+	return tracked
 }
 
 // livenessForHost returns what is known about a host. A host that is not known yet is tracked from now on.
 func (h *heartbeats) livenessForHost(host string, now time.Time) liveness {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	is := h.byHost[host]
-	if is == nil {
-		is = h.startTracking(host, now)
+	tracked := h.byHost[host]
+	if tracked == nil {
+		tracked = h.startTracking(host, now)
 	}
-	return is.liveness
+	return tracked.liveness
 }
 
 // signalRecheck makes Start compute again when the next host becomes silent.
@@ -116,11 +116,11 @@ func (h *heartbeats) signalRecheck() {
 func (h *heartbeats) expireHosts(now time.Time) (hosts []string, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, is := range h.byHost {
-		switch left := is.timeout - now.Sub(is.lastChange); {
-		case is.liveness == livenessSilent:
+	for name, tracked := range h.byHost {
+		switch left := tracked.timeout - now.Sub(tracked.lastChange); {
+		case tracked.liveness == livenessSilent:
 		case left <= 0:
-			is.liveness = livenessSilent
+			tracked.liveness = livenessSilent
 			hosts = append(hosts, name)
 		case next == 0 || left < next:
 			next = left

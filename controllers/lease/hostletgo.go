@@ -34,13 +34,13 @@ func (l *scope) hostDrainingReason(ctx context.Context, o *v1alpha1.IPLease) (le
 		if err != nil {
 			return leaseports.Reason{}, fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		is := l.newHostStatus(o, lock)
-		if is.Silent || is.PreviousHolder != "" {
-			if is.ReachableByOther, err = l.isReachableByOther(ctx, o, is.Holder); err != nil {
+		status := l.newHostStatus(o, lock)
+		if status.Silent || status.PreviousHolder != "" {
+			if status.ReachableByOther, err = l.isReachableByOther(ctx, o, status.Holder); err != nil {
 				return leaseports.Reason{}, err
 			}
 		}
-		if why := is.DrainingReason(); why != (leaseports.Reason{}) {
+		if why := status.DrainingReason(); why != (leaseports.Reason{}) {
 			return why, nil
 		}
 		// A host that takes the lock meanwhile keeps it.
@@ -62,8 +62,8 @@ func (l *scope) lockNamesForLease(ctx context.Context, o *v1alpha1.IPLease) ([]s
 		return nil, fmt.Errorf("reading the locks of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	for i := range all.Items {
-		is, _, err := record.ParseLock(&all.Items[i])
-		if err == nil && all.Items[i].Name != out[0] && is.Report != nil && is.Report.LeaseUID == o.UID {
+		parsed, _, err := record.ParseLock(&all.Items[i])
+		if err == nil && all.Items[i].Name != out[0] && parsed.Report != nil && parsed.Report.LeaseUID == o.UID {
 			out = append(out, all.Items[i].Name)
 		}
 	}

@@ -45,13 +45,13 @@ func (l *scope) gatherHostStatuses(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading the lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
-		is := l.newHostStatus(o, lock)
-		if is.RequiresLocalEndpoint = l.requiresLocalEndpoint(o); is.Silent {
-			if is.ReachableByOther, err = l.isReachableByOther(ctx, o, is.Holder); err != nil {
+		status := l.newHostStatus(o, lock)
+		if status.RequiresLocalEndpoint = l.requiresLocalEndpoint(o); status.Silent {
+			if status.ReachableByOther, err = l.isReachableByOther(ctx, o, status.Holder); err != nil {
 				return err
 			}
 		}
-		l.hostStatuses[o.UID] = is
+		l.hostStatuses[o.UID] = status
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (l *scope) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *
 	if lock == nil {
 		return out
 	}
-	says, holder, err := record.ParseLock(lock)
+	parsed, holder, err := record.ParseLock(lock)
 	if err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
 			err = cause // the wrapping text is for hosts
@@ -70,13 +70,13 @@ func (l *scope) newHostStatus(o *v1alpha1.IPLease, lock *coordinationv1.Lease) *
 		out.LockProblem = fmt.Sprintf("the lock of the address, Lease %s/%s, cannot be read: %v", lock.Namespace, lock.Name, err)
 		return out
 	}
-	out.Holder, out.PreviousHolder = holder, says.ReleasedBy
+	out.Holder, out.PreviousHolder = holder, parsed.ReleasedBy
 	if holder != "" {
 		life := l.heartbeats.livenessForHost(holder, l.now)
 		out.Alive, out.Silent = life == livenessAlive, life == livenessSilent
 	}
-	if says.Report != nil && says.Report.LeaseUID == o.UID {
-		out.Report = says.Report
+	if parsed.Report != nil && parsed.Report.LeaseUID == o.UID {
+		out.Report = parsed.Report
 	}
 	return out
 }
@@ -95,8 +95,8 @@ func (l *scope) requiresLocalEndpoint(o *v1alpha1.IPLease) bool {
 
 // trackMissingHosts records which addresses no host has, and since when: the condition shows it some time later.
 func (l *scope) trackMissingHosts() {
-	for uid, is := range l.hostStatuses {
-		if is.HasReport() {
+	for uid, status := range l.hostStatuses {
+		if status.HasReport() {
 			continue
 		}
 		s := observation{leaseUID: uid, withoutHost: true}
@@ -124,25 +124,25 @@ func (l *scope) publishHostIngress(ctx context.Context, d *leaseports.Decision) 
 		return false, nil
 	}
 	for i, s := range l.services {
-		is := &l.serviceStates[i]
-		granted, recorded := l.grantState(d, is)
-		granted = granted && is.ShownBy == v1alpha1.ShownByHost
-		if is.NotServedMessage != "" || l.isHeldByPause(s) || !l.isResponsibleFor(s) || (granted && (!recorded || !isReportedSatisfied(s))) {
+		state := &l.serviceStates[i]
+		granted, recorded := l.grantState(d, state)
+		granted = granted && state.ShownBy == v1alpha1.ShownByHost
+		if state.NotServedMessage != "" || l.isHeldByPause(s) || !l.isResponsibleFor(s) || (granted && (!recorded || !isReportedSatisfied(s))) {
 			continue
 		}
-		want := l.retainedIngress(s, is, granted)
-		if granted && l.isAnnouncedOrShown(s, is) {
-			want = l.desiredIngress(s, is)
+		want := l.retainedIngress(s, state, granted)
+		if granted && l.isAnnouncedOrShown(s, state) {
+			want = l.desiredIngress(s, state)
 		}
 		if leaseports.IsSameIngress(want, s.Status.LoadBalancer.Ingress) {
 			continue
 		}
 		if len(want) > 0 && granted {
-			has, err := l.isGrantedLive(ctx, is, l.addressesForService(is))
+			isGranted, err := l.isGrantedLive(ctx, state, l.addressesForService(state))
 			if err != nil {
 				return false, err
 			}
-			if !has {
+			if !isGranted {
 				continue // the watch of the lease enqueues the namespace
 			}
 		}
@@ -161,8 +161,8 @@ func (l *scope) publishHostIngress(ctx context.Context, d *leaseports.Decision) 
 
 // isAnnouncedOrShown reports whether a Service that has its ports may be published with them: each address is
 // announced, or the Service shows it already.
-func (l *scope) isAnnouncedOrShown(s *corev1.Service, is *leaseports.Service) bool {
-	for _, name := range is.LeaseNames {
+func (l *scope) isAnnouncedOrShown(s *corev1.Service, state *leaseports.Service) bool {
+	for _, name := range state.LeaseNames {
 		o := l.leasesByName[name]
 		on := l.hostStatuses[o.UID]
 		if l.isUnmanaged(o) || on == nil || !mayBeShown(o, v1alpha1.ShownByHost) || (!leaseports.ShowsAddress(s, leaseAddress(o)) && !on.IsAnnounced()) {
@@ -173,9 +173,9 @@ func (l *scope) isAnnouncedOrShown(s *corev1.Service, is *leaseports.Service) bo
 }
 
 // addressesForService returns the addresses of the leases of a Service that has its ports of them.
-func (l *scope) addressesForService(is *leaseports.Service) []netip.Addr {
+func (l *scope) addressesForService(state *leaseports.Service) []netip.Addr {
 	var out []netip.Addr
-	for _, name := range is.LeaseNames {
+	for _, name := range state.LeaseNames {
 		out = append(out, leaseAddress(l.leasesByName[name]))
 	}
 	return out
@@ -183,9 +183,9 @@ func (l *scope) addressesForService(is *leaseports.Service) []netip.Addr {
 
 // desiredIngress returns the desired load balancer status of a Service. The error of a port stays until a host reports
 // the current one.
-func (l *scope) desiredIngress(s *corev1.Service, is *leaseports.Service) []corev1.LoadBalancerIngress {
+func (l *scope) desiredIngress(s *corev1.Service, state *leaseports.Service) []corev1.LoadBalancerIngress {
 	wrong := map[netip.Addr]map[leaseports.Port]string{}
-	for _, name := range is.LeaseNames {
+	for _, name := range state.LeaseNames {
 		o := l.leasesByName[name]
 		a := leaseAddress(o)
 		if on := l.hostStatuses[o.UID]; on.IsAnnounced() {
@@ -194,19 +194,19 @@ func (l *scope) desiredIngress(s *corev1.Service, is *leaseports.Service) []core
 			wrong[a] = leaseports.StatusPortErrors(s, a)
 		}
 	}
-	return leaseports.NewIngress(is, l.addressesForService(is), wrong)
+	return leaseports.NewIngress(state, l.addressesForService(state), wrong)
 }
 
 // retainedIngress returns the entries that stay in the status of a Service that is not published with all that it has
 // now. If the Service is of the class of hosts, all entries are ours, and those that it has a right to stay.
-func (l *scope) retainedIngress(s *corev1.Service, is *leaseports.Service, granted bool) []corev1.LoadBalancerIngress {
+func (l *scope) retainedIngress(s *corev1.Service, state *leaseports.Service, granted bool) []corev1.LoadBalancerIngress {
 	var may []netip.Addr
 	if granted {
-		may = l.addressesForService(is)
+		may = l.addressesForService(state)
 	}
 	return slices.DeleteFunc(slices.Clone(s.Status.LoadBalancer.Ingress), func(in corev1.LoadBalancerIngress) bool {
 		a, err := netip.ParseAddr(in.IP)
-		if is.ShownBy == v1alpha1.ShownByHost {
+		if state.ShownBy == v1alpha1.ShownByHost {
 			return err != nil || !slices.Contains(may, a.Unmap())
 		}
 		return err == nil && slices.ContainsFunc(l.leasesByAddress[a.Unmap()], isShownByHost)

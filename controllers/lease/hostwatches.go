@@ -39,8 +39,8 @@ const (
 
 // leaseLockKeys returns the values of lockIndex for an IPLease.
 func leaseLockKeys(o client.Object) []string {
-	l, is := o.(*v1alpha1.IPLease)
-	if !is || !isShownByHost(l) || !leaseAddress(l).IsValid() {
+	l, ok := o.(*v1alpha1.IPLease)
+	if !ok || !isShownByHost(l) || !leaseAddress(l).IsValid() {
 		return nil
 	}
 	out := []string{record.LockName(leaseAddress(l), "")}
@@ -52,33 +52,33 @@ func leaseLockKeys(o client.Object) []string {
 
 // lockKeys returns the values of lockIndex for a coordination Lease.
 func lockKeys(o client.Object) []string {
-	l, is := o.(*coordinationv1.Lease)
+	l, ok := o.(*coordinationv1.Lease)
 	switch {
-	case !is:
+	case !ok:
 		return nil
 	case record.IsHeartbeatName(l.Name):
 		return []string{heartbeatIndexValue}
 	case !record.IsLockName(l.Name):
 		return nil
 	}
-	says, _, err := record.ParseLock(l)
+	parsed, _, err := record.ParseLock(l)
 	if err != nil {
 		return []string{l.Name}
 	}
-	return []string{record.LockName(says.Address, "")}
+	return []string{record.LockName(parsed.Address, "")}
 }
 
 // holderKeys returns the values of holderIndex for a coordination Lease.
 func holderKeys(o client.Object) []string {
-	l, is := o.(*coordinationv1.Lease)
-	if !is || !record.IsLockName(l.Name) {
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok || !record.IsLockName(l.Name) {
 		return nil
 	}
 	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" {
 		return []string{holder}
 	}
-	if says, _, err := record.ParseLock(l); err == nil && says.ReleasedBy != "" {
-		return []string{says.ReleasedBy}
+	if parsed, _, err := record.ParseLock(l); err == nil && parsed.ReleasedBy != "" {
+		return []string{parsed.ReleasedBy}
 	}
 	return nil
 }
@@ -121,8 +121,8 @@ func (r *Reconciler) watchHosts(ctx context.Context, mgr ctrl.Manager, b *builde
 // requestsForHostObject returns requests for the namespaces that an object written by a host concerns. isNew reports
 // whether the object was created while this manager watched.
 func (r *Reconciler) requestsForHostObject(ctx context.Context, o client.Object, isNew bool) []reconcile.Request {
-	l, is := o.(*coordinationv1.Lease)
-	if !is || !record.IsHeartbeatName(o.GetName()) {
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok || !record.IsHeartbeatName(o.GetName()) {
 		return r.requestsForLock(ctx, o)
 	}
 	host := strings.TrimPrefix(l.Name, record.HeartbeatName(""))

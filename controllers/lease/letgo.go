@@ -46,11 +46,11 @@ func (l *scope) releaseDeletedLeases(ctx context.Context, _ *leaseports.Decision
 			changed = true
 			continue
 		}
-		told, err := l.setDrainingCondition(ctx, o, why)
+		updated, err := l.setDrainingCondition(ctx, o, why)
 		if err != nil {
 			return false, err
 		}
-		changed = changed || told
+		changed = changed || updated
 	}
 	return changed, nil
 }

@@ -76,18 +76,18 @@ func (l *scope) createLease(ctx context.Context, m *leaseports.LeaseRequest) (wr
 // deleteUnusedLeases deletes the leases that were created for Services and that no Service uses any more (P5). The
 // delete has what was read as preconditions, so that a lease to which a port was added meanwhile stays.
 func (l *scope) deleteUnusedLeases(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	for _, is := range leaseports.FindUnusedLeases(l.leaseStates, l.serviceStates) {
-		if o := l.leasesByName[is.Name]; l.isUnmanaged(o) {
+	for _, state := range leaseports.FindUnusedLeases(l.leaseStates, l.serviceStates) {
+		if o := l.leasesByName[state.Name]; l.isUnmanaged(o) {
 			continue
 		}
-		asked, err := l.isRequestedLive(ctx, is)
+		asked, err := l.isRequestedLive(ctx, state)
 		if err != nil {
 			return false, err
 		}
 		if asked {
 			continue // the watch brings the Service
 		}
-		if err := l.deleteLease(ctx, is); err != nil {
+		if err := l.deleteLease(ctx, state); err != nil {
 			return false, err
 		}
 		changed = true
@@ -96,17 +96,17 @@ func (l *scope) deleteUnusedLeases(ctx context.Context, _ *leaseports.Decision) 
 }
 
 // isRequestedLive reports whether a Service of the namespace requests a lease, by a live read: the cache may be behind.
-func (l *scope) isRequestedLive(ctx context.Context, is *leaseports.Lease) (bool, error) {
+func (l *scope) isRequestedLive(ctx context.Context, state *leaseports.Lease) (bool, error) {
 	all := &corev1.ServiceList{}
 	if err := l.Live.List(ctx, all, client.InNamespace(l.namespace)); err != nil {
-		return false, fmt.Errorf("listing the Services of namespace %s, for one that uses IPLease %s: %w", l.namespace, is.Name, err)
+		return false, fmt.Errorf("listing the Services of namespace %s, for one that uses IPLease %s: %w", l.namespace, state.Name, err)
 	}
 	for i := range all.Items {
 		s := leaseports.NewService(&all.Items[i], l.namespace)
 		if isReportedWithoutLease(&all.Items[i]) {
 			continue
 		}
-		if s.NamesLease(is.Name) && is.AllowsService(&s) {
+		if s.NamesLease(state.Name) && state.AllowsService(&s) {
 			return true, nil
 		}
 	}
@@ -114,10 +114,10 @@ func (l *scope) isRequestedLive(ctx context.Context, is *leaseports.Lease) (bool
 }
 
 // deleteLease deletes a lease as it was read: its UID and resourceVersion are preconditions.
-func (l *scope) deleteLease(ctx context.Context, is *leaseports.Lease) error {
-	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: is.Name}}
-	if err := exact.DeleteWithPreconditions(ctx, l.Client, exact.WithUIDAndVersion(o, is.UID, is.ResourceVersion)); err != nil {
-		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", l.namespace, is.Name, err)
+func (l *scope) deleteLease(ctx context.Context, state *leaseports.Lease) error {
+	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: state.Name}}
+	if err := exact.DeleteWithPreconditions(ctx, l.Client, exact.WithUIDAndVersion(o, state.UID, state.ResourceVersion)); err != nil {
+		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", l.namespace, state.Name, err)
 	}
 	return nil
 }

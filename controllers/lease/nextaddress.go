@@ -17,8 +17,8 @@ import (
 func (l *scope) updateAddressInUse() {
 	for i := range l.leaseStates {
 		if on := l.hostStatuses[l.leaseStates[i].UID]; on != nil {
-			says := on.AnnouncedReason(false)
-			l.leaseStates[i].AddressInUse = l.leaseStates[i].AddressInUse && (says == leaseports.Reason{} || says.Reason == v1alpha1.AddressInUseReason)
+			announced := on.AnnouncedReason(false)
+			l.leaseStates[i].AddressInUse = l.leaseStates[i].AddressInUse && (announced == leaseports.Reason{} || announced.Reason == v1alpha1.AddressInUseReason)
 		}
 	}
 }
@@ -29,25 +29,25 @@ func (l *scope) updateAddressInUse() {
 // allocator keeps the address in cooling.
 func (l *scope) replaceConflictingLeases(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
 	for i := range l.leaseStates {
-		is := &l.leaseStates[i]
-		o := l.leasesByName[is.Name]
+		state := &l.leaseStates[i]
+		o := l.leasesByName[state.Name]
 		if l.isUnmanaged(o) {
 			continue
 		}
 		for j, s := range l.services {
-			switch next := leaseports.DecideNextAddress(is, &l.serviceStates[j], l.MaxAddressAttempts); {
+			switch next := leaseports.DecideNextAddress(state, &l.serviceStates[j], l.MaxAddressAttempts); {
 			case next.RecordTried:
 				noted := s.DeepCopy()
-				leaseports.AddTriedAddress(noted, is.Address)
+				leaseports.AddTriedAddress(noted, state.Address)
 				if err := l.Client.Patch(ctx, noted, guard.NewOptimisticPatch(s)); err != nil {
-					return false, fmt.Errorf("noting on Service %s/%s that %s is in use: %w", s.Namespace, s.Name, is.Address, err)
+					return false, fmt.Errorf("noting on Service %s/%s that %s is in use: %w", s.Namespace, s.Name, state.Address, err)
 				}
 				return true, nil // the next reconcile reads it
 			case next.ReplaceLease:
-				if err := l.deleteLease(ctx, is); err != nil {
+				if err := l.deleteLease(ctx, state); err != nil {
 					return false, err
 				}
-				l.Recorder.Eventf(s, nil, corev1.EventTypeNormal, "NextAddress", "Lease", "somebody else answers for %s, so IPLease %s is made anew, with another address", is.Address, is.Name)
+				l.Recorder.Eventf(s, nil, corev1.EventTypeNormal, "NextAddress", "Lease", "somebody else answers for %s, so IPLease %s is made anew, with another address", state.Address, state.Name)
 				changed = true
 			}
 		}
@@ -74,11 +74,11 @@ func (l *scope) clearTriedAddresses(ctx context.Context, d *leaseports.Decision)
 }
 
 // isFullyShown reports whether a Service is shown with the addresses of all of its leases, and they are announced.
-func (l *scope) isFullyShown(d *leaseports.Decision, s *corev1.Service, is *leaseports.Service) bool {
-	if granted, recorded := l.grantState(d, is); !granted || !recorded {
+func (l *scope) isFullyShown(d *leaseports.Decision, s *corev1.Service, state *leaseports.Service) bool {
+	if granted, recorded := l.grantState(d, state); !granted || !recorded {
 		return false
 	}
-	for _, name := range is.LeaseNames {
+	for _, name := range state.LeaseNames {
 		o := l.leasesByName[name]
 		if !meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AnnouncedCondition) || !leaseports.ShowsAddress(s, leaseAddress(o)) {
 			return false

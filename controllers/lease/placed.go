@@ -37,22 +37,22 @@ func (l *scope) trackPlacement() {
 
 // isPlaced reports whether the status of a Service has the addresses of all of its leases, or whether MetalLB is not
 // responsible for that.
-func (l *scope) isPlaced(is *leaseports.Service) bool {
-	return !l.MetalLB || is.ShownBy != v1alpha1.ShownByMetalLB || !slices.ContainsFunc(is.LeaseNames, func(name string) bool {
+func (l *scope) isPlaced(state *leaseports.Service) bool {
+	return !l.MetalLB || state.ShownBy != v1alpha1.ShownByMetalLB || !slices.ContainsFunc(state.LeaseNames, func(name string) bool {
 		o := l.leasesByName[name]
-		return o == nil || !slices.Contains(is.StatusAddresses, leaseAddress(o))
+		return o == nil || !slices.Contains(state.StatusAddresses, leaseAddress(o))
 	})
 }
 
 // placementReason returns the reason for a Service that has its ports: that of the grant, unless MetalLB has not
 // assigned the address for some time.
-func (l *scope) placementReason(s *corev1.Service, is *leaseports.Service, granted leaseports.Reason) leaseports.Reason {
+func (l *scope) placementReason(s *corev1.Service, state *leaseports.Service, granted leaseports.Reason) leaseports.Reason {
 	since, waits := l.observations[observation{serviceUID: s.UID}]
 	if !waits || (l.now.Sub(since) < placementTimeout && !isReportedNotPlaced(s)) {
 		return granted
 	}
 	return leaseports.Reason{Reason: v1alpha1.NotPlacedReason, Message: fmt.Sprintf(
-		"the Service %s, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease %s", granted.Message, strings.Join(is.LeaseNames, " and "))}
+		"the Service %s, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease %s", granted.Message, strings.Join(state.LeaseNames, " and "))}
 }
 
 // isReportedNotPlaced reports whether the condition of a Service shows that MetalLB has not assigned its address.

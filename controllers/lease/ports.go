@@ -58,22 +58,22 @@ func (l *scope) proveFreePorts(ctx context.Context, leaving map[string][]leasepo
 // condition that it has its ports, and is about to publish it. A Service that does not request the port any more has
 // changed since, so that write is refused; for one that still requests it the condition was set when it lost the port.
 func (l *scope) mayShowPort(s *corev1.Service, o *v1alpha1.IPLease, port leaseports.Port) bool {
-	is := leaseports.NewService(s, l.namespace)
+	service := leaseports.NewService(s, l.namespace)
 	a := leaseAddress(o)
-	if !slices.Contains(is.Ports, port) {
+	if !slices.Contains(service.Ports, port) {
 		return a.IsValid() && leaseports.StatusHasPort(s, a, port)
 	}
 	if a.IsValid() && leaseports.ShowsAddress(s, a) {
 		return true
 	}
-	if !is.NamesLease(o.Name) {
+	if !service.NamesLease(o.Name) {
 		return false
 	}
-	if is.Namespace != "" { // the condition NotAllowed is set by these labels, whatever its labels are now
-		is.NamespaceLabels = l.knownNamespaceLabels(is.ServiceRef)
+	if service.Namespace != "" { // the condition NotAllowed is set by these labels, whatever its labels are now
+		service.NamespaceLabels = l.knownNamespaceLabels(service.ServiceRef)
 	}
 	lease := leaseports.NewLease(o)
-	return isReportedSatisfied(s) || (!isReportedWithoutLease(s) && !lease.Deleting && lease.AllowsPort(port, &is))
+	return isReportedSatisfied(s) || (!isReportedWithoutLease(s) && !lease.Deleting && lease.AllowsPort(port, &service))
 }
 
 // isReportedWithoutLease reports whether the condition of a Service shows that it has no lease, although it could have
@@ -126,10 +126,10 @@ func (l *scope) writePortTables(ctx context.Context, d *leaseports.Decision) (ch
 // name: the cache may show its predecessor.
 func (l *scope) preserveUIDs(ctx context.Context, o *v1alpha1.IPLease, table []v1alpha1.LeasedPort) error {
 	for i := range table {
-		was := slices.IndexFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool {
+		j := slices.IndexFunc(o.Status.Ports, func(p v1alpha1.LeasedPort) bool {
 			return p.Protocol == table[i].Protocol && p.Port == table[i].Port && p.Service == table[i].Service && p.Namespace == table[i].Namespace
 		})
-		if was < 0 || o.Status.Ports[was].UID == table[i].UID {
+		if j < 0 || o.Status.Ports[j].UID == table[i].UID {
 			continue
 		}
 		live := &corev1.Service{}
@@ -139,7 +139,7 @@ func (l *scope) preserveUIDs(ctx context.Context, o *v1alpha1.IPLease, table []v
 			return fmt.Errorf("reading Service %s, which was made again: %w", key, err)
 		}
 		if live.UID != table[i].UID {
-			table[i].UID = o.Status.Ports[was].UID
+			table[i].UID = o.Status.Ports[j].UID
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ type addressRefusal struct {
 	since   time.Time
 }
 
-func (r *addressRefusals) addRefusal(namespace string, a netip.Addr, is addressRefusal) {
+func (r *addressRefusals) addRefusal(namespace string, a netip.Addr, refusal addressRefusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byNamespace == nil {
@@ -38,18 +38,18 @@ func (r *addressRefusals) addRefusal(namespace string, a netip.Addr, is addressR
 	if r.byNamespace[namespace] == nil {
 		r.byNamespace[namespace] = map[netip.Addr]addressRefusal{}
 	}
-	r.byNamespace[namespace][a] = is
+	r.byNamespace[namespace][a] = refusal
 }
 
 // findRefusal returns why an address is not added to a pool of MetalLB now, and for how long; empty if it is.
 func (r *addressRefusals) findRefusal(namespace string, a netip.Addr, now time.Time) (text string, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is, refused := r.byNamespace[namespace][a]
-	if left = refusalRetention - now.Sub(is.since); !refused || left <= 0 {
+	refusal, refused := r.byNamespace[namespace][a]
+	if left = refusalRetention - now.Sub(refusal.since); !refused || left <= 0 {
 		return "", 0
 	}
-	return is.message, left
+	return refusal.message, left
 }
 
 // retainAddresses forgets the refusals of a namespace for addresses that are not wanted any more.
@@ -82,12 +82,12 @@ func (r *addressRefusals) forgetAll() []string {
 // address that is refused by itself stays out.
 func (l *scope) addToPool(ctx context.Context, w *desiredPool) (changed bool, err error) {
 	p := l.addressPools[w.pool.Name()]
-	var has, more []netip.Addr
+	var known, more []netip.Addr
 	for a := range w.addresses {
 		held := l.poolsByAddress[a]
 		switch text, left := l.refusals.findRefusal(l.namespace, a, l.now); {
 		case held != nil && held == p:
-			has = append(has, a)
+			known = append(known, a)
 		case held != nil: // another pool has it until MetalLB has counted
 		case text != "":
 			l.requeueAfter = grants.MinWait(l.requeueAfter, left)
@@ -95,15 +95,15 @@ func (l *scope) addToPool(ctx context.Context, w *desiredPool) (changed bool, er
 			more = append(more, a)
 		}
 	}
-	if len(has)+len(more) == 0 {
+	if len(known)+len(more) == 0 {
 		return false, nil // what had to be removed is removed
 	}
-	changed, err = l.applyLeasePool(ctx, w.pool, slices.Concat(has, more), p)
+	changed, err = l.applyLeasePool(ctx, w.pool, slices.Concat(known, more), p)
 	if !isWebhookRefusal(err) || len(more) == 0 {
 		return changed, err
 	}
 	for _, a := range slices.SortedFunc(slices.Values(more), netip.Addr.Compare) {
-		changed, err = l.applyLeasePool(ctx, w.pool, append(slices.Clone(has), a), p)
+		changed, err = l.applyLeasePool(ctx, w.pool, append(slices.Clone(known), a), p)
 		if !isWebhookRefusal(err) {
 			return changed, err
 		}

@@ -19,11 +19,11 @@ import (
 
 // reportConditions sets the conditions of the leases that Services have: whether they are announced, and in use.
 func (l *scope) reportConditions(ctx context.Context, _ *leaseports.Decision) (changed bool, err error) {
-	is := map[netip.Addr]bool{}
+	retained := map[netip.Addr]bool{}
 	for _, o := range l.leases {
-		is[leaseAddress(o)] = is[leaseAddress(o)] || o.DeletionTimestamp == nil
+		retained[leaseAddress(o)] = retained[leaseAddress(o)] || o.DeletionTimestamp == nil
 	}
-	l.refusals.retainAddresses(l.namespace, is)
+	l.refusals.retainAddresses(l.namespace, retained)
 	byRef := map[leaseports.ServiceRef]*leaseports.Service{}
 	for i := range l.serviceStates {
 		byRef[l.serviceStates[i].ServiceRef] = &l.serviceStates[i]
@@ -49,7 +49,7 @@ func (l *scope) reportConditions(ctx context.Context, _ *leaseports.Decision) (c
 				continue
 			}
 			c.ObservedGeneration, c.LastTransitionTime, c.Message = o.Generation, metav1.NewTime(l.now), text.SanitizeMessage(c.Message)
-			if was := meta.FindStatusCondition(o.Status.Conditions, c.Type); was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
+			if old := meta.FindStatusCondition(o.Status.Conditions, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
 				continue
 			}
 			meta.SetStatusCondition(&next, *c)
@@ -78,11 +78,11 @@ func (l *scope) recordEventsForLease(o *v1alpha1.IPLease, announced *metav1.Cond
 	if announced == nil {
 		return
 	}
-	was, on := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition), l.hostStatuses[o.UID]
+	old, on := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition), l.hostStatuses[o.UID]
 	switch {
-	case announced.Status == metav1.ConditionFalse && (was == nil || was.Reason != announced.Reason):
+	case announced.Status == metav1.ConditionFalse && (old == nil || old.Reason != announced.Reason):
 		l.recordEventsForServices(o, announced, on)
-	case announced.Status == metav1.ConditionTrue && on != nil && len(on.FullPorts()) > 0 && (was == nil || was.Message != announced.Message):
+	case announced.Status == metav1.ConditionTrue && on != nil && len(on.FullPorts()) > 0 && (old == nil || old.Message != announced.Message):
 		full := *announced
 		full.Reason = v1alpha1.PortFullReason
 		l.recordEventsForServices(o, &full, on)
@@ -94,12 +94,12 @@ func (l *scope) recordEventsForLease(o *v1alpha1.IPLease, announced *metav1.Cond
 // have one of them get the event.
 func (l *scope) recordEventsForServices(o *v1alpha1.IPLease, c *metav1.Condition, on *leaseports.HostStatus) {
 	l.Recorder.Eventf(o, nil, corev1.EventTypeWarning, c.Reason, "Announce", "%s", c.Message)
-	told := map[leaseports.ServiceRef]bool{}
+	recorded := map[leaseports.ServiceRef]bool{}
 	for _, h := range leaseports.NewLease(o).PortTable {
-		if told[h.Service] || (on != nil && !on.ConcernsPort(h.Port)) {
+		if recorded[h.Service] || (on != nil && !on.ConcernsPort(h.Port)) {
 			continue
 		}
-		told[h.Service] = true
+		recorded[h.Service] = true
 		for i, s := range l.services {
 			if l.serviceStates[i].ServiceRef == h.Service {
 				l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, c.Reason, "Announce", "IPLease %s: %s", o.Name, c.Message)
@@ -155,11 +155,11 @@ func hostAnnouncedCondition(on *leaseports.HostStatus, waited bool) *metav1.Cond
 
 // inUseCondition returns whether a Service of a lease has a ready endpoint; nil if the lease never had a Service.
 func inUseCondition(o *v1alpha1.IPLease, services map[leaseports.ServiceRef]*leaseports.Service) *metav1.Condition {
-	is := leaseports.NewLease(o)
-	if len(is.PortTable) == 0 && meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition) == nil {
+	state := leaseports.NewLease(o)
+	if len(state.PortTable) == 0 && meta.FindStatusCondition(o.Status.Conditions, v1alpha1.InUseCondition) == nil {
 		return nil
 	}
-	for _, h := range is.PortTable {
+	for _, h := range state.PortTable {
 		if s := services[h.Service]; s != nil && s.HasReadyEndpoint {
 			return &metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service that has the lease has a ready endpoint"}
 		}

@@ -113,8 +113,8 @@ func (l *scope) reconcilePools(ctx context.Context, _ *leaseports.Decision) (cha
 
 // applyLeasePool gives an IPAddressPool these addresses. If that has to wait for MetalLB, which may report where no
 // watch sees it that it never will, the namespace is requeued.
-func (l *scope) applyLeasePool(ctx context.Context, pool metallb.LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed bool, err error) {
-	changed, waits, err := metallb.ApplyLeasePool(ctx, l.Client, l.Live, pool, want, was)
+func (l *scope) applyLeasePool(ctx context.Context, pool metallb.LeasePool, want []netip.Addr, current *metallbv1beta1.IPAddressPool) (changed bool, err error) {
+	changed, waits, err := metallb.ApplyLeasePool(ctx, l.Client, l.Live, pool, want, current)
 	if waits {
 		l.requeueAfter = grants.MinWait(l.requeueAfter, recheckInterval)
 	}
@@ -129,15 +129,15 @@ func (l *scope) desiredPools(ctx context.Context) (_ map[string]*desiredPool, st
 	want := map[netip.Addr]bool{}
 	for _, o := range l.leases {
 		a, pool := leaseAddress(o), l.leasePoolFor(o)
-		has := l.poolsByAddress[a]
+		existing := l.poolsByAddress[a]
 		switch {
 		case want[a]: // an older lease has it
 			continue
-		case l.isUnmanaged(o) && has != nil:
-			pool = metallb.NewLeasePool(has)
+		case l.isUnmanaged(o) && existing != nil:
+			pool = metallb.NewLeasePool(existing)
 		case l.isUnmanaged(o) || !shouldBeInPool(o):
 			continue
-		case has == nil:
+		case existing == nil:
 			live := &v1alpha1.IPLease{} // a lease that is gone is read as an empty one
 			err := l.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
 			if client.IgnoreNotFound(err) != nil {
@@ -207,11 +207,11 @@ func (l *scope) publishServices(ctx context.Context, d *leaseports.Decision) (ch
 			continue
 		}
 		if granted {
-			has, err := l.isGrantedLive(ctx, &l.serviceStates[i], p.Addresses)
+			isGranted, err := l.isGrantedLive(ctx, &l.serviceStates[i], p.Addresses)
 			if err != nil {
 				return false, err
 			}
-			if !has {
+			if !isGranted {
 				continue // the watch of the lease enqueues the namespace
 			}
 		}
@@ -250,13 +250,13 @@ func (l *scope) isGrantedLive(ctx context.Context, s *leaseports.Service, addres
 		if !mayBeShown(live, s.ShownBy) || leaseAddress(live) != addresses[i] {
 			return false, nil
 		}
-		is := leaseports.NewLease(live)
+		lease := leaseports.NewLease(live)
 		for _, p := range s.Ports {
-			if !is.AllowsPort(p, s) {
+			if !lease.AllowsPort(p, s) {
 				return false, nil
 			}
 		}
-		leases = append(leases, is)
+		leases = append(leases, lease)
 	}
 	return leaseports.HasRecordedPorts(s, leases), nil
 }
@@ -316,7 +316,7 @@ func (l *scope) setConditionOnServices(ctx context.Context, d *leaseports.Decisi
 		if l.isAwaitingLease(s, v) {
 			continue // the namespace is requeued
 		}
-		next, is := s.DeepCopy(), leaseCondition(s)
+		next, condition := s.DeepCopy(), leaseCondition(s)
 		c := metav1.Condition{
 			Type: v1alpha1.LeaseSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v.Reason, Message: text.SanitizeMessage(v.Message),
 			ObservedGeneration: s.Generation, LastTransitionTime: metav1.NewTime(l.now),
@@ -327,7 +327,7 @@ func (l *scope) setConditionOnServices(ctx context.Context, d *leaseports.Decisi
 		switch {
 		case !asks && len(l.leasesShownBy(s)) > 0: // it keeps the condition until it shows none
 			continue
-		case !asks && is == nil, asks && is != nil && is.Status == c.Status && is.Reason == c.Reason && is.Message == c.Message:
+		case !asks && condition == nil, asks && condition != nil && condition.Status == c.Status && condition.Reason == c.Reason && condition.Message == c.Message:
 			continue
 		case asks:
 			meta.SetStatusCondition(&next.Status.Conditions, c)
@@ -341,7 +341,7 @@ func (l *scope) setConditionOnServices(ctx context.Context, d *leaseports.Decisi
 		if !done {
 			continue
 		}
-		if asks && c.Status == metav1.ConditionFalse && !leaseports.IsLeasePending(c.Reason, c.Message) && (is == nil || is.Reason != c.Reason || leaseports.IsLeasePending(is.Reason, is.Message)) {
+		if asks && c.Status == metav1.ConditionFalse && !leaseports.IsLeasePending(c.Reason, c.Message) && (condition == nil || condition.Reason != c.Reason || leaseports.IsLeasePending(condition.Reason, condition.Message)) {
 			l.Recorder.Eventf(s, nil, corev1.EventTypeWarning, v.Reason, "Lease", "%s", v.Message)
 			metrics.LeaseRefusals.WithLabelValues(l.namespace, v.Reason).Inc()
 		}

@@ -34,14 +34,14 @@ func (l *scope) trackMissingLeases() {
 
 // hasMissingLease reports whether a lease that a Service names does not exist, or, for a Service of another namespace,
 // does not allow it: that Service cannot distinguish the two, not even by a delay.
-func (l *scope) hasMissingLease(is *leaseports.Service) bool {
-	return slices.ContainsFunc(is.LeaseNames, func(name string) bool {
+func (l *scope) hasMissingLease(state *leaseports.Service) bool {
+	return slices.ContainsFunc(state.LeaseNames, func(name string) bool {
 		o := l.leasesByName[name]
-		if o == nil || is.Namespace == "" {
+		if o == nil || state.Namespace == "" {
 			return o == nil
 		}
 		lease := leaseports.NewLease(o)
-		return !lease.AllowsService(is)
+		return !lease.AllowsService(state)
 	})
 }
 

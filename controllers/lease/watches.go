@@ -46,8 +46,8 @@ const (
 )
 
 func foreignNamespaceKeys(o client.Object) []string {
-	s, is := o.(*corev1.Service)
-	if !is {
+	s, ok := o.(*corev1.Service)
+	if !ok {
 		return nil
 	}
 	if asked, asks := leaseports.ParseServiceRequest(s); asks && asked.Namespace != s.Namespace {
@@ -57,8 +57,8 @@ func foreignNamespaceKeys(o client.Object) []string {
 }
 
 func loadBalancerClassKeys(o client.Object) []string {
-	s, is := o.(*corev1.Service)
-	if !is {
+	s, ok := o.(*corev1.Service)
+	if !ok {
 		return nil
 	}
 	if asked, asks := leaseports.ParseServiceRequest(s); asks && asked.LoadBalancerClass != "" {
@@ -68,8 +68,8 @@ func loadBalancerClassKeys(o client.Object) []string {
 }
 
 func statusAddressKeys(o client.Object) []string {
-	s, is := o.(*corev1.Service)
-	if !is {
+	s, ok := o.(*corev1.Service)
+	if !ok {
 		return nil
 	}
 	var out []string
@@ -82,11 +82,11 @@ func statusAddressKeys(o client.Object) []string {
 }
 
 func leaseNamespaceKeys(o client.Object) []string {
-	p, is := o.(*metallbv1beta1.IPAddressPool)
-	if !is {
+	p, ok := o.(*metallbv1beta1.IPAddressPool)
+	if !ok {
 		return nil
 	}
-	if namespace, is := metallb.NamespaceForLeasePool(p); is {
+	if namespace, isLeasePool := metallb.NamespaceForLeasePool(p); isLeasePool {
 		return []string{namespace}
 	}
 	return nil
@@ -149,9 +149,9 @@ func (r *Reconciler) watchMetalLB(ctx context.Context, mgr ctrl.Manager, b *buil
 // pauses the pool, and of the number of free addresses.
 var poolChangePredicate = builder.WithPredicates(predicate.Or(
 	lookup.MoreRoomPredicate, predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(v1alpha1.Pool)
+		old, ok := e.ObjectOld.(v1alpha1.Pool)
 		now, too := e.ObjectNew.(v1alpha1.Pool)
-		return is && too && now.PoolStatus().AvailableIPs > was.PoolStatus().AvailableIPs
+		return ok && too && now.PoolStatus().AvailableIPs > old.PoolStatus().AvailableIPs
 	}},
 ))
 
@@ -185,8 +185,8 @@ func requestsForNamespaces(all ...string) []reconcile.Request {
 // requestsForService returns requests for the namespace of a Service, and for that of the leases that it names, or
 // named until now.
 func requestsForService(_ context.Context, o client.Object) []reconcile.Request {
-	s, is := o.(*corev1.Service)
-	if !is || !isLeaseRelated(s) {
+	s, ok := o.(*corev1.Service)
+	if !ok || !isLeaseRelated(s) {
 		return nil
 	}
 	return requestsForNamespaces(append(foreignNamespaceKeys(s), s.Namespace)...)
@@ -205,15 +205,15 @@ func (r *Reconciler) requestsForEndpoints(ctx context.Context, o client.Object) 
 // hasReadinessChanged reports whether an EndpointSlice has a ready endpoint and had none before, or the other way
 // round.
 func hasReadinessChanged(e event.UpdateEvent) bool {
-	was, is := e.ObjectOld.(*discoveryv1.EndpointSlice)
+	old, ok := e.ObjectOld.(*discoveryv1.EndpointSlice)
 	now, too := e.ObjectNew.(*discoveryv1.EndpointSlice)
-	return is && too && isSliceReady(was) != isSliceReady(now)
+	return ok && too && isSliceReady(old) != isSliceReady(now)
 }
 
 // requestsForPool returns requests for the namespaces with Services of the class of a pool.
 func (r *Reconciler) requestsForPool(ctx context.Context, o client.Object) []reconcile.Request {
-	p, is := o.(v1alpha1.Pool)
-	if !is || p.PoolSpec().Leases == nil || p.PoolSpec().Leases.LoadBalancerClass == "" {
+	p, ok := o.(v1alpha1.Pool)
+	if !ok || p.PoolSpec().Leases == nil || p.PoolSpec().Leases.LoadBalancerClass == "" {
 		return nil
 	}
 	all := &corev1.ServiceList{}

@@ -27,8 +27,8 @@ func FindProviderConfig(ctx context.Context, from client.Reader, cluster *cluste
 	if err != nil {
 		return nil, nil, err
 	}
-	config, no := tenancy.ChooseProviderConfig(all.Items, cluster.Labels[v1alpha1.ProviderConfigLabel], ns, blocks)
-	return config, no, nil
+	config, refusal := tenancy.ChooseProviderConfig(all.Items, cluster.Labels[v1alpha1.ProviderConfigLabel], ns, blocks)
+	return config, refusal, nil
 }
 
 // NewNodeQuotaLookup returns a function that returns how many addresses for machines a Cluster may have; limited is

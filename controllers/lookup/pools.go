@@ -58,10 +58,10 @@ func ConfigsNamingPool(ctx context.Context, from client.Reader, obj client.Objec
 // MoreRoomPredicate passes pools that may have more room than before: Clusters wait for that.
 var MoreRoomPredicate = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		was, ok := e.ObjectOld.(v1alpha1.Pool)
-		is, also := e.ObjectNew.(v1alpha1.Pool)
-		return ok && also && (is.PoolStatus().LargestFreeBlock > was.PoolStatus().LargestFreeBlock ||
-			!equality.Semantic.DeepEqual(readyStatus(was), readyStatus(is)))
+		old, ok := e.ObjectOld.(v1alpha1.Pool)
+		current, also := e.ObjectNew.(v1alpha1.Pool)
+		return ok && also && (current.PoolStatus().LargestFreeBlock > old.PoolStatus().LargestFreeBlock ||
+			!equality.Semantic.DeepEqual(readyStatus(old), readyStatus(current)))
 	},
 }
 

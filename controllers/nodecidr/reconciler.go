@@ -125,8 +125,8 @@ func (r *Reconciler) reportStatus(ctx context.Context, all []v1alpha1.ClusterCID
 		return reportInterval - since, nil
 	}
 	r.reportedAt = now
-	found, speaks := r.Allocator.BuildReport()
-	if !speaks {
+	found, ok := r.Allocator.BuildReport()
+	if !ok {
 		statuses := findOutdatedStatuses(found, all, now)
 		r.NetworkingX.addUnemitted(found, statuses)
 		return r.Allocator.TakeOverIfOutdated(statuses, outdatedTimeout), nil

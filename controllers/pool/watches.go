@@ -62,7 +62,7 @@ func withPoolOptions(o controller.TypedOptions[pools.Key]) controller.TypedOptio
 // newPoolHandler enqueues a pool when another writer than us has changed it.
 func newPoolHandler[P v1alpha1.Pool](a *allocator.Allocator) handler.TypedEventHandler[P, pools.Key] {
 	observe := func(p v1alpha1.Pool, q poolQueue) {
-		if key, news := a.ObservePool(p); news {
+		if key, changed := a.ObservePool(p); changed {
 			q.Add(key)
 		}
 	}

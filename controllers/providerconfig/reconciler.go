@@ -61,42 +61,42 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 	}
-	verdict := tenancy.ValidateNetwork(network, pools)
-	for _, c := range []*metav1.Condition{&verdict.PoolAvailable, &verdict.Ready} {
+	result := tenancy.ValidateNetwork(network, pools)
+	for _, c := range []*metav1.Condition{&result.PoolAvailable, &result.Ready} {
 		c.Message = text.SanitizeMessage(c.Message)
 	}
-	conditions.Set(config, verdict.PoolAvailable)
-	conditions.Set(config, verdict.Ready)
+	conditions.Set(config, result.PoolAvailable)
+	conditions.Set(config, result.Ready)
 	s := &config.Status
 	s.Capacity = tenancy.EstimateCapacity(network, pools)
-	if s.LastValidationTime == nil || s.Validated != verdict.IsValid || s.ObservedGeneration != config.Generation {
+	if s.LastValidationTime == nil || s.Validated != result.IsValid || s.ObservedGeneration != config.Generation {
 		now := metav1.NewTime(r.Now())
 		s.LastValidationTime = &now
 	}
-	s.Validated, s.Ready, s.ObservedGeneration = verdict.IsValid, verdict.Ready.Status == metav1.ConditionTrue, config.Generation
+	s.Validated, s.Ready, s.ObservedGeneration = result.IsValid, result.Ready.Status == metav1.ConditionTrue, config.Generation
 	if err := r.updateStatus(ctx, before, config); err != nil {
 		return guard.RequeueOnConflict(err, fmt.Sprintf("writing the status of ProviderConfig %s", req.NamespacedName))
 	}
-	was := conditions.Get(before, v1alpha1.PoolAvailableCondition)
-	if is := verdict.PoolAvailable; is.Reason == v1alpha1.PoolExhaustedReason && (was == nil || was.Reason != is.Reason) {
-		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", is.Message)
+	old := conditions.Get(before, v1alpha1.PoolAvailableCondition)
+	if condition := result.PoolAvailable; condition.Reason == v1alpha1.PoolExhaustedReason && (old == nil || old.Reason != condition.Reason) {
+		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, "PoolsExhausted", "Validate", "%s", condition.Message)
 	}
 	return reconcile.Result{RequeueAfter: resyncPeriod}, nil
 }
 
 // updateStatus writes the status if it has changed.
-func (r *Reconciler) updateStatus(ctx context.Context, before, is *v1alpha1.ProviderConfig) error {
-	if equality.Semantic.DeepEqual(before.Status, is.Status) {
+func (r *Reconciler) updateStatus(ctx context.Context, before, config *v1alpha1.ProviderConfig) error {
+	if equality.Semantic.DeepEqual(before.Status, config.Status) {
 		return nil
 	}
 	// Use no patch: it would leave out fields that are zero, and were zero, and must be present.
-	return client.IgnoreNotFound(r.Client.Status().Update(ctx, is))
+	return client.IgnoreNotFound(r.Client.Status().Update(ctx, config))
 }
 
 // setPausedCondition sets Cluster API's condition Paused. A ProviderConfig that was never paused does not have it, as
 // pools do not.
 func setPausedCondition(config *v1alpha1.ProviderConfig) {
-	is := metav1.Condition{
+	condition := metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
 		Message: "ProviderConfig has the annotation " + clusterv1.PausedAnnotation + "; its status is not brought up to date, and its Clusters are served; remove it to resume",
 	}
@@ -104,9 +104,9 @@ func setPausedCondition(config *v1alpha1.ProviderConfig) {
 		if conditions.Get(config, clusterv1.PausedCondition) == nil {
 			return
 		}
-		is.Status, is.Reason, is.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the ProviderConfig is not paused any more"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the ProviderConfig is not paused any more"
 	}
-	conditions.Set(config, is)
+	conditions.Set(config, condition)
 }
 
 // SetupWithManager registers the watches.

@@ -43,11 +43,11 @@ func (all allocations) partitionProjected() (shown, others allocations) {
 }
 
 // withReplaced returns the blocks with one of them replaced by its current version.
-func (all allocations) withReplaced(is *v1alpha1.IPAllocation) allocations {
+func (all allocations) withReplaced(updated *v1alpha1.IPAllocation) allocations {
 	out := slices.Clone(all)
 	for i, a := range out {
-		if a.UID == is.UID {
-			out[i] = is
+		if a.UID == updated.UID {
+			out[i] = updated
 		}
 	}
 	return out
@@ -56,12 +56,12 @@ func (all allocations) withReplaced(is *v1alpha1.IPAllocation) allocations {
 // patchConditions changes the conditions of a block. A block that another writer reverts is returned unchanged, and
 // patched later.
 func (l *scope) patchConditions(ctx context.Context, all allocations, a *v1alpha1.IPAllocation, change func(*[]metav1.Condition)) (allocations, error) {
-	is := a.DeepCopy()
-	change(&is.Status.Conditions)
-	if slices.EqualFunc(a.Status.Conditions, is.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
+	updated := a.DeepCopy()
+	change(&updated.Status.Conditions)
+	if slices.EqualFunc(a.Status.Conditions, updated.Status.Conditions, func(x, y metav1.Condition) bool { return x == y }) {
 		return all, nil
 	}
-	delayed, err := pace.SplitDelayed(l.Client.Status().Patch(ctx, is, guard.NewOptimisticPatch(a)))
+	delayed, err := pace.SplitDelayed(l.Client.Status().Patch(ctx, updated, guard.NewOptimisticPatch(a)))
 	switch {
 	case delayed > 0: // the other blocks of the Cluster do not wait for it
 		l.conditionDelay = l.conditionDelay.minWait(newRequeueDelay(delayed))
@@ -71,8 +71,8 @@ func (l *scope) patchConditions(ctx context.Context, all allocations, a *v1alpha
 	case err != nil:
 		return all, fmt.Errorf("writing the conditions of IPAllocation %s: %w", client.ObjectKeyFromObject(a), err)
 	}
-	l.Blocks.ObserveBlock(is)
-	return all.withReplaced(is), nil
+	l.Blocks.ObserveBlock(updated)
+	return all.withReplaced(updated), nil
 }
 
 // requeueDelay is after how long a Cluster must be reconciled again if nothing happens; 0 sets no limit.

@@ -70,12 +70,12 @@ type drainProgress struct {
 
 // confirmRelease deletes a block if its Cluster has released it, and otherwise returns what the block waits for. A
 // block with a pool of its own has served its last Service before that pool is removed.
-func (l *scope) confirmRelease(ctx context.Context, live client.Reader, apart bool, a *v1alpha1.IPAllocation) (drainProgress, error) {
+func (l *scope) confirmRelease(ctx context.Context, live client.Reader, hasOwnPool bool, a *v1alpha1.IPAllocation) (drainProgress, error) {
 	leaving := l.now.Sub(l.tracker.drainingSince(a.UID, l.now))
 	if live == nil {
 		return l.unknownUseProgress(l.refusalError), nil
 	}
-	emptying := apart && !l.tracker.isEmptied(a.UID)
+	emptying := hasOwnPool && !l.tracker.isEmptied(a.UID)
 	why, err := l.describeBlockUse(ctx, live, a, emptying)
 	switch {
 	case err != nil:

@@ -17,11 +17,11 @@ import (
 
 // removeFinalizer removes our finalizer from a block.
 func (r *Reconciler) removeFinalizer(ctx context.Context, a *v1alpha1.IPAllocation) error {
-	is := a.DeepCopy()
-	if !controllerutil.RemoveFinalizer(is, tenancy.ProjectionFinalizer(tenancy.ProjectedTo(a))) {
+	updated := a.DeepCopy()
+	if !controllerutil.RemoveFinalizer(updated, tenancy.ProjectionFinalizer(tenancy.ProjectedTo(a))) {
 		return nil
 	}
-	err := r.Client.Patch(ctx, is, guard.NewOptimisticPatch(a))
+	err := r.Client.Patch(ctx, updated, guard.NewOptimisticPatch(a))
 	if err == nil {
 		r.tracker.forgetBlock(a.UID)
 	}

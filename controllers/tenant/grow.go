@@ -54,8 +54,8 @@ func (l *scope) createGrowthBlock(ctx context.Context, config *v1alpha1.Provider
 		guard.AddWatchLabel(a, l.WatchFilter)
 		err := l.Client.Create(ctx, a)
 		if apierrors.IsAlreadyExists(err) {
-			mine, err := l.observeIfOwned(ctx, client.ObjectKeyFromObject(a))
-			if err != nil || mine {
+			owned, err := l.observeIfOwned(ctx, client.ObjectKeyFromObject(a))
+			if err != nil || owned {
 				return requeueAtOnce, err // our watch is behind
 			}
 			continue // the names of another Cluster result in the same name
@@ -87,9 +87,9 @@ func (l *scope) observeIfOwned(ctx context.Context, key client.ObjectKey) (bool,
 
 // recordAttempts records on the Cluster which pools had no addresses for it, before the next pool is tried.
 func (l *scope) recordAttempts(ctx context.Context, cluster *clusterv1.Cluster, tried []tenancy.PoolAttempt) (*clusterv1.Cluster, error) {
-	is := cluster.DeepCopy()
-	if !tenancy.SetAttemptsAnnotation(is, v1alpha1.TriedGrowthPoolsAnnotation, tried) {
+	updated := cluster.DeepCopy()
+	if !tenancy.SetAttemptsAnnotation(updated, v1alpha1.TriedGrowthPoolsAnnotation, tried) {
 		return cluster, nil
 	}
-	return is, l.Client.Patch(ctx, is, guard.NewOptimisticPatch(cluster))
+	return updated, l.Client.Patch(ctx, updated, guard.NewOptimisticPatch(cluster))
 }

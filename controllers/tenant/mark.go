@@ -60,13 +60,13 @@ func (l *scope) markBlocks(ctx context.Context, live client.Client, d demand.Dec
 
 // setInUseCondition returns a change that sets whether a block is in use.
 func (l *scope) setInUseCondition(m elastic.UsageChange) func(*[]metav1.Condition) {
-	is := metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service has, or is about to get, one of its addresses"}
+	condition := metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service has, or is about to get, one of its addresses"}
 	if !m.IdleSince.IsZero() {
-		is.Status, is.Reason = metav1.ConditionFalse, v1alpha1.IdleReason
-		is.Message = fmt.Sprintf("no Service has any of its addresses; the block is given back when it has been unused for %s", l.GracePeriod)
-		is.LastTransitionTime = metav1.NewTime(m.IdleSince)
+		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.IdleReason
+		condition.Message = fmt.Sprintf("no Service has any of its addresses; the block is given back when it has been unused for %s", l.GracePeriod)
+		condition.LastTransitionTime = metav1.NewTime(m.IdleSince)
 	}
-	return func(c *[]metav1.Condition) { meta.SetStatusCondition(c, is) }
+	return func(c *[]metav1.Condition) { meta.SetStatusCondition(c, condition) }
 }
 
 // setDrainingCondition returns a change that sets the condition Draining of a block. Some messages come from the

@@ -108,8 +108,8 @@ func (n *stateTracker) forgetBlock(block types.UID) {
 func (n *stateTracker) isEmptied(block types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, is := n.emptied[block]
-	return is
+	_, ok := n.emptied[block]
+	return ok
 }
 
 // markEmptied records that the pool of a block serves no Service any more.
@@ -136,9 +136,9 @@ func (n *stateTracker) addReported(cluster client.ObjectKey, service, why string
 
 // pruneReported forgets what was reported on Services that are not stuck any more, or are gone: a cluster may create
 // and delete any number of them.
-func (n *stateTracker) pruneReported(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment) {
+func (n *stateTracker) pruneReported(cluster client.ObjectKey, assessments []elastic.ServiceAssessment) {
 	stuck := map[string]struct{}{}
-	for _, v := range verdicts {
+	for _, v := range assessments {
 		if v.State == elastic.ServiceStuck {
 			stuck[v.Service.Key()] = struct{}{}
 		}
@@ -158,12 +158,12 @@ func (n *stateTracker) removeReported(cluster client.ObjectKey, service string) 
 }
 
 // trackGrowthWaits records which Services wait for growth, and returns how long those waited that have an address now.
-func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment, now time.Time) (waited []time.Duration) {
+func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, now time.Time) (waited []time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c := n.trackerForCluster(cluster)
 	still := map[string]time.Time{}
-	for _, v := range verdicts {
+	for _, v := range assessments {
 		since, before := c.awaitingGrowth[v.Service.Key()]
 		switch {
 		case v.State == elastic.ServicePlaced && before:
@@ -180,12 +180,12 @@ func (n *stateTracker) trackGrowthWaits(cluster client.ObjectKey, verdicts []ela
 
 // trackPlacementWaits returns the Services for which their Cluster has room and which have waited for patience or
 // longer, and how long it takes until there is another one, 0 if no Service waits.
-func (n *stateTracker) trackPlacementWaits(cluster client.ObjectKey, verdicts []elastic.ServiceAssessment, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
+func (n *stateTracker) trackPlacementWaits(cluster client.ObjectKey, assessments []elastic.ServiceAssessment, patience time.Duration, now time.Time) (late []*elastic.Service, next time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c := n.trackerForCluster(cluster)
 	still := map[string]time.Time{}
-	for _, v := range verdicts {
+	for _, v := range assessments {
 		if v.State != elastic.ServicePlaceable {
 			continue
 		}

@@ -213,8 +213,8 @@ func (l *scope) hasMovedBlocks(ctx context.Context, config *v1alpha1.ProviderCon
 	if config != nil {
 		namespace = config.Namespace
 	}
-	what, err := lookup.FindMovedBlock(ctx, l.Client, l.clusterRef, namespace, func(name string) bool { return all.findByName(name) != nil })
-	return what != "", err
+	moved, err := lookup.FindMovedBlock(ctx, l.Client, l.clusterRef, namespace, func(name string) bool { return all.findByName(name) != nil })
+	return moved != "", err
 }
 
 // decideBlocks returns what to do with the blocks.
@@ -295,24 +295,24 @@ func (l *scope) targetPoolNames(s tenancy.LoadBalancerSettings, all allocations)
 // reconcileUnreachable sets the condition that nothing is known of the Cluster, and keeps all that it has. The
 // connection enqueues the Cluster.
 func (l *scope) reconcileUnreachable(ctx context.Context, all allocations) (requeueDelay, error) {
-	var is *metav1.Condition
+	var condition *metav1.Condition
 	why, err := workloads.MissingKubeconfigReason(ctx, l.Live, l.cluster)
 	if why != "" {
-		is = unreachableCondition()
-		is.Message = why
+		condition = unreachableCondition()
+		condition.Message = why
 	}
 	// A Cluster that was never observed is being built; one that was not tried yet may answer.
-	if tried := l.Clusters.GetHealthCheckingState(ctx, l.clusterKey); is == nil && tried.ConsecutiveFailures > 0 {
+	if tried := l.Clusters.GetHealthCheckingState(ctx, l.clusterKey); condition == nil && tried.ConsecutiveFailures > 0 {
 		if refused := l.connectionRefusal(ctx); refused != nil {
 			return l.reconcileRefused(ctx, nil, refused, all)
 		}
 		if slices.ContainsFunc(all, wasObserved) {
-			is = unreachableCondition()
+			condition = unreachableCondition()
 		}
 	}
-	all, unsaid := l.setDemandCondition(ctx, is, all)
+	all, conditionErr := l.setDemandCondition(ctx, condition, all)
 	_, next, failed := l.drainBlocks(ctx, nil, tenancy.LoadBalancerSettings{}, all)
-	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(err, unsaid, failed)
+	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(err, conditionErr, failed)
 }
 
 // connectionRefusal returns what the API server of a Cluster that is not connected refuses, as far as is known; nil if
@@ -328,12 +328,12 @@ func (l *scope) connectionRefusal(ctx context.Context) error {
 // Cluster has. No watch shows when the permission is granted.
 func (l *scope) reconcileRefused(ctx context.Context, live client.Client, why error, all allocations) (requeueDelay, error) {
 	l.refusalError = why
-	all, unsaid := l.setDemandCondition(ctx, &metav1.Condition{
+	all, conditionErr := l.setDemandCondition(ctx, &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.TenantRefusedReason,
 		Message: workloads.NewAccessError(l.clusterKey, why, "the Cluster keeps all of its blocks, and gets no others", roleFiles[l.loadBalancer.Active]).Error(),
 	}, all)
 	_, next, failed := l.drainBlocks(ctx, live, tenancy.LoadBalancerSettings{}, all)
-	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(unsaid, failed)
+	return next.minWait(requeueDelay(guard.WaitingResyncPeriod)), errors.Join(conditionErr, failed)
 }
 
 // roleFiles have the permissions that the user of a kubeconfig needs in a workload cluster, by its load balancer.

@@ -31,18 +31,18 @@ const maxServiceEvents = 20
 // Services that no growth can help why they have not.
 func (l *scope) reportDemand(ctx context.Context, live client.Client, observed balancer.ObservedCluster, d demand.Decision, all allocations) (requeueDelay, error) {
 	unplaced, next, err := l.describeUnplaced(ctx, live, observed, d, all)
-	is := d.DemandCondition(unplaced)
+	condition := d.DemandCondition(unplaced)
 	if foreign := observed.DescribeForeignAdvertisement(d.DesiredPools); foreign != "" {
-		is = &metav1.Condition{
+		condition = &metav1.Condition{
 			Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ForeignAdvertisementReason, Message: foreign,
 		}
 	}
-	if l.loadBalancer.KeepsPrevious() && (is == nil || is.Status == metav1.ConditionTrue) {
-		is = l.typeChangedCondition(d)
+	if l.loadBalancer.KeepsPrevious() && (condition == nil || condition.Status == metav1.ConditionTrue) {
+		condition = l.typeChangedCondition(d)
 	}
-	_, unsaid := l.setDemandCondition(ctx, is, all)
-	telling, untold := l.recordEventsForServices(ctx, live, d)
-	return next.minWait(telling), errors.Join(err, unsaid, untold)
+	_, conditionErr := l.setDemandCondition(ctx, condition, all)
+	eventDelay, eventErr := l.recordEventsForServices(ctx, live, d)
+	return next.minWait(eventDelay), errors.Join(err, conditionErr, eventErr)
 }
 
 // typeChangedCondition returns the condition that the ProviderConfig names another load balancer than the one that is
@@ -57,29 +57,29 @@ func (l *scope) typeChangedCondition(d demand.Decision) *metav1.Condition {
 }
 
 // setDemandCondition writes whether the Services of a Cluster have what they request, and an event on the Cluster when
-// something begins to be missing. It writes nothing without a condition.
-func (l *scope) setDemandCondition(ctx context.Context, is *metav1.Condition, all allocations) (allocations, error) {
-	on, was := demand.ConditionHolder(all), demand.CurrentCondition(all)
-	if on == nil || is == nil {
+// something begins to be missing. If condition is nil, nothing is written.
+func (l *scope) setDemandCondition(ctx context.Context, condition *metav1.Condition, all allocations) (allocations, error) {
+	on, old := demand.ConditionHolder(all), demand.CurrentCondition(all)
+	if on == nil || condition == nil {
 		return all, nil
 	}
-	is.Message = text.SanitizeMessage(is.Message) // it may come from the workload cluster
-	lacks := is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason)
-	all, err := l.patchConditions(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *is) })
+	condition.Message = text.SanitizeMessage(condition.Message) // it may come from the workload cluster
+	startsShortfall := condition.Status == metav1.ConditionFalse && (old == nil || old.Reason != condition.Reason)
+	all, err := l.patchConditions(ctx, all, on, func(c *[]metav1.Condition) { meta.SetStatusCondition(c, *condition) })
 	if err != nil {
 		return all, err
 	}
-	if lacks && all.findByName(on.Name) != on { // the condition is written
-		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+is.Reason, "Allocate", "%s", is.Message)
+	if startsShortfall && all.findByName(on.Name) != on { // the condition is written
+		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeWarning, "LoadBalancer"+condition.Reason, "Allocate", "%s", condition.Message)
 	}
 	return l.removeDemandConditions(ctx, all, on.UID)
 }
 
 // removeDemandConditions removes the condition DemandSatisfied from all blocks of a Cluster except the one whose UID is
-// speaks. A condition on another block, or of a Cluster that requests nothing more, would never be updated again.
-func (l *scope) removeDemandConditions(ctx context.Context, all allocations, speaks types.UID) (_ allocations, err error) {
+// holder. A condition on another block, or of a Cluster that requests nothing more, would never be updated again.
+func (l *scope) removeDemandConditions(ctx context.Context, all allocations, holder types.UID) (_ allocations, err error) {
 	for _, a := range all {
-		if a.UID == speaks || !tenancy.HasDemandCondition(a) {
+		if a.UID == holder || !tenancy.HasDemandCondition(a) {
 			continue
 		}
 		if all, err = l.patchConditions(ctx, all, a, func(c *[]metav1.Condition) { meta.RemoveStatusCondition(c, v1alpha1.DemandSatisfiedCondition) }); err != nil {
@@ -98,8 +98,8 @@ func (l *scope) describeUnplaced(ctx context.Context, live client.Client, observ
 	if left > 0 {
 		next = newRequeueDelay(left)
 	}
-	if was := demand.CurrentCondition(all); left > 0 && was != nil && was.Reason == v1alpha1.NotPlacedReason {
-		return was.Message, next, nil
+	if old := demand.CurrentCondition(all); left > 0 && old != nil && old.Reason == v1alpha1.NotPlacedReason {
+		return old.Message, next, nil
 	}
 	if len(late) == 0 {
 		return "", next, nil

@@ -79,13 +79,13 @@ func (l *scope) addFinalizers(ctx context.Context, all allocations) (allocations
 		if _, granted := demand.GrantedRange(a); !granted || tenancy.IsProjected(a) || tenancy.IsDrainingOrDeleting(a) {
 			continue
 		}
-		is := a.DeepCopy()
-		controllerutil.AddFinalizer(is, tenancy.ProjectionFinalizer(l.loadBalancer.Active))
-		if err := l.Client.Patch(ctx, is, guard.NewOptimisticPatch(a)); err != nil {
+		updated := a.DeepCopy()
+		controllerutil.AddFinalizer(updated, tenancy.ProjectionFinalizer(l.loadBalancer.Active))
+		if err := l.Client.Patch(ctx, updated, guard.NewOptimisticPatch(a)); err != nil {
 			return all, err
 		}
-		l.Blocks.ObserveBlock(is)
-		all = all.withReplaced(is)
+		l.Blocks.ObserveBlock(updated)
+		all = all.withReplaced(updated)
 	}
 	return all, nil
 }

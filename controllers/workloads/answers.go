@@ -39,16 +39,16 @@ func (a *AccessProber) LastAccessError(ctx context.Context, live client.Reader, 
 	if a.byCluster == nil {
 		a.byCluster, a.probeSlots = map[client.ObjectKey]*accessProbe{}, make(chan struct{}, maxConcurrentProbes)
 	}
-	is := a.byCluster[cluster]
-	if is == nil {
-		is = &accessProbe{}
-		a.byCluster[cluster] = is
+	probe := a.byCluster[cluster]
+	if probe == nil {
+		probe = &accessProbe{}
+		a.byCluster[cluster] = probe
 	}
-	if !is.inFlight {
-		is.inFlight = true
-		go a.probeCluster(context.WithoutCancel(ctx), live, cluster, is, wake)
+	if !probe.inFlight {
+		probe.inFlight = true
+		go a.probeCluster(context.WithoutCancel(ctx), live, cluster, probe, wake)
 	}
-	return is.accessErr
+	return probe.accessErr
 }
 
 // ForgetCluster forgets what is known of a Cluster.
@@ -58,20 +58,20 @@ func (a *AccessProber) ForgetCluster(cluster client.ObjectKey) {
 	delete(a.byCluster, cluster)
 }
 
-func (a *AccessProber) probeCluster(ctx context.Context, live client.Reader, cluster client.ObjectKey, is *accessProbe, wake func()) {
+func (a *AccessProber) probeCluster(ctx context.Context, live client.Reader, cluster client.ObjectKey, probe *accessProbe, wake func()) {
 	a.probeSlots <- struct{}{}
 	why := probeAPIServer(ctx, live, cluster)
 	<-a.probeSlots
-	if a.recordResult(is, why) {
+	if a.recordResult(probe, why) {
 		wake()
 	}
 }
 
-func (a *AccessProber) recordResult(is *accessProbe, why error) (changed bool) {
+func (a *AccessProber) recordResult(probe *accessProbe, why error) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = fmt.Sprint(is.accessErr) != fmt.Sprint(why)
-	is.inFlight, is.accessErr = false, why
+	changed = fmt.Sprint(probe.accessErr) != fmt.Sprint(why)
+	probe.inFlight, probe.accessErr = false, why
 	return changed
 }
 

@@ -90,12 +90,12 @@ func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now
 			return out // a user who may create a global pool is no tenant
 		}
 		if global, ok := m.BasePool.(*v1alpha1.GlobalNetworkPool); ok {
-			no, known := namespaces[c.Owner.Namespace]
+			refusal, known := namespaces[c.Owner.Namespace]
 			if !known {
-				no = a.refusalForNamespace(ctx, global, c.Owner.Namespace)
-				namespaces[c.Owner.Namespace] = no
+				refusal = a.refusalForNamespace(ctx, global, c.Owner.Namespace)
+				namespaces[c.Owner.Namespace] = refusal
 			}
-			out.Refusal = no
+			out.Refusal = refusal
 		}
 		if out.Refusal == nil {
 			return a.admitByMachine(m, c, out)
@@ -155,8 +155,8 @@ type clusterLookup func(types.NamespacedName) clusterObservation
 func (a *Allocator) newClusterLookup(ctx context.Context) clusterLookup {
 	seen := map[types.NamespacedName]clusterObservation{}
 	return func(key types.NamespacedName) clusterObservation {
-		c, is := seen[key]
-		if !is {
+		c, ok := seen[key]
+		if !ok {
 			c = a.lookUpCluster(ctx, key)
 			seen[key] = c
 		}

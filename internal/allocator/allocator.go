@@ -255,9 +255,9 @@ func (a *Allocator) GlobalPools() []pools.Key {
 }
 
 // IsPoolReady reports whether a pool was checked for a takeover, or is another manager's.
-func (a *Allocator) IsPoolReady(is v1alpha1.Pool) bool {
-	key := pools.KeyForPool(is)
-	if a.refusalIfUnserved(key, is) != nil || !a.isInShard(key) {
+func (a *Allocator) IsPoolReady(pool v1alpha1.Pool) bool {
+	key := pools.KeyForPool(pool)
+	if a.refusalIfUnserved(key, pool) != nil || !a.isInShard(key) {
 		return true
 	}
 	m := a.lockPool(key)

@@ -39,51 +39,51 @@ func (a *Allocator) excludeSharedRanges(ctx context.Context, p *grants.Pool) {
 // tryExcludeSharedRanges reports whether no range was excluded while it ran; otherwise it has set nothing.
 func (a *Allocator) tryExcludeSharedRanges(ctx context.Context, p *grants.Pool) bool {
 	m := p.Lock()
-	said, began := m.BasePool.PoolStatus().Yields, m.ExclusionCount
+	published, began := m.BasePool.PoolStatus().Yields, m.ExclusionCount
 	m.Unlock()
 	specs, neighbours := a.overlaps.snapshotFor(p.Key)
-	mine := specs[p.Key]
-	apart := map[netipx.IPRange]pools.Key{}
+	own := specs[p.Key]
+	excluded := map[netipx.IPRange]pools.Key{}
 	var yields []v1alpha1.YieldedPool
 	waitsFor, outstanding := "", ""
 	for _, n := range neighbours {
-		if mine.allowsOverlap || (n.declaration.allowsOverlap && !n.isOlder) {
+		if own.allowsOverlap || (n.declaration.allowsOverlap && !n.isOlder) {
 			continue
 		}
 		if n.isOlder {
 			if to := newYieldedPool(n.key, n.declaration.uid, n.declaration.generation); len(yields) < maxYields {
-				yields = append(yields, withLatestGeneration(to, said))
+				yields = append(yields, withLatestGeneration(to, published))
 			}
 			continue
 		}
-		ranges, final := a.rangesToExclude(ctx, a.getOrCreatePool(n.key), newYieldedPool(p.Key, mine.uid, mine.generation), n.sharedRanges)
+		ranges, final := a.rangesToExclude(ctx, a.getOrCreatePool(n.key), newYieldedPool(p.Key, own.uid, own.generation), n.sharedRanges)
 		for _, r := range ranges {
-			apart[r] = n.key
+			excluded[r] = n.key
 		}
 		if !final && waitsFor == "" {
 			waitsFor = fmt.Sprintf("; this pool grants none of the shared addresses until the younger pool, %s, has yielded them: make sure that a manager serves the younger pool", n.key)
 		}
 	}
-	for _, was := range said {
-		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == was.UID }) {
+	for _, old := range published {
+		if slices.ContainsFunc(yields, func(y v1alpha1.YieldedPool) bool { return y.UID == old.UID }) {
 			continue
 		}
-		left, why := a.rangesUsedByOlderPool(ctx, p, was, mine)
+		left, why := a.rangesUsedByOlderPool(ctx, p, old, own)
 		for _, r := range left {
-			apart[r] = yieldedPoolKey(was)
+			excluded[r] = yieldedPoolKey(old)
 		}
 		if outstanding = cmp.Or(outstanding, why); why != "" || len(left) > 0 {
-			yields = append(yields, was)
+			yields = append(yields, old)
 		}
 	}
-	outstanding = cmp.Or(outstanding, a.excludeRangesUsedOutsideSpec(ctx, p, specs, apart))
+	outstanding = cmp.Or(outstanding, a.excludeRangesUsedOutsideSpec(ctx, p, specs, excluded))
 	m = p.Lock()
 	defer m.Unlock()
 	if m.ExclusionCount != began {
 		return false
 	}
 	m.OverlapWaitMessage, m.Yields, m.OutstandingYieldMessage = waitsFor, yields, outstanding
-	m.SetExcluded(apart)
+	m.SetExcluded(excluded)
 	return true
 }
 
@@ -91,12 +91,12 @@ func newYieldedPool(key pools.Key, uid types.UID, generation int64) v1alpha1.Yie
 	return v1alpha1.YieldedPool{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: string(uid), Generation: generation}
 }
 
-// withLatestGeneration returns a yield with the later generation of those in which it was given before: this manager
+// withLatestGeneration returns a yield with the later generation of those in which it was published before: this manager
 // may have seen an older one.
-func withLatestGeneration(to v1alpha1.YieldedPool, given []v1alpha1.YieldedPool) v1alpha1.YieldedPool {
-	for _, was := range given {
-		if was.UID == to.UID {
-			to.Generation = max(to.Generation, was.Generation)
+func withLatestGeneration(to v1alpha1.YieldedPool, published []v1alpha1.YieldedPool) v1alpha1.YieldedPool {
+	for _, old := range published {
+		if old.UID == to.UID {
+			to.Generation = max(to.Generation, old.Generation)
 		}
 	}
 	return to
@@ -158,13 +158,13 @@ func (a *Allocator) surveyPool(ctx context.Context, p *grants.Pool, reason v1alp
 // rangesUsedByOlderPool returns what an older pool, with which a pool no longer overlaps, still has of its addresses:
 // the yield to the older pool stays on record as long. A non-empty why means that the pool grants nothing yet, since
 // the older pool may have changed since this manager saw it, and may grant the addresses that both have.
-func (a *Allocator) rangesUsedByOlderPool(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, mine poolDeclaration) (has []netipx.IPRange, why string) {
+func (a *Allocator) rangesUsedByOlderPool(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, own poolDeclaration) (used []netipx.IPRange, why string) {
 	key := yieldedPoolKey(to)
-	if mine.allowsOverlap || mine.layout == nil {
+	if own.allowsOverlap || own.layout == nil {
 		return nil, ""
 	}
 	if a.isOutOfView(key) {
-		return a.rangesUsedOutOfView(ctx, p, to, mine)
+		return a.rangesUsedOutOfView(ctx, p, to, own)
 	}
 	seen := a.overlaps.declarationFor(key)
 	if string(seen.uid) != to.UID {
@@ -177,31 +177,31 @@ func (a *Allocator) rangesUsedByOlderPool(ctx context.Context, p *grants.Pool, t
 	if string(seen.uid) != to.UID || seen.generation < to.Generation {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager has read the current spec of that pool", key)
 	}
-	elder := a.getOrCreatePool(key)
-	if err := a.surveyPool(ctx, elder, newYieldedPool(p.Key, mine.uid, seen.generation)); err != nil {
+	older := a.getOrCreatePool(key)
+	if err := a.surveyPool(ctx, older, newYieldedPool(p.Key, own.uid, seen.generation)); err != nil {
 		return nil, fmt.Sprintf("%s had addresses of this pool; they are granted here again once the manager can list what that pool has in use: %v", key, err)
 	}
-	m := elder.Lock()
+	m := older.Lock()
 	defer m.Unlock()
-	return m.UsedRangesIn(mine.layout.GrantableRanges()), ""
+	return m.UsedRangesIn(own.layout.GrantableRanges()), ""
 }
 
-// excludeRangesUsedOutsideSpec adds to apart what other pools of the network have in use outside of their own
+// excludeRangesUsedOutsideSpec adds to excluded what other pools of the network have in use outside of their own
 // addresses: they were narrowed, or lost a block by force, and their claims keep what they have. Addresses of the pools
 // above a carved pool are not excluded from it: its blocks are theirs. Where the root pool allows overlaps, only the
 // pools that are carved from the same root count. A non-empty why means that the pool grants nothing yet.
 //
 // Everything is decided on the specs in specs, which also decided which pools are neighbours: a pool that is no
 // neighbour by these specs must be outside of the same specs.
-func (a *Allocator) excludeRangesUsedOutsideSpec(ctx context.Context, p *grants.Pool, specs map[pools.Key]poolDeclaration, apart map[netipx.IPRange]pools.Key) (why string) {
-	mine := specs[p.Key]
-	ranges, above := a.grantableRanges(p, mine)
+func (a *Allocator) excludeRangesUsedOutsideSpec(ctx context.Context, p *grants.Pool, specs map[pools.Key]poolDeclaration, excluded map[netipx.IPRange]pools.Key) (why string) {
+	own := specs[p.Key]
+	ranges, above := a.grantableRanges(p, own)
 	if len(ranges) == 0 {
 		return ""
 	}
 	root := a.overlaps.rootPool(p.Key)
 	top := specs[root]
-	besideIt := func(other *grants.Pool) bool {
+	mayOverlap := func(other *grants.Pool) bool {
 		if other.Key == p.Key || slices.Contains(above, other.Key) {
 			return false
 		}
@@ -209,19 +209,19 @@ func (a *Allocator) excludeRangesUsedOutsideSpec(ctx context.Context, p *grants.
 		return at == root || (!top.allowsOverlap && specs[at].mayBeInNetwork(top.network))
 	}
 	others := a.allPools()
-	if unlisted := slices.DeleteFunc(slices.Clone(others), func(o *grants.Pool) bool { return !isUnlisted(o) || !besideIt(o) }); len(unlisted) > 0 {
+	if unlisted := slices.DeleteFunc(slices.Clone(others), func(o *grants.Pool) bool { return !isUnlisted(o) || !mayOverlap(o) }); len(unlisted) > 0 {
 		why = a.listUnlistedPools(ctx, unlisted)
 	}
 	for _, other := range others {
 		used, unseen := rangesUsedOutsideSpec(other, specs[other.Key], ranges)
-		if len(used) == 0 || !besideIt(other) {
+		if len(used) == 0 || !mayOverlap(other) {
 			continue
 		}
-		if unseen && a.surveyPool(ctx, other, newYieldedPool(p.Key, mine.uid, mine.generation)) == nil {
+		if unseen && a.surveyPool(ctx, other, newYieldedPool(p.Key, own.uid, own.generation)) == nil {
 			used, _ = rangesUsedOutsideSpec(other, specs[other.Key], ranges)
 		}
 		for _, r := range used {
-			apart[r] = a.overlaps.childOnPathTo(p.Key, other.Key)
+			excluded[r] = a.overlaps.childOnPathTo(p.Key, other.Key)
 		}
 	}
 	return why
@@ -237,33 +237,33 @@ func isUnlisted(p *grants.Pool) bool {
 // tracks what becomes of a grant in flight. Pools of one namespace share a list. A non-empty why means that a list
 // failed.
 func (a *Allocator) listUnlistedPools(ctx context.Context, unlisted []*grants.Pool) (why string) {
-	whys := make([]string, len(unlisted))
+	reasons := make([]string, len(unlisted))
 	var all sync.WaitGroup
 	for i, other := range unlisted {
 		all.Go(func() {
 			if err := a.surveyPool(ctx, other, v1alpha1.YieldedPool{}); err != nil {
-				whys[i] = fmt.Sprintf("%s may have addresses of this pool; addresses are granted here once the manager can list what that pool has in use: %v", other.Key, err)
+				reasons[i] = fmt.Sprintf("%s may have addresses of this pool; addresses are granted here once the manager can list what that pool has in use: %v", other.Key, err)
 			}
 		})
 	}
 	all.Wait()
-	return cmp.Or(whys...)
+	return cmp.Or(reasons...)
 }
 
 // rangesUsedOutsideSpec returns what a pool has of some ranges, if it has anything outside of its declaration. unseen
 // reports whether that counts grants whose end no manager has seen; a list shows that.
-func rangesUsedOutsideSpec(p *grants.Pool, its poolDeclaration, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
+func rangesUsedOutsideSpec(p *grants.Pool, declared poolDeclaration, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
 	m := p.Lock()
 	defer m.Unlock()
-	used = m.UsedOutsideSpec(ranges, its.layoutVersion, its.layout)
+	used = m.UsedOutsideSpec(ranges, declared.layoutVersion, declared.layout)
 	return used, len(used) > 0 && m.HasUnresolvedGrants()
 }
 
 // grantableRanges returns the addresses that a pool may grant: those of its spec, or of its open blocks. above are the
 // pools that these blocks come from.
-func (a *Allocator) grantableRanges(p *grants.Pool, mine poolDeclaration) (ranges []netipx.IPRange, above []pools.Key) {
-	if mine.layout != nil {
-		return mine.layout.GrantableRanges(), nil
+func (a *Allocator) grantableRanges(p *grants.Pool, own poolDeclaration) (ranges []netipx.IPRange, above []pools.Key) {
+	if own.layout != nil {
+		return own.layout.GrantableRanges(), nil
 	}
 	above, _ = a.overlaps.ancestors(p.Key)
 	m := p.Lock()
@@ -291,11 +291,11 @@ func (a *Allocator) enqueueOlderPools(p *grants.Pool) {
 		yields = m.BasePool.PoolStatus().Yields
 	}
 	n := m.Ledger.Counts()
-	is := grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange}
-	was := m.LastOverlapUpdate
-	m.LastOverlapUpdate = is
+	update := grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange}
+	last := m.LastOverlapUpdate
+	m.LastOverlapUpdate = update
 	m.Unlock()
-	if is.YieldsVersion == was.YieldsVersion && is.UsedAddresses >= was.UsedAddresses {
+	if update.YieldsVersion == last.YieldsVersion && update.UsedAddresses >= last.UsedAddresses {
 		return
 	}
 	for _, y := range yields {

@@ -38,28 +38,28 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	m.ExtendQuarantine(now, a.Quarantine)
 	quiet := !m.QuarantineUntil.After(now)
 	base, came := m.BasePool, m.HasOtherManagementCluster()
-	owes := m.Arrival.NeedsListing || m.Arrival.MissingProof != ""
+	needsProof := m.Arrival.NeedsListing || m.Arrival.MissingProof != ""
 	arrives := m.IsArriving() && (came || !m.Arrival.OpenedManually) && base.GetDeletionTimestamp() == nil
 	rests := m.Arrival.RetryAfter.After(now)
 	m.Unlock()
 	if base.GetNamespace() == "" || rests {
 		return nil // a person decides on a pool without a namespace
 	}
-	lacks := ""
+	missing := ""
 	if arrives {
-		lacks = a.missingArrivalProof(ctx, a.Client, base, came)
+		missing = a.missingArrivalProof(ctx, a.Client, base, came)
 	}
-	owes = owes || lacks != "" || (arrives && came)
-	proven := owes && lacks == "" && (quiet || !came)
+	needsProof = needsProof || missing != "" || (arrives && came)
+	proven := needsProof && missing == "" && (quiet || !came)
 	if proven && arrives {
 		timedCtx, cancel := withRequestTimeout(ctx)
-		lacks = a.missingArrivalProof(timedCtx, a.Live, base, came)
+		missing = a.missingArrivalProof(timedCtx, a.Live, base, came)
 		cancel()
 	}
 	m = p.Lock()
-	m.Arrival.MissingProof, m.Arrival.NeedsListing = lacks, owes
+	m.Arrival.MissingProof, m.Arrival.NeedsListing = missing, needsProof
 	m.Unlock()
-	if !proven || lacks != "" {
+	if !proven || missing != "" {
 		return nil
 	}
 	err := a.openPool(ctx, p, base, came)

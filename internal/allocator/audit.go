@@ -70,9 +70,9 @@ func (f *auditFindings) addRange(key pools.Key, h heldRange, known bool) {
 func (f *auditFindings) addClaimant(m *grants.PoolState, k grants.ClaimantKind, o client.Object) {
 	c := k.NewClaimant(o)
 	if r := k.ReleasableRange(m, c); r.IsValid() {
-		mine := m.Claimants[c.Owner.UID]
+		known := m.Claimants[c.Owner.UID]
 		f.addRange(m.Key, heldRange{r, c.Owner.UID, c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String(), c.EventObject},
-			mine != nil && k.ReleasableRange(m, mine) == r)
+			known != nil && k.ReleasableRange(m, known) == r)
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *auditFindings) addAddress(m *grants.PoolState, k grants.AddressKind, o 
 
 // addObject records an object of a kind.
 func (f *auditFindings) addObject(a *Allocator, r grants.ResourceKind, o client.Object) {
-	if k, is := r.(grants.ClaimantKind); is {
+	if k, ok := r.(grants.ClaimantKind); ok {
 		f.livingClaimants[o.GetUID()] = struct{}{} // whichever manager serves its pool
 		if k.Traits().AddressKind != nil {
 			return // the object attached to it shows what it has

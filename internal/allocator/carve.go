@@ -22,7 +22,7 @@ import (
 // blockKind is the kind whose objects may be blocks of carved pools.
 var blockKind = func() grants.BlockKind {
 	for _, r := range resourceKinds {
-		if c, is := r.(grants.BlockKind); is {
+		if c, ok := r.(grants.BlockKind); ok {
 			return c
 		}
 	}
@@ -111,15 +111,15 @@ func (a *Allocator) enqueueParent(before, after v1alpha1.Pool) {
 // rules that depend on the parent alone.
 func (a *Allocator) refusalForBlock(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
 	child := *c.ChildPool
-	is := a.overlaps.declarationFor(child)
+	declaration := a.overlaps.declarationFor(child)
 	switch {
 	case c.StatusHasAddress, c.HasRecord() && c.NextOwnerSeen(c.ObservedOwnerSeen) == grants.OwnerSeenPaused:
 		return nil // it has its block, also where its pool may have been moved
 	case child.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace != a.BlockNamespace:
 		return grants.AllocationFailed("the blocks of %s are in namespace %s, where the manager runs; the spec is immutable, so create the allocation there", child, a.BlockNamespace)
-	case is.uid == "":
+	case declaration.uid == "":
 		return grants.PoolNotReady("%s, which this block is for, does not exist", child)
-	case is.parent != m.Key:
+	case declaration.parent != m.Key:
 		return grants.AllocationFailed("%s, which this block is for, is not carved from %s; create the allocation again with the right pools", child, m.Key)
 	}
 	if _, problem := a.overlaps.ancestors(child); problem != "" {
@@ -266,15 +266,15 @@ func (a *Allocator) refreshBlock(ctx context.Context, p *grants.Pool, b *grants.
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the block %s/%s: %w", b.Namespace, b.Name, err)
 	}
-	is, child := a.blockFromObject(live)
+	block, child := a.blockFromObject(live)
 	m = p.Lock()
 	defer m.Unlock()
 	if err != nil || live.GetUID() != b.UID {
 		m.ForgetBlock(b.UID, b.Name)
 	}
-	if err == nil && is != nil && child == p.Key {
-		m.ObserveBlock(is)
-		m.VerifyBlock(is.UID, is.Name, term)
+	if err == nil && block != nil && child == p.Key {
+		m.ObserveBlock(block)
+		m.VerifyBlock(block.UID, block.Name, term)
 	}
 	return nil
 }

@@ -39,9 +39,9 @@ type failureLogEntry struct {
 func (c *failureLogLimiter) shouldLog(of failureCause, now time.Time) (leftOut int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.lastLogged[of]
-	if was != nil && now.Sub(was.loggedAt) < failureLogInterval {
-		was.suppressed++
+	last := c.lastLogged[of]
+	if last != nil && now.Sub(last.loggedAt) < failureLogInterval {
+		last.suppressed++
 		return 0, false
 	}
 	for other, w := range c.lastLogged { // a claim can name any pool
@@ -53,8 +53,8 @@ func (c *failureLogLimiter) shouldLog(of failureCause, now time.Time) (leftOut i
 		c.lastLogged = map[failureCause]*failureLogEntry{}
 	}
 	c.lastLogged[of] = &failureLogEntry{loggedAt: now}
-	if was != nil {
-		leftOut = was.suppressed
+	if last != nil {
+		leftOut = last.suppressed
 	}
 	return leftOut, true
 }

@@ -80,10 +80,10 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.
 	next := c.Kind.NewClaimant(obj)
 	m := p.Lock()
 	defer m.Unlock()
-	ours := next.RecordedRange
+	own := next.RecordedRange
 	m.ObserveClaimant(next) // it keeps the record that was remembered before
-	if known := m.Claimants[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != ours {
-		known.RecordedRange = ours // from now on, whatever a user wrote
+	if known := m.Claimants[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != own {
+		known.RecordedRange = own // from now on, whatever a user wrote
 		m.UpdateClaimantFacts(known)
 		m.QueueClaimant(known)
 	}
@@ -173,20 +173,20 @@ func (a *Allocator) createAddress(ctx context.Context, p *grants.Pool, c grants.
 		}
 		return errors.Join(errStateChanged, a.writeRefusal(ctx, p, c, *kind.NameTakenRefusal(obj)))
 	}
-	no, isIts := a.observeCreatedAddress(p, &c, kind.NewAddress(obj))
+	refusal, isIts := a.observeCreatedAddress(p, &c, kind.NewAddress(obj))
 	switch {
 	case isIts:
 		return nil
-	case no == nil || c.Failures+1 < failuresBeforeRefusal: // it may be an earlier claimant's, and be gone in a moment
+	case refusal == nil || c.Failures+1 < failuresBeforeRefusal: // it may be an earlier claimant's, and be gone in a moment
 		return errStateChanged
 	}
-	return errors.Join(errStateChanged, a.writeRefusal(ctx, p, c, *no))
+	return errors.Join(errStateChanged, a.writeRefusal(ctx, p, c, *refusal))
 }
 
 // observeCreatedAddress feeds the object that was created for a claimant, or that has its name. isIts reports whether
-// the object is the claimant's; otherwise no is why the claimant cannot have it, nil where it can, or where nothing
+// the object is the claimant's; otherwise refusal is why the claimant cannot have it, nil where it can, or where nothing
 // blocks it any more.
-func (a *Allocator) observeCreatedAddress(p *grants.Pool, c *grants.Claimant, made *grants.Address) (no *grants.Refusal, isIts bool) {
+func (a *Allocator) observeCreatedAddress(p *grants.Pool, c *grants.Claimant, made *grants.Address) (refusal *grants.Refusal, isIts bool) {
 	m := p.Lock()
 	defer m.Unlock()
 	m.ObserveAddress(made)
@@ -201,23 +201,23 @@ func (a *Allocator) observeCreatedAddress(p *grants.Pool, c *grants.Claimant, ma
 	if other := m.AddressFor(known); other == nil || m.IsAdoptable(known, other) {
 		return nil, false
 	}
-	_, no = known.Kind.DesignatedRange(m, known)
-	return no, false
+	_, refusal = known.Kind.DesignatedRange(m, known)
+	return refusal, false
 }
 
 // patchAddress patches the metadata of an attached object, with its UID and resourceVersion as preconditions (R3).
 func (a *Allocator) patchAddress(ctx context.Context, p *grants.Pool, s grants.Step, t *grants.Attempt) error {
-	was, obj := s.Address, s.Address.NewObject()
+	known, obj := s.Address, s.Address.NewObject()
 	t.AddressGone = false // the proof was about another object
-	if err := a.patchObject(ctx, obj, was.UID, was.ResourceVersion, s.MetadataPatch, nil); err != nil {
-		return a.refreshRefusedAddress(ctx, p, was, err)
+	if err := a.patchObject(ctx, obj, known.UID, known.ResourceVersion, s.MetadataPatch, nil); err != nil {
+		return a.refreshRefusedAddress(ctx, p, known, err)
 	}
-	next := was.Kind.Traits().AddressKind.NewAddress(obj)
+	next := known.Kind.Traits().AddressKind.NewAddress(obj)
 	m := p.Lock()
 	defer m.Unlock()
-	if was.Deleting && len(was.OtherFinalizers) == 0 && !next.HasFinalizer {
+	if known.Deleting && len(known.OtherFinalizers) == 0 && !next.HasFinalizer {
 		// The answer to the patch that removes the last finalizer of a deleted object is its end.
-		m.ForgetAddress(was.UID, was.Key())
+		m.ForgetAddress(known.UID, known.Key())
 		t.AddressGone = true
 		return nil
 	}
@@ -227,23 +227,23 @@ func (a *Allocator) patchAddress(ctx context.Context, p *grants.Pool, s grants.S
 }
 
 // refreshRefusedAddress reads an attached object live after a write of it was refused.
-func (a *Allocator) refreshRefusedAddress(ctx context.Context, p *grants.Pool, was *grants.Address, err error) error {
+func (a *Allocator) refreshRefusedAddress(ctx context.Context, p *grants.Pool, known *grants.Address, err error) error {
 	metrics.WriteErrors.WithLabelValues("address").Inc()
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	live, kind := was.NewObject(), was.Kind.Traits().AddressKind
-	getErr := a.Live.Get(ctx, was.Key(), live)
+	live, kind := known.NewObject(), known.Kind.Traits().AddressKind
+	getErr := a.Live.Get(ctx, known.Key(), live)
 	m := p.Lock()
 	defer m.Unlock()
 	switch {
 	case apierrors.IsNotFound(getErr):
-		m.ForgetAddress(was.UID, was.Key())
+		m.ForgetAddress(known.UID, known.Key())
 	case getErr != nil:
 		return getErr
 	default:
-		if live.GetUID() != was.UID {
-			m.ForgetAddress(was.UID, was.Key())
+		if live.GetUID() != known.UID {
+			m.ForgetAddress(known.UID, known.Key())
 		}
 		if key, _ := kind.PoolKeyFor(live); key == p.Key {
 			m.ObserveAddress(kind.NewAddress(live))
@@ -254,18 +254,18 @@ func (a *Allocator) refreshRefusedAddress(ctx context.Context, p *grants.Pool, w
 
 // deleteAddress deletes an attached object, if it is unchanged. Where it had no finalizer, not even ours written back,
 // the answer proves that it is gone.
-func (a *Allocator) deleteAddress(ctx context.Context, p *grants.Pool, was *grants.Address, t *grants.Attempt) error {
+func (a *Allocator) deleteAddress(ctx context.Context, p *grants.Pool, known *grants.Address, t *grants.Attempt) error {
 	t.AddressGone = false // the proof was about another object
-	err := exact.DeleteWithPreconditions(ctx, a.Client, exact.WithUIDAndVersion(was.NewObject(), was.UID, was.ResourceVersion))
+	err := exact.DeleteWithPreconditions(ctx, a.Client, exact.WithUIDAndVersion(known.NewObject(), known.UID, known.ResourceVersion))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // a read shows what there is now
 	}
 	if err != nil {
-		return fmt.Errorf("deleting %s: %w", was.DisplayName(), err)
+		return fmt.Errorf("deleting %s: %w", known.DisplayName(), err)
 	}
-	if len(was.OtherFinalizers) == 0 && !was.HasFinalizer {
+	if len(known.OtherFinalizers) == 0 && !known.HasFinalizer {
 		m := p.Lock()
-		m.ForgetAddress(was.UID, was.Key())
+		m.ForgetAddress(known.UID, known.Key())
 		m.Unlock()
 		t.AddressGone = true
 	}
@@ -277,7 +277,7 @@ func (a *Allocator) verifyAddressGone(ctx context.Context, p *grants.Pool, c gra
 	kind := c.Kind.Traits().AddressKind
 	live := grants.WithName(kind.NewObject(), c.Owner.Namespace, c.Owner.Name)
 	m := p.Lock()
-	was := m.AddressFor(&c) // the read proves nothing about what comes after it (R7)
+	known := m.AddressFor(&c) // the read proves nothing about what comes after it (R7)
 	m.Unlock()
 	err := a.Live.Get(ctx, grants.NamespacedNameFromOwner(c.Owner), live)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -286,13 +286,13 @@ func (a *Allocator) verifyAddressGone(ctx context.Context, p *grants.Pool, c gra
 	m = p.Lock()
 	defer m.Unlock()
 	if err == nil {
-		if is := kind.NewAddress(live); m.ClaimantUIDFor(is) == c.Owner.UID {
-			m.ObserveAddress(is)
+		if found := kind.NewAddress(live); m.ClaimantUIDFor(found) == c.Owner.UID {
+			m.ObserveAddress(found)
 			return errStateChanged // another controller's finalizer keeps it, or it was not seen before
 		}
 	}
-	if was != nil && was.ClaimantUID == c.Owner.UID {
-		m.ForgetAddress(was.UID, was.Key())
+	if known != nil && known.ClaimantUID == c.Owner.UID {
+		m.ForgetAddress(known.UID, known.Key())
 	}
 	return nil
 }

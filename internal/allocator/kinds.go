@@ -32,7 +32,7 @@ var resourceKinds = func() []grants.ResourceKind {
 // does not serve pools of that kind.
 func (a *Allocator) resourceKindForObject(o client.Object) (grants.ResourceKind, pools.Key) {
 	for _, r := range resourceKinds {
-		if key, is := a.poolKeyForObject(r, o); is {
+		if key, ok := a.poolKeyForObject(r, o); ok {
 			return r, key
 		}
 	}
@@ -42,11 +42,11 @@ func (a *Allocator) resourceKindForObject(o client.Object) (grants.ResourceKind,
 // poolKeyForObject returns the pool that an object of a kind names: the key is empty if this manager does not serve
 // pools of that kind, and the bool is false if the object is of another kind.
 func (a *Allocator) poolKeyForObject(r grants.ResourceKind, o client.Object) (pools.Key, bool) {
-	key, is := r.PoolKeyFor(o)
-	if is && !a.InClusterPools && r.UsesMirroredPool(o) {
+	key, ok := r.PoolKeyFor(o)
+	if ok && !a.InClusterPools && r.UsesMirroredPool(o) {
 		return pools.Key{}, true
 	}
-	return key, is
+	return key, ok
 }
 
 // UnknownPoolKindRefusal returns a refusal that names the kind that the claim should have named.

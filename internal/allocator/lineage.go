@@ -18,8 +18,8 @@ func (o *overlapIndex) ancestors(key pools.Key) (above []pools.Key, problem stri
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return carve.Ancestors(key, func(at pools.Key) (pools.Key, bool) {
-		is, known := o.specs[at]
-		return is.parent, known
+		declaration, known := o.specs[at]
+		return declaration.parent, known
 	})
 }
 
@@ -35,17 +35,17 @@ func (o *overlapIndex) childrenLocked(key pools.Key) []pools.Key {
 }
 
 // setParentLocked records the pool that another one is carved from now.
-func (o *overlapIndex) setParentLocked(key, was, is pools.Key) {
-	if delete(o.childrenByParent[was], key); len(o.childrenByParent[was]) == 0 {
-		delete(o.childrenByParent, was)
+func (o *overlapIndex) setParentLocked(key, old, parent pools.Key) {
+	if delete(o.childrenByParent[old], key); len(o.childrenByParent[old]) == 0 {
+		delete(o.childrenByParent, old)
 	}
-	if is == (pools.Key{}) {
+	if parent == (pools.Key{}) {
 		return
 	}
-	if o.childrenByParent[is] == nil {
-		o.childrenByParent[is] = map[pools.Key]struct{}{}
+	if o.childrenByParent[parent] == nil {
+		o.childrenByParent[parent] = map[pools.Key]struct{}{}
 	}
-	o.childrenByParent[is][key] = struct{}{}
+	o.childrenByParent[parent][key] = struct{}{}
 }
 
 // withDescendants returns the pools and all that are carved from them.
@@ -56,7 +56,7 @@ func (o *overlapIndex) withDescendants(keys []pools.Key) (out []pools.Key) {
 	for len(keys) > 0 {
 		key := keys[0]
 		keys = keys[1:]
-		if _, is := known[key]; is {
+		if _, ok := known[key]; ok {
 			continue
 		}
 		known[key] = struct{}{}

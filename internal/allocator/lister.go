@@ -42,8 +42,8 @@ type listedByPool map[pools.Key]*grants.ListedObjects
 
 // addObject adds an object of a kind to those of its pool.
 func (f listedByPool) addObject(r grants.ResourceKind, o client.Object) {
-	key, is := r.PoolKeyFor(o)
-	if of := f[key]; is && of != nil {
+	key, ok := r.PoolKeyFor(o)
+	if of := f[key]; ok && of != nil {
 		of.AddObject(r, o)
 	}
 }

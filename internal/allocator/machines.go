@@ -71,22 +71,22 @@ func (a *Allocator) nextMachineLookup(p *grants.Pool, now time.Time) time.Durati
 	return m.NextMachineLookupDelay(now)
 }
 
-// minWaitResult returns the result that requeues a pool after the shorter of wait and look, the delay until the next
+// minWaitResult returns the result that requeues a pool after the shorter of wait and lookupWait, the delay until the next
 // lookup of Machines; 0 means never.
-func minWaitResult(wait, look time.Duration) reconcile.Result {
-	if look > 0 {
-		wait = grants.MinWait(wait, look)
+func minWaitResult(wait, lookupWait time.Duration) reconcile.Result {
+	if lookupWait > 0 {
+		wait = grants.MinWait(wait, lookupWait)
 	}
 	return reconcile.Result{RequeueAfter: wait}
 }
 
 // admitByMachine decides on a claim that nothing else blocks by what is known of its Machine.
 func (a *Allocator) admitByMachine(m *grants.PoolState, c *grants.Claimant, so grants.AdmissionResult) grants.AdmissionResult {
-	onIt := m.AdmitByMachine(c)
-	if onIt.Wait && a.FindMachine == nil {
+	admitted := m.AdmitByMachine(c)
+	if admitted.Wait && a.FindMachine == nil {
 		so.Refusal = grants.PoolNotReady("%s has subnets for failure domains, and this manager runs without --failure-domains; apply component-failure-domains.yaml of its release and restart it", m.Key)
 		return so
 	}
-	so.Wait, so.Quiet, so.Refusal = onIt.Wait, onIt.Quiet, onIt.Refusal
+	so.Wait, so.Quiet, so.Refusal = admitted.Wait, admitted.Quiet, admitted.Refusal
 	return so
 }

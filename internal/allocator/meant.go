@@ -19,8 +19,8 @@ func (o *overlapIndex) suggestPoolName(missing pools.Key) string {
 	defer o.mu.Unlock()
 	var near []pools.Key
 	elsewhere := false
-	for key, is := range o.specs {
-		if is.mirroredPool != "" {
+	for key, declaration := range o.specs {
+		if declaration.mirroredPool != "" {
 			continue // claims name the pool that it mirrors
 		}
 		isGlobal := key.Kind == v1alpha1.GlobalNetworkPoolKind

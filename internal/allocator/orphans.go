@@ -43,9 +43,9 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 	}
 	every := min(orphanSweepInterval, a.OrphanGrace)
 	m.NextOrphanSweep = now.Add(every)
-	blocks, owes := 0, false
+	blocks, statusPending := 0, false
 	clear(m.AwaitedClusters)
-	look := a.newOwnerLookup(ctx)
+	lookUpOwner := a.newOwnerLookup(ctx)
 	for uid, c := range m.Claimants {
 		if !c.Kind.Traits().DeletedWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
@@ -54,7 +54,7 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 		if c.Busy || a.shouldIgnoreClaimant(c) {
 			continue
 		}
-		found := look(m.Key, c)
+		found := lookUpOwner(m.Key, c)
 		m.RecordOwnerSeen(c, found)
 		if c.NeedsOwnerPausedUpdate() {
 			if m.ActiveJobs < grants.MaxJobs {
@@ -65,7 +65,7 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 			continue
 		}
 		if c.NeedsOwnerSeenUpdate() && m.QueueClaimant(c) && m.ClaimantsToWrite[uid] != nil {
-			owes = true // the status comes first, where it may be written
+			statusPending = true // the status comes first, where it may be written
 			continue
 		}
 		if found == grants.OwnerSeenAlive {
@@ -73,8 +73,8 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 		}
 		// The parent of a child pool never changes: where it is another pool than this one, the block is of no use.
 		elsewhere := c.ChildPool != nil && a.overlaps.declarationFor(*c.ChildPool).uid != ""
-		says := c.NextOwnerSeen(c.ObservedOwnerSeen)
-		if found != grants.OwnerNeverSeen || says == grants.OwnerSeenPaused || (says != grants.OwnerSeenAlive && !elsewhere) {
+		seen := c.NextOwnerSeen(c.ObservedOwnerSeen)
+		if found != grants.OwnerNeverSeen || seen == grants.OwnerSeenPaused || (seen != grants.OwnerSeenAlive && !elsewhere) {
 			continue
 		}
 		since := c.OwnerMissingSince
@@ -87,7 +87,7 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 	case blocks == 0:
 		m.NextOrphanSweep = time.Time{}
 		return 0
-	case owes:
+	case statusPending:
 		return time.Millisecond
 	}
 	return every
@@ -96,8 +96,8 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 // setPauseCondition records in the status of an allocation that its owner was paused when it was last seen.
 func (a *Allocator) setPauseCondition(m *grants.PoolState, c *grants.Claimant) {
 	a.startClaimantJob(m, c.Owner.UID, conditionJob, func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
-		kind, is := c.Kind.(grants.OwnerTrackingKind)
-		if !is || !c.NeedsOwnerPausedUpdate() {
+		kind, ok := c.Kind.(grants.OwnerTrackingKind)
+		if !ok || !c.NeedsOwnerPausedUpdate() {
 			return nil // it was unpaused meanwhile
 		}
 		return a.setClaimantCondition(ctx, p, c, *kind.OwnerSeenCondition(&c, grants.OwnerSeenPaused))
@@ -164,23 +164,23 @@ func (a *Allocator) checkOrphanedClaimant(ctx context.Context, p *grants.Pool, c
 // verifyOwnerGone reads live what an allocation of a pool is for, and returns a message if that is gone: it does not
 // exist, or it is a pool that is not carved from this pool. Empty means that it exists.
 func (a *Allocator) verifyOwnerGone(ctx context.Context, pool pools.Key, c *grants.Claimant) (gone string, err error) {
-	is := "Cluster " + c.Cluster.String()
+	owner := "Cluster " + c.Cluster.String()
 	if c.ChildPool == nil {
 		err = a.Live.Get(ctx, c.Cluster, &clusterv1.Cluster{})
 	} else {
 		var child v1alpha1.Pool
-		is = c.ChildPool.String()
+		owner = c.ChildPool.String()
 		if child, err = c.ChildPool.GetPool(ctx, a.Live); err == nil {
 			if parent, _ := pools.ParentPoolKey(child); parent != pool {
-				return is + " is not carved from " + pool.String(), nil
+				return owner + " is not carved from " + pool.String(), nil
 			}
 		}
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return is + " does not exist", nil
+		return owner + " does not exist", nil
 	case err != nil:
-		return "", fmt.Errorf("looking for %s: %w", is, err)
+		return "", fmt.Errorf("looking for %s: %w", owner, err)
 	}
 	return "", nil
 }
@@ -222,20 +222,20 @@ func ownerSeenFromCluster(cluster *clusterv1.Cluster, ended bool) grants.OwnerSe
 func (a *Allocator) newNamespacePauseLookup(ctx context.Context) func(namespace string) grants.OwnerSeen {
 	seen := map[string]grants.OwnerSeen{"": grants.OwnerSeenAlive}
 	return func(namespace string) grants.OwnerSeen {
-		is, known := seen[namespace]
+		state, known := seen[namespace]
 		if known {
-			return is
+			return state
 		}
 		clusters := &clusterv1.ClusterList{}
-		is = grants.OwnerNeverSeen
+		state = grants.OwnerNeverSeen
 		if err := a.Client.List(ctx, clusters, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			is = grants.OwnerUnknown
+			state = grants.OwnerUnknown
 		}
 		for i := range clusters.Items {
-			is = max(is, ownerSeenFromCluster(&clusters.Items[i], false))
+			state = max(state, ownerSeenFromCluster(&clusters.Items[i], false))
 		}
-		seen[namespace] = is
-		return is
+		seen[namespace] = state
+		return state
 	}
 }
 

@@ -28,22 +28,22 @@ func (a *Allocator) isOutOfView(key pools.Key) bool {
 }
 
 // rangesUsedOutOfView is rangesUsedByOlderPool for a pool that no watch shows.
-func (a *Allocator) rangesUsedOutOfView(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, mine poolDeclaration) (has []netipx.IPRange, why string) {
+func (a *Allocator) rangesUsedOutOfView(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, own poolDeclaration) (used []netipx.IPRange, why string) {
 	m := p.Lock()
-	last, looked := m.UnwatchedUsage[to]
+	last, known := m.UnwatchedUsage[to]
 	m.Unlock()
-	if looked && last.Generation == mine.generation && a.now().Sub(last.ReadAt) < outOfViewReadInterval {
+	if known && last.Generation == own.generation && a.now().Sub(last.ReadAt) < outOfViewReadInterval {
 		return last.UsedRanges, last.BlockedReason
 	}
-	last = grants.UnwatchedUsage{ReadAt: a.now(), Generation: mine.generation}
-	last.UsedRanges, last.BlockedReason = a.readPoolOutOfView(ctx, to, mine)
+	last = grants.UnwatchedUsage{ReadAt: a.now(), Generation: own.generation}
+	last.UsedRanges, last.BlockedReason = a.readPoolOutOfView(ctx, to, own)
 	m = p.Lock()
 	defer m.Unlock()
 	m.UnwatchedUsage[to] = last
 	return last.UsedRanges, last.BlockedReason
 }
 
-func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPool, mine poolDeclaration) (has []netipx.IPRange, why string) {
+func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPool, own poolDeclaration) (used []netipx.IPRange, why string) {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	key := yieldedPoolKey(to)
@@ -58,9 +58,9 @@ func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPo
 	case err != nil:
 		return nil, unknown(err)
 	}
-	if spec := live.PoolSpec(); spec.Network == mine.network && live.GetGeneration() >= to.Generation {
+	if spec := live.PoolSpec(); spec.Network == own.network && live.GetGeneration() >= to.Generation {
 		if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
-			if shared := poolspec.OverlappingRanges(layout, mine.layout); len(shared) > 0 {
+			if shared := poolspec.OverlappingRanges(layout, own.layout); len(shared) > 0 {
 				return nil, fmt.Sprintf("%s has %s too, and is older; use different addresses, or different values of spec.network if these are different networks", key, poolutil.ShowRange(shared[0]))
 			}
 		}
@@ -73,5 +73,5 @@ func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPo
 	seen := grants.NewPoolState(key, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	seen.SetBasePool(live)
 	seen.ObserveListed(found)
-	return seen.UsedRangesIn(mine.layout.GrantableRanges()), ""
+	return seen.UsedRangesIn(own.layout.GrantableRanges()), ""
 }

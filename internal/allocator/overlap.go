@@ -70,10 +70,10 @@ func (d poolDeclaration) isOlderThan(other poolDeclaration) bool {
 
 // setDeclaration records what a pool declares; no layout means nothing. It returns the pools that overlap with it now,
 // or did before.
-func (o *overlapIndex) setDeclaration(key pools.Key, is poolDeclaration) (changed []pools.Key) {
+func (o *overlapIndex) setDeclaration(key pools.Key, declaration poolDeclaration) (changed []pools.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if was := o.specs[key]; was == is || (was.uid == is.uid && was.generation > is.generation) {
+	if old := o.specs[key]; old == declaration || (old.uid == declaration.uid && old.generation > declaration.generation) {
 		return nil // a watch has shown a newer one meanwhile
 	}
 	o.specsSnapshot = nil
@@ -81,24 +81,24 @@ func (o *overlapIndex) setDeclaration(key pools.Key, is poolDeclaration) (change
 		o.specs, o.sharedRanges = map[pools.Key]poolDeclaration{}, map[pools.Key]map[pools.Key][]netipx.IPRange{}
 		o.childrenByParent = map[pools.Key]map[pools.Key]struct{}{}
 	}
-	o.setParentLocked(key, o.specs[key].parent, is.parent)
-	was := o.sharedRanges[key]
+	o.setParentLocked(key, o.specs[key].parent, declaration.parent)
+	old := o.sharedRanges[key]
 	delete(o.sharedRanges, key)
 	delete(o.specs, key)
-	for other := range was {
+	for other := range old {
 		delete(o.sharedRanges[other], key)
 	}
-	if is.layout != nil {
-		for other, its := range o.specs {
-			if its.layout != nil && its.network == is.network {
-				o.addOverlapLocked(key, other, poolspec.OverlappingRanges(is.layout, its.layout))
+	if declaration.layout != nil {
+		for other, otherSpec := range o.specs {
+			if otherSpec.layout != nil && otherSpec.network == declaration.network {
+				o.addOverlapLocked(key, other, poolspec.OverlappingRanges(declaration.layout, otherSpec.layout))
 			}
 		}
 	}
-	if is != (poolDeclaration{}) {
-		o.specs[key] = is
+	if declaration != (poolDeclaration{}) {
+		o.specs[key] = declaration
 	}
-	for other := range was {
+	for other := range old {
 		if _, still := o.sharedRanges[key][other]; !still {
 			changed = append(changed, other)
 		}
@@ -129,11 +129,11 @@ func (o *overlapIndex) describeOverlap(key pools.Key) (text string, younger bool
 	defer o.mu.Unlock()
 	var named pools.Key
 	for other := range o.sharedRanges[key] {
-		elder := o.specs[other].isOlderThan(o.specs[key])
-		if named == (pools.Key{}) || (elder && !younger) || (elder == younger && other.Compare(named) < 0) {
+		older := o.specs[other].isOlderThan(o.specs[key])
+		if named == (pools.Key{}) || (older && !younger) || (older == younger && other.Compare(named) < 0) {
 			named = other
 		}
-		younger = younger || elder
+		younger = younger || older
 	}
 	if named == (pools.Key{}) {
 		return "", false
@@ -147,10 +147,10 @@ func (o *overlapIndex) describeOverlap(key pools.Key) (text string, younger bool
 }
 
 // overlapMessage returns a message that another pool has addresses of a pool, and what to do about it.
-func overlapMessage(is poolDeclaration, other string, shared netipx.IPRange) string {
-	if is.mirroredPool != "" {
+func overlapMessage(declaration poolDeclaration, other string, shared netipx.IPRange) string {
+	if declaration.mirroredPool != "" {
 		return fmt.Sprintf("%s has %s too, and both give the same addresses; change spec.addresses of %s, "+
-			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), is.mirroredPool)
+			"or have its claims name the other pool, unless these are different networks", other, poolutil.ShowRange(shared), declaration.mirroredPool)
 	}
 	return fmt.Sprintf("%s has %s too; use different addresses, or different values of spec.network if these are different networks",
 		other, poolutil.ShowRange(shared))
@@ -183,11 +183,11 @@ func (o *overlapIndex) snapshotFor(key pools.Key) (map[pools.Key]poolDeclaration
 }
 
 func (o *overlapIndex) overlappingPoolsLocked(key pools.Key) []overlappingPool {
-	mine := o.specs[key]
+	own := o.specs[key]
 	var out []overlappingPool
 	for other, shared := range o.sharedRanges[key] {
-		its := o.specs[other]
-		out = append(out, overlappingPool{key: other, declaration: its, sharedRanges: shared, isOlder: its.isOlderThan(mine)})
+		otherSpec := o.specs[other]
+		out = append(out, overlappingPool{key: other, declaration: otherSpec, sharedRanges: shared, isOlder: otherSpec.isOlderThan(own)})
 	}
 	slices.SortFunc(out, func(a, b overlappingPool) int { return a.key.Compare(b.key) })
 	return out
@@ -209,25 +209,25 @@ func (a *Allocator) publishDeclaration(obj v1alpha1.Pool) {
 	m := a.lockPool(key)
 	m.ObservePool(obj)
 	m.Unlock()
-	was := a.overlaps.declarationFor(key)
-	if was.uid == uid && was.generation >= generation {
+	old := a.overlaps.declarationFor(key)
+	if old.uid == uid && old.generation >= generation {
 		return
 	}
 	spec := obj.PoolSpec()
-	is := poolDeclaration{
+	next := poolDeclaration{
 		key: key, network: spec.Network, createdAt: obj.GetCreationTimestamp().Time, uid: uid, generation: generation, allowsOverlap: spec.AllowOverlap, mirroredPool: grants.MirroredPoolName(obj),
 	}
 	if parent, carved := pools.ParentPoolKey(obj); carved {
-		is.parent, is.layoutVersion = parent, grants.SpecVersionForPool(obj)
+		next.parent, next.layoutVersion = parent, grants.SpecVersionForPool(obj)
 	} else if layout, errs := poolspec.Compile(spec); len(errs) == 0 {
-		is.layout, is.layoutVersion = layout, grants.SpecVersionForPool(obj)
-	} else if was.uid == uid {
-		is.layout, is.layoutVersion = was.layout, was.layoutVersion
+		next.layout, next.layoutVersion = layout, grants.SpecVersionForPool(obj)
+	} else if old.uid == uid {
+		next.layout, next.layoutVersion = old.layout, old.layoutVersion
 	}
-	changed := a.overlaps.setDeclaration(key, is)
+	changed := a.overlaps.setDeclaration(key, next)
 	a.enqueueWithDescendants(append(changed, a.overlaps.children(key)...))
-	if was.uid != uid && is.parent != (pools.Key{}) {
-		a.enqueuePool(is.parent) // blocks may wait for this pool
+	if old.uid != uid && next.parent != (pools.Key{}) {
+		a.enqueuePool(next.parent) // blocks may wait for this pool
 	}
 }
 
@@ -252,9 +252,9 @@ func (a *Allocator) updateOverlap(m *grants.PoolState) {
 		return
 	}
 	text, younger := a.overlaps.describeOverlap(m.Key)
-	mine, neighbours := a.overlaps.overlappingPools(m.Key)
+	own, neighbours := a.overlaps.overlappingPools(m.Key)
 	m.OverlapMessage, m.OverlapsOlderPool, m.YieldPending = text, younger, false
-	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || mine.allowsOverlap }) {
+	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || own.allowsOverlap }) {
 		m.YieldPending = m.YieldPending || (i < maxYields && !slices.Contains(m.BasePool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
 	}
 }

@@ -24,24 +24,24 @@ func (a *Allocator) dispatchPendingConditions(ctx context.Context, p *grants.Poo
 			return ctx.Err() == nil
 		})
 	}
-	for c, is := range m.PendingConditions {
+	for c, condition := range m.PendingConditions {
 		if m.ActiveJobs >= grants.MaxJobs {
 			break // the end of these jobs enqueues the pool
 		}
 		if m.Claimants[c.Owner.UID] != c {
 			continue
 		}
-		say := func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
-			return a.setClaimantCondition(ctx, p, c, is)
+		setCondition := func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
+			return a.setClaimantCondition(ctx, p, c, condition)
 		}
-		a.startClaimantJob(m, c.Owner.UID, conditionJob, say)
+		a.startClaimantJob(m, c.Owner.UID, conditionJob, setCondition)
 	}
 	clear(m.PendingConditions)
 }
 
 // setClaimantCondition writes a condition that shows what delays a claim. The next write of the claim's status removes
 // Paused.
-func (a *Allocator) setClaimantCondition(ctx context.Context, p *grants.Pool, c grants.Claimant, is metav1.Condition) error {
+func (a *Allocator) setClaimantCondition(ctx context.Context, p *grants.Pool, c grants.Claimant, condition metav1.Condition) error {
 	ctx, cancel := withRequestTimeout(ctx)
 	defer cancel()
 	// The conditions of a claim that is served are not remembered: read them, and write them with the resourceVersion
@@ -55,19 +55,19 @@ func (a *Allocator) setClaimantCondition(ctx context.Context, p *grants.Pool, c 
 		return nil
 	}
 	c.ResourceVersion = live.GetResourceVersion()
-	conditions.Set(setter, is)
+	conditions.Set(setter, condition)
 	step := grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "status"}, StatusPatch: map[string]any{grants.ConditionsField: setter.GetConditions()}}
 	if err := a.executeStep(ctx, p, c, step, &grants.Attempt{}); err != nil {
 		return err
 	}
-	told, known := a.claimantSnapshot(p, c.Owner.UID)
-	if known && !showsCondition(&told, is) {
+	latest, known := a.claimantSnapshot(p, c.Owner.UID)
+	if known && !showsCondition(&latest, condition) {
 		return &grants.WriteRevertedError{ObjectName: "the status of " + c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String()}
 	}
 	return nil
 }
 
 // showsCondition reports whether the status of a claimant shows the condition that setClaimantCondition wrote.
-func showsCondition(c *grants.Claimant, is metav1.Condition) bool {
-	return c.PublishedPauseMessage == is.Message || c.PublishedRefusal().Message == is.Message || (is.Status == metav1.ConditionUnknown && c.PublishedOwnerSeen == grants.OwnerSeenPaused)
+func showsCondition(c *grants.Claimant, condition metav1.Condition) bool {
+	return c.PublishedPauseMessage == condition.Message || c.PublishedRefusal().Message == condition.Message || (condition.Status == metav1.ConditionUnknown && c.PublishedOwnerSeen == grants.OwnerSeenPaused)
 }

@@ -32,8 +32,8 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		a.observePoolOnly(p, seen, now)
 		return reconcile.Result{}, nil
 	}
-	if no := a.refusalIfUnserved(key, seen); no != nil {
-		return a.reconcileUnservedPool(ctx, p, seen, no)
+	if refusal := a.refusalIfUnserved(key, seen); refusal != nil {
+		return a.reconcileUnservedPool(ctx, p, seen, refusal)
 	}
 	if seen == nil || pools.HasEnded(seen) {
 		return a.reconcileMissingPool(ctx, p, seen, a.missingPoolRefusal(ctx, p.Key))
@@ -66,9 +66,9 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	a.enqueueChildren(m)
 	m.Unlock()
 	a.enqueueOlderPools(p)
-	look := a.startMachineLookups(p, now)
+	lookupWait := a.startMachineLookups(p, now)
 	if a.isPoolWriteRefused(p, now) {
-		return minWaitResult(a.refuseAllWaiting(ctx, p, now), look), nil
+		return minWaitResult(a.refuseAllWaiting(ctx, p, now), lookupWait), nil
 	}
 	if !holder {
 		m = p.Lock()
@@ -77,7 +77,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		m.Rotate(now)
 		m.Unlock()
 		if !may {
-			return minWaitResult(wait, look), nil
+			return minWaitResult(wait, lookupWait), nil
 		}
 		if err := a.takeOverPool(ctx, p); err != nil {
 			return a.handleTakeOverFailure(ctx, p, now, err)
@@ -96,7 +96,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.resultForError(p, err)
 	}
 	a.enqueueOlderPools(p)
-	return minWaitResult(next, look), nil
+	return minWaitResult(next, lookupWait), nil
 }
 
 // newQuotaLimits returns a lookup of how many claims of a Cluster may have an address. It reads each Cluster once.
@@ -110,8 +110,8 @@ func (a *Allocator) newQuotaLimits(ctx context.Context) func(types.NamespacedNam
 	}
 	known := map[types.NamespacedName]limit{}
 	return func(cluster types.NamespacedName) (int64, bool) {
-		l, is := known[cluster]
-		if !is {
+		l, ok := known[cluster]
+		if !ok {
 			l.n, l.limited = a.NodeQuota(ctx, cluster)
 			known[cluster] = l
 		}
@@ -170,8 +170,8 @@ func (a *Allocator) refuseAllWaiting(ctx context.Context, p *grants.Pool, now ti
 	m.BeginReconcile()
 	refused := m.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
 	m.Unlock()
-	for c, no := range refused {
-		a.refuseClaimant(p, c, *no)
+	for c, refusal := range refused {
+		a.refuseClaimant(p, c, *refusal)
 	}
 	m = p.Lock()
 	defer m.Unlock()
@@ -181,17 +181,17 @@ func (a *Allocator) refuseAllWaiting(ctx context.Context, p *grants.Pool, now ti
 // recordPoolRefusedEvent records an event that a pool cannot be written.
 func (a *Allocator) recordPoolRefusedEvent(p *grants.Pool) {
 	m := p.Lock()
-	base, no := m.BasePool, m.WriteRefusal
+	base, refusal := m.BasePool, m.WriteRefusal
 	m.Unlock()
-	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", no.Message)
+	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", refusal.Message)
 }
 
 // refusalIfUnserved returns why this manager does not serve a pool; nil means that it does. A manager that watches one
 // namespace does not see the addresses of the others, so it can regard no address of a global pool as free; nor can a
 // manager that leaves the pools of the in-cluster provider to that provider, for a pool that mirrors one.
-func (a *Allocator) refusalIfUnserved(key pools.Key, is v1alpha1.Pool) *grants.Refusal {
+func (a *Allocator) refusalIfUnserved(key pools.Key, pool v1alpha1.Pool) *grants.Refusal {
 	_, mirror := incluster.RefForMirror(key.Kind, key.Name)
-	mirror = mirror && (is == nil || !incluster.IsEnded(is))
+	mirror = mirror && (pool == nil || !incluster.IsEnded(pool))
 	switch {
 	case !key.IsPoolKind():
 		return UnknownPoolKindRefusal(key)
@@ -259,8 +259,8 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 		metrics.GrantedAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(float64(granted))
 	}
 	a.reportPoolStatus(p, before)
-	for c, no := range refused {
-		a.refuseClaimant(p, c, *no)
+	for c, refusal := range refused {
+		a.refuseClaimant(p, c, *refusal)
 	}
 	wait, err := a.dispatchJobs(ctx, p, now, admission)
 	if err != nil {
@@ -305,7 +305,7 @@ func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission gran
 // reconcileMissingPool serves the claims of a pool that does not exist, or that has lost our finalizer while another
 // controller's keeps it: they get a refusal, and their addresses are released when they are deleted. No manager can
 // grant from that pool.
-func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (reconcile.Result, error) {
+func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (reconcile.Result, error) {
 	m := p.Lock()
 	if m.ClearBasePool() {
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
@@ -315,23 +315,23 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 	m.BeginReconcile()
 	m.Rotate(a.now())
 	admission := a.newAdmissionFunc(ctx, m, a.now())
-	var tell []*grants.Claimant
+	var toRefuse []*grants.Claimant
 	m.PendingClaimants.Scan(func(c *grants.Claimant) bool {
-		ruled := admission(c)
-		if c.MayStartJob(a.now()) && !ruled.Wait && ruled.Refusal == nil && !c.HasPublished(*no) {
-			tell = append(tell, c)
+		admitted := admission(c)
+		if c.MayStartJob(a.now()) && !admitted.Wait && admitted.Refusal == nil && !c.HasPublished(*refusal) {
+			toRefuse = append(toRefuse, c)
 		}
 		return true
 	})
 	m.Unlock()
-	if len(tell) > 0 {
+	if len(toRefuse) > 0 {
 		// A pool that has lost our finalizer while another controller's keeps it exists, and no manager grants from it.
 		if seen == nil {
 			if exists, err := a.poolExists(ctx, p.Key); exists || err != nil {
 				return reconcile.Result{}, err // the cache is behind; its watch brings the pool
 			}
 		}
-		a.refuseClaimants(p, tell, no)
+		a.refuseClaimants(p, toRefuse, refusal)
 	}
 	wait, err := a.dispatchJobs(ctx, p, a.now(), admission)
 	if d := a.dispatchBlockRequests(p, a.now()); d > 0 {
@@ -345,9 +345,9 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-func (a *Allocator) refuseClaimants(p *grants.Pool, claims []*grants.Claimant, no *grants.Refusal) {
+func (a *Allocator) refuseClaimants(p *grants.Pool, claims []*grants.Claimant, refusal *grants.Refusal) {
 	for _, c := range claims {
-		a.refuseClaimant(p, c, *no)
+		a.refuseClaimant(p, c, *refusal)
 	}
 }
 

@@ -21,15 +21,15 @@ func (a *Allocator) runOrphanJob(ctx context.Context, p *grants.Pool, addr *gran
 	kept, err := a.resolveOrphan(ctx, p, addr)
 	m := p.Lock()
 	var again time.Time
-	news := true
+	changed := true
 	if s := m.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
 		s.Busy = false
 		if !kept {
 			s.RecordAttempt(err, a.now())
-			again, news = s.RetryAt, false
+			again, changed = s.RetryAt, false
 		}
 	}
-	wake := m.EndJob(again) || news
+	wake := m.EndJob(again) || changed
 	m.Unlock()
 	if err != nil && !errors.Is(err, errStateChanged) && ctx.Err() == nil {
 		a.logFailure(ctx, p.Key, err, "Failed to settle an IPAddress without a claim; retrying", "address", addr.Key().String())
@@ -82,12 +82,12 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 		current.OrphanedSince = a.now() // its claim may still arrive
 	}
 	current.Conflicts = current.Conflicts || err == nil
-	inTheWay := m.IsOrphanConflicting(current)
+	conflicts := m.IsOrphanConflicting(current)
 	event := orphanGCReason
-	if inTheWay {
+	if conflicts {
 		event = "VoidAddressRemoved"
 	}
-	kept = !inTheWay && a.now().Before(current.OrphanedSince.Add(a.OrphanGrace))
+	kept = !conflicts && a.now().Before(current.OrphanedSince.Add(a.OrphanGrace))
 	current.ProvenOrphan = !kept
 	if m.OrphanNeedsCooling(current, a.now()) {
 		kept = true // until the commit has recorded it, which the next reconcile makes

@@ -20,7 +20,7 @@ func (a *Allocator) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 	s := m.BasePool.PoolStatus()
 	waiting, resting := m.PendingClaimants.Len(), m.Cooling.Len()
 	base, growth := m.BasePool, m.GrowthCapacity()
-	untold := m.AdoptionEventPending
+	eventPending := m.AdoptionEventPending
 	m.AdoptionEventPending = false
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
@@ -39,51 +39,51 @@ func (a *Allocator) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 		a.reportBlocks(base, before, l)
 	}
 	a.reportCapacity(base, before)
-	was := before.GetConditions()
+	oldConditions := before.GetConditions()
 	for _, name := range []string{v1alpha1.ReadyCondition, v1alpha1.OverlapCondition} {
-		is, old := meta.FindStatusCondition(s.Conditions, name), meta.FindStatusCondition(was, name)
-		if is == nil {
+		condition, old := meta.FindStatusCondition(s.Conditions, name), meta.FindStatusCondition(oldConditions, name)
+		if condition == nil {
 			continue // the first commit was refused
 		}
-		bad := (is.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
-		turned := old == nil || old.Status != is.Status || old.Reason != is.Reason || (untold && is.Reason == v1alpha1.AdoptingReason)
-		if bad && turned && is.Reason != v1alpha1.WaitingForBlockReason {
-			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+strings.TrimPrefix(is.Reason, "Pool"), "Allocate", "%s", is.Message)
+		bad := (condition.Status == metav1.ConditionTrue) == (name == v1alpha1.OverlapCondition)
+		turned := old == nil || old.Status != condition.Status || old.Reason != condition.Reason || (eventPending && condition.Reason == v1alpha1.AdoptingReason)
+		if bad && turned && condition.Reason != v1alpha1.WaitingForBlockReason {
+			a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "Pool"+strings.TrimPrefix(condition.Reason, "Pool"), "Allocate", "%s", condition.Message)
 		}
 	}
 }
 
 // reportCapacity records events for the tiers of its capacity that a pool has entered and left. Of the tiers that one
 // commit enters, only the highest one gets an event: a pool of three addresses enters all of them with the third.
-func (a *Allocator) reportCapacity(is, was v1alpha1.Pool) {
+func (a *Allocator) reportCapacity(pool, old v1alpha1.Pool) {
 	entered := false
 	for _, tier := range slices.Backward(grants.CapacityTiers) {
-		event := grants.LastCapacityEvent(is.PoolStatus(), tier.Condition)
-		now := meta.FindStatusCondition(is.PoolStatus().Conditions, tier.Condition)
+		event := grants.LastCapacityEvent(pool.PoolStatus(), tier.Condition)
+		now := meta.FindStatusCondition(pool.PoolStatus().Conditions, tier.Condition)
 		switch {
-		case event == nil || now == nil || equality.Semantic.DeepEqual(event, grants.LastCapacityEvent(was.PoolStatus(), tier.Condition)):
+		case event == nil || now == nil || equality.Semantic.DeepEqual(event, grants.LastCapacityEvent(old.PoolStatus(), tier.Condition)):
 		case event.Status != metav1.ConditionTrue:
 			// The recorder merges events of one reason and action: each tier has an action of its own.
-			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
+			a.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "PoolCapacityRecovered", tier.Condition,
 				"%s, below %d%%", now.Message, tier.Percent)
 		case !entered:
 			entered = true
-			a.Recorder.Eventf(is, nil, corev1.EventTypeWarning, tier.Event, "Allocate", "%s", now.Message)
+			a.Recorder.Eventf(pool, nil, corev1.EventTypeWarning, tier.Event, "Allocate", "%s", now.Message)
 		}
 	}
 }
 
 // reportBlocks publishes the blocks of a carved pool.
-func (a *Allocator) reportBlocks(is, was v1alpha1.Pool, labels []string) {
-	metrics.PoolBlocks.WithLabelValues(labels...).Set(float64(len(is.PoolStatus().Blocks)))
-	for _, b := range is.PoolStatus().Blocks {
-		if !grants.IsBlockOpenInStatus(was.PoolStatus(), b.Allocation) {
-			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockOpened", "Grow", "addresses are granted from %s now (IPAllocation %s)", b.Range, b.Allocation)
+func (a *Allocator) reportBlocks(pool, old v1alpha1.Pool, labels []string) {
+	metrics.PoolBlocks.WithLabelValues(labels...).Set(float64(len(pool.PoolStatus().Blocks)))
+	for _, b := range pool.PoolStatus().Blocks {
+		if !grants.IsBlockOpenInStatus(old.PoolStatus(), b.Allocation) {
+			a.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "BlockOpened", "Grow", "addresses are granted from %s now (IPAllocation %s)", b.Range, b.Allocation)
 		}
 	}
-	for _, b := range was.PoolStatus().Blocks {
-		if !grants.IsBlockOpenInStatus(is.PoolStatus(), b.Allocation) {
-			a.Recorder.Eventf(is, nil, corev1.EventTypeNormal, "BlockClosed", "Shrink", "%s goes back to %s (IPAllocation %s)", b.Range, is.PoolSpec().Carve.PoolRef.Name, b.Allocation)
+	for _, b := range old.PoolStatus().Blocks {
+		if !grants.IsBlockOpenInStatus(pool.PoolStatus(), b.Allocation) {
+			a.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "BlockClosed", "Shrink", "%s goes back to %s (IPAllocation %s)", b.Range, pool.PoolSpec().Carve.PoolRef.Name, b.Allocation)
 		}
 	}
 }

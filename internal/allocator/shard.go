@@ -19,21 +19,21 @@ func (a *Allocator) isInShard(key pools.Key) bool {
 // observeUnservedPool keeps the state of a pool that this manager does not serve at all up to date, and writes a
 // refusal to the claims that have none yet: a manager that serves the pool has the last word. Only the pool's holder
 // releases the addresses of the claims. It returns the delay until the next reconcile.
-func (a *Allocator) observeUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (wait time.Duration) {
+func (a *Allocator) observeUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (wait time.Duration) {
 	a.observePoolOnly(p, seen, a.now())
 	clusters := a.newClusterLookup(ctx)
 	m := p.Lock()
 	m.BeginReconcile()
-	var tell []*grants.Claimant
+	var toRefuse []*grants.Claimant
 	m.PendingClaimants.Scan(func(c *grants.Claimant) bool {
-		gated := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
-		if c.MayStartJob(a.now()) && !gated && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
-			tell = append(tell, c)
+		clusterNotReady := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
+		if c.MayStartJob(a.now()) && !clusterNotReady && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
+			toRefuse = append(toRefuse, c)
 		}
 		return true
 	})
 	m.Unlock()
-	a.refuseClaimants(p, tell, no)
+	a.refuseClaimants(p, toRefuse, refusal)
 	m = p.Lock()
 	defer m.Unlock()
 	return m.EndReconcile(a.now(), m.NextRetryDelay(a.now()))

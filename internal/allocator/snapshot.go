@@ -186,8 +186,8 @@ func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.
 	out := map[types.UID]PlannedGrant{}
 	for uid, c := range waiting {
 		answer := PlannedGrant{Reason: c.PublishedRefusal().Reason, Message: c.PublishedRefusal().Message}
-		if no := refused[c]; no != nil {
-			answer = PlannedGrant{Reason: no.Reason, Message: no.Message}
+		if refusal := refused[c]; refusal != nil {
+			answer = PlannedGrant{Reason: refusal.Reason, Message: refusal.Message}
 		}
 		if g := s.state.Grants[uid]; g != nil {
 			answer = PlannedGrant{Range: g.Range}

@@ -105,11 +105,11 @@ func (a *Allocator) fencePool(ctx context.Context, p *grants.Pool) (term int64, 
 // holder granted is in the list or in flight, and the old holder's next commit fails.
 func (a *Allocator) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	is, done, took := m.BasePool.PoolStatus().Allocator, m.FencedTerm, m.ListDuration
+	status, done, took := m.BasePool.PoolStatus().Allocator, m.FencedTerm, m.ListDuration
 	m.FencedTerm = 0
 	m.Unlock()
 	found := &grants.ListedObjects{}
-	if done == 0 || is == nil || is.Holder != a.ManagerID || is.Term != done {
+	if done == 0 || status == nil || status.Holder != a.ManagerID || status.Term != done {
 		var err error
 		if done, err = a.fencePool(ctx, p); err != nil {
 			return err

@@ -49,20 +49,20 @@ func (o *reportedSet) add(uid types.UID) {
 // reconcileUnservedPool handles a pool that this manager does not serve. For a mirror it reports that in the condition
 // Ready, since no other manager may be there to do it, and it removes our finalizer from a deleted one: it is deleted
 // with the pool that it mirrors, or with its namespace.
-func (a *Allocator) reconcileUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, no *grants.Refusal) (reconcile.Result, error) {
-	result := reconcile.Result{RequeueAfter: a.observeUnservedPool(ctx, p, seen, no)}
+func (a *Allocator) reconcileUnservedPool(ctx context.Context, p *grants.Pool, seen v1alpha1.Pool, refusal *grants.Refusal) (reconcile.Result, error) {
+	result := reconcile.Result{RequeueAfter: a.observeUnservedPool(ctx, p, seen, refusal)}
 	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); seen == nil || !mirror || a.InClusterPools {
 		return result, nil
 	}
 	if seen.GetDeletionTimestamp() != nil {
 		return result, a.removeMirrorFinalizer(ctx, p.Key, seen)
 	}
-	return result, a.setUnservedCondition(ctx, seen, no)
+	return result, a.setUnservedCondition(ctx, seen, refusal)
 }
 
 // setUnservedCondition sets the condition Ready of a mirror to NotServed. The next manager that serves the mirror reads
 // there that another provider may have served the mirrored pool meanwhile (fencePool).
-func (a *Allocator) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool, no *grants.Refusal) error {
+func (a *Allocator) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool, refusal *grants.Refusal) error {
 	ready := meta.FindStatusCondition(seen.GetConditions(), v1alpha1.ReadyCondition)
 	if (ready != nil && ready.Reason == v1alpha1.NotServedReason) || a.unservedReported.has(seen.GetUID()) {
 		return nil
@@ -73,7 +73,7 @@ func (a *Allocator) setUnservedCondition(ctx context.Context, seen v1alpha1.Pool
 	}
 	next := seen.DeepCopyObject().(v1alpha1.Pool)
 	meta.SetStatusCondition(&next.PoolStatus().Conditions, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NotServedReason, Message: no.Message,
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NotServedReason, Message: refusal.Message,
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(a.APITime(a.now())),
 	})
 	switch err := a.updatePoolStatus(ctx, next); {

@@ -33,7 +33,7 @@ func (a *Allocator) LeaseUsage(namespace string) []grants.LeaseUsage {
 	var out []grants.LeaseUsage
 	for _, p := range a.allPools() {
 		m := p.Lock()
-		if u, gives := m.LeaseUsageFor(namespace); gives {
+		if u, ok := m.LeaseUsageFor(namespace); ok {
 			out = append(out, u)
 		}
 		m.Unlock()

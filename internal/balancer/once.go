@@ -35,17 +35,17 @@ func (o *memoizedReader) Get(ctx context.Context, key client.ObjectKey, into cli
 func (o *memoizedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
 	var by client.ListOptions
 	by.ApplyOptions(opts)
-	what := fmt.Sprintf("%T %v %s %v %v %d %s", into, into.GetObjectKind().GroupVersionKind(), by.Namespace, by.FieldSelector, by.LabelSelector, by.Limit, by.Continue)
-	return o.readOnce(what, into, func() error { return o.live.List(ctx, into, opts...) })
+	request := fmt.Sprintf("%T %v %s %v %v %d %s", into, into.GetObjectKind().GroupVersionKind(), by.Namespace, by.FieldSelector, by.LabelSelector, by.Limit, by.Continue)
+	return o.readOnce(request, into, func() error { return o.live.List(ctx, into, opts...) })
 }
 
 // readOnce calls reads unless the result is known. The caller gets a shallow copy, and must not modify its contents.
-func (o *memoizedReader) readOnce(what string, into any, reads func() error) error {
-	if was, known := o.results[what]; known {
-		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(was.object))
-		return was.err
+func (o *memoizedReader) readOnce(request string, into any, reads func() error) error {
+	if last, known := o.results[request]; known {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(last.object))
+		return last.err
 	}
 	err := reads()
-	o.results[what] = readResult{reflect.ValueOf(into).Elem().Interface(), err}
+	o.results[request] = readResult{reflect.ValueOf(into).Elem().Interface(), err}
 	return err
 }

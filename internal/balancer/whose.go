@@ -13,7 +13,7 @@ import (
 // ReduceManagedFields reduces the managed fields of objects in a cache to their managers: the field sets use most of
 // the memory.
 func ReduceManagedFields(o any) (any, error) {
-	if obj, is := o.(client.Object); is {
+	if obj, ok := o.(client.Object); ok {
 		entries := obj.GetManagedFields()
 		for i := range entries {
 			entries[i].FieldsV1 = nil

@@ -137,14 +137,14 @@ func DecideBlocks(p Pool, blocks []Block, now time.Time) Decision {
 		return d
 	}
 	n := d.countBlocks(p, blocks)
-	lack := p.Shortfall
+	shortfall := p.Shortfall
 	if short := p.MinAvailable - n.available; short > 0 {
-		lack = max(lack, blocksForAddresses(short, p.AddressesPerBlock))
+		shortfall = max(shortfall, blocksForAddresses(short, p.AddressesPerBlock))
 	}
-	if ask := min(max(lack-n.opening, p.MinBlocks-n.owned), p.MaxBlocks-n.owned-n.leaving, maxRequestedBlocks); ask > 0 {
+	if ask := min(max(shortfall-n.opening, p.MinBlocks-n.owned), p.MaxBlocks-n.owned-n.leaving, maxRequestedBlocks); ask > 0 {
 		d.NewBlocks = ask
 	}
-	if d.NewBlocks == 0 && lack == 0 {
+	if d.NewBlocks == 0 && shortfall == 0 {
 		d.releaseIdleBlocks(p, blocks, n, now)
 	}
 	return d

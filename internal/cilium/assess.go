@@ -76,11 +76,11 @@ func (p *placement) assessService(s *service, used map[netip.Addr]struct{}) elas
 		v.State, v.Message = elastic.ServiceStuck, "it lacks a cluster IP of an IP family that it asks for"
 		return v
 	}
-	has, fits, lacks, why := len(s.Addresses) > 0, false, false, ""
+	hasAddress, fits, needsGrowth, why := len(s.Addresses) > 0, false, false, ""
 	for _, f := range s.missingFamilies(p.keptAddresses(s)) {
 		switch addr, grows := p.placeInFamily(s, f); {
 		case grows:
-			lacks = true
+			needsGrowth = true
 		case addr.IsValid():
 			used[addr], fits = struct{}{}, true
 		default:
@@ -88,9 +88,9 @@ func (p *placement) assessService(s *service, used map[netip.Addr]struct{}) elas
 		}
 	}
 	switch {
-	case lacks:
+	case needsGrowth:
 		v.State = elastic.ServiceNeedsGrowth
-	case why != "" && (s.FamilyPolicy != elastic.PreferDualStack || !has && !fits): // one that prefers two families is served with one
+	case why != "" && (s.FamilyPolicy != elastic.PreferDualStack || !hasAddress && !fits): // one that prefers two families is served with one
 		v.State, v.Message = elastic.ServiceStuck, why
 	case !fits:
 		v.State = elastic.ServicePlaced

@@ -98,7 +98,7 @@ func (o *observedCluster) DescribeUnplaced(_ context.Context, _ client.Reader, s
 			return why, nil
 		}
 	}
-	at := slices.IndexFunc(o.services, func(is service) bool { return is.Key() == s.Key() })
+	at := slices.IndexFunc(o.services, func(other service) bool { return other.Key() == s.Key() })
 	if at >= 0 && o.services[at].unsatisfied != nil {
 		return conditionMessage(&o.services[at]), nil
 	}

@@ -53,18 +53,18 @@ func newPlacement(pools []Pool, out balancer.DesiredState) *placement {
 	}
 	selectors := map[string]*metav1.LabelSelector{}
 	for i := range pools {
-		has := &pools[i]
-		selectors[has.Name] = has.Spec.ServiceSelector
-		if balancer.IsManaged(has) {
+		pool := &pools[i]
+		selectors[pool.Name] = pool.Spec.ServiceSelector
+		if balancer.IsManaged(pool) {
 			continue
 		}
-		is := plannedPool{selector: has.Spec.ServiceSelector, disabled: has.Spec.Disabled || has.conflictMessage() != ""}
-		for _, b := range has.Spec.Blocks {
+		planned := plannedPool{selector: pool.Spec.ServiceSelector, disabled: pool.Spec.Disabled || pool.conflictMessage() != ""}
+		for _, b := range pool.Spec.Blocks {
 			if r, err := b.parseRange(); err == nil {
-				is.ranges = append(is.ranges, b.usableRange(r, has.Spec.AllowFirstLastIPs))
+				planned.ranges = append(planned.ranges, b.usableRange(r, pool.Spec.AllowFirstLastIPs))
 			}
 		}
-		p.pools = append(p.pools, is)
+		p.pools = append(p.pools, planned)
 	}
 	for _, d := range out.Pools { // restrictions that a user has set stay
 		p.pools = append(p.pools, plannedPool{ranges: d.Ranges, selector: selectors[d.Name], disabled: !d.AutoAssign, draining: d.Draining})
@@ -111,12 +111,12 @@ func (p *placement) isAvailable(s *service, a netip.Addr) bool {
 // keepAddresses assigns the addresses that Cilium lets a Service keep, and reports whether these are all that it
 // requests.
 func (p *placement) keepAddresses(s *service) bool {
-	has := p.keptAddresses(s)
-	p.assignAddresses(s, has)
+	addresses := p.keptAddresses(s)
+	p.assignAddresses(s, addresses)
 	if len(s.RequestedIPs) > 0 {
-		return len(has) == len(s.RequestedIPs)
+		return len(addresses) == len(s.RequestedIPs)
 	}
-	return len(has) > 0 && len(s.missingFamilies(has)) == 0
+	return len(addresses) > 0 && len(s.missingFamilies(addresses)) == 0
 }
 
 // keptAddresses returns the addresses that a Service keeps: those that it requests, from pools that select it.
@@ -133,11 +133,13 @@ func (p *placement) keptAddresses(s *service) (out []netip.Addr) {
 // isInSelectedPool reports whether an address belongs to a pool that selects a Service.
 func (p *placement) isInSelectedPool(s *service, a netip.Addr) bool {
 	p.stepCount += len(p.pools)
-	return slices.ContainsFunc(p.pools, func(is plannedPool) bool { return is.containsAddress(a) && selectsService(is.selector, &s.Service) })
+	return slices.ContainsFunc(p.pools, func(pool plannedPool) bool {
+		return pool.containsAddress(a) && selectsService(pool.selector, &s.Service)
+	})
 }
 
-func (is plannedPool) containsAddress(a netip.Addr) bool {
-	return slices.ContainsFunc(is.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
+func (p plannedPool) containsAddress(a netip.Addr) bool {
+	return slices.ContainsFunc(p.ranges, func(r netipx.IPRange) bool { return r.Contains(a) })
 }
 
 // placeInFamily finds an address of a family for a Service, and assigns it. grows reports whether the cluster would
@@ -151,12 +153,12 @@ func (p *placement) placeInFamily(s *service, f elastic.Family) (a netip.Addr, g
 			}
 		}
 	}
-	for _, is := range p.pools {
+	for _, pool := range p.pools {
 		p.stepCount++
-		if is.disabled || !selectsService(is.selector, &s.Service) {
+		if pool.disabled || !selectsService(pool.selector, &s.Service) {
 			continue
 		}
-		for _, r := range is.ranges {
+		for _, r := range pool.ranges {
 			if elastic.AddressFamily(r.From()) != f {
 				continue
 			}
@@ -200,8 +202,8 @@ func (p *placement) placeAtRequestedIPs(s *service, used map[netip.Addr]struct{}
 		switch {
 		case slices.Contains(s.Addresses, a) && p.isInSelectedPool(s, a):
 			continue
-		case !slices.ContainsFunc(p.pools, func(is plannedPool) bool {
-			return !is.disabled && is.containsAddress(a) && selectsService(is.selector, &s.Service)
+		case !slices.ContainsFunc(p.pools, func(pool plannedPool) bool {
+			return !pool.disabled && pool.containsAddress(a) && selectsService(pool.selector, &s.Service)
 		}):
 			return fmt.Sprintf("it asks for %s, which is in no CiliumLoadBalancerIPPool that is for it", a)
 		case !p.isAvailable(s, a):

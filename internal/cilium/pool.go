@@ -64,8 +64,8 @@ func (p *Pool) matchesDesired(d *elastic.DesiredPool) bool {
 // overlapsRange reports whether a pool overlaps with a range. A block that cannot be parsed counts as overlapping.
 func (p *Pool) overlapsRange(r netipx.IPRange) bool {
 	return slices.ContainsFunc(p.Spec.Blocks, func(b Block) bool {
-		has, err := b.parseRange()
-		return err != nil || has.Overlaps(r)
+		other, err := b.parseRange()
+		return err != nil || other.Overlaps(r)
 	})
 }
 

@@ -85,11 +85,11 @@ func (s *service) sharesWithNamespace(namespace string) bool {
 	return slices.Contains(s.sharedNamespaces, namespace) || slices.Contains(s.sharedNamespaces, "*")
 }
 
-// missingFamilies returns the families of a Service, each once, for which has contains no address. It is for Services
+// missingFamilies returns the families of a Service, each once, for which addresses contains no address. It is for Services
 // that request no address by name.
-func (s *service) missingFamilies(has []netip.Addr) (out []elastic.Family) {
+func (s *service) missingFamilies(addresses []netip.Addr) (out []elastic.Family) {
 	for _, f := range s.Families {
-		if !slices.Contains(out, f) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return elastic.AddressFamily(a) == f }) {
+		if !slices.Contains(out, f) && !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return elastic.AddressFamily(a) == f }) {
 			out = append(out, f)
 		}
 	}

@@ -75,7 +75,7 @@ func (l *PoolList) DeepCopyObject() runtime.Object {
 	out := &PoolList{TypeMeta: l.TypeMeta}
 	l.DeepCopyInto(&out.ListMeta)
 	for i := range l.Items {
-		if p, is := l.Items[i].DeepCopyObject().(*Pool); is {
+		if p, ok := l.Items[i].DeepCopyObject().(*Pool); ok {
 			out.Items = append(out.Items, *p)
 		}
 	}

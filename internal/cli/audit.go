@@ -120,7 +120,7 @@ func (a *auditResult) isClean(strict bool) bool {
 func listRollbackBlockers(o pools.Objects) (out []string) {
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		if r, has := leases.AddressForLease(l); has {
+		if r, ok := leases.AddressForLease(l); ok {
 			out = append(out, fmt.Sprintf("IPLease %s/%s has %s of %s, which an older manager would give to somebody else: delete the lease first",
 				l.Namespace, l.Name, r.From(), pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef)))
 		}
@@ -165,8 +165,8 @@ func auditObjects(o pools.Objects) auditResult {
 
 // trimRuleNumber removes the number of the rule ("I1: "), by which tests identify a finding.
 func trimRuleNumber(finding string) string {
-	if rule, says, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
-		return says
+	if rule, message, ok := strings.Cut(finding, ": "); ok && len(rule) == 2 && rule[0] == 'I' {
+		return message
 	}
 	return finding
 }

@@ -109,14 +109,14 @@ func (p *plugin) connectToNamespace(all bool) (c client.Client, namespace string
 	return c, namespace, err
 }
 
-// currentNamespace returns the namespace of the flag --namespace, or else that of the kubeconfig's context. given
+// currentNamespace returns the namespace of the flag --namespace, or else that of the kubeconfig's context. explicit
 // reports whether the flag is set.
-func (p *plugin) currentNamespace() (name string, given bool, err error) {
-	name, given, err = p.flags.ToRawKubeConfigLoader().Namespace()
+func (p *plugin) currentNamespace() (name string, explicit bool, err error) {
+	name, explicit, err = p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return "", false, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	return name, given && *p.flags.Namespace != "", nil
+	return name, explicit && *p.flags.Namespace != "", nil
 }
 
 // noArgs rejects arguments; the error names the alternative.
@@ -130,26 +130,26 @@ func noArgs(instead string) cobra.PositionalArgs {
 }
 
 // exactlyOneArg requires exactly one argument; the error names the argument.
-func exactlyOneArg(what string) cobra.PositionalArgs {
+func exactlyOneArg(argument string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return nil
 		}
-		return newMissingArgError(cmd, what)
+		return newMissingArgError(cmd, argument)
 	}
 }
 
 // atLeastOneArg requires one argument or more; the error names the first one.
-func atLeastOneArg(what string) cobra.PositionalArgs {
+func atLeastOneArg(argument string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return nil
 		}
-		return newMissingArgError(cmd, what)
+		return newMissingArgError(cmd, argument)
 	}
 }
 
-func newMissingArgError(cmd *cobra.Command, what string) error {
+func newMissingArgError(cmd *cobra.Command, argument string) error {
 	use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
-	return fmt.Errorf("say %s: %s\n\nExample:\n%s", what, use, cmd.Example)
+	return fmt.Errorf("say %s: %s\n\nExample:\n%s", argument, use, cmd.Example)
 }

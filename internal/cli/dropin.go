@@ -76,8 +76,8 @@ func (p *plugin) warnInClusterRunning(ctx context.Context, c client.Client) (bot
 		p.printNotes(formatProviderConflicts(runs))
 		return true, nil
 	}
-	for _, who := range runs {
-		p.printNotes([]string{"the in-cluster provider runs (" + who + "); before you swap: " + dropin.StopAdvice(who)})
+	for _, workload := range runs {
+		p.printNotes([]string{"the in-cluster provider runs (" + workload + "); before you swap: " + dropin.StopAdvice(workload)})
 	}
 	return false, nil
 }
@@ -85,9 +85,9 @@ func (p *plugin) warnInClusterRunning(ctx context.Context, c client.Client) (bot
 // formatProviderConflicts returns a message for each workload of the in-cluster provider that runs beside a manager
 // that serves its pools, with the next step.
 func formatProviderConflicts(runs []string) (out []string) {
-	for _, who := range runs {
-		out = append(out, "the in-cluster provider runs ("+who+") beside a manager that serves its pools, and would give an address twice: "+
-			dropin.StopAdvice(who)+", and have nothing start it again (docs/in-cluster.md)")
+	for _, workload := range runs {
+		out = append(out, "the in-cluster provider runs ("+workload+") beside a manager that serves its pools, and would give an address twice: "+
+			dropin.StopAdvice(workload)+", and have nothing start it again (docs/in-cluster.md)")
 	}
 	return out
 }
@@ -98,7 +98,7 @@ func (p *plugin) formatDropInTable(found []dropin.PoolCheck) string {
 	}
 	t := &table{}
 	t.addRow("NAMESPACE", "NAME", "KIND", "SERVED")
-	var said strings.Builder
+	var notes strings.Builder
 	for _, pool := range found {
 		namespace, served := pool.Namespace, tableCell{"yes", p.green}
 		if namespace == "" {
@@ -106,14 +106,14 @@ func (p *plugin) formatDropInTable(found []dropin.PoolCheck) string {
 		}
 		if !pool.Served {
 			served = tableCell{"no", p.red}
-			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Reason)
+			fmt.Fprintf(&notes, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, pool.Reason)
 		}
 		for _, note := range pool.Notes {
-			fmt.Fprintf(&said, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, note)
+			fmt.Fprintf(&notes, "%s %s/%s: %s\n", pool.Kind, namespace, pool.Name, note)
 		}
 		t.addRow(namespace, pool.Name, pool.Kind, served)
 	}
-	return t.String() + said.String()
+	return t.String() + notes.String()
 }
 
 func (p *plugin) handBackCommand() *cobra.Command {
@@ -177,8 +177,8 @@ func (p *plugin) formatHandBackPlan(plan *dropin.Plan) string {
 	for _, pool := range plan.Pools {
 		fmt.Fprintln(&out, "  "+pool)
 	}
-	for _, who := range plan.Waiting {
-		fmt.Fprintln(&out, p.yellow("note:"), who, "names a mirror, and will not be served after the hand-back: delete it")
+	for _, referrer := range plan.Waiting {
+		fmt.Fprintln(&out, p.yellow("note:"), referrer, "names a mirror, and will not be served after the hand-back: delete it")
 	}
 	if len(plan.Problems) == 0 {
 		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")

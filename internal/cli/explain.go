@@ -87,11 +87,11 @@ func (p *plugin) formatExplanation(e inspect.Explanation) string {
 	}
 	for _, d := range e.Details {
 		before := d.Label + ":"
-		for i, is := range d.Lines {
+		for i, line := range d.Lines {
 			if i == maxDetailLines {
-				is = fmt.Sprintf("and %d more; -o yaml has them all", len(d.Lines)-i)
+				line = fmt.Sprintf("and %d more; -o yaml has them all", len(d.Lines)-i)
 			}
-			fmt.Fprintf(&out, "  %-7s %s\n", before, is)
+			fmt.Fprintf(&out, "  %-7s %s\n", before, line)
 			if before = ""; i == maxDetailLines {
 				break
 			}
@@ -127,15 +127,15 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the claim: %w", err)
 	}
-	ref, ours, err := resolveServingPool(ctx, from, claim)
+	ref, isOwn, err := resolveServingPool(ctx, from, claim)
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
 	c := inspect.ClaimantInfo{
 		Kind: "IPAddressClaim", Namespace: namespace, Name: name, Object: claim, Conditions: claim.Status.Conditions, PoolRef: ref,
-		ClusterName: claims.ClusterNameForClaim(claim), NamesOwnPool: ours,
+		ClusterName: claims.ClusterNameForClaim(claim), NamesOwnPool: isOwn,
 	}
-	if c.MissingForeignPool, err = missingInClusterPool(ctx, from, claim, ours); err != nil {
+	if c.MissingForeignPool, err = missingInClusterPool(ctx, from, claim, isOwn); err != nil {
 		return inspect.Explanation{}, err
 	}
 	address := &ipamv1.IPAddress{}
@@ -143,26 +143,26 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	if client.IgnoreNotFound(err) != nil {
 		return inspect.Explanation{}, fmt.Errorf("reading the IPAddress: %w", err)
 	}
-	has := fmt.Sprintf("%s of %s %s", address.Spec.Address, c.PoolRef.Kind, c.PoolRef.Name)
-	told := claim.Status.AddressRef.Name != ""
-	if err == nil && told {
-		c.GrantedAddress, c.Address = has, address
+	allocated := fmt.Sprintf("%s of %s %s", address.Spec.Address, c.PoolRef.Kind, c.PoolRef.Name)
+	published := claim.Status.AddressRef.Name != ""
+	if err == nil && published {
+		c.GrantedAddress, c.Address = allocated, address
 	}
 	e, explained := explainClaimant(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.ClusterName}, now)
-	if err == nil && !told && address.Spec.ClaimRef.Name == name && claim.DeletionTimestamp == nil {
+	if err == nil && !published && address.Spec.ClaimRef.Name == name && claim.DeletionTimestamp == nil {
 		// clusterctl move and a restore bring objects without their status.
-		e.Summary = "has " + has + ", which its status does not say yet: who asked for it waits"
+		e.Summary = "has " + allocated + ", which its status does not say yet: who asked for it waits"
 	}
 	return e, explained
 }
 
 // resolveServingPool returns the reference to the pool that serves a claim, and reports whether that is one of ours.
 // For a claim that names a pool of the in-cluster provider it is the mirror of that pool, where there is one.
-func resolveServingPool(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim) (ref ipamv1.IPPoolReference, ours bool, err error) {
+func resolveServingPool(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim) (ref ipamv1.IPPoolReference, isOwn bool, err error) {
 	ref = claim.Spec.PoolRef
-	key, ours := pools.KeyFromIPPoolReference(claim.Namespace, ref)
-	if !ours || !incluster.IsInClusterRef(ref) {
-		return ref, ours, nil
+	key, isOwn := pools.KeyFromIPPoolReference(claim.Namespace, ref)
+	if !isOwn || !incluster.IsInClusterRef(ref) {
+		return ref, isOwn, nil
 	}
 	switch _, err := key.GetPool(ctx, from); {
 	case apierrors.IsNotFound(err):
@@ -176,8 +176,8 @@ func resolveServingPool(ctx context.Context, from client.Client, claim *ipamv1.I
 // missingInClusterPool returns the key of the in-cluster provider's pool that a claim names where that pool does not
 // exist. It returns "" where the claim names no pool of that provider, or the pool exists.
 func missingInClusterPool(ctx context.Context, from client.Client, claim *ipamv1.IPAddressClaim, mirrored bool) (string, error) {
-	kind, is := incluster.KindForRef(claim.Spec.PoolRef)
-	if !is || mirrored {
+	kind, ok := incluster.KindForRef(claim.Spec.PoolRef)
+	if !ok || mirrored {
 		return "", nil
 	}
 	key := pools.Key{Kind: kind.Name, Namespace: claim.Namespace, Name: claim.Spec.PoolRef.Name}
@@ -204,7 +204,7 @@ func explainAllocation(ctx context.Context, from client.Client, namespace, name 
 		PoolRef:     toClaimPoolRef(a.Spec.PoolRef),
 		ClusterName: a.Spec.TenantClusterRef.Name,
 	}
-	if child, is := pools.ChildPoolKey(a); is {
+	if child, ok := pools.ChildPoolKey(a); ok {
 		_, err := child.GetPool(ctx, from)
 		c.ChildPoolGone = apierrors.IsNotFound(err)
 	}

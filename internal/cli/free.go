@@ -101,20 +101,20 @@ func newFreeResult(key pools.Key, closed string, v *allocator.Snapshot, n int64)
 
 func (p *plugin) formatFreeResult(f freeResult) string {
 	var out strings.Builder
-	what := "a claim"
+	request := "a claim"
 	if len(f.FailureDomains) > 0 {
-		what = "a claim without a failure domain"
+		request = "a claim without a failure domain"
 	}
 	if f.Count > 1 {
-		what = fmt.Sprintf("a block of %d", f.Count)
+		request = fmt.Sprintf("a block of %d", f.Count)
 	}
 	switch {
 	case f.ClosedReason != "":
 		fmt.Fprintf(&out, "%s %s", f.Pool, p.red(f.ClosedReason))
 	case f.Fits:
-		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(what[:1]), what[1:], p.green(f.Range), f.Pool)
+		fmt.Fprintf(&out, "%s%s would get %s of %s", strings.ToUpper(request[:1]), request[1:], p.green(f.Range), f.Pool)
 	default:
-		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), what)
+		fmt.Fprintf(&out, "%s has %s for %s", f.Pool, p.red("no room"), request)
 	}
 	if f.Waiting > 0 {
 		out.WriteString("; " + text.FormatCount(f.Waiting, "other waits", "others wait") + " for this pool")

@@ -64,8 +64,8 @@ func (p *plugin) formatLeaseTable(rows []inspect.LeaseRow) string {
 			}
 		}
 		var ports []string
-		for _, has := range r.Ports {
-			ports = append(ports, has.Port+" "+has.Service)
+		for _, port := range r.Ports {
+			ports = append(ports, port.Port+" "+port.Service)
 		}
 		t.addRow(r.Namespace, r.Name, r.Address, r.Pool, strings.Join(ports, ", "), ready)
 	}

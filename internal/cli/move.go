@@ -24,8 +24,8 @@ func listMoveBlockers(ctx context.Context, from client.Client, o pools.Objects) 
 	namespaces := map[pools.Key]map[string]bool{}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		key, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
-		if !ours || c.Status.AddressRef.Name == "" {
+		key, ok := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
+		if !ok || c.Status.AddressRef.Name == "" {
 			continue
 		}
 		if key.Kind == v1alpha1.GlobalNetworkPoolKind {
@@ -52,7 +52,7 @@ func listMoveBlockers(ctx context.Context, from client.Client, o pools.Objects) 
 // owners lead to a Cluster. An owner that the user may not read counts as one that leads to a Cluster.
 func isMovedByClusterctl(ctx context.Context, from client.Client, obj metav1.Object) bool {
 	for _, label := range []string{clusterctlv1.ClusterctlMoveLabel, clusterctlv1.ClusterctlMoveHierarchyLabel} {
-		if _, has := obj.GetLabels()[label]; has {
+		if _, ok := obj.GetLabels()[label]; ok {
 			return true
 		}
 	}

@@ -44,11 +44,11 @@ func allocationsKeptByPause(all []v1alpha1.IPAllocation) (out []*v1alpha1.IPAllo
 	for i := range all {
 		a := &all[i]
 		seen := v1alpha1.ClusterSeenCondition
-		if _, is := pools.ChildPoolKey(a); is {
+		if _, ok := pools.ChildPoolKey(a); ok {
 			seen = v1alpha1.PoolSeenCondition
 		}
-		_, has := a.Annotations[v1alpha1.AddressAnnotation]
-		if has && a.DeletionTimestamp == nil && meta.IsStatusConditionPresentAndEqual(a.Status.Conditions, seen, metav1.ConditionUnknown) {
+		_, ok := a.Annotations[v1alpha1.AddressAnnotation]
+		if ok && a.DeletionTimestamp == nil && meta.IsStatusConditionPresentAndEqual(a.Status.Conditions, seen, metav1.ConditionUnknown) {
 			out = append(out, a)
 		}
 	}
@@ -63,14 +63,14 @@ func describeOrphanedAllocations(kept []*v1alpha1.IPAllocation, all []v1alpha1.P
 		there[client.ObjectKeyFromObject(&clusters[i])] = true
 	}
 	for _, p := range all {
-		if parent, is := pools.ParentPoolKey(p); is {
+		if parent, ok := pools.ParentPoolKey(p); ok {
 			carved[pools.KeyForPool(p)] = parent
 		}
 	}
 	for _, a := range kept {
 		parent, cluster := pools.KeyFromAllocation(a), a.Spec.TenantClusterRef
 		gone, paused := "Cluster "+cluster.NamespacedName().String()+" does not exist", "the Cluster"
-		if child, is := pools.ChildPoolKey(a); is {
+		if child, ok := pools.ChildPoolKey(a); ok {
 			if carved[child] == parent {
 				continue
 			}

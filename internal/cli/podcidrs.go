@@ -23,11 +23,11 @@ import (
 // may not read. A kind that the cluster does not have is no error: a workload cluster has the Nodes and the ConfigMap
 // alone.
 func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs, notes []string, err error) {
-	hidden := func(err error, what, so string) (bool, error) {
+	hidden := func(err error, action, so string) (bool, error) {
 		if !apierrors.IsForbidden(err) {
 			return false, err
 		}
-		notes = append(notes, fmt.Sprintf("you have no permission to %s, so %s", what, so))
+		notes = append(notes, fmt.Sprintf("you have no permission to %s, so %s", action, so))
 		return true, nil
 	}
 	// The ConfigMap is read before the Nodes: a grant leaves it once its Node has the CIDRs.
@@ -37,8 +37,8 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	case errors.As(err, &damaged):
 		out.FenceDamage = damaged
 	case err != nil:
-		what := fmt.Sprintf("get the ConfigMap %s/%s", fence.ConfigMapNamespace, fence.ConfigMapName)
-		if out.FenceHidden, err = hidden(err, what, "what is about to be given to Nodes is not shown"); err != nil {
+		action := fmt.Sprintf("get the ConfigMap %s/%s", fence.ConfigMapNamespace, fence.ConfigMapName)
+		if out.FenceHidden, err = hidden(err, action, "what is about to be given to Nodes is not shown"); err != nil {
 			return out, nil, err
 		}
 	case found:
@@ -88,7 +88,7 @@ func readSelfCluster(ctx context.Context, from client.Reader, named string) (*cl
 	}
 	var blocks []nodeipam.Block
 	for i := range all.Items {
-		if b, is := nodeipam.BlockFromAllocation(&all.Items[i]); is && all.Items[i].Spec.TenantClusterRef.Name == name {
+		if b, ok := nodeipam.BlockFromAllocation(&all.Items[i]); ok && all.Items[i].Spec.TenantClusterRef.Name == name {
 			blocks = append(blocks, b)
 		}
 	}

@@ -103,15 +103,15 @@ func waitForAddress(ctx context.Context, c client.WithWatch, claim *ipamv1.IPAdd
 		},
 	}
 	_, err := watchtools.UntilWithSync(ctx, from, &ipamv1.IPAddressClaim{}, nil, func(e watch.Event) (bool, error) {
-		is, ok := e.Object.(*ipamv1.IPAddressClaim)
+		current, ok := e.Object.(*ipamv1.IPAddressClaim)
 		if !ok {
 			return false, nil
 		}
-		claim = is
-		if e.Type == watch.Deleted || !is.DeletionTimestamp.IsZero() {
-			return false, fmt.Errorf("IPAddressClaim %s/%s is being deleted", is.Namespace, is.Name)
+		claim = current
+		if e.Type == watch.Deleted || !current.DeletionTimestamp.IsZero() {
+			return false, fmt.Errorf("IPAddressClaim %s/%s is being deleted", current.Namespace, current.Name)
 		}
-		return is.Status.AddressRef.Name != "", nil
+		return current.Status.AddressRef.Name != "", nil
 	})
 	return claim, err
 }

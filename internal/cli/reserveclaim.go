@@ -41,8 +41,8 @@ func (p *plugin) buildReserveClaim(ctx context.Context, c client.Client, name, p
 // the in-cluster provider, which the manager serves in that provider's place.
 func (p *plugin) resolvePoolRef(ctx context.Context, c client.Client, namespace, pool string) (ipamv1.IPPoolReference, error) {
 	kind, name, _ := strings.Cut(pool, "/")
-	k, is := incluster.KindByName(kind)
-	if !is || name == "" {
+	k, ok := incluster.KindByName(kind)
+	if !ok || name == "" {
 		key, _, err := p.readPool(ctx, c, pool)
 		return key.PoolReference(), err
 	}
@@ -72,25 +72,25 @@ func ensureClaim(ctx context.Context, c client.Client, claim *ipamv1.IPAddressCl
 	if !apierrors.IsAlreadyExists(err) {
 		return claim, err
 	}
-	is := &ipamv1.IPAddressClaim{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(claim), is); err != nil {
+	existing := &ipamv1.IPAddressClaim{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(claim), existing); err != nil {
 		return nil, fmt.Errorf("reading the claim that exists: %w", err)
 	}
-	if is.Spec.PoolRef != claim.Spec.PoolRef {
-		return nil, fmt.Errorf("IPAddressClaim %s/%s exists, and names %s %s: delete it, or choose another name", is.Namespace, is.Name, is.Spec.PoolRef.Kind, is.Spec.PoolRef.Name)
+	if existing.Spec.PoolRef != claim.Spec.PoolRef {
+		return nil, fmt.Errorf("IPAddressClaim %s/%s exists, and names %s %s: delete it, or choose another name", existing.Namespace, existing.Name, existing.Spec.PoolRef.Kind, existing.Spec.PoolRef.Name)
 	}
 	if owner == nil {
-		return is, nil
+		return existing, nil
 	}
-	before := is.DeepCopy()
-	assignToCluster(is, *owner)
-	if equality.Semantic.DeepEqual(before, is) {
-		return is, nil
+	before := existing.DeepCopy()
+	assignToCluster(existing, *owner)
+	if equality.Semantic.DeepEqual(before, existing) {
+		return existing, nil
 	}
-	if err := c.Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, fmt.Errorf("giving IPAddressClaim %s/%s to Cluster %s: %w", is.Namespace, is.Name, cluster, err)
+	if err := c.Patch(ctx, existing, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return nil, fmt.Errorf("giving IPAddressClaim %s/%s to Cluster %s: %w", existing.Namespace, existing.Name, cluster, err)
 	}
-	return is, nil
+	return existing, nil
 }
 
 // assignToCluster makes a Cluster the owner of a claim and labels the claim with its name: the claim then keeps its

@@ -40,11 +40,11 @@ func (p *plugin) whoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			namespace, given, err := p.currentNamespace()
+			namespace, explicit, err := p.currentNamespace()
 			if err != nil {
 				return err
 			}
-			if !given {
+			if !explicit {
 				namespace = ""
 			}
 			answer, err := p.findHolders(cmd.Context(), c, namespace, a)

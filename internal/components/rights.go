@@ -45,12 +45,12 @@ func LogComponents(ctx context.Context, api client.Client, log logr.Logger, name
 		if !c.Enabled {
 			continue
 		}
-		lacks, err := a.missingRights(ctx, c)
+		missing, err := a.missingRights(ctx, c)
 		switch {
 		case err != nil:
 			log.Info("Failed to check whether the manager has the rights that a component needs", "component", c.Name, "why", err.Error())
-		case len(lacks) > 0:
-			log.Error(nil, "The manager lacks rights, and a component waits for them: "+remedyForComponent(c), "component", c.Name, "missing", lacks)
+		case len(missing) > 0:
+			log.Error(nil, "The manager lacks rights, and a component waits for them: "+remedyForComponent(c), "component", c.Name, "missing", missing)
 		}
 	}
 }
@@ -72,16 +72,16 @@ func (a rightsChecker) missingRights(ctx context.Context, c Component) ([]string
 	}
 	for _, n := range needs {
 		in := cmp.Or(n.namespace, a.namespace, unboundNamespace)
-		has, err := a.rulesInNamespace(ctx, in)
+		rules, err := a.rulesInNamespace(ctx, in)
 		if err != nil {
 			return nil, err
 		}
-		_, lacks := validation.Covers(has, n.rules)
+		_, missing := validation.Covers(rules, n.rules)
 		// Some authorizers, that of Nodes among them, do not report what they allow before an access review asks for it.
-		if lacks, err = a.filterDenied(ctx, in, lacks); err != nil {
+		if missing, err = a.filterDenied(ctx, in, missing); err != nil {
 			return nil, err
 		}
-		for _, line := range formatRules(lacks) {
+		for _, line := range formatRules(missing) {
 			if n.namespace != "" {
 				line += " in namespace " + n.namespace
 			}
@@ -94,8 +94,8 @@ func (a rightsChecker) missingRights(ctx context.Context, c Component) ([]string
 
 // rulesInNamespace returns the rules that are bound to the manager in a namespace, by the API server.
 func (a rightsChecker) rulesInNamespace(ctx context.Context, namespace string) ([]rbacv1.PolicyRule, error) {
-	if has, known := a.boundRules[namespace]; known {
-		return has, nil
+	if rules, known := a.boundRules[namespace]; known {
+		return rules, nil
 	}
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
 	if err := a.api.Create(ctx, review); err != nil {

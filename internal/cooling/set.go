@@ -64,8 +64,8 @@ func (s *Set) Groups() []v1alpha1.CoolingGroup {
 
 // Get returns the entry with exactly this range.
 func (s *Set) Get(r netipx.IPRange) (Entry, bool) {
-	rest, is := s.entries[r]
-	return rest, is
+	rest, ok := s.entries[r]
+	return rest, ok
 }
 
 // RangesForClaim returns the ranges that cool down for claims of a name.
@@ -90,8 +90,8 @@ func (s *Set) ForceAdd(rest Entry) {
 
 // Remove removes the entry of a range.
 func (s *Set) Remove(r netipx.IPRange) {
-	rest, is := s.entries[r]
-	if !is {
+	rest, ok := s.entries[r]
+	if !ok {
 		return
 	}
 	delete(s.entries, r)
@@ -124,30 +124,30 @@ func (s *Set) TryAdd(rest Entry, step time.Duration) bool {
 		s.ForceAdd(rest)
 		return true
 	}
-	joined, is := s.mergeAdjacent(rest, step)
-	if is {
+	joined, ok := s.mergeAdjacent(rest, step)
+	if ok {
 		s.ForceAdd(joined)
 		s.addedSinceCompact--
 	}
-	return is
+	return ok
 }
 
 func textLength(rest Entry) int { return len(separator) + len(formatEntry(rest)) }
 
 func (s *Set) hasRoomFor(rest Entry) bool { return s.textSize+textLength(rest) <= MaxTextSize }
 
-// mergeAdjacent removes the ranges that touch an entry, and returns the entry merged with them. is reports whether
+// mergeAdjacent removes the ranges that touch an entry, and returns the entry merged with them. ok reports whether
 // there was one.
-func (s *Set) mergeAdjacent(rest Entry, step time.Duration) (joined Entry, is bool) {
+func (s *Set) mergeAdjacent(rest Entry, step time.Duration) (joined Entry, ok bool) {
 	for _, r := range []netipx.IPRange{s.rangeByLast[rest.Range.From().Prev()], s.rangeByFirst[rest.Range.To().Next()]} {
 		other, near := s.entries[r]
 		if !near || other.Until.Sub(rest.Until).Abs() > step {
 			continue
 		}
 		s.Remove(r)
-		rest, is = mergeEntries(rest, other), true
+		rest, ok = mergeEntries(rest, other), true
 	}
-	return rest, is
+	return rest, ok
 }
 
 func mergeEntries(a, b Entry) Entry {
@@ -170,7 +170,7 @@ func (s *Set) compactEntries(step time.Duration) {
 		if _, still := s.entries[rest.Range]; !still {
 			continue // merged already
 		}
-		if joined, is := s.mergeAdjacent(rest, step); is {
+		if joined, ok := s.mergeAdjacent(rest, step); ok {
 			s.Remove(rest.Range)
 			s.ForceAdd(joined)
 		}

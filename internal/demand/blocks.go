@@ -24,8 +24,8 @@ func GrantedRange(a *v1alpha1.IPAllocation) (netipx.IPRange, bool) {
 
 // isGranted reports whether an IPAllocation has its block.
 func isGranted(a *v1alpha1.IPAllocation) bool {
-	_, is := GrantedRange(a)
-	return is
+	_, ok := GrantedRange(a)
+	return ok
 }
 
 // isStalled reports whether an IPAllocation is not granted and not about to be: its pool has refused it, grants
@@ -93,8 +93,8 @@ func newBlock(a *v1alpha1.IPAllocation, emptied bool) elastic.Block {
 func initialUsageChanges(all []*v1alpha1.IPAllocation) []elastic.UsageChange {
 	var out []elastic.UsageChange
 	for _, a := range all {
-		said := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.InUseCondition) != nil
-		if !said && isGranted(a) && a.DeletionTimestamp.IsZero() && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
+		hasCondition := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.InUseCondition) != nil
+		if !hasCondition && isGranted(a) && a.DeletionTimestamp.IsZero() && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
 			out = append(out, elastic.UsageChange{Block: a.Name})
 		}
 	}

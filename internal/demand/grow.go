@@ -33,7 +33,7 @@ func (c Cluster) planGrowth(a elastic.Assessment, plan elastic.Plan, s tenancy.L
 	var steps []GrowthStep
 	tried := c.Annotations[v1alpha1.TriedGrowthPoolsAnnotation]
 	for _, f := range []elastic.Family{elastic.IPv4, elastic.IPv6} {
-		if step, is := c.planGrowthStep(f, tried, a.Shortfall[f], plannedCount(plan, f)); is {
+		if step, ok := c.planGrowthStep(f, tried, a.Shortfall[f], plannedCount(plan, f)); ok {
 			steps = append(steps, step)
 			tried = tenancy.FormatAttempts(step.Attempts)
 		}
@@ -77,13 +77,13 @@ func plannedCount(plan elastic.Plan, f elastic.Family) int32 {
 	return int32(min(plan.Growths[at].Count, math.MaxInt32))
 }
 
-// planGrowthStep returns the step for a block of count addresses of a family with a shortfall of lacking addresses;
+// planGrowthStep returns the step for a block of count addresses of a family with the given shortfall;
 // false if there is nothing to do.
-func (c Cluster) planGrowthStep(f elastic.Family, tried string, lacking int64, count int32) (GrowthStep, bool) {
+func (c Cluster) planGrowthStep(f elastic.Family, tried string, shortfall int64, count int32) (GrowthStep, bool) {
 	pools := slices.DeleteFunc(slices.Clone(c.Pools), func(p tenancy.Pool) bool { return poolFamily(p) != f })
 	request := c.findPendingAllocation(f, pools)
 	switch {
-	case request != nil && count == 0 && lacking > 0 && !c.isStalled(request):
+	case request != nil && count == 0 && shortfall > 0 && !c.isStalled(request):
 		return GrowthStep{}, false // it is on its way
 	case request == nil && count == 0 && tried == "":
 		return GrowthStep{}, false

@@ -14,28 +14,28 @@ import (
 // DemandCondition returns the condition DemandSatisfied of a Cluster, nil while its demand is being met. unplaced
 // names the Services that wait although there is room for them; empty if there are none.
 func (d Decision) DemandCondition(unplaced string) *metav1.Condition {
-	lacking := d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]
+	shortfall := d.Shortfall[elastic.IPv4] + d.Shortfall[elastic.IPv6]
 	exhausted := d.exhaustedMessage()
-	is := &metav1.Condition{Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse}
+	condition := &metav1.Condition{Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse}
 	switch {
-	case lacking == 0 && unplaced != "":
-		is.Reason, is.Message = v1alpha1.NotPlacedReason, unplaced
-	case lacking == 0:
-		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that more addresses would help has an address, or is about to get one"
+	case shortfall == 0 && unplaced != "":
+		condition.Reason, condition.Message = v1alpha1.NotPlacedReason, unplaced
+	case shortfall == 0:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, v1alpha1.SatisfiedReason, "every Service that more addresses would help has an address, or is about to get one"
 	case !d.Settings.Elastic:
-		is.Reason = v1alpha1.StaticReason
-		is.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", formatMoreAddresses(lacking))
+		condition.Reason = v1alpha1.StaticReason
+		condition.Message = fmt.Sprintf("Services wait for %s, and allocationMode is static; delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic", formatMoreAddresses(shortfall))
 	case d.UnreadablePool != "":
-		is.Reason, is.Message = v1alpha1.NotPlacedReason, "Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: "+d.UnreadablePool
+		condition.Reason, condition.Message = v1alpha1.NotPlacedReason, "Services wait, and the Cluster gets no more addresses until this pool in it is corrected or deleted: "+d.UnreadablePool
 	case exhausted != "":
-		is.Reason, is.Message = v1alpha1.PoolExhaustedReason, exhausted
+		condition.Reason, condition.Message = v1alpha1.PoolExhaustedReason, exhausted
 	case d.QuotaReached:
-		is.Reason = v1alpha1.QuotaReachedReason
-		is.Message = fmt.Sprintf("Services wait for %s, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", formatMoreAddresses(lacking), d.Settings.Quota)
+		condition.Reason = v1alpha1.QuotaReachedReason
+		condition.Message = fmt.Sprintf("Services wait for %s, and quotaPerTenant.maxLoadBalancerIPs is %d; delete Services, or raise the quota in the ProviderConfig", formatMoreAddresses(shortfall), d.Settings.Quota)
 	default:
 		return nil
 	}
-	return is
+	return condition
 }
 
 // exhaustedMessage returns the message for a Cluster for which no pool has room, empty if that is not the case.

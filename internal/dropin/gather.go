@@ -71,7 +71,7 @@ func gatherInput(ctx context.Context, from client.Reader) (*planInput, error) {
 		return nil, fmt.Errorf("listing the pools: %w", err)
 	}
 	for _, p := range all {
-		if _, is := sourceForMirror(p); is {
+		if _, ok := sourceForMirror(p); ok {
 			out.mirrors = append(out.mirrors, p)
 		} else if incluster.IsEnded(p) {
 			out.endedMirrors = append(out.endedMirrors, pools.KeyForPool(p))

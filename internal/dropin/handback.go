@@ -76,19 +76,19 @@ func (h *HandBack) Apply(ctx context.Context) (*Plan, error) {
 func (h *HandBack) deleteMirror(ctx context.Context, mirror v1alpha1.Pool) error {
 	key, uid := pools.KeyForPool(mirror), mirror.GetUID()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		is, err := key.GetPool(ctx, h.Client)
-		if err != nil || is.GetUID() != uid {
+		current, err := key.GetPool(ctx, h.Client)
+		if err != nil || current.GetUID() != uid {
 			return client.IgnoreNotFound(err)
 		}
-		if !equality.Semantic.DeepEqual(is.PoolStatus().Allocator, mirror.PoolStatus().Allocator) {
+		if !equality.Semantic.DeepEqual(current.PoolStatus().Allocator, mirror.PoolStatus().Allocator) {
 			return errors.New("a manager serves it meanwhile")
 		}
-		if controllerutil.RemoveFinalizer(is, v1alpha1.PoolFinalizer) {
-			if err := h.Client.Update(ctx, is); err != nil {
+		if controllerutil.RemoveFinalizer(current, v1alpha1.PoolFinalizer) {
+			if err := h.Client.Update(ctx, current); err != nil {
 				return client.IgnoreNotFound(err)
 			}
 		}
-		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, h.Client, is))
+		return client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, h.Client, current))
 	})
 }
 

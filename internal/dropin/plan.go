@@ -41,8 +41,8 @@ func (p *Plan) addProblemf(do, format string, args ...any) {
 // newPlan decides on the input. It is pure.
 func newPlan(in *planInput, now time.Time, withoutRests bool) *Plan {
 	p := &Plan{Pools: []string{}, Problems: []Problem{}}
-	for _, who := range in.servingManagers {
-		p.addProblemf("take "+serveFlag+" off its arguments, and wait until its Pod is gone", "a manager serves the pools: %s", who)
+	for _, manager := range in.servingManagers {
+		p.addProblemf("take "+serveFlag+" off its arguments, and wait until its Pod is gone", "a manager serves the pools: %s", manager)
 	}
 	if i := slices.IndexFunc(in.mirrors, isMirrorServed); i >= 0 && len(in.servingManagers) == 0 && len(in.managers) > 0 {
 		p.addProblemf("remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager",
@@ -74,16 +74,16 @@ func newPlan(in *planInput, now time.Time, withoutRests bool) *Plan {
 func (p *Plan) checkUsers(in *planInput, mirror v1alpha1.Pool) {
 	key := pools.KeyForPool(mirror)
 	const do = "delete it, or move its machine to a pool that the in-cluster provider does not have"
-	told := sets.New[types.NamespacedName]()
+	reported := sets.New[types.NamespacedName]()
 	for i := range in.addresses {
 		if a := &in.addresses[i]; pools.IsDirectReference(a.Namespace, a.Spec.PoolRef, key) {
-			told.Insert(client.ObjectKeyFromObject(a))
+			reported.Insert(client.ObjectKeyFromObject(a))
 			p.addProblemf(do, "IPAddress %s/%s has %s of %s", a.Namespace, a.Name, a.Spec.Address, key)
 		}
 	}
 	for i := range in.claims {
 		c := &in.claims[i]
-		if !pools.IsDirectReference(c.Namespace, c.Spec.PoolRef, key) || told.Has(client.ObjectKeyFromObject(c)) {
+		if !pools.IsDirectReference(c.Namespace, c.Spec.PoolRef, key) || reported.Has(client.ObjectKeyFromObject(c)) {
 			continue
 		}
 		if record := c.Annotations[v1alpha1.AddressAnnotation]; record != "" && controllerutil.ContainsFinalizer(c, v1alpha1.ClaimFinalizer) {

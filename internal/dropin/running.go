@@ -34,8 +34,8 @@ func ListRunning(ctx context.Context, from client.Reader, provider Provider) ([]
 }
 
 // StopAdvice returns the advice how to stop a workload that ListRunning returned.
-func StopAdvice(who string) string {
-	if name, is := strings.CutPrefix(who, deploymentPrefix); is {
+func StopAdvice(workloadName string) string {
+	if name, ok := strings.CutPrefix(workloadName, deploymentPrefix); ok {
 		return "kubectl scale deployment " + name + " --replicas=0"
 	}
 	return "wait until it has ended"

@@ -62,7 +62,7 @@ func (p *Plan) IsEmpty() bool {
 func PlanBlocks(a Assessment, blocks []Block, s PlanSettings, now time.Time) Plan {
 	var p Plan
 	var total int64
-	var onItsWay [2]int64
+	var requested [2]int64
 	for i := range blocks {
 		b := &blocks[i]
 		if b.Deleting {
@@ -73,12 +73,12 @@ func PlanBlocks(a Assessment, blocks []Block, s PlanSettings, now time.Time) Pla
 		}
 		total += b.Count
 		if !b.Range.IsValid() {
-			onItsWay[b.Family] += b.Count
+			requested[b.Family] += b.Count
 		}
 	}
 	for _, f := range []Family{IPv4, IPv6} {
-		if lacking := a.Shortfall[f] - onItsWay[f]; lacking > 0 {
-			p.Growths = append(p.Growths, Growth{Family: f, Shortfall: lacking})
+		if shortfall := a.Shortfall[f] - requested[f]; shortfall > 0 {
+			p.Growths = append(p.Growths, Growth{Family: f, Shortfall: shortfall})
 		}
 	}
 	p.distributeQuota(s, total)
@@ -96,22 +96,22 @@ func (p *Plan) distributeQuota(s PlanSettings, total int64) {
 	if s.Quota >= 0 {
 		left = s.Quota - total
 	}
-	give := func(g *Growth, want int64) {
+	growBy := func(g *Growth, want int64) {
 		more := max(0, min(want-g.Count, left))
 		g.Count += more
 		left -= more
 	}
 	for i := range p.Growths {
-		give(&p.Growths[i], p.Growths[i].Shortfall)
+		growBy(&p.Growths[i], p.Growths[i].Shortfall)
 		p.QuotaReached = p.QuotaReached || p.Growths[i].Count < p.Growths[i].Shortfall
 	}
 	for i := range p.Growths {
-		give(&p.Growths[i], s.Increment)
+		growBy(&p.Growths[i], s.Increment)
 	}
 }
 
 // reviewBlock plans the next step for a block.
-func (p *Plan) reviewBlock(b *Block, busy, lacking bool, grace time.Duration, now time.Time) {
+func (p *Plan) reviewBlock(b *Block, busy, hasShortfall bool, grace time.Duration, now time.Time) {
 	switch {
 	case busy:
 		if !b.IdleSince.IsZero() {
@@ -127,7 +127,7 @@ func (p *Plan) reviewBlock(b *Block, busy, lacking bool, grace time.Duration, no
 		p.scheduleCheck(since.Add(grace))
 	case now.Before(b.IdleSince.Add(grace)):
 		p.scheduleCheck(b.IdleSince.Add(grace))
-	case !lacking:
+	case !hasShortfall:
 		p.BlocksToDrain = append(p.BlocksToDrain, b.Name)
 	}
 }

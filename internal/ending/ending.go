@@ -36,8 +36,8 @@ func IsGarbageCollectorFinalizer(finalizer string) bool {
 // HasOnlyFinalizers reports whether an object is being deleted and has no finalizers but the given ones and those of
 // the garbage collector: all other controllers are done with it. A finalizer that waits for that must not itself be
 // what the garbage collector waits for.
-func HasOnlyFinalizers(o metav1.Object, ours ...string) bool {
+func HasOnlyFinalizers(o metav1.Object, finalizers ...string) bool {
 	return o.GetDeletionTimestamp() != nil && !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool {
-		return !IsGarbageCollectorFinalizer(f) && !slices.Contains(ours, f)
+		return !IsGarbageCollectorFinalizer(f) && !slices.Contains(finalizers, f)
 	})
 }

@@ -34,7 +34,7 @@ func newClaim(cluster *clusterv1.Cluster, pool ipamv1.IPPoolReference, requested
 		},
 		Spec: ipamv1.IPAddressClaimSpec{ClusterName: cluster.Name, PoolRef: pool},
 	}
-	if filter, has := cluster.Labels[clusterv1.WatchLabel]; has { // the manager that serves the Cluster must also serve the claim
+	if filter, ok := cluster.Labels[clusterv1.WatchLabel]; ok { // the manager that serves the Cluster must also serve the claim
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
 	if requested != "" {

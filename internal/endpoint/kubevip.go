@@ -170,11 +170,11 @@ func replaceInAddressList(value string, address netip.Addr) string {
 	}
 	out, placed := []string{}, false
 	for _, part := range parts {
-		is, err := netip.ParseAddr(strings.TrimSpace(part))
+		parsed, err := netip.ParseAddr(strings.TrimSpace(part))
 		switch {
-		case err == nil && is.Is4() != address.Is4():
+		case err == nil && parsed.Is4() != address.Is4():
 			out = append(out, part)
-		case !placed && is == address:
+		case !placed && parsed == address:
 			out, placed = append(out, part), true // to the byte, too
 		case !placed:
 			out, placed = append(out, address.String()), true

@@ -62,8 +62,8 @@ func BuildPatches(cluster *clusterv1.Cluster, items []hooksv1.GeneratePatchesReq
 // isSameAddress reports whether a text is an address, in any spelling: FD00::5 is fd00::5. A value with another
 // spelling must not be rewritten, as that replaces machines.
 func isSameAddress(text string, address netip.Addr) bool {
-	is, err := netip.ParseAddr(strings.TrimSpace(text))
-	return err == nil && is.Unmap() == address.Unmap()
+	parsed, err := netip.ParseAddr(strings.TrimSpace(text))
+	return err == nil && parsed.Unmap() == address.Unmap()
 }
 
 // newEndpointPatch returns a merge patch, as the template may have none of the fields around the endpoint; nil if it

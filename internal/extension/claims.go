@@ -104,7 +104,7 @@ func (f *claimWatcher) waitForChange(ctx context.Context, claim *ipamv1.IPAddres
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case event := <-f.watcher.ResultChan():
-		if now, is := event.Object.(*ipamv1.IPAddressClaim); is && event.Type != watch.Deleted {
+		if now, ok := event.Object.(*ipamv1.IPAddressClaim); ok && event.Type != watch.Deleted {
 			return now, nil
 		}
 	}

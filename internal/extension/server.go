@@ -36,8 +36,8 @@ func NewServer(port int, certDir string, tlsOptions []func(*tls.Config)) (*serve
 // SetupHooks registers the hooks with the server of a manager, which must be one of NewServer. Every manager answers,
 // leader or not: the API server orders their writes.
 func SetupHooks(mgr manager.Manager) error {
-	s, is := mgr.GetWebhookServer().(*server.Server)
-	if !is {
+	s, ok := mgr.GetWebhookServer().(*server.Server)
+	if !ok {
 		return errors.New("the manager has no server of hooks")
 	}
 	live, err := client.NewWithWatch(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})

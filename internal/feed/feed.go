@@ -131,8 +131,8 @@ func (f *Feed[Key]) RefusalError() error {
 
 // recordRefusal records the result of a list or a watch. A successful list does not show that a watch is allowed.
 func (f *Feed[Key]) recordRefusal(err error, watched bool) {
-	is := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-	if !is && (err != nil || !watched && f.HasSynced()) {
+	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+	if !refused && (err != nil || !watched && f.HasSynced()) {
 		return
 	}
 	if f.setRefusalError(err) && f.OnRefusal != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 // PreAllocatedRange returns the range that spec.preAllocations keep for the name of a claimant, or the refusal if the
-// claimant cannot have it. is reports whether the spec has a preAllocation for that name.
-func (m *PoolState) PreAllocatedRange(c *Claimant) (r netipx.IPRange, no *Refusal, is bool) {
+// claimant cannot have it. ok reports whether the spec has a preAllocation for that name.
+func (m *PoolState) PreAllocatedRange(c *Claimant) (r netipx.IPRange, refusal *Refusal, ok bool) {
 	if pin, ok := m.Layout.PinForClaim(c.Owner.Name); ok {
-		r, no = m.ExactAddressFor(c, pin, "preAllocated", fmt.Sprintf("or change spec.preAllocations[%s] of %s", c.Owner.Name, m.Key))
-		return r, no, true
+		r, refusal = m.ExactAddressFor(c, pin, "preAllocated", fmt.Sprintf("or change spec.preAllocations[%s] of %s", c.Owner.Name, m.Key))
+		return r, refusal, true
 	}
 	if problem := m.Layout.UnusablePinReason(c.Owner.Name); problem != "" {
 		return r, AllocationFailed("the preAllocated address cannot be given to anybody: spec.preAllocations[%s] of %s: %s", c.Owner.Name, m.Key, problem), true
@@ -24,12 +24,12 @@ func (m *PoolState) PreAllocatedRange(c *Claimant) (r netipx.IPRange, no *Refusa
 }
 
 // ExactAddressFor returns the unit of one address for a claimant, or the refusal if another fact blocks it. It never
-// falls back to another address. The refusal uses what to describe why the claimant needs this address ("requested",
+// falls back to another address. The refusal uses origin to describe why the claimant needs this address ("requested",
 // for example), and instead to describe what a user can do besides waiting.
-func (m *PoolState) ExactAddressFor(c *Claimant, ip netip.Addr, what, instead string) (netipx.IPRange, *Refusal) {
+func (m *PoolState) ExactAddressFor(c *Claimant, ip netip.Addr, origin, instead string) (netipx.IPRange, *Refusal) {
 	r := m.Ledger.UnitRange(ip)
 	if h := m.FindBlockingFact(r, c.Owner); h != nil {
-		return netipx.IPRange{}, AllocationFailed("the %s address %s is held by %s; wait until it is released, %s", what, ip, m.DescribeFact(h), instead)
+		return netipx.IPRange{}, AllocationFailed("the %s address %s is held by %s; wait until it is released, %s", origin, ip, m.DescribeFact(h), instead)
 	}
 	return r, nil
 }

@@ -143,16 +143,16 @@ func commonRanges(ranges, with []netipx.IPRange) (out []netipx.IPRange) {
 }
 
 // SetExcluded replaces the excluded ranges, and the facts about them in the ledger, with the given ones.
-func (m *PoolState) SetExcluded(apart map[netipx.IPRange]pools.Key) {
+func (m *PoolState) SetExcluded(excluded map[netipx.IPRange]pools.Key) {
 	for r, key := range m.excluded {
-		if apart[r] != key {
+		if excluded[r] != key {
 			m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceExcluded, UID: types.UID(r.String())})
 		}
 	}
-	for r, key := range apart {
+	for r, key := range excluded {
 		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceExcluded, UID: types.UID(r.String())}, Owner: ledger.Owner{Name: key.String()}, Range: r})
 	}
-	m.excluded = apart
+	m.excluded = excluded
 }
 
 // ExcludeRange adds one range that another pool has to the excluded ranges at once. A comparison with all other pools

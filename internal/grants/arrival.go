@@ -74,8 +74,8 @@ func (m *PoolState) ExtendQuarantine(now time.Time, length time.Duration) {
 	}
 	m.setQuarantineEnd(until)
 	m.quarantineStartedAt = m.Arrival.lastArrival
-	if is := m.apiServerTime(now); m.quarantineStartedAt.After(is) {
-		m.quarantineStartedAt = is.Truncate(time.Second)
+	if serverTime := m.apiServerTime(now); m.quarantineStartedAt.After(serverTime) {
+		m.quarantineStartedAt = serverTime.Truncate(time.Second)
 	}
 }
 

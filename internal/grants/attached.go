@@ -84,10 +84,10 @@ func (m *PoolState) assignClaimant(a *Address) *Address {
 	if uid == a.ClaimantUID {
 		return a
 	}
-	its := *a // jobs read the old one without the lock
-	its.ClaimantUID = uid
-	m.addAddress(&its)
-	return &its
+	assigned := *a // jobs read the old one without the lock
+	assigned.ClaimantUID = uid
+	m.addAddress(&assigned)
+	return &assigned
 }
 
 // addAddress stores an address object, and adds the fact about its address to the ledger.

@@ -94,7 +94,7 @@ func (m *PoolState) EndAdoption(now time.Time) {
 
 // TakeRevalidation reports whether a job has found a reason to end the term, and resets that request.
 func (m *PoolState) TakeRevalidation() bool {
-	was := m.NeedsRevalidation
+	needed := m.NeedsRevalidation
 	m.NeedsRevalidation = false
-	return was && m.Holder
+	return needed && m.Holder
 }

@@ -72,20 +72,20 @@ func (m *PoolState) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBl
 // setDrainedRanges blocks new grants from the blocks that drain or that a decision drains or closes. A range stays
 // blocked until the status records that it does not drain any more.
 func (m *PoolState) setDrainedRanges(d carve.Decision) {
-	is := map[netip.Prefix]struct{}{}
+	drained := map[netip.Prefix]struct{}{}
 	for _, on := range m.BasePool.PoolStatus().Blocks {
 		drains := on.Draining || slices.Contains(d.Drain, on.Allocation) || slices.Contains(d.Close, on.Allocation)
 		if p, err := netip.ParsePrefix(on.Range); err == nil && drains && !slices.Contains(d.EndDraining, on.Allocation) {
-			is[p] = struct{}{}
+			drained[p] = struct{}{}
 			m.Ledger.AddFact(ledger.Fact{Key: ledgerKeyForDrain(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
 		}
 	}
 	for p := range m.Carved.drainedPrefixes {
-		if _, still := is[p]; !still {
+		if _, still := drained[p]; !still {
 			m.Ledger.RemoveFact(ledgerKeyForDrain(p))
 		}
 	}
-	m.Carved.drainedPrefixes = is
+	m.Carved.drainedPrefixes = drained
 }
 
 func ledgerKeyForDrain(p netip.Prefix) ledger.Key {

@@ -89,8 +89,8 @@ func (m *PoolState) observedBlocks() []carve.Block {
 		}
 	}
 	for name, b := range m.Carved.Blocks {
-		switch on, is := open[name]; {
-		case !is:
+		switch on, ok := open[name]; {
+		case !ok:
 			out = append(out, m.observedBlock(name, b, nil))
 		case !b.Prefix.IsValid() || b.Prefix.String() == on.Range: // otherwise it is added once the other block is closed
 			out = append(out, m.observedBlock(name, b, &on))
@@ -101,14 +101,14 @@ func (m *PoolState) observedBlocks() []carve.Block {
 
 func (m *PoolState) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock) carve.Block {
 	out := carve.Block{Name: name}
-	var has netip.Prefix
+	var prefix netip.Prefix
 	var had []netipx.IPRange
 	if on != nil {
 		out.Open, out.Draining = true, on.Draining
-		if has, _ = netip.ParsePrefix(on.Range); has.IsValid() {
-			had = []netipx.IPRange{netipx.RangeOfPrefix(has)}
-			out.Replaced = m.isBlockReplaced(name, has)
-			out.Requested = m.isPrefixRequested(has)
+		if prefix, _ = netip.ParsePrefix(on.Range); prefix.IsValid() {
+			had = []netipx.IPRange{netipx.RangeOfPrefix(prefix)}
+			out.Replaced = m.isBlockReplaced(name, prefix)
+			out.Requested = m.isPrefixRequested(prefix)
 		}
 		if on.IdleSince != nil {
 			out.IdleSince = on.IdleSince.Time
@@ -120,7 +120,7 @@ func (m *PoolState) observedBlock(name string, b *Block, on *v1alpha1.CarvedBloc
 		out.Granted = b.Prefix.IsValid() && !b.SharesAddresses && !out.FromOtherParent
 		out.CannotOpen = b.isWaiting()
 		if on == nil {
-			out.IdleSince, has, had = b.Created, b.Prefix, b.RecordedRanges
+			out.IdleSince, prefix, had = b.Created, b.Prefix, b.RecordedRanges
 			out.Outdated = !b.CreatedManually && !out.FromOtherParent && !b.Prefix.IsValid() && len(b.RecordedRanges) == 0 && m.isBlockOutdated(b)
 			out.Refused = b.isRefused()
 			out.Granted = out.Granted && !m.overlapsOpenBlock(b.Prefix)
@@ -128,8 +128,8 @@ func (m *PoolState) observedBlock(name string, b *Block, on *v1alpha1.CarvedBloc
 			out.ReplacesLost = m.isPrefixLost(b.PinnedPrefix)
 		}
 	}
-	if has.IsValid() {
-		_, out.Free = m.Ledger.UsageInRange(netipx.RangeOfPrefix(has))
+	if prefix.IsValid() {
+		_, out.Free = m.Ledger.UsageInRange(netipx.RangeOfPrefix(prefix))
 	}
 	out.Used = m.maxUsedIn(had)
 	out.HasCoolingOrHeld = out.Used == 0 && slices.ContainsFunc(had, m.Ledger.HasCoolingOrHeld)

@@ -219,8 +219,8 @@ func (m *PoolState) EndBlockRequest(r BlockRequest, err error, now time.Time, re
 const nameTakenDuration = 5 * time.Minute
 
 func (m *PoolState) isCreatingBlock(name string) bool {
-	_, is := m.Carved.creatingBlocks[name]
-	return is
+	_, ok := m.Carved.creatingBlocks[name]
+	return ok
 }
 
 // isPrefixRequested reports whether a block that requests exactly this prefix exists or is being created.

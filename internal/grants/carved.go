@@ -143,7 +143,7 @@ func (m *PoolState) ObserveBlock(b *Block) bool {
 		if m.Carved.inOtherNamespace == nil {
 			m.Carved.inOtherNamespace = map[types.UID]*Block{}
 		}
-		if was := m.Carved.inOtherNamespace[b.UID]; was == nil || term.IsNewerVersion(b.ResourceVersion, was.ResourceVersion) {
+		if previous := m.Carved.inOtherNamespace[b.UID]; previous == nil || term.IsNewerVersion(b.ResourceVersion, previous.ResourceVersion) {
 			m.Carved.inOtherNamespace[b.UID] = b
 		}
 		return m.BasePool == nil
@@ -260,9 +260,9 @@ func (m *PoolState) ChildPoolFor(uid types.UID) *pools.Key {
 func (m *PoolState) isWithinOpenBlocks(r netipx.IPRange) bool {
 	at := r.From()
 	for {
-		p, is := m.openBlockFor(at)
-		if !is || p.Contains(r.To()) {
-			return is
+		p, ok := m.openBlockFor(at)
+		if !ok || p.Contains(r.To()) {
+			return ok
 		}
 		at = netipx.PrefixLastIP(p).Next()
 	}

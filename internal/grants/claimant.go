@@ -176,15 +176,15 @@ func (c *Claimant) HasRecord() bool { return c.RecordedRange.IsValid() && c.HasF
 func InternString(s string) string { return unique.Make(s).Value() }
 
 // splitFinalizers reports whether our finalizer is among the finalizers of an object, and returns the others.
-func splitFinalizers(finalizers []string, ours string) (has bool, others []string) {
+func splitFinalizers(finalizers []string, own string) (found bool, others []string) {
 	for _, f := range finalizers {
-		if f == ours {
-			has = true
+		if f == own {
+			found = true
 		} else {
 			others = append(others, f)
 		}
 	}
-	return has, others
+	return found, others
 }
 
 // AllocatesPrefixes reports whether the pool allocates prefixes instead of single addresses.

@@ -44,17 +44,17 @@ func (m *PoolState) PrepareCommit(now time.Time) *PendingCommit {
 // HasChanges reports whether a commit changes anything on record, and whether the change should be published without
 // delay.
 func (c *PendingCommit) HasChanges(base v1alpha1.Pool) (differs, urgent bool) {
-	was, is := base.PoolStatus(), c.Pool.PoolStatus()
-	if equality.Semantic.DeepEqual(was, is) {
+	before, next := base.PoolStatus(), c.Pool.PoolStatus()
+	if equality.Semantic.DeepEqual(before, next) {
 		return false, false
 	}
-	for _, cond := range is.Conditions {
-		old := meta.FindStatusCondition(was.Conditions, cond.Type)
+	for _, cond := range next.Conditions {
+		old := meta.FindStatusCondition(before.Conditions, cond.Type)
 		if old == nil || old.Status != cond.Status || old.Reason != cond.Reason {
 			return true, true
 		}
 	}
-	return true, !slices.Equal(is.Held, was.Held) || !slices.EqualFunc(was.Blocks, is.Blocks, equalBlockEntries) || !slices.Equal(is.Yields, was.Yields) || is.ObservedGeneration != was.ObservedGeneration
+	return true, !slices.Equal(next.Held, before.Held) || !slices.EqualFunc(before.Blocks, next.Blocks, equalBlockEntries) || !slices.Equal(next.Yields, before.Yields) || next.ObservedGeneration != before.ObservedGeneration
 }
 
 // RejectCommit drops a commit that the API server has refused permanently. The commit is not sent again: the next one
@@ -90,8 +90,8 @@ func (m *PoolState) IsWriteRefused(now time.Time) bool {
 func (m *PoolState) RefusalsForPending(now time.Time, admission AdmissionFunc) map[*Claimant]*Refusal {
 	refused := map[*Claimant]*Refusal{}
 	m.PendingClaimants.Scan(func(c *Claimant) bool {
-		told := c.HasPublished(*m.WriteRefusal) || (!m.Holder && c.PublishedRefusal() != Refusal{})
-		if c.MayStartJob(now) && !told && !admission(c).Wait {
+		published := c.HasPublished(*m.WriteRefusal) || (!m.Holder && c.PublishedRefusal() != Refusal{})
+		if c.MayStartJob(now) && !published && !admission(c).Wait {
 			refused[c] = m.WriteRefusal
 		}
 		return true
@@ -136,14 +136,14 @@ func (m *PoolState) RollbackCommit(live v1alpha1.Pool) {
 // WriteOutcomeFor determines the outcome of a write from the pool that it was based on, the pool that was sent, and
 // the live pool of the API server.
 func WriteOutcomeFor(base, sent, live v1alpha1.Pool) term.WriteOutcome {
-	was, wanted, is := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
-	there := equality.Semantic.DeepEqual(is.Allocator, wanted.Allocator)
-	if equality.Semantic.DeepEqual(was.Allocator, wanted.Allocator) {
+	before, wanted, current := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
+	there := equality.Semantic.DeepEqual(current.Allocator, wanted.Allocator)
+	if equality.Semantic.DeepEqual(before.Allocator, wanted.Allocator) {
 		// If the write changes no grant, only the whole status shows whether it was stored.
-		there = equality.Semantic.DeepEqual(is, wanted)
+		there = equality.Semantic.DeepEqual(current, wanted)
 	}
 	return term.ReadBack{
 		SameObject: live.GetUID() == base.GetUID(), SameVersion: live.GetResourceVersion() == base.GetResourceVersion(),
-		Written: there, Unchanged: equality.Semantic.DeepEqual(is.Allocator, was.Allocator),
+		Written: there, Unchanged: equality.Semantic.DeepEqual(current.Allocator, before.Allocator),
 	}.Outcome()
 }

@@ -50,16 +50,16 @@ func (m *PoolState) HasStuckGrants() bool {
 // claimant waits quietly: the grants of its namespace are being written. While grants fail, a namespace in which no
 // claimant was served since may have only a few grants in flight, and one at a time when few are left, so that there
 // is room for every namespace.
-func (m *PoolState) checkInFlightLimit(c *Claimant, k *inFlightCount) (no *Refusal, may bool) {
+func (m *PoolState) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *Refusal, may bool) {
 	ns := c.Owner.Namespace
-	left, has := MaxInFlightGrants-k.total, k.byNamespace[ns]
+	left, inNamespace := MaxInFlightGrants-k.total, k.byNamespace[ns]
 	switch _, well := m.healthyNamespaces[ns]; {
 	case k.stuck == 0, well:
 		may = left > 0
 	case left > reservedForHealthy:
-		may = has < term.SerialRetryThreshold
+		may = inNamespace < term.SerialRetryThreshold
 	default:
-		may = left > 0 && has == 0
+		may = left > 0 && inNamespace == 0
 	}
 	switch t := m.failing[ns]; {
 	case may:

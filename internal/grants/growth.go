@@ -59,8 +59,8 @@ func (m *PoolState) growthRefusal() *Refusal {
 	if m.Carved.createError != "" { // the error may differ with each attempt, and thousands of claims may wait
 		return PoolNotReady("%s gets no block: the API server refuses it, as its condition Ready says", m.Key)
 	}
-	if no := m.growthBlockedRefusal(); no != nil {
-		return no
+	if refusal := m.growthBlockedRefusal(); refusal != nil {
+		return refusal
 	}
 	if m.liveBlockCount() >= int(carved.Blocks.Max) && len(m.Carved.Decision.Open) == 0 && !m.isAwaitingBlock() {
 		return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf(
@@ -107,15 +107,15 @@ func (m *PoolState) blockShortfallReason() (reason, message string) {
 	if !m.isCarved() {
 		return "", ""
 	}
-	switch no := m.growthBlockedRefusal(); {
-	case no == nil && len(m.Carved.plannedBlocks) == 0 && m.BasePool.PoolSpec().Carve.Blocks.Min > 0:
+	switch refusal := m.growthBlockedRefusal(); {
+	case refusal == nil && len(m.Carved.plannedBlocks) == 0 && m.BasePool.PoolSpec().Carve.Blocks.Min > 0:
 		return v1alpha1.WaitingForBlockReason, m.growthRefusal().Message
-	case no == nil:
+	case refusal == nil:
 		return "", ""
-	case no.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason:
-		return v1alpha1.PoolExhaustedReason, no.Message
+	case refusal.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason:
+		return v1alpha1.PoolExhaustedReason, refusal.Message
 	default:
-		return v1alpha1.ParentNotReadyReason, no.Message
+		return v1alpha1.ParentNotReadyReason, refusal.Message
 	}
 }
 

@@ -48,7 +48,7 @@ type ClaimantKind interface {
 	// NextReleaseStep returns the next step that releases the range of a deleted claimant.
 	NextReleaseStep(m *PoolState, c *Claimant, t *Attempt) Step
 	// RefusalStep returns the step that writes a refusal into the status of a claimant.
-	RefusalStep(c *Claimant, no Refusal) Step
+	RefusalStep(c *Claimant, refusal Refusal) Step
 
 	// RangeUse returns what a claimant uses its addresses for, and since when.
 	RangeUse(c *Claimant) (RangeUse, time.Time)
@@ -59,7 +59,7 @@ type ClaimantKind interface {
 type OwnerTrackingKind interface {
 	ClaimantKind
 	// OwnerSeenCondition returns the condition that shows a state of the owner, or nil if there is nothing to show.
-	OwnerSeenCondition(c *Claimant, says OwnerSeen) *metav1.Condition
+	OwnerSeenCondition(c *Claimant, seen OwnerSeen) *metav1.Condition
 }
 
 // KindTraits are the properties that all claimants of a kind have in common.

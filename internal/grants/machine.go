@@ -183,15 +183,15 @@ func (m *PoolState) RecordMachine(of MachineLookupRequest, found Machine, proble
 	if c == nil || c.MachineLookup == nil || !equalOwners(c.MachineLookup.ownerReferences, of.Owners) {
 		return
 	}
-	look := &MachineLookup{ownerReferences: c.MachineLookup.ownerReferences, machine: found, completed: true, refusal: problem}
+	lookup := &MachineLookup{ownerReferences: c.MachineLookup.ownerReferences, machine: found, completed: true, refusal: problem}
 	switch {
 	case problem != nil:
-		look.retryBackoff = term.NextRetryPause(c.MachineLookup.retryBackoff)
-		look.retryAt = term.RetryTimeAfter(now, look.retryBackoff)
+		lookup.retryBackoff = term.NextRetryPause(c.MachineLookup.retryBackoff)
+		lookup.retryAt = term.RetryTimeAfter(now, lookup.retryBackoff)
 	case found.Name.Name != "" && found.FailureDomain == "":
-		look.retryAt = term.RetryTimeAfter(now, machineLookupInterval)
+		lookup.retryAt = term.RetryTimeAfter(now, machineLookupInterval)
 	}
-	c.MachineLookup = look
+	c.MachineLookup = lookup
 }
 
 func equalOwners(a, b []metav1.OwnerReference) bool {

@@ -31,15 +31,15 @@ func (m *PoolState) MirroredClaimRefusal() *Refusal {
 	if !mirror || m.BasePool == nil {
 		return nil
 	}
-	is := "is being deleted"
+	state := "is being deleted"
 	switch {
 	case incluster.IsEnded(m.BasePool):
-		is = "has ended"
+		state = "has ended"
 	case m.MirrorDeletionMessage() == "":
 		return nil
 	}
 	return PoolNotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
-		ref.Kind, ref.Name, is, m.Key)
+		ref.Kind, ref.Name, state, m.Key)
 }
 
 // MirrorDeletionMessage returns the message that names the object that keeps the mirrored pool, if that was handed
@@ -111,8 +111,8 @@ func (m *PoolState) mirroredPoolName() string {
 // MirroredPoolName returns the name of the mirrored pool with its namespace, empty if the pool is not a mirror. A
 // user has to change that pool: the manager reverts changes of a mirror.
 func MirroredPoolName(pool v1alpha1.Pool) string {
-	ref, is := incluster.MirroredPool(pool)
-	if !is {
+	ref, ok := incluster.MirroredPool(pool)
+	if !ok {
 		return ""
 	}
 	return pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}.String()

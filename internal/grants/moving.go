@@ -48,16 +48,16 @@ func (m *PoolState) UnfinishedMoves(now time.Time, room int) (out UnfinishedMove
 			left = &unfinishedMove{retryAt: now.Add(ending.MoveGracePeriod)}
 			m.unfinishedMoves[uid] = left
 		}
-		is := !left.retryAt.After(now)
+		isDue := !left.retryAt.After(now)
 		switch {
-		case is && room <= 0:
+		case isDue && room <= 0:
 			return false // the end of a job enqueues the pool
-		case is:
+		case isDue:
 			room--
 			left.retryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
 		}
 		out.Wait = MinWait(out.Wait, left.retryAt.Sub(now))
-		return is
+		return isDue
 	}
 	for uid, c := range m.movingClaimants {
 		if c.canFinishMove(held) && c.MayStartJob(now) && due(uid) {
@@ -118,8 +118,8 @@ func (c *Claimant) foreignFinalizers() []string {
 	return out
 }
 
-func boolToInt(is bool) int {
-	if is {
+func boolToInt(value bool) int {
+	if value {
 		return 1
 	}
 	return 0

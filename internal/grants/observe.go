@@ -299,9 +299,9 @@ func (m *PoolState) OverlapMessageFor(c *Claimant) string {
 }
 
 // HasClaimantWith reports whether there is a claimant whose kind has a trait.
-func (m *PoolState) HasClaimantWith(has func(*KindTraits) bool) bool {
+func (m *PoolState) HasClaimantWith(matches func(*KindTraits) bool) bool {
 	for k, n := range m.claimantCounts {
-		if n > 0 && has(k.Traits()) {
+		if n > 0 && matches(k.Traits()) {
 			return true
 		}
 	}

@@ -88,16 +88,16 @@ func (m *PoolState) recordDeletionBlocked(c *Claimant, why string) {
 	if m.BasePool != nil && !m.Holder {
 		return
 	}
-	if no := (Refusal{v1alpha1.DeletingReason, why}); c.PublishedRefusal() != no {
-		m.setPendingCondition(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message})
+	if refusal := (Refusal{v1alpha1.DeletingReason, why}); c.PublishedRefusal() != refusal {
+		m.setPendingCondition(c, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: refusal.Reason, Message: refusal.Message})
 	}
 }
 
-func (m *PoolState) setPendingCondition(c *Claimant, is metav1.Condition) {
+func (m *PoolState) setPendingCondition(c *Claimant, condition metav1.Condition) {
 	if m.PendingConditions == nil {
 		m.PendingConditions = map[*Claimant]metav1.Condition{}
 	}
-	m.PendingConditions[c] = is
+	m.PendingConditions[c] = condition
 }
 
 // PauseMessageFromConditions returns the message of the condition Paused of a claim, or "" if it is not True.
@@ -115,13 +115,13 @@ func RemovePausedCondition(all []metav1.Condition) []metav1.Condition {
 }
 
 // HasPublished reports whether the status of a claimant has a refusal and no pause.
-func (c *Claimant) HasPublished(no Refusal) bool {
-	return c.PublishedRefusal() == no && c.PublishedPauseMessage == ""
+func (c *Claimant) HasPublished(refusal Refusal) bool {
+	return c.PublishedRefusal() == refusal && c.PublishedPauseMessage == ""
 }
 
 // setPausedCondition updates the condition Paused of a pool. A pool that was never paused does not have it.
 func setPausedCondition(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now time.Time) {
-	is := metav1.Condition{
+	condition := metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: pausedPoolMessage(obj),
 		ObservedGeneration: obj.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
 	}
@@ -129,7 +129,7 @@ func setPausedCondition(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now ti
 		if meta.FindStatusCondition(s.Conditions, clusterv1.PausedCondition) == nil {
 			return
 		}
-		is.Status, is.Reason, is.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the pool is not paused any more"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the pool is not paused any more"
 	}
-	meta.SetStatusCondition(&s.Conditions, is)
+	meta.SetStatusCondition(&s.Conditions, condition)
 }

@@ -43,27 +43,27 @@ func (m *PoolState) PlanGrants(now time.Time, room int, admission AdmissionFunc)
 		if !c.MayStartJob(now) {
 			return true
 		}
-		ruled := admission(c)
-		if ruled.Wait {
+		admitted := admission(c)
+		if admitted.Wait {
 			return true
 		}
-		no := ruled.Refusal
-		if no == nil {
-			no = m.FailingNamespaceRefusal(c, now)
+		refusal := admitted.Refusal
+		if refusal == nil {
+			refusal = m.FailingNamespaceRefusal(c, now)
 		}
-		if no == nil {
+		if refusal == nil {
 			var may bool
-			if no, may = m.checkInFlightLimit(c, k); no == nil && !may {
+			if refusal, may = m.checkInFlightLimit(c, k); refusal == nil && !may {
 				return true
 			}
 		}
 		var r netipx.IPRange
-		if no == nil {
-			r, no = m.ChooseRange(c)
+		if refusal == nil {
+			r, refusal = m.ChooseRange(c)
 		}
-		if no != nil {
-			if !c.HasPublished(*no) {
-				refused[c] = no
+		if refusal != nil {
+			if !c.HasPublished(*refusal) {
+				refused[c] = refusal
 			}
 			return true
 		}
@@ -88,7 +88,7 @@ func (m *PoolState) PlanGrants(now time.Time, room int, admission AdmissionFunc)
 // ChooseRange takes a range for a claimant: the one that is meant for it, or the best fit. It counts the claimant
 // towards its quota. It returns the refusal if there is no range.
 func (m *PoolState) ChooseRange(c *Claimant) (netipx.IPRange, *Refusal) {
-	r, no, full := m.FindAvailable(c)
+	r, refusal, full := m.FindAvailable(c)
 	switch limit, _ := m.quotaLimitFor(c); {
 	case !full:
 	case m.IsWithinQuota(c):
@@ -96,12 +96,12 @@ func (m *PoolState) ChooseRange(c *Claimant) (netipx.IPRange, *Refusal) {
 	default:
 		return r, quotaExceeded(c, limit)
 	}
-	if no == nil {
-		no = m.reserveQuota(c)
+	if refusal == nil {
+		refusal = m.reserveQuota(c)
 	}
 	switch {
-	case no != nil:
-		return netipx.IPRange{}, no
+	case refusal != nil:
+		return netipx.IPRange{}, refusal
 	case r.IsValid():
 		return r, nil
 	}
@@ -114,13 +114,13 @@ func (m *PoolState) ChooseRange(c *Claimant) (netipx.IPRange, *Refusal) {
 // checkAvailability returns the refusal for a claimant that could get nothing now, however others fare. It returns
 // nil if there is a range for the claimant. Unlike ChooseRange it takes nothing, and does not add to the shortfall.
 // full reports whether no free range fits the claimant.
-func (m *PoolState) checkAvailability(c *Claimant) (no *Refusal, full bool) {
-	_, no, full = m.FindAvailable(c)
+func (m *PoolState) checkAvailability(c *Claimant) (refusal *Refusal, full bool) {
+	_, refusal, full = m.FindAvailable(c)
 	limit, limited := m.quotaLimitFor(c)
-	if (no == nil || full) && limited && !c.countedInQuota && m.Quota.wouldRefuse(c.Cluster, limit, m.Key) {
+	if (refusal == nil || full) && limited && !c.countedInQuota && m.Quota.wouldRefuse(c.Cluster, limit, m.Key) {
 		return quotaExceeded(c, limit), false
 	}
-	return no, full
+	return refusal, full
 }
 
 // takeFreeRange takes the first free range that fits a claimant.
@@ -136,15 +136,15 @@ func (m *PoolState) takeFreeRange(c *Claimant) (netipx.IPRange, bool) {
 
 // FindAvailable returns the range that is meant for a claimant, or why it cannot have that. If no range is meant for
 // it, FindAvailable checks whether any free range fits; full reports that none does.
-func (m *PoolState) FindAvailable(c *Claimant) (r netipx.IPRange, no *Refusal, full bool) {
-	r, no = c.Kind.DesignatedRange(m, c)
-	if no == nil && !r.IsValid() {
-		no = m.noSubnetRefusal(c)
+func (m *PoolState) FindAvailable(c *Claimant) (r netipx.IPRange, refusal *Refusal, full bool) {
+	r, refusal = c.Kind.DesignatedRange(m, c)
+	if refusal == nil && !r.IsValid() {
+		refusal = m.noSubnetRefusal(c)
 	}
-	if no == nil && !r.IsValid() && !m.hasFreeRange(c) {
+	if refusal == nil && !r.IsValid() && !m.hasFreeRange(c) {
 		return r, m.exhaustedRefusal(c), true
 	}
-	return r, no, false
+	return r, refusal, false
 }
 
 // hasFreeRange reports whether a free range fits a claimant.
@@ -161,8 +161,8 @@ func (m *PoolState) hasFreeRange(c *Claimant) bool {
 // exhaustedRefusal returns the refusal for a claimant for which nothing is free. All claimants that request a single
 // unit share one refusal, because thousands may wait.
 func (m *PoolState) exhaustedRefusal(c *Claimant) *Refusal {
-	if no := m.tooLargeRefusal(c); no != nil {
-		return no
+	if refusal := m.tooLargeRefusal(c); refusal != nil {
+		return refusal
 	}
 	if c.Kind.RequestedShape(m, c) != (RangeShape{}) && !m.isCarved() {
 		return c.Kind.ExhaustedRefusal(m, c)
@@ -270,40 +270,40 @@ func (m *PoolState) isPinnedFor(r netipx.IPRange, o ledger.Owner) bool {
 	if m.Layout == nil || !m.kindByName(o.Kind).Traits().AllowsPreAllocation {
 		return false
 	}
-	pin, is := m.Layout.PinForClaim(o.Name)
-	return is && r.Contains(pin)
+	pin, ok := m.Layout.PinForClaim(o.Name)
+	return ok && r.Contains(pin)
 }
 
 // DescribeFact returns a description of the owner of a fact for messages.
 func (m *PoolState) DescribeFact(h *ledger.Fact) string {
-	who := h.Owner.Name
+	owner := h.Owner.Name
 	if h.Owner.Namespace != "" {
-		who = h.Owner.Namespace + "/" + h.Owner.Name
+		owner = h.Owner.Namespace + "/" + h.Owner.Name
 	}
 	switch h.Source {
 	case ledger.SourceObject, ledger.SourceRecord, ledger.SourceGrant:
 		if a := m.kindByName(h.Owner.Kind).Traits().AddressKind; a != nil && h.Source == ledger.SourceObject && m.Claimants[h.Owner.UID] == nil {
-			return a.KindName() + " " + who + " (without a claim)"
+			return a.KindName() + " " + owner + " (without a claim)"
 		}
-		return h.Owner.Kind + " " + who
+		return h.Owner.Kind + " " + owner
 	case ledger.SourcePin:
-		return "a preAllocation for claims named " + who
+		return "a preAllocation for claims named " + owner
 	case ledger.SourceCooling:
-		if who == "" {
+		if owner == "" {
 			return "its rest, until the time that status.cooling of the pool says"
 		}
-		return "its reuse grace period (released by " + who + ")"
+		return "its reuse grace period (released by " + owner + ")"
 	case ledger.SourceHeld:
-		if who == "" {
+		if owner == "" {
 			return "an entry of status.held"
 		}
-		return "an entry of status.held (last used by " + who + ")"
+		return "an entry of status.held (last used by " + owner + ")"
 	case ledger.SourceExcluded:
-		return who + ", which has it too"
+		return owner + ", which has it too"
 	case ledger.SourceDraining:
-		return "block " + who + ", which is being given back"
+		return "block " + owner + ", which is being given back"
 	}
-	return who
+	return owner
 }
 
 // CheckGrantConflict returns an error that names the object that has the granted range of a claimant, or nil if none

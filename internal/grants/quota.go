@@ -93,14 +93,14 @@ func (q *Quota) EnqueueWaitingPools(cluster types.NamespacedName) {
 // updateQuotaCount updates the quota by whether a claimant has a range that counts.
 func (m *PoolState) updateQuotaCount(c *Claimant) {
 	counts := (c.Kind.Traits().CountsTowardsQuota && c.Cluster.Name != "") || c.hasNamespaceQuota()
-	has := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
+	isCounted := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
 	switch {
-	case has && !c.countedInQuota:
+	case isCounted && !c.countedInQuota:
 		m.addQuotaUsage(c, 1)
-	case !has && c.countedInQuota:
+	case !isCounted && c.countedInQuota:
 		m.addQuotaUsage(c, -1)
 	}
-	c.countedInQuota = has
+	c.countedInQuota = isCounted
 }
 
 // namespaceQuotaKey identifies the claimants of one kind in one namespace, whose usage of a pool is counted together.

@@ -65,7 +65,7 @@ func (m *PoolState) ReleaseHeldRanges() {
 	dropped := false
 	for _, part := range splitHeldReleases(m.BasePool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]) {
 		e, err := parseHeldRelease(part)
-		if h, is := m.heldRanges[e.ipRange]; err == nil && is && h.ID == e.id {
+		if h, ok := m.heldRanges[e.ipRange]; err == nil && ok && h.ID == e.id {
 			m.removeHeldRange(e.ipRange)
 			dropped = true
 		}

@@ -23,18 +23,18 @@ func (m *PoolState) outOfRangeMessage(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	var who []string
+	var owners []string
 	m.Ledger.VisitUsedOutsideSpace(func(r netipx.IPRange, facts []*ledger.Fact) bool {
 		name := fmt.Sprintf("%s of %s", poolutil.ShowRange(r), m.DescribeFact(facts[0]))
-		if !slices.Contains(who, name) {
-			who = append(who, name)
+		if !slices.Contains(owners, name) {
+			owners = append(owners, name)
 		}
-		return len(who) <= maxNamedHolders
+		return len(owners) <= maxNamedHolders
 	})
-	if len(who) > maxNamedHolders {
-		who[maxNamedHolders] = "..."
+	if len(owners) > maxNamedHolders {
+		owners[maxNamedHolders] = "..."
 	}
-	return fmt.Sprintf("; %s outside the spec until released: %s", text.FormatCount(n, "address in use stays", "addresses in use stay"), strings.Join(who, ", "))
+	return fmt.Sprintf("; %s outside the spec until released: %s", text.FormatCount(n, "address in use stays", "addresses in use stay"), strings.Join(owners, ", "))
 }
 
 // blockedPinsMessage returns a clause that names the preAllocations whose address another owner has. It is empty if

@@ -47,7 +47,7 @@ func (m *PoolState) ForgetObject(r ResourceKind, o Object) {
 // name, a UID and their pool only. It costs no memory for the listed ones.
 func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{}) (out []Object) {
 	add := func(namespace, name string, uid types.UID) {
-		if _, is := listed[uid]; !is {
+		if _, ok := listed[uid]; !ok {
 			o := WithName(r.NewObject(), namespace, name)
 			o.SetUID(uid)
 			r.SetPoolRef(o, m.Key)
@@ -64,7 +64,7 @@ func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{
 			add(a.Namespace, a.Name, a.UID)
 		}
 	}
-	if carver, is := r.(BlockKind); is {
+	if carver, ok := r.(BlockKind); ok {
 		out = append(out, m.unlistedBlocks(carver, listed)...)
 	}
 	return out
@@ -73,7 +73,7 @@ func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{
 // unlistedBlocks returns the known blocks that are not among the listed UIDs.
 func (m *PoolState) unlistedBlocks(r BlockKind, listed map[types.UID]struct{}) (out []Object) {
 	for _, b := range m.Carved.allBlocks() {
-		if _, is := listed[b.UID]; !is {
+		if _, ok := listed[b.UID]; !ok {
 			o := WithName(r.NewObject(), b.Namespace, b.Name)
 			o.SetUID(b.UID)
 			r.SetPoolRef(o, b.ParentKey)

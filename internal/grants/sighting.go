@@ -54,8 +54,8 @@ func (c *Claimant) NextOwnerSeen(found OwnerSeen) OwnerSeen {
 // NeedsOwnerSeenUpdate reports whether the status does not show the observed state of the owner yet. A pause does not
 // count here: it is written separately, because nothing else is written during a pause.
 func (c *Claimant) NeedsOwnerSeenUpdate() bool {
-	says := c.NextOwnerSeen(c.ObservedOwnerSeen)
-	return says != c.PublishedOwnerSeen && says != OwnerSeenPaused
+	seen := c.NextOwnerSeen(c.ObservedOwnerSeen)
+	return seen != c.PublishedOwnerSeen && seen != OwnerSeenPaused
 }
 
 // NeedsOwnerPausedUpdate reports whether the status does not show yet that the owner was paused when it was last
@@ -103,17 +103,17 @@ func (c *Claimant) ownerKey() types.NamespacedName {
 	return c.Cluster
 }
 
-// indexByOwner adds a claimant to claimantsByOwner, or removes it.
-func (m *PoolState) indexByOwner(c *Claimant, is bool) {
+// indexByOwner adds a claimant to claimantsByOwner, or removes it if indexed is false.
+func (m *PoolState) indexByOwner(c *Claimant, indexed bool) {
 	if !c.Kind.Traits().DeletedWithOwner {
 		return
 	}
 	key := c.ownerKey()
 	of := m.claimantsByOwner[key]
 	switch {
-	case is && of == nil:
+	case indexed && of == nil:
 		m.claimantsByOwner[key] = map[types.UID]*Claimant{c.Owner.UID: c}
-	case is:
+	case indexed:
 		of[c.Owner.UID] = c
 	default:
 		if delete(of, c.Owner.UID); len(of) == 0 {
@@ -125,7 +125,7 @@ func (m *PoolState) indexByOwner(c *Claimant, is bool) {
 // RecordClusterSeen records an observation of a Cluster for its IPAllocations and, if it is paused, for those of the
 // carved pools in its namespace. It reports whether the next sweep has to write a status because of that, and makes
 // the sweep due then. serves reports whether a claimant is served by this manager.
-func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerSeen, serves func(*Claimant) bool) (news bool) {
+func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerSeen, serves func(*Claimant) bool) (changed bool) {
 	note := func(c *Claimant) {
 		// The sweep checks a Cluster that was resumed: the state on record may be newer than this observation.
 		resumed := found == OwnerSeenAlive && max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= OwnerSeenPaused
@@ -133,8 +133,8 @@ func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerS
 		if found == OwnerSeenPaused {
 			m.RecordOwnerSeen(c, found)
 		}
-		owes := resumed || c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate()
-		news = news || (owes && m.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
+		needsUpdate := resumed || c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate()
+		changed = changed || (needsUpdate && m.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
 	}
 	for _, c := range m.claimantsByOwner[cluster] {
 		note(c)
@@ -146,10 +146,10 @@ func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerS
 			}
 		}
 	}
-	if news {
+	if changed {
 		m.NextOrphanSweep = time.Time{}
 	}
-	return news
+	return changed
 }
 
 // AwaitCluster registers the Cluster of a claimant if it was never seen, so that the next sweep checks it once it

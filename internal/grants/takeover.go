@@ -38,19 +38,19 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 	}
 	room := m.CoolingRoomDelay(now)
 	if room > 0 {
-		ruling := releasable
+		admit := releasable
 		releasable = func(c *Claimant) AdmissionResult {
 			if m.coolingPeriodFor(c) > 0 {
 				return AdmissionResult{Wait: true, Quiet: true} // a live holder would not release it
 			}
-			return ruling(c)
+			return admit(c)
 		}
 	}
 	patience := term.TakeoverDelay
 	m.ResetShortfall()
-	if work, inVain := m.hasTakeoverWork(state, admission, releasable); !work {
+	if work, writesFailed := m.hasTakeoverWork(state, admission, releasable); !work {
 		at, soon := m.checkBlockWork(now, shrinkGrace)
-		if !at && !inVain {
+		if !at && !writesFailed {
 			m.WorkPendingSince = time.Time{}
 			return false, room
 		}
@@ -75,10 +75,10 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 }
 
 // hasTakeoverWork reports whether the pool has work that a live holder would have done by now. Claimants that are
-// paused, or that have the label of another manager, do not count. If there is no such work, inVain reports whether a
+// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports whether a
 // live holder may have tried something without success: the status of a claimant reports a failed write. The
 // shortfall of the pool is complete then.
-func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, inVain bool) {
+func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, writesFailed bool) {
 	work = m.canFinalizePool() || m.isStatusOutdated()
 	wants := func(c *Claimant) bool {
 		rule := admission
@@ -87,7 +87,7 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 		}
 		wants := !rule(c).Wait
 		failed := !c.Deleting && c.PublishedRefusal().isWriteFailure()
-		inVain = inVain || (wants && failed)
+		writesFailed = writesFailed || (wants && failed)
 		return wants && !failed
 	}
 	for _, g := range state.InFlight {
@@ -98,26 +98,26 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 		work = work || wants(c)
 	}
 	if work {
-		return true, inVain
+		return true, writesFailed
 	}
 	m.PendingClaimants.Scan(func(c *Claimant) bool {
-		ruled := admission(c)
+		admitted := admission(c)
 		switch {
-		case ruled.Wait:
-		case ruled.Refusal != nil:
-			work = !c.HasPublished(*ruled.Refusal)
+		case admitted.Wait:
+		case admitted.Refusal != nil:
+			work = !c.HasPublished(*admitted.Refusal)
 		case c.PublishedRefusal().isWriteFailure():
-			inVain = true
+			writesFailed = true
 		default:
-			_, no, full := m.FindAvailable(c)
+			_, refusal, full := m.FindAvailable(c)
 			if full && m.IsWithinQuota(c) {
 				m.addShortfall(c)
 			}
-			work = c.PublishedRefusal() == (Refusal{}) || (no == nil && m.IsWithinQuota(c))
+			work = c.PublishedRefusal() == (Refusal{}) || (refusal == nil && m.IsWithinQuota(c))
 		}
 		return !work
 	})
-	return work, inVain
+	return work, writesFailed
 }
 
 // canFinalizePool reports whether the pool is being deleted, and no known object has any of its addresses. As long as
@@ -267,7 +267,7 @@ func (m *PoolState) quarantineStart(c *metav1.Condition, now time.Time) time.Tim
 // SetPoolCondition sets a condition of a pool. A quarantine counts from its own start, and not from an earlier reason
 // with the same status, so the transition time changes with the reason Adopting.
 func SetPoolCondition(all *[]metav1.Condition, c metav1.Condition) {
-	if was := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && was != nil && was.Reason != c.Reason {
+	if old := meta.FindStatusCondition(*all, c.Type); c.Reason == v1alpha1.AdoptingReason && old != nil && old.Reason != c.Reason {
 		meta.RemoveStatusCondition(all, c.Type)
 	}
 	meta.SetStatusCondition(all, c)

@@ -66,10 +66,10 @@ func (ts failingNamespaces) recordFailure(c *Claimant, err error, now time.Time)
 // refusal replaces another error at once, and replaces a permanent refusal of another cause after term.MaxRetryPause.
 // Each change is written to each of these claimants.
 func (t *failingNamespace) updateError(err error, now time.Time) {
-	knew, knows := t.lastError != nil && term.IsPermanentRefusal(t.lastError), term.IsPermanentRefusal(err)
+	wasPermanent, isPermanent := t.lastError != nil && term.IsPermanentRefusal(t.lastError), term.IsPermanentRefusal(err)
 	switch {
-	case t.lastError == nil, knows && !knew:
-	case !knows, normalizeError(err) == normalizeError(t.lastError), now.Before(t.lastErrorAt.Add(term.MaxRetryPause)):
+	case t.lastError == nil, isPermanent && !wasPermanent:
+	case !isPermanent, normalizeError(err) == normalizeError(t.lastError), now.Before(t.lastErrorAt.Add(term.MaxRetryPause)):
 		return
 	}
 	t.lastError, t.lastErrorAt = err, now
@@ -90,8 +90,8 @@ func (m *PoolState) HasStatusFailure(c *Claimant) bool {
 	if t == nil {
 		return false
 	}
-	_, is := t.failedClaimants[c.Owner.UID]
-	return is
+	_, ok := t.failedClaimants[c.Owner.UID]
+	return ok
 }
 
 // ClearStatusFailure records that the status of a waiting claimant was written. The status of all others of its
@@ -128,12 +128,12 @@ func (m *PoolState) FailingNamespaceRefusal(c *Claimant, now time.Time) *Refusal
 	if t == nil {
 		return nil
 	}
-	no, full := m.checkAvailability(c)
-	if no == nil || full { // a carved pool requests a block for what a trial does not find
+	refusal, full := m.checkAvailability(c)
+	if refusal == nil || full { // a carved pool requests a block for what a trial does not find
 		t.scheduleTrial(m)
 	}
-	if no != nil {
-		return no
+	if refusal != nil {
+		return refusal
 	}
 	return t.refusalForOthers(c.Owner.Namespace)
 }

@@ -172,7 +172,7 @@ func (m *PoolState) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenR
 			return out
 		default:
 		}
-		if rest, is := m.Cooling.Get(best.Range); is {
+		if rest, ok := m.Cooling.Get(best.Range); ok {
 			out.Use, out.Until = UseCooling, rest.Until
 		}
 		return out
@@ -192,8 +192,8 @@ func (m *PoolState) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenR
 	for _, h := range facts {
 		if h.Source.IsInUse() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
 			out.Use = UseConflict
-			if who := m.DescribeFact(h); !slices.Contains(out.OtherOwners, who) {
-				out.OtherOwners = append(out.OtherOwners, who)
+			if owner := m.DescribeFact(h); !slices.Contains(out.OtherOwners, owner) {
+				out.OtherOwners = append(out.OtherOwners, owner)
 			}
 		}
 	}
@@ -218,10 +218,10 @@ func (m *PoolState) AppendWaiting(after *Claimant, to []WaitingClaimant) ([]Wait
 		if after != nil && !isOlderClaimant(after, c) {
 			return true
 		}
-		told := c.PublishedRefusal()
+		published := c.PublishedRefusal()
 		to = append(to, WaitingClaimant{
 			Kind: c.Owner.Kind, Namespace: c.Owner.Namespace, Name: c.Owner.Name, Cluster: c.Cluster.Name, Since: c.Created,
-			Reason: told.Reason, Message: told.Message,
+			Reason: published.Reason, Message: published.Message,
 		})
 		after = c
 		return len(to) < ViewChunkSize

@@ -33,7 +33,7 @@ type Port struct {
 // BackendsByPort returns the addresses and ports to which a host forwards each port of a Service, in one family,
 // sorted. A Service with externalTrafficPolicy Local is forwarded to Nodes that have a ready endpoint of it, and to no
 // others. With NodePortBackends a port without a NodePort has no backend.
-func BackendsByPort(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []corev1.Node, via BackendType, is6 bool) map[Port][]netip.AddrPort {
+func BackendsByPort(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nodes []corev1.Node, via BackendType, isIPv6 bool) map[Port][]netip.AddrPort {
 	out := map[Port][]netip.AddrPort{}
 	local := LocalNodes(s, slicesOf)
 	for _, p := range s.Spec.Ports {
@@ -41,13 +41,13 @@ func BackendsByPort(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice, nod
 		switch via {
 		case NodePortBackends:
 			if p.NodePort > 0 {
-				to = nodePortAddresses(nodes, local, p.NodePort, is6)
+				to = nodePortAddresses(nodes, local, p.NodePort, isIPv6)
 			}
 		case EndpointBackends:
-			to = readyEndpointAddresses(slicesOf, &p, is6)
+			to = readyEndpointAddresses(slicesOf, &p, isIPv6)
 		case ClusterIPBackends:
 			for _, text := range s.Spec.ClusterIPs {
-				to = appendAddress(to, text, p.Port, is6)
+				to = appendAddress(to, text, p.Port, isIPv6)
 			}
 		}
 		slices.SortFunc(to, netip.AddrPort.Compare)
@@ -96,7 +96,7 @@ func LocalNodes(s *corev1.Service, slicesOf []discoveryv1.EndpointSlice) map[str
 
 // UnreachableReason returns why a port of a Service has no backend and will not get one without a change; it is empty
 // if the port has a backend, or may get one.
-func UnreachableReason(s *corev1.Service, port Port, nodes []corev1.Node, via BackendType, is6 bool) string {
+func UnreachableReason(s *corev1.Service, port Port, nodes []corev1.Node, via BackendType, isIPv6 bool) string {
 	at := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
 		return port == Port{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port}
 	})
@@ -107,14 +107,14 @@ func UnreachableReason(s *corev1.Service, port Port, nodes []corev1.Node, via Ba
 		return "it forwards to NodePorts, and the Service has none; set its spec.allocateLoadBalancerNodePorts to true, or run the hosts with --backends=clusterip or endpoints"
 	}
 	living := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !isNodeReady(&n) })
-	if len(living) > 0 && len(nodePortAddresses(living, nil, s.Spec.Ports[at].NodePort, is6)) == 0 {
-		return fmt.Sprintf("it forwards to NodePorts, and no Node has an internal address of IPv%d; use a lease of the other family, or run the hosts with --backends=clusterip or endpoints", familyNumber(is6))
+	if len(living) > 0 && len(nodePortAddresses(living, nil, s.Spec.Ports[at].NodePort, isIPv6)) == 0 {
+		return fmt.Sprintf("it forwards to NodePorts, and no Node has an internal address of IPv%d; use a lease of the other family, or run the hosts with --backends=clusterip or endpoints", familyNumber(isIPv6))
 	}
 	return ""
 }
 
-func familyNumber(is6 bool) int {
-	if is6 {
+func familyNumber(isIPv6 bool) int {
+	if isIPv6 {
 		return 6
 	}
 	return 4
@@ -122,7 +122,7 @@ func familyNumber(is6 bool) int {
 
 // nodePortAddresses returns the internal addresses of the Nodes that are ready, with a port; a local that is not nil
 // limits the Nodes.
-func nodePortAddresses(nodes []corev1.Node, local map[string]bool, port int32, is6 bool) []netip.AddrPort {
+func nodePortAddresses(nodes []corev1.Node, local map[string]bool, port int32, isIPv6 bool) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range nodes {
 		n := &nodes[i]
@@ -131,7 +131,7 @@ func nodePortAddresses(nodes []corev1.Node, local map[string]bool, port int32, i
 		}
 		for _, a := range n.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
-				out = appendAddress(out, a.Address, port, is6)
+				out = appendAddress(out, a.Address, port, isIPv6)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func isNodeReady(n *corev1.Node) bool {
 }
 
 // readyEndpointAddresses returns the addresses of the ready endpoints of a port.
-func readyEndpointAddresses(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, is6 bool) []netip.AddrPort {
+func readyEndpointAddresses(slicesOf []discoveryv1.EndpointSlice, p *corev1.ServicePort, isIPv6 bool) []netip.AddrPort {
 	var out []netip.AddrPort
 	for i := range slicesOf {
 		for _, of := range slicesOf[i].Ports {
@@ -157,7 +157,7 @@ func readyEndpointAddresses(slicesOf []discoveryv1.EndpointSlice, p *corev1.Serv
 					continue
 				}
 				for _, text := range e.Addresses {
-					out = appendAddress(out, text, *of.Port, is6)
+					out = appendAddress(out, text, *of.Port, isIPv6)
 				}
 			}
 		}
@@ -166,9 +166,9 @@ func readyEndpointAddresses(slicesOf []discoveryv1.EndpointSlice, p *corev1.Serv
 }
 
 // appendAddress appends an address and port, if they are valid and of the family.
-func appendAddress(to []netip.AddrPort, text string, port int32, is6 bool) []netip.AddrPort {
+func appendAddress(to []netip.AddrPort, text string, port int32, isIPv6 bool) []netip.AddrPort {
 	a, err := netip.ParseAddr(text)
-	if err != nil || a.Unmap().Is6() != is6 || port < 1 || port > 65535 {
+	if err != nil || a.Unmap().Is6() != isIPv6 || port < 1 || port > 65535 {
 		return to
 	}
 	return append(to, netip.AddrPortFrom(a.Unmap(), uint16(port)))

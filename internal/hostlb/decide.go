@@ -153,8 +153,8 @@ func (p *Plan) scheduleAt(at time.Time) {
 }
 
 // ComputePlan returns what a host does next (T2 to T6). Equal views give equal plans.
-func ComputePlan(now time.Time, me string, v *View, t Timing) Plan {
-	d := planner{now: now, self: me, view: v, timing: t, wanted: map[netip.Addr]*WantedAddress{}}
+func ComputePlan(now time.Time, self string, v *View, t Timing) Plan {
+	d := planner{now: now, self: self, view: v, timing: t, wanted: map[netip.Addr]*WantedAddress{}}
 	all := map[netip.Addr]bool{}
 	for i := range v.Wanted {
 		d.wanted[v.Wanted[i].Address], all[v.Wanted[i].Address] = &v.Wanted[i], true
@@ -163,11 +163,11 @@ func ComputePlan(now time.Time, me string, v *View, t Timing) Plan {
 		all[a] = true
 	}
 	for a, l := range v.Locks {
-		if l.Holder == me {
+		if l.Holder == self {
 			all[a] = true
 		}
 	}
-	d.liveHosts = slices.DeleteFunc(slices.Clone(v.Hosts), func(h Host) bool { return h.Name != me && !d.isHostAlive(h.Name) })
+	d.liveHosts = slices.DeleteFunc(slices.Clone(v.Hosts), func(h Host) bool { return h.Name != self && !d.isHostAlive(h.Name) })
 	for _, a := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 		d.planAddress(a)
 	}
@@ -186,8 +186,8 @@ type planner struct {
 
 // isHostAlive reports whether the heartbeat of a host has changed within the heartbeat timeout.
 func (d *planner) isHostAlive(name string) bool {
-	heard, known := d.view.HeartbeatTimes[name]
-	return known && d.now.Sub(heard) < d.timing.HeartbeatTimeout()
+	heartbeatAt, known := d.view.HeartbeatTimes[name]
+	return known && d.now.Sub(heartbeatAt) < d.timing.HeartbeatTimeout()
 }
 
 func (d *planner) planAddress(a netip.Addr) {
@@ -276,13 +276,13 @@ func (d *planner) planTakeoverProbe(a netip.Addr, w *WantedAddress, l *Lock) {
 // down the rank probe less often. Where the address cannot be probed the lock is taken, and the lock reports the
 // failure.
 func (d *planner) probeBeforeTakeover(a netip.Addr, rank int) bool {
-	asked, is := d.view.TakeoverProbes[a]
+	asked, ok := d.view.TakeoverProbes[a]
 	again := d.timing.RetryInterval
 	if asked.Result == PeerReply {
 		again = min(time.Duration(1+rank)*d.timing.RetryInterval, d.timing.Lifetime)
 	}
 	switch at := asked.ObservedAt.Add(again); {
-	case !is || !d.now.Before(at):
+	case !ok || !d.now.Before(at):
 		d.plan.Probe = append(d.plan.Probe, a)
 		return false
 	case asked.Result == PeerReply:
@@ -352,8 +352,8 @@ func laterTime(a, b time.Time) time.Time {
 // isTakenOver reports whether another MAC has answered for an address, or claimed it, within a lifetime.
 func (d *planner) isTakenOver(a netip.Addr) bool {
 	asked, claimed := d.view.Probes[a], d.view.ClaimedAt[a]
-	said := (asked.Result == PeerReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.Lifetime
-	return said || (!claimed.IsZero() && d.now.Sub(claimed) < d.timing.Lifetime)
+	replied := (asked.Result == PeerReply || asked.Result == ForeignReply) && d.now.Sub(asked.ObservedAt) < d.timing.Lifetime
+	return replied || (!claimed.IsZero() && d.now.Sub(claimed) < d.timing.Lifetime)
 }
 
 // isProbeFailing reports whether the address could not be probed for so long that another host may have taken it over.

@@ -122,33 +122,33 @@ func (m *HostState) completeProbe(now time.Time, op *Op, r *OpResult) {
 	if l := m.locks[a]; l == nil || l.holder != m.Self.Name || op.PlannedAt.Before(l.acquiredAt) {
 		return
 	}
-	is := ProbeStatus{NoReply, now, r.ReplyMAC}
+	status := ProbeStatus{NoReply, now, r.ReplyMAC}
 	if _, on := m.managed[a]; on {
 		delete(m.failures, a) // this host can probe the address
 	}
 	switch other := m.hostByMAC(r.ReplyMAC); {
 	case m.hostOwningAddress(a) != "" && m.hostOwningAddress(a) == cmp.Or(other, m.Self.Name):
-		is.Result = ForeignReply // the address is that host's own, and it keeps it
+		status.Result = ForeignReply // the address is that host's own, and it keeps it
 	case r.ReplyMAC == "":
 	case other != "":
-		is.Result = PeerReply
+		status.Result = PeerReply
 	default:
-		is.Result = ForeignReply
+		status.Result = ForeignReply
 	}
-	m.probes[a] = is
+	m.probes[a] = status
 }
 
 // completeTakeoverProbe records the result of a probe of an address whose lock another host holds. A probe that failed
 // counts as NotProbed and is not recorded as a failure: the host that takes the lock finds out.
 func (m *HostState) completeTakeoverProbe(now time.Time, a netip.Addr, holder string, r *OpResult) {
-	is := ProbeStatus{NoReply, now, r.ReplyMAC}
+	status := ProbeStatus{NoReply, now, r.ReplyMAC}
 	switch {
 	case r.Err != nil:
-		is.Result = NotProbed
+		status.Result = NotProbed
 	case r.ReplyMAC != "" && m.hostByMAC(r.ReplyMAC) == holder:
-		is.Result = PeerReply
+		status.Result = PeerReply
 	}
-	m.takeoverProbes[a] = is
+	m.takeoverProbes[a] = status
 }
 
 // recordOutcome records the failure of an operation on an address, or deletes it where err is nil.

@@ -98,21 +98,21 @@ func (m *HostState) ObserveCache(now time.Time, wanted []WantedAddress, locks ma
 	if m.locks == nil {
 		m.locks = map[netip.Addr]*lockState{}
 	}
-	for a, is := range locks {
+	for a, observed := range locks {
 		l := m.lockForAddress(a)
 		if !l.writtenAt.IsZero() && !l.shownByCache {
-			if isOlderVersion(is.Version, l.version) {
+			if isOlderVersion(observed.Version, l.version) {
 				continue // the cache is behind this host's own write
 			}
 			l.shownByCache = true
 		}
-		if is.Holder != m.Self.Name {
+		if observed.Holder != m.Self.Name {
 			l.confirmed = false
 		}
-		l.version, l.holder, l.releasedBy, l.report = is.Version, is.Holder, is.ReleasedBy, is.Report
+		l.version, l.holder, l.releasedBy, l.report = observed.Version, observed.Holder, observed.ReleasedBy, observed.Report
 	}
 	for a, l := range m.locks {
-		if _, is := locks[a]; is || l.writeInFlight {
+		if _, ok := locks[a]; ok || l.writeInFlight {
 			continue
 		}
 		if !l.writtenAt.IsZero() && !l.shownByCache && now.Sub(l.writtenAt) < m.Timing.Lifetime {
@@ -124,18 +124,18 @@ func (m *HostState) ObserveCache(now time.Time, wanted []WantedAddress, locks ma
 }
 
 func (m *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
-	is := map[string]bool{}
+	present := map[string]bool{}
 	for _, h := range hosts {
-		is[h.Host.Name] = true
-		was := m.knownHosts[h.Host.Name]
-		if was == nil {
-			was = &hostHeartbeat{}
-			m.knownHosts[h.Host.Name] = was
+		present[h.Host.Name] = true
+		old := m.knownHosts[h.Host.Name]
+		if old == nil {
+			old = &hostHeartbeat{}
+			m.knownHosts[h.Host.Name] = old
 		}
-		if was.version != h.Version || was.isMissing {
-			was.version, was.unchangedSince = h.Version, now
+		if old.version != h.Version || old.isMissing {
+			old.version, old.unchangedSince = h.Version, now
 		}
-		was.host, was.isMissing = h.Host, false
+		old.host, old.isMissing = h.Host, false
 	}
 	held := map[string]bool{}
 	for _, l := range m.locks {
@@ -148,7 +148,7 @@ func (m *HostState) observeHosts(now time.Time, hosts []ObservedHost) {
 	}
 	for name, h := range m.knownHosts {
 		switch {
-		case is[name]:
+		case present[name]:
 		case !held[name]:
 			delete(m.knownHosts, name)
 		case !h.isMissing:
@@ -174,13 +174,13 @@ func (m *HostState) lockForAddress(a netip.Addr) *lockState {
 
 // SetManagedAddresses records the addresses with our mark that the kernel has.
 func (m *HostState) SetManagedAddresses(all []netip.Addr) {
-	is := map[netip.Addr]time.Time{}
+	managed := map[netip.Addr]time.Time{}
 	for _, a := range all {
-		is[a] = m.managed[a] // zero for an address from before a restart, whose refresh time is unknown
+		managed[a] = m.managed[a] // zero for an address from before a restart, whose refresh time is unknown
 	}
-	m.managed = is
-	maps.DeleteFunc(m.announceStates, func(a netip.Addr, _ *announceState) bool { _, on := is[a]; return !on })
-	maps.DeleteFunc(m.defendedAt, func(a netip.Addr, _ time.Time) bool { _, on := is[a]; return !on })
+	m.managed = managed
+	maps.DeleteFunc(m.announceStates, func(a netip.Addr, _ *announceState) bool { _, on := managed[a]; return !on })
+	maps.DeleteFunc(m.defendedAt, func(a netip.Addr, _ time.Time) bool { _, on := managed[a]; return !on })
 }
 
 // ServedAddresses returns the addresses that are on the interface for a lease, each with the UID of that lease.
@@ -203,7 +203,7 @@ func (m *HostState) SetPortReports(all map[netip.Addr][]PortReport) { m.portRepo
 // 5227, 2.4 c). The interval counts from the last defence, not from the last claim: a machine that keeps claiming the
 // address is answered for as long as it does.
 func (m *HostState) ObserveClaim(now time.Time, a netip.Addr, mac string) bool {
-	if _, ours := m.managed[a]; !ours || m.Self.hasMAC(mac) {
+	if _, ok := m.managed[a]; !ok || m.Self.hasMAC(mac) {
 		return false
 	}
 	m.foreignClaims[a] = ProbeStatus{ForeignReply, now, mac}
@@ -313,17 +313,17 @@ func (m *HostState) HasWriteInFlight() bool {
 
 // PruneAddresses drops the state of addresses that are not wanted any more and have no lock.
 func (m *HostState) PruneAddresses() {
-	is := map[netip.Addr]bool{}
+	needed := map[netip.Addr]bool{}
 	for i := range m.wantedAddresses {
-		is[m.wantedAddresses[i].Address] = true
+		needed[m.wantedAddresses[i].Address] = true
 	}
 	for a, l := range m.locks {
-		is[a] = is[a] || l.version != "" || l.writeInFlight
-		if !is[a] {
+		needed[a] = needed[a] || l.version != "" || l.writeInFlight
+		if !needed[a] {
 			delete(m.locks, a)
 		}
 	}
-	gone := func(a netip.Addr) bool { return !is[a] }
+	gone := func(a netip.Addr) bool { return !needed[a] }
 	maps.DeleteFunc(m.failures, func(a netip.Addr, _ Failure) bool { return gone(a) })
 	maps.DeleteFunc(m.probes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })
 	maps.DeleteFunc(m.takeoverProbes, func(a netip.Addr, _ ProbeStatus) bool { return gone(a) })

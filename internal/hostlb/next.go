@@ -90,7 +90,7 @@ func (m *HostState) pendingReports(now time.Time, v *View, wanted map[netip.Addr
 		if v.Locks[a].Holder != m.Self.Name || w.LeaseDeleting || changes[a] {
 			continue
 		}
-		if is := m.buildReport(now, w); is != nil && !is.Equal(m.locks[a].report) {
+		if report := m.buildReport(now, w); report != nil && !report.Equal(m.locks[a].report) {
 			out = append(out, a)
 		}
 		if c, claimed := m.foreignClaims[a]; claimed && now.Sub(c.ObservedAt) < conflictReportPeriod {

@@ -52,24 +52,24 @@ func (m *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
 	_, on := m.managed[a]
 	asked, failed := m.probes[a], m.failures[a]
 	out := &Report{LeaseUID: types.UID(w.LeaseUID), Announced: on, Ports: m.portReports[a]}
-	say := func(reason, format string, args ...any) {
+	setCondition := func(reason, format string, args ...any) {
 		out.Reason, out.Message = reason, fmt.Sprintf(format, args...)
 	}
 	claim, claimed := m.foreignClaims[a]
 	switch {
 	case on && claimed && now.Sub(claim.ObservedAt) < conflictReportPeriod:
-		say(v1alpha1.ContestedReason, "%s says that it has %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
+		setCondition(v1alpha1.ContestedReason, "%s says that it has %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
 	case on && !m.Self.canServe(w.Nodes):
-		say(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", m.Self.Name)
+		setCondition(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", m.Self.Name)
 	case on:
 	case asked.Result == PeerReply:
-		say(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.describeMAC(asked.MAC), a, m.Self.Name, m.conflictAdvice(asked.MAC))
+		setCondition(v1alpha1.ContestedReason, "%s answers for %s, and host %s does not add it before that ends; %s", m.describeMAC(asked.MAC), a, m.Self.Name, m.conflictAdvice(asked.MAC))
 	case asked.Result == ForeignReply && m.hostOwningAddress(a) != "":
-		say(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.hostOwningAddress(a), a)
+		setCondition(v1alpha1.AddressInUseReason, "host %s has %s itself; take the address off that host, or out of the pool (spec.reserved), or use another one", m.hostOwningAddress(a), a)
 	case asked.Result == ForeignReply:
-		say(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.describeMAC(asked.MAC), a, m.Self.Name)
+		setCondition(v1alpha1.AddressInUseReason, "%s answers for %s on the wire, so host %s does not add it; take the address off that machine, or use another one", m.describeMAC(asked.MAC), a, m.Self.Name)
 	case !failed.Since.IsZero():
-		say(v1alpha1.HostErrorReason, "host %s: %s", m.Self.Name, failed.Message)
+		setCondition(v1alpha1.HostErrorReason, "host %s: %s", m.Self.Name, failed.Message)
 	default:
 		return nil
 	}

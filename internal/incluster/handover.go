@@ -16,8 +16,8 @@ const HandedOverAnnotation = "butler.butlerlabs.dev/handed-over"
 
 // HasHandedOverAnnotation reports whether a user has handed a pool over for good.
 func HasHandedOverAnnotation(pool metav1.Object) bool {
-	_, given := pool.GetAnnotations()[HandedOverAnnotation]
-	return given
+	_, ok := pool.GetAnnotations()[HandedOverAnnotation]
+	return ok
 }
 
 // IsHandedOver reports whether a pool was handed over for good and is paused, which keeps the in-cluster provider from

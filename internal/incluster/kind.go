@@ -93,13 +93,13 @@ func KindByName(name string) (PoolKind, bool) {
 
 // IsInClusterRef reports whether a reference is to a pool of the in-cluster provider.
 func IsInClusterRef(ref ipamv1.IPPoolReference) bool {
-	_, _, is := MirrorForRef(ref)
-	return is
+	_, _, ok := MirrorForRef(ref)
+	return ok
 }
 
 // MirrorForRef returns the kind and the name of the mirror of the pool that a reference names; false where that is not
 // a pool of the in-cluster provider.
-func MirrorForRef(ref ipamv1.IPPoolReference) (kind, name string, is bool) {
+func MirrorForRef(ref ipamv1.IPPoolReference) (kind, name string, ok bool) {
 	if ref.APIGroup != GroupVersion.Group {
 		return "", "", false
 	}
@@ -113,9 +113,9 @@ func MirrorForRef(ref ipamv1.IPPoolReference) (kind, name string, is bool) {
 
 // RefForMirror returns the reference to the source pool of a mirror with this kind and name; false where the name is
 // not that of a mirror.
-func RefForMirror(kind, name string) (ref ipamv1.IPPoolReference, is bool) {
+func RefForMirror(kind, name string) (ref ipamv1.IPPoolReference, ok bool) {
 	for _, k := range PoolKinds {
-		if pool, has := strings.CutSuffix(name, k.mirrorSuffix()); has && k.mirrorKind() == kind {
+		if pool, found := strings.CutSuffix(name, k.mirrorSuffix()); found && k.mirrorKind() == kind {
 			return ipamv1.IPPoolReference{APIGroup: GroupVersion.Group, Kind: k.Name, Name: pool}, true
 		}
 	}

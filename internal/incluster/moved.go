@@ -24,8 +24,8 @@ func InitMirrorOrigin(mirror, pool metav1.Object, home string) {
 		return
 	}
 	for _, key := range []string{v1alpha1.ManagementClusterAnnotation, v1alpha1.ClustersAnnotation} {
-		value, has := pool.GetAnnotations()[key]
-		SetOrRemoveAnnotation(mirror, key, value, has)
+		value, ok := pool.GetAnnotations()[key]
+		SetOrRemoveAnnotation(mirror, key, value, ok)
 	}
 	SetOrRemoveAnnotation(mirror, MovedFromAnnotation, home, from == home && pool.GetAnnotations()[MirrorAnnotation] != "")
 }
@@ -33,15 +33,15 @@ func InitMirrorOrigin(mirror, pool metav1.Object, home string) {
 // RecordMirror copies the annotations of a mirror that is served here to its source pool, and records the UID of the
 // mirror there. It removes that UID once the mirror is being deleted other than by clusterctl.
 func RecordMirror(pool, mirror metav1.Object, home string) {
-	says := mirror.GetAnnotations()
-	if home == "" || says[v1alpha1.ManagementClusterAnnotation] != home {
+	annotations := mirror.GetAnnotations()
+	if home == "" || annotations[v1alpha1.ManagementClusterAnnotation] != home {
 		return
 	}
 	SetOrRemoveAnnotation(pool, v1alpha1.ManagementClusterAnnotation, home, true)
-	if names, has := says[v1alpha1.ClustersAnnotation]; has {
+	if names, ok := annotations[v1alpha1.ClustersAnnotation]; ok {
 		SetOrRemoveAnnotation(pool, v1alpha1.ClustersAnnotation, names, true)
 	}
-	_, moves := says[v1alpha1.DeleteForMoveAnnotation]
+	_, moves := annotations[v1alpha1.DeleteForMoveAnnotation]
 	SetOrRemoveAnnotation(pool, MirrorAnnotation, string(mirror.GetUID()), mirror.GetDeletionTimestamp() == nil || moves)
 }
 

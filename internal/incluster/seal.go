@@ -16,9 +16,9 @@ const SpecAnnotation = "butler.butlerlabs.dev/in-cluster-spec"
 
 // MirroredPool returns the reference to the source pool of a mirror, by the mirror's name; false where the pool's spec
 // is its own.
-func MirroredPool(pool v1alpha1.Pool) (ref ipamv1.IPPoolReference, is bool) {
-	ref, is = RefForMirror(mirrorPoolKind(pool), pool.GetName())
-	return ref, is && !IsEnded(pool)
+func MirroredPool(pool v1alpha1.Pool) (ref ipamv1.IPPoolReference, ok bool) {
+	ref, ok = RefForMirror(mirrorPoolKind(pool), pool.GetName())
+	return ref, ok && !IsEnded(pool)
 }
 
 // SealSpec records on a mirror that its spec is the translation of its source pool's spec.

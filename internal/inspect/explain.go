@@ -93,7 +93,7 @@ func ExplainClaimant(c ClaimantInfo) Explanation {
 	e := Explanation{Subject: fmt.Sprintf("%s %s/%s", c.Kind, c.Namespace, c.Name)}
 	ready := meta.FindStatusCondition(c.Conditions, v1alpha1.ReadyCondition)
 	deleting := c.Object.GetDeletionTimestamp() != nil
-	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
+	add := func(finding, do string) { e.Findings = append(e.Findings, Finding{finding, do}) }
 	if c.GrantedAddress != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
 		e.Served, e.Summary = true, "has "+c.GrantedAddress
 		if c.NamesOwnPool && c.Pool == nil {
@@ -129,8 +129,8 @@ func ExplainClaimant(c ClaimantInfo) Explanation {
 	if !c.NamesOwnPool {
 		e.Summary = "names no pool of this provider"
 		if c.PoolRef.APIGroup == v1alpha1.GroupVersion.Group {
-			what, do := splitAdvice(allocator.UnknownPoolKindRefusal(pools.Key{Kind: c.PoolRef.Kind}).Message, "")
-			add(what, c.adviseRecreateObject(do))
+			finding, do := splitAdvice(allocator.UnknownPoolKindRefusal(pools.Key{Kind: c.PoolRef.Kind}).Message, "")
+			add(finding, c.adviseRecreateObject(do))
 			return e
 		}
 		c.explainForeignClaim(&e, deleting)
@@ -194,24 +194,24 @@ func describeKeptAddress(a *ipamv1.IPAddress) string {
 // explainForeignClaim explains a claim of a pool of another provider. Only its address shows whether that provider
 // serves it.
 func (c ClaimantInfo) explainForeignClaim(e *Explanation, deleting bool) {
-	what := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.PoolRef.Kind, c.PoolRef.Name, c.PoolRef.APIGroup)
+	finding := fmt.Sprintf("its poolRef names %s %s of %q: another provider serves it", c.PoolRef.Kind, c.PoolRef.Name, c.PoolRef.APIGroup)
 	switch {
 	case c.MissingForeignPool != "" && c.GrantedAddress == "" && !deleting:
 		e.Summary = "waits"
 		e.Findings = append(e.Findings, Finding{c.MissingForeignPool + " does not exist", c.adviseRecreateObject(
 			"create it, or create this claim again with the right poolRef, which is immutable")})
 	case deleting:
-		e.Findings = append(e.Findings, Finding{what, "ask that provider"})
+		e.Findings = append(e.Findings, Finding{finding, "ask that provider"})
 	case c.GrantedAddress != "":
 		e.Served, e.Summary = true, "has "+c.GrantedAddress
-		e.Findings = append(e.Findings, Finding{what, "nothing has to be done"})
+		e.Findings = append(e.Findings, Finding{finding, "nothing has to be done"})
 	case c.suggestAPIGroup() != "":
 		e.Findings = append(e.Findings, Finding{
 			fmt.Sprintf("its poolRef names %s %s of %q, a group that no provider is known for (did you mean %q?)", c.PoolRef.Kind, c.PoolRef.Name, c.PoolRef.APIGroup, c.suggestAPIGroup()),
 			c.adviseRecreateObject(fmt.Sprintf("create the claim again with apiGroup %s: poolRef is immutable", c.suggestAPIGroup())),
 		})
 	default:
-		e.Findings = append(e.Findings, Finding{what + ", if there is one", c.adviseRecreateObject(fmt.Sprintf(
+		e.Findings = append(e.Findings, Finding{finding + ", if there is one", c.adviseRecreateObject(fmt.Sprintf(
 			"ask that provider; if a pool of this one is meant, set apiGroup %s and kind %s or %s: poolRef is immutable, so create the claim again",
 			v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind))})
 	}
@@ -220,12 +220,12 @@ func (c ClaimantInfo) explainForeignClaim(e *Explanation, deleting bool) {
 // suggestAPIGroup returns the group that a poolRef may mean whose own group is nearly that group, or a suffix of ours;
 // "" where no known group is similar.
 func (c ClaimantInfo) suggestAPIGroup() string {
-	ours := v1alpha1.GroupVersion.Group
+	ownGroup := v1alpha1.GroupVersion.Group
 	group, _, _ := strings.Cut(c.PoolRef.APIGroup, "/")
-	if strings.Contains(group, ".") && strings.HasSuffix(ours, "."+group) {
-		return ours
+	if strings.Contains(group, ".") && strings.HasSuffix(ownGroup, "."+group) {
+		return ownGroup
 	}
-	known := []string{ours, incluster.GroupVersion.Group, "ipam.metal3.io"}
+	known := []string{ownGroup, incluster.GroupVersion.Group, "ipam.metal3.io"}
 	if slices.Contains(known, c.PoolRef.APIGroup) {
 		return ""
 	}
@@ -233,8 +233,8 @@ func (c ClaimantInfo) suggestAPIGroup() string {
 }
 
 // explainDeletion adds a finding for each finalizer that delays the deletion of the object.
-func (c ClaimantInfo) explainDeletion(add func(what, do string)) {
-	ours := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
+func (c ClaimantInfo) explainDeletion(add func(finding, do string)) {
+	ownFinalizers := []string{v1alpha1.ClaimFinalizer, v1alpha1.IPAllocationFinalizer, v1alpha1.IPLeaseFinalizer}
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
 		case f == v1alpha1.TenantPoolFinalizer || f == v1alpha1.CiliumPoolFinalizer:
@@ -249,7 +249,7 @@ func (c ClaimantInfo) explainDeletion(add func(what, do string)) {
 				text, do = "its address is shown to the world still: "+d.Message, "see docs/leases.md#with-metallb"
 			}
 			add(text, do)
-		case !slices.Contains(ours, f):
+		case !slices.Contains(ownFinalizers, f):
 			add("the finalizer "+f+" holds it", "the controller that set it has to remove it")
 		}
 	}
@@ -265,7 +265,7 @@ func (c ClaimantInfo) explainDeletion(add func(what, do string)) {
 
 // explainPauses adds a finding for each pause that applies. A claimant that has its address gets no condition Paused
 // when its Cluster or pool is paused.
-func (c ClaimantInfo) explainPauses(add func(what, do string)) {
+func (c ClaimantInfo) explainPauses(add func(finding, do string)) {
 	resource := map[string]string{"IPAddressClaim": "ipaddressclaims.ipam.cluster.x-k8s.io", v1alpha1.IPAllocationKind: "ipallocations", v1alpha1.IPLeaseKind: "ipleases"}[c.Kind]
 	if annotations.HasPaused(c.Object) {
 		add("it is paused by its annotation "+clusterv1.PausedAnnotation,
@@ -282,7 +282,7 @@ func (c ClaimantInfo) explainPauses(add func(what, do string)) {
 }
 
 // explainRefusals adds the reasons why the allocator grants the object nothing.
-func (c ClaimantInfo) explainRefusals(add func(what, do string), ready *metav1.Condition) {
+func (c ClaimantInfo) explainRefusals(add func(finding, do string), ready *metav1.Condition) {
 	switch {
 	case c.Pool == nil && c.GrantedAddress != "":
 		add(c.poolName()+" does not exist", c.adviseRecreatePool())
@@ -317,17 +317,17 @@ func (c ClaimantInfo) explainRefusals(add func(what, do string), ready *metav1.C
 }
 
 // addRefusal adds a refusal as a finding. It splits the message into the obstacle and the advice at its end.
-func (c ClaimantInfo) addRefusal(add func(what, do string), reason, message string) {
-	what, do := splitAdvice(message, claimantAdvice[reason])
+func (c ClaimantInfo) addRefusal(add func(finding, do string), reason, message string) {
+	finding, do := splitAdvice(message, claimantAdvice[reason])
 	if c.Kind == v1alpha1.IPAllocationKind && reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason && c.FreeCount > 0 {
-		what += fmt.Sprintf(" (%d free, at most %d in a row)", c.FreeCount, c.LargestFree)
+		finding += fmt.Sprintf(" (%d free, at most %d in a row)", c.FreeCount, c.LargestFree)
 	}
-	add(what, do)
+	add(finding, do)
 }
 
 // splitAdvice splits the text after the last "; " off a message, as the advice. A message without one gets otherwise as
 // advice.
-func splitAdvice(message, otherwise string) (what, do string) {
+func splitAdvice(message, otherwise string) (finding, do string) {
 	if i := strings.LastIndex(message, "; "); i >= 0 {
 		return message[:i], message[i+len("; "):]
 	}
@@ -340,15 +340,15 @@ func (c ClaimantInfo) adviseRecreatePool() string {
 }
 
 // explainWithoutFinding explains an object for which no obstacle was found.
-func (c ClaimantInfo) explainWithoutFinding(add func(what, do string), deleting bool) {
+func (c ClaimantInfo) explainWithoutFinding(add func(finding, do string), deleting bool) {
 	switch label := c.Object.GetLabels()[clusterv1.WatchLabel]; {
 	case deleting:
-		what, do := "no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running"
+		finding, do := "no finalizer of another controller and no pause holds it", "it should be gone in a moment; if not, check that a manager is running"
 		if c.Kind == v1alpha1.IPLeaseKind {
-			what = "the finalizer " + v1alpha1.IPLeaseFinalizer + " holds it, and no other and no pause"
+			finding = "the finalizer " + v1alpha1.IPLeaseFinalizer + " holds it, and no other and no pause"
 			do += ", with the component leases, service-leases or host-load-balancers (docs/install.md#components)"
 		}
-		add(what, do)
+		add(finding, do)
 	case c.PlannedGrant != nil && c.PlannedGrant.Range.IsValid():
 		text := fmt.Sprintf("nothing is in its way: it is about to be given %s", poolutil.ShowRange(c.PlannedGrant.Range))
 		if c.WaitingCount > 1 {

@@ -59,8 +59,8 @@ func ExplainClusterCIDR(of PodCIDRs, name string, now time.Time) (Explanation, b
 	return x.explanation, true
 }
 
-func (x *clusterCIDRExplainer) addFinding(what, do string) {
-	x.explanation.Findings = append(x.explanation.Findings, Finding{what, do})
+func (x *clusterCIDRExplainer) addFinding(finding, do string) {
+	x.explanation.Findings = append(x.explanation.Findings, Finding{finding, do})
 }
 
 func (x *clusterCIDRExplainer) findCondition(kind string) *metav1.Condition {
@@ -70,15 +70,15 @@ func (x *clusterCIDRExplainer) findCondition(kind string) *metav1.Condition {
 // readyCondition returns the condition Ready. That is the one that a manager would set now, where it is not True, or
 // where it and the recorded one are True and the Nodes can be read; else it is the recorded one.
 func (x *clusterCIDRExplainer) readyCondition() *metav1.Condition {
-	said := x.findCondition(v1alpha1.ReadyCondition)
-	if said == nil || !x.isLocal {
-		return said
+	published := x.findCondition(v1alpha1.ReadyCondition)
+	if published == nil || !x.isLocal {
+		return published
 	}
 	now := meta.FindStatusCondition(x.view.Report.UsageByRange[nodeipam.RefForClusterCIDR(x.clusterCIDR)].Conditions, v1alpha1.ReadyCondition)
-	if now != nil && (now.Status != metav1.ConditionTrue || (said.Status == metav1.ConditionTrue && !x.NodesHidden)) {
+	if now != nil && (now.Status != metav1.ConditionTrue || (published.Status == metav1.ConditionTrue && !x.NodesHidden)) {
 		return now
 	}
-	return said
+	return published
 }
 
 // adviseRunManager names the manager that reconciles the ClusterCIDR.
@@ -127,23 +127,23 @@ func (x *clusterCIDRExplainer) explainDeletion() {
 		}
 	}
 	if x.isLocal && x.NodesHidden {
-		if said := x.findCondition(v1alpha1.ReadyCondition); said != nil {
-			x.addFinding(said.Message, drain)
+		if ready := x.findCondition(v1alpha1.ReadyCondition); ready != nil {
+			x.addFinding(ready.Message, drain)
 		}
 	} else if len(x.explanation.Findings) == 0 {
-		what := "no Node uses it"
+		finding := "no Node uses it"
 		if slices.Contains(x.clusterCIDR.Finalizers, v1alpha1.ClusterCIDRFinalizer) {
-			what += "; the finalizer " + v1alpha1.ClusterCIDRFinalizer + " holds it"
+			finding += "; the finalizer " + v1alpha1.ClusterCIDRFinalizer + " holds it"
 		}
-		x.addFinding(what, "it should be gone in a moment; if not, "+x.adviseRunManager())
+		x.addFinding(finding, "it should be gone in a moment; if not, "+x.adviseRunManager())
 	}
 }
 
 // addDetails adds the range, the users, and the Nodes that wait.
 func (x *clusterCIDRExplainer) addDetails() {
-	detail := func(what string, is ...string) {
-		if len(is) > 0 {
-			x.explanation.Details = append(x.explanation.Details, Detail{what, is})
+	detail := func(label string, lines ...string) {
+		if len(lines) > 0 {
+			x.explanation.Details = append(x.explanation.Details, Detail{label, lines})
 		}
 	}
 	if o := nodeipam.RangeObjectFromClusterCIDR(x.clusterCIDR); o.Range != nil {
@@ -153,15 +153,15 @@ func (x *clusterCIDRExplainer) addDetails() {
 		detail("fleet", x.describeClusters()...)
 		return
 	}
-	has := map[string]string{}
+	cidrsByNode := map[string]string{}
 	for _, n := range x.view.Nodes() {
 		if len(n.CIDRs) > 0 {
-			has[n.Name] = joinCIDRs(n.CIDRs)
+			cidrsByNode[n.Name] = joinCIDRs(n.CIDRs)
 		}
 	}
 	var users []string
 	for _, name := range x.users {
-		users = append(users, name+" "+cmp.Or(has[name], "(its grant is in flight)"))
+		users = append(users, name+" "+cmp.Or(cidrsByNode[name], "(its grant is in flight)"))
 	}
 	detail("users", users...)
 	detail("waits", x.view.NodesWaitingFor(nodeipam.RefForClusterCIDR(x.clusterCIDR))...)
@@ -187,20 +187,20 @@ func (x *clusterCIDRExplainer) describeClusters() (out []string) {
 		if !selector.Matches(labels.Set(c.Labels)) || nodeipam.EntryForCluster(x.clusterCIDR, nodeipam.ClusterKey{Namespace: c.Namespace, Name: c.Name}) != nil {
 			continue
 		}
-		says := "selected, and has not used it yet" + describeUnready(c)
+		state := "selected, and has not used it yet" + describeUnready(c)
 		if _, wants := c.Labels[v1alpha1.NodeCIDRsLabel]; !wants {
-			says = "selected, and not served: it lacks the label " + v1alpha1.NodeCIDRsLabel
+			state = "selected, and not served: it lacks the label " + v1alpha1.NodeCIDRsLabel
 		}
-		out = append(out, fmt.Sprintf("%s/%s: %s", c.Namespace, c.Name, says))
+		out = append(out, fmt.Sprintf("%s/%s: %s", c.Namespace, c.Name, state))
 	}
 	return out
 }
 
 // describeUnready returns the reason that a Cluster reports where some of its Nodes have no pod CIDRs; else "".
 func describeUnready(c *clusterv1.Cluster) string {
-	said := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition)
-	if said == nil || said.Status == metav1.ConditionTrue {
+	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
 		return ""
 	}
-	return fmt.Sprintf("; %s: %s", said.Reason, said.Message)
+	return fmt.Sprintf("; %s: %s", ready.Reason, ready.Message)
 }

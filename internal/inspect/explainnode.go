@@ -48,8 +48,8 @@ func ExplainNode(of PodCIDRs, name string, now time.Time) (Explanation, bool) {
 	return x.explanation, true
 }
 
-func (x *nodeExplainer) addFinding(what, do string) {
-	x.explanation.Findings = append(x.explanation.Findings, Finding{what, do})
+func (x *nodeExplainer) addFinding(finding, do string) {
+	x.explanation.Findings = append(x.explanation.Findings, Finding{finding, do})
 }
 
 // explainAssigned explains a Node that has CIDRs.
@@ -183,8 +183,8 @@ func (x *nodeExplainer) explainWaitingForRanges() {
 	}
 	before := len(x.explanation.Findings)
 	x.addWriteRefusal()
-	g, is := x.view.PlannedGrant(x.node.UID)
-	if !is || x.FenceDamage != nil || len(x.explanation.Findings) > before {
+	g, ok := x.view.PlannedGrant(x.node.UID)
+	if !ok || x.FenceDamage != nil || len(x.explanation.Findings) > before {
 		return
 	}
 	text := fmt.Sprintf("it is to be given %s of %s", joinCIDRs(g.CIDRs), g.RangeRef)

@@ -17,7 +17,7 @@ import (
 func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 	e := Explanation{Subject: pools.KeyForPool(pool).String()}
 	ready := meta.FindStatusCondition(pool.GetConditions(), v1alpha1.ReadyCondition)
-	add := func(what, do string) { e.Findings = append(e.Findings, Finding{what, do}) }
+	add := func(finding, do string) { e.Findings = append(e.Findings, Finding{finding, do}) }
 	switch {
 	case annotations.HasPaused(pool):
 		e.Summary = "grants nothing"

@@ -59,7 +59,7 @@ func (p *PodCIDRs) newSnapshotView(now time.Time) *nodeipam.SnapshotView {
 		c := &p.ClusterCIDRs[i]
 		if nodeipam.IsLocal(c) {
 			in.RangeObjects = append(in.RangeObjects, nodeipam.RangeObjectFromClusterCIDR(c))
-		} else if o, is := p.objectForSelf(c); is {
+		} else if o, ok := p.objectForSelf(c); ok {
 			in.RangeObjects = append(in.RangeObjects, o)
 		}
 	}
@@ -72,11 +72,11 @@ func (p *PodCIDRs) objectForSelf(c *v1alpha1.ClusterCIDR) (nodeipam.RangeObject,
 	if p.SelfCluster == nil {
 		return nodeipam.RangeObject{}, false
 	}
-	var has labels.Set // nil: no ClusterCIDR selects it
+	var clusterLabels labels.Set // nil: no ClusterCIDR selects it
 	if _, wants := p.SelfCluster.Labels[v1alpha1.NodeCIDRsLabel]; wants {
-		has = p.SelfCluster.Labels
+		clusterLabels = p.SelfCluster.Labels
 	}
-	return nodeipam.RangeObjectForCluster(c, nodeipam.ClusterKey{Namespace: p.SelfCluster.Namespace, Name: p.SelfCluster.Name}, has)
+	return nodeipam.RangeObjectForCluster(c, nodeipam.ClusterKey{Namespace: p.SelfCluster.Namespace, Name: p.SelfCluster.Name}, clusterLabels)
 }
 
 // fleetClusterCIDRs returns the ClusterCIDRs for workload clusters.
@@ -116,7 +116,7 @@ func (p *PodCIDRs) inFlightGrants() (out []grant) {
 // ConfigMap or the annotations of a Node; "" where neither names one.
 func (p *PodCIDRs) ClusterName() string {
 	if p.FenceState != nil {
-		if _, name, is := strings.Cut(p.FenceState.Holder, "/"); is && strings.Trim(name, "/") != "" {
+		if _, name, ok := strings.Cut(p.FenceState.Holder, "/"); ok && strings.Trim(name, "/") != "" {
 			return name
 		}
 	}
@@ -144,8 +144,8 @@ func describeCIDRSource(o nodeipam.RangeObject) string {
 			continue
 		}
 		text := fmt.Sprintf("blocks of %s %s, for %d Nodes each", s.PoolRef.Kind, s.PoolRef.Name, s.NodesPerBlock)
-		if has := o.Range.CIDRsForFamily(podcidr.Family(f)); len(has) > 0 {
-			text += " (" + joinCIDRs(has) + ")"
+		if cidrs := o.Range.CIDRsForFamily(podcidr.Family(f)); len(cidrs) > 0 {
+			text += " (" + joinCIDRs(cidrs) + ")"
 		}
 		out = append(out, text)
 	}

@@ -50,9 +50,9 @@ func ListWaiting(o pools.Objects) []WaitingClaimant {
 	}
 	for i := range o.Claims {
 		claim := &o.Claims[i]
-		key, ours := pools.KeyFromIPPoolReference(claim.Namespace, claim.Spec.PoolRef)
+		key, ok := pools.KeyFromIPPoolReference(claim.Namespace, claim.Spec.PoolRef)
 		switch {
-		case claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group && !ours: // a kind that does not exist
+		case claim.Spec.PoolRef.APIGroup == v1alpha1.GroupVersion.Group && !ok: // a kind that does not exist
 			key = pools.Key{Kind: claim.Spec.PoolRef.Kind, Namespace: claim.Namespace, Name: claim.Spec.PoolRef.Name}
 		case claim.Spec.PoolRef.APIGroup != v1alpha1.GroupVersion.Group && !there[key]:
 			continue // another provider's, and no mirror serves it

@@ -122,8 +122,8 @@ func describeInPool(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a
 				s.State, s.Detail = StateGranted, "its IPAddress is about to be written"
 			}
 		}
-		if who := h.Owner.Kind + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[who] {
-			seen[who] = true
+		if owner := h.Owner.Kind + " " + h.Owner.Namespace + "/" + h.Owner.Name; !seen[owner] {
+			seen[owner] = true
 			holder := newHolder(o, h.Owner)
 			switch {
 			case h.Range.From() != h.Range.To():
@@ -148,7 +148,7 @@ func describeInPool(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a
 			s.State, s.Detail = StateCarved, "it is in a block of "+child
 		} else if text := describeDeletedAddress(o, s.Holders[0]); text != "" {
 			s.Detail = text
-		} else if detail, do, is := describePodBlock(s.Holders[0], a); is {
+		} else if detail, do, ok := describePodBlock(s.Holders[0], a); ok {
 			s.Detail, s.Advice = detail, do
 		}
 		return s, true
@@ -211,8 +211,8 @@ func hasSameName(a, b ledger.Owner) bool {
 // describeDeletedAddress describes an IPAddress that was deleted while its claim was not; "" where that is not the
 // case.
 func describeDeletedAddress(o pools.Objects, h Holder) string {
-	claim, is := h.Object.(*ipamv1.IPAddressClaim)
-	if !is || claim.DeletionTimestamp != nil {
+	claim, ok := h.Object.(*ipamv1.IPAddressClaim)
+	if !ok || claim.DeletionTimestamp != nil {
 		return ""
 	}
 	for i := range o.Addresses {
@@ -225,11 +225,11 @@ func describeDeletedAddress(o pools.Objects, h Holder) string {
 
 // describeRefusedHolders describes the claimants that have an address on record which another object holds.
 func describeRefusedHolders(refused []*ledger.Fact) string {
-	var who []string
+	var owners []string
 	for _, h := range refused {
-		who = append(who, fmt.Sprintf("%s %s/%s", h.Owner.Kind, h.Owner.Namespace, h.Owner.Name))
+		owners = append(owners, fmt.Sprintf("%s %s/%s", h.Owner.Kind, h.Owner.Namespace, h.Owner.Name))
 	}
-	return strings.Join(who, ", ") + " remembers it too, and is refused it; find out which of them uses it, and delete the other"
+	return strings.Join(owners, ", ") + " remembers it too, and is refused it; find out which of them uses it, and delete the other"
 }
 
 // newHolder finds a claim, an allocation or a lease by its name.
@@ -240,7 +240,7 @@ func newHolder(o pools.Objects, owner ledger.Owner) Holder {
 			a := &o.Allocations[i]
 			if a.Namespace == owner.Namespace && a.Name == owner.Name {
 				h.Object = a
-				if child, is := pools.ChildPoolKey(a); is {
+				if child, ok := pools.ChildPoolKey(a); ok {
 					h.ChildPool = child.String()
 				}
 				if a.Spec.TenantClusterRef.Name != "" {
@@ -285,17 +285,17 @@ func newHolder(o pools.Objects, owner ledger.Owner) Holder {
 
 // describeUnusedAddress returns the state of an address that no object has and that is not free.
 func describeUnusedAddress(obj v1alpha1.Pool, h *ledger.Fact, a netip.Addr) (state, detail string) {
-	who := h.Owner.Name
+	owner := h.Owner.Name
 	if h.Owner.Namespace != "" {
-		who = h.Owner.Namespace + "/" + who
+		owner = h.Owner.Namespace + "/" + owner
 	}
 	switch h.Source {
 	case ledger.SourcePin:
-		return StatePreallocated, "preAllocations keeps it for claims named " + who
+		return StatePreallocated, "preAllocations keeps it for claims named " + owner
 	case ledger.SourceCooling:
 		released := ""
 		if h.Owner.Name != "" {
-			released = "; " + who + " released it"
+			released = "; " + owner + " released it"
 		}
 		rests, _ := cooling.ParseGroups(obj.PoolStatus().Cooling) // the manager ignores what cannot be parsed, too
 		for _, r := range rests {
@@ -305,7 +305,7 @@ func describeUnusedAddress(obj v1alpha1.Pool, h *ledger.Fact, a netip.Addr) (sta
 		}
 		return StateCooling, "for a while" + released
 	case ledger.SourceExcluded:
-		return StateShared, who + " has it too, or may give it: this pool does not give it meanwhile"
+		return StateShared, owner + " has it too, or may give it: this pool does not give it meanwhile"
 	default:
 		for _, e := range obj.PoolStatus().Held {
 			if r, err := poolutil.ParseRange(e.First + "-" + e.Last); err == nil && r.Contains(a) {

@@ -100,8 +100,8 @@ func formatClusterCIDR(from string) string {
 }
 
 // newNodeHolder returns a Node as a holder, with the Machine and the Cluster that its annotations name.
-func (p *PodCIDRs) newNodeHolder(name, has string) Holder {
-	h := Holder{Kind: "Node", Name: name, Range: has}
+func (p *PodCIDRs) newNodeHolder(name, cidrs string) Holder {
+	h := Holder{Kind: "Node", Name: name, Range: cidrs}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if n.Name != name {
@@ -122,7 +122,7 @@ func (p *PodCIDRs) describeUnusedPrefix(v *nodeipam.SnapshotView, a netip.Prefix
 	if p.NodesHidden {
 		s.State, s.Detail = StateUnknown, "you may not list Nodes, so who has it cannot be seen"
 	}
-	if service, is := v.OverlappingServiceCIDR(a); is {
+	if service, ok := v.OverlappingServiceCIDR(a); ok {
 		s.State, s.Detail = StateReserved, fmt.Sprintf("%s is for Services", service)
 	}
 	for _, o := range v.RangeObjects() {
@@ -178,9 +178,9 @@ func formatWorkloadQuery(namespace, name string, a netip.Prefix) string {
 
 // describePodBlock describes a block of pod CIDRs, whose addresses the Nodes of its Cluster have; false for other
 // blocks.
-func describePodBlock(h Holder, a netip.Prefix) (detail, do string, is bool) {
-	block, is := h.Object.(*v1alpha1.IPAllocation)
-	if !is || block.Spec.Type != v1alpha1.PodsAllocation {
+func describePodBlock(h Holder, a netip.Prefix) (detail, do string, ok bool) {
+	block, ok := h.Object.(*v1alpha1.IPAllocation)
+	if !ok || block.Spec.Type != v1alpha1.PodsAllocation {
 		return "", "", false
 	}
 	detail = "the Nodes of its Cluster have pod CIDRs of the block"

@@ -40,20 +40,20 @@ func describeWithoutPool(o pools.Objects, here map[pools.Key]bool, a netip.Prefi
 			add(key.String(), poolMissingDetail, ownerForAddress(addr))
 		}
 	}
-	ofOurs := func(kind, namespace, name string, key pools.Key, r netipx.IPRange, has bool) {
-		if has && !here[key] && r.Overlaps(netipx.RangeOfPrefix(a)) {
+	addObject := func(kind, namespace, name string, key pools.Key, r netipx.IPRange, ok bool) {
+		if ok && !here[key] && r.Overlaps(netipx.RangeOfPrefix(a)) {
 			add(key.String(), poolMissingDetail, ledger.Owner{Kind: kind, Namespace: namespace, Name: name})
 		}
 	}
 	for i := range o.Allocations {
 		b := &o.Allocations[i]
-		r, has := blocks.RangeForAllocation(b)
-		ofOurs(v1alpha1.IPAllocationKind, b.Namespace, b.Name, pools.KeyFromAllocation(b), r, has)
+		r, ok := blocks.RangeForAllocation(b)
+		addObject(v1alpha1.IPAllocationKind, b.Namespace, b.Name, pools.KeyFromAllocation(b), r, ok)
 	}
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		r, has := leases.AddressForLease(l)
-		ofOurs(v1alpha1.IPLeaseKind, l.Namespace, l.Name, pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), r, has)
+		r, ok := leases.AddressForLease(l)
+		addObject(v1alpha1.IPLeaseKind, l.Namespace, l.Name, pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), r, ok)
 	}
 	return out
 }

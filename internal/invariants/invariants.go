@@ -41,7 +41,7 @@ func (h *History) CheckMoment(o pools.Objects) []string {
 	held := map[pools.Key][]heldRange{}
 	networkOf, above := networksByPool(o), parentsByPool(o)
 	h.recordChildPools(o)
-	living, fresh := h.grantsInFlight(o), []heldRange(nil)
+	living, added := h.grantsInFlight(o), []heldRange(nil)
 	for _, x := range listHeldRanges(o) {
 		if !x.isLiving {
 			continue // void: no living claim can use it (R2)
@@ -71,18 +71,18 @@ func (h *History) CheckMoment(o pools.Objects) []string {
 		network, known := networkOf[x.pool]
 		if _, seen := h.networkByOwner[x.ownerUID]; !seen && known {
 			h.networkByOwner[x.ownerUID] = network
-			fresh = append(fresh, x)
+			added = append(added, x)
 		}
 	}
 	if !h.BlocksMayBeRemoved {
 		bad = append(bad, checkOutsideBlocks(above, living)...)
 	}
-	for _, x := range fresh {
+	for _, x := range added {
 		for _, y := range living {
-			mine, known := h.networkByOwner[x.ownerUID]
-			its, too := h.networkByOwner[y.ownerUID]
+			network, known := h.networkByOwner[x.ownerUID]
+			otherNetwork, too := h.networkByOwner[y.ownerUID]
 			inBlock := isAtOrBelow(above, y.pool, x.childPool) || isAtOrBelow(above, x.pool, y.childPool)
-			if x.pool != y.pool && known && too && mine == its && x.ipRange.Overlaps(y.ipRange) && !inBlock {
+			if x.pool != y.pool && known && too && network == otherNetwork && x.ipRange.Overlaps(y.ipRange) && !inBlock {
 				bad = append(bad, fmt.Sprintf("I1: %s is given to %s by %v, and %s has it of %v", x.ipRange.From(), x.objectName, x.pool, y.objectName, y.pool))
 			}
 		}
@@ -101,15 +101,15 @@ func checkOutsideBlocks(above map[pools.Key]pools.Key, living []heldRange) (bad 
 			set.AddRange(b.ipRange)
 		}
 	}
-	has := map[pools.Key]*netipx.IPSet{}
+	blockSets := map[pools.Key]*netipx.IPSet{}
 	for child, set := range blocks {
-		has[child], _ = set.IPSet() // for valid ranges, IPSet returns no error
+		blockSets[child], _ = set.IPSet() // for valid ranges, IPSet returns no error
 	}
 	for _, x := range living {
 		if _, carved := above[x.pool]; !carved || !x.ipRange.IsValid() {
 			continue
 		}
-		if !has[x.pool].ContainsRange(x.ipRange) { // adjacent blocks may contain it together
+		if !blockSets[x.pool].ContainsRange(x.ipRange) { // adjacent blocks may contain it together
 			bad = append(bad, fmt.Sprintf("R13: %s is given to %s by %v, which has no such block", x.ipRange.From(), x.objectName, x.pool))
 		}
 	}
@@ -124,7 +124,7 @@ func (h *History) recordChildPools(o pools.Objects) {
 		}
 	}
 	for i := range o.Allocations {
-		if key, is := pools.ChildPoolKey(&o.Allocations[i]); is {
+		if key, ok := pools.ChildPoolKey(&o.Allocations[i]); ok {
 			h.childPoolByBlock[o.Allocations[i].UID] = key
 		}
 	}
@@ -233,8 +233,8 @@ func listHeldRanges(o pools.Objects) []heldRange {
 	var out []heldRange
 	for i := range o.Addresses {
 		a := &o.Addresses[i]
-		pool, ours := pools.KeyFromIPPoolReference(a.Namespace, a.Spec.PoolRef)
-		if !ours {
+		pool, ok := pools.KeyFromIPPoolReference(a.Namespace, a.Spec.PoolRef)
+		if !ok {
 			continue
 		}
 		x := heldRange{pool: pool, addressText: a.Spec.Address, kind: "claim", objectName: a.Namespace + "/" + a.Name, ownerUID: claimUIDForAddress(a, ending)}
@@ -248,19 +248,19 @@ func listHeldRanges(o pools.Objects) []heldRange {
 	}
 	for i := range o.Allocations {
 		a := &o.Allocations[i]
-		r, has := recordedRange(a, v1alpha1.IPAllocationFinalizer, a.Status.CIDR)
-		if !has {
+		r, ok := recordedRange(a, v1alpha1.IPAllocationFinalizer, a.Status.CIDR)
+		if !ok {
 			continue
 		}
 		x := heldRange{pool: pools.KeyFromAllocation(a), ipRange: r, addressText: poolutil.ShowRange(r), kind: "allocation", objectName: a.Namespace + "/" + a.Name, ownerUID: a.UID, isLiving: true}
-		if child, is := pools.ChildPoolKey(a); is {
+		if child, isChild := pools.ChildPoolKey(a); isChild {
 			x.childPool = child
 		}
 		out = append(out, x)
 	}
 	for i := range o.Leases {
 		l := &o.Leases[i]
-		if r, has := recordedRange(l, v1alpha1.IPLeaseFinalizer, l.Status.Address); has {
+		if r, ok := recordedRange(l, v1alpha1.IPLeaseFinalizer, l.Status.Address); ok {
 			out = append(out, heldRange{
 				pool: pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), ipRange: r, addressText: poolutil.ShowRange(r), kind: "lease", objectName: l.Namespace + "/" + l.Name, ownerUID: l.UID, isLiving: true,
 			})
@@ -271,7 +271,7 @@ func listHeldRanges(o pools.Objects) []heldRange {
 
 // recordedRange returns what an object holds that shows its range in its own status: its record, which counts only
 // together with our finalizer. A deleted object that only another finalizer keeps holds what its status shows.
-func recordedRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, has bool) {
+func recordedRange(o metav1.Object, finalizer, shown string) (r netipx.IPRange, ok bool) {
 	text := o.GetAnnotations()[v1alpha1.AddressAnnotation]
 	if !slices.Contains(o.GetFinalizers(), finalizer) {
 		if o.GetDeletionTimestamp() == nil {
@@ -343,9 +343,9 @@ func countRecordOnlyAddresses(o pools.Objects, all []heldRange) map[pools.Key]in
 	out := map[pools.Key]int64{}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		pool, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
+		pool, ok := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
 		r, err := poolutil.ParseRange(c.Annotations[v1alpha1.AddressAnnotation])
-		if at := (one{pool, r.From()}); ours && err == nil && !counted[at] {
+		if at := (one{pool, r.From()}); ok && err == nil && !counted[at] {
 			counted[at] = true
 			if !slices.ContainsFunc(all, func(x heldRange) bool { return x.pool == pool && x.ipRange.Overlaps(r) }) {
 				out[pool]++
@@ -362,22 +362,22 @@ func checkBlocksAtRest(o pools.Objects) (bad []string) {
 		if pools.HasEnded(p) {
 			continue
 		}
-		has := map[string]string{}
+		cidrs := map[string]string{}
 		for i := range o.Allocations {
 			a := &o.Allocations[i]
-			child, is := pools.ChildPoolKey(a)
+			child, ok := pools.ChildPoolKey(a)
 			parent, carved := pools.ParentPoolKey(p)
-			if is && carved && child == pools.KeyForPool(p) && parent == pools.KeyFromAllocation(a) && a.Status.Phase == v1alpha1.AllocationAllocated {
-				has[a.Name] = a.Status.CIDR
+			if ok && carved && child == pools.KeyForPool(p) && parent == pools.KeyFromAllocation(a) && a.Status.Phase == v1alpha1.AllocationAllocated {
+				cidrs[a.Name] = a.Status.CIDR
 			}
 		}
 		for _, b := range p.PoolStatus().Blocks {
-			if has[b.Allocation] != b.Range {
-				bad = append(bad, fmt.Sprintf("R13: %v has the block %s open as %s, and that has %q", pools.KeyForPool(p), b.Allocation, b.Range, has[b.Allocation]))
+			if cidrs[b.Allocation] != b.Range {
+				bad = append(bad, fmt.Sprintf("R13: %v has the block %s open as %s, and that has %q", pools.KeyForPool(p), b.Allocation, b.Range, cidrs[b.Allocation]))
 			}
-			delete(has, b.Allocation)
+			delete(cidrs, b.Allocation)
 		}
-		for name, cidr := range has {
+		for name, cidr := range cidrs {
 			bad = append(bad, fmt.Sprintf("R13: %v has the block %s with %s, and has not opened it", pools.KeyForPool(p), name, cidr))
 		}
 	}

@@ -27,15 +27,15 @@ func FindAbandonedUse(o pools.Objects) (bad []string) {
 	}
 	for i := range o.Claims {
 		c := &o.Claims[i]
-		pool, ours := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
+		pool, ok := pools.KeyFromIPPoolReference(c.Namespace, c.Spec.PoolRef)
 		r, err := poolutil.ParseRange(c.Annotations[v1alpha1.AddressAnnotation])
-		if !ours || err != nil {
+		if !ok || err != nil {
 			continue
 		}
-		has := func(x heldRange) bool {
+		conflicts := func(x heldRange) bool {
 			return x.isLiving && x.ownerUID != c.UID && x.pool == pool && x.ipRange.Overlaps(r)
 		}
-		if at := slices.IndexFunc(all, has); at >= 0 {
+		if at := slices.IndexFunc(all, conflicts); at >= 0 {
 			bad = append(bad, fmt.Sprintf("claim %s/%s remembers %s of %v, which %s has: find out which of the two uses it, and delete the other",
 				c.Namespace, c.Name, poolutil.ShowRange(r), pool, all[at].objectName))
 		}

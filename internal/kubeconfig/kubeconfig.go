@@ -23,7 +23,7 @@ func (r Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	if err := r.Reader.Get(ctx, key, o, opts...); err != nil {
 		return err
 	}
-	if s, is := o.(*corev1.Secret); is {
+	if s, ok := o.(*corev1.Secret); ok {
 		if err := checkSelfContained(s.Data[secret.KubeconfigDataName]); err != nil {
 			return fmt.Errorf("kubeconfig of Secret %s: %w", key, err)
 		}

@@ -174,7 +174,7 @@ func DecidePorts(leases []Lease, services []Service, free func(lease string, h H
 	})
 	first := map[netip.Addr]string{}
 	for _, l := range d.leases {
-		if older, is := first[l.Address]; is && l.Address.IsValid() {
+		if older, ok := first[l.Address]; ok && l.Address.IsValid() {
 			d.olderTwins[l.Name] = older
 		} else {
 			first[l.Address] = l.Name
@@ -319,13 +319,13 @@ func (d *portDecider) grantPorts(s *Service) Reason {
 	}
 	var families []int
 	for _, name := range s.LeaseNames {
-		if no := d.refusalForLease(name, s); no != nil {
-			return *no
+		if refusal := d.refusalForLease(name, s); refusal != nil {
+			return *refusal
 		}
 		families = append(families, addressFamily(d.leasesByName[name].Address))
 	}
-	if no := d.refusalForFamilies(s, families); no != nil {
-		return *no
+	if refusal := d.refusalForFamilies(s, families); refusal != nil {
+		return *refusal
 	}
 	var texts []string
 	for _, name := range s.LeaseNames {
@@ -350,20 +350,20 @@ func formatPorts(s *Service) string {
 // refusalForLease returns why a Service does not get its ports of a lease, or nil if it may have them.
 func (d *portDecider) refusalForLease(name string, s *Service) *Reason {
 	l := d.leasesByName[name]
-	if no := d.refusalForUse(l, name, s); no != nil {
-		return no
+	if refusal := d.refusalForUse(l, name, s); refusal != nil {
+		return refusal
 	}
 	more := 0
 	for _, p := range s.Ports {
 		if !l.AllowsPort(p, s) {
 			return &Reason{v1alpha1.NotDeclaredReason, fmt.Sprintf("spec.ports of IPLease %s has no %s for this Service; add it there, or use another port", name, p)}
 		}
-		if h, is := d.portHolders[name][p]; is && h.Service != s.ServiceRef {
+		if h, ok := d.portHolders[name][p]; ok && h.Service != s.ServiceRef {
 			return &Reason{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is already allocated to Service %s; choose another port or lease", l.Address, p, h.Service)}
-		} else if !is {
+		} else if !ok {
 			more++
 		}
-		if by, is := l.UsurpedPorts[p]; is && by != s.ServiceRef && !slices.Contains(s.StatusAddresses, l.Address) {
+		if by, ok := l.UsurpedPorts[p]; ok && by != s.ServiceRef && !slices.Contains(s.StatusAddresses, l.Address) {
 			return &Reason{v1alpha1.PortTakenReason, fmt.Sprintf("%s %s is shown by Service %s, to which it was not given; it is taken from that one first. If that lasts, delete that Service", l.Address, p, by)}
 		}
 	}

@@ -15,11 +15,11 @@ func NewIngress(s *Service, addresses []netip.Addr, wrong map[netip.Addr]map[Por
 	for _, a := range addresses {
 		in := corev1.LoadBalancerIngress{IP: a.String()}
 		for _, p := range s.Ports {
-			is := corev1.PortStatus{Port: p.Number, Protocol: p.Protocol}
+			status := corev1.PortStatus{Port: p.Number, Protocol: p.Protocol}
 			if why := wrong[a][p]; why != "" {
-				is.Error = ptr.To(why)
+				status.Error = ptr.To(why)
 			}
-			in.Ports = append(in.Ports, is)
+			in.Ports = append(in.Ports, status)
 		}
 		out = append(out, in)
 	}
@@ -63,7 +63,7 @@ func StatusHasPort(s *corev1.Service, a netip.Addr, port Port) bool {
 func ingressForAddress(s *corev1.Service, a netip.Addr) []corev1.LoadBalancerIngress {
 	var out []corev1.LoadBalancerIngress
 	for _, in := range s.Status.LoadBalancer.Ingress {
-		if is, err := netip.ParseAddr(in.IP); err == nil && is.Unmap() == a {
+		if address, err := netip.ParseAddr(in.IP); err == nil && address.Unmap() == a {
 			out = append(out, in)
 		}
 	}

@@ -24,11 +24,11 @@ func NewLease(l *v1alpha1.IPLease) Lease {
 	if a, err := netip.ParseAddr(l.Status.Address); err == nil {
 		out.Address = a
 	}
-	if is := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition); is != nil && is.Status == metav1.ConditionFalse {
-		out.Refusal = Reason{is.Reason, is.Message}
+	if condition := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition); condition != nil && condition.Status == metav1.ConditionFalse {
+		out.Refusal = Reason{condition.Reason, condition.Message}
 	}
-	if is := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.InUseCondition); is != nil && is.Status == metav1.ConditionFalse {
-		out.IdleSince = is.LastTransitionTime.Time
+	if condition := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.InUseCondition); condition != nil && condition.Status == metav1.ConditionFalse {
+		out.IdleSince = condition.LastTransitionTime.Time
 	}
 	if controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
 		out.ShownBy = cmp.Or(out.ShownBy, v1alpha1.ShownByMetalLB)
@@ -89,8 +89,8 @@ type triedPool struct {
 // parseTriedPools returns the pools that were tried for a lease, each with its fingerprint. An annotation that cannot
 // be parsed counts as empty: the pools are tried again.
 func parseTriedPools(l *v1alpha1.IPLease) map[v1alpha1.PoolReference]string {
-	text, is := l.Annotations[v1alpha1.TriedPoolsAnnotation]
-	if !is {
+	text, ok := l.Annotations[v1alpha1.TriedPoolsAnnotation]
+	if !ok {
 		return nil
 	}
 	var all []triedPool

@@ -57,8 +57,8 @@ func FormatTriedPools(all map[v1alpha1.PoolReference]string) string {
 		return ""
 	}
 	var out []triedPool
-	for ref, was := range all {
-		out = append(out, triedPool{ref, was})
+	for ref, address := range all {
+		out = append(out, triedPool{ref, address})
 	}
 	slices.SortFunc(out, func(a, b triedPool) int { return comparePoolRefs(a.PoolReference, b.PoolReference) })
 	text, err := json.Marshal(out)
@@ -150,10 +150,10 @@ func (m *leasePlanner) planForService(s *Service, now time.Time) {
 	var none Reason
 	var made []LeaseRequest
 	for _, f := range families {
-		one, no := m.planLease(s, names[f], f)
+		one, refusal := m.planLease(s, names[f], f)
 		switch {
-		case no != Reason{}:
-			none = no
+		case refusal != Reason{}:
+			none = refusal
 			continue
 		case one != nil:
 			made = append(made, *one)

@@ -26,9 +26,9 @@ type NextAddressStep struct {
 // addresses, one after another. A lease that a user created, whose address a Service requests, or that a Service is
 // published with stays as it is.
 func DecideNextAddress(l *Lease, s *Service, most int) NextAddressStep {
-	mine := l.MadeForServices && l.OnlyService == s.Name && s.Namespace == "" && s.LoadBalancerClass != "" && slices.Contains(s.LeaseNames, l.Name)
+	owned := l.MadeForServices && l.OnlyService == s.Name && s.Namespace == "" && s.LoadBalancerClass != "" && slices.Contains(s.LeaseNames, l.Name)
 	known := slices.Contains(s.PublishedAddresses, l.Address) // clients use it: a user decides
-	if !mine || !l.AddressInUse || known || l.Deleting || !l.Address.IsValid() || s.NotServedMessage != "" || s.Deleting {
+	if !owned || !l.AddressInUse || known || l.Deleting || !l.Address.IsValid() || s.NotServedMessage != "" || s.Deleting {
 		return NextAddressStep{}
 	}
 	var tried []string // of the same family: a lease of the other family has attempts of its own

@@ -96,9 +96,9 @@ func (h *HostStatus) FullPorts() []record.PortReport {
 }
 
 // toHostReason returns the reason that a host gives if it is one of hostReasons, otherwise v1alpha1.HostErrorReason.
-func toHostReason(said string) string {
-	if slices.Contains(hostReasons, said) {
-		return said
+func toHostReason(reason string) string {
+	if slices.Contains(hostReasons, reason) {
+		return reason
 	}
 	return v1alpha1.HostErrorReason
 }

@@ -58,7 +58,7 @@ func (p Publication) ApplyToService(s *corev1.Service) *corev1.Service {
 		}
 		next.Labels[v1alpha1.LeasedLabel] = "true"
 	} else {
-		if _, ours := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; ours {
+		if _, ok := s.Annotations[v1alpha1.LeasedAddressesAnnotation]; ok {
 			for _, name := range []string{ipsAnnotation, sharedAnnotation, v1alpha1.LeasedAddressesAnnotation} {
 				delete(next.Annotations, name)
 			}
@@ -105,9 +105,9 @@ func FindUsurpedPorts(s *corev1.Service, l *Lease, leases string) []Port {
 	if !slices.Contains(statusAddresses(s), l.Address) {
 		return nil
 	}
-	is := NewService(s, leases)
-	return slices.DeleteFunc(is.Ports, func(p Port) bool {
-		return slices.ContainsFunc(l.PortTable, func(h Holder) bool { return h.Port == p && h.Service == is.ServiceRef })
+	service := NewService(s, leases)
+	return slices.DeleteFunc(service.Ports, func(p Port) bool {
+		return slices.ContainsFunc(l.PortTable, func(h Holder) bool { return h.Port == p && h.Service == service.ServiceRef })
 	})
 }
 

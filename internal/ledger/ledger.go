@@ -266,13 +266,13 @@ func (l *Ledger) OverlappingFacts(r netipx.IPRange) []*Fact {
 	return slices.Compact(out) // a fact is one pointer, in each span that it covers
 }
 
-// FindOverlappingFact returns the first fact that overlaps a range and for which is returns true, nil if there is
+// FindOverlappingFact returns the first fact that overlaps a range and for which matches returns true, nil if there is
 // none: the first by address, and of one address the first by source and UID. It stops there, because ranges may have
 // many facts: it costs O(log n) and the facts that it passes, some of them more than once.
-func (l *Ledger) FindOverlappingFact(r netipx.IPRange, is func(*Fact) bool) *Fact {
+func (l *Ledger) FindOverlappingFact(r netipx.IPRange, matches func(*Fact) bool) *Fact {
 	var found *Fact
 	l.takenSpans.visitOverlapping(l.widenToUnits(r), func(s *span) bool {
-		if i := slices.IndexFunc(s.facts, is); i >= 0 {
+		if i := slices.IndexFunc(s.facts, matches); i >= 0 {
 			found = s.facts[i]
 		}
 		return found == nil

@@ -29,8 +29,8 @@ func (l *Ledger) SetCountedRanges(ranges []netipx.IPRange) {
 // UsageInRange returns how many addresses, or prefixes, of a range are in use and how many are free. It costs
 // O(log n) for a counted range; for others it costs as much as is taken of the range.
 func (l *Ledger) UsageInRange(r netipx.IPRange) (used, free int64) {
-	i, is := slices.BinarySearchFunc(l.countedRanges, r.From(), func(p *countedRange, a netip.Addr) int { return p.ipRange.From().Compare(a) })
-	if is && l.countedRanges[i].ipRange == r {
+	i, ok := slices.BinarySearchFunc(l.countedRanges, r.From(), func(p *countedRange, a netip.Addr) int { return p.ipRange.From().Compare(a) })
+	if ok && l.countedRanges[i].ipRange == r {
 		p := l.countedRanges[i]
 		return p.used.Int64(), p.total.Minus(p.unavailable).Int64()
 	}

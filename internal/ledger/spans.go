@@ -36,7 +36,7 @@ func (s *span) addFact(h *Fact) {
 }
 
 func (s *span) removeFact(h *Fact) {
-	if i, is := slices.BinarySearchFunc(s.facts, h, compareFacts); is {
+	if i, ok := slices.BinarySearchFunc(s.facts, h, compareFacts); ok {
 		s.facts = slices.Delete(s.facts, i, i+1)
 	}
 }

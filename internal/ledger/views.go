@@ -57,7 +57,7 @@ func (l *Ledger) UnwatchPrefix(p netip.Prefix) {
 	if l.prefixViews.countByLength[p.Bits()]--; l.prefixViews.countByLength[p.Bits()] == 0 {
 		delete(l.prefixViews.countByLength, p.Bits())
 	}
-	if i, is := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes); is {
+	if i, ok := slices.BinarySearchFunc(l.prefixViews.sortedPrefixes, p, comparePrefixes); ok {
 		l.prefixViews.sortedPrefixes = slices.Delete(l.prefixViews.sortedPrefixes, i, i+1)
 	}
 }

@@ -62,10 +62,10 @@ func countIfBuggy(a netip.Addr) int64 {
 	return 0
 }
 
-// reportedCount returns the number of addresses that MetalLB has counted in a pool. has is false if the pool was
+// reportedCount returns the number of addresses that MetalLB has counted in a pool. ok is false if the pool was
 // never part of a valid configuration, or if MetalLB is older than 0.15, which does not count. With avoidBuggyIPs the
 // count may be 0: then the managers of the status show that there is one.
-func reportedCount(p *metallbv1beta1.IPAddressPool) (n familyCounts, has bool) {
+func reportedCount(p *metallbv1beta1.IPAddressPool) (n familyCounts, ok bool) {
 	s := p.Status
 	n = familyCounts{s.AssignedIPv4 + s.AvailableIPv4, s.AssignedIPv6 + s.AvailableIPv6}
 	return n, n != familyCounts{} || slices.ContainsFunc(p.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "status" })
@@ -74,21 +74,21 @@ func reportedCount(p *metallbv1beta1.IPAddressPool) (n familyCounts, has bool) {
 // isCounted reports whether MetalLB's count of the addresses of a pool matches the current spec. It returns true for
 // a pool without a count.
 func isCounted(p *metallbv1beta1.IPAddressPool) bool {
-	is, has := reportedCount(p)
-	if !has {
+	reported, hasCount := reportedCount(p)
+	if !hasCount {
 		return true
 	}
 	want, ok := expectedCount(p.Spec.Addresses, p.Spec.AvoidBuggyIPs)
-	return ok && is == want
+	return ok && reported == want
 }
 
 // matchesReportedCount reports whether the count that MetalLB has reported for an IPAddressPool equals the count of
 // these addresses, with or without avoidBuggyIPs, which a user may change. It returns false if MetalLB has not
 // counted yet, or is of a release that does not count.
 func matchesReportedCount(p *metallbv1beta1.IPAddressPool, to []string) bool {
-	is, has := reportedCount(p)
-	return has && slices.ContainsFunc([]bool{false, true}, func(avoidBuggyIPs bool) bool {
+	reported, hasCount := reportedCount(p)
+	return hasCount && slices.ContainsFunc([]bool{false, true}, func(avoidBuggyIPs bool) bool {
 		n, ok := expectedCount(to, avoidBuggyIPs)
-		return ok && is == n
+		return ok && reported == n
 	})
 }

@@ -24,13 +24,13 @@ type originalPool struct {
 }
 
 // recordOriginalPool records in an annotation the state that an IPAddressPool had when it was handed over.
-func recordOriginalPool(u *unstructured.Unstructured, was *metallbv1beta1.IPAddressPool) error {
-	text, kept := was.Annotations[v1alpha1.HandedOverAnnotation]
+func recordOriginalPool(u *unstructured.Unstructured, pool *metallbv1beta1.IPAddressPool) error {
+	text, kept := pool.Annotations[v1alpha1.HandedOverAnnotation]
 	switch {
-	case balancer.IsHandedOver(was):
-		raw, err := json.Marshal(originalPool{was.Spec.Addresses, was.Spec.AutoAssign, was.Labels[balancer.ManagedByLabel]})
+	case balancer.IsHandedOver(pool):
+		raw, err := json.Marshal(originalPool{pool.Spec.Addresses, pool.Spec.AutoAssign, pool.Labels[balancer.ManagedByLabel]})
 		if err != nil {
-			return fmt.Errorf("noting what IPAddressPool %s had: %w", was.Name, err)
+			return fmt.Errorf("noting what IPAddressPool %s had: %w", pool.Name, err)
 		}
 		text = string(raw)
 	case !kept:
@@ -40,10 +40,10 @@ func recordOriginalPool(u *unstructured.Unstructured, was *metallbv1beta1.IPAddr
 	return nil
 }
 
-// parseOriginalPool returns the state of an IPAddressPool before it was handed over. gives is false, and the pool is
+// parseOriginalPool returns the state of an IPAddressPool before it was handed over. ok is false, and the pool is
 // not returned to its owner, if that state is not on record or overlaps with the current addresses: another Cluster
 // can get those from now on.
-func parseOriginalPool(p *metallbv1beta1.IPAddressPool) (had originalPool, gives bool) {
+func parseOriginalPool(p *metallbv1beta1.IPAddressPool) (had originalPool, ok bool) {
 	if json.Unmarshal([]byte(p.Annotations[v1alpha1.HandedOverAnnotation]), &had) != nil || len(had.Addresses) == 0 {
 		return had, false
 	}
@@ -56,8 +56,8 @@ func parseOriginalPool(p *metallbv1beta1.IPAddressPool) (had originalPool, gives
 // deleteOrRestorePool deletes an IPAddressPool that contains no block any more, or returns it to the owner that
 // handed it over.
 func deleteOrRestorePool(ctx context.Context, tenant client.Client, p *metallbv1beta1.IPAddressPool) error {
-	had, gives := parseOriginalPool(p)
-	if !gives {
+	had, ok := parseOriginalPool(p)
+	if !ok {
 		if err := client.IgnoreNotFound(exact.DeleteWithPreconditions(ctx, tenant, p)); err != nil {
 			return fmt.Errorf("deleting IPAddressPool %s: %w", p.Name, err)
 		}
@@ -96,8 +96,8 @@ func dropOwnManagedFields(ctx context.Context, tenant client.Client, p *metallbv
 	if err := tenant.Get(ctx, client.ObjectKeyFromObject(p), now); err != nil {
 		return fmt.Errorf("reading IPAddressPool %s: %w", p.Name, err)
 	}
-	meta, is := patch["metadata"].(map[string]any)
-	if is {
+	meta, ok := patch["metadata"].(map[string]any)
+	if ok {
 		meta["managedFields"] = slices.DeleteFunc(slices.Clone(now.ManagedFields), balancer.IsOwnManagedFields)
 	}
 	return nil

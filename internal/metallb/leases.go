@@ -65,9 +65,9 @@ func (p LeasePool) Name() string {
 // NamespaceForLeasePool returns the namespace whose leases an IPAddressPool contains, derived from its name; false if
 // the name is not one of a lease pool.
 func NamespaceForLeasePool(p *metallbv1beta1.IPAddressPool) (string, bool) {
-	rest, is := strings.CutPrefix(p.Name, leasePoolPrefix)
+	rest, ok := strings.CutPrefix(p.Name, leasePoolPrefix)
 	namespace, _, _ := strings.Cut(rest, ".")
-	return namespace, is && p.Namespace == Namespace
+	return namespace, ok && p.Namespace == Namespace
 }
 
 // NewLeasePool returns the LeasePool that an IPAddressPool with leases is for.
@@ -114,21 +114,21 @@ func HasOtherAddresses(p *metallbv1beta1.IPAddressPool, than map[netip.Addr]bool
 func formatLeaseRange(a netip.Addr) string { return a.String() + "-" + a.String() }
 
 // ApplyLeasePool writes an IPAddressPool with the addresses want, for the Services of pool only. It writes with the
-// resourceVersion of was, the observed pool, nil if there was none; if the pool has changed since, the error is a
+// resourceVersion of current, the observed pool, nil if there was none; if the pool has changed since, the error is a
 // conflict. changed reports whether something was written. waits reports that the change has to wait: MetalLB
 // acknowledges by counting, and has not counted an earlier change yet.
-func ApplyLeasePool(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, was *metallbv1beta1.IPAddressPool) (changed, waits bool, err error) {
+func ApplyLeasePool(ctx context.Context, c client.Client, live client.Reader, pool LeasePool, want []netip.Addr, current *metallbv1beta1.IPAddressPool) (changed, waits bool, err error) {
 	ranges := make([]string, 0, len(want))
 	for _, a := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
 		ranges = append(ranges, formatLeaseRange(a))
 	}
 	switch {
-	case was != nil && !IsLeasePool(was) && len(ranges) > 0:
+	case current != nil && !IsLeasePool(current) && len(ranges) > 0:
 		return false, false, fmt.Errorf("IPAddressPool %s/%s is not one that shows leases, and has the name of one; give it another name, so that the leases of namespace %s can be shown",
-			Namespace, was.Name, pool.Namespace)
-	case (was == nil || !IsLeasePool(was)) && len(ranges) == 0:
+			Namespace, current.Name, pool.Namespace)
+	case (current == nil || !IsLeasePool(current)) && len(ranges) == 0:
 		return false, false, nil
-	case was == nil:
+	case current == nil:
 		err := c.Create(ctx, pool.toUnstructured(ranges), balancer.FieldOwner)
 		if apierrors.IsAlreadyExists(err) {
 			err = apierrors.NewConflict(metallbv1beta1.GroupVersion.WithResource("ipaddresspools").GroupResource(), pool.Name(), err)
@@ -138,21 +138,21 @@ func ApplyLeasePool(ctx context.Context, c client.Client, live client.Reader, po
 		}
 		return true, false, nil
 	case len(ranges) == 0:
-		err := exact.DeleteWithPreconditions(ctx, c, was)
+		err := exact.DeleteWithPreconditions(ctx, c, current)
 		if client.IgnoreNotFound(err) != nil {
-			return false, false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, was.Name, err)
+			return false, false, fmt.Errorf("deleting IPAddressPool %s/%s: %w", Namespace, current.Name, err)
 		}
 		return true, false, nil
-	case pool.matchesPool(was, ranges):
+	case pool.matchesPool(current, ranges):
 		return false, false, nil
 	}
-	to, wait, err := nextCountableAddresses(ctx, live, was, ranges)
+	to, wait, err := nextCountableAddresses(ctx, live, current, ranges)
 	if wait || err != nil {
 		return false, wait, err // the count of the last change triggers a reconcile
 	}
 	u := pool.toUnstructured(to)
-	u.SetUID(was.UID)
-	u.SetResourceVersion(was.ResourceVersion)
+	u.SetUID(current.UID)
+	u.SetResourceVersion(current.ResourceVersion)
 	return true, false, balancer.ApplyObject(ctx, c, u)
 }
 
@@ -165,9 +165,9 @@ func (p LeasePool) namespaceSelectors() []metav1.LabelSelector {
 }
 
 // matchesPool reports whether an IPAddressPool is in its desired state.
-func (p LeasePool) matchesPool(was *metallbv1beta1.IPAddressPool, ranges []string) bool {
-	to := was.Spec.AllocateTo
-	return slices.Equal(was.Spec.Addresses, ranges) && !ptr.Deref(was.Spec.AutoAssign, true) && !was.Spec.AvoidBuggyIPs && IsLeasePool(was) &&
+func (p LeasePool) matchesPool(current *metallbv1beta1.IPAddressPool, ranges []string) bool {
+	to := current.Spec.AllocateTo
+	return slices.Equal(current.Spec.Addresses, ranges) && !ptr.Deref(current.Spec.AutoAssign, true) && !current.Spec.AvoidBuggyIPs && IsLeasePool(current) &&
 		to != nil && slices.Equal(to.Namespaces, []string{p.Namespace}) && equality.Semantic.DeepEqual(to.NamespaceSelectors, p.namespaceSelectors()) &&
 		equality.Semantic.DeepEqual(to.ServiceSelectors, []metav1.LabelSelector{{MatchLabels: leasedLabels}})
 }
@@ -190,8 +190,8 @@ func (p LeasePool) toUnstructured(ranges []string) *unstructured.Unstructured {
 
 // AdvertiseLeases creates the L2Advertisement for the IPAddressPools of leases, unless an object of that name exists.
 func AdvertiseLeases(ctx context.Context, c client.Client) error {
-	is := &metallbv1beta1.L2Advertisement{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeasesAdvertisement}, is)
+	existing := &metallbv1beta1.L2Advertisement{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeasesAdvertisement}, existing)
 	if err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}

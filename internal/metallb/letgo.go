@@ -58,18 +58,18 @@ func CheckReleased(ctx context.Context, live client.Reader, r netipx.IPRange) (w
 // avoidBuggyIPs MetalLB may count as many addresses without the range, so that no count would acknowledge its removal
 // (see nextCountableRemoval).
 func describeRemainingRange(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) string {
-	says := fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r))
+	message := fmt.Sprintf("IPAddressPool %s still has %s", p.Name, poolutil.FormatRange(r))
 	left := slices.DeleteFunc(slices.Clone(p.Spec.Addresses), func(text string) bool {
-		has, err := parseRange(text)
-		return err == nil && has.Overlaps(r)
+		other, err := parseRange(text)
+		return err == nil && other.Overlaps(r)
 	})
 	if !isProjectedPool(p) || !p.Spec.AvoidBuggyIPs || len(left) == 0 || !isCounted(p) {
-		return says
+		return message
 	}
 	if _, waits := nextCountableRemoval(p, left); !waits {
-		return says
+		return message
 	}
-	return says + ", and with avoidBuggyIPs MetalLB counts as many addresses without it, so nothing would show that MetalLB has taken the change; " +
+	return message + ", and with avoidBuggyIPs MetalLB counts as many addresses without it, so nothing would show that MetalLB has taken the change; " +
 		"set avoidBuggyIPs of that IPAddressPool to false until the block is released"
 }
 
@@ -85,8 +85,8 @@ func DescribeRefusal(ctx context.Context, live client.Reader) (why string, err e
 		return "", fmt.Errorf("reading what MetalLB makes of its configuration: %w", err)
 	}
 	// The status result is updated some milliseconds after the condition.
-	if is := meta.FindStatusCondition(state.Status.Conditions, "poolReconcilerValid"); is != nil && is.Status != metav1.ConditionTrue {
-		return "MetalLB refuses its configuration, and keeps an older one: " + is.Message, nil
+	if condition := meta.FindStatusCondition(state.Status.Conditions, "poolReconcilerValid"); condition != nil && condition.Status != metav1.ConditionTrue {
+		return "MetalLB refuses its configuration, and keeps an older one: " + condition.Message, nil
 	}
 	return "", nil
 }

@@ -54,8 +54,8 @@ func newRestriction(to *metallbv1beta1.ServiceAllocation, namespaces map[string]
 		if err != nil {
 			return nil, fmt.Errorf("spec.serviceAllocation.namespaceSelectors: %w", err)
 		}
-		for name, has := range namespaces {
-			if selector.Matches(labels.Set(has)) {
+		for name, namespaceLabels := range namespaces {
+			if selector.Matches(labels.Set(namespaceLabels)) {
 				out.Namespaces = append(out.Namespaces, name)
 			}
 		}
@@ -79,7 +79,7 @@ func isProjectedPool(p *metallbv1beta1.IPAddressPool) bool {
 // overlapping.
 func overlapsRange(p *metallbv1beta1.IPAddressPool, r netipx.IPRange) bool {
 	return slices.ContainsFunc(p.Spec.Addresses, func(text string) bool {
-		has, err := parseRange(text)
-		return err != nil || has.Overlaps(r)
+		other, err := parseRange(text)
+		return err != nil || other.Overlaps(r)
 	})
 }

@@ -16,8 +16,8 @@ import (
 // Two forms that MetalLB accepts are errors here: an entry from an IPv4 to an IPv6 address, which has no addresses in
 // MetalLB, and an IPv4 network that is written as IPv6, for which MetalLB returns addresses outside of the network.
 func parseRange(text string) (netipx.IPRange, error) {
-	first, last, is := strings.Cut(text, "-")
-	if !is {
+	first, last, ok := strings.Cut(text, "-")
+	if !ok {
 		return parseNetwork(text)
 	}
 	from, to := net.ParseIP(strings.TrimSpace(first)), net.ParseIP(strings.TrimSpace(last))

@@ -102,13 +102,13 @@ func (c *PoolChanges) ApplyChanges(ctx context.Context, tenant client.Client) er
 
 // applyAdvertisement makes MetalLB announce the pools of blocks. It creates an L2Advertisement that was not observed,
 // and does not apply it: an existing one may belong to another owner.
-func applyAdvertisement(ctx context.Context, tenant client.Client, was *metallbv1beta1.L2Advertisement) error {
+func applyAdvertisement(ctx context.Context, tenant client.Client, current *metallbv1beta1.L2Advertisement) error {
 	u := newObject("L2Advertisement", DefaultPool, map[string]any{
 		"ipAddressPoolSelectors": []any{map[string]any{"matchLabels": map[string]any{balancer.ManagedByLabel: balancer.ManagedByValue}}},
 	})
-	if was != nil {
-		u.SetUID(was.UID)
-		u.SetResourceVersion(was.ResourceVersion)
+	if current != nil {
+		u.SetUID(current.UID)
+		u.SetResourceVersion(current.ResourceVersion)
 		return balancer.ApplyObject(ctx, tenant, u)
 	}
 	return balancer.CreateObject(ctx, tenant, u, "l2advertisements")
@@ -165,20 +165,20 @@ func nextAddresses(p *metallbv1beta1.IPAddressPool, want []string) []string {
 // nextCountableAddresses returns the next entries of a pool (see nextAddresses). wait reports that the change has to
 // wait while MetalLB's earlier count would pass for the count of what is left: until MetalLB has counted, or reports
 // that it refuses its configuration. It reads live.
-func nextCountableAddresses(ctx context.Context, live client.Reader, was *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
-	to = nextAddresses(was, want)
-	if !removesAddresses(was, to) || !isCountAmbiguous(was, to) {
+func nextCountableAddresses(ctx context.Context, live client.Reader, current *metallbv1beta1.IPAddressPool, want []string) (to []string, wait bool, err error) {
+	to = nextAddresses(current, want)
+	if !removesAddresses(current, to) || !isCountAmbiguous(current, to) {
 		return to, false, nil
 	}
 	refused, err := DescribeRefusal(ctx, live)
 	switch {
-	case err != nil || !isCounted(was):
+	case err != nil || !isCounted(current):
 		return to, refused == "", err
-	case slices.ContainsFunc(to, func(a string) bool { return !slices.Contains(was.Spec.Addresses, a) }):
+	case slices.ContainsFunc(to, func(a string) bool { return !slices.Contains(current.Spec.Addresses, a) }):
 		// None of the wanted entries exists yet: add them first.
-		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(was.Spec.Addresses, want)))), false, nil
+		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(current.Spec.Addresses, want)))), false, nil
 	}
-	to, wait = nextCountableRemoval(was, to)
+	to, wait = nextCountableRemoval(current, to)
 	return to, wait, nil
 }
 
@@ -186,21 +186,21 @@ func nextCountableAddresses(ctx context.Context, live client.Reader, was *metall
 // MetalLB has reported the same count before; or it has not counted the current addresses yet and, with
 // avoidBuggyIPs, fewer addresses may count as more, because MetalLB subtracts an address that is a network of its own
 // twice.
-func isCountAmbiguous(was *metallbv1beta1.IPAddressPool, to []string) bool {
-	return matchesReportedCount(was, to) || (was.Spec.AvoidBuggyIPs && !isCounted(was))
+func isCountAmbiguous(current *metallbv1beta1.IPAddressPool, to []string) bool {
+	return matchesReportedCount(current, to) || (current.Spec.AvoidBuggyIPs && !isCounted(current))
 }
 
 // nextCountableRemoval returns the next entries of an IPAddressPool that MetalLB has counted, on the way to fewer
 // entries. If MetalLB would count as many addresses for to, a single entry is removed whose removal the count shows;
 // if there is none, the removal waits.
-func nextCountableRemoval(was *metallbv1beta1.IPAddressPool, to []string) (next []string, wait bool) {
-	before, _ := reportedCount(was)
-	if n, ok := expectedCount(to, was.Spec.AvoidBuggyIPs); ok && n != before {
+func nextCountableRemoval(current *metallbv1beta1.IPAddressPool, to []string) (next []string, wait bool) {
+	before, _ := reportedCount(current)
+	if n, ok := expectedCount(to, current.Spec.AvoidBuggyIPs); ok && n != before {
 		return to, false // the count shows it, unless a user changes avoidBuggyIPs meanwhile
 	}
-	for _, gone := range was.Spec.Addresses {
-		left := slices.DeleteFunc(slices.Clone(was.Spec.Addresses), func(a string) bool { return a == gone })
-		if !slices.Contains(to, gone) && !matchesReportedCount(was, left) {
+	for _, gone := range current.Spec.Addresses {
+		left := slices.DeleteFunc(slices.Clone(current.Spec.Addresses), func(a string) bool { return a == gone })
+		if !slices.Contains(to, gone) && !matchesReportedCount(current, left) {
 			return left, false
 		}
 	}

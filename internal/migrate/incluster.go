@@ -101,8 +101,8 @@ func (o inClusterPool) readLateUsers(ctx context.Context, from client.Reader, _ 
 
 // describeRunning returns a problem for each running workload of a provider.
 func describeRunning(o sourceProvider, running []string) (out []Problem) {
-	for _, who := range running {
-		out = append(out, Problem{o.texts().providerName + " runs: " + who, dropin.StopAdvice(who)})
+	for _, workload := range running {
+		out = append(out, Problem{o.texts().providerName + " runs: " + workload, dropin.StopAdvice(workload)})
 	}
 	return out
 }

@@ -38,24 +38,24 @@ func (metal3Pool) texts() providerTexts {
 }
 
 func (o metal3Pool) readPool(ctx context.Context, from client.Reader, j *journal) (*sourcePool, error) {
-	is := o.newUnstructured()
-	err := from.Get(ctx, o.key(), is)
+	current := o.newUnstructured()
+	err := from.Get(ctx, o.key(), current)
 	switch {
 	case meta.IsNoMatchError(err):
 		return nil, fmt.Errorf("there is no kind %s here: the CRDs of Metal3's IPAM are not installed", o.Kind)
 	case apierrors.IsNotFound(err) && j != nil && j.Metal3 != nil:
-		is = j.Metal3
+		current = j.Metal3
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%s of Metal3 does not exist", o)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
 	about := &metav1.PartialObjectMetadata{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, about); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(current.Object, about); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o, err)
 	}
-	out := &sourcePool{ObjectMeta: about.ObjectMeta, metal3Object: is}
-	out.spec, out.notes, out.problems = metal3.ToNetworkPoolSpec(is)
+	out := &sourcePool{ObjectMeta: about.ObjectMeta, metal3Object: current}
+	out.spec, out.notes, out.problems = metal3.ToNetworkPoolSpec(current)
 	return out, nil
 }
 
@@ -103,10 +103,10 @@ func blocksMetal3Writes(policy *admissionv1.FailurePolicyType, rules []admission
 
 func (o metal3Pool) findServingProblems(in *planInput) []Problem {
 	out := describeRunning(o, in.runningWorkloads)
-	for _, who := range in.blockingWebhooks {
+	for _, webhook := range in.blockingWebhooks {
 		out = append(out, Problem{
-			"Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + who,
-			"kubectl get " + who + " -o yaml | sed 's/failurePolicy: Fail/failurePolicy: Ignore/' | kubectl replace -f -   (and the other way round when Metal3's IPAM runs again)",
+			"Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + webhook,
+			"kubectl get " + webhook + " -o yaml | sed 's/failurePolicy: Fail/failurePolicy: Ignore/' | kubectl replace -f -   (and the other way round when Metal3's IPAM runs again)",
 		})
 	}
 	return out
@@ -177,15 +177,15 @@ func (o metal3Pool) restorePool(ctx context.Context, m *Import, j *journal) erro
 }
 
 // recreatablePool returns the part of the pool with which it can be created again.
-func (o metal3Pool) recreatablePool(was *unstructured.Unstructured) *unstructured.Unstructured {
+func (o metal3Pool) recreatablePool(old *unstructured.Unstructured) *unstructured.Unstructured {
 	out := o.newUnstructured()
-	out.Object["spec"] = runtime.DeepCopyJSONValue(was.Object["spec"])
+	out.Object["spec"] = runtime.DeepCopyJSONValue(old.Object["spec"])
 	out.SetNamespace(o.Namespace)
 	out.SetName(o.Name)
-	out.SetLabels(was.GetLabels())
-	out.SetAnnotations(was.GetAnnotations())
-	out.SetOwnerReferences(was.GetOwnerReferences())
-	out.SetFinalizers(was.GetFinalizers())
+	out.SetLabels(old.GetLabels())
+	out.SetAnnotations(old.GetAnnotations())
+	out.SetOwnerReferences(old.GetOwnerReferences())
+	out.SetFinalizers(old.GetFinalizers())
 	return out
 }
 

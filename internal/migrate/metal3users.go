@@ -24,11 +24,11 @@ func (o metal3Pool) readUsers(ctx context.Context, from client.Reader) (poolUser
 			return poolUsers{}, fmt.Errorf("listing the IPClaims and IPAddresses of Metal3: %w", err)
 		}
 	}
-	theirClaims, theirAddresses, err := listClaimsAndAddresses(ctx, from, o.Namespace)
+	apiClaims, apiAddresses, err := listClaimsAndAddresses(ctx, from, o.Namespace)
 	if err != nil {
 		return poolUsers{}, err
 	}
-	return o.pairClaims(claims.Items, addresses.Items, theirClaims, theirAddresses), nil
+	return o.pairClaims(claims.Items, addresses.Items, apiClaims, apiAddresses), nil
 }
 
 // pairClaims returns the users of the pool among these objects. apiClaims and apiAddresses are those of Cluster API in
@@ -42,10 +42,10 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 	problemf := func(do, format string, args ...any) {
 		out.problems = append(out.problems, Problem{fmt.Sprintf(format, args...), do})
 	}
-	given := map[string][]*m3ipamv1.IPAddress{}
+	byClaim := map[string][]*m3ipamv1.IPAddress{}
 	for i := range addresses {
 		if a := &addresses[i]; a.Spec.Pool.Name == o.Name {
-			given[a.Spec.Claim.Name] = append(given[a.Spec.Claim.Name], a)
+			byClaim[a.Spec.Claim.Name] = append(byClaim[a.Spec.Claim.Name], a)
 		}
 	}
 	const finish = "let Metal3's IPAM finish: start it, and unpause the Cluster, until they agree"
@@ -54,30 +54,30 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 		if c.Spec.Pool.Name != o.Name {
 			continue
 		}
-		key, has := client.ObjectKeyFromObject(c), given[c.Name]
-		delete(given, c.Name)
-		said := ptr.Deref(c.Status.Address, corev1.ObjectReference{}).Name
+		key, claimAddresses := client.ObjectKeyFromObject(c), byClaim[c.Name]
+		delete(byClaim, c.Name)
+		statusAddress := ptr.Deref(c.Status.Address, corev1.ObjectReference{}).Name
 		switch {
-		case len(has) > 1:
-			problemf("delete the one that the machine does not use", "IPClaim %s has two IPAddresses, %s and %s", key, has[0].Name, has[1].Name)
-		case len(has) == 0 && said == "":
+		case len(claimAddresses) > 1:
+			problemf("delete the one that the machine does not use", "IPClaim %s has two IPAddresses, %s and %s", key, claimAddresses[0].Name, claimAddresses[1].Name)
+		case len(claimAddresses) == 0 && statusAddress == "":
 			out.notImported = append(out.notImported, *o.toClaim(c))
-		case len(has) == 0 || has[0].Name != said:
-			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, said, firstAddressName(has))
-		case has[0].DeletionTimestamp != nil:
-			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would let it go", "IPAddress %s of IPClaim %s is being deleted", has[0].Name, key)
+		case len(claimAddresses) == 0 || claimAddresses[0].Name != statusAddress:
+			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, statusAddress, firstAddressName(claimAddresses))
+		case claimAddresses[0].DeletionTimestamp != nil:
+			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would let it go", "IPAddress %s of IPClaim %s is being deleted", claimAddresses[0].Name, key)
 		case taken(key):
 			problemf("delete that, or replace the machine of the IPClaim first", "an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim %s", key)
-		case !slices.ContainsFunc(has[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):
-			problemf("add the IPClaim to its owners", "IPAddress %s is not owned by IPClaim %s, and would go with the pool", has[0].Name, key)
+		case !slices.ContainsFunc(claimAddresses[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):
+			problemf("add the IPClaim to its owners", "IPAddress %s is not owned by IPClaim %s, and would go with the pool", claimAddresses[0].Name, key)
 		default:
-			a := o.toAddress(c.Name, has[0])
+			a := o.toAddress(c.Name, claimAddresses[0])
 			out.claims, out.addresses, out.addressByClaim[key] = append(out.claims, *o.toClaim(c)), append(out.addresses, *a), a
-			out.metal3Entries[key] = &Metal3Entry{Claim: c, Address: has[0]}
+			out.metal3Entries[key] = &Metal3Entry{Claim: c, Address: claimAddresses[0]}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		for _, a := range given[name] {
+	for _, name := range slices.Sorted(maps.Keys(byClaim)) {
+		for _, a := range byClaim[name] {
 			out.addresses = append(out.addresses, *o.toAddress(a.Name, a))
 		}
 	}

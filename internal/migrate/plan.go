@@ -124,11 +124,11 @@ func (p *Plan) checkEnvironment(source Source, target pools.Key, in *planInput, 
 		p.addProblemf("import under another name with --to", "Metal3 has an IPPool that is called %s, too, and its IPAM takes part in claims on any pool of that name", target.Name)
 	}
 	for _, other := range in.otherPools {
-		theirs, _ := poolspec.Compile(other.PoolSpec())
-		if layout == nil || theirs == nil || other.PoolSpec().Network != "" {
+		otherLayout, _ := poolspec.Compile(other.PoolSpec())
+		if layout == nil || otherLayout == nil || other.PoolSpec().Network != "" {
 			continue
 		}
-		if shared := poolspec.OverlappingRanges(layout, theirs); len(shared) > 0 {
+		if shared := poolspec.OverlappingRanges(layout, otherLayout); len(shared) > 0 {
 			do := "take the addresses out of one of the two, or give the other pool a spec.network of its own"
 			key := pools.KeyForPool(other)
 			if ref, mirror := incluster.RefForMirror(key.Kind, key.Name); mirror && key.Namespace == source.Namespace && ref == source.poolRef() {
@@ -140,7 +140,7 @@ func (p *Plan) checkEnvironment(source Source, target pools.Key, in *planInput, 
 }
 
 // collectClaims pairs claims with their IPAddresses, and adds problems for those that cannot be moved.
-func (p *Plan) collectClaims(say providerTexts, in *planInput, layout *poolspec.Layout) {
+func (p *Plan) collectClaims(texts providerTexts, in *planInput, layout *poolspec.Layout) {
 	claims := map[client.ObjectKey]*ipamv1.IPAddressClaim{}
 	slices.SortFunc(in.claims, func(a, b ipamv1.IPAddressClaim) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -160,7 +160,7 @@ func (p *Plan) collectClaims(say providerTexts, in *planInput, layout *poolspec.
 			planned.Address = e.Address.Spec.Address
 		}
 		if c.DeletionTimestamp != nil {
-			p.addProblemf("let "+say.providerName+" finish: start it, and unpause the pool and the Cluster, until the claim is gone", "claim %s is being deleted", key)
+			p.addProblemf("let "+texts.providerName+" finish: start it, and unpause the pool and the Cluster, until the claim is gone", "claim %s is being deleted", key)
 		}
 		p.entries, p.Claims = append(p.entries, e), append(p.Claims, planned)
 	}
@@ -185,7 +185,7 @@ func (p *Plan) collectClaims(say providerTexts, in *planInput, layout *poolspec.
 		}
 		holders[ip] = key
 		if layout != nil && !layout.Allocatable().Contains(ip) {
-			p.addProblemf(say.outsideAdvice, "%s of IPAddress %s is not among what the pool hands out", ip, key)
+			p.addProblemf(texts.outsideAdvice, "%s of IPAddress %s is not among what the pool hands out", ip, key)
 		}
 	}
 }

@@ -126,12 +126,12 @@ func (m *Import) requireNoLateAddresses(late poolUsers, s poolSide) error {
 
 // requireOnlyImported returns an error if a claimant names our pool that was not imported: it has no pool to go back
 // to.
-func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target pools.Key, ours poolSide) error {
+func (m *Import) requireOnlyImported(ctx context.Context, j *journal, target pools.Key, side poolSide) error {
 	known := map[client.ObjectKey]bool{}
 	for _, e := range j.Entries {
 		known[e.key()] = true
 	}
-	u, err := readUsersForPool(ctx, m.Client, m.Source.Namespace, ours.poolRef)
+	u, err := readUsersForPool(ctx, m.Client, m.Source.Namespace, side.poolRef)
 	if err != nil {
 		return err
 	}

@@ -361,14 +361,14 @@ func (m *Import) moveEntries(ctx context.Context, j *journal, from, to poolSide)
 		if err != nil {
 			return err
 		}
-		what := "waits for an address"
+		result := "waits for an address"
 		switch {
 		case slices.Contains(j.Released, e.key().String()):
-			what = "was let go"
+			result = "was let go"
 		case e.Address != nil:
-			what = e.Address.Spec.Address
+			result = e.Address.Spec.Address
 		}
-		m.Reportf("%d/%d claim %s: %s", i+1, len(j.Entries), e.key(), what)
+		m.Reportf("%d/%d claim %s: %s", i+1, len(j.Entries), e.key(), result)
 	}
 	return nil
 }

@@ -35,8 +35,8 @@ func (s Source) provider() sourceProvider {
 
 // NextSteps returns the next steps of the user: after an import, and after a rollback.
 func (s Source) NextSteps() (imported, back string) {
-	say := s.provider().texts()
-	return say.afterImport, say.afterRollback
+	texts := s.provider().texts()
+	return texts.afterImport, texts.afterRollback
 }
 
 func (s Source) groupVersion() schema.GroupVersion {

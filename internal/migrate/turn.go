@@ -70,14 +70,14 @@ func (t *entryMover) moveEntry(ctx context.Context, e Entry, released bool) erro
 		}
 		address = nil
 	}
-	like := t.to.newAddress(e, claim)
+	desired := t.to.newAddress(e, claim)
 	if address == nil {
-		if err := t.client.Create(ctx, like); err != nil {
+		if err := t.client.Create(ctx, desired); err != nil {
 			return fmt.Errorf("creating IPAddress %s: %w", e.key(), err)
 		}
 		return nil
 	}
-	return ensureOwnersAndFinalizers(ctx, t.client, address, like.OwnerReferences, like.Finalizers)
+	return ensureOwnersAndFinalizers(ctx, t.client, address, desired.OwnerReferences, desired.Finalizers)
 }
 
 // getLive reads the claim and the IPAddress of an entry; nil for one that is gone. It returns an error if one of them
@@ -101,8 +101,8 @@ func (t *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressCla
 	if address == nil {
 		return claim, nil, nil
 	}
-	ours := address.Spec.PoolRef == t.from.poolRef || address.Spec.PoolRef == t.to.poolRef
-	if !ours || e.Address == nil || address.Spec.Address != e.Address.Spec.Address {
+	namesPool := address.Spec.PoolRef == t.from.poolRef || address.Spec.PoolRef == t.to.poolRef
+	if !namesPool || e.Address == nil || address.Spec.Address != e.Address.Spec.Address {
 		return nil, nil, fmt.Errorf("IPAddress %s is not the one it was: it has %s of %s %s", e.key(), address.Spec.Address,
 			address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name)
 	}
@@ -151,8 +151,8 @@ func ensureOwnersAndFinalizers(ctx context.Context, c client.Client, obj client.
 	if obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	lacks := slices.ContainsFunc(finalizers, func(f string) bool { return !controllerutil.ContainsFinalizer(obj, f) })
-	if !lacks && equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences()) {
+	missing := slices.ContainsFunc(finalizers, func(f string) bool { return !controllerutil.ContainsFinalizer(obj, f) })
+	if !missing && equality.Semantic.DeepEqual(owners, obj.GetOwnerReferences()) {
 		return nil
 	}
 	err := patchObject(ctx, c, obj, func() {

@@ -45,8 +45,8 @@ func (a IPAllocationClient) getLive(ctx context.Context, name string) (*v1alpha1
 
 // toBlock returns an IPAllocation as a Block, and reports whether it is a block of the Cluster.
 func (a IPAllocationClient) toBlock(o *v1alpha1.IPAllocation) (Block, bool) {
-	b, is := BlockFromAllocation(o)
-	return b, is && o.Namespace == a.ClusterKey.Namespace && o.Spec.TenantClusterRef.NamespacedName() == a.ClusterKey
+	b, ok := BlockFromAllocation(o)
+	return b, ok && o.Namespace == a.ClusterKey.Namespace && o.Spec.TenantClusterRef.NamespacedName() == a.ClusterKey
 }
 
 // GetBlock implements BlockClient.
@@ -58,8 +58,8 @@ func (a IPAllocationClient) GetBlock(ctx context.Context, name string) (Block, b
 	if err != nil {
 		return Block{}, false, err
 	}
-	b, is := a.toBlock(live)
-	return b, is, nil
+	b, ok := a.toBlock(live)
+	return b, ok, nil
 }
 
 // CreateBlock implements BlockClient.
@@ -92,14 +92,14 @@ func (a IPAllocationClient) CreateBlock(ctx context.Context, name string, of pod
 		if err != nil {
 			return Block{}, false, err
 		}
-		b, ours := a.toBlock(live)
-		return b, ours, nil
+		b, ok := a.toBlock(live)
+		return b, ok, nil
 	}
 	if err != nil {
 		return Block{}, false, fmt.Errorf("asking %s %s for a block for pod CIDRs, IPAllocation %s/%s: %w", from.PoolRef.Kind, from.PoolRef.Name, out.Namespace, name, err)
 	}
-	b, ours := a.toBlock(out)
-	return b, ours, nil
+	b, ok := a.toBlock(out)
+	return b, ok, nil
 }
 
 // checkNotMoved returns an error where clusterctl has moved a block to another management cluster, or may have: if it

@@ -28,8 +28,8 @@ type NodeAudit struct{ nodes []*podcidr.Node }
 
 // AddNode adds a Node of a list. A Node that is being deleted counts, as its Pods still run.
 func (c *NodeAudit) AddNode(n *corev1.Node) {
-	if has := nodeFromObject(n); len(has.CIDRs) > 0 {
-		c.nodes = append(c.nodes, has)
+	if node := nodeFromObject(n); len(node.CIDRs) > 0 {
+		c.nodes = append(c.nodes, node)
 	}
 }
 
@@ -72,13 +72,13 @@ func (au *Auditor) Start(ctx context.Context) error {
 // auditClusters audits all clusters. If the Nodes of a cluster cannot be listed, its last count stays; if a cluster is
 // no longer served, its metric is deleted.
 func (au *Auditor) auditClusters(ctx context.Context) {
-	was, sites := au.auditedClusters, au.ClusterAllocators()
+	old, sites := au.auditedClusters, au.ClusterAllocators()
 	au.auditedClusters = map[ClusterKey]struct{}{}
 	for _, s := range sites {
 		au.auditedClusters[s.ClusterKey] = struct{}{}
 	}
-	for key := range was {
-		if _, is := au.auditedClusters[key]; !is {
+	for key := range old {
+		if _, ok := au.auditedClusters[key]; !ok {
 			metrics.AuditDuplicateNodeCIDRs.DeleteLabelValues(key.Namespace, key.Name)
 		}
 	}

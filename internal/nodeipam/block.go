@@ -94,8 +94,8 @@ func (b Block) mayNeverGetPrefix() bool {
 }
 
 // withHistory returns the block with statusOutdated set, given the block as it was known before.
-func (b Block) withHistory(was Block) Block {
-	b.statusOutdated = was.UID == b.UID && b.RefusalMessage == was.RefusalMessage && (was.statusOutdated || (len(was.PossiblePrefixes) == 0 && len(b.PossiblePrefixes) > 0))
+func (b Block) withHistory(old Block) Block {
+	b.statusOutdated = old.UID == b.UID && b.RefusalMessage == old.RefusalMessage && (old.statusOutdated || (len(old.PossiblePrefixes) == 0 && len(b.PossiblePrefixes) > 0))
 	return b
 }
 
@@ -115,14 +115,14 @@ func BlockFromAllocation(a *v1alpha1.IPAllocation) (Block, bool) {
 			out.PinnedPrefix, _ = r.Prefix()
 		}
 	}
-	if is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition); is != nil && is.Status == metav1.ConditionFalse {
-		out.RefusalMessage = is.Message
+	if condition := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ReadyCondition); condition != nil && condition.Status == metav1.ConditionFalse {
+		out.RefusalMessage = condition.Message
 	}
 	// Every user who can create an IPAllocation can write a record; only the holder writes the status.
 	shown, _ := poolutil.ParseRange(a.Status.StartAddress + "-" + a.Status.EndAddress)
 	record, _ := poolutil.ParseRange(a.Annotations[v1alpha1.AddressAnnotation])
 	for _, r := range []netipx.IPRange{shown, record} {
-		if p, is := r.Prefix(); is && r.IsValid() {
+		if p, ok := r.Prefix(); ok && r.IsValid() {
 			out.PossiblePrefixes = append(out.PossiblePrefixes, p)
 		}
 	}

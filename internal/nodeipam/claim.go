@@ -105,7 +105,7 @@ const maxTakeoverPause = 24 * time.Hour
 
 // CompareStatuses returns how the status of a ClusterCIDR differs from the one that it should have; false means that it
 // does not.
-func CompareStatuses(was, next *v1alpha1.ClusterCIDRStatus) (StatusDifference, bool) {
+func CompareStatuses(old, next *v1alpha1.ClusterCIDRStatus) (StatusDifference, bool) {
 	var in []string
 	numbers := func(s *v1alpha1.ClusterCIDRStatus) string {
 		text := fmt.Sprint(s.ObservedGeneration, s.Capacity, s.Allocated, s.Free)
@@ -114,18 +114,18 @@ func CompareStatuses(was, next *v1alpha1.ClusterCIDRStatus) (StatusDifference, b
 		}
 		return text
 	}
-	says := numbers(was)
-	if says != numbers(next) {
-		in = append(in, says)
+	published := numbers(old)
+	if published != numbers(next) {
+		in = append(in, published)
 	}
 	for _, c := range next.Conditions {
-		is := ptr.Deref(meta.FindStatusCondition(was.Conditions, c.Type), metav1.Condition{})
-		says += FormatCondition(is)
-		if FormatCondition(is) != FormatCondition(c) {
-			in = append(in, fmt.Sprint(c.Type, is.Status, is.Reason))
+		current := ptr.Deref(meta.FindStatusCondition(old.Conditions, c.Type), metav1.Condition{})
+		published += FormatCondition(current)
+		if FormatCondition(current) != FormatCondition(c) {
+			in = append(in, fmt.Sprint(c.Type, current.Status, current.Reason))
 		}
 	}
-	return StatusDifference{DifferingFields: strings.Join(in, ", "), PublishedStatus: says}, len(in) > 0
+	return StatusDifference{DifferingFields: strings.Join(in, ", "), PublishedStatus: published}, len(in) > 0
 }
 
 // FormatCondition returns a condition as text.
@@ -142,14 +142,14 @@ func (u Usage) WithPublishedStatus(capacity, free int64, shown []metav1.Conditio
 	}
 	u.Capacity, u.Free, u.Conditions = capacity, free, slices.Clone(u.Conditions)
 	for i, c := range u.Conditions {
-		was := meta.FindStatusCondition(shown, c.Type)
+		old := meta.FindStatusCondition(shown, c.Type)
 		switch {
-		case was == nil:
-		case c.Type == v1alpha1.ReadyCondition && (was.Status != metav1.ConditionTrue || c.Status != metav1.ConditionTrue):
-		case c.Type == v1alpha1.ExhaustedCondition && u.WaitingNodes == 0 && (was.Reason == v1alpha1.PoolExhaustedReason || was.Reason == v1alpha1.QuotaReachedReason):
+		case old == nil:
+		case c.Type == v1alpha1.ReadyCondition && (old.Status != metav1.ConditionTrue || c.Status != metav1.ConditionTrue):
+		case c.Type == v1alpha1.ExhaustedCondition && u.WaitingNodes == 0 && (old.Reason == v1alpha1.PoolExhaustedReason || old.Reason == v1alpha1.QuotaReachedReason):
 			// this is published only while a Node waits
 		case c.Type == v1alpha1.ReadyCondition || c.Type == v1alpha1.ExhaustedCondition:
-			u.Conditions[i] = *was
+			u.Conditions[i] = *old
 		}
 	}
 	return u

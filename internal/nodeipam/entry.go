@@ -38,7 +38,7 @@ func matchesCluster(cluster ClusterKey) func(v1alpha1.ClusterUse) bool {
 // RangeObjectForCluster returns a ClusterCIDR as it applies to a Cluster with the given labels, and reports whether it
 // concerns the Cluster: it selects the Cluster, or is in use there. Nil labels mean that the Cluster must not get
 // anything new.
-func RangeObjectForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey, has labels.Set) (RangeObject, bool) {
+func RangeObjectForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey, clusterLabels labels.Set) (RangeObject, bool) {
 	if IsLocal(c) {
 		return RangeObject{}, false
 	}
@@ -51,7 +51,7 @@ func RangeObjectForCluster(c *v1alpha1.ClusterCIDR, cluster ClusterKey, has labe
 	if err != nil {
 		return out, out.HasFinalizer // RangeObjectFromClusterCIDR has recorded why it is not valid
 	}
-	selected := has != nil && selector.Matches(has)
+	selected := clusterLabels != nil && selector.Matches(clusterLabels)
 	if !selected {
 		out.Closing = true
 		if out.Range != nil {

@@ -28,7 +28,7 @@ func (u Usage) Equal(other Usage) bool {
 func ApplyFleetStatus(c *v1alpha1.ClusterCIDR, by map[ClusterKey]Usage, alone bool, now time.Time) (changed, urgent bool) {
 	object := RangeObjectFromClusterCIDR(c)
 	var u Usage
-	fresh := false // an entry that has no numbers yet
+	firstReport := false // an entry that has no numbers yet
 	elastic := object.BlockSources != [2]*BlockSource{}
 	if object.Range != nil && !elastic {
 		u.Capacity = object.Range.Capacity()
@@ -36,9 +36,9 @@ func ApplyFleetStatus(c *v1alpha1.ClusterCIDR, by map[ClusterKey]Usage, alone bo
 	}
 	for i := range c.Status.Clusters {
 		e := &c.Status.Clusters[i]
-		if is, known := by[ClusterKey{Namespace: e.Namespace, Name: e.Name}]; known && !is.NodesUnread && (e.Nodes != is.Allocated || e.Free != is.Free) {
-			fresh = fresh || (e.Nodes == 0 && e.Free == 0)
-			e.Nodes, e.Free, changed = is.Allocated, is.Free, true
+		if usage, known := by[ClusterKey{Namespace: e.Namespace, Name: e.Name}]; known && !usage.NodesUnread && (e.Nodes != usage.Allocated || e.Free != usage.Free) {
+			firstReport = firstReport || (e.Nodes == 0 && e.Free == 0)
+			e.Nodes, e.Free, changed = usage.Allocated, usage.Free, true
 		}
 		u.Allocated += e.Nodes
 		if elastic { // each Cluster has blocks of its own
@@ -47,20 +47,20 @@ func ApplyFleetStatus(c *v1alpha1.ClusterCIDR, by map[ClusterKey]Usage, alone bo
 		}
 		u.Free = min(u.Free, e.Free)
 	}
-	said := usageFromEntries(c, elastic, u.Capacity)
+	usageByCluster := usageFromEntries(c, elastic, u.Capacity)
 	if alone {
 		for _, key := range ClustersInStatus(c) {
-			said[key] = Usage{Conditions: append(ConditionsForCluster(c, key), said[key].Conditions...)}
+			usageByCluster[key] = Usage{Conditions: append(ConditionsForCluster(c, key), usageByCluster[key].Conditions...)}
 		}
-		maps.Copy(said, by)
+		maps.Copy(usageByCluster, by)
 	}
 	u.Conditions = []metav1.Condition{
-		fleetReadyCondition(c, object, u, said),
-		mergeClusterConditions(said, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
-		mergeClusterConditions(said, v1alpha1.OverlapCondition, v1alpha1.NoOverlapReason),
+		fleetReadyCondition(c, object, u, usageByCluster),
+		mergeClusterConditions(usageByCluster, v1alpha1.ExhaustedCondition, v1alpha1.RoomLeftReason),
+		mergeClusterConditions(usageByCluster, v1alpha1.OverlapCondition, v1alpha1.NoOverlapReason),
 	}
 	described, urgent := u.ApplyStatus(c, now)
-	return changed || described, urgent || fresh
+	return changed || described, urgent || firstReport
 }
 
 // ClustersInStatus returns the Clusters that the status of a ClusterCIDR reports about: those with an entry, and those
@@ -73,8 +73,8 @@ func ClustersInStatus(c *v1alpha1.ClusterCIDR) (out []ClusterKey) {
 	for i := range c.Status.Conditions {
 		names, _ := parseClusterMessage(c.Status.Conditions[i].Message)
 		for _, text := range names {
-			namespace, name, is := strings.Cut(text, "/")
-			if key := (ClusterKey{Namespace: namespace, Name: name}); is && EntryForCluster(c, key) == nil && !slices.Contains(out[entries:], key) {
+			namespace, name, ok := strings.Cut(text, "/")
+			if key := (ClusterKey{Namespace: namespace, Name: name}); ok && EntryForCluster(c, key) == nil && !slices.Contains(out[entries:], key) {
 				out = append(out, key)
 			}
 		}
@@ -85,12 +85,12 @@ func ClustersInStatus(c *v1alpha1.ClusterCIDR) (out []ClusterKey) {
 // ConditionsForCluster returns what the conditions of a ClusterCIDR report about a Cluster.
 func ConditionsForCluster(c *v1alpha1.ClusterCIDR, key ClusterKey) (out []metav1.Condition) {
 	entry := EntryForCluster(c, key)
-	for _, is := range c.Status.Conditions {
-		names, message := parseClusterMessage(is.Message)
-		if !isClusterNamed(names, key, entry != nil) || (is.Type == v1alpha1.ExhaustedCondition && entry != nil && entry.Free > 0) {
+	for _, condition := range c.Status.Conditions {
+		names, message := parseClusterMessage(condition.Message)
+		if !isClusterNamed(names, key, entry != nil) || (condition.Type == v1alpha1.ExhaustedCondition && entry != nil && entry.Free > 0) {
 			continue
 		}
-		out = append(out, newCondition(is.Type, is.Status, is.Reason, "%s", message))
+		out = append(out, newCondition(condition.Type, condition.Status, condition.Reason, "%s", message))
 	}
 	return out
 }
@@ -111,9 +111,9 @@ func formatClusterMessage(names []string, message string) string {
 }
 
 func parseClusterMessage(text string) (names []string, message string) {
-	text, is := strings.CutPrefix(text, "in Cluster ")
+	text, ok := strings.CutPrefix(text, "in Cluster ")
 	all, message, cut := strings.Cut(text, ": ")
-	if !is || !cut {
+	if !ok || !cut {
 		return nil, ""
 	}
 	return strings.Split(all, ", "), message
@@ -141,9 +141,9 @@ func fleetReadyCondition(c *v1alpha1.ClusterCIDR, o RangeObject, u Usage, by map
 		return newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.DeletingReason, "is being deleted; %s", describeUsers(c, u))
 	}
 	for _, key := range sortClusterKeys(by) {
-		is := meta.FindStatusCondition(by[key].Conditions, v1alpha1.ReadyCondition)
-		if is != nil && is.Status != metav1.ConditionTrue && is.Reason != v1alpha1.DeletingReason {
-			return newCondition(v1alpha1.ReadyCondition, is.Status, is.Reason, "%s", formatClusterMessage([]string{key.String()}, is.Message))
+		condition := meta.FindStatusCondition(by[key].Conditions, v1alpha1.ReadyCondition)
+		if condition != nil && condition.Status != metav1.ConditionTrue && condition.Reason != v1alpha1.DeletingReason {
+			return newCondition(v1alpha1.ReadyCondition, condition.Status, condition.Reason, "%s", formatClusterMessage([]string{key.String()}, condition.Message))
 		}
 	}
 	switch {
@@ -178,9 +178,9 @@ func mergeClusterConditions(by map[ClusterKey]Usage, kind, without string) metav
 	var in []string
 	var first *metav1.Condition
 	for _, key := range sortClusterKeys(by) {
-		if is := meta.FindStatusCondition(by[key].Conditions, kind); is != nil && is.Status == metav1.ConditionTrue {
+		if condition := meta.FindStatusCondition(by[key].Conditions, kind); condition != nil && condition.Status == metav1.ConditionTrue {
 			in = append(in, key.String())
-			first = cmp.Or(first, is)
+			first = cmp.Or(first, condition)
 		}
 	}
 	if first == nil {

@@ -98,11 +98,11 @@ func (m *nodeState) planBlocks(now time.Time) (out blockPlan) {
 	out.plannedAt = now
 	facts := m.carveBlocks(now)
 	for g := range sources {
-		if _, has := facts[g]; !has {
+		if _, ok := facts[g]; !ok {
 			facts[g] = nil // it may want some
 		}
 	}
-	lack, moved := m.blockShortfalls(sources), false
+	shortfalls, moved := m.blockShortfalls(sources), false
 	for _, b := range m.blocks {
 		moved = moved || b.Moved
 	}
@@ -113,7 +113,7 @@ func (m *nodeState) planBlocks(now time.Time) (out blockPlan) {
 		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, MaxOpen: maxBlocks, Moved: moved, Adopting: m.isHolder && m.adopting, IdleGrace: m.idleGracePeriod}
 		if wanted {
 			source := o.BlockSources[g.family]
-			pool.MaxBlocks, pool.MaxOpen, pool.AddressesPerBlock, pool.Shortfall = source.MaxBlocks, source.MaxBlocks, int64(source.NodesPerBlock), lack[g]
+			pool.MaxBlocks, pool.MaxOpen, pool.AddressesPerBlock, pool.Shortfall = source.MaxBlocks, source.MaxBlocks, int64(source.NodesPerBlock), shortfalls[g]
 		}
 		pool.HasWaiting = len(m.pendingNodes) > 0 // the shortfall counts what the refused Nodes need
 		d := carve.DecideBlocks(pool, facts[g], now)
@@ -263,18 +263,18 @@ func (g *blockPlan) addDecision(m *nodeState, of blockGroup, o RangeObject, d ca
 	}
 	for _, b := range facts {
 		on, open := m.openBlockByName(b.Name)
-		is := m.blocks[b.Name]
+		observed := m.blocks[b.Name]
 		if open && b.Open && m.isHolder && !slices.Contains(d.Close, b.Name) {
 			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.EndDraining, b.Name)
-			if m.verifiedLive[is.UID] && is.GrantedPrefix == on.CIDRs[0] {
-				on.UID = is.UID // clusterctl move has created it again
+			if m.verifiedLive[observed.UID] && observed.GrantedPrefix == on.CIDRs[0] {
+				on.UID = observed.UID // clusterctl move has created it again
 			}
 			g.openBlocks = append(g.openBlocks, on)
 		}
 		if slices.Contains(d.Open, b.Name) {
-			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: is.Kind, Name: is.Name, UID: is.UID, ClusterCIDRName: is.ClusterCIDRName, CIDRs: []netip.Prefix{is.GrantedPrefix}})
+			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: observed.Kind, Name: observed.Name, UID: observed.UID, ClusterCIDRName: observed.ClusterCIDRName, CIDRs: []netip.Prefix{observed.GrantedPrefix}})
 		}
-		if b.Exists && open && on.UID != is.UID && !m.verifiedLive[is.UID] {
+		if b.Exists && open && on.UID != observed.UID && !m.verifiedLive[observed.UID] {
 			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: b.Name})
 		}
 	}

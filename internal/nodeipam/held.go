@@ -93,8 +93,8 @@ func (k ProtectorByKind) UnprotectObject(ctx context.Context, ref podcidr.Ref, m
 // HasProtectedObjects implements ObjectProtector.
 func (k ProtectorByKind) HasProtectedObjects(ctx context.Context) (bool, error) {
 	for _, of := range k {
-		if is, err := of.HasProtectedObjects(ctx); is || err != nil {
-			return is, err
+		if protected, err := of.HasProtectedObjects(ctx); protected || err != nil {
+			return protected, err
 		}
 	}
 	return false, nil

@@ -60,15 +60,15 @@ func (m *nodeState) setBlocks(all []Block, now time.Time) {
 		}
 	}
 	for _, b := range all {
-		was, is := m.blocks[b.Name]
-		switch newer := is && term.IsNewerVersion(was.ResourceVersion, b.ResourceVersion); {
-		case newer && was.UID == b.UID:
-			b = was // a live read has shown a later version
-		case newer && m.notYetInCache[was.UID].After(now):
+		old, known := m.blocks[b.Name]
+		switch newer := known && term.IsNewerVersion(old.ResourceVersion, b.ResourceVersion); {
+		case newer && old.UID == b.UID:
+			b = old // a live read has shown a later version
+		case newer && m.notYetInCache[old.UID].After(now):
 			continue // that block is gone
 		}
 		delete(m.notYetInCache, b.UID)
-		next[b.Name] = b.withHistory(was)
+		next[b.Name] = b.withHistory(old)
 	}
 	m.blocks = next
 	there := map[types.UID]bool{}
@@ -87,11 +87,11 @@ func (m *nodeState) setBlocks(all []Block, now time.Time) {
 
 // recordLiveBlock records a block that a live read, or the answer to a request, has shown.
 func (m *nodeState) recordLiveBlock(b Block, now time.Time) {
-	was := m.blocks[b.Name]
-	if was.UID != b.UID {
+	old := m.blocks[b.Name]
+	if old.UID != b.UID {
 		m.notYetInCache[b.UID] = now.Add(cacheLagTimeout)
 	}
-	m.blocks[b.Name] = b.withHistory(was)
+	m.blocks[b.Name] = b.withHistory(old)
 	m.verifiedLive[b.UID] = true
 	delete(m.missingNames, b.Name)
 	m.updateRangeBlocks()
@@ -112,8 +112,8 @@ func (m *nodeState) setOpenRanges(open []fence.OpenRange) {
 
 // openBlockByName returns the entry of an open block in the state on record; false means that it is not open.
 func (m *nodeState) openBlockByName(name string) (fence.OpenRange, bool) {
-	on, is := m.openBlocks[name]
-	return on, is
+	on, ok := m.openBlocks[name]
+	return on, ok
 }
 
 // updateRangeBlocks sets on each range which blocks it has, and which of them may be granted from: those that are open.
@@ -125,13 +125,13 @@ func (m *nodeState) updateRangeBlocks() {
 			if source == nil || o.Range == nil {
 				continue
 			}
-			all, gives := m.prefixesForFamily(o, podcidr.Family(f), blocks[o.Name])
-			was := o.Range.AllocatableCIDRs(podcidr.Family(f))
-			if slices.Equal(gives, was) && slices.Equal(all, o.Range.CIDRsForFamily(podcidr.Family(f))) {
+			all, allocatable := m.prefixesForFamily(o, podcidr.Family(f), blocks[o.Name])
+			old := o.Range.AllocatableCIDRs(podcidr.Family(f))
+			if slices.Equal(allocatable, old) && slices.Equal(all, o.Range.CIDRsForFamily(podcidr.Family(f))) {
 				continue
 			}
-			less = less || slices.ContainsFunc(was, func(p netip.Prefix) bool { return !slices.Contains(gives, p) })
-			o.Range.SetBlocks(podcidr.Family(f), all, gives)
+			less = less || slices.ContainsFunc(old, func(p netip.Prefix) bool { return !slices.Contains(allocatable, p) })
+			o.Range.SetBlocks(podcidr.Family(f), all, allocatable)
 			delete(m.uselessRanges, o.Range)
 			m.invalidateUsage()
 			m.requeueRefused()
@@ -153,7 +153,7 @@ func (m *nodeState) blocksByObject() map[string][]Block {
 	return out
 }
 
-func (m *nodeState) prefixesForFamily(o RangeObject, f podcidr.Family, blocks []Block) (all, gives []netip.Prefix) {
+func (m *nodeState) prefixesForFamily(o RangeObject, f podcidr.Family, blocks []Block) (all, allocatable []netip.Prefix) {
 	for _, on := range m.openBlocks {
 		if on.ClusterCIDRName == o.Name && podcidr.FamilyForPrefix(on.CIDRs[0]) == f {
 			all = append(all, on.CIDRs[0])
@@ -167,15 +167,15 @@ func (m *nodeState) prefixesForFamily(o RangeObject, f podcidr.Family, blocks []
 		if !slices.Contains(all, b.GrantedPrefix) {
 			all = append(all, b.GrantedPrefix)
 		}
-		holds := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.GrantedPrefix}) && on.UID == b.UID
-		if !b.Deleting && o.BlockSources[f].matchesBlock(b) && (holds || !m.isHolder) {
-			gives = append(gives, b.GrantedPrefix)
+		recordMatches := open && !on.Draining && slices.Equal(on.CIDRs, []netip.Prefix{b.GrantedPrefix}) && on.UID == b.UID
+		if !b.Deleting && o.BlockSources[f].matchesBlock(b) && (recordMatches || !m.isHolder) {
+			allocatable = append(allocatable, b.GrantedPrefix)
 		}
 	}
-	for _, list := range [][]netip.Prefix{all, gives} {
+	for _, list := range [][]netip.Prefix{all, allocatable} {
 		slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	}
-	return all, gives
+	return all, allocatable
 }
 
 // hasBlocks reports whether an object has blocks, or may have some.
@@ -200,20 +200,20 @@ func (m *nodeState) hasBlocks(o RangeObject) bool {
 // those on record in the ConfigMap, those of its own record, even where its status does not show them any more, and
 // those that it requests, unless it is being deleted.
 func (m *nodeState) countBlockUsers(b Block) int64 {
-	has := b.PossiblePrefixes
+	prefixes := b.PossiblePrefixes
 	if on, _ := m.openBlockByName(b.Name); on.UID == b.UID {
-		has = slices.Concat(on.CIDRs, b.PossiblePrefixes)
+		prefixes = slices.Concat(on.CIDRs, b.PossiblePrefixes)
 	}
 	if !b.Deleting {
-		has = slices.Concat(has, []netip.Prefix{b.PinnedPrefix})
+		prefixes = slices.Concat(prefixes, []netip.Prefix{b.PinnedPrefix})
 	}
-	return m.countPrefixUsers(b, has)
+	return m.countPrefixUsers(b, prefixes)
 }
 
 // countPrefixUsers returns how many Nodes have, or are granted, some of the prefixes of a block: the maximum over the
 // prefixes. A prefix that another block has taken over counts for that block only.
-func (m *nodeState) countPrefixUsers(b Block, has []netip.Prefix) (most int64) {
-	for _, p := range has {
+func (m *nodeState) countPrefixUsers(b Block, prefixes []netip.Prefix) (most int64) {
+	for _, p := range prefixes {
 		if p.IsValid() && (b.GrantedPrefix == p || !m.isPrefixReplaced(b, p)) {
 			most = max(most, m.allocations.CountUsers(p))
 		}

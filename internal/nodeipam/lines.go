@@ -20,24 +20,24 @@ type logLimiter struct {
 }
 
 // shouldLog reports whether a line is due, and returns how many lines of its kind were suppressed before it.
-func (l *logLimiter) shouldLog(says string, now time.Time) (left int, is bool) {
+func (l *logLimiter) shouldLog(message string, now time.Time) (left int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nextLogTime == nil {
 		l.nextLogTime, l.suppressed = map[string]time.Time{}, map[string]int{}
 	}
-	if now.Before(l.nextLogTime[says]) {
-		l.suppressed[says]++
+	if now.Before(l.nextLogTime[message]) {
+		l.suppressed[message]++
 		return 0, false
 	}
-	left = l.suppressed[says]
-	l.nextLogTime[says], l.suppressed[says] = now.Add(logInterval), 0
+	left = l.suppressed[message]
+	l.nextLogTime[message], l.suppressed[message] = now.Add(logInterval), 0
 	return left, true
 }
 
 // logFailure logs a failure, unless one of its kind was logged less than logInterval ago.
-func (s *ClusterAllocator) logFailure(ctx context.Context, err error, says string, about ...any) {
-	if left, is := s.logLimiter.shouldLog(says, s.Now()); is {
-		log.FromContext(ctx).Error(err, says, append(about, "leftOut", left)...)
+func (s *ClusterAllocator) logFailure(ctx context.Context, err error, message string, about ...any) {
+	if left, ok := s.logLimiter.shouldLog(message, s.Now()); ok {
+		log.FromContext(ctx).Error(err, message, append(about, "leftOut", left)...)
 	}
 }

@@ -46,8 +46,8 @@ func matchesOpenBlock(on fence.OpenRange, b Block) bool {
 // isOpenBlock reports whether a block is the open one of its name. A block that requests the addresses of an open one
 // because that is lost is not.
 func (m *nodeState) isOpenBlock(b Block) bool {
-	on, is := m.openBlockByName(b.Name)
-	return is && (on.UID == b.UID || slices.Contains(b.PossiblePrefixes, on.CIDRs[0]))
+	on, ok := m.openBlockByName(b.Name)
+	return ok && (on.UID == b.UID || slices.Contains(b.PossiblePrefixes, on.CIDRs[0]))
 }
 
 // isReplacement reports whether a block requests the addresses of an open one that is lost.

@@ -35,18 +35,18 @@ func (s *ClusterAllocator) exportMetrics(found Report) {
 		}
 		metrics.NodeCIDRMax.WithLabelValues(of...).Set(float64(u.Capacity))
 	}
-	for is := range s.exportedRanges {
-		if !shown[is] {
-			metrics.NodeCIDRUsage.DeleteLabelValues(s.metricLabels(is)...)
-			metrics.NodeCIDRMax.DeleteLabelValues(s.metricLabels(is)...)
+	for exported := range s.exportedRanges {
+		if !shown[exported] {
+			metrics.NodeCIDRUsage.DeleteLabelValues(s.metricLabels(exported)...)
+			metrics.NodeCIDRMax.DeleteLabelValues(s.metricLabels(exported)...)
 		}
 	}
 	s.exportedRanges = shown
 }
 
 // metricLabels returns the label values of a range, which is identified by its CIDRs and its name.
-func (s *ClusterAllocator) metricLabels(is [2]string) []string {
-	return []string{is[0], is[1], s.ClusterKey.Namespace, s.ClusterKey.Name}
+func (s *ClusterAllocator) metricLabels(exported [2]string) []string {
+	return []string{exported[0], exported[1], s.ClusterKey.Namespace, s.ClusterKey.Name}
 }
 
 // deleteMetrics deletes the metrics that show the state of the cluster.

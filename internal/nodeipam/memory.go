@@ -216,16 +216,16 @@ func (m *nodeState) observeNode(n *podcidr.Node, version string, now time.Time) 
 		known.lastSeenTakeover = m.takeoverCount
 		return false
 	}
-	was := known.Node
-	if len(was.CIDRs) > 0 && len(n.CIDRs) == 0 {
+	old := known.Node
+	if len(old.CIDRs) > 0 && len(n.CIDRs) == 0 {
 		m.needsRevalidation = true
 		return true
 	}
-	if was.ClusterCIDRName != n.ClusterCIDRName || !slices.Equal(was.CIDRs, n.CIDRs) {
+	if old.ClusterCIDRName != n.ClusterCIDRName || !slices.Equal(old.CIDRs, n.CIDRs) {
 		m.invalidateUsage()
 	}
 	known.Node, known.resourceVersion, known.lastSeenTakeover = n, version, m.takeoverCount
-	return m.classifyNode(known, was.Deleting != n.Deleting || was.LabelsTimeout != n.LabelsTimeout || !maps.Equal(was.Labels, n.Labels))
+	return m.classifyNode(known, old.Deleting != n.Deleting || old.LabelsTimeout != n.LabelsTimeout || !maps.Equal(old.Labels, n.Labels))
 }
 
 // checkLateLabels adds an event to a Node whose labels come too late: they select another ClusterCIDR than the one that
@@ -235,25 +235,25 @@ func (m *nodeState) checkLateLabels(uid types.UID, version string, labels map[st
 	if n == nil || n.resourceVersion != version {
 		return // the Node was seen in another version since, or is gone
 	}
-	was := n.labelsHash
-	if n.labelsHash = hashLabels(labels); was == 0 || was == n.labelsHash || len(n.CIDRs) == 0 {
+	old := n.labelsHash
+	if n.labelsHash = hashLabels(labels); old == 0 || old == n.labelsHash || len(n.CIDRs) == 0 {
 		return
 	}
-	has := m.rangeForNode(n.Node)
-	if has == nil {
+	current := m.rangeForNode(n.Node)
+	if current == nil {
 		return
 	}
-	open := slices.DeleteFunc(slices.Clone(m.validRanges()), func(r *podcidr.Range) bool { return r.Closing && r != has })
+	open := slices.DeleteFunc(slices.Clone(m.validRanges()), func(r *podcidr.Range) bool { return r.Closing && r != current })
 	order := podcidr.RangesForNode(open, &podcidr.Node{Name: n.Name, Labels: labels})
-	if len(order) == 0 || order[0] == has || !order[0].HasSelector() {
+	if len(order) == 0 || order[0] == current || !order[0].HasSelector() {
 		return
 	}
 	m.addEventf(n.Node, PodCIDRLabelsLate, "its labels select ClusterCIDR %s now, and it keeps its pod CIDRs %v of %s: have its labels there when it registers, and drain and delete it, so that it registers anew",
-		order[0].Name, n.CIDRs, has.Name)
+		order[0].Name, n.CIDRs, current.Name)
 }
 
-// classifyNode sorts a Node by what is known of it; news reports whether that changes what the Node may be granted.
-func (m *nodeState) classifyNode(n *nodeEntry, news bool) (wake bool) {
+// classifyNode sorts a Node by what is known of it; changed reports whether that changes what the Node may be granted.
+func (m *nodeState) classifyNode(n *nodeEntry, changed bool) (wake bool) {
 	if len(n.CIDRs) > 0 {
 		n.waiting = nil
 		m.recordNodeCIDRs(n)
@@ -267,7 +267,7 @@ func (m *nodeState) classifyNode(n *nodeEntry, news bool) (wake bool) {
 		m.removeWaiting(n.UID)
 		return false
 	}
-	if m.grants[n.UID] != nil || !news {
+	if m.grants[n.UID] != nil || !changed {
 		return false
 	}
 	m.removeWaiting(n.UID)
@@ -345,29 +345,29 @@ func (m *nodeState) requeueRefused() {
 // setRangeObjects sets the objects that CIDRs are granted from.
 func (m *nodeState) setRangeObjects(objects []RangeObject) {
 	next := make(map[podcidr.Ref]RangeObject, len(objects))
-	news, gone := false, false
+	changed, gone := false, false
 	for _, o := range objects {
-		was, known := m.rangeObjects[o.Ref]
-		if known && was.Range != nil {
-			o.Range = was.Range // a spec never changes
+		old, known := m.rangeObjects[o.Ref]
+		if known && old.Range != nil {
+			o.Range = old.Range // a spec never changes
 		}
 		if o.Range != nil {
 			closing := o.Closing || m.closedByLiveRead[o.Ref]
-			news = news || closing != o.Range.Closing
+			changed = changed || closing != o.Range.Closing
 			o.Range.Closing = closing
 		}
-		news = news || !known
-		m.needsFinalizerCheck = m.needsFinalizerCheck || !known || was.HasFinalizer != o.HasFinalizer
+		changed = changed || !known
+		m.needsFinalizerCheck = m.needsFinalizerCheck || !known || old.HasFinalizer != o.HasFinalizer
 		next[o.Ref] = o
 	}
 	for ref := range m.rangeObjects {
-		if _, is := next[ref]; !is {
+		if _, ok := next[ref]; !ok {
 			gone = true
 			delete(m.closedByLiveRead, ref)
 		}
 	}
 	m.rangeObjects = next
-	if news || gone {
+	if changed || gone {
 		m.sortedRanges, m.rangesByName = nil, nil
 		m.invalidateUsage()
 	}
@@ -375,7 +375,7 @@ func (m *nodeState) setRangeObjects(objects []RangeObject) {
 	if gone {
 		m.rebuildAllocations() // the allocations track the ranges that exist
 	}
-	if news || gone {
+	if changed || gone {
 		m.requeueRefused()
 	}
 }

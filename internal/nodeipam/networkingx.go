@@ -64,10 +64,10 @@ func RangeObjectFromNetworkingX(o *unstructured.Unstructured) RangeObject {
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &in)
 	}
-	said := v1alpha1.ClusterCIDRSpec{
+	declared := v1alpha1.ClusterCIDRSpec{
 		NodeSelector: in.NodeSelector, PerNodeHostBits: in.PerNodeHostBits, IPv4: maskCIDR(in.IPv4), IPv6: maskCIDR(in.IPv6),
 	}
-	out := newRangeObject(RefForNetworkingX(o), o, NetworkingXFinalizer, &said)
+	out := newRangeObject(RefForNetworkingX(o), o, NetworkingXFinalizer, &declared)
 	if err != nil {
 		out.Range, out.ValidationErrors = nil, field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
 	}
@@ -78,7 +78,7 @@ func RangeObjectFromNetworkingX(o *unstructured.Unstructured) RangeObject {
 // prefix.
 func maskCIDR(text string) string {
 	if _, parsed, err := netutils.ParseCIDRSloppy(text); err == nil {
-		if p, is := netipx.FromStdIPNet(parsed); is {
+		if p, ok := netipx.FromStdIPNet(parsed); ok {
 			return p.String()
 		}
 	}

@@ -72,7 +72,7 @@ func podCIDRsForNode(o *corev1.Node) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
 		if _, parsed, err := netutils.ParseCIDRSloppy(text); err == nil {
-			if p, is := netipx.FromStdIPNet(parsed); is {
+			if p, ok := netipx.FromStdIPNet(parsed); ok {
 				out = append(out, p)
 			}
 		}

@@ -226,7 +226,7 @@ func (m *nodeState) addForeignEvents(n *podcidr.Node, of *podcidr.RangeIndex) (f
 			foreign = true
 			m.addEventf(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}
-		if service, is := m.allocations.OverlappingExclusion(p); is {
+		if service, ok := m.allocations.OverlappingExclusion(p); ok {
 			m.addEventf(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
 		}
 	}
@@ -277,8 +277,8 @@ func (s *ClusterAllocator) EmitEvents() (more bool) {
 
 // emitDeletingEvent records once that the ConfigMap is being deleted, and the consequences.
 func (s *ClusterAllocator) emitDeletingEvent() {
-	said := s.deletingEmitted
-	if s.deletingEmitted = s.IsHolder() && s.fence.IsDeleting(); said || !s.deletingEmitted {
+	emitted := s.deletingEmitted
+	if s.deletingEmitted = s.IsHolder() && s.fence.IsDeleting(); emitted || !s.deletingEmitted {
 		return
 	}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}}

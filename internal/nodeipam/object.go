@@ -49,11 +49,11 @@ func RangeObjectFromClusterCIDR(c *v1alpha1.ClusterCIDR) RangeObject {
 
 // newRangeObject returns an object of any kind as a RangeObject, given its spec and the finalizer that marks it as in
 // use.
-func newRangeObject(ref podcidr.Ref, o client.Object, finalizer string, said *v1alpha1.ClusterCIDRSpec) RangeObject {
+func newRangeObject(ref podcidr.Ref, o client.Object, finalizer string, declared *v1alpha1.ClusterCIDRSpec) RangeObject {
 	out := RangeObject{Ref: ref, Closing: o.GetDeletionTimestamp() != nil, HasFinalizer: controllerutil.ContainsFinalizer(o, finalizer)}
-	spec := podcidr.RangeSpec{NodeSelector: said.NodeSelector}
-	spec.HostBits = [2]int{int(said.PerNodeHostBits), int(ptr.Deref(said.PerNodeHostBitsIPv6, said.PerNodeHostBits))}
-	for f, text := range []string{said.IPv4, said.IPv6} {
+	spec := podcidr.RangeSpec{NodeSelector: declared.NodeSelector}
+	spec.HostBits = [2]int{int(declared.PerNodeHostBits), int(ptr.Deref(declared.PerNodeHostBitsIPv6, declared.PerNodeHostBits))}
+	for f, text := range []string{declared.IPv4, declared.IPv6} {
 		if text == "" {
 			continue
 		}
@@ -64,8 +64,8 @@ func newRangeObject(ref podcidr.Ref, o client.Object, finalizer string, said *v1
 		}
 		spec.CIDRs[f] = append(spec.CIDRs[f], p)
 	}
-	out.ValidationErrors = append(out.ValidationErrors, out.addBlockSources(&spec, said.IPv4Pool, said.IPv6Pool)...)
-	out.ValidationErrors = append(out.ValidationErrors, validateClusterSelector(said.ClusterSelector)...)
+	out.ValidationErrors = append(out.ValidationErrors, out.addBlockSources(&spec, declared.IPv4Pool, declared.IPv6Pool)...)
+	out.ValidationErrors = append(out.ValidationErrors, validateClusterSelector(declared.ClusterSelector)...)
 	if len(out.ValidationErrors) == 0 {
 		out.Range, out.ValidationErrors = podcidr.CompileRange(out.Ref, spec)
 	}
@@ -96,8 +96,8 @@ type ClusterCIDRProtector struct {
 
 func (c ClusterCIDRProtector) finalizerProtector() finalizerProtector {
 	return finalizerProtector{client: c.Client, live: c.Live, finalizer: v1alpha1.ClusterCIDRFinalizer, isInUse: func(o client.Object) bool {
-		is, ok := o.(*v1alpha1.ClusterCIDR)
-		return ok && len(is.Status.Clusters) > 0
+		clusterCIDR, ok := o.(*v1alpha1.ClusterCIDR)
+		return ok && len(clusterCIDR.Status.Clusters) > 0
 	}}
 }
 
@@ -124,7 +124,7 @@ func (c ClusterCIDRProtector) HasProtectedObjects(ctx context.Context) (bool, er
 	})
 }
 
-func (c ClusterCIDRProtector) hasMatching(ctx context.Context, is func(*v1alpha1.ClusterCIDR) bool) (bool, error) {
+func (c ClusterCIDRProtector) hasMatching(ctx context.Context, matches func(*v1alpha1.ClusterCIDR) bool) (bool, error) {
 	var all v1alpha1.ClusterCIDRList
 	ctx, cancel := context.WithTimeout(ctx, term.RequestTimeout)
 	defer cancel()
@@ -132,7 +132,7 @@ func (c ClusterCIDRProtector) hasMatching(ctx context.Context, is func(*v1alpha1
 		return false, fmt.Errorf("listing ClusterCIDRs: %w", err)
 	}
 	for i := range all.Items {
-		if is(&all.Items[i]) {
+		if matches(&all.Items[i]) {
 			return true, nil
 		}
 	}

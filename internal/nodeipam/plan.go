@@ -59,13 +59,13 @@ func (m *nodeState) grantLimit(now time.Time) (int, time.Duration) {
 	case m.firstWritesInFlight > refillThreshold:
 		return 0, 0 // the end of one of them enqueues the cluster
 	}
-	fresh := 0
+	unfailed := 0
 	for _, g := range m.grants {
 		if g.failures == 0 {
-			fresh++
+			unfailed++
 		}
 	}
-	return max(min(maxGrantsPerCommit, maxInFlightGrants-fresh, maxRecordedGrants-len(m.grants), m.remainingGrants()), 0), 0
+	return max(min(maxGrantsPerCommit, maxInFlightGrants-unfailed, maxRecordedGrants-len(m.grants), m.remainingGrants()), 0), 0
 }
 
 // remainingGrants returns how many more grants the ConfigMap has room for, whatever their names.
@@ -300,11 +300,11 @@ func (m *nodeState) nextCommit(now time.Time) (fence.State, *pendingCommit, time
 		since := m.adoptionStart // as it is on record: other managers know the adoption by it
 		s.AdoptingSince, wait = &since, m.adoptUntil.Sub(now)
 	}
-	news := !slices.EqualFunc(p.openRanges, m.openRanges, fence.OpenRange.Equal)
+	rangesChanged := !slices.EqualFunc(p.openRanges, m.openRanges, fence.OpenRange.Equal)
 	switch {
 	case now.Before(m.nextCommitTime):
 		return s, nil, m.nextCommitTime.Sub(now)
-	case len(p.addedGrants) > 0, news, m.adopting && s.AdoptingSince == nil, m.hasObjectToClose(), m.hasBlockToRelease():
+	case len(p.addedGrants) > 0, rangesChanged, m.adopting && s.AdoptingSince == nil, m.hasObjectToClose(), m.hasBlockToRelease():
 	case len(p.droppedGrants) > 0 && m.writesInFlight == 0:
 		if m.settleAt.IsZero() {
 			m.settleAt = now.Add(settleDelay)
@@ -334,7 +334,7 @@ func (m *nodeState) rangesToOpen(added []types.UID) []fence.OpenRange {
 			continue
 		}
 		ref := podcidr.Ref{Kind: o.Kind, Name: o.Name, UID: o.UID}
-		if is := m.rangeObjects[ref]; is.Range != nil && !is.Range.Closing {
+		if object := m.rangeObjects[ref]; object.Range != nil && !object.Range.Closing {
 			out = append(out, o)
 		}
 	}
@@ -445,8 +445,8 @@ func (m *nodeState) recordWrite(g *nodeGrant, err error, now time.Time) (wake bo
 		if m.refusedWrites.nodeUIDs == nil {
 			m.refusedWrites.nodeUIDs = map[types.UID]bool{}
 		}
-		was := m.isRetryingSerially()
-		if m.refusedWrites.nodeUIDs[g.Node.UID] = true; !was && m.isRetryingSerially() {
+		wasRetryingSerially := m.isRetryingSerially()
+		if m.refusedWrites.nodeUIDs[g.Node.UID] = true; !wasRetryingSerially && m.isRetryingSerially() {
 			m.refusedWrites.retryPause, m.refusedWrites.nextRetryAt = term.MinRetryPause, now.Add(term.MinRetryPause)
 		}
 		if n != nil && n.waiting != nil {
@@ -532,11 +532,11 @@ func (m *nodeState) hasWork(now time.Time) (bool, time.Duration) {
 	if m.needsRevalidation || m.takeoverRequested || m.hasObjectToClose() {
 		return true, 0
 	}
-	trouble, notes := m.refusedWrites, len(m.events)
+	savedRefusedWrites, notes := m.refusedWrites, len(m.events)
 	m.refusedWrites.nodeUIDs = nil
 	m.updateCanGrow(now)
 	_, wait := m.planGrants(now)
-	m.refusedWrites = trouble
+	m.refusedWrites = savedRefusedWrites
 	m.deferEvents(notes)
 	growth := m.planBlocks(now)
 	wait = minWait(wait, growth.requeueAfter)
@@ -567,8 +567,8 @@ func (m *nodeState) hasObjectToClose() bool {
 
 // isObjectClosed reports whether this manager has closed an object, and no manager was seen to have opened it since.
 func (m *nodeState) isObjectClosed(o RangeObject) bool {
-	mark, is := m.closedMarks[o.Ref]
-	return is && mark == o.EntryMark && !m.isRangeOpen(o.Ref)
+	mark, ok := m.closedMarks[o.Ref]
+	return ok && mark == o.EntryMark && !m.isRangeOpen(o.Ref)
 }
 
 // marksToClose returns the marks of the objects that have to be closed.

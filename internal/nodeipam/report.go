@@ -175,8 +175,8 @@ func (m *nodeState) findOverlaps(r *podcidr.Range, all []*podcidr.Range) (names 
 
 // isUselessRange reports whether no Node can ever get anything of a range, as Services have all of it.
 func (m *nodeState) isUselessRange(r *podcidr.Range) bool {
-	if is, known := m.uselessRanges[r]; known {
-		return is
+	if useless, known := m.uselessRanges[r]; known {
+		return useless
 	}
 	empty := podcidr.NewAllocations(m.serviceCIDRs)
 	empty.TrackRanges(r)
@@ -300,8 +300,8 @@ func (u Usage) ApplyStatus(c *v1alpha1.ClusterCIDR, now time.Time) (changed, urg
 	s.ObservedGeneration, s.Capacity, s.Allocated, s.Free = c.Generation, u.Capacity, u.Allocated, u.Free
 	for _, next := range u.Conditions {
 		next.ObservedGeneration, next.LastTransitionTime = c.Generation, metav1.NewTime(now)
-		was := meta.FindStatusCondition(s.Conditions, next.Type)
-		urgent = urgent || was == nil || was.Status != next.Status || was.Reason != next.Reason
+		old := meta.FindStatusCondition(s.Conditions, next.Type)
+		urgent = urgent || old == nil || old.Status != next.Status || old.Reason != next.Reason
 		changed = meta.SetStatusCondition(&s.Conditions, next) || changed
 	}
 	return changed, urgent

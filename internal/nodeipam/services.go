@@ -67,15 +67,15 @@ func (s *ServiceCIDRStore) Prefixes() []netip.Prefix {
 // ObserveObject records a ServiceCIDR as it was seen, and reports whether the cluster has to be reconciled, as its
 // CIDRs have changed.
 func (s *ServiceCIDRStore) ObserveObject(o client.Object) (ClusterKey, bool) {
-	is, ok := o.(*networkingv1.ServiceCIDR)
+	observed, ok := o.(*networkingv1.ServiceCIDR)
 	if !ok {
 		return s.clusterKey, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, known := s.byUID[is.UID]
-	s.byUID[is.UID] = *is
-	return s.clusterKey, !known || !slices.Equal(was.Spec.CIDRs, is.Spec.CIDRs)
+	old, known := s.byUID[observed.UID]
+	s.byUID[observed.UID] = *observed
+	return s.clusterKey, !known || !slices.Equal(old.Spec.CIDRs, observed.Spec.CIDRs)
 }
 
 // ForgetObject records the proof that a ServiceCIDR is gone.
@@ -93,8 +93,8 @@ func (s *ServiceCIDRStore) ObjectsNotListed(_ client.Object, listed map[types.UI
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.byUID, func(uid types.UID, _ networkingv1.ServiceCIDR) bool {
-		_, is := listed[uid]
-		return !is
+		_, ok := listed[uid]
+		return !ok
 	})
 	return nil
 }

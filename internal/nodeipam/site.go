@@ -95,8 +95,8 @@ func holderForCluster(id string, of ClusterKey) string { return id + "/" + of.St
 // isPeerHolder reports whether a holder ID is that of another allocator of the same cluster than the one with the given
 // key.
 func isPeerHolder(holder string, of ClusterKey) bool {
-	_, site, is := strings.Cut(holder, "/")
-	return is && site != "" && site != of.String()
+	_, site, ok := strings.Cut(holder, "/")
+	return ok && site != "" && site != of.String()
 }
 
 func (s *ClusterAllocator) lockState() *nodeState {
@@ -109,8 +109,8 @@ func (m *nodeState) Unlock() { m.mu.Unlock() }
 
 // ObserveObject records a Node as it was seen, and reports whether the cluster has to be reconciled.
 func (s *ClusterAllocator) ObserveObject(o client.Object) (ClusterKey, bool) {
-	n, is := o.(*corev1.Node)
-	if !is {
+	n, ok := o.(*corev1.Node)
+	if !ok {
 		return s.ClusterKey, false
 	}
 	m := s.lockState()
@@ -138,7 +138,7 @@ func (s *ClusterAllocator) ObjectsNotListed(_ client.Object, listed map[types.UI
 	defer m.Unlock()
 	var out []client.Object
 	for uid, n := range m.nodes {
-		if _, is := listed[uid]; !is {
+		if _, ok := listed[uid]; !ok {
 			o := &corev1.Node{}
 			o.Name, o.UID = n.Name, uid
 			out = append(out, o)
@@ -310,11 +310,11 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
 	m := s.lockState()
-	nobody := m.adopting && m.adoptUntil.IsZero()
-	adopted := m.adopting && !nobody && !now.Before(m.adoptUntil)
+	startsAdoption := m.adopting && m.adoptUntil.IsZero()
+	adopted := m.adopting && !startsAdoption && !now.Before(m.adoptUntil)
 	m.Unlock()
 	switch {
-	case nobody:
+	case startsAdoption:
 		// That there was no manager before is committed before anything shows that there was one.
 		if wait, err := s.commitState(ctx); err != nil || wait > 0 {
 			return wait, err
@@ -340,8 +340,8 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 		return 0, err
 	}
 	again, err := s.dispatchWrites(ctx)
-	tended, failed := s.reconcileBlocks(ctx, growth)
-	return minWait(minWait(wait, later), minWait(again, tended)), errors.Join(err, failed, s.unprotectClosed(ctx))
+	blocksWait, failed := s.reconcileBlocks(ctx, growth)
+	return minWait(minWait(wait, later), minWait(again, blocksWait)), errors.Join(err, failed, s.unprotectClosed(ctx))
 }
 
 // commitState commits the next state, if there is a reason to. It returns how long until there is one.
@@ -440,9 +440,9 @@ func (s *ClusterAllocator) recordCommitError(err error) {
 func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, error) {
 	m := s.lockState()
 	due, wait := m.dueGrants(s.Now())
-	look := m.isHolder && len(due) > 0 && m.isRecordStale(s.Now())
+	mustVerify := m.isHolder && len(due) > 0 && m.isRecordStale(s.Now())
 	m.Unlock()
-	if look {
+	if mustVerify {
 		err := s.fence.VerifyTerm(ctx)
 		if errors.Is(err, fence.ErrTermLost) {
 			return s.recordCommitOutcome(err)
@@ -457,7 +457,7 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 	if !m.isHolder {
 		return 0, nil
 	}
-	if look {
+	if mustVerify {
 		m.recordVerifiedAt = s.Now()
 	}
 	lasting := context.WithoutCancel(ctx) // a write may start after this reconcile has ended; its own timeout bounds it
@@ -554,11 +554,11 @@ func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (
 	if err == nil {
 		s.ObserveObject(live)
 	}
-	if has := podCIDRsForNode(live); !settled && len(has) > 0 {
+	if cidrs := podCIDRsForNode(live); !settled && len(cidrs) > 0 {
 		settled = true
 		m := s.lockState()
-		if !slices.Equal(has, g.CIDRs) {
-			m.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", has, g.CIDRs)
+		if !slices.Equal(cidrs, g.CIDRs) {
+			m.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
 		}
 		m.Unlock()
 	}
@@ -599,7 +599,7 @@ func (s *ClusterAllocator) listNodes(ctx context.Context, each func(*corev1.Node
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	_, err := s.Lister.List(ctx, &corev1.Node{}, "", func(o client.Object) {
-		if n, is := o.(*corev1.Node); is {
+		if n, ok := o.(*corev1.Node); ok {
 			each(n)
 		}
 	})

@@ -57,14 +57,14 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 			}
 			listed = true
 		}
-		news, err := s.runBlockRequest(ctx, e)
+		changed, err := s.runBlockRequest(ctx, e)
 		if err != nil {
 			s.logFailure(ctx, err, "Failed to process a request for a block of pod CIDRs; retrying later", "block", e.blockName)
 		}
 		if wait := s.recordRequestResult(e, err); wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
 		}
-		if news {
+		if changed {
 			g.requeueAfter = time.Millisecond
 		}
 	}
@@ -94,7 +94,7 @@ func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.D
 }
 
 // runBlockRequest makes one request. It reports whether that has shown something new.
-func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) (news bool, err error) {
+func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) (changed bool, err error) {
 	switch e.action {
 	case getBlock:
 		return s.getLiveBlock(ctx, e.blockName)
@@ -119,12 +119,12 @@ func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) 
 
 // deleteBlock deletes a block as it was when that was decided. A block that has changed since is read, and decided on
 // again.
-func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (news bool, err error) {
+func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (changed bool, err error) {
 	err = s.BlockClient.DeleteBlock(ctx, b)
 	if !apierrors.IsConflict(err) {
 		return false, err
 	}
-	if news, err := s.getLiveBlock(ctx, b.Name); !news || err != nil {
+	if blockChanged, err := s.getLiveBlock(ctx, b.Name); !blockChanged || err != nil {
 		return false, err
 	}
 	m := s.lockState()
@@ -136,17 +136,17 @@ func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (news bool,
 }
 
 // getLiveBlock reads a block again. It reports whether that has shown something new.
-func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (news bool, err error) {
-	b, is, err := s.BlockClient.GetBlock(ctx, name)
+func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (changed bool, err error) {
+	b, ok, err := s.BlockClient.GetBlock(ctx, name)
 	if err != nil {
 		return false, err
 	}
 	m := s.lockState()
 	defer m.Unlock()
-	if !is {
-		news = !m.missingNames[name]
+	if !ok {
+		changed = !m.missingNames[name]
 		m.missingNames[name] = true
-		return news, nil
+		return changed, nil
 	}
 	m.recordLiveBlock(b, s.Now())
 	return true, nil
@@ -160,13 +160,13 @@ func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) erro
 	if blocked {
 		return nil // nothing would protect its ClusterCIDR
 	}
-	b, ours, err := s.BlockClient.CreateBlock(ctx, e.blockName, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
+	b, ok, err := s.BlockClient.CreateBlock(ctx, e.blockName, e.rangeObject.Ref, *e.blockSource, e.lostBlock)
 	if err != nil {
 		return err
 	}
 	m = s.lockState()
 	defer m.Unlock()
-	if ours {
+	if ok {
 		m.recordLiveBlock(b, s.Now())
 	} else {
 		m.conflictingNames[e.blockName] = s.Now().Add(nameConflictTimeout) // the next request has another name

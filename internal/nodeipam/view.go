@@ -123,15 +123,15 @@ func (v *SnapshotView) EventsForNode(uid types.UID) (out []NodeEvent) {
 
 // PlannedGrant returns the grant that a waiting Node would get now; false means none.
 func (v *SnapshotView) PlannedGrant(uid types.UID) (podcidr.Grant, bool) {
-	g, is := v.plannedGrants[uid]
-	return g, is
+	g, ok := v.plannedGrants[uid]
+	return g, ok
 }
 
 // RefusalForNode returns why a waiting Node would get nothing now; false means that it does not wait, or that it would
 // get something.
 func (v *SnapshotView) RefusalForNode(uid types.UID) (podcidr.Refusal, bool) {
-	why, is := v.state.refusedNodes[uid]
-	return why, is
+	why, ok := v.state.refusedNodes[uid]
+	return why, ok
 }
 
 // WaitingCount returns how many Nodes wait for a grant, including those that get none.

@@ -22,46 +22,46 @@ import (
 // server is contacted. A value that makes no sense would otherwise be noticed much later, or never.
 func (o *Options) Validate() error {
 	var wrong []error
-	complain := func(flag string, value any, format string, args ...any) {
+	reportFlag := func(flag string, value any, format string, args ...any) {
 		wrong = append(wrong, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(format, args...)))
 	}
 	for flag, n := range map[string]int{"pool-concurrency": o.PoolConcurrency, "writers": o.Writers} {
 		if n < 1 {
-			complain(flag, n, "at least 1 is needed, or nothing is served")
+			reportFlag(flag, n, "at least 1 is needed, or nothing is served")
 		}
 	}
 	if _, err := shard.Parse(o.Shard); err != nil {
-		complain("shard", o.Shard, "%v", err)
+		reportFlag("shard", o.Shard, "%v", err)
 	}
 	for flag, name := range map[string]string{"namespace": o.Namespace, "leader-elect-namespace": o.LeaderElectNamespace, "block-namespace": o.BlockNamespace} {
 		if problems := validation.IsDNS1123Label(name); name != "" && len(problems) > 0 {
-			complain(flag, name, "is not the name of a namespace: %s", problems[0])
+			reportFlag(flag, name, "is not the name of a namespace: %s", problems[0])
 		}
 	}
 	if problems := validation.IsValidLabelValue(o.WatchFilter); len(problems) > 0 {
-		complain("watch-filter", o.WatchFilter, "no label can have this value: %s", problems[0])
+		reportFlag("watch-filter", o.WatchFilter, "no label can have this value: %s", problems[0])
 	}
 	for flag, d := range map[string]time.Duration{"audit-interval": o.AuditInterval, "shrink-grace": o.ShrinkGrace} {
 		if d < 0 {
-			complain(flag, d, "must not be negative")
+			reportFlag(flag, d, "must not be negative")
 		}
 	}
 	if all := []string{NodeCIDRsOff, NodeCIDRsOn, NodeCIDRsOwn, NodeCIDRsFleet, NodeCIDRsOnly}; !slices.Contains(all, o.NodeCIDRs) {
-		complain("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
+		reportFlag("node-cidrs", o.NodeCIDRs, "is none of %s", strings.Join(all, ", "))
 	}
-	o.validateServices(complain)
+	o.validateServices(reportFlag)
 	if _, err := ParsePrefixes(o.ServiceCIDRs); err != nil {
-		complain("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
+		reportFlag("service-cluster-ip-range", strings.Join(o.ServiceCIDRs, ","), "%v", err)
 	}
 	if (o.ServesOwnNodes() || o.ServesFleetNodes()) && o.Namespace != "" {
-		complain("node-cidrs", o.NodeCIDRs, "Nodes and ClusterCIDRs are in no namespace; leave --namespace out, or give them with another manager")
+		reportFlag("node-cidrs", o.NodeCIDRs, "Nodes and ClusterCIDRs are in no namespace; leave --namespace out, or give them with another manager")
 	}
 	if o.OrphanGrace <= 0 {
-		complain("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
+		reportFlag("orphan-grace", o.OrphanGrace, "must be longer than 0: a restore may bring a claim after its IPAddress")
 	}
-	o.validateNodeCIDRs(complain)
-	o.validateLeaderElection(complain)
-	o.validatePorts(complain)
+	o.validateNodeCIDRs(reportFlag)
+	o.validateLeaderElection(reportFlag)
+	o.validatePorts(reportFlag)
 	return joinSorted(wrong)
 }
 
@@ -79,17 +79,17 @@ func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 }
 
 // validateServices checks the flags for Services.
-func (o *Options) validateServices(complain reportFlagFunc) {
+func (o *Options) validateServices(reportFlag reportFlagFunc) {
 	if o.AddressAttempts < 1 {
-		complain("address-attempts", o.AddressAttempts, "at least 1 is needed: the first address is one")
+		reportFlag("address-attempts", o.AddressAttempts, "at least 1 is needed: the first address is one")
 	}
-	for _, is := range []struct {
+	for _, option := range []struct {
 		flag    string
 		on      bool
 		objects string
 	}{{"service-leases", o.ServiceLeases, "objects of MetalLB"}, {"host-load-balancers", o.HostLoadBalancers, "coordination Leases of hosts"}} {
-		if is.on && o.Namespace != "" {
-			complain(is.flag, true, "cannot be with --namespace: the %s are in a namespace of their own", is.objects)
+		if option.on && o.Namespace != "" {
+			reportFlag(option.flag, true, "cannot be with --namespace: the %s are in a namespace of their own", option.objects)
 		}
 	}
 	for flag, on := range map[string]bool{
@@ -97,40 +97,40 @@ func (o *Options) validateServices(complain reportFlagFunc) {
 		"control-plane-endpoints": o.ControlPlaneEndpoints, "fleet-node-cidrs": o.FleetNodeCIDRs,
 	} {
 		if on && o.NodeCIDRs == NodeCIDRsOnly {
-			complain(flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
+			reportFlag(flag, true, "cannot be with --node-cidrs=%s, which serves nothing else", NodeCIDRsOnly)
 		}
 	}
 }
 
 // validateLeaderElection checks that a leader gives up before another manager takes its place.
-func (o *Options) validateLeaderElection(complain reportFlagFunc) {
+func (o *Options) validateLeaderElection(reportFlag reportFlagFunc) {
 	if !o.LeaderElect {
 		return
 	}
 	if o.RetryPeriod <= 0 {
-		complain("leader-elect-retry-period", o.RetryPeriod, "must be longer than 0")
+		reportFlag("leader-elect-retry-period", o.RetryPeriod, "must be longer than 0")
 	}
 	if least := time.Duration(leaderelection.JitterFactor * float64(o.RetryPeriod)); o.RenewDeadline <= least {
-		complain("leader-elect-renew-deadline", o.RenewDeadline, "must be longer than 1.2 times --leader-elect-retry-period: %s", least)
+		reportFlag("leader-elect-renew-deadline", o.RenewDeadline, "must be longer than 1.2 times --leader-elect-retry-period: %s", least)
 	}
 	if o.LeaseDuration <= o.RenewDeadline {
-		complain("leader-elect-lease-duration", o.LeaseDuration, "must be longer than --leader-elect-renew-deadline: %s", o.RenewDeadline)
+		reportFlag("leader-elect-lease-duration", o.LeaseDuration, "must be longer than --leader-elect-renew-deadline: %s", o.RenewDeadline)
 	}
 }
 
 // validatePorts checks the addresses and ports that the manager listens on.
-func (o *Options) validatePorts(complain reportFlagFunc) {
+func (o *Options) validatePorts(reportFlag reportFlagFunc) {
 	if o.WebhookPort < 0 || o.WebhookPort > 65535 {
-		complain("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
+		reportFlag("webhook-port", o.WebhookPort, "must be from 0 to 65535; 0 turns the webhooks off")
 	}
 	if o.ControlPlaneEndpoints && o.WebhookPort == 0 && o.NodeCIDRs != NodeCIDRsOnly {
-		complain("control-plane-endpoints", true, "needs --webhook-port: Cluster API asks there for endpoints")
+		reportFlag("control-plane-endpoints", true, "needs --webhook-port: Cluster API asks there for endpoints")
 	}
 	for flag, address := range map[string]string{"health-probe-bind-address": o.HealthProbeAddress, "diagnostics-address": o.Diagnostics.DiagnosticsAddress} {
 		_, port, err := net.SplitHostPort(address)
 		n, notNumber := strconv.Atoi(port)
 		if off := address == "" || address == "0"; !off && (err != nil || notNumber != nil || n < 0 || n > 65535) {
-			complain(flag, address, "write host:port, or :port for every address of this machine; 0 turns it off")
+			reportFlag(flag, address, "write host:port, or :port for every address of this machine; 0 turns it off")
 		}
 	}
 }

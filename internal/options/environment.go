@@ -19,8 +19,8 @@ func ApplyEnvironment(fs *pflag.FlagSet, environ []string) error {
 	var wrong []error
 	for _, entry := range environ {
 		variable, value, _ := strings.Cut(entry, "=")
-		name, ours := strings.CutPrefix(variable, EnvironmentPrefix)
-		if !ours {
+		name, ok := strings.CutPrefix(variable, EnvironmentPrefix)
+		if !ok {
 			continue
 		}
 		flag := fs.Lookup(name)

@@ -47,22 +47,22 @@ func (o *Options) ClusterCIDRSpec() *v1alpha1.ClusterCIDRSpec {
 }
 
 // validateNodeCIDRs checks the flags for which Nodes get CIDRs, and from which ranges.
-func (o *Options) validateNodeCIDRs(complain reportFlagFunc) {
-	o.buildClusterCIDR(complain)
+func (o *Options) validateNodeCIDRs(reportFlag reportFlagFunc) {
+	o.buildClusterCIDR(reportFlag)
 	if len(o.ClusterCIDRs) > 0 && !o.ServesOwnNodes() {
-		complain(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
+		reportFlag(clusterCIDRFlag, strings.Join(o.ClusterCIDRs, ","), "is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only, or write a ClusterCIDR with a clusterSelector", o.NodeCIDRs)
 	}
 	if o.NetworkingX && !o.ServesOwnNodes() {
-		complain(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only", o.NodeCIDRs)
+		reportFlag(networkingXFlag, o.NetworkingX, "these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=%s; set that to on, own or only", o.NodeCIDRs)
 	}
 }
 
-func (o *Options) buildClusterCIDR(complain reportFlagFunc) *v1alpha1.ClusterCIDRSpec {
+func (o *Options) buildClusterCIDR(reportFlag reportFlagFunc) *v1alpha1.ClusterCIDRSpec {
 	value := strings.Join(o.ClusterCIDRs, ",")
 	wrong := false
 	refuse := func(flag string, value any, format string, args ...any) {
 		wrong = true
-		complain(flag, value, format, args...)
+		reportFlag(flag, value, format, args...)
 	}
 	cidrs, err := ParsePrefixes(o.ClusterCIDRs)
 	if err != nil {
@@ -125,9 +125,9 @@ func (o *Options) validateMaskSizes(of [2]netip.Prefix, refuse reportFlagFunc) {
 	case o.NodeMaskIPv4 != 0 || o.NodeMaskIPv6 != 0:
 		refuse(maskFlag, o.NodeMask, "cannot be set together with --%s or --%s; set either it, or the one of the family", maskFlagIPv4, maskFlagIPv6)
 	}
-	for f, is := range ipFamilies {
-		if n := is.configuredLength(o); n != 0 && !of[f].IsValid() {
-			refuse(is.flag, n, "--%s has no CIDR of %s; set --%s", clusterCIDRFlag, is.name, ipFamilies[1-f].flag)
+	for f, family := range ipFamilies {
+		if n := family.configuredLength(o); n != 0 && !of[f].IsValid() {
+			refuse(family.flag, n, "--%s has no CIDR of %s; set --%s", clusterCIDRFlag, family.name, ipFamilies[1-f].flag)
 		}
 	}
 }

@@ -141,8 +141,8 @@ func (c pacedClient) Update(ctx context.Context, o client.Object, opts ...client
 
 func (c pacedClient) Apply(ctx context.Context, applied runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	send := func() error { return c.Client.Apply(ctx, applied, opts...) }
-	o, is := applied.(metav1.Object)
-	if !is {
+	o, ok := applied.(metav1.Object)
+	if !ok {
 		return send() // unknown object
 	}
 	data, err := json.Marshal(applied)
@@ -217,7 +217,7 @@ func (w *WritePacer) sendWrite(ctx context.Context, o metav1.Object, of writeTar
 // objectDescription returns the kind of an object with its namespace and name.
 func objectDescription(o metav1.Object) string {
 	kind := ""
-	if typed, is := o.(runtime.Object); is {
+	if typed, ok := o.(runtime.Object); ok {
 		kind = typed.GetObjectKind().GroupVersionKind().Kind
 	}
 	if kind == "" {

@@ -46,8 +46,8 @@ func newFiles() Files {
 	}
 	all[""] = all["index.html"]
 	return Files{byPath: all, Handler: withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, is := all[strings.TrimPrefix(r.URL.Path, PagePath)]
-		if !is {
+		f, ok := all[strings.TrimPrefix(r.URL.Path, PagePath)]
+		if !ok {
 			http.NotFound(w, r)
 			return
 		}

@@ -43,8 +43,8 @@ func (l *LeaseAPI) Handler() http.Handler {
 				writeReply(w, r, nil, err)
 				return
 			}
-			what, err := answer(r)
-			writeReply(w, r, what, err)
+			reply, err := answer(r)
+			writeReply(w, r, reply, err)
 		})
 	}
 	return withSecurityHeaders(api)

@@ -50,8 +50,8 @@ func (p *Page) Handlers() map[string]http.Handler {
 		"pools": p.handlePools, "usage": p.handleUsage, "map": p.handleMap, "owners": p.handleOwners, "waiting": p.handleWaiting, "leases": p.handleLeases, "families": p.handleFamilies, "search": p.handleSearch,
 	} {
 		api.HandleFunc("GET "+APIPath+name, func(w http.ResponseWriter, r *http.Request) {
-			what, err := answer(r)
-			writeReply(w, r, what, err)
+			reply, err := answer(r)
+			writeReply(w, r, reply, err)
 		})
 	}
 	return map[string]http.Handler{APIPath: withSecurityHeaders(api), PagePath: newFiles()}

@@ -22,21 +22,21 @@ func badRequestf(format string, args ...any) error {
 
 // writeReply writes a result as JSON, compressed where that helps, or only a status where the caller has the same
 // result already.
-func writeReply(w http.ResponseWriter, r *http.Request, what any, err error) {
+func writeReply(w http.ResponseWriter, r *http.Request, reply any, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store") // browsers keep no copy on disk
-	var mine requestError
+	var known requestError
 	switch {
-	case errors.As(err, &mine):
-		w.WriteHeader(mine.statusCode)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": mine.message})
+	case errors.As(err, &known):
+		w.WriteHeader(known.statusCode)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": known.message})
 		return
 	case err != nil:
 		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
 		return
 	}
-	text, err := json.Marshal(what)
+	text, err := json.Marshal(reply)
 	if err != nil {
 		http.Error(w, `{"error":"internal error"}`, http.StatusInternalServerError)
 		return
@@ -47,8 +47,8 @@ func writeReply(w http.ResponseWriter, r *http.Request, what any, err error) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	const worthIt = 1024
-	if len(text) > worthIt && acceptsGzip(r) {
+	const minGzipSize = 1024
+	if len(text) > minGzipSize && acceptsGzip(r) {
 		text = compressGzip(text, gzip.BestSpeed)
 		h.Set("Content-Encoding", "gzip")
 	}

@@ -92,8 +92,8 @@ func (b *Allocations) RecordNode(n *Node) (clashes []Conflict) {
 
 // hasNodeCIDR reports whether a Node was seen with a CIDR.
 func (b *Allocations) hasNodeCIDR(uid types.UID, p netip.Prefix) bool {
-	f, is := b.ledgers[FamilyForPrefix(p)].FindFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
-	return is && f.Range == netipx.RangeOfPrefix(p.Masked())
+	f, ok := b.ledgers[FamilyForPrefix(p)].FindFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
+	return ok && f.Range == netipx.RangeOfPrefix(p.Masked())
 }
 
 // RecordGrant records a grant that is committed, or is about to be.
@@ -142,7 +142,7 @@ func (b *Allocations) CountUsers(p netip.Prefix) (n int64) {
 // it.
 func (b *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) {
 	for _, f := range b.ledgers[FamilyForPrefix(p)].OverlappingFacts(netipx.RangeOfPrefix(p.Masked())) {
-		if cidr, is := f.Range.Prefix(); is && f.Source == ledger.SourceHeld {
+		if cidr, ok := f.Range.Prefix(); ok && f.Source == ledger.SourceHeld {
 			return cidr, true
 		}
 	}
@@ -153,9 +153,9 @@ func (b *Allocations) OverlappingExclusion(p netip.Prefix) (netip.Prefix, bool) 
 func (b *Allocations) ReleaseNode(uid types.UID, now time.Time) {
 	for _, l := range b.ledgers {
 		for _, source := range []ledger.Source{ledger.SourceObject, ledger.SourceGrant} {
-			fact, was := l.RemoveFact(ledger.Key{Source: source, UID: uid})
-			p, is := fact.Range.Prefix()
-			if !was || !is {
+			fact, removed := l.RemoveFact(ledger.Key{Source: source, UID: uid})
+			p, ok := fact.Range.Prefix()
+			if !removed || !ok {
 				continue
 			}
 			key := ledger.Key{Source: ledger.SourceCooling, UID: uid}

@@ -55,22 +55,22 @@ func PlanGrants(b *Allocations, ranges []*Range, waiting []*Node, limit int, now
 }
 
 func (d *Decision) planNode(b *Allocations, choices []*Range, n *Node, now time.Time) {
-	var no Refusal
+	var refusal Refusal
 	for _, r := range choices {
 		if !d.fullRanges[r] {
 			if cidrs, ok := b.AllocateForNode(r, n, now); ok {
-				d.Grants = append(d.Grants, Grant{Node: n, RangeRef: r.Ref, CIDRs: cidrs, RangesTried: len(no.FullRanges) + 1})
+				d.Grants = append(d.Grants, Grant{Node: n, RangeRef: r.Ref, CIDRs: cidrs, RangesTried: len(refusal.FullRanges) + 1})
 				return
 			}
 			d.fullRanges[r] = true
 		}
-		no.FullRanges = append(no.FullRanges, r.Ref)
+		refusal.FullRanges = append(refusal.FullRanges, r.Ref)
 		if r.CanGrow && (r.elastic[IPv4] || r.elastic[IPv6]) {
-			no.AwaitsGrowth = true
+			refusal.AwaitsGrowth = true
 			break
 		}
 	}
-	d.Refusals[n.UID] = no
+	d.Refusals[n.UID] = refusal
 }
 
 func addSaturating(a, b int64) int64 {

@@ -103,9 +103,9 @@ func (r *Range) IsElastic(f Family) bool { return r.elastic[f] }
 
 // SetBlocks sets the CIDRs of an elastic family, and which of them CIDRs may be granted from. The caller must build new
 // Allocations when these are fewer than before.
-func (r *Range) SetBlocks(f Family, all, gives []netip.Prefix) {
+func (r *Range) SetBlocks(f Family, all, allocatable []netip.Prefix) {
 	if r.elastic[f] {
-		r.cidrs[f], r.allocatable[f] = all, gives
+		r.cidrs[f], r.allocatable[f] = all, allocatable
 	}
 }
 

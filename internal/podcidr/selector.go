@@ -73,8 +73,8 @@ func (s *selector) matchNode(n *Node) (matches int, ok bool) {
 		return fallbackScore, true
 	}
 	for _, t := range s.terms {
-		if said := len(t.labelRequirements) + len(t.nameRules); said > 0 && t.matchesNode(n) {
-			matches, ok = max(matches, said), true
+		if count := len(t.labelRequirements) + len(t.nameRules); count > 0 && t.matchesNode(n) {
+			matches, ok = max(matches, count), true
 		}
 	}
 	return matches, ok
@@ -93,19 +93,19 @@ func (s *selector) String() string {
 	}
 	var terms []string
 	for _, t := range s.terms {
-		var said []string
+		var requirements []string
 		for i := range t.labelRequirements {
-			said = append(said, t.labelRequirements[i].String())
+			requirements = append(requirements, t.labelRequirements[i].String())
 		}
 		for _, r := range t.nameRules {
-			is := "="
+			operator := "="
 			if r.negated {
-				is = "!="
+				operator = "!="
 			}
-			said = append(said, "metadata.name"+is+r.name)
+			requirements = append(requirements, "metadata.name"+operator+r.name)
 		}
-		if len(said) > 0 {
-			terms = append(terms, strings.Join(said, ","))
+		if len(requirements) > 0 {
+			terms = append(terms, strings.Join(requirements, ","))
 		}
 	}
 	if len(terms) == 0 {

@@ -43,7 +43,7 @@ func FindSharedRanges(nodes []*Node) []SharedRange {
 
 // String returns the range as a CIDR where it is one.
 func (s SharedRange) String() string {
-	if p, is := s.Range.Prefix(); is {
+	if p, ok := s.Range.Prefix(); ok {
 		return p.String()
 	}
 	return s.Range.String()

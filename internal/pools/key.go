@@ -110,8 +110,8 @@ func (k Key) IsPoolKind() bool {
 // IsPoolOwner reports whether an owner reference is to a pool: one of ours, or one of the in-cluster provider.
 func IsPoolOwner(owner metav1.OwnerReference) bool {
 	group, err := schema.ParseGroupVersion(owner.APIVersion)
-	_, is := KeyFromIPPoolReference("", ipamv1.IPPoolReference{APIGroup: group.Group, Kind: owner.Kind})
-	return is && err == nil
+	_, ok := KeyFromIPPoolReference("", ipamv1.IPPoolReference{APIGroup: group.Group, Kind: owner.Kind})
+	return ok && err == nil
 }
 
 // Compare orders keys by kind, namespace and name.
@@ -122,6 +122,6 @@ func (k Key) Compare(other Key) int {
 // IsDirectReference reports whether a reference in a namespace is to the pool itself, and not to the pool that it
 // mirrors.
 func IsDirectReference(namespace string, ref ipamv1.IPPoolReference, pool Key) bool {
-	key, ours := KeyFromIPPoolReference(namespace, ref)
-	return ours && key == pool && !incluster.IsInClusterRef(ref)
+	key, ok := KeyFromIPPoolReference(namespace, ref)
+	return ok && key == pool && !incluster.IsInClusterRef(ref)
 }

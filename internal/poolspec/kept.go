@@ -69,21 +69,21 @@ func KeptNetworkWarnings(next *Layout, holders []Holder) []string {
 			continue
 		}
 		prefix, gateway := next.NetworkForAddress(h.Range.From())
-		var what []string
+		var keptSettings []string
 		if h.Network.Prefix != prefix {
-			what = append(what, fmt.Sprintf("the prefix length %d", h.Network.Prefix))
+			keptSettings = append(keptSettings, fmt.Sprintf("the prefix length %d", h.Network.Prefix))
 		}
 		if h.Network.Gateway != gateway {
 			kept := "no gateway"
 			if h.Network.Gateway != "" {
 				kept = "the gateway " + h.Network.Gateway
 			}
-			what = append(what, kept)
+			keptSettings = append(keptSettings, kept)
 		}
-		if len(what) == 0 {
+		if len(keptSettings) == 0 {
 			continue
 		}
-		key := strings.Join(what, " and ")
+		key := strings.Join(keptSettings, " and ")
 		if by[key] == nil {
 			by[key] = &keepers{first: h}
 		}

@@ -85,7 +85,7 @@ func (l *Layout) Contains(r netipx.IPRange) bool {
 
 // containsRange reports whether one of the ranges, which are ascending, contains r.
 func containsRange(ranges []netipx.IPRange, r netipx.IPRange) bool {
-	i, _ := slices.BinarySearchFunc(ranges, r.From(), func(has netipx.IPRange, a netip.Addr) int { return has.To().Compare(a) })
+	i, _ := slices.BinarySearchFunc(ranges, r.From(), func(other netipx.IPRange, a netip.Addr) int { return other.To().Compare(a) })
 	return r.IsValid() && i < len(ranges) && ranges[i].Contains(r.From()) && ranges[i].Contains(r.To())
 }
 

@@ -115,10 +115,10 @@ func UnknownNetworkMessage(l *Layout) string {
 
 // hasNetworkFor reports whether the spec names a network for an address.
 func (l *Layout) hasNetworkFor(a netip.Addr) bool {
-	has := func(p netip.Prefix) bool { return p.Contains(a) }
-	return l.prefixLength != nil || slices.ContainsFunc(l.specNetworks(), has) ||
-		slices.ContainsFunc(l.subnets, func(s subnet) bool { return has(s.prefix) }) ||
-		slices.ContainsFunc(l.blocks, func(b carvedBlock) bool { return has(b.prefix) })
+	containsAddress := func(p netip.Prefix) bool { return p.Contains(a) }
+	return l.prefixLength != nil || slices.ContainsFunc(l.specNetworks(), containsAddress) ||
+		slices.ContainsFunc(l.subnets, func(s subnet) bool { return containsAddress(s.prefix) }) ||
+		slices.ContainsFunc(l.blocks, func(b carvedBlock) bool { return containsAddress(b.prefix) })
 }
 
 // gatewayText describes the gateway of an address.

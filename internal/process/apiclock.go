@@ -72,8 +72,8 @@ func (c *APIClock) updateFromDate(date string, begun time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.serverTime.IsZero() {
-		is := c.serverTime.Add(here.Sub(c.localTime))
-		if ahead := is.Sub(there); ahead >= 0 && ahead <= dateTolerance {
+		estimated := c.serverTime.Add(here.Sub(c.localTime))
+		if ahead := estimated.Sub(there); ahead >= 0 && ahead <= dateTolerance {
 			return
 		}
 	}

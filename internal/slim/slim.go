@@ -33,11 +33,11 @@ func TrimCluster(obj any) (any, error) {
 	// cluster-api does not connect to a workload cluster without it.
 	out.Status.Initialization.InfrastructureProvisioned = c.Status.Initialization.InfrastructureProvisioned
 	for _, kind := range []string{v1alpha1.NetworkReadyCondition, v1alpha1.PodCIDRsReadyCondition} {
-		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is != nil {
-			out.Status.Conditions = append(out.Status.Conditions, *is)
+		if condition := meta.FindStatusCondition(c.Status.Conditions, kind); condition != nil {
+			out.Status.Conditions = append(out.Status.Conditions, *condition)
 		}
 	}
-	if _, is := c.Labels[v1alpha1.NodeCIDRsLabel]; is {
+	if _, hasLabel := c.Labels[v1alpha1.NodeCIDRsLabel]; hasLabel {
 		out.Labels = c.Labels // a ClusterCIDR may select it by any of them
 		out.Spec.ClusterNetwork.Services = c.Spec.ClusterNetwork.Services
 	}

@@ -27,7 +27,7 @@ func (h *versionHistory) newestVersion(resource string) uint64 {
 
 // recordVersion records a resource version that was shown. It ignores one that is not a number, which has no order.
 func (h *versionHistory) recordVersion(resource, version string) {
-	is, err := strconv.ParseUint(version, 10, 64)
+	current, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return
 	}
@@ -36,7 +36,7 @@ func (h *versionHistory) recordVersion(resource, version string) {
 	if h.newestVersions == nil {
 		h.newestVersions = map[string]uint64{}
 	}
-	h.newestVersions[resource] = max(h.newestVersions[resource], is)
+	h.newestVersions[resource] = max(h.newestVersions[resource], current)
 }
 
 func (h *versionHistory) recordList(resource, version string) {
@@ -58,8 +58,8 @@ func (h *versionHistory) isListVersion(resource, version string) bool {
 // checkNotOlder returns an error if a consistent read shows an older version than one that was shown before the read
 // began.
 func checkNotOlder(resource, version string, before uint64) error {
-	if is, err := strconv.ParseUint(version, 10, 64); err == nil && is < before {
-		return &VersionRollbackError{Resource: resource, Current: is, Previous: before}
+	if current, err := strconv.ParseUint(version, 10, 64); err == nil && current < before {
+		return &VersionRollbackError{Resource: resource, Current: current, Previous: before}
 	}
 	return nil
 }

@@ -28,12 +28,12 @@ type nodeReader struct{ restClient rest.Interface }
 
 // newNodeReader returns a nodeReader with a client that decodes Nodes as trimmedNodes.
 func newNodeReader(of *rest.Config, httpClient *http.Client) (nodeReader, error) {
-	lean := runtime.NewScheme()
-	metav1.AddToGroupVersion(lean, corev1.SchemeGroupVersion) // the events of a watch
-	lean.AddKnownTypeWithName(nodeGVK, &trimmedNode{})
+	trimmed := runtime.NewScheme()
+	metav1.AddToGroupVersion(trimmed, corev1.SchemeGroupVersion) // the events of a watch
+	trimmed.AddKnownTypeWithName(nodeGVK, &trimmedNode{})
 	cfg := rest.CopyConfig(of)
 	cfg.APIPath, cfg.GroupVersion, cfg.ContentType = "/api", &corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf
-	cfg.NegotiatedSerializer = trimmedCodecs{serializer.NewCodecFactory(lean).WithoutConversion()}
+	cfg.NegotiatedSerializer = trimmedCodecs{serializer.NewCodecFactory(trimmed).WithoutConversion()}
 	api, err := rest.RESTClientForConfigAndClient(cfg, httpClient)
 	if err != nil {
 		return nodeReader{}, fmt.Errorf("making a client for Nodes: %w", err)
@@ -53,11 +53,11 @@ type trimmedDecoder struct{ runtime.Decoder }
 
 // Decode implements runtime.Decoder.
 func (d trimmedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	o, is, err := d.Decoder.Decode(data, defaults, into)
-	if lean, ok := o.(*trimmedNode); ok {
-		o = &lean.Node
+	o, gvk, err := d.Decoder.Decode(data, defaults, into)
+	if trimmed, ok := o.(*trimmedNode); ok {
+		o = &trimmed.Node
 	}
-	return o, is, err
+	return o, gvk, err
 }
 
 var nodeGVK = corev1.SchemeGroupVersion.WithKind("Node")

@@ -90,10 +90,10 @@ func (n *nodeReader) patchObject(ctx context.Context, o client.Object, patch cli
 	if err != nil {
 		return err // unwrapped: callers check its reason
 	}
-	lean, is := answer.(*corev1.Node)
-	if !is {
+	trimmed, ok := answer.(*corev1.Node)
+	if !ok {
 		return fmt.Errorf("the answer to a patch of Node %s is a %T", o.GetName(), answer)
 	}
-	*o.(*corev1.Node) = *lean
+	*o.(*corev1.Node) = *trimmed
 	return nil
 }

@@ -41,28 +41,28 @@ func (r *watchEventDecoder[L, O, P]) Close() { _ = r.body.Close() }
 
 // Decode implements watch.Decoder.
 func (r *watchEventDecoder[L, O, P]) Decode() (watch.EventType, runtime.Object, error) {
-	is, obj, err := r.readEvent()
+	eventType, obj, err := r.readEvent()
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = io.ErrUnexpectedEOF // the caller compares it with ==: a watch may break off
 	}
-	return is, obj, err
+	return eventType, obj, err
 }
 
-func (r *watchEventDecoder[L, O, P]) readEvent() (is watch.EventType, obj runtime.Object, err error) {
+func (r *watchEventDecoder[L, O, P]) readEvent() (eventType watch.EventType, obj runtime.Object, err error) {
 	err = visitJSONFields(r.decoder, func(name string) (err error) {
 		switch name {
 		case "type":
-			return json.UnmarshalDecode(r.decoder, &is)
+			return json.UnmarshalDecode(r.decoder, &eventType)
 		case "object":
-			obj, err = r.readObject(is)
+			obj, err = r.readObject(eventType)
 			return err
 		}
 		return r.decoder.SkipValue()
 	})
 	if err == nil && obj == nil {
-		err = fmt.Errorf("an event of type %q has no object", is)
+		err = fmt.Errorf("an event of type %q has no object", eventType)
 	}
-	return is, obj, err
+	return eventType, obj, err
 }
 
 // readObject reads the object of an event. Its kind depends on the type of the event, which precedes it.

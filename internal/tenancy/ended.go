@@ -12,9 +12,9 @@ import (
 // unanswered those that have not been granted, for the caller to delete. Granted ones stay until a user deletes them,
 // because Services may be reachable at their addresses. message names those that stay, empty if none does. why states
 // the reason why the Cluster gets no more, and how to change that. Allocations of type pods are not handled here.
-func DecideWithdrawal(has []*v1alpha1.IPAllocation, why string) (unanswered []*v1alpha1.IPAllocation, message string) {
+func DecideWithdrawal(blocks []*v1alpha1.IPAllocation, why string) (unanswered []*v1alpha1.IPAllocation, message string) {
 	var stays []string
-	for _, a := range has {
+	for _, a := range blocks {
 		switch {
 		case a.Spec.Type == v1alpha1.PodsAllocation:
 		case a.DeletionTimestamp == nil && a.Status.Phase != v1alpha1.AllocationAllocated && !NewCurrentAllocation(a).Manual:

@@ -33,14 +33,14 @@ func AdmitsNamespace(config *v1alpha1.ProviderConfig, namespace Namespace) Admis
 	if namespace.Name == config.Namespace {
 		return Admission{Allowed: true}
 	}
-	who := fmt.Sprintf("ProviderConfig %s/%s", config.Namespace, config.Name)
+	owner := fmt.Sprintf("ProviderConfig %s/%s", config.Namespace, config.Name)
 	if selector := config.Spec.NamespaceSelector; selector != nil {
 		selected, err := namespace.matchesSelector(selector)
 		switch {
 		case err != nil:
-			return Admission{Message: fmt.Sprintf("spec.namespaceSelector of %s is invalid: %v", who, err)}
+			return Admission{Message: fmt.Sprintf("spec.namespaceSelector of %s is invalid: %v", owner, err)}
 		case !selected:
-			return Admission{Message: fmt.Sprintf("%s does not serve namespace %s; label the namespace to match spec.namespaceSelector, or change the selector", who, namespace.Name)}
+			return Admission{Message: fmt.Sprintf("%s does not serve namespace %s; label the namespace to match spec.namespaceSelector, or change the selector", owner, namespace.Name)}
 		}
 		return Admission{Allowed: true}
 	}
@@ -48,16 +48,16 @@ func AdmitsNamespace(config *v1alpha1.ProviderConfig, namespace Namespace) Admis
 	if scope := config.Spec.Scope; scope != nil && scope.Type == v1alpha1.TeamScope {
 		switch {
 		case scope.TeamRef == nil:
-			return Admission{Message: fmt.Sprintf("%s has scope team but names no team; set spec.scope.teamRef, or spec.namespaceSelector", who)}
+			return Admission{Message: fmt.Sprintf("%s has scope team but names no team; set spec.scope.teamRef, or spec.namespaceSelector", owner)}
 		case !labelled || team != text.ShortenText(scope.TeamRef.Name, maxLabelLength):
 			return Admission{Message: fmt.Sprintf("%s is for team %s; if namespace %s belongs to that team, label it %s=%s",
-				who, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, text.ShortenText(scope.TeamRef.Name, maxLabelLength))}
+				owner, scope.TeamRef.Name, namespace.Name, v1alpha1.TeamLabel, text.ShortenText(scope.TeamRef.Name, maxLabelLength))}
 		}
 		return Admission{Allowed: true}
 	}
 	if !labelled {
 		return Admission{Message: fmt.Sprintf("%s serves only namespaces that belong to a team; label namespace %s with %s, or set spec.namespaceSelector",
-			who, namespace.Name, v1alpha1.TeamLabel)}
+			owner, namespace.Name, v1alpha1.TeamLabel)}
 	}
 	return Admission{Allowed: true}
 }

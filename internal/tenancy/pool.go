@@ -79,13 +79,13 @@ func isIPv6Pool(obj v1alpha1.Pool) bool {
 
 // nextBlockSize returns the number of contiguous addresses that a carved pool gains with its next block, 0 if the
 // pool is not carved or cannot grow.
-func nextBlockSize(obj v1alpha1.Pool, is6 bool) int64 {
+func nextBlockSize(obj v1alpha1.Pool, isIPv6 bool) int64 {
 	carve := obj.PoolSpec().Carve
 	if carve == nil || len(obj.PoolStatus().Blocks) >= int(carve.Blocks.Max) {
 		return 0
 	}
 	bits := int32(32)
-	if is6 {
+	if isIPv6 {
 		bits = 128
 	}
 	return int64(1) << min(bits-carve.PrefixLength, 62)

@@ -17,12 +17,12 @@ type LoadBalancerSettings struct {
 }
 
 // SettingsFromConfig returns the settings that a ProviderConfig gives its Clusters. A Cluster that gets nothing new
-// has no config: its blocks stay as they are, and apart reports how they are projected, which becomes
+// has no config: its blocks stay as they are, and poolPerAllocation reports how they are projected, which becomes
 // PoolPerAllocation.
-func SettingsFromConfig(config *v1alpha1.ProviderConfig, apart bool) LoadBalancerSettings {
+func SettingsFromConfig(config *v1alpha1.ProviderConfig, poolPerAllocation bool) LoadBalancerSettings {
 	s := LoadBalancerSettings{Increment: v1alpha1.DefaultGrowthIncrement, Quota: -1}
 	if config == nil {
-		s.PoolPerAllocation = apart
+		s.PoolPerAllocation = poolPerAllocation
 		return s
 	}
 	network := config.Network()

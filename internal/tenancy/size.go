@@ -54,14 +54,14 @@ func sizeFromAnnotation(text string, elastic bool) (InitialSize, error) {
 
 // sizeFromConfig returns the size that the ProviderConfig sets, before the quota.
 func sizeFromConfig(network v1alpha1.ProviderNetwork) InitialSize {
-	field, n, said := "defaultPoolSize", int32(v1alpha1.DefaultPoolSize), (*int32)(nil)
+	field, n, configured := "defaultPoolSize", int32(v1alpha1.DefaultPoolSize), (*int32)(nil)
 	if lb := network.LoadBalancer; IsElastic(network) {
-		field, n, said = "initialPoolSize", v1alpha1.DefaultInitialPoolSize, lb.InitialPoolSize
+		field, n, configured = "initialPoolSize", v1alpha1.DefaultInitialPoolSize, lb.InitialPoolSize
 	} else if lb != nil {
-		said = lb.DefaultPoolSize
+		configured = lb.DefaultPoolSize
 	}
-	if said != nil {
-		n = *said
+	if configured != nil {
+		n = *configured
 	}
 	return InitialSize{Count: n, Message: fmt.Sprintf("loadBalancer.%s is %s", field, formatAddressCount(n))}
 }

@@ -62,9 +62,9 @@ func NextBatchTime(at time.Time) time.Time { return roundUpTime(at, batchInterva
 
 // roundUpTime returns the first time, from the given one on, that is a multiple of a duration since the zero time. The
 // multiples go by the wall clock, and the wait for one by the monotonic clock, which cannot be set.
-func roundUpTime(at time.Time, apart time.Duration) time.Time {
-	if over := at.Sub(at.Truncate(apart)); over > 0 {
-		return at.Add(apart - over)
+func roundUpTime(at time.Time, interval time.Duration) time.Time {
+	if over := at.Sub(at.Truncate(interval)); over > 0 {
+		return at.Add(interval - over)
 	}
 	return at
 }

@@ -39,9 +39,9 @@ type History struct {
 	samples   map[pools.Key][]Sample
 }
 
-// NewHistory returns a history of the views that look returns.
-func NewHistory(c clock.WithTicker, look func() []grants.PoolView) *History {
-	return &History{clock: c, listViews: look, startedAt: c.Now(), samples: map[pools.Key][]Sample{}}
+// NewHistory returns a history of the views that listViews returns.
+func NewHistory(c clock.WithTicker, listViews func() []grants.PoolView) *History {
+	return &History{clock: c, listViews: listViews, startedAt: c.Now(), samples: map[pools.Key][]Sample{}}
 }
 
 // Start takes samples until the context ends.
@@ -70,11 +70,11 @@ func (h *History) takeSamples() {
 	defer h.mu.Unlock()
 	next := make(map[pools.Key][]Sample, len(views))
 	for _, v := range views {
-		was, is := h.samples[v.Key], Sample{now.Unix(), v.Counts.Allocated, v.Counts.Total}
-		if n := len(was); n == 0 || was[n-1].Used != is.Used || was[n-1].Total != is.Total {
-			was = append(was, is)
+		samples, sample := h.samples[v.Key], Sample{now.Unix(), v.Counts.Allocated, v.Counts.Total}
+		if n := len(samples); n == 0 || samples[n-1].Used != sample.Used || samples[n-1].Total != sample.Total {
+			samples = append(samples, sample)
 		}
-		next[v.Key] = trimSamples(was, now.Add(-sampleRetention).Unix())
+		next[v.Key] = trimSamples(samples, now.Add(-sampleRetention).Unix())
 	}
 	h.samples = next
 }

@@ -30,7 +30,7 @@ func (v *AllocationValidator) ValidateCreate(ctx context.Context, a *v1alpha1.IP
 	if _, err := key.GetPool(ctx, v.Reader); apierrors.IsNotFound(err) {
 		out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", key))
 	}
-	if child, is := pools.ChildPoolKey(a); is {
+	if child, ok := pools.ChildPoolKey(a); ok {
 		if _, err := child.GetPool(ctx, v.Reader); apierrors.IsNotFound(err) {
 			out = append(out, fmt.Sprintf("%s does not exist yet; nothing is allocated before it does", child))
 		}

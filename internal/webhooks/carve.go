@@ -37,11 +37,11 @@ func validateCarve(ctx context.Context, reader client.Reader, pool v1alpha1.Pool
 		return admission.Warnings{fmt.Sprintf("%s does not set spec.carvable, so nothing can be carved from it", parent)}, nil
 	}
 	_, problem := carve.Ancestors(pools.KeyForPool(pool), func(at pools.Key) (pools.Key, bool) {
-		is := byKey[at]
-		if is == nil {
+		ancestor := byKey[at]
+		if ancestor == nil {
 			return pools.Key{}, false
 		}
-		parent, _ := pools.ParentPoolKey(is)
+		parent, _ := pools.ParentPoolKey(ancestor)
 		return parent, true
 	})
 	if problem == "" {

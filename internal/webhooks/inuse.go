@@ -61,7 +61,7 @@ func (l *LiveHolderLister) ListHolders(ctx context.Context, pool v1alpha1.Pool) 
 	err = listPages(ctx, l.Reader, pool, func(all *v1alpha1.IPAllocationList) {
 		for i := range all.Items {
 			a := &all.Items[i]
-			if r, has := blocks.RangeForAllocation(a); has && pools.KeyFromAllocation(a) == pools.KeyForPool(pool) {
+			if r, ok := blocks.RangeForAllocation(a); ok && pools.KeyFromAllocation(a) == pools.KeyForPool(pool) {
 				found.add(poolspec.Holder{Kind: v1alpha1.IPAllocationKind, Namespace: a.Namespace, Name: a.Name, Range: r})
 			}
 		}
@@ -72,7 +72,7 @@ func (l *LiveHolderLister) ListHolders(ctx context.Context, pool v1alpha1.Pool) 
 	err = listPages(ctx, l.Reader, pool, func(all *v1alpha1.IPLeaseList) {
 		for i := range all.Items {
 			o := &all.Items[i]
-			if r, has := leases.AddressForLease(o); has && pools.KeyFromPoolReference(o.Namespace, o.Spec.PoolRef) == pools.KeyForPool(pool) {
+			if r, ok := leases.AddressForLease(o); ok && pools.KeyFromPoolReference(o.Namespace, o.Spec.PoolRef) == pools.KeyForPool(pool) {
 				found.add(poolspec.Holder{Kind: v1alpha1.IPLeaseKind, Namespace: o.Namespace, Name: o.Name, Range: r})
 			}
 		}

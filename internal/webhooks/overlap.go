@@ -33,11 +33,11 @@ func warnOverlaps(ctx context.Context, reader client.Reader, pool v1alpha1.Pool,
 		if same || other.PoolSpec().Network != pool.PoolSpec().Network {
 			continue
 		}
-		theirs, errs := poolspec.Compile(other.PoolSpec())
+		otherLayout, errs := poolspec.Compile(other.PoolSpec())
 		if len(errs) > 0 {
 			continue // it grants nothing
 		}
-		if shared := poolspec.OverlappingRanges(layout, theirs); len(shared) > 0 {
+		if shared := poolspec.OverlappingRanges(layout, otherLayout); len(shared) > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s has %s too: %s",
 				describePool(other), poolutil.ShowRange(shared[0]), consequence))
 		}

@@ -61,8 +61,8 @@ func (v *PoolValidator[P]) ValidateCreate(ctx context.Context, pool P) (admissio
 // ValidateUpdate also rejects a spec that would cut off addresses in use. It warns where the spec keeps an address for
 // a name while another claimant has it, and of claimants that keep the gateway or the prefix length of before. It lists
 // the holders only where the change can do one of these.
-func (v *PoolValidator[P]) ValidateUpdate(ctx context.Context, was, pool P) (admission.Warnings, error) {
-	if pool.GetDeletionTimestamp() != nil || hasSameSpec(was, pool) {
+func (v *PoolValidator[P]) ValidateUpdate(ctx context.Context, oldPool, pool P) (admission.Warnings, error) {
+	if pool.GetDeletionTimestamp() != nil || hasSameSpec(oldPool, pool) {
 		return nil, nil
 	}
 	if ref, mirrors := incluster.MirroredPool(pool); mirrors {
@@ -72,11 +72,11 @@ func (v *PoolValidator[P]) ValidateUpdate(ctx context.Context, was, pool P) (adm
 	if len(errs) > 0 {
 		return nil, newInvalidError(pool, errs)
 	}
-	old, _ := poolspec.Compile(was.PoolSpec(), was.PoolStatus().Blocks...)
+	old, _ := poolspec.Compile(oldPool.PoolSpec(), oldPool.PoolStatus().Blocks...)
 	var out admission.Warnings
 	narrows, renetworks := poolspec.IsNarrowed(old, layout), poolspec.HasNetworkChanges(old, layout)
 	if narrows || renetworks || poolspec.HasNewPins(old, layout) {
-		holders, err := v.Holders.ListHolders(ctx, was)
+		holders, err := v.Holders.ListHolders(ctx, oldPool)
 		switch {
 		case err != nil && narrows:
 			return nil, fmt.Errorf("finding the addresses in use: %w", err)
@@ -126,9 +126,9 @@ func (v *PoolValidator[P]) ValidateDelete(context.Context, P) (admission.Warning
 }
 
 // hasSameSpec reports whether the spec of a pool is unchanged.
-func hasSameSpec(was, is v1alpha1.Pool) bool {
-	return equality.Semantic.DeepEqual(was.PoolSpec(), is.PoolSpec()) &&
-		equality.Semantic.DeepEqual(poolspec.NamespaceSelectorForPool(was), poolspec.NamespaceSelectorForPool(is))
+func hasSameSpec(old, pool v1alpha1.Pool) bool {
+	return equality.Semantic.DeepEqual(old.PoolSpec(), pool.PoolSpec()) &&
+		equality.Semantic.DeepEqual(poolspec.NamespaceSelectorForPool(old), poolspec.NamespaceSelectorForPool(pool))
 }
 
 func newInvalidError(pool v1alpha1.Pool, errs field.ErrorList) error {

@@ -155,15 +155,15 @@ func (a *Agent) Start(ctx context.Context) error {
 	var over <-chan time.Time
 	var again time.Time
 	var took time.Duration
-	for news := true; ; {
-		if news {
+	for changed := true; ; {
+		if changed {
 			began := time.Now()
 			if again, err = a.syncOnce(watching); err != nil {
 				return err
 			}
 			took = time.Since(began)
 		}
-		news = true
+		changed = true
 		if a.state.Stopping && !a.state.HasLocksOrAddresses() && !a.state.HasWriteInFlight() {
 			return a.heartbeats.deleteHeartbeat(watching, a)
 		}
@@ -180,7 +180,7 @@ func (a *Agent) Start(ctx context.Context) error {
 				return err
 			}
 		case c := <-a.claims:
-			news = a.handleClaim(c)
+			changed = a.handleClaim(c)
 		case <-a.wakeups:
 			<-time.After(max(debounceDelay, took)) // more changes follow
 		case <-time.After(time.Until(again)):
@@ -301,20 +301,20 @@ func (a *Agent) completeOp(r *completedOp) error {
 }
 
 // logOnChange logs an error once, and once more when it is over.
-func (a *Agent) logOnChange(what string, err error) {
+func (a *Agent) logOnChange(activity string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	switch was := a.loggedErrors[what]; {
-	case was == text:
+	switch old := a.loggedErrors[activity]; {
+	case old == text:
 		return
 	case err != nil:
-		a.Log.Error(err, "Encountered an error", "what", what)
-	case was != "":
-		a.Log.Info("Recovered from an error", "what", what)
+		a.Log.Error(err, "Encountered an error", "what", activity)
+	case old != "":
+		a.Log.Info("Recovered from an error", "what", activity)
 	}
-	a.loggedErrors[what] = text
+	a.loggedErrors[activity] = text
 }
 
 // handleClaim records that a machine claims an address of this host: while the lock is ours, the address is announced

@@ -76,23 +76,23 @@ func (b *heartbeats) writeHeartbeat(ctx context.Context, a *Agent, h hostlb.Host
 
 // readHeartbeat reads the existing heartbeat under the name of the host.
 func (b *heartbeats) readHeartbeat(ctx context.Context, a *Agent) error {
-	is := coordinationv1.Lease{}
-	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, &is)
+	live := coordinationv1.Lease{}
+	err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(a.Name)}, &live)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the heartbeat of the host, Lease %s/%s: %w", record.Namespace, record.HeartbeatName(a.Name), err)
 	}
-	if holder := ptr.Deref(is.Spec.HolderIdentity, ""); holder != "" && holder != b.machineID {
-		if b.duplicateVersion != is.ResourceVersion {
-			b.duplicateVersion, b.duplicateSince = is.ResourceVersion, time.Now()
+	if holder := ptr.Deref(live.Spec.HolderIdentity, ""); holder != "" && holder != b.machineID {
+		if b.duplicateVersion != live.ResourceVersion {
+			b.duplicateVersion, b.duplicateSince = live.ResourceVersion, time.Now()
 		}
 		if time.Since(b.duplicateSince) < b.heartbeatTimeout {
 			return fmt.Errorf("host name %q %w", a.Name, errDuplicateHostName)
 		}
 	}
-	b.lastWritten = is
+	b.lastWritten = live
 	return nil
 }
 

@@ -50,8 +50,8 @@ func (p *proxy) Collect(out chan<- prometheus.Metric) {
 	p.mu.Unlock()
 	for port, counts := range byPort {
 		s := of[port]
-		for _, is := range forwardMetrics {
-			out <- prometheus.MustNewConstMetric(is.desc, is.kind, float64(is.of(&counts)), s.Namespace, s.Name, string(port.Protocol), port.Address.String())
+		for _, metric := range forwardMetrics {
+			out <- prometheus.MustNewConstMetric(metric.desc, metric.kind, float64(metric.of(&counts)), s.Namespace, s.Name, string(port.Protocol), port.Address.String())
 		}
 	}
 }

@@ -36,16 +36,16 @@ func (a *Agent) observeCache(ctx context.Context) error {
 	byAddress := map[netip.Addr]hostlb.WantedAddress{}
 	for i := range leases.Items {
 		o := &leases.Items[i]
-		w, is, err := a.wantedForLease(ctx, o)
+		w, wanted, err := a.wantedForLease(ctx, o)
 		if err != nil {
 			return err
 		}
-		if !is {
+		if !wanted {
 			continue
 		}
 		a.leaseKeys[o.UID], a.proxy.leases[o.UID] = client.ObjectKeyFromObject(o), o
 		// Of two leases with one address the one that is being deleted comes first: its address must leave the wire.
-		if was, twice := byAddress[w.Address]; !twice || (w.LeaseDeleting && !was.LeaseDeleting) || (w.LeaseDeleting == was.LeaseDeleting && w.LeaseUID < was.LeaseUID) {
+		if earlier, twice := byAddress[w.Address]; !twice || (w.LeaseDeleting && !earlier.LeaseDeleting) || (w.LeaseDeleting == earlier.LeaseDeleting && w.LeaseUID < earlier.LeaseUID) {
 			byAddress[w.Address] = w
 		}
 	}
@@ -64,7 +64,7 @@ func (a *Agent) observeCache(ctx context.Context) error {
 
 // wantedForLease returns the address of a lease that hosts must show, or release. It returns false if hosts do not show
 // the lease, or not yet.
-func (a *Agent) wantedForLease(ctx context.Context, o *v1alpha1.IPLease) (w hostlb.WantedAddress, is bool, err error) {
+func (a *Agent) wantedForLease(ctx context.Context, o *v1alpha1.IPLease) (w hostlb.WantedAddress, wanted bool, err error) {
 	address, _ := netip.ParseAddr(o.Status.Address)
 	if !address.IsValid() || o.Status.ShownBy != v1alpha1.ShownByHost || o.Status.Network != a.Network || !hasFinalizers(o) {
 		return w, false, nil
@@ -92,13 +92,13 @@ func (a *Agent) nodesForLease(ctx context.Context, o *v1alpha1.IPLease) (map[str
 		if err != nil {
 			return nil, err
 		}
-		has := hostlb.LocalNodes(s, endpoints)
+		local := hostlb.LocalNodes(s, endpoints)
 		if out == nil {
-			out = has
+			out = local
 			continue
 		}
 		for name := range out {
-			if !has[name] {
+			if !local[name] {
 				delete(out, name)
 			}
 		}

@@ -33,7 +33,7 @@ func (a *Agent) readLinks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	is := map[string]bool{}
+	present := map[string]bool{}
 	var networks []hostlb.Network
 	on, macs := map[netip.Addr][]netif.Link{}, map[string]bool{}
 	a.linksMu.Lock()
@@ -45,13 +45,13 @@ func (a *Agent) readLinks(ctx context.Context) error {
 			on[o] = append(on[o], *l)
 		}
 		if of := networksForLink(l); l.MAC != "" && len(of) > 0 && (len(a.Interfaces) == 0 || slices.Contains(a.Interfaces, l.Name)) {
-			is[l.Name] = true
+			present[l.Name] = true
 			a.updateLink(ctx, l)
 			networks = append(networks, of...)
 		}
 	}
 	for name, l := range a.links {
-		if !is[name] {
+		if !present[name] {
 			l.closeConn()
 			delete(a.links, name)
 		}
@@ -60,9 +60,9 @@ func (a *Agent) readLinks(ctx context.Context) error {
 		return cmp.Or(x.Prefix.Compare(y.Prefix), cmp.Compare(x.Interface, y.Interface))
 	})
 	a.state.Self.Networks, a.state.Self.OwnAddresses, a.linksByAddress = networks, findOwnAddresses(all, networks), on
-	ours := a.cleanUpAddresses()
-	a.state.SetManagedAddresses(slices.Collect(maps.Keys(ours)))
-	a.managedAddresses.Store(&ours)
+	managed := a.cleanUpAddresses()
+	a.state.SetManagedAddresses(slices.Collect(maps.Keys(managed)))
+	a.managedAddresses.Store(&managed)
 	a.interfaceMACs.Store(&macs)
 	return nil
 }
@@ -98,11 +98,11 @@ func (a *Agent) removeMisplacedAddress(l *netif.Link, address netip.Addr, place 
 // interfaceForAddress returns the interface that an address belongs on, by the longest prefix. Of several it returns
 // one that has the address. It returns "" if no interface that is up has an address of the network.
 func interfaceForAddress(address netip.Addr, networks []hostlb.Network, on []netif.Link) string {
-	name, bits, is := "", -1, false
+	name, bits, linkExists := "", -1, false
 	for _, n := range networks {
-		has := slices.ContainsFunc(on, func(l netif.Link) bool { return l.Name == n.Interface })
-		if longer := n.Prefix.Bits() > bits; n.Prefix.Contains(address) && (longer || (n.Prefix.Bits() == bits && has && !is)) {
-			name, bits, is = n.Interface, n.Prefix.Bits(), has
+		exists := slices.ContainsFunc(on, func(l netif.Link) bool { return l.Name == n.Interface })
+		if longer := n.Prefix.Bits() > bits; n.Prefix.Contains(address) && (longer || (n.Prefix.Bits() == bits && exists && !linkExists)) {
+			name, bits, linkExists = n.Interface, n.Prefix.Bits(), exists
 		}
 	}
 	return name
@@ -111,19 +111,19 @@ func interfaceForAddress(address netip.Addr, networks []hostlb.Network, on []net
 // updateLink records an interface as it was read, and listens on its wire. For an interface that was created again
 // under its name it opens a new connection.
 func (a *Agent) updateLink(ctx context.Context, l *netif.Link) {
-	was := a.links[l.Name]
-	if was == nil || was.Index != l.Index || was.MAC != l.MAC || was.neighborConn == nil {
-		if was != nil {
-			was.closeConn()
+	known := a.links[l.Name]
+	if known == nil || known.Index != l.Index || known.MAC != l.MAC || known.neighborConn == nil {
+		if known != nil {
+			known.closeConn()
 		}
-		was = &link{}
-		a.links[l.Name] = was
-		if was.neighborConn, was.connErr = wire.OpenInterface(l.Name, a.isManagedAddress, a.isOwnMAC); was.connErr == nil {
-			go a.passOnClaims(ctx, was.neighborConn)
+		known = &link{}
+		a.links[l.Name] = known
+		if known.neighborConn, known.connErr = wire.OpenInterface(l.Name, a.isManagedAddress, a.isOwnMAC); known.connErr == nil {
+			go a.passOnClaims(ctx, known.neighborConn)
 		}
-		a.logOnChange("the wire of "+l.Name, was.connErr)
+		a.logOnChange("the wire of "+l.Name, known.connErr)
 	}
-	was.Link = *l
+	known.Link = *l
 }
 
 // isManagedAddress reports whether this program has put an address on an interface of this host.

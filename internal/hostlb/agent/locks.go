@@ -85,11 +85,11 @@ func (a *Agent) getLiveLock(ctx context.Context, name string) *hostlb.ObservedLo
 	if err != nil {
 		return nil
 	}
-	is := parseLease(o)
-	if is.err != nil {
-		is.lock.ReleasedBy = "?"
+	parsed := parseLease(o)
+	if parsed.err != nil {
+		parsed.lock.ReleasedBy = "?"
 	}
-	return &hostlb.ObservedLock{Version: o.ResourceVersion, Holder: is.holder, ReleasedBy: is.lock.ReleasedBy, Report: is.lock.Report}
+	return &hostlb.ObservedLock{Version: o.ResourceVersion, Holder: parsed.holder, ReleasedBy: parsed.lock.ReleasedBy, Report: parsed.lock.Report}
 }
 
 // heartbeatReads has heartbeats that were read from the API server, by host: one read serves all locks of a host.
@@ -108,20 +108,20 @@ type heartbeatRead struct {
 func (a *Agent) verifyHolderDead(ctx context.Context, op *hostlb.Op) error {
 	a.heartbeatReads.mu.Lock()
 	defer a.heartbeatReads.mu.Unlock()
-	was, read := a.heartbeatReads.byHost[op.DeadHost]
-	if !read || was.version != op.DeadHostVersion || time.Since(was.readAt) >= a.Timing.RetryInterval {
-		is := &coordinationv1.Lease{}
-		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(op.DeadHost)}, is)
+	last, read := a.heartbeatReads.byHost[op.DeadHost]
+	if !read || last.version != op.DeadHostVersion || time.Since(last.readAt) >= a.Timing.RetryInterval {
+		live := &coordinationv1.Lease{}
+		err := a.Live.Get(ctx, client.ObjectKey{Namespace: record.Namespace, Name: record.HeartbeatName(op.DeadHost)}, live)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading the heartbeat of host %s: %w", op.DeadHost, err)
 		}
-		was = heartbeatRead{is.ResourceVersion, time.Now()}
+		last = heartbeatRead{live.ResourceVersion, time.Now()}
 		if a.heartbeatReads.byHost == nil {
 			a.heartbeatReads.byHost = map[string]heartbeatRead{}
 		}
-		a.heartbeatReads.byHost[op.DeadHost] = was
+		a.heartbeatReads.byHost[op.DeadHost] = last
 	}
-	if was.version != op.DeadHostVersion {
+	if last.version != op.DeadHostVersion {
 		return hostlb.ErrHolderAlive
 	}
 	return nil
@@ -130,12 +130,12 @@ func (a *Agent) verifyHolderDead(ctx context.Context, op *hostlb.Op) error {
 // verifyLease reads the lease of an address from the API server, before the address is shown. It returns ErrLeaseGone
 // if the address must not be shown for that lease any more.
 func (a *Agent) verifyLease(ctx context.Context, op *hostlb.Op, key client.ObjectKey) error {
-	is := &v1alpha1.IPLease{}
-	err := a.Live.Get(ctx, key, is)
+	live := &v1alpha1.IPLease{}
+	err := a.Live.Get(ctx, key, live)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading IPLease %s: %w", key, err)
 	}
-	if is.UID != types.UID(op.LeaseUID) || is.DeletionTimestamp != nil || !hasFinalizers(is) || is.Status.Address != op.Address.String() || is.Status.Network != a.Network {
+	if live.UID != types.UID(op.LeaseUID) || live.DeletionTimestamp != nil || !hasFinalizers(live) || live.Status.Address != op.Address.String() || live.Status.Network != a.Network {
 		return hostlb.ErrLeaseGone
 	}
 	return nil
@@ -157,24 +157,24 @@ func (a *Agent) listLocksAndHosts(ctx context.Context, wanted []hostlb.WantedAdd
 	var bad error
 	for i := range all.Items {
 		o := &all.Items[i]
-		is, before := a.parsedLeases[o.Name]
-		if !before || is.version != o.ResourceVersion {
-			is = parseLease(o)
+		parsed, before := a.parsedLeases[o.Name]
+		if !before || parsed.version != o.ResourceVersion {
+			parsed = parseLease(o)
 		}
-		read[o.Name] = is
-		bad = errors.Join(bad, is.err)
+		read[o.Name] = parsed
+		bad = errors.Join(bad, parsed.err)
 		switch {
 		case record.IsHeartbeatName(o.Name):
-			if is.err == nil && is.host.Network == a.Network {
-				hosts = append(hosts, hostlb.ObservedHost{Host: is.host, Version: o.ResourceVersion})
+			if parsed.err == nil && parsed.host.Network == a.Network {
+				hosts = append(hosts, hostlb.ObservedHost{Host: parsed.host, Version: o.ResourceVersion})
 			}
 		case record.IsLockName(o.Name):
-			l := is.lock
-			if is.err != nil {
+			l := parsed.lock
+			if parsed.err != nil {
 				l = record.Lock{Address: byName[o.Name], Network: a.Network, ReleasedBy: "?"}
 			}
 			if l.Address.IsValid() && l.Network == a.Network {
-				locks[l.Address] = hostlb.ObservedLock{Version: o.ResourceVersion, Holder: is.holder, ReleasedBy: l.ReleasedBy, Report: l.Report}
+				locks[l.Address] = hostlb.ObservedLock{Version: o.ResourceVersion, Holder: parsed.holder, ReleasedBy: l.ReleasedBy, Report: l.Report}
 			}
 		}
 	}

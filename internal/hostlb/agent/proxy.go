@@ -44,11 +44,11 @@ type proxy struct {
 
 // syncPorts forwards the ports that must be forwarded now, and records those that cannot be.
 func (p *proxy) syncPorts(ctx context.Context) {
-	has := p.state.ServedAddresses()
-	if !p.ForwardTraffic || !p.needsPortSync(has) {
+	served := p.state.ServedAddresses()
+	if !p.ForwardTraffic || !p.needsPortSync(served) {
 		return
 	}
-	p.servedLeases, p.updatedAt = has, time.Now()
+	p.servedLeases, p.updatedAt = served, time.Now()
 	want := map[forward.Port]forward.Target{}
 	reports := map[netip.Addr][]hostlb.PortReport{}
 	of := map[forward.Port]types.NamespacedName{}
@@ -116,8 +116,8 @@ func (p *proxy) fullPortReport(port forward.Port) hostlb.PortReport {
 }
 
 // needsPortSync reports whether the ports must be set: something has changed, or some could not be set and are retried.
-func (p *proxy) needsPortSync(has map[netip.Addr]string) bool {
-	return p.portsChanged.Swap(false) || !maps.Equal(has, p.servedLeases) || (p.needsRetry && time.Since(p.updatedAt) >= p.Timing.RetryInterval)
+func (p *proxy) needsPortSync(served map[netip.Addr]string) bool {
+	return p.portsChanged.Swap(false) || !maps.Equal(served, p.servedLeases) || (p.needsRetry && time.Since(p.updatedAt) >= p.Timing.RetryInterval)
 }
 
 // addLeasePorts adds the ports of a lease, each with its backends, and reports on those that cannot be served.
@@ -167,11 +167,11 @@ func (c *fullPortTracker) observeCounts(now time.Time, byPort map[forward.Port]f
 	turned, last := map[forward.Port]int64{}, map[forward.Port]time.Time{}
 	for port, counts := range byPort {
 		turned[port] = counts.RefusedConnections + counts.DisplacedSessions
-		at, is := c.lastFullAt[port]
+		at, ok := c.lastFullAt[port]
 		if turned[port] > c.rejectedCounts[port] {
-			at, is = now, true
+			at, ok = now, true
 		}
-		if is && now.Sub(at) < fullReportPeriod {
+		if ok && now.Sub(at) < fullReportPeriod {
 			last[port] = at
 		}
 	}

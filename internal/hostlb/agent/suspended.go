@@ -15,9 +15,9 @@ func suspendedDuration() time.Duration {
 }
 
 func readClock(id int32) time.Duration {
-	var is unix.Timespec
-	if err := unix.ClockGettime(id, &is); err != nil {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(id, &ts); err != nil {
 		return 0 // every Linux has both clocks
 	}
-	return time.Duration(is.Nano())
+	return time.Duration(ts.Nano())
 }

@@ -94,7 +94,7 @@ func (f *Forwarder) SetTargets(ctx context.Context, want map[Port]Target) map[Po
 	defer f.mu.Unlock()
 	failed := map[Port]error{}
 	for p, l := range f.ports {
-		if is, still := want[p]; still && !f.resetPorts[p] && is.Owner == l.owner() {
+		if target, still := want[p]; still && !f.resetPorts[p] && target.Owner == l.owner() {
 			continue
 		}
 		if err := l.Close(); err != nil {
@@ -173,30 +173,30 @@ type roundRobinTarget struct {
 	nextIndex atomic.Uint64
 }
 
-func (t *roundRobinTarget) setTarget(is Target) { t.current.Store(&is) }
+func (t *roundRobinTarget) setTarget(target Target) { t.current.Store(&target) }
 
 // owner returns the owner of the port. It is the same for as long as the port is forwarded.
 func (t *roundRobinTarget) owner() string {
-	if is := t.current.Load(); is != nil {
-		return is.Owner
+	if current := t.current.Load(); current != nil {
+		return current.Owner
 	}
 	return ""
 }
 
 // allowsClient reports whether a client is served.
 func (t *roundRobinTarget) allowsClient(client netip.Addr) bool {
-	is := t.current.Load()
-	return is != nil && is.allowsClient(client)
+	current := t.current.Load()
+	return current != nil && current.allowsClient(client)
 }
 
 // rotatedBackends yields all backends, beginning with the next one, each with the number of those that follow it.
 func (t *roundRobinTarget) rotatedBackends() iter.Seq2[int, netip.AddrPort] {
 	return func(yield func(int, netip.AddrPort) bool) {
-		is := t.current.Load()
-		if is == nil || len(is.Backends) == 0 {
+		current := t.current.Load()
+		if current == nil || len(current.Backends) == 0 {
 			return
 		}
-		all := is.Backends
+		all := current.Backends
 		n := len(all)
 		first := int(t.nextIndex.Add(1) % uint64(n))
 		for i := range n {

@@ -65,10 +65,10 @@ func copyStream(to, from *net.TCPConn, take func() (pipe, error)) error {
 	var (
 		p       pipe
 		n, left int64
-		noPipe  error
+		pipeErr error
 	)
 	fill := func(fd uintptr) (done bool) {
-		if p, noPipe = take(); noPipe != nil {
+		if p, pipeErr = take(); pipeErr != nil {
 			return true
 		}
 		if n, err = spliceOnce(int(fd), p.writeEnd, pipeSize); n <= 0 {
@@ -82,7 +82,7 @@ func copyStream(to, from *net.TCPConn, take func() (pipe, error)) error {
 	}
 	for {
 		waited := source.Read(fill)
-		if noPipe != nil { // no file is left for a pipe
+		if pipeErr != nil { // no file is left for a pipe
 			_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 			return err
 		}

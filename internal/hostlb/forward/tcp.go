@@ -103,12 +103,12 @@ func clientAddress(c *net.TCPConn) netip.Addr {
 }
 
 // updateTarget sets the target of the port, and ends the connections of clients that are not served any more.
-func (t *tcpPort) updateTarget(is Target) {
-	t.setTarget(is)
+func (t *tcpPort) updateTarget(target Target) {
+	t.setTarget(target)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c, from := range t.conns {
-		if !is.allowsClient(from) {
+		if !target.allowsClient(from) {
 			resetConn(c)
 		}
 	}

@@ -61,9 +61,9 @@ func (o sessionHeap) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (o *sessionHeap) Push(s any) {
-	is, _ := s.(*session)
-	is.heapIndex = len(*o)
-	*o = append(*o, is)
+	pushed, _ := s.(*session)
+	pushed.heapIndex = len(*o)
+	*o = append(*o, pushed)
 }
 
 // Pop implements heap.Interface.
@@ -103,12 +103,12 @@ func (f *Forwarder) listenUDP(_ context.Context, p Port, to Target) (portListene
 // updateTarget sets the target of the port. Clients of a backend that is not among the backends any more get another
 // one with their next packet: the backend may be off, and no error shows that. Clients that are not served any more are
 // ended.
-func (u *udpPort) updateTarget(is Target) {
-	u.setTarget(is)
+func (u *udpPort) updateTarget(target Target) {
+	u.setTarget(target)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for client, s := range u.sessions {
-		if !slices.Contains(is.Backends, s.backend) || !is.allowsClient(client.Addr()) {
+		if !slices.Contains(target.Backends, s.backend) || !target.allowsClient(client.Addr()) {
 			u.removeSession(client, s)
 		}
 	}

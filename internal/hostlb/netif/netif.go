@@ -51,14 +51,14 @@ func ListLinks() ([]Link, error) {
 	}
 	var out []Link
 	for _, l := range links {
-		is := l.Attrs()
+		attrs := l.Attrs()
 		link := Link{
-			Name: is.Name, Index: is.Index, MAC: is.HardwareAddr.String(), NoARP: hasNoARPFlag(is),
-			Up: is.RawFlags&unix.IFF_UP != 0 && !slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, is.OperState),
+			Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr.String(), NoARP: hasNoARPFlag(attrs),
+			Up: attrs.RawFlags&unix.IFF_UP != 0 && !slices.Contains([]netlink.LinkOperState{netlink.OperDown, netlink.OperLowerLayerDown, netlink.OperNotPresent}, attrs.OperState),
 		}
 		for _, a := range all {
 			switch {
-			case a.linkIndex != is.Index:
+			case a.linkIndex != attrs.Index:
 			case a.managed:
 				link.Managed = append(link.Managed, a.prefix.Addr())
 			default:
@@ -102,8 +102,8 @@ func (l *Link) AddAddress(a netip.Addr, lifetime time.Duration) error {
 // isNoARPInterface reports whether an interface does not answer for addresses: the one of kube-proxy in IPVS mode has
 // the published addresses on every Node.
 func isNoARPInterface(index int) bool {
-	is, err := netlink.LinkByIndex(index)
-	return err == nil && hasNoARPFlag(is.Attrs())
+	link, err := netlink.LinkByIndex(index)
+	return err == nil && hasNoARPFlag(link.Attrs())
 }
 
 func hasNoARPFlag(l *netlink.LinkAttrs) bool {
@@ -131,13 +131,13 @@ var ErrAddressNotFound = errors.New("it is not on the interface")
 // address that is not there is not added: its lifetime was over, and by now another machine may have it
 // (ErrAddressNotFound).
 func (l *Link) RefreshAddresses(addresses []netip.Addr, lifetime time.Duration) map[netip.Addr]error {
-	is, err := l.listManaged()
+	present, err := l.listManaged()
 	out := map[netip.Addr]error{}
 	for _, a := range addresses {
 		one := err
 		switch {
 		case one != nil:
-		case !is[a]:
+		case !present[a]:
 			one = ErrAddressNotFound
 		default:
 			one = l.setAddress(a, lifetime)

@@ -92,11 +92,11 @@ type heartbeatData struct {
 // ParseHeartbeat returns the host of a heartbeat, and the machine that uses its name, identified by the boot ID of its
 // kernel.
 func ParseHeartbeat(o *coordinationv1.Lease) (h hostlb.Host, machine string, err error) {
-	var is heartbeatData
-	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &is); err != nil {
+	var data heartbeatData
+	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &data); err != nil {
 		return h, "", fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; delete the Lease, its host makes it again: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
-	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, heartbeatPrefix), Networks: is.Networks, Network: is.Network, Node: is.Node, OwnAddresses: is.OwnAddresses, ForwardsTraffic: is.ForwardsTraffic}
+	h = hostlb.Host{Name: strings.TrimPrefix(o.Name, heartbeatPrefix), Networks: data.Networks, Network: data.Network, Node: data.Node, OwnAddresses: data.OwnAddresses, ForwardsTraffic: data.ForwardsTraffic}
 	h.Lifetime = time.Duration(ptr.Deref(o.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return h, ptr.Deref(o.Spec.HolderIdentity, ""), nil
 }
@@ -108,8 +108,8 @@ func WriteHeartbeat(o *coordinationv1.Lease, h *hostlb.Host, machine string, ren
 	setAnnotation(o, heartbeatData{h.Networks, h.Network, h.Node, h.OwnAddresses, h.ForwardsTraffic})
 }
 
-func setAnnotation(o *coordinationv1.Lease, what any) {
-	text, err := json.Marshal(what)
+func setAnnotation(o *coordinationv1.Lease, value any) {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // the content is strings and addresses
 	}

@@ -25,12 +25,12 @@ func openNDP(ifi *net.Interface) (*ndpConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	has := false
+	hasLinkLocal := false
 	for _, a := range all {
 		p, err := netip.ParsePrefix(a.String())
-		has = has || (err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast())
+		hasLinkLocal = hasLinkLocal || (err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast())
 	}
-	if !has {
+	if !hasLinkLocal {
 		return nil, errNoLinkLocal
 	}
 	c, _, err := ndp.Listen(ifi, ndp.LinkLocal)
@@ -71,12 +71,12 @@ func (o *ndpConn) readClaim() (Claim, error) {
 		if err != nil {
 			return Claim{}, err
 		}
-		na, is := m.(*ndp.NeighborAdvertisement)
-		if !is {
+		na, ok := m.(*ndp.NeighborAdvertisement)
+		if !ok {
 			continue
 		}
 		for _, option := range na.Options {
-			if of, is := option.(*ndp.LinkLayerAddress); is && of.Direction == ndp.Target {
+			if of, isAddress := option.(*ndp.LinkLayerAddress); isAddress && of.Direction == ndp.Target {
 				return Claim{na.TargetAddress, of.Addr, false}, nil
 			}
 		}

@@ -56,15 +56,15 @@ type Conn struct {
 	readers sync.WaitGroup
 }
 
-// OpenInterface listens on the wire of an interface for machines that claim an address for which mine returns true.
+// OpenInterface listens on the wire of an interface for machines that claim an address for which isManaged returns true.
 // Claims by a MAC for which own returns true, of any interface of the host, are ignored. It needs the right to raw
 // sockets (CAP_NET_RAW). IPv6 begins once the interface has a link-local address.
-func OpenInterface(name string, mine func(netip.Addr) bool, own func(net.HardwareAddr) bool) (*Conn, error) {
+func OpenInterface(name string, isManaged func(netip.Addr) bool, own func(net.HardwareAddr) bool) (*Conn, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding the interface %s: %w", name, err)
 	}
-	w := &Conn{netInterface: ifi, isManaged: mine, isOwnMAC: own, conns: map[bool]familyConn{}, claims: make(chan Claim, maxQueuedClaims), done: make(chan struct{}), waiters: map[netip.Addr][]chan net.HardwareAddr{}}
+	w := &Conn{netInterface: ifi, isManaged: isManaged, isOwnMAC: own, conns: map[bool]familyConn{}, claims: make(chan Claim, maxQueuedClaims), done: make(chan struct{}), waiters: map[netip.Addr][]chan net.HardwareAddr{}}
 	if _, err := w.connForFamily(false); err != nil {
 		return nil, err
 	}
@@ -73,10 +73,10 @@ func OpenInterface(name string, mine func(netip.Addr) bool, own func(net.Hardwar
 }
 
 // connForFamily returns the connection for a family, and opens it if it is not open yet.
-func (w *Conn) connForFamily(is6 bool) (familyConn, error) {
+func (w *Conn) connForFamily(isIPv6 bool) (familyConn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.conns[is6]; f != nil {
+	if f := w.conns[isIPv6]; f != nil {
 		return f, nil
 	}
 	select {
@@ -84,17 +84,17 @@ func (w *Conn) connForFamily(is6 bool) (familyConn, error) {
 		return nil, net.ErrClosed
 	default:
 	}
-	f, err := w.openFamily(is6)
+	f, err := w.openFamily(isIPv6)
 	if err != nil {
 		return nil, err
 	}
-	w.conns[is6] = f
+	w.conns[isIPv6] = f
 	w.readers.Go(func() { w.receiveClaims(f) })
 	return f, nil
 }
 
-func (w *Conn) openFamily(is6 bool) (familyConn, error) {
-	if is6 {
+func (w *Conn) openFamily(isIPv6 bool) (familyConn, error) {
+	if isIPv6 {
 		f, err := openNDP(w.netInterface)
 		if err != nil {
 			return nil, fmt.Errorf("listening for neighbours on %s: %w", w.netInterface.Name, err)
@@ -206,10 +206,10 @@ func (w *Conn) receiveClaims(f familyConn) {
 		if bytes.Equal(c.MAC, w.netInterface.HardwareAddr) || w.isOwnMAC(c.MAC) {
 			continue // our own packet
 		}
-		mine := w.isManaged(c.Address)
+		managed := w.isManaged(c.Address)
 		w.mu.Lock()
 		for _, answers := range w.waiters[c.Address] {
-			if c.IsProbe && mine {
+			if c.IsProbe && managed {
 				break // a machine that asks for an address of this host does not have it
 			}
 			select {
@@ -218,7 +218,7 @@ func (w *Conn) receiveClaims(f familyConn) {
 			}
 		}
 		w.mu.Unlock()
-		if !mine {
+		if !managed {
 			continue
 		}
 		select {

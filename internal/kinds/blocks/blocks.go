@@ -70,8 +70,8 @@ func (allocationKind) Traits() *grants.KindTraits { return allocationTraits }
 func (allocationKind) NewObject() grants.Object { return &v1alpha1.IPAllocation{} }
 
 func (allocationKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
-	a, is := o.(*v1alpha1.IPAllocation)
-	if !is {
+	a, ok := o.(*v1alpha1.IPAllocation)
+	if !ok {
 		return pools.Key{}, false
 	}
 	return pools.KeyFromAllocation(a), true
@@ -92,7 +92,7 @@ func NewClaimant(a *v1alpha1.IPAllocation) *grants.Claimant {
 	b := &allocationData{allocationType: a.Spec.Type, count: int64(ptr.Deref(a.Spec.Count, 0)), prefixLength: int(ptr.Deref(a.Spec.PrefixLength, 0)), generation: a.Generation, phase: a.Status.Phase}
 	out := grants.NewClaimant(allocationKind{}, a, b)
 	out.Cluster = types.NamespacedName{Namespace: grants.InternString(a.Spec.TenantClusterRef.Namespace), Name: grants.InternString(a.Spec.TenantClusterRef.Name)}
-	if child, is := pools.ChildPoolKey(a); is {
+	if child, ok := pools.ChildPoolKey(a); ok {
 		out.ChildPool = &child
 		out.InUse = slices.Contains(out.OtherFinalizers, v1alpha1.CarvedPoolFinalizer)
 	} else if b.allocationType == v1alpha1.PodsAllocation {
@@ -231,8 +231,8 @@ func (allocationKind) ReleasableRange(_ *grants.PoolState, c *grants.Claimant) n
 // order.
 func (k allocationKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
 	if allocationDataFor(c).isPrefix() {
-		if no := blockRefusal(m, c); no != nil {
-			return netipx.IPRange{}, no
+		if refusal := blockRefusal(m, c); refusal != nil {
+			return netipx.IPRange{}, refusal
 		}
 	} else if m.AllocatesPrefixes() {
 		return netipx.IPRange{}, grants.AllocationFailed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", m.Key, m.Layout.UnitBits())
@@ -252,8 +252,8 @@ func (k allocationKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant)
 		return netipx.IPRange{}, grants.AllocationFailed("pinnedRange is not a range: %s; the spec is immutable, so create the allocation again with correct addresses", b.pinError)
 	}
 	if pinned := b.pinnedRange; pinned.IsValid() {
-		if no := pinnedRangeRefusal(b); no != nil {
-			return netipx.IPRange{}, no
+		if refusal := pinnedRangeRefusal(b); refusal != nil {
+			return netipx.IPRange{}, refusal
 		}
 		if !m.Ledger.IsInSpace(pinned) {
 			return netipx.IPRange{}, grants.AllocationFailed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.ShowRange(pinned), m.Key, m.DescribeFirstWithheld(pinned))
@@ -275,8 +275,8 @@ func (k allocationKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant)
 // matchesShape reports whether a range has the requested shape.
 func matchesShape(r netipx.IPRange, s grants.RangeShape) bool {
 	if s.PrefixLength > 0 {
-		p, is := r.Prefix()
-		return is && p.Bits() == s.PrefixLength
+		p, ok := r.Prefix()
+		return ok && p.Bits() == s.PrefixLength
 	}
 	return poolutil.Size(r) == s.Count
 }

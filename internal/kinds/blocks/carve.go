@@ -27,8 +27,8 @@ func blockRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
 		return nil
 	}
 	if c.ChildPool != nil {
-		if no := carveRefusal(m, c); no != nil {
-			return no
+		if refusal := carveRefusal(m, c); refusal != nil {
+			return refusal
 		}
 	}
 	switch {
@@ -83,12 +83,12 @@ func noPrefixRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
 // BlockFromObject returns the state of an IPAllocation as a block of a carved pool, and the key of that pool. The
 // block is nil if the IPAllocation is not for a carved pool.
 func (allocationKind) BlockFromObject(o grants.Object) (*grants.Block, pools.Key) {
-	a, is := o.(*v1alpha1.IPAllocation)
-	if !is {
+	a, ok := o.(*v1alpha1.IPAllocation)
+	if !ok {
 		return nil, pools.Key{}
 	}
-	child, is := pools.ChildPoolKey(a)
-	if !is {
+	child, ok := pools.ChildPoolKey(a)
+	if !ok {
 		return nil, pools.Key{}
 	}
 	c := NewClaimant(a)

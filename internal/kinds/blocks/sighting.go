@@ -44,14 +44,14 @@ func ownerSeenFromConditions(condition string, conditions []metav1.Condition) gr
 
 // OwnerSeenCondition returns the condition that shows whether the owner of an IPAllocation was seen, or nil if there
 // is nothing to show.
-func (allocationKind) OwnerSeenCondition(c *grants.Claimant, says grants.OwnerSeen) *metav1.Condition {
-	return ownerSeenCondition(c, says)
+func (allocationKind) OwnerSeenCondition(c *grants.Claimant, seen grants.OwnerSeen) *metav1.Condition {
+	return ownerSeenCondition(c, seen)
 }
 
 // ownerSeenCondition implements OwnerSeenCondition.
-func ownerSeenCondition(a *grants.Claimant, says grants.OwnerSeen) *metav1.Condition {
+func ownerSeenCondition(a *grants.Claimant, seen grants.OwnerSeen) *metav1.Condition {
 	c := &metav1.Condition{Type: ownerSeenConditionType(a), Status: metav1.ConditionTrue, Reason: v1alpha1.SeenReason}
-	switch says {
+	switch seen {
 	case grants.OwnerUnknown:
 		return nil
 	case grants.OwnerNeverSeen:

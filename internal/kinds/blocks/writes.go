@@ -46,17 +46,17 @@ func (allocationKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t
 }
 
 // AllocatedStep returns the step that writes the status of an IPAllocation that has addresses.
-func AllocatedStep(c *grants.Claimant, rng netipx.IPRange, overlap string, says grants.OwnerSeen, now time.Time) grants.Step {
+func AllocatedStep(c *grants.Claimant, rng netipx.IPRange, overlap string, seen grants.OwnerSeen, now time.Time) grants.Step {
 	n, shown := poolutil.Size(rng), poolutil.FormatRange(rng)
 	b, tmp := allocationDataFor(c), allocationWithConditions(c)
 	message := fmt.Sprintf("allocated %s: %s", text.FormatCount(n, "IP", "IPs"), shown)
 	if b.isPrefix() {
 		message = fmt.Sprintf("allocated %s to %s", shown, ownerDescription(c))
 	}
-	if says == grants.OwnerNeverSeen {
+	if seen == grants.OwnerNeverSeen {
 		message += "; " + ownerNotFoundMessage(c)
 	}
-	if condition := ownerSeenCondition(c, says); condition != nil {
+	if condition := ownerSeenCondition(c, seen); condition != nil {
 		conditions.Set(tmp, *condition)
 	}
 	conditions.Set(tmp, metav1.Condition{
@@ -88,14 +88,14 @@ func AllocatedStep(c *grants.Claimant, rng netipx.IPRange, overlap string, says 
 
 // RefusalStep returns the step that writes the status of an IPAllocation that gets nothing now. Its phase is Pending
 // if only the pool is not ready or a write fails, and Failed otherwise; it is retried in both phases.
-func (allocationKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
+func (allocationKind) RefusalStep(c *grants.Claimant, refusal grants.Refusal) grants.Step {
 	phase := v1alpha1.AllocationFailed
-	if no.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason || no.Reason == v1alpha1.WriteFailedReason {
+	if refusal.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason || refusal.Reason == v1alpha1.WriteFailedReason {
 		phase = v1alpha1.AllocationPending
 	}
 	tmp := allocationWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: refusal.Reason, Message: refusal.Message,
 	})
 	out := grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "refusal"}, StatusPatch: map[string]any{
 		"phase": phase, "observedGeneration": allocationDataFor(c).generation,
@@ -103,7 +103,7 @@ func (allocationKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.
 		"allocatedAt": nil, "allocatedBy": nil, grants.ConditionsField: tmp.Status.Conditions,
 	}}
 	if phase == v1alpha1.AllocationFailed {
-		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", no.Message)
+		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", refusal.Message)
 	}
 	return out
 }

@@ -39,8 +39,8 @@ func (addressKind) Finalizer() string { return v1alpha1.AddressFinalizer }
 func (addressKind) NewObject() grants.Object { return &ipamv1.IPAddress{} }
 
 func (addressKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
-	a, is := o.(*ipamv1.IPAddress)
-	if !is {
+	a, ok := o.(*ipamv1.IPAddress)
+	if !ok {
 		return pools.Key{}, false
 	}
 	key, _ := pools.KeyFromIPPoolReference(a.Namespace, a.Spec.PoolRef)
@@ -94,8 +94,8 @@ func (addressKind) CanAdoptManual(m *grants.PoolState, c *grants.Claimant, a *gr
 }
 
 func (addressKind) NameTakenRefusal(o grants.Object) *grants.Refusal {
-	a, is := o.(*ipamv1.IPAddress)
-	if !is {
+	a, ok := o.(*ipamv1.IPAddress)
+	if !ok {
 		return nil
 	}
 	return grants.AllocationFailed("IPAddress %s of %s %s has the name of this claim; delete it if nothing uses it, or create the claim under another name", a.Namespace+"/"+a.Name, a.Spec.PoolRef.Kind, a.Spec.PoolRef.Name)

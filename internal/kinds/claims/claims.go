@@ -61,13 +61,13 @@ func (claimKind) Traits() *grants.KindTraits { return claimTraits }
 func (claimKind) NewObject() grants.Object { return &ipamv1.IPAddressClaim{} }
 
 func (claimKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
-	c, is := o.(*ipamv1.IPAddressClaim)
-	if !is {
+	c, ok := o.(*ipamv1.IPAddressClaim)
+	if !ok {
 		return pools.Key{}, false
 	}
 	ref := c.Spec.PoolRef
-	key, ours := pools.KeyFromIPPoolReference(c.Namespace, ref)
-	if !ours && ref.APIGroup == v1alpha1.GroupVersion.Group { // no other controller reports a kind that our group does not have
+	key, isOwn := pools.KeyFromIPPoolReference(c.Namespace, ref)
+	if !isOwn && ref.APIGroup == v1alpha1.GroupVersion.Group { // no other controller reports a kind that our group does not have
 		key = pools.Key{Kind: ref.Kind, Namespace: c.Namespace, Name: ref.Name}
 	}
 	return key, true
@@ -220,8 +220,8 @@ func (claimKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netip
 	if c.RecordedRange.IsValid() {
 		return m.RecordedRangeFor(c, m.Ledger.UnitRange(c.RecordedRange.From()))
 	}
-	if r, no, is := m.PreAllocatedRange(c); is {
-		return r, no
+	if r, refusal, ok := m.PreAllocatedRange(c); ok {
+		return r, refusal
 	}
 	if requested := ClaimDataFor(c).RequestedAddress; requested != "" {
 		ip, err := netip.ParseAddr(requested)

@@ -77,8 +77,8 @@ func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grant
 // finalizer, once the IPAddress is proven to be gone and no grant is left (R6).
 func (claimKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	a := m.AddressFor(c)
-	switch mine := a != nil && a.ClaimantUID == c.Owner.UID; {
-	case mine && !t.HasCompleted(grants.DeleteAddress):
+	switch owned := a != nil && a.ClaimantUID == c.Owner.UID; {
+	case owned && !t.HasCompleted(grants.DeleteAddress):
 		return grants.RemoveAddressStep(a, t)
 	case !t.AddressGone:
 		return grants.NewStep(grants.GetAddress)
@@ -90,21 +90,21 @@ func (claimKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *gra
 
 // allocatedStatus returns the status patch that names the IPAddress of a claim, and sets Ready in the conditions of
 // both API versions, with the address or prefix of the claim.
-func allocatedStatus(c *grants.Claimant, has string) map[string]any {
+func allocatedStatus(c *grants.Claimant, address string) map[string]any {
 	tmp := claimWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
-		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "allocated " + has,
+		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionTrue, Reason: "Allocated", Message: "allocated " + address,
 	})
 	v1beta1conditions.MarkTrue(tmp, clusterv1.ReadyV1Beta1Condition)
 	return statusPatchForClaim(tmp, c.Owner.Name)
 }
 
-func (claimKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
+func (claimKind) RefusalStep(c *grants.Claimant, refusal grants.Refusal) grants.Step {
 	tmp := claimWithConditions(c)
 	conditions.Set(tmp, metav1.Condition{
-		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
+		Type: ipamv1.IPAddressClaimReadyCondition, Status: metav1.ConditionFalse, Reason: refusal.Reason, Message: refusal.Message,
 	})
-	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, no.Reason, clusterv1.ConditionSeverityWarning, "%s", no.Message)
+	v1beta1conditions.MarkFalse(tmp, clusterv1.ReadyV1Beta1Condition, refusal.Reason, clusterv1.ConditionSeverityWarning, "%s", refusal.Message)
 	return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "refusal"}, StatusPatch: statusPatchForClaim(tmp, "")}
 }
 

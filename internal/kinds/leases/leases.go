@@ -48,8 +48,8 @@ func (leaseKind) Traits() *grants.KindTraits { return leaseTraits }
 func (leaseKind) NewObject() grants.Object { return &v1alpha1.IPLease{} }
 
 func (leaseKind) PoolKeyFor(o grants.Object) (pools.Key, bool) {
-	l, is := o.(*v1alpha1.IPLease)
-	if !is {
+	l, ok := o.(*v1alpha1.IPLease)
+	if !ok {
 		return pools.Key{}, false
 	}
 	return pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef), true
@@ -116,8 +116,8 @@ func (leaseKind) ReleasableRange(_ *grants.PoolState, c *grants.Claimant) netipx
 // that it requests, the one that is pre-allocated to its name, the one of a record without our finalizer, or one that
 // cools down for its name, in this order.
 func (leaseKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if no := leaseRefusal(m, c); no != nil {
-		return netipx.IPRange{}, no
+	if refusal := leaseRefusal(m, c); refusal != nil {
+		return netipx.IPRange{}, refusal
 	}
 	if c.HasRecord() {
 		return m.RecordedRangeFor(c, c.RecordedRange)
@@ -131,8 +131,8 @@ func (leaseKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netip
 	if asked := leaseDataFor(c).requestedAddress; asked != "" {
 		return exactAddress(m, c, asked)
 	}
-	if r, no, is := m.PreAllocatedRange(c); is {
-		return r, no
+	if r, refusal, ok := m.PreAllocatedRange(c); ok {
+		return r, refusal
 	}
 	if asked := m.RequestedByRecord(c, func(r netipx.IPRange) bool { return r.From() == r.To() }); asked.IsValid() {
 		return asked, nil

@@ -75,13 +75,13 @@ func allocatedStep(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) gr
 
 // RefusalStep returns the step that writes the status of a lease that gets nothing now. The lease is tried again as
 // soon as the pool changes.
-func (leaseKind) RefusalStep(c *grants.Claimant, no grants.Refusal) grants.Step {
+func (leaseKind) RefusalStep(c *grants.Claimant, refusal grants.Refusal) grants.Step {
 	out := conditionStep(c, metav1.Condition{
-		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: no.Reason, Message: no.Message,
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: refusal.Reason, Message: refusal.Message,
 	})
 	out.Purpose, out.StatusPatch["address"], out.StatusPatch["network"] = "refusal", nil, nil
-	if no.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason {
-		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", no.Message)
+	if refusal.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason {
+		out.Event = grants.NewWarningEvent("AllocationFailed", "Allocate", refusal.Message)
 	}
 	return out
 }
