@@ -1,8 +1,9 @@
 // Package tenant makes the blocks of a Cluster follow the Services of its workload cluster: it shows them to its load
 // balancer, requests more, and releases those that are unused.
 //
-// A reconcile of a Cluster reads (connect.go), decides by internal/demand, and writes (grow.go, show.go, mark.go,
-// drain.go, report.go). Each step takes the blocks as they are, and returns them as they are after it.
+// A reconcile of a Cluster reads (connect.go), decides by internal/demand, and writes (grow.go, show.go,
+// blockconditions.go, drain.go, report.go). Each step takes the blocks as they are, and returns them as they are after
+// it.
 package tenant
 
 import (
