@@ -428,6 +428,7 @@ bench-hosts: control-plane ## Measure hosts at rest, when one ends, and while th
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/kube-api-linter $(TOOLS)/actionlint ## Lint.
+	go test ./test/docs -run TestRetiredWords
 	$(TOOLS)/actionlint
 	$(TOOLS)/golangci-lint run
 	$(TOOLS)/kube-api-linter run --config .golangci-kal.yml ./api/...

@@ -48,7 +48,7 @@ type CarvedBlocks struct {
 	// +kubebuilder:validation:Maximum=128
 	Min int32 `json:"min"`
 	// max is how many blocks the pool grows to. A block above min that nothing has used for the time of --shrink-grace
-	// is given back.
+	// is deleted.
 	// +optional
 	// +kubebuilder:default=16
 	// +kubebuilder:validation:Minimum=1
@@ -114,7 +114,7 @@ type CarvedBlock struct {
 	// inUse is the number of addresses of the block that are in use or granted.
 	// +required
 	InUse int64 `json:"inUse"`
-	// draining means that nothing more is granted from the block; it is given back when nothing of it is in use.
+	// draining means that nothing more is granted from the block; it is deleted when nothing of it is in use.
 	// +optional
 	Draining bool `json:"draining,omitempty"`
 	// idleSince is when the last address of the block was released.

@@ -85,8 +85,8 @@ const (
 	// InUseCondition of a block that was added on demand is False where no Service has any of its addresses. It
 	// is given up when that has been so for the grace period, counted from lastTransitionTime.
 	InUseCondition = "InUse"
-	// DrainingCondition is True where the block is being taken away from the Cluster: nobody else gets it before
-	// the Cluster has let go of it.
+	// DrainingCondition is True where the block is being taken away from the Cluster: no other Cluster gets it before
+	// this one has released it.
 	DrainingCondition = "Draining"
 	// DemandSatisfiedCondition of the first block of a Cluster is True where every Service that growth can help
 	// has an address, or is about to have one.
@@ -110,7 +110,7 @@ const (
 	InUseReason = "InUse"
 	// IdleReason: no Service has an address of the block.
 	IdleReason = "Idle"
-	// ConfirmingReason: the Cluster has been told to let go of the block, and has not shown yet that it has.
+	// ConfirmingReason: the block is removed from the Cluster, and the Cluster has not confirmed yet that it has released it.
 	ConfirmingReason = "Confirming"
 	// HostSilentReason: the host that had the address of a lease is silent, and no other one can ask whether it has it still.
 	HostSilentReason = "HostSilent"
@@ -120,10 +120,10 @@ const (
 	TenantUnreachableReason = "TenantUnreachable"
 	// TenantRefusedReason: the API server of the Cluster answers, and refuses what is asked of it, for lack of rights.
 	TenantRefusedReason = "TenantRefused"
-	// ForeignPoolReason: the workload cluster has a pool of somebody else where the blocks are to be shown.
+	// ForeignPoolReason: the workload cluster has a pool of another owner where the blocks are to be shown.
 	ForeignPoolReason = "ForeignPool"
-	// ForeignAdvertisementReason: it has an L2Advertisement of somebody else in the place of ours, which does not announce the
-	// blocks.
+	// ForeignAdvertisementReason: it has an L2Advertisement of another owner in the place of ours, which does not announce
+	// the blocks.
 	ForeignAdvertisementReason = "ForeignAdvertisement"
 	// MetalLBMissingReason: MetalLB is not installed in the Cluster.
 	MetalLBMissingReason = "MetalLBMissing"
@@ -134,7 +134,7 @@ const (
 	// NotPlacedReason: Services are left without an address although there is room for them, or a pool of the Cluster cannot
 	// be read, and the answer is unknown.
 	NotPlacedReason = "NotPlaced"
-	// SatisfiedReason: nobody waits for an address that growth could give.
+	// SatisfiedReason: no Service waits for an address that growth could give.
 	SatisfiedReason = "Satisfied"
 	// StaticReason: the Cluster has one block for life.
 	StaticReason = "Static"

@@ -19,7 +19,7 @@ const (
 	AllocatedReason = "Allocated"
 
 	// LeaseShownFinalizer holds an IPLease that is being deleted until nothing shows its address to the world any more.
-	// Whoever shows the address of a lease puts it on first.
+	// The controller that shows the address of a lease adds it first.
 	LeaseShownFinalizer = "butler.butlerlabs.dev/lease-shown"
 )
 
@@ -42,8 +42,8 @@ const (
 	MadeForServicesLabel = "butler.butlerlabs.dev/made-for-services"
 
 	// TriedAddressesAnnotation on a Service lists, with commas between them, the addresses of leases that were made for it and
-	// for which somebody else answered. It is written by the manager, and removed when the Service is shown. Whoever removes it
-	// before has the manager try again.
+	// for which a foreign machine answered. The manager writes it, and removes it when the Service is shown. A user who
+	// removes it before makes the manager try again.
 	TriedAddressesAnnotation = "butler.butlerlabs.dev/tried-addresses"
 
 	// HostLoadBalancerClass is the class of Services whose addresses hosts show by themselves. Services of the other classes
@@ -71,9 +71,9 @@ const (
 	// NoCommonNodeReason: no host's Node has a ready endpoint of every Service of the lease that is to be served by its own
 	// Node (externalTrafficPolicy Local).
 	NoCommonNodeReason = "NoCommonNode"
-	// AddressInUseReason: somebody who is none of the hosts answers for the address.
+	// AddressInUseReason: a machine that is none of the hosts answers for the address.
 	AddressInUseReason = "AddressInUse"
-	// ContestedReason: another one of the hosts answers for the address, or somebody claims it that a host has.
+	// ContestedReason: another one of the hosts answers for the address, or another machine claims it while a host has it.
 	ContestedReason = "Contested"
 	// PortInUseOnHostReason: a process of the host listens on a port that is to be forwarded.
 	PortInUseOnHostReason = "PortInUseOnHost"
@@ -103,8 +103,8 @@ const (
 	LeaseUnfitReason = "LeaseUnfit"
 	// NotAllowedReason: the lease is not for this Service, by its namespace or because it was made for another one.
 	NotAllowedReason = "NotAllowed"
-	// AddressAttemptsExhaustedReason: somebody else answers for each of the addresses that the Service was given, as many as
-	// it gets.
+	// AddressAttemptsExhaustedReason: a foreign machine answers for each of the addresses that the Service got, and it gets
+	// no more of them.
 	AddressAttemptsExhaustedReason = "AddressAttemptsExhausted"
 	// NoPoolReason: no pool of the load balancer class of the Service gives it an address.
 	NoPoolReason = "NoPool"
@@ -228,8 +228,8 @@ type IPLeaseStatus struct {
 	// network names the layer-2 or routing domain that the address belongs to: spec.network of the pool.
 	// +optional
 	Network string `json:"network,omitempty"`
-	// shownBy is who shows the address to the world, from the first Service on: MetalLB or Host. Services that somebody
-	// else shows do not get the lease then.
+	// shownBy is who shows the address to the world, from the first Service on: MetalLB or Host. Services that
+	// another one shows do not get the lease then.
 	// +optional
 	ShownBy string `json:"shownBy,omitempty"`
 	// ports are those that Services have. A port belongs to one Service.
@@ -279,7 +279,7 @@ func (l *IPLease) GetConditions() []metav1.Condition { return l.Status.Condition
 // SetConditions serves cluster-api's util/conditions.
 func (l *IPLease) SetConditions(c []metav1.Condition) { l.Status.Conditions = c }
 
-// AddressInUse reports whether the lease says that somebody answers for its address whom nobody gave it.
+// AddressInUse reports whether the condition Announced shows that a foreign machine answers for the address of the lease.
 func (l *IPLease) AddressInUse() bool {
 	return slices.ContainsFunc(l.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == AnnouncedCondition && c.Status == metav1.ConditionFalse && c.Reason == AddressInUseReason

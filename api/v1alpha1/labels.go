@@ -25,7 +25,7 @@ const (
 const (
 	// InitialRole is the block a Cluster began with. It stays as long as the Cluster.
 	InitialRole = "initial"
-	// GrowthRole is a block that was added on demand, and is given back when nothing uses it.
+	// GrowthRole is a block that was added on demand, and is deleted when nothing uses it.
 	GrowthRole = "growth"
 )
 
@@ -41,8 +41,8 @@ const (
 	// TriedGrowthPoolsAnnotation is the same for the block that a Cluster is to grow by.
 	TriedGrowthPoolsAnnotation = "butler.butlerlabs.dev/tried-growth-pools"
 
-	// ReleaseUnconfirmedAnnotation on an IPAllocation of a Cluster that does not answer gives its block back
-	// without proof that nobody there uses it any more. It is for operators who know that.
+	// ReleaseUnconfirmedAnnotation on an IPAllocation of a Cluster that does not answer releases its block without
+	// proof that nothing there uses it any more. It is for operators who know that.
 	ReleaseUnconfirmedAnnotation = "butler.butlerlabs.dev/release-unconfirmed"
 
 	// ReleaseHeldAnnotation on a pool releases entries of its status.held: RANGE@ID for each, separated by commas. One
@@ -60,7 +60,7 @@ const (
 	ClustersAnnotation = "butler.butlerlabs.dev/clusters"
 
 	// HandOverAnnotation on an IPAddressPool or L2Advertisement of MetalLB's in a workload cluster, with the value "true", lets
-	// the manager take over what somebody else made.
+	// the manager take over what another owner made.
 	HandOverAnnotation = "butler.butlerlabs.dev/hand-over"
 
 	// HandedOverAnnotation on an IPAddressPool that was handed over is what it had before, as JSON. It is written by the
@@ -71,7 +71,7 @@ const (
 	TenantNetworkFinalizer = "butler.butlerlabs.dev/tenant-network"
 
 	// TenantPoolFinalizer holds an IPAllocation that is being deleted until the MetalLB of the Cluster that was shown its
-	// block has let go of it.
+	// block has released it.
 	TenantPoolFinalizer = "butler.butlerlabs.dev/tenant-pool"
 
 	// CiliumPoolFinalizer is TenantPoolFinalizer of a block that is shown to Cilium: who was shown a block is on record in

@@ -38,8 +38,8 @@ type NetworkPoolStatus struct {
 	// allocator is the state of the grant protocol; it is written by the manager alone.
 	// +optional
 	Allocator *AllocatorStatus `json:"allocator,omitempty"`
-	// cooling are released addresses that rest before they are given to another claim. Those of leases for which somebody
-	// else answers rest here for an hour, whatever the spec says.
+	// cooling are released addresses that rest before they are given to another claim. Those of leases for which a
+	// foreign machine answers rest here for an hour, whatever the spec says.
 	// +optional
 	// +listType=atomic
 	Cooling []CoolingGroup `json:"cooling,omitempty"`
@@ -146,7 +146,7 @@ type CoolingGroup struct {
 	// +required
 	Until metav1.Time `json:"until"`
 	// addresses are the ranges, separated by commas. A range is followed by the namespace and name of the claim that released it, if that is on
-	// record: a new claim of that name may have it at once. One without a name is nobody's before its time. "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10".
+	// record: a new claim of that name may have it at once. One without a name goes to no claim before its time. "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10".
 	// +required
 	Addresses string `json:"addresses"`
 }

@@ -367,7 +367,7 @@ func (d *planner) isProbeFailing(a netip.Addr) bool {
 func (d *planner) planProbe(a netip.Addr) {
 	asked := d.view.Probes[a]
 	at := time.Time{}
-	switch asked.Result { //nolint:exhaustive // there was no answer
+	switch asked.Result { //nolint:exhaustive // the other results mean that no machine answered
 	case PeerReply:
 		d.plan.Contested, at = append(d.plan.Contested, a), asked.ObservedAt.Add(d.timing.RetryInterval)
 	case ForeignReply:

@@ -79,7 +79,7 @@ func (e *RepeatedWriteError) Error() string {
 // SplitDelayed separates delayed writes from the other errors of a reconcile. It returns the time until the first of
 // the delayed writes may be sent, 0 if there is none, and the other errors.
 func SplitDelayed(err error) (after time.Duration, rest error) {
-	switch e := err.(type) { //nolint:errorlint // each error that is wrapped is looked at
+	switch e := err.(type) { //nolint:errorlint // each wrapped error is checked
 	case nil:
 		return 0, nil
 	case *RepeatedWriteError:
