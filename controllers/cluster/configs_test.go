@@ -71,11 +71,11 @@ func (f *fleet) reconcileUntilSettled(room bool) *clusterv1.Cluster {
 			}
 		}
 	}
-	is := &clusterv1.Cluster{}
-	if err := f.Get(f.t.Context(), prod, is); err != nil {
+	cluster := &clusterv1.Cluster{}
+	if err := f.Get(f.t.Context(), prod, cluster); err != nil {
 		f.t.Fatal(err)
 	}
-	return is
+	return cluster
 }
 
 func (f *fleet) blocks() []v1alpha1.IPAllocation {
@@ -94,13 +94,13 @@ func TestAnotherProviderConfig(t *testing.T) {
 	for name, room := range map[string]bool{"granted": true, "not granted": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, "one/first", "two/second")
-			is := f.reconcileUntilSettled(room)
-			is.Labels[v1alpha1.ProviderConfigLabel] = "second"
-			if err := f.Update(t.Context(), is); err != nil {
+			cluster := f.reconcileUntilSettled(room)
+			cluster.Labels[v1alpha1.ProviderConfigLabel] = "second"
+			if err := f.Update(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
-			is = f.reconcileUntilSettled(room)
-			blocks, ready := f.blocks(), conditions.Get(is, v1alpha1.NetworkReadyCondition)
+			cluster = f.reconcileUntilSettled(room)
+			blocks, ready := f.blocks(), conditions.Get(cluster, v1alpha1.NetworkReadyCondition)
 			want := map[bool]string{true: "one", false: "two"}[room]
 			if len(blocks) != 1 || blocks[0].Namespace != want {
 				t.Errorf("%d first blocks, the first of namespace %s", len(blocks), blocks[0].Namespace)

@@ -97,9 +97,9 @@ func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
 	if err := f.Delete(t.Context(), &block); err != nil {
 		t.Fatal(err)
 	}
-	is := conditions.Get(f.reconcileUntilSettled(true), v1alpha1.NetworkReadyCondition)
-	if len(f.blocks()) > 0 || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.MovedReason || !strings.Contains(is.Message, "resume the move") {
-		t.Errorf("it has %d blocks, and says %s: %s", len(f.blocks()), is.Reason, is.Message)
+	condition := conditions.Get(f.reconcileUntilSettled(true), v1alpha1.NetworkReadyCondition)
+	if len(f.blocks()) > 0 || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.MovedReason || !strings.Contains(condition.Message, "resume the move") {
+		t.Errorf("it has %d blocks, and says %s: %s", len(f.blocks()), condition.Reason, condition.Message)
 	}
 	hold()
 	if f.reconcileUntilSettled(true); len(f.blocks()) != 1 {

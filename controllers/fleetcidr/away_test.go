@@ -60,8 +60,8 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	block.Spec.Type, block.Finalizers = v1alpha1.PodsAllocation, []string{v1alpha1.TenantPoolFinalizer}
 	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: secret.Name("prod", secret.Kubeconfig)}, Data: map[string][]byte{secret.KubeconfigDataName: kubeconfig}}
 	var writes []string
-	write := func(what string, o client.Object) {
-		writes = append(writes, fmt.Sprintf("%s %T %s", what, o, o.GetName()))
+	write := func(verb string, o client.Object) {
+		writes = append(writes, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
 	}
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(cc, cluster, credentials, block).WithStatusSubresource(cc, cluster).Build(), interceptor.Funcs{
 		Patch: func(ctx context.Context, in client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -97,9 +97,9 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		t.Fatal(err)
 	}
-	is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition)
-	if is == nil || is.Status != metav1.ConditionUnknown || is.Reason != v1alpha1.TenantUnreachableReason {
-		t.Errorf("the Cluster says %+v", is)
+	condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition)
+	if condition == nil || condition.Status != metav1.ConditionUnknown || condition.Reason != v1alpha1.TenantUnreachableReason {
+		t.Errorf("the Cluster says %+v", condition)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(cc), cc); err != nil || len(cc.Finalizers) == 0 || len(cc.Status.Clusters) != 1 || cc.Status.Clusters[0].Nodes != 7 {
 		t.Errorf("%v: the ClusterCIDR is held by %v, and says %+v", err, cc.Finalizers, cc.Status.Clusters)
@@ -132,9 +132,9 @@ func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
 			if err := c.Get(t.Context(), key, cluster); err != nil {
 				t.Fatal(err)
 			}
-			if is := conditions.Get(cluster, v1alpha1.PodCIDRsReadyCondition); is.Reason == v1alpha1.TenantUnreachableReason {
+			if condition := conditions.Get(cluster, v1alpha1.PodCIDRsReadyCondition); condition.Reason == v1alpha1.TenantUnreachableReason {
 				writes++
-				conditions.Set(cluster, metav1.Condition{Type: is.Type, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
+				conditions.Set(cluster, metav1.Condition{Type: condition.Type, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason})
 				if err := c.Status().Update(t.Context(), cluster); err != nil {
 					t.Fatal(err)
 				}

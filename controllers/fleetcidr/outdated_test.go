@@ -76,11 +76,11 @@ func (w *outdatedWorld) writePreviousStatus(t *testing.T, entry v1alpha1.Cluster
 		on.LastTransitionTime = metav1.Now()
 		meta.SetStatusCondition(&w.cc.Status.Conditions, *on)
 	}
-	is := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
+	condition := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
 	if of != nil {
-		is = *of
+		condition = *of
 	}
-	conditions.Set(w.cluster, is)
+	conditions.Set(w.cluster, condition)
 	for _, o := range []client.Object{w.cc, w.cluster} {
 		if err := w.client.Status().Update(t.Context(), o); err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 			stopped := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.FenceRefusedReason, Message: "the API server refuses the ConfigMap"}
 			r.rangeUsages.recordReport(key, nodeipam.Report{UsageByRange: map[podcidr.Ref]nodeipam.Usage{ref: {Capacity: 256, Free: 256, Conditions: []metav1.Condition{stopped}}}})
 			r.rangeUsages.setQueue(q)
-			look := func() *metav1.Condition {
+			reconcileCondition := func() *metav1.Condition {
 				t.Helper()
 				if _, err := r.reconcileRange(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "edge"}}); err != nil {
 					t.Fatal(err)
@@ -65,8 +65,8 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 				}
 				return meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ReadyCondition)
 			}
-			if is := look(); is.Reason != v1alpha1.FenceRefusedReason || !strings.Contains(is.Message, "team/odd") {
-				t.Fatalf("while it is served: %v", is)
+			if condition := reconcileCondition(); condition.Reason != v1alpha1.FenceRefusedReason || !strings.Contains(condition.Message, "team/odd") {
+				t.Fatalf("while it is served: %v", condition)
 			}
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
@@ -74,8 +74,8 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 			if q.Len() != 1 {
 				t.Error("the ClusterCIDR is not looked at")
 			}
-			if is := look(); is.Status != metav1.ConditionTrue {
-				t.Errorf("then: %v", is)
+			if condition := reconcileCondition(); condition.Status != metav1.ConditionTrue {
+				t.Errorf("then: %v", condition)
 			}
 		})
 	}

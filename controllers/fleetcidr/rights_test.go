@@ -81,14 +81,14 @@ func newRefusingServer(t *testing.T, resource string) *httptest.Server {
 // Nodes with CIDRs.
 func TestAMissingRightIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct {
-		resource  string
-		connected bool
-		says      string
-		ofRange   bool
+		resource    string
+		connected   bool
+		wantMessage string
+		ofRange     bool
 	}{
-		"of Nodes":             {resource: "nodes", connected: true, says: "nodes is forbidden", ofRange: true},
-		"of ServiceCIDRs":      {resource: "servicecidrs", connected: true, says: "servicecidrs is forbidden", ofRange: true},
-		"of seeing it answers": {resource: "", says: "GET / of "},
+		"of Nodes":             {resource: "nodes", connected: true, wantMessage: "nodes is forbidden", ofRange: true},
+		"of ServiceCIDRs":      {resource: "servicecidrs", connected: true, wantMessage: "servicecidrs is forbidden", ofRange: true},
+		"of seeing it answers": {resource: "", wantMessage: "GET / of "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newRefusingServer(t, tc.resource)
@@ -135,9 +135,9 @@ func TestAMissingRightIsNamed(t *testing.T) {
 				if err := c.Get(t.Context(), key, cluster); err != nil {
 					t.Fatal(err)
 				}
-				if is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); is != nil && is.Status == metav1.ConditionFalse {
-					if is.Reason != v1alpha1.NodesRefusedReason || !strings.Contains(is.Message, tc.says) || !strings.Contains(is.Message, roleFile) {
-						t.Errorf("%s: %s", is.Reason, is.Message)
+				if condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); condition != nil && condition.Status == metav1.ConditionFalse {
+					if condition.Reason != v1alpha1.NodesRefusedReason || !strings.Contains(condition.Message, tc.wantMessage) || !strings.Contains(condition.Message, roleFile) {
+						t.Errorf("%s: %s", condition.Reason, condition.Message)
 					}
 					break
 				}
@@ -152,8 +152,8 @@ func TestAMissingRightIsNamed(t *testing.T) {
 			if err := c.Get(t.Context(), client.ObjectKey{Name: "edge"}, cc); err != nil {
 				t.Fatal(err)
 			}
-			if is := meta.FindStatusCondition(cc.Status.Conditions, v1alpha1.ReadyCondition); is == nil || is.Status != metav1.ConditionFalse || !strings.Contains(is.Message, tc.says) {
-				t.Errorf("the ClusterCIDR says %+v", is)
+			if condition := meta.FindStatusCondition(cc.Status.Conditions, v1alpha1.ReadyCondition); condition == nil || condition.Status != metav1.ConditionFalse || !strings.Contains(condition.Message, tc.wantMessage) {
+				t.Errorf("the ClusterCIDR says %+v", condition)
 			}
 			if e := cc.Status.Clusters[0]; e.Nodes != 7 || e.Free != 249 {
 				t.Errorf("of Nodes that nothing is known of it says %+v", e)
@@ -189,7 +189,7 @@ func TestARefusalEndsWithAConnection(t *testing.T) {
 	}
 	key := types.NamespacedName{Namespace: "team", Name: "prod"}
 	t.Cleanup(func() { r.connectedClusters.disconnect(key) })
-	says := func(reason string) {
+	expectReason := func(reason string) {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 			t.Fatal(err)
@@ -197,19 +197,19 @@ func TestARefusalEndsWithAConnection(t *testing.T) {
 		if err := c.Get(t.Context(), key, cluster); err != nil {
 			t.Fatal(err)
 		}
-		if is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); is == nil || is.Reason != reason {
-			t.Errorf("not %s, but %+v", reason, is)
+		if condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.PodCIDRsReadyCondition); condition == nil || condition.Reason != reason {
+			t.Errorf("not %s, but %+v", reason, condition)
 		}
 	}
-	says(v1alpha1.TenantUnreachableReason)
+	expectReason(v1alpha1.TenantUnreachableReason)
 	<-woken // the server has refused
-	says(v1alpha1.NodesRefusedReason)
+	expectReason(v1alpha1.NodesRefusedReason)
 	kinds := meta.NewDefaultRESTMapper(nil)
 	kinds.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	r.Clusters = connections{config: &rest.Config{Host: server.URL}, client: fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(kinds).Build()}
-	says(v1alpha1.NodesRefusedReason) // as before, as nothing is read yet
+	expectReason(v1alpha1.NodesRefusedReason) // as before, as nothing is read yet
 	r.Clusters = connections{}
-	says(v1alpha1.TenantUnreachableReason)
+	expectReason(v1alpha1.TenantUnreachableReason)
 }
 
 // newTickingClock returns a clock that advances by a minute at each call, so that nothing is too early to be published.

@@ -121,26 +121,26 @@ func TestNothingIsGrantedBeforeAllIsRead(t *testing.T) { // K23, K29
 				ctx:      t.Context(), enqueueCluster: func(key nodeipam.ClusterKey) { woken <- key },
 			}
 			t.Cleanup(func() { r.connectedClusters.disconnect(key) })
-			look := func() {
+			reconcileOnce := func() {
 				t.Helper()
 				if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil && len(h.otherRequestPaths()) == 0 {
 					t.Fatal(err)
 				}
 			}
-			look()
+			reconcileOnce()
 			if known {
 				<-h.listStarted
 				<-woken // by the other list
 			}
 			for range 3 {
-				look()
+				reconcileOnce()
 			}
 			if asked := h.otherRequestPaths(); len(asked) > 0 {
 				t.Fatalf("%s are not known, and it asks for %q", late, asked)
 			}
 			known = true
 			close(h.release)
-			for look(); len(h.otherRequestPaths()) == 0; look() {
+			for reconcileOnce(); len(h.otherRequestPaths()) == 0; reconcileOnce() {
 				select {
 				case <-woken:
 				case <-time.After(framework.EventTimeout):

@@ -57,17 +57,17 @@ func (m *watchedNodes) advance(version string, nodes ...corev1.Node) {
 // ServeHTTP lists Nodes. Everything else is not found, and a watch that ends has expired.
 func (m *watchedNodes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
-	is, over := m.current, m.expired
+	current, over := m.current, m.expired
 	m.mu.Unlock()
 	isNodes, failed := strings.HasSuffix(r.URL.Path, "/nodes"), apierrors.NewNotFound(corev1.Resource("nodes"), "")
 	if isNodes && r.URL.Query().Get("watch") == "" {
 		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-		_ = protobuf.NewSerializer(nil, nil).Encode(is, w)
+		_ = protobuf.NewSerializer(nil, nil).Encode(current, w)
 		return
 	}
 	if isNodes {
 		failed = apierrors.NewResourceExpired("too old")
-		if r.URL.Query().Get("resourceVersion") == is.ResourceVersion {
+		if r.URL.Query().Get("resourceVersion") == current.ResourceVersion {
 			select {
 			case <-over:
 			case <-r.Context().Done():

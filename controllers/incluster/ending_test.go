@@ -157,14 +157,14 @@ func TestEndWaits(t *testing.T) {
 	direct := claim.DeepCopy()
 	direct.Name, direct.Spec.PoolRef = "direct", pools.Key{Kind: v1alpha1.NetworkPoolKind, Name: "p.in-cluster"}.PoolReference()
 	for name, c := range map[string]struct {
-		there []client.Object
-		who   string
+		there  []client.Object
+		holder string
 		// ends reports whether the mirror is not a mirror of the pool any more.
 		ends bool
 	}{
 		"nobody":                        {ends: true},
-		"a claim":                       {there: []client.Object{claim, direct}, who: "IPAddressClaim ns/c does"},
-		"an IPAddress":                  {there: []client.Object{address}, who: "IPAddress ns/a does"},
+		"a claim":                       {there: []client.Object{claim, direct}, holder: "IPAddressClaim ns/c does"},
+		"an IPAddress":                  {there: []client.Object{address}, holder: "IPAddress ns/a does"},
 		"one of another namespace":      {there: []client.Object{elsewhere}, ends: true},
 		"a claim that names the mirror": {there: []client.Object{direct}, ends: true},
 	} {
@@ -174,7 +174,7 @@ func TestEndWaits(t *testing.T) {
 			if err := errors.Join(api.Delete(t.Context(), pool), reconcilePool(t.Context(), api), reconcilePool(t.Context(), api), api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror)); err != nil {
 				t.Fatal(err)
 			}
-			if ending := mirror.Annotations[incluster.EndingAnnotation]; incluster.IsEnded(mirror) != c.ends || !strings.Contains(ending, c.who) || (c.who == "") != (ending == "") {
+			if ending := mirror.Annotations[incluster.EndingAnnotation]; incluster.IsEnded(mirror) != c.ends || !strings.Contains(ending, c.holder) || (c.holder == "") != (ending == "") {
 				t.Errorf("it has the annotations %v", mirror.Annotations)
 			}
 			if isPoolKept(t, api) == c.ends {
@@ -191,12 +191,12 @@ func TestEndWaits(t *testing.T) {
 				if err := c.List(ctx, l, opts...); err != nil {
 					return err
 				}
-				is := &v1alpha1.NetworkPool{}
-				if err := c.Get(ctx, client.ObjectKeyFromObject(mirror), is); err != nil {
+				current := &v1alpha1.NetworkPool{}
+				if err := c.Get(ctx, client.ObjectKeyFromObject(mirror), current); err != nil {
 					return err
 				}
-				is.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
-				return c.Status().Update(ctx, is)
+				current.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
+				return c.Status().Update(ctx, current)
 			},
 		})
 		if err := errors.Join(api.Delete(t.Context(), pool), reconcilePool(t.Context(), granted)); err != nil && !apierrors.IsConflict(err) {

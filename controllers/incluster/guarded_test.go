@@ -18,12 +18,12 @@ import (
 // TestWhatAnotherKeepsCostsNothing checks that a pool, or a mirror, that is deleted and that a foreign finalizer keeps
 // costs nothing meanwhile: after a few reconciles none writes, and none requeues.
 func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
-	objects := func(given, guarded bool) []client.Object {
+	objects := func(allocated, guarded bool) []client.Object {
 		pool, mirror := newDeletedPool()
 		if err := unstructured.SetNestedStringSlice(pool.Object, []string{"10.0.0.10-10.0.0.19"}, "spec", "addresses"); err != nil {
 			t.Fatal(err)
 		}
-		if !given {
+		if !allocated {
 			pool.SetAnnotations(nil)
 			mirror.Annotations = nil
 			if err := controllerutil.SetControllerReference(pool, mirror, framework.NewFakeClient(t).Scheme()); err != nil {
@@ -82,13 +82,13 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 			if writes != before {
 				t.Errorf("it writes %d times in three looks at rest", writes-before)
 			}
-			for i, is := range c.objects {
-				err := api.Get(t.Context(), client.ObjectKeyFromObject(is), is)
+			for i, object := range c.objects {
+				err := api.Get(t.Context(), client.ObjectKeyFromObject(object), object)
 				switch kept := slices.Contains(c.deletes, i); {
-				case kept && (err != nil || is.GetDeletionTimestamp() == nil):
-					t.Errorf("%s is not kept: %v", is.GetName(), err)
-				case i == 0 && controllerutil.ContainsFinalizer(is, incluster.PoolFinalizer) != c.waits:
-					t.Errorf("%v are on the pool", is.GetFinalizers())
+				case kept && (err != nil || object.GetDeletionTimestamp() == nil):
+					t.Errorf("%s is not kept: %v", object.GetName(), err)
+				case i == 0 && controllerutil.ContainsFinalizer(object, incluster.PoolFinalizer) != c.waits:
+					t.Errorf("%v are on the pool", object.GetFinalizers())
 				}
 			}
 		})

@@ -59,7 +59,7 @@ func TestMirrorIsSealed(t *testing.T) {
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
 	mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster"}}
-	look := func() {
+	reconcile := func() {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestMirrorIsSealed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look()
+	reconcile()
 	if !incluster.IsSpecSealed(mirror) {
 		t.Errorf("its annotations are %v", mirror.Annotations)
 	}
@@ -79,7 +79,7 @@ func TestMirrorIsSealed(t *testing.T) {
 	if err := api.Update(t.Context(), mirror); err != nil {
 		t.Fatal(err)
 	}
-	look()
+	reconcile()
 	if !incluster.IsSpecSealed(mirror) || !slices.Equal(mirror.Spec.Addresses, []string{"10.0.0.10-10.0.0.19"}) {
 		t.Errorf("it has %v", mirror.Spec.Addresses)
 	}
@@ -123,8 +123,8 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(mirror), mirror); err != nil || !incluster.IsSpecSealed(mirror) {
 		t.Errorf("%v: a second later it has %v", err, mirror.Spec.Addresses)
 	}
-	if says := recordedEvents(r); len(says) > 0 {
-		t.Errorf("the pool has the events %q", says)
+	if recorded := recordedEvents(r); len(recorded) > 0 {
+		t.Errorf("the pool has the events %q", recorded)
 	}
 }
 
@@ -133,18 +133,18 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
-	overlap := func(is metav1.ConditionStatus, message string) {
+	overlap := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		mirror := &v1alpha1.NetworkPool{}
 		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
 			t.Fatal(err)
 		}
-		meta.SetStatusCondition(&mirror.Status.Conditions, metav1.Condition{Type: v1alpha1.OverlapCondition, Status: is, Reason: "x", Message: message})
+		meta.SetStatusCondition(&mirror.Status.Conditions, metav1.Condition{Type: v1alpha1.OverlapCondition, Status: status, Reason: "x", Message: message})
 		if err := api.Status().Update(t.Context(), mirror); err != nil {
 			t.Fatal(err)
 		}
 	}
-	says := func(want ...string) {
+	expectEvents := func(want ...string) {
 		t.Helper()
 		for range 3 {
 			if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
@@ -155,13 +155,13 @@ func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
-	says()
+	expectEvents()
 	overlap(metav1.ConditionTrue, "q has it too")
-	says("Warning Overlap q has it too")
+	expectEvents("Warning Overlap q has it too")
 	overlap(metav1.ConditionFalse, "none")
-	says()
+	expectEvents()
 	overlap(metav1.ConditionTrue, "q has it too")
-	says("Warning Overlap q has it too")
+	expectEvents("Warning Overlap q has it too")
 }
 
 // TestADeletedMirrorIsToldOnThePool checks that a mirror that a user deletes stays, and grants nothing, as long as an
@@ -169,13 +169,13 @@ func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
-	look := func() {
+	reconcile := func() {
 		t.Helper()
 		if _, err := r.Reconcile(t.Context(), poolRequest); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look()
+	reconcile()
 	mirror := &v1alpha1.NetworkPool{}
 	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "p.in-cluster"}, mirror); err != nil {
 		t.Fatal(err)
@@ -184,10 +184,10 @@ func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	if err := errors.Join(api.Update(t.Context(), mirror), api.Delete(t.Context(), mirror)); err != nil {
 		t.Fatal(err)
 	}
-	look()
-	look()
-	if says := recordedEvents(r); len(says) != 1 || !strings.Contains(says[0], "until all addresses of this pool are released") {
-		t.Errorf("it says %q", says)
+	reconcile()
+	reconcile()
+	if recorded := recordedEvents(r); len(recorded) != 1 || !strings.Contains(recorded[0], "until all addresses of this pool are released") {
+		t.Errorf("it says %q", recorded)
 	}
 }
 
@@ -206,8 +206,8 @@ func TestABehindCacheIsNoWarning(t *testing.T) {
 			if result, err := r.Reconcile(t.Context(), poolRequest); err == nil && result.IsZero() {
 				t.Error("it is not tried again")
 			}
-			if says := recordedEvents(r); len(says) > 0 {
-				t.Errorf("it warns: %s", strings.Join(says, ", "))
+			if recorded := recordedEvents(r); len(recorded) > 0 {
+				t.Errorf("it warns: %s", strings.Join(recorded, ", "))
 			}
 		})
 	}
@@ -222,8 +222,8 @@ func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
 	if _, err := r.Reconcile(t.Context(), poolRequest); err == nil || !strings.Contains(err.Error(), "delete it, or create it again under another name") {
 		t.Fatal(err)
 	}
-	if says := recordedEvents(r); len(says) != 1 || !strings.Contains(says[0], "NotServed") {
-		t.Errorf("it says %q", says)
+	if recorded := recordedEvents(r); len(recorded) != 1 || !strings.Contains(recorded[0], "NotServed") {
+		t.Errorf("it says %q", recorded)
 	}
 	if err := api.Delete(t.Context(), inTheWay); err != nil {
 		t.Fatal(err)
@@ -242,14 +242,14 @@ func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
 func TestWhatNamesNoPoolIsServedWithIt(t *testing.T) {
 	api := framework.NewFakeClient(t)
 	mirror := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
-	says := func() string { return NewMissingMirrorLookup(api)(t.Context(), mirror) }
-	if text := says(); text != "InClusterIPPool ns/p does not exist; create it, or create this object again with the right poolRef" {
+	lookup := func() string { return NewMissingMirrorLookup(api)(t.Context(), mirror) }
+	if text := lookup(); text != "InClusterIPPool ns/p does not exist; create it, or create this object again with the right poolRef" {
 		t.Fatal(text)
 	}
 	if err := api.Create(t.Context(), newLivePool(t)); err != nil {
 		t.Fatal(err)
 	}
-	if text := says(); !strings.Contains(text, "has no mirror yet") {
+	if text := lookup(); !strings.Contains(text, "has no mirror yet") {
 		t.Error(text)
 	}
 	if _, err := newReconcilerWith(api).Reconcile(t.Context(), poolRequest); err != nil {

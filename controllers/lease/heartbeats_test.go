@@ -20,7 +20,7 @@ func TestHeartbeats(t *testing.T) {
 	h, begin := newHeartbeats(), time.Now()
 	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 	steps := []struct {
-		what   string
+		name   string
 		at     int
 		renew  int64 // 0 means that no heartbeat is observed
 		isNew  bool
@@ -28,15 +28,15 @@ func TestHeartbeats(t *testing.T) {
 		want   liveness
 		silent bool
 	}{
-		{what: "it was there before", at: 0, renew: 100, want: livenessUnknown},
-		{what: "a watch shows it once more", at: 1, renew: 100, want: livenessUnknown},
-		{what: "it changes, backwards", at: 3, renew: 50, woke: true, want: livenessAlive},
-		{what: "it changes", at: 5, renew: 60, want: livenessAlive},
-		{what: "not yet", at: 14, want: livenessAlive},
-		{what: "2.5 times 4 seconds", at: 15, want: livenessSilent, silent: true},
-		{what: "it is said once", at: 16, want: livenessSilent},
-		{what: "it is shown once more", at: 17, renew: 60, want: livenessSilent},
-		{what: "it lives again", at: 18, renew: 70, woke: true, want: livenessAlive},
+		{name: "it was there before", at: 0, renew: 100, want: livenessUnknown},
+		{name: "a watch shows it once more", at: 1, renew: 100, want: livenessUnknown},
+		{name: "it changes, backwards", at: 3, renew: 50, woke: true, want: livenessAlive},
+		{name: "it changes", at: 5, renew: 60, want: livenessAlive},
+		{name: "not yet", at: 14, want: livenessAlive},
+		{name: "2.5 times 4 seconds", at: 15, want: livenessSilent, silent: true},
+		{name: "it is said once", at: 16, want: livenessSilent},
+		{name: "it is shown once more", at: 17, renew: 60, want: livenessSilent},
+		{name: "it lives again", at: 18, renew: 70, woke: true, want: livenessAlive},
 	}
 	for _, c := range steps {
 		woke := false
@@ -45,7 +45,7 @@ func TestHeartbeats(t *testing.T) {
 		}
 		hosts, _ := h.expireHosts(at(c.at))
 		if got := h.livenessForHost("h1", at(c.at)); woke != c.woke || got != c.want || (len(hosts) > 0) != c.silent {
-			t.Errorf("%s: woke %v, lives %v, silent %v", c.what, woke, got, hosts)
+			t.Errorf("%s: woke %v, lives %v, silent %v", c.name, woke, got, hosts)
 		}
 	}
 	if !h.observeHeartbeat("h2", heartbeatAt(1), true, at(20)) || h.livenessForHost("h2", at(20)) != livenessAlive {

@@ -46,11 +46,11 @@ func TestStillOnHost(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	lock := func(network, holder, left string, of types.UID) *coordinationv1.Lease {
 		o := &coordinationv1.Lease{}
-		says := record.Lock{Address: a, Network: network, ReleasedBy: left}
+		content := record.Lock{Address: a, Network: network, ReleasedBy: left}
 		if of != "" {
-			says.Report = &record.Report{LeaseUID: of, Announced: true}
+			content.Report = &record.Report{LeaseUID: of, Announced: true}
 		}
-		says.WriteLease(o, holder)
+		content.WriteLease(o, holder)
 		return o
 	}
 	unreadable := lock("", "", "", "")
@@ -62,28 +62,28 @@ func TestStillOnHost(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		network string
-		has     []*coordinationv1.Lease
+		locks   []*coordinationv1.Lease
 		silent  []string
 		want    string // empty if nothing keeps the lease
 		left    int
 	}{
 		"no lock":                              {},
-		"an empty one":                         {has: []*coordinationv1.Lease{lock("", "", "", "")}},
-		"held":                                 {has: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, want: "Confirming: host h1 takes", left: 1},
-		"held by a silent one":                 {has: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, silent: []string{"h1"}, want: "HostSilent: host h1", left: 1},
-		"held by a silent one, of two":         {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1"}, want: "Confirming: host h1 had", left: 2},
-		"of two that are silent":               {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1", "h2"}, want: "HostSilent", left: 2},
-		"of two in other networks":             {has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "dmz")}, silent: []string{"h1"}, want: "HostSilent", left: 2},
-		"left":                                 {has: []*coordinationv1.Lease{lock("", "", "h1", "")}, want: "HostSilent: host h1", left: 1},
-		"left by one that is back":             {has: []*coordinationv1.Lease{lock("", "", "h1", ""), heartbeat("h1", "")}, want: "Confirming: host h1 had", left: 2},
-		"it cannot be read":                    {has: []*coordinationv1.Lease{unreadable}, want: "Confirming: the lock of the address, Lease butler-host-lb/ip-10-0-0-1, cannot be read", left: 1},
-		"in a network":                         {network: "dmz", has: []*coordinationv1.Lease{lock("dmz", "h1", "", "uid")}, want: "Confirming", left: 1},
-		"of another network, another lease's":  {network: "dmz", has: []*coordinationv1.Lease{lock("", "h1", "", "other")}, left: 1},
-		"of the network that it was in before": {network: "dmz", has: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 takes", left: 1},
+		"an empty one":                         {locks: []*coordinationv1.Lease{lock("", "", "", "")}},
+		"held":                                 {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, want: "Confirming: host h1 takes", left: 1},
+		"held by a silent one":                 {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, silent: []string{"h1"}, want: "HostSilent: host h1", left: 1},
+		"held by a silent one, of two":         {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1"}, want: "Confirming: host h1 had", left: 2},
+		"of two that are silent":               {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1", "h2"}, want: "HostSilent", left: 2},
+		"of two in other networks":             {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "dmz")}, silent: []string{"h1"}, want: "HostSilent", left: 2},
+		"left":                                 {locks: []*coordinationv1.Lease{lock("", "", "h1", "")}, want: "HostSilent: host h1", left: 1},
+		"left by one that is back":             {locks: []*coordinationv1.Lease{lock("", "", "h1", ""), heartbeat("h1", "")}, want: "Confirming: host h1 had", left: 2},
+		"it cannot be read":                    {locks: []*coordinationv1.Lease{unreadable}, want: "Confirming: the lock of the address, Lease butler-host-lb/ip-10-0-0-1, cannot be read", left: 1},
+		"in a network":                         {network: "dmz", locks: []*coordinationv1.Lease{lock("dmz", "h1", "", "uid")}, want: "Confirming", left: 1},
+		"of another network, another lease's":  {network: "dmz", locks: []*coordinationv1.Lease{lock("", "h1", "", "other")}, left: 1},
+		"of the network that it was in before": {network: "dmz", locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 takes", left: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			api := faults.NewServer()
-			for _, o := range c.has {
+			for _, o := range c.locks {
 				_ = api.Create(o)
 			}
 			cache := &cached{api.NewClient("manager"), map[faults.Ref]client.Object{}}

@@ -57,32 +57,32 @@ func (w *world) newHost(name string) {
 }
 
 // lock reads the lock of an address; nil if there is none.
-func (w *world) lock(a netip.Addr) (o *coordinationv1.Lease, says record.Lock, holder string) {
-	for _, is := range w.api.List(faults.HostLeases) {
-		if o, isLock := is.(*coordinationv1.Lease); isLock && o.Name == record.LockName(a, "") {
-			says, holder, err := record.ParseLock(o)
+func (w *world) lock(a netip.Addr) (o *coordinationv1.Lease, lock record.Lock, holder string) {
+	for _, object := range w.api.List(faults.HostLeases) {
+		if o, isLock := object.(*coordinationv1.Lease); isLock && o.Name == record.LockName(a, "") {
+			lock, holder, err := record.ParseLock(o)
 			if err != nil {
 				panic(err)
 			}
-			return o, says, holder
+			return o, lock, holder
 		}
 	}
 	return nil, record.Lock{Address: a}, ""
 }
 
 // writeLock writes the lock of an address, unless it was written since it was read.
-func (w *world) writeLock(h *host, was *coordinationv1.Lease, says record.Lock, holder string) (done bool) {
-	w.change(fmt.Sprintf("%s writes the lock of %s: holder %q, left %q", h.name, says.Address, holder, says.ReleasedBy), func() {
+func (w *world) writeLock(h *host, was *coordinationv1.Lease, lock record.Lock, holder string) (done bool) {
+	w.change(fmt.Sprintf("%s writes the lock of %s: holder %q, left %q", h.name, lock.Address, holder, lock.ReleasedBy), func() {
 		if was == nil {
 			o := &coordinationv1.Lease{}
-			says.WriteLease(o, holder)
+			lock.WriteLease(o, holder)
 			done = w.api.Create(o) == nil
 			return
 		}
 		done = w.api.EditObject(faults.RefForObject(was), func(o client.Object) {
 			if o.GetResourceVersion() == was.ResourceVersion && o.GetUID() == was.UID {
 				l, _ := o.(*coordinationv1.Lease)
-				says.WriteLease(l, holder)
+				lock.WriteLease(l, holder)
 				done = true
 			}
 		}) == nil && done
@@ -113,7 +113,7 @@ func mayShow(l *v1alpha1.IPLease) bool {
 
 // hasOtherResponder reports whether a host other than but answers for an address.
 func (w *world) hasOtherResponder(a netip.Addr, but *host) bool {
-	return slices.ContainsFunc(w.hosts, func(h *host) bool { _, has := h.shownLeases[a]; return has && h != but })
+	return slices.ContainsFunc(w.hosts, func(h *host) bool { _, ok := h.shownLeases[a]; return ok && h != but })
 }
 
 // isSilent reports whether the heartbeat of a host was missing for so long that its locks are taken.
@@ -172,9 +172,9 @@ func (w *world) hostSteps() []step {
 func (w *world) lockedBy(name string) []netip.Addr {
 	var out []netip.Addr
 	for _, o := range w.api.List(faults.HostLeases) {
-		if l, is := o.(*coordinationv1.Lease); is && record.IsLockName(l.Name) {
-			if says, holder, err := record.ParseLock(l); err == nil && holder == name {
-				out = append(out, says.Address)
+		if l, ok := o.(*coordinationv1.Lease); ok && record.IsLockName(l.Name) {
+			if lock, holder, err := record.ParseLock(l); err == nil && holder == name {
+				out = append(out, lock.Address)
 			}
 		}
 	}
@@ -183,31 +183,31 @@ func (w *world) lockedBy(name string) []netip.Addr {
 
 // nextHostAction returns what a host does next with an address; nil if nothing.
 func (w *world) nextHostAction(h *host, a netip.Addr, wanted, ending *v1alpha1.IPLease) (string, func()) {
-	o, says, holder := w.lock(a)
-	uid, has := h.shownLeases[a]
+	o, lock, holder := w.lock(a)
+	uid, ok := h.shownLeases[a]
 	switch {
-	case has && (holder != h.name || wanted == nil || wanted.UID != uid):
+	case ok && (holder != h.name || wanted == nil || wanted.UID != uid):
 		return "takes off " + a.String(), func() { w.removeAddress(h, a) }
-	case holder == h.name && wanted != nil && has:
+	case holder == h.name && wanted != nil && ok:
 		report := h.reported
 		report.LeaseUID, report.Announced = wanted.UID, true
-		if says.Report.Equal(&report) {
+		if lock.Report.Equal(&report) {
 			return "", nil
 		}
 		return "reports " + a.String(), func() {
-			says.Report, says.ReleasedBy = &report, ""
-			if w.writeLock(h, o, says, h.name) && report.Announced {
+			lock.Report, lock.ReleasedBy = &report, ""
+			if w.writeLock(h, o, lock, h.name) && report.Announced {
 				w.announced[wanted.UID] = true
 			}
 		}
-	case holder == h.name && w.foreign[a] && wanted != nil && !has:
+	case holder == h.name && w.foreign[a] && wanted != nil && !ok:
 		report := record.Report{LeaseUID: wanted.UID, Reason: v1alpha1.AddressInUseReason, Message: "a machine answers for it"}
-		if says.Report.Equal(&report) {
+		if lock.Report.Equal(&report) {
 			return "", nil
 		}
 		return "reports that somebody else has " + a.String(), func() {
-			says.Report, says.ReleasedBy = &report, ""
-			w.writeLock(h, o, says, h.name)
+			lock.Report, lock.ReleasedBy = &report, ""
+			w.writeLock(h, o, lock, h.name)
 		}
 	case holder == h.name && w.hasOtherResponder(a, h): // the host probes again later
 		return "", nil
@@ -219,7 +219,7 @@ func (w *world) nextHostAction(h *host, a netip.Addr, wanted, ending *v1alpha1.I
 		}
 	case holder != "" && !w.isSilent(holder):
 		return "", nil
-	case wanted != nil || (ending != nil && (holder != "" || says.ReleasedBy != "")):
+	case wanted != nil || (ending != nil && (holder != "" || lock.ReleasedBy != "")):
 		return "is to take " + a.String(), func() {
 			w.queueHostStep(h, "takes "+a.String(), func() { w.writeLock(h, o, record.Lock{Address: a}, h.name) })
 		}
@@ -270,16 +270,16 @@ func (w *world) checkShown() {
 
 // checkPublished checks what the status of Services shows for hosts.
 func (w *world) checkPublished(was, now map[string]*corev1.Service) {
-	has := map[string]string{}
+	publishedFor := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		s := now[name]
 		for _, in := range s.Status.LoadBalancer.Ingress {
 			for _, p := range in.Ports {
 				key := fmt.Sprintf("%s %s/%d", in.IP, p.Protocol, p.Port)
-				if has[key] != "" {
-					w.Failf("%s is published for %s and for %s", key, has[key], name)
+				if publishedFor[key] != "" {
+					w.Failf("%s is published for %s and for %s", key, publishedFor[key], name)
 				}
-				has[key] = name
+				publishedFor[key] = name
 			}
 			if len(in.Ports) > 0 {
 				w.checkIngress(was[name], s, in)
@@ -292,9 +292,9 @@ func (w *world) checkPublished(was, now map[string]*corev1.Service) {
 func (w *world) checkIngress(was, s *corev1.Service, in corev1.LoadBalancerIngress) {
 	a := netip.MustParseAddr(in.IP)
 	var l *v1alpha1.IPLease
-	for _, is := range w.leases() {
-		if isShownByHost(is) && leaseAddress(is) == a {
-			l = is
+	for _, lease := range w.leases() {
+		if isShownByHost(lease) && leaseAddress(lease) == a {
+			l = lease
 		}
 	}
 	if l == nil {
@@ -322,10 +322,10 @@ func (w *world) writeHeartbeats(next time.Time) time.Time {
 		}
 		if !h.nextHeartbeat.After(time.Now()) {
 			h.nextHeartbeat, h.lastSeen = time.Now().Add(heartbeatInterval), time.Now()
-			is := &hostlb.Host{Name: h.name, Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), MAC: "m", Interface: "eth0"}}}
+			hostState := &hostlb.Host{Name: h.name, Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), MAC: "m", Interface: "eth0"}}}
 			write := func(o client.Object) {
 				l, _ := o.(*coordinationv1.Lease)
-				record.WriteHeartbeat(l, is, "boot", metav1.NewMicroTime(time.Now()), int32(lifetime/time.Second))
+				record.WriteHeartbeat(l, hostState, "boot", metav1.NewMicroTime(time.Now()), int32(lifetime/time.Second))
 			}
 			o := &coordinationv1.Lease{}
 			if write(o); w.api.EditObject(faults.RefForObject(o), write) != nil {

@@ -59,12 +59,12 @@ func (w *world) checkReplaced(l *v1alpha1.IPLease, s *corev1.Service) {
 // examineInUse checks a lease for whose address a foreign machine answers, at rest: its condition shows that, and it
 // stays because a user created it, or because its Service has had its attempts.
 func (w *world) examineInUse(o *v1alpha1.IPLease, asking []leaseports.Service, most int) {
-	is := leaseports.NewLease(o)
-	if !is.AddressInUse {
+	lease := leaseports.NewLease(o)
+	if !lease.AddressInUse {
 		w.Failf("lease %s does not say that somebody else answers for %s", o.Name, o.Status.Address)
 	}
 	for i := range asking {
-		if next := leaseports.DecideNextAddress(&is, &asking[i], most); next.RecordTried || next.ReplaceLease {
+		if next := leaseports.DecideNextAddress(&lease, &asking[i], most); next.RecordTried || next.ReplaceLease {
 			w.Failf("lease %s is to be made anew: %+v", o.Name, next)
 		}
 	}

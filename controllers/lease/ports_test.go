@@ -26,9 +26,9 @@ func TestShows(t *testing.T) {
 		}
 		return s
 	}
-	told := func(is metav1.ConditionStatus) func(*corev1.Service) {
+	withCondition := func(status metav1.ConditionStatus) func(*corev1.Service) {
 		return func(s *corev1.Service) {
-			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.LeaseSatisfiedCondition, Status: is, Reason: "x"})
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.LeaseSatisfiedCondition, Status: status, Reason: "x"})
 		}
 	}
 	published := func(s *corev1.Service) { s.Annotations[v1alpha1.LeasedAddressesAnnotation] = "10.0.0.1" }
@@ -65,24 +65,24 @@ func TestShows(t *testing.T) {
 		want  bool
 	}{
 		"it asks":                                       {s: service(), want: true},
-		"it asks no more":                               {s: service(asksNot, told(metav1.ConditionTrue))},
+		"it asks no more":                               {s: service(asksNot, withCondition(metav1.ConditionTrue))},
 		"it asks no more, and is published":             {s: service(asksNot, published), want: true},
 		"it asks no more, and is placed":                {s: service(asksNot, placed), want: true},
 		"it has another port":                           {s: service(moved, published, placed)},
 		"it has another port, and hosts show this one":  {s: service(moved, onHost(80)), want: true},
 		"it has another port, and hosts show that":      {s: service(moved, onHost(81))},
-		"handed over":                                   {s: service(told(metav1.ConditionFalse)), lease: handed},
-		"handed over, and not told":                     {s: service(told(metav1.ConditionTrue)), lease: handed, want: true},
-		"handed over, and placed":                       {s: service(told(metav1.ConditionFalse), placed), lease: handed, want: true},
-		"of a namespace that is not selected":           {s: service(elsewhere, told(metav1.ConditionFalse))},
-		"of one, and not told":                          {s: service(elsewhere, told(metav1.ConditionTrue)), want: true},
-		"of one, and placed":                            {s: service(elsewhere, told(metav1.ConditionFalse), placed), want: true},
+		"handed over":                                   {s: service(withCondition(metav1.ConditionFalse)), lease: handed},
+		"handed over, and not told":                     {s: service(withCondition(metav1.ConditionTrue)), lease: handed, want: true},
+		"handed over, and placed":                       {s: service(withCondition(metav1.ConditionFalse), placed), lease: handed, want: true},
+		"of a namespace that is not selected":           {s: service(elsewhere, withCondition(metav1.ConditionFalse))},
+		"of one, and not told":                          {s: service(elsewhere, withCondition(metav1.ConditionTrue)), want: true},
+		"of one, and placed":                            {s: service(elsewhere, withCondition(metav1.ConditionFalse), placed), want: true},
 		"of the class":                                  {s: service(ofClass), lease: madeFor, want: true},
 		"of the class, and told that it is idle":        {s: service(ofClass, because(v1alpha1.IdleReason)), lease: madeFor},
 		"of the class, told that it is idle, and shown": {s: service(ofClass, because(v1alpha1.IdleReason), published), lease: madeFor, want: true},
-		"deleted":                {s: service(told(metav1.ConditionFalse)), lease: deleted},
-		"deleted, and not told":  {s: service(told(metav1.ConditionTrue)), lease: deleted, want: true},
-		"deleted, and published": {s: service(told(metav1.ConditionFalse), published), lease: deleted, want: true},
+		"deleted":                {s: service(withCondition(metav1.ConditionFalse)), lease: deleted},
+		"deleted, and not told":  {s: service(withCondition(metav1.ConditionTrue)), lease: deleted, want: true},
+		"deleted, and published": {s: service(withCondition(metav1.ConditionFalse), published), lease: deleted, want: true},
 	} {
 		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Status: v1alpha1.IPLeaseStatus{Address: "10.0.0.1"}}
 		if c.lease != nil {
@@ -108,11 +108,11 @@ func TestLeftAloneIsNotMadeAgain(t *testing.T) {
 		_ = api.Create(o)
 		r := &Reconciler{Client: api.NewClient("manager")}
 		leave(r, o)
-		is := leaseports.NewLease(o)
+		lease := leaseports.NewLease(o)
 		l := &scope{Reconciler: r, namespace: ns, leasesByName: map[string]*v1alpha1.IPLease{"web": o}}
 		ctx, done := context.WithCancel(t.Context())
 		done() // a call that it makes fails at once
-		if changed, err := l.createPlannedLeases(ctx, []leaseports.LeaseRequest{{Name: "web", Replaces: &is}}); changed || err != nil || len(api.PendingRequests()) > 0 {
+		if changed, err := l.createPlannedLeases(ctx, []leaseports.LeaseRequest{{Name: "web", Replaces: &lease}}); changed || err != nil || len(api.PendingRequests()) > 0 {
 			t.Errorf("%s: changed %v, %v, waiting %d", name, changed, err, len(api.PendingRequests()))
 		}
 	}

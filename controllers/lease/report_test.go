@@ -49,8 +49,8 @@ func TestALeaseOfNoServiceIsNotAnnounced(t *testing.T) {
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			t.Fatal(err)
 		}
-		if is := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); (is != nil) != c.want {
-			t.Errorf("%s: it says %+v", name, is)
+		if condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AnnouncedCondition); (condition != nil) != c.want {
+			t.Errorf("%s: it says %+v", name, condition)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (f *obstacle) refusesCall(w *world, r *faults.Request) bool {
 func (f *obstacle) setForeignFinalizer(w *world, change func(client.Object, string) bool) {
 	for _, kind := range f.keptKinds {
 		for _, o := range w.api.List(kind) {
-			if has := controllerutil.ContainsFinalizer(o, guarding); (has && f.over) || (!has && o.GetDeletionTimestamp().IsZero()) {
+			if guarded := controllerutil.ContainsFinalizer(o, guarding); (guarded && f.over) || (!guarded && o.GetDeletionTimestamp().IsZero()) {
 				_ = w.api.EditObject(faults.RefForObject(o), func(o client.Object) { change(o, guarding) })
 			}
 		}
@@ -119,9 +119,9 @@ func (f *obstacle) end(w *world) {
 			w.Failf("rest: %d reconciles of %s while a refusal lasts %v", n, queue, refusalLasts)
 		}
 	}
-	for _, what := range slices.Sorted(maps.Keys(f.calls)) {
-		if n := f.calls[what]; n > mostEach {
-			w.Failf("rest: %d times %s while a refusal lasts %v", n, what, refusalLasts)
+	for _, call := range slices.Sorted(maps.Keys(f.calls)) {
+		if n := f.calls[call]; n > mostEach {
+			w.Failf("rest: %d times %s while a refusal lasts %v", n, call, refusalLasts)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func TestRestWhileARefusalLasts(t *testing.T) {
 			}
 		}},
 		"a tool that resets the pools of MetalLB": {of: writesOfKinds(faults.MetalLBPools), revert: func(o client.Object) {
-			if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+			if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
 				p.Spec.Addresses = p.Spec.Addresses[:1]
 			}
 		}},

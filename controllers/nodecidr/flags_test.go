@@ -96,8 +96,8 @@ func TestFlagsRefused(t *testing.T) { // K25
 		},
 	})
 	now := time.Unix(1e9, 0)
-	said := events.NewFakeRecorder(9)
-	f := &FlagsReconciler{Client: c, Live: c, Recorder: said, ClusterCIDRSpec: newClusterCIDR("", "10.1.0.0/16").Spec, Now: func() time.Time { return now }}
+	recorder := events.NewFakeRecorder(9)
+	f := &FlagsReconciler{Client: c, Live: c, Recorder: recorder, ClusterCIDRSpec: newClusterCIDR("", "10.1.0.0/16").Spec, Now: func() time.Time { return now }}
 	if !f.needsHolder([]v1alpha1.ClusterCIDR{old}) || f.needsHolder([]v1alpha1.ClusterCIDR{old}) {
 		t.Error("the site is not claimed once")
 	}
@@ -114,8 +114,8 @@ func TestFlagsRefused(t *testing.T) { // K25
 	if tried != 3 {
 		t.Errorf("was tried %d times", tried)
 	}
-	if note := <-said.Events; !strings.Contains(note, "--cluster-cidr stands for") || len(said.Events) > 0 {
-		t.Errorf("%q, and %d more", note, len(said.Events))
+	if note := <-recorder.Events; !strings.Contains(note, "--cluster-cidr stands for") || len(recorder.Events) > 0 {
+		t.Errorf("%q, and %d more", note, len(recorder.Events))
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(&old), &old); err != nil {
 		t.Error(err)

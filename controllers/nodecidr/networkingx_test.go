@@ -25,8 +25,8 @@ func TestSay(t *testing.T) {
 	o.SetName("c")
 	o.SetUID("uid")
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(o).Build()
-	now, said := time.Unix(1e9, 0), events.NewFakeRecorder(9)
-	n := &NetworkingXReporter{Recorder: said, Now: func() time.Time { return now }, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
+	now, recorder := time.Unix(1e9, 0), events.NewFakeRecorder(9)
+	n := &NetworkingXReporter{Recorder: recorder, Now: func() time.Time { return now }, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
 	ready := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ReadyCondition, Status: status, Reason: reason, Message: message}
 	}
@@ -57,8 +57,8 @@ func TestSay(t *testing.T) {
 			t.Errorf("%s: waits for %v", step.does, wait)
 		}
 		var got []string
-		for len(said.Events) > 0 {
-			got = append(got, <-said.Events)
+		for len(recorder.Events) > 0 {
+			got = append(got, <-recorder.Events)
 		}
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s: %s", step.does, diff)
@@ -88,9 +88,9 @@ func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
 		o.SetUID("uid")
 		o.Object["spec"] = map[string]any{"ipv4": "nothing"}
 		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(o).Build()
-		said := events.NewFakeRecorder(9)
+		recorder := events.NewFakeRecorder(9)
 		r := newReconciler(c, "me", events.NewFakeRecorder(9))
-		r.NetworkingX = &NetworkingXReporter{Recorder: said, Now: time.Now, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
+		r.NetworkingX = &NetworkingXReporter{Recorder: recorder, Now: time.Now, emitted: map[types.UID]map[string]bool{}, emittedAt: map[types.UID]map[string]time.Time{}}
 		for end := time.Now().Add(2 * outdatedTimeout); time.Now().Before(end); {
 			result, err := r.Reconcile(t.Context(), nodeipam.ClusterKey{})
 			if err != nil {
@@ -100,8 +100,8 @@ func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
 		}
 		found, _ := r.Allocator.BuildReport()
 		statuses := map[string]nodeipam.StatusDifference{}
-		if r.NetworkingX.addUnemitted(found, statuses); len(said.Events) == 0 || len(statuses) > 0 {
-			t.Errorf("%d events, and %v is yet to be said", len(said.Events), statuses)
+		if r.NetworkingX.addUnemitted(found, statuses); len(recorder.Events) == 0 || len(statuses) > 0 {
+			t.Errorf("%d events, and %v is yet to be said", len(recorder.Events), statuses)
 		}
 	})
 }

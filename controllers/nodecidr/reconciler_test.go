@@ -37,9 +37,9 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 // newReconciler returns a manager without leader election.
-func newReconciler(c client.Client, id string, told events.EventRecorder) *Reconciler {
+func newReconciler(c client.Client, id string, recorder events.EventRecorder) *Reconciler {
 	return &Reconciler{Client: c, Now: time.Now, statusWrittenAt: map[string]time.Time{}, Allocator: nodeipam.NewClusterAllocator(nodeipam.Options{
-		Client: c, Live: c, Lister: clusterNodes{c}, ObjectProtector: nodeipam.ClusterCIDRProtector{Client: c, Live: c}, ManagerID: id, Recorder: told,
+		Client: c, Live: c, Lister: clusterNodes{c}, ObjectProtector: nodeipam.ClusterCIDRProtector{Client: c, Live: c}, ManagerID: id, Recorder: recorder,
 		Workers: workers.New[nodeipam.ClusterKey](1), Enqueue: func(nodeipam.ClusterKey) {}, Now: time.Now,
 	})}
 }
@@ -48,8 +48,8 @@ func newReconciler(c client.Client, id string, told events.EventRecorder) *Recon
 // where the status becomes outdated while no manager runs, and no Node waits for CIDRs that it can have.
 func TestAStatusOutlivesNoHolder(t *testing.T) {
 	right := v1alpha1.ClusterCIDRStatus{ObservedGeneration: 1, Capacity: 256, Free: 256}
-	condition := func(of string, is metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Type: of, Status: is, Reason: reason, Message: message, ObservedGeneration: 1}
+	condition := func(of string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message, ObservedGeneration: 1}
 	}
 	ready := condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "256 of 256 node CIDRs are free")
 	room := condition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
@@ -84,15 +84,15 @@ func TestAStatusOutlivesNoHolder(t *testing.T) {
 					if err := c.Get(t.Context(), client.ObjectKeyFromObject(cc), cc); err != nil {
 						t.Fatal(err)
 					}
-					is := *cc.Status.DeepCopy()
-					for i := range is.Conditions {
-						is.Conditions[i].LastTransitionTime = metav1.Time{}
+					current := *cc.Status.DeepCopy()
+					for i := range current.Conditions {
+						current.Conditions[i].LastTransitionTime = metav1.Time{}
 					}
-					if equality.Semantic.DeepEqual(is, want) {
+					if equality.Semantic.DeepEqual(current, want) {
 						break
 					}
 					if time.Since(began) > 2*outdatedTimeout {
-						t.Fatalf("%v later it says %+v", time.Since(began), is)
+						t.Fatalf("%v later it says %+v", time.Since(began), current)
 					}
 					<-time.After(result.RequeueAfter)
 				}
@@ -123,8 +123,8 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}}
 		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/24"}
 		c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(cc).WithStatusSubresource(cc).Build()
-		told := events.NewFakeRecorder(100)
-		managers := []*Reconciler{newReconciler(c, "first", told), newReconciler(c, "second", told)}
+		recorder := events.NewFakeRecorder(100)
+		managers := []*Reconciler{newReconciler(c, "first", recorder), newReconciler(c, "second", recorder)}
 		changes := 0
 		for i := range 2 * 60 * 60 {
 			if i%(20*60) == 0 {
@@ -152,8 +152,8 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 			synctest.Wait()
 			<-time.After(time.Second)
 		}
-		if changes != 1 || len(told.Events) != 5 {
-			t.Errorf("the site was taken over %d times, and %d of 5 Nodes were told", changes, len(told.Events))
+		if changes != 1 || len(recorder.Events) != 5 {
+			t.Errorf("the site was taken over %d times, and %d of 5 Nodes were told", changes, len(recorder.Events))
 		}
 	})
 }

@@ -51,14 +51,14 @@ func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(large), large)).To(Succeed())
 		return large.Status.Phase
 	}
-	look := func() time.Duration {
+	reconcile := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), key)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Minute)))
 		return result.RequeueAfter
 	}
 	// It takes the pool over, reports on it, refuses the block; then nothing is due before the backstop.
-	g.Eventually(func() v1alpha1.AllocationPhase { look(); return phase() }).Should(Equal(v1alpha1.AllocationFailed))
-	g.Eventually(look).Should(Equal(time.Minute))
-	g.Consistently(look, "200ms").Should(Equal(time.Minute))
+	g.Eventually(func() v1alpha1.AllocationPhase { reconcile(); return phase() }).Should(Equal(v1alpha1.AllocationFailed))
+	g.Eventually(reconcile).Should(Equal(time.Minute))
+	g.Consistently(reconcile, "200ms").Should(Equal(time.Minute))
 }

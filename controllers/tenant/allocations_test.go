@@ -37,8 +37,8 @@ func TestAllocationsWith(t *testing.T) {
 	was := allocations{a, b}
 	written := b.DeepCopy()
 	written.ResourceVersion = "9"
-	is := was.withReplaced(written)
-	if is.findByName("b") != written || is.findByName("a") != a || was.findByName("b") != b || is.findByName("c") != nil {
-		t.Errorf("%v, then %v", was, is)
+	updated := was.withReplaced(written)
+	if updated.findByName("b") != written || updated.findByName("a") != a || was.findByName("b") != b || updated.findByName("c") != nil {
+		t.Errorf("%v, then %v", was, updated)
 	}
 }

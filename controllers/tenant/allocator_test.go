@@ -20,12 +20,12 @@ import (
 func allocated(w *world) *step {
 	var held []netipx.IPRange
 	for _, a := range w.allocations() {
-		if r, has := allocatedRange(a); has {
+		if r, ok := allocatedRange(a); ok {
 			held = append(held, r)
 		}
 	}
 	for _, a := range w.allocations() {
-		r, has := allocatedRange(a)
+		r, ok := allocatedRange(a)
 		switch {
 		case a.DeletionTimestamp != nil && slices.Equal(a.Finalizers, []string{v1alpha1.IPAllocationFinalizer}):
 			return w.allocates(a, "releases", false, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
@@ -34,7 +34,7 @@ func allocated(w *world) *step {
 			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Run: func() {
 				w.writeByHand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefForObject(a), false) })
 			}}
-		case !has:
+		case !ok:
 			p := w.pool(a.Spec.PoolRef.Name)
 			if p == nil || closedBy(p) != "" {
 				continue
@@ -81,33 +81,33 @@ const closedAnnotation = "closed"
 
 // countAddresses updates the counts of a pool, and whether it grants anything.
 func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
-	is := p.Status
-	is.AllocatedIPs, is.LargestFreeBlock, is.AvailableIPs = 0, 0, 0
+	status := p.Status
+	status.AllocatedIPs, status.LargestFreeBlock, status.AvailableIPs = 0, 0, 0
 	for _, r := range held {
 		if slices.ContainsFunc(p.Spec.Addresses, func(text string) bool { return netipx.MustParseIPRange(text).Overlaps(r) }) {
-			is.AllocatedIPs += poolutil.Size(r)
+			status.AllocatedIPs += poolutil.Size(r)
 		}
 	}
 	for n := int64(1); firstFit(p.Spec.Addresses, held, n).IsValid(); n++ {
-		is.LargestFreeBlock = n
+		status.LargestFreeBlock = n
 	}
 	for _, text := range p.Spec.Addresses {
-		is.AvailableIPs += poolutil.Size(netipx.MustParseIPRange(text))
+		status.AvailableIPs += poolutil.Size(netipx.MustParseIPRange(text))
 	}
-	is.AvailableIPs -= is.AllocatedIPs
+	status.AvailableIPs -= status.AllocatedIPs
 	ready := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}
 	if why := closedBy(p); why != "" {
 		ready.Status, ready.Reason = metav1.ConditionFalse, why
 	}
 	was := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ReadyCondition)
-	if is.AllocatedIPs == p.Status.AllocatedIPs && is.LargestFreeBlock == p.Status.LargestFreeBlock && was != nil && was.Reason == ready.Reason {
+	if status.AllocatedIPs == p.Status.AllocatedIPs && status.LargestFreeBlock == p.Status.LargestFreeBlock && was != nil && was.Reason == ready.Reason {
 		return nil
 	}
 	return &step{Class: allocating, Text: "the allocator counts", Run: func() {
 		w.management("the allocator counts", func() error {
 			return w.mgmt.EditStatus(faults.RefForObject(p), func(o client.Object) {
 				if p, ok := o.(*v1alpha1.NetworkPool); ok {
-					p.Status = is
+					p.Status = status
 					meta.SetStatusCondition(&p.Status.Conditions, ready)
 				}
 			})
@@ -115,8 +115,8 @@ func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *s
 	}}
 }
 
-func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, change func(*v1alpha1.IPAllocation)) *step {
-	text := fmt.Sprintf("the allocator %s %s", what, a.Name)
+func (w *world) allocates(a *v1alpha1.IPAllocation, verb string, status bool, change func(*v1alpha1.IPAllocation)) *step {
+	text := fmt.Sprintf("the allocator %s %s", verb, a.Name)
 	edit := w.mgmt.EditObject
 	if status {
 		edit = w.mgmt.EditStatus
@@ -124,7 +124,7 @@ func (w *world) allocates(a *v1alpha1.IPAllocation, what string, status bool, ch
 	return &step{Class: allocating, Text: text, Run: func() {
 		w.management(text, func() error {
 			return edit(faults.RefForObject(a), func(o client.Object) {
-				if a, is := o.(*v1alpha1.IPAllocation); is {
+				if a, ok := o.(*v1alpha1.IPAllocation); ok {
 					change(a)
 				}
 			})

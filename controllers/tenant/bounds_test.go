@@ -29,8 +29,8 @@ import (
 type oneCluster struct{ client.Client }
 
 func (oneCluster) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	c, is := o.(*clusterv1.Cluster)
-	if !is {
+	c, ok := o.(*clusterv1.Cluster)
+	if !ok {
 		return errors.New("there is a Cluster, and nothing else")
 	}
 	*c = clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}

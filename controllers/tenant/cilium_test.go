@@ -84,14 +84,14 @@ func (c *fakeCilium) steps(w *world) []step {
 }
 
 func (c *fakeCilium) loadPool(w *world, p *cilium.Pool) {
-	is := &takenPool{loadedPool: loadedPool{name: p.Name, auto: !p.Spec.Disabled}, spec: fmt.Sprint(p.Spec), generation: p.Generation}
+	pool := &takenPool{loadedPool: loadedPool{name: p.Name, auto: !p.Spec.Disabled}, spec: fmt.Sprint(p.Spec), generation: p.Generation}
 	for _, b := range p.Spec.Blocks {
-		is.ranges = append(is.ranges, netipx.MustParseIPRange(b.Start+"-"+b.Stop))
+		pool.ranges = append(pool.ranges, netipx.MustParseIPRange(b.Start+"-"+b.Stop))
 	}
 	if c.pools == nil {
 		c.pools, c.assigned = map[string]*takenPool{}, map[string]netip.Addr{}
 	}
-	c.pools[p.Name] = is
+	c.pools[p.Name] = pool
 	c.settle(w)
 }
 
@@ -134,8 +134,8 @@ func (c *fakeCilium) settle(w *world) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
 		p := c.pools[name]
-		if said := fmt.Sprint(p.size(), p.generation); said != p.lastStatus {
-			p.lastStatus = said
+		if status := fmt.Sprint(p.size(), p.generation); status != p.lastStatus {
+			p.lastStatus = status
 			c.count(w, *p)
 		}
 	}
@@ -165,7 +165,7 @@ func (c *fakeCilium) write(w *world, s *corev1.Service, a netip.Addr) {
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
 			return w.work.EditStatus(faults.RefForObject(s), func(o client.Object) {
-				if s, is := o.(*corev1.Service); is {
+				if s, ok := o.(*corev1.Service); ok {
 					s.Status.LoadBalancer.Ingress = nil
 					if a.IsValid() {
 						s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: a.String()}}
@@ -181,8 +181,8 @@ func (c *fakeCilium) count(w *world, p takenPool) {
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
 			return w.work.EditStatus(faults.Ref{Kind: faults.CiliumPools, Name: p.name}, func(o client.Object) {
-				if is, ok := o.(*cilium.Pool); ok {
-					meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{
+				if pool, ok := o.(*cilium.Pool); ok {
+					meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{
 						Type: "cilium.io/IPsTotal", Status: metav1.ConditionUnknown, Reason: "noreason", ObservedGeneration: p.generation, Message: fmt.Sprint(p.size()),
 					})
 				}

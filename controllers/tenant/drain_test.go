@@ -34,15 +34,15 @@ func (c *countingLists) List(ctx context.Context, all client.ObjectList, opts ..
 // are, and the reconciles become rare.
 func TestDrainingForLongCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		has := withMetalLB(t)
-		theirs := &metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "theirs"}}
-		theirs.Spec.Addresses = []string{"10.0.0.0/16"}
-		if err := has.Create(t.Context(), theirs); err != nil {
+		cached := withMetalLB(t)
+		foreign := &metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "theirs"}}
+		foreign.Spec.Addresses = []string{"10.0.0.0/16"}
+		if err := cached.Create(t.Context(), foreign); err != nil {
 			t.Fatal(err)
 		}
-		live := &countingLists{Client: has}
-		r, c := newRefusedManager(t, refusingConnections{live: live, cached: has}, "https://127.0.0.1:1")
-		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
+		live := &countingLists{Client: cached}
+		r, c := newRefusedManager(t, refusingConnections{live: live, cached: cached}, "https://127.0.0.1:1")
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: cached}, nil }
 		t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 		for i := range 30 {
 			block := framework.MakeAllocation(namespace, fmt.Sprintf("b%d", i)).Cluster(clusterKey.Namespace, clusterKey.Name).Obj()
@@ -55,15 +55,15 @@ func TestDrainingForLongCostsLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		looks := 0
-		for end := time.Now().Add(time.Hour); time.Now().Before(end); looks++ {
+		reconciles := 0
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); reconciles++ {
 			<-time.After(observeAndReconcile(t, r).RequeueAfter) // virtual time: the Cluster is reconciled when it was requeued
 		}
-		if is := conditionOf(t, c, "b7", v1alpha1.DrainingCondition); is == nil || is.Message != "IPAddressPool theirs still has 10.0.1.7/32" {
-			t.Fatalf("it says %+v", is)
+		if condition := conditionOf(t, c, "b7", v1alpha1.DrainingCondition); condition == nil || condition.Message != "IPAddressPool theirs still has 10.0.1.7/32" {
+			t.Fatalf("it says %+v", condition)
 		}
-		if looks > 500 || live.lists > 2*looks {
-			t.Errorf("%d looks in an hour, and %d lists", looks, live.lists)
+		if reconciles > 500 || live.lists > 2*reconciles {
+			t.Errorf("%d looks in an hour, and %d lists", reconciles, live.lists)
 		}
 	})
 }

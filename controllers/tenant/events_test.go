@@ -22,8 +22,8 @@ func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
 		t.Fatal("a backstop would pass")
 	}
 	for name, o := range orders {
-		for _, apart := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/apart=%t", name, apart), func(t *testing.T) {
+		for _, separatePools := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/apart=%t", name, separatePools), func(t *testing.T) {
 				var asked time.Time
 				ask := func(names string) action {
 					a := add(names)
@@ -38,7 +38,7 @@ func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
 					}
 				}})
 				scenario{
-					name: "events", initial: 1, increment: 1, separatePools: apart, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
+					name: "events", initial: 1, increment: 1, separatePools: separatePools, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
 				}.run(t, func(w *world) { w.order = o })
 			})
 		}

@@ -28,7 +28,7 @@ var nonsense = strings.Repeat("x\x1b[2J\n", 40_000)
 func refuses(message string) func(*world) {
 	return func(w *world) {
 		_ = w.work.EditStatus(faults.Ref{Kind: faults.MetalLBStates, Namespace: metallb.Namespace, Name: "controller"}, func(o client.Object) {
-			if s, is := o.(*metallbv1beta1.ConfigurationState); is {
+			if s, ok := o.(*metallbv1beta1.ConfigurationState); ok {
 				s.Status.Conditions = nil
 				if message != "" {
 					s.Status.Conditions = []metav1.Condition{{Type: "poolReconcilerValid", Status: metav1.ConditionFalse, Message: message}}
@@ -76,22 +76,22 @@ func hasBlocks(n int) action {
 	}}
 }
 
-func expectMessage(what string) action {
-	return action{text: "what is said of it is read", do: func(w *world) { checkMessages(w, what) }}
+func expectMessage(message string) action {
+	return action{text: "what is said of it is read", do: func(w *world) { checkMessages(w, message) }}
 }
 
-func checkMessages(w *world, what string) {
-	said := ""
+func checkMessages(w *world, message string) {
+	reasons := ""
 	for _, a := range w.allocations() {
 		for _, c := range a.Status.Conditions {
-			said += " " + c.Reason
+			reasons += " " + c.Reason
 			if text.SanitizeMessage(c.Message) != c.Message {
 				w.Failf("%s of %s says %d bytes", c.Type, a.Name, len(c.Message))
 			}
 		}
 	}
-	if !strings.Contains(said, what) {
-		w.Failf("the blocks say%s", said)
+	if !strings.Contains(reasons, message) {
+		w.Failf("the blocks say%s", reasons)
 	}
 	n := 0
 	for _, o := range w.work.List(faults.Events) {

@@ -144,7 +144,7 @@ func configured(w *world) (out []loadedPool, problem string) {
 func (m *fakeMetalLB) placeService(w *world) *step {
 	services := w.services()
 	for _, s := range services {
-		if has := addressOf(s); has.IsValid() && !slices.ContainsFunc(m.loaded, func(a loadedPool) bool { return a.has(has) }) {
+		if current := addressOf(s); current.IsValid() && !slices.ContainsFunc(m.loaded, func(a loadedPool) bool { return a.has(current) }) {
 			return m.decideAddress(w, s, m.free(services))
 		}
 	}
@@ -163,7 +163,7 @@ func (m *fakeMetalLB) decideAddress(w *world, s *corev1.Service, addr netip.Addr
 		m.pendingWrite = func() {
 			w.workload("MetalLB: "+text, func() error {
 				return w.work.EditStatus(faults.RefForObject(s), func(o client.Object) {
-					if s, is := o.(*corev1.Service); is {
+					if s, ok := o.(*corev1.Service); ok {
 						s.Status.LoadBalancer.Ingress = nil
 						if addr.IsValid() {
 							s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr.String()}}
@@ -215,7 +215,7 @@ func (m *fakeMetalLB) count(w *world) *step {
 					})
 				}
 				return w.work.EditStatus(faults.RefForObject(p), func(o client.Object) {
-					if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+					if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
 						p.Status = counts
 					}
 				})

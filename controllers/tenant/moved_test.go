@@ -23,7 +23,7 @@ func moveBlock(name string) action {
 			}
 			held := v1alpha1.HeldRange{First: a.Status.StartAddress, Last: a.Status.EndAddress, Reason: v1alpha1.MovedReason, Namespace: a.Namespace, Name: a.Name}
 			_ = w.mgmt.EditStatus(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
-				if p, is := o.(*v1alpha1.NetworkPool); is {
+				if p, ok := o.(*v1alpha1.NetworkPool); ok {
 					p.Status.Held = append(p.Status.Held, held)
 				}
 			})
@@ -37,7 +37,7 @@ func moveBlock(name string) action {
 func pauseCluster(paused bool) action {
 	return action{text: fmt.Sprintf("the Cluster is paused: %v", paused), do: func(w *world) {
 		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
-			if c, is := o.(*clusterv1.Cluster); is {
+			if c, ok := o.(*clusterv1.Cluster); ok {
 				c.Spec.Paused = ptr.To(paused)
 			}
 		})
@@ -70,12 +70,12 @@ func TestAClusterThatIsHalfMovedIsLeftAlone(t *testing.T) { // C53
 					script = append(script, moveBlock(b))
 				}
 				script = append(script, pauseCluster(false), add("c"), later(5*time.Minute, action{text: "look again", do: func(w *world) {
-					if is := w.shownRanges(); !slices.EqualFunc(is, showing, slices.Equal) {
-						w.Failf("%v is shown, and not %v", is, showing)
+					if current := w.shownRanges(); !slices.EqualFunc(current, showing, slices.Equal) {
+						w.Failf("%v is shown, and not %v", current, showing)
 					}
 					for _, s := range w.services() {
-						if was, is := addresses[s.Name], addressOf(s); was != "" && was != is.String() {
-							w.Failf("Service %s has %v, and not %s", s.Name, is, was)
+						if was, current := addresses[s.Name], addressOf(s); was != "" && was != current.String() {
+							w.Failf("Service %s has %v, and not %s", s.Name, current, was)
 						}
 					}
 					if n := len(w.allocations()); n != 2-len(blocks) {

@@ -203,7 +203,7 @@ func (emptyMemory) ForgetObject(client.Object) (pools.Key, bool) { return pools.
 
 func (e emptyMemory) ObjectsNotListed(_ client.Object, listed map[types.UID]struct{}) (out []client.Object) {
 	for _, a := range e.index.LoadBalancerBlocks(clusterKey) {
-		if _, is := listed[a.UID]; !is {
+		if _, ok := listed[a.UID]; !ok {
 			out = append(out, a)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 func listed[O any](at *faults.Server, kind faults.Kind) (out []O) {
 	for _, o := range at.List(kind) {
-		if o, is := o.(O); is {
+		if o, ok := o.(O); ok {
 			out = append(out, o)
 		}
 	}
@@ -71,7 +71,7 @@ func (w *world) check() {
 	var held []netipx.IPRange
 	total := int64(0)
 	for _, a := range w.allocations() {
-		if r, has := allocatedRange(a); has {
+		if r, ok := allocatedRange(a); ok {
 			held = append(held, r)
 		}
 		if a.Status.Phase != v1alpha1.AllocationFailed {
@@ -142,20 +142,20 @@ func (w *world) examine() {
 	var blocks []netipx.IPRange
 	room, unshown := w.quota, false
 	for _, a := range w.allocations() {
-		r, has := allocatedRange(a)
+		r, ok := allocatedRange(a)
 		switch {
 		case a.DeletionTimestamp != nil:
 			w.Failf("%s is still being deleted", a.Name)
-		case !has && !w.hasConfigLabel():
+		case !ok && !w.hasConfigLabel():
 			w.Failf("%s is asked for still, for a Cluster that gets nothing more", a.Name)
-		case !has && a.Status.Phase != v1alpha1.AllocationFailed:
+		case !ok && a.Status.Phase != v1alpha1.AllocationFailed:
 			w.Failf("%s is still waiting", a.Name)
 		case tenancy.IsDrainingOrDeleting(a):
 			w.Failf("%s is still draining", a.Name)
-		case has && !tenancy.IsProjected(a) && w.hasConfigLabel():
+		case ok && !tenancy.IsProjected(a) && w.hasConfigLabel():
 			w.Failf("%s is not shown, and was never to be", a.Name)
 		}
-		if !has {
+		if !ok {
 			continue
 		}
 		room -= a.Status.AllocatedCount
@@ -178,14 +178,14 @@ func (w *world) examine() {
 		}
 		return
 	}
-	var is []string
+	var current []string
 	for _, ranges := range w.shownRanges() {
-		is = append(is, ranges...)
+		current = append(current, ranges...)
 	}
-	slices.Sort(is)
+	slices.Sort(current)
 	slices.Sort(shown)
-	if !slices.Equal(is, shown) {
-		w.Failf("the load balancer is shown %v, not %v", is, shown)
+	if !slices.Equal(current, shown) {
+		w.Failf("the load balancer is shown %v, not %v", current, shown)
 	}
 	waiting := 0
 	used := map[netip.Addr]bool{}

@@ -32,9 +32,9 @@ func TestTenantRestsWhileRefused(t *testing.T) { // B57
 	grown := []action{add("a"), add("b"), add("c")}
 	for name, c := range map[string]struct {
 		script []action
-		// is reports whether a call is concerned; err is the answer to it.
-		is  func(*world, request) bool
-		err error
+		// matches reports whether a call is concerned; err is the answer to it.
+		matches func(*world, request) bool
+		err     error
 	}{
 		"the webhook of MetalLB refuses growth": {grown, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() }, forbidden},
 		"it refuses that a range is taken away": {deleted, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() && len(w.script) < 2 }, forbidden},
@@ -60,7 +60,7 @@ func TestTenantRestsWhileRefused(t *testing.T) { // B57
 			}}
 			scenario{name: name, initial: 1, increment: 1, script: append(c.script, ends)}.run(t, func(w *world) {
 				w.disturb = func(w *world, r request) bool {
-					if over || c.is == nil || !c.is(w, r) {
+					if over || c.matches == nil || !c.matches(w, r) {
 						return false
 					}
 					if r.IsWrite() {

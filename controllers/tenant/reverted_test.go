@@ -30,7 +30,7 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 		}},
 		"a controller that resets conditions": {revert: map[faults.Kind]func(client.Object){
 			faults.Allocations: func(o client.Object) {
-				if a, is := o.(*v1alpha1.IPAllocation); is {
+				if a, ok := o.(*v1alpha1.IPAllocation); ok {
 					meta.RemoveStatusCondition(&a.Status.Conditions, v1alpha1.DemandSatisfiedCondition)
 					meta.RemoveStatusCondition(&a.Status.Conditions, v1alpha1.InUseCondition)
 				}
@@ -38,7 +38,7 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 		}},
 		"a tool that resets the pool of MetalLB": {revert: map[faults.Kind]func(client.Object){
 			faults.MetalLBPools: func(o client.Object) {
-				if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+				if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
 					p.Spec.Addresses = p.Spec.Addresses[:1]
 				}
 			},

@@ -189,16 +189,16 @@ func observeAndReconcile(t *testing.T, r *Reconciler) reconcile.Result {
 const giveRights = "give its user the rights in config/tenant/role.yaml: "
 
 // checkRefusedMessage checks the conditions of the blocks, and their advice.
-func checkRefusedMessage(t *testing.T, c client.Client, says, do string) {
+func checkRefusedMessage(t *testing.T, c client.Client, message, do string) {
 	t.Helper()
 	for name, condition := range map[string]string{"first": v1alpha1.DemandSatisfiedCondition, "leaving": v1alpha1.DrainingCondition} {
 		var a v1alpha1.IPAllocation
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &a); err != nil {
 			t.Fatal(err)
 		}
-		is := meta.FindStatusCondition(a.Status.Conditions, condition)
-		if is == nil || is.Reason != v1alpha1.TenantRefusedReason || !strings.Contains(is.Message, says) || !strings.Contains(is.Message, do) {
-			t.Errorf("%s says %+v", name, is)
+		current := meta.FindStatusCondition(a.Status.Conditions, condition)
+		if current == nil || current.Reason != v1alpha1.TenantRefusedReason || !strings.Contains(current.Message, message) || !strings.Contains(current.Message, do) {
+			t.Errorf("%s says %+v", name, current)
 		}
 	}
 }
@@ -264,30 +264,30 @@ func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
 				if selects {
 					pool.Spec.AllocateTo = &metallbv1beta1.ServiceAllocation{NamespaceSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
 				}
-				has := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
-				live := interceptor.NewClient(has, interceptor.Funcs{
+				cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
+				live := interceptor.NewClient(cached, interceptor.Funcs{
 					List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
-						if _, is := all.(*corev1.NamespaceList); is {
+						if _, ok := all.(*corev1.NamespaceList); ok {
 							return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
 						}
 						return in.List(ctx, all, opts...)
 					},
 				})
-				r, c := newRefusedManager(t, refusingConnections{live: live, cached: withoutNamespaces{has}}, "https://127.0.0.1:1")
-				r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
+				r, c := newRefusedManager(t, refusingConnections{live: live, cached: withoutNamespaces{cached}}, "https://127.0.0.1:1")
+				r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: cached}, nil }
 				t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 				begin := time.Now()
 				observeAndReconcile(t, r)
 				if took := time.Since(begin); took != 0 {
 					t.Errorf("a worker was held for %v", took)
 				}
-				is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition)
-				refused := is != nil && is.Reason == v1alpha1.TenantRefusedReason
+				condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition)
+				refused := condition != nil && condition.Reason == v1alpha1.TenantRefusedReason
 				if refused != selects {
-					t.Errorf("it says %+v", is)
+					t.Errorf("it says %+v", condition)
 				}
-				if refused && (!strings.Contains(is.Message, "namespaces is forbidden") || !strings.Contains(is.Message, giveRights)) {
-					t.Errorf("it says %s", is.Message)
+				if refused && (!strings.Contains(condition.Message, "namespaces is forbidden") || !strings.Contains(condition.Message, giveRights)) {
+					t.Errorf("it says %s", condition.Message)
 				}
 			})
 		})
@@ -304,14 +304,14 @@ func conditionOf(t *testing.T, c client.Client, name, of string) *metav1.Conditi
 	return meta.FindStatusCondition(a.Status.Conditions, of)
 }
 
-// serveStatus is an API server that answers everything with a status, or with success if is returns nil. No two
+// serveStatus is an API server that answers everything with a status, or with success if respond returns nil. No two
 // refusals are the same, so that each enqueues.
-func serveStatus(t *testing.T, is func(*http.Request) *apierrors.StatusError) string {
+func serveStatus(t *testing.T, respond func(*http.Request) *apierrors.StatusError) string {
 	t.Helper()
 	var n atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		err := is(r)
+		err := respond(r)
 		if err == nil {
 			_, _ = w.Write([]byte(`{"paths":[]}`))
 			return
@@ -335,7 +335,7 @@ func connect(t *testing.T, r *Reconciler) {
 	}
 	connected := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).Build(), interceptor.Funcs{
 		List: func(ctx context.Context, in client.WithWatch, all client.ObjectList, opts ...client.ListOption) error {
-			if _, is := all.(*corev1.ServiceList); is {
+			if _, ok := all.(*corev1.ServiceList); ok {
 				return in.List(ctx, all, opts...)
 			}
 			return &meta.NoKindMatchError{} // MetalLB is not installed
@@ -375,13 +375,13 @@ func TestARefusedConnectionIsNamed(t *testing.T) {
 	checkRefusedMessage(t, c, "GET / of "+url, giveRights)
 
 	connect(t, r)
-	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.MetalLBMissingReason {
-		t.Errorf("of a Cluster that is connected to it says %+v", is)
+	if condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); condition == nil || condition.Reason != v1alpha1.MetalLBMissingReason {
+		t.Errorf("of a Cluster that is connected to it says %+v", condition)
 	}
 	r.Clusters = refusingConnections{}
 	ask()
-	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.TenantUnreachableReason {
-		t.Errorf("of a Cluster that is not connected to any more it says %+v", is)
+	if condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); condition == nil || condition.Reason != v1alpha1.TenantUnreachableReason {
+		t.Errorf("of a Cluster that is not connected to any more it says %+v", condition)
 	}
 }
 
@@ -401,11 +401,11 @@ func withMetalLB(t *testing.T) client.WithWatch {
 // is over, also for a Cluster that gets no more blocks: it has no ProviderConfig, so no condition is set for its
 // Services.
 func TestWhatIsOverIsNotSaid(t *testing.T) {
-	says := func(t *testing.T, c client.Client, want string) {
+	expectReason := func(t *testing.T, c client.Client, want string) {
 		t.Helper()
 		got := ""
-		if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is != nil {
-			got = is.Reason
+		if condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); condition != nil {
+			got = condition.Reason
 		}
 		if got != want {
 			t.Errorf("it says %q, want %q", got, want)
@@ -415,19 +415,19 @@ func TestWhatIsOverIsNotSaid(t *testing.T) {
 		r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
 		r.enqueueCluster = func(client.ObjectKey) {}
 		observeAndReconcile(t, r)
-		says(t, c, v1alpha1.TenantUnreachableReason)
-		has := withMetalLB(t)
-		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: has}, nil }
-		r.Clusters = refusingConnections{live: has, cached: has}
+		expectReason(t, c, v1alpha1.TenantUnreachableReason)
+		cached := withMetalLB(t)
+		r.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return filledCache{client: cached}, nil }
+		r.Clusters = refusingConnections{live: cached, cached: cached}
 		t.Cleanup(func() { r.balancerCaches.removeCluster(clusterKey) })
 		observeAndReconcile(t, r)
-		says(t, c, "")
+		expectReason(t, c, "")
 	})
 	t.Run("of a Cluster that was shown none", func(t *testing.T) {
 		r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
 		r.enqueueCluster = func(client.ObjectKey) {}
 		observeAndReconcile(t, r)
-		says(t, c, v1alpha1.TenantUnreachableReason)
+		expectReason(t, c, v1alpha1.TenantUnreachableReason)
 		for _, name := range []string{"first", "leaving"} {
 			var a v1alpha1.IPAllocation
 			if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &a); err != nil {
@@ -439,7 +439,7 @@ func TestWhatIsOverIsNotSaid(t *testing.T) {
 			}
 		}
 		observeAndReconcile(t, r)
-		says(t, c, "")
+		expectReason(t, c, "")
 	})
 }
 
@@ -469,8 +469,8 @@ func TestOneBlockSpeaks(t *testing.T) {
 	if conditionOf(t, c, "initial", v1alpha1.DemandSatisfiedCondition) == nil {
 		t.Error("the block that the Cluster began with does not speak")
 	}
-	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is != nil {
-		t.Errorf("the block that was added says %s still", is.Reason)
+	if condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); condition != nil {
+		t.Errorf("the block that was added says %s still", condition.Reason)
 	}
 }
 
@@ -512,8 +512,8 @@ func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 		t.Error("it is asked with the former kubeconfig")
 	}
 	connect(t, r)
-	if is := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); is == nil || is.Reason != v1alpha1.MetalLBMissingReason {
-		t.Errorf("with a new kubeconfig it says %+v", is)
+	if condition := conditionOf(t, c, "first", v1alpha1.DemandSatisfiedCondition); condition == nil || condition.Reason != v1alpha1.MetalLBMissingReason {
+		t.Errorf("with a new kubeconfig it says %+v", condition)
 	}
 }
 
@@ -527,9 +527,9 @@ func TestABlockIsGivenBackUnconfirmedWhileRefused(t *testing.T) {
 	ask := reconcileAndWait(t, r)
 	ask()
 	ask()
-	is := conditionOf(t, c, "leaving", v1alpha1.DrainingCondition)
-	if is == nil || is.Reason != v1alpha1.TenantRefusedReason || !strings.HasSuffix(is.Message, "annotate this IPAllocation with "+v1alpha1.ReleaseUnconfirmedAnnotation) {
-		t.Fatalf("it says %+v", is)
+	condition := conditionOf(t, c, "leaving", v1alpha1.DrainingCondition)
+	if condition == nil || condition.Reason != v1alpha1.TenantRefusedReason || !strings.HasSuffix(condition.Message, "annotate this IPAllocation with "+v1alpha1.ReleaseUnconfirmedAnnotation) {
+		t.Fatalf("it says %+v", condition)
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: "leaving"}
 	var a v1alpha1.IPAllocation

@@ -118,7 +118,7 @@ var deleteBlocks = action{text: "delete the IPAllocations", do: func(w *world) {
 // chooseCilium makes the ProviderConfig name Cilium.
 var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *world) {
 	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.ProviderConfigs, Namespace: namespace, Name: "elastic"}, func(o client.Object) {
-		if c, is := o.(*v1alpha1.ProviderConfig); is {
+		if c, ok := o.(*v1alpha1.ProviderConfig); ok {
 			c.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
 		}
 	})
@@ -127,7 +127,7 @@ var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *w
 func resize(addresses string) action {
 	return action{text: "the pool has " + addresses, do: func(w *world) {
 		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
-			if p, is := o.(*v1alpha1.NetworkPool); is {
+			if p, ok := o.(*v1alpha1.NetworkPool); ok {
 				p.Spec.Addresses = ranges(addresses)
 			}
 		})
@@ -162,7 +162,7 @@ var takeLabelOff = action{text: "take the label off the Cluster", do: func(w *wo
 // setAvoidBuggyIPs is what a user does whose Services must not have such addresses.
 var setAvoidBuggyIPs = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
 	_ = w.work.EditObject(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
-		if p, is := o.(*metallbv1beta1.IPAddressPool); is {
+		if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
 			p.Spec.AvoidBuggyIPs = true
 		}
 	})
@@ -183,15 +183,15 @@ var (
 func isBlockLeaving(shown bool) func(*world) bool {
 	return func(w *world) bool {
 		for _, a := range w.allocations() {
-			r, has := allocatedRange(a)
-			if !has || !tenancy.IsDrainingOrDeleting(a) {
+			r, ok := allocatedRange(a)
+			if !ok || !tenancy.IsDrainingOrDeleting(a) {
 				continue
 			}
-			is := false
+			found := false
 			for _, ranges := range w.shownRanges() {
-				is = is || slices.Contains(ranges, r.String())
+				found = found || slices.Contains(ranges, r.String())
 			}
-			if is == shown {
+			if found == shown {
 				return true
 			}
 		}
@@ -209,7 +209,7 @@ func hasShownBlocks(n int) func(*world) bool {
 // hasPendingBlock reports whether a block was requested, and is not granted.
 func hasPendingBlock(w *world) bool {
 	for _, a := range w.allocations() {
-		if _, has := allocatedRange(a); !has && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
+		if _, ok := allocatedRange(a); !ok && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole {
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func hasPendingBlock(w *world) bool {
 // hasUnshownGrant reports whether a block was granted on demand, and is not shown.
 func hasUnshownGrant(w *world) bool {
 	for _, a := range w.allocations() {
-		if _, has := allocatedRange(a); has && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole && !tenancy.IsProjected(a) {
+		if _, ok := allocatedRange(a); ok && tenancy.RoleForAllocation(a) == v1alpha1.GrowthRole && !tenancy.IsProjected(a) {
 			return true
 		}
 	}
@@ -294,7 +294,7 @@ var scenarios = []scenario{
 // init adds the scenarios that are also run with Cilium, where it acknowledges in another way.
 func init() {
 	for _, s := range slices.Clone(scenarios) {
-		if name, is := withCilium[s.name]; is {
+		if name, ok := withCilium[s.name]; ok {
 			s.name, s.cilium = name, true
 			scenarios = append(scenarios, s)
 		}

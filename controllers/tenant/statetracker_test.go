@@ -15,13 +15,13 @@ import (
 func TestUnplaced(t *testing.T) {
 	g := NewWithT(t)
 	n, cluster := &stateTracker{}, client.ObjectKey{Namespace: "ns", Name: "c"}
-	verdicts := func(a, b elastic.ServiceState) []elastic.ServiceAssessment {
+	assessments := func(a, b elastic.ServiceState) []elastic.ServiceAssessment {
 		return []elastic.ServiceAssessment{{Service: &elastic.Service{Name: "a"}, State: a}, {Service: &elastic.Service{Name: "b"}, State: b}}
 	}
 	at := time.Now()
-	look := func(after time.Duration, a, b elastic.ServiceState) (names []string, next time.Duration) {
+	track := func(after time.Duration, a, b elastic.ServiceState) (names []string, next time.Duration) {
 		at = at.Add(after)
-		late, next := n.trackPlacementWaits(cluster, verdicts(a, b), placementTimeout, at)
+		late, next := n.trackPlacementWaits(cluster, assessments(a, b), placementTimeout, at)
 		for _, s := range late {
 			names = append(names, s.Name)
 		}
@@ -41,7 +41,7 @@ func TestUnplaced(t *testing.T) {
 		{after: time.Second, a: elastic.ServicePlaced, b: elastic.ServiceNeedsGrowth},
 		{after: time.Second, a: elastic.ServiceStuck, b: elastic.ServicePlaceable, next: placementTimeout},
 	} {
-		late, next := look(step.after, step.a, step.b)
+		late, next := track(step.after, step.a, step.b)
 		g.Expect(late).To(Equal(step.late), "%+v", step)
 		g.Expect(next).To(Equal(step.next), "%+v", step)
 	}

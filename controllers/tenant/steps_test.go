@@ -47,10 +47,10 @@ func (w *world) steps() []step {
 			w.allocatorIdleVersion = v
 		}
 	}
-	if v, is := w.work.ResourceVersion(), w.lb.currentMood(); v != is.idleVersion && !w.ended && !w.down && !is.frozen {
+	if v, mood := w.work.ResourceVersion(), w.lb.currentMood(); v != mood.idleVersion && !w.ended && !w.down && !mood.frozen {
 		all := w.lb.steps(w)
-		if len(all) == 0 && !is.stuck {
-			is.idleVersion = v
+		if len(all) == 0 && !mood.stuck {
+			mood.idleVersion = v
 		}
 		steps = append(steps, all...)
 	}
@@ -97,11 +97,11 @@ func (w *world) stepsOf(p *process) []step {
 }
 
 func describe(p *process, c faults.Change) string {
-	what := "shows"
+	verb := "shows"
 	if c.Deleted {
-		what = "shows the end of"
+		verb = "shows the end of"
 	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, verb, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
 }
 
 func reason(err error) string {

@@ -55,7 +55,7 @@ func functions(t *testing.T, dir string) map[string]bool {
 			return err
 		}
 		for _, decl := range file.Decls {
-			if f, is := decl.(*ast.FuncDecl); is {
+			if f, ok := decl.(*ast.FuncDecl); ok {
 				name := f.Name.Name
 				if f.Recv != nil {
 					name = receiver(f.Recv.List[0].Type) + "." + name

@@ -262,7 +262,7 @@ func tableRowsForKind(kind string, in *metav1.Table) [][]string {
 				if cell == nil {
 					cell = "-" // a field that is not set
 				}
-				if n, is := cell.(float64); is {
+				if n, ok := cell.(float64); ok {
 					cell = int64(n)
 				}
 				cells = append(cells, fmt.Sprint(cell))

@@ -205,13 +205,13 @@ func isDemandSatisfied(all []v1alpha1.IPAllocation) bool {
 
 // waitForBlockCount waits until a Cluster has n blocks, all of them allocated.
 func waitForBlockCount(ctx context.Context, c client.Client, cluster string, n int) error {
-	has := 0
+	count := 0
 	err := waitForBlocks(ctx, c, cluster, func(all []v1alpha1.IPAllocation) bool {
-		has = len(all)
-		return has == n && areAllocationsDecided(all) && isDemandSatisfied(all)
+		count = len(all)
+		return count == n && areAllocationsDecided(all) && isDemandSatisfied(all)
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for %d blocks of Cluster %s, which has %d: %w", n, cluster, has, err)
+		return fmt.Errorf("waiting for %d blocks of Cluster %s, which has %d: %w", n, cluster, count, err)
 	}
 	return nil
 }

@@ -190,11 +190,11 @@ func (h *hostNetwork) showHosts(ctx context.Context, cp *framework.ControlPlane,
 			return err
 		}
 		after := time.Since(start)
-		says, err := h.waitForReply(ctx, s.port.Protocol, netip.AddrPortFrom(address, uint16(s.port.Port)))
+		reply, err := h.waitForReply(ctx, s.port.Protocol, netip.AddrPortFrom(address, uint16(s.port.Port)))
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{"team-a/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address.String(), formatDuration(after), says})
+		rows = append(rows, []string{"team-a/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address.String(), formatDuration(after), reply})
 	}
 	steps.endStepf("both on the lease; the first one waits until a host has asked the wire and has the address")
 	if err := printTable(steps.out, rows); err != nil {
@@ -237,21 +237,21 @@ func (h *hostNetwork) createLeasedService(ctx context.Context, c client.WithWatc
 // for an answer.
 func (h *hostNetwork) showFailover(ctx context.Context, c client.Client, steps *stepPrinter, to netip.AddrPort) error {
 	rows := [][]string{{"WHAT HAPPENS", "TO", "THEN", "A CLIENT WAITED"}}
-	for _, what := range []struct {
+	for _, failure := range []struct {
 		text string
 		do   func(*framework.Host) error
 	}{
 		{"kill -9", (*framework.Host).Kill},
 		{"SIGTERM", (*framework.Host).Stop},
 	} {
-		steps.beginStep(what.text)
+		steps.beginStep(failure.text)
 		from, err := h.waitForHolder(ctx, c, to.Addr(), "")
 		if err != nil {
 			return err
 		}
 		start := time.Now()
 		ended := make(chan error, 1)
-		go func() { ended <- what.do(h.hostsByName[from]) }()
+		go func() { ended <- failure.do(h.hostsByName[from]) }()
 		next, err := h.waitForHolder(ctx, c, to.Addr(), from)
 		if err != nil {
 			return err
@@ -264,7 +264,7 @@ func (h *hostNetwork) showFailover(ctx context.Context, c client.Client, steps *
 			return err
 		}
 		steps.endStepf("%s had %s, %s has it now", from, to.Addr(), next)
-		rows = append(rows, []string{what.text, from, next, formatDuration(waited)})
+		rows = append(rows, []string{failure.text, from, next, formatDuration(waited)})
 	}
 	return printTable(steps.out, rows)
 }
@@ -286,7 +286,7 @@ func (h *hostNetwork) waitForHolder(ctx context.Context, c client.Client, a neti
 // waitForReply sends requests from the client until there is a reply, and returns it.
 func (h *hostNetwork) waitForReply(ctx context.Context, protocol corev1.Protocol, to netip.AddrPort) (string, error) {
 	network := map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]
-	says := ""
+	reply := ""
 	err := pollUntil(ctx, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
@@ -305,13 +305,13 @@ func (h *hostNetwork) waitForReply(ctx context.Context, protocol corev1.Protocol
 		}
 		buffer := make([]byte, 100)
 		n, _ := c.Read(buffer)
-		says = string(buffer[:n])
+		reply = string(buffer[:n])
 		return n > 0, nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("nobody answers at %s: %w", to, err)
 	}
-	return says, nil
+	return reply, nil
 }
 
 // findHostBinary returns the path of the program beside the manager's; "" where there is none, and it must be built.

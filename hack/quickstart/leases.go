@@ -83,11 +83,11 @@ func showLeases(ctx context.Context, cp *framework.ControlPlane, steps *stepPrin
 		{teamA, "late", corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443}},
 	} {
 		start := time.Now()
-		address, told, err := createServiceForLease(ctx, c, s.ns, s.name, s.port)
+		address, message, err := createServiceForLease(ctx, c, s.ns, s.name, s.port)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{s.ns + "/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address, formatDuration(time.Since(start)), told})
+		rows = append(rows, []string{s.ns + "/" + s.name, fmt.Sprintf("%s/%d", s.port.Protocol, s.port.Port), address, formatDuration(time.Since(start)), message})
 	}
 	steps.endStepf("each names the lease shop of its namespace; the last one asks for a port that is taken")
 	if err := printTable(steps.out, rows); err != nil {
@@ -117,7 +117,7 @@ func createLeaseAndWait(ctx context.Context, c client.Client, ns, name string) (
 
 // createServiceForLease creates a Service that names the lease shop, and waits until it has the address, or a reason
 // why not.
-func createServiceForLease(ctx context.Context, c client.WithWatch, ns, name string, port corev1.ServicePort) (address, told string, err error) {
+func createServiceForLease(ctx context.Context, c client.WithWatch, ns, name string, port corev1.ServicePort) (address, message string, err error) {
 	watcher, err := c.Watch(ctx, &corev1.ServiceList{}, client.InNamespace(ns))
 	if err != nil {
 		return "", "", fmt.Errorf("watching the Services: %w", err)
@@ -135,8 +135,8 @@ func createServiceForLease(ctx context.Context, c client.WithWatch, ns, name str
 			if !open {
 				return "", "", errors.New("the watch of the Services ended")
 			}
-			s, is := event.Object.(*corev1.Service)
-			if !is || s.Name != name {
+			s, ok := event.Object.(*corev1.Service)
+			if !ok || s.Name != name {
 				continue
 			}
 			if in := s.Status.LoadBalancer.Ingress; len(in) > 0 {

@@ -88,8 +88,8 @@ func showNodes(ctx context.Context, cp *framework.ControlPlane, steps *stepPrint
 	if err := showResource(ctx, cp, steps, "clustercidrs"); err != nil {
 		return err
 	}
-	for _, what := range []string{"node/worker-2", "cc/first"} {
-		if err := runExplain(ctx, cp, steps.out, what); err != nil {
+	for _, object := range []string{"node/worker-2", "cc/first"} {
+		if err := runExplain(ctx, cp, steps.out, object); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func waitForPodCIDR(ctx context.Context, c client.WithWatch, name string) (*core
 			if !open {
 				return nil, errors.New("the watch of the Nodes ended")
 			}
-			if n, is := event.Object.(*corev1.Node); is && n.Spec.PodCIDR != "" {
+			if n, ok := event.Object.(*corev1.Node); ok && n.Spec.PodCIDR != "" {
 				return n, nil
 			}
 		case <-ctx.Done():
@@ -154,14 +154,14 @@ func waitForNodeCount(ctx context.Context, c client.Client, of *v1alpha1.Cluster
 }
 
 // runExplain runs the plugin as a user would.
-func runExplain(ctx context.Context, cp *framework.ControlPlane, out io.Writer, what string) error {
-	var said, failed bytes.Buffer
-	code := cli.Run(ctx, []string{"explain", what, "--kubeconfig=" + cp.Kubeconfig}, cli.EnvFromStreams(strings.NewReader(""), &said, &failed, time.Now))
+func runExplain(ctx context.Context, cp *framework.ControlPlane, out io.Writer, object string) error {
+	var stdout, failed bytes.Buffer
+	code := cli.Run(ctx, []string{"explain", object, "--kubeconfig=" + cp.Kubeconfig}, cli.EnvFromStreams(strings.NewReader(""), &stdout, &failed, time.Now))
 	if code > 1 { // exit code 1: the answer is no
-		return fmt.Errorf("kubectl butler-ipam explain %s: %s", what, failed.String())
+		return fmt.Errorf("kubectl butler-ipam explain %s: %s", object, failed.String())
 	}
-	fmt.Fprintf(out, "\n  $ kubectl butler-ipam explain %s\n", what)
-	for line := range strings.Lines(said.String()) {
+	fmt.Fprintf(out, "\n  $ kubectl butler-ipam explain %s\n", object)
+	for line := range strings.Lines(stdout.String()) {
 		fmt.Fprint(out, "  "+line)
 	}
 	return nil

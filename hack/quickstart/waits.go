@@ -98,6 +98,6 @@ func waitForAllocationEvents(ctx context.Context, c client.Client) error {
 }
 
 // pollUntil polls at short intervals, as a user is watching.
-func pollUntil(ctx context.Context, is wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, is)
+func pollUntil(ctx context.Context, condition wait.ConditionWithContextFunc) error {
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, condition)
 }

@@ -157,20 +157,20 @@ func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
 			if c.setup != nil {
 				c.setup(p)
 			}
-			told := c.addClaimant(p)
-			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); refused[told] == nil || !strings.Contains(refused[told].Message, c.wantMessage) {
-				t.Fatalf("it is told %+v", refused[told])
+			claimant := c.addClaimant(p)
+			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); refused[claimant] == nil || !strings.Contains(refused[claimant].Message, c.wantMessage) {
+				t.Fatalf("it is told %+v", refused[claimant])
 			}
 			if c.do != nil {
 				c.do(p)
-				told = p.Claimants[told.Owner.UID]
+				claimant = p.Claimants[claimant.Owner.UID]
 			}
 			if c.recreate != nil {
-				p.ForgetClaimant(told.Owner.UID)
-				told = c.recreate(p)
+				p.ForgetClaimant(claimant.Owner.UID)
+				claimant = c.recreate(p)
 			}
-			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); p.Grants[told.Owner.UID] == nil {
-				t.Errorf("it has nothing, and is told %+v", refused[told])
+			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); p.Grants[claimant.Owner.UID] == nil {
+				t.Errorf("it has nothing, and is told %+v", refused[claimant])
 			}
 		})
 	}
@@ -196,27 +196,27 @@ func TestWhatAMachineLacksHelps(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		there   func(*grants.PoolState)
-		domain  string
-		without bool
-		says    string
-		do      func(*grants.PoolState)
-		want    string
+		there       func(*grants.PoolState)
+		domain      string
+		without     bool
+		wantMessage string
+		do          func(*grants.PoolState)
+		want        string
 	}{
-		"a subnet serves the domain": {domain: "c", says: "add the failure domain to failureDomains of one of its spec.subnets", want: "10.1.0.1",
+		"a subnet serves the domain": {domain: "c", wantMessage: "add the failure domain to failureDomains of one of its spec.subnets", want: "10.1.0.1",
 			do: withSpec(func(s *v1alpha1.NetworkPoolSpec) {
 				s.Subnets[1].FailureDomains = append(s.Subnets[1].FailureDomains, "c")
 			})},
-		"a subnet has more addresses": {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), says: "add addresses there", do: with("10.2.0.9"), want: "10.2.0.9"},
-		"the domain has another subnet": {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), says: "or a subnet for the failure domain", want: "10.3.0.1",
+		"a subnet has more addresses": {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), wantMessage: "add addresses there", do: with("10.2.0.9"), want: "10.2.0.9"},
+		"the domain has another subnet": {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), wantMessage: "or a subnet for the failure domain", want: "10.3.0.1",
 			do: withSpec(func(s *v1alpha1.NetworkPoolSpec) {
 				s.Addresses = append(s.Addresses, "10.3.0.1")
 				s.Subnets = append(s.Subnets, v1alpha1.Subnet{CIDR: "10.3.0.0/24", FailureDomains: []string{"b"}})
 			})},
-		"claims of the domain go":        {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), says: "or delete machines or claims", do: deleteNamed("10.2.0.2"), want: "10.2.0.2"},
-		"there is more for no domain":    {there: fill("10.0.0.1", "10.0.0.2"), says: "add addresses", do: with("10.0.0.9"), want: "10.0.0.9"},
-		"the machine has a domain":       {there: fill("10.0.0.1", "10.0.0.2"), says: "or set the failureDomain of the machines", do: moveTo("a"), want: "10.1.0.1"},
-		"the manager knows the machines": {domain: "a", without: true, says: "apply component-failure-domains.yaml of its release and restart it", want: "10.1.0.1"},
+		"claims of the domain go":        {domain: "b", there: fill("10.2.0.1", "10.2.0.2"), wantMessage: "or delete machines or claims", do: deleteNamed("10.2.0.2"), want: "10.2.0.2"},
+		"there is more for no domain":    {there: fill("10.0.0.1", "10.0.0.2"), wantMessage: "add addresses", do: with("10.0.0.9"), want: "10.0.0.9"},
+		"the machine has a domain":       {there: fill("10.0.0.1", "10.0.0.2"), wantMessage: "or set the failureDomain of the machines", do: moveTo("a"), want: "10.1.0.1"},
+		"the manager knows the machines": {domain: "a", without: true, wantMessage: "apply component-failure-domains.yaml of its release and restart it", want: "10.1.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "", withZones)
@@ -228,7 +228,7 @@ func TestWhatAMachineLacksHelps(t *testing.T) {
 				a.FindMachine = nil
 			}
 			observeClaim(p, "c", 9, ofMachine(tc.domain))
-			if got := planClaim(t, a, p, p.Claimants["uid-c"], noon); !strings.Contains(got, tc.says) {
+			if got := planClaim(t, a, p, p.Claimants["uid-c"], noon); !strings.Contains(got, tc.wantMessage) {
 				t.Fatalf("it is told %s", got)
 			}
 			if tc.do != nil {
@@ -254,17 +254,17 @@ func TestAPoolThatMovedIsOpened(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
 	closed := func() (string, string) { return p.ClosedReason(noon) }
-	if _, says := closed(); !strings.Contains(says, "release those in status.held") || !strings.Contains(says, "first, end the move of ns/a, or remove its annotation "+v1alpha1.DeleteForMoveAnnotation) {
-		t.Fatal(says)
+	if _, message := closed(); !strings.Contains(message, "release those in status.held") || !strings.Contains(message, "first, end the move of ns/a, or remove its annotation "+v1alpha1.DeleteForMoveAnnotation) {
+		t.Fatal(message)
 	}
 	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), withDeletionTimestamp, version("2"))
-	if _, says := closed(); strings.Contains(says, "first, ") || !strings.Contains(says, "release those in status.held") {
-		t.Fatal(says)
+	if _, message := closed(); strings.Contains(message, "first, ") || !strings.Contains(message, "release those in status.held") {
+		t.Fatal(message)
 	}
 	p.BasePool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: heldBy(p)[0]})
 	p.ReleaseHeldRanges()
-	if reason, says := closed(); reason != "" {
-		t.Errorf("it is closed by %s: %s", reason, says)
+	if reason, message := closed(); reason != "" {
+		t.Errorf("it is closed by %s: %s", reason, message)
 	}
 }
 
@@ -297,12 +297,12 @@ func TestADisownedClaimIsReleased(t *testing.T) {
 // its message names (W29).
 func TestACarvedPoolThatIsFull(t *testing.T) {
 	for name, tc := range map[string]struct {
-		says string
-		do   func(*grants.PoolState)
-		asks int
+		wantMessage string
+		do          func(*grants.PoolState)
+		asks        int
 	}{
-		"it may have more blocks": {says: "raise that", do: withSpec(func(s *v1alpha1.NetworkPoolSpec) { s.Carve.Blocks.Max = 2 }), asks: 1},
-		"claims go":               {says: "or delete claims", do: deleteNamed("x")},
+		"it may have more blocks": {wantMessage: "raise that", do: withSpec(func(s *v1alpha1.NetworkPoolSpec) { s.Carve.Blocks.Max = 2 }), asks: 1},
+		"claims go":               {wantMessage: "or delete claims", do: deleteNamed("x")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Blocks = v1alpha1.CarvedBlocks{Min: 1, Max: 1} })
@@ -314,7 +314,7 @@ func TestACarvedPoolThatIsFull(t *testing.T) {
 			p.PlanGrants(noon, 9, admitAll)
 			c := observeClaim(p, "c", 9)
 			p.ResetShortfall()
-			if _, refused := p.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, tc.says) {
+			if _, refused := p.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, tc.wantMessage) {
 				t.Fatalf("it is told %+v", refused[c])
 			}
 			tc.do(p)
@@ -346,23 +346,23 @@ func TestAMirrorThatLeavesNothingIsWidened(t *testing.T) {
 	excluded := func(addresses string) func(*v1alpha1.NetworkPool) {
 		return func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: addresses}} }
 	}
-	told := func(addresses string, change ...func(*v1alpha1.NetworkPool)) string {
+	refusalFor := func(addresses string, change ...func(*v1alpha1.NetworkPool)) string {
 		p := newMirrorPool(t, addresses, change...)
 		c := observeClaim(p, "c", 0, naming(mirrored))
 		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
-		if no := refused[c]; no != nil {
-			return no.Message
+		if refusal := refused[c]; refusal != nil {
+			return refusal.Message
 		}
 		return ""
 	}
-	if says := told("10.0.0.10", excluded("10.0.0.10")); !strings.Contains(says, "add addresses to InClusterIPPool ns/p, or exclude fewer") {
-		t.Error(says)
+	if message := refusalFor("10.0.0.10", excluded("10.0.0.10")); !strings.Contains(message, "add addresses to InClusterIPPool ns/p, or exclude fewer") {
+		t.Error(message)
 	}
-	if says := told("10.0.0.10-10.0.0.11", excluded("10.0.0.10")); says != "" {
-		t.Errorf("with more addresses: %s", says)
+	if message := refusalFor("10.0.0.10-10.0.0.11", excluded("10.0.0.10")); message != "" {
+		t.Errorf("with more addresses: %s", message)
 	}
-	if says := told("10.0.0.10"); says != "" {
-		t.Errorf("with fewer exclusions: %s", says)
+	if message := refusalFor("10.0.0.10"); message != "" {
+		t.Errorf("with fewer exclusions: %s", message)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestAMirrorThatLeavesNothingIsWidened(t *testing.T) {
 // these is resumed (W29).
 func TestAPausedCrowdIsResumed(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.15.200")
-	is := func(paused bool) func(*grants.Claimant) grants.AdmissionResult {
+	admission := func(paused bool) func(*grants.Claimant) grants.AdmissionResult {
 		return func(c *grants.Claimant) grants.AdmissionResult {
 			return grants.AdmissionResult{Wait: c.Owner.Name != "waits" && (paused || c.Owner.Name != "c0")}
 		}
@@ -386,13 +386,13 @@ func TestAPausedCrowdIsResumed(t *testing.T) {
 		g.JobStarted = true // their writes may land yet, so they stay in flight
 	}
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	p.EndBlockedGrants(is(true))
-	if _, told := p.PlanGrants(noon, 1, is(true)); told[waits] == nil || !strings.Contains(told[waits].Message, "are paused; resume one of them") {
-		t.Fatalf("it is told %+v", told[waits])
+	p.EndBlockedGrants(admission(true))
+	if _, refused := p.PlanGrants(noon, 1, admission(true)); refused[waits] == nil || !strings.Contains(refused[waits].Message, "are paused; resume one of them") {
+		t.Fatalf("it is told %+v", refused[waits])
 	}
 	p.Grants["uid-c0"].Confirmed = true // as when the resumed claim is served
-	if n, told := p.PlanGrants(noon, 1, is(false)); n != 1 || p.Grants[waits.Owner.UID] == nil {
-		t.Errorf("%d are granted, it is told %+v", n, told[waits])
+	if n, refused := p.PlanGrants(noon, 1, admission(false)); n != 1 || p.Grants[waits.Owner.UID] == nil {
+		t.Errorf("%d are granted, it is told %+v", n, refused[waits])
 	}
 }
 
@@ -400,17 +400,17 @@ func TestAPausedCrowdIsResumed(t *testing.T) {
 // served by a manager without --namespace (W29).
 func TestAManagerWithoutANamespaceServesGlobalPools(t *testing.T) {
 	global := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "g"}
-	if no := New(Options{Namespace: "ns"}).refusalIfUnserved(global, nil); no == nil || !strings.Contains(no.Message, "run a manager without --namespace for global pools") {
-		t.Errorf("%+v", no)
+	if refusal := New(Options{Namespace: "ns"}).refusalIfUnserved(global, nil); refusal == nil || !strings.Contains(refusal.Message, "run a manager without --namespace for global pools") {
+		t.Errorf("%+v", refusal)
 	}
-	if no := New(Options{}).refusalIfUnserved(global, nil); no != nil {
-		t.Errorf("%+v", no)
+	if refusal := New(Options{}).refusalIfUnserved(global, nil); refusal != nil {
+		t.Errorf("%+v", refusal)
 	}
-	if no := New(Options{}).refusalIfUnserved(mirrorKey, nil); no == nil || !strings.Contains(no.Message, "add the component in-cluster-pools, or hand the pools back") {
-		t.Errorf("%+v", no)
+	if refusal := New(Options{}).refusalIfUnserved(mirrorKey, nil); refusal == nil || !strings.Contains(refusal.Message, "add the component in-cluster-pools, or hand the pools back") {
+		t.Errorf("%+v", refusal)
 	}
-	if no := New(Options{InClusterPools: true}).refusalIfUnserved(mirrorKey, nil); no != nil {
-		t.Errorf("%+v", no)
+	if refusal := New(Options{InClusterPools: true}).refusalIfUnserved(mirrorKey, nil); refusal != nil {
+		t.Errorf("%+v", refusal)
 	}
 }
 
@@ -427,17 +427,17 @@ func TestABlockOfTheRightPoolsIsGiven(t *testing.T) {
 	})
 	p.Key = siteKey
 	a.publishDeclaration(p.BasePool)
-	told := func(o *v1alpha1.IPAllocation) string {
+	refusalFor := func(o *v1alpha1.IPAllocation) string {
 		p.ObserveClaimant(blocks.NewClaimant(o))
-		if no := a.admissionRules(t.Context(), p, noon)(p.Claimants[o.UID]).Refusal; no != nil {
-			return no.Message
+		if refusal := a.admissionRules(t.Context(), p, noon)(p.Claimants[o.UID]).Refusal; refusal != nil {
+			return refusal.Message
 		}
 		return ""
 	}
-	if says := told(newBlock("b-1")); !strings.Contains(says, "create the allocation again with the right pools") {
-		t.Error(says)
+	if message := refusalFor(newBlock("b-1")); !strings.Contains(message, "create the allocation again with the right pools") {
+		t.Error(message)
 	}
-	if says := told(newBlock("b-2", func(o *v1alpha1.IPAllocation) { o.Spec.ChildPoolRef.Name = "right" })); says != "" {
-		t.Error(says)
+	if message := refusalFor(newBlock("b-2", func(o *v1alpha1.IPAllocation) { o.Spec.ChildPoolRef.Name = "right" })); message != "" {
+		t.Error(message)
 	}
 }

@@ -72,26 +72,26 @@ func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// from is the management cluster that the pool comes from; lacks reports whether a Cluster is paused at first.
-		from  string
-		lacks bool
+		// from is the management cluster that the pool comes from; pausedAtFirst reports whether a Cluster is paused at first.
+		from          string
+		pausedAtFirst bool
 		// write and list are the errors of the first write and the first list.
 		write, list error
 		// shown changes the pool to what the watch shows after the first try.
-		shown func(client.Object)
-		says  string
+		shown       func(client.Object)
+		wantMessage string
 	}{
 		"ListFails":        {reason: "the mark is on record, and nothing was listed", from: "there", list: busy},
 		"AnswerLost":       {reason: "the watch shows our mark", from: "there", write: busy, shown: at("here")},
 		"MarkedByHand":     {reason: "there was nothing to lack", from: "there", write: busy, shown: at("")},
-		"Restored":         {reason: "it came from this cluster", from: "here", lacks: true, list: busy},
-		"MarkRefused":      {reason: "the rest of the turn is done, and the pool says why it waits", from: "there", write: forbidden, says: "a policy refuses it"},
-		"ListRefused":      {reason: "as above", from: "there", list: forbidden, says: "a policy refuses it"},
+		"Restored":         {reason: "it came from this cluster", from: "here", pausedAtFirst: true, list: busy},
+		"MarkRefused":      {reason: "the rest of the turn is done, and the pool says why it waits", from: "there", write: forbidden, wantMessage: "a policy refuses it"},
+		"ListRefused":      {reason: "as above", from: "there", list: forbidden, wantMessage: "a policy refuses it"},
 		"NothingWentWrong": {reason: "it is listed at once", from: "there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, lists := clocktesting.NewFakeClock(noon), &failOnceLister{err: tc.list}
-			api := &arrivalAPI{answer: tc.write, paused: tc.lacks}
+			api := &arrivalAPI{answer: tc.write, paused: tc.pausedAtFirst}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", ManagementCluster: "here", Clock: clock, Quarantine: 75 * time.Second})
 			o := newNeighbour("p", "10.0.0.1-10.0.0.4", time.Hour)
 			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from, v1alpha1.ClustersAnnotation: "tenant"}
@@ -104,22 +104,22 @@ func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			m.SetBasePool(o)
 			m.Adopting, m.Holder, m.TakeoverChecked, m.Term = true, true, true, 1
 			m.RestoreQuarantine(noon, a.Quarantine)
-			look := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
-			if err := look(); err != nil || lists.lists > 0 {
+			check := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
+			if err := check(); err != nil || lists.lists > 0 {
 				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)
 			}
 			clock.Step(80 * time.Second)
 			api.paused = false
-			err, failed := look(), tc.list != nil || tc.write != nil
-			if (err != nil) != (failed && tc.says == "") || m.IsQuarantined(clock.Now()) != failed {
+			err, failed := check(), tc.list != nil || tc.write != nil
+			if (err != nil) != (failed && tc.wantMessage == "") || m.IsQuarantined(clock.Now()) != failed {
 				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.IsQuarantined(clock.Now()))
 			}
-			if _, message := m.ClosedReason(clock.Now()); !strings.Contains(message, tc.says) {
+			if _, message := m.ClosedReason(clock.Now()); !strings.Contains(message, tc.wantMessage) {
 				t.Errorf("%s: it says %q", tc.reason, message)
 			}
-			if tc.says != "" {
+			if tc.wantMessage != "" {
 				tried := lists.lists
-				if err := look(); err != nil || lists.lists != tried || m.NextWakeDelay(clock.Now(), 0) != openRetryDelay {
+				if err := check(); err != nil || lists.lists != tried || m.NextWakeDelay(clock.Now(), 0) != openRetryDelay {
 					t.Errorf("%s: it is tried again at once, or in %v: %v", tc.reason, m.NextWakeDelay(clock.Now(), 0), err)
 				}
 				clock.Step(openRetryDelay)
@@ -130,14 +130,14 @@ func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 				tc.shown(next)
 				m.SetBasePool(next)
 			}
-			if err := look(); err != nil {
+			if err := check(); err != nil {
 				t.Errorf("%s: the second try: %v", tc.reason, err)
 			}
 			if free := grantableAddresses(m); m.IsQuarantined(clock.Now()) || slices.Contains(free, "10.0.0.1") {
 				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.IsQuarantined(clock.Now()), free)
 			}
 			done := lists.lists
-			if err := look(); err != nil || lists.lists != done {
+			if err := check(); err != nil || lists.lists != done {
 				t.Errorf("%s: it is listed again: %v", tc.reason, err)
 			}
 		})

@@ -237,7 +237,7 @@ var arriving = []scenario{
 // hasReadyReason reports whether the condition Ready of a pool has a reason.
 func (w *world) hasReadyReason(pool, reason string) bool {
 	for _, o := range w.api.List(faults.Pools) {
-		if p, is := o.(*v1alpha1.NetworkPool); is && p.Name == pool {
+		if p, ok := o.(*v1alpha1.NetworkPool); ok && p.Name == pool {
 			for _, c := range p.Status.Conditions {
 				if c.Type == v1alpha1.ReadyCondition {
 					return c.Reason == reason

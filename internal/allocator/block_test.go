@@ -61,13 +61,13 @@ func pinned(first, last string) func(*v1alpha1.IPAllocation) {
 func nodes(o *v1alpha1.IPAllocation) { o.Spec.Type = v1alpha1.NodesAllocation }
 
 func TestChooseBlock(t *testing.T) {
-	says := func(nodes, loadBalancers int32) func(*v1alpha1.NetworkPool) {
+	withSizes := func(nodes, loadBalancers int32) func(*v1alpha1.NetworkPool) {
 		return func(o *v1alpha1.NetworkPool) {
 			o.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Start: "10.0.0.1", End: "10.0.0.60",
 				Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: nodes, LBPoolPerTenant: loadBalancers}}
 		}
 	}
-	defaults := says(3, 6)
+	defaults := withSizes(3, 6)
 	tests := map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
 		there func(*grants.PoolState)
@@ -80,8 +80,8 @@ func TestChooseBlock(t *testing.T) {
 		"five for nodes":            {ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the pool's default":        {pool: []func(*v1alpha1.NetworkPool){defaults}, want: "10.0.0.1-10.0.0.6"},
 		"the pool's other default":  {pool: []func(*v1alpha1.NetworkPool){defaults}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.3"},
-		"half of the defaults":      {pool: []func(*v1alpha1.NetworkPool){says(3, 0)}, want: "10.0.0.1-10.0.0.8"}, // B5
-		"the other half":            {pool: []func(*v1alpha1.NetworkPool){says(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
+		"half of the defaults":      {pool: []func(*v1alpha1.NetworkPool){withSizes(3, 0)}, want: "10.0.0.1-10.0.0.8"}, // B5
+		"the other half":            {pool: []func(*v1alpha1.NetworkPool){withSizes(0, 6)}, ask: []func(*v1alpha1.IPAllocation){nodes}, want: "10.0.0.1-10.0.0.5"},
 		"the count before defaults": {pool: []func(*v1alpha1.NetworkPool){defaults}, count: 2, want: "10.0.0.1/32-10.0.0.2"},
 		"best fit": {
 			there: func(p *grants.PoolState) {
@@ -170,17 +170,17 @@ func TestChooseBlock(t *testing.T) {
 			}
 			c := observeAllocation(p, "x", tt.count, tt.ask...)
 			_, full, _ := p.FindAvailable(c)
-			r, no := p.ChooseRange(c)
+			r, refusal := p.ChooseRange(c)
 			var got string
-			if no != nil {
-				got = no.Message
+			if refusal != nil {
+				got = refusal.Message
 			} else {
 				got = r.From().String() + "-" + r.To().String()
 			}
 			if !strings.Contains(got, strings.ReplaceAll(tt.want, "/32-", "-")) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
-			if (full == nil) != (no == nil) {
+			if (full == nil) != (refusal == nil) {
 				t.Errorf("before that it says %v", full)
 			}
 		})
@@ -252,7 +252,7 @@ func TestStatusByHand(t *testing.T) {
 	if _, known := p.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: c.Owner.UID}); known {
 		t.Error("what the status says counts as taken")
 	}
-	if r, no := p.ChooseRange(c); no != nil || r != c.RecordedRange {
-		t.Errorf("it is given %s, %v", r, no)
+	if r, refusal := p.ChooseRange(c); refusal != nil || r != c.RecordedRange {
+		t.Errorf("it is given %s, %v", r, refusal)
 	}
 }

@@ -36,9 +36,9 @@ func TestBlocksByAge(t *testing.T) {
 	if granted != 3 || len(got) != len(want) {
 		t.Errorf("%d are granted: %v", granted, got)
 	}
-	for name, is := range want {
-		if got[name] != is {
-			t.Errorf("%s: %s, want %s", name, got[name], is)
+	for name, wantName := range want {
+		if got[name] != wantName {
+			t.Errorf("%s: %s, want %s", name, got[name], wantName)
 		}
 	}
 }

@@ -64,8 +64,8 @@ func TestAPreAllocatedGateway(t *testing.T) {
 		vip:  "the preAllocated address cannot be given to anybody: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
 		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
 	} {
-		if no := refused[c]; no == nil || no.Message != want {
-			t.Errorf("%s is told %+v", c.Owner.Name, no)
+		if refusal := refused[c]; refusal == nil || refusal.Message != want {
+			t.Errorf("%s is told %+v", c.Owner.Name, refusal)
 		}
 	}
 	if g := p.Grants[fits.Owner.UID]; g == nil || g.Range.From().String() != "10.0.0.20" {
@@ -99,20 +99,20 @@ func TestWhoLacksABlock(t *testing.T) {
 		p.QuotaLimit = func(types.NamespacedName) (int64, bool) { return 0, true }
 	}
 	for name, tt := range map[string]struct {
-		who    func(*grants.PoolState)
-		want   int
-		reason string
+		claimants func(*grants.PoolState)
+		want      int
+		reason    string
 	}{
-		"Claim":     {who: func(p *grants.PoolState) { observeClaim(p, "a", 1) }, want: 1},
-		"Prefix31":  {who: asks(31), want: 1},
-		"Prefix30":  {who: asks(30), reason: "each of the two has the gateway or the last address"},
-		"FiveOfSix": {who: inARow(5), want: 1, reason: "the gateway is the first of six"},
-		"Six":       {who: inARow(6)},
-		"OverQuota": {who: overQuota, reason: "it would get nothing, and the block would go back and come again"},
+		"Claim":     {claimants: func(p *grants.PoolState) { observeClaim(p, "a", 1) }, want: 1},
+		"Prefix31":  {claimants: asks(31), want: 1},
+		"Prefix30":  {claimants: asks(30), reason: "each of the two has the gateway or the last address"},
+		"FiveOfSix": {claimants: inARow(5), want: 1, reason: "the gateway is the first of six"},
+		"Six":       {claimants: inARow(6)},
+		"OverQuota": {claimants: overQuota, reason: "it would get nothing, and the block would go back and come again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newChildPool(t, routed)
-			tt.who(p)
+			tt.claimants(p)
 			p.ResetShortfall()
 			p.PlanGrants(noon, 9, admitAll)
 			if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != tt.want {
@@ -125,7 +125,7 @@ func TestWhoLacksABlock(t *testing.T) {
 // TestRecordsOfWhatIsNotOpen checks that a record that a user may have written, or a restore may have brought, opens
 // nothing (R1, R13).
 func TestRecordsOfWhatIsNotOpen(t *testing.T) {
-	apart := map[netipx.IPRange]pools.Key{netipx.MustParseIPRange("10.0.0.5-10.0.0.5"): {Kind: "NetworkPool", Namespace: "x", Name: "other"}}
+	excluded := map[netipx.IPRange]pools.Key{netipx.MustParseIPRange("10.0.0.5-10.0.0.5"): {Kind: "NetworkPool", Namespace: "x", Name: "other"}}
 	had := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "c" }
 	block := func(change ...func(*v1alpha1.IPAllocation)) func(*grants.PoolState) {
 		return func(p *grants.PoolState) {
@@ -145,26 +145,26 @@ func TestRecordsOfWhatIsNotOpen(t *testing.T) {
 	here := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
 	observeBlock(here, newBlock("pool-1", firstBlock))
 	for name, tt := range map[string]struct {
-		p     *grants.PoolState
-		who   func(*grants.PoolState)
-		apart map[netipx.IPRange]pools.Key
-		want  int
+		p         *grants.PoolState
+		claimants func(*grants.PoolState)
+		excluded  map[netipx.IPRange]pools.Key
+		want      int
 	}{
-		"Closed":       {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.9"))},
-		"ClosedHad":    {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.9"), had)},
-		"Open":         {p: here, who: claim(withRecordedAddress("10.0.0.6"), had), want: 1},
-		"Lost":         {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), who: claim(withRecordedAddress("10.0.0.6"), had)},
-		"NarrowedHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.3"), who: claim(withRecordedAddress("10.0.0.9"), had), want: 1},
-		"Shared":       {p: newTestPool(t, "10.0.0.0-10.0.0.15"), who: claim(withRecordedAddress("10.0.0.5")), apart: apart},
-		"SharedHad":    {p: newTestPool(t, "10.0.0.0-10.0.0.15"), who: claim(withRecordedAddress("10.0.0.5"), had), apart: apart, want: 1},
-		"SharedOfOne":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(), apart: apart},
-		"SharedOfHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(withAllocatedStatus("10.0.0.4", "10.0.0.7")), apart: apart},
-		"BlockOfFree":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), who: block(), want: 1},
-		"BlockOutside": {p: newTestPool(t, "10.0.1.0-10.0.1.15", site), who: block()},
+		"Closed":       {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), claimants: claim(withRecordedAddress("10.0.0.9"))},
+		"ClosedHad":    {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), claimants: claim(withRecordedAddress("10.0.0.9"), had)},
+		"Open":         {p: here, claimants: claim(withRecordedAddress("10.0.0.6"), had), want: 1},
+		"Lost":         {p: newChildPool(t, isOpen("pool-1", "10.0.0.4/30")), claimants: claim(withRecordedAddress("10.0.0.6"), had)},
+		"NarrowedHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.3"), claimants: claim(withRecordedAddress("10.0.0.9"), had), want: 1},
+		"Shared":       {p: newTestPool(t, "10.0.0.0-10.0.0.15"), claimants: claim(withRecordedAddress("10.0.0.5")), excluded: excluded},
+		"SharedHad":    {p: newTestPool(t, "10.0.0.0-10.0.0.15"), claimants: claim(withRecordedAddress("10.0.0.5"), had), excluded: excluded, want: 1},
+		"SharedOfOne":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), claimants: block(), excluded: excluded},
+		"SharedOfHad":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), claimants: block(withAllocatedStatus("10.0.0.4", "10.0.0.7")), excluded: excluded},
+		"BlockOfFree":  {p: newTestPool(t, "10.0.0.0-10.0.0.15", site), claimants: block(), want: 1},
+		"BlockOutside": {p: newTestPool(t, "10.0.1.0-10.0.1.15", site), claimants: block()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.p.SetExcluded(tt.apart)
-			tt.who(tt.p)
+			tt.p.SetExcluded(tt.excluded)
+			tt.claimants(tt.p)
 			if n, _ := tt.p.PlanGrants(noon, 9, admitAll); n != tt.want {
 				t.Errorf("%d are granted", n)
 			}

@@ -28,36 +28,36 @@ func TestMadeByHand(t *testing.T) {
 		// also feeds the other objects.
 		also func(*grants.PoolState)
 		made func(*ipamv1.IPAddress)
-		// told is why it is not adopted; empty if it is.
-		told string
+		// wantMessage is part of why it is not adopted; empty if it is.
+		wantMessage string
 	}{
 		"in the place of the in-cluster provider": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}},
 		"with another owner": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}}
 		}},
 		"for a claim that was granted something and not told": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10")}},
-		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10"), bound}, told: "created by hand"},
-		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "does not hand out"},
-		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "not an IP address"},
-		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "with 10.0.0.11, which IPAddressClaim ns/other has",
+		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10"), bound}, wantMessage: "created by hand"},
+		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "does not hand out"},
+		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "not an IP address"},
+		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has",
 			also: func(p *grants.PoolState) {
 				observeClaim(p, "other", 1)
 				observeAddress(p, "other", "10.0.0.11", "uid-other")
 			}},
-		"that names the mirror": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "for another pool"},
+		"that names the mirror": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "for another pool"},
 		"of a pool of ours": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())},
-			told: "set the annotation butler.butlerlabs.dev/address of the claim to 10.0.0.11"},
-		"of a pool of ours, and of another claim": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, told: "created by hand; delete it",
+			wantMessage: "set the annotation butler.butlerlabs.dev/address of the claim to 10.0.0.11"},
+		"of a pool of ours, and of another claim": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "created by hand; delete it",
 			made: func(a *ipamv1.IPAddress) { a.Spec.ClaimRef.Name = "d" }},
-		"of a pool of ours, that somebody else has": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, told: "with 10.0.0.11, which IPAddressClaim ns/other has; delete it",
+		"of a pool of ours, that somebody else has": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has; delete it",
 			also: func(p *grants.PoolState) {
 				observeClaim(p, "other", 1)
 				observeAddress(p, "other", "10.0.0.11", "uid-other")
 			}},
 		"of a pool of ours, that is on record": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference()), withRecord("10.0.0.11")}},
-		"of a pool of ours, that is being deleted": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, told: "is being deleted; waiting until it is gone",
+		"of a pool of ours, that is being deleted": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "is being deleted; waiting until it is gone",
 			made: func(a *ipamv1.IPAddress) { a.DeletionTimestamp = &metav1.Time{Time: noon} }},
-		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, told: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
+		"that is of another claim": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "still belongs to an earlier claim", made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{Kind: claims.IPAddressClaimKind, Name: "c", UID: "uid-before"}}
 		}},
 	} {
@@ -73,15 +73,15 @@ func TestMadeByHand(t *testing.T) {
 				c.also(p)
 			}
 			seen := observeClaim(p, "c", 0, c.claim...)
-			if c.told == "" {
+			if c.wantMessage == "" {
 				if _, taken := p.ClaimantsToWrite[seen.Owner.UID]; !taken {
-					_, no := p.ChooseRange(seen)
-					t.Errorf("it is not taken up: %+v", no)
+					_, refusal := p.ChooseRange(seen)
+					t.Errorf("it is not taken up: %+v", refusal)
 				}
 				return
 			}
-			if _, no := p.ChooseRange(seen); no == nil || !strings.Contains(no.Message, c.told) {
-				t.Errorf("it is told %+v, want %q", no, c.told)
+			if _, refusal := p.ChooseRange(seen); refusal == nil || !strings.Contains(refusal.Message, c.wantMessage) {
+				t.Errorf("it is told %+v, want %q", refusal, c.wantMessage)
 			}
 		})
 	}

@@ -38,14 +38,14 @@ func TestCapacityEvents(t *testing.T) {
 		now := noon.Add(time.Duration(step.minute) * time.Minute)
 		s.Conditions = grants.CapacityConditions(ledger.Counts{Total: 100, Allocated: step.used}, 0)
 		next := grants.DueCapacityEvents(s, now)
-		var news []string
+		var events []string
 		for _, e := range next {
 			if last := grants.LastCapacityEvent(s, e.Condition); last == nil || !last.Time.Equal(&e.Time) {
-				news = append(news, e.Condition+"="+string(e.Status))
+				events = append(events, e.Condition+"="+string(e.Status))
 			}
 		}
 		s.CapacityEvents = next
-		if diff := cmp.Diff(step.want, news); diff != "" {
+		if diff := cmp.Diff(step.want, events); diff != "" {
 			t.Errorf("minute %d, %s (-want +got):\n%s", step.minute, step.reason, diff)
 		}
 	}
@@ -84,7 +84,7 @@ func TestCapacityOfAPoolThatGrows(t *testing.T) {
 		30: {},
 	} {
 		for _, c := range grants.CapacityConditions(full, growth) {
-			if is := c.Status == metav1.ConditionTrue; is != want[c.Type] {
+			if isTrue := c.Status == metav1.ConditionTrue; isTrue != want[c.Type] {
 				t.Errorf("%s is %s with %d more: %s", c.Type, c.Status, growth, c.Message)
 			}
 		}

@@ -17,10 +17,10 @@ import (
 // and one event for each tier that it leaves (B76).
 func TestOneGrantIsOneCapacityEvent(t *testing.T) {
 	commit := func(was *v1alpha1.NetworkPool, allocated int64, at time.Time) *v1alpha1.NetworkPool {
-		is := was.DeepCopy()
-		is.Status.Conditions = grants.CapacityConditions(ledger.Counts{Total: 20, Allocated: allocated}, 0)
-		is.Status.CapacityEvents = grants.DueCapacityEvents(&is.Status, at)
-		return is
+		pool := was.DeepCopy()
+		pool.Status.Conditions = grants.CapacityConditions(ledger.Counts{Total: 20, Allocated: allocated}, 0)
+		pool.Status.CapacityEvents = grants.DueCapacityEvents(&pool.Status, at)
+		return pool
 	}
 	for name, tc := range map[string]struct {
 		steps []int64

@@ -25,7 +25,7 @@ import (
 // TestBlockOf checks R13: a range that the parent's holder states twice, on record and in the status, is granted; a
 // range that is stated once may be in use.
 func TestBlockOf(t *testing.T) {
-	type is struct {
+	type blockFacts struct {
 		Prefix            string
 		Had               []string
 		ByHand, Protected bool
@@ -36,25 +36,25 @@ func TestBlockOf(t *testing.T) {
 	}
 	tests := map[string]struct {
 		change func(a *v1alpha1.IPAllocation)
-		want   is
+		want   blockFacts
 	}{
-		"Asked": {func(*v1alpha1.IPAllocation) {}, is{}},
+		"Asked": {func(*v1alpha1.IPAllocation) {}, blockFacts{}},
 		"Ours": {func(a *v1alpha1.IPAllocation) {
 			a.Name, a.Finalizers = "team-3", []string{v1alpha1.CarvedPoolFinalizer}
-		}, is{Protected: true}},
+		}, blockFacts{Protected: true}},
 		"Granted": {func(a *v1alpha1.IPAllocation) {
 			a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.8/30"}, []string{v1alpha1.IPAllocationFinalizer}
 			shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11")
-		}, is{Prefix: "10.0.0.8/30", Had: []string{"10.0.0.8/30", "10.0.0.8/30"}, ByHand: true, Others: []string{v1alpha1.IPAllocationFinalizer}}},
+		}, blockFacts{Prefix: "10.0.0.8/30", Had: []string{"10.0.0.8/30", "10.0.0.8/30"}, ByHand: true, Others: []string{v1alpha1.IPAllocationFinalizer}}},
 		"Moved": {func(a *v1alpha1.IPAllocation) { // a move brings no status
 			a.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.8/30"}
-		}, is{Had: []string{"10.0.0.8/30"}, ByHand: true}},
+		}, blockFacts{Had: []string{"10.0.0.8/30"}, ByHand: true}},
 		"StrippedOfItsRecord": {func(a *v1alpha1.IPAllocation) { shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11") },
-			is{Had: []string{"10.0.0.8/30"}, ByHand: true}},
+			blockFacts{Had: []string{"10.0.0.8/30"}, ByHand: true}},
 		"SaysTwoThings": {func(a *v1alpha1.IPAllocation) {
 			a.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.12/30"}
 			shows(a, "10.0.0.8/30", "10.0.0.8", "10.0.0.11")
-		}, is{Had: []string{"10.0.0.12/30", "10.0.0.8/30"}, ByHand: true}},
+		}, blockFacts{Had: []string{"10.0.0.12/30", "10.0.0.8/30"}, ByHand: true}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestBlockOf(t *testing.T) {
 			if want := (pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "team"}); child != want {
 				t.Errorf("for %s", child)
 			}
-			got := is{ByHand: b.CreatedManually, Protected: b.HasFinalizer, Others: b.OtherFinalizers}
+			got := blockFacts{ByHand: b.CreatedManually, Protected: b.HasFinalizer, Others: b.OtherFinalizers}
 			if tt.want.ByHand = tt.want.ByHand || a.Name == "vips"; b.Prefix.IsValid() {
 				got.Prefix = b.Prefix.String()
 			}
@@ -100,7 +100,7 @@ func (c *childPoolAPI) Get(_ context.Context, _ client.ObjectKey, obj client.Obj
 type addresses []string
 
 func (l addresses) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
-	if _, is := of.(*ipamv1.IPAddress); is {
+	if _, ok := of.(*ipamv1.IPAddress); ok {
 		for _, text := range l {
 			visit(&ipamv1.IPAddress{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-" + text, UID: types.UID(text), ResourceVersion: "90"},

@@ -48,13 +48,15 @@ func makePlain(name, addresses string, change ...func(*v1alpha1.NetworkPoolSpec)
 }
 
 // until waits until a condition is true.
-func until(text string, is func(*world) bool) action { return action{"wait until " + text, is} }
+func until(text string, condition func(*world) bool) action {
+	return action{"wait until " + text, condition}
+}
 
 // blocksOpen waits until a pool has n open blocks.
 func blocksOpen(pool string, n int) action {
 	return until(fmt.Sprintf("%s has %d blocks", pool, n), func(w *world) bool {
 		for _, o := range w.api.List(faults.Pools) {
-			if p, is := o.(*v1alpha1.NetworkPool); is && p.Name == pool {
+			if p, ok := o.(*v1alpha1.NetworkPool); ok && p.Name == pool {
 				return len(p.Status.Blocks) == n
 			}
 		}

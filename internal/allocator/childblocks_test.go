@@ -462,19 +462,19 @@ func TestMayHaveABlock(t *testing.T) {
 	}
 	another := newBlock("another", withBlockAddresses("10.0.0.8/30", "10.0.0.8", "10.0.0.11"))
 	tests := map[string]struct {
-		site   func(*v1alpha1.NetworkPool)
-		others []*v1alpha1.IPAllocation
-		block  *v1alpha1.IPAllocation
-		no     string // a part of the refusal; empty: it has its block
+		site        func(*v1alpha1.NetworkPool)
+		others      []*v1alpha1.IPAllocation
+		block       *v1alpha1.IPAllocation
+		wantRefusal string // a part of the refusal; empty: it has its block
 	}{
 		"Asks":             {site: allows(), block: newBlock("pool-1")},
-		"NotCarvable":      {block: newBlock("pool-1"), no: "carvable is not set"},
-		"Forged":           {block: newBlock("pool-1", record), no: "carvable is not set"},
-		"ForgedLength":     {site: allows(28), block: newBlock("pool-1", record), no: "allows /28"},
-		"ForgedTooMany":    {site: allows(), others: []*v1alpha1.IPAllocation{another}, block: newBlock("pool-1", record), no: "maxBlocksPerNamespace"},
+		"NotCarvable":      {block: newBlock("pool-1"), wantRefusal: "carvable is not set"},
+		"Forged":           {block: newBlock("pool-1", record), wantRefusal: "carvable is not set"},
+		"ForgedLength":     {site: allows(28), block: newBlock("pool-1", record), wantRefusal: "allows /28"},
+		"ForgedTooMany":    {site: allows(), others: []*v1alpha1.IPAllocation{another}, block: newBlock("pool-1", record), wantRefusal: "maxBlocksPerNamespace"},
 		"MovedHere":        {site: allows(), block: newBlock("pool-1", record)},
 		"Has":              {block: newBlock("pool-1", firstBlock)},
-		"HasAnotherParent": {site: allows(), block: newBlock("x-1", func(o *v1alpha1.IPAllocation) { o.Spec.ChildPoolRef.Name = "x" }, record), no: "does not exist"},
+		"HasAnotherParent": {site: allows(), block: newBlock("x-1", func(o *v1alpha1.IPAllocation) { o.Spec.ChildPoolRef.Name = "x" }, record), wantRefusal: "does not exist"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -493,12 +493,12 @@ func TestMayHaveABlock(t *testing.T) {
 				p.ObserveClaimant(blocks.NewClaimant(o))
 			}
 			c := p.Claimants[tt.block.UID]
-			no := a.admissionRules(t.Context(), p, noon)(c).Refusal
-			if no == nil {
-				_, no = p.ChooseRange(c)
+			refusal := a.admissionRules(t.Context(), p, noon)(c).Refusal
+			if refusal == nil {
+				_, refusal = p.ChooseRange(c)
 			}
-			if (tt.no == "") != (no == nil) || (no != nil && !strings.Contains(no.Message, tt.no)) {
-				t.Errorf("refused: %v", no)
+			if (tt.wantRefusal == "") != (refusal == nil) || (refusal != nil && !strings.Contains(refusal.Message, tt.wantRefusal)) {
+				t.Errorf("refused: %v", refusal)
 			}
 		})
 	}
@@ -531,8 +531,8 @@ func TestAGlobalChildIsNoTenant(t *testing.T) {
 		a.publishDeclaration(child)
 		o := newBlock("", global(name))
 		m.ObserveClaimant(blocks.NewClaimant(o))
-		if no := a.admissionRules(t.Context(), m, noon)(m.Claimants[o.UID]).Refusal; no != nil {
-			t.Errorf("%s: %s", o.Name, no.Message)
+		if refusal := a.admissionRules(t.Context(), m, noon)(m.Claimants[o.UID]).Refusal; refusal != nil {
+			t.Errorf("%s: %s", o.Name, refusal.Message)
 		}
 	}
 	plan := func(most int) {
@@ -585,7 +585,7 @@ type clusterListAPI struct {
 }
 
 func (a clusterListAPI) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if all, is := list.(*clusterv1.ClusterList); is {
+	if all, ok := list.(*clusterv1.ClusterList); ok {
 		for _, c := range a.clusters {
 			all.Items = append(all.Items, *c)
 		}
@@ -597,13 +597,13 @@ func (a clusterListAPI) List(_ context.Context, list client.ObjectList, _ ...cli
 // there is no Cluster, the Clusters may have been moved.
 func TestAPoolIsSeenWithItsNamespace(t *testing.T) {
 	tests := map[string]struct {
-		around clusterListAPI
-		told   grants.OwnerSeen
-		found  grants.OwnerSeen
+		around    clusterListAPI
+		published grants.OwnerSeen
+		found     grants.OwnerSeen
 	}{
 		"no Cluster is there":              {found: grants.OwnerSeenAlive},
-		"none is there any more":           {told: grants.OwnerSeenPaused, found: grants.OwnerUnknown},
-		"one runs":                         {around: clusterListAPI{clusters: []*clusterv1.Cluster{prod()}}, told: grants.OwnerSeenPaused, found: grants.OwnerSeenAlive},
+		"none is there any more":           {published: grants.OwnerSeenPaused, found: grants.OwnerUnknown},
+		"one runs":                         {around: clusterListAPI{clusters: []*clusterv1.Cluster{prod()}}, published: grants.OwnerSeenPaused, found: grants.OwnerSeenAlive},
 		"one of two is paused":             {around: clusterListAPI{clusters: []*clusterv1.Cluster{prod(pausedCluster), prod()}}, found: grants.OwnerSeenPaused},
 		"one is moved, and is unpaused":    {around: clusterListAPI{clusters: []*clusterv1.Cluster{prod(), prod(markedCluster, deletedCluster)}}, found: grants.OwnerSeenPaused},
 		"the Clusters could not be listed": {around: clusterListAPI{err: errors.New("slow")}, found: grants.OwnerUnknown},
@@ -613,7 +613,7 @@ func TestAPoolIsSeenWithItsNamespace(t *testing.T) {
 			a := New(Options{ManagerID: "me", Client: tt.around, Clock: clocktesting.NewFakeClock(noon)})
 			a.publishDeclaration(newChildPool(t).BasePool)
 			c := blocks.NewClaimant(newBlock("pool-1", firstBlock))
-			c.PublishedOwnerSeen = tt.told
+			c.PublishedOwnerSeen = tt.published
 			if found := a.newOwnerLookup(t.Context())(siteKey, c); found != tt.found {
 				t.Errorf("found %v, not %v", found, tt.found)
 			}
@@ -670,8 +670,8 @@ func TestClaimsAreNotToldEachError(t *testing.T) {
 	p.BeginBlockRequest(r)
 	p.EndBlockRequest(r, errors.New("etcd is slow"), noon, blockRetryDelay)
 	_, refused := p.PlanGrants(noon, 9, admitAll)
-	if no := refused[c]; no == nil || strings.Contains(no.Message, "etcd") || !strings.Contains(no.Message, "its condition Ready says") {
-		t.Errorf("the claim is told %v", no)
+	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready says") {
+		t.Errorf("the claim is told %v", refusal)
 	}
 	p.PlanBlocks(noon, time.Minute)
 	ready := meta.FindStatusCondition(p.PrepareCommit(noon).Pool.GetConditions(), v1alpha1.ReadyCondition)

@@ -61,11 +61,11 @@ func (w *world) collector() []step {
 // waits.
 func (w *world) nextCollection(kind faults.Kind, owner client.Object) func() {
 	by := fmt.Sprintf("the user: the garbage collector, for %s %s", kind, owner.GetName())
-	edit := func(what faults.Ref, change func() error) func() {
+	edit := func(target faults.Ref, change func() error) func() {
 		return func() {
 			before := w.api.ResourceVersion()
 			if err := client.IgnoreNotFound(change()); err != nil {
-				w.Failf("the collector fails on %v: %v", what, err)
+				w.Failf("the collector fails on %v: %v", target, err)
 			}
 			w.changed(before, by)
 		}
@@ -73,25 +73,25 @@ func (w *world) nextCollection(kind faults.Kind, owner client.Object) func() {
 	waits := false
 	for _, dependents := range []faults.Kind{faults.Claims, faults.Addresses} {
 		for _, o := range w.api.List(dependents) {
-			refs, what := o.GetOwnerReferences(), ref(dependents, o.GetName())
+			refs, target := o.GetOwnerReferences(), ref(dependents, o.GetName())
 			if !slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return w.waitsForDependents(r.UID) })
 			switch {
 			case len(others) > 0:
-				return edit(what, func() error {
+				return edit(target, func() error {
 					w.countCollected(o)
-					return w.api.EditObject(what, func(o client.Object) { o.SetOwnerReferences(others) })
+					return w.api.EditObject(target, func(o client.Object) { o.SetOwnerReferences(others) })
 				})
 			case o.GetDeletionTimestamp() == nil:
 				// A claim, which may own an IPAddress, is deleted in the foreground, too.
-				return edit(what, func() error {
+				return edit(target, func() error {
 					w.countCollected(o)
 					if dependents == faults.Claims {
-						_ = w.api.EditObject(what, func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) })
+						_ = w.api.EditObject(target, func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) })
 					}
-					return w.api.Delete(what, false)
+					return w.api.Delete(target, false)
 				})
 			}
 			waits = true
@@ -100,9 +100,9 @@ func (w *world) nextCollection(kind faults.Kind, owner client.Object) func() {
 	if waits {
 		return nil
 	}
-	what := ref(kind, owner.GetName())
-	return edit(what, func() error {
-		return w.api.EditObject(what, func(o client.Object) { controllerutil.RemoveFinalizer(o, metav1.FinalizerDeleteDependents) })
+	target := ref(kind, owner.GetName())
+	return edit(target, func() error {
+		return w.api.EditObject(target, func(o client.Object) { controllerutil.RemoveFinalizer(o, metav1.FinalizerDeleteDependents) })
 	})
 }
 

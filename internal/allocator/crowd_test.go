@@ -25,7 +25,7 @@ import (
 type failingCreateAPI struct{ *instantAPI }
 
 func (f *failingCreateAPI) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if _, is := o.(*ipamv1.IPAddress); is && strings.HasPrefix(o.GetNamespace(), "barred") {
+	if _, ok := o.(*ipamv1.IPAddress); ok && strings.HasPrefix(o.GetNamespace(), "barred") {
 		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	}
 	return f.instantAPI.Create(ctx, o, opts...)
@@ -75,8 +75,8 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 					}
 				}
 				one := add("one", 0, time.Now().Add(time.Second))
-				begin, looks, served := time.Now(), 0, false
-				for ; !served && time.Since(begin) < 3*time.Minute; looks++ {
+				begin, reconciles, served := time.Now(), 0, false
+				for ; !served && time.Since(begin) < 3*time.Minute; reconciles++ {
 					r, err := a.Reconcile(ctx, key, o)
 					if err != nil {
 						t.Fatal(err)
@@ -94,8 +94,8 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 					case <-time.After(wait):
 					}
 				}
-				if !served || looks > 400 {
-					t.Errorf("after %v and %d reconciles, the claim of the other namespace is served: %v", time.Since(begin), looks, served)
+				if !served || reconciles > 400 {
+					t.Errorf("after %v and %d reconciles, the claim of the other namespace is served: %v", time.Since(begin), reconciles, served)
 				}
 			})
 		})
@@ -115,8 +115,8 @@ func TestStuckGrantsAreTold(t *testing.T) {
 		p.Grants[c.Owner.UID].Committed = true
 	}
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	if _, told := p.PlanGrants(noon, 0, admitAll); len(told) > 0 || p.HasStuckGrants() {
-		t.Errorf("nothing fails, and it is told %v", told[waits])
+	if _, refused := p.PlanGrants(noon, 0, admitAll); len(refused) > 0 || p.HasStuckGrants() {
+		t.Errorf("nothing fails, and it is told %v", refused[waits])
 	}
 	for _, c := range p.Claimants {
 		if c != waits {
@@ -124,8 +124,8 @@ func TestStuckGrantsAreTold(t *testing.T) {
 			c.Failures++
 		}
 	}
-	_, told := p.PlanGrants(noon, 0, admitAll)
-	if no := told[waits]; no == nil || !strings.Contains(no.Message, "failed calling webhook") || !p.HasStuckGrants() {
-		t.Errorf("it is told %v", no)
+	_, refused := p.PlanGrants(noon, 0, admitAll)
+	if refusal := refused[waits]; refusal == nil || !strings.Contains(refusal.Message, "failed calling webhook") || !p.HasStuckGrants() {
+		t.Errorf("it is told %v", refusal)
 	}
 }

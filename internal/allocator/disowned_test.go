@@ -56,8 +56,8 @@ func TestDisownedAddress(t *testing.T) {
 				show[order[0]]()
 				show[order[1]]()
 				c := p.Claimants["uid-a"]
-				if is := p.AddressFor(c).ClaimantUID == c.Owner.UID; is != tc.its {
-					t.Errorf("it is of the claim: %v, want %v", is, tc.its)
+				if belongs := p.AddressFor(c).ClaimantUID == c.Owner.UID; belongs != tc.its {
+					t.Errorf("it is of the claim: %v, want %v", belongs, tc.its)
 				}
 				if !tc.its {
 					return

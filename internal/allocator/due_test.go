@@ -141,19 +141,19 @@ func TestDue(t *testing.T) {
 func TestEndOfAJobWakes(t *testing.T) {
 	soon, late := noon.Add(time.Second), noon.Add(time.Minute)
 	for name, tc := range map[string]struct {
-		jobs        int // with the one that ends
-		again, look time.Time
-		wakes       bool
+		jobs                 int // with the one that ends
+		again, nextReconcile time.Time
+		wakes                bool
 	}{
-		"BeforeTheLook":    {jobs: 9, again: soon, look: late, wakes: true},
-		"AfterTheLook":     {jobs: 9, again: late, look: soon},
-		"AtTheLook":        {jobs: 9, again: soon, look: soon},
+		"BeforeTheLook":    {jobs: 9, again: soon, nextReconcile: late, wakes: true},
+		"AfterTheLook":     {jobs: 9, again: late, nextReconcile: soon},
+		"AtTheLook":        {jobs: 9, again: soon, nextReconcile: soon},
 		"DuringTheTurn":    {jobs: 9, again: late, wakes: true},
-		"NothingFailed":    {jobs: 9, look: late},
-		"TheLastOne":       {jobs: 1, again: late, look: soon, wakes: true},
-		"RoomAmongTheJobs": {jobs: grants.MaxJobs/4 + 1, again: late, look: soon, wakes: true},
+		"NothingFailed":    {jobs: 9, nextReconcile: late},
+		"TheLastOne":       {jobs: 1, again: late, nextReconcile: soon, wakes: true},
+		"RoomAmongTheJobs": {jobs: grants.MaxJobs/4 + 1, again: late, nextReconcile: soon, wakes: true},
 	} {
-		p := &grants.PoolState{ActiveJobs: tc.jobs, NextReconcileAt: tc.look}
+		p := &grants.PoolState{ActiveJobs: tc.jobs, NextReconcileAt: tc.nextReconcile}
 		if got := p.EndJob(tc.again); got != tc.wakes || p.ActiveJobs != tc.jobs-1 {
 			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.ActiveJobs)
 		}
@@ -204,15 +204,15 @@ func TestJobsThatFailWakeByOneRule(t *testing.T) {
 			return func() { a.runBlockRequest(t.Context(), grants.NewPool(p), r) }
 		},
 	} {
-		for look, wakes := range map[time.Duration]bool{time.Millisecond: false, time.Hour: true} {
+		for delay, wakes := range map[time.Duration]bool{time.Millisecond: false, time.Hour: true} {
 			woken := 0
 			a := New(Options{Client: refusingAPI{}, Live: refusingAPI{}, Recorder: events.NewFakeRecorder(9), ManagerID: "us", Clock: clocktesting.NewFakeClock(noon)})
 			a.Start(t.Context(), func(pools.Key) { woken++ })
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			run := begin(a, p)
-			p.ActiveJobs, p.NextReconcileAt, woken = 9, noon.Add(look), 0
+			p.ActiveJobs, p.NextReconcileAt, woken = 9, noon.Add(delay), 0
 			if run(); (woken > 0) != wakes || p.ActiveJobs != 8 {
-				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, look, woken, p.ActiveJobs)
+				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, delay, woken, p.ActiveJobs)
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func withGrantInFlight(name, address string) func(*v1alpha1.NetworkPool) {
 // TestKeepApart checks what an older pool may grant of the addresses that it shares with a younger one (R11), and what
 // the younger one writes.
 func TestKeepApart(t *testing.T) {
-	elder := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+	older := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}
 	widened := func(o *v1alpha1.NetworkPool) { o.Generation = 2 }
@@ -84,7 +84,7 @@ func TestKeepApart(t *testing.T) {
 	has3 := func(l *listedObjects, key pools.Key) { l.addServedClaim(key, "y", "10.0.0.3") }
 	tests := map[string]struct {
 		reason         string
-		elder, younger *v1alpha1.NetworkPool
+		older, younger *v1alpha1.NetworkPool
 		// listed adds what a list of the younger pool finds.
 		listed func(*listedObjects, pools.Key)
 		// free are the addresses that the older pool may grant.
@@ -94,35 +94,35 @@ func TestKeepApart(t *testing.T) {
 	}{
 		"NotYet": {
 			reason: "nothing says that the younger pool grants no more",
-			elder:  elder(), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+			older:  older(), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
 		},
 		"ToAnOlderSpec": {
 			reason: "what was yielded to an older spec may have been taken back when that spec was changed",
-			elder:  elder(widened), younger: younger(withYieldStatus(elder(), 1)), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
+			older:  older(widened), younger: younger(withYieldStatus(older(), 1)), free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
 		},
 		"Yielded": {
 			reason: "what the younger pool has stays its own; the watch need not have shown it",
-			elder:  elder(), younger: younger(withYieldStatus(elder(), 1)), listed: has3, free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"}, yields: 1,
+			older:  older(), younger: younger(withYieldStatus(older(), 1)), listed: has3, free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"}, yields: 1,
 		},
 		"InFlight": {
 			reason: "what was granted before it yielded may become an IPAddress yet",
-			elder:  elder(), younger: younger(withYieldStatus(elder(), 1), withGrantInFlight("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
+			older:  older(), younger: younger(withYieldStatus(older(), 1), withGrantInFlight("y", "10.0.0.4")), listed: has3, free: []string{"10.0.0.1", "10.0.0.2"}, yields: 1,
 		},
 		"InFlightBeyond": {
 			reason: "what was granted before the other pool was narrowed may become an IPAddress yet",
-			elder:  elder(), younger: newNeighbour("younger", "10.0.0.9", time.Minute, withGrantInFlight("y", "10.0.0.4")), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
+			older:  older(), younger: newNeighbour("younger", "10.0.0.9", time.Minute, withGrantInFlight("y", "10.0.0.4")), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
 		},
 		"Allowed": {
 			reason: "its owner says that both may give the same",
-			elder:  elder(), younger: younger(allows), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"},
+			older:  older(), younger: younger(allows), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"},
 		},
 		"AllowedHere": {
 			reason: "as above; the younger one still yields",
-			elder:  elder(allows), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}, yields: 1,
+			older:  older(allows), younger: younger(), free: []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}, yields: 1,
 		},
 		"Deleting": {
 			reason: "an older pool that is being deleted is known at a start, too",
-			elder:  elder(func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &o.CreationTimestamp }), younger: younger(),
+			older:  older(func(o *v1alpha1.NetworkPool) { o.DeletionTimestamp = &o.CreationTimestamp }), younger: younger(),
 			free: []string{"10.0.0.1", "10.0.0.2"}, waits: true, yields: 1,
 		},
 	}
@@ -134,11 +134,11 @@ func TestKeepApart(t *testing.T) {
 			}
 			api := &singleWriteAPI{}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			a.FencePools(t.Context(), []v1alpha1.Pool{tc.elder.DeepCopy(), tc.younger.DeepCopy()})
-			for _, o := range []*v1alpha1.NetworkPool{tc.elder, tc.younger} {
+			a.FencePools(t.Context(), []v1alpha1.Pool{tc.older.DeepCopy(), tc.younger.DeepCopy()})
+			for _, o := range []*v1alpha1.NetworkPool{tc.older, tc.younger} {
 				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopy())
 			}
-			p, q := stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.elder))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.younger)))
+			p, q := stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.older))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.younger)))
 			a.updateOverlap(q)
 			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 			a.excludeSharedRanges(t.Context(), grants.NewPool(q))
@@ -170,30 +170,30 @@ func TestKeepApart(t *testing.T) {
 // TestStillHas checks that a pool grants again when it has seen that it may, and when no address that it has listed
 // then blocks it (R11).
 func TestStillHas(t *testing.T) {
-	elder := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	older := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	moved := newNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
 	narrowed := func(o *v1alpha1.NetworkPool) { o.Status.ObservedGeneration = 1 }
 	tests := map[string]struct {
 		reason string
 		// known is the older pool as it was seen, nil if it was not; exists is what a live read shows.
 		known, exists *v1alpha1.NetworkPool
-		// word is the generation that the pool yielded to; listed adds what a list of the older pool finds.
-		word   int64
-		listed func(*listedObjects, pools.Key)
-		closed bool
-		yields int
-		free   []string
+		// yielded is the generation that the pool yielded to; listed adds what a list of the older pool finds.
+		yielded int64
+		listed  func(*listedObjects, pools.Key)
+		closed  bool
+		yields  int
+		free    []string
 	}{
-		"Unseen":     {reason: "the watch may be behind", word: 1, exists: elder, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
-		"Gone":       {reason: "nobody grants from it", word: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
-		"ALaterSpec": {reason: "it leaves the addresses alone", word: 1, known: moved, exists: moved, free: []string{"10.0.0.3", "10.0.0.4"}},
-		"AnEarlier":  {reason: "another manager has seen more", word: 3, known: moved, exists: moved, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"Unseen":     {reason: "the watch may be behind", yielded: 1, exists: older, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"Gone":       {reason: "nobody grants from it", yielded: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"ALaterSpec": {reason: "it leaves the addresses alone", yielded: 1, known: moved, exists: moved, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"AnEarlier":  {reason: "another manager has seen more", yielded: 3, known: moved, exists: moved, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"AnotherOfIts": {
-			reason: "it was made anew under its name", word: 1, exists: newNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" }),
+			reason: "it was made anew under its name", yielded: 1, exists: newNeighbour("elder", "10.0.1.1", 0, func(o *v1alpha1.NetworkPool) { o.UID = "another" }),
 			free: []string{"10.0.0.3", "10.0.0.4"},
 		},
 		"ItsClaimsStay": {
-			reason: "what it has is its own, though no watch has shown it; a manager that takes over must list it, too", word: 1, known: moved, exists: moved,
+			reason: "what it has is its own, though no watch has shown it; a manager that takes over must list it, too", yielded: 1, known: moved, exists: moved,
 			listed: func(l *listedObjects, key pools.Key) { l.addServedClaim(key, "e", "10.0.0.3") }, yields: 1, free: []string{"10.0.0.4"},
 		},
 	}
@@ -201,10 +201,10 @@ func TestStillHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api, lists := &singlePoolAPI{pool: tc.exists}, &listedObjects{}
 			if tc.listed != nil {
-				tc.listed(lists, pools.KeyForPool(elder))
+				tc.listed(lists, pools.KeyForPool(older))
 			}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			o := newNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, withYieldStatus(elder, tc.word), narrowed)
+			o := newNeighbour("younger", "10.0.0.3-10.0.0.4", time.Minute, withYieldStatus(older, tc.yielded), narrowed)
 			a.publishDeclaration(o)
 			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
@@ -226,11 +226,11 @@ func TestStillHas(t *testing.T) {
 // TestWordIsNotTakenBackByWhoKnowsLess checks that a yield is not written for an earlier generation than before: a
 // manager may have seen an older version than another manager.
 func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
-	elder := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
+	older := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	o := newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, withYieldStatus(elder, 3))
-	for _, obj := range []*v1alpha1.NetworkPool{elder, o} {
+	o := newNeighbour("younger", "10.0.0.3-10.0.0.6", time.Minute, withYieldStatus(older, 3))
+	for _, obj := range []*v1alpha1.NetworkPool{older, o} {
 		a.publishDeclaration(obj)
 		stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
 	}
@@ -291,16 +291,16 @@ func TestPinsAreKeptApart(t *testing.T) { // W33
 		},
 	}
 	narrowed := newNeighbour("narrowed", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation = 2 })
-	words := map[string]func(*v1alpha1.NetworkPool){
+	statuses := map[string]func(*v1alpha1.NetworkPool){
 		"MadeSince":      func(*v1alpha1.NetworkPool) {},
 		"YieldedToItWas": withYieldStatus(narrowed, 1),
 	}
 	for kind, change := range kinds {
-		for word, said := range words {
-			t.Run(kind+word, func(t *testing.T) {
+		for name, withStatus := range statuses {
+			t.Run(kind+name, func(t *testing.T) {
 				api := &singleWriteAPI{}
 				a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-				o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, said)
+				o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute, pinned, change, withStatus)
 				for _, obj := range []*v1alpha1.NetworkPool{narrowed.DeepCopy(), o} {
 					a.publishDeclaration(obj)
 					stateOfPool(a.getOrCreatePool(pools.KeyForPool(obj))).SetBasePool(obj)
@@ -310,12 +310,12 @@ func TestPinsAreKeptApart(t *testing.T) { // W33
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				vip := claims.NewClaimant(newClaim("vip", 0))
 				p.ObserveClaimant(vip)
-				if said := p.NoFreeAddressRefusal().Message; !strings.Contains(said, "or NetworkPool ns/narrowed has them too") {
-					t.Errorf("where nothing is free, claims are told %s", said)
+				if message := p.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
+					t.Errorf("where nothing is free, claims are told %s", message)
 				}
-				_, no := p.ChooseRange(p.Claimants[vip.Owner.UID])
-				if no == nil || !strings.Contains(no.Message, "NetworkPool ns/narrowed") {
-					t.Errorf("the claim is told %v", no)
+				_, refusal := p.ChooseRange(p.Claimants[vip.Owner.UID])
+				if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/narrowed") {
+					t.Errorf("the claim is told %v", refusal)
 				}
 			})
 		}
@@ -394,9 +394,9 @@ func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 // addresses that it has in use and in flight: other pools use its new spec at once, and are enqueued before it. The
 // older pool is one that it had yielded to.
 func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
-	elder := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	older := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
-		return newNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){withYieldStatus(elder, 1)}, change...)...)
+		return newNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){withYieldStatus(older, 1)}, change...)...)
 	}
 	now := func(version string, generation int64, addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return was(append(change, func(o *v1alpha1.NetworkPool) {
@@ -446,11 +446,11 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api := &singleWriteAPI{}
 			a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			for _, o := range []*v1alpha1.NetworkPool{elder.DeepCopy(), tc.was} {
+			for _, o := range []*v1alpha1.NetworkPool{older.DeepCopy(), tc.was} {
 				a.publishDeclaration(o)
 				stateOfPool(a.getOrCreatePool(pools.KeyForPool(o))).SetBasePool(o.DeepCopyObject().(v1alpha1.Pool))
 			}
-			p, y := stateOfPool(a.getOrCreatePool(pools.KeyForPool(elder))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.was)))
+			p, y := stateOfPool(a.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
 				y.Holder = true
 				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
@@ -480,7 +480,7 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	elder := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
+	older := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	younger := func(generation int64, addresses string) *v1alpha1.NetworkPool {
 		return newNeighbour("younger", addresses, time.Minute, func(o *v1alpha1.NetworkPool) {
 			o.Generation, o.ResourceVersion = generation, fmt.Sprint(10*generation)
@@ -493,17 +493,17 @@ func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
 		m.SetBasePool(o)
 		return m
 	}
-	p, y := see(elder), see(younger(2, "10.0.0.9"))
+	p, y := see(older), see(younger(2, "10.0.0.9"))
 	observeAddress(y, "kept", "10.0.0.1", "uid-kept")
 	specs, neighbours := a.overlaps.snapshotFor(p.Key)
 	if len(neighbours) != 0 {
 		t.Fatalf("neighbours are %v", neighbours)
 	}
 	see(younger(3, "10.0.0.1-10.0.0.9"))
-	apart := map[netipx.IPRange]pools.Key{}
-	a.excludeRangesUsedOutsideSpec(t.Context(), grants.NewPool(p), specs, apart)
-	if len(apart) != 1 {
-		t.Errorf("kept apart is %v", apart)
+	excluded := map[netipx.IPRange]pools.Key{}
+	a.excludeRangesUsedOutsideSpec(t.Context(), grants.NewPool(p), specs, excluded)
+	if len(excluded) != 1 {
+		t.Errorf("kept apart is %v", excluded)
 	}
 	a.publishDeclaration(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
 	if _, neighbours := a.overlaps.snapshotFor(p.Key); len(neighbours) != 1 {
@@ -561,7 +561,7 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 		"OtherNetwork": {reason: "it may have what it likes", lists: failingListAPI{}, pool: newNeighbour("beside", "10.0.0.9", time.Hour, edited, elsewhere), want: []string{"10.0.0.1", "10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if l, is := tc.lists.(*listedObjects); is {
+			if l, ok := tc.lists.(*listedObjects); ok {
 				l.addServedClaim(pools.KeyForPool(tc.pool), "x", "10.0.0.1")
 			}
 			api := &singleWriteAPI{}
@@ -591,16 +591,16 @@ func TestAPoolThatIsMadeAgainIsListedAgain(t *testing.T) {
 	a.publishDeclaration(o)
 	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 	p.SetBasePool(o)
-	look := func(uid types.UID, version string) []string {
+	freeAfterReconcile := func(uid types.UID, version string) []string {
 		a.ObservePool(newNeighbour("beside", "10.0.0.9", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.UID, o.ResourceVersion = 2, uid, version }))
 		a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 		return grantableAddresses(p)
 	}
-	if free := look("first", "20"); !slices.Equal(free, []string{"10.0.0.1", "10.0.0.2"}) {
+	if free := freeAfterReconcile("first", "20"); !slices.Equal(free, []string{"10.0.0.1", "10.0.0.2"}) {
 		t.Fatalf("free are %v", free)
 	}
 	lists.addServedClaim(pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: o.Namespace, Name: "beside"}, "x", "10.0.0.1")
-	if free := look("second", "30"); !slices.Equal(free, []string{"10.0.0.2"}) {
+	if free := freeAfterReconcile("second", "30"); !slices.Equal(free, []string{"10.0.0.2"}) {
 		t.Errorf("free are %v, and another one of the name has 10.0.0.1", free)
 	}
 }
@@ -697,10 +697,10 @@ func BenchmarkKeepApart(b *testing.B) {
 // that watches its own namespace only: it grants when the other pool shares nothing any more, except what that still
 // has, and it does not read that at each reconcile.
 func TestYieldsToAPoolOutOfView(t *testing.T) {
-	elder := func(addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
+	older := func(addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("elder", addresses, time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Namespace, o.Generation = "other", 2 })...)
 	}
-	moved := elder("10.9.0.1")
+	moved := older("10.9.0.1")
 	for name, tc := range map[string]struct {
 		exists *v1alpha1.NetworkPool
 		listed func(*listedObjects)
@@ -710,9 +710,9 @@ func TestYieldsToAPoolOutOfView(t *testing.T) {
 	}{
 		"Moved":    {exists: moved, free: 4},
 		"Gone":     {free: 4},
-		"InFlight": {exists: elder("10.9.0.1", withGrantInFlight("x", "10.0.0.1")), free: 3},
+		"InFlight": {exists: older("10.9.0.1", withGrantInFlight("x", "10.0.0.1")), free: 3},
 		"InUse":    {exists: moved, listed: func(l *listedObjects) { l.addServedClaim(pools.KeyForPool(moved), "x", "10.0.0.1") }, free: 3},
-		"Shares":   {exists: elder("10.0.0.4-10.0.0.9"), closed: "use different addresses", free: 4},
+		"Shares":   {exists: older("10.0.0.4-10.0.0.9"), closed: "use different addresses", free: 4},
 		"Unlisted": {exists: moved, fails: true, closed: "run a manager without --namespace", free: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -730,16 +730,16 @@ func TestYieldsToAPoolOutOfView(t *testing.T) {
 			a.publishDeclaration(o)
 			p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 			p.SetBasePool(o)
-			look := func() {
+			reconcile := func() {
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				reason, message := p.ClosedReason(noon)
 				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(grantableAddresses(p)) != tc.free {
 					t.Errorf("it is closed: %q: %s; free are %v", reason, message, grantableAddresses(p))
 				}
 			}
-			look()
+			reconcile()
 			api.pool, a.poolLister.source = nil, failingListAPI{}
-			look()
+			reconcile()
 			if tc.fails { // W29: it has the right to list
 				clock.Step(time.Minute)
 				a.poolLister.source, api.pool = lists, tc.exists

@@ -97,7 +97,7 @@ func forceDelete(kind faults.Kind, name string) action {
 func overtake(name string) action {
 	return action{"delete claim " + name + " while it is served", func(w *world) bool {
 		for _, o := range w.api.List(faults.Claims) {
-			if c, is := o.(*ipamv1.IPAddressClaim); is && c.Name == name && c.Status.AddressRef.Name == "" {
+			if c, ok := o.(*ipamv1.IPAddressClaim); ok && c.Name == name && c.Status.AddressRef.Name == "" {
 				return forceDelete(faults.Claims, name).do(w)
 			}
 		}
@@ -566,9 +566,9 @@ type disturbance struct {
 }
 
 // late makes a write happen after so many more writes.
-func late(writes int, wait time.Duration, told bool) func(*world, *faults.Request) bool {
+func late(writes int, wait time.Duration, timesOut bool) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
-		if told {
+		if timesOut {
 			w.answer(r, nil, schedule.ErrTimeout)
 		}
 		w.DelayStep(writes, wait, func() { _, _ = w.do(r) })

@@ -34,8 +34,8 @@ func TestFootprint(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector remembers more")
 	}
-	if is := footprint(t, 10_000); is > mostBytes {
-		t.Errorf("%.0f bytes are remembered of each claim, and %d at most were", is, mostBytes)
+	if perClaim := footprint(t, 10_000); perClaim > mostBytes {
+		t.Errorf("%.0f bytes are remembered of each claim, and %d at most were", perClaim, mostBytes)
 	}
 }
 
@@ -51,9 +51,9 @@ func footprint(tb testing.TB, n int) float64 {
 		a.ObserveObject(decoded(tb, addr))
 		ip = ip.Next()
 	}
-	is := float64(schedule.HeapInUse()-before) / float64(n)
+	perClaim := float64(schedule.HeapInUse()-before) / float64(n)
 	runtime.KeepAlive(a)
-	return is
+	return perClaim
 }
 
 // decoded returns an object as it is decoded from an answer of the API server: no two of its strings share memory.

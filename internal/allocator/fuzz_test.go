@@ -56,9 +56,9 @@ func FuzzAnnotations(f *testing.F) {
 		}
 		observeClaim(p, "after", 3)
 		_, refused := p.PlanGrants(noon, 10, admitAll)
-		for c, no := range refused {
-			if no.Message == "" || text.SanitizeMessage(no.Message) != no.Message {
-				t.Errorf("%s is told %q", c.Owner.Name, no.Message)
+		for c, refusal := range refused {
+			if refusal.Message == "" || text.SanitizeMessage(refusal.Message) != refusal.Message {
+				t.Errorf("%s is told %q", c.Owner.Name, refusal.Message)
 			}
 		}
 		for uid, g := range p.Grants {

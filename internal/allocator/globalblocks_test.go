@@ -191,7 +191,7 @@ func TestAPlainPoolWaitsForNoBlock(t *testing.T) {
 type listedAllocations []*v1alpha1.IPAllocation
 
 func (l listedAllocations) List(_ context.Context, of client.Object, _ string, visit func(client.Object)) (string, error) {
-	if _, is := of.(*v1alpha1.IPAllocation); is {
+	if _, ok := of.(*v1alpha1.IPAllocation); ok {
 		for _, o := range l {
 			visit(o.DeepCopy())
 		}

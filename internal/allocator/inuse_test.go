@@ -28,20 +28,20 @@ func withDeletionTime(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1
 func TestInUseRests(t *testing.T) {
 	inUse := announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason)
 	tests := map[string]struct {
-		grace time.Duration
-		is    []func(*v1alpha1.IPLease)
+		grace   time.Duration
+		changes []func(*v1alpha1.IPLease)
 		// rests is the minimal duration of the rest, 0 for none; named reports whether it is for the name of the lease.
 		rests time.Duration
 		named bool
 	}{
-		"InUse":                     {is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
-		"InUseInAPoolWithAGrace":    {grace: time.Minute, is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
-		"InUseInAPoolThatRestsMore": {grace: 2 * time.Hour, is: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: 2 * time.Hour},
-		"NotInUse":                  {is: []func(*v1alpha1.IPLease){withDeletionTime}},
-		"NotInUseWithAGrace":        {grace: time.Minute, is: []func(*v1alpha1.IPLease){withDeletionTime}, rests: time.Minute, named: true},
-		"NoHost":                    {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionFalse, v1alpha1.NoHostReason), withDeletionTime}},
-		"Announced":                 {is: []func(*v1alpha1.IPLease){announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason), withDeletionTime}},
-		"ItLives":                   {is: []func(*v1alpha1.IPLease){inUse}},
+		"InUse":                     {changes: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
+		"InUseInAPoolWithAGrace":    {grace: time.Minute, changes: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: time.Hour},
+		"InUseInAPoolThatRestsMore": {grace: 2 * time.Hour, changes: []func(*v1alpha1.IPLease){inUse, withDeletionTime}, rests: 2 * time.Hour},
+		"NotInUse":                  {changes: []func(*v1alpha1.IPLease){withDeletionTime}},
+		"NotInUseWithAGrace":        {grace: time.Minute, changes: []func(*v1alpha1.IPLease){withDeletionTime}, rests: time.Minute, named: true},
+		"NoHost":                    {changes: []func(*v1alpha1.IPLease){announced(metav1.ConditionFalse, v1alpha1.NoHostReason), withDeletionTime}},
+		"Announced":                 {changes: []func(*v1alpha1.IPLease){announced(metav1.ConditionTrue, v1alpha1.AnnouncedReason), withDeletionTime}},
+		"ItLives":                   {changes: []func(*v1alpha1.IPLease){inUse}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestInUseRests(t *testing.T) {
 				o.Spec.Leases, o.Spec.AddressReuseGracePeriodSeconds = &v1alpha1.Leases{}, ptr.To(int64(tc.grace/time.Second))
 			})
 			a := New(Options{})
-			l := observeLease(p, "x", append([]func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1")}, tc.is...)...)
+			l := observeLease(p, "x", append([]func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1")}, tc.changes...)...)
 			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
 			if early := len(due.ReleaseClaimants) > 0; early != (l.Deleting && tc.rests == 0) {
 				t.Errorf("it is released before its rest is noted: %v", early)
@@ -65,8 +65,8 @@ func TestInUseRests(t *testing.T) {
 			if err != nil || len(rests) != 1 {
 				t.Fatalf("%v rest, %v", rests, err)
 			}
-			if is := rests[0].Until.Sub(noon); is < tc.rests || is > tc.rests+tc.rests/8 {
-				t.Errorf("it rests for %v, not %v", is, tc.rests)
+			if rest := rests[0].Until.Sub(noon); rest < tc.rests || rest > tc.rests+tc.rests/8 {
+				t.Errorf("it rests for %v, not %v", rest, tc.rests)
 			}
 			if named := rests[0].Claim.Name != ""; named != tc.named {
 				t.Errorf("it rests for %q", rests[0].Claim)
@@ -82,8 +82,8 @@ func TestInUseRests(t *testing.T) {
 // TestInUseIsNobodysForAnHour checks that no lease gets an address back at once for which a foreign machine answers: it
 // would get it again and again.
 func TestInUseIsNobodysForAnHour(t *testing.T) {
-	gives := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
-	p := newTestPool(t, "10.0.0.1-10.0.0.2", gives)
+	withLeases := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
+	p := newTestPool(t, "10.0.0.1-10.0.0.2", withLeases)
 	a := New(Options{})
 	was := observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
 	p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p))
@@ -92,14 +92,14 @@ func TestInUseIsNobodysForAnHour(t *testing.T) {
 	// again requests a lease of the same name, some time later.
 	again := func(p *grants.PoolState, later time.Duration, change ...func(*v1alpha1.IPLease)) string {
 		p.ExpireCooling(noon.Add(later))
-		r, no := p.ChooseRange(observeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
-		if no != nil {
-			return no.Message
+		r, refusal := p.ChooseRange(observeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
+		if refusal != nil {
+			return refusal.Message
 		}
 		return r.From().String()
 	}
 	next := func() *grants.PoolState {
-		return newTestPool(t, "10.0.0.1-10.0.0.2", gives, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.BasePool.PoolStatus().Cooling })
+		return newTestPool(t, "10.0.0.1-10.0.0.2", withLeases, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.BasePool.PoolStatus().Cooling })
 	}
 	for name, c := range map[string]struct {
 		p     *grants.PoolState

@@ -13,16 +13,16 @@ func TestKeyOfClaim(t *testing.T) { // C3
 		group, kind string
 		want        pools.Key // empty: the claim is another provider's
 		pool        bool
-		says        string // the refusal of an unknown kind
+		wantRefusal string // the refusal of an unknown kind
 	}{
 		"a pool":                         {group: ours, kind: "NetworkPool", want: pools.Key{Kind: "NetworkPool", Namespace: "ns", Name: "pool"}, pool: true},
 		"a global pool":                  {group: ours, kind: "GlobalNetworkPool", want: pools.Key{Kind: "GlobalNetworkPool", Name: "pool"}, pool: true},
 		"another group":                  {group: "example.com", kind: "NetworkPool"},
 		"another group with its version": {group: ours + "/v1alpha1", kind: "NetworkPool"},
 		"the in-cluster provider's":      {group: "ipam.cluster.x-k8s.io", kind: "InClusterIPPool"},
-		"the case of a kind":             {group: ours, kind: "Networkpool", want: pools.Key{Kind: "Networkpool", Namespace: "ns", Name: "pool"}, says: "kind Networkpool, which the group " + ours + " does not have; poolRef is immutable, so create the claim again with kind NetworkPool"},
-		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: pools.Key{Kind: "globalNetworkpool", Namespace: "ns", Name: "pool"}, says: "create the claim again with kind GlobalNetworkPool"},
-		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, says: "create the claim again with kind NetworkPool"},
+		"the case of a kind":             {group: ours, kind: "Networkpool", want: pools.Key{Kind: "Networkpool", Namespace: "ns", Name: "pool"}, wantRefusal: "kind Networkpool, which the group " + ours + " does not have; poolRef is immutable, so create the claim again with kind NetworkPool"},
+		"the case of a global kind":      {group: ours, kind: "globalNetworkpool", want: pools.Key{Kind: "globalNetworkpool", Namespace: "ns", Name: "pool"}, wantRefusal: "create the claim again with kind GlobalNetworkPool"},
+		"another kind of ours":           {group: ours, kind: "IPAllocation", want: pools.Key{Kind: "IPAllocation", Namespace: "ns", Name: "pool"}, wantRefusal: "create the claim again with kind NetworkPool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := newClaim("c", 0)
@@ -32,12 +32,12 @@ func TestKeyOfClaim(t *testing.T) { // C3
 			if key != c.want || key.IsPoolKind() != c.pool {
 				t.Errorf("%v", key)
 			}
-			no := a.refusalIfUnserved(key, nil)
-			if (no != nil) != (c.says != "") && c.want != (pools.Key{}) {
-				t.Errorf("unserved: %v", no)
+			refusal := a.refusalIfUnserved(key, nil)
+			if (refusal != nil) != (c.wantRefusal != "") && c.want != (pools.Key{}) {
+				t.Errorf("unserved: %v", refusal)
 			}
-			if no != nil && c.says != "" && (!strings.Contains(no.Message, c.says) || no.Reason != "PoolNotReady") {
-				t.Errorf("%s: %s", no.Reason, no.Message)
+			if refusal != nil && c.wantRefusal != "" && (!strings.Contains(refusal.Message, c.wantRefusal) || refusal.Reason != "PoolNotReady") {
+				t.Errorf("%s: %s", refusal.Reason, refusal.Message)
 			}
 		})
 	}

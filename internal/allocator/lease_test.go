@@ -62,7 +62,7 @@ func TestChooseLease(t *testing.T) { // A7, H24
 	ranges := func(all ...string) func(*v1alpha1.NetworkPool) {
 		return func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = all }
 	}
-	gives := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
+	withLeases := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
 	none := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = nil }
 	for name, c := range map[string]struct {
 		pool  []func(*v1alpha1.NetworkPool)
@@ -141,18 +141,18 @@ func TestChooseLease(t *testing.T) { // A7, H24
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newTestPool(t, "10.0.0.1-10.0.0.60", append([]func(*v1alpha1.NetworkPool){gives}, c.pool...)...)
+			p := newTestPool(t, "10.0.0.1-10.0.0.60", append([]func(*v1alpha1.NetworkPool){withLeases}, c.pool...)...)
 			if c.there != nil {
 				c.there(p)
 			}
-			r, no := p.ChooseRange(observeLease(p, "x", c.ask...))
+			r, refusal := p.ChooseRange(observeLease(p, "x", c.ask...))
 			var got string
-			if no != nil {
-				got = no.Message
+			if refusal != nil {
+				got = refusal.Message
 			} else {
 				got = r.From().String()
 			}
-			if got != c.want && (no == nil || !strings.Contains(got, c.want)) {
+			if got != c.want && (refusal == nil || !strings.Contains(got, c.want)) {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
@@ -171,12 +171,12 @@ func TestLeasesOutliveTheManager(t *testing.T) { // A16, A7
 	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)} })
 	p.RebuildLedger(list)
 	for uid, want := range map[types.UID]string{"uid-a": "10.0.0.1", "uid-b": "10.0.0.2", "uid-other": "10.0.0.3"} {
-		if r, no := p.ChooseRange(p.Claimants[uid]); no != nil || r.From().String() != want {
-			t.Errorf("lease %s gets %v, %v, and had %s", uid, r, no, want)
+		if r, refusal := p.ChooseRange(p.Claimants[uid]); refusal != nil || r.From().String() != want {
+			t.Errorf("lease %s gets %v, %v, and had %s", uid, r, refusal, want)
 		}
 	}
-	if r, no := p.ChooseRange(observeLease(p, "more", inNamespace("other"))); no != nil || r.From().String() != "10.0.0.4" {
-		t.Errorf("a new one gets %v, %v", r, no)
+	if r, refusal := p.ChooseRange(observeLease(p, "more", inNamespace("other"))); refusal != nil || r.From().String() != "10.0.0.4" {
+		t.Errorf("a new one gets %v, %v", r, refusal)
 	}
 }
 
@@ -187,19 +187,19 @@ func TestADeletedGrantEnds(t *testing.T) {
 		o.DeletionTimestamp, o.Finalizers = ptr.To(metav1.NewTime(noon)), append(o.Finalizers, v1alpha1.LeaseShownFinalizer)
 	}
 	for name, c := range map[string]struct {
-		is       []func(*v1alpha1.IPLease)
+		changes  []func(*v1alpha1.IPLease)
 		granted  bool
 		released bool
 	}{
-		"granted alone":       {is: []func(*v1alpha1.IPLease){deleted}, granted: true, released: true},
-		"granted and on show": {is: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted}, granted: true},
-		"on show":             {is: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted}},
-		"on record":           {is: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), showsAddress(""), deleted}}, // a move brings no status
-		"not on show":         {is: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted, func(o *v1alpha1.IPLease) { o.Finalizers = o.Finalizers[:1] }}, released: true},
+		"granted alone":       {changes: []func(*v1alpha1.IPLease){deleted}, granted: true, released: true},
+		"granted and on show": {changes: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted}, granted: true},
+		"on show":             {changes: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted}},
+		"on record":           {changes: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), showsAddress(""), deleted}}, // a move brings no status
+		"not on show":         {changes: []func(*v1alpha1.IPLease){withLeasedAddress("10.0.0.1"), deleted, func(o *v1alpha1.IPLease) { o.Finalizers = o.Finalizers[:1] }}, released: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.60")
-			l := observeLease(p, "x", c.is...)
+			l := observeLease(p, "x", c.changes...)
 			if c.granted {
 				p.Grants[l.Owner.UID] = &grants.Grant{Owner: l.Owner, Range: netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1")), Committed: true, CommitConfirmedAt: noon}
 				p.QueueClaimant(l)

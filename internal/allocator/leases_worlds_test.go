@@ -101,8 +101,8 @@ func (w *world) checkForeignAddressRests(c faults.Change, users bool) {
 			}
 		}
 	}
-	l, is := c.Object.(*v1alpha1.IPLease)
-	if !is || !c.Deleted || users {
+	l, ok := c.Object.(*v1alpha1.IPLease)
+	if !ok || !c.Deleted || users {
 		return
 	}
 	if announced := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.AnnouncedCondition); announced == nil || announced.Reason != v1alpha1.AddressInUseReason {

@@ -122,15 +122,15 @@ func TestAudit(t *testing.T) {
 		change func(*listedObjects, *Allocator)
 		// first and second are duplicates, orphans and drift as two audits in a row report them.
 		first, second [3]float64
-		// told are the kind and name of the objects with an event of a duplicate, once for each event.
-		told []string
+		// wantEvents are the kind and name of the objects with an event of a duplicate, once for each event.
+		wantEvents []string
 	}{
 		"AllIsWell": {reason: "two claims with an address each"},
 		"Duplicate": {
 			reason: "a duplicate counts at once",
 			change: func(e *listedObjects, _ *Allocator) { e.addrs[1].Spec.Address = e.addrs[0].Spec.Address },
 			first:  [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
-			told: []string{"IPAddressClaim a", "IPAddressClaim b"},
+			wantEvents: []string{"IPAddressClaim a", "IPAddressClaim b"},
 		},
 		"ByHand": {
 			reason: "an address that somebody made by hand beside that of a claim",
@@ -140,7 +140,7 @@ func TestAudit(t *testing.T) {
 				a.ObserveObject(e.addrs[2])
 			},
 			first: [3]float64{1, 0, 0}, second: [3]float64{1, 0, 0},
-			told: []string{"IPAddress c", "IPAddressClaim a"},
+			wantEvents: []string{"IPAddress c", "IPAddressClaim a"},
 		},
 		"OtherPool": {
 			reason: "the same address in another pool is another address",
@@ -168,7 +168,7 @@ func TestAudit(t *testing.T) {
 				a.ObserveObject(e.blocks[0])
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
-			told: []string{"IPAddressClaim a", "IPAddressClaim b", "IPAllocation x", "IPAllocation x"},
+			wantEvents: []string{"IPAddressClaim a", "IPAddressClaim b", "IPAllocation x", "IPAllocation x"},
 		},
 		"BlockBesideAddress": {
 			reason: "a block with addresses of its own",
@@ -186,7 +186,7 @@ func TestAudit(t *testing.T) {
 				}
 			},
 			first: [3]float64{2, 0, 0}, second: [3]float64{2, 0, 0},
-			told: []string{"IPAllocation x", "IPAllocation x", "IPAllocation y", "IPAllocation z"},
+			wantEvents: []string{"IPAllocation x", "IPAllocation x", "IPAllocation y", "IPAllocation z"},
 		},
 		"UnknownBlock": {
 			reason: "a block that the memory has missed",
@@ -206,8 +206,8 @@ func TestAudit(t *testing.T) {
 			e := &listedObjects{}
 			e.addServedClaim(testKey, "a", "10.0.0.1")
 			e.addServedClaim(testKey, "b", "10.0.0.2")
-			said := &eventAudience{}
-			a := New(Options{Lister: e, Recorder: said})
+			recorder := &eventAudience{}
+			a := New(Options{Lister: e, Recorder: recorder})
 			for i := range e.claims {
 				a.ObserveObject(e.claims[i])
 				a.ObserveObject(e.addrs[i])
@@ -217,7 +217,7 @@ func TestAudit(t *testing.T) {
 			}
 			au := &Auditor{Allocator: a}
 			for i, want := range [][3]float64{tc.first, tc.second} {
-				said.recorded = nil
+				recorder.recorded = nil
 				if err := au.runAudit(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -227,8 +227,8 @@ func TestAudit(t *testing.T) {
 				if got != want {
 					t.Errorf("%s: audit %d reports %v duplicates, orphans and drift, want %v", tc.reason, i+1, got, want)
 				}
-				if slices.Sort(said.recorded); !slices.Equal(said.recorded, tc.told) {
-					t.Errorf("%s: audit %d tells %q, want %q", tc.reason, i+1, said.recorded, tc.told)
+				if slices.Sort(recorder.recorded); !slices.Equal(recorder.recorded, tc.wantEvents) {
+					t.Errorf("%s: audit %d tells %q, want %q", tc.reason, i+1, recorder.recorded, tc.wantEvents)
 				}
 			}
 		})

@@ -61,7 +61,7 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 		}
 		add("found", 1, ofMachine("a"))
 		add("plain", 2)
-		has := func(name string) bool {
+		isServed := func(name string) bool {
 			m := grants.NewPool(p).Lock()
 			defer m.Unlock()
 			return m.AddressFor(m.Claimants[types.UID("uid-"+name)]) != nil
@@ -78,8 +78,8 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 			return r.RequeueAfter
 		}
 		wait := turn()
-		if !has("plain") || lookups.Load() != maxGrantsPerCommit-1 {
-			t.Errorf("who has no Machine is served: %v; %d lookups hang", has("plain"), lookups.Load())
+		if !isServed("plain") || lookups.Load() != maxGrantsPerCommit-1 {
+			t.Errorf("who has no Machine is served: %v; %d lookups hang", isServed("plain"), lookups.Load())
 		}
 		if wait <= 0 || wait > time.Second {
 			t.Errorf("what is found meanwhile is looked at after %v", wait)
@@ -88,8 +88,8 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 			pass(time.Second)
 			turn()
 		}
-		if !has("found") || lookups.Load() != maxGrantsPerCommit-1 {
-			t.Errorf("whose Machine is found is served: %v; %d lookups, each again", has("found"), lookups.Load())
+		if !isServed("found") || lookups.Load() != maxGrantsPerCommit-1 {
+			t.Errorf("whose Machine is found is served: %v; %d lookups, each again", isServed("found"), lookups.Load())
 		}
 		pass(term.RequestTimeout)
 		synctest.Wait()
@@ -97,7 +97,7 @@ func TestLookupsHoldUpNoTurn(t *testing.T) {
 		for range 10 {
 			pass(max(turn(), time.Second))
 		}
-		if !has("hangs-000") || !has(fmt.Sprintf("hangs-%03d", maxGrantsPerCommit-2)) {
+		if !isServed("hangs-000") || !isServed(fmt.Sprintf("hangs-%03d", maxGrantsPerCommit-2)) {
 			t.Error("those are not served whose Machines can be read again")
 		}
 	})

@@ -147,15 +147,15 @@ func TestNothingIsGrantedOfALostBlock(t *testing.T) {
 
 // strandedClaim returns a claim that has on record the address of an IPAddress that is in no block, and whose claim was
 // another one.
-func strandedClaim(t *testing.T, owner types.UID, says string) (*grants.PoolState, *grants.Claimant) {
+func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.PoolState, *grants.Claimant) {
 	t.Helper()
 	p := newChildPool(t)
 	observeAddress(p, "c", "10.0.0.5", owner)
 	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
 	p.DrainLostBlocks(noon, time.Minute)
 	_, refused := p.PlanGrants(noon, 9, admitAll)
-	if no := refused[c]; no == nil || !strings.Contains(no.Message, says) {
-		t.Errorf("%+v", no)
+	if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, wantMessage) {
+		t.Errorf("%+v", refusal)
 	}
 	return p, c
 }

@@ -99,7 +99,7 @@ func (m *manager) show(c faults.Change) {
 			return
 		}
 		m.cached[key] = o
-		if _, news := m.alloc.ObservePool(o); news {
+		if _, changed := m.alloc.ObservePool(o); changed {
 			m.wake(key)
 		}
 	case *clusterv1.Cluster:

@@ -62,8 +62,8 @@ func TestAMirrorWithAnotherSpec(t *testing.T) {
 			if (granted == 1) != c.grants {
 				t.Errorf("%d are granted, it is told %+v", granted, refused[seen])
 			}
-			if no := refused[seen]; !c.grants && (no == nil || !strings.Contains(no.Message, "change InClusterIPPool ns/p")) {
-				t.Errorf("it is told %+v", no)
+			if refusal := refused[seen]; !c.grants && (refusal == nil || !strings.Contains(refusal.Message, "change InClusterIPPool ns/p")) {
+				t.Errorf("it is told %+v", refusal)
 			}
 		})
 	}
@@ -77,8 +77,8 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 		observeClaim(p, "a", 0, naming(mirrored))
 		seen := observeClaim(p, "b", 1, naming(mirrored))
 		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
-		if no := refused[seen]; no == nil || !strings.Contains(no.Message, "add addresses to InClusterIPPool ns/p, or") {
-			t.Errorf("it is told %+v", no)
+		if refusal := refused[seen]; refusal == nil || !strings.Contains(refusal.Message, "add addresses to InClusterIPPool ns/p, or") {
+			t.Errorf("it is told %+v", refusal)
 		}
 	})
 	t.Run("paused", func(t *testing.T) {
@@ -152,11 +152,11 @@ func TestNamingMirrors(t *testing.T) {
 			})
 			seen := observeClaim(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, c.claim...)...)
 			granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
-			switch no := refused[seen]; {
-			case c.refuse == "" && (granted != 1 || no != nil):
-				t.Errorf("it is refused: %+v", no)
-			case c.refuse != "" && (no == nil || no.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(no.Message, c.refuse)):
-				t.Errorf("%d are granted, it is told %+v", granted, no)
+			switch refusal := refused[seen]; {
+			case c.refuse == "" && (granted != 1 || refusal != nil):
+				t.Errorf("it is refused: %+v", refusal)
+			case c.refuse != "" && (refusal == nil || refusal.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(refusal.Message, c.refuse)):
+				t.Errorf("%d are granted, it is told %+v", granted, refusal)
 			}
 		})
 	}
@@ -177,12 +177,12 @@ func TestNamingMirrors(t *testing.T) {
 func TestEndedIsServed(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
 	a := New(Options{})
-	if no := a.refusalIfUnserved(mirrorKey, p.BasePool); no == nil {
+	if refusal := a.refusalIfUnserved(mirrorKey, p.BasePool); refusal == nil {
 		t.Error("a mirror is served")
 	}
 	incluster.EndMirror(p.BasePool)
-	if no := a.refusalIfUnserved(mirrorKey, p.BasePool); no != nil {
-		t.Errorf("it is not served: %s", no.Message)
+	if refusal := a.refusalIfUnserved(mirrorKey, p.BasePool); refusal != nil {
+		t.Errorf("it is not served: %s", refusal.Message)
 	}
 	if source := incluster.SourceOwnerRef(p.BasePool); source != nil {
 		t.Errorf("it mirrors %v", source)

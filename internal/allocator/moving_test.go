@@ -23,7 +23,7 @@ import (
 // TestEndsOfMoves checks that an object that clusterctl was deleting when it was ended goes, but not before its address
 // is held on record, nor before clusterctl had time to finish.
 func TestEndsOfMoves(t *testing.T) {
-	theirs := func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, "example.com/theirs") }
+	withForeignFinalizer := func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, "example.com/theirs") }
 	lease := func(c *ipamv1.IPAddressClaim) {
 		c.Finalizers = []string{v1alpha1.LeaseShownFinalizer} // any other of ours
 	}
@@ -31,22 +31,22 @@ func TestEndsOfMoves(t *testing.T) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.2", Reason: v1alpha1.MovedReason}}
 	}
 	for name, tc := range map[string]struct {
-		is   []func(*ipamv1.IPAddressClaim)
-		pool []func(*v1alpha1.NetworkPool)
-		ends bool
-		left []string // finalizers
+		changes []func(*ipamv1.IPAddressClaim)
+		pool    []func(*v1alpha1.NetworkPool)
+		ends    bool
+		left    []string // finalizers
 	}{
-		"Held":          {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
-		"HeldAndTheirs": {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp, theirs}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
-		"AnotherOfOurs": {is: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, lease}, ends: true, left: []string{}},
-		"NotHeld":       {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}},
-		"MarkedAlone":   {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"DeletedAlone":  {is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}},
-		"TheirsAlone":   {is: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, noFinalizer, theirs}},
+		"Held":          {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{}},
+		"HeldAndTheirs": {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp, withForeignFinalizer}, pool: []func(*v1alpha1.NetworkPool){holds}, ends: true, left: []string{"example.com/theirs"}},
+		"AnotherOfOurs": {changes: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, lease}, ends: true, left: []string{}},
+		"NotHeld":       {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp}},
+		"MarkedAlone":   {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), isMoved}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"DeletedAlone":  {changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), withDeletionTimestamp}, pool: []func(*v1alpha1.NetworkPool){holds}},
+		"TheirsAlone":   {changes: []func(*ipamv1.IPAddressClaim){isMoved, withDeletionTimestamp, noFinalizer, withForeignFinalizer}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
-			c := observeClaim(p, "c", 0, tc.is...)
+			c := observeClaim(p, "c", 0, tc.changes...)
 			if got := p.UnfinishedMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
 				t.Errorf("at once: %+v", got)
 			}

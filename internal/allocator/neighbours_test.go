@@ -32,8 +32,8 @@ func addTo(poolName, name string) action {
 }
 
 // edit changes the spec of a pool.
-func edit(poolName, what string, change func(*v1alpha1.NetworkPoolSpec)) action {
-	return action{"pool " + poolName + " has " + what, func(w *world) bool {
+func edit(poolName, description string, change func(*v1alpha1.NetworkPoolSpec)) action {
+	return action{"pool " + poolName + " has " + description, func(w *world) bool {
 		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { change(&o.(*v1alpha1.NetworkPool).Spec) }) == nil
 	}}
 }

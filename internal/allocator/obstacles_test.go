@@ -135,14 +135,14 @@ type activityLog struct {
 
 // checkRate counts an activity of a manager: ever bounds how often it may happen in a window at any time, and
 // obstructed how often while an obstacle lasts.
-func (w *world) checkRate(what string, ever, obstructed int) {
+func (w *world) checkRate(kind string, ever, obstructed int) {
 	now := time.Now()
 	if w.pace.done == nil {
 		w.pace.done = map[string][]time.Time{}
 	}
-	times := slices.DeleteFunc(w.pace.done[what], func(t time.Time) bool { return now.Sub(t) >= window })
+	times := slices.DeleteFunc(w.pace.done[kind], func(t time.Time) bool { return now.Sub(t) >= window })
 	times = append(times, now)
-	w.pace.done[what] = times
+	w.pace.done[kind] = times
 	most, when := ever, "at any time"
 	switch {
 	case w.obstacle != nil && now.Sub(w.pace.since) > calm+window:
@@ -151,8 +151,8 @@ func (w *world) checkRate(what string, ever, obstructed int) {
 		most, when = obstructed, "while nothing changes"
 	}
 	if len(times) > most {
-		w.Failf("rest: more than %d in %v %s: %s", most, window, when, what)
-		w.pace.done[what] = nil
+		w.Failf("rest: more than %d in %v %s: %s", most, window, when, kind)
+		w.pace.done[kind] = nil
 	}
 }
 
@@ -428,8 +428,8 @@ func (w *world) checkWaitReasons(o obstacle) {
 	if o.name == "status-refused" || o.name == "no-rights" {
 		return
 	}
-	if _, untold := countServed(w); len(untold) > 0 {
-		w.Failf("%d claims are not told why they wait, as %s", len(untold), untold[0].Name)
+	if _, unreported := countServed(w); len(unreported) > 0 {
+		w.Failf("%d claims are not told why they wait, as %s", len(unreported), unreported[0].Name)
 	}
 }
 
@@ -437,9 +437,9 @@ func (w *world) checkWaitReasons(o obstacle) {
 // no obstacle: a few tries come first.
 func (w *world) checkRevertReported(o obstacle) {
 	for _, undone := range w.api.List(o.undone) {
-		said := w.lastMessages(undone.GetUID())
-		if undone.GetDeletionTimestamp() == nil && !strings.Contains(said, "changes what is written; exempt the manager from it") {
-			w.Failf("while %s lasts, %s says %q", o.name, faults.RefForObject(undone), said)
+		messages := w.lastMessages(undone.GetUID())
+		if undone.GetDeletionTimestamp() == nil && !strings.Contains(messages, "changes what is written; exempt the manager from it") {
+			w.Failf("while %s lasts, %s says %q", o.name, faults.RefForObject(undone), messages)
 		}
 	}
 }
@@ -447,16 +447,16 @@ func (w *world) checkRevertReported(o obstacle) {
 // lastMessages returns the messages of the last event of an object and, for a claim, of its conditions.
 func (w *world) lastMessages(uid types.UID) string {
 	w.mu.Lock()
-	said := w.events[uid]
+	messages := w.events[uid]
 	w.mu.Unlock()
 	for _, c := range w.objects().Claims {
 		for _, cond := range c.Status.Conditions {
 			if c.UID == uid {
-				said += "; " + cond.Message
+				messages += "; " + cond.Message
 			}
 		}
 	}
-	return said
+	return messages
 }
 
 // TestRefusedCommitThatFrees checks that a pool whose status is refused waits for its next commit, also where that

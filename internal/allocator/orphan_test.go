@@ -74,8 +74,8 @@ func TestNobodyWasToldOfAnOrphan(t *testing.T) {
 	const grace = 75 * time.Second
 	key := types.NamespacedName{Namespace: "ns", Name: "a"}
 	tests := map[string]struct {
-		told func(*ipamv1.IPAddressClaim)
-		want time.Time
+		change func(*ipamv1.IPAddressClaim)
+		want   time.Time
 	}{
 		"Untold": {func(*ipamv1.IPAddressClaim) {}, time.Time{}},
 		"Told": {
@@ -85,7 +85,7 @@ func TestNobodyWasToldOfAnOrphan(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			observeClaim(p, "a", 1, uid("u", "5"), withRecordedAddress("10.0.0.1"), tc.told)
+			observeClaim(p, "a", 1, uid("u", "5"), withRecordedAddress("10.0.0.1"), tc.change)
 			observeAddress(p, "a", "10.0.0.1", "u")
 			p.ForgetClaimant("u")
 			s := p.Orphans[key]

@@ -24,7 +24,7 @@ type deleteCounter struct {
 }
 
 func (d *deleteCounter) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	if _, is := obj.(*v1alpha1.IPAllocation); is {
+	if _, ok := obj.(*v1alpha1.IPAllocation); ok {
 		obj.SetUID("uid-x") // after a conflict: it is unchanged
 		return nil
 	}

@@ -74,9 +74,9 @@ func TestOutlived(t *testing.T) { // U44
 			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}
-			told := p.PendingConditions[c]
-			if says := strings.Contains(told.Message, "is released when the Cluster is gone"); says != tc.stays || (says && told.Reason != v1alpha1.DeletingReason) {
-				t.Errorf("it is told: %q %q", told.Reason, told.Message)
+			condition := p.PendingConditions[c]
+			if reported := strings.Contains(condition.Message, "is released when the Cluster is gone"); reported != tc.stays || (reported && condition.Reason != v1alpha1.DeletingReason) {
+				t.Errorf("it is told: %q %q", condition.Reason, condition.Message)
 			}
 			if _, awaits := p.WaitingClusters[types.NamespacedName{Namespace: "ns", Name: "k"}]; awaits != tc.stays {
 				t.Errorf("the end of its Cluster wakes the pool: %v, want %v", awaits, tc.stays)

@@ -46,23 +46,23 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 			for _, k := range keys {
 				before[k], _ = oracle.of(k)
 			}
-			is := poolDeclaration{}
+			declaration := poolDeclaration{}
 			if rapid.IntRange(0, 4).Draw(t, "exists") > 0 {
 				spec := &v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.0.0.%d/%d", rapid.IntRange(0, 7).Draw(t, "at")*32, rapid.IntRange(25, 27).Draw(t, "bits"))}
 				layout, errs := poolspec.Compile(spec)
 				if len(errs) > 0 {
 					layout, _ = poolspec.Compile(&v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"})
 				}
-				is = poolDeclaration{
+				declaration = poolDeclaration{
 					key: key, layout: layout, network: rapid.SampledFrom([]string{"", "other"}).Draw(t, "network"),
 					createdAt: noon.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "born")) * time.Second), uid: types.UID(rapid.StringMatching("[a-z]{4}").Draw(t, "uid")),
 				}
-				oracle[key] = is
+				oracle[key] = declaration
 			} else {
 				delete(oracle, key)
 			}
 			woken := map[pools.Key]bool{}
-			for _, k := range o.setDeclaration(key, is) {
+			for _, k := range o.setDeclaration(key, declaration) {
 				woken[k] = true
 			}
 			for _, k := range keys {
@@ -74,11 +74,11 @@ func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
 				if got != younger || (text == "") != (len(others) == 0) {
 					t.Fatalf("%s: younger %v and %q, want %v of %v", k, got, text, younger, others)
 				}
-				if news := others[key] || before[k][key]; k != key && news != woken[k] {
-					t.Fatalf("%s: news %v, woken %v", k, news, woken[k])
+				if affected := others[key] || before[k][key]; k != key && affected != woken[k] {
+					t.Fatalf("%s: news %v, woken %v", k, affected, woken[k])
 				}
 			}
-			if o.setDeclaration(key, is) != nil {
+			if o.setDeclaration(key, declaration) != nil {
 				t.Fatal("the same again wakes somebody")
 			}
 		}

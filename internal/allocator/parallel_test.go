@@ -51,8 +51,8 @@ func (c *instantAPI) patch(obj client.Object, patch client.Patch) error {
 	if err != nil {
 		return err
 	}
-	has, _ := c.claims.Load(client.ObjectKeyFromObject(obj))
-	claim := has.(*ipamv1.IPAddressClaim).DeepCopy()
+	stored, _ := c.claims.Load(client.ObjectKeyFromObject(obj))
+	claim := stored.(*ipamv1.IPAddressClaim).DeepCopy()
 	if err := json.Unmarshal(body, claim); err != nil {
 		return err
 	}

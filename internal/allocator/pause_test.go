@@ -22,21 +22,21 @@ func TestPauseOf(t *testing.T) {
 	of := func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "k" }
 	held := func(o *v1alpha1.NetworkPool) { setPausedAnnotation(o) }
 	for name, c := range map[string]struct {
-		pool  []func(*v1alpha1.NetworkPool)
-		claim []func(*ipamv1.IPAddressClaim)
-		gate  grants.ClusterState
-		want  string
+		pool         []func(*v1alpha1.NetworkPool)
+		claim        []func(*ipamv1.IPAddressClaim)
+		clusterState grants.ClusterState
+		want         string
 	}{
 		"nothing":              {},
 		"the claim":            {claim: []func(*ipamv1.IPAddressClaim){own}, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
-		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterPaused, want: "Cluster ns/k is paused; resume it to go on"},
+		"the Cluster":          {claim: []func(*ipamv1.IPAddressClaim){of}, clusterState: grants.ClusterPaused, want: "Cluster ns/k is paused; resume it to go on"},
 		"the pool":             {pool: []func(*v1alpha1.NetworkPool){held}, want: "NetworkPool ns/pool is paused; remove its annotation cluster.x-k8s.io/paused to resume"},
-		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, gate: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
-		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, gate: grants.ClusterNotFound},
+		"all: the closest one": {pool: []func(*v1alpha1.NetworkPool){held}, claim: []func(*ipamv1.IPAddressClaim){of, own}, clusterState: grants.ClusterPaused, want: "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"},
+		"no such Cluster":      {claim: []func(*ipamv1.IPAddressClaim){of}, clusterState: grants.ClusterNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.pool...)
-			if got := p.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.gate); got != c.want {
+			if got := p.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.clusterState); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -46,32 +46,32 @@ func TestPauseOf(t *testing.T) {
 // TestWhoIsToldOfAPause checks that a pause is reported once, by the manager that serves the pool, on claims that it
 // serves.
 func TestWhoIsToldOfAPause(t *testing.T) {
-	const says = "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"
-	told := func(c *ipamv1.IPAddressClaim) {
-		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Message: says}}
+	const message = "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"
+	withPausedCondition := func(c *ipamv1.IPAddressClaim) {
+		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Message: message}}
 	}
 	for name, c := range map[string]struct {
-		said, follows bool
-		gate          grants.ClusterState
-		filter        string
-		want          bool
+		published, follows bool
+		clusterState       grants.ClusterState
+		filter             string
+		want               bool
 	}{
 		"who was not told":             {want: true},
-		"who was told":                 {said: true},
+		"who was told":                 {published: true},
 		"another manager's pool":       {follows: true},
 		"another manager's claim":      {filter: "theirs"},
-		"whose Cluster nobody can see": {gate: grants.ClusterUnknown},
+		"whose Cluster nobody can see": {clusterState: grants.ClusterUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			p.Holder = !c.follows
 			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }}
-			if c.said {
-				changes = append(changes, told)
+			if c.published {
+				changes = append(changes, withPausedCondition)
 			}
 			claim := observeClaim(p, "c", 0, changes...)
-			p.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.gate})
+			p.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.clusterState})
 			if got := len(p.PendingConditions) > 0; got != c.want {
 				t.Errorf("told: %v", got)
 			}

@@ -101,7 +101,7 @@ func admitAll(*grants.Claimant) grants.AdmissionResult { return grants.Admission
 
 func TestPlan(t *testing.T) {
 	const full = ipamv1.IPAddressClaimReadyPoolExhaustedReason
-	const no = ipamv1.IPAddressClaimReadyAllocationFailedReason
+	const failed = ipamv1.IPAddressClaimReadyAllocationFailedReason
 	tests := map[string]struct {
 		addresses string
 		pool      []func(*v1alpha1.NetworkPool)
@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "outside", 2, withRequestedAddress("10.0.9.9"))
 				observeClaim(p, "good", 3)
 			},
-			want:   map[string]string{"bad": no, "outside": no, "good": "10.0.0.1"},
+			want:   map[string]string{"bad": failed, "outside": failed, "good": "10.0.0.1"},
 			reason: "metal3 #988: one bad claim must not block the others",
 		},
 		"busy, backing off": {
@@ -150,7 +150,7 @@ func TestPlan(t *testing.T) {
 		"told before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *grants.PoolState) {
-				observeClaim(p, "bad", 1, withRequestedAddress("nonsense")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: no, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
+				observeClaim(p, "bad", 1, withRequestedAddress("nonsense")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: failed, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
 			},
 			want: map[string]string{}, reason: "nothing is said twice",
 		},
@@ -167,7 +167,7 @@ func TestPlan(t *testing.T) {
 				}
 				return grants.AdmissionResult{Wait: c.Owner.Name == "paused"}
 			},
-			want: map[string]string{"refused": no, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
+			want: map[string]string{"refused": failed, "good": "10.0.0.1"}, reason: "who is not admitted gets no address",
 		},
 		"pins": {
 			addresses: "10.0.0.1-10.0.0.2", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -176,7 +176,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "thief", 2, withRequestedAddress("10.0.0.1"))
 				observeClaim(p, "vip", 3)
 			},
-			want:   map[string]string{"a": "10.0.0.2", "thief": no, "vip": "10.0.0.1"},
+			want:   map[string]string{"a": "10.0.0.2", "thief": failed, "vip": "10.0.0.1"},
 			reason: "a pinned address is nobody else's, even by request",
 		},
 		"pinned to what is held": {
@@ -186,7 +186,7 @@ func TestPlan(t *testing.T) {
 				observeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				observeClaim(p, "vip", 2)
 			},
-			want: map[string]string{"vip": no}, reason: "an address may have been given away before it was pinned",
+			want: map[string]string{"vip": failed}, reason: "an address may have been given away before it was pinned",
 		},
 		"pinned to what is claimed by hand": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -194,7 +194,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "thief", 1, func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.1" })
 				observeClaim(p, "vip", 2)
 			},
-			want: map[string]string{"thief": no, "vip": "10.0.0.1"}, reason: "a record that its author wrote keeps nothing from its name",
+			want: map[string]string{"thief": failed, "vip": "10.0.0.1"}, reason: "a record that its author wrote keeps nothing from its name",
 		},
 		"pinned to what is remembered": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -202,7 +202,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "owner", 1, withRecordedAddress("10.0.0.1"))
 				observeClaim(p, "vip", 2)
 			},
-			want: map[string]string{"owner": no, "vip": no}, reason: "a record of ours may be that of somebody who has it",
+			want: map[string]string{"owner": failed, "vip": failed}, reason: "a record of ours may be that of somebody who has it",
 		},
 		"pinned since, and forced away": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -210,7 +210,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "owner", 1, withRecordedAddress("10.0.0.1"), func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "owner" })
 				observeClaim(p, "vip", 2)
 			},
-			want: map[string]string{"owner": "10.0.0.1", "vip": no}, reason: "who had the address has it until he gives it back",
+			want: map[string]string{"owner": "10.0.0.1", "vip": failed}, reason: "who had the address has it until he gives it back",
 		},
 		"requested": {
 			addresses: "10.0.0.1-10.0.0.4",
@@ -218,7 +218,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "x", 1, withRequestedAddress("10.0.0.3"))
 				observeClaim(p, "y", 2, withRequestedAddress("10.0.0.3"))
 			},
-			want: map[string]string{"x": "10.0.0.3", "y": no}, reason: "the older claim has it",
+			want: map[string]string{"x": "10.0.0.3", "y": failed}, reason: "the older claim has it",
 		},
 		"cooling": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withCooling("10.0.0.1", "a"), withCooling("10.0.0.2", "b")},
@@ -242,7 +242,7 @@ func TestPlan(t *testing.T) {
 				observeAddress(p, "owner", "10.0.0.1", "uid-owner")
 				observeClaim(p, "liar", 2, withRecordedAddress("10.0.0.1"))
 			},
-			want: map[string]string{"liar": no}, reason: "a record overrides no IPAddress",
+			want: map[string]string{"liar": failed}, reason: "a record overrides no IPAddress",
 		},
 		"name of a dead claim's address": {
 			addresses: "10.0.0.1-10.0.0.3",
@@ -250,7 +250,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "again", 1)
 				observeAddress(p, "again", "10.0.0.1", "uid-before")
 			},
-			want: map[string]string{"again": no}, reason: "R12: a claim waits until the IPAddress of its name is gone",
+			want: map[string]string{"again": failed}, reason: "R12: a claim waits until the IPAddress of its name is gone",
 		},
 		"prefixes": {
 			addresses: "10.0.0.0/27", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {

@@ -43,17 +43,17 @@ func TestBlocksForPods(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		spec func(*v1alpha1.NetworkPoolSpec)
-		ask  func(*v1alpha1.IPAllocation)
-		want string
-		no   string
+		spec        func(*v1alpha1.NetworkPoolSpec)
+		ask         func(*v1alpha1.IPAllocation)
+		want        string
+		wantRefusal string
 	}{
 		"the best fit":        {ask: forPods(26), want: "192.0.2.64/26"},
-		"no room":             {ask: forPods(23), no: "has no free prefix of /23"},
+		"no room":             {ask: forPods(23), wantRefusal: "has no free prefix of /23"},
 		"pinned":              {ask: forPods(26, pinned("192.0.2.192", "192.0.2.255")), want: "192.0.2.192/26"},
-		"pinned to no prefix": {ask: forPods(26, pinned("192.0.2.65", "192.0.2.80")), no: "is not a prefix of /26"},
-		"of the other family": {ask: forPods(64), no: "is no prefix of the addresses of"},
-		"smaller than a unit": {spec: func(s *v1alpha1.NetworkPoolSpec) { s.AllocationPrefixLength = ptr.To[int32](26) }, ask: forPods(28), no: "is smaller than one"},
+		"pinned to no prefix": {ask: forPods(26, pinned("192.0.2.65", "192.0.2.80")), wantRefusal: "is not a prefix of /26"},
+		"of the other family": {ask: forPods(64), wantRefusal: "is no prefix of the addresses of"},
+		"smaller than a unit": {spec: func(s *v1alpha1.NetworkPoolSpec) { s.AllocationPrefixLength = ptr.To[int32](26) }, ask: forPods(28), wantRefusal: "is smaller than one"},
 		"of a pool of those":  {spec: func(s *v1alpha1.NetworkPoolSpec) { s.AllocationPrefixLength = ptr.To[int32](28) }, ask: forPods(26), want: "192.0.2.64/26"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,9 +61,9 @@ func TestBlocksForPods(t *testing.T) {
 			c := observeAllocation(p, "prod-pods-4-1", 0, tt.ask)
 			_, refused := p.PlanGrants(noon, 9, admitAll)
 			switch g := p.Grants[c.Owner.UID]; {
-			case tt.no != "":
-				if no := refused[c]; no == nil || !strings.Contains(no.Message, tt.no) {
-					t.Errorf("it is told %+v", no)
+			case tt.wantRefusal != "":
+				if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, tt.wantRefusal) {
+					t.Errorf("it is told %+v", refusal)
 				}
 			case g == nil:
 				t.Errorf("it has nothing: %+v", refused[c])
@@ -80,7 +80,7 @@ func TestStatusOfABlockForPods(t *testing.T) {
 	p := podPool(t, nil)
 	c := observeAllocation(p, "prod-pods-4-1", 0, forPods(26, withBlock("192.0.2.64/26")))
 	step := c.Kind.NextServeStep(p, c, &grants.Attempt{Now: noon})
-	if listed, is := step.StatusPatch["addresses"].([]string); !is || len(listed) > 0 || step.StatusPatch["cidr"] != "192.0.2.64/26" {
+	if listed, ok := step.StatusPatch["addresses"].([]string); !ok || len(listed) > 0 || step.StatusPatch["cidr"] != "192.0.2.64/26" {
 		t.Errorf("%+v", step.StatusPatch)
 	}
 	if step.Event == nil || step.Event.Note != "allocated 192.0.2.64/26 to Cluster ns/prod" {

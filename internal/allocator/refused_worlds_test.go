@@ -138,15 +138,15 @@ func (b *barredNamespace) pause(w *world, paused bool) {
 
 // end checks the claims of the other namespaces, and ends the refusals and the pause.
 func (b *barredNamespace) end(w *world) {
-	served, untold := countServed(w)
+	served, unreported := countServed(w)
 	if served["one"] != b.claimsPerNamespace {
 		w.Failf("%d claims of the other namespace are served, not %d", served["one"], b.claimsPerNamespace)
 	}
 	if !b.paused || served["pausing"] == b.claimsPerNamespace {
 		w.Failf("the Cluster did not pause before its claims were served")
 	}
-	untold = slices.DeleteFunc(untold, func(c *ipamv1.IPAddressClaim) bool { return b.transient && c.Namespace == "barred" })
-	for _, c := range untold {
+	unreported = slices.DeleteFunc(unreported, func(c *ipamv1.IPAddressClaim) bool { return b.transient && c.Namespace == "barred" })
+	for _, c := range unreported {
 		w.Failf("%s/%s is not told why it waits", c.Namespace, c.Name)
 	}
 	if b.creates > 600 {
@@ -158,7 +158,7 @@ func (b *barredNamespace) end(w *world) {
 
 // countServed returns how many claims of each namespace, and in total, are served, and the claims without a condition
 // that shows why they wait.
-func countServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressClaim) {
+func countServed(w *world) (served map[string]int, unreported []*ipamv1.IPAddressClaim) {
 	served = map[string]int{}
 	for _, o := range w.api.List(faults.Claims) {
 		c, ok := o.(*ipamv1.IPAddressClaim)
@@ -168,10 +168,10 @@ func countServed(w *world) (served map[string]int, untold []*ipamv1.IPAddressCla
 			served[c.Namespace]++
 			served[""]++
 		case len(c.Status.Conditions) == 0:
-			untold = append(untold, c)
+			unreported = append(unreported, c)
 		}
 	}
-	return served, untold
+	return served, unreported
 }
 
 // TestReadsFailBesideJobs checks that a live read that fails beside any job leaves nothing behind: the work is done

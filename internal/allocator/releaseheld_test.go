@@ -19,31 +19,31 @@ func TestReleaseHeld(t *testing.T) { // R9
 		return v1alpha1.HeldRange{ID: id, First: first, Last: last, Reason: v1alpha1.MovedReason, Namespace: "ns", Name: "a"}
 	}
 	for name, tc := range map[string]struct {
-		says    string
-		with    map[string]string
-		stays   []string
-		message string
+		annotation string
+		with       map[string]string
+		stays      []string
+		message    string
 	}{
 		"nothing":                  {stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"one":                      {says: "10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}},
-		"a range":                  {says: "10.0.0.4-10.0.0.6@two", stays: []string{"10.0.0.1@one"}},
-		"all":                      {says: "10.0.0.1@one,10.0.0.4-10.0.0.6@two"},
-		"all, as YAML folds it":    {says: "10.0.0.1-10.0.0.1@one,\n  10.0.0.4-10.0.0.6@two\n"},
-		"what is gone":             {says: "10.0.0.9@nine", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"what was held before":     {says: "10.0.0.1@zero", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"the id of another":        {says: "10.0.0.1@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"part of an entry":         {says: "10.0.0.5@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"more than an entry":       {says: "10.0.0.0/24@one", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
-		"no id":                    {says: "10.0.0.1", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"10.0.0.1" is not RANGE@ID`},
-		"everything":               {says: "all", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
-		"some that cannot be read": {says: "all,10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
+		"one":                      {annotation: "10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}},
+		"a range":                  {annotation: "10.0.0.4-10.0.0.6@two", stays: []string{"10.0.0.1@one"}},
+		"all":                      {annotation: "10.0.0.1@one,10.0.0.4-10.0.0.6@two"},
+		"all, as YAML folds it":    {annotation: "10.0.0.1-10.0.0.1@one,\n  10.0.0.4-10.0.0.6@two\n"},
+		"what is gone":             {annotation: "10.0.0.9@nine", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"what was held before":     {annotation: "10.0.0.1@zero", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"the id of another":        {annotation: "10.0.0.1@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"part of an entry":         {annotation: "10.0.0.5@two", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"more than an entry":       {annotation: "10.0.0.0/24@one", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}},
+		"no id":                    {annotation: "10.0.0.1", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"10.0.0.1" is not RANGE@ID`},
+		"everything":               {annotation: "all", stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
+		"some that cannot be read": {annotation: "all,10.0.0.1@one", stays: []string{"10.0.0.4-10.0.0.6@two"}, message: `"all" is not RANGE@ID`},
 		"of a paused pool": {
-			says: "10.0.0.1@one", with: map[string]string{clusterv1.PausedAnnotation: ""}, stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"},
+			annotation: "10.0.0.1@one", with: map[string]string{clusterv1.PausedAnnotation: ""}, stays: []string{"10.0.0.1@one", "10.0.0.4-10.0.0.6@two"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
-				o.Annotations = map[string]string{v1alpha1.ReleaseHeldAnnotation: tc.says}
+				o.Annotations = map[string]string{v1alpha1.ReleaseHeldAnnotation: tc.annotation}
 				for k, v := range tc.with {
 					o.Annotations[k] = v
 				}

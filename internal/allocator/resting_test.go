@@ -107,9 +107,9 @@ func TestWhatWasMovedAwayComesBack(t *testing.T) {
 			tc.held.First, tc.held.Last, tc.held.Reason = "10.0.0.1", "10.0.0.1", v1alpha1.MovedReason
 			p.AddHeldRange(r, tc.held)
 			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-			got, no := p.RecordedRangeFor(c, r)
-			if has := got == r && no == nil; has != tc.want {
-				t.Errorf("it gets %v, refused: %v", got, no)
+			got, refusal := p.RecordedRangeFor(c, r)
+			if kept := got == r && refusal == nil; kept != tc.want {
+				t.Errorf("it gets %v, refused: %v", got, refusal)
 			}
 		})
 	}
@@ -185,12 +185,12 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	deleted(0, n/2)
 	first := turns()
-	fresh := observeClaim(p, "new", 1)
+	newClaim := observeClaim(p, "new", 1)
 	if granted, _ := p.PlanGrants(clock.Now(), 9, admitAll); granted != 1 {
 		t.Error("a new claim is not served while releases wait")
 	}
-	p.DropGrant(fresh.Owner.UID)
-	p.ForgetClaimant(fresh.Owner.UID)
+	p.DropGrant(newClaim.Owner.UID)
+	p.ForgetClaimant(newClaim.Owner.UID)
 	waited := len(p.CoolingOverflow)
 	deleted(n/2, n)
 	second := turns()
@@ -296,10 +296,10 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 		"TermLost": {then: func(p *grants.PoolState) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
 		"NoPool":   {then: func(p *grants.PoolState) { p.ClearBasePool() }, todo: n},
 		"MadeAnew": {then: func(p *grants.PoolState) {
-			anew := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
-			anew.UID, anew.ResourceVersion = "uid-of-another", "20"
-			anew.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "another", Term: 1}
-			p.RefreshBasePool(anew, "me", noon)
+			recreated := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+			recreated.UID, recreated.ResourceVersion = "uid-of-another", "20"
+			recreated.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "another", Term: 1}
+			p.RefreshBasePool(recreated, "me", noon)
 		}, todo: n, rests: n - grants.MaxJobs},
 		"NoGrace": {then: func(p *grants.PoolState) {
 			p.BasePool.PoolSpec().AddressReuseGracePeriodSeconds = nil

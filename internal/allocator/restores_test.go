@@ -23,11 +23,11 @@ import (
 func restoreObject(brought map[string]bool, kind faults.Kind, name string, a action) action {
 	text := fmt.Sprintf("the restore brings %s %s", kind, name)
 	return action{text, func(w *world) bool {
-		is := slices.ContainsFunc(w.api.List(kind), func(o client.Object) bool { return o.GetName() == name })
+		exists := slices.ContainsFunc(w.api.List(kind), func(o client.Object) bool { return o.GetName() == name })
 		switch {
-		case brought[text] && !is:
+		case brought[text] && !exists:
 			w.Failf("%s %s, which a restore has brought, is gone", kind, name)
-		case !is:
+		case !exists:
 			a.do(w)
 		}
 		brought[text] = true

@@ -41,19 +41,19 @@ func TestNothingIsLeftOfPoolsThatDoNotExist(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		told := 0
+		counted := 0
 		for i := range 50 {
 			c := newClaim(fmt.Sprint("c-", i), 0)
 			c.Spec.PoolRef.Name, c.ResourceVersion = fmt.Sprint("no-such-", i), api.next()
 			api.claims.Store(client.ObjectKeyFromObject(c), c)
 			key, _ := a.ObserveObject(c)
 			turn(key)
-			told += testutil.CollectAndCount(metrics.ClaimRefusals) - before
+			counted += testutil.CollectAndCount(metrics.ClaimRefusals) - before
 			a.ForgetObject(c)
 			turn(key)
 		}
-		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; told != 50 || left != 0 || len(a.pools) > 0 {
-			t.Errorf("%d claims were told; %d series are left of claims that are gone, and %d pools", told, left, len(a.pools))
+		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; counted != 50 || left != 0 || len(a.pools) > 0 {
+			t.Errorf("%d claims were told; %d series are left of claims that are gone, and %d pools", counted, left, len(a.pools))
 		}
 	})
 }

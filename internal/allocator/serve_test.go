@@ -31,7 +31,7 @@ type writeRecorder struct {
 }
 
 func (w *writeRecorder) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
-	if c, is := obj.(*ipamv1.IPAddressClaim); is && w.read == nil {
+	if c, ok := obj.(*ipamv1.IPAddressClaim); ok && w.read == nil {
 		w.claim.DeepCopyInto(c)
 	}
 	return w.read
@@ -64,7 +64,7 @@ func (s statusWriteRecorder) Patch(_ context.Context, obj client.Object, patch c
 	return s.w.patch("status ", obj, patch)
 }
 
-func (w *writeRecorder) patch(what string, obj client.Object, patch client.Patch) error {
+func (w *writeRecorder) patch(label string, obj client.Object, patch client.Patch) error {
 	raw, err := patch.Data(obj)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (w *writeRecorder) patch(what string, obj client.Object, patch client.Patch
 	if err := json.Unmarshal(raw, sent); err != nil {
 		return err
 	}
-	w.recorded = append(w.recorded, what+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
+	w.recorded = append(w.recorded, label+sent.Annotations[v1alpha1.AddressAnnotation]+" on "+string(sent.UID)+" at "+sent.ResourceVersion)
 	switch o := obj.(type) {
 	case *ipamv1.IPAddressClaim:
 		w.claim.DeepCopyInto(o)

@@ -35,7 +35,7 @@ func bothReady(c *ipamv1.IPAddressClaim) {
 // names the pool of the in-cluster provider has that pool among the owners of its IPAddress, if the pool has a mirror.
 func TestServedClaimsAreNoWork(t *testing.T) {
 	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
-	theirs := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
+	inClusterOwner := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
 	ours := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
 	another := metav1.OwnerReference{APIVersion: "nobody/v1", Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
 	for name, tc := range map[string]struct {
@@ -45,16 +45,16 @@ func TestServedClaimsAreNoWork(t *testing.T) {
 		done           bool
 	}{
 		"NetworkPool":        {claim: testKey.PoolReference(), address: testKey.PoolReference(), owner: ours, done: true},
-		"Mirrored":           {claim: inCluster, address: inCluster, owner: theirs, done: true},
+		"Mirrored":           {claim: inCluster, address: inCluster, owner: inClusterOwner, done: true},
 		"OfTheWrongOwner":    {claim: inCluster, address: inCluster, owner: ours},
 		"OfAnotherGroup":     {claim: testKey.PoolReference(), address: testKey.PoolReference(), owner: another},
 		"MirrorMadeByHand":   {claim: inCluster, address: inCluster, byHand: true, owner: ours, done: true},
 		"AdoptedByTheMirror": {claim: testKey.PoolReference(), address: inCluster, owner: ours, done: true},
-		"AdoptedFromIt":      {claim: inCluster, address: testKey.PoolReference(), owner: theirs, done: true},
+		"AdoptedFromIt":      {claim: inCluster, address: testKey.PoolReference(), owner: inClusterOwner, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) {
-				if mirrored := theirs; !tc.byHand {
+				if mirrored := inClusterOwner; !tc.byHand {
 					mirrored.Controller = ptr.To(true)
 					o.Name, o.OwnerReferences = "pool.in-cluster", []metav1.OwnerReference{mirrored}
 				}
@@ -100,23 +100,23 @@ func TestWaitingClaimsAreToldOnce(t *testing.T) {
 	for i := range 100 {
 		observeClaim(p, fmt.Sprint("waits-", i), 1)
 	}
-	tell := func() (told int) {
+	publishRefusals := func() (count int) {
 		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll)
-		for c, no := range refused {
-			c.Status = &grants.PublishedStatus{Refusal: *no}
-			told++
+		for c, refusal := range refused {
+			c.Status = &grants.PublishedStatus{Refusal: *refusal}
+			count++
 		}
-		return told
+		return count
 	}
-	if first, again := tell(), tell(); first != 100 || again != 0 {
+	if first, again := publishRefusals(), publishRefusals(); first != 100 || again != 0 {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
 	c := p.Claimants["uid-has-3"]
 	p.StartCooling(p.ReleaseFor(c), noon)
 	p.ForgetAddress("address-has-3", grants.NamespacedNameFromOwner(c.Owner))
 	p.ForgetClaimant(c.Owner.UID)
-	if told := tell(); told > 0 {
-		t.Errorf("an address of a full pool begins to rest, and %d claims are written", told)
+	if count := publishRefusals(); count > 0 {
+		t.Errorf("an address of a full pool begins to rest, and %d claims are written", count)
 	}
 }
 
@@ -136,18 +136,18 @@ func TestHugeAnnotations(t *testing.T) {
 func TestMovedClaims(t *testing.T) {
 	marked := func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.DeleteForMoveAnnotation] = "" }
 	for name, tc := range map[string]struct {
-		reason string
-		is     []func(*ipamv1.IPAddressClaim)
-		closes bool
+		reason  string
+		changes []func(*ipamv1.IPAddressClaim)
+		closes  bool
 	}{
-		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked}},
-		"ARecordOfAUsers":   {reason: "it was never given anything", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("192.0.2.1"), marked, withDeletionTimestamp, noFinalizer}},
-		"DeletedAndMarked":  {reason: "it is being moved", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked, withDeletionTimestamp}, closes: true},
-		"DeletedUnlikeThat": {reason: "it is released", is: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp}},
+		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked}},
+		"ARecordOfAUsers":   {reason: "it was never given anything", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("192.0.2.1"), marked, withDeletionTimestamp, noFinalizer}},
+		"DeletedAndMarked":  {reason: "it is being moved", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked, withDeletionTimestamp}, closes: true},
+		"DeletedUnlikeThat": {reason: "it is released", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			observeClaim(p, "c", 0, tc.is...)
+			observeClaim(p, "c", 0, tc.changes...)
 			reason, message := p.ClosedReason(noon)
 			if (reason == v1alpha1.MovedReason) != tc.closes {
 				t.Errorf("%s: closed by %q", tc.reason, reason)
@@ -254,9 +254,9 @@ func TestTroubledNamespace(t *testing.T) {
 	}
 	waits := observeClaim(p, "waits", 0)
 	other := observeClaim(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	_, told := p.PlanGrants(noon, 9, admitAll)
-	if no := told[waits]; no == nil || !strings.Contains(no.Message, "exceeded quota") || p.Grants[waits.Owner.UID] != nil {
-		t.Errorf("the next of the namespace is told %v", no)
+	_, refusals := p.PlanGrants(noon, 9, admitAll)
+	if refusal := refusals[waits]; refusal == nil || !strings.Contains(refusal.Message, "exceeded quota") || p.Grants[waits.Owner.UID] != nil {
+		t.Errorf("the next of the namespace is told %v", refusal)
 	}
 	if p.Grants[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
@@ -278,13 +278,13 @@ func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	bounded := types.NamespacedName{Namespace: "ns", Name: "bounded"}
 	for name, tc := range map[string]struct {
-		vain   func(*ipamv1.IPAddressClaim)
+		change func(*ipamv1.IPAddressClaim)
 		reason string
 	}{
-		"an address that is held":         {vain: withRequestedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
-		"an address that is not its pool": {vain: withRequestedAddress("10.9.9.9"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
-		"a record that another claim has": {vain: withRecordedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
-		"more than a quota":               {vain: ofCluster("bounded"), reason: v1alpha1.QuotaExceededReason},
+		"an address that is held":         {change: withRequestedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"an address that is not its pool": {change: withRequestedAddress("10.9.9.9"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"a record that another claim has": {change: withRecordedAddress("10.0.0.1"), reason: ipamv1.IPAddressClaimReadyAllocationFailedReason},
+		"more than a quota":               {change: ofCluster("bounded"), reason: v1alpha1.QuotaExceededReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			woken := 0
@@ -295,28 +295,28 @@ func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 			for i := range term.SerialRetryThreshold {
 				p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 			}
-			vain := observeClaim(p, "vain", 1, tc.vain)
+			unserved := observeClaim(p, "vain", 1, tc.change)
 			healthy, next := observeClaim(p, "healthy", 2), observeClaim(p, "next", 3)
-			told := func(at time.Time) string {
+			refusalReason := func(at time.Time) string {
 				t.Helper()
-				_, no := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult {
-					return grants.AdmissionResult{Wait: c != vain && c != healthy && c != next}
+				_, refused := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult {
+					return grants.AdmissionResult{Wait: c != unserved && c != healthy && c != next}
 				})
-				if no[vain] == nil {
+				if refused[unserved] == nil {
 					t.Fatal("it is told nothing")
 				}
-				return no[vain].Reason
+				return refused[unserved].Reason
 			}
-			if got := told(noon); got != tc.reason || p.Grants[healthy.Owner.UID] != nil {
+			if got := refusalReason(noon); got != tc.reason || p.Grants[healthy.Owner.UID] != nil {
 				t.Errorf("before the trial it is told %q", got)
 			}
-			if got := told(noon.Add(term.MinRetryPause)); got != tc.reason {
+			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
 				t.Errorf("at the trial it is told %q", got)
 			}
 			if p.Grants[healthy.Owner.UID] == nil || p.Grants[next.Owner.UID] != nil {
 				t.Error("the trial is not of the oldest to which something can be granted, and of that alone")
 			}
-			if got := told(noon.Add(term.MinRetryPause)); got != tc.reason {
+			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
 				t.Errorf("after the trial it is told %q", got)
 			}
 			if p.ForgetClaimant("uid-has"); (woken > 0) != (tc.reason == v1alpha1.QuotaExceededReason) {
@@ -335,14 +335,14 @@ func TestTrialThatFindsNothingFree(t *testing.T) {
 		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
 	}
 	waits := observeClaim(p, "waits", 1)
-	look := func(at time.Time) (time.Duration, *grants.Refusal) {
+	reconcile := func(at time.Time) (time.Duration, *grants.Refusal) {
 		p.BeginReconcile()
-		_, no := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c != waits} })
-		return p.EndReconcile(at, 0), no[waits]
+		_, refused := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c != waits} })
+		return p.EndReconcile(at, 0), refused[waits]
 	}
 	for at, want := range map[time.Duration]time.Duration{0: term.MinRetryPause, term.MinRetryPause: 0, time.Minute: 0} {
-		if wait, no := look(noon.Add(at)); wait != want || no == nil || no.Reason != ipamv1.IPAddressClaimReadyPoolExhaustedReason {
-			t.Errorf("after %v it is looked at again in %v, not in %v, and the claim is told %v", at, wait, want, no)
+		if wait, refusal := reconcile(noon.Add(at)); wait != want || refusal == nil || refusal.Reason != ipamv1.IPAddressClaimReadyPoolExhaustedReason {
+			t.Errorf("after %v it is looked at again in %v, not in %v, and the claim is told %v", at, wait, want, refusal)
 		}
 	}
 }
@@ -356,24 +356,24 @@ func TestTrialOnlyForThoseThatWait(t *testing.T) {
 	for i := range term.SerialRetryThreshold {
 		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 	}
-	look := func(at time.Time, admission grants.AdmissionFunc) time.Duration {
+	reconcile := func(at time.Time, admission grants.AdmissionFunc) time.Duration {
 		p.BeginReconcile()
 		p.PlanGrants(at, 99, admission)
 		return p.EndReconcile(at, 0)
 	}
 	late := noon.Add(term.MinRetryPause / 2)
-	if wait := look(late, admitAll); wait != 0 {
+	if wait := reconcile(late, admitAll); wait != 0 {
 		t.Errorf("all have failed, and the pool is looked at again in %v", wait)
 	}
 	waits := observeClaim(p, "waits", 0)
-	if wait := look(late, admitAll); wait <= 0 || wait > term.MinRetryPause {
+	if wait := reconcile(late, admitAll); wait <= 0 || wait > term.MinRetryPause {
 		t.Errorf("one waits for the others, and is tried in %v", wait)
 	}
 	paused := func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c == waits} }
-	if wait := look(late, paused); wait != 0 {
+	if wait := reconcile(late, paused); wait != 0 {
 		t.Errorf("the one that waits is paused, and the pool is looked at again in %v", wait)
 	}
-	if wait := look(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants[waits.Owner.UID] == nil {
+	if wait := reconcile(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants[waits.Owner.UID] == nil {
 		t.Errorf("the time of the trial is past, and the pool is looked at again in %v", wait)
 	}
 }
@@ -390,22 +390,22 @@ func TestTroubleIsToldAsItIs(t *testing.T) {
 		for i := range term.SerialRetryThreshold {
 			p.RecordFailure(observeClaim(p, fmt.Sprint("c-", i), i), err, at)
 		}
-		no := p.FailingNamespaceRefusal(next, noon)
-		if no == nil || no.Reason != v1alpha1.WriteFailedReason {
-			t.Fatalf("it is told %v", no)
+		refusal := p.FailingNamespaceRefusal(next, noon)
+		if refusal == nil || refusal.Reason != v1alpha1.WriteFailedReason {
+			t.Fatalf("it is told %v", refusal)
 		}
-		return no.Message
+		return refusal.Message
 	}
 	if got := note(context.DeadlineExceeded, noon); strings.Contains(got, "refuses") {
 		t.Errorf("of a timeout it is told %q", got)
 	}
-	told := note(quota(1), noon)
-	if !strings.Contains(told, "refuses") || !strings.Contains(told, "exceeded quota") {
-		t.Errorf("of a quota it is told %q", told)
+	message := note(quota(1), noon)
+	if !strings.Contains(message, "refuses") || !strings.Contains(message, "exceeded quota") {
+		t.Errorf("of a quota it is told %q", message)
 	}
 	for _, err := range []error{context.DeadlineExceeded, quota(7)} {
-		if got := note(err, noon.Add(time.Hour)); got != told {
-			t.Errorf("it is told %q, and then %q", told, got)
+		if got := note(err, noon.Add(time.Hour)); got != message {
+			t.Errorf("it is told %q, and then %q", message, got)
 		}
 	}
 }

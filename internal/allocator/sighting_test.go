@@ -34,12 +34,12 @@ func newAllocatorWithCluster(cluster error) (*Allocator, *deleteCounter) {
 }
 
 // withWrittenStatus sets the status that the allocator would write for an allocation.
-func withWrittenStatus(t *testing.T, says grants.OwnerSeen) func(*v1alpha1.IPAllocation) {
+func withWrittenStatus(t *testing.T, seen grants.OwnerSeen) func(*v1alpha1.IPAllocation) {
 	t.Helper()
 	return func(o *v1alpha1.IPAllocation) {
 		o.Spec.TenantClusterRef = v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
 		c := blocks.NewClaimant(o)
-		text, err := json.Marshal(blocks.AllocatedStep(c, c.RecordedRange, "", says, noon).StatusPatch)
+		text, err := json.Marshal(blocks.AllocatedStep(c, c.RecordedRange, "", seen, noon).StatusPatch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,22 +53,22 @@ func withWrittenStatus(t *testing.T, says grants.OwnerSeen) func(*v1alpha1.IPAll
 // request the blocks of a Cluster before it creates the Cluster.
 func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 	tests := map[string]struct {
-		said    grants.OwnerSeen
-		cluster error
-		// jobs read the Cluster live; owes reports whether the status does not show what was found.
-		jobs   int
-		owes   bool
-		reason string
+		published grants.OwnerSeen
+		cluster   error
+		// jobs read the Cluster live; toWrite reports whether the status does not show what was found.
+		jobs    int
+		toWrite bool
+		reason  string
 	}{
-		"not seen, and absent":     {said: grants.OwnerNeverSeen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
-		"not seen, and there":      {said: grants.OwnerNeverSeen, owes: true, reason: "from now on it can be gone"},
-		"says nothing, and absent": {said: grants.OwnerUnknown, cluster: noCluster, owes: true, reason: "an earlier version has allocated it: nobody knows"},
-		"says nothing, and there":  {said: grants.OwnerUnknown, owes: true, reason: "an earlier version has allocated it"},
-		"seen, and there":          {said: grants.OwnerSeenAlive, reason: "at rest"},
-		"seen, and absent":         {said: grants.OwnerSeenAlive, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
-		"paused, and absent":       {said: grants.OwnerSeenPaused, cluster: noCluster, reason: "clusterctl may have moved it"},
-		"paused, and there":        {said: grants.OwnerSeenPaused, owes: true, reason: "from now on it can be gone"},
-		"nobody knows":             {said: grants.OwnerNeverSeen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
+		"not seen, and absent":     {published: grants.OwnerNeverSeen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
+		"not seen, and there":      {published: grants.OwnerNeverSeen, toWrite: true, reason: "from now on it can be gone"},
+		"says nothing, and absent": {published: grants.OwnerUnknown, cluster: noCluster, toWrite: true, reason: "an earlier version has allocated it: nobody knows"},
+		"says nothing, and there":  {published: grants.OwnerUnknown, toWrite: true, reason: "an earlier version has allocated it"},
+		"seen, and there":          {published: grants.OwnerSeenAlive, reason: "at rest"},
+		"seen, and absent":         {published: grants.OwnerSeenAlive, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
+		"paused, and absent":       {published: grants.OwnerSeenPaused, cluster: noCluster, reason: "clusterctl may have moved it"},
+		"paused, and there":        {published: grants.OwnerSeenPaused, toWrite: true, reason: "from now on it can be gone"},
+		"nobody knows":             {published: grants.OwnerNeverSeen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -76,15 +76,15 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 			a.workers = workers.New[pools.Key](0) // jobs are counted, not run
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			p.Holder = true
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.said))
+			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
 			a.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 			if p.ActiveJobs != tt.jobs || len(api.fences) > 0 {
 				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.ActiveJobs, len(api.fences))
 			}
-			if owes := p.ClaimantsToWrite[c.Owner.UID] != nil; owes != tt.owes {
-				t.Errorf("%s: to be written: %v", tt.reason, owes)
+			if toWrite := p.ClaimantsToWrite[c.Owner.UID] != nil; toWrite != tt.toWrite {
+				t.Errorf("%s: to be written: %v", tt.reason, toWrite)
 			}
-			if wait := a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.owes != (wait == time.Millisecond) {
+			if wait := a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
 				t.Errorf("%s: it comes back after %v", tt.reason, wait)
 			}
 		})
@@ -94,41 +94,41 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 	const block = "allocated 4 IPs: 10.0.0.4/30"
 	tests := map[string]struct {
-		told, found grants.OwnerSeen
-		says        grants.OwnerSeen
-		ready       string
-		seen        string // of the condition; empty: there is none
-		reason      string
+		published, found grants.OwnerSeen
+		next             grants.OwnerSeen
+		ready            string
+		seen             string // of the condition; empty: there is none
+		reason           string
 	}{
-		"not looked":              {says: grants.OwnerUnknown, ready: block},
-		"not there":               {found: grants.OwnerNeverSeen, says: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"still not there":         {told: grants.OwnerNeverSeen, found: grants.OwnerNeverSeen, says: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"not there, and not said": {told: grants.OwnerNeverSeen, says: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"there":                   {found: grants.OwnerSeenAlive, says: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"there at last":           {told: grants.OwnerNeverSeen, found: grants.OwnerSeenAlive, says: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"gone":                    {told: grants.OwnerSeenAlive, found: grants.OwnerNeverSeen, says: grants.OwnerSeenAlive, ready: block, seen: "True", reason: "once seen is seen for good"},
-		"seen, and paused":        {told: grants.OwnerSeenAlive, found: grants.OwnerSeenPaused, says: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may be about to move it"},
-		"gone after a pause":      {told: grants.OwnerSeenPaused, found: grants.OwnerNeverSeen, says: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may have moved it"},
-		"resumed":                 {told: grants.OwnerSeenPaused, found: grants.OwnerSeenAlive, says: grants.OwnerSeenAlive, ready: block, seen: "True"},
-		"paused as it arrives":    {found: grants.OwnerSeenPaused, says: grants.OwnerUnknown, ready: block, reason: "what was not seen is not deleted anyway"},
-		"gone as it arrives":      {found: grants.OwnerLeftPaused, says: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
-		"gone once more":          {told: grants.OwnerSeenPaused, found: grants.OwnerLeftPaused, says: grants.OwnerSeenPaused, ready: block, seen: "Unknown"},
+		"not looked":              {next: grants.OwnerUnknown, ready: block},
+		"not there":               {found: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"still not there":         {published: grants.OwnerNeverSeen, found: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"not there, and not said": {published: grants.OwnerNeverSeen, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"there":                   {found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
+		"there at last":           {published: grants.OwnerNeverSeen, found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
+		"gone":                    {published: grants.OwnerSeenAlive, found: grants.OwnerNeverSeen, next: grants.OwnerSeenAlive, ready: block, seen: "True", reason: "once seen is seen for good"},
+		"seen, and paused":        {published: grants.OwnerSeenAlive, found: grants.OwnerSeenPaused, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may be about to move it"},
+		"gone after a pause":      {published: grants.OwnerSeenPaused, found: grants.OwnerNeverSeen, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown", reason: "clusterctl may have moved it"},
+		"resumed":                 {published: grants.OwnerSeenPaused, found: grants.OwnerSeenAlive, next: grants.OwnerSeenAlive, ready: block, seen: "True"},
+		"paused as it arrives":    {found: grants.OwnerSeenPaused, next: grants.OwnerUnknown, ready: block, reason: "what was not seen is not deleted anyway"},
+		"gone as it arrives":      {found: grants.OwnerLeftPaused, next: grants.OwnerNeverSeen, ready: block + "; Cluster team/prod does not exist yet", seen: "False"},
+		"gone once more":          {published: grants.OwnerSeenPaused, found: grants.OwnerLeftPaused, next: grants.OwnerSeenPaused, ready: block, seen: "Unknown"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.told))
-			if c.PublishedOwnerSeen != tt.told {
+			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
+			if c.PublishedOwnerSeen != tt.published {
 				t.Fatalf("it was told %v", c.PublishedOwnerSeen)
 			}
-			says := c.NextOwnerSeen(tt.found)
+			next := c.NextOwnerSeen(tt.found)
 			o := &v1alpha1.IPAllocation{}
 			o.Annotations, o.UID = map[string]string{}, "uid-x"
 			withBlock("10.0.0.4/30")(o)
-			withWrittenStatus(t, says)(o)
+			withWrittenStatus(t, next)(o)
 			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition)
-			if says != tt.says || ready.Message != tt.ready || ready.Status != "True" {
-				t.Errorf("%s: %v, %s", tt.reason, says, ready.Message)
+			if next != tt.next || ready.Message != tt.ready || ready.Status != "True" {
+				t.Errorf("%s: %v, %s", tt.reason, next, ready.Message)
 			}
 			got := ""
 			if s := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition); s != nil {
@@ -208,21 +208,21 @@ func TestAPausedClusterIsNotGone(t *testing.T) {
 
 func TestWhatAClusterShows(t *testing.T) {
 	tests := map[string]struct {
-		is    []func(*clusterv1.Cluster)
-		ended bool
-		found grants.OwnerSeen
+		changes []func(*clusterv1.Cluster)
+		ended   bool
+		found   grants.OwnerSeen
 	}{
 		"runs":                      {found: grants.OwnerSeenAlive},
-		"is being deleted":          {is: []func(*clusterv1.Cluster){deletedCluster}, found: grants.OwnerSeenAlive},
+		"is being deleted":          {changes: []func(*clusterv1.Cluster){deletedCluster}, found: grants.OwnerSeenAlive},
 		"has ended":                 {ended: true, found: grants.OwnerSeenAlive},
-		"is paused":                 {is: []func(*clusterv1.Cluster){pausedCluster}, found: grants.OwnerSeenPaused},
-		"is marked for a move":      {is: []func(*clusterv1.Cluster){markedCluster}, found: grants.OwnerSeenAlive},
-		"is moved, and is unpaused": {is: []func(*clusterv1.Cluster){markedCluster, deletedCluster}, found: grants.OwnerSeenPaused},
-		"was moved, unpaused":       {is: []func(*clusterv1.Cluster){markedCluster}, ended: true, found: grants.OwnerSeenPaused},
+		"is paused":                 {changes: []func(*clusterv1.Cluster){pausedCluster}, found: grants.OwnerSeenPaused},
+		"is marked for a move":      {changes: []func(*clusterv1.Cluster){markedCluster}, found: grants.OwnerSeenAlive},
+		"is moved, and is unpaused": {changes: []func(*clusterv1.Cluster){markedCluster, deletedCluster}, found: grants.OwnerSeenPaused},
+		"was moved, unpaused":       {changes: []func(*clusterv1.Cluster){markedCluster}, ended: true, found: grants.OwnerSeenPaused},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if found := ownerSeenFromCluster(prod(tt.is...), tt.ended); found != tt.found {
+			if found := ownerSeenFromCluster(prod(tt.changes...), tt.ended); found != tt.found {
 				t.Errorf("found %v, not %v", found, tt.found)
 			}
 		})
@@ -235,9 +235,9 @@ func TestAPauseIsNewsOfWhatIsServed(t *testing.T) {
 	tests := map[string]struct {
 		block func(*v1alpha1.IPAllocation)
 		pool  func(*grants.PoolState)
-		news  bool
+		wakes bool
 	}{
-		"served":                   {news: true},
+		"served":                   {wakes: true},
 		"paused itself":            {block: func(o *v1alpha1.IPAllocation) { o.Annotations[clusterv1.PausedAnnotation] = "" }},
 		"without a record":         {block: func(o *v1alpha1.IPAllocation) { delete(o.Annotations, v1alpha1.AddressAnnotation) }},
 		"being deleted":            {block: func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &metav1.Time{Time: noon} }},
@@ -255,7 +255,7 @@ func TestAPauseIsNewsOfWhatIsServed(t *testing.T) {
 			if tt.pool != nil {
 				tt.pool(p)
 			}
-			if keys := a.ObserveCluster(prod(pausedCluster), false); (len(keys) > 0) != tt.news {
+			if keys := a.ObserveCluster(prod(pausedCluster), false); (len(keys) > 0) != tt.wakes {
 				t.Errorf("woken: %v", keys)
 			}
 		})
@@ -263,25 +263,25 @@ func TestAPauseIsNewsOfWhatIsServed(t *testing.T) {
 }
 
 // setSeen sets in an allocation whether its Cluster was seen.
-func setSeen(o *v1alpha1.IPAllocation, is metav1.ConditionStatus) {
-	meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition).Status = is
+func setSeen(o *v1alpha1.IPAllocation, status metav1.ConditionStatus) {
+	meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition).Status = status
 }
 
 // TestAClusterThatRunsIsLookedAtAgain checks that a running Cluster is read again at once where it was paused.
 // Otherwise its event proves nothing: it may be from before the IPAllocation, where the watch is behind.
 func TestAClusterThatRunsIsLookedAtAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
-		told, found grants.OwnerSeen
-		news        bool
+		published, found grants.OwnerSeen
+		wakes            bool
 	}{
-		"not seen yet": {told: grants.OwnerNeverSeen},
-		"seen":         {told: grants.OwnerSeenAlive},
-		"paused":       {told: grants.OwnerSeenPaused, news: true},
+		"not seen yet": {published: grants.OwnerNeverSeen},
+		"seen":         {published: grants.OwnerSeenAlive},
+		"paused":       {published: grants.OwnerSeenPaused, wakes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, nil)
-			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.told))
-			if keys := a.ObserveCluster(prod(), false); (len(keys) > 0) != tt.news || c.ObservedOwnerSeen != tt.found {
+			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
+			if keys := a.ObserveCluster(prod(), false); (len(keys) > 0) != tt.wakes || c.ObservedOwnerSeen != tt.found {
 				t.Errorf("woken: %v, found %v", keys, c.ObservedOwnerSeen)
 			}
 		})
@@ -344,7 +344,7 @@ func TestPausesAreToldInTurn(t *testing.T) {
 type pausedReader struct{ client.Client }
 
 func (pausedReader) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	if c, is := o.(*clusterv1.Cluster); is {
+	if c, ok := o.(*clusterv1.Cluster); ok {
 		pausedCluster(c)
 	}
 	return nil

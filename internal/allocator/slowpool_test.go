@@ -65,8 +65,8 @@ func (s *partlyHangingStatus) Update(ctx context.Context, o client.Object, opts 
 func TestSlowPoolBesideAFastOne(t *testing.T) {
 	const writers = 32
 	for name, hangs := range map[string]func(client.Object) bool{
-		"its commits hang": func(o client.Object) bool { _, is := o.(v1alpha1.Pool); return is && o.GetNamespace() == "slow" },
-		"its claims hang":  func(o client.Object) bool { _, is := o.(v1alpha1.Pool); return !is && o.GetNamespace() == "slow" },
+		"its commits hang": func(o client.Object) bool { _, ok := o.(v1alpha1.Pool); return ok && o.GetNamespace() == "slow" },
+		"its claims hang":  func(o client.Object) bool { _, ok := o.(v1alpha1.Pool); return !ok && o.GetNamespace() == "slow" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

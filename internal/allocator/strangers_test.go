@@ -25,17 +25,17 @@ func TestStrangers(t *testing.T) {
 		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: "Cluster ns/c is paused"}}
 	}
 	for name, c := range map[string]struct {
-		after time.Duration // since the takeover
-		claim func(*ipamv1.IPAddressClaim)
-		addr  func(*ipamv1.IPAddress)
-		told  bool
+		after     time.Duration // since the takeover
+		claim     func(*ipamv1.IPAddressClaim)
+		addr      func(*ipamv1.IPAddress)
+		wantEvent bool
 	}{
-		"long after the takeover":           {after: time.Hour, told: true},
-		"another address than was recorded": {after: time.Hour, claim: withRecordedAddress("10.0.0.12"), told: true},
+		"long after the takeover":           {after: time.Hour, wantEvent: true},
+		"another address than was recorded": {after: time.Hour, claim: withRecordedAddress("10.0.0.12"), wantEvent: true},
 		"the one that was recorded":         {after: time.Hour, claim: withRecordedAddress("10.0.0.11")},
 		"before it":                         {after: -time.Hour},
 		"by a request of before it":         {after: settled},
-		"after all those":                   {after: settled + time.Second, told: true},
+		"after all those":                   {after: settled + time.Second, wantEvent: true},
 		"by hand":                           {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.OwnerReferences = nil }},
 		"by a restore":                      {after: time.Hour, addr: func(a *ipamv1.IPAddress) { a.OwnerReferences[0].UID = "of the claim before" }},
 		"by a move, of a paused Cluster":    {after: time.Hour, claim: paused},
@@ -66,13 +66,13 @@ func TestStrangers(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			alloc := New(Options{Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
 			step := claims.ClaimantKind.NextServeStep(p, p.Claimants["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), ClaimantRead: true})
-			if told := step.ForeignAddress != nil; told != c.told {
-				t.Fatalf("it is told of: %t, by %+v", told, step.Call)
+			if reported := step.ForeignAddress != nil; reported != c.wantEvent {
+				t.Fatalf("it is told of: %t, by %+v", reported, step.Call)
 			}
-			if c.told {
+			if c.wantEvent {
 				alloc.recordForeignAddressEvent(grants.NewPool(p), step.ForeignAddress)
-				if said := <-recorder.Events; !strings.Contains(said, "TwoProviders IPAddress ns/c was written by another provider") {
-					t.Error(said)
+				if event := <-recorder.Events; !strings.Contains(event, "TwoProviders IPAddress ns/c was written by another provider") {
+					t.Error(event)
 				}
 			}
 		})

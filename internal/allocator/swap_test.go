@@ -44,8 +44,8 @@ func TestTakeOverAfterOther(t *testing.T) {
 		pool  func(*v1alpha1.NetworkPool)
 		claim func(*ipamv1.IPAddressClaim)
 		until time.Time
-		// says is the reason that the takeover writes into the condition Ready.
-		says string
+		// wantReason is the reason that the takeover writes into the condition Ready.
+		wantReason string
 	}{
 		"a claim with a record of ours":           {served, withRecordedAddress("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
 		"one that nobody has looked at":           {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
@@ -69,8 +69,8 @@ func TestTakeOverAfterOther(t *testing.T) {
 			if !p.QuarantineUntil.Equal(c.until) {
 				t.Errorf("nothing new is granted until %v, want %v", p.QuarantineUntil, c.until)
 			}
-			if says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition); says == nil || says.Reason != c.says {
-				t.Errorf("the takeover says %v, want %s", says, c.says)
+			if condition := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition); condition == nil || condition.Reason != c.wantReason {
+				t.Errorf("the takeover says %v, want %s", condition, c.wantReason)
 			}
 		})
 	}
@@ -207,8 +207,8 @@ func TestAPoolSpeaksByTheClockOfTheAPIServer(t *testing.T) {
 	p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-time.Hour) }
 	p.BeginQuarantine(noon.Add(time.Hour), 75*time.Second)
 	status := p.PrepareCommit(noon.Add(time.Hour)).Pool.PoolStatus()
-	if says := meta.FindStatusCondition(status.Conditions, v1alpha1.ReadyCondition).Message; !strings.Contains(says, "new grants start at 2030-01-01T12:01:15Z") {
-		t.Errorf("it says %q", says)
+	if message := meta.FindStatusCondition(status.Conditions, v1alpha1.ReadyCondition).Message; !strings.Contains(message, "new grants start at 2030-01-01T12:01:15Z") {
+		t.Errorf("it says %q", message)
 	}
 	for _, c := range status.Conditions {
 		if !c.LastTransitionTime.Time.Equal(noon) {

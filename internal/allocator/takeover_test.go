@@ -28,7 +28,7 @@ type listOrderRecorder struct {
 }
 
 func (l *listOrderRecorder) List(ctx context.Context, of client.Object, namespace string, visit func(client.Object)) (string, error) {
-	if _, is := of.(*ipamv1.IPAddressClaim); is {
+	if _, ok := of.(*ipamv1.IPAddressClaim); ok {
 		l.listedFirst = l.listedFirst || l.write.sent == nil
 	}
 	return l.listedObjects.List(ctx, of, namespace, visit)

@@ -93,9 +93,9 @@ func TestToldUnservedWithoutStatus(t *testing.T) {
 	if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil || api.writes != 1 {
 		t.Fatalf("%d writes, %v", api.writes, err)
 	}
-	says := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition)
-	if says == nil || says.Status != metav1.ConditionFalse || says.ObservedGeneration != 3 || !strings.Contains(says.Message, "add the component in-cluster-pools") {
-		t.Errorf("it says %+v", says)
+	condition := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition)
+	if condition == nil || condition.Status != metav1.ConditionFalse || condition.ObservedGeneration != 3 || !strings.Contains(condition.Message, "add the component in-cluster-pools") {
+		t.Errorf("it says %+v", condition)
 	}
 }
 

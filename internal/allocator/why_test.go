@@ -21,14 +21,14 @@ func TestWhyARequestIsRefused(t *testing.T) {
 		"10.0.0.0": "the first address of the network 10.0.0.0/24, which hosts do not use", "10.9.0.1": "outside the pool",
 		"fd00::1": "of another address family than the pool",
 	} {
-		_, no := p.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
-		if no == nil || !strings.Contains(no.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
-			t.Errorf("%s: %+v", address, no)
+		_, refusal := p.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
+		if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
+			t.Errorf("%s: %+v", address, refusal)
 		}
 	}
-	_, no := p.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
-	if no == nil || !strings.Contains(no.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
-		t.Errorf("a block: %+v", no)
+	_, refusal := p.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
+	if refusal == nil || !strings.Contains(refusal.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
+		t.Errorf("a block: %+v", refusal)
 	}
 }
 
@@ -38,8 +38,8 @@ func TestWhoKeepsAnAddress(t *testing.T) {
 	a := *p.Addresses[types.NamespacedName{Namespace: "ns", Name: "c"}]
 	a.ResourceVersion, a.Deleting, a.OtherFinalizers = "2", true, []string{"example.com/hold"}
 	p.ObserveAddress(&a)
-	if _, no := p.ChooseRange(observeClaim(p, "c", 0)); no == nil || !strings.Contains(no.Message, "have to remove: example.com/hold") {
-		t.Errorf("%+v", no)
+	if _, refusal := p.ChooseRange(observeClaim(p, "c", 0)); refusal == nil || !strings.Contains(refusal.Message, "have to remove: example.com/hold") {
+		t.Errorf("%+v", refusal)
 	}
 }
 

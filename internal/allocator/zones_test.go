@@ -58,8 +58,8 @@ func planClaim(t *testing.T, a *Allocator, p *grants.PoolState, c *grants.Claima
 	if g := p.Grants[c.Owner.UID]; g != nil {
 		return poolutil.ShowRange(g.Range)
 	}
-	if no := refused[p.Claimants[c.Owner.UID]]; no != nil {
-		return no.Reason + ": " + no.Message
+	if refusal := refused[p.Claimants[c.Owner.UID]]; refusal != nil {
+		return refusal.Reason + ": " + refusal.Message
 	}
 	return ""
 }
@@ -176,14 +176,14 @@ func TestMachinesAreLookedFor(t *testing.T) {
 	}
 
 	p := newTestPool(t, "", withZones)
-	has := observeClaim(p, "has", 0, ofMachine("a"), withRecordedAddress("10.1.0.1"))
-	if has.MachineLookup != nil {
+	served := observeClaim(p, "has", 0, ofMachine("a"), withRecordedAddress("10.1.0.1"))
+	if served.MachineLookup != nil {
 		t.Error("the owners of a claim are remembered that has its address")
 	}
 	for i := range 2 { // the two that are free
 		observeClaim(p, fmt.Sprint("full", i), 0, withRecordedAddress(fmt.Sprintf("10.0.0.%d", i+1)))
 	}
-	looks := func(now time.Time) int {
+	countLookups := func(now time.Time) int {
 		before := f.finds
 		a.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
 		return f.finds - before
@@ -194,29 +194,29 @@ func TestMachinesAreLookedFor(t *testing.T) {
 	if wait := New(Options{}).startMachineLookups(grants.NewPool(p), noon); wait != 0 {
 		t.Errorf("a manager without the component comes back after %v", wait)
 	}
-	if n := looks(noon); n != 3 {
+	if n := countLookups(noon); n != 3 {
 		t.Errorf("%d looks for three", n)
 	}
-	if n := looks(noon); n != 0 {
+	if n := countLookups(noon); n != 0 {
 		t.Errorf("%d more at once", n)
 	}
 	wait := p.NextMachineLookupDelay(noon)
 	if wait <= 0 || wait > 10*time.Second {
 		t.Errorf("what failed is tried again after %v", wait)
 	}
-	if n := looks(noon.Add(wait)); n != 1 {
+	if n := countLookups(noon.Add(wait)); n != 1 {
 		t.Errorf("%d looks for what failed", n)
 	}
 	if longer := p.NextMachineLookupDelay(noon.Add(wait)); longer <= wait {
 		t.Errorf("the next pause is %v, after one of %v", longer, wait)
 	}
-	if n := looks(noon.Add(time.Hour)); n != 2 {
+	if n := countLookups(noon.Add(time.Hour)); n != 2 {
 		t.Errorf("%d looks an hour later: what failed, and who is in no failure domain", n)
 	}
 
 	// The owners may come after the claim, and change: the result for the former ones does not count.
 	observeClaim(p, "lost", 3, ofMachine("b"), func(c *ipamv1.IPAddressClaim) { c.ResourceVersion, c.OwnerReferences[0].UID = "2", "another" })
-	if n := looks(noon.Add(time.Hour)); n != 1 {
+	if n := countLookups(noon.Add(time.Hour)); n != 1 {
 		t.Errorf("%d looks for another owner", n)
 	}
 	if got := planClaim(t, a, p, p.Claimants["uid-lost"], noon.Add(time.Hour)); got != "10.2.0.1" {

@@ -70,20 +70,20 @@ func TestServices(t *testing.T) { // B35 (all Services of type LoadBalancer coun
 func TestUser(t *testing.T) { // F2 (an address is free after MetalLB has released it)
 	block := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	for name, c := range map[string]struct {
-		has  corev1.Service
-		want string
+		service corev1.Service
+		want    string
 	}{
-		"the first":          {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.8"), want: "Service a/s has 10.0.0.8"},
-		"the last":           {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.9"), want: "Service a/s has 10.0.0.9"},
-		"its second address": {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "fd00::1", "10.0.0.8"), want: "Service a/s has 10.0.0.8"},
-		"mapped":             {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "::ffff:10.0.0.8"), want: "Service a/s has ::ffff:10.0.0.8"},
-		"being deleted":      {has: deleting(service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.8")), want: "Service a/s has 10.0.0.8"},
-		"one before":         {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.7")},
-		"one behind":         {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.10")},
-		"none":               {has: service("a", "s", corev1.ServiceTypeLoadBalancer)},
-		"a name":             {has: service("a", "s", corev1.ServiceTypeLoadBalancer, "lb.example.com")},
+		"the first":          {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.8"), want: "Service a/s has 10.0.0.8"},
+		"the last":           {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.9"), want: "Service a/s has 10.0.0.9"},
+		"its second address": {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "fd00::1", "10.0.0.8"), want: "Service a/s has 10.0.0.8"},
+		"mapped":             {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "::ffff:10.0.0.8"), want: "Service a/s has ::ffff:10.0.0.8"},
+		"being deleted":      {service: deleting(service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.8")), want: "Service a/s has 10.0.0.8"},
+		"one before":         {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.7")},
+		"one behind":         {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "10.0.0.10")},
+		"none":               {service: service("a", "s", corev1.ServiceTypeLoadBalancer)},
+		"a name":             {service: service("a", "s", corev1.ServiceTypeLoadBalancer, "lb.example.com")},
 	} {
-		got, err := FindRangeUser(t.Context(), fakeWorkload{services: []corev1.Service{service("z", "other", corev1.ServiceTypeLoadBalancer, "192.0.2.1"), c.has}}, block)
+		got, err := FindRangeUser(t.Context(), fakeWorkload{services: []corev1.Service{service("z", "other", corev1.ServiceTypeLoadBalancer, "192.0.2.1"), c.service}}, block)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}

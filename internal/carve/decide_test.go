@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 		}
 		return p
 	}
-	lack := func(n int) func(*Pool) { return func(p *Pool) { p.Shortfall = n } }
+	withShortfall := func(n int) func(*Pool) { return func(p *Pool) { p.Shortfall = n } }
 	ready := func(n int64) func(*Pool) { return func(p *Pool) { p.MinAvailable = n } }
 	ends := func(p *Pool) { p.Deleting = true }
 	paused := func(p *Pool) { p.Paused = true }
@@ -92,11 +92,11 @@ func TestDecide(t *testing.T) {
 		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "somebody wrote other finalizers over ours"},
 		"PausedInUse":   {pool: pool(paused), blocks: []Block{open("a", 1, 3, gone, draining)}, reason: "nothing is asked for, not again either"},
 		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},
-		"OnItsWay":      {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting)}, reason: "one that is asked for is not asked for again"},
-		"Grows":         {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0)}, want: Decision{NewBlocks: 1}},
-		"GrowsByMore":   {pool: pool(lack(5)), blocks: []Block{open("a", 4, 0)}, want: Decision{NewBlocks: 2}, reason: "up to max"},
+		"OnItsWay":      {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting)}, reason: "one that is asked for is not asked for again"},
+		"Grows":         {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0)}, want: Decision{NewBlocks: 1}},
+		"GrowsByMore":   {pool: pool(withShortfall(5)), blocks: []Block{open("a", 4, 0)}, want: Decision{NewBlocks: 2}, reason: "up to max"},
 		"KeepsReady":    {pool: pool(ready(6)), blocks: []Block{open("a", 3, 1)}, want: Decision{NewBlocks: 2}, reason: "five more addresses are two blocks"},
-		"LeavingCounts": {pool: pool(lack(3)), blocks: []Block{open("a", 4, 0), open("b", 1, 0, draining, deleting)}, want: Decision{NewBlocks: 1}, reason: "status.blocks has max entries"},
+		"LeavingCounts": {pool: pool(withShortfall(3)), blocks: []Block{open("a", 4, 0), open("b", 1, 0, draining, deleting)}, want: Decision{NewBlocks: 1}, reason: "status.blocks has max entries"},
 		"Opens":         {pool: pool(), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}},
 		"LooksFirst":    {pool: pool(), blocks: []Block{open("a", 0, 0, closed, unverified)}, want: Decision{Verify: []string{"a"}}, reason: "what was seen before this term may have been closed since"},
 		"ProtectsFirst": {pool: pool(), blocks: []Block{open("a", 0, 0, closed, bare)}, want: Decision{Protect: []string{"a"}}, reason: "a block that is open stays until it is closed"},
@@ -108,21 +108,21 @@ func TestDecide(t *testing.T) {
 		"KeepsMin":      {pool: pool(), blocks: []Block{open("a", 0, 4, idle(time.Hour))}},
 		"KeepsEnough":   {pool: pool(ready(4)), blocks: []Block{open("a", 3, 1), open("b", 0, 4, idle(time.Hour))}, reason: "else it would be asked for again"},
 		"Drained":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, draining, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "it is on record that nothing is granted from it"},
-		"NeededAgain":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "its delete may be on its way"},
-		"NeededAtMax":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, draining)}, want: Decision{Delete: []string{"c"}}, reason: "one for which there is room when that is gone"},
+		"NeededAgain":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "its delete may be on its way"},
+		"NeededAtMax":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, draining)}, want: Decision{Delete: []string{"c"}}, reason: "one for which there is room when that is gone"},
 		"GrantedAgain":  {pool: pool(), blocks: []Block{open("a", 1, 3, draining)}, want: Decision{EndDraining: []string{"a"}}, reason: "nobody shares it any more"},
 		"ByHandAgain":   {pool: pool(), blocks: []Block{open("a", 0, 4, draining, byHand)}, want: Decision{EndDraining: []string{"a"}}},
-		"NotShared":     {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}},
+		"NotShared":     {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}},
 		"NoNetwork":     {pool: pool(unknown), blocks: []Block{open("a", 0, 0, closed)}, reason: "which gateway its addresses have is not known"},
 		"Foreign":       {pool: pool(), blocks: []Block{open("a", 0, 0, closed, foreign)}, want: Decision{NewBlocks: 1}, reason: "another pool of the name had it"},
 		"ForeignEnds":   {pool: pool(), blocks: []Block{open("a", 0, 0, closed, deleting, foreign), open("b", 1, 3)}, want: Decision{Release: []string{"a"}}},
 		"ForeignInUse":  {pool: pool(), blocks: []Block{open("a", 1, 0, closed, deleting, foreign), open("b", 1, 3)}},
-		"PausedBlock":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck)}, want: Decision{NewBlocks: 1}, reason: "it may never have anything"},
-		"PausedAtMax":   {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, stuck)}, reason: "it may have something at any time"},
-		"RefusedByHand": {pool: pool(lack(2)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck, byHand)}, want: Decision{NewBlocks: 2}, reason: "the pool has nothing of it"},
+		"PausedBlock":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck)}, want: Decision{NewBlocks: 1}, reason: "it may never have anything"},
+		"PausedAtMax":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, stuck)}, reason: "it may have something at any time"},
+		"RefusedByHand": {pool: pool(withShortfall(2)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, stuck, byHand)}, want: Decision{NewBlocks: 2}, reason: "the pool has nothing of it"},
 		"NameTaken":     {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining, taken), open("b", 1, 3)}, reason: "what has its name is not its own"},
 		"NameTakenIdle": {pool: pool(), blocks: []Block{open("a", 0, 0, gone, draining, taken), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
-		"TooLate":       {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, deleting)}, want: Decision{Close: []string{"b"}, NewBlocks: 1}, reason: "what is deleted does not come back"},
+		"TooLate":       {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, deleting)}, want: Decision{Close: []string{"b"}, NewBlocks: 1}, reason: "what is deleted does not come back"},
 		"Deleted":       {pool: pool(), blocks: []Block{open("a", 2, 2, deleting), open("b", 1, 3)}, want: Decision{Drain: []string{"a"}}, reason: "a user has deleted it"},
 		"InUse":         {pool: pool(), blocks: []Block{open("a", 2, 0, deleting, draining), open("b", 1, 3)}, reason: "it waits for its claims"},
 		"Closes":        {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
@@ -138,15 +138,15 @@ func TestDecide(t *testing.T) {
 		"Replaced":      {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining, replaced), open("b", 1, 3, closed)}, want: Decision{Open: []string{"b"}}, reason: "the pool was given its addresses again, under another name"},
 		"LostUnused":    {pool: pool(), blocks: []Block{open("a", 0, 0, gone, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
 		"Refused":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "nobody wants it any more"},
-		"Outdated":      {pool: pool(lack(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, outdated)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "prefixLength was changed while it waited"},
+		"Outdated":      {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, outdated)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "prefixLength was changed while it waited"},
 		"ByHand":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Hour), byHand), open("c", 0, 0, waiting, idle(time.Hour), byHand)}, reason: "who made it wants it"},
 		"Limit": {
 			pool: pool(), blocks: []Block{open("a", 1, 0), open("b", 1, 0), open("c", 1, 0), open("d", 0, 0, closed), open("e", 0, 0, closed)},
 			want: Decision{Open: []string{"d"}}, reason: "status.blocks has a bound, and anybody can make blocks",
 		},
-		"Paused": {pool: pool(paused, lack(1)), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}, reason: "what is there is used; nothing is asked for"},
+		"Paused": {pool: pool(paused, withShortfall(1)), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}, reason: "what is there is used; nothing is asked for"},
 		"Adopting": {
-			pool: pool(adopts, lack(1)), want: Decision{Open: []string{"a"}, Drain: []string{"d"}}, reason: "what was granted before may be on its way",
+			pool: pool(adopts, withShortfall(1)), want: Decision{Open: []string{"a"}, Drain: []string{"d"}}, reason: "what was granted before may be on its way",
 			blocks: []Block{open("a", 0, 0, closed), open("b", 0, 0, deleting, draining), open("c", 0, 0, deleting, closed), open("d", 0, 4, deleting)},
 		},
 		"PoolDeleted": {pool: pool(ends), blocks: []Block{open("a", 1, 3), open("b", 0, 4), open("c", 0, 0, closed)}, want: Decision{Drain: []string{"a", "b"}, Delete: []string{"c"}}},
@@ -213,12 +213,12 @@ func TestName(t *testing.T) {
 	if a, b := BlockName(long, 1), BlockName(long, 2); len(a) > 253 || a == b {
 		t.Errorf("%s and %s", a, b)
 	}
-	for name, is := range map[string]bool{
+	for name, ok := range map[string]bool{
 		BlockName("team-a", 1): true, BlockName(long, 70): true, "team-a-vips": false, "team-a": false, "team-a-": false, "team-a-01": false,
 		"team-a-0": false, "team-b-1": false, "7": false,
 	} {
-		if pool := map[bool]string{true: long, false: "team-a"}[len(name) > 100]; IsBlockName(pool, name) != is {
-			t.Errorf("%s of %s: %v", name, pool, !is)
+		if pool := map[bool]string{true: long, false: "team-a"}[len(name) > 100]; IsBlockName(pool, name) != ok {
+			t.Errorf("%s of %s: %v", name, pool, !ok)
 		}
 	}
 }

@@ -62,12 +62,12 @@ func desired(name, ranges string) elastic.DesiredPool {
 	return elastic.DesiredPool{Name: name, Ranges: rangesOf(ranges), AutoAssign: true}
 }
 
-// newTestService returns a Service that requests one IPv4 address and has the addresses in has.
-func newTestService(name, has string, change ...func(*service)) service {
+// newTestService returns a Service that requests one IPv4 address and has the addresses in addresses.
+func newTestService(name, addresses string, change ...func(*service)) service {
 	s := service{Service: elastic.Service{
 		Namespace: "ns", Name: name, Families: []elastic.Family{elastic.IPv4}, Created: time.Unix(0, 0), Ports: []elastic.Port{{Protocol: "TCP", Number: 80}},
 	}}
-	for _, a := range strings.Fields(has) {
+	for _, a := range strings.Fields(addresses) {
 		s.Addresses = append(s.Addresses, netip.MustParseAddr(a))
 	}
 	for _, c := range change {

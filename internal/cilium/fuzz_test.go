@@ -16,7 +16,7 @@ func FuzzAssess(f *testing.F) {
 	f.Add("10.96.0.1", "10.0.0.1", "10.0.0.2", "key", "a,b", "10.0.0.0/30", "10.0.0.1", "10.0.0.9", "x=y", uint8(0))
 	f.Add("fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1, x", "", "*", "::/0", "fe80::1%eth0", "::ffff:10.0.0.9", "\x00", uint8(7))
 	f.Add("None", "0.0.0.1", "", "", "", "", "10.0.0.9", "fd00::", "", uint8(3))
-	f.Fuzz(func(t *testing.T, clusterIP, has, wants, key, across, cidr, start, stop, label string, bits uint8) {
+	f.Fuzz(func(t *testing.T, clusterIP, ingressIP, wants, key, across, cidr, start, stop, label string, bits uint8) {
 		read := func(name string) service {
 			s := &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{label: label}, Annotations: map[string]string{
@@ -24,7 +24,7 @@ func FuzzAssess(f *testing.F) {
 				}},
 				Spec: corev1.ServiceSpec{ClusterIPs: []string{clusterIP, "fd00::9"}[:1+bits%2], LoadBalancerIP: wants},
 			}
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: has}}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ingressIP}}
 			return newService(s)
 		}
 		p := pool("theirs", "", makeForeign, withServiceSelector(label))

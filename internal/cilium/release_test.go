@@ -33,7 +33,7 @@ func newTenantClient(t *testing.T, fails error, objs ...client.Object) client.Wi
 		}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-				if _, is := l.(*PoolList); is && fails != nil {
+				if _, ok := l.(*PoolList); ok && fails != nil {
 					return fails
 				}
 				return c.List(ctx, l, opts...)

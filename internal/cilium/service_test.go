@@ -19,17 +19,17 @@ func TestServiceOf(t *testing.T) {
 		Spec: corev1.ServiceSpec{LoadBalancerIP: "10.0.0.1", ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, Selector: map[string]string{"app": "web"}},
 	}
 	s.Status.Conditions = []metav1.Condition{{Type: satisfiedCondition, Status: metav1.ConditionFalse, Reason: "out_of_ips", ObservedGeneration: 2}}
-	is := newService(s)
-	for what, got := range map[string][2]any{
-		"addresses":  {is.RequestedIPs, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}},
-		"key":        {is.SharingKey, "k"},
-		"namespaces": {is.sharedNamespaces, []string{"a", "b"}},
-		"backends":   {is.BackendKey, "app=web"},
-		"policy":     {is.isTrafficPolicyLocal, true},
-		"said":       {is.unsatisfied.Reason, "out_of_ips"},
+	parsed := newService(s)
+	for name, got := range map[string][2]any{
+		"addresses":  {parsed.RequestedIPs, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}},
+		"key":        {parsed.SharingKey, "k"},
+		"namespaces": {parsed.sharedNamespaces, []string{"a", "b"}},
+		"backends":   {parsed.BackendKey, "app=web"},
+		"policy":     {parsed.isTrafficPolicyLocal, true},
+		"said":       {parsed.unsatisfied.Reason, "out_of_ips"},
 	} {
 		if diff := cmp.Diff(got[1], got[0], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-			t.Errorf("%s:\n%s", what, diff)
+			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
 	s.Generation = 3

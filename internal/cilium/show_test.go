@@ -19,33 +19,33 @@ func TestChanges(t *testing.T) {
 	drained := func(d elastic.DesiredPool) elastic.DesiredPool { d.AutoAssign = false; return d }
 	want := desired(DefaultPool, "10.0.0.1-10.0.0.2")
 	for name, tc := range map[string]struct {
-		has  []Pool
-		want []elastic.DesiredPool
-		is   string
+		current    []Pool
+		want       []elastic.DesiredPool
+		wantChange string
 	}{
 		"nothing":                     {},
-		"first":                       {want: []elastic.DesiredPool{want}, is: "create default-pool"},
+		"first":                       {want: []elastic.DesiredPool{want}, wantChange: "create default-pool"},
 		"first, leaving":              {want: []elastic.DesiredPool{leaving(want)}},
-		"as it is to be":              {has: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2")}, want: []elastic.DesiredPool{want}},
-		"as it is to be, spelled":     {has: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", func(p *Pool) { p.Spec.AllowFirstLastIPs = "No" })}, want: []elastic.DesiredPool{want}},
-		"another range":               {has: []Pool{pool(DefaultPool, "10.0.0.1")}, want: []elastic.DesiredPool{want}, is: "apply default-pool"},
-		"by CIDR":                     {has: []Pool{pool(DefaultPool, "", func(p *Pool) { p.Spec.Blocks = []Block{{CIDR: "10.0.0.1/32"}} })}, want: []elastic.DesiredPool{want}, is: "apply default-pool"},
-		"disabled":                    {has: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", disabled)}, want: []elastic.DesiredPool{want}, is: "apply default-pool"},
-		"to be disabled":              {has: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2")}, want: []elastic.DesiredPool{drained(want)}, is: "apply default-pool"},
-		"label taken off":             {has: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, want: []elastic.DesiredPool{want}, is: "apply default-pool"},
-		"somebody else's":             {has: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign)}, want: []elastic.DesiredPool{want}},
-		"not wanted":                  {has: []Pool{pool(DefaultPool, "10.0.0.1")}, is: "empty default-pool"},
-		"not wanted, label taken off": {has: []Pool{pool(DefaultPool, "10.0.0.1", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, is: "empty default-pool"},
-		"not wanted, emptied":         {has: []Pool{pool(DefaultPool, "", changed)}},
-		"not wanted, and known":       {has: []Pool{pool(DefaultPool, "")}, is: "delete default-pool"},
-		"not wanted, nor ours":        {has: []Pool{pool("theirs", "10.5.0.1", makeForeign)}},
-		"one of two":                  {has: []Pool{pool("b", "10.0.0.1"), pool("a", "10.0.0.2")}, want: []elastic.DesiredPool{desired("a", "10.0.0.2")}, is: "empty b"},
+		"as it is to be":              {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2")}, want: []elastic.DesiredPool{want}},
+		"as it is to be, spelled":     {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", func(p *Pool) { p.Spec.AllowFirstLastIPs = "No" })}, want: []elastic.DesiredPool{want}},
+		"another range":               {current: []Pool{pool(DefaultPool, "10.0.0.1")}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
+		"by CIDR":                     {current: []Pool{pool(DefaultPool, "", func(p *Pool) { p.Spec.Blocks = []Block{{CIDR: "10.0.0.1/32"}} })}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
+		"disabled":                    {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", disabled)}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
+		"to be disabled":              {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2")}, want: []elastic.DesiredPool{drained(want)}, wantChange: "apply default-pool"},
+		"label taken off":             {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
+		"somebody else's":             {current: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign)}, want: []elastic.DesiredPool{want}},
+		"not wanted":                  {current: []Pool{pool(DefaultPool, "10.0.0.1")}, wantChange: "empty default-pool"},
+		"not wanted, label taken off": {current: []Pool{pool(DefaultPool, "10.0.0.1", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, wantChange: "empty default-pool"},
+		"not wanted, emptied":         {current: []Pool{pool(DefaultPool, "", changed)}},
+		"not wanted, and known":       {current: []Pool{pool(DefaultPool, "")}, wantChange: "delete default-pool"},
+		"not wanted, nor ours":        {current: []Pool{pool("theirs", "10.5.0.1", makeForeign)}},
+		"one of two":                  {current: []Pool{pool("b", "10.0.0.1"), pool("a", "10.0.0.2")}, want: []elastic.DesiredPool{desired("a", "10.0.0.2")}, wantChange: "empty b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := (&observedCluster{pools: tc.has}).PlanChanges(tc.want).(*poolChanges)
-			var is []string
+			c, _ := (&observedCluster{pools: tc.current}).PlanChanges(tc.want).(*poolChanges)
+			var changes []string
 			for _, p := range c.deletions {
-				is = append(is, "delete "+p.Name)
+				changes = append(changes, "delete "+p.Name)
 			}
 			for _, s := range c.updates {
 				verb := "apply"
@@ -54,10 +54,10 @@ func TestChanges(t *testing.T) {
 				} else if len(s.desired.Ranges) == 0 {
 					verb = "empty"
 				}
-				is = append(is, verb+" "+s.desired.Name)
+				changes = append(changes, verb+" "+s.desired.Name)
 			}
-			if got := strings.Join(is, ", "); got != tc.is || c.HasPoolChanges() != (tc.is != "") {
-				t.Errorf("it is to %s, not to %s", got, tc.is)
+			if got := strings.Join(changes, ", "); got != tc.wantChange || c.HasPoolChanges() != (tc.wantChange != "") {
+				t.Errorf("it is to %s, not to %s", got, tc.wantChange)
 			}
 		})
 	}
@@ -86,11 +86,11 @@ func TestSpelling(t *testing.T) {
 // TestForeign checks what is reported of pools of other owners (U74) and of conflicts between pools (U77).
 func TestForeign(t *testing.T) {
 	o := &observedCluster{pools: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign), pool("b", "10.0.0.1", withPoolCondition(conflictCondition, metav1.ConditionTrue, 3))}}
-	if says := o.DescribeForeignPool("other", DefaultPool); !strings.Contains(says, "default-pool") || !strings.Contains(says, "helm") {
-		t.Errorf("it says %q", says)
+	if message := o.DescribeForeignPool("other", DefaultPool); !strings.Contains(message, "default-pool") || !strings.Contains(message, "helm") {
+		t.Errorf("it says %q", message)
 	}
-	if says := o.DescribeForeignPool("b"); says != "" {
-		t.Errorf("of ours it says %q", says)
+	if message := o.DescribeForeignPool("b"); message != "" {
+		t.Errorf("of ours it says %q", message)
 	}
 	if !o.HasProjectedPool("b") || o.HasProjectedPool(DefaultPool) {
 		t.Error("it does not know which pools show blocks")

@@ -36,35 +36,35 @@ func TestAuditOfNodes(t *testing.T) {
 	own := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
 	fleet := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	fleet.Spec.ClusterSelector = &metav1.LabelSelector{}
-	has := func(name, cidr string) client.Object {
+	nodeWithCIDR := func(name, cidr string) client.Object {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
 	}
-	a, b, c := has("a", "10.0.0.0/24"), has("b", "10.0.0.0/25"), has("c", "10.0.1.0/24")
+	a, b, c := nodeWithCIDR("a", "10.0.0.0/24"), nodeWithCIDR("b", "10.0.0.0/25"), nodeWithCIDR("c", "10.0.1.0/24")
 	for name, tc := range map[string]struct {
 		reason  string
 		objects []client.Object
 		// refuses maps the Go type of a list to the error that the list returns.
-		refuses map[string]error
-		want    auditResult
-		says    string
-		fails   bool
+		refuses    map[string]error
+		want       auditResult
+		wantOutput string
+		fails      bool
 	}{
-		"apart":         {reason: "all is well", objects: []client.Object{own, a, c}, want: auditResult{Nodes: 2}, says: ", 2 Nodes: nothing is held twice"},
-		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditResult{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, says: "1 violation\n"},
-		"not ours":      {reason: "another allocator answers for its own", objects: []client.Object{a, b}, says: "0 IPAllocations: nothing"},
-		"of a fleet":    {reason: "its Nodes are in workload clusters", objects: []client.Object{fleet, a, b}, says: "0 IPAllocations: nothing"},
+		"apart":         {reason: "all is well", objects: []client.Object{own, a, c}, want: auditResult{Nodes: 2}, wantOutput: ", 2 Nodes: nothing is held twice"},
+		"one has twice": {reason: "the smaller one", objects: []client.Object{own, a, b, c}, want: auditResult{Nodes: 3, Violations: []string{"the pod CIDR 10.0.0.0/25 is held by the Nodes a, b"}}, wantOutput: "1 violation\n"},
+		"not ours":      {reason: "another allocator answers for its own", objects: []client.Object{a, b}, wantOutput: "0 IPAllocations: nothing"},
+		"of a fleet":    {reason: "its Nodes are in workload clusters", objects: []client.Object{fleet, a, b}, wantOutput: "0 IPAllocations: nothing"},
 		"an old release": {
-			reason: "without the kind", objects: []client.Object{a, b}, says: "0 IPAllocations: nothing",
+			reason: "without the kind", objects: []client.Object{a, b}, wantOutput: "0 IPAllocations: nothing",
 			refuses: map[string]error{"*v1alpha1.ClusterCIDRList": &meta.NoKindMatchError{}},
 		},
 		"no right to ClusterCIDRs": {
 			reason: "the pools were audited", refuses: map[string]error{"*v1alpha1.ClusterCIDRList": forbidden("butler.butlerlabs.dev", "clustercidrs")},
-			want: auditResult{NodesUnchecked: "you may not list clustercidrs.butler.butlerlabs.dev"},
-			says: "the pod CIDRs of Nodes were not checked: you may not list clustercidrs.butler.butlerlabs.dev\n",
+			want:       auditResult{NodesUnchecked: "you may not list clustercidrs.butler.butlerlabs.dev"},
+			wantOutput: "the pod CIDRs of Nodes were not checked: you may not list clustercidrs.butler.butlerlabs.dev\n",
 		},
 		"no right to Nodes": {
 			reason: "the pools were audited", objects: []client.Object{own, a, b}, refuses: map[string]error{node: forbidden("", "nodes")},
-			want: auditResult{NodesUnchecked: "you may not list nodes"}, says: "the pod CIDRs of Nodes were not checked: you may not list nodes\n",
+			want: auditResult{NodesUnchecked: "you may not list nodes"}, wantOutput: "the pod CIDRs of Nodes were not checked: you may not list nodes\n",
 		},
 		"no answer": {reason: "it is not known", objects: []client.Object{own}, refuses: map[string]error{node: errors.New("away")}, fails: true},
 	} {
@@ -84,7 +84,7 @@ func TestAuditOfNodes(t *testing.T) {
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
-			if text := (&plugin{}).formatAuditResult(got); !strings.Contains(text, tc.says) {
+			if text := (&plugin{}).formatAuditResult(got); !strings.Contains(text, tc.wantOutput) {
 				t.Errorf("%s: it says\n%s", tc.reason, text)
 			}
 		})

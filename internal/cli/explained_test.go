@@ -65,7 +65,7 @@ func newManagement(t *testing.T) *management {
 
 // createObject creates an object and sets what an API server sets.
 func (w *management) createObject(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-	if _, is := o.(*ipamv1.IPAddress); is && w.refused {
+	if _, ok := o.(*ipamv1.IPAddress); ok && w.refused {
 		return apierrors.NewForbidden(ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource(), o.GetName(), errors.New("a policy refuses it"))
 	}
 	w.made++
@@ -175,7 +175,7 @@ func (w *management) watch() (all []v1alpha1.Pool) {
 	now := map[types.UID]client.Object{}
 	w.list(func(o client.Object) {
 		now[o.GetUID()] = o
-		if pool, is := o.(v1alpha1.Pool); is {
+		if pool, ok := o.(v1alpha1.Pool); ok {
 			w.alloc.ObservePool(pool)
 			all = append(all, pool)
 			return
@@ -186,7 +186,7 @@ func (w *management) watch() (all []v1alpha1.Pool) {
 		if now[uid] != nil {
 			continue
 		}
-		if pool, is := w.seen[uid].(v1alpha1.Pool); is {
+		if pool, ok := w.seen[uid].(v1alpha1.Pool); ok {
 			_, _ = w.alloc.Reconcile(w.t.Context(), pools.KeyForPool(pool), nil)
 			continue
 		}
@@ -243,7 +243,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 	pool := func(addresses ...string) *framework.PoolBuilder {
 		return framework.MakePool("p").Namespace("ns").Addresses(addresses...).Prefix(24)
 	}
-	elder := func() *v1alpha1.NetworkPool {
+	older := func() *v1alpha1.NetworkPool {
 		return framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.9").Prefix(24).Obj()
 	}
 	two := pool("10.0.0.1-10.0.0.2").Obj()
@@ -295,59 +295,59 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		w.quota = 1
 		w.create(claim("x").Cluster("tenant").Obj(), claim("c").Cluster("tenant").Obj())
 	}
-	const has, lack = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
+	const granted, missing = "has 10.0.0.1 of NetworkPool p", "NetworkPool ns/p does not exist"
 
 	for name, tc := range map[string]finding{
-		"the pool is created":                {objects: of(c), of: "claim/c", wantReason: lack, wantAdvice: "create the pool", applyAdvice: add(two), want: has},
-		"the claim names a pool that exists": {objects: of(two, claim("c").Pool("q").Obj()), of: "claim/c", wantReason: "NetworkPool ns/q does not exist", wantAdvice: "or create the object again with the right poolRef", applyAdvice: remake(c), want: has},
-		"the claim names the kind that is":   {objects: of(two, claim("c").GlobalPool("p").Obj()), of: "claim/c", wantReason: "GlobalNetworkPool p does not exist", wantAdvice: "there is a NetworkPool ns/p: if that is meant, create the object again with its kind", applyAdvice: remake(c), want: has},
-		"the pool is created all the same":   {objects: of(framework.MakeGlobalPool("p").Addresses("10.9.0.1").Prefix(24).Obj(), c), of: "claim/c", wantReason: lack, wantAdvice: "else create the pool", applyAdvice: add(two), want: has},
-		"the claim has our group":            {objects: of(two, claim("c").PoolRef("butler.butlerlab.dev", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "a group that no provider is known for", wantAdvice: "create the claim again with apiGroup " + ours, applyAdvice: remake(c), want: has},
-		"the claim has our group after all":  {objects: of(two, claim("c").PoolRef("example.com", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "another provider serves it, if there is one", wantAdvice: "set apiGroup " + ours + " and kind NetworkPool", applyAdvice: remake(c), want: has},
-		"the claim has a kind of ours":       {objects: of(two, claim("c").PoolRef(ours, "networkpool", "p").Obj()), of: "claim/c", wantReason: "its poolRef names kind networkpool", wantAdvice: "create the claim again with kind NetworkPool", applyAdvice: remake(c), want: has},
-		"the claim names a pool of ours":     {objects: of(two, claim("c").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "p").Obj()), of: "claim/c", wantReason: "InClusterIPPool ns/p does not exist", wantAdvice: "create this claim again with the right poolRef", applyAdvice: remake(c), want: has},
-		"a manager runs for a claim":         {objects: of(two, c), unserved: true, of: "claim/c", wantReason: "no manager has looked at NetworkPool ns/p yet", wantAdvice: "is the manager running", applyAdvice: nothing, want: has},
+		"the pool is created":                {objects: of(c), of: "claim/c", wantReason: missing, wantAdvice: "create the pool", applyAdvice: add(two), want: granted},
+		"the claim names a pool that exists": {objects: of(two, claim("c").Pool("q").Obj()), of: "claim/c", wantReason: "NetworkPool ns/q does not exist", wantAdvice: "or create the object again with the right poolRef", applyAdvice: remake(c), want: granted},
+		"the claim names the kind that is":   {objects: of(two, claim("c").GlobalPool("p").Obj()), of: "claim/c", wantReason: "GlobalNetworkPool p does not exist", wantAdvice: "there is a NetworkPool ns/p: if that is meant, create the object again with its kind", applyAdvice: remake(c), want: granted},
+		"the pool is created all the same":   {objects: of(framework.MakeGlobalPool("p").Addresses("10.9.0.1").Prefix(24).Obj(), c), of: "claim/c", wantReason: missing, wantAdvice: "else create the pool", applyAdvice: add(two), want: granted},
+		"the claim has our group":            {objects: of(two, claim("c").PoolRef("butler.butlerlab.dev", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "a group that no provider is known for", wantAdvice: "create the claim again with apiGroup " + ours, applyAdvice: remake(c), want: granted},
+		"the claim has our group after all":  {objects: of(two, claim("c").PoolRef("example.com", "NetworkPool", "p").Obj()), of: "claim/c", wantReason: "another provider serves it, if there is one", wantAdvice: "set apiGroup " + ours + " and kind NetworkPool", applyAdvice: remake(c), want: granted},
+		"the claim has a kind of ours":       {objects: of(two, claim("c").PoolRef(ours, "networkpool", "p").Obj()), of: "claim/c", wantReason: "its poolRef names kind networkpool", wantAdvice: "create the claim again with kind NetworkPool", applyAdvice: remake(c), want: granted},
+		"the claim names a pool of ours":     {objects: of(two, claim("c").PoolRef("ipam.cluster.x-k8s.io", "InClusterIPPool", "p").Obj()), of: "claim/c", wantReason: "InClusterIPPool ns/p does not exist", wantAdvice: "create this claim again with the right poolRef", applyAdvice: remake(c), want: granted},
+		"a manager runs for a claim":         {objects: of(two, c), unserved: true, of: "claim/c", wantReason: "no manager has looked at NetworkPool ns/p yet", wantAdvice: "is the manager running", applyAdvice: nothing, want: granted},
 		"a manager runs for a pool":          {objects: of(two), unserved: true, of: "np/p", wantReason: "no manager has looked at it", wantAdvice: "is the manager running", applyAdvice: nothing, want: "grants addresses"},
 		"a manager comes to see the spec":    {objects: of(two), before: then(served, widen), unserved: true, of: "np/p", wantReason: "the manager has not seen this spec yet", wantAdvice: "check that a manager is running", applyAdvice: nothing, want: "grants addresses"},
-		"a manager comes to serve a claim":   {objects: of(two), before: then(served, add(c)), unserved: true, of: "claim/c", wantReason: "nothing is in its way", wantAdvice: "is one running", applyAdvice: nothing, want: has},
+		"a manager comes to serve a claim":   {objects: of(two), before: then(served, add(c)), unserved: true, of: "claim/c", wantReason: "nothing is in its way", wantAdvice: "is one running", applyAdvice: nothing, want: granted},
 		"a claim has the label of the filter": {objects: of(two, c), before: func(w *management) { w.filter = "x" }, of: "claim/c", wantReason: "nothing is in its way", wantAdvice: "does its --watch-filter select the label " + clusterv1.WatchLabel + ", which is not set here",
-			applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }), want: has},
+			applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Labels = map[string]string{clusterv1.WatchLabel: "x"} }), want: granted},
 
-		"a younger pool has other addresses":               {objects: of(elder(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "give the pool other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "has 10.0.0.32"},
-		"a younger pool is in another network":             {objects: of(elder(), two, c), of: "np/p", wantReason: "Overlap", wantAdvice: "or another spec.network", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
-		"a younger pool may overlap":                       {objects: of(elder(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "or set spec.allowOverlap", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }), want: has},
-		"an elder pool has other addresses":                {objects: of(elder(), two), of: "np/elder", wantReason: "NetworkPool ns/p", wantAdvice: "give one of the two pools other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "grants addresses"},
-		"of two that both grant one is in another network": {objects: of(elder(), pool("10.0.0.1").AllowOverlap().Obj()), of: "np/p", wantReason: "NetworkPool ns/elder", wantAdvice: "or another spec.network, unless both are to give the same addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
-		"a spec is corrected":                              {objects: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", wantReason: "grants nothing now (ValidationFailed)", wantAdvice: "correct the field of the pool that the message names", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: has},
+		"a younger pool has other addresses":               {objects: of(older(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "give the pool other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "has 10.0.0.32"},
+		"a younger pool is in another network":             {objects: of(older(), two, c), of: "np/p", wantReason: "Overlap", wantAdvice: "or another spec.network", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a younger pool may overlap":                       {objects: of(older(), two, c), of: "claim/c", wantReason: "grants nothing now (Overlap)", wantAdvice: "or set spec.allowOverlap", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.AllowOverlap = true }), want: granted},
+		"an elder pool has other addresses":                {objects: of(older(), two), of: "np/elder", wantReason: "NetworkPool ns/p", wantAdvice: "give one of the two pools other addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.32"} }), want: "grants addresses"},
+		"of two that both grant one is in another network": {objects: of(older(), pool("10.0.0.1").AllowOverlap().Obj()), of: "np/p", wantReason: "NetworkPool ns/elder", wantAdvice: "or another spec.network, unless both are to give the same addresses", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Network = "other" }), want: "grants addresses"},
+		"a spec is corrected":                              {objects: of(pool("10.0.0.9-10.0.0.1").Obj(), c), of: "claim/c", wantReason: "grants nothing now (ValidationFailed)", wantAdvice: "correct the field of the pool that the message names", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.1-10.0.0.9"} }), want: granted},
 		"a pool that leaves nothing is widened":            {objects: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj(), c), of: "claim/c", wantReason: "grants nothing now (PoolExhausted)", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "has 10.0.0.32"},
 		"a pool that leaves nothing reserves fewer":        {objects: of(pool("10.0.0.1").Reserved("10.0.0.1").Obj()), of: "np/p", wantReason: "PoolExhausted", wantAdvice: "or reserve fewer", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil }), want: "grants addresses"},
 		"a pool that is deleted is not used":               {objects: of(two, claim("x").Obj(), otherPool("q"), c), before: then(served, drop(two, "p"), add(claim("d").Obj()), again), of: "claim/d", wantReason: "grants nothing now (Deleting)", wantAdvice: "use another pool", applyAdvice: remake(claim("d").Pool("q").Obj()), want: "has 10.1.0.1"},
 		"what a deleted pool has is deleted":               {objects: of(two, c), before: then(served, drop(two, "p"), again), of: "np/p", wantReason: "Deleting", wantAdvice: "delete the Machines of those claims, and what was made by hand", applyAdvice: drop(c, "c"), want: "is gone"},
 
-		"a claim is paused no more": {objects: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", wantReason: "it is paused by its annotation", wantAdvice: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: has},
-		"a pool is paused no more":  {objects: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", wantReason: "NetworkPool ns/p is paused", wantAdvice: "remove the annotation", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: has},
+		"a claim is paused no more": {objects: of(two), before: add(claim("c").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "claim/c", wantReason: "it is paused by its annotation", wantAdvice: "kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { resumed(c) }), want: granted},
+		"a pool is paused no more":  {objects: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj(), c), of: "claim/c", wantReason: "NetworkPool ns/p is paused", wantAdvice: "remove the annotation", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: granted},
 		"the pool says so, too":     {objects: of(pool("10.0.0.1").Annotate(clusterv1.PausedAnnotation, "").Obj()), of: "np/p", wantReason: "it is paused", wantAdvice: "remove the annotation", applyAdvice: editPool("p", func(p *v1alpha1.NetworkPool) { resumed(p) }), want: "grants addresses"},
 		"a Cluster is paused no more": {objects: of(pausedCluster(true), two, claim("c").Cluster("tenant").Obj()), of: "claim/c", wantReason: "its Cluster ns/tenant is paused", wantAdvice: `{"spec":{"paused":false}}`, applyAdvice: func(w *management) {
 			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { c.Spec.Paused = new(bool) })
-		}, want: has},
+		}, want: granted},
 		"a Cluster has no annotation any more": {objects: of(two, claim("c").Cluster("tenant").Obj()), before: func(w *management) {
 			k := cluster.DeepCopy()
 			k.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 			w.create(k)
 		}, of: "claim/c", wantReason: "its Cluster ns/tenant is paused", wantAdvice: "or remove the annotation " + clusterv1.PausedAnnotation, applyAdvice: func(w *management) {
 			edit(w, &clusterv1.Cluster{}, "tenant", func(c *clusterv1.Cluster) { resumed(c) })
-		}, want: has},
-		"the Cluster of a claim is created": {objects: of(two, claim("c").Cluster("tenant").Obj()), of: "claim/c", wantReason: "tenant", wantAdvice: "create the Cluster", applyAdvice: add(cluster), want: has},
+		}, want: granted},
+		"the Cluster of a claim is created": {objects: of(two, claim("c").Cluster("tenant").Obj()), of: "claim/c", wantReason: "tenant", wantAdvice: "create the Cluster", applyAdvice: add(cluster), want: granted},
 
 		"a full pool has more addresses":     {objects: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", wantReason: "has no free address", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "has 10.0.0.32"},
-		"a full pool has fewer claims":       {objects: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", wantReason: "has no free address", wantAdvice: "or delete machines or claims", applyAdvice: drop(c, "x"), want: has},
+		"a full pool has fewer claims":       {objects: of(two, claim("x").Obj(), claim("y").Obj(), c), of: "claim/c", wantReason: "has no free address", wantAdvice: "or delete machines or claims", applyAdvice: drop(c, "x"), want: granted},
 		"a pool is full no more":             {objects: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", wantReason: "0/2 IPs available", wantAdvice: "add addresses to the pool", applyAdvice: widen, want: "grants addresses"},
 		"a pool has fewer claims":            {objects: of(two, claim("x").Obj(), claim("y").Obj()), of: "np/p", wantReason: "0/2 IPs available", wantAdvice: "or delete machines or claims that are not needed", applyAdvice: drop(c, "x"), want: "grants addresses"},
-		"another address is asked for":       {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "ask for another", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = "10.0.0.1" }), want: has},
-		"no address is asked for":            {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "or remove the annotation", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) }), want: has},
+		"another address is asked for":       {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "ask for another", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.RequestedAddressAnnotation] = "10.0.0.1" }), want: granted},
+		"no address is asked for":            {objects: of(two, claim("c").RequestAddress("10.0.0.99").Obj()), of: "claim/c", wantReason: "10.0.0.99", wantAdvice: "or remove the annotation", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.RequestedAddressAnnotation) }), want: granted},
 		"a block asks for fewer":             {objects: of(cluster, two, framework.MakeAllocation("ns", "b").Count(4).Obj()), of: "ipallocation/b", wantReason: "(2 free, at most 2 in a row)", wantAdvice: "ask for fewer", applyAdvice: remake(framework.MakeAllocation("ns", "b").Count(2).Obj()), want: "has 10.0.0.1-10.0.0.2"},
-		"a lease asks for another":           {objects: of(leased(two), framework.MakeLease("ns", "l").RequestAddress("10.0.0.99").Obj()), of: "iplease/l", wantReason: "10.0.0.99", wantAdvice: "spec.address is immutable, so create the lease again with another one", applyAdvice: remake(framework.MakeLease("ns", "l").RequestAddress("10.0.0.1").Obj()), want: has},
-		"what refuses the writes is changed": {objects: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", wantReason: "a policy refuses it", wantAdvice: "change the quota, policy or schema that refuses it", applyAdvice: func(w *management) { w.refused = false }, want: has},
+		"a lease asks for another":           {objects: of(leased(two), framework.MakeLease("ns", "l").RequestAddress("10.0.0.99").Obj()), of: "iplease/l", wantReason: "10.0.0.99", wantAdvice: "spec.address is immutable, so create the lease again with another one", applyAdvice: remake(framework.MakeLease("ns", "l").RequestAddress("10.0.0.1").Obj()), want: granted},
+		"what refuses the writes is changed": {objects: of(two, c), before: func(w *management) { w.refused = true }, of: "claim/c", wantReason: "a policy refuses it", wantAdvice: "change the quota, policy or schema that refuses it", applyAdvice: func(w *management) { w.refused = false }, want: granted},
 
 		"a finalizer of a claim is removed": {objects: of(two, c), before: then(served, editClaim(func(c *ipamv1.IPAddressClaim) { held(c) }), drop(c, "c"), again), of: "claim/c", wantReason: "the finalizer example.com/hold holds it", wantAdvice: "the controller that set it has to remove it", applyAdvice: editClaim(func(c *ipamv1.IPAddressClaim) { freed(c) }), want: "is gone"},
 		"a finalizer of an IPAddress is removed": {objects: of(two, c), before: then(served, func(w *management) {
@@ -359,7 +359,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 		"a manager releases a claim":                  {objects: of(two, c), before: then(served, drop(c, "c")), unserved: true, of: "claim/c", wantReason: "no finalizer of another controller and no pause holds it", wantAdvice: "if not, check that a manager is running", applyAdvice: nothing, want: "is gone"},
 		"a pool that is gone is created again": {objects: of(two, c), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.NetworkPool{}, "p", func(p *v1alpha1.NetworkPool) { p.Finalizers = nil })
-		}, drop(two, "p")), unserved: true, of: "claim/c", wantReason: lack + ": nothing keeps another pool from giving away what it has", wantAdvice: "create the pool again, with these addresses in it", applyAdvice: add(two), want: has},
+		}, drop(two, "p")), unserved: true, of: "claim/c", wantReason: missing + ": nothing keeps another pool from giving away what it has", wantAdvice: "create the pool again, with these addresses in it", applyAdvice: add(two), want: granted},
 		"the Cluster of a block is created": {objects: of(two, framework.MakeAllocation("ns", "b").Count(2).Obj()), of: "ipallocation/b", wantReason: "tenant", wantAdvice: "create the Cluster", applyAdvice: add(cluster), want: "has 10.0.0.1-10.0.0.2"},
 		"a load balancer releases a block": {objects: of(cluster, two, framework.MakeAllocation("ns", "b").Count(2).Obj()), before: then(served, func(w *management) {
 			edit(w, &v1alpha1.IPAllocation{}, "b", func(b *v1alpha1.IPAllocation) { controllerutil.AddFinalizer(b, v1alpha1.TenantPoolFinalizer) })
@@ -372,7 +372,7 @@ func TestWhatExplainSaysToDoHelps(t *testing.T) {
 			edit(w, &v1alpha1.IPLease{}, "l", func(l *v1alpha1.IPLease) { controllerutil.RemoveFinalizer(l, v1alpha1.LeaseShownFinalizer) })
 		}, want: "is gone"},
 		"a quota is raised":      {objects: of(cluster, two), before: ofQuota, of: "claim/c", wantReason: "quota", wantAdvice: "raise the quota", applyAdvice: func(w *management) { w.quota = 2 }, want: "has 10.0.0.2"},
-		"a quota has room again": {objects: of(cluster, two), before: ofQuota, of: "claim/c", wantReason: "quota", wantAdvice: "delete claims", applyAdvice: drop(c, "x"), want: has},
+		"a quota has room again": {objects: of(cluster, two), before: ofQuota, of: "claim/c", wantReason: "quota", wantAdvice: "delete claims", applyAdvice: drop(c, "x"), want: granted},
 		"a finalizer of a ClusterCIDR is removed": {objects: of(&v1alpha1.ClusterCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: []string{"example.com/hold"}}, Spec: v1alpha1.ClusterCIDRSpec{IPv4: "10.128.0.0/16", PerNodeHostBits: 8},
 		}), before: drop(&v1alpha1.ClusterCIDR{}, "r"), of: "cc/r", wantReason: "the finalizer example.com/hold holds it", wantAdvice: "the controller that set it has to remove it", applyAdvice: func(w *management) {
@@ -399,24 +399,24 @@ func (tc finding) run(t *testing.T) {
 	if !tc.unserved {
 		w.serve()
 	}
-	said := w.explain(tc.of)
+	output := w.explain(tc.of)
 	why, do := "", ""
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
-		if is, found := strings.CutPrefix(line, "why:"); found && strings.Contains(is, tc.wantReason) {
-			why = is
-		} else if is, found := strings.CutPrefix(line, "to do:"); found && why != "" && do == "" {
-			do = is
+		if reason, found := strings.CutPrefix(line, "why:"); found && strings.Contains(reason, tc.wantReason) {
+			why = reason
+		} else if advice, found := strings.CutPrefix(line, "to do:"); found && why != "" && do == "" {
+			do = advice
 		}
 	}
 	if why == "" || !strings.Contains(do, tc.wantAdvice) {
-		t.Fatalf("%s", said)
+		t.Fatalf("%s", output)
 	}
 	tc.applyAdvice(w)
 	w.serve()
 	after := w.explain(tc.of)
 	if strings.Contains(after, why) || !strings.Contains(after, tc.want) {
-		t.Errorf("it said\n%sand says then\n%s", said, after)
+		t.Errorf("it said\n%sand says then\n%s", output, after)
 	}
 }
 

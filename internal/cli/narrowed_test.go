@@ -32,7 +32,7 @@ func (w *management) free(name string) string {
 // granted by another pool. Until the claim is gone, the plugin reports the same as the manager, as both use the same
 // facts.
 func TestWhatAClaimKeepsOfANarrowedPoolIsNotFree(t *testing.T) {
-	elder := framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.2").Prefix(24)
+	older := framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.2").Prefix(24)
 	for name, tc := range map[string]struct {
 		pool      *framework.PoolBuilder
 		why, free string
@@ -51,25 +51,25 @@ func TestWhatAClaimKeepsOfANarrowedPoolIsNotFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, c := newManagement(t), framework.MakeClaim("ns", "c").Pool("p").Obj()
-				w.create(elder.Obj(), framework.MakeClaim("ns", "keeps").Pool("elder").Obj())
+				w.create(older.Obj(), framework.MakeClaim("ns", "keeps").Pool("elder").Obj())
 				w.serve()
 				edit(w, &v1alpha1.NetworkPool{}, "elder", func(p *v1alpha1.NetworkPool) { p.Spec.Addresses = []string{"10.0.0.9"} })
 				w.create(tc.pool.Obj(), c)
 				w.serve()
 				w.get(c)
-				if told := conditions.Get(c, v1alpha1.ReadyCondition); told == nil || !strings.HasPrefix(told.Message, tc.why) {
-					t.Errorf("the manager says %v", told)
+				if condition := conditions.Get(c, v1alpha1.ReadyCondition); condition == nil || !strings.HasPrefix(condition.Message, tc.why) {
+					t.Errorf("the manager says %v", condition)
 				}
-				if said := w.explain("claim/c"); !strings.Contains(said, tc.why) {
-					t.Errorf("explain says %s", said)
+				if output := w.explain("claim/c"); !strings.Contains(output, tc.why) {
+					t.Errorf("explain says %s", output)
 				}
-				if said := w.free("p"); !strings.HasPrefix(said, tc.free) {
-					t.Errorf("free says %s", said)
+				if output := w.free("p"); !strings.HasPrefix(output, tc.free) {
+					t.Errorf("free says %s", output)
 				}
 				w.delete(&ipamv1.IPAddressClaim{}, "keeps")
 				w.serve()
-				if said := w.explain("claim/c"); !strings.Contains(said, "has 10.0.0.1 of NetworkPool p") {
-					t.Errorf("when that is gone, explain says %s", said)
+				if output := w.explain("claim/c"); !strings.Contains(output, "has 10.0.0.1 of NetworkPool p") {
+					t.Errorf("when that is gone, explain says %s", output)
 				}
 			})
 		})

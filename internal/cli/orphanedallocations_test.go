@@ -48,12 +48,12 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 	}
 	ending := func(a *v1alpha1.IPAllocation) { a.DeletionTimestamp = &metav1.Time{} }
 	const (
-		has    = "IPAllocation ns/b has 10.0.0.4/30 of NetworkPool ns/p, and "
-		moved  = " was paused when that was last seen, as clusterctl pauses what it moves; "
-		resume = "if clusterctl moves the namespace, resume the move; else delete the allocation"
-		ofIts  = has + "Cluster ns/tenant does not exist: it stays, as the Cluster" + moved + resume
-		carved = has + "no NetworkPool ns/c is carved from that: it stays, as a Cluster of namespace ns" + moved + resume
-		apart  = has + "Cluster team/tenant does not exist: it stays, as the Cluster" + moved +
+		allocated      = "IPAllocation ns/b has 10.0.0.4/30 of NetworkPool ns/p, and "
+		moved          = " was paused when that was last seen, as clusterctl pauses what it moves; "
+		resume         = "if clusterctl moves the namespace, resume the move; else delete the allocation"
+		ofIts          = allocated + "Cluster ns/tenant does not exist: it stays, as the Cluster" + moved + resume
+		carved         = allocated + "no NetworkPool ns/c is carved from that: it stays, as a Cluster of namespace ns" + moved + resume
+		otherNamespace = allocated + "Cluster team/tenant does not exist: it stays, as the Cluster" + moved +
 			"if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace team does not take it along; else delete the allocation"
 	)
 	tests := map[string]struct {
@@ -72,7 +72,7 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 			reason: "no manager deletes it", block: block(metav1.ConditionUnknown), clusters: []client.Object{cluster("ns", "other"), cluster("team", "tenant")}, want: []string{ofIts},
 			helps: func(o *pools.Objects) { o.Allocations = nil },
 		},
-		"Elsewhere":  {reason: "the move does not take it along", block: block(metav1.ConditionUnknown, of("team")), clusters: []client.Object{cluster("ns", "tenant")}, want: []string{apart}},
+		"Elsewhere":  {reason: "the move does not take it along", block: block(metav1.ConditionUnknown, of("team")), clusters: []client.Object{cluster("ns", "tenant")}, want: []string{otherNamespace}},
 		"Seen":       {reason: "the manager deletes it", block: block(metav1.ConditionTrue)},
 		"Before":     {reason: "its Cluster may come", block: block(metav1.ConditionFalse)},
 		"Deleted":    {reason: "it is on its way", block: block(metav1.ConditionUnknown, ending)},
@@ -109,7 +109,7 @@ func TestAuditNamesBlocksThatOutlive(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			text := (&plugin{}).formatAuditResult(got)
-			if says := strings.Contains(text, "was not checked"); says != tc.hidden {
+			if hidden := strings.Contains(text, "was not checked"); hidden != tc.hidden {
 				t.Errorf("what may not be read:\n%s", text)
 			}
 			if tc.helps == nil {

@@ -60,7 +60,7 @@ func TestDropInWithoutRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "old", Labels: map[string]string{"cluster.x-k8s.io/provider": "ipam-in-cluster"}}}
-	for name, tc := range map[string]struct{ list, group, resource, says string }{
+	for name, tc := range map[string]struct{ list, group, resource, wantOutput string }{
 		"to Deployments": {"*v1.DeploymentList", "apps", "deployments", "note: whether the in-cluster provider runs is not known: "},
 		"to pools":       {"*v1alpha1.NetworkPoolList", v1alpha1.GroupVersion.Group, "networkpools", "note: the in-cluster provider runs (deployment -n x old); before you swap: kubectl scale deployment -n x old --replicas=0\n"},
 	} {
@@ -73,10 +73,10 @@ func TestDropInWithoutRights(t *testing.T) {
 					return in.List(ctx, l, opts...)
 				},
 			}).Build()
-			var said bytes.Buffer
-			p := &plugin{Env: EnvFromStreams(strings.NewReader(""), &said, &said, time.Now)}
-			if both, err := p.warnInClusterRunning(t.Context(), from); both || err != nil || !strings.HasPrefix(said.String(), tc.says) {
-				t.Errorf("%t, %v: it says %q", both, err, said.String())
+			var output bytes.Buffer
+			p := &plugin{Env: EnvFromStreams(strings.NewReader(""), &output, &output, time.Now)}
+			if both, err := p.warnInClusterRunning(t.Context(), from); both || err != nil || !strings.HasPrefix(output.String(), tc.wantOutput) {
+				t.Errorf("%t, %v: it says %q", both, err, output.String())
 			}
 		})
 	}

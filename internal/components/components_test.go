@@ -122,14 +122,14 @@ func TestManifestsTurnComponentsOn(t *testing.T) {
 			if got := enabledNames(o); !slices.Contains(got, name) {
 				t.Fatalf("%v turn %v on", environ, got)
 			}
-			has := boundTo(t, name)
+			bound := boundTo(t, name)
 			for _, c := range ListComponents(o) {
 				if !c.Enabled || c.Name == ClaimsComponent {
 					continue
 				}
 				for in, rules := range boundTo(t, c.Name) {
-					if ok, lacks := validation.Covers(has[in], rules); !ok {
-						t.Errorf("%s is on too, and lacks %v in namespace %q", c.Name, lacks, in)
+					if ok, missing := validation.Covers(bound[in], rules); !ok {
+						t.Errorf("%s is on too, and lacks %v in namespace %q", c.Name, missing, in)
 					}
 				}
 			}

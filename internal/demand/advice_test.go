@@ -39,16 +39,16 @@ func TestWhatIsSaidOfServicesThatWaitHelps(t *testing.T) {
 	static, atQuota := tenancy.LoadBalancerSettings{Increment: 1, Quota: -1}, tenancy.LoadBalancerSettings{Elastic: true, Increment: 1, Quota: 1}
 	for _, c := range []struct {
 		settings, changed tenancy.LoadBalancerSettings
-		says              string
+		wantMessage       string
 	}{
 		{static, tenancy.LoadBalancerSettings{Elastic: true, Increment: 1, Quota: -1}, "delete Services, or set loadBalancer.allocationMode of the ProviderConfig to elastic"},
 		{atQuota, tenancy.LoadBalancerSettings{Elastic: true, Increment: 1, Quota: 2}, "delete Services, or raise the quota in the ProviderConfig"},
 	} {
-		if is := decide(c.settings, 2).DemandCondition(""); is == nil || !strings.Contains(is.Message, c.says) {
-			t.Errorf("%+v", is)
+		if condition := decide(c.settings, 2).DemandCondition(""); condition == nil || !strings.Contains(condition.Message, c.wantMessage) {
+			t.Errorf("%+v", condition)
 		}
-		if is := decide(c.settings, 1).DemandCondition(""); is == nil || is.Reason != v1alpha1.SatisfiedReason {
-			t.Errorf("without the Service: %+v", is)
+		if condition := decide(c.settings, 1).DemandCondition(""); condition == nil || condition.Reason != v1alpha1.SatisfiedReason {
+			t.Errorf("without the Service: %+v", condition)
 		}
 		if d := decide(c.changed, 2); !asks(d) || d.DemandCondition("") != nil {
 			t.Errorf("it asks for %+v", d.GrowthSteps)

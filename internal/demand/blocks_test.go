@@ -74,29 +74,29 @@ func TestSpeaker(t *testing.T) {
 	one := withRange("10.0.0.1", "10.0.0.1", 1)
 	met := withCondition(v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, "met")
 	tests := map[string]struct {
-		reason     string
-		of         []*v1alpha1.IPAllocation
-		want, said string
+		reason           string
+		of               []*v1alpha1.IPAllocation
+		want, wantReason string
 	}{
 		"None":        {reason: "there is no block to say it"},
 		"Pending":     {reason: "what is not granted says nothing", of: []*v1alpha1.IPAllocation{newAllocation(0, 1)}},
-		"InVain":      {reason: "a Cluster that began with nothing has nothing else", of: []*v1alpha1.IPAllocation{newAllocation(1, 1, failed, met)}, want: "team-prod-lb-1", said: "met"},
+		"InVain":      {reason: "a Cluster that began with nothing has nothing else", of: []*v1alpha1.IPAllocation{newAllocation(1, 1, failed, met)}, want: "team-prod-lb-1", wantReason: "met"},
 		"FirstFailed": {reason: "NetworkReady says it", of: []*v1alpha1.IPAllocation{newAllocation(0, 1, failed)}},
-		"First":       {reason: "the one it began with, however old", of: []*v1alpha1.IPAllocation{newAllocation(1, 1, one), newAllocation(0, 1, one, met), newAllocation(2, 1, one)}, want: "team-prod-lb", said: "met"},
+		"First":       {reason: "the one it began with, however old", of: []*v1alpha1.IPAllocation{newAllocation(1, 1, one), newAllocation(0, 1, one, met), newAllocation(2, 1, one)}, want: "team-prod-lb", wantReason: "met"},
 		"Oldest":      {reason: "there is no first", of: []*v1alpha1.IPAllocation{newAllocation(2, 1, one), newAllocation(1, 1, one, met)}, want: "team-prod-lb-2"},
 		"Deleting":    {reason: "it is about to go", of: []*v1alpha1.IPAllocation{newAllocation(0, 1, one, deleted, met), newAllocation(1, 1, one)}, want: "team-prod-lb-1"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, said := "", ""
+			got, reason := "", ""
 			if on := ConditionHolder(c.of); on != nil {
 				got = on.Name
 			}
-			if is := CurrentCondition(c.of); is != nil {
-				said = is.Reason
+			if condition := CurrentCondition(c.of); condition != nil {
+				reason = condition.Reason
 			}
-			if got != c.want || said != c.said {
-				t.Errorf("%s: %q says %q", c.reason, got, said)
+			if got != c.want || reason != c.wantReason {
+				t.Errorf("%s: %q says %q", c.reason, got, reason)
 			}
 		})
 	}

@@ -27,8 +27,8 @@ func TestDecide(t *testing.T) {
 			newAllocation(2, 1, withRange("10.0.0.3", "10.0.0.3", 1), withCondition(v1alpha1.InUseCondition, metav1.ConditionFalse, "x")),
 		},
 	}
-	service := func(name string, f elastic.Family, has ...netip.Addr) elastic.Service {
-		return elastic.Service{Namespace: "ns", Name: name, Families: []elastic.Family{f}, Addresses: has}
+	service := func(name string, f elastic.Family, addresses ...netip.Addr) elastic.Service {
+		return elastic.Service{Namespace: "ns", Name: name, Families: []elastic.Family{f}, Addresses: addresses}
 	}
 	usable := ""
 	w := Workload{
@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 	for _, s := range d.GrowthSteps {
 		steps = append(steps, formatStep(s))
 	}
-	for what, is := range map[string][2]any{
+	for name, pair := range map[string][2]any{
 		"assessed": {usable, "all[10.0.0.2-10.0.0.2 10.0.0.3-10.0.0.3 10.0.0.1-10.0.0.1]"},
 		"shown":    {fmt.Sprint(d.DesiredPools), "[{all [10.0.0.2-10.0.0.2 10.0.0.3-10.0.0.3] true false}]"},
 		"lacking":  {d.Shortfall, [2]int64{0, 1}},
@@ -56,8 +56,8 @@ func TestDecide(t *testing.T) {
 		"marked":   {d.UsageChanges, []elastic.UsageChange{{Block: "team-prod-lb-1"}}},
 		"resumed":  {len(d.BlocksToResume), 0},
 	} {
-		if diff := cmp.Diff(is[1], is[0]); diff != "" {
-			t.Errorf("%s:\n%s", what, diff)
+		if diff := cmp.Diff(pair[1], pair[0]); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
 }

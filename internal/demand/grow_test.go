@@ -55,33 +55,33 @@ func formatStep(s GrowthStep) string {
 func TestGrow(t *testing.T) {
 	first := newAllocation(0, 1, withRange("10.0.0.1", "10.0.0.1", 1))
 	tests := map[string]struct {
-		reason      string
-		pools       string // empty means "a 6"
-		blocks      []*v1alpha1.IPAllocation
-		lacks, asks [2]int64 // of each family: the shortfall, and the part of it that the plan requests
-		tried       string
-		want        []string
+		reason          string
+		pools           string // empty means "a 6"
+		blocks          []*v1alpha1.IPAllocation
+		shortfall, asks [2]int64 // of each family: the shortfall, and the part of it that the plan requests
+		tried           string
+		want            []string
 	}{
 		"Nothing":       {reason: "nothing is lacking", blocks: []*v1alpha1.IPAllocation{first}},
-		"Asks":          {reason: "it has nothing on its way", blocks: []*v1alpha1.IPAllocation{first}, lacks: [2]int64{2}, asks: [2]int64{4}, want: []string{"Try a 4"}},
-		"Both":          {reason: "a block of each family", blocks: []*v1alpha1.IPAllocation{first}, lacks: [2]int64{2, 1}, asks: [2]int64{2, 1}, want: []string{"Try a 2", "Try 6 1"}},
-		"NotBegun":      {reason: "first what it begins with", blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1)}, lacks: [2]int64{2}, asks: [2]int64{4}},
-		"NoFirst":       {reason: "its first block is to come", lacks: [2]int64{2}, asks: [2]int64{4}},
-		"OnItsWay":      {reason: "enough was asked for", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, lacks: [2]int64{2}},
-		"MoreIsLacking": {reason: "it has an answer first", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, lacks: [2]int64{3}, asks: [2]int64{1}, want: []string{"Wait over team-prod-lb-1"}},
+		"Asks":          {reason: "it has nothing on its way", blocks: []*v1alpha1.IPAllocation{first}, shortfall: [2]int64{2}, asks: [2]int64{4}, want: []string{"Try a 4"}},
+		"Both":          {reason: "a block of each family", blocks: []*v1alpha1.IPAllocation{first}, shortfall: [2]int64{2, 1}, asks: [2]int64{2, 1}, want: []string{"Try a 2", "Try 6 1"}},
+		"NotBegun":      {reason: "first what it begins with", blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1)}, shortfall: [2]int64{2}, asks: [2]int64{4}},
+		"NoFirst":       {reason: "its first block is to come", shortfall: [2]int64{2}, asks: [2]int64{4}},
+		"OnItsWay":      {reason: "enough was asked for", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, shortfall: [2]int64{2}},
+		"MoreIsLacking": {reason: "it has an answer first", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, shortfall: [2]int64{3}, asks: [2]int64{1}, want: []string{"Wait over team-prod-lb-1"}},
 		"Unneeded":      {reason: "nobody lacks it any more", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, want: []string{"Replace over team-prod-lb-1"}},
-		"Refused":       {reason: "the next pool", pools: "a b", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, lacks: [2]int64{1}, asks: [2]int64{1}, want: []string{"Replace b 1 over team-prod-lb-1, tried a", "Done, tried a"}},
-		"RefusedByAll":  {reason: "it waits with the first", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, lacks: [2]int64{1}, asks: [2]int64{1}, want: []string{"Exhausted over team-prod-lb-1, tried a", "Done, tried a"}},
-		"QuotaReached":  {reason: "what failed is not asked for again", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, lacks: [2]int64{1}, want: []string{"Replace over team-prod-lb-1"}},
+		"Refused":       {reason: "the next pool", pools: "a b", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Replace b 1 over team-prod-lb-1, tried a", "Done, tried a"}},
+		"RefusedByAll":  {reason: "it waits with the first", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Exhausted over team-prod-lb-1, tried a", "Done, tried a"}},
+		"QuotaReached":  {reason: "what failed is not asked for again", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, want: []string{"Replace over team-prod-lb-1"}},
 		"Met":           {reason: "what was tried is forgotten", blocks: []*v1alpha1.IPAllocation{first}, tried: tenancy.FormatAttempts(attempts("a")), want: []string{"Done"}},
 		"Garbage":       {reason: "what cannot be read is forgotten too", blocks: []*v1alpha1.IPAllocation{first}, tried: "?", want: []string{"Done"}},
 		"OtherFamily": {
 			reason: "what was tried with pools of the other family stays", pools: "a b 6", blocks: []*v1alpha1.IPAllocation{first},
-			lacks: [2]int64{1}, asks: [2]int64{1}, tried: tenancy.FormatAttempts(attempts("6 a")), want: []string{"Try b 1, tried a 6", "Done, tried a"},
+			shortfall: [2]int64{1}, asks: [2]int64{1}, tried: tenancy.FormatAttempts(attempts("6 a")), want: []string{"Try b 1, tried a 6", "Done, tried a"},
 		},
-		"OtherRequest":  {reason: "each family has its own", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, from("6"))}, lacks: [2]int64{1, 1}, asks: [2]int64{1}, want: []string{"Try a 1"}},
-		"UnlistedPool":  {reason: "what asks a pool that is named no more is of the first family", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, from("z"))}, lacks: [2]int64{1}, asks: [2]int64{1}, want: []string{"Replace a 1 over team-prod-lb-1"}},
-		"GrantedIsDone": {reason: "it is no request any more", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, withRange("10.0.0.2", "10.0.0.2", 1))}, lacks: [2]int64{1}, asks: [2]int64{1}, want: []string{"Try a 1"}},
+		"OtherRequest":  {reason: "each family has its own", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, from("6"))}, shortfall: [2]int64{1, 1}, asks: [2]int64{1}, want: []string{"Try a 1"}},
+		"UnlistedPool":  {reason: "what asks a pool that is named no more is of the first family", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, from("z"))}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Replace a 1 over team-prod-lb-1"}},
+		"GrantedIsDone": {reason: "it is no request any more", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, withRange("10.0.0.2", "10.0.0.2", 1))}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Try a 1"}},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestGrow(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, s := range cluster.planGrowth(elastic.Assessment{Shortfall: c.lacks}, plan, tenancy.LoadBalancerSettings{Elastic: true}) {
+			for _, s := range cluster.planGrowth(elastic.Assessment{Shortfall: c.shortfall}, plan, tenancy.LoadBalancerSettings{Elastic: true}) {
 				got = append(got, formatStep(s))
 			}
 			if strings.Join(got, "; ") != strings.Join(c.want, "; ") {
@@ -111,12 +111,12 @@ func TestGrow(t *testing.T) {
 
 func TestGrowsNot(t *testing.T) {
 	c := Cluster{Ref: tenant, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1, withRange("10.0.0.1", "10.0.0.1", 1))}}
-	lacks, plan := elastic.Assessment{Shortfall: [2]int64{1}}, elastic.Plan{Growths: []elastic.Growth{{Count: 1}}}
-	if got := c.planGrowth(lacks, plan, tenancy.LoadBalancerSettings{Elastic: true}); got != nil {
+	assessment, plan := elastic.Assessment{Shortfall: [2]int64{1}}, elastic.Plan{Growths: []elastic.Growth{{Count: 1}}}
+	if got := c.planGrowth(assessment, plan, tenancy.LoadBalancerSettings{Elastic: true}); got != nil {
 		t.Errorf("a Cluster that gets nothing new: %v", got)
 	}
 	c.ProviderConfig = &v1alpha1.ProviderConfig{}
-	if got := c.planGrowth(lacks, plan, tenancy.LoadBalancerSettings{}); got != nil {
+	if got := c.planGrowth(assessment, plan, tenancy.LoadBalancerSettings{}); got != nil {
 		t.Errorf("a static one: %v", got)
 	}
 }

@@ -36,9 +36,9 @@ func replay(services ...elastic.Service) Workload {
 	}
 }
 
-func newService(name string, f elastic.Family, has ...string) elastic.Service {
+func newService(name string, f elastic.Family, addresses ...string) elastic.Service {
 	s := elastic.Service{Namespace: "ns", Name: name, Families: []elastic.Family{f}, Ports: []elastic.Port{{Protocol: "TCP", Number: 80}}}
-	for _, a := range has {
+	for _, a := range addresses {
 		s.Addresses = append(s.Addresses, netip.MustParseAddr(a))
 	}
 	return s
@@ -110,8 +110,8 @@ func TestDemandCountsAtOnce(t *testing.T) { // B36 (a Service counts at once)
 	if d := replayed(c, grows, young); len(d.GrowthSteps) != 0 || d.CountInState(elastic.ServicePlaceable) != 1 {
 		t.Errorf("there is an address for it, and the steps are %v", d.GrowthSteps)
 	}
-	if is := replayed(c, grows, young).DemandCondition("MetalLB has room and gives it nothing"); is.Reason != v1alpha1.NotPlacedReason {
-		t.Errorf("it is said to be %s", is.Reason)
+	if condition := replayed(c, grows, young).DemandCondition("MetalLB has room and gives it nothing"); condition.Reason != v1alpha1.NotPlacedReason {
+		t.Errorf("it is said to be %s", condition.Reason)
 	}
 }
 
@@ -140,8 +140,8 @@ func TestWhatCannotBeReadStopsGrowth(t *testing.T) { // B36 (an unreadable pool 
 			if len(d.GrowthSteps) != 0 || d.Shortfall[elastic.IPv4] != 1 {
 				t.Errorf("%s: %v lack, and the steps are %v", test.reason, d.Shortfall, d.GrowthSteps)
 			}
-			if is := d.DemandCondition(""); is == nil || is.Reason != v1alpha1.NotPlacedReason {
-				t.Errorf("%s: it is said to be %v", test.reason, is)
+			if condition := d.DemandCondition(""); condition == nil || condition.Reason != v1alpha1.NotPlacedReason {
+				t.Errorf("%s: it is said to be %v", test.reason, condition)
 			}
 			w.UnreadablePool = ""
 			if steps := decided(c, w, test.settings).GrowthSteps; len(steps) == 0 || formatStep(steps[0]) != test.corrects {

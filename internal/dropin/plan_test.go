@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 		}
 		in.claims = append(in.claims, c)
 	}
-	has := func(in *planInput, ref ipamv1.IPPoolReference, name, address string) {
+	addServedClaim := func(in *planInput, ref ipamv1.IPPoolReference, name, address string) {
 		claims(in, ref, name, address)
 		a := ipamv1.IPAddress{ObjectMeta: meta(name), Spec: ipamv1.IPAddressSpec{PoolRef: ref, Address: address}}
 		a.OwnerReferences = []metav1.OwnerReference{{UID: "uid-c"}}
@@ -52,7 +52,7 @@ func TestPlan(t *testing.T) {
 		"who names the mirror":                      {none},
 		"who was given something":                   {none},
 		"a block":                                   {none},
-		"a grant that may be on its way":            {func(in *planInput) { none(in); has(in, old, "c", "10.0.0.10") }, none},
+		"a grant that may be on its way":            {func(in *planInput) { none(in); addServedClaim(in, old, "c", "10.0.0.10") }, none},
 		"what rests":                                {nil, func(in *planInput) { status(in).Cooling[0].Until = metav1.NewTime(noon) }}, // nil: --without-rests
 		"what is no rest":                           {func(in *planInput) { status(in).Cooling[0].Addresses = "10.0.0.9" }, func(in *planInput) { status(in).Cooling = nil }},
 		"what was handed over and is being deleted": {func(in *planInput) { in.deletingSources = nil }},
@@ -68,13 +68,13 @@ func TestPlan(t *testing.T) {
 			status(in).Cooling = []v1alpha1.CoolingGroup{{Until: metav1.NewTime(noon), Addresses: "ten"}}
 		}, want: []string{`the status of NetworkPool ns/p.in-cluster has an entry that cannot be parsed: status.cooling: parsing "ten": "ten" is not an IP address`}},
 		"nothing":                {},
-		"who names the old pool": {change: func(in *planInput) { has(in, old, "c", "10.0.0.10") }},
+		"who names the old pool": {change: func(in *planInput) { addServedClaim(in, old, "c", "10.0.0.10") }},
 		"a manager serves it":    {change: func(in *planInput) { in.servingManagers = []string{"pod -n x y"} }, want: []string{"a manager serves the pools: pod -n x y"}},
 		"a manager with the component": {change: func(in *planInput) { in.managers = []string{"pod -n x y"}; ready(in, "Serving") },
 			want: []string{"a manager serves NetworkPool ns/p.in-cluster: pod -n x y"}},
 		"a manager without it":    {change: func(in *planInput) { in.managers = []string{"pod -n x y"}; ready(in, v1alpha1.NotServedReason) }},
 		"a manager that is gone":  {change: func(in *planInput) { ready(in, "Serving") }},
-		"who names the mirror":    {change: func(in *planInput) { has(in, direct, "c", "10.0.0.10") }, want: []string{"IPAddress ns/c has 10.0.0.10 of NetworkPool ns/p.in-cluster"}},
+		"who names the mirror":    {change: func(in *planInput) { addServedClaim(in, direct, "c", "10.0.0.10") }, want: []string{"IPAddress ns/c has 10.0.0.10 of NetworkPool ns/p.in-cluster"}},
 		"who was given something": {change: func(in *planInput) { claims(in, direct, "c", "10.0.0.10") }, want: []string{"IPAddressClaim ns/c was given 10.0.0.10 of NetworkPool ns/p.in-cluster"}},
 		"who waits":               {change: func(in *planInput) { claims(in, direct, "c", "") }, waiting: []string{"IPAddressClaim ns/c"}},
 		"a block": {change: func(in *planInput) {
@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 		}, want: []string{"IPAllocation ns/b has a block of NetworkPool ns/p.in-cluster"}},
 		"a grant that may be on its way": {change: func(in *planInput) { granted(in); claims(in, old, "c", "") },
 			want: []string{"IPAddressClaim ns/c was granted 10.0.0.10 of NetworkPool ns/p.in-cluster before the manager stopped, and its IPAddress was not written"}},
-		"one that has landed":            {change: func(in *planInput) { granted(in); has(in, old, "c", "10.0.0.10") }},
+		"one that has landed":            {change: func(in *planInput) { granted(in); addServedClaim(in, old, "c", "10.0.0.10") }},
 		"one of which the claim is gone": {change: granted},
 		"what rests":                     {change: resting, want: []string{"1 ranges of NetworkPool ns/p.in-cluster are in their reuse grace period until 2030-01-01T12:01:00Z, and the in-cluster provider would reuse them at once"}},
 		"what need not rest":             {change: resting, without: true},
@@ -138,7 +138,7 @@ func TestPlan(t *testing.T) {
 func TestSourceOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner metav1.OwnerReference
-		is    bool
+		want  bool
 	}{
 		"a mirror":              {metav1.OwnerReference{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPoolKind, Name: "p", Controller: ptr.To(true)}, true},
 		"of another pool":       {metav1.OwnerReference{APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPoolKind, Name: "q", Controller: ptr.To(true)}, false},
@@ -148,8 +148,8 @@ func TestSourceOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mirror := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", OwnerReferences: []metav1.OwnerReference{c.owner}}}
-			if _, is := sourceForMirror(mirror); is != c.is {
-				t.Errorf("%t", is)
+			if _, ok := sourceForMirror(mirror); ok != c.want {
+				t.Errorf("%t", ok)
 			}
 		})
 	}
@@ -166,19 +166,19 @@ func TestServed(t *testing.T) {
 		}
 		return p
 	}
-	given, somebodys := mirror("Serving"), mirror("Serving")
-	given.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
-	somebodys.OwnerReferences = nil
+	handedOver, notOwned := mirror("Serving"), mirror("Serving")
+	handedOver.Annotations = map[string]string{incluster.HandedOverAnnotation: ""}
+	notOwned.OwnerReferences = nil
 	for name, c := range map[string]struct {
 		pools []v1alpha1.Pool
 		want  bool
 	}{
 		"nothing":                        {},
-		"a mirror":                       {[]v1alpha1.Pool{somebodys, mirror("Serving")}, true},
-		"a pool with such a name":        {[]v1alpha1.Pool{somebodys}, false},
+		"a mirror":                       {[]v1alpha1.Pool{notOwned, mirror("Serving")}, true},
+		"a pool with such a name":        {[]v1alpha1.Pool{notOwned}, false},
 		"a mirror that is not looked at": {[]v1alpha1.Pool{mirror("")}, false},
 		"a mirror that was left":         {[]v1alpha1.Pool{mirror(v1alpha1.NotServedReason)}, false},
-		"a mirror that was handed over":  {[]v1alpha1.Pool{given}, false},
+		"a mirror that was handed over":  {[]v1alpha1.Pool{handedOver}, false},
 	} {
 		if got := HasServedMirror(c.pools); got != c.want {
 			t.Errorf("%s: %t", name, got)

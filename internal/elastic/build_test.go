@@ -130,15 +130,15 @@ func (c *assessment) check(t *testing.T) {
 	if used := strings.Join(sortedUse(got), " "); c.used != "" && used != strings.Trim(c.used, "-") {
 		t.Errorf("%s: used %q, want %q", c.reason, used, c.used)
 	}
-	says := ""
+	messages := ""
 	for _, v := range got.ServiceAssessments {
 		if (v.Message == "") != (v.State == ServicePlaced || v.State == ServicePlaceable) {
 			t.Errorf("%s is %s, because %q", v.Service.Name, states[v.State], v.Message)
 		}
-		says += v.Message + "\n"
+		messages += v.Message + "\n"
 	}
-	if !strings.Contains(says, c.wantMessage) {
-		t.Errorf("%s: it says\n%swant %q", c.reason, says, c.wantMessage)
+	if !strings.Contains(messages, c.wantMessage) {
+		t.Errorf("%s: it says\n%swant %q", c.reason, messages, c.wantMessage)
 	}
 }
 

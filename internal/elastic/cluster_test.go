@@ -77,8 +77,8 @@ func (c *cluster) serve() {
 	}
 	c.pass()
 	for _, s := range c.services {
-		if has := fmt.Sprint(s.Addresses); has != before[s] {
-			c.logf("%s has %s", s.Name, has)
+		if addresses := fmt.Sprint(s.Addresses); addresses != before[s] {
+			c.logf("%s has %s", s.Name, addresses)
 		}
 	}
 }

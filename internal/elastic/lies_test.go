@@ -14,10 +14,10 @@ func TestAnyNumberOfServices(t *testing.T) {
 	const n = 50_000
 	small := netipx.MustParseIPRange("10.0.0.1-10.0.0.8")
 	for name, c := range map[string]struct {
-		reason  string
-		service func(i int) Service
-		pools   int
-		lacking int64
+		reason    string
+		service   func(i int) Service
+		pools     int
+		shortfall int64
 	}{
 		"plain":          {"they are counted, whatever the quota makes of it", func(int) Service { return Service{} }, 0, n - 8},
 		"that share one": {"one address for each port", func(i int) Service { return Service{SharingKey: "k", Ports: []Port{{"TCP", int32(i % 50)}}} }, 0, n/50 - 8},
@@ -45,10 +45,10 @@ func TestAnyNumberOfServices(t *testing.T) {
 			if len(got.ServiceAssessments) != n {
 				t.Errorf("%d verdicts", len(got.ServiceAssessments))
 			}
-			if c.lacking >= 0 && got.Shortfall[IPv4] != c.lacking {
-				t.Errorf("%d are lacking, want %d: %s", got.Shortfall[IPv4], c.lacking, c.reason)
+			if c.shortfall >= 0 && got.Shortfall[IPv4] != c.shortfall {
+				t.Errorf("%d are lacking, want %d: %s", got.Shortfall[IPv4], c.shortfall, c.reason)
 			}
-			if c.lacking < 0 && got.ServiceAssessments[n-1].Message != tooManyObjectsMessage {
+			if c.shortfall < 0 && got.ServiceAssessments[n-1].Message != tooManyObjectsMessage {
 				t.Errorf("the last one is told %q: %s", got.ServiceAssessments[n-1].Message, c.reason)
 			}
 		})

@@ -125,13 +125,13 @@ func TestWhoKeepsWhatItHas(t *testing.T) {
 
 func checkExact(t *rapid.T, services []Service, pools []Pool, shuffle func(int, func(i, j int))) {
 	got := AssessServices(Inventory{Services: services, Pools: pools, GrowableFamilies: [2]bool{true, true}})
-	verdicts := make([]ServiceState, len(services))
+	gotStates := make([]ServiceState, len(services))
 	for _, v := range got.ServiceAssessments {
 		i := slices.IndexFunc(services, func(s Service) bool { return s.Name == v.Service.Name })
-		verdicts[i] = v.State
+		gotStates[i] = v.State
 	}
 	before, enough := settledCounts(services, pools, [2]int64{}, shuffle), settledCounts(services, pools, got.Shortfall, shuffle)
-	for i, state := range verdicts {
+	for i, state := range gotStates {
 		ok := true
 		switch state {
 		case ServicePlaced, ServicePlaceable:

@@ -9,26 +9,26 @@ func TestRestriction(t *testing.T) {
 	room, none := "10.9.0.1-10.9.0.9", []string(nil)
 	team, other := []string{"team"}, []string{"other"}
 	blue := selectors{app("blue"), app("navy")}
-	theirs := func(r Restriction) Pool { return pool("theirs", room).onlyFor(r) }
+	restricted := func(r Restriction) Pool { return pool("theirs", room).onlyFor(r) }
 	a, b := svc("a"), svc("b", label("blue"))
 	checkAll(t, map[string]assessment{
-		"Namespace":       {reason: "a pool of its namespace", pools: []Pool{theirs(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits"},
-		"OtherNamespace":  {reason: "a pool of another one", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{a}, want: "a=Stuck", wantMessage: "no IPAddressPool serves it"},
-		"Selector":        {reason: "one of the selectors is enough", pools: []Pool{theirs(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
-		"Both":            {reason: "the namespace and a selector", pools: []Pool{theirs(Restriction{Namespaces: team, Selectors: blue})}, services: []Service{a, b, svc("c", label("navy"), in("other"))}, want: "a=Stuck b=Fits c=Stuck"},
-		"Everything":      {reason: "an empty restriction is one selector that matches all", pools: []Pool{theirs(Restriction{Selectors: selectors{func(map[string]string) bool { return true }}})}, services: []Service{a}, want: "a=Fits"},
-		"Nobody":          {reason: "namespace selectors that select none: nobody's choice", pools: []Pool{theirs(Restriction{Namespaces: none})}, services: []Service{a}, want: "a=Stuck"},
-		"NobodyNamed":     {reason: "but who names it is not refused", pools: []Pool{theirs(Restriction{Namespaces: none})}, services: []Service{svc("a", named("theirs"))}, want: "a=Fits"},
-		"NobodyAnywhere":  {reason: "with a selector they are no bound", pools: []Pool{theirs(Restriction{Namespaces: none, Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
-		"Named":           {reason: "a name does not lift it", pools: []Pool{theirs(Restriction{Namespaces: other})}, services: []Service{svc("a", named("theirs"))}, want: "a=Stuck", wantMessage: "does not serve it (spec.serviceAllocation)"},
+		"Namespace":       {reason: "a pool of its namespace", pools: []Pool{restricted(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits"},
+		"OtherNamespace":  {reason: "a pool of another one", pools: []Pool{restricted(Restriction{Namespaces: other})}, services: []Service{a}, want: "a=Stuck", wantMessage: "no IPAddressPool serves it"},
+		"Selector":        {reason: "one of the selectors is enough", pools: []Pool{restricted(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
+		"Both":            {reason: "the namespace and a selector", pools: []Pool{restricted(Restriction{Namespaces: team, Selectors: blue})}, services: []Service{a, b, svc("c", label("navy"), in("other"))}, want: "a=Stuck b=Fits c=Stuck"},
+		"Everything":      {reason: "an empty restriction is one selector that matches all", pools: []Pool{restricted(Restriction{Selectors: selectors{func(map[string]string) bool { return true }}})}, services: []Service{a}, want: "a=Fits"},
+		"Nobody":          {reason: "namespace selectors that select none: nobody's choice", pools: []Pool{restricted(Restriction{Namespaces: none})}, services: []Service{a}, want: "a=Stuck"},
+		"NobodyNamed":     {reason: "but who names it is not refused", pools: []Pool{restricted(Restriction{Namespaces: none})}, services: []Service{svc("a", named("theirs"))}, want: "a=Fits"},
+		"NobodyAnywhere":  {reason: "with a selector they are no bound", pools: []Pool{restricted(Restriction{Namespaces: none, Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
+		"Named":           {reason: "a name does not lift it", pools: []Pool{restricted(Restriction{Namespaces: other})}, services: []Service{svc("a", named("theirs"))}, want: "a=Stuck", wantMessage: "does not serve it (spec.serviceAllocation)"},
 		"NamedFull":       {reason: "nor does it help to grow", pools: []Pool{ours().onlyFor(Restriction{Namespaces: other})}, services: []Service{svc("a", named("default-pool"))}, want: "a=Stuck", wantMessage: "does not serve it"},
 		"Ours":            {reason: "our pool grows for those it serves", pools: []Pool{ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c", in("other"))}, want: "a=Lacks c=Stuck", shortfall: [2]int64{1}},
-		"Closed":          {reason: "closed is closed for those it serves too", pools: []Pool{theirs(Restriction{Namespaces: team}).closed()}, services: []Service{a}, want: "a=Stuck"},
-		"Preferred":       {reason: "a restricted pool before an open one", pools: []Pool{pool("open", "10.8.0.1"), theirs(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits", used: "10.9.0.1"},
+		"Closed":          {reason: "closed is closed for those it serves too", pools: []Pool{restricted(Restriction{Namespaces: team}).closed()}, services: []Service{a}, want: "a=Stuck"},
+		"Preferred":       {reason: "a restricted pool before an open one", pools: []Pool{pool("open", "10.8.0.1"), restricted(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits", used: "10.9.0.1"},
 		"PreferredFull":   {reason: "an open one if it is full", pools: []Pool{pool("open", "10.8.0.1"), pool("full").onlyFor(Restriction{Namespaces: team})}, services: []Service{a}, want: "a=Fits", used: "10.8.0.1"},
 		"PreferredGrows":  {reason: "what is open and free is used before ours grows", pools: []Pool{pool("open", "10.8.0.1"), ours().onlyFor(Restriction{Namespaces: team})}, services: []Service{a, svc("c")}, want: "a=Fits c=Lacks", shortfall: [2]int64{1}, used: "10.8.0.1"},
-		"HasRestricted":   {reason: "a pool closed to who is there evicts it", pools: []Pool{theirs(Restriction{Namespaces: other}), pool("open", "10.8.0.1")}, services: []Service{svc("a", withAddresses("10.9.0.1"))}, want: "a=Fits", used: "10.8.0.1 10.9.0.1"},
-		"NotInRestricted": {reason: "an open pool serves who no restricted pool fits", pools: []Pool{ours(), theirs(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Lacks b=Fits", shortfall: [2]int64{1}},
+		"HasRestricted":   {reason: "a pool closed to who is there evicts it", pools: []Pool{restricted(Restriction{Namespaces: other}), pool("open", "10.8.0.1")}, services: []Service{svc("a", withAddresses("10.9.0.1"))}, want: "a=Fits", used: "10.8.0.1 10.9.0.1"},
+		"NotInRestricted": {reason: "an open pool serves who no restricted pool fits", pools: []Pool{ours(), restricted(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Lacks b=Fits", shortfall: [2]int64{1}},
 	})
 }
 

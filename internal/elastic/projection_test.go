@@ -24,17 +24,17 @@ func (b Block) emptied() Block { return b.with(func(b *Block) { b.Emptied = true
 func formatPools(pools []DesiredPool) string {
 	var out []string
 	for _, d := range pools {
-		words := []string{d.Name}
+		parts := []string{d.Name}
 		if !d.AutoAssign {
-			words = append(words, "closed")
+			parts = append(parts, "closed")
 		}
 		if d.Draining {
-			words = append(words, "leaving")
+			parts = append(parts, "leaving")
 		}
 		for _, r := range d.Ranges {
-			words = append(words, r.From().String())
+			parts = append(parts, r.From().String())
 		}
-		out = append(out, strings.Join(words, " "))
+		out = append(out, strings.Join(parts, " "))
 	}
 	return strings.Join(out, "; ")
 }
@@ -43,50 +43,50 @@ func formatPools(pools []DesiredPool) string {
 func TestProjection(t *testing.T) {
 	first, second, third := block("a", "10.0.0.1", 1), block("b", "10.0.0.2", 1), block("c", "10.0.0.3", 1)
 	tests := map[string]struct {
-		reason                  string
-		blocks                  []Block
-		usable, shown           string
-		usableApart, shownApart string
+		reason                        string
+		blocks                        []Block
+		usable, shown                 string
+		usableSeparate, shownSeparate string
 	}{
 		"None":    {reason: "there is nothing to show"},
 		"Pending": {reason: "it has no addresses yet", blocks: []Block{block("a", "", 1)}},
 		"Order": {
 			reason: "as they came, not as they are numbered", blocks: []Block{third, first},
 			usable: "pool 10.0.0.3 10.0.0.1", shown: "pool 10.0.0.3 10.0.0.1",
-			usableApart: "c 10.0.0.3; a 10.0.0.1", shownApart: "c 10.0.0.3; a 10.0.0.1",
+			usableSeparate: "c 10.0.0.3; a 10.0.0.1", shownSeparate: "c 10.0.0.3; a 10.0.0.1",
 		},
 		"Draining": {
 			reason: "it may be needed again, after all others", blocks: []Block{first, second.draining(), third},
 			usable: "pool 10.0.0.1 10.0.0.3 10.0.0.2", shown: "pool 10.0.0.1 10.0.0.3",
-			usableApart: "a 10.0.0.1; b leaving 10.0.0.2; c 10.0.0.3", shownApart: "a 10.0.0.1; b closed leaving 10.0.0.2; c 10.0.0.3",
+			usableSeparate: "a 10.0.0.1; b leaving 10.0.0.2; c 10.0.0.3", shownSeparate: "a 10.0.0.1; b closed leaving 10.0.0.2; c 10.0.0.3",
 		},
 		"OldestDraining": {
 			reason: "a Service that finds room in another block is no reason to keep it", blocks: []Block{first.draining(), second},
 			usable: "pool 10.0.0.2 10.0.0.1", shown: "pool 10.0.0.2",
-			usableApart: "a leaving 10.0.0.1; b 10.0.0.2", shownApart: "a closed leaving 10.0.0.1; b 10.0.0.2",
+			usableSeparate: "a leaving 10.0.0.1; b 10.0.0.2", shownSeparate: "a closed leaving 10.0.0.1; b 10.0.0.2",
 		},
 		"Emptied": {
 			reason: "nobody has any of it: its pool may go", blocks: []Block{first, second.draining().emptied()},
 			usable: "pool 10.0.0.1 10.0.0.2", shown: "pool 10.0.0.1",
-			usableApart: "a 10.0.0.1; b leaving 10.0.0.2", shownApart: "a 10.0.0.1",
+			usableSeparate: "a 10.0.0.1; b leaving 10.0.0.2", shownSeparate: "a 10.0.0.1",
 		},
 		"Deleting": {
 			reason: "it is given up for good; a pool of its own stays while it serves somebody", blocks: []Block{first, second.deleting()},
 			usable: "pool 10.0.0.1", shown: "pool 10.0.0.1",
-			usableApart: "a 10.0.0.1; b closed leaving 10.0.0.2", shownApart: "a 10.0.0.1; b closed leaving 10.0.0.2",
+			usableSeparate: "a 10.0.0.1; b closed leaving 10.0.0.2", shownSeparate: "a 10.0.0.1; b closed leaving 10.0.0.2",
 		},
 		"DeletingEmptied": {reason: "it serves nobody", blocks: []Block{second.deleting().emptied()}},
 		"AllLeaving": {
 			reason: "there is no pool without a range", blocks: []Block{second.draining(), third.draining().deleting()},
-			usable:      "pool 10.0.0.2",
-			usableApart: "b leaving 10.0.0.2; c closed leaving 10.0.0.3", shownApart: "b closed leaving 10.0.0.2; c closed leaving 10.0.0.3",
+			usable:         "pool 10.0.0.2",
+			usableSeparate: "b leaving 10.0.0.2; c closed leaving 10.0.0.3", shownSeparate: "b closed leaving 10.0.0.2; c closed leaving 10.0.0.3",
 		},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			one, own := Projection{SharedPool: "pool"}, Projection{SharedPool: "pool", PoolPerAllocation: true}
 			got := []string{formatPools(one.UsablePools(c.blocks)), formatPools(one.ProjectedPools(c.blocks)), formatPools(own.UsablePools(c.blocks)), formatPools(own.ProjectedPools(c.blocks))}
-			if diff := cmp.Diff([]string{c.usable, c.shown, c.usableApart, c.shownApart}, got); diff != "" {
+			if diff := cmp.Diff([]string{c.usable, c.shown, c.usableSeparate, c.shownSeparate}, got); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})

@@ -23,12 +23,12 @@ func TestShrink(t *testing.T) {
 	second := time.Second
 	busy, idle := []UsageChange{{Block: "lb-1"}}, []UsageChange{{Block: "lb-1", IdleSince: epoch}}
 	tests := map[string]struct {
-		reason  string
-		block   Block
-		used    string
-		lacking [2]int64
-		late    time.Duration // after a whole second
-		want    Plan
+		reason    string
+		block     Block
+		used      string
+		shortfall [2]int64
+		late      time.Duration // after a whole second
+		want      Plan
 	}{
 		"Busy":             {reason: "a Service has one of its addresses", block: one, used: "10.0.0.9"},
 		"Idle":             {reason: "the last Service went", block: one, used: "10.0.0.7", want: Plan{UsageChanges: idle, NextCheck: epoch.Add(grace)}},
@@ -47,16 +47,16 @@ func TestShrink(t *testing.T) {
 		"Pinned":           {reason: "pinned blocks stay, whatever their role (B49)", block: one.pinned()},
 		"InitialMarked":    {reason: "whatever is written on it", block: one.idle(time.Hour).initial(), want: Plan{UsageChanges: busy}},
 		"PinnedLate":       {reason: "it was pinned while it was being taken away", block: one.idle(time.Hour).draining().pinned(), want: Plan{UsageChanges: busy, BlocksToResume: []string{"lb-1"}}},
-		"Lacking":          {reason: "given up, it would be asked for again (F4)", block: one.idle(time.Hour), lacking: [2]int64{1}, want: Plan{Growths: []Growth{{Shortfall: 1}}, QuotaReached: true}},
-		"LackingOther":     {reason: "not by those who lack the other family", block: one.idle(time.Hour), lacking: [2]int64{0, 1}, want: Plan{Growths: []Growth{{Family: IPv6, Shortfall: 1}}, QuotaReached: true, BlocksToDrain: []string{"lb-1"}}},
+		"Lacking":          {reason: "given up, it would be asked for again (F4)", block: one.idle(time.Hour), shortfall: [2]int64{1}, want: Plan{Growths: []Growth{{Shortfall: 1}}, QuotaReached: true}},
+		"LackingOther":     {reason: "not by those who lack the other family", block: one.idle(time.Hour), shortfall: [2]int64{0, 1}, want: Plan{Growths: []Growth{{Family: IPv6, Shortfall: 1}}, QuotaReached: true, BlocksToDrain: []string{"lb-1"}}},
 		"FarInside":        {reason: "an address behind the first 256 (F10)", block: large.idle(time.Hour), used: "10.0.1.0", want: Plan{UsageChanges: busy}},
 		"LastOfAll":        {reason: "the very last one (F10)", block: large, used: "10.0.3.255"},
 		"Beside":           {reason: "one that is not in it", block: large, used: "10.0.4.0 2001:db8::1", want: Plan{UsageChanges: idle, NextCheck: epoch.Add(grace)}},
-		"LackingMarksIdle": {reason: "since when it is idle is known all the same", block: one, lacking: [2]int64{1}, want: Plan{Growths: []Growth{{Shortfall: 1}}, QuotaReached: true, UsageChanges: idle, NextCheck: epoch.Add(grace)}},
+		"LackingMarksIdle": {reason: "since when it is idle is known all the same", block: one, shortfall: [2]int64{1}, want: Plan{Growths: []Growth{{Shortfall: 1}}, QuotaReached: true, UsageChanges: idle, NextCheck: epoch.Add(grace)}},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := Assessment{UsedAddresses: usedOf(c.used), Shortfall: c.lacking}
+			a := Assessment{UsedAddresses: usedOf(c.used), Shortfall: c.shortfall}
 			got := PlanBlocks(a, []Block{c.block}, PlanSettings{Quota: 0, GracePeriod: grace}, epoch.Add(c.late))
 			if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
@@ -69,7 +69,7 @@ func TestShrink(t *testing.T) {
 // each use begins the grace period again (F1).
 func TestIdlenessIsContinuous(t *testing.T) {
 	b, now := block("lb-1", "10.0.0.8", 1), epoch
-	look := func(used string) Plan {
+	plan := func(used string) Plan {
 		p := PlanBlocks(Assessment{UsedAddresses: usedOf(used)}, []Block{b}, PlanSettings{GracePeriod: grace}, now)
 		for _, m := range p.UsageChanges {
 			b.IdleSince = m.IdleSince
@@ -77,30 +77,30 @@ func TestIdlenessIsContinuous(t *testing.T) {
 		return p
 	}
 	for range 180 {
-		if p := look("10.0.0.8"); !p.IsEmpty() {
+		if p := plan("10.0.0.8"); !p.IsEmpty() {
 			t.Fatalf("at %s: %+v", now, p)
 		}
 		now = now.Add(time.Minute)
 	}
 	for range 30 { // 9 minutes idle, a moment of use, and again
 		for range 10 {
-			if p := look(""); len(p.BlocksToDrain) > 0 {
+			if p := plan(""); len(p.BlocksToDrain) > 0 {
 				t.Fatalf("given up at %s, idle since %s", now, b.IdleSince)
 			}
 			now = now.Add(54 * time.Second)
 		}
-		look("10.0.0.8")
+		plan("10.0.0.8")
 	}
-	p := look("")
+	p := plan("")
 	if next := now.Add(grace); !p.NextCheck.Equal(next) {
 		t.Fatalf("next look at %s, want %s", p.NextCheck, next)
 	}
 	now = p.NextCheck.Add(-1)
-	if p := look(""); len(p.BlocksToDrain) > 0 {
+	if p := plan(""); len(p.BlocksToDrain) > 0 {
 		t.Fatal("given up before the grace is over")
 	}
 	now = now.Add(1)
-	if p := look(""); len(p.BlocksToDrain) != 1 {
+	if p := plan(""); len(p.BlocksToDrain) != 1 {
 		t.Fatalf("not given up after the grace: %+v", p)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEnding(t *testing.T) {
-	const ours, theirs = "butler.example/ours", "consumer.example/theirs"
+	const ours, foreign = "butler.example/ours", "consumer.example/theirs"
 	tests := map[string]struct {
 		living, marked bool
 		finalizers     []string
@@ -20,11 +20,11 @@ func TestEnding(t *testing.T) {
 		"lives":                       {living: true, finalizers: []string{ours}},
 		"lives without finalizers":    {living: true},
 		"is marked for a move, lives": {living: true, marked: true, reason: "each user who may write it may mark it"},
-		"is moved":                    {marked: true, finalizers: []string{theirs}, moved: true},
+		"is moved":                    {marked: true, finalizers: []string{foreign}, moved: true},
 		"is moved, with ours alone":   {marked: true, finalizers: []string{ours}, moved: true, left: true},
-		"is used":                     {finalizers: []string{ours, theirs}},
+		"is used":                     {finalizers: []string{ours, foreign}},
 		"is used, the collector waits": {
-			finalizers: []string{metav1.FinalizerDeleteDependents, theirs}, reason: "the collector alone does not end a use",
+			finalizers: []string{metav1.FinalizerDeleteDependents, foreign}, reason: "the collector alone does not end a use",
 		},
 		"is ours":          {finalizers: []string{ours}, left: true},
 		"is the collector": {finalizers: []string{metav1.FinalizerDeleteDependents}, left: true},

@@ -19,9 +19,9 @@ func TestWhatAClusterWithoutAnEndpointIsToldHelps(t *testing.T) {
 	earlier := its
 	earlier.UID = "other-uid"
 	for name, c := range map[string]struct {
-		is, done ObservedState
-		says     string
-		step     Action
+		state, done ObservedState
+		wantMessage string
+		step        Action
 	}{
 		"it has another address, and its claim goes": {ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, ObservedState{Cluster: newCluster("10.0.0.5")},
 			"delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5", ActionCreate},
@@ -32,7 +32,7 @@ func TestWhatAClusterWithoutAnEndpointIsToldHelps(t *testing.T) {
 		"what held an earlier one is gone": {ObservedState{newCluster(""), newClaimOf(ownedBy(earlier)), nil}, ObservedState{Cluster: newCluster("")}, "If it stays, look at its finalizers", ActionCreate},
 		"its pool is served":               {ObservedState{newCluster(""), newClaimOf(), nil}, ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, "see whether the pool exists, and whether the manager that serves it runs", ActionServe},
 	} {
-		if got := DecideAction(c.is, machines); got.Action == ActionServe || !strings.Contains(got.Message, c.says) {
+		if got := DecideAction(c.state, machines); got.Action == ActionServe || !strings.Contains(got.Message, c.wantMessage) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		got := DecideAction(c.done, machines)

@@ -77,54 +77,54 @@ func newAddress(address string) *ipamv1.IPAddress {
 func TestDecide(t *testing.T) { // U40, U44, U45, U46
 	earlier := metav1.OwnerReference{Kind: clusterv1.ClusterKind, Name: "lab", UID: "other-uid"}
 	cases := map[string]struct {
-		reason    string
-		seen      ObservedState
-		step      Action
-		address   string
-		requested string
-		waits     bool
-		says      string
+		reason      string
+		seen        ObservedState
+		step        Action
+		address     string
+		requested   string
+		waits       bool
+		wantMessage string
 	}{
 		"nothing yet":                    {seen: ObservedState{Cluster: newCluster("")}, step: ActionCreate},
-		"it asked":                       {seen: ObservedState{newCluster(""), newClaimOf(), nil}, step: ActionWait, waits: true, says: "see whether the pool exists"},
+		"it asked":                       {seen: ObservedState{newCluster(""), newClaimOf(), nil}, step: ActionWait, waits: true, wantMessage: "see whether the pool exists"},
 		"it is recorded":                 {seen: ObservedState{newCluster(""), newClaimOf(recorded), nil}, step: ActionWait, waits: true},
 		"it has an answer":               {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"the pool is full":               {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted")), nil}, step: ActionRefuse, waits: true, says: "IPAddressClaim ns/lab-control-plane waits (PoolExhausted): no room"},
+		"the pool is full":               {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted")), nil}, step: ActionRefuse, waits: true, wantMessage: "IPAddressClaim ns/lab-control-plane waits (PoolExhausted): no room"},
 		"it was told, and has one since": {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted"), bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
 		"its IPAddress is made anew":     {seen: ObservedState{newCluster(""), newClaimOf(bound), nil}, step: ActionWait, waits: true},
 
 		"it has an endpoint, and comes to the class": {seen: ObservedState{Cluster: newCluster("10.0.0.9")}, step: ActionCreate, requested: "10.0.0.9"},
 		"its claim was deleted":                      {seen: ObservedState{Cluster: newCluster("10.0.0.5")}, step: ActionCreate, requested: "10.0.0.5"},
-		"somebody else has it by now":                {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(requesting("10.0.0.5"), withNotReady("AllocationFailed")), nil}, step: ActionRefuse, waits: true, says: "waits (AllocationFailed)"},
+		"somebody else has it by now":                {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(requesting("10.0.0.5"), withNotReady("AllocationFailed")), nil}, step: ActionRefuse, waits: true, wantMessage: "waits (AllocationFailed)"},
 		"it has what it had":                         {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"it has another":                             {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, step: ActionRefuse, says: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5; if preAllocations"},
+		"it has another":                             {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, step: ActionRefuse, wantMessage: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5; if preAllocations"},
 		"it asks for none, and has an endpoint":      {reason: "the claim was made before the endpoint was known", seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(), nil}, step: ActionDelete},
-		"its endpoint is a name":                     {seen: ObservedState{Cluster: newCluster("lab.example.com")}, step: ActionRefuse, says: `"lab.example.com", which no pool has, and which is not changed; set the variable controlPlanePool of the Cluster to {name: ""}`},
+		"its endpoint is a name":                     {seen: ObservedState{Cluster: newCluster("lab.example.com")}, step: ActionRefuse, wantMessage: `"lab.example.com", which no pool has, and which is not changed; set the variable controlPlanePool of the Cluster to {name: ""}`},
 		"IPv6, written in another way":               {seen: ObservedState{newCluster("FD00:0:0::5"), newClaimOf(bound), newAddress("fd00::5")}, step: ActionServe, address: "fd00::5"},
 
 		"another pool":                     {seen: ObservedState{newCluster(""), newClaimOf(ofPool("full"), withNotReady("PoolExhausted")), nil}, step: ActionDelete},
 		"another pool, and it has one":     {reason: "the address never changes", seen: ObservedState{newCluster(""), newClaimOf(ofPool("full"), bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
 		"another pool, and one on its way": {reason: "the record is written before the status", seen: ObservedState{newCluster(""), newClaimOf(ofPool("full"), recorded), nil}, step: ActionWait, waits: true},
 
-		"paused":                       {seen: ObservedState{Cluster: newCluster("", paused)}, step: ActionRefuse, says: "is paused"},
+		"paused":                       {seen: ObservedState{Cluster: newCluster("", paused)}, step: ActionRefuse, wantMessage: "is paused"},
 		"paused, and it has an answer": {seen: ObservedState{newCluster("", paused), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"paused, and of another pool":  {seen: ObservedState{newCluster("", paused), newClaimOf(ofPool("full")), nil}, step: ActionRefuse, says: "is paused"},
-		"deleted":                      {seen: ObservedState{Cluster: newCluster("", deleting)}, step: ActionRefuse, says: "is being deleted"},
-		"moved":                        {seen: ObservedState{Cluster: newCluster("", moved)}, step: ActionRefuse, says: "was moved away"},
+		"paused, and of another pool":  {seen: ObservedState{newCluster("", paused), newClaimOf(ofPool("full")), nil}, step: ActionRefuse, wantMessage: "is paused"},
+		"deleted":                      {seen: ObservedState{Cluster: newCluster("", deleting)}, step: ActionRefuse, wantMessage: "is being deleted"},
+		"moved":                        {seen: ObservedState{Cluster: newCluster("", moved)}, step: ActionRefuse, wantMessage: "was moved away"},
 		"its claim is being deleted":   {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"its address is released":      {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), released("10.0.0.5")}, step: ActionWait, waits: true, says: "is made anew when it is gone"},
-		"its address is gone":          {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), nil}, step: ActionWait, waits: true, says: "is made anew when it is gone"},
+		"its address is released":      {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), released("10.0.0.5")}, step: ActionWait, waits: true, wantMessage: "is made anew when it is gone"},
+		"its address is gone":          {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), nil}, step: ActionWait, waits: true, wantMessage: "is made anew when it is gone"},
 
-		"a claim of nobody":              {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, step: ActionRefuse, says: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
-		"a claim of somebody else":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, says: "is not owned by the Cluster and is ignored"},
-		"a claim of an earlier Cluster":  {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(earlier), bound), newAddress("10.0.0.5")}, step: ActionWait, waits: true, says: "of an earlier Cluster"},
-		"an IPAddress of other contents": {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("x")}, step: ActionRefuse, says: "which is no address"},
+		"a claim of nobody":              {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, step: ActionRefuse, wantMessage: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
+		"a claim of somebody else":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, wantMessage: "is not owned by the Cluster and is ignored"},
+		"a claim of an earlier Cluster":  {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(earlier), bound), newAddress("10.0.0.5")}, step: ActionWait, waits: true, wantMessage: "of an earlier Cluster"},
+		"an IPAddress of other contents": {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("x")}, step: ActionRefuse, wantMessage: "which is no address"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := DecideAction(c.seen, machines)
-			if got.Action != c.step || got.Temporary != c.waits || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%+v, not step %d, waits %t, %q (%s)", got, c.step, c.waits, c.says, c.reason)
+			if got.Action != c.step || got.Temporary != c.waits || !strings.Contains(got.Message, c.wantMessage) {
+				t.Errorf("%+v, not step %d, waits %t, %q (%s)", got, c.step, c.waits, c.wantMessage, c.reason)
 			}
 			if c.step == ActionServe && got.Address.String() != c.address {
 				t.Errorf("serves %v, not %s", got.Address, c.address)

@@ -19,10 +19,10 @@ func item(field, template string) hooksv1.GeneratePatchesRequestItem {
 
 func TestPatches(t *testing.T) { // U42
 	cases := map[string]struct {
-		item hooksv1.GeneratePatchesRequestItem
-		port int32
-		has  clusterv1.APIEndpoint
-		want string
+		item     hooksv1.GeneratePatchesRequestItem
+		port     int32
+		endpoint clusterv1.APIEndpoint
+		want     string
 	}{
 		"CAPV: the template has no spec": {
 			item: item(infrastructureField, `{"kind": "VSphereClusterTemplate"}`),
@@ -37,7 +37,7 @@ func TestPatches(t *testing.T) { // U42
 			want: `{"spec":{"template":{"spec":{"controlPlaneEndpoint":{"port":8443}}}}}`,
 		},
 		"the port that the Cluster has already": {
-			item: item(infrastructureField, `{}`), port: 8443, has: clusterv1.APIEndpoint{Host: "10.0.0.5", Port: 443},
+			item: item(infrastructureField, `{}`), port: 8443, endpoint: clusterv1.APIEndpoint{Host: "10.0.0.5", Port: 443},
 			want: `{"spec":{"template":{"spec":{"controlPlaneEndpoint":{"host":"10.0.0.5","port":443}}}}}`,
 		},
 		"it has the endpoint":     {item: item(infrastructureField, `{"spec": {"template": {"spec": {"controlPlaneEndpoint": {"host": "10.0.0.5", "port": 6443}}}}}`)},
@@ -49,7 +49,7 @@ func TestPatches(t *testing.T) { // U42
 		t.Run(name, func(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			cluster.Spec.ClusterNetwork.APIServerPort = c.port
-			cluster.Spec.ControlPlaneEndpoint = c.has
+			cluster.Spec.ControlPlaneEndpoint = c.endpoint
 			out, err := BuildPatches(cluster, []hooksv1.GeneratePatchesRequestItem{c.item}, netip.MustParseAddr("10.0.0.5"))
 			if err != nil {
 				t.Fatal(err)

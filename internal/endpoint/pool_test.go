@@ -47,7 +47,7 @@ func TestPoolOf(t *testing.T) { // U41
 // TestAsks checks that the settings of a request count only if the class has the same.
 func TestAsks(t *testing.T) { // U49
 	const ours = PatchesHandler + ".butler-ipam"
-	machines, theirs := map[string]string{PoolNameSetting: "machines"}, map[string]string{PoolNameSetting: "theirs"}
+	machines, others := map[string]string{PoolNameSetting: "machines"}, map[string]string{PoolNameSetting: "theirs"}
 	cases := map[string]struct {
 		extension       string
 		class, settings map[string]string
@@ -55,7 +55,7 @@ func TestAsks(t *testing.T) { // U49
 	}{
 		"what the class says":             {ours, machines, machines, true},
 		"neither names a pool":            {ours, nil, nil, true},
-		"a request that somebody made up": {ours, machines, theirs, false},
+		"a request that somebody made up": {ours, machines, others, false},
 		"another kind":                    {ours, machines, map[string]string{PoolNameSetting: "machines", PoolKindSetting: "GlobalNetworkPool"}, false},
 		"another extension":               {"other.butler-ipam", machines, machines, false},
 	}

@@ -91,7 +91,7 @@ func TestFaults(t *testing.T) { // U44, U48
 		"another manager creates the claim first": {
 			funcs: func() interceptor.Funcs {
 				return interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-					if _, is := o.(*ipamv1.IPAddressClaim); is {
+					if _, ok := o.(*ipamv1.IPAddressClaim); ok {
 						if err := c.Create(ctx, claim(poolName)); err != nil {
 							return err
 						}

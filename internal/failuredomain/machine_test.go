@@ -31,22 +31,22 @@ var errDenied = errors.New("denied")
 
 func (s *store) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	kind := "Machine"
-	if partial, is := o.(*metav1.PartialObjectMetadata); is {
+	if partial, ok := o.(*metav1.PartialObjectMetadata); ok {
 		kind = partial.Kind
 	}
 	s.read = append(s.read, kind)
-	owners, is := s.owners[kind+"/"+key.Name]
+	owners, ok := s.owners[kind+"/"+key.Name]
 	switch {
 	case s.err != nil:
 		return s.err
-	case !is:
+	case !ok:
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
 	o.SetNamespace(key.Namespace)
 	o.SetName(key.Name)
 	o.SetUID(types.UID("uid-" + key.Name))
 	o.SetOwnerReferences(owners)
-	if m, is := o.(*clusterv1.Machine); is {
+	if m, ok := o.(*clusterv1.Machine); ok {
 		m.Spec.FailureDomain = s.domain
 	}
 	return nil
@@ -71,51 +71,51 @@ func TestOf(t *testing.T) {
 		return out
 	}
 	for name, tc := range map[string]struct {
-		owners []metav1.OwnerReference
-		has    map[string][]metav1.OwnerReference
-		err    error
-		want   string
-		fails  string
-		reads  string
+		owners         []metav1.OwnerReference
+		ownersByObject map[string][]metav1.OwnerReference
+		err            error
+		want           string
+		fails          string
+		reads          string
 	}{
 		"CAPV": {
 			owners: []metav1.OwnerReference{infra("VSphereVM", "vm")},
-			has: map[string][]metav1.OwnerReference{
+			ownersByObject: map[string][]metav1.OwnerReference{
 				"VSphereVM/vm": {infra("VSphereMachine", "vsm")}, "VSphereMachine/vsm": {machine("m")}, "Machine/m": nil,
 			},
 			want: "m", reads: "VSphereVM VSphereMachine Machine",
 		},
 		"CAPM3": {
 			owners: []metav1.OwnerReference{infra("Metal3Data", "data")},
-			has: map[string][]metav1.OwnerReference{
+			ownersByObject: map[string][]metav1.OwnerReference{
 				"Metal3Data/data":       {infra("Metal3DataTemplate", "template"), infra("Metal3DataClaim", "claim"), infra("Metal3Machine", "m3m")},
 				"Metal3DataClaim/claim": {infra("Metal3Machine", "m3m")}, "Metal3Machine/m3m": {machine("m")}, "Machine/m": nil,
 			},
 			want: "m", reads: "Metal3Data Metal3DataClaim Metal3Machine Machine",
 		},
 		"CAPMOX": {
-			owners: []metav1.OwnerReference{infra("ProxmoxMachine", "pm")},
-			has:    map[string][]metav1.OwnerReference{"ProxmoxMachine/pm": {infra("ProxmoxCluster", "c"), machine("m")}, "Machine/m": nil},
-			want:   "m", reads: "ProxmoxMachine Machine",
+			owners:         []metav1.OwnerReference{infra("ProxmoxMachine", "pm")},
+			ownersByObject: map[string][]metav1.OwnerReference{"ProxmoxMachine/pm": {infra("ProxmoxCluster", "c"), machine("m")}, "Machine/m": nil},
+			want:           "m", reads: "ProxmoxMachine Machine",
 		},
-		"a Machine itself": {owners: []metav1.OwnerReference{machine("m")}, has: map[string][]metav1.OwnerReference{"Machine/m": nil}, want: "m", reads: "Machine"},
+		"a Machine itself": {owners: []metav1.OwnerReference{machine("m")}, ownersByObject: map[string][]metav1.OwnerReference{"Machine/m": nil}, want: "m", reads: "Machine"},
 		"OpenShift":        {owners: []metav1.OwnerReference{{APIVersion: "machine.openshift.io/v1beta1", Kind: "Machine", Name: "m", UID: "uid-m"}}},
 		"nobody":           {},
 		"no Machine above": {
-			owners: []metav1.OwnerReference{infra("OpenStackServer", "bastion")},
-			has:    map[string][]metav1.OwnerReference{"OpenStackServer/bastion": {infra("OpenStackCluster", "c")}}, reads: "OpenStackServer",
+			owners:         []metav1.OwnerReference{infra("OpenStackServer", "bastion")},
+			ownersByObject: map[string][]metav1.OwnerReference{"OpenStackServer/bastion": {infra("OpenStackCluster", "c")}}, reads: "OpenStackServer",
 		},
-		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, has: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
-		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, has: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
+		"in a circle":    {owners: []metav1.OwnerReference{infra("X", "x0")}, ownersByObject: map[string][]metav1.OwnerReference{"X/x0": {infra("X", "x0")}}, reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
+		"without an end": {owners: []metav1.OwnerReference{infra("X", "x0")}, ownersByObject: chain(50), reads: strings.TrimSpace(strings.Repeat("X ", maxOwnerReads))},
 		"gone":           {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, fails: "its owner VSphereVM ns/vm does not exist; correct the owner reference, also where it was restored and has another UID, or delete the claim", reads: "VSphereVM"},
 		"another of its name": {
-			owners: []metav1.OwnerReference{{APIVersion: infra("", "").APIVersion, Kind: "VSphereVM", Name: "vm", UID: "the one before"}},
-			has:    map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}}, fails: "its owner VSphereVM ns/vm does not exist", reads: "VSphereVM",
+			owners:         []metav1.OwnerReference{{APIVersion: infra("", "").APIVersion, Kind: "VSphereVM", Name: "vm", UID: "the one before"}},
+			ownersByObject: map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}}, fails: "its owner VSphereVM ns/vm does not exist", reads: "VSphereVM",
 		},
 		"denied": {owners: []metav1.OwnerReference{infra("VSphereVM", "vm")}, err: errDenied, fails: "its owner VSphereVM ns/vm cannot be read: denied; see that the manager", reads: "VSphereVM"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &store{owners: tc.has, domain: "zone-a", err: tc.err}
+			s := &store{owners: tc.ownersByObject, domain: "zone-a", err: tc.err}
 			got, err := (&Finder{Live: s}).FindMachine(t.Context(), "ns", grants.MachineOwners(tc.owners))
 			want := grants.Machine{}
 			if tc.want != "" {

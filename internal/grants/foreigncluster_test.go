@@ -9,17 +9,17 @@ import (
 // C52: a cluster-scoped pool that was copied from another management cluster grants nothing (R9).
 func TestCopied(t *testing.T) {
 	for name, tc := range map[string]struct {
-		reason          string
-		namespace, says string
-		here            string
-		copied, marked  bool
+		reason                string
+		namespace, annotation string
+		here                  string
+		copied, marked        bool
 	}{
 		"new":       {reason: "it is served here from now on", here: "here", marked: true},
-		"own":       {reason: "it was served here", says: "here", here: "here"},
-		"another's": {reason: "the other one may serve it still", says: "there", here: "here", copied: true},
-		"unknown":   {reason: "nobody knows which cluster this is", says: "there"},
+		"own":       {reason: "it was served here", annotation: "here", here: "here"},
+		"another's": {reason: "the other one may serve it still", annotation: "there", here: "here", copied: true},
+		"unknown":   {reason: "nobody knows which cluster this is", annotation: "there"},
 		"unmarked":  {reason: "nobody knows what to write"},
-		"local":     {reason: "it moves with its namespace, and the other one has it no more", namespace: "ns", says: "there", here: "here"},
+		"local":     {reason: "it moves with its namespace, and the other one has it no more", namespace: "ns", annotation: "there", here: "here"},
 		"new local": {reason: "it says where it came from, should it be moved", namespace: "ns", here: "here", marked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,16 +28,16 @@ func TestCopied(t *testing.T) {
 				pool = &v1alpha1.NetworkPool{}
 				pool.SetNamespace(tc.namespace)
 			}
-			if tc.says != "" {
-				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.says})
+			if tc.annotation != "" {
+				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.annotation})
 			}
 			m := &PoolState{BasePool: pool, ManagementCluster: tc.here}
 			if got := m.isCopiedPool(); got != tc.copied {
 				t.Errorf("%s: copied %t", tc.reason, got)
 			}
 			marked := m.MarkManagementCluster(pool)
-			if says := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]; marked != tc.marked || (marked && says != tc.here) || (!marked && says != tc.says) {
-				t.Errorf("%s: marked %t, with %q", tc.reason, marked, says)
+			if annotation := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]; marked != tc.marked || (marked && annotation != tc.here) || (!marked && annotation != tc.annotation) {
+				t.Errorf("%s: marked %t, with %q", tc.reason, marked, annotation)
 			}
 		})
 	}

@@ -17,20 +17,20 @@ func TestWhatIsSaidOfAPortHelps(t *testing.T) {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, NodePort: nodePort}}}}
 	}
 	const via = "run the hosts with --backends=clusterip or endpoints"
-	if says := UnreachableReason(of(0), web, nodes, NodePortBackends, false); !strings.Contains(says, "set its spec.allocateLoadBalancerNodePorts to true, or "+via) {
-		t.Error(says)
+	if message := UnreachableReason(of(0), web, nodes, NodePortBackends, false); !strings.Contains(message, "set its spec.allocateLoadBalancerNodePorts to true, or "+via) {
+		t.Error(message)
 	}
-	if says := UnreachableReason(of(30080), web, nodes, NodePortBackends, true); !strings.Contains(says, "use a lease of the other family, or "+via) {
-		t.Error(says)
+	if message := UnreachableReason(of(30080), web, nodes, NodePortBackends, true); !strings.Contains(message, "use a lease of the other family, or "+via) {
+		t.Error(message)
 	}
-	for name, says := range map[string]string{
+	for name, message := range map[string]string{
 		"a NodePort":   UnreachableReason(of(30080), web, nodes, NodePortBackends, false),
 		"other family": UnreachableReason(of(30080), web, nodes, NodePortBackends, false),
 		"ClusterIPs":   UnreachableReason(of(0), web, nodes, ClusterIPBackends, true),
 		"endpoints":    UnreachableReason(of(0), web, nodes, EndpointBackends, true),
 	} {
-		if says != "" {
-			t.Errorf("%s: %s", name, says)
+		if message != "" {
+			t.Errorf("%s: %s", name, message)
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func node(name, address string, is corev1.ConditionStatus) corev1.Node {
+func node(name, address string, ready corev1.ConditionStatus) corev1.Node {
 	return corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: corev1.NodeStatus{
 			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: name}, {Type: corev1.NodeInternalIP, Address: "fd00::" + name[1:]}},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}},
 		},
 	}
 }
@@ -103,8 +103,8 @@ func TestSources(t *testing.T) {
 // TestUnreachable checks that a port without a backend is reported where that does not end by itself, and not where
 // only no endpoint or no Node is ready.
 func TestUnreachable(t *testing.T) {
-	four := func(name string, is corev1.ConditionStatus) corev1.Node {
-		n := node(name, "10.1.0.1", is)
+	four := func(name string, ready corev1.ConditionStatus) corev1.Node {
+		n := node(name, "10.1.0.1", ready)
 		n.Status.Addresses = n.Status.Addresses[:1]
 		return n
 	}

@@ -46,10 +46,10 @@ func TestNote(t *testing.T) {
 	type marks = map[string]string
 	now := metav1.Now()
 	for name, tc := range map[string]struct {
-		reason   string
-		says     marks
-		deleting bool
-		want     marks
+		reason      string
+		annotations marks
+		deleting    bool
+		want        marks
 	}{
 		"served":     {"it has one", marks{home: "here", names: "c"}, false, marks{home: "here", names: "c", mirrors: "uid"}},
 		"deleted":    {"it goes when nothing of it is in use", marks{home: "here"}, true, marks{home: "here"}},
@@ -58,7 +58,7 @@ func TestNote(t *testing.T) {
 		"on its way": {"it is not served here yet", marks{home: "there"}, false, marks{mirrors: "before"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mirror, pool := &metav1.ObjectMeta{UID: "uid", Annotations: tc.says}, &metav1.ObjectMeta{Annotations: marks{mirrors: "before"}}
+			mirror, pool := &metav1.ObjectMeta{UID: "uid", Annotations: tc.annotations}, &metav1.ObjectMeta{Annotations: marks{mirrors: "before"}}
 			if tc.deleting {
 				mirror.DeletionTimestamp = &now
 			}

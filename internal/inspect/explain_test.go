@@ -25,7 +25,7 @@ func TestExplain(t *testing.T) {
 		p.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: "m"}}
 		return p
 	}
-	said := func(status metav1.ConditionStatus, reason string) func(*ClaimantInfo) {
+	withReady := func(status metav1.ConditionStatus, reason string) func(*ClaimantInfo) {
 		return func(c *ClaimantInfo) {
 			c.Conditions = []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "said"}}
 		}
@@ -39,49 +39,49 @@ func TestExplain(t *testing.T) {
 	}{
 		"served": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5", true},
 		"served, and its IPAddress was deleted": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress, c.Address = "10.0.0.5", &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}}
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5: IPAddress ns/c was deleted, and stays as long as the claim: the finalizer ipam.cluster.x-k8s.io/ProtectAddress keeps it -> delete the claim, or its machine", true},
 		"served, but its Services want more": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionFalse, Reason: "QuotaReached", Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: Services of its Cluster wait for more (QuotaReached): m -> see docs/elastic.md", true},
 		"served, but its Cluster does not answer": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionUnknown, Reason: "TenantUnreachable", Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: nobody knows whether its Cluster can use it (TenantUnreachable): m -> see docs/elastic.md", false},
 		"served before its Cluster is there": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionFalse, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: m -> create the Cluster", true},
 		"served, and its Cluster is gone that was paused": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.ClusterName, c.ClusterNamespace = "k", "ns"
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: m -> if clusterctl moves the namespace, resume the move; else delete the allocation", true},
 		"served, and its Cluster of another namespace is gone that was paused": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.ClusterName, c.ClusterNamespace = "k", "team"
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2: m -> if the Cluster uses these addresses in another management cluster, leave the allocation: the move of namespace team " +
 			"does not take it along; else delete the allocation", true},
 		"served, and its Cluster is paused": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.ClusterName, c.ClusterObject = "k", &clusterv1.Cluster{}
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "ClusterSeen", Status: metav1.ConditionUnknown, Message: "m"})
 		}, "has 10.0.0.1-10.0.0.2", true},
 		"served, and its pool is gone that was seen with a paused Cluster": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress, c.ChildPoolGone = "10.0.0.0/30", true
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "PoolSeen", Status: metav1.ConditionUnknown, Message: "m"})
 		}, "has 10.0.0.0/30: m -> if clusterctl moves the namespace, resume the move; else delete the allocation", true},
 		"no kind of ours": {nil, func(c *ClaimantInfo) {
@@ -125,11 +125,11 @@ func TestExplain(t *testing.T) {
 		}, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it -> ask that provider", false},
 		"served of a pool that is gone": {nil, func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
-			said(metav1.ConditionTrue, "Ready")(c)
+			withReady(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5: NetworkPool ns/p does not exist: nothing keeps another pool from giving away what it has -> create the pool again, with these addresses in it", true},
 		"told that the pool of its address is gone": {nil, func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
-			said(metav1.ConditionFalse, "PoolNotReady")(c)
+			withReady(metav1.ConditionFalse, "PoolNotReady")(c)
 		}, "waits: NetworkPool ns/p does not exist -> create the pool again, with these addresses in it", false},
 		"a lease that nobody lets go of": {open(), func(c *ClaimantInfo) {
 			c.Kind, c.Object = "IPLease", &v1alpha1.IPLease{}
@@ -160,19 +160,19 @@ func TestExplain(t *testing.T) {
 		"an adoption":          {notReady("Adopting"), nil, "waits: NetworkPool ns/p grants nothing now (Adopting): m -> wait until the time that the message names, or do what it says if it names none", false},
 		"no pool of this kind": {nil, func(c *ClaimantInfo) { c.SameNamePool = "GlobalNetworkPool p" }, "waits: NetworkPool ns/p does not exist -> there is a GlobalNetworkPool p: if that is meant", false},
 		"the quota, which no manager has said anew": {open(), func(c *ClaimantInfo) {
-			said(metav1.ConditionFalse, "QuotaExceeded")(c)
+			withReady(metav1.ConditionFalse, "QuotaExceeded")(c)
 			c.Conditions[0].Message, c.PlannedGrant = "the Cluster has 2; delete claims", &allocator.PlannedGrant{Range: one}
 		}, "waits: the Cluster has 2 -> delete claims", false},
 		"a message that ends with what to do": {open(), func(c *ClaimantInfo) {
-			said(metav1.ConditionFalse, "AllocationFailed")(c)
+			withReady(metav1.ConditionFalse, "AllocationFailed")(c)
 			c.Conditions[0].Message = "the address is reserved; or kept; ask for another"
 		}, "waits: the address is reserved; or kept -> ask for another", false},
 		"room, and not in a row": {open(), func(c *ClaimantInfo) {
 			c.Kind, c.FreeCount, c.LargestFree, c.PlannedGrant = "IPAllocation", 5, 2, &allocator.PlannedGrant{Reason: "PoolExhausted", Message: "no 4 in a row; ask for fewer"}
 		}, "waits: no 4 in a row (5 free, at most 2 in a row) -> ask for fewer", false},
-		"what is said": {open(), said(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> correct what the message names", false},
+		"what is said": {open(), withReady(metav1.ConditionFalse, "AllocationFailed"), "waits: said -> correct what the message names", false},
 		"what is so now goes before what was said": {open(), func(c *ClaimantInfo) {
-			said(metav1.ConditionFalse, "AllocationFailed")(c)
+			withReady(metav1.ConditionFalse, "AllocationFailed")(c)
 			c.PlannedGrant = &allocator.PlannedGrant{Reason: "PoolExhausted", Message: "now"}
 		}, "waits: now -> `kubectl butler-ipam free`", false},
 		"about to be served": {open(), func(c *ClaimantInfo) { c.PlannedGrant, c.WaitingCount = &allocator.PlannedGrant{Range: one}, 3 },

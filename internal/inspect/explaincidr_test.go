@@ -19,8 +19,8 @@ func TestExplainClusterCIDR(t *testing.T) {
 	)
 	ready := withCondition("Ready", metav1.ConditionTrue, "Ready", "1 of 2 node CIDRs are free")
 	uses := v1alpha1.ClusterUse{Namespace: "team-a", Name: "prod", Nodes: 5, Free: 251}
-	cluster := func(name string, labels map[string]string, says ...metav1.Condition) clusterv1.Cluster {
-		return clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: labels}, Status: clusterv1.ClusterStatus{Conditions: says}}
+	cluster := func(name string, labels map[string]string, conditions ...metav1.Condition) clusterv1.Cluster {
+		return clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: labels}, Status: clusterv1.ClusterStatus{Conditions: conditions}}
 	}
 	wants := map[string]string{v1alpha1.NodeCIDRsLabel: ""}
 	held := stateWithGrant("me//", "", "")

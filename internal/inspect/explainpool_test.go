@@ -13,7 +13,7 @@ import (
 )
 
 func TestExplainPool(t *testing.T) {
-	says := func(condition, status, reason, message string) metav1.Condition {
+	newCondition := func(condition, status, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: condition, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
 	}
 	for name, c := range map[string]struct {
@@ -26,21 +26,21 @@ func TestExplainPool(t *testing.T) {
 		waiting                []string
 		details                int
 	}{
-		"ready": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
-		"full": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "0/2 IPs available")}, total: 2, waiting: []string{"IPAddressClaim ns/c"}, details: 1,
+		"ready": {conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "3/4 IPs available")}, served: true, want: "grants addresses: 3/4 IPs available"},
+		"full": {conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "0/2 IPs available")}, total: 2, waiting: []string{"IPAddressClaim ns/c"}, details: 1,
 			want: "is full: 0 of 2 free, 1 waits: 0/2 IPs available -> add addresses to the pool, or delete machines or claims that are not needed"},
-		"full, and nobody wants more": {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "is full: 0 of 2 free, nobody waits: m -> add addresses"},
-		"full, and carved":            {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, carved: true, served: true, want: "grants addresses: m"},
-		"full, and paused":            {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "grants nothing: it is paused"},
-		"deleted":                     {conditions: []metav1.Condition{says("Ready", "False", "Deleting", "m")}, total: 2, want: "grants nothing: Deleting: m -> delete the Machines of those claims"},
-		"left alone":                  {unseen: true, conditions: []metav1.Condition{says("Ready", "False", "NotServed", "m")}, want: "grants nothing: NotServed: m"},
+		"full, and nobody wants more": {conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m")}, total: 2, want: "is full: 0 of 2 free, nobody waits: m -> add addresses"},
+		"full, and carved":            {conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m")}, total: 2, carved: true, served: true, want: "grants addresses: m"},
+		"full, and paused":            {paused: true, conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m")}, total: 2, want: "grants nothing: it is paused"},
+		"deleted":                     {conditions: []metav1.Condition{newCondition("Ready", "False", "Deleting", "m")}, total: 2, want: "grants nothing: Deleting: m -> delete the Machines of those claims"},
+		"left alone":                  {unseen: true, conditions: []metav1.Condition{newCondition("Ready", "False", "NotServed", "m")}, want: "grants nothing: NotServed: m"},
 		"nobody looked":               {unseen: true, want: "grants nothing yet: no manager has looked at it -> is the manager running"},
-		"paused":                      {paused: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
-		"a new spec":                  {behind: true, conditions: []metav1.Condition{says("Ready", "True", "Ready", "m")}, total: 2, want: "has a spec that no manager has acted on yet: the manager has not seen this spec yet: its status is of the spec before -> wait a moment"},
-		"a broken spec":               {conditions: []metav1.Condition{says("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
-		"nothing left":                {conditions: []metav1.Condition{says("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
-		"an elder twin":               {conditions: []metav1.Condition{says("Ready", "True", "Ready", "m"), says("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
-		"a younger twin":              {conditions: []metav1.Condition{says("Ready", "False", "Overlap", "m"), says("Overlap", "True", "Overlap", "the other")}, want: "grants nothing: Overlap: m -> give the pool other addresses"},
+		"paused":                      {paused: true, conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m")}, want: "grants nothing: it is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses -> remove the annotation"},
+		"a new spec":                  {behind: true, conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m")}, total: 2, want: "has a spec that no manager has acted on yet: the manager has not seen this spec yet: its status is of the spec before -> wait a moment"},
+		"a broken spec":               {conditions: []metav1.Condition{newCondition("Ready", "False", "ValidationFailed", "spec.cidr: m")}, want: "grants nothing: ValidationFailed: spec.cidr: m -> correct the field"},
+		"nothing left":                {conditions: []metav1.Condition{newCondition("Ready", "False", "PoolExhausted", "m")}, want: "grants nothing: PoolExhausted: m -> add addresses"},
+		"an elder twin":               {conditions: []metav1.Condition{newCondition("Ready", "True", "Ready", "m"), newCondition("Overlap", "True", "Overlap", "the other")}, served: true, want: "grants addresses: m: the other -> give one of the two pools other addresses"},
+		"a younger twin":              {conditions: []metav1.Condition{newCondition("Ready", "False", "Overlap", "m"), newCondition("Overlap", "True", "Overlap", "the other")}, want: "grants nothing: Overlap: m -> give the pool other addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}

@@ -17,7 +17,7 @@ func TestWhoWaits(t *testing.T) {
 	at := func(name string, second int64) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Time{Time: time.Unix(second, 0)}}
 	}
-	says := func(condition string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	newCondition := func(condition string, status metav1.ConditionStatus, reason string) metav1.Condition {
 		return metav1.Condition{Type: condition, Status: status, Reason: reason, Message: "m"}
 	}
 	claim := func(name string, second int64, group, kind string, conditions ...metav1.Condition) ipamv1.IPAddressClaim {
@@ -26,21 +26,21 @@ func TestWhoWaits(t *testing.T) {
 			Status: ipamv1.IPAddressClaimStatus{Conditions: conditions},
 		}
 	}
-	const ours, theirs = "butler.butlerlabs.dev", "ipam.cluster.x-k8s.io"
+	const ours, foreign = "butler.butlerlabs.dev", "ipam.cluster.x-k8s.io"
 	deleted := claim("deleted", 1, ours, "NetworkPool")
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Unix(2, 0)}
-	mirror, _ := pools.KeyFromIPPoolReference("ns", ipamv1.IPPoolReference{APIGroup: theirs, Kind: "InClusterIPPool", Name: "p"})
+	mirror, _ := pools.KeyFromIPPoolReference("ns", ipamv1.IPPoolReference{APIGroup: foreign, Kind: "InClusterIPPool", Name: "p"})
 	o := pools.Objects{
 		Pools: []v1alpha1.Pool{&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: mirror.Name}}},
 		Claims: []ipamv1.IPAddressClaim{
 			claim("unseen", 9, ours, "NetworkPool"),
-			claim("served", 1, ours, "NetworkPool", says("Ready", metav1.ConditionTrue, "Ready")),
-			claim("full", 8, ours, "GlobalNetworkPool", says("Ready", metav1.ConditionFalse, "PoolExhausted")),
-			claim("paused", 7, ours, "NetworkPool", says("Ready", metav1.ConditionFalse, "PoolExhausted"), says("Paused", metav1.ConditionTrue, "Paused")),
-			claim("resumed", 6, ours, "NetworkPool", says("Ready", metav1.ConditionFalse, "PoolExhausted"), says("Paused", metav1.ConditionFalse, "NotPaused")),
-			claim("mistyped", 5, ours, "Networkpool", says("Ready", metav1.ConditionFalse, "PoolNotReady")),
-			claim("mirrored", 4, theirs, "InClusterIPPool"),
-			claim("foreign", 4, theirs, "GlobalInClusterIPPool"),
+			claim("served", 1, ours, "NetworkPool", newCondition("Ready", metav1.ConditionTrue, "Ready")),
+			claim("full", 8, ours, "GlobalNetworkPool", newCondition("Ready", metav1.ConditionFalse, "PoolExhausted")),
+			claim("paused", 7, ours, "NetworkPool", newCondition("Ready", metav1.ConditionFalse, "PoolExhausted"), newCondition("Paused", metav1.ConditionTrue, "Paused")),
+			claim("resumed", 6, ours, "NetworkPool", newCondition("Ready", metav1.ConditionFalse, "PoolExhausted"), newCondition("Paused", metav1.ConditionFalse, "NotPaused")),
+			claim("mistyped", 5, ours, "Networkpool", newCondition("Ready", metav1.ConditionFalse, "PoolNotReady")),
+			claim("mirrored", 4, foreign, "InClusterIPPool"),
+			claim("foreign", 4, foreign, "GlobalInClusterIPPool"),
 			deleted,
 		},
 		Allocations: []v1alpha1.IPAllocation{{ObjectMeta: at("block", 3), Spec: v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: "p"}}}},

@@ -187,8 +187,8 @@ func TestWhoOfAPoolThatIsGone(t *testing.T) {
 			if len(got) != 1 || got[0].State != StateUsed || got[0].Detail != poolMissingDetail {
 				t.Fatalf("it is listed as %+v", got)
 			}
-			if is := got[0].Pool + " " + got[0].Holders[0].Kind + " " + got[0].Holders[0].Name; is != want {
-				t.Errorf("it is of %s, not %s", is, want)
+			if first := got[0].Pool + " " + got[0].Holders[0].Kind + " " + got[0].Holders[0].Name; first != want {
+				t.Errorf("it is of %s, not %s", first, want)
 			}
 		})
 	}

@@ -26,9 +26,9 @@ func TestWhoOfNodes(t *testing.T) {
 	machine.Annotations[clusterv1.MachineAnnotation] = "m1"
 	machine.Annotations[clusterv1.ClusterNameAnnotation], machine.Annotations[clusterv1.ClusterNamespaceAnnotation] = "prod", "team-a"
 	tests := map[string]struct {
-		of   PodCIDRs
-		who  string
-		want []string
+		of     PodCIDRs
+		prefix string
+		want   []string
 	}{
 		"A Node has it":            {own(newTestNode("w1", "small", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
 		"A Node of both families":  {own(newTestNode("w1", "small", "10.1.0.0/24", "fd00::/64")), "fd00::5/128", []string{"used in ClusterCIDR small; w1 10.1.0.0/24, fd00::/64"}},
@@ -82,7 +82,7 @@ func TestWhoOfNodes(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, s := range DescribePodCIDR(tt.of, netip.MustParsePrefix(tt.who), noon) {
+			for _, s := range DescribePodCIDR(tt.of, netip.MustParsePrefix(tt.prefix), noon) {
 				got = append(got, formatLine(s))
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -125,18 +125,18 @@ func formatLine(s AddressStatus) string {
 // single address.
 func TestWhoOfAPrefixInAPool(t *testing.T) {
 	o := poolOfTwo()
-	for who, want := range map[string]string{
+	for prefix, want := range map[string]string{
 		"10.0.0.0/29":  "used in NetworkPool ns/p; a 10.0.0.5; b 10.0.0.6",
 		"10.0.0.0/8":   "used in NetworkPool ns/p; a 10.0.0.5; b 10.0.0.6",
 		"10.0.0.64/26": "free in NetworkPool ns/p: nobody has any of it; `kubectl butler-ipam free` shows what of it can be given",
 		"10.1.0.0/16":  "",
 	} {
 		var got []string
-		for _, s := range DescribeAddress(o, netip.MustParsePrefix(who)) {
+		for _, s := range DescribeAddress(o, netip.MustParsePrefix(prefix)) {
 			got = append(got, formatLine(s))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, " / ")); diff != "" {
-			t.Error(who, diff)
+			t.Error(prefix, diff)
 		}
 	}
 }

@@ -48,12 +48,12 @@ func of(pool string) func(*ipamv1.IPAddress) {
 	return ofPool(v1alpha1.GroupVersion.Group, v1alpha1.NetworkPoolKind, pool)
 }
 
-// block returns an IPAllocation of a pool for a child; it has no range if has is empty.
-func block(name, of, child, has string) v1alpha1.IPAllocation {
+// block returns an IPAllocation of a pool for a child; it has no range if address is empty.
+func block(name, of, child, address string) v1alpha1.IPAllocation {
 	a := v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec = v1alpha1.IPAllocationSpec{Type: v1alpha1.PoolAllocation, PoolRef: v1alpha1.PoolReference{Name: of}, ChildPoolRef: &v1alpha1.PoolReference{Name: child}}
-	if has != "" {
-		a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: has}, []string{v1alpha1.IPAllocationFinalizer}
+	if address != "" {
+		a.Annotations, a.Finalizers = map[string]string{v1alpha1.AddressAnnotation: address}, []string{v1alpha1.IPAllocationFinalizer}
 	}
 	return a
 }

@@ -41,7 +41,7 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 			}
 		}
 	}
-	is := func(f ...func(*world)) func() *world {
+	newWorldWith := func(f ...func(*world)) func() *world {
 		return func() *world {
 			w := &world{
 				leases:   []Lease{leaseOf("shop", "10.0.0.1"), leaseOf("six", "fd00::1"), leaseOf("more", "10.0.0.2")},
@@ -53,7 +53,7 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 			return w
 		}
 	}
-	has := func(p Port, lease ...string) func(*world) {
+	otherServiceWith := func(p Port, lease ...string) func(*world) {
 		return func(w *world) { w.services = append(w.services, serviceOf("b", 0, lease, p)) }
 	}
 	declared := func(w *world) { lease(w, 0).DeclaredPorts = map[Port]ServiceRef{tcp(443): {}} }
@@ -72,34 +72,34 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	shown := func(w *world) { lease(w, 1).ShownBy, lease(w, 1).ShownByMetalLB = v1alpha1.ShownByMetalLB, true }
 
 	for name, c := range map[string]struct {
-		is   func() *world
-		says string
-		do   []func(*world) // each of them alone
+		newWorld    func() *world
+		wantMessage string
+		do          []func(*world) // each of them alone
 	}{
-		"the port is not declared": {is(declared), "add it there, or use another port", []func(*world){
+		"the port is not declared": {newWorldWith(declared), "add it there, or use another port", []func(*world){
 			func(w *world) { lease(w, 0).DeclaredPorts[tcp(80)] = ServiceRef{} }, port(tcp(443)),
 		}},
-		"the port is taken":            {is(has(tcp(80), "shop")), "choose another port or lease", []func(*world){port(tcp(81)), names("more")}},
-		"the port is shown by another": {is(usurped), "If that lasts, delete that Service", []func(*world){func(w *world) { lease(w, 0).UsurpedPorts = nil }}},
-		"the lease has many ports":     {is(full), "use another lease", []func(*world){names("more")}},
-		"there is no lease": {is(names("none")), "create it, or correct the annotation", []func(*world){
+		"the port is taken":            {newWorldWith(otherServiceWith(tcp(80), "shop")), "choose another port or lease", []func(*world){port(tcp(81)), names("more")}},
+		"the port is shown by another": {newWorldWith(usurped), "If that lasts, delete that Service", []func(*world){func(w *world) { lease(w, 0).UsurpedPorts = nil }}},
+		"the lease has many ports":     {newWorldWith(full), "use another lease", []func(*world){names("more")}},
+		"there is no lease": {newWorldWith(names("none")), "create it, or correct the annotation", []func(*world){
 			func(w *world) { w.leases = append(w.leases, leaseOf("none", "10.0.0.9")) }, names("shop"),
 		}},
-		"the lease was made for another": {is(func(w *world) { lease(w, 0).MadeForServices, lease(w, 0).OnlyService = true, "b" }), "make a lease that both may name", []func(*world){names("more")}},
-		"the lease is being deleted":     {is(func(w *world) { lease(w, 0).Deleting = true }), "name another", []func(*world){names("more")}},
-		"an older lease has the address": {is(names("twin"), func(w *world) { w.leases = append(w.leases, leaseOf("twin", "10.0.0.1")) }), "name that one, or correct the pools", []func(*world){
+		"the lease was made for another": {newWorldWith(func(w *world) { lease(w, 0).MadeForServices, lease(w, 0).OnlyService = true, "b" }), "make a lease that both may name", []func(*world){names("more")}},
+		"the lease is being deleted":     {newWorldWith(func(w *world) { lease(w, 0).Deleting = true }), "name another", []func(*world){names("more")}},
+		"an older lease has the address": {newWorldWith(names("twin"), func(w *world) { w.leases = append(w.leases, leaseOf("twin", "10.0.0.1")) }), "name that one, or correct the pools", []func(*world){
 			names("shop"), func(w *world) { w.leases[3].Address = netip.MustParseAddr("10.0.0.9") },
 		}},
-		"others show the lease": {is(func(w *world) { lease(w, 0).ShownBy = v1alpha1.ShownByHost }), "name another lease, or give the Service the spec.loadBalancerClass that goes with it", []func(*world){
+		"others show the lease": {newWorldWith(func(w *world) { lease(w, 0).ShownBy = v1alpha1.ShownByHost }), "name another lease, or give the Service the spec.loadBalancerClass that goes with it", []func(*world){
 			names("more"), func(w *world) { w.services[0].ShownBy = v1alpha1.ShownByHost },
 		}},
-		"the lease is of another family":  {is(names("six")), "name a lease of another family", []func(*world){names("shop")}},
-		"the leases are of one family":    {is(names("shop", "more"), func(w *world) { w.services[0].Families = []int{4, 6}; w.services[0].ShownBy = v1alpha1.ShownByHost }), "name one of each, or one", []func(*world){names("shop", "six"), names("shop")}},
-		"the leases differ in namespaces": {is(both, selects("x", 0)), "give both the same", []func(*world){selects("x", 0, 1)}},
-		"both families are required":      {is(func(w *world) { w.services[0].Families, w.services[0].RequiresDualStack = []int{4, 6}, true }), "name one of each", []func(*world){names("shop", "six")}},
-		"the Service has both families":   {is(func(w *world) { w.services[0].Families = []int{4, 6} }), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){names("shop", "six"), families(4)}},
-		"it would get another's too":      {is(prefers, shown), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){both, families(4)}},
-		"another would get its lease": {is(names("six"), families(6), func(w *world) {
+		"the lease is of another family":  {newWorldWith(names("six")), "name a lease of another family", []func(*world){names("shop")}},
+		"the leases are of one family":    {newWorldWith(names("shop", "more"), func(w *world) { w.services[0].Families = []int{4, 6}; w.services[0].ShownBy = v1alpha1.ShownByHost }), "name one of each, or one", []func(*world){names("shop", "six"), names("shop")}},
+		"the leases differ in namespaces": {newWorldWith(both, selects("x", 0)), "give both the same", []func(*world){selects("x", 0, 1)}},
+		"both families are required":      {newWorldWith(func(w *world) { w.services[0].Families, w.services[0].RequiresDualStack = []int{4, 6}, true }), "name one of each", []func(*world){names("shop", "six")}},
+		"the Service has both families":   {newWorldWith(func(w *world) { w.services[0].Families = []int{4, 6} }), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){names("shop", "six"), families(4)}},
+		"it would get another's too":      {newWorldWith(prefers, shown), "name a lease of each, or set ipFamilyPolicy SingleStack", []func(*world){both, families(4)}},
+		"another would get its lease": {newWorldWith(names("six"), families(6), func(w *world) {
 			b := serviceOf("b", 0, []string{"shop"}, tcp(80))
 			b.PrefersDualStack = true
 			w.services = append(w.services, b)
@@ -112,16 +112,16 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := func(w *world) Reason {
+			reasonFor := func(w *world) Reason {
 				return DecidePorts(w.leases, w.services, func(string, Holder) bool { return false }).Reasons[w.services[0].UID]
 			}
-			if v := told(c.is()); v.Reason == v1alpha1.GrantedReason || !strings.Contains(v.Message, c.says) {
+			if v := reasonFor(c.newWorld()); v.Reason == v1alpha1.GrantedReason || !strings.Contains(v.Message, c.wantMessage) {
 				t.Fatalf("it is told %+v", v)
 			}
 			for i, do := range c.do {
-				w := c.is()
+				w := c.newWorld()
 				do(w)
-				if v := told(w); v.Reason != v1alpha1.GrantedReason {
+				if v := reasonFor(w); v.Reason != v1alpha1.GrantedReason {
 					t.Errorf("after step %d it is told %+v", i, v)
 				}
 			}
@@ -138,19 +138,19 @@ func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 	}
 	of := func(s *corev1.Service) { s.Annotations, s.Spec.LoadBalancerClass = nil, ptr.To(ours) }
 	for name, c := range map[string]struct {
-		is   []func(*corev1.Service)
-		says string
-		do   []func(*corev1.Service)
+		changes     []func(*corev1.Service)
+		wantMessage string
+		do          []func(*corev1.Service)
 	}{
 		"an address beside a lease": {[]func(*corev1.Service){address("10.0.0.1")}, "remove that", []func(*corev1.Service){address("")}},
 		"an address that is none":   {[]func(*corev1.Service){of, address("ten")}, "correct it, or remove it for any address", []func(*corev1.Service){address("10.0.0.1"), address("")}},
 	} {
-		a, _ := ParseServiceRequest(newTestService("shop", c.is...))
-		if !strings.Contains(a.Problem, c.says) {
+		a, _ := ParseServiceRequest(newTestService("shop", c.changes...))
+		if !strings.Contains(a.Problem, c.wantMessage) {
 			t.Errorf("%s: %+v", name, a)
 		}
 		for _, do := range c.do {
-			if a, asks := ParseServiceRequest(newTestService("shop", append(slices.Clone(c.is), do)...)); !asks || a.Problem != "" {
+			if a, asks := ParseServiceRequest(newTestService("shop", append(slices.Clone(c.changes), do)...)); !asks || a.Problem != "" {
 				t.Errorf("%s: %+v", name, a)
 			}
 		}
@@ -166,8 +166,8 @@ func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 		return l, s
 	}
 	l, s := of()
-	if says := DecideNextAddress(&l, &s, 2).ExhaustedReason.Message; !strings.Contains(says, "take 10.0.0.1 off the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
-		t.Error(says)
+	if message := DecideNextAddress(&l, &s, 2).ExhaustedReason.Message; !strings.Contains(message, "take 10.0.0.1 off the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
+		t.Error(message)
 	}
 	if l.AddressInUse = false; DecideNextAddress(&l, &s, 2) != (NextAddressStep{}) {
 		t.Error("the address is free, and another is asked for")
@@ -186,8 +186,8 @@ func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 func TestWhatIsSaidOfHostsHelps(t *testing.T) {
 	announces := HostStatus{HasLock: true, Holder: "h2", Alive: true, Report: &record.Report{Announced: true}}
 	for name, c := range map[string]struct {
-		h    HostStatus
-		says string
+		h           HostStatus
+		wantMessage string
 	}{
 		"the lock cannot be read":   {HostStatus{HasLock: true, LockProblem: "no JSON"}, "delete that Lease, the hosts make it again"},
 		"its host is silent":        {HostStatus{HasLock: true, Holder: "h1", Silent: true}, "start butler-host-lb there again, or on another host of its subnet"},
@@ -195,7 +195,7 @@ func TestWhatIsSaidOfHostsHelps(t *testing.T) {
 		"no host has the address":   {HostStatus{}, "run butler-host-lb on one that has an address of the same subnet"},
 		"no host has local Service": {HostStatus{RequiresLocalEndpoint: true}, "butler-host-lb has to run on a Node that has an address of the same subnet"},
 	} {
-		if v := c.h.AnnouncedReason(true); v.Reason != v1alpha1.NoHostReason || !strings.Contains(v.Message, c.says) {
+		if v := c.h.AnnouncedReason(true); v.Reason != v1alpha1.NoHostReason || !strings.Contains(v.Message, c.wantMessage) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -207,14 +207,14 @@ func TestWhatIsSaidOfHostsHelps(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	for name, c := range map[string]struct {
-		h, done HostStatus
-		says    string
-		reason  string
+		h, done     HostStatus
+		wantMessage string
+		reason      string
 	}{
 		"the lock cannot be read": {HostStatus{HasLock: true, LockProblem: "no JSON"}, HostStatus{HasLock: true}, "correct its annotation", ""},
 		"its host is silent":      {HostStatus{HasLock: true, PreviousHolder: "h1"}, HostStatus{HasLock: true, PreviousHolder: "h1", ReachableByOther: true}, "start butler-host-lb on a host of its subnet", v1alpha1.ConfirmingReason},
 	} {
-		if v := c.h.DrainingReason(); !strings.Contains(v.Message, c.says) {
+		if v := c.h.DrainingReason(); !strings.Contains(v.Message, c.wantMessage) {
 			t.Errorf("%s: %+v", name, v)
 		}
 		if v := c.done.DrainingReason(); v.Reason != c.reason {

@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) { // H7, H9
 	waiting := func(s Service) Service { s.WaitReason = Reason{"NoPool", "none"}; return s }
 	wrong := func(s Service, text string) Service { s.LeaseNames, s.RequestProblem = nil, text; return s }
 	usurped := func(l Lease, p Port, by ServiceRef) Lease { l.UsurpedPorts = map[Port]ServiceRef{p: by}; return l }
-	given := func(s Service) Service { s.StatusAddresses = []netip.Addr{plain.Address}; return s }
+	withAddress := func(s Service) Service { s.StatusAddresses = []netip.Addr{plain.Address}; return s }
 	thief := ServiceRef{"other", "thief"}
 	for name, c := range map[string]struct {
 		leases   []Lease
@@ -112,7 +112,7 @@ func TestDecide(t *testing.T) { // H7, H9
 		"two of one family":               {leases: []Lease{plain, leaseOf("more", "10.0.0.2")}, services: []Service{dual(serviceOf("a", 0, []string{"shop", "more"}, tcp(80)))}, want: []string{"LeaseUnfit: the leases shop and more are of one family"}},
 		"taken of the other lease":        {leases: []Lease{plain, with(six, heldPort(tcp(80), "b"))}, services: []Service{dual(serviceOf("a", 0, both, tcp(80))), ofSix(serviceOf("b", 9, []string{"shop-6"}, tcp(80)))}, want: []string{"PortTaken: fd00::1 TCP/80", "Granted"}},
 		"shown by one without it":         {leases: []Lease{usurped(plain, tcp(80), thief)}, services: []Service{serviceOf("a", 0, shop, tcp(80)), serviceOf("b", 1, shop, tcp(81))}, want: []string{"PortTaken: 10.0.0.1 TCP/80 is shown by Service other/thief, to which it was not given", "Granted"}, table: []Holder{heldPort(tcp(81), "b")}},
-		"it has it, and another shows it": {leases: []Lease{usurped(with(plain, heldPort(tcp(80), "a")), tcp(80), thief)}, services: []Service{given(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{heldPort(tcp(80), "a")}},
+		"it has it, and another shows it": {leases: []Lease{usurped(with(plain, heldPort(tcp(80), "a")), tcp(80), thief)}, services: []Service{withAddress(serviceOf("a", 0, shop, tcp(80)))}, want: []string{"Granted"}, table: []Holder{heldPort(tcp(80), "a")}},
 		"it had it, and another shows it": {leases: []Lease{usurped(with(plain, heldPort(tcp(80), "a")), tcp(80), thief)}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"PortTaken"}, table: []Holder{heldPort(tcp(80), "a")}},
 		"it shows it itself":              {leases: []Lease{usurped(plain, tcp(80), ServiceRef{Name: "a"})}, services: []Service{serviceOf("a", 0, shop, tcp(80))}, want: []string{"Granted"}, table: []Holder{heldPort(tcp(80), "a")}},
 		"a problem":                       {leases: []Lease{plain}, services: []Service{wrong(serviceOf("a", 0, nil, tcp(80)), "it is odd")}, want: []string{"LeaseUnfit: it is odd"}},
@@ -168,8 +168,8 @@ func TestApart(t *testing.T) {
 		t.Error(diff)
 	}
 	s.PrefersDualStack = false
-	if apart := DecidePorts(leases, []Service{s}, never).ExcludedLeases; len(apart) > 0 {
-		t.Errorf("%v", apart)
+	if excluded := DecidePorts(leases, []Service{s}, never).ExcludedLeases; len(excluded) > 0 {
+		t.Errorf("%v", excluded)
 	}
 }
 
@@ -229,22 +229,22 @@ func TestDecideAnything(t *testing.T) {
 				seen[h.Port] = true
 			}
 			for _, h := range l.PortTable {
-				if !slices.ContainsFunc(d.PortTables[l.Name], func(is Holder) bool { return is.Port == h.Port && is.Service == h.Service }) {
+				if !slices.ContainsFunc(d.PortTables[l.Name], func(other Holder) bool { return other.Port == h.Port && other.Service == h.Service }) {
 					rt.Fatalf("%s has lost %s of %s, and nothing is proven", h.Service, h.Port, l.Name)
 				}
 			}
 		}
 		for _, s := range services {
-			has := 0
+			held := 0
 			for _, name := range s.LeaseNames {
 				for _, p := range s.Ports {
 					if slices.Contains(d.PortTables[name], Holder{p, s.ServiceRef, s.UID}) {
-						has++
+						held++
 					}
 				}
 			}
-			if granted := d.Reasons[s.UID].Reason == v1alpha1.GrantedReason; granted && (has == 0 || has != len(s.Ports)*len(s.LeaseNames)) {
-				rt.Fatalf("%s is granted, and has %d of %d ports", s.Name, has, len(s.Ports))
+			if granted := d.Reasons[s.UID].Reason == v1alpha1.GrantedReason; granted && (held == 0 || held != len(s.Ports)*len(s.LeaseNames)) {
+				rt.Fatalf("%s is granted, and has %d of %d ports", s.Name, held, len(s.Ports))
 			}
 		}
 		shuffled := slices.Clone(services)

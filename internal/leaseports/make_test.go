@@ -117,7 +117,7 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 				if m.Replaces != nil {
 					text += " instead, tried"
 					for _, p := range c.pools {
-						if was, is := m.TriedPools[p.Ref]; is {
+						if was, ok := m.TriedPools[p.Ref]; ok {
 							text += " " + p.Ref.Name + " " + was
 						}
 					}

@@ -72,14 +72,14 @@ func TestNextAddress(t *testing.T) { // H15
 // TestExhaust checks that a Service without any attempts left keeps its ports, and that its condition shows why they
 // are not shown. Other conditions stay.
 func TestExhaust(t *testing.T) { // H14
-	for name, c := range map[string]struct{ told, want string }{
+	for name, c := range map[string]struct{ reason, want string }{
 		"granted": {v1alpha1.GrantedReason, v1alpha1.AddressAttemptsExhaustedReason},
 		"refused": {v1alpha1.PortTakenReason, v1alpha1.PortTakenReason},
 	} {
 		l, s := leaseOf("web-ipv4", "10.0.0.1", heldPort(tcp(80), "web")), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
 		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass, s.TriedAddresses = true, "web", true, class, addresses("10.0.0.1")
 		d := DecidePorts([]Lease{l}, []Service{s}, func(string, Holder) bool { return false })
-		d.Reasons[s.UID] = Reason{c.told, ""}
+		d.Reasons[s.UID] = Reason{c.reason, ""}
 		d.SetExhaustedReasons([]Lease{l}, []Service{s}, 1)
 		if got := d.Reasons[s.UID].Reason; got != c.want {
 			t.Errorf("%s: it is told %s", name, got)
@@ -116,8 +116,8 @@ func TestUsedByOthers(t *testing.T) {
 		if reason != "" {
 			meta.SetStatusCondition(&l.Status.Conditions, metav1.Condition{Type: v1alpha1.AnnouncedCondition, Status: metav1.ConditionFalse, Reason: reason})
 		}
-		if is := NewLease(l); is.AddressInUse != want {
-			t.Errorf("%q: %v", reason, is.AddressInUse)
+		if lease := NewLease(l); lease.AddressInUse != want {
+			t.Errorf("%q: %v", reason, lease.AddressInUse)
 		}
 	}
 }

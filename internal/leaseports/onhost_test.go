@@ -16,46 +16,46 @@ import (
 // TestAnnounced checks the condition Announced of an address, depending on its lock.
 func TestAnnounced(t *testing.T) {
 	alive := HostStatus{HasLock: true, Holder: "h1", Alive: true}
-	says := func(h HostStatus, r record.Report) HostStatus { h.Report = &r; return h }
+	withReport := func(h HostStatus, r record.Report) HostStatus { h.Report = &r; return h }
 	with := func(h HostStatus, change func(*HostStatus)) HostStatus { change(&h); return h }
 	announced := record.Report{Announced: true}
 	inUse := record.PortReport{Protocol: corev1.ProtocolTCP, Port: 443, Reason: "PortInUseOnHost", Message: "sshd has it"}
-	crowded := record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull", Message: "many ask"}
+	portFull := record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull", Message: "many ask"}
 	for name, c := range map[string]struct {
-		h      HostStatus
-		waited bool
-		want   string // empty if nothing new is known
-		has    bool
+		h         HostStatus
+		waited    bool
+		want      string // empty if nothing new is known
+		hasReport bool
 	}{
-		"a host has it":                       {h: says(alive, announced), want: "Announced: host h1 has the address", has: true},
+		"a host has it":                       {h: withReport(alive, announced), want: "Announced: host h1 has the address", hasReport: true},
 		"it is about to":                      {h: alive},
 		"it is about to, for long":            {h: alive, waited: true, want: "NoHost: host h1 has taken the address, and does not say"},
-		"it cannot":                           {h: says(alive, record.Report{Reason: "AddressInUse", Message: "m"}), want: "AddressInUse: m", has: true},
-		"it has, and another claims it":       {h: says(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", has: true},
-		"it says what is no reason":           {h: says(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", has: true},
-		"all but one port":                    {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", has: true},
-		"a port is full":                      {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", has: true},
-		"one is full, one is not served":      {h: says(alive, record.Report{Announced: true, Ports: []record.PortReport{crowded, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", has: true},
-		"it was not heard yet":                {h: with(says(alive, announced), func(h *HostStatus) { h.Alive = false })},
-		"it is silent":                        {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true })},
-		"it is silent, for long":              {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
-		"it is silent, and another could ask": {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true })},
-		"the same, for long":                  {h: with(says(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true }), waited: true, want: "Contested: host h1, which has the address, is silent, and no other host takes it. If that host"},
-		"the same, for Nodes with endpoints": {h: with(says(alive, announced), func(h *HostStatus) {
+		"it cannot":                           {h: withReport(alive, record.Report{Reason: "AddressInUse", Message: "m"}), want: "AddressInUse: m", hasReport: true},
+		"it has, and another claims it":       {h: withReport(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", hasReport: true},
+		"it says what is no reason":           {h: withReport(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", hasReport: true},
+		"all but one port":                    {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", hasReport: true},
+		"a port is full":                      {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{portFull}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", hasReport: true},
+		"one is full, one is not served":      {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{portFull, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", hasReport: true},
+		"it was not heard yet":                {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive = false })},
+		"it is silent":                        {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true })},
+		"it is silent, for long":              {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
+		"it is silent, and another could ask": {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true })},
+		"the same, for long":                  {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true }), waited: true, want: "Contested: host h1, which has the address, is silent, and no other host takes it. If that host"},
+		"the same, for Nodes with endpoints": {h: with(withReport(alive, announced), func(h *HostStatus) {
 			h.Alive, h.Silent, h.ReachableByOther, h.RequiresLocalEndpoint = false, true, true, true
 		}), waited: true, want: "NoHost: "},
 		"no lock":                              {h: HostStatus{}},
 		"no lock, for long":                    {h: HostStatus{}, waited: true, want: "NoHost: no host has the address; run butler-host-lb"},
 		"no lock, for long, of local Services": {h: HostStatus{RequiresLocalEndpoint: true}, waited: true, want: "NoHost: no host has the address; butler-host-lb has to run on a Node"},
-		"given up with a reason":               {h: says(HostStatus{HasLock: true}, record.Report{Reason: "NoCommonNode", Message: "m"}), want: "NoCommonNode: m"},
-		"given up":                             {h: says(HostStatus{HasLock: true}, announced)},
+		"given up with a reason":               {h: withReport(HostStatus{HasLock: true}, record.Report{Reason: "NoCommonNode", Message: "m"}), want: "NoCommonNode: m"},
+		"given up":                             {h: withReport(HostStatus{HasLock: true}, announced)},
 		"it cannot be read, for long":          {h: HostStatus{HasLock: true, LockProblem: "no JSON"}, waited: true, want: "NoHost: no JSON; delete that Lease"},
 	} {
 		got := c.h.AnnouncedReason(c.waited)
 		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Reason{}) || !strings.HasPrefix(text, c.want) {
 			t.Errorf("%s: %s", name, text)
 		}
-		if c.h.HasReport() != c.has {
+		if c.h.HasReport() != c.hasReport {
 			t.Errorf("%s: that a host says so is %v", name, c.h.HasReport())
 		}
 	}
@@ -118,27 +118,27 @@ func TestIngress(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	is := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: want}}}
-	is = is.DeepCopy()
-	is.Status.LoadBalancer.Ingress[0].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP) // the API server's default
-	if !IsSameIngress(got, is.Status.LoadBalancer.Ingress) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: want}}}
+	service = service.DeepCopy()
+	service.Status.LoadBalancer.Ingress[0].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP) // the API server's default
+	if !IsSameIngress(got, service.Status.LoadBalancer.Ingress) {
 		t.Error("the default is a change")
 	}
-	if !StatusHasPort(is, six, tcp(443)) || StatusHasPort(is, six, tcp(81)) || StatusHasPort(is, netip.MustParseAddr("10.0.0.2"), tcp(80)) {
+	if !StatusHasPort(service, six, tcp(443)) || StatusHasPort(service, six, tcp(81)) || StatusHasPort(service, netip.MustParseAddr("10.0.0.2"), tcp(80)) {
 		t.Error("it shows other ports")
 	}
-	if diff := cmp.Diff(map[Port]string{tcp(80): "", tcp(443): "x/Y"}, StatusPortErrors(is, four)); diff != "" {
+	if diff := cmp.Diff(map[Port]string{tcp(80): "", tcp(443): "x/Y"}, StatusPortErrors(service, four)); diff != "" {
 		t.Error(diff)
 	}
-	for what, change := range map[string]func(*corev1.LoadBalancerIngress){
+	for name, change := range map[string]func(*corev1.LoadBalancerIngress){
 		"mode":  func(in *corev1.LoadBalancerIngress) { in.IPMode = ptr.To(corev1.LoadBalancerIPModeProxy) },
 		"port":  func(in *corev1.LoadBalancerIngress) { in.Ports[0].Port = 81 },
 		"error": func(in *corev1.LoadBalancerIngress) { in.Ports[1].Error = nil },
 		"name":  func(in *corev1.LoadBalancerIngress) { in.Hostname = "x" },
 	} {
-		other := is.DeepCopy().Status.LoadBalancer.Ingress
+		other := service.DeepCopy().Status.LoadBalancer.Ingress
 		if change(&other[0]); IsSameIngress(got, other) {
-			t.Errorf("another %s is none", what)
+			t.Errorf("another %s is none", name)
 		}
 	}
 }
@@ -146,14 +146,14 @@ func TestIngress(t *testing.T) {
 // TestOff checks that a Service that is not served gets nothing, and loses nothing.
 func TestOff(t *testing.T) {
 	off := func(s Service) Service { s.NotServedMessage = "no flag"; return s }
-	has, wants := off(serviceOf("a", 0, []string{"shop"}, tcp(80))), off(serviceOf("b", 1, []string{"shop"}, tcp(443)))
+	holder, wants := off(serviceOf("a", 0, []string{"shop"}, tcp(80))), off(serviceOf("b", 1, []string{"shop"}, tcp(443)))
 	lease := leaseOf("shop", "10.0.0.1")
 	lease.PortTable = []Holder{heldPort(tcp(80), "a")}
-	d := DecidePorts([]Lease{lease}, []Service{has, wants}, func(string, Holder) bool { return true })
+	d := DecidePorts([]Lease{lease}, []Service{holder, wants}, func(string, Holder) bool { return true })
 	if diff := cmp.Diff([]Holder{heldPort(tcp(80), "a")}, d.PortTables["shop"]); diff != "" {
 		t.Error(diff)
 	}
-	for _, s := range []Service{has, wants} {
+	for _, s := range []Service{holder, wants} {
 		if got := d.Reasons[s.UID]; got != (Reason{"NotServed", "no flag"}) {
 			t.Errorf("%s is told %v", s.Name, got)
 		}

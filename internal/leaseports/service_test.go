@@ -88,7 +88,7 @@ func TestPublished(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	published := Publication{Addresses: []netip.Addr{a}, SharingKey: "k", IsShared: true}
 	alone := Publication{Addresses: []netip.Addr{a}, SharingKey: "k"}
-	is := func(ips, key, ours string) func(*corev1.Service) {
+	withAnnotations := func(ips, key, ours string) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			for name, value := range map[string]string{ipsAnnotation: ips, sharedAnnotation: key, v1alpha1.LeasedAddressesAnnotation: ours} {
 				if value != "" {
@@ -109,21 +109,21 @@ func TestPublished(t *testing.T) {
 		// want is how it is published; nil if nothing is written.
 		want *corev1.Service
 	}{
-		"new":                     {published, newTestService("shop"), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"as it is":                {published, newTestService("shop", is("10.0.0.1", "k", "10.0.0.1")), nil},
-		"a person's address":      {published, newTestService("shop", is("10.0.0.9", "k", "10.0.0.1")), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"a person's key":          {published, newTestService("shop", is("10.0.0.1", "mine", "10.0.0.1")), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"without the label":       {published, newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"), unlabelled), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"alone":                   {alone, newTestService("shop"), newTestService("shop", is("10.0.0.1", "", "10.0.0.1"))},
-		"alone, not before":       {alone, newTestService("shop", is("10.0.0.1", "k", "10.0.0.1")), nil},
-		"alone, a person's key":   {alone, newTestService("shop", is("10.0.0.1", "mine", "10.0.0.1")), newTestService("shop", is("10.0.0.1", "", "10.0.0.1"))},
-		"shared by now":           {published, newTestService("shop", is("10.0.0.1", "", "10.0.0.1")), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"no more":                 {Publication{}, newTestService("shop", is("10.0.0.1", "k", "10.0.0.1")), newTestService("shop")},
-		"never, and a person's":   {Publication{}, newTestService("shop", is("10.0.0.1", "k", "")), nil},
+		"new":                     {published, newTestService("shop"), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"as it is":                {published, newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1")), nil},
+		"a person's address":      {published, newTestService("shop", withAnnotations("10.0.0.9", "k", "10.0.0.1")), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"a person's key":          {published, newTestService("shop", withAnnotations("10.0.0.1", "mine", "10.0.0.1")), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"without the label":       {published, newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"), unlabelled), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"alone":                   {alone, newTestService("shop"), newTestService("shop", withAnnotations("10.0.0.1", "", "10.0.0.1"))},
+		"alone, not before":       {alone, newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1")), nil},
+		"alone, a person's key":   {alone, newTestService("shop", withAnnotations("10.0.0.1", "mine", "10.0.0.1")), newTestService("shop", withAnnotations("10.0.0.1", "", "10.0.0.1"))},
+		"shared by now":           {published, newTestService("shop", withAnnotations("10.0.0.1", "", "10.0.0.1")), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"no more":                 {Publication{}, newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1")), newTestService("shop")},
+		"never, and a person's":   {Publication{}, newTestService("shop", withAnnotations("10.0.0.1", "k", "")), nil},
 		"never":                   {Publication{}, newTestService("shop"), nil},
-		"never, and labelled":     {Publication{}, newTestService("shop", is("10.0.0.1", "k", ""), labelled), newTestService("shop", is("10.0.0.1", "k", ""))},
-		"a person's, and granted": {published, newTestService("shop", is("10.0.0.1", "k", "")), newTestService("shop", is("10.0.0.1", "k", "10.0.0.1"))},
-		"which asks for it":       {published, newTestService("shop", asks), newTestService("shop", asks, is("", "k", "10.0.0.1"))}, // MetalLB refuses both
+		"never, and labelled":     {Publication{}, newTestService("shop", withAnnotations("10.0.0.1", "k", ""), labelled), newTestService("shop", withAnnotations("10.0.0.1", "k", ""))},
+		"a person's, and granted": {published, newTestService("shop", withAnnotations("10.0.0.1", "k", "")), newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1"))},
+		"which asks for it":       {published, newTestService("shop", asks), newTestService("shop", asks, withAnnotations("", "k", "10.0.0.1"))}, // MetalLB refuses both
 	} {
 		got := c.p.ApplyToService(c.s)
 		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -138,12 +138,12 @@ func TestPublished(t *testing.T) {
 		shows, left bool
 	}{
 		"nothing":           {s: newTestService("shop")},
-		"its annotation":    {s: newTestService("shop", is("10.0.0.1", "k", "10.0.0.1")), shows: true},
+		"its annotation":    {s: newTestService("shop", withAnnotations("10.0.0.1", "k", "10.0.0.1")), shows: true},
 		"its status":        {s: newTestService("shop", left), shows: true, left: true},
-		"a person's":        {s: newTestService("shop", left, is("10.0.0.1", "", "")), shows: true},
-		"both":              {s: newTestService("shop", left, is("10.0.0.1", "k", "10.0.0.1")), shows: true},
-		"another address":   {s: newTestService("shop", is("10.0.0.10", "k", "10.0.0.10"))},
-		"one of two":        {s: newTestService("shop", is("10.0.0.1,fd00::1", "k", "10.0.0.1,fd00::1")), shows: true},
+		"a person's":        {s: newTestService("shop", left, withAnnotations("10.0.0.1", "", "")), shows: true},
+		"both":              {s: newTestService("shop", left, withAnnotations("10.0.0.1", "k", "10.0.0.1")), shows: true},
+		"another address":   {s: newTestService("shop", withAnnotations("10.0.0.10", "k", "10.0.0.10"))},
+		"one of two":        {s: newTestService("shop", withAnnotations("10.0.0.1,fd00::1", "k", "10.0.0.1,fd00::1")), shows: true},
 		"in a former field": {s: newTestService("shop", left, func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.0.0.1" }), shows: true},
 	} {
 		if ShowsAddress(c.s, a) != c.shows || HasOnlyStatusAddress(c.s, a) != c.left {

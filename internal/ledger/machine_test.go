@@ -162,15 +162,15 @@ func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Fact {
 	return out
 }
 
-func equal[T comparable](t *rapid.T, what string, want, got T) {
+func equal[T comparable](t *rapid.T, name string, want, got T) {
 	if got != want {
-		t.Fatalf("%s: got %v, want %v", what, got, want)
+		t.Fatalf("%s: got %v, want %v", name, got, want)
 	}
 }
 
-func equalFacts(t *rapid.T, what string, of netipx.IPRange, want, got []Fact) {
+func equalFacts(t *rapid.T, name string, of netipx.IPRange, want, got []Fact) {
 	if !slices.Equal(want, got) {
-		t.Fatalf("%s of %s: got %v, want %v", what, of, got, want)
+		t.Fatalf("%s of %s: got %v, want %v", name, of, got, want)
 	}
 }
 

@@ -34,8 +34,8 @@ func (o *orderOracle) after(retracted bool, operation func()) {
 	operation()
 	o.clock++
 	for _, a := range o.world {
-		switch is := len(o.users(a)) > 0; {
-		case is, !o.space[a], was[a] && retracted:
+		switch used := len(o.users(a)) > 0; {
+		case used, !o.space[a], was[a] && retracted:
 			delete(o.released, a)
 		case was[a] && o.byRelease:
 			o.released[a] = o.clock
@@ -51,14 +51,14 @@ func (o *orderOracle) isFree(u netipx.IPRange) bool {
 // release of any of the zones.
 func (o *orderOracle) next(zones []int) (best netipx.IPRange, ok bool) {
 	for _, z := range zones {
-		fresh := *o.oracle
-		fresh.taken = map[netip.Addr]bool{}
+		scratch := *o.oracle
+		scratch.taken = map[netip.Addr]bool{}
 		for _, a := range o.world {
 			if _, was := o.released[a]; was || o.taken[a] || o.zone[a] != z {
-				fresh.taken[a] = true
+				scratch.taken[a] = true
 			}
 		}
-		if best, ok = fresh.takeOne(); ok {
+		if best, ok = scratch.takeOne(); ok {
 			break
 		}
 	}

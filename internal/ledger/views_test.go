@@ -78,12 +78,12 @@ func checkViewsAgainstSet(t *testing.T, r *rand.Rand, world []string) {
 			if got := slices.Collect(l.prefixViews.byPrefix[p].free.All()); !slices.Equal(got, want.Ranges()) {
 				t.Fatalf("%v has %v free, and %v is", p, got, want.Ranges())
 			}
-			if free, is := l.FindFreePrefix(p, p.Addr().BitLen()); is == (len(want.Ranges()) == 0) || (is && !want.Contains(free.Addr())) {
+			if free, ok := l.FindFreePrefix(p, p.Addr().BitLen()); ok == (len(want.Ranges()) == 0) || (ok && !want.Contains(free.Addr())) {
 				t.Fatalf("the first of %v is %v, and %v is free", p, free, want.Ranges())
 			}
 		}
 	}
-	if _, is := l.FindFreePrefix(netip.MustParsePrefix("192.0.2.0/24"), 32); is {
+	if _, ok := l.FindFreePrefix(netip.MustParsePrefix("192.0.2.0/24"), 32); ok {
 		t.Error("something is free in what nobody watches")
 	}
 }

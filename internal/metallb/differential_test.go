@@ -155,7 +155,7 @@ func functions(t *testing.T, path string, names ...string) string {
 	}
 	var out strings.Builder
 	for _, d := range file.Decls {
-		if f, is := d.(*ast.FuncDecl); is && f.Recv == nil && slices.Contains(names, f.Name.Name) {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && slices.Contains(names, f.Name.Name) {
 			out.Write(text[set.Position(f.Pos()).Offset:set.Position(f.End()).Offset])
 			out.WriteString("\n\n")
 		}
@@ -225,13 +225,13 @@ func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37 (what is on its way i
 	read := 0
 	for i, want := range runMetalLBOracle(t, pools) {
 		p := pools[i]
-		var has netipx.IPSetBuilder
+		var builder netipx.IPSetBuilder
 		odd := slices.ContainsFunc(p.Addresses, mixesFamilies)
 		refused := false
 		for _, text := range p.Addresses {
 			got, err := parseRange(text)
 			refused = refused || err != nil
-			has.AddRange(got)
+			builder.AddRange(got)
 		}
 		if refused != (want.Refused || odd) {
 			t.Errorf("%q: refused=%t, and MetalLB refuses=%t", p.Addresses, refused, want.Refused)
@@ -245,10 +245,10 @@ func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37 (what is on its way i
 			from, to, _ := strings.Cut(text, "-")
 			metals.AddRange(netipx.MustParseIPRange(from + "-" + to))
 		}
-		ours, _ := has.IPSet()
-		theirs, _ := metals.IPSet()
-		if !ours.Equal(theirs) {
-			t.Errorf("%q: read as %v, and by MetalLB as %v", p.Addresses, ours.Ranges(), theirs.Ranges())
+		ours, _ := builder.IPSet()
+		fromMetalLB, _ := metals.IPSet()
+		if !ours.Equal(fromMetalLB) {
+			t.Errorf("%q: read as %v, and by MetalLB as %v", p.Addresses, ours.Ranges(), fromMetalLB.Ranges())
 		}
 		if n, ok := expectedCount(p.Addresses, p.AvoidBuggyIPs); !ok || n != (familyCounts{want.IPv4, want.IPv6}) {
 			t.Errorf("%q, avoidBuggyIPs=%t: counted %v, and by MetalLB %d and %d", p.Addresses, p.AvoidBuggyIPs, n, want.IPv4, want.IPv6)
@@ -265,7 +265,7 @@ func mixesFamilies(text string) bool {
 	if ip, _, err := net.ParseCIDR(text); err == nil {
 		return ip.To4() != nil && strings.Contains(text, ":")
 	}
-	from, to, is := strings.Cut(strings.ReplaceAll(strings.ReplaceAll(text, " ", ""), "\t", ""), "-")
+	from, to, ok := strings.Cut(strings.ReplaceAll(strings.ReplaceAll(text, " ", ""), "\t", ""), "-")
 	four := func(a string) bool { return strings.Contains(a, ".") }
-	return is && four(from) && !four(to) && strings.Contains(to, ":")
+	return ok && four(from) && !four(to) && strings.Contains(to, ":")
 }

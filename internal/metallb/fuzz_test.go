@@ -16,7 +16,7 @@ func FuzzAssess(f *testing.F) {
 	f.Add("10.96.0.1", "10.0.0.1", "10.0.0.2", "default-pool", "key", "10.0.0.0/30", int32(80), uint8(0))
 	f.Add("fd00::1", "fe80::1%eth0", "::ffff:10.0.0.1, x", "", "", "::/0", int32(-1), uint8(7))
 	f.Add("None", "10.0.0.300", "", "nowhere", "\x00", "10.0.0.9-10.0.0.1", int32(0), uint8(3))
-	f.Fuzz(func(t *testing.T, clusterIP, has, wants, pool, key, addresses string, port int32, bits uint8) {
+	f.Fuzz(func(t *testing.T, clusterIP, ingressIP, wants, pool, key, addresses string, port int32, bits uint8) {
 		policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, "x"}
 		s := service(func(s *corev1.Service) {
 			s.Spec.ClusterIPs = []string{clusterIP, "fd00::9", "10.96.0.9"}[:1+bits%3]
@@ -27,7 +27,7 @@ func FuzzAssess(f *testing.F) {
 			if bits&8 != 0 {
 				s.Spec.LoadBalancerIP, s.Annotations[ipsAnnotation[bits%2]] = "", wants
 			}
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: has}}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ingressIP}}
 		})
 		// In particular, MetalLB ignores an annotation that is empty.
 		read := NewService(s)

@@ -17,9 +17,9 @@ import (
 func TestSeemsCounted(t *testing.T) {
 	const a, b, c = "10.0.0.1-10.0.0.1", "10.0.0.2-10.0.0.2", "10.0.0.3-10.0.0.3"
 	for name, tc := range map[string]struct {
-		has, to     []string
-		counts      int64
-		takes, seem bool
+		addresses, to []string
+		counts        int64
+		takes, seem   bool
 	}{
 		"one of two goes, both are counted":          {[]string{a, b}, []string{b}, 2, true, false},
 		"one of two goes, the other was not counted": {[]string{a, b}, []string{b}, 1, true, true},
@@ -28,7 +28,7 @@ func TestSeemsCounted(t *testing.T) {
 		"nothing was ever counted":                   {[]string{a, b}, []string{b}, 0, true, false},
 		"two of three go, one was counted":           {[]string{a, b, c}, []string{c}, 1, true, true},
 	} {
-		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.has}}
+		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.addresses}}
 		p.Status.AssignedIPv4 = tc.counts
 		if takes, seems := removesAddresses(p, tc.to), matchesReportedCount(p, tc.to); takes != tc.takes || seems != tc.seem {
 			t.Errorf("%s: takes away %v, seems counted %v", name, takes, seems)
@@ -75,14 +75,14 @@ func TestLeasePool(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: pool.Name()}, got); err != nil {
 			t.Fatal(err)
 		}
-		if namespace, is := NamespaceForLeasePool(got); namespace != "team" || !is || !IsLeasePool(got) || !slices.Equal(LeaseAddresses(got), a) || HasOtherAddresses(got, map[netip.Addr]bool{a[0]: true}) || !HasOtherAddresses(got, nil) {
+		if namespace, ok := NamespaceForLeasePool(got); namespace != "team" || !ok || !IsLeasePool(got) || !slices.Equal(LeaseAddresses(got), a) || HasOtherAddresses(got, map[netip.Addr]bool{a[0]: true}) || !HasOtherAddresses(got, nil) {
 			t.Errorf("%s is of %s", got.Name, namespace)
 		}
 		if to := got.Spec.AllocateTo; len(to.Namespaces) != 1 || to.Namespaces[0] != "team" || (len(to.NamespaceSelectors) == 1) != (pool.NamespaceSelector != nil) {
 			t.Errorf("%s is for %+v", got.Name, to)
 		}
-		if is := NewLeasePool(got); is.Name() != pool.Name() {
-			t.Errorf("%s is read as %s", pool.Name(), is.Name())
+		if parsed := NewLeasePool(got); parsed.Name() != pool.Name() {
+			t.Errorf("%s is read as %s", pool.Name(), parsed.Name())
 		}
 		if changed, _, err := ApplyLeasePool(t.Context(), c, c, pool, a, got); changed || err != nil {
 			t.Errorf("%s is shown again: %v %v", got.Name, changed, err)
@@ -101,11 +101,11 @@ func TestNext(t *testing.T) {
 	refusing.Namespace, refusing.Name = Namespace, "controller"
 	meta.SetStatusCondition(&refusing.Status.Conditions, metav1.Condition{Type: "poolReconcilerValid", Status: metav1.ConditionFalse, Reason: "x", Message: "pools overlap"})
 	for name, tc := range map[string]struct {
-		has, want []string
-		counts    int64
-		live      []client.Object
-		to        string
-		wait      bool
+		addresses, want []string
+		counts          int64
+		live            []client.Object
+		to              string
+		wait            bool
 	}{
 		"one more":                        {[]string{a}, []string{a, b}, 1, nil, a + b, false},
 		"one goes":                        {[]string{a, b}, []string{b}, 2, nil, b, false},
@@ -113,7 +113,7 @@ func TestNext(t *testing.T) {
 		"one goes, which is refused":      {[]string{a, b}, []string{b}, 1, []client.Object{refusing}, b, false},
 		"another instead":                 {[]string{a}, []string{b}, 1, nil, a + b, false},
 	} {
-		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.has}}
+		p := &metallbv1beta1.IPAddressPool{Spec: metallbv1beta1.IPAddressPoolSpec{Addresses: tc.addresses}}
 		p.Status.AssignedIPv4 = tc.counts
 		to, wait, err := nextCountableAddresses(t.Context(), tenant(t, true, tc.live...), p, tc.want)
 		if err != nil || wait != tc.wait || strings.Join(to, "") != tc.to {

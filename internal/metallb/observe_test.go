@@ -17,9 +17,9 @@ import (
 // addresses that Services have of it are not requested again, and that a pool that cannot be parsed is named.
 func TestPoolsOfOthersAreRead(t *testing.T) { // B37 (what Services have is not requested again)
 	for _, addresses := range []string{"192.0.2.10-192.0.2.20", "192.0.2.10 - 192.0.2.20", " 192.0.2.10- 192.0.2.20 ", "192.0.2.0/27", "::ffff:192.0.2.10-192.0.2.20"} {
-		theirs := ipPool(addresses)
-		theirs.Name, theirs.Labels = "theirs", nil
-		objs := []client.Object{theirs}
+		foreign := ipPool(addresses)
+		foreign.Name, foreign.Labels = "theirs", nil
+		objs := []client.Object{foreign}
 		for i := range 5 {
 			s := newServiceUsing(fmt.Sprintf("192.0.2.%d", 10+i))
 			s.Name = fmt.Sprint("web", i)
@@ -37,9 +37,9 @@ func TestPoolsOfOthersAreRead(t *testing.T) { // B37 (what Services have is not 
 			t.Errorf("%q: five Services have addresses of it, and %v more are lacking; unread: %s", addresses, a.Shortfall, why)
 		}
 	}
-	theirs := ipPool("192.0.2.10")
-	theirs.Name = "theirs"
-	c := tenant(t, true, theirs)
+	foreign := ipPool("192.0.2.10")
+	foreign.Name = "theirs"
+	c := tenant(t, true, foreign)
 	o, err := ObserveCluster(t.Context(), c, c, c)
 	if err != nil {
 		t.Fatal(err)

@@ -37,19 +37,19 @@ func showing(text string) []elastic.DesiredPool {
 // TestWhose checks that a default-pool of another owner is left alone until it is handed over.
 func TestWhose(t *testing.T) { // F23 (a pool that is handed over is taken over), B56 (other pools are left alone)
 	for name, tc := range map[string]struct {
-		pool   func(*metallbv1beta1.IPAddressPool)
-		writes bool
-		says   string
+		pool        func(*metallbv1beta1.IPAddressPool)
+		writes      bool
+		wantMessage string
 	}{
-		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, says: "(kubectl-create)"},
-		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, says: "(argocd, helm)"},
-		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"} }, says: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
+		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, wantMessage: "(kubectl-create)"},
+		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, wantMessage: "(argocd, helm)"},
+		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"} }, wantMessage: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
 		"counted by MetalLB": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(balancer.FieldOwner), Subresource: "status"}}
-		}, says: "(nobody on record)"},
+		}, wantMessage: "(nobody on record)"},
 		"not handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "false"}
-		}, says: v1alpha1.HandOverAnnotation + "=true"},
+		}, wantMessage: v1alpha1.HandOverAnnotation + "=true"},
 		"handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
 		}, writes: true},
@@ -64,9 +64,9 @@ func TestWhose(t *testing.T) { // F23 (a pool that is handed over is taken over)
 			if changes.HasPoolChanges() != tc.writes {
 				t.Errorf("it is written: %v", changes.HasPoolChanges())
 			}
-			says := o.ForeignPool(DefaultPool)
-			if (says == "") != tc.writes || !strings.Contains(says, tc.says) {
-				t.Errorf("it says %q", says)
+			message := o.ForeignPool(DefaultPool)
+			if (message == "") != tc.writes || !strings.Contains(message, tc.wantMessage) {
+				t.Errorf("it says %q", message)
 			}
 			if empty := o.PlanChanges(nil); len(empty.deletions) > 0 != (o.pools[0].Labels[balancer.ManagedByLabel] == balancer.ManagedByValue) {
 				t.Errorf("without blocks it is taken away: %v", empty.deletions)
@@ -93,20 +93,20 @@ func TestBeforeHandOver(t *testing.T) {
 	taken := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
 		p.Annotations, p.Labels, p.Spec.Addresses = u.GetAnnotations(), u.GetLabels(), []string{"10.0.0.1-10.0.0.8"}
 	})
-	had, gives := parseOriginalPool(&taken)
-	if !gives || !slices.Equal(had.Addresses, was.Spec.Addresses) || ptr.Deref(had.AutoAssign, true) || had.ManagedBy != "Helm" {
-		t.Errorf("given back: %v, %+v", gives, had)
+	had, ok := parseOriginalPool(&taken)
+	if !ok || !slices.Equal(had.Addresses, was.Spec.Addresses) || ptr.Deref(had.AutoAssign, true) || had.ManagedBy != "Helm" {
+		t.Errorf("given back: %v, %+v", ok, had)
 	}
 	again := newPoolObject(&showing("10.0.0.1-10.0.0.9")[0], nil)
 	if err := recordOriginalPool(again, &taken); err != nil || again.GetAnnotations()[v1alpha1.HandedOverAnnotation] != u.GetAnnotations()[v1alpha1.HandedOverAnnotation] {
 		t.Errorf("the next write forgets: %v %v", again.GetAnnotations(), err)
 	}
 	taken.Spec.Addresses = []string{"10.9.0.9-10.9.0.9"}
-	if _, gives := parseOriginalPool(&taken); gives {
+	if _, ok := parseOriginalPool(&taken); ok {
 		t.Error("an address is given back that a block had until now")
 	}
 	plain := defaultPool()
-	if _, gives := parseOriginalPool(&plain); gives {
+	if _, ok := parseOriginalPool(&plain); ok {
 		t.Error("what was never handed over is given back")
 	}
 }

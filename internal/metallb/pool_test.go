@@ -89,22 +89,22 @@ func TestStep(t *testing.T) {
 	}
 	a, b, c := "10.0.0.1-10.0.0.2", "10.0.0.4-10.0.0.4", "10.0.0.8-10.0.0.9"
 	tests := map[string]struct {
-		reason string
-		is     *metallbv1beta1.IPAddressPool
-		want   []string
-		step   string
+		reason  string
+		current *metallbv1beta1.IPAddressPool
+		want    []string
+		step    string
 	}{
-		"Add":      {reason: "nothing was taken away", is: counting(3, a, b), want: []string{a, b, c}, step: a + b + c},
-		"Take":     {reason: "nothing is added", is: counting(3, a, b), want: []string{a}, step: a},
-		"Exchange": {reason: "first the one, then the other", is: counting(3, a, b), want: []string{a, c}, step: a},
-		"Waits":    {reason: "what was taken away is not counted yet", is: counting(3, a), want: []string{a, c}, step: a},
-		"Counted":  {reason: "now it is", is: counting(2, a), want: []string{a, c}, step: a + c},
-		"All":      {reason: "a pool cannot be empty", is: counting(1, b), want: []string{c}, step: c},
-		"Silent":   {reason: "a release that does not count", is: ipPool(a), want: []string{a, c}, step: a + c},
+		"Add":      {reason: "nothing was taken away", current: counting(3, a, b), want: []string{a, b, c}, step: a + b + c},
+		"Take":     {reason: "nothing is added", current: counting(3, a, b), want: []string{a}, step: a},
+		"Exchange": {reason: "first the one, then the other", current: counting(3, a, b), want: []string{a, c}, step: a},
+		"Waits":    {reason: "what was taken away is not counted yet", current: counting(3, a), want: []string{a, c}, step: a},
+		"Counted":  {reason: "now it is", current: counting(2, a), want: []string{a, c}, step: a + c},
+		"All":      {reason: "a pool cannot be empty", current: counting(1, b), want: []string{c}, step: c},
+		"Silent":   {reason: "a release that does not count", current: ipPool(a), want: []string{a, c}, step: a + c},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(nextAddresses(tc.is, tc.want), ""); got != tc.step {
+			if got := strings.Join(nextAddresses(tc.current, tc.want), ""); got != tc.step {
 				t.Errorf("%s: got %s, want %s", tc.reason, got, tc.step)
 			}
 		})
@@ -118,22 +118,22 @@ func TestNextWhileAddressesAreLeftOut(t *testing.T) {
 	a, b, bad := "10.0.0.1-10.0.0.2", "10.0.0.4-10.0.0.4", "10.0.0.255-10.0.0.255"
 	pair := "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
 	tests := map[string]struct {
-		reason  string
-		has     []string
-		counted int64
-		want    []string
-		next    string
-		wait    bool
+		reason    string
+		addresses []string
+		counted   int64
+		want      []string
+		next      string
+		wait      bool
 	}{
-		"Take":      {reason: "the count shows it", has: []string{a, b}, counted: 3, want: []string{a}, next: a},
-		"Uncounted": {reason: "the last change may count as many", has: []string{a, b}, counted: 2, want: []string{a}, wait: true},
-		"Useless":   {reason: "there is one more then", has: []string{a, bad}, counted: 1, want: []string{a}, next: a},
-		"Both":      {reason: "together they count as nothing", has: []string{a, b, bad}, counted: 2, want: []string{a}, next: a + bad},
-		"Nothing":   {reason: "alone it counts as nothing, and has an address that counts", has: []string{a, pair}, counted: 2, want: []string{a}, wait: true},
+		"Take":      {reason: "the count shows it", addresses: []string{a, b}, counted: 3, want: []string{a}, next: a},
+		"Uncounted": {reason: "the last change may count as many", addresses: []string{a, b}, counted: 2, want: []string{a}, wait: true},
+		"Useless":   {reason: "there is one more then", addresses: []string{a, bad}, counted: 1, want: []string{a}, next: a},
+		"Both":      {reason: "together they count as nothing", addresses: []string{a, b, bad}, counted: 2, want: []string{a}, next: a + bad},
+		"Nothing":   {reason: "alone it counts as nothing, and has an address that counts", addresses: []string{a, pair}, counted: 2, want: []string{a}, wait: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := ipPool(tc.has...)
+			p := ipPool(tc.addresses...)
 			p.Spec.AvoidBuggyIPs, p.Status.AvailableIPv4 = true, tc.counted
 			got, wait, err := nextCountableAddresses(t.Context(), tenant(t, true), p, tc.want)
 			if err != nil || wait != tc.wait || (!wait && strings.Join(got, "") != tc.next) {

@@ -122,35 +122,35 @@ func TestLetGo(t *testing.T) { // F2 (free when MetalLB has released it), B57 (a
 // avoidBuggyIPs, and that the step it names helps: without avoidBuggyIPs the count shows that the range is gone.
 func TestStillHas(t *testing.T) {
 	stays, none := "10.0.0.4-10.0.0.6", "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
-	is := netipx.MustParseIPRange(none)
+	noneRange := netipx.MustParseIPRange(none)
 	for name, c := range map[string]struct {
-		has      []string
-		careful  bool
-		labels   map[string]string
-		counted  int64
-		explains bool
+		addresses []string
+		careful   bool
+		labels    map[string]string
+		counted   int64
+		explains  bool
 	}{
-		"no count shows it":                {has: []string{stays, none}, careful: true, counted: 3, explains: true},
-		"the last change is not counted":   {has: []string{stays, none}, careful: true, counted: 5},
-		"MetalLB counts all":               {has: []string{stays, none}, counted: 6},
-		"it is all that the pool has":      {has: []string{none}, careful: true},
-		"the pool of another writer":       {has: []string{stays, none}, careful: true, labels: map[string]string{}, counted: 3},
-		"the count shows it":               {has: []string{stays, "10.0.0.250-10.0.1.1"}, careful: true, counted: 8},
-		"another one goes before, by then": {has: []string{stays, none, "10.0.1.2-10.0.1.2", "10.0.2.255-10.0.2.255"}, careful: true, counted: 3, explains: true},
+		"no count shows it":                {addresses: []string{stays, none}, careful: true, counted: 3, explains: true},
+		"the last change is not counted":   {addresses: []string{stays, none}, careful: true, counted: 5},
+		"MetalLB counts all":               {addresses: []string{stays, none}, counted: 6},
+		"it is all that the pool has":      {addresses: []string{none}, careful: true},
+		"the pool of another writer":       {addresses: []string{stays, none}, careful: true, labels: map[string]string{}, counted: 3},
+		"the count shows it":               {addresses: []string{stays, "10.0.0.250-10.0.1.1"}, careful: true, counted: 8},
+		"another one goes before, by then": {addresses: []string{stays, none, "10.0.1.2-10.0.1.2", "10.0.2.255-10.0.2.255"}, careful: true, counted: 3, explains: true},
 	} {
-		p := ipPool(c.has...)
+		p := ipPool(c.addresses...)
 		if c.labels != nil {
 			p.Name, p.Labels = "theirs", c.labels
 		}
 		p.Spec.AvoidBuggyIPs, p.Status.AvailableIPv4 = c.careful, c.counted
-		why, err := CheckReleased(t.Context(), tenant(t, true, p), is)
+		why, err := CheckReleased(t.Context(), tenant(t, true, p), noneRange)
 		if err != nil || !strings.HasPrefix(why, "IPAddressPool "+p.Name+" still has 10.0.0.255-10.0.1.1") {
 			t.Errorf("%s: got %q, %v", name, why, err)
 		}
 		if got := strings.Contains(why, "set avoidBuggyIPs of that IPAddressPool to false"); got != c.explains {
 			t.Errorf("%s: it says %q", name, why)
 		}
-		left := slices.DeleteFunc(slices.Clone(c.has), func(text string) bool { return text == none })
+		left := slices.DeleteFunc(slices.Clone(c.addresses), func(text string) bool { return text == none })
 		if !c.explains {
 			continue
 		}
@@ -158,7 +158,7 @@ func TestStillHas(t *testing.T) {
 			t.Errorf("%s: it is taken away (%v)", name, err)
 		}
 		p.Spec.AvoidBuggyIPs = false
-		n, _ := expectedCount(c.has, false)
+		n, _ := expectedCount(c.addresses, false)
 		p.Status.AvailableIPv4 = n[elastic.IPv4]
 		if to, waits, err := nextCountableAddresses(t.Context(), tenant(t, true), p, left); waits || err != nil || !slices.Equal(to, left) {
 			t.Errorf("%s: without avoidBuggyIPs it is to have %v, waits=%t, %v", name, to, waits, err)

@@ -100,8 +100,8 @@ func TestAServiceThatAsksTwiceIsCorrected(t *testing.T) {
 		s.Spec.LoadBalancerIP = "10.0.0.9"
 		withAnnotation("metallb.io/loadBalancerIPs", "10.0.0.9")(s)
 	})
-	if said := NewService(both).RequestProblem; !strings.HasSuffix(said, "; remove one") {
-		t.Fatal(said)
+	if problem := NewService(both).RequestProblem; !strings.HasSuffix(problem, "; remove one") {
+		t.Fatal(problem)
 	}
 	for name, remove := range map[string]func(*corev1.Service){
 		"the field":      func(s *corev1.Service) { s.Spec.LoadBalancerIP = "" },

@@ -59,12 +59,12 @@ func TestRemovesAPoolAsItIs(t *testing.T) {
 			}}
 			key := pools.KeyForPool(pool)
 			c := fakeOf(t, func(ctx context.Context, c client.Client) error {
-				is := &v1alpha1.NetworkPool{}
-				if err := c.Get(ctx, client.ObjectKeyFromObject(pool), is); err != nil {
+				current := &v1alpha1.NetworkPool{}
+				if err := c.Get(ctx, client.ObjectKeyFromObject(pool), current); err != nil {
 					return err
 				}
-				tc.change(is)
-				return c.Update(ctx, is)
+				tc.change(current)
+				return c.Update(ctx, current)
 			}, pool)
 			m := &Import{Client: c, Reportf: func(string, ...any) {}}
 			err := m.deleteTargetPool(t.Context(), key, pool)
@@ -91,12 +91,12 @@ func TestForgetsNoJournalOfAnotherRun(t *testing.T) {
 			head, part := s.newConfigMap(""), s.newConfigMap("-0")
 			head.UID, part.UID = "head", "part"
 			s.client = fakeOf(t, func(ctx context.Context, c client.Client) error {
-				is := s.newConfigMap("")
-				if err := c.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil || !written {
+				journal := s.newConfigMap("")
+				if err := c.Get(ctx, client.ObjectKeyFromObject(journal), journal); err != nil || !written {
 					return err
 				}
-				is.Data = map[string]string{"other": "run"}
-				return c.Update(ctx, is)
+				journal.Data = map[string]string{"other": "run"}
+				return c.Update(ctx, journal)
 			}, head, part)
 			j := &journal{PartCount: 2, head: s.newConfigMap("")}
 			if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(head), j.head); err != nil {

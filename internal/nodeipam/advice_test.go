@@ -38,48 +38,48 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	type nodes = []corev1.Node
 	for name, c := range map[string]struct {
-		is   Snapshot
-		who  types.UID
-		says string
-		do   []Snapshot // the state after each of the steps
-		then types.UID
+		snapshot    Snapshot
+		uid         types.UID
+		wantMessage string
+		do          []Snapshot // the state after each of the steps
+		then        types.UID
 	}{
-		"there is no ClusterCIDR": {is: Snapshot{Nodes: nodes{node("a", "")}}, who: "a", says: "there is no ClusterCIDR; add one", do: []Snapshot{{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}},
-		"none selects it": {is: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16")}}, who: "a", says: "add one that does, or change its labels", do: []Snapshot{
+		"there is no ClusterCIDR": {snapshot: Snapshot{Nodes: nodes{node("a", "")}}, uid: "a", wantMessage: "there is no ClusterCIDR; add one", do: []Snapshot{{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}},
+		"none selects it": {snapshot: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16")}}, uid: "a", wantMessage: "add one that does, or change its labels", do: []Snapshot{
 			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16"), of("c", "10.0.0.0/23")}},
 			{Nodes: nodes{node("a", "big")}, RangeObjects: []RangeObject{forSizeObject("big", "10.1.0.0/16")}},
 		}},
-		"all are full": {is: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24")}}, who: "b", says: "add a ClusterCIDR, or delete Nodes", do: []Snapshot{
+		"all are full": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24")}}, uid: "b", wantMessage: "add a ClusterCIDR, or delete Nodes", do: []Snapshot{
 			{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24"), of("d", "10.1.0.0/24")}},
 			{Nodes: nodes{node("b", "")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/24")}},
 		}},
-		"all of it is for Services": {is: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24")}, ServiceCIDRs: services}, who: "a", says: "add a ClusterCIDR with another range", do: []Snapshot{
+		"all of it is for Services": {snapshot: Snapshot{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24")}, ServiceCIDRs: services}, uid: "a", wantMessage: "add a ClusterCIDR with another range", do: []Snapshot{
 			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24"), of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
 			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
 		}},
-		"two have one": {is: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}, who: "b", says: "drain and delete one of the two, so that it registers anew",
+		"two have one": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}, uid: "b", wantMessage: "drain and delete one of the two, so that it registers anew",
 			do: []Snapshot{{Nodes: nodes{node("a", "", "10.0.0.0/24"), again("b")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}, then: "b-again"},
-		"it has one of Services": {is: Snapshot{Nodes: nodes{node("a", "", "10.96.1.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}, who: "a", says: "drain and delete the Node, so that it registers anew",
+		"it has one of Services": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.96.1.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}, uid: "a", wantMessage: "drain and delete the Node, so that it registers anew",
 			do: []Snapshot{{Nodes: nodes{again("a")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}}, then: "a-again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			says := func(v *SnapshotView, of types.UID) string {
+			messageFor := func(v *SnapshotView, of types.UID) string {
 				var out []string
 				for _, n := range v.EventsForNode(of) {
 					out = append(out, n.Message)
 				}
 				return strings.Join(out, "; ")
 			}
-			if text := says(NewSnapshotView(c.is, noon), c.who); !strings.Contains(text, c.says) {
+			if text := messageFor(NewSnapshotView(c.snapshot, noon), c.uid); !strings.Contains(text, c.wantMessage) {
 				t.Fatalf("it is told %q", text)
 			}
 			if c.then == "" {
-				c.then = c.who
+				c.then = c.uid
 			}
 			for i, m := range c.do {
 				v := NewSnapshotView(m, noon)
-				if _, is := v.PlannedGrant(c.then); !is {
-					t.Errorf("after step %d it gets nothing, and is told %q", i, says(v, c.then))
+				if _, ok := v.PlannedGrant(c.then); !ok {
+					t.Errorf("after step %d it gets nothing, and is told %q", i, messageFor(v, c.then))
 				}
 			}
 		})
@@ -90,8 +90,8 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 // too large.
 func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
 	o := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4Pool: &v1alpha1.PodPool{Kind: v1alpha1.NetworkPoolKind, Name: "p", NodesPerBlock: 1 << 30}}}
-	if is := RangeObjectFromClusterCIDR(o); len(is.ValidationErrors) == 0 || !strings.Contains(is.ValidationErrors.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
-		t.Fatalf("%+v", is.ValidationErrors)
+	if object := RangeObjectFromClusterCIDR(o); len(object.ValidationErrors) == 0 || !strings.Contains(object.ValidationErrors.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
+		t.Fatalf("%+v", object.ValidationErrors)
 	}
 	for _, do := range []func(*v1alpha1.ClusterCIDRSpec){
 		func(s *v1alpha1.ClusterCIDRSpec) { s.IPv4Pool.NodesPerBlock = 4 },
@@ -99,8 +99,8 @@ func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
 	} {
 		changed := o.DeepCopy()
 		do(&changed.Spec)
-		if is := RangeObjectFromClusterCIDR(changed); len(is.ValidationErrors) > 0 {
-			t.Errorf("%+v", is.ValidationErrors)
+		if object := RangeObjectFromClusterCIDR(changed); len(object.ValidationErrors) > 0 {
+			t.Errorf("%+v", object.ValidationErrors)
 		}
 	}
 }
@@ -132,8 +132,8 @@ func TestAFullConfigMapHasRoomAgain(t *testing.T) {
 		}
 	}
 	turns(func() bool { return m.buildReport().StoppedCondition != nil })
-	if is := m.buildReport().StoppedCondition; is == nil || !strings.Contains(is.Message, "delete ClusterCIDRs that no Node uses") {
-		t.Fatalf("it says %v", is)
+	if condition := m.buildReport().StoppedCondition; condition == nil || !strings.Contains(condition.Message, "delete ClusterCIDRs that no Node uses") {
+		t.Fatalf("it says %v", condition)
 	}
 	last := of(ranges - 1)
 	if len(m.nodes[last.UID].CIDRs) > 0 {

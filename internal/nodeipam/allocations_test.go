@@ -32,12 +32,12 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 	other.First, other.Last = "10.0.1.0", "10.0.1.255"
 	const local, global = v1alpha1.NetworkPoolKind, v1alpha1.GlobalNetworkPoolKind
 	for name, tc := range map[string]struct {
-		held v1alpha1.HeldRange
-		lost fence.OpenRange
-		kind string
-		pool string
-		anew bool
-		asks bool
+		held      v1alpha1.HeldRange
+		lost      fence.OpenRange
+		kind      string
+		pool      string
+		recreated bool
+		asks      bool
 	}{
 		"it was moved":                      {held(v1alpha1.MovedReason, "ns", "block"), lost, global, "pods", false, false},
 		"it was moved from a NetworkPool":   {held(v1alpha1.MovedReason, "ns", "block"), lost, local, "pods", false, false},
@@ -60,7 +60,7 @@ func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
 				}
 				pool.SetName("pods")
 				pool.PoolStatus().Held = []v1alpha1.HeldRange{tc.held}
-				if tc.anew {
+				if tc.recreated {
 					pool.SetAnnotations(map[string]string{incluster.MovedFromAnnotation: "here"})
 				}
 				c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()

@@ -47,12 +47,12 @@ func auditMetrics(t *testing.T) map[string]int {
 	metrics.AuditDuplicateNodeCIDRs.Collect(all)
 	close(all)
 	for m := range all {
-		var is dto.Metric
-		if err := m.Write(&is); err != nil {
+		var metric dto.Metric
+		if err := m.Write(&metric); err != nil {
 			t.Fatal(err)
 		}
-		labels := is.GetLabel() // in the order of their names
-		out[fmt.Sprint(labels[1].GetValue(), "/", labels[0].GetValue())] = int(is.GetGauge().GetValue())
+		labels := metric.GetLabel() // in the order of their names
+		out[fmt.Sprint(labels[1].GetValue(), "/", labels[0].GetValue())] = int(metric.GetGauge().GetValue())
 	}
 	return out
 }

@@ -131,10 +131,10 @@ func TestABlockWithoutItsRecordStays(t *testing.T) {
 }
 
 // expectContested checks how many blocks are reported that Nodes use and that the pool refuses.
-func expectContested(contested int) action {
-	return action{fmt.Sprintf("%d are contested", contested), func(w *world) bool {
-		if found, _ := w.managers[0].site.BuildReport(); len(found.ConflictingBlocks) != contested {
-			w.Failf("contested are %v, want %d", found.ConflictingBlocks, contested)
+func expectContested(want int) action {
+	return action{fmt.Sprintf("%d are contested", want), func(w *world) bool {
+		if found, _ := w.managers[0].site.BuildReport(); len(found.ConflictingBlocks) != want {
+			w.Failf("contested are %v, want %d", found.ConflictingBlocks, want)
 		}
 		return true
 	}}
@@ -428,9 +428,9 @@ func TestAForgedBlockIsNotAskedFor(t *testing.T) {
 func TestADeletedConfigMapIsSaid(t *testing.T) {
 	s := scenario{name: "deleted", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")}, served: 3}
 	s.script = []action{deleteFence, add(node("b")), add(node("x")), {"was it said", func(w *world) bool {
-		said := slices.DeleteFunc(slices.Clone(w.events), func(text string) bool { return !strings.HasPrefix(text, "*v1.ConfigMap "+nodeipam.FenceDeleted) })
-		if len(said) != 1 {
-			w.Failf("of the ConfigMap is said %q", said)
+		events := slices.DeleteFunc(slices.Clone(w.events), func(text string) bool { return !strings.HasPrefix(text, "*v1.ConfigMap "+nodeipam.FenceDeleted) })
+		if len(events) != 1 {
+			w.Failf("of the ConfigMap is said %q", events)
 		}
 		return true
 	}}}

@@ -49,8 +49,8 @@ func TestBesideAHolder(t *testing.T) {
 			c := &v1alpha1.ClusterCIDR{Status: tc.status}
 			next := c.DeepCopy()
 			tc.knows.WithPublishedStatus(c.Status.Capacity, c.Status.Free, c.Status.Conditions).ApplyStatus(next, noon)
-			if d, is := CompareStatuses(&c.Status, &next.Status); is != tc.outdated {
-				t.Errorf("it is outdated: %v, in %q", is, d.DifferingFields)
+			if d, outdated := CompareStatuses(&c.Status, &next.Status); outdated != tc.outdated {
+				t.Errorf("it is outdated: %v, in %q", outdated, d.DifferingFields)
 			}
 		})
 	}

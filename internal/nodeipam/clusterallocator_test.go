@@ -235,17 +235,17 @@ func TestProtect(t *testing.T) {
 	another := newRange()
 	another.UID = "another"
 	for name, tc := range map[string]struct {
-		is      *v1alpha1.ClusterCIDR
+		cc      *v1alpha1.ClusterCIDR
 		closing bool
 		patches int
 	}{
-		"there":         {is: newRange(), patches: 1},
-		"protected":     {is: newRange(v1alpha1.ClusterCIDRFinalizer)},
-		"being deleted": {is: deleted, closing: true},
-		"another":       {is: another, closing: true},
+		"there":         {cc: newRange(), patches: 1},
+		"protected":     {cc: newRange(v1alpha1.ClusterCIDRFinalizer)},
+		"being deleted": {cc: deleted, closing: true},
+		"another":       {cc: another, closing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, c := newTestSite(t, tc.is)
+			_, c := newTestSite(t, tc.cc)
 			err := ClusterCIDRProtector{Client: c, Live: c}.ProtectObject(t.Context(), RangeObjectFromClusterCIDR(newRange()).Ref)
 			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) || len(c.all) != tc.patches {
 				t.Errorf("%v, with %v", err, c.all)

@@ -45,47 +45,47 @@ func TestEntries(t *testing.T) {
 	free := newRange()
 	free.Spec.ClusterSelector = &metav1.LabelSelector{}
 	for name, tc := range map[string]struct {
-		is      *v1alpha1.ClusterCIDR
+		cc      *v1alpha1.ClusterCIDR
 		release string
 		closing bool
-		// want are the Clusters with an entry; anew reports whether that of prod has a new mark.
-		want string
-		anew bool
+		// want are the Clusters with an entry; wantNewMark reports whether that of prod has a new mark.
+		want        string
+		wantNewMark bool
 	}{
-		"protect, with neither":      {is: free, want: "prod", anew: true},
-		"protect, others use it":     {is: fleetRange(use(stage, "s", 1, 1)), want: "stage prod", anew: true},
-		"protect, it is there":       {is: fleetRange(use(prod, "m", 1, 1)), want: "prod", anew: true},
-		"protect, being deleted":     {is: deleted(fleetRange(use(prod, "m", 1, 1))), closing: true, want: "prod"},
-		"release":                    {is: fleetRange(use(prod, "m", 0, 2), use(stage, "s", 1, 1)), release: "m", want: "stage"},
-		"release, opened since":      {is: fleetRange(use(prod, "n", 0, 2)), release: "m", want: "prod"},
-		"release, it is gone":        {is: fleetRange(use(stage, "m", 0, 2)), release: "m", want: "stage"},
-		"release, it is the last":    {is: deleted(fleetRange(use(prod, "m", 0, 2))), release: "m"},
-		"release, the first of many": {is: deleted(fleetRange(use(prod, "m", 0, 2), use(stage, "s", 0, 2))), release: "m", want: "stage"},
+		"protect, with neither":      {cc: free, want: "prod", wantNewMark: true},
+		"protect, others use it":     {cc: fleetRange(use(stage, "s", 1, 1)), want: "stage prod", wantNewMark: true},
+		"protect, it is there":       {cc: fleetRange(use(prod, "m", 1, 1)), want: "prod", wantNewMark: true},
+		"protect, being deleted":     {cc: deleted(fleetRange(use(prod, "m", 1, 1))), closing: true, want: "prod"},
+		"release":                    {cc: fleetRange(use(prod, "m", 0, 2), use(stage, "s", 1, 1)), release: "m", want: "stage"},
+		"release, opened since":      {cc: fleetRange(use(prod, "n", 0, 2)), release: "m", want: "prod"},
+		"release, it is gone":        {cc: fleetRange(use(stage, "m", 0, 2)), release: "m", want: "stage"},
+		"release, it is the last":    {cc: deleted(fleetRange(use(prod, "m", 0, 2))), release: "m"},
+		"release, the first of many": {cc: deleted(fleetRange(use(prod, "m", 0, 2), use(stage, "s", 0, 2))), release: "m", want: "stage"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, c := newTestSite(t, tc.is)
+			_, c := newTestSite(t, tc.cc)
 			e := EntryProtector{ClusterCIDRProtector: ClusterCIDRProtector{Client: c, Live: c}, ClusterKey: prod}
 			do := e.ProtectObject
 			if tc.release != "" {
 				do = func(ctx context.Context, ref podcidr.Ref) error { return e.UnprotectObject(ctx, ref, tc.release) }
 			}
-			err := do(t.Context(), RefForClusterCIDR(tc.is))
+			err := do(t.Context(), RefForClusterCIDR(tc.cc))
 			if errors.Is(err, errClosing) != tc.closing || (!tc.closing && err != nil) {
 				t.Errorf("%v", err)
 			}
 			live := &v1alpha1.ClusterCIDR{}
-			if err := c.Get(t.Context(), client.ObjectKeyFromObject(tc.is), live); err != nil {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(tc.cc), live); err != nil {
 				t.Fatal(err)
 			}
-			var has []string
+			var names []string
 			for _, u := range live.Status.Clusters {
-				has = append(has, u.Name)
+				names = append(names, u.Name)
 			}
-			if got := strings.Join(has, " "); got != tc.want {
+			if got := strings.Join(names, " "); got != tc.want {
 				t.Errorf("entries of %q, want %q: one that was opened since stays, and so does that of another Cluster", got, tc.want)
 			}
-			if is, was := EntryForCluster(live, prod), EntryForCluster(tc.is, prod); is != nil && (was == nil || is.Mark != was.Mark) != tc.anew {
-				t.Errorf("the mark is %q", is.Mark)
+			if entry, was := EntryForCluster(live, prod), EntryForCluster(tc.cc, prod); entry != nil && (was == nil || entry.Mark != was.Mark) != tc.wantNewMark {
+				t.Errorf("the mark is %q", entry.Mark)
 			}
 			if len(live.Finalizers) != 1 {
 				t.Errorf("finalizers %v", live.Finalizers)
@@ -98,9 +98,9 @@ func TestEntries(t *testing.T) {
 func TestTheLastEntryHoldsTheFinalizer(t *testing.T) {
 	for name, uses := range map[string][]v1alpha1.ClusterUse{"in use": {use(prod, "m", 0, 2)}, "unused": nil} {
 		t.Run(name, func(t *testing.T) {
-			is := deleted(fleetRange(uses...))
-			_, c := newTestSite(t, is)
-			if err := (ClusterCIDRProtector{Client: c, Live: c}).UnprotectObject(t.Context(), RefForClusterCIDR(is), ""); err != nil {
+			cc := deleted(fleetRange(uses...))
+			_, c := newTestSite(t, cc)
+			if err := (ClusterCIDRProtector{Client: c, Live: c}).UnprotectObject(t.Context(), RefForClusterCIDR(cc), ""); err != nil {
 				t.Fatal(err)
 			}
 			if gone := c.indexOf("patch") >= 0; gone != (len(uses) == 0) {
@@ -142,23 +142,23 @@ func TestObjectFor(t *testing.T) {
 	wrong := fleetRange(use(prod, "m", 1, 1))
 	wrong.Spec.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "net", Operator: "Near"}}
 	for name, tc := range map[string]struct {
-		is                     *v1alpha1.ClusterCIDR
-		has                    labels.Set
+		cc                     *v1alpha1.ClusterCIDR
+		clusterLabels          labels.Set
 		concerns, closes, held bool
 		valid                  bool
 	}{
-		"of its own cluster":      {is: newRange(), has: edge},
-		"selected":                {is: fleetRange(), has: edge, concerns: true, valid: true},
-		"selected, in use":        {is: fleetRange(use(prod, "m", 1, 1)), has: edge, concerns: true, held: true, valid: true},
-		"not selected":            {is: fleetRange(use(stage, "m", 1, 1)), has: labels.Set{"net": "core"}},
-		"not selected any more":   {is: fleetRange(use(prod, "m", 1, 1)), has: labels.Set{"net": "core"}, concerns: true, closes: true, held: true, valid: true},
-		"the label is off":        {is: fleetRange(use(prod, "m", 1, 1)), concerns: true, closes: true, held: true, valid: true},
-		"the label was never on":  {is: fleetRange()},
-		"being deleted":           {is: deleted(fleetRange(use(prod, "m", 1, 1))), has: edge, concerns: true, closes: true, held: true, valid: true},
-		"wrong, and used by hand": {is: wrong, has: edge, concerns: true, held: true},
+		"of its own cluster":      {cc: newRange(), clusterLabels: edge},
+		"selected":                {cc: fleetRange(), clusterLabels: edge, concerns: true, valid: true},
+		"selected, in use":        {cc: fleetRange(use(prod, "m", 1, 1)), clusterLabels: edge, concerns: true, held: true, valid: true},
+		"not selected":            {cc: fleetRange(use(stage, "m", 1, 1)), clusterLabels: labels.Set{"net": "core"}},
+		"not selected any more":   {cc: fleetRange(use(prod, "m", 1, 1)), clusterLabels: labels.Set{"net": "core"}, concerns: true, closes: true, held: true, valid: true},
+		"the label is off":        {cc: fleetRange(use(prod, "m", 1, 1)), concerns: true, closes: true, held: true, valid: true},
+		"the label was never on":  {cc: fleetRange()},
+		"being deleted":           {cc: deleted(fleetRange(use(prod, "m", 1, 1))), clusterLabels: edge, concerns: true, closes: true, held: true, valid: true},
+		"wrong, and used by hand": {cc: wrong, clusterLabels: edge, concerns: true, held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, concerns := RangeObjectForCluster(tc.is, prod, tc.has)
+			o, concerns := RangeObjectForCluster(tc.cc, prod, tc.clusterLabels)
 			if concerns != tc.concerns {
 				t.Fatalf("it is of concern: %v", concerns)
 			}
@@ -184,31 +184,31 @@ func TestDescribeFleet(t *testing.T) {
 	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken")
 	adopting := newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "nothing is given before 12:00:00")
 	for name, tc := range map[string]struct {
-		is              *v1alpha1.ClusterCIDR
+		cc              *v1alpha1.ClusterCIDR
 		by              map[ClusterKey]Usage
 		allocated, free int64
 		ready, full     string
 		urgent          bool
 	}{
-		"nobody uses it": {is: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
+		"nobody uses it": {cc: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
 		"one has numbers of its own, the other's stay": {
-			is: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[ClusterKey]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
+			cc: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[ClusterKey]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
 			ready: "0 of 2 node CIDRs are free in Cluster team/prod, and no fewer in others", full: "in Cluster team/prod: all 2 node CIDRs are taken",
 		},
 		"one is being adopted": {
-			is: fleetRange(use(prod, "m", 1, 1)), by: map[ClusterKey]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
+			cc: fleetRange(use(prod, "m", 1, 1)), by: map[ClusterKey]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
 			ready: "in Cluster team/prod: nothing is given before 12:00:00",
 		},
 		"being deleted": {
-			is: deleted(fleetRange(use(prod, "m", 1, 1), use(stage, "s", 0, 2))), allocated: 1, free: 1, urgent: true,
+			cc: deleted(fleetRange(use(prod, "m", 1, 1), use(stage, "s", 0, 2))), allocated: 1, free: 1, urgent: true,
 			ready: "is being deleted; 1 Node uses it: team/prod (1 Node), team/stage (0 Nodes)",
 		},
 		"being deleted, nearly gone": {
-			is: deleted(fleetRange(use(prod, "m", 0, 2))), free: 2, ready: "is being deleted; these Clusters have yet to let go of it: team/prod (0 Nodes)", urgent: true,
+			cc: deleted(fleetRange(use(prod, "m", 0, 2))), free: 2, ready: "is being deleted; these Clusters have yet to let go of it: team/prod (0 Nodes)", urgent: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := tc.is
+			c := tc.cc
 			changed, urgent := ApplyFleetStatus(c, tc.by, true, noon)
 			if !changed || urgent != tc.urgent || c.Status.Allocated != tc.allocated || c.Status.Free != tc.free || c.Status.Capacity != 2 {
 				t.Errorf("changed %v, urgent %v, status %+v", changed, urgent, c.Status)
@@ -241,9 +241,9 @@ func TestShardsDoNotTakeTurns(t *testing.T) {
 		if changed, _ := ApplyFleetStatus(c, by, false, noon.Add(time.Duration(i)*time.Second)); changed && i > 1 {
 			t.Errorf("at turn %d it is written again", i)
 		}
-		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition)
-		if want := "in Cluster team/prod: all 2 node CIDRs are taken; the condition PodCIDRsReady of the Cluster says which Nodes wait"; is.Message != want {
-			t.Errorf("at turn %d Exhausted says %q", i, is.Message)
+		condition := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition)
+		if want := "in Cluster team/prod: all 2 node CIDRs are taken; the condition PodCIDRsReady of the Cluster says which Nodes wait"; condition.Message != want {
+			t.Errorf("at turn %d Exhausted says %q", i, condition.Message)
 		}
 	}
 }
@@ -273,8 +273,8 @@ func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
 		v1alpha1.ExhaustedCondition: "in Cluster team/prod, team/stage: " + full.Message,
 		v1alpha1.OverlapCondition:   "in Cluster team/prod, team/stage: " + shared.Message,
 	} {
-		if is := meta.FindStatusCondition(c.Status.Conditions, of); is.Message != want {
-			t.Errorf("%s says %q", of, is.Message)
+		if condition := meta.FindStatusCondition(c.Status.Conditions, of); condition.Message != want {
+			t.Errorf("%s says %q", of, condition.Message)
 		}
 	}
 	ApplyFleetStatus(c, map[ClusterKey]Usage{prod: {Capacity: 2, Allocated: 1, Free: 1}, unnamed: {NodesUnread: true}}, true, noon)
@@ -283,8 +283,8 @@ func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
 		v1alpha1.ExhaustedCondition: "in Cluster team/stage: " + full.Message,
 		v1alpha1.OverlapCondition:   "in Cluster team/stage: " + shared.Message,
 	} {
-		if is := meta.FindStatusCondition(c.Status.Conditions, of); is.Message != want {
-			t.Errorf("when it is over in two of them, %s says %q", of, is.Message)
+		if condition := meta.FindStatusCondition(c.Status.Conditions, of); condition.Message != want {
+			t.Errorf("when it is over in two of them, %s says %q", of, condition.Message)
 		}
 	}
 }
@@ -307,7 +307,7 @@ func TestAListOfClustersKeepsAll(t *testing.T) {
 		delete(by, ClusterKey{Namespace: "team", Name: string(rune('a' + maxNamesShown + i))})
 	}
 	ApplyFleetStatus(c, by, true, noon)
-	if is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.OverlapCondition); is.Message != "in Cluster team/f, team/g, team/h, team/i, team/j: "+shared.Message {
-		t.Errorf("it says %q", is.Message)
+	if condition := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.OverlapCondition); condition.Message != "in Cluster team/f, team/g, team/h, team/i, team/j: "+shared.Message {
+		t.Errorf("it says %q", condition.Message)
 	}
 }

@@ -112,8 +112,8 @@ func initialized(name, size string) action {
 func expectCIDROf(name, from string) action {
 	return action{name + " has of " + from, func(w *world) bool {
 		for _, n := range w.nodes() {
-			if is := n.Annotations[v1alpha1.ClusterCIDRAnnotation]; n.Name == name && len(n.Spec.PodCIDRs) > 0 && is != from {
-				w.Failf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, is, from)
+			if current := n.Annotations[v1alpha1.ClusterCIDRAnnotation]; n.Name == name && len(n.Spec.PodCIDRs) > 0 && current != from {
+				w.Failf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, current, from)
 			}
 		}
 		return true

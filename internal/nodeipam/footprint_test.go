@@ -45,27 +45,27 @@ func TestFiveThousandNodes(t *testing.T) {
 			Labels: map[string]string{"kubernetes.io/hostname": fmt.Sprintf("worker-%05d", i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
 		}, "1", noon)
 	}
-	given := map[netip.Prefix]bool{}
-	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+	allocated := map[netip.Prefix]bool{}
+	for now := noon; len(allocated) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
 		m.planGrants(now)
 		if _, p, _ := m.nextCommit(now); p != nil {
 			m.recordCommitted(p, false, now)
 		}
 		for _, g := range m.grants {
-			given[g.CIDRs[0]] = true
+			allocated[g.CIDRs[0]] = true
 			n := *g.Node
 			n.CIDRs, n.Labels = g.CIDRs, nil // as nodeFromObject does
 			m.observeNode(&n, "2", now)
 		}
 	}
-	if len(given) != nodes {
-		t.Fatalf("%d Nodes have a CIDR of their own", len(given))
+	if len(allocated) != nodes {
+		t.Fatalf("%d Nodes have a CIDR of their own", len(allocated))
 	}
 	m.nextCommit(noon.Add(time.Hour))
-	clear(given)
-	is := float64(schedule.HeapInUse()-before) / nodes
+	clear(allocated)
+	perNode := float64(schedule.HeapInUse()-before) / nodes
 	runtime.KeepAlive(m)
-	if t.Logf("%.0f bytes are remembered of each Node", is); is > mostRemembered {
+	if t.Logf("%.0f bytes are remembered of each Node", perNode); perNode > mostRemembered {
 		t.Errorf("the bound is %d", mostRemembered)
 	}
 }

@@ -25,27 +25,27 @@ func TestGivesBackABlockAsItWas(t *testing.T) {
 	o.Spec.Type, o.Spec.TenantClusterRef = v1alpha1.PodsAllocation, v1alpha1.ClusterReference{Namespace: key.Namespace, Name: key.Name}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build()
 	s := NewClusterAllocator(Options{ClusterKey: key, BlockClient: IPAllocationClient{Client: c, Live: c, ClusterKey: key}, Now: time.Now})
-	is := &v1alpha1.IPAllocation{}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); err != nil {
+	current := &v1alpha1.IPAllocation{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); err != nil {
 		t.Fatal(err)
 	}
-	was, _ := BlockFromAllocation(is)
-	is.Annotations = map[string]string{"kept": "by a user"}
-	if err := c.Update(t.Context(), is); err != nil {
+	was, _ := BlockFromAllocation(current)
+	current.Annotations = map[string]string{"kept": "by a user"}
+	if err := c.Update(t.Context(), current); err != nil {
 		t.Fatal(err)
 	}
-	news, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: was})
-	if err != nil || !news {
-		t.Errorf("news %v, %v: it has changed", news, err)
+	changed, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: was})
+	if err != nil || !changed {
+		t.Errorf("news %v, %v: it has changed", changed, err)
 	}
 	now := s.state.blocks[was.Name]
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); err != nil || now.ResourceVersion != is.ResourceVersion {
-		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, is.ResourceVersion)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); err != nil || now.ResourceVersion != current.ResourceVersion {
+		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, current.ResourceVersion)
 	}
-	if news, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: now}); err != nil || news {
-		t.Errorf("news %v, %v", news, err)
+	if changed, err := s.runBlockRequest(t.Context(), blockRequest{action: deleteBlock, blockName: was.Name, block: now}); err != nil || changed {
+		t.Errorf("news %v, %v", changed, err)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), is); !apierrors.IsNotFound(err) {
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); !apierrors.IsNotFound(err) {
 		t.Errorf("it is there still: %v", err)
 	}
 }

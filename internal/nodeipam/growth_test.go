@@ -71,8 +71,8 @@ func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 	return requestNames(g.requests)
 }
 
-func requestNames(errands []blockRequest) (out []string) {
-	for _, e := range errands {
+func requestNames(requests []blockRequest) (out []string) {
+	for _, e := range requests {
 		out = append(out, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.action]+e.blockName)
 	}
 	return out
@@ -196,9 +196,9 @@ func TestShortage(t *testing.T) {
 					t.Errorf("%+v", c)
 				}
 			}
-			told := slices.DeleteFunc(m.events, func(n pendingEvent) bool { return n.reason != CIDRNotAvailable })
-			if len(told) != 1 || told[0].nodeName != "x" {
-				t.Errorf("%+v", told)
+			events := slices.DeleteFunc(m.events, func(n pendingEvent) bool { return n.reason != CIDRNotAvailable })
+			if len(events) != 1 || events[0].nodeName != "x" {
+				t.Errorf("%+v", events)
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tc := range []struct {
-			what   string
+			name   string
 			change func()
 		}{
 			{"nothing", func() {}},
@@ -82,7 +82,7 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 			tc.change()
 			reconcileForMinutes(t, s, false)
 			if got := c.writesOf(0); len(got) > 0 {
-				t.Fatalf("%s: %v", tc.what, got)
+				t.Fatalf("%s: %v", tc.name, got)
 			}
 		}
 		s.SetServiceCIDRs(nil)
@@ -116,8 +116,8 @@ func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
 	}
 	now := noon
 	for i, tc := range []struct {
-		objects []RangeObject
-		says    string
+		objects   []RangeObject
+		wantEvent string
 	}{
 		{objects, "all ClusterCIDRs that match are full: c (1 Node)"},
 		{[]RangeObject{none}, "no ClusterCIDR selects it; there are none"},
@@ -139,10 +139,10 @@ func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
 		}
 		for _, name := range []string{"b", "big"} {
 			switch got := of[name]; {
-			case tc.says == "" && len(got) > 0:
+			case tc.wantEvent == "" && len(got) > 0:
 				t.Errorf("%d: %s is told again %q", i, name, got)
-			case tc.says != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.says)):
-				t.Errorf("%d: %s is told %q, and is to be told once %q", i, name, got, tc.says)
+			case tc.wantEvent != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.wantEvent)):
+				t.Errorf("%d: %s is told %q, and is to be told once %q", i, name, got, tc.wantEvent)
 			}
 		}
 		if len(of["a"]) > 0 {
@@ -176,21 +176,21 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 		rack[n.UID], n.Labels = i%ranges, map[string]string{"rack": fmt.Sprint(i % ranges)}
 		m.observeNode(n, "1", noon)
 	}
-	given := map[types.UID]podcidr.Grant{}
-	for now := noon; len(given) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+	allocated := map[types.UID]podcidr.Grant{}
+	for now := noon; len(allocated) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
 		m.planGrants(now)
 		if _, p, _ := m.nextCommit(now); p != nil {
 			m.recordCommitted(p, false, now)
 		}
 		for uid, g := range m.grants {
-			given[uid] = g.Grant
+			allocated[uid] = g.Grant
 			n := *g.Node
 			n.CIDRs, n.Labels, n.ClusterCIDRName = g.CIDRs, nil, g.RangeRef.Name
 			m.observeNode(&n, "2", now)
 		}
 	}
 	var all []netip.Prefix
-	for uid, g := range given {
+	for uid, g := range allocated {
 		if want := rack[uid]; g.RangeRef.Name != fmt.Sprint("c", want) || g.CIDRs[0].Bits() != 32-6-want%4 || g.RangesTried != 1 {
 			t.Fatalf("a Node of rack %d gets %v of %s, of which %d were looked at", want, g.CIDRs, g.RangeRef.Name, g.RangesTried)
 		}
@@ -226,9 +226,9 @@ func TestAFullClusterIsExpanded(t *testing.T) {
 		m.setRangeObjects(objects)
 		m.grantAll(t) // one commit opens it, and the next grants from it
 		got := m.grantAll(t)
-		for name, is := range had {
-			if got[name] != is {
-				t.Errorf("%s has %s after it had %s", name, got[name], is)
+		for name, previous := range had {
+			if got[name] != previous {
+				t.Errorf("%s has %s after it had %s", name, got[name], previous)
 			}
 		}
 		had = got
@@ -257,11 +257,11 @@ func TestMetricsOfAGrant(t *testing.T) {
 		}
 	}
 	tries := func() *dto.Histogram {
-		var is dto.Metric
-		if err := metrics.NodeCIDRAllocationTries.Write(&is); err != nil {
+		var metric dto.Metric
+		if err := metrics.NodeCIDRAllocationTries.Write(&metric); err != nil {
 			t.Fatal(err)
 		}
-		return is.GetHistogram()
+		return metric.GetHistogram()
 	}
 	if b := tries().GetBucket(); len(b) < 4 || b[2].GetUpperBound() != 25 || b[3].GetUpperBound() != 125 {
 		t.Errorf("more than 25 tries cannot be told from more than 125: %v", b)
@@ -271,13 +271,13 @@ func TestMetricsOfAGrant(t *testing.T) {
 		s.ClusterKey = ClusterKey{Namespace: "counted", Name: "counted"}
 		t.Cleanup(s.Close)
 		of := []string{"10.0.0.0/23", "c", "counted", "counted"}
-		before, looked := tries().GetSampleCount(), tries().GetSampleSum()
-		given, gone := metrics.NodeCIDRAllocations.WithLabelValues(of...), metrics.NodeCIDRReleases.WithLabelValues(of...)
-		givenBefore, goneBefore := testutil.ToFloat64(given), testutil.ToFloat64(gone) // the metrics are shared by the whole process
+		before, sumBefore := tries().GetSampleCount(), tries().GetSampleSum()
+		allocations, gone := metrics.NodeCIDRAllocations.WithLabelValues(of...), metrics.NodeCIDRReleases.WithLabelValues(of...)
+		allocationsBefore, goneBefore := testutil.ToFloat64(allocations), testutil.ToFloat64(gone) // the metrics are shared by the whole process
 		counts := func() [4]float64 {
 			s.BuildReport()
 			return [4]float64{
-				testutil.ToFloat64(given) - givenBefore, testutil.ToFloat64(gone) - goneBefore,
+				testutil.ToFloat64(allocations) - allocationsBefore, testutil.ToFloat64(gone) - goneBefore,
 				testutil.ToFloat64(metrics.NodeCIDRUsage.WithLabelValues(of...)), testutil.ToFloat64(metrics.NodeCIDRMax.WithLabelValues(of...)),
 			}
 		}
@@ -285,7 +285,7 @@ func TestMetricsOfAGrant(t *testing.T) {
 		if got := counts(); got != [4]float64{2, 0, 1, 2} {
 			t.Errorf("after two Nodes: %v", got)
 		}
-		if n, sum := tries().GetSampleCount()-before, tries().GetSampleSum()-looked; n != 2 || sum != 2 {
+		if n, sum := tries().GetSampleCount()-before, tries().GetSampleSum()-sumBefore; n != 2 || sum != 2 {
 			t.Errorf("%d Nodes were given something, by %v looks", n, sum)
 		}
 		s.ForgetObject(newNamedNode("a"))

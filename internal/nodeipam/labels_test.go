@@ -51,8 +51,8 @@ func TestANodeWaitsForItsLabels(t *testing.T) { // K50
 					t.Fatalf("it waits, and is looked at again after %v", wait)
 				}
 			}
-			if is := now.Add(-time.Second).Sub(noon); is != tc.after || m.grants["a"].RangeRef.Name != tc.from {
-				t.Errorf("after %v it is granted something of %s", is, m.grants["a"].RangeRef.Name)
+			if after := now.Add(-time.Second).Sub(noon); after != tc.after || m.grants["a"].RangeRef.Name != tc.from {
+				t.Errorf("after %v it is granted something of %s", after, m.grants["a"].RangeRef.Name)
 			}
 		})
 	}

@@ -67,9 +67,9 @@ func TestALostBlockTakesAnotherName(t *testing.T) {
 			if tt.change != nil {
 				tt.change(m)
 			}
-			errands := m.planBlocks(noon).requests
-			expectBlockRequests(t, requestNames(errands), tt.want...)
-			for _, e := range errands {
+			requests := m.planBlocks(noon).requests
+			expectBlockRequests(t, requestNames(requests), tt.want...)
+			for _, e := range requests {
 				if e.action == createBlock && (e.lostBlock.Name != firstName || e.lostBlock.CIDRs[0].String() != lostCIDR) {
 					t.Errorf("%s is asked for in the place of %+v", e.blockName, e.lostBlock)
 				}

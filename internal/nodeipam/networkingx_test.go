@@ -91,8 +91,8 @@ func TestKindsAreProtected(t *testing.T) { // K16
 	}
 	protected := func(want bool) {
 		t.Helper()
-		if is, err := k.HasProtectedObjects(t.Context()); is != want || err != nil {
-			t.Errorf("any is protected: %v, %v", is, err)
+		if protected, err := k.HasProtectedObjects(t.Context()); protected != want || err != nil {
+			t.Errorf("any is protected: %v, %v", protected, err)
 		}
 	}
 	protected(false)
@@ -132,10 +132,10 @@ func TestKindsAreProtected(t *testing.T) { // K16
 func TestKindsOfOneName(t *testing.T) {
 	c, now := newRange(), time.Now()
 	ours := RangeObjectFromClusterCIDR(c)
-	theirs := RangeObjectFromNetworkingX(networkingX(map[string]any{"perNodeHostBits": int64(c.Spec.PerNodeHostBits), "ipv4": c.Spec.IPv4}))
-	theirs.Closing = true
+	foreign := RangeObjectFromNetworkingX(networkingX(map[string]any{"perNodeHostBits": int64(c.Spec.PerNodeHostBits), "ipv4": c.Spec.IPv4}))
+	foreign.Closing = true
 	m := newNodeState(ClusterKey{}, 0)
-	m.setRangeObjects([]RangeObject{theirs, ours})
+	m.setRangeObjects([]RangeObject{foreign, ours})
 	m.observeNode(&podcidr.Node{Name: "a", UID: "uid-a", CreatedAt: metav1.Now().Time}, "1", now)
 	if protect, _ := m.planGrants(now); !slices.Equal(protect, []podcidr.Ref{ours.Ref}) {
 		t.Errorf("is to be protected: %v", protect)

@@ -135,8 +135,8 @@ func TestANodeIsToldOfWritesThatFail(t *testing.T) {
 			m.grantAll(t)
 			g := m.grants["a"]
 			for i, err := range append(errs, errs...) {
-				if told := len(m.events) > 0; told != (i >= failuresBeforeEvent) {
-					t.Errorf("after %d failures it is told: %v", i, told)
+				if emitted := len(m.events) > 0; emitted != (i >= failuresBeforeEvent) {
+					t.Errorf("after %d failures it is told: %v", i, emitted)
 				}
 				m.beginWrite(g)
 				m.recordWrite(g, err, noon)
@@ -250,10 +250,10 @@ func TestWhatEndsIsClosedByCommit(t *testing.T) {
 // adopted or has lost the finalizer, and a failure is retried.
 func TestWhatIsUsedIsHeld(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"))
-	held := func(is bool) {
+	held := func(hasFinalizer bool) {
 		var all []RangeObject
 		for _, o := range m.rangeObjects {
-			o.HasFinalizer = is
+			o.HasFinalizer = hasFinalizer
 			all = append(all, o)
 		}
 		m.setRangeObjects(all)
@@ -314,7 +314,7 @@ func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 // for which nothing is free, however many, nor Nodes that wait for an object to be protected cause another reconcile at
 // once.
 func TestATrialLooksOnce(t *testing.T) {
-	inTrouble := func(m *nodeState) *nodeState {
+	withFailingNodes := func(m *nodeState) *nodeState {
 		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
 		for i := range term.SerialRetryThreshold {
 			m.refusedWrites.nodeUIDs[types.UID(fmt.Sprint("refused-", i))] = true
@@ -325,12 +325,12 @@ func TestATrialLooksOnce(t *testing.T) {
 	for i := range 100 {
 		nodes = append(nodes, newTestNode(fmt.Sprintf("n%03d", i)))
 	}
-	full := inTrouble(newHolderState(t, "10.0.0.0/24", append(nodes, newTestNode("has", "10.0.0.0/24"))...))
+	full := withFailingNodes(newHolderState(t, "10.0.0.0/24", append(nodes, newTestNode("has", "10.0.0.0/24"))...))
 	if protect, wait := full.planGrants(noon); wait != 0 || len(protect) > 0 || len(full.pendingNodes) > 0 || len(full.refusedNodes) != len(nodes) {
 		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d are told", wait, protect, len(full.pendingNodes), len(full.refusedNodes))
 	}
 
-	m := inTrouble(newHolderState(t, "10.0.0.0/16", nodes...))
+	m := withFailingNodes(newHolderState(t, "10.0.0.0/16", nodes...))
 	m.blockObject(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
 	if _, wait := m.planGrants(noon); wait < term.RetryDelay(0) || len(m.grants) > 0 {
 		t.Errorf("it comes back after %v; %d grants of an object that is not protected", wait, len(m.grants))

@@ -44,36 +44,36 @@ func failing(*faults.Request) error {
 
 // refusals are the requests that the API server refuses for a while, or that another writer reverts.
 var refusals = map[string]struct {
-	is func(*faults.Request) bool
-	by func(*faults.Request) error
+	matches func(*faults.Request) bool
+	by      func(*faults.Request) error
 	// revert is what another writer does after each of these writes, which succeeds; nil means that it is refused.
 	revert func(client.Object)
 	// nodes is how many Nodes come, where one allocator serves them all; 0 means a few.
 	nodes int
 }{
-	"the ConfigMap, missing rights": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: forbidden},
-	"reads of the ConfigMap":        {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
-	"the ConfigMap, a quota": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: func(r *faults.Request) error {
+	"the ConfigMap, missing rights": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: forbidden},
+	"reads of the ConfigMap":        {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
+	"the ConfigMap, a quota": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: func(r *faults.Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
 	}},
-	"Nodes, missing rights":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
-	"lists of Nodes":             {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
-	"one Node":                   {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() && r.Ref.Name == "n00" }, by: forbidden},
-	"ClusterCIDRs":               {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() }, by: forbidden},
-	"reads of ClusterCIDRs":      {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
-	"IPAllocations":              {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.IsWrite() }, by: forbidden},
-	"a webhook that answers 500": {is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
-	"a webhook that answers 500, for many Nodes": {nodes: 20, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
+	"Nodes, missing rights":      {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
+	"lists of Nodes":             {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
+	"one Node":                   {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() && r.Ref.Name == "n00" }, by: forbidden},
+	"ClusterCIDRs":               {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() }, by: forbidden},
+	"reads of ClusterCIDRs":      {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
+	"IPAllocations":              {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.IsWrite() }, by: forbidden},
+	"a webhook that answers 500": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
+	"a webhook that answers 500, for many Nodes": {nodes: 20, matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
 	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
-		nodes: 20, is: func(r *faults.Request) bool {
+		nodes: 20, matches: func(r *faults.Request) bool {
 			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.IsWrite()
 		}, by: failing,
 	},
-	"many Nodes, missing rights": {nodes: 60, is: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
-	"all writes":                 {is: func(r *faults.Request) bool { return r.IsWrite() }, by: forbidden},
+	"many Nodes, missing rights": {nodes: 60, matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
+	"all writes":                 {matches: func(r *faults.Request) bool { return r.IsWrite() }, by: forbidden},
 	"a tool that resets the finalizers of ClusterCIDRs": {
-		is:     func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() },
-		revert: func(o client.Object) { o.SetFinalizers(nil) },
+		matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() },
+		revert:  func(o client.Object) { o.SetFinalizers(nil) },
 	},
 }
 
@@ -119,7 +119,7 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 			}
 			of := refusals[name]
 			switch {
-			case !of.is(r):
+			case !of.matches(r):
 				return nil
 			case of.revert == nil:
 				return of.by(r)
@@ -162,9 +162,9 @@ func (p *writeCosts) checkCosts(w *world) {
 	if p.reconciles > p.maxReconciles {
 		w.Failf("rest: %d reconciles while a refusal lasts %v", p.reconciles, refusalLasts)
 	}
-	for what, n := range p.writes {
+	for write, n := range p.writes {
 		if n > p.maxWrites {
-			w.Failf("rest: %s: %d writes while a refusal lasts %v", what, n, refusalLasts)
+			w.Failf("rest: %s: %d writes while a refusal lasts %v", write, n, refusalLasts)
 		}
 	}
 	for text, n := range p.lines {

@@ -33,21 +33,21 @@ func TestAFailedWriteIsRepeatedForEver(t *testing.T) {
 // before the next reconcile, and, after a reconcile that did not happen, for one that is due within a second.
 func TestWhatAFailedWriteWakesTheSiteFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		nextLook time.Time
-		failures int
-		wakes    bool
+		nextReconcile time.Time
+		failures      int
+		wakes         bool
 	}{
 		"no look is known, soon":             {wakes: true},
 		"no look is known, late":             {failures: 9, wakes: true},
-		"the look is later":                  {nextLook: noon.Add(time.Minute), failures: 8, wakes: true},
-		"the look is before":                 {nextLook: noon.Add(time.Second), failures: 8},
-		"the look did not come, soon":        {nextLook: noon.Add(-time.Second), wakes: true},
-		"the look did not come, late":        {nextLook: noon.Add(-time.Second), failures: 8},
-		"the site has just failed, and soon": {nextLook: noon, wakes: true},
+		"the look is later":                  {nextReconcile: noon.Add(time.Minute), failures: 8, wakes: true},
+		"the look is before":                 {nextReconcile: noon.Add(time.Second), failures: 8},
+		"the look did not come, soon":        {nextReconcile: noon.Add(-time.Second), wakes: true},
+		"the look did not come, late":        {nextReconcile: noon.Add(-time.Second), failures: 8},
+		"the site has just failed, and soon": {nextReconcile: noon, wakes: true},
 	} {
 		m := newHolderState(t, "10.0.0.0/22", newTestNode("a"), newTestNode("b"))
 		m.grantAll(t)
-		m.nextReconcile = c.nextLook
+		m.nextReconcile = c.nextReconcile
 		for _, g := range m.grants { // the write of b stays under way, as the end of the last one enqueues the cluster anyway
 			g.failures = c.failures
 			m.beginWrite(g)

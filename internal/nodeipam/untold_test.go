@@ -22,9 +22,9 @@ func newSiteWithoutElection(t *testing.T, of *v1alpha1.ClusterCIDR, b *corev1.No
 	other.Name, other.UID = "other", "uid-other"
 	b.Name, b.UID = "b", "uid-b"
 	s, _ := newTestSite(t, of, newNode("10.0.0.0/24"), other, b)
-	told := events.NewFakeRecorder(10)
-	s.Elected, s.Recorder = false, told
-	return s, told
+	recorder := events.NewFakeRecorder(10)
+	s.Elected, s.Recorder = false, recorder
+	return s, recorder
 }
 
 // reconcileEachSecond reconciles a manager each second for a time.
@@ -59,12 +59,12 @@ func TestWhatIsUntoldIsTold(t *testing.T) {
 		for _, elected := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, told := newSiteWithoutElection(t, tc.of.DeepCopy(), tc.node.DeepCopy())
+					s, recorder := newSiteWithoutElection(t, tc.of.DeepCopy(), tc.node.DeepCopy())
 					s.Elected = elected
 					reconcileEachSecond(t, s, deferredEventDelay+2*adoptionPeriod, func() {})
 					all := 0
-					for len(told.Events) > 0 {
-						if e := <-told.Events; strings.Contains(e, tc.event) {
+					for len(recorder.Events) > 0 {
+						if e := <-recorder.Events; strings.Contains(e, tc.event) {
 							all++
 						}
 					}
@@ -84,17 +84,17 @@ func TestAHolderTells(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()
 	for name, tc := range map[string]struct {
-		of   *v1alpha1.ClusterCIDR
-		told bool
+		of        *v1alpha1.ClusterCIDR
+		wantEvent bool
 	}{
-		"a status counts it": {of: newRange()}, "none does": {of: unmatched, told: true},
+		"a status counts it": {of: newRange()}, "none does": {of: unmatched, wantEvent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, told := newSiteWithoutElection(t, tc.of, newNode())
+				s, recorder := newSiteWithoutElection(t, tc.of, newNode())
 				reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) })
-				if s.IsHolder() != tc.told || (len(told.Events) > 0) != tc.told {
-					t.Fatalf("it holds: %v, and has told %d times", s.IsHolder(), len(told.Events))
+				if s.IsHolder() != tc.wantEvent || (len(recorder.Events) > 0) != tc.wantEvent {
+					t.Fatalf("it holds: %v, and has told %d times", s.IsHolder(), len(recorder.Events))
 				}
 				s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
 				s.state.NotBefore = time.Time{}

@@ -46,7 +46,7 @@ func TestView(t *testing.T) {
 			v := NewSnapshotView(Snapshot{Nodes: tt.nodes, RangeObjects: []RangeObject{RangeObjectFromClusterCIDR(two)}, FenceState: tt.state}, noon)
 			var got []string
 			for _, n := range v.Nodes() {
-				if g, is := v.PlannedGrant(n.UID); is {
+				if g, ok := v.PlannedGrant(n.UID); ok {
 					got = append(got, n.Name+": "+g.CIDRs[0].String())
 				}
 				for _, note := range v.EventsForNode(n.UID) {

@@ -18,9 +18,9 @@ func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
 	const four, six, on = "--cluster-cidr=10.244.0.0/16", "--cluster-cidr=fd00:1::/48", "--node-cidrs=on"
 	const both = "--cluster-cidr=10.244.0.0/16,fd00:1::/48"
 	for name, c := range map[string]struct {
-		args []string
-		says string
-		do   [][]string // each of them is an alternative
+		args      []string
+		wantError string
+		do        [][]string // each of them is an alternative
 	}{
 		"Nodes in a namespace": {[]string{on, "--namespace=a"}, "leave --namespace out, or give them with another manager", [][]string{{on}, {"--namespace=a"}}},
 		"an address":           {[]string{"--diagnostics-address=9440"}, "write host:port, or :port for every address of this machine; 0 turns it off", [][]string{{"--diagnostics-address=localhost:9440"}, {"--diagnostics-address=:9440"}, {"--diagnostics-address=0"}}},
@@ -33,7 +33,7 @@ func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
 		"a size of IPv4":       {[]string{on, six, "--node-cidr-mask-size-ipv4=24"}, "set --node-cidr-mask-size-ipv6", [][]string{{on, six, "--node-cidr-mask-size-ipv6=64"}}},
 		"a small one":          {[]string{on, "--cluster-cidr=10.244.0.0/25"}, "make it larger, or say with --node-cidr-mask-size-ipv4 what they get", [][]string{{on, "--cluster-cidr=10.244.0.0/24"}, {on, "--cluster-cidr=10.244.0.0/25", "--node-cidr-mask-size-ipv4=26"}}},
 	} {
-		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.wantError) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, args := range c.do {

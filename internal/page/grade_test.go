@@ -57,8 +57,8 @@ func TestParentsAreKnownByTheirPools(t *testing.T) {
 	}
 	type answer struct{ Pools []poolRow }
 	for _, p := range getJSON[answer](t, serve(fleet.Pools{parent, child}), "pools", nil).Pools {
-		is := p.ID == poolID(parent.Key)
-		if p.IsParent != is || (p.Severity == severityNone) != is {
+		isParent := p.ID == poolID(parent.Key)
+		if p.IsParent != isParent || (p.Severity == severityNone) != isParent {
 			t.Errorf("%s: a parent: %v, %q", p.ID, p.IsParent, p.Severity)
 		}
 	}

@@ -9,16 +9,16 @@ import (
 // error message suggests.
 func TestWhatARefusedRangeIsToldHelps(t *testing.T) {
 	for name, c := range map[string]struct {
-		is   func(*RangeSpec)
-		says string
-		do   []func(*RangeSpec)
+		change    func(*RangeSpec)
+		wantError string
+		do        []func(*RangeSpec)
 	}{
 		"bits are set": {withCIDRs(4, "10.0.0.1/24"), "write 10.0.0.0/24", []func(*RangeSpec){withCIDRs(4, "10.0.0.0/24")}},
 		"small":        {withCIDRs(9, "10.0.0.0/24"), "use fewer host bits, or a larger CIDR", []func(*RangeSpec){withCIDRs(8, "10.0.0.0/24"), withCIDRs(9, "10.0.0.0/23")}},
 	} {
 		var s RangeSpec
-		c.is(&s)
-		if _, errs := CompileRange(Ref{Name: "r"}, s); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), c.says) {
+		c.change(&s)
+		if _, errs := CompileRange(Ref{Name: "r"}, s); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), c.wantError) {
 			t.Errorf("%s: %v", name, errs)
 		}
 		for _, do := range c.do {

@@ -29,15 +29,15 @@ func TestAnIndexFindsWhatCovers(t *testing.T) {
 			}
 			ranges = append(ranges, r)
 		}
-		has := rapid.SliceOfN(prefix, 0, 2).Draw(t, "has")
+		prefixes := rapid.SliceOfN(prefix, 0, 2).Draw(t, "has")
 		var want []*Range
 		for _, r := range ranges {
-			if r.OverlapsAny(has) {
+			if r.OverlapsAny(prefixes) {
 				want = append(want, r)
 			}
 		}
-		if got := NewRangeIndex(ranges).OverlappingRanges(has); !slices.Equal(got, want) {
-			t.Fatalf("%v is covered by %v, want %v", has, got, want)
+		if got := NewRangeIndex(ranges).OverlappingRanges(prefixes); !slices.Equal(got, want) {
+			t.Fatalf("%v is covered by %v, want %v", prefixes, got, want)
 		}
 	})
 }

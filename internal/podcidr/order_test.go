@@ -98,7 +98,7 @@ func TestSelector(t *testing.T) {
 	name := func(op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{expression("metadata.name", op, values...)}}
 	}
-	says := func(e ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+	newTerm := func(e ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: e}
 	}
 	node := newTestNode("w1", "size", "7", "zone", "a")
@@ -106,21 +106,21 @@ func TestSelector(t *testing.T) {
 		terms []corev1.NodeSelectorTerm
 		want  int // -1 means not selected
 	}{
-		"In":            {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpIn, "b", "a"))}, want: 1},
-		"NotIn":         {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpNotIn, "a"))}, want: -1},
-		"NotInMissing":  {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpNotIn, "a"))}, want: 1},
-		"Exists":        {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
-		"DoesNotExist":  {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpDoesNotExist))}, want: 1},
-		"Gt":            {terms: []corev1.NodeSelectorTerm{says(expression("size", corev1.NodeSelectorOpGt, "6"))}, want: 1},
-		"Lt":            {terms: []corev1.NodeSelectorTerm{says(expression("size", corev1.NodeSelectorOpLt, "7"))}, want: -1},
-		"And":           {terms: []corev1.NodeSelectorTerm{says(expression("zone", corev1.NodeSelectorOpExists), expression("rack", corev1.NodeSelectorOpExists))}, want: -1},
-		"Or":            {terms: []corev1.NodeSelectorTerm{says(expression("rack", corev1.NodeSelectorOpExists)), says(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
+		"In":            {terms: []corev1.NodeSelectorTerm{newTerm(expression("zone", corev1.NodeSelectorOpIn, "b", "a"))}, want: 1},
+		"NotIn":         {terms: []corev1.NodeSelectorTerm{newTerm(expression("zone", corev1.NodeSelectorOpNotIn, "a"))}, want: -1},
+		"NotInMissing":  {terms: []corev1.NodeSelectorTerm{newTerm(expression("rack", corev1.NodeSelectorOpNotIn, "a"))}, want: 1},
+		"Exists":        {terms: []corev1.NodeSelectorTerm{newTerm(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
+		"DoesNotExist":  {terms: []corev1.NodeSelectorTerm{newTerm(expression("rack", corev1.NodeSelectorOpDoesNotExist))}, want: 1},
+		"Gt":            {terms: []corev1.NodeSelectorTerm{newTerm(expression("size", corev1.NodeSelectorOpGt, "6"))}, want: 1},
+		"Lt":            {terms: []corev1.NodeSelectorTerm{newTerm(expression("size", corev1.NodeSelectorOpLt, "7"))}, want: -1},
+		"And":           {terms: []corev1.NodeSelectorTerm{newTerm(expression("zone", corev1.NodeSelectorOpExists), expression("rack", corev1.NodeSelectorOpExists))}, want: -1},
+		"Or":            {terms: []corev1.NodeSelectorTerm{newTerm(expression("rack", corev1.NodeSelectorOpExists)), newTerm(expression("zone", corev1.NodeSelectorOpExists))}, want: 1},
 		"Name":          {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpIn, "w1")}, want: 1},
 		"OtherName":     {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpIn, "w2")}, want: -1},
 		"NotThisName":   {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpNotIn, "w1")}, want: -1},
 		"NotThatName":   {terms: []corev1.NodeSelectorTerm{name(corev1.NodeSelectorOpNotIn, "w2")}, want: 1},
 		"EmptyTerm":     {terms: []corev1.NodeSelectorTerm{{}}, want: -1},
-		"LabelAndField": {terms: []corev1.NodeSelectorTerm{{MatchExpressions: says(expression("zone", corev1.NodeSelectorOpExists)).MatchExpressions, MatchFields: name(corev1.NodeSelectorOpIn, "w1").MatchFields}}, want: 2},
+		"LabelAndField": {terms: []corev1.NodeSelectorTerm{{MatchExpressions: newTerm(expression("zone", corev1.NodeSelectorOpExists)).MatchExpressions, MatchFields: name(corev1.NodeSelectorOpIn, "w1").MatchFields}}, want: 2},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 
 func TestShares(t *testing.T) {
 	for name, c := range map[string]struct {
-		reason string
-		has    map[string][]string
-		want   []string
+		reason      string
+		cidrsByNode map[string][]string
+		want        []string
 	}{
 		"apart":     {"side by side is not shared", map[string][]string{"a": {"10.0.0.0/24"}, "b": {"10.0.1.0/24"}, "c": nil}, nil},
 		"the same":  {"all three are named once", map[string][]string{"c": {"10.0.0.0/24"}, "a": {"10.0.0.0/24"}, "b": {"10.0.0.0/24"}}, []string{"10.0.0.0/24 [a b c]"}},
@@ -28,7 +28,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []*Node
-			for node, cidrs := range c.has {
+			for node, cidrs := range c.cidrsByNode {
 				n := &Node{Name: node, UID: types.UID(node), Deleting: node == "b"}
 				for _, text := range cidrs {
 					n.CIDRs = append(n.CIDRs, netip.MustParsePrefix(text))

@@ -26,10 +26,10 @@ func TestIsOwner(t *testing.T) {
 	for _, k := range incluster.PoolKinds {
 		cases[metav1.OwnerReference{APIVersion: incluster.GroupVersion.String(), Kind: k.Name}] = true
 	}
-	for owner, is := range cases {
+	for owner, ok := range cases {
 		owner.Name, owner.UID = "p", "u"
-		if IsPoolOwner(owner) != is {
-			t.Errorf("%s %s is a pool: %v", owner.APIVersion, owner.Kind, !is)
+		if IsPoolOwner(owner) != ok {
+			t.Errorf("%s %s is a pool: %v", owner.APIVersion, owner.Kind, !ok)
 		}
 	}
 }

@@ -17,61 +17,61 @@ func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	}
 	of := func(f ...func(*spec)) []func(*spec) { return f }
 	for name, tc := range map[string]struct {
-		spec spec
-		says string
-		do   []func(*spec) // alternatives
+		spec        spec
+		wantMessage string
+		do          []func(*spec) // alternatives
 	}{
-		"nothing": {spec: spec{}, says: "set cidr, addresses, or both", do: of(
+		"nothing": {spec: spec{}, wantMessage: "set cidr, addresses, or both", do: of(
 			func(o *spec) { o.CIDR = "10.0.0.0/24" },
 			func(o *spec) { o.Addresses = []string{"10.0.0.1"} },
 			func(o *spec) { o.CIDR, o.Addresses = "10.0.0.0/24", []string{"10.0.1.1"} },
 		)},
-		"order": {spec: spec{CIDR: "10.0.0.0/24", AllocationOrder: "Random"}, says: "leave it out, or write BestFit or LeastRecentlyUsed", do: of(
+		"order": {spec: spec{CIDR: "10.0.0.0/24", AllocationOrder: "Random"}, wantMessage: "leave it out, or write BestFit or LeastRecentlyUsed", do: of(
 			func(o *spec) { o.AllocationOrder = "" },
 			func(o *spec) { o.AllocationOrder = "BestFit" },
 			func(o *spec) { o.AllocationOrder = "LeastRecentlyUsed" },
 		)},
-		"host bits": {spec: spec{CIDR: "10.0.0.5/24"}, says: "write 10.0.0.0/24 for the prefix or 10.0.0.5 for the address", do: of(
+		"host bits": {spec: spec{CIDR: "10.0.0.5/24"}, wantMessage: "write 10.0.0.0/24 for the prefix or 10.0.0.5 for the address", do: of(
 			func(o *spec) { o.CIDR = "10.0.0.0/24" },
 			func(o *spec) { o.CIDR, o.Addresses = "", []string{"10.0.0.5"} },
 		)},
-		"a zone":             {spec: spec{Addresses: []string{"fe80::1%eth0"}}, says: "has a zone: write fe80::1", do: of(func(o *spec) { o.Addresses = []string{"fe80::1"} })},
-		"IPv4 as IPv6":       {spec: spec{Addresses: []string{"::ffff:10.0.0.1"}}, says: "write 10.0.0.1", do: of(func(o *spec) { o.Addresses = []string{"10.0.0.1"} })},
-		"two families":       {spec: spec{Addresses: []string{"10.0.0.1", "fd00::1"}}, says: "use two pools", do: of(func(o *spec) { o.Addresses = o.Addresses[:1] }, func(o *spec) { o.Addresses = o.Addresses[1:] })},
-		"reserved elsewhere": {spec: spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.1.0/28")}, says: "correct or remove the entry", do: of(func(o *spec) { o.Reserved = reserved("10.0.0.0/28") }, func(o *spec) { o.Reserved = nil })},
-		"tenant reversed":    {spec: spec{CIDR: "10.0.0.0/24", TenantAllocation: tenant("10.0.0.9", "10.0.0.1")}, says: "write the lower address as start", do: of(func(o *spec) { o.TenantAllocation = tenant("10.0.0.1", "10.0.0.9") })},
-		"tenant elsewhere":   {spec: spec{CIDR: "10.0.0.0/24", TenantAllocation: tenant("10.0.0.9", "10.0.1.1")}, says: "choose an address of the pool", do: of(func(o *spec) { o.TenantAllocation = tenant("10.0.0.9", "10.0.0.99") })},
-		"a prefix too short": {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](23)}, says: "choose a longer one", do: of(func(o *spec) { o.AllocationPrefixLength = ptr.To[int32](24) })},
-		"one subnet twice":   {spec: spec{CIDR: "10.0.0.0/24", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.0.0.0/24"}}}, says: "remove one of the two entries", do: of(subnets(v1alpha1.Subnet{CIDR: "10.0.0.0/24"}))},
-		"a gateway of none":  {spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}}, says: "set the gateway there", do: of(func(o *spec) { o.Gateway, o.Subnets[0].Gateway = "", "10.0.0.1" })},
-		"a gateway elsewhere": {spec: spec{CIDR: "10.0.2.0/24", Prefix: ptr.To[int32](23), Gateway: "10.0.1.1"}, says: "correct prefix, or describe several networks with subnets", do: of(
+		"a zone":             {spec: spec{Addresses: []string{"fe80::1%eth0"}}, wantMessage: "has a zone: write fe80::1", do: of(func(o *spec) { o.Addresses = []string{"fe80::1"} })},
+		"IPv4 as IPv6":       {spec: spec{Addresses: []string{"::ffff:10.0.0.1"}}, wantMessage: "write 10.0.0.1", do: of(func(o *spec) { o.Addresses = []string{"10.0.0.1"} })},
+		"two families":       {spec: spec{Addresses: []string{"10.0.0.1", "fd00::1"}}, wantMessage: "use two pools", do: of(func(o *spec) { o.Addresses = o.Addresses[:1] }, func(o *spec) { o.Addresses = o.Addresses[1:] })},
+		"reserved elsewhere": {spec: spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.1.0/28")}, wantMessage: "correct or remove the entry", do: of(func(o *spec) { o.Reserved = reserved("10.0.0.0/28") }, func(o *spec) { o.Reserved = nil })},
+		"tenant reversed":    {spec: spec{CIDR: "10.0.0.0/24", TenantAllocation: tenant("10.0.0.9", "10.0.0.1")}, wantMessage: "write the lower address as start", do: of(func(o *spec) { o.TenantAllocation = tenant("10.0.0.1", "10.0.0.9") })},
+		"tenant elsewhere":   {spec: spec{CIDR: "10.0.0.0/24", TenantAllocation: tenant("10.0.0.9", "10.0.1.1")}, wantMessage: "choose an address of the pool", do: of(func(o *spec) { o.TenantAllocation = tenant("10.0.0.9", "10.0.0.99") })},
+		"a prefix too short": {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](23)}, wantMessage: "choose a longer one", do: of(func(o *spec) { o.AllocationPrefixLength = ptr.To[int32](24) })},
+		"one subnet twice":   {spec: spec{CIDR: "10.0.0.0/24", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}, {CIDR: "10.0.0.0/24"}}}, wantMessage: "remove one of the two entries", do: of(subnets(v1alpha1.Subnet{CIDR: "10.0.0.0/24"}))},
+		"a gateway of none":  {spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24"}}}, wantMessage: "set the gateway there", do: of(func(o *spec) { o.Gateway, o.Subnets[0].Gateway = "", "10.0.0.1" })},
+		"a gateway elsewhere": {spec: spec{CIDR: "10.0.2.0/24", Prefix: ptr.To[int32](23), Gateway: "10.0.1.1"}, wantMessage: "correct prefix, or describe several networks with subnets", do: of(
 			func(o *spec) { o.Prefix = ptr.To[int32](22) },
 			func(o *spec) {
 				o.Gateway, o.Prefix = "", nil
 				o.Subnets = []v1alpha1.Subnet{{CIDR: "10.0.0.0/22", Gateway: "10.0.1.1"}}
 			},
 		)},
-		"a gateway of IPv6 elsewhere": {spec: spec{CIDR: "fd00:0:0:1::/64", Gateway: "fd00::1"}, says: "correct prefix, describe several networks with subnets, or use a link-local gateway (fe80::/10)", do: of(
+		"a gateway of IPv6 elsewhere": {spec: spec{CIDR: "fd00:0:0:1::/64", Gateway: "fd00::1"}, wantMessage: "correct prefix, describe several networks with subnets, or use a link-local gateway (fe80::/10)", do: of(
 			func(o *spec) { o.Prefix = ptr.To[int32](62) },
 			func(o *spec) { o.Gateway, o.Subnets = "", []v1alpha1.Subnet{{CIDR: "fd00::/62", Gateway: "fd00::1"}} },
 			func(o *spec) { o.Gateway = "fe80::1" },
 		)},
-		"many networks": {spec: spec{CIDR: "fd00::/32", Prefix: ptr.To[int32](64)}, says: "use a shorter prefix, or allocateReservedIPAddresses", do: of(
+		"many networks": {spec: spec{CIDR: "fd00::/32", Prefix: ptr.To[int32](64)}, wantMessage: "use a shorter prefix, or allocateReservedIPAddresses", do: of(
 			func(o *spec) { o.Prefix = ptr.To[int32](48) },
 			func(o *spec) { o.AllocateReservedIPAddresses = true },
 		)},
-		"one pin twice":         {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.9", "b": "10.0.0.9"}}, says: "give each claim an address of its own", do: of(pin("10.0.0.9"))},
-		"a pin of no prefix":    {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](28), PreAllocations: map[string]string{"a": "10.0.0.9"}}, says: "write 10.0.0.0", do: of(pin("10.0.0.0"))},
-		"a pin elsewhere":       {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.1.9"}}, says: "add it to addresses, or choose one that is inside", do: of(pin("10.0.0.9"), func(o *spec) { o.Addresses = []string{"10.0.1.9"} })},
-		"a pin of the gateway":  {spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", PreAllocations: map[string]string{"a": "10.0.0.1"}}, says: "choose another", do: of(pin("10.0.0.2"))},
-		"a pin that hosts lack": {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.0"}}, says: "choose another, or set allocateReservedIPAddresses", do: of(pin("10.0.0.2"), func(o *spec) { o.AllocateReservedIPAddresses = true })},
-		"a zone too small": {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](28), Subnets: []v1alpha1.Subnet{inDomains("10.0.0.0/29", "a")}}, says: "remove the failure domains, or use a larger subnet", do: of(
+		"one pin twice":         {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.9", "b": "10.0.0.9"}}, wantMessage: "give each claim an address of its own", do: of(pin("10.0.0.9"))},
+		"a pin of no prefix":    {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](28), PreAllocations: map[string]string{"a": "10.0.0.9"}}, wantMessage: "write 10.0.0.0", do: of(pin("10.0.0.0"))},
+		"a pin elsewhere":       {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.1.9"}}, wantMessage: "add it to addresses, or choose one that is inside", do: of(pin("10.0.0.9"), func(o *spec) { o.Addresses = []string{"10.0.1.9"} })},
+		"a pin of the gateway":  {spec: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1", PreAllocations: map[string]string{"a": "10.0.0.1"}}, wantMessage: "choose another", do: of(pin("10.0.0.2"))},
+		"a pin that hosts lack": {spec: spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"a": "10.0.0.0"}}, wantMessage: "choose another, or set allocateReservedIPAddresses", do: of(pin("10.0.0.2"), func(o *spec) { o.AllocateReservedIPAddresses = true })},
+		"a zone too small": {spec: spec{CIDR: "10.0.0.0/24", AllocationPrefixLength: ptr.To[int32](28), Subnets: []v1alpha1.Subnet{inDomains("10.0.0.0/29", "a")}}, wantMessage: "remove the failure domains, or use a larger subnet", do: of(
 			subnets(v1alpha1.Subnet{CIDR: "10.0.0.0/29"}), subnets(inDomains("10.0.0.0/27", "a")),
 		)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, errs := Compile(&tc.spec)
-			if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), tc.says) {
+			if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), tc.wantMessage) {
 				t.Fatalf("it is told %v", errs)
 			}
 			for i, do := range tc.do {
@@ -109,13 +109,13 @@ func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
 		}
 		return strings.Join(out, "; ")
 	}
-	if says := cuts(next, holder("b", "10.0.0.200")); !strings.Contains(says, "delete their claims first, or keep the addresses in the pool") {
-		t.Error(says)
+	if message := cuts(next, holder("b", "10.0.0.200")); !strings.Contains(message, "delete their claims first, or keep the addresses in the pool") {
+		t.Error(message)
 	}
-	if says := cuts(next); says != "" {
-		t.Errorf("without the claim: %s", says)
+	if message := cuts(next); message != "" {
+		t.Errorf("without the claim: %s", message)
 	}
-	if says := cuts(kept, holder("b", "10.0.0.200")); says != "" {
-		t.Errorf("with the address: %s", says)
+	if message := cuts(kept, holder("b", "10.0.0.200")); message != "" {
+		t.Errorf("with the address: %s", message)
 	}
 }

@@ -109,10 +109,10 @@ func TestCarvedPins(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	if a, is := l.PinForClaim("vip"); !is || a.String() != "10.0.0.20" {
+	if a, ok := l.PinForClaim("vip"); !ok || a.String() != "10.0.0.20" {
 		t.Errorf("vip has %v", a)
 	}
-	if a, is := l.PinForClaim("later"); is {
+	if a, ok := l.PinForClaim("later"); ok {
 		t.Errorf("later has %v", a)
 	}
 }

@@ -53,8 +53,8 @@ func TestAPIClock(t *testing.T) {
 			if err := answer.Body.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if is := clock.ToServerTime(noon.Add(time.Minute)); !is.Equal(tc.want) {
-				t.Errorf("a minute past noon is %v there, not %v", is, tc.want)
+			if got := clock.ToServerTime(noon.Add(time.Minute)); !got.Equal(tc.want) {
+				t.Errorf("a minute past noon is %v there, not %v", got, tc.want)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func TestCheckKinds(t *testing.T) {
 // TestKindsThatAreInstalledAreThere checks that the steps that the message names help (W29): after an installation a
 // missing kind exists, and without the flag it is not required.
 func TestKindsThatAreInstalledAreThere(t *testing.T) {
-	for says, needed := range map[string][]RequiredKinds{
+	for wantError, needed := range map[string][]RequiredKinds{
 		"MetalLB is not installed in this cluster; run without --service-leases, or install it":                             KindsForLeases,
 		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it": KindsForNetworkingX,
 	} {
@@ -66,7 +66,7 @@ func TestKindsThatAreInstalledAreThere(t *testing.T) {
 				all.Add(n.group.WithKind(kind), meta.RESTScopeNamespace)
 			}
 		}
-		if err := CheckKinds(none, needed); err == nil || !strings.HasPrefix(err.Error(), says) {
+		if err := CheckKinds(none, needed); err == nil || !strings.HasPrefix(err.Error(), wantError) {
 			t.Error(err)
 		}
 		for _, installed := range []error{CheckKinds(all, needed), CheckKinds(none, nil)} {

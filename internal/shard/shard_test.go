@@ -43,11 +43,11 @@ func owner(t *testing.T, name string, n int) int {
 func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
 	const pools = 3000
 	for n := 1; n < 5; n++ {
-		has, moved := map[int]int{}, 0
+		poolsByShard, moved := map[int]int{}, 0
 		for i := range pools {
 			name := fmt.Sprint("pool-", i)
 			before, after := owner(t, name, n), owner(t, name, n+1)
-			has[before]++
+			poolsByShard[before]++
 			if before != after {
 				moved++
 				if after != n+1 {
@@ -56,7 +56,7 @@ func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
 			}
 		}
 		for i := 1; i <= n; i++ {
-			if share := float64(has[i]) * float64(n) / pools; share < 0.85 || share > 1.15 {
+			if share := float64(poolsByShard[i]) * float64(n) / pools; share < 0.85 || share > 1.15 {
 				t.Errorf("shard %d of %d has %.2f of its share", i, n, share)
 			}
 		}

@@ -47,10 +47,10 @@ func TestWentBack(t *testing.T) {
 				}
 				_, _ = fmt.Fprintf(w, `{"items":[],"metadata":{"resourceVersion":"%d"}}`, at)
 			})
-			var said *VersionRollbackError
-			c.OnRollback = func(err *VersionRollbackError) { said = err }
-			do := func(what string) (err error) {
-				switch what {
+			var reported *VersionRollbackError
+			c.OnRollback = func(err *VersionRollbackError) { reported = err }
+			do := func(request string) (err error) {
+				switch request {
 				case list:
 					_, err = c.List(t.Context(), &ipamv1.IPAddressClaim{}, "ns", func(client.Object) {})
 				case patch:
@@ -58,7 +58,7 @@ func TestWentBack(t *testing.T) {
 					err = c.NewPatchingClient(nil).Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(`{}`)))
 				default:
 					from := "7"
-					if what == rewatch {
+					if request == rewatch {
 						from = "9" // the last event
 					}
 					w, failed := c.Watch(t.Context(), &ipamv1.IPAddressClaim{}, "ns", metav1.ListOptions{ResourceVersion: from})
@@ -75,8 +75,8 @@ func TestWentBack(t *testing.T) {
 			at = tc.at
 			err := do(tc.then)
 			var back *VersionRollbackError
-			if errors.As(err, &back) != tc.back || (said != nil) != tc.back || (err != nil) != tc.back {
-				t.Errorf("%v, said %v", err, said)
+			if errors.As(err, &back) != tc.back || (reported != nil) != tc.back || (err != nil) != tc.back {
+				t.Errorf("%v, said %v", err, reported)
 			}
 			if asked != tc.asked || (tc.back && watched > 0) {
 				t.Errorf("asked %d times, watched %d times", asked, watched)

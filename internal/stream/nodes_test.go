@@ -148,7 +148,7 @@ func TestWatchShowsNodes(t *testing.T) {
 		got = append(got, e)
 	}
 	for i := range sent {
-		if o, is := sent[i].Object.(*corev1.Node); is {
+		if o, ok := sent[i].Object.(*corev1.Node); ok {
 			o := shown(*o)
 			sent[i].Object = &o
 		}

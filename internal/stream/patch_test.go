@@ -55,8 +55,8 @@ func TestPatchesOfNodes(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		asked = strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body)}, " ")
 		if strings.HasSuffix(r.URL.Path, "gone") {
-			no := apierrors.NewNotFound(corev1.Resource("nodes"), "gone").Status()
-			answer(w, http.StatusNotFound, &no)
+			status := apierrors.NewNotFound(corev1.Resource("nodes"), "gone").Status()
+			answer(w, http.StatusNotFound, &status)
 			return
 		}
 		answer(w, http.StatusOK, &node)
@@ -97,9 +97,9 @@ func TestPatchesOfLeases(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.Contains(r.URL.Path, "/late") {
 			w.WriteHeader(http.StatusConflict)
-			no := apierrors.NewConflict(schema.GroupResource{Resource: "ipleases"}, "late", errOther).Status()
-			no.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-			_, _ = io.WriteString(w, textOf(t, no))
+			status := apierrors.NewConflict(schema.GroupResource{Resource: "ipleases"}, "late", errOther).Status()
+			status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			_, _ = io.WriteString(w, textOf(t, status))
 			return
 		}
 		_, _ = io.WriteString(w, textOf(t, lease))

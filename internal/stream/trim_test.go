@@ -57,12 +57,12 @@ func decodes[L, O any](t *testing.T, obj client.Object, full func(*L) O) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lean L
-	if err := jsonv2.Unmarshal(text, &lean); err != nil {
+	var decoded L
+	if err := jsonv2.Unmarshal(text, &decoded); err != nil {
 		t.Fatal(err)
 	}
 	obj.SetManagedFields(nil)
-	if d := cmp.Diff(obj, any(new(full(&lean)))); d != "" {
+	if d := cmp.Diff(obj, any(new(full(&decoded)))); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

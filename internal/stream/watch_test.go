@@ -70,8 +70,8 @@ func TestWatchShowsWhatIsSent(t *testing.T) {
 	expired := apierrors.NewResourceExpired("too old").Status()
 	var text strings.Builder
 	for _, e := range []struct {
-		is  watch.EventType
-		obj any
+		eventType watch.EventType
+		obj       any
 	}{
 		{watch.Added, claim},
 		{watch.Modified, claim},
@@ -79,7 +79,7 @@ func TestWatchShowsWhatIsSent(t *testing.T) {
 		{watch.Bookmark, map[string]any{"kind": "IPAddressClaim", "metadata": map[string]any{"resourceVersion": "9", "creationTimestamp": nil}, "spec": map[string]any{}}},
 		{watch.Error, expired},
 	} {
-		fmt.Fprintf(&text, "{\"type\":%q,\"object\":%s}\n", e.is, textOf(t, e.obj))
+		fmt.Fprintf(&text, "{\"type\":%q,\"object\":%s}\n", e.eventType, textOf(t, e.obj))
 	}
 	claim.ManagedFields, gone.ManagedFields = nil, nil
 	want := []watch.Event{

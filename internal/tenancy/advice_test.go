@@ -22,11 +22,11 @@ func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
 		return out
 	}
 	team := Namespace{Name: "team", Labels: map[string]string{v1alpha1.TeamLabel: "a"}}
-	chosen := func(all []v1alpha1.ProviderConfig, name string, from Namespace, says string) {
+	chosen := func(all []v1alpha1.ProviderConfig, name string, from Namespace, wantMessage string) {
 		t.Helper()
-		_, no := ChooseProviderConfig(all, name, from, nil)
-		if (no == nil) != (says == "") || (no != nil && !strings.Contains(no.Message, says)) {
-			t.Errorf("%+v, not %q", no, says)
+		_, decision := ChooseProviderConfig(all, name, from, nil)
+		if (decision == nil) != (wantMessage == "") || (decision != nil && !strings.Contains(decision.Message, wantMessage)) {
+			t.Errorf("%+v, not %q", decision, wantMessage)
 		}
 	}
 	const both = "delete one, or create it again under another name"
@@ -60,9 +60,9 @@ func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 		from Namespace
 	}
 	for name, c := range map[string]struct {
-		is   try
-		says string
-		do   []try
+		attempt     try
+		wantMessage string
+		do          []try
 	}{
 		"not selected": {
 			try{v1alpha1.ProviderConfigSpec{NamespaceSelector: selects("prod")}, labelled("stage", "test")}, "label the namespace to match spec.namespaceSelector, or change the selector",
@@ -86,7 +86,7 @@ func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 			config.Name, config.Namespace = "config", "home"
 			return AdmitsNamespace(config, x.from)
 		}
-		if got := admits(c.is); got.Allowed || !strings.Contains(got.Message, c.says) {
+		if got := admits(c.attempt); got.Allowed || !strings.Contains(got.Message, c.wantMessage) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for _, do := range c.do {
@@ -126,10 +126,10 @@ func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
 		s.Pools, s.Current, s.Attempts = []Pool{openPool("a", 4), openPool("b", 4)}, newFailedBlock("a", full), tried(full, "a", "b")
 	}
 	for name, c := range map[string]struct {
-		is   AllocationRequest
-		grow bool
-		says string
-		do   []func(*AllocationRequest)
+		request     AllocationRequest
+		grow        bool
+		wantMessage string
+		do          []func(*AllocationRequest)
 	}{
 		"all are full": {with(isFull), false, "add addresses to a pool, ask for fewer with the annotation " + v1alpha1.LBPoolSizeAnnotation + ", or add a pool to the ProviderConfig", []func(*AllocationRequest){
 			func(s *AllocationRequest) { s.Pools = []Pool{openPool("a", 4), roomy("b")} },
@@ -153,11 +153,11 @@ func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
 			}
 			return DecideInitialBlock(s)
 		}
-		if got := next(c.is); got.Action != ActionExhausted || !strings.Contains(got.Message, c.says) {
+		if got := next(c.request); got.Action != ActionExhausted || !strings.Contains(got.Message, c.wantMessage) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for i, do := range c.do {
-			s := c.is
+			s := c.request
 			do(&s)
 			if got := next(s); got.Action != ActionCreate && got.Action != ActionReplace {
 				t.Errorf("%s: after step %d %+v", name, i, got)
@@ -166,15 +166,15 @@ func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
 	}
 	ipam := network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: newPoolRef("gone")}}}
 	for _, c := range []struct {
-		network    network
-		is, do     []Pool
-		says, then string
+		network           network
+		pools, do         []Pool
+		wantMessage, then string
 	}{
 		{ipam, []Pool{gone}, []Pool{roomy("gone")}, "create it, or correct the entry", "Ready"},
 		{network{Mode: v1alpha1.IPAMMode, PoolRefs: []v1alpha1.ProviderPoolReference{{PoolReference: newPoolRef("p")}}}, []Pool{openPool("p", 4)}, []Pool{roomy("p")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
 		{network{Mode: v1alpha1.IPAMMode}, []Pool{openPool("p", 4)}, []Pool{openPool("p", 4), roomy("q")}, "add addresses to a pool, or add a pool to network.poolRefs", "Ready"},
 	} {
-		if got := ValidateNetwork(c.network, c.is).Ready; !strings.Contains(got.Message, c.says) {
+		if got := ValidateNetwork(c.network, c.pools).Ready; !strings.Contains(got.Message, c.wantMessage) {
 			t.Errorf("%+v", got)
 		}
 		if got := ValidateNetwork(c.network, c.do).Ready; got.Reason != c.then {
@@ -192,8 +192,8 @@ func TestAnotherNameOfAClusterIsAnotherNameOfItsBlock(t *testing.T) {
 	}
 	block := &v1alpha1.IPAllocation{}
 	block.Namespace, block.Name, block.Spec.TenantClusterRef = "ns", InitialBlockName(one), one
-	if says := NameTakenDecision(block).Message; !strings.Contains(says, "create one of the two Clusters under another name") {
-		t.Error(says)
+	if message := NameTakenDecision(block).Message; !strings.Contains(message, "create one of the two Clusters under another name") {
+		t.Error(message)
 	}
 	if other.Name = "d"; InitialBlockName(one) == InitialBlockName(other) {
 		t.Error("they need the same name still")

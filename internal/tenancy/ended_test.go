@@ -20,30 +20,30 @@ func TestEnded(t *testing.T) {
 		names = append(names, fmt.Sprintf("ns/n%d", i))
 	}
 	tests := map[string]struct {
-		reason     string
-		has        []string
-		unanswered string
-		stays      []string
+		reason      string
+		allocations []string
+		unanswered  string
+		stays       []string
 	}{
 		"Nothing":  {reason: "there is nothing to end"},
-		"Given":    {reason: "somebody may use it", has: []string{"b Allocated", "a Allocated"}, stays: []string{"ns/a, ns/b"}},
-		"Waits":    {reason: "nobody was given anything", has: []string{"a Pending", "b Failed", "c -"}, unanswered: "a b c"},
-		"Leaving":  {reason: "it is not gone yet, and is deleted once", has: []string{"a Pending +deleting", "b Allocated +deleting"}, stays: []string{"ns/a, ns/b"}},
-		"ByHand":   {reason: "who made it takes it away", has: []string{"a Pending +hand", "b Pending +pinned"}, stays: []string{"ns/a, ns/b"}},
-		"Pods":     {reason: "they are the Nodes'", has: []string{"a Allocated +pods", "b Pending +pods"}},
-		"Together": {reason: "each for itself", has: []string{"a Allocated", "b Pending", "c Allocated +pods"}, unanswered: "b", stays: []string{"ns/a"}},
-		"Many":     {reason: "as many as a person reads", has: many, stays: append([]string{strings.Join(names[:maxNamesInMessage], ", ") + " and 2 more"}, names[0])},
+		"Given":    {reason: "somebody may use it", allocations: []string{"b Allocated", "a Allocated"}, stays: []string{"ns/a, ns/b"}},
+		"Waits":    {reason: "nobody was given anything", allocations: []string{"a Pending", "b Failed", "c -"}, unanswered: "a b c"},
+		"Leaving":  {reason: "it is not gone yet, and is deleted once", allocations: []string{"a Pending +deleting", "b Allocated +deleting"}, stays: []string{"ns/a, ns/b"}},
+		"ByHand":   {reason: "who made it takes it away", allocations: []string{"a Pending +hand", "b Pending +pinned"}, stays: []string{"ns/a, ns/b"}},
+		"Pods":     {reason: "they are the Nodes'", allocations: []string{"a Allocated +pods", "b Pending +pods"}},
+		"Together": {reason: "each for itself", allocations: []string{"a Allocated", "b Pending", "c Allocated +pods"}, unanswered: "b", stays: []string{"ns/a"}},
+		"Many":     {reason: "as many as a person reads", allocations: many, stays: append([]string{strings.Join(names[:maxNamesInMessage], ", ") + " and 2 more"}, names[0])},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			var has []*v1alpha1.IPAllocation
-			for _, text := range c.has {
-				words := strings.Fields(text)
-				a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: words[0]}}
+			var allocations []*v1alpha1.IPAllocation
+			for _, text := range c.allocations {
+				fields := strings.Fields(text)
+				a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fields[0]}}
 				a.Labels = map[string]string{v1alpha1.ProviderConfigLabel: "config"}
 				a.Spec.Count = ptr.To[int32](8)
-				a.Status.Phase = v1alpha1.AllocationPhase(strings.Trim(words[1], "-"))
-				switch strings.Join(words[2:], "") {
+				a.Status.Phase = v1alpha1.AllocationPhase(strings.Trim(fields[1], "-"))
+				switch strings.Join(fields[2:], "") {
 				case "+deleting":
 					a.DeletionTimestamp = &metav1.Time{}
 				case "+hand":
@@ -53,9 +53,9 @@ func TestEnded(t *testing.T) {
 				case "+pods":
 					a.Spec.Type = v1alpha1.PodsAllocation
 				}
-				has = append(has, a)
+				allocations = append(allocations, a)
 			}
-			unanswered, message := DecideWithdrawal(has, "why")
+			unanswered, message := DecideWithdrawal(allocations, "why")
 			var got []string
 			for _, a := range unanswered {
 				got = append(got, a.Name)

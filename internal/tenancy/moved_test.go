@@ -25,9 +25,9 @@ func TestMovedAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{Status: v1alpha1.NetworkPoolStatus{Held: []v1alpha1.HeldRange{tc.held}}}
-			says := DescribeMovedBlock(cluster, "team", []v1alpha1.Pool{pool}, func(string) bool { return tc.there })
-			if (says != "") != tc.want {
-				t.Errorf("it says %q", says)
+			message := DescribeMovedBlock(cluster, "team", []v1alpha1.Pool{pool}, func(string) bool { return tc.there })
+			if (message != "") != tc.want {
+				t.Errorf("it says %q", message)
 			}
 		})
 	}

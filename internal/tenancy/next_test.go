@@ -197,17 +197,17 @@ func TestStandingOf(t *testing.T) {
 func TestSetTried(t *testing.T) {
 	cluster := &metav1.ObjectMeta{}
 	for _, step := range []struct {
-		tried []PoolAttempt
-		news  bool
+		tried   []PoolAttempt
+		changed bool
 	}{{nil, false}, {tried(full, "a"), true}, {tried(full, "a"), false}, {tried(full, "a", "b"), true}, {nil, true}, {nil, false}} {
-		if got := SetAttemptsAnnotation(cluster, v1alpha1.TriedPoolsAnnotation, step.tried); got != step.news {
+		if got := SetAttemptsAnnotation(cluster, v1alpha1.TriedPoolsAnnotation, step.tried); got != step.changed {
 			t.Errorf("%v: new is %t", step.tried, got)
 		}
 		if diff := cmp.Diff(step.tried, ParseAttempts(cluster.Annotations[v1alpha1.TriedPoolsAnnotation])); diff != "" {
 			t.Error(diff)
 		}
 	}
-	if _, is := cluster.Annotations[v1alpha1.TriedPoolsAnnotation]; is {
+	if _, ok := cluster.Annotations[v1alpha1.TriedPoolsAnnotation]; ok {
 		t.Error("an annotation that says nothing stays")
 	}
 }

@@ -23,25 +23,25 @@ func TestPoolOf(t *testing.T) {
 	}
 	deleted := metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}
 	tests := map[string]struct {
-		reason string
-		obj    v1alpha1.Pool
-		state  PoolAvailability
-		says   string
-		nodes  int32
+		reason      string
+		obj         v1alpha1.Pool
+		state       PoolAvailability
+		wantMessage string
+		nodes       int32
 	}{
-		"Missing":  {reason: "nothing of that name", state: PoolMissing, says: "does not exist"},
+		"Missing":  {reason: "nothing of that name", state: PoolMissing, wantMessage: "does not exist"},
 		"Open":     {reason: "Ready is True", obj: &v1alpha1.NetworkPool{Status: open}, state: PoolOpen},
-		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: PoolSettling, says: "has not been served by a manager yet"},
-		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: PoolSettling, says: "has not been served by a manager yet"},
-		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: PoolSettling, says: "is not ready: why"},
-		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: PoolClosed, says: "is not ready: why"},
-		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: PoolClosed, says: "is being deleted"},
-		"Prefixes": {reason: "it serves claims alone", obj: &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{AllocationPrefixLength: ptr.To[int32](64)}, Status: open}, state: PoolClosed, says: "hands out prefixes of /64, not blocks of addresses"},
+		"New":      {reason: "no allocator has said anything", obj: &v1alpha1.NetworkPool{}, state: PoolSettling, wantMessage: "has not been served by a manager yet"},
+		"Unknown":  {reason: "it does not know yet", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionUnknown, v1alpha1.ReconcilingReason)}, state: PoolSettling, wantMessage: "has not been served by a manager yet"},
+		"Adopting": {reason: "this ends by itself", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.AdoptingReason)}, state: PoolSettling, wantMessage: "is not ready: why"},
+		"Closed":   {reason: "this does not", obj: &v1alpha1.NetworkPool{Status: ready(metav1.ConditionFalse, v1alpha1.OverlapReason)}, state: PoolClosed, wantMessage: "is not ready: why"},
+		"Deleted":  {reason: "its status may be old", obj: &v1alpha1.NetworkPool{ObjectMeta: deleted, Status: open}, state: PoolClosed, wantMessage: "is being deleted"},
+		"Prefixes": {reason: "it serves claims alone", obj: &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{AllocationPrefixLength: ptr.To[int32](64)}, Status: open}, state: PoolClosed, wantMessage: "hands out prefixes of /64, not blocks of addresses"},
 		"Global":   {reason: "a global pool serves everybody", obj: global(nil), state: PoolOpen},
 		"Selected": {reason: "or whom it selects", obj: global(&metav1.LabelSelector{MatchLabels: home.Labels}), state: PoolOpen},
-		"Others":   {reason: "and nobody else", obj: global(&metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}), state: PoolClosed, says: "does not serve the namespace home"},
+		"Others":   {reason: "and nobody else", obj: global(&metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}), state: PoolClosed, wantMessage: "does not serve the namespace home"},
 		"BadSelector": {reason: "nobody knows whom", obj: global(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}),
-			state: PoolClosed, says: `has an invalid namespaceSelector: "Like" is not a valid label selector operator`},
+			state: PoolClosed, wantMessage: `has an invalid namespaceSelector: "Like" is not a valid label selector operator`},
 		"Nodes": {reason: "the defaults come along", state: PoolOpen, nodes: 3,
 			obj: &v1alpha1.NetworkPool{Status: open, Spec: v1alpha1.NetworkPoolSpec{TenantAllocation: &v1alpha1.TenantAllocation{Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3}}}}},
 		"NoDefaults": {reason: "a range without defaults says nothing", state: PoolOpen,
@@ -49,7 +49,7 @@ func TestPoolOf(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			want := Pool{Ref: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "p"}, Availability: c.state, Message: c.says, NodesPerTenant: c.nodes}
+			want := Pool{Ref: v1alpha1.PoolReference{Kind: v1alpha1.NetworkPoolKind, Name: "p"}, Availability: c.state, Message: c.wantMessage, NodesPerTenant: c.nodes}
 			if c.obj != nil {
 				want.AvailableIPs, want.LargestFreeBlock = c.obj.PoolStatus().AvailableIPs, c.obj.PoolStatus().LargestFreeBlock
 			}

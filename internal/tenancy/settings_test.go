@@ -20,15 +20,15 @@ func TestSettingsOf(t *testing.T) {
 		return s
 	}
 	tests := map[string]struct {
-		reason string
-		config *v1alpha1.ProviderConfig
-		apart  bool
-		want   LoadBalancerSettings
+		reason        string
+		config        *v1alpha1.ProviderConfig
+		separatePools bool
+		want          LoadBalancerSettings
 	}{
 		"None":      {reason: "it gets nothing new", want: defaults},
-		"NoneApart": {reason: "what it has stays as it is", apart: true, want: with(func(s *LoadBalancerSettings) { s.PoolPerAllocation = true })},
+		"NoneApart": {reason: "what it has stays as it is", separatePools: true, want: with(func(s *LoadBalancerSettings) { s.PoolPerAllocation = true })},
 		"Empty":     {reason: "nothing is said", config: of(nil, nil), want: defaults},
-		"Together":  {reason: "what the ProviderConfig says counts, whatever there is", config: of(&lb{}, nil), apart: true, want: defaults},
+		"Together":  {reason: "what the ProviderConfig says counts, whatever there is", config: of(&lb{}, nil), separatePools: true, want: defaults},
 		"Apart":     {reason: "as it says", config: of(&lb{Projection: v1alpha1.PoolPerAllocationProjection}, nil), want: with(func(s *LoadBalancerSettings) { s.PoolPerAllocation = true })},
 		"All": {
 			reason: "everything is said",
@@ -38,7 +38,7 @@ func TestSettingsOf(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, SettingsFromConfig(c.config, c.apart)); diff != "" {
+			if diff := cmp.Diff(c.want, SettingsFromConfig(c.config, c.separatePools)); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
 		})

@@ -71,13 +71,13 @@ func TestValidate(t *testing.T) {
 			}
 			got := ValidateNetwork(c.network, c.pools)
 			for _, x := range []struct {
-				is   metav1.Condition
-				kind string
-				want string
+				condition metav1.Condition
+				kind      string
+				want      string
 			}{{got.PoolAvailable, v1alpha1.PoolAvailableCondition, c.available}, {got.Ready, v1alpha1.ReadyCondition, c.ready}} {
 				want := strings.SplitN(x.want, " ", 3)
-				if x.is.Type != x.kind || string(x.is.Status) != want[0] || x.is.Reason != want[1] || !strings.Contains(x.is.Message, want[2]) {
-					t.Errorf("%s: %+v", c.reason, x.is)
+				if x.condition.Type != x.kind || string(x.condition.Status) != want[0] || x.condition.Reason != want[1] || !strings.Contains(x.condition.Message, want[2]) {
+					t.Errorf("%s: %+v", c.reason, x.condition)
 				}
 			}
 			if got.IsValid != (got.Ready.Reason != v1alpha1.ValidationFailedReason) {

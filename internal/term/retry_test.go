@@ -13,17 +13,17 @@ func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
 	for failures := range 12 {
 		delay := RetryDelay(failures)
 		moments := map[time.Time]int{}
-		const n, apart = 100, time.Millisecond
+		const n, interval = 100, time.Millisecond
 		for i := range n {
-			now := noon.Add(time.Duration(i) * apart)
+			now := noon.Add(time.Duration(i) * interval)
 			at := NextRetryTime(now, failures, 0, errors.New("timed out"))
 			if wait := at.Sub(now); wait < delay || wait > delay+batchInterval {
 				t.Errorf("one that failed %d times waits %v, its delay is %v", failures, wait, delay)
 			}
 			moments[at]++
 		}
-		if most := 1 + int(n*apart/delay) + 1; len(moments) > most {
-			t.Errorf("%d that failed %d times within %v are tried again at %d moments, want %d at most", n, failures, n*apart, len(moments), most)
+		if most := 1 + int(n*interval/delay) + 1; len(moments) > most {
+			t.Errorf("%d that failed %d times within %v are tried again at %d moments, want %d at most", n, failures, n*interval, len(moments), most)
 		}
 	}
 }

@@ -51,14 +51,14 @@ func (r *recorded) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any
 }
 
 func TestEventsFit(t *testing.T) {
-	var said recorded
-	Recorder{&said}.Eventf(nil, nil, "", "", "", "%s: 100%%, %d", strings.Repeat("n", 2000), 1)
-	if len(said) != MaxNoteLength {
-		t.Errorf("a note of %d bytes", len(said))
+	var events recorded
+	Recorder{&events}.Eventf(nil, nil, "", "", "", "%s: 100%%, %d", strings.Repeat("n", 2000), 1)
+	if len(events) != MaxNoteLength {
+		t.Errorf("a note of %d bytes", len(events))
 	}
-	Recorder{&said}.Eventf(nil, nil, "", "", "", "%s of %d", "90%d", 1)
-	if said != "90%d of 1" {
-		t.Errorf("%q", said)
+	Recorder{&events}.Eventf(nil, nil, "", "", "", "%s of %d", "90%d", 1)
+	if events != "90%d of 1" {
+		t.Errorf("%q", events)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestSamples(t *testing.T) {
 	at := func(minutes int, used int64) Sample {
 		return Sample{noon.Add(time.Duration(minutes) * time.Minute).Unix(), used, 100}
 	}
-	is := func(reason string, want ...Sample) {
+	expectSamples := func(reason string, want ...Sample) {
 		t.Helper()
 		if d := cmp.Diff(want, h.SamplesForPool(lab)); d != "" {
 			t.Errorf("%s, -want +got:\n%s", reason, d)
@@ -46,18 +46,18 @@ func TestSamples(t *testing.T) {
 		h.takeSamples()
 		c.Step(sampleInterval)
 	}
-	is("only what changes is noted", at(0, 1), at(3, 7), at(5, 3))
+	expectSamples("only what changes is noted", at(0, 1), at(3, 7), at(5, 3))
 
 	c.SetTime(noon.Add(sampleRetention + 4*time.Minute))
 	h.takeSamples()
-	is("what is older than a day is dropped; what held then holds still", at(4, 7), at(5, 3))
+	expectSamples("what is older than a day is dropped; what held then holds still", at(4, 7), at(5, 3))
 	if since, until := h.TimeSpan(); !since.Equal(noon.Add(4*time.Minute)) || !until.Equal(c.Now()) {
 		t.Errorf("it is from %s to %s", since, until)
 	}
 
 	*pools = nil
 	h.takeSamples()
-	is("a pool that is gone is forgotten")
+	expectSamples("a pool that is gone is forgotten")
 }
 
 // TestBounded checks that a pool that changes all the time has no more than the samples of a day.
@@ -80,15 +80,15 @@ func TestBounded(t *testing.T) {
 func TestStart(t *testing.T) {
 	h, c, pools := world()
 	*pools = []grants.PoolView{full(1)}
-	looks := make(chan int, 3)
-	look, n := h.listViews, 0
-	h.listViews = func() []grants.PoolView { n++; looks <- n; return look() }
+	lists := make(chan int, 3)
+	listViews, n := h.listViews, 0
+	h.listViews = func() []grants.PoolView { n++; lists <- n; return listViews() }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- h.Start(ctx) }()
-	<-looks
+	<-lists
 	c.Step(sampleInterval) // the ticker was created before the first sample
-	<-looks
+	<-lists
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

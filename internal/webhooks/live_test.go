@@ -90,7 +90,7 @@ func TestSetupReadsLive(t *testing.T) {
 
 func raw(t *testing.T, o runtime.Object) runtime.RawExtension {
 	t.Helper()
-	if p, is := o.(v1alpha1.Pool); is {
+	if p, ok := o.(v1alpha1.Pool); ok {
 		o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindForPool(p)))
 	}
 	text, err := json.Marshal(o)

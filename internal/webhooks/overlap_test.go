@@ -110,8 +110,8 @@ func TestOverlapOfGlobal(t *testing.T) {
 // allocator checks it again.
 func TestOverlapUnknown(t *testing.T) {
 	for name, fails := range map[string]func(client.ObjectList) bool{
-		"NetworkPools":       func(l client.ObjectList) bool { _, is := l.(*v1alpha1.NetworkPoolList); return is },
-		"GlobalNetworkPools": func(l client.ObjectList) bool { _, is := l.(*v1alpha1.GlobalNetworkPoolList); return is },
+		"NetworkPools":       func(l client.ObjectList) bool { _, ok := l.(*v1alpha1.NetworkPoolList); return ok },
+		"GlobalNetworkPools": func(l client.ObjectList) bool { _, ok := l.(*v1alpha1.GlobalNetworkPoolList); return ok },
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := interceptor.NewClient(stored(t), interceptor.Funcs{

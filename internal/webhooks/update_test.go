@@ -21,11 +21,11 @@ import (
 func TestUpdate(t *testing.T) {
 	whole, half, broken := spec{CIDR: "10.0.0.0/24"}, spec{CIDR: "10.0.0.0/25"}, spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1"}
 	high := []poolspec.Holder{{Kind: "IPAddressClaim", Namespace: "ns", Name: "a", Range: netipx.MustParseIPRange("10.0.0.200-10.0.0.200")}}
-	has := func(name, address string, prefix int32, gateway string) poolspec.Holder {
+	holder := func(name, address string, prefix int32, gateway string) poolspec.Holder {
 		a := netip.MustParseAddr(address)
 		return poolspec.Holder{Kind: "IPAddressClaim", Namespace: "ns", Name: name, Range: netipx.IPRangeFrom(a, a), Network: poolspec.Network{Prefix: prefix, Gateway: gateway}}
 	}
-	keep := append(slices.Clone(high), has("a", "10.0.0.200", 24, "10.0.0.1"), has("b", "10.0.0.201", 24, "10.0.0.1"), has("c", "10.0.0.202", 24, "10.0.0.2"))
+	keep := append(slices.Clone(high), holder("a", "10.0.0.200", 24, "10.0.0.1"), holder("b", "10.0.0.201", 24, "10.0.0.1"), holder("c", "10.0.0.202", 24, "10.0.0.2"))
 	tests := map[string]struct {
 		reason   string
 		old, new spec
@@ -56,7 +56,7 @@ func TestUpdate(t *testing.T) {
 		},
 		"WidensTheNetwork": {
 			reason: "an IPAddress is not changed: it keeps the prefix length of the smaller network",
-			old:    half, new: whole, holders: []poolspec.Holder{has("a", "10.0.0.5", 25, "")}, asked: 1,
+			old:    half, new: whole, holders: []poolspec.Holder{holder("a", "10.0.0.5", 25, "")}, asked: 1,
 			warned: []string{"1 address in use keeps the prefix length 25, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"ChangesTheGateway": {
@@ -74,12 +74,12 @@ func TestUpdate(t *testing.T) {
 		},
 		"AddsAGateway": {
 			reason: "what has none keeps none",
-			old:    whole, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "")}, asked: 1,
+			old:    whole, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "")}, asked: 1,
 			warned: []string{"1 address in use keeps no gateway, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"RemovesThePrefix": {
 			reason: "without it an address of a range is alone",
-			old:    spec{Addresses: []string{"10.0.0.5-10.0.0.9"}, Prefix: ptr.To[int32](24)}, new: spec{Addresses: []string{"10.0.0.5-10.0.0.9"}}, holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "")}, asked: 1,
+			old:    spec{Addresses: []string{"10.0.0.5-10.0.0.9"}, Prefix: ptr.To[int32](24)}, new: spec{Addresses: []string{"10.0.0.5-10.0.0.9"}}, holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "")}, asked: 1,
 			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
 				"claims get 10.0.0.5 with the prefix length 32 and no gateway, because spec.addresses does not say which network it is in; " +
 					"set spec.prefix to the length of that network, and spec.gateway if it has one, unless the addresses are for load balancers"},
@@ -88,7 +88,7 @@ func TestUpdate(t *testing.T) {
 			reason: "its addresses keep its gateway, others are not its",
 			old:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}}},
 			new:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1"}, asked: 1,
-			holders: []poolspec.Holder{has("a", "10.0.0.5", 24, "10.0.0.1"), has("b", "10.0.1.5", 23, "10.0.1.1")},
+			holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "10.0.0.1"), holder("b", "10.0.1.5", 23, "10.0.1.1")},
 			warned:  []string{"1 address in use keeps the prefix length 24 and the gateway 10.0.0.1, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"AddsASubnetElsewhere": {

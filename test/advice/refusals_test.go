@@ -64,7 +64,7 @@ func refusalOf(content map[string]any) string {
 	if !ofSchema && !ofPolicy {
 		return ""
 	}
-	if message, is := content["message"].(string); is {
+	if message, ok := content["message"].(string); ok {
 		return message
 	}
 	expression, _ := content["messageExpression"].(string)

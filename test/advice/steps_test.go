@@ -135,11 +135,11 @@ func textsOf(path string) ([]string, error) {
 		case *ast.Field:
 			return n.Tag == nil
 		case *ast.KeyValueExpr:
-			key, is := n.Key.(*ast.Ident)
-			return !is || !slices.Contains([]string{"Use", "Short", "Long", "Example", "Help", "Name", "Description"}, key.Name)
+			key, ok := n.Key.(*ast.Ident)
+			return !ok || !slices.Contains([]string{"Use", "Short", "Long", "Example", "Help", "Name", "Description"}, key.Name)
 		case *ast.CallExpr:
-			f, is := n.Fun.(*ast.SelectorExpr)
-			return !is || !describes.MatchString(f.Sel.Name)
+			f, ok := n.Fun.(*ast.SelectorExpr)
+			return !ok || !describes.MatchString(f.Sel.Name)
 		case *ast.BasicLit, *ast.BinaryExpr:
 			if text := textOf(n.(ast.Expr)); text != "" {
 				out = append(out, text)

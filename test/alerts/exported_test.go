@@ -59,7 +59,7 @@ func TestExported(t *testing.T) {
 		var out []string
 		for i, e := range parsed {
 			for _, s := range e.Selectors {
-				if _, is := exported[s.Name]; !is && !strings.HasPrefix(s.Name, "apiserver_") && !slices.Contains(out, s.Name) {
+				if _, ok := exported[s.Name]; !ok && !strings.HasPrefix(s.Name, "apiserver_") && !slices.Contains(out, s.Name) {
 					out = append(out, s.Name+" of "+all[i].where)
 				}
 			}
@@ -84,17 +84,17 @@ func TestExported(t *testing.T) {
 		}
 		known := slices.Clone(e.By)
 		for _, s := range e.Selectors {
-			has, is := exported[s.Name]
-			if !is {
+			exportedLabels, ok := exported[s.Name]
+			if !ok {
 				t.Errorf("%s: nobody exports %s", q.where, s.Name)
 				continue
 			}
 			if len(e.By) == 0 {
-				known = append(known, has...)
+				known = append(known, exportedLabels...)
 			}
 			for _, label := range s.Labels {
-				if !slices.Contains(has, label) && !slices.Contains(ofTheScraper, label) {
-					t.Errorf("%s: %s has no label %s, only %v", q.where, s.Name, label, has)
+				if !slices.Contains(exportedLabels, label) && !slices.Contains(ofTheScraper, label) {
+					t.Errorf("%s: %s has no label %s, only %v", q.where, s.Name, label, exportedLabels)
 				}
 			}
 		}
@@ -240,11 +240,11 @@ func callMissingWebhook(t *testing.T, cp *framework.ControlPlane, m *framework.M
 	}
 }
 
-func eventually(t *testing.T, what string, is func(context.Context) bool) {
+func eventually(t *testing.T, description string, condition func(context.Context) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(t.Context()); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(t.Context()); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not become true that %s", what)
+			t.Fatalf("it does not become true that %s", description)
 		}
 	}
 }

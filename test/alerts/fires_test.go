@@ -37,7 +37,7 @@ func until(ago int, v float64) func(int) (float64, bool) {
 
 // steps returns a counter that increases by 1 at each of the given numbers of minutes before the end.
 func steps(ago ...int) func(int) (float64, bool) {
-	return func(minute int) (v float64, is bool) {
+	return func(minute int) (v float64, ok bool) {
 		for _, a := range ago {
 			if minute >= minutes-a {
 				v++
@@ -118,8 +118,8 @@ func TestAlertsFire(t *testing.T) { // W35
 	slices.Sort(names)
 	worlds := make([]map[string]any, 0, len(names))
 	for _, name := range names {
-		r, is := all[tests[name].alert]
-		if !is {
+		r, ok := all[tests[name].alert]
+		if !ok {
 			t.Fatalf("there is no alert %s", tests[name].alert)
 		}
 		worlds = append(worlds, map[string]any{"expr": r.Expr, "at": moments(t, r), "step": 60, "series": samples(tests[name].series)})
@@ -158,13 +158,13 @@ func samples(all []sampled) []map[string]any {
 		name, rest, _ := strings.Cut(strings.TrimSuffix(s.metric, "}"), "{")
 		labels := map[string]string{"__name__": name}
 		for pair := range strings.SplitSeq(rest, ",") {
-			if key, value, is := strings.Cut(pair, "="); is {
+			if key, value, ok := strings.Cut(pair, "="); ok {
 				labels[key] = strings.Trim(value, `"`)
 			}
 		}
 		values := make([]*float64, minutes+1)
 		for i := range values {
-			if v, is := s.at(i); is {
+			if v, ok := s.at(i); ok {
 				values[i] = &v
 			}
 		}

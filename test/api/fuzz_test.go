@@ -59,16 +59,16 @@ func checkPool(t *testing.T, b []byte) {
 	meta := metav1.ObjectMeta{GenerateName: "p-", Namespace: metav1.NamespaceDefault}
 	spec := draw.NewSource(b).PoolSpec()
 	layout, errs := poolspec.Compile(spec)
-	no := refusal(t, &v1alpha1.NetworkPool{ObjectMeta: meta, Spec: *spec})
+	rejected := refusal(t, &v1alpha1.NetworkPool{ObjectMeta: meta, Spec: *spec})
 	meta.Namespace = ""
-	if global := refusal(t, &v1alpha1.GlobalNetworkPool{ObjectMeta: meta, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: *spec}}); (global == nil) != (no == nil) {
-		t.Errorf("%+v: NetworkPool %v, GlobalNetworkPool %v", spec, no, global)
+	if global := refusal(t, &v1alpha1.GlobalNetworkPool{ObjectMeta: meta, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: *spec}}); (global == nil) != (rejected == nil) {
+		t.Errorf("%+v: NetworkPool %v, GlobalNetworkPool %v", spec, rejected, global)
 	}
-	if named := refusal(t, emptied(t, spec)); (named == nil) != (no == nil) {
-		t.Errorf("%+v: %v, with its absent texts empty %v", spec, no, named)
+	if named := refusal(t, emptied(t, spec)); (named == nil) != (rejected == nil) {
+		t.Errorf("%+v: %v, with its absent texts empty %v", spec, rejected, named)
 	}
-	if len(errs) == 0 && no != nil {
-		for _, cause := range no.ErrStatus.Details.Causes {
+	if len(errs) == 0 && rejected != nil {
+		for _, cause := range rejected.ErrStatus.Details.Causes {
 			known := false
 			for _, text := range stricter {
 				known = known || strings.Contains(cause.Field+" "+cause.Message, text)
@@ -89,7 +89,7 @@ func emptied(t *testing.T, spec *v1alpha1.NetworkPoolSpec) *unstructured.Unstruc
 	}
 	fill := func(of map[string]any, fields ...string) {
 		for _, f := range fields {
-			if _, has := of[f]; !has {
+			if _, ok := of[f]; !ok {
 				of[f] = ""
 			}
 		}
@@ -109,14 +109,14 @@ func emptied(t *testing.T, spec *v1alpha1.NetworkPoolSpec) *unstructured.Unstruc
 func checkAllocation(t *testing.T, b []byte) {
 	t.Helper()
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: metav1.NamespaceDefault}, Spec: draw.NewSource(b).AllocationSpec()}
-	if _, has := blocks.RangeForAllocation(a); has {
+	if _, ok := blocks.RangeForAllocation(a); ok {
 		t.Errorf("%+v has a block", a)
 	}
 	pools.KeyFromAllocation(a)
 	// Every text that can be parsed as a range is accepted, unless another field is wrong.
-	if no, pin := refusal(t, a), a.Spec.PinnedRange; no != nil && pin != nil {
+	if rejected, pin := refusal(t, a), a.Spec.PinnedRange; rejected != nil && pin != nil {
 		_, err := poolutil.ParseRange(pin.StartAddress + "-" + pin.EndAddress)
-		for _, cause := range no.ErrStatus.Details.Causes {
+		for _, cause := range rejected.ErrStatus.Details.Causes {
 			if err == nil && strings.Contains(cause.Field, "pinnedRange") {
 				t.Errorf("%+v: %s", a.Spec, cause.Message)
 			}
@@ -198,13 +198,13 @@ func drawClusterCIDR(d *draw.Source) v1alpha1.ClusterCIDRSpec {
 func checkClusterCIDR(t *testing.T, b []byte) {
 	t.Helper()
 	c := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}, Spec: drawClusterCIDR(draw.NewSource(b))}
-	no, errs := refusal(t, c), compile(&c.Spec)
+	rejected, errs := refusal(t, c), compile(&c.Spec)
 	// CEL does not parse IPv4 addresses in IPv6 notation.
-	if no != nil && len(errs) == 0 && !strings.Contains(c.Spec.IPv6, "::ffff:") {
-		t.Errorf("%+v is refused, and could be served: %v", c.Spec, no)
+	if rejected != nil && len(errs) == 0 && !strings.Contains(c.Spec.IPv6, "::ffff:") {
+		t.Errorf("%+v is refused, and could be served: %v", c.Spec, rejected)
 	}
 	for _, err := range errs {
-		if no == nil && !inTextOfSelector.MatchString(err.Field) {
+		if rejected == nil && !inTextOfSelector.MatchString(err.Field) {
 			t.Errorf("%+v is taken, and cannot be served: %v", c.Spec, err)
 		}
 	}

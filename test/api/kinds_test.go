@@ -45,11 +45,11 @@ func TestKindsAsKubectlKnowsThem(t *testing.T) { // B1, B2, K1, K46
 	for resource, want := range kinds {
 		t.Run(resource, func(t *testing.T) {
 			g := NewWithT(t)
-			is := served[resource]
-			g.Expect(is.Kind).To(Equal(want.kind))
-			g.Expect(strings.Join(is.ShortNames, " ")).To(Equal(want.short))
-			g.Expect(is.Namespaced).To(Equal(!want.cluster))
-			g.Expect(is.Categories).To(HaveExactElements("cluster-api"))
+			got := served[resource]
+			g.Expect(got.Kind).To(Equal(want.kind))
+			g.Expect(strings.Join(got.ShortNames, " ")).To(Equal(want.short))
+			g.Expect(got.Namespaced).To(Equal(!want.cluster))
+			g.Expect(got.Categories).To(HaveExactElements("cluster-api"))
 			g.Expect(served).To(HaveKey(resource + "/status"))
 			g.Expect(columnsOf(t, resource)).To(Equal(want.columns))
 		})

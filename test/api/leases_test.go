@@ -57,18 +57,18 @@ func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
 		t.Cleanup(func() { g.Expect(k8s.Delete(context.WithoutCancel(t.Context()), l)).To(Succeed()) })
 		g.Expect(k8s.Create(t.Context(), framework.MakeLease(l.Namespace, l.Name).Obj())).To(Satisfy(apierrors.IsAlreadyExists))
 	}
-	for what, l := range map[string]*v1alpha1.IPLease{
+	for name, l := range map[string]*v1alpha1.IPLease{
 		"another pool":    framework.MakeLease("", "plain").Pool("q").Obj(),
 		"a global pool":   framework.MakeLease("", "plain").GlobalPool("p").Obj(),
 		"an address":      framework.MakeLease("", "plain").RequestAddress("10.0.0.1").Obj(),
 		"another address": framework.MakeLease("", "asked").RequestAddress("10.0.0.2").Obj(),
 		"no address":      framework.MakeLease("", "asked").Obj(),
 	} {
-		is := map[string]*v1alpha1.IPLease{"plain": plain, "asked": asked}[l.Name].DeepCopy()
-		is.Spec = l.Spec
-		err := k8s.Update(t.Context(), is)
-		g.Expect(err).To(Satisfy(apierrors.IsInvalid), what)
-		g.Expect(err).To(MatchError(ContainSubstring("a lease keeps its address; delete this IPLease and create another one")), what)
+		updated := map[string]*v1alpha1.IPLease{"plain": plain, "asked": asked}[l.Name].DeepCopy()
+		updated.Spec = l.Spec
+		err := k8s.Update(t.Context(), updated)
+		g.Expect(err).To(Satisfy(apierrors.IsInvalid), name)
+		g.Expect(err).To(MatchError(ContainSubstring("a lease keeps its address; delete this IPLease and create another one")), name)
 	}
 }
 

@@ -216,16 +216,16 @@ func declared(g *WithT, dir string) map[string]string {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, d := range file.Decls {
-			constants, is := d.(*ast.GenDecl)
-			if !is || constants.Tok != token.CONST || strings.HasSuffix(path, "_test.go") {
+			constants, ok := d.(*ast.GenDecl)
+			if !ok || constants.Tok != token.CONST || strings.HasSuffix(path, "_test.go") {
 				continue
 			}
 			for _, spec := range constants.Specs {
-				spec, is := spec.(*ast.ValueSpec)
-				g.Expect(is).To(BeTrue())
+				spec, ok := spec.(*ast.ValueSpec)
+				g.Expect(ok).To(BeTrue())
 				for i, name := range spec.Names {
-					value, is := spec.Values[i].(*ast.BasicLit)
-					g.Expect(is).To(BeTrue(), fmt.Sprintf("%s is written out", name.Name))
+					value, ok := spec.Values[i].(*ast.BasicLit)
+					g.Expect(ok).To(BeTrue(), fmt.Sprintf("%s is written out", name.Name))
 					out[name.Name] = value.Value
 					if text, err := strconv.Unquote(value.Value); err == nil {
 						out[name.Name] = text

@@ -60,17 +60,17 @@ func (h *history) recordRequest(owner types.UID, kind, name string, at time.Dura
 
 // recordAddresses records the addresses of an owner. Addresses that appear after the owner is gone are void: no claim
 // can use them.
-func (h *history) recordAddresses(owner types.UID, pool string, has netipx.IPRange) {
+func (h *history) recordAddresses(owner types.UID, pool string, addresses netipx.IPRange) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tenureFor(owner)
 	switch {
 	case t.goneAt > 0:
 	case t.seenAt == 0:
-		t.pool, t.addresses, t.seenAt = pool, has, h.elapsed()
+		t.pool, t.addresses, t.seenAt = pool, addresses, h.elapsed()
 		close(t.servedCh)
-	case t.addresses != has:
-		h.addressChanges = append(h.addressChanges, fmt.Sprintf("%s %s had %v and has %v", t.kind, t.name, t.addresses, has))
+	case t.addresses != addresses:
+		h.addressChanges = append(h.addressChanges, fmt.Sprintf("%s %s had %v and has %v", t.kind, t.name, t.addresses, addresses))
 	}
 }
 

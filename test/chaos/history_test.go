@@ -15,8 +15,8 @@ func TestHistory(t *testing.T) {
 	x := netip.MustParseAddr("10.0.0.1")
 	one := netipx.IPRangeFrom(x, x)
 	two := netipx.IPRangeFrom(x, x.Next())
-	life := func(asked, seen, left, gone time.Duration, has netipx.IPRange) *tenure {
-		return &tenure{pool: "p", addresses: has, requestedAt: asked, seenAt: seen, deletedAt: left, goneAt: gone}
+	life := func(asked, seen, left, gone time.Duration, addresses netipx.IPRange) *tenure {
+		return &tenure{pool: "p", addresses: addresses, requestedAt: asked, seenAt: seen, deletedAt: left, goneAt: gone}
 	}
 	for name, c := range map[string]struct {
 		tenures []*tenure

@@ -63,8 +63,8 @@ type nodeWatcher struct {
 }
 
 func (s *nodeWatcher) observeNode(o any) {
-	n, is := o.(*corev1.Node)
-	if !is || len(n.Spec.PodCIDRs) == 0 {
+	n, ok := o.(*corev1.Node)
+	if !ok || len(n.Spec.PodCIDRs) == 0 {
 		return
 	}
 	s.mu.Lock()
@@ -85,10 +85,10 @@ func (s *nodeWatcher) observeNode(o any) {
 }
 
 func (s *nodeWatcher) observeDeletion(o any) {
-	if last, is := o.(toolscache.DeletedFinalStateUnknown); is {
+	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
 	}
-	if n, is := o.(*corev1.Node); is {
+	if n, ok := o.(*corev1.Node); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.nodesByUID, n.UID)
@@ -137,7 +137,7 @@ func findOverlaps(ctx context.Context, c client.Client) (bad []string, left int,
 }
 
 // runNodeChaos creates and deletes Nodes while managers are killed, frozen and active concurrently.
-func runNodeChaos(ctx context.Context, o options, say io.Writer) (res *result, err error) {
+func runNodeChaos(ctx context.Context, o options, out io.Writer) (res *result, err error) {
 	cp, c, err := startControlPlane(ctx, &o)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func runNodeChaos(ctx context.Context, o options, say io.Writer) (res *result, e
 	f := &faultInjector{Client: c, controlPlane: cp, managerBinary: o.managerBinary, nodesOnly: true, maxLifetime: o.managerLifetime}
 	res = &result{seed: o.seed}
 	begin := time.Now()
-	created, bad, stuck := churnNodes(ctx, o, f, s, say)
+	created, bad, stuck := churnNodes(ctx, o, f, s, out)
 	res.created, res.violations = int(created), bad
 	if stuck != nil {
 		res.violations = append(res.violations, fmt.Sprintf("not through after %s: %v", o.timeout, stuck))
@@ -178,7 +178,7 @@ func runNodeChaos(ctx context.Context, o options, say io.Writer) (res *result, e
 	if bad := waitForFreeRanges(ctx, o, c); len(bad) > 0 {
 		grants := &corev1.ConfigMap{}
 		err := c.Get(ctx, client.ObjectKey{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}, grants)
-		fmt.Fprintf(say, "the record (%v): %v %v\nthe manager:\n%s\n", err, grants.Annotations, grants.Data, m.LogTail(60))
+		fmt.Fprintf(out, "the record (%v): %v %v\nthe manager:\n%s\n", err, grants.Annotations, grants.Data, m.LogTail(60))
 		res.violations = append(res.violations, bad...)
 	}
 	res.kills, res.freezes, res.restarts, res.edits, res.duration = f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load(), time.Since(begin)
@@ -215,7 +215,7 @@ func (s *nodeWatcher) startWatch(ctx context.Context, cp *framework.ControlPlane
 }
 
 // churnNodes runs until there were enough Nodes and enough kills, and all Nodes are gone again.
-func churnNodes(ctx context.Context, o options, f *faultInjector, s *nodeWatcher, say io.Writer) (created int64, bad []string, err error) {
+func churnNodes(ctx context.Context, o options, f *faultInjector, s *nodeWatcher, out io.Writer) (created int64, bad []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	var made atomic.Int64
@@ -250,7 +250,7 @@ func churnNodes(ctx context.Context, o options, f *faultInjector, s *nodeWatcher
 	})
 	unrest.Go(func() error {
 		for waitWithin(raging, nil, o.progressInterval); raging.Err() == nil; waitWithin(raging, nil, o.progressInterval) {
-			fmt.Fprintf(say, "%d Nodes created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
+			fmt.Fprintf(out, "%d Nodes created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
 				made.Load(), f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load())
 		}
 		return nil

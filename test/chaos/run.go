@@ -65,7 +65,7 @@ func startControlPlane(ctx context.Context, o *options) (cp *framework.ControlPl
 
 // runClaimChaos runs users and faults on a control plane, waits until everything is idle, and checks the history and
 // the remaining objects.
-func runClaimChaos(ctx context.Context, o options, say io.Writer) (res *result, err error) {
+func runClaimChaos(ctx context.Context, o options, out io.Writer) (res *result, err error) {
 	cp, c, err := startControlPlane(ctx, &o)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func runClaimChaos(ctx context.Context, o options, say io.Writer) (res *result, 
 		return nil, err
 	}
 	f := &faultInjector{Client: c, controlPlane: cp, history: h, managerBinary: o.managerBinary, maxLifetime: o.managerLifetime}
-	stuck := churnClaims(ctx, o, f, say)
+	stuck := churnClaims(ctx, o, f, out)
 	if stuck != nil && !errors.Is(stuck, context.DeadlineExceeded) {
 		return nil, stuck
 	}
@@ -116,7 +116,7 @@ func createFixtures(ctx context.Context, c client.Client) error {
 }
 
 // churnClaims runs until there were enough claims and enough kills, and all claims are gone again.
-func churnClaims(ctx context.Context, o options, f *faultInjector, say io.Writer) error {
+func churnClaims(ctx context.Context, o options, f *faultInjector, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -143,7 +143,7 @@ func churnClaims(ctx context.Context, o options, f *faultInjector, say io.Writer
 	unrest.Go(func() error { f.editObjects(raging, random(-1)); return nil })
 	unrest.Go(func() error {
 		for waitWithin(raging, nil, o.progressInterval); raging.Err() == nil; waitWithin(raging, nil, o.progressInterval) {
-			fmt.Fprintf(say, "%4.0f s: %d created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
+			fmt.Fprintf(out, "%4.0f s: %d created, %d kills, %d freezes, %d restarts of the API server, %d edits\n",
 				time.Since(f.history.startedAt).Seconds(), u.createdCount.Load(), f.kills.Load(), f.freezes.Load(), f.restarts.Load(), f.edits.Load())
 		}
 		return nil
@@ -201,11 +201,11 @@ func checkHistory(o options, h *history, res *result) error {
 		}
 	}
 	res.violations = append(res.violations, h.addressChanges...)
-	verdict, info := porcupine.CheckOperationsVerbose(addressModel, ops, 10*time.Minute)
-	if verdict == porcupine.Ok {
+	outcome, info := porcupine.CheckOperationsVerbose(addressModel, ops, 10*time.Minute)
+	if outcome == porcupine.Ok {
 		return nil
 	}
-	res.violations = append(res.violations, "porcupine: the history of an address is "+string(verdict))
+	res.violations = append(res.violations, "porcupine: the history of an address is "+string(outcome))
 	path := filepath.Join(o.outDir, fmt.Sprintf("chaos-%d.html", o.seed))
 	if err := os.MkdirAll(o.outDir, 0o755); err != nil {
 		return err

@@ -127,16 +127,16 @@ func waitWithin(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 // createWithRetry creates an object, and retries after failed calls and lost answers.
 func (u *users) createWithRetry(ctx context.Context, obj client.Object) (types.UID, error) {
 	for {
-		fresh, ok := obj.DeepCopyObject().(client.Object)
+		toCreate, ok := obj.DeepCopyObject().(client.Object)
 		if !ok {
 			return "", fmt.Errorf("%T is no object", obj)
 		}
-		err := u.Create(ctx, fresh)
+		err := u.Create(ctx, toCreate)
 		if err == nil {
-			return fresh.GetUID(), nil
+			return toCreate.GetUID(), nil
 		}
 		if apierrors.IsAlreadyExists(err) { // an answer was lost: no other user takes these names
-			if uid, err := getUID(ctx, u, fresh); err == nil {
+			if uid, err := getUID(ctx, u, toCreate); err == nil {
 				return uid, nil
 			}
 		}

@@ -51,8 +51,8 @@ func watchObjects(ctx context.Context, cp *framework.ControlPlane, h *history) e
 // observeAddress handles an IPAddress from the watch. Its owner is the claim with the UID in its owner reference, not
 // the claim of that name.
 func (h *history) observeAddress(o any) {
-	a, is := o.(*ipamv1.IPAddress)
-	if !is {
+	a, ok := o.(*ipamv1.IPAddress)
+	if !ok {
 		return
 	}
 	ip, err := netip.ParseAddr(a.Spec.Address)
@@ -76,8 +76,8 @@ func addressSpaceForPool(pool string) string {
 }
 
 func (h *history) observeAllocation(o any) {
-	a, is := o.(*v1alpha1.IPAllocation)
-	if !is || a.Status.Phase != v1alpha1.AllocationAllocated || a.Spec.Type == v1alpha1.PoolAllocation {
+	a, ok := o.(*v1alpha1.IPAllocation)
+	if !ok || a.Status.Phase != v1alpha1.AllocationAllocated || a.Spec.Type == v1alpha1.PoolAllocation {
 		return
 	}
 	if r, err := poolutil.ParseRange(a.Status.CIDR); err == nil {
@@ -87,10 +87,10 @@ func (h *history) observeAllocation(o any) {
 
 // observeDeletion handles the deletion of a claim or an allocation.
 func (h *history) observeDeletion(o any) {
-	if unseen, is := o.(toolscache.DeletedFinalStateUnknown); is {
+	if unseen, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = unseen.Obj
 	}
-	if obj, is := o.(client.Object); is {
+	if obj, ok := o.(client.Object); ok {
 		h.recordGone(obj.GetUID())
 	}
 }

@@ -69,7 +69,7 @@ func TestDropIn(t *testing.T) {
 func TestHandBack(t *testing.T) {
 	ns := newNamespace(t, nil)
 	oldPool(t, ns, "kept", nil, map[string]any{"addresses": []any{"10.96.0.10-10.96.0.19"}, "prefix": int64(24)})
-	given := oldPool(t, ns, "given", map[string]string{incluster.HandedOverAnnotation: "", "note": "x"},
+	handedOver := oldPool(t, ns, "given", map[string]string{incluster.HandedOverAnnotation: "", "note": "x"},
 		map[string]any{"addresses": []any{"10.96.1.10-10.96.1.19"}, "prefix": int64(24)})
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig, Args: []string{"--namespace=" + ns, "--serve-in-cluster-pools"}})
 	if err != nil {
@@ -118,10 +118,10 @@ func TestHandBack(t *testing.T) {
 	expect(t, 0, "0 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
 	expect(t, 0, "There is nothing to hand back.\n", "hand-back")
 	mirrors := &v1alpha1.NetworkPoolList{}
-	if err := errors.Join(k8s.List(t.Context(), mirrors, client.InNamespace(ns)), k8s.Get(t.Context(), client.ObjectKeyFromObject(given), given)); err != nil {
+	if err := errors.Join(k8s.List(t.Context(), mirrors, client.InNamespace(ns)), k8s.Get(t.Context(), client.ObjectKeyFromObject(handedOver), handedOver)); err != nil {
 		t.Fatal(err)
 	}
-	if marks := given.GetAnnotations(); len(mirrors.Items) > 0 || len(marks) != 1 {
+	if marks := handedOver.GetAnnotations(); len(mirrors.Items) > 0 || len(marks) != 1 {
 		t.Errorf("%d mirrors are left, the pool has the annotations %v", len(mirrors.Items), marks)
 	}
 }

@@ -58,7 +58,7 @@ func newMetal3WorldIn(t *testing.T, ns, network string) *metal3World {
 }
 
 // newMetal3WorldOf creates a pool, claims of machines that have addresses of it, and one that waits.
-func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, given map[string]m3ipamv1.IPAddressSpec) *metal3World {
+func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, allocated map[string]m3ipamv1.IPAddressSpec) *metal3World {
 	t.Helper()
 	w := &metal3World{
 		world: &world{ns: ns, source: migrate.Source{Kind: migrate.Metal3IPPoolKind, Namespace: ns, Name: name}},
@@ -78,7 +78,7 @@ func newMetal3WorldOf(t *testing.T, ns, name string, spec m3ipamv1.IPPoolSpec, g
 	}
 	w.pool.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "k", UID: w.cluster.UID}}
 	create(t, w.pool)
-	for data, spec := range given {
+	for data, spec := range allocated {
 		claim := w.createIPClaim(t, data)
 		if err := framework.FulfilAsMetal3(t.Context(), k8s, w.pool, claim, spec); err != nil {
 			t.Fatal(err)
@@ -177,12 +177,12 @@ func (w *metal3World) expectHeld(t *testing.T) {
 		t.Error("both pools exist")
 	}
 	_, paused := pool.GetAnnotations()[clusterv1.PausedAnnotation]
-	is := w.listClaimsAndAddresses(t)
+	current := w.listClaimsAndAddresses(t)
 	for name, address := range w.given {
 		if got := w.readAddressAsCAPM3(t, name); got != address {
 			t.Errorf("CAPM3 finds %q for %s, it was %s", got, name, address)
 		}
-		if ours && !paused && is[name].Address != address && is[name].Annotations[v1alpha1.AddressAnnotation] != address {
+		if ours && !paused && current[name].Address != address && current[name].Annotations[v1alpha1.AddressAnnotation] != address {
 			t.Errorf("our pool is open, and nobody holds %s of %s", address, name)
 		}
 	}
@@ -193,8 +193,8 @@ func (w *metal3World) expectBack(t *testing.T) {
 	if diff := cmp.Diff(unserved(w.before), unserved(w.listMetal3Objects(t)), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("it is not as it was: %s", diff)
 	}
-	if is := w.listOwnObjects(t); len(is) > 0 {
-		t.Errorf("claims of ours are left: %v", is)
+	if left := w.listOwnObjects(t); len(left) > 0 {
+		t.Errorf("claims of ours are left: %v", left)
 	}
 	if err := gone(w.target())(t.Context()); err != nil {
 		t.Error(err)
@@ -207,7 +207,7 @@ func (w *metal3World) expectBack(t *testing.T) {
 func unserved(objects []client.Object) (out []client.Object) {
 	for _, obj := range objects {
 		obj = obj.DeepCopyObject().(client.Object)
-		if c, is := obj.(*m3ipamv1.IPClaim); is && c.Status.Address == nil {
+		if c, ok := obj.(*m3ipamv1.IPClaim); ok && c.Status.Address == nil {
 			controllerutil.RemoveFinalizer(c, m3ipamv1.IPClaimFinalizer)
 		}
 		out = append(out, obj)
@@ -265,8 +265,8 @@ func (w *metal3World) wantOwnObjects() map[string]claimAndAddress {
 	ref := ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: w.pool.Name}
 	label := map[string]string{clusterv1.ClusterNameLabel: "k"}
 	for _, obj := range w.before {
-		a, is := obj.(*m3ipamv1.IPAddress)
-		if !is {
+		a, ok := obj.(*m3ipamv1.IPAddress)
+		if !ok {
 			continue
 		}
 		name := a.Spec.Claim.Name
@@ -287,8 +287,8 @@ func (w *metal3World) wantOwnObjects() map[string]claimAndAddress {
 }
 
 // owner returns a reference to an owner that exists, in the format of listClaimsAndAddresses.
-func owner(who string, controller, blocks bool) string {
-	return fmt.Sprintf("%s true %t %t", who, controller, blocks)
+func owner(ref string, controller, blocks bool) string {
+	return fmt.Sprintf("%s true %t %t", ref, controller, blocks)
 }
 
 // readAddressAsCAPM3 returns the address of a machine whose template names the pool of Metal3, as CAPM3 reads it:

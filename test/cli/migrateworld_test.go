@@ -217,7 +217,7 @@ func (w *world) listClaimsAndAddresses(t *testing.T) map[string]claimAndAddress 
 // back, if the claim is the old one again already, that the status of our pool holds it.
 func (w *world) expectHeld(t *testing.T) {
 	t.Helper()
-	is := w.listClaimsAndAddresses(t)
+	current := w.listClaimsAndAddresses(t)
 	pool, held := w.target(), ""
 	if k8s.Get(t.Context(), client.ObjectKeyFromObject(pool), pool) == nil {
 		for _, h := range pool.PoolStatus().Held {
@@ -225,8 +225,8 @@ func (w *world) expectHeld(t *testing.T) {
 		}
 	}
 	for name, was := range w.before {
-		back := is[name].PoolRef.Kind == w.source.Kind && strings.Contains(held, was.Address+" ")
-		if x := is[name]; was.Address != "" && !back && x.Address != was.Address && x.Annotations[v1alpha1.AddressAnnotation] != was.Address {
+		back := current[name].PoolRef.Kind == w.source.Kind && strings.Contains(held, was.Address+" ")
+		if x := current[name]; was.Address != "" && !back && x.Address != was.Address && x.Annotations[v1alpha1.AddressAnnotation] != was.Address {
 			t.Errorf("%s of %s is held by nobody", was.Address, name)
 		}
 	}

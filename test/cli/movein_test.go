@@ -245,10 +245,10 @@ func TestImportWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func(ctx context.Context) error { return w.move(k8s).Rollback(ctx) })
-	is := w.listClaimsAndAddresses(t)
+	current := w.listClaimsAndAddresses(t)
 	for name, was := range w.before {
-		if is[name].Address != was.Address || is[name].AddressPool != was.AddressPool || is[name].PoolRef != was.PoolRef {
-			t.Errorf("%s: %v, it was %v", name, is[name], was)
+		if current[name].Address != was.Address || current[name].AddressPool != was.AddressPool || current[name].PoolRef != was.PoolRef {
+			t.Errorf("%s: %v, it was %v", name, current[name], was)
 		}
 	}
 	eventually(t, gone(w.target()))

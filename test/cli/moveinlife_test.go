@@ -29,9 +29,9 @@ func TestImportDeletedMeanwhile(t *testing.T) {
 			if _, err := w.move(k8s).Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			is := w.listClaimsAndAddresses(t)["b"]
-			if is.Address != "" || len(is.Finalizers) != 1 || is.Finalizers[0] != foreignFinalizer {
-				t.Errorf("the claim that was deleted is %+v", is)
+			claim := w.listClaimsAndAddresses(t)["b"]
+			if claim.Address != "" || len(claim.Finalizers) != 1 || claim.Finalizers[0] != foreignFinalizer {
+				t.Errorf("the claim that was deleted is %+v", claim)
 			}
 			// The other controller removes its finalizer.
 			none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`))

@@ -95,8 +95,8 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 			if _, err := w.move(newDyingClient(write, false)).Apply(t.Context()); err == nil {
 				t.Fatal("it did not die")
 			}
-			if _, has := w.listOwnObjects(t)[name]; has != (write == 16) {
-				t.Fatalf("it has a claim of ours: %t", has)
+			if _, ok := w.listOwnObjects(t)[name]; ok != (write == 16) {
+				t.Fatalf("it has a claim of ours: %t", ok)
 			}
 			w.releaseAsCAPM3(t, name)
 			apply(t, w.move(k8s)) // the import removes Metal3's finalizer, and CAPM3's is gone already
@@ -200,13 +200,13 @@ func TestImportMetal3Waiting(t *testing.T) {
 	}
 	w.createIPClaim(t, "late")
 	m := w.move(k8s)
-	var said []string
-	m.Reportf = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	var lines []string
+	m.Reportf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	apply(t, m)
 	for _, name := range []string{"waits-hosts", "goes-hosts", "late-hosts"} {
 		want := "IPClaim " + w.ns + "/" + name + " waits, and is left as it is: CAPM3 looks for its address there, so replace its machine"
-		if !slices.Contains(said, want) {
-			t.Errorf("it said\n%s\nwant\n%s", strings.Join(said, "\n"), want)
+		if !slices.Contains(lines, want) {
+			t.Errorf("it said\n%s\nwant\n%s", strings.Join(lines, "\n"), want)
 		}
 		w.releaseAsCAPM3(t, name)
 		err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{})
@@ -338,9 +338,9 @@ func TestImportMetal3Webhooks(t *testing.T) {
 		return nil
 	})
 	out, _, code := run(t, "import", "ippool/hosts", "-n", w.ns, "--apply")
-	for _, who := range []string{"validatingwebhookconfiguration validating-webhook-configuration", "mutatingwebhookconfiguration mutating-webhook-configuration"} {
-		want := "  Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + who +
-			"\n    to do: kubectl get " + who + " -o yaml | sed 's/failurePolicy: Fail/failurePolicy: Ignore/' | kubectl replace -f -"
+	for _, webhook := range []string{"validatingwebhookconfiguration validating-webhook-configuration", "mutatingwebhookconfiguration mutating-webhook-configuration"} {
+		want := "  Metal3's IPAM is asked about each write of its objects, and does not answer while it is stopped: " + webhook +
+			"\n    to do: kubectl get " + webhook + " -o yaml | sed 's/failurePolicy: Fail/failurePolicy: Ignore/' | kubectl replace -f -"
 		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
 		}

@@ -96,7 +96,7 @@ func newNamespace(t *testing.T, labels map[string]string) string {
 func createNamespace(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	if !strings.Contains(t.Name(), "/") {
-		if _, is := emptied.LoadOrStore(t, true); !is {
+		if _, loaded := emptied.LoadOrStore(t, true); !loaded {
 			if err := framework.CleanUpCluster(t.Context(), k8s); err != nil { // the managers of earlier tests have ended
 				t.Fatal(err)
 			}

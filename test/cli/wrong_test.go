@@ -45,12 +45,12 @@ func TestUsage(t *testing.T) {
 
 // The error lists all missing permissions at once.
 func TestForbidden(t *testing.T) {
-	nobody, err := cp.NewUserKubeconfig("plugin-nobody")
+	withoutRights, err := cp.NewUserKubeconfig("plugin-nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, nobody, 0o600); err != nil {
+	if err := os.WriteFile(path, withoutRights, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, errOut, code := runAs(t, path, "audit")

@@ -23,12 +23,12 @@ func TestFailureDomains(t *testing.T) {
 	in.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "VM", Name: "m"}
 	create(t, pool)
 	create(t, in)
-	has, waits := framework.MakeClaim(ns, "has").Pool("zones").Obj(), framework.MakeClaim(ns, "waits").Pool("zones").Obj()
-	for _, claim := range []*ipamv1.IPAddressClaim{has, waits} {
+	served, waits := framework.MakeClaim(ns, "has").Pool("zones").Obj(), framework.MakeClaim(ns, "waits").Pool("zones").Obj()
+	for _, claim := range []*ipamv1.IPAddressClaim{served, waits} {
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: in.Name, UID: in.UID}}
 	}
-	create(t, has)
-	ready(t, has, metav1.ConditionTrue)
+	create(t, served)
+	ready(t, served, metav1.ConditionTrue)
 	create(t, waits)
 	ready(t, waits, metav1.ConditionFalse)
 	expect(t, 1, "IPAddressClaim "+ns+"/waits waits\n  why:    NetworkPool "+ns+"/zones has no free address for failure domain zone-a: those in 10.95.1.0/24 are allocated, reserved or resting, or there are none\n"+

@@ -170,7 +170,7 @@ var _ = Describe("The documentation", Ordered, func() {
 				}
 				By(p.path + ": " + command)
 				ran[command] = true
-				if target, is := strings.CutPrefix(command, "make "); is {
+				if target, ok := strings.CutPrefix(command, "make "); ok {
 					at.run(ctx, "make -n "+target) // checks that the target exists; tests and CI check what it does
 					continue
 				}
@@ -205,12 +205,12 @@ var _ = Describe("The documentation", Ordered, func() {
 		binding := &rbacv1.ClusterRoleBinding{}
 		Expect(s.Get(ctx, client.ObjectKey{Name: "butler-ipam-in-cluster-pools"}, binding)).To(Succeed())
 		Expect(s.Get(ctx, client.ObjectKey{Name: binding.RoleRef.Name}, &rbacv1.ClusterRole{})).To(Succeed())
-		who := binding.Subjects[0]
-		Expect(s.Get(ctx, client.ObjectKey{Namespace: who.Namespace, Name: who.Name}, &corev1.ServiceAccount{})).To(Succeed())
+		subject := binding.Subjects[0]
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: subject.Namespace, Name: subject.Name}, &corev1.ServiceAccount{})).To(Succeed())
 		pod := s.deployment(ctx).Spec.Template.Spec
-		Expect(pod.ServiceAccountName).To(Equal(who.Name))
+		Expect(pod.ServiceAccountName).To(Equal(subject.Name))
 		flags := &corev1.ConfigMap{}
-		Expect(s.Get(ctx, client.ObjectKey{Namespace: who.Namespace, Name: "butler-ipam-in-cluster-pools"}, flags)).To(Succeed())
+		Expect(s.Get(ctx, client.ObjectKey{Namespace: subject.Namespace, Name: "butler-ipam-in-cluster-pools"}, flags)).To(Succeed())
 		Expect(flags.Data).To(Equal(map[string]string{"serve-in-cluster-pools": "true"}))
 		Expect(pod.Containers[0].EnvFrom).To(ContainElement(HaveField("ConfigMapRef.Name", flags.Name)))
 	})
@@ -260,9 +260,9 @@ var _ = Describe("The documentation", Ordered, func() {
 		}
 		m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: filepath.Join(at.dir, "manager.kubeconfig")})
 		Expect(err).NotTo(HaveOccurred())
-		who := at.run(ctx, "kubectl --kubeconfig=manager.kubeconfig auth whoami")
+		identity := at.run(ctx, "kubectl --kubeconfig=manager.kubeconfig auth whoami")
 		Expect(m.Stop()).To(Succeed())
-		Expect(who).To(ContainSubstring("system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"))
+		Expect(identity).To(ContainSubstring("system:serviceaccount:butler-ipam-system:butler-ipam-system-manager"))
 	})
 
 	It("has no command that this suite neither runs nor skips for a reason, and every skipped command exists", func() {

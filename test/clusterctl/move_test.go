@@ -81,12 +81,12 @@ func (s *site) releaseHeld(ctx context.Context, name string) {
 }
 
 // move moves a fleet, and expects all of it to have the same addresses at the other site.
-func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) {
+func (f fleet) move(ctx context.Context, from, to *site, want map[string]string) {
 	GinkgoHelper()
 	granted := to.grants(ctx)
 	from.clusterctl(ctx, "move", "--to-kubeconfig", to.Kubeconfig, "-n", f.ns)
 	f.waitUntilGranted(ctx, to)
-	Expect(to.allocated(ctx)).To(Equal(has))
+	Expect(to.allocated(ctx)).To(Equal(want))
 	// The claim without an owner is not paused: its IPAddress may be created again between the deletions of the
 	// IPAddress and the claim.
 	Eventually(func() map[string]string { return from.allocated(ctx) }).Should(BeEmpty())
@@ -102,11 +102,11 @@ func (f fleet) move(ctx context.Context, from, to *site, has map[string]string) 
 }
 
 // expectNewAddress expects a new claim to get an address that no other claim has, and deletes the claim.
-func (s *site) expectNewAddress(ctx context.Context, has map[string]string) {
+func (s *site) expectNewAddress(ctx context.Context, allocated map[string]string) {
 	GinkgoHelper()
 	late := framework.MakeClaim("default", "late").GlobalPool("storage").Obj()
 	Expect(s.Create(ctx, late)).To(Succeed())
-	Expect(has).NotTo(ContainElement(s.addressOf(ctx, late)))
+	Expect(allocated).NotTo(ContainElement(s.addressOf(ctx, late)))
 	Expect(s.Delete(ctx, late)).To(Succeed())
 	Eventually(func() map[string]string { return s.allocated(ctx) }).ShouldNot(HaveKey("IPAddress default/late"))
 }

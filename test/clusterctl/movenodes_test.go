@@ -38,13 +38,13 @@ func (j *joiningNodes) join(ctx context.Context, more int) error {
 // served waits until all Nodes have CIDRs, expects that no two have the same, and returns the CIDRs by Node. A
 // manager of the sites that ends meanwhile is started again, as Kubernetes does: a manager that does not renew its
 // lease in time ends.
-func (j *joiningNodes) served(ctx context.Context, sites ...*site) (has map[string]string) {
+func (j *joiningNodes) served(ctx context.Context, sites ...*site) (cidrs map[string]string) {
 	GinkgoHelper()
 	return j.someServed(ctx, j.n, sites...)
 }
 
 // someServed waits until so many of them have CIDRs, and no more, and expects that no two have one.
-func (j *joiningNodes) someServed(ctx context.Context, n int, sites ...*site) (has map[string]string) {
+func (j *joiningNodes) someServed(ctx context.Context, n int, sites ...*site) (cidrs map[string]string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		for _, s := range sites {
@@ -52,17 +52,17 @@ func (j *joiningNodes) someServed(ctx context.Context, n int, sites ...*site) (h
 		}
 		var all corev1.NodeList
 		g.Expect(j.List(ctx, &all)).To(Succeed())
-		has = map[string]string{}
-		whose := map[string]string{}
+		cidrs = map[string]string{}
+		nodeByCIDR := map[string]string{}
 		for i := range all.Items {
 			if cidr := all.Items[i].Spec.PodCIDR; cidr != "" {
-				Expect(whose).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
-				has[all.Items[i].Name], whose[cidr] = cidr, all.Items[i].Name
+				Expect(nodeByCIDR).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
+				cidrs[all.Items[i].Name], nodeByCIDR[cidr] = cidr, all.Items[i].Name
 			}
 		}
-		g.Expect(has).To(HaveLen(n))
+		g.Expect(cidrs).To(HaveLen(n))
 	}).WithTimeout(framework.LongTimeout).Should(Succeed())
-	return has
+	return cidrs
 }
 
 var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func() {
@@ -113,9 +113,9 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 				}
 			}).Should(Succeed())
 			Eventually(func(g Gomega) {
-				has := way.to.allocated(ctx)
+				allocated := way.to.allocated(ctx)
 				for name, cidr := range blocks {
-					g.Expect(has).To(HaveKeyWithValue(name, cidr))
+					g.Expect(allocated).To(HaveKeyWithValue(name, cidr))
 				}
 			}).Should(Succeed())
 		}
@@ -127,9 +127,9 @@ var _ = Describe("clusterctl move of a Cluster whose Nodes get pod CIDRs", func(
 		Expect(nodes.join(ctx, room+1-nodes.n)).To(Succeed())
 		before = nodes.someServed(ctx, room)
 		Eventually(func(g Gomega) {
-			is := &v1alpha1.ClusterCIDR{}
-			g.Expect(here.Get(ctx, client.ObjectKey{Name: "fleet"}, is)).To(Succeed())
-			g.Expect(is.Status.Conditions).To(ContainElement(And(
+			cc := &v1alpha1.ClusterCIDR{}
+			g.Expect(here.Get(ctx, client.ObjectKey{Name: "fleet"}, cc)).To(Succeed())
+			g.Expect(cc.Status.Conditions).To(ContainElement(And(
 				HaveField("Type", v1alpha1.ExhaustedCondition), HaveField("Status", metav1.ConditionTrue), HaveField("Message", ContainSubstring("kubectl butler-ipam release-held")))))
 		}).Should(Succeed())
 		here.releaseHeld(ctx, podsPool)
@@ -161,10 +161,10 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-00", HavePrefix("10.250.")))
 
 		here.clusterctl(ctx, "move", "--to-kubeconfig", there.Kubeconfig, "-n", "default")
-		is := &v1alpha1.ClusterCIDR{}
-		Expect(there.Get(ctx, client.ObjectKey{Name: "default"}, is)).To(Succeed())
-		Expect(is.Spec.IPv4).To(Equal("10.250.0.0/16"))
-		Expect(here.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed(), "the original stays")
+		cc := &v1alpha1.ClusterCIDR{}
+		Expect(there.Get(ctx, client.ObjectKey{Name: "default"}, cc)).To(Succeed())
+		Expect(cc.Spec.IPv4).To(Equal("10.250.0.0/16"))
+		Expect(here.Get(ctx, client.ObjectKey{Name: "more"}, cc)).To(Succeed(), "the original stays")
 		Expect(nodes.join(ctx, 1)).To(Succeed())
 		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-01", HavePrefix("10.245."))) // the range for the fewest Nodes
 
@@ -172,10 +172,10 @@ var _ = Describe("clusterctl move of ClusterCIDRs for the Nodes of the managemen
 		for _, name := range []string{"more", "idle"} {
 			Expect(there.Delete(ctx, own(name, "", 0))).To(Succeed())
 		}
-		Eventually(func() error { return there.Get(ctx, client.ObjectKey{Name: "idle"}, is) }).Should(Satisfy(apierrors.IsNotFound))
+		Eventually(func() error { return there.Get(ctx, client.ObjectKey{Name: "idle"}, cc) }).Should(Satisfy(apierrors.IsNotFound))
 		Expect(nodes.join(ctx, 1)).To(Succeed())
 		Expect(nodes.served(ctx)).To(HaveKeyWithValue("n-02", HavePrefix("10.250.")))
-		Expect(there.Get(ctx, client.ObjectKey{Name: "more"}, is)).To(Succeed())
+		Expect(there.Get(ctx, client.ObjectKey{Name: "more"}, cc)).To(Succeed())
 	})
 })
 

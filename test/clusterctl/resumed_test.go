@@ -160,32 +160,32 @@ func (f fleet) expectAddressesOnce(ctx context.Context, g Gomega, s *site) map[s
 	GinkgoHelper()
 	list := &ipamv1.IPAddressList{}
 	g.Expect(s.List(ctx, list, client.InNamespace(f.ns))).To(Succeed())
-	has := map[string]string{}
+	nameByAddress := map[string]string{}
 	for i := range list.Items {
 		a := &list.Items[i]
-		g.Expect(has).NotTo(HaveKey(a.Spec.Address), a.Name)
-		has[a.Spec.Address] = a.Name
+		g.Expect(nameByAddress).NotTo(HaveKey(a.Spec.Address), a.Name)
+		nameByAddress[a.Spec.Address] = a.Name
 	}
-	return has
+	return nameByAddress
 }
 
 // expectMoved expects all of a fleet to have the same addresses at the other site, and no object to be left behind.
 func (f fleet) expectMoved(ctx context.Context, from, to *site, had map[string]string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		is := f.records(ctx, to)
+		records := f.records(ctx, to)
 		for name, record := range had {
-			g.Expect(is).To(HaveKeyWithValue(name, record))
+			g.Expect(records).To(HaveKeyWithValue(name, record))
 		}
 		claims := 0
-		has := f.expectAddressesOnce(ctx, g, to)
+		nameByAddress := f.expectAddressesOnce(ctx, g, to)
 		for _, c := range f.claims(ctx, to) {
-			if record, _, _ := strings.Cut(is[c.Name], "/"); record != "" {
+			if record, _, _ := strings.Cut(records[c.Name], "/"); record != "" {
 				claims++
-				g.Expect(has).To(HaveKeyWithValue(record, c.Name))
+				g.Expect(nameByAddress).To(HaveKeyWithValue(record, c.Name))
 			}
 		}
-		g.Expect(has).To(HaveLen(claims))
+		g.Expect(nameByAddress).To(HaveLen(claims))
 	}).WithTimeout(framework.LongTimeout).Should(Succeed())
 	Expect(f.records(ctx, from)).To(BeEmpty())
 }

@@ -68,11 +68,11 @@ func imports(t *testing.T, root string) map[string][]string {
 				continue
 			}
 			for _, i := range file.Imports {
-				what, err := strconv.Unquote(i.Path.Value)
+				importPath, err := strconv.Unquote(i.Path.Value)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if of, is := strings.CutPrefix(what, module+"/"); is && !slices.Contains(out[from], pictured(of)) {
+				if of, ok := strings.CutPrefix(importPath, module+"/"); ok && !slices.Contains(out[from], pictured(of)) {
 					out[from] = append(out[from], pictured(of))
 				}
 			}
@@ -180,7 +180,7 @@ func functionsOf(name string, to map[string]bool) error {
 		return err
 	}
 	for _, d := range file.Decls {
-		if f, is := d.(*ast.FuncDecl); is {
+		if f, ok := d.(*ast.FuncDecl); ok {
 			to[f.Name.Name] = true
 		}
 	}

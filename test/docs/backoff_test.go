@@ -14,14 +14,14 @@ func TestControllersWaitAMinuteAtMost(t *testing.T) {
 		made, limited := 0, 0
 		for _, file := range files {
 			ast.Inspect(file, func(n ast.Node) bool {
-				called, is := n.(*ast.SelectorExpr)
-				if !is {
+				called, ok := n.(*ast.SelectorExpr)
+				if !ok {
 					return true
 				}
 				if strings.HasSuffix(called.Sel.Name, "ControllerManagedBy") {
 					made++
 				}
-				if of, is := called.X.(*ast.Ident); is && of.Name == "guard" && called.Sel.Name == "NewRateLimiter" {
+				if of, ok := called.X.(*ast.Ident); ok && of.Name == "guard" && called.Sel.Name == "NewRateLimiter" {
 					limited++
 				}
 				return true

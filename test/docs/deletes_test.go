@@ -18,12 +18,12 @@ func TestOnlyPackageExactDeletes(t *testing.T) {
 		}
 		for _, file := range files {
 			ast.Inspect(file, func(n ast.Node) bool {
-				call, is := n.(*ast.CallExpr)
-				if !is {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
 					return true
 				}
-				of, is := call.Fun.(*ast.SelectorExpr)
-				if !is || !takesContext(call) {
+				of, ok := call.Fun.(*ast.SelectorExpr)
+				if !ok || !takesContext(call) {
 					return true
 				}
 				if text := types.ExprString(of); text == "exact.DeleteWithPreconditions" {
@@ -46,6 +46,6 @@ func takesContext(call *ast.CallExpr) bool {
 	if len(call.Args) < 2 {
 		return false
 	}
-	name, is := call.Args[0].(*ast.Ident)
-	return is && strings.HasPrefix(strings.ToLower(name.Name), "ctx") || strings.Contains(types.ExprString(call.Args[0]), "ontext")
+	name, ok := call.Args[0].(*ast.Ident)
+	return ok && strings.HasPrefix(strings.ToLower(name.Name), "ctx") || strings.Contains(types.ExprString(call.Args[0]), "ontext")
 }

@@ -78,13 +78,13 @@ func declared(file *ast.File) []string {
 			out = append(out, name)
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				spec, is := spec.(*ast.TypeSpec)
-				if !is {
+				spec, ok := spec.(*ast.TypeSpec)
+				if !ok {
 					continue
 				}
 				out = append(out, spec.Name.Name)
-				of, is := spec.Type.(*ast.InterfaceType)
-				if !is {
+				of, ok := spec.Type.(*ast.InterfaceType)
+				if !ok {
 					continue
 				}
 				for _, method := range of.Methods.List {

@@ -32,7 +32,7 @@ var seededConstructors = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "N
 
 // Tests draw the same values in each run: a failure repeats, and no test passes by luck.
 func TestTestsDrawTheSameEachTime(t *testing.T) {
-	root, sources, anew := framework.RepoRootForTest(t), 0, map[string]bool{}
+	root, sources, unseeded := framework.RepoRootForTest(t), 0, map[string]bool{}
 	for _, dir := range []string{"api", "cmd", "controllers", "docs", "hack", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(at string, entry fs.DirEntry, err error) error {
 			name, _ := filepath.Rel(root, at)
@@ -47,7 +47,7 @@ func TestTestsDrawTheSameEachTime(t *testing.T) {
 			d := drawsOf(file)
 			sources += d.sources
 			for _, text := range d.unseeded {
-				if anew[name] = true; unseededFiles[name] == "" {
+				if unseeded[name] = true; unseededFiles[name] == "" {
 					t.Errorf("%s: %s draws something else in each run: use a source with a seed of its own", name, text)
 				}
 			}
@@ -61,7 +61,7 @@ func TestTestsDrawTheSameEachTime(t *testing.T) {
 		t.Errorf("there are %d sources with seeds; this test does not see them", sources)
 	}
 	for name := range unseededFiles {
-		if !anew[name] {
+		if !unseeded[name] {
 			t.Errorf("%s draws the same each time: it needs no exception", name)
 		}
 	}
@@ -94,8 +94,8 @@ func drawsOf(file *ast.File) (d draws) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			of, is := n.X.(*ast.Ident)
-			if is && of.Name == random && !slices.Contains(seededConstructors, n.Sel.Name) {
+			of, ok := n.X.(*ast.Ident)
+			if ok && of.Name == random && !slices.Contains(seededConstructors, n.Sel.Name) {
 				d.unseeded = append(d.unseeded, types.ExprString(n))
 			}
 		case *ast.CallExpr:

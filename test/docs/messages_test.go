@@ -73,8 +73,8 @@ func TestNames(t *testing.T) {
 	of := []string{"True", "False", "Unknown", clusterv1.PausedReason, clusterv1.NotPausedReason} // Kubernetes, Cluster API
 	known := func(name string) bool {
 		return s.texts[name] || slices.Contains(of, name) || slices.ContainsFunc(begun, func(begins string) bool {
-			rest, is := strings.CutPrefix(name, begins)
-			return is && (s.texts[rest] || slices.Contains(of, rest))
+			rest, ok := strings.CutPrefix(name, begins)
+			return ok && (s.texts[rest] || slices.Contains(of, rest))
 		})
 	}
 	for name, value := range s.constants { // those of Cluster API
@@ -114,7 +114,7 @@ func TestEvents(t *testing.T) {
 		}
 		for _, table := range tablesOf(page, text) {
 			for _, row := range table.rows {
-				if cell, is := row[table.first]; is && strings.HasPrefix(table.first, "Event") {
+				if cell, ok := row[table.first]; ok && strings.HasPrefix(table.first, "Event") {
 					for _, name := range named.FindAllStringSubmatch(cell, -1) {
 						explained[name[1]] = true
 					}

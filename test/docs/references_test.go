@@ -56,14 +56,14 @@ func TestReferencesResolve(t *testing.T) {
 	}
 }
 
-func codesIn(t *testing.T, path string, what *regexp.Regexp) map[string]bool {
+func codesIn(t *testing.T, path string, pattern *regexp.Regexp) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]bool{}
-	for _, m := range what.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range pattern.FindAllStringSubmatch(string(text), -1) {
 		out[m[1]] = true
 	}
 	if len(out) == 0 {

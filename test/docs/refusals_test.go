@@ -16,13 +16,13 @@ func (s *source) refusals() []refusal {
 	makers := s.makers()
 	seen := map[refusal]bool{}
 	s.functions(refusing, func(f *ast.FuncDecl) {
-		if _, is := makers[f.Name.Name]; is {
+		if _, ok := makers[f.Name.Name]; ok {
 			return
 		}
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if reason, is := makers[called(n)]; is {
+				if reason, ok := makers[called(n)]; ok {
 					seen[refusal{reason, s.text(n.Args[0])}] = true
 				}
 			case *ast.CompositeLit:
@@ -57,7 +57,7 @@ func (s *source) makers() map[string]string {
 			return
 		}
 		ast.Inspect(f.Body, func(n ast.Node) bool {
-			if c, is := n.(*ast.CompositeLit); is {
+			if c, ok := n.(*ast.CompositeLit); ok {
 				if reason, _ := s.literal(c); reason != "" {
 					out[f.Name.Name] = reason
 				}
@@ -71,15 +71,15 @@ func (s *source) makers() map[string]string {
 // literal returns the reason of a refusal that is a composite literal, and the expression of its message.
 func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
 	name := c.Type
-	if of, is := name.(*ast.SelectorExpr); is {
+	if of, ok := name.(*ast.SelectorExpr); ok {
 		name = of.Sel
 	}
-	if name, is := name.(*ast.Ident); !is || name.Name != "Refusal" || len(c.Elts) != 2 {
+	if name, ok := name.(*ast.Ident); !ok || name.Name != "Refusal" || len(c.Elts) != 2 {
 		return "", nil
 	}
 	reason, of := c.Elts[0].(*ast.KeyValueExpr)
-	message, what := c.Elts[1].(*ast.KeyValueExpr)
-	if !of || !what {
+	message, ok := c.Elts[1].(*ast.KeyValueExpr)
+	if !of || !ok {
 		return "", nil
 	}
 	return s.text(reason.Value), message.Value
@@ -87,15 +87,15 @@ func (s *source) literal(c *ast.CompositeLit) (string, ast.Expr) {
 
 // formats returns the possible texts of an expression: for a variable, all values that the function assigns to it.
 func (s *source) formats(f *ast.FuncDecl, e ast.Expr) []string {
-	name, is := e.(*ast.Ident)
-	if !is {
+	name, ok := e.(*ast.Ident)
+	if !ok {
 		return []string{s.text(e)}
 	}
 	var out []string
 	ast.Inspect(f.Body, func(n ast.Node) bool {
-		if a, is := n.(*ast.AssignStmt); is {
+		if a, ok := n.(*ast.AssignStmt); ok {
 			for i, to := range a.Lhs {
-				if to, is := to.(*ast.Ident); is && to.Name == name.Name && i < len(a.Rhs) {
+				if to, ok := to.(*ast.Ident); ok && to.Name == name.Name && i < len(a.Rhs) {
 					out = append(out, s.text(a.Rhs[i]))
 				}
 			}

@@ -123,7 +123,7 @@ func (s *source) functions(dirs []string, visit func(*ast.FuncDecl)) {
 	for _, dir := range dirs {
 		for _, file := range s.files[dir] {
 			for _, d := range file.Decls {
-				if f, is := d.(*ast.FuncDecl); is && f.Body != nil {
+				if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
 					visit(f)
 				}
 			}
@@ -146,7 +146,7 @@ func called(call *ast.CallExpr) string {
 func (s *source) calls(dir string, visit func(name string, args []ast.Expr)) {
 	for _, file := range s.files[dir] {
 		ast.Inspect(file, func(n ast.Node) bool {
-			if c, is := n.(*ast.CallExpr); is {
+			if c, ok := n.(*ast.CallExpr); ok {
 				visit(called(c), c.Args)
 			}
 			return true
@@ -160,7 +160,7 @@ func (s *source) eventPrefixes() []string {
 	for dir := range s.files {
 		s.calls(dir, func(name string, args []ast.Expr) {
 			if name == "Eventf" && len(args) > 4 {
-				if begins, is := strings.CutSuffix(s.text(args[3]), "%s"); is {
+				if begins, ok := strings.CutSuffix(s.text(args[3]), "%s"); ok {
 					out[begins] = true
 				}
 			}

@@ -100,10 +100,10 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		thaw := freeze()
 		s.stop(ctx, second)
 		shows(ctx, "default-pool", false, 10)
-		var is metav1.Condition
+		var condition metav1.Condition
 		Eventually(func(g Gomega) {
-			is = s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
-			g.Expect(is.Message).To(ContainSubstring("Cilium has not applied the change of CiliumLoadBalancerIPPool default-pool"))
+			condition = s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
+			g.Expect(condition.Message).To(ContainSubstring("Cilium has not applied the change of CiliumLoadBalancerIPPool default-pool"))
 		}).Should(Succeed())
 		Expect(s.free(ctx, "other", 1)).To(Equal(s.net + "12"))
 		thaw()
@@ -126,8 +126,8 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		// Its Service keeps the address until it is deleted, and no other Service gets it.
 		third := s.serve(ctx, "third")
 		Expect(s.addressOf(ctx, third)).To(Equal(s.net + "12"))
-		is := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
-		Expect(is.Message).To(Or(ContainSubstring("has "+s.net+"11"), ContainSubstring("not of generation")))
+		condition := s.condition(ctx, "lb-1", v1alpha1.DrainingCondition, metav1.ConditionTrue, v1alpha1.ConfirmingReason)
+		Expect(condition.Message).To(Or(ContainSubstring("has "+s.net+"11"), ContainSubstring("not of generation")))
 		s.stop(ctx, second)
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-2": 1})
 		Eventually(func(g Gomega) {
@@ -155,16 +155,16 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		byHand := func(name, cidr string) *cilium.Pool {
 			return &cilium.Pool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: cilium.PoolSpec{Blocks: []cilium.Block{{CIDR: cidr}}}}
 		}
-		theirs := byHand("default-pool", "10.99.0.0/30")
-		Expect(workload.Create(ctx, theirs)).To(Succeed())
+		foreign := byHand("default-pool", "10.99.0.0/30")
+		Expect(workload.Create(ctx, foreign)).To(Succeed())
 		s.begin(ctx, nil)
 		startManager(ctx, "--shrink-grace="+grace)
-		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignPoolReason)
-		Expect(is.Message).To(ContainSubstring("CiliumLoadBalancerIPPool default-pool"))
+		condition := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.ForeignPoolReason)
+		Expect(condition.Message).To(ContainSubstring("CiliumLoadBalancerIPPool default-pool"))
 		kept, err := pool(ctx, "default-pool")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(kept.Generation).To(Equal(theirs.Generation))
-		Expect(workload.Delete(ctx, theirs)).To(Succeed())
+		Expect(kept.Generation).To(Equal(foreign.Generation))
+		Expect(workload.Delete(ctx, foreign)).To(Succeed())
 		shows(ctx, "default-pool", false, 10)
 
 		By("creating one that overlaps, and ours again, so that ours is the younger one")
@@ -179,9 +179,9 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		shows(ctx, "default-pool", false, 10)
 		first := s.serve(ctx, "first")
 		withLongTimeout(func() {
-			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+			condition = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
 		})
-		Expect(is.Message).To(And(ContainSubstring("Cilium has a free address"), ContainSubstring("CiliumLoadBalancerIPPool default-pool: "), ContainSubstring("by-hand")))
+		Expect(condition.Message).To(And(ContainSubstring("Cilium has a free address"), ContainSubstring("CiliumLoadBalancerIPPool default-pool: "), ContainSubstring("by-hand")))
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())
 		Expect(s.addressOf(ctx, first)).To(Equal(s.net + "10"))
 	})
@@ -191,8 +191,8 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 		startManager(ctx, "--shrink-grace="+grace)
 		first := s.served(ctx, "first", "10")
 		management.change(ctx, s.config, `{"spec":{"network":{"loadBalancer":{"type":"MetalLB"}}}}`)
-		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.TypeChangedReason)
-		Expect(is.Message).To(ContainSubstring("Cilium is shown the blocks"))
+		condition := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.TypeChangedReason)
+		Expect(condition.Message).To(ContainSubstring("Cilium is shown the blocks"))
 		s.served(ctx, "second", "11") // it is served as before
 		before := s.blocks(ctx)["lb"].UID
 		Expect(management.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(s.ns))).To(Succeed())

@@ -35,11 +35,11 @@ var _ = Describe("A tenant whose MetalLB a user changes by hand", func() {
 		} {
 			workload.change(ctx, pool, edit)
 			Eventually(func(g Gomega) {
-				is, err := metalLBPool(ctx, "default-pool")
+				current, err := metalLBPool(ctx, "default-pool")
 				g.Expect(err).NotTo(HaveOccurred())
-				g.Expect(is.Spec.Addresses).To(Equal([]string{s.net + "10-" + s.net + "10"}))
-				g.Expect(is.Spec.AutoAssign).To(HaveValue(BeTrue()))
-				g.Expect(is.Labels).NotTo(BeEmpty())
+				g.Expect(current.Spec.Addresses).To(Equal([]string{s.net + "10-" + s.net + "10"}))
+				g.Expect(current.Spec.AutoAssign).To(HaveValue(BeTrue()))
+				g.Expect(current.Labels).NotTo(BeEmpty())
 			}).Should(Succeed(), edit)
 		}
 		// MetalLB may have withdrawn the address, and assigns it again.
@@ -79,10 +79,10 @@ var _ = Describe("A tenant whose MetalLB a user changes by hand", func() {
 		Expect(workload.Delete(ctx, pool)).To(Succeed())
 		s.expectPoolEntries(ctx, "10-10", "11-11")
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
-		is := &metallbv1beta1.IPAddressPool{}
-		Expect(workload.Get(ctx, client.ObjectKeyFromObject(mine), is)).To(Succeed())
-		Expect(is.Spec).To(Equal(mine.Spec))
-		Expect(is.Labels).To(BeEmpty())
-		Expect(is.Generation).To(Equal(mine.Generation))
+		current := &metallbv1beta1.IPAddressPool{}
+		Expect(workload.Get(ctx, client.ObjectKeyFromObject(mine), current)).To(Succeed())
+		Expect(current.Spec).To(Equal(mine.Spec))
+		Expect(current.Labels).To(BeEmpty())
+		Expect(current.Generation).To(Equal(mine.Generation))
 	})
 })

@@ -27,9 +27,11 @@ var _ = Describe("A tenant whose manager is killed", func() {
 	})
 
 	// killed kills the manager when lb-1 is in a state, and returns the block.
-	killed := func(w watch.Interface, is func(*v1alpha1.IPAllocation) bool) *v1alpha1.IPAllocation {
+	killed := func(w watch.Interface, matches func(*v1alpha1.IPAllocation) bool) *v1alpha1.IPAllocation {
 		GinkgoHelper()
-		seen := watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool { return a.Name == s.ns+"-tenant-lb-1" && is(a) })
+		seen := watchUntil(w, func(_ watch.EventType, a *v1alpha1.IPAllocation) bool {
+			return a.Name == s.ns+"-tenant-lb-1" && matches(a)
+		})
 		Expect(m.Kill()).To(Succeed())
 		return seen[len(seen)-1]
 	}
@@ -37,11 +39,11 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.DrainingCondition)
 	}
 
-	DescribeTable("grows if that happens after", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5, F19
+	DescribeTable("grows if that happens after", func(ctx SpecContext, matches func(*v1alpha1.IPAllocation) bool) { // B37, B58, F5, F19
 		s.served(ctx, "first", "10")
 		w := s.watching(ctx)
 		second := s.serve(ctx, "second")
-		killed(w, is)
+		killed(w, matches)
 		s.expectDisjoint(ctx, history)
 		startManager(ctx, "--shrink-grace=1h")
 		expectAddress(ctx, second, s.net+"11")
@@ -70,12 +72,12 @@ var _ = Describe("A tenant whose manager is killed", func() {
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 	})
 
-	DescribeTable("shrinks if that happens after", func(ctx SpecContext, is func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
+	DescribeTable("shrinks if that happens after", func(ctx SpecContext, matches func(*v1alpha1.IPAllocation) bool) { // B46, B47, F1, F2
 		s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		w := s.watching(ctx)
 		s.stop(ctx, second)
-		killed(w, is)
+		killed(w, matches)
 		s.expectDisjoint(ctx, history)
 		startManager(ctx, "--shrink-grace="+grace)
 		s.expectBlocks(ctx, map[string]int{"lb": 1})

@@ -120,14 +120,14 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 		late := t.make(ctx, "late", requestingAddress("198.51.100.40", 443))
 		t.expectReason(ctx, late, v1alpha1.PortTakenReason, "198.51.100.40 TCP/443 is already allocated to Service tls")
 		others := c.newTenant(ctx)
-		stranger := others.make(ctx, "web", requestingAddress("198.51.100.40", 81))
-		others.expectReason(ctx, stranger, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/ip-198-51-100-40")
+		foreign := others.make(ctx, "web", requestingAddress("198.51.100.40", 81))
+		others.expectReason(ctx, foreign, v1alpha1.LeaseNotReadyReason, "held by IPLease "+t.ns+"/ip-198-51-100-40")
 		outside := t.make(ctx, "outside", requestingAddress("203.0.113.1", 80)) // H10
 		t.expectReason(ctx, outside, v1alpha1.NoPoolReason, "has the address 203.0.113.1")
 		for _, s := range []*corev1.Service{web, tls, late} {
 			Expect(t.Delete(ctx, s)).To(Succeed())
 		}
-		others.expectPublished(ctx, []string{"198.51.100.40"}, stranger) // it waits until the address is released
+		others.expectPublished(ctx, []string{"198.51.100.40"}, foreign) // it waits until the address is released
 		t.gone(ctx, "ip-198-51-100-40")
 	})
 

@@ -59,8 +59,8 @@ func (t tenant) expectNoAddress(ctx context.Context, s *corev1.Service) {
 func (t tenant) expectLeaseCondition(ctx context.Context, lease, kind string, status metav1.ConditionStatus, message string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		is := meta.FindStatusCondition(t.lease(ctx, g, lease).Status.Conditions, kind)
-		g.Expect(is).To(HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(message)))))
+		condition := meta.FindStatusCondition(t.lease(ctx, g, lease).Status.Conditions, kind)
+		g.Expect(condition).To(HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(message)))))
 	}).Should(Succeed())
 }
 
@@ -92,10 +92,10 @@ var _ = Describe("Services that name leases", Ordered, func() {
 	})
 
 	It("of other namespaces share an address where the lease selects them, and only then", func(ctx SpecContext) { // A7
-		mine, theirs := newTenant(ctx, "more", "shop"), workload.newTenant(ctx)
+		mine, otherTenant := newTenant(ctx, "more", "shop"), workload.newTenant(ctx)
 		address := mine.addressOf(ctx, "shop")
 		web := mine.make(ctx, "web", withAnnotation(named, "shop"))
-		guest := theirs.make(ctx, "web", withAnnotation(named, mine.ns+"/shop"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 443 })
+		guest := otherTenant.make(ctx, "web", withAnnotation(named, mine.ns+"/shop"), func(s *corev1.Service) { s.Spec.Ports[0].Port = 443 })
 		expectPublished(ctx, address, web)
 		expectReason(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
 		selecting := func(value string) {
@@ -105,12 +105,12 @@ var _ = Describe("Services that name leases", Ordered, func() {
 				return mine.Update(ctx, l)
 			}).Should(Succeed())
 		}
-		selecting(theirs.ns)
+		selecting(otherTenant.ns)
 		expectPublished(ctx, address, web, guest)
 		Expect(mine.lease(ctx, Default, "shop").Status.Ports).To(HaveExactElements(
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 80, Service: "web", UID: web.UID},
-			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "web", Namespace: theirs.ns, UID: guest.UID}))
-		late := theirs.make(ctx, "late", withAnnotation(named, mine.ns+"/shop"))
+			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "web", Namespace: otherTenant.ns, UID: guest.UID}))
+		late := otherTenant.make(ctx, "late", withAnnotation(named, mine.ns+"/shop"))
 		expectReason(ctx, late, v1alpha1.PortTakenReason, "is already allocated to Service web")
 		selecting("nobody")
 		expectReason(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")

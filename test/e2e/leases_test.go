@@ -111,11 +111,11 @@ func (c cluster) expectPublished(ctx context.Context, addresses []string, servic
 	Eventually(func(g Gomega) {
 		for _, s := range services {
 			g.Expect(c.Get(ctx, client.ObjectKeyFromObject(s), s)).To(Succeed())
-			var has []string
+			var got []string
 			for _, in := range s.Status.LoadBalancer.Ingress {
-				has = append(has, in.IP)
+				got = append(got, in.IP)
 			}
-			g.Expect(has).To(ConsistOf(addresses), "%s: %+v", s.Name, s.Status.Conditions)
+			g.Expect(got).To(ConsistOf(addresses), "%s: %+v", s.Name, s.Status.Conditions)
 			g.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)).To(BeTrue())
 		}
 	}).Should(Succeed())
@@ -232,23 +232,23 @@ var _ = Describe("Services of leases", Ordered, func() {
 	})
 
 	It("get no address of another tenant, neither by its sharing key and address nor by the name of its lease", func(ctx SpecContext) { // A7
-		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
+		mine, otherTenant := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
 		address := mine.addressOf(ctx, "shop")
 		web := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
 		expectPublished(ctx, address, web)
-		Expect(theirs.addressOf(ctx, "shop")).NotTo(Equal(address))
+		Expect(otherTenant.addressOf(ctx, "shop")).NotTo(Equal(address))
 		thief := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: theirs.ns, Name: "thief", Labels: map[string]string{v1alpha1.LeasedLabel: "true"}, Annotations: map[string]string{
+			ObjectMeta: metav1.ObjectMeta{Namespace: otherTenant.ns, Name: "thief", Labels: map[string]string{v1alpha1.LeasedLabel: "true"}, Annotations: map[string]string{
 				"metallb.io/loadBalancerIPs": address, "metallb.io/allow-shared-ip": "lease-" + mine.ns,
 			}},
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{port(corev1.ProtocolTCP, 81)}},
 		}
 		Expect(workload.Create(ctx, thief)).To(Succeed())
-		named := theirs.service(ctx, "named", mine.ns+"/shop", port(corev1.ProtocolTCP, 82))
-		expectReason(ctx, named, v1alpha1.NotAllowedReason, "there is no IPLease shop that Services of namespace "+theirs.ns+" may use")
+		named := otherTenant.service(ctx, "named", mine.ns+"/shop", port(corev1.ProtocolTCP, 82))
+		expectReason(ctx, named, v1alpha1.NotAllowedReason, "there is no IPLease shop that Services of namespace "+otherTenant.ns+" may use")
 		Eventually(func(g Gomega) {
 			events := &corev1.EventList{}
-			g.Expect(workload.List(ctx, events, client.InNamespace(theirs.ns))).To(Succeed())
+			g.Expect(workload.List(ctx, events, client.InNamespace(otherTenant.ns))).To(Succeed())
 			g.Expect(events.Items).To(ContainElement(And(HaveField("InvolvedObject.Name", "thief"), HaveField("Reason", "AllocationFailed"))))
 		}).Should(Succeed())
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(thief), thief)).To(Succeed())
@@ -256,9 +256,9 @@ var _ = Describe("Services of leases", Ordered, func() {
 	})
 
 	It("lose their address when their lease is deleted, and no object of another tenant changes", func(ctx SpecContext) { // A8, A9, A15
-		mine, theirs := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
-		address, their := mine.addressOf(ctx, "shop"), theirs.addressOf(ctx, "shop")
-		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), theirs.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
+		mine, otherTenant := newTenant(ctx, pool.Name, "shop"), newTenant(ctx, pool.Name, "shop")
+		address, their := mine.addressOf(ctx, "shop"), otherTenant.addressOf(ctx, "shop")
+		web, other := mine.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80)), otherTenant.service(ctx, "web", "shop", port(corev1.ProtocolTCP, 80))
 		expectPublished(ctx, address, web)
 		expectPublished(ctx, their, other)
 		poolOf := func(t tenant) *metallbv1beta1.IPAddressPool {
@@ -269,9 +269,9 @@ var _ = Describe("Services of leases", Ordered, func() {
 		Expect(poolOf(mine).Spec).To(And(
 			HaveField("Addresses", []string{address + "-" + address}), HaveField("AutoAssign", HaveValue(BeFalse())),
 			HaveField("AllocateTo.Namespaces", []string{mine.ns}), HaveField("AllocateTo.ServiceSelectors", []metav1.LabelSelector{{MatchLabels: map[string]string{"butler.butlerlabs.dev/leased": "true"}}})))
-		theirs.expectLeaseCondition(ctx, "shop", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "") // which is written last
-		before := []client.Object{theirs.lease(ctx, Default, "shop"), other}
-		poolBefore := poolOf(theirs)
+		otherTenant.expectLeaseCondition(ctx, "shop", v1alpha1.AnnouncedCondition, metav1.ConditionTrue, "") // which is written last
+		before := []client.Object{otherTenant.lease(ctx, Default, "shop"), other}
+		poolBefore := poolOf(otherTenant)
 
 		Expect(workload.Delete(ctx, mine.lease(ctx, Default, "shop"))).To(Succeed())
 		Eventually(func() bool {
@@ -279,12 +279,12 @@ var _ = Describe("Services of leases", Ordered, func() {
 		}).WithTimeout(framework.LongTimeout).Should(BeTrue())
 		expectReason(ctx, web, v1alpha1.LeaseNotFoundReason, "there is no IPLease shop")
 		Expect(apierrors.IsNotFound(workload.Get(ctx, client.ObjectKey{Namespace: "metallb-system", Name: "lease-" + mine.ns}, &metallbv1beta1.IPAddressPool{}))).To(BeTrue())
-		poolAfter := poolOf(theirs)
+		poolAfter := poolOf(otherTenant)
 		for _, p := range []*metallbv1beta1.IPAddressPool{poolBefore, poolAfter} { // MetalLB writes its counts at any time
 			p.Status, p.ResourceVersion, p.ManagedFields = metallbv1beta1.IPAddressPoolStatus{}, "", nil
 		}
 		Expect(poolAfter).To(Equal(poolBefore))
-		after := []client.Object{theirs.lease(ctx, Default, "shop"), &corev1.Service{ObjectMeta: other.ObjectMeta}}
+		after := []client.Object{otherTenant.lease(ctx, Default, "shop"), &corev1.Service{ObjectMeta: other.ObjectMeta}}
 		Expect(workload.Get(ctx, client.ObjectKeyFromObject(other), after[1])).To(Succeed())
 		for i := range before {
 			Expect(after[i].GetResourceVersion()).To(Equal(before[i].GetResourceVersion()), "%T", before[i])

@@ -22,8 +22,8 @@ var _ = Describe("A tenant with a quota", func() {
 		s.begin(ctx, nil)
 		services = s.serveAll(ctx, "a", "b", "c", "d")
 		startManager(ctx, "--shrink-grace="+grace)
-		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.QuotaReachedReason)
-		Expect(is.Message).To(ContainSubstring("quotaPerTenant.maxLoadBalancerIPs is 3"))
+		condition := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.QuotaReachedReason)
+		Expect(condition.Message).To(ContainSubstring("quotaPerTenant.maxLoadBalancerIPs is 3"))
 	})
 
 	served := func(ctx SpecContext) (out []*corev1.Service) {

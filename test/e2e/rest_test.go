@@ -31,9 +31,9 @@ var _ = Describe("A tenant at rest", func() {
 			g.Expect(management.List(ctx, blocks)).To(Succeed())
 			left := int64(0)
 			for i := range pools.Items {
-				is := &pools.Items[i].Status
-				g.Expect(is.Allocator).To(HaveValue(HaveField("InFlight", BeEmpty())))
-				left += is.AllocatedIPs
+				status := &pools.Items[i].Status
+				g.Expect(status.Allocator).To(HaveValue(HaveField("InFlight", BeEmpty())))
+				left += status.AllocatedIPs
 			}
 			for i := range blocks.Items {
 				left -= blocks.Items[i].Status.AllocatedCount

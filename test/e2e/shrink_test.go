@@ -67,11 +67,11 @@ var _ = Describe("A tenant", func() {
 		Expect(was).NotTo(BeNil())
 		Eventually(func() time.Duration { return time.Since(was.CreationTimestamp.Time) }).WithTimeout(2 * patience).Should(BeNumerically(">", patience+time.Second))
 		stays := func(g Gomega) {
-			is := s.blocks(ctx)["lb-1"]
-			g.Expect(is).NotTo(BeNil())
-			g.Expect(is.UID).To(Equal(was.UID))
-			g.Expect(is.DeletionTimestamp).To(BeNil())
-			g.Expect(meta.IsStatusConditionTrue(is.Status.Conditions, v1alpha1.DrainingCondition)).To(BeFalse())
+			block := s.blocks(ctx)["lb-1"]
+			g.Expect(block).NotTo(BeNil())
+			g.Expect(block.UID).To(Equal(was.UID))
+			g.Expect(block.DeletionTimestamp).To(BeNil())
+			g.Expect(meta.IsStatusConditionTrue(block.Status.Conditions, v1alpha1.DrainingCondition)).To(BeFalse())
 		}
 		s.stop(ctx, second)
 		s.condition(ctx, "lb-1", v1alpha1.InUseCondition, metav1.ConditionFalse, v1alpha1.IdleReason)

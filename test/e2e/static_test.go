@@ -30,9 +30,9 @@ var _ = Describe("A tenant", func() {
 		first := s.served(ctx, "first", "10")
 		second := s.served(ctx, "second", "11")
 		third := s.serve(ctx, "third")
-		is := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.StaticReason)
-		Expect(is.Message).To(ContainSubstring("1 more address"))
-		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerStatic") }).Should(ConsistOf(is.Message))
+		condition := s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.StaticReason)
+		Expect(condition.Message).To(ContainSubstring("1 more address"))
+		Eventually(func() []string { return eventsOn(ctx, management, s.ns, s.cluster.UID, "LoadBalancerStatic") }).Should(ConsistOf(condition.Message))
 		// The block does not shrink either.
 		s.stop(ctx, first, second)
 		Expect(s.addressOf(ctx, third)).To(HavePrefix(s.net))

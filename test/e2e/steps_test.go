@@ -90,12 +90,12 @@ func waitForAdvertisement(ctx context.Context) *metallbv1beta1.L2Advertisement {
 }
 
 // watchUntil reads a watch until an object is as wanted, and returns all objects so far.
-func watchUntil[O client.Object](w watch.Interface, is func(watch.EventType, O) bool) (seen []O) {
+func watchUntil[O client.Object](w watch.Interface, done func(watch.EventType, O) bool) (seen []O) {
 	GinkgoHelper()
 	for e := range w.ResultChan() {
 		o, ok := e.Object.(O)
 		Expect(ok).To(BeTrue(), "%v", e.Object)
-		if seen = append(seen, o); is(e.Type, o) {
+		if seen = append(seen, o); done(e.Type, o) {
 			return seen
 		}
 	}

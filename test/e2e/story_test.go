@@ -193,14 +193,14 @@ func (s *story) expectPoolEntries(ctx context.Context, last ...string) {
 // condition waits for a condition of a block, and returns it.
 func (s *story) condition(ctx context.Context, block, kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
 	GinkgoHelper()
-	var is *metav1.Condition
+	var condition *metav1.Condition
 	Eventually(func(g Gomega) {
 		a := s.blocks(ctx)[block]
 		g.Expect(a).NotTo(BeNil(), block)
-		is = meta.FindStatusCondition(a.Status.Conditions, kind)
-		g.Expect(is).To(HaveValue(And(HaveField("Status", status), HaveField("Reason", reason))), "%+v", a.Status.Conditions)
+		condition = meta.FindStatusCondition(a.Status.Conditions, kind)
+		g.Expect(condition).To(HaveValue(And(HaveField("Status", status), HaveField("Reason", reason))), "%+v", a.Status.Conditions)
 	}).Should(Succeed())
-	return *is
+	return *condition
 }
 
 // eventsOn returns the notes of the events on an object with the given reason.

@@ -32,11 +32,11 @@ var _ = Describe("A tenant", func() {
 			s.serve(ctx, "both", annotated("metallb.io/loadBalancerIPs", elsewhere), func(service *corev1.Service) { service.Spec.LoadBalancerIP = elsewhere }),
 			s.serve(ctx, "nonsense", annotated("metallb.io/loadBalancerIPs", "nonsense")),
 		}
-		told := func(service *corev1.Service) []string {
+		stuckEvents := func(service *corev1.Service) []string {
 			return eventsOn(ctx, workload, s.services, service.UID, "NoAddress")
 		}
 		for _, service := range stuck {
-			Eventually(func() []string { return told(service) }).Should(HaveLen(1), service.Name)
+			Eventually(func() []string { return stuckEvents(service) }).Should(HaveLen(1), service.Name)
 		}
 		s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, v1alpha1.SatisfiedReason)
 		s.expectBlocks(ctx, map[string]int{"lb": 1})
@@ -46,9 +46,9 @@ var _ = Describe("A tenant", func() {
 		s.served(ctx, "third", "12")
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1, "lb-2": 1})
 		for _, service := range stuck {
-			Expect(told(service)).To(HaveLen(1), service.Name)
+			Expect(stuckEvents(service)).To(HaveLen(1), service.Name)
 		}
-		Expect(told(foreign)).To(BeEmpty())
+		Expect(stuckEvents(foreign)).To(BeEmpty())
 		// A corrected Service is served like others.
 		workload.change(ctx, stuck[0], `{"metadata":{"annotations":{"metallb.io/address-pool":"default-pool"}}}`)
 		Expect(s.addressOf(ctx, stuck[0])).To(Equal(s.net + "13"))
@@ -67,11 +67,11 @@ var _ = Describe("A tenant", func() {
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
 		second := s.serve(ctx, "second")
 		s.expectPoolEntries(ctx, "10-10", "11-11")
-		var is metav1.Condition
+		var condition metav1.Condition
 		withLongTimeout(func() {
-			is = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
+			condition = s.condition(ctx, "lb", v1alpha1.DemandSatisfiedCondition, metav1.ConditionFalse, v1alpha1.NotPlacedReason)
 		})
-		Expect(is.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
+		Expect(condition.Message).To(And(ContainSubstring(second.Name), ContainSubstring("refuses its configuration"), ContainSubstring("overlaps")))
 		s.expectBlocks(ctx, map[string]int{"lb": 1, "lb-1": 1})
 		expectRestMeanwhile(ctx, m)
 		Expect(workload.Delete(ctx, overlapping)).To(Succeed())

@@ -22,12 +22,12 @@ var classSettings = map[string]string{"poolName": "endpoints", "poolKind": "Netw
 
 // expectRefused requests the patches for a Cluster that must get no claim, and expects a failure with the given
 // message.
-func expectRefused(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string, says string) {
+func expectRefused(ctx context.Context, cluster *clusterv1.Cluster, settings map[string]string, message string) {
 	GinkgoHelper()
 	resp, err := hooks.GeneratePatches(ctx, cluster, settings)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(resp.Status).To(Equal(hooksv1.ResponseStatusFailure))
-	Expect(resp.Message).To(ContainSubstring(says))
+	Expect(resp.Message).To(ContainSubstring(message))
 	Expect(resp.Items).To(BeEmpty())
 	Expect(claimsIn(ctx, cluster.Namespace)).To(BeEmpty())
 }

@@ -64,11 +64,11 @@ func follow[T client.Object](ctx context.Context, list client.ObjectList, ns str
 	go func() {
 		defer GinkgoRecover()
 		for event := range w.ResultChan() {
-			obj, is := event.Object.(T)
-			if !is && ctx.Err() != nil {
+			obj, ok := event.Object.(T)
+			if !ok && ctx.Err() != nil {
 				return
 			}
-			Expect(is).To(BeTrue(), "the watch ended: %v", event.Object)
+			Expect(ok).To(BeTrue(), "the watch ended: %v", event.Object)
 			see(event.Type, obj)
 		}
 	}()
@@ -141,14 +141,14 @@ func followInfrastructure(ctx context.Context, ns string, h *history) {
 // runClusterLifecycle creates a Cluster, waits for its endpoint, and deletes it.
 func runClusterLifecycle(ctx context.Context, cluster *clusterv1.Cluster) {
 	GinkgoHelper()
-	const look = 50 * time.Millisecond
+	const pollInterval = 50 * time.Millisecond
 	create(ctx, cluster)
-	Expect(wait.PollUntilContextTimeout(ctx, look, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
+	Expect(wait.PollUntilContextTimeout(ctx, pollInterval, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
 		return cluster.Spec.ControlPlaneEndpoint.Host != "", err
 	})).To(Succeed(), "%s: %s", cluster.Name, topologyOf(cluster).Message)
 	Expect(k8s.Delete(ctx, cluster)).To(Succeed())
-	Expect(wait.PollUntilContextTimeout(ctx, look, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
+	Expect(wait.PollUntilContextTimeout(ctx, pollInterval, framework.LongTimeout, true, func(ctx context.Context) (bool, error) {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})).To(Succeed())

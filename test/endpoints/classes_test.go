@@ -161,12 +161,12 @@ func topologyOf(cluster *clusterv1.Cluster) metav1.Condition {
 }
 
 // expectTopologyMessage waits until the topology condition of a Cluster is False, with the given text in its message.
-func expectTopologyMessage(ctx context.Context, cluster *clusterv1.Cluster, says string) {
+func expectTopologyMessage(ctx context.Context, cluster *clusterv1.Cluster, message string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		read(ctx, cluster)
 		g.Expect(topologyOf(cluster).Status).To(Equal(metav1.ConditionFalse))
-		g.Expect(topologyOf(cluster).Message).To(ContainSubstring(says))
+		g.Expect(topologyOf(cluster).Message).To(ContainSubstring(message))
 	}).Should(Succeed())
 }
 

@@ -41,8 +41,8 @@ func findProcessByArg(arg string) (pid int, err error) {
 		if err != nil {
 			continue // the process has ended meanwhile
 		}
-		for word := range bytes.SplitSeq(cmdline, []byte{0}) {
-			if string(word) == arg {
+		for field := range bytes.SplitSeq(cmdline, []byte{0}) {
+			if string(field) == arg {
 				return strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			}
 		}

@@ -18,9 +18,9 @@ type WorkCounts map[string]float64
 // Since returns the difference to an earlier reading; it omits work that did not increase.
 func (t WorkCounts) Since(earlier WorkCounts) WorkCounts {
 	out := WorkCounts{}
-	for what, n := range t {
-		if n > earlier[what] {
-			out[what] = n - earlier[what]
+	for name, n := range t {
+		if n > earlier[name] {
+			out[name] = n - earlier[name]
 		}
 	}
 	return out

@@ -214,7 +214,7 @@ func loadUDP(to netip.AddrPort, n, lost *atomic.Int64) error {
 		asked[int32(fd)] = time.Now()
 	}
 	events := make([]unix.EpollEvent, udpClients)
-	looked := time.Now()
+	checkedAt := time.Now()
 	for {
 		ready, err := unix.EpollWait(poll, events, int(packetTimeout/time.Millisecond))
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -230,10 +230,10 @@ func loadUDP(to netip.AddrPort, n, lost *atomic.Int64) error {
 			asked[e.Fd] = now
 			_, _ = unix.Write(int(e.Fd), buffer)
 		}
-		if now.Sub(looked) < packetTimeout {
+		if now.Sub(checkedAt) < packetTimeout {
 			continue
 		}
-		looked = now
+		checkedAt = now
 		for fd, at := range asked {
 			if now.Sub(at) >= packetTimeout {
 				lost.Add(1)

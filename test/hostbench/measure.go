@@ -80,10 +80,10 @@ func (w *testbed) runComparison(ctx context.Context, o options, c comparison) (f
 			got[s.name] = f
 		}
 		fmt.Printf("  turn %d: ours %s", turn+1, got[forwarderName].format(c))
-		if theirs, is := got[c.competitor]; is {
-			ratios = append(ratios, got[forwarderName].rate/theirs.rate)
-			byCPU = append(byCPU, got[forwarderName].rate/got[forwarderName].cpus/(theirs.rate/theirs.cpus))
-			fmt.Printf("; %s %s; ratio %.2f, by CPU %.2f", c.competitor, theirs.format(c), ratios[turn], byCPU[turn])
+		if competitor, ok := got[c.competitor]; ok {
+			ratios = append(ratios, got[forwarderName].rate/competitor.rate)
+			byCPU = append(byCPU, got[forwarderName].rate/got[forwarderName].cpus/(competitor.rate/competitor.cpus))
+			fmt.Printf("; %s %s; ratio %.2f, by CPU %.2f", c.competitor, competitor.format(c), ratios[turn], byCPU[turn])
 		}
 		fmt.Println()
 		slices.Reverse(sides) // the one that was first is second now

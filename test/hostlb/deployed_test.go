@@ -127,9 +127,9 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "$(NODE_NAME)", "node")
 	}
-	said := &writer{}
+	output := &writer{}
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = output, output
 	g.Expect(space.StartProcess(cmd)).To(Succeed())
 	ended := make(chan struct{})
 	go func() {
@@ -157,11 +157,11 @@ func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
 		}
 	}
 	g.Expect(netip.MustParseAddr(c.LivenessProbe.HTTPGet.Host).IsLoopback()).To(BeTrue(), "they need no credentials")
-	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.LongTimeout).Should(Equal(http.StatusOK), said.String)
-	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), said.String())
-	g.Eventually(said.String).WithTimeout(framework.LongTimeout).Should(ContainSubstring("Waiting for the API server"))
+	g.Eventually(answer(c.LivenessProbe)).WithTimeout(framework.LongTimeout).Should(Equal(http.StatusOK), output.String)
+	g.Expect(answer(c.ReadinessProbe)()).To(Equal(http.StatusServiceUnavailable), output.String())
+	g.Eventually(output.String).WithTimeout(framework.LongTimeout).Should(ContainSubstring("Waiting for the API server"))
 	had := tries.Load()
 	g.Eventually(tries.Load).WithTimeout(framework.LongTimeout).Should(BeNumerically(">", had+3))
-	g.Expect(strings.Count(said.String(), "Waiting for the API server")).To(Equal(1), said.String())
-	g.Expect(ended).NotTo(BeClosed(), said.String())
+	g.Expect(strings.Count(output.String(), "Waiting for the API server")).To(Equal(1), output.String())
+	g.Expect(ended).NotTo(BeClosed(), output.String())
 }

@@ -44,8 +44,8 @@ func (w *world) addressesByHost() map[*host]map[netip.Addr]bool {
 // countShown returns how many addresses are on any host.
 func (w *world) countShown() int {
 	n := map[netip.Addr]bool{}
-	for _, has := range w.addressesByHost() {
-		for a := range has {
+	for _, shown := range w.addressesByHost() {
+		for a := range shown {
 			n[a] = true
 		}
 	}
@@ -93,8 +93,8 @@ var _ = Describe("A measurement", func() {
 		Eventually(w.countShown).WithTimeout(5 * time.Minute).WithPolling(time.Second).Should(Equal(n))
 		AddReportEntry(fmt.Sprintf("%d addresses shown after, in seconds, of which they were made in some", n), time.Since(began).Seconds())
 		var of []int
-		for _, has := range w.addressesByHost() {
-			of = append(of, len(has))
+		for _, shown := range w.addressesByHost() {
+			of = append(of, len(shown))
 		}
 		slices.Sort(of)
 		AddReportEntry("addresses of each host", of)
@@ -120,7 +120,7 @@ var _ = Describe("A measurement", func() {
 		Eventually(func() float64 { return writesIn(ctx, 5*time.Second) }).WithTimeout(2 * time.Minute).Should(BeNumerically("<", 2))
 		Expect(w.countShown()).To(Equal(n))
 
-		for _, what := range []struct {
+		for _, failure := range []struct {
 			text string
 			do   func(*host)
 		}{
@@ -132,14 +132,14 @@ var _ = Describe("A measurement", func() {
 			w.hosts = w.hosts[1:]
 			most := w.atMostOne(first(moved))
 			ended := time.Now()
-			what.do(h)
+			failure.do(h)
 			var times []float64
 			Eventually(func() int {
-				for o, has := range w.addressesByHost() {
+				for o, shown := range w.addressesByHost() {
 					if o == h {
 						continue
 					}
-					for a := range has {
+					for a := range shown {
 						if moved[a] {
 							delete(moved, a)
 							times = append(times, time.Since(ended).Seconds())
@@ -148,7 +148,7 @@ var _ = Describe("A measurement", func() {
 				}
 				return len(moved)
 			}).WithTimeout(2 * time.Minute).WithPolling(20 * time.Millisecond).Should(BeZero())
-			AddReportEntry(fmt.Sprintf("%s: seconds until another host has the first, the median and the last of %d addresses", what.text, len(times)),
+			AddReportEntry(fmt.Sprintf("%s: seconds until another host has the first, the median and the last of %d addresses", failure.text, len(times)),
 				[]float64{times[0], times[len(times)/2], times[len(times)-1]})
 			Expect(most()).To(BeNumerically("<=", 1))
 		}

@@ -135,7 +135,7 @@ func (w *world) sendTCP(ctx context.Context, to netip.AddrPort, text string) str
 	if _, err := io.WriteString(c, text); err != nil {
 		return err.Error()
 	}
-	if half, is := c.(*net.TCPConn); is {
+	if half, ok := c.(*net.TCPConn); ok {
 		_ = half.CloseWrite()
 	}
 	answer, err := io.ReadAll(c)

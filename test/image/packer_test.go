@@ -114,7 +114,7 @@ func TestPacker(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) {
 		interpreted := header(elf.EM_X86_64)
 		binary.LittleEndian.PutUint32(interpreted[headerSize:], uint32(elf.PT_INTERP))
-		for what, test := range map[string]struct {
+		for name, test := range map[string]struct {
 			content []byte
 			want    string
 		}{
@@ -122,7 +122,7 @@ func TestPacker(t *testing.T) {
 			"an architecture it has no name for": {content: header(elf.EM_SPARCV9), want: "EM_SPARCV9"},
 			"what is no program":                 {content: []byte("#!/bin/sh\n" + strings.Repeat("#", headerSize)), want: "magic"},
 		} {
-			t.Run(what, func(t *testing.T) {
+			t.Run(name, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "image.tar")
 				printed, err := pack(t, out, program(t, t.TempDir(), "manager", test.content))
 				if err == nil || !strings.Contains(printed, test.want) {

@@ -79,18 +79,18 @@ var _ = Describe("The next step in a message helps:", Ordered, func() {
 		nets++
 		var last metav1.Time
 		for _, o := range s.setup(ns) {
-			if _, is := o.(*v1alpha1.NetworkPool); is {
+			if _, ok := o.(*v1alpha1.NetworkPool); ok {
 				waitForLaterSecond(ctx, o, last)
 			}
 			create(ctx, o)
 			last = o.GetCreationTimestamp()
-			if pool, is := o.(*v1alpha1.NetworkPool); is {
+			if pool, ok := o.(*v1alpha1.NetworkPool); ok {
 				Eventually(func() int64 { return statusOf(ctx, pool).ObservedGeneration }).ShouldNot(BeZero())
 			}
-			if claim, is := o.(*ipamv1.IPAddressClaim); is {
+			if claim, ok := o.(*ipamv1.IPAddressClaim); ok {
 				addressOf(ctx, ns, claim.Name)
 			}
-			if _, is := o.(*ipamv1.IPAddress); is { // a claim that is granted another address first gets another message
+			if _, ok := o.(*ipamv1.IPAddress); ok { // a claim that is granted another address first gets another message
 				expectNumbers(ctx, poolOf(ns, "p", ""), map[string]int64{"allocatedIPs": 1})
 			}
 		}
@@ -100,13 +100,13 @@ var _ = Describe("The next step in a message helps:", Ordered, func() {
 		}
 		create(ctx, claim)
 		Eventually(func(g Gomega) {
-			is := getClaim(ctx, ns, "c")
-			g.Expect(is.Status.AddressRef.Name).To(BeEmpty())
-			said := readyOf(is).Message
-			for _, c := range is.Status.Conditions {
-				said += c.Message
+			claim := getClaim(ctx, ns, "c")
+			g.Expect(claim.Status.AddressRef.Name).To(BeEmpty())
+			message := readyOf(claim).Message
+			for _, c := range claim.Status.Conditions {
+				message += c.Message
 			}
-			g.Expect(said).To(ContainSubstring(s.wantMessage))
+			g.Expect(message).To(ContainSubstring(s.wantMessage))
 		}).Should(Succeed())
 		if s.do != nil {
 			s.do(ctx, ns)
@@ -245,8 +245,8 @@ var _ = Describe("The next step in a message of a mirror helps, and an edit of t
 
 		By("reporting a second pool of the range on both, until that is changed")
 		twin := makeInClusterPool(ctx, ipPool, ns, "q", map[string]any{"addresses": []any{"10.211.0.10-10.211.0.30"}, "prefix": int64(24)})
-		for _, told := range []*unstructured.Unstructured{pool, twin} {
-			Eventually(func() []string { return eventReasons(ctx, ns, told.GetUID()) }).Should(ContainElement(v1alpha1.OverlapReason))
+		for _, object := range []*unstructured.Unstructured{pool, twin} {
+			Eventually(func() []string { return eventReasons(ctx, ns, object.GetUID()) }).Should(ContainElement(v1alpha1.OverlapReason))
 		}
 		Expect(expectCondition(ctx, mirror, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)).To(
 			And(ContainSubstring("InClusterIPPool "+ns+"/q"), ContainSubstring("change spec.addresses of InClusterIPPool "+ns+"/p")))

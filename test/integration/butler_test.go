@@ -124,12 +124,12 @@ var _ = Describe("The promise", func() {
 				return meta.FindStatusCondition(o.Status.Conditions, v1alpha1.OverlapCondition)
 			}
 		}
-		is := func(status metav1.ConditionStatus, text string) OmegaMatcher {
+		haveStatus := func(status metav1.ConditionStatus, text string) OmegaMatcher {
 			return HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(text))))
 		}
-		Eventually(overlap(a)).Should(is(metav1.ConditionFalse, "nobody else"))
-		Eventually(overlap(b)).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
-		Eventually(overlap(c)).Should(is(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
+		Eventually(overlap(a)).Should(haveStatus(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).Should(haveStatus(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
+		Eventually(overlap(c)).Should(haveStatus(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
 		for name, r := range butlers {
 			o := framework.MakeAllocation(ns, name).Obj()
 			allocatedTo(ctx, o)
@@ -138,7 +138,7 @@ var _ = Describe("The promise", func() {
 		}
 		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // there was no allocation
 		remove(ctx, c)
-		Eventually(overlap(b)).Should(is(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).Should(haveStatus(metav1.ConditionFalse, "nobody else"))
 		Expect(m.Stop()).To(Succeed())
 	})
 })

@@ -54,11 +54,11 @@ var _ = Describe("A pool that is carved from another", func() {
 		team := framework.MakePool("team").Namespace(ns).AllocateReservedAddresses().Carve(v1alpha1.NetworkPoolKind, "site", 30, 1, 2).Obj()
 		create(ctx, site, team)
 		m := namespaceManager(ctx, ns)
-		has := map[string]string{}
+		addresses := map[string]string{}
 		for i := range 6 {
 			name := fmt.Sprintf("c%d", i)
 			create(ctx, framework.MakeClaim(ns, name).Pool("team").Obj())
-			has[name] = addressOf(ctx, ns, name).Spec.Address
+			addresses[name] = addressOf(ctx, ns, name).Spec.Address
 		}
 		Expect(m.Stop()).To(Succeed())
 		list := &v1alpha1.IPAllocationList{}
@@ -77,15 +77,15 @@ var _ = Describe("A pool that is carved from another", func() {
 		Eventually(func() []string { return blocksOf(ctx, team) }).Should(HaveLen(2)) // opened at once: it is in use
 		create(ctx, framework.MakeClaim(ns, "new").Pool("team").Obj())
 		refusalOf(ctx, ns, "new", ipamv1.IPAddressClaimReadyPoolNotReadyReason)
-		for name, address := range has {
+		for name, address := range addresses {
 			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address))
 		}
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, site)
 		endQuarantine(ctx, team)
 		m = namespaceManager(ctx, ns)
-		fresh := addressOf(ctx, ns, "new").Spec.Address
-		Expect(has).NotTo(ContainElement(fresh))
+		newAddress := addressOf(ctx, ns, "new").Spec.Address
+		Expect(addresses).NotTo(ContainElement(newAddress))
 		expectAtRest(ctx, ns, 7)
 		Expect(m.Stop()).To(Succeed())
 	})

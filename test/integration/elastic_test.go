@@ -77,11 +77,11 @@ var _ = Describe("Blocks that follow Services", Ordered, func() {
 			if a.Spec.TenantClusterRef.Name != "far" {
 				continue
 			}
-			is := &v1alpha1.IPAllocation{}
-			Expect(k8s.Get(ctx, keyOf(a), is)).To(Succeed())
-			Expect(is.UID).To(Equal(a.UID))
-			Expect(is.DeletionTimestamp).To(BeNil())
-			Expect(is.Status.CIDR).To(Equal(a.Status.CIDR))
+			current := &v1alpha1.IPAllocation{}
+			Expect(k8s.Get(ctx, keyOf(a), current)).To(Succeed())
+			Expect(current.UID).To(Equal(a.UID))
+			Expect(current.DeletionTimestamp).To(BeNil())
+			Expect(current.Status.CIDR).To(Equal(a.Status.CIDR))
 		}
 		expectNothingWrong(ctx, ns)
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("The command line of the manager", func() {
-	DescribeTable("is rejected at once with a message that names", func(ctx SpecContext, says string, args ...string) {
+	DescribeTable("is rejected at once with a message that names", func(ctx SpecContext, message string, args ...string) {
 		// There is no API server: the flags are validated before anything is read from it.
 		cmd := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=/does/not/exist"}, args...)...)
 		out, err := cmd.CombinedOutput()
@@ -18,7 +18,7 @@ var _ = Describe("The command line of the manager", func() {
 		Expect(errors.As(err, &exit)).To(BeTrue(), "%v", err)
 		Expect(exit.ExitCode()).To(Equal(2), "%s", out)
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		Expect(lines).To(HaveExactElements(ContainSubstring(says), ContainSubstring("--help"))) // not the list of all flags
+		Expect(lines).To(HaveExactElements(ContainSubstring(message), ContainSubstring("--help"))) // not the list of all flags
 	},
 		Entry("a number out of range", "--writers=-1: at least 1", "--writers=-1", "--webhook-port=0"),
 		Entry("a word in place of a number", `invalid argument "x" for "--writers" flag`, "--writers=x"),

@@ -102,11 +102,11 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			return c.Status
 		}
 	}
-	says := func(ctx context.Context, c *clusterv1.Cluster) func(Gomega) string {
+	conditionText := func(ctx context.Context, c *clusterv1.Cluster) func(Gomega) string {
 		return func(g Gomega) string {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
-			is := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition), metav1.Condition{})
-			return fmt.Sprint(is.Status, " ", is.Reason, " ", is.Message)
+			condition := ptr.Deref(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.PodCIDRsReadyCondition), metav1.Condition{})
+			return fmt.Sprint(condition.Status, " ", condition.Reason, " ", condition.Message)
 		}
 	}
 	used := func(s v1alpha1.ClusterCIDRStatus) map[string]int64 {
@@ -130,19 +130,19 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			Eventually(cidrsOf(ctx, c, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		}
 		Eventually(cidrsOf(ctx, inA, "w2")).Should(HaveLen(1))
-		Eventually(says(ctx, one)).Should(HavePrefix("True Ready"))
-		Eventually(says(ctx, two)).Should(HavePrefix("True Ready"))
+		Eventually(conditionText(ctx, one)).Should(HavePrefix("True Ready"))
+		Eventually(conditionText(ctx, two)).Should(HavePrefix("True Ready"))
 		Eventually(func(g Gomega) {
 			s := statusOf(ctx, range1)(g)
 			g.Expect(used(s)).To(Equal(map[string]int64{"one": 2, "two": 1}))
 			g.Expect([]int64{s.Capacity, s.Allocated, s.Free}).To(Equal([]int64{4, 3, 2}))
 			g.Expect(meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ReadyCondition)).To(BeTrue())
 		}).WithTimeout(framework.LongTimeout).Should(Succeed())
-		Expect(says(ctx, other)(NewWithT(GinkgoT()))).NotTo(ContainSubstring("Ready"))
+		Expect(conditionText(ctx, other)(NewWithT(GinkgoT()))).NotTo(ContainSubstring("Ready"))
 
 		By("reporting the Nodes that wait when the range is full, and serving them when another range is added")
 		join(ctx, inA, "w3", "w4", "w5")
-		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
+		Eventually(conditionText(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 5 Nodes")))
 		Eventually(func(g Gomega) []eventsv1.Event {
 			var all eventsv1.EventList
 			g.Expect(inA.List(ctx, &all)).To(Succeed())
@@ -153,7 +153,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		for _, name := range []string{"w3", "w4", "w5"} {
 			Eventually(cidrsOf(ctx, inA, name)).Should(HaveLen(1))
 		}
-		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True Ready"))
+		Eventually(conditionText(ctx, one)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True Ready"))
 	})
 
 	It("block the deletion of a ClusterCIDR until no Cluster uses it", func(ctx context.Context) { // K18, K19, N3
@@ -171,19 +171,19 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		}).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("is being deleted; 2 Nodes use it"), ContainSubstring(ns+"/one (1 Node)")))
 		expectRestMeanwhile(ctx, 2, manager)
 		join(ctx, inA, "late")
-		Eventually(says(ctx, two)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True"))
+		Eventually(conditionText(ctx, two)).WithTimeout(framework.LongTimeout).Should(HavePrefix("True"))
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int64{"two": 1}))
 		Expect(cidrsOf(ctx, inA, "late")(NewWithT(GinkgoT()))).To(BeEmpty(), "nothing more is given of it")
 
 		By("keeping it, and the CIDRs that Nodes have of it, over a restart")
-		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
+		cidrs := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
 		Expect(manager.Kill()).To(Succeed())
 		serve(ctx)
 		ranged(ctx, map[string]string{}, "10.9.0.0/22")
 		Eventually(cidrsOf(ctx, inA, "late")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		Expect(used(statusOf(ctx, c)(NewWithT(GinkgoT())))).To(Equal(map[string]int64{"two": 1}))
-		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
+		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(cidrs))
 		w1 := &corev1.Node{}
 		Expect(inB.Get(ctx, client.ObjectKey{Name: "w1"}, w1)).To(Succeed())
 		w1.Spec.PodCIDR, w1.Spec.PodCIDRs = "10.99.0.0/24", []string{"10.99.0.0/24"}
@@ -206,12 +206,12 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		join(ctx, inA, "w1", "w2", "w3", "w4", "w5")
 		join(ctx, inB, "w1", "w2")
 		var all []string
-		for _, is := range []struct {
+		for _, node := range []struct {
 			in   client.Client
 			name string
 		}{{inA, "w1"}, {inA, "w2"}, {inA, "w3"}, {inA, "w4"}, {inA, "w5"}, {inB, "w1"}, {inB, "w2"}} {
-			Eventually(cidrsOf(ctx, is.in, is.name)).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
-			cidr := cidrsOf(ctx, is.in, is.name)(NewWithT(GinkgoT()))[0]
+			Eventually(cidrsOf(ctx, node.in, node.name)).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
+			cidr := cidrsOf(ctx, node.in, node.name)(NewWithT(GinkgoT()))[0]
 			Expect(all).NotTo(ContainElement(cidr))
 			all = append(all, cidr)
 		}
@@ -232,10 +232,10 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 
 		By("reporting the Nodes that wait when the pool is exhausted")
 		join(ctx, inA, "w6", "w7", "w8", "w9", "w10", "w11", "w12", "w13")
-		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
+		Eventually(conditionText(ctx, one)).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("False Exhausted"), ContainSubstring("1 of 13 Nodes")))
 		Eventually(func(g Gomega) string {
-			is := ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
-			return is.Reason + " " + is.Message
+			condition := ptr.Deref(meta.FindStatusCondition(statusOf(ctx, c)(g).Conditions, v1alpha1.ExhaustedCondition), metav1.Condition{})
+			return condition.Reason + " " + condition.Message
 		}).WithTimeout(framework.LongTimeout).Should(And(HavePrefix("PoolExhausted"), ContainSubstring("has no free prefix of /24")))
 
 		By("releasing a block that no Node uses, which the other Cluster gets")
@@ -260,7 +260,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		join(ctx, inB, "w1")
 		Eventually(cidrsOf(ctx, inA, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
 		Eventually(cidrsOf(ctx, inB, "w1")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
-		has := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
+		cidrs := cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(Equal(map[string]int64{"one": 1, "two": 1}))
 
 		Expect(ofB.KillAPIServer()).To(Succeed())
@@ -272,7 +272,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		Expect(ofB.StartAPIServer()).To(Succeed())
 		join(ctx, inB, "w2")
 		Eventually(cidrsOf(ctx, inB, "w2")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))
-		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(has))
+		Expect(cidrsOf(ctx, inB, "w1")(NewWithT(GinkgoT()))).To(Equal(cidrs))
 	})
 
 	It("are counted by the audit when two Nodes of a Cluster have the same one", func(ctx context.Context) { // K45
@@ -311,7 +311,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		relabel(nil)
 		Expect(inA.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1"}})).To(Succeed())
 		Eventually(func(g Gomega) map[string]int64 { return used(statusOf(ctx, c)(g)) }).WithTimeout(framework.LongTimeout).Should(BeEmpty())
-		Eventually(says(ctx, one)).WithTimeout(framework.LongTimeout).Should(Equal("  "))
+		Eventually(conditionText(ctx, one)).WithTimeout(framework.LongTimeout).Should(Equal("  "))
 		join(ctx, inA, "w2")
 		relabel(served)
 		Eventually(cidrsOf(ctx, inA, "w2")).WithTimeout(framework.LongTimeout).Should(HaveLen(1))

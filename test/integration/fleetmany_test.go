@@ -64,7 +64,7 @@ func startProxiedClusters(ctx context.Context, n int) *proxiedClusters {
 			m.rewriteRequest(r.Out)
 		},
 		ModifyResponse: func(r *http.Response) error {
-			if space, is := r.Request.Context().Value(spaceKey{}).(string); is && r.Request.URL.Query().Get("watch") == "" {
+			if space, ok := r.Request.Context().Value(spaceKey{}).(string); ok && r.Request.URL.Query().Get("watch") == "" {
 				return replace(&r.Body, r.Header, &r.ContentLength, space, metav1.NamespaceSystem)
 			}
 			return nil
@@ -101,7 +101,7 @@ func (m *proxiedClusters) rewriteRequest(r *http.Request) {
 }
 
 // replace replaces a word in a body by another one of the same length.
-func replace(body *io.ReadCloser, header http.Header, length *int64, word, by string) error {
+func replace(body *io.ReadCloser, header http.Header, length *int64, old, by string) error {
 	if *body == nil || *body == http.NoBody || header.Get("Content-Encoding") != "" {
 		return nil
 	}
@@ -109,7 +109,7 @@ func replace(body *io.ReadCloser, header http.Header, length *int64, word, by st
 	if err != nil {
 		return err
 	}
-	whole = bytes.ReplaceAll(whole, []byte(word), []byte(by))
+	whole = bytes.ReplaceAll(whole, []byte(old), []byte(by))
 	*body, *length = io.NopCloser(bytes.NewReader(whole)), int64(len(whole))
 	return nil
 }
@@ -158,14 +158,14 @@ var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
 		Eventually(func(g Gomega) {
 			var all corev1.NodeList
 			g.Expect(m.admin.List(ctx, &all)).To(Succeed())
-			has := map[string]string{}
+			nodeByCIDR := map[string]string{}
 			for i := range all.Items {
 				if cidr := all.Items[i].Spec.PodCIDR; cidr != "" {
-					Expect(has).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
-					has[cidr] = all.Items[i].Name
+					Expect(nodeByCIDR).NotTo(HaveKey(cidr), "of %s", all.Items[i].Name)
+					nodeByCIDR[cidr] = all.Items[i].Name
 				}
 			}
-			g.Expect(has).To(HaveLen(clusters * nodesOfEach))
+			g.Expect(nodeByCIDR).To(HaveLen(clusters * nodesOfEach))
 		}).WithTimeout(framework.LongTimeout).Should(Succeed())
 
 		// Status counts are written a minute after they have changed.

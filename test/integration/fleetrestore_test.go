@@ -96,18 +96,18 @@ var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, 
 		cluster("two", ofTwo)
 		join(two, "w1", "w2", "w3")
 		join(one, "w5")
-		given := map[string]string{}
+		nodeByCIDR := map[string]string{}
 		for name, cidr := range before {
 			Expect(cidrOf(one, name)).To(Equal(cidr))
-			given[cidr] = "one " + name
+			nodeByCIDR[cidr] = "one " + name
 		}
-		for _, is := range []struct {
+		for _, node := range []struct {
 			in   client.Client
 			name string
 		}{{one, "w5"}, {two, "w1"}, {two, "w2"}, {two, "w3"}} {
-			cidr := cidrOf(is.in, is.name)
-			Expect(given).NotTo(HaveKey(cidr))
-			given[cidr] = is.name
+			cidr := cidrOf(node.in, node.name)
+			Expect(nodeByCIDR).NotTo(HaveKey(cidr))
+			nodeByCIDR[cidr] = node.name
 		}
 	})
 })

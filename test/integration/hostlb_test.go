@@ -28,9 +28,9 @@ type fakeHost string
 // writeHeartbeat writes the heartbeat of the host.
 func (h fakeHost) writeHeartbeat(ctx context.Context) {
 	GinkgoHelper()
-	o, is := &coordinationv1.Lease{}, &hostlb.Host{Name: string(h), Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.162.0.0/16"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}}
-	record.WriteHeartbeat(o, is, "boot", metav1.NowMicro(), 1)
-	write := func(o *coordinationv1.Lease) { record.WriteHeartbeat(o, is, "boot", metav1.NowMicro(), 1) }
+	o, hostState := &coordinationv1.Lease{}, &hostlb.Host{Name: string(h), Networks: []hostlb.Network{{Prefix: netip.MustParsePrefix("10.162.0.0/16"), MAC: "02:00:00:00:00:01", Interface: "eth0"}}}
+	record.WriteHeartbeat(o, hostState, "boot", metav1.NowMicro(), 1)
+	write := func(o *coordinationv1.Lease) { record.WriteHeartbeat(o, hostState, "boot", metav1.NowMicro(), 1) }
 	if err := k8s.Create(ctx, o); apierrors.IsAlreadyExists(err) {
 		modify(ctx, o, write)
 	} else {
@@ -60,11 +60,11 @@ func (h fakeHost) keepAlive(ctx context.Context) func() {
 // writeLock writes the lock of an address, with the host as holder and its report.
 func (h fakeHost) writeLock(ctx context.Context, l *v1alpha1.IPLease, report *record.Report) {
 	GinkgoHelper()
-	says := record.Lock{Address: netip.MustParseAddr(l.Status.Address), Report: report}
+	lock := record.Lock{Address: netip.MustParseAddr(l.Status.Address), Report: report}
 	o := &coordinationv1.Lease{}
-	says.WriteLease(o, string(h))
+	lock.WriteLease(o, string(h))
 	if err := k8s.Create(ctx, o); apierrors.IsAlreadyExists(err) {
-		modify(ctx, o, func(o *coordinationv1.Lease) { says.WriteLease(o, string(h)) })
+		modify(ctx, o, func(o *coordinationv1.Lease) { lock.WriteLease(o, string(h)) })
 	} else {
 		Expect(err).NotTo(HaveOccurred())
 	}
@@ -98,25 +98,25 @@ func hostService(ns, name string, ports ...int32) *corev1.Service {
 // expectServiceReason waits until the condition of a Service has a reason, and returns the message.
 func expectServiceReason(ctx context.Context, s *corev1.Service, reason string) string {
 	GinkgoHelper()
-	var is *metav1.Condition
+	var condition *metav1.Condition
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(s), s)).To(Succeed())
-		is = meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
-		g.Expect(is).To(HaveValue(HaveField("Reason", reason)))
+		condition = meta.FindStatusCondition(s.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
+		g.Expect(condition).To(HaveValue(HaveField("Reason", reason)))
 	}).Should(Succeed())
-	return is.Message
+	return condition.Message
 }
 
 // expectLease waits until a condition of a lease has a reason, and returns the message.
 func expectLease(ctx context.Context, l *v1alpha1.IPLease, condition, reason string) string {
 	GinkgoHelper()
-	var is *metav1.Condition
+	var current *metav1.Condition
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, keyOf(l), l)).To(Succeed())
-		is = meta.FindStatusCondition(l.Status.Conditions, condition)
-		g.Expect(is).To(HaveValue(HaveField("Reason", reason)))
+		current = meta.FindStatusCondition(l.Status.Conditions, condition)
+		g.Expect(current).To(HaveValue(HaveField("Reason", reason)))
 	}).WithTimeout(framework.LongTimeout).Should(Succeed())
-	return is.Message
+	return current.Message
 }
 
 // expectIngress waits until the status of a Service has an address with these ports, or none.

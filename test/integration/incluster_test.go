@@ -42,9 +42,9 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
-			is, _, err := unstructured.NestedMap(pool.Object, "status", "ipAddresses")
+			got, _, err := unstructured.NestedMap(pool.Object, "status", "ipAddresses")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(is).To(Equal(map[string]any{"total": total, "used": used, "free": total - used, "outOfRange": outOfRange}))
+			g.Expect(got).To(Equal(map[string]any{"total": total, "used": used, "free": total - used, "outOfRange": outOfRange}))
 		}).Should(Succeed())
 	}
 
@@ -153,9 +153,9 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		By("reporting that on a mirror that was copied without its status") // U86: as clusterctl move does
 		create(ctx, framework.MakePool("moved.in-cluster").Namespace(ns).Addresses("10.72.2.1-10.72.2.9").Obj())
 		Eventually(func() []metav1.Condition {
-			is := mirror("moved.in-cluster")
-			Expect(k8s.Get(ctx, keyOf(is), is)).To(Succeed())
-			return is.Status.Conditions
+			current := mirror("moved.in-cluster")
+			Expect(k8s.Get(ctx, keyOf(current), current)).To(Succeed())
+			return current.Status.Conditions
 		}).Should(ConsistOf(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionFalse),
 			HaveField("Reason", v1alpha1.NotServedReason), HaveField("Message", ContainSubstring("add the component in-cluster-pools")))))
 
@@ -262,11 +262,11 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		made.Spec.PoolRef, made.Finalizers = claim.Spec.PoolRef, nil
 		create(ctx, made, claim, claimOn(ns, "b", ipPool, "p"))
 		m := namespaceManager(ctx, ns, flag, rights)
-		is := addressOf(ctx, ns, "a")
+		address := addressOf(ctx, ns, "a")
 		other := &peer{ns: ns, pool: pool}
-		Expect(is.UID).To(Equal(made.UID))
-		Expect(is.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "a"), "").OwnerReferences))
-		Expect(is.Finalizers).To(Equal([]string{"ipam.cluster.x-k8s.io/ProtectAddress"}))
+		Expect(address.UID).To(Equal(made.UID))
+		Expect(address.OwnerReferences).To(Equal(other.address(getClaim(ctx, ns, "a"), "").OwnerReferences))
+		Expect(address.Finalizers).To(Equal([]string{"ipam.cluster.x-k8s.io/ProtectAddress"}))
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, mirror("p.in-cluster")) // its addresses were in use
 		m = namespaceManager(ctx, ns, flag, rights)
@@ -294,9 +294,9 @@ var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, 
 		expectCondition(ctx, mirror("p.in-cluster"), v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
 		modify(ctx, pool, handOver)
 		Eventually(func() bool {
-			is := mirror("p.in-cluster")
-			Expect(k8s.Get(ctx, keyOf(is), is)).To(Succeed())
-			return incluster.HasHandedOverAnnotation(is)
+			current := mirror("p.in-cluster")
+			Expect(k8s.Get(ctx, keyOf(current), current)).To(Succeed())
+			return incluster.HasHandedOverAnnotation(current)
 		}).Should(BeTrue())
 		Expect(m.Kill()).To(Succeed())
 		endQuarantine(ctx, mirror("p.in-cluster"))

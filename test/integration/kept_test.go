@@ -24,8 +24,8 @@ var _ = Describe("A deleted claim whose IPAddress has a foreign finalizer", func
 		claim := getClaim(ctx, ns, "c")
 		Expect(k8s.Delete(ctx, claim)).To(Succeed())
 		Eventually(func(g Gomega) {
-			is := meta.FindStatusCondition(getClaim(ctx, ns, "c").Status.Conditions, v1alpha1.ReadyCondition)
-			g.Expect(is).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", "Deleting"),
+			condition := meta.FindStatusCondition(getClaim(ctx, ns, "c").Status.Conditions, v1alpha1.ReadyCondition)
+			g.Expect(condition).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", "Deleting"),
 				HaveField("Message", "its IPAddress is kept by the finalizer example.com/hold; ask its owner to remove it"))))
 		}).Should(Succeed())
 		expectRest(ctx, m)

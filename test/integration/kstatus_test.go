@@ -32,16 +32,16 @@ func kstatusOf(ctx context.Context, o client.Object) string {
 	}
 	conditions, _, err := unstructured.NestedSlice(u.Object, "status", "conditions")
 	Expect(err).NotTo(HaveOccurred())
-	is := map[string]string{}
+	statuses := map[string]string{}
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
 		kind, _ := condition["type"].(string)
-		is[kind], _ = condition["status"].(string)
+		statuses[kind], _ = condition["status"].(string)
 	}
 	switch {
-	case is["Stalled"] == "True":
+	case statuses["Stalled"] == "True":
 		return "Failed"
-	case is["Reconciling"] == "True", is["Ready"] == "False", is["Ready"] == "Unknown":
+	case statuses["Reconciling"] == "True", statuses["Ready"] == "False", statuses["Ready"] == "Unknown":
 		return "InProgress"
 	}
 	return "Current" // also without any condition

@@ -104,7 +104,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		holder := framework.MakeLease(ns, "holder").RequestAddress("10.160.3.9").Obj()
 		create(ctx, leasePool(ns, "10.160.3.0/28"), holder)
 		Expect(leasedTo(ctx, holder)).To(Equal("10.160.3.9"))
-		for name, c := range map[string]struct{ address, says string }{
+		for name, c := range map[string]struct{ address, wantMessage string }{
 			"outside":   {"10.160.4.9", "NetworkPool " + ns + "/p does not hand out spec.address 10.160.4.9: it is outside the pool"},
 			"network":   {"10.160.3.0", "it is the first address of the network 10.160.3.0/28, which hosts do not use"},
 			"broadcast": {"10.160.3.15", "it is the last address of the network 10.160.3.0/28, which hosts do not use"},
@@ -112,7 +112,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 		} {
 			l := framework.MakeLease(ns, name).RequestAddress(c.address).Obj()
 			create(ctx, l)
-			Expect(refusedLease(ctx, l, "AllocationFailed")).To(ContainSubstring(c.says), name)
+			Expect(refusedLease(ctx, l, "AllocationFailed")).To(ContainSubstring(c.wantMessage), name)
 		}
 		held := framework.MakeLease(ns, "held").Obj()
 		remove(ctx, holder)
@@ -120,13 +120,13 @@ var _ = Describe("IPLeases", Ordered, func() {
 	})
 
 	It("keep within the quota of their namespace, exactly", func(ctx SpecContext) { // A7
-		mine, theirs := newNamespace(ctx, nil), newNamespace(ctx, nil)
+		mine, otherNS := newNamespace(ctx, nil), newNamespace(ctx, nil)
 		pool := framework.MakeGlobalPool(mine).CIDR("10.160.6.0/24").Obj()
 		pool.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](3)}
 		create(ctx, pool)
 		g, gctx := errgroup.WithContext(ctx)
 		for i := range 12 {
-			ns := []string{mine, theirs}[i%2]
+			ns := []string{mine, otherNS}[i%2]
 			g.Go(func() error {
 				return k8s.Create(gctx, framework.MakeLease(ns, fmt.Sprintf("l%d", i)).GlobalPool(pool.Name).Obj())
 			})
@@ -146,7 +146,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 			return n, refused
 		}
 		var waits *v1alpha1.IPLease
-		for _, ns := range []string{mine, theirs} {
+		for _, ns := range []string{mine, otherNS} {
 			Eventually(func(g Gomega) {
 				n, refused := served(ns)
 				g.Expect(n).To(Equal(3))
@@ -154,7 +154,7 @@ var _ = Describe("IPLeases", Ordered, func() {
 				waits = refused
 			}).Should(Succeed())
 		}
-		Expect(refusedLease(ctx, waits, "QuotaExceeded")).To(ContainSubstring("the leases of namespace " + theirs + " have as many addresses of "))
+		Expect(refusedLease(ctx, waits, "QuotaExceeded")).To(ContainSubstring("the leases of namespace " + otherNS + " have as many addresses of "))
 		expectRestMeanwhile(ctx, 2, m)
 		modify(ctx, pool, func(p *v1alpha1.GlobalNetworkPool) { p.Spec.Leases.QuotaPerNamespace = ptr.To[int32](6) })
 		leasedTo(ctx, waits)
@@ -274,9 +274,9 @@ var _ = Describe("Leases over a restart", func() {
 			l.Spec.Ports = []v1alpha1.LeasePort{{Protocol: corev1.ProtocolTCP, Port: 443, Service: "web"}}
 		})
 		Eventually(func(g Gomega) { // the manager has observed that
-			is := &v1alpha1.IPLease{}
-			g.Expect(k8s.Get(ctx, keyOf(a), is)).To(Succeed())
-			g.Expect(is.Status.ObservedGeneration).To(Equal(is.Generation))
+			lease := &v1alpha1.IPLease{}
+			g.Expect(k8s.Get(ctx, keyOf(a), lease)).To(Succeed())
+			g.Expect(lease.Status.ObservedGeneration).To(Equal(lease.Generation))
 		}).Should(Succeed())
 		Expect(leasedTo(ctx, a)).To(Equal(had["a"]))
 		remove(ctx, b)
@@ -314,7 +314,7 @@ var _ = Describe("Tenants with leases", func() {
 		Expect(tenant.Create(ctx, mine)).To(Succeed())
 		Expect(leasedTo(ctx, mine)).To(Equal("10.161.0.1"))
 
-		for what, try := range map[string]func() error{
+		for name, try := range map[string]func() error{
 			"another's address as its record": func() error { record(mine); return tenant.Update(ctx, mine) },
 			"no record":                       func() error { mine.Annotations = nil; return tenant.Update(ctx, mine) },
 			"no finalizer":                    func() error { mine.Finalizers = nil; return tenant.Update(ctx, mine) },
@@ -322,15 +322,15 @@ var _ = Describe("Tenants with leases", func() {
 			"another status":                  func() error { mine.Status.Address = "10.161.0.9"; return tenant.Status().Update(ctx, mine) },
 		} {
 			Expect(k8s.Get(ctx, keyOf(mine), mine)).To(Succeed())
-			Expect(try()).To(Satisfy(apierrors.IsForbidden), what)
+			Expect(try()).To(Satisfy(apierrors.IsForbidden), name)
 		}
-		for what, try := range map[string]func(){
+		for name, try := range map[string]func(){
 			"another address": func() { mine.Spec.Address = "10.161.0.9" },
 			"another pool":    func() { mine.Spec.PoolRef.Name = "other" },
 		} {
 			Expect(k8s.Get(ctx, keyOf(mine), mine)).To(Succeed())
 			try()
-			Expect(tenant.Update(ctx, mine)).To(Satisfy(apierrors.IsInvalid), what)
+			Expect(tenant.Update(ctx, mine)).To(Satisfy(apierrors.IsInvalid), name)
 		}
 		// A flood gets no more than the quota, and does not delay others.
 		for i := range 20 {

@@ -104,10 +104,10 @@ var _ = Describe("On the target of a move", func() {
 		m := namespaceManager(ctx, ns, "--orphan-grace=1h")
 		served(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.12.8.0/24").Obj())
 		create(ctx, framework.MakeClaim(ns, "owner").Pool("p").Obj())
-		has := addressOf(ctx, ns, "owner")
+		address := addressOf(ctx, ns, "owner")
 		Expect(m.Kill()).To(Succeed()) // it would observe the restored objects one by one
-		create(ctx, madeAddress(ns, "c", has.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
-		create(ctx, moved("c", has.Spec.Address))
+		create(ctx, madeAddress(ns, "c", address.Spec.Address, 24, claimOwner("c", elsewhere), poolOwner("p", elsewhere)))
+		create(ctx, moved("c", address.Spec.Address))
 		m = namespaceManager(ctx, ns, "--orphan-grace=1h")
 		Eventually(func() int { return len(objects(ctx, ns).Addresses) }).Should(Equal(1))
 		// The claim has waited until the IPAddress of its name was gone.
@@ -156,8 +156,8 @@ var _ = Describe("On the target of a move", func() {
 		create(ctx, made, framework.MakeClaim(ns, "new").Pool("p").Obj())
 		m := namespaceManager(ctx, ns)
 		expectAdopted(ctx, claim, made)
-		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
-		Expect(says).To(MatchRegexp(`new grants start at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,`))
+		message := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		Expect(message).To(MatchRegexp(`new grants start at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,`))
 		Expect(refusalOf(ctx, ns, "new", "PoolNotReady")).To(ContainSubstring(v1alpha1.AdoptingReason))
 		expectRestMeanwhile(ctx, 1, m)
 		// The wait continues under the next manager.
@@ -205,8 +205,8 @@ var _ = Describe("On the target of a move", func() {
 		pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "another", v1alpha1.ClustersAnnotation: "k,late"}
 		m := namespaceManager(ctx, ns)
 		create(ctx, pool, framework.MakeClaim(ns, "new").Pool("p").Obj())
-		says := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
-		Expect(says).To(And(ContainSubstring("Cluster k is paused"), ContainSubstring("remove the annotation "+v1alpha1.ManagementClusterAnnotation)))
+		message := expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.AdoptingReason)
+		Expect(message).To(And(ContainSubstring("Cluster k is paused"), ContainSubstring("remove the annotation "+v1alpha1.ManagementClusterAnnotation)))
 		// long simulates minutes without an arrival.
 		long := func() {
 			GinkgoHelper()

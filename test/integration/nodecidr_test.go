@@ -122,10 +122,10 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	// services creates a ServiceCIDR for a range of Services. No controller runs that would finalize it on deletion.
 	services := func(ctx context.Context, cidr string) *networkingv1.ServiceCIDR {
 		GinkgoHelper()
-		is := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.labelValue}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
-		create(ctx, is)
-		DeferCleanup(force, is)
-		return is
+		serviceCIDR := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: w.labelValue}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}}
+		create(ctx, serviceCIDR)
+		DeferCleanup(force, serviceCIDR)
+		return serviceCIDR
 	}
 
 	It("are of both families or of none, and outside the ranges of Services", func(ctx SpecContext) { // N1, K4, K21, K22, K23
@@ -146,7 +146,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		Expect(cidrsOf(ctx, "a")).To(Equal([]string{"10.1.0.0/24"}))
 		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "3 of 4 node CIDRs are free"))
 		comesToRest(ctx, m)
-		is := services(ctx, "10.1.1.0/24")
+		serviceCIDR := services(ctx, "10.1.1.0/24")
 		// No other event wakes a manager at rest: the watch of ServiceCIDRs triggers this.
 		Eventually(readyOf(ctx, "c")).Should(HaveField("Message", "2 of 4 node CIDRs are free"))
 		create(ctx, node("b"), node("x"))
@@ -157,18 +157,18 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 
 		By("deleting the ServiceCIDR")
 		comesToRest(ctx, m)
-		force(ctx, is)
+		force(ctx, serviceCIDR)
 		Expect(cidrsOf(ctx, "y")).To(Equal([]string{"10.1.1.0/24"}))
 	})
 
 	It("are adopted by address, whichever allocator set them", func(ctx SpecContext) { // K27, K28, K29, K31, K34, K35, K36, N2, N4
-		has := func(name, cidr string, labels ...string) *corev1.Node {
+		nodeWithCIDR := func(name, cidr string, labels ...string) *corev1.Node {
 			n := node(name, labels...)
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr}
 			return n
 		}
-		create(ctx, clusterCIDR("c", 8, "10.1.0.0/22", ""), has("a", "10.1.0.0/24"), has("foreign", "192.168.7.0/24"), has("twice", "10.1.0.0/25"))
-		relabelled := has("relabelled", "10.1.1.0/24")
+		create(ctx, clusterCIDR("c", 8, "10.1.0.0/22", ""), nodeWithCIDR("a", "10.1.0.0/24"), nodeWithCIDR("foreign", "192.168.7.0/24"), nodeWithCIDR("twice", "10.1.0.0/25"))
+		relabelled := nodeWithCIDR("relabelled", "10.1.1.0/24")
 		relabelled.Labels = map[string]string{"other": "label"}
 		create(ctx, relabelled)
 		DeferCleanup(func(ctx context.Context) { remove(ctx, relabelled) })
@@ -189,7 +189,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 	})
 
 	It("are counted like others when the ClusterCIDR of a Node has no range of their family", func(ctx SpecContext) { // N4, K28
-		has := func(name string, cidrs ...string) *corev1.Node {
+		nodeWithCIDRs := func(name string, cidrs ...string) *corev1.Node {
 			n := node(name, "six")
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
 			return n
@@ -197,7 +197,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 		// The only ClusterCIDR that selects these Nodes is for IPv6: one has a CIDR of IPv4, one has CIDRs of both
 		// families. A third Node waits for its CIDR, because a manager without an election takes over only if a Node
 		// waits.
-		create(ctx, clusterCIDR("six", 8, "", "fd00:6::/119", "six"), has("four", "10.66.0.0/24"), has("dual", "10.66.1.0/24", "fd00:6::/120"), node("new", "six"))
+		create(ctx, clusterCIDR("six", 8, "", "fd00:6::/119", "six"), nodeWithCIDRs("four", "10.66.0.0/24"), nodeWithCIDRs("dual", "10.66.1.0/24", "fd00:6::/120"), node("new", "six"))
 		m := nodes(ctx, "--audit-interval=1s")
 		Eventually(eventsOf(ctx, "four", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.0.0/24 is in no ClusterCIDR; it stays"))
 		Eventually(eventsOf(ctx, "dual", "PodCIDRForeign")).Should(ConsistOf("its pod CIDR 10.66.1.0/24 is in no ClusterCIDR; it stays"))
@@ -219,7 +219,7 @@ var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
 			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: w.labelValue + "-six"}, c)).To(Succeed())
 			g.Expect([]int64{c.Status.Capacity, c.Status.Allocated, c.Status.Free}).To(Equal([]int64{2, 1, 0}))
 		}).Should(Succeed())
-		remove(ctx, has("four", "10.66.0.0/24"))
+		remove(ctx, nodeWithCIDRs("four", "10.66.0.0/24"))
 		Expect(cidrsOf(ctx, "plain")).To(Equal([]string{"10.66.0.0/24"}))
 		Expect(read(ctx, "dual").Spec.PodCIDRs).To(Equal([]string{"10.66.1.0/24", "fd00:6::/120"}))
 	})

@@ -120,8 +120,8 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		By("allocating with kube-controller-manager")
 		kcm := allocates("10.1.0.0/22", 24)
 		create(ctx, w.node("c"))
-		theirs := w.cidrsOf(ctx, "c")
-		Expect(theirs).NotTo(Or(Equal(a.Spec.PodCIDRs), Equal(b.Spec.PodCIDRs)))
+		cidrs := w.cidrsOf(ctx, "c")
+		Expect(cidrs).NotTo(Or(Equal(a.Spec.PodCIDRs), Equal(b.Spec.PodCIDRs)))
 		Expect(kcm.Kill()).To(Succeed())
 		untouched := func() {
 			GinkgoHelper()
@@ -136,9 +136,9 @@ var _ = Describe("The allocator of kube-controller-manager", Ordered, func() {
 		By("allocating with the manager again")
 		again := w.nodes(ctx)
 		create(ctx, w.node("d"))
-		Expect(w.cidrsOf(ctx, "d")).NotTo(Or(Equal(theirs), Equal(a.Spec.PodCIDRs), Equal(b.Spec.PodCIDRs)))
+		Expect(w.cidrsOf(ctx, "d")).NotTo(Or(Equal(cidrs), Equal(a.Spec.PodCIDRs), Equal(b.Spec.PodCIDRs)))
 		untouched()
-		Expect(w.read(ctx, "c").Spec.PodCIDRs).To(Equal(theirs))
+		Expect(w.read(ctx, "c").Spec.PodCIDRs).To(Equal(cidrs))
 
 		By("removing the ClusterCIDR by hand when no manager will run again")
 		Expect(again.Stop()).To(Succeed())

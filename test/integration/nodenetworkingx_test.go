@@ -20,9 +20,9 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 	const flag, finalizer = "--serve-node-ipam-cluster-cidrs", "networking.x-k8s.io/cluster-cidr-finalizer"
 	w := newNodeWorld()
 
-	// theirs returns a ClusterCIDR of node-ipam-controller from which Nodes of the spec have CIDRs: it has the
+	// newForeign returns a ClusterCIDR of node-ipam-controller from which Nodes of the spec have CIDRs: it has the
 	// finalizer of that controller.
-	theirs := func(name, ipv4 string) *unstructured.Unstructured {
+	newForeign := func(name, ipv4 string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("networking.x-k8s.io/v1")
 		o.SetKind("ClusterCIDR")
@@ -68,7 +68,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 	})
 
 	It("are served unchanged, beside ours, and Nodes keep their CIDRs", func(ctx SpecContext) { // K15, K16, K41, K48
-		their := theirs("theirs", "10.1.0.0/22")
+		their := newForeign("theirs", "10.1.0.0/22")
 		a, b := w.node("a"), w.node("b")
 		a.Spec.PodCIDR, a.Spec.PodCIDRs = "10.1.0.0/24", []string{"10.1.0.0/24"}
 		b.Spec.PodCIDR, b.Spec.PodCIDRs = "10.1.1.0/24", []string{"10.1.1.0/24"}
@@ -100,7 +100,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 	})
 
 	It("have their finalizer before a CIDR of them is allocated", func(ctx SpecContext) { // K16, K17
-		their := theirs("theirs", "10.1.0.0/24")
+		their := newForeign("theirs", "10.1.0.0/24")
 		their.SetFinalizers(nil)
 		create(ctx, their)
 		w.nodes(ctx, flag)

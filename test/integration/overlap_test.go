@@ -102,8 +102,8 @@ var _ = Describe("Two pools with the same addresses", func() {
 				granted = append(granted, o.Addresses[i].Spec.Address)
 			}
 			Expect(granted).To(BeEmpty())
-			told := slices.DeleteFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return readyOf(&c).Reason != "PoolNotReady" })
-			g.Expect(told).To(HaveLen(n))
+			refused := slices.DeleteFunc(o.Claims, func(c ipamv1.IPAddressClaim) bool { return readyOf(&c).Reason != "PoolNotReady" })
+			g.Expect(refused).To(HaveLen(n))
 		}).Should(Succeed())
 		Expect(m.Stop()).To(Succeed())
 	})
@@ -172,19 +172,19 @@ var _ = Describe("Two pools with the same addresses", func() {
 			// Exactly the free addresses are granted, which shows that the younger pool has yielded.
 			expectNumbers(ctx, older, map[string]int64{"allocatedIPs": free})
 			Eventually(func() map[metav1.ConditionStatus]int {
-				told := map[metav1.ConditionStatus]int{}
+				statuses := map[metav1.ConditionStatus]int{}
 				for i := range asked {
-					told[readyOf(getClaim(ctx, ns, fmt.Sprintf("o%02d", i))).Status]++
+					statuses[readyOf(getClaim(ctx, ns, fmt.Sprintf("o%02d", i))).Status]++
 				}
-				return told
+				return statuses
 			}).Should(Equal(map[metav1.ConditionStatus]int{metav1.ConditionTrue: free, metav1.ConditionFalse: asked - free}))
-			var given []string
+			var granted []string
 			for _, a := range objects(ctx, ns).Addresses {
 				if a.Spec.PoolRef.Name == "older" {
-					given = append(given, a.Spec.Address)
+					granted = append(granted, a.Spec.Address)
 				}
 			}
-			Expect(given).To(And(HaveLen(free), Not(ContainElement(BeElementOf(inUse)))))
+			Expect(granted).To(And(HaveLen(free), Not(ContainElement(BeElementOf(inUse)))))
 			expectNothingWrong(ctx, ns)
 			expectOverlap(ctx, younger, "older")
 			Expect(statusOf(ctx, younger).Yields).To(ConsistOf(HaveField("Name", "older")))

@@ -70,7 +70,7 @@ var _ = Describe("The page of pools", func() {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.31.0.0/30").Obj(), framework.MakeClaim(ns, "has").Pool("p").Obj())
-		has := addressOf(ctx, ns, "has").Spec.Address
+		address := addressOf(ctx, ns, "has").Spec.Address
 		create(ctx, framework.MakeClaim(ns, "also").Pool("p").Obj())
 		addressOf(ctx, ns, "also")
 		create(ctx, framework.MakeClaim(ns, "waits").Pool("p").Obj())
@@ -85,7 +85,7 @@ var _ = Describe("The page of pools", func() {
 			}).Should(And(parts...), path)
 		}
 		shows("api/pools", ContainSubstring(`"elected":true`), ContainSubstring(`"total":2,"used":2`), ContainSubstring(`"holder":true`))
-		shows("api/search?q="+has, ContainSubstring(`"use":"claim"`), ContainSubstring(`"name":"has"`))
+		shows("api/search?q="+address, ContainSubstring(`"use":"claim"`), ContainSubstring(`"name":"has"`))
 		shows("api/waiting?pool=NetworkPool/"+ns+"/p", ContainSubstring(`"name":"waits"`), ContainSubstring("PoolExhausted"))
 		shows("api/usage?pool=NetworkPool/"+ns+"/p", ContainSubstring(`"since"`))
 	})
@@ -113,7 +113,7 @@ var _ = Describe("The page of pools", func() {
 		ns := newNamespace(ctx, nil)
 		m := namespaceManager(ctx, ns, "--insecure-diagnostics=false")
 		url := strings.Replace(m.PageURL(), "http://", "https://", 1)
-		stranger, reader := tokenOf(ctx, ns, "stranger"), tokenOf(ctx, ns, "reader")
+		unauthorized, reader := tokenOf(ctx, ns, "stranger"), tokenOf(ctx, ns, "reader")
 		mayReadPage(ctx, ns, "reader")
 		status := func(path, token string) int {
 			code, _ := ask(ctx, url+path, token)
@@ -131,7 +131,7 @@ var _ = Describe("The page of pools", func() {
 		Expect(status("page.js", "")).To(Equal(http.StatusOK))
 		for _, path := range []string{"api/pools", "api/usage", "api/search?q=10.0.0.1"} {
 			Expect(status(path, "")).To(Equal(http.StatusUnauthorized), path)
-			Expect(status(path, stranger)).To(Equal(http.StatusForbidden), path)
+			Expect(status(path, unauthorized)).To(Equal(http.StatusForbidden), path)
 			Eventually(func() int { return status(path, reader) }).Should(Equal(http.StatusOK), path)
 		}
 		code, _ := ask(ctx, strings.TrimSuffix(url, "pools/")+"metrics", reader)

@@ -79,9 +79,9 @@ var _ = Describe("A pause", Ordered, func() {
 		expectRestMeanwhile(ctx, 1, m)
 		Expect(getClaim(ctx, ns, "c").Finalizers).To(BeEmpty())
 		expectOnlyPaused(ctx, ns, "c", "NetworkPool "+ns+"/p is paused; remove its annotation cluster.x-k8s.io/paused to resume")
-		const says = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
-		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(says))
-		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(says))
+		const message = "the pool is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses; remove the annotation to resume"
+		Expect(expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionFalse, clusterv1.PausedReason)).To(Equal(message))
+		Expect(expectCondition(ctx, pool, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)).To(Equal(message))
 		setPaused(ctx, pool, false)
 		addressOf(ctx, ns, "c")
 		expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
@@ -129,14 +129,14 @@ var _ = Describe("A pause", Ordered, func() {
 		addressOf(ctx, ns, "has")
 		claim := framework.MakeClaim(ns, "none").Pool("p").Obj()
 		create(ctx, claim)
-		says := refusalOf(ctx, ns, "none", "PoolExhausted")
+		message := refusalOf(ctx, ns, "none", "PoolExhausted")
 		setPaused(ctx, claim, true)
 		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(Equal("True: " + byAnnotation))
 		expectRestMeanwhile(ctx, 1, m)
-		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
+		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(message))
 		setPaused(ctx, claim, false)
 		Eventually(pauseOf).WithArguments(ctx, ns, "none").Should(BeEmpty())
-		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(says))
+		Expect(refusalOf(ctx, ns, "none", "PoolExhausted")).To(Equal(message))
 	})
 
 	It("of a Cluster blocks the release of its claims, and the absence of the Cluster does not", func(ctx SpecContext) { // C35, U21

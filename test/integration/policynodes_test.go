@@ -69,8 +69,8 @@ var _ = Describe("The admission policy for Nodes", func() {
 			Should(Satisfy(apierrors.IsForbidden))
 
 		for _, tc := range []struct {
-			what   string
-			change func(*corev1.Node)
+			wantChange string
+			change     func(*corev1.Node)
 		}{
 			{"metadata.labels", label},
 			{"the annotation theirs", func(n *corev1.Node) { n.Annotations["theirs"] = "no" }},
@@ -84,7 +84,7 @@ var _ = Describe("The admission policy for Nodes", func() {
 				n.Labels, n.Spec.PodCIDR, n.Spec.PodCIDRs = nil, "10.7.0.0/24", []string{"10.7.0.0/24"}
 			}},
 		} {
-			Expect(changing(tc.change)).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("this changes "+tc.what))), tc.what)
+			Expect(changing(tc.change)).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("this changes "+tc.wantChange))), tc.wantChange)
 		}
 		Expect(confined.Delete(ctx, n)).To(And(Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("this is DELETE"))))
 		Expect(confined.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "policy-new"}})).

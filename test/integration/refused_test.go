@@ -153,13 +153,13 @@ var _ = Describe("A namespace whose IPAddresses are refused for good", func() {
 			Eventually(func() int64 { return statusOf(ctx, pool).AllocatedIPs }).Should(BeEquivalentTo(claims + 2))
 			Eventually(func() int { return len(statusOf(ctx, pool).Allocator.InFlight) }).Should(BeZero())
 			expectNothingWrong(ctx, refused)
-			given := map[string]bool{}
+			granted := map[string]bool{}
 			for _, ns := range []string{refused, served} {
 				for _, a := range objects(ctx, ns).Addresses {
-					given[a.Spec.Address] = true
+					granted[a.Spec.Address] = true
 				}
 			}
-			Expect(given).To(HaveLen(claims+2), "the two namespaces share no address")
+			Expect(granted).To(HaveLen(claims+2), "the two namespaces share no address")
 			Expect(m.Stop()).To(Succeed())
 		},
 		Entry("of a ResourceQuota", 0, quotaOf, "exceeded quota"),

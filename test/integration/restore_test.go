@@ -44,8 +44,8 @@ var _ = Describe("A restore", func() {
 		}
 		return out
 	}
-	// given returns the addresses of each claim, block and lease, by kind and name.
-	given := func(o pools.Objects) map[string]string {
+	// grantedAddresses returns the addresses of each claim, block and lease, by kind and name.
+	grantedAddresses := func(o pools.Objects) map[string]string {
 		out := map[string]string{}
 		for i := range o.Addresses {
 			out["claim "+o.Addresses[i].Name] = o.Addresses[i].Spec.Address
@@ -58,11 +58,11 @@ var _ = Describe("A restore", func() {
 		}
 		return out
 	}
-	// has returns an error unless exactly n objects exist and all of them have addresses.
-	has := func(ctx context.Context, ns string, n int) error {
-		out := given(objects(ctx, ns))
-		for of, is := range out {
-			if is == "" {
+	// checkServed returns an error unless exactly n objects exist and all of them have addresses.
+	checkServed := func(ctx context.Context, ns string, n int) error {
+		out := grantedAddresses(objects(ctx, ns))
+		for of, address := range out {
+			if address == "" {
 				return fmt.Errorf("%s has nothing", of)
 			}
 		}
@@ -83,9 +83,9 @@ var _ = Describe("A restore", func() {
 		create(ctx, framework.MakeClaim(ns, "a").Pool("p").Cluster("k").Obj(), framework.MakeClaim(ns, "b").Pool("p").Obj(), framework.MakeClaim(ns, "c").Pool("team").Cluster("k").Obj(),
 			framework.MakeAllocation(ns, "x").Cluster(ns, "k").Count(4).Obj(), framework.MakeLease(ns, "l").Obj())
 		const before, later = 6, 4 // including the block of the carved pool
-		Eventually(has).WithArguments(ctx, ns, before).WithTimeout(framework.LongTimeout).Should(Succeed())
+		Eventually(checkServed).WithArguments(ctx, ns, before).WithTimeout(framework.LongTimeout).Should(Succeed())
 		comesToRest(ctx, m)
-		all, had := backedUp(objects(ctx, ns)), given(objects(ctx, ns))
+		all, had := backedUp(objects(ctx, ns)), grantedAddresses(objects(ctx, ns))
 
 		By("deleting all objects")
 		Expect(m.Stop()).To(Succeed())
@@ -134,11 +134,11 @@ var _ = Describe("A restore", func() {
 		m = namespaceManager(ctx, ns)
 		Eventually(func() error {
 			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
-			return has(ctx, ns, before+later)
+			return checkServed(ctx, ns, before+later)
 		}).WithTimeout(framework.LongTimeout).Should(Succeed())
-		now := given(objects(ctx, ns))
-		for of, is := range had {
-			Expect(now).To(HaveKeyWithValue(of, is))
+		now := grantedAddresses(objects(ctx, ns))
+		for of, address := range had {
+			Expect(now).To(HaveKeyWithValue(of, address))
 		}
 		expectAtRest(ctx, ns, 5)
 		Expect(history.CheckAtRest(objects(ctx, ns))).To(BeEmpty())

@@ -114,12 +114,12 @@ var _ = Describe("Managers that share the pools by --shard", func() {
 
 	It("do not serve the pools of other shards, and grant none of their addresses", func(ctx SpecContext) { // R11
 		ns := newNamespace(ctx, nil)
-		mine, theirs := poolOf(1, 2, ns), poolOf(2, 2, ns)
+		mine, otherPool := poolOf(1, 2, ns), poolOf(2, 2, ns)
 		createPair(ctx,
-			framework.MakePool(theirs).Namespace(ns).CIDR("10.141.0.0/28").Obj(), framework.MakePool(mine).Namespace(ns).CIDR("10.141.0.0/29").Obj())
+			framework.MakePool(otherPool).Namespace(ns).CIDR("10.141.0.0/28").Obj(), framework.MakePool(mine).Namespace(ns).CIDR("10.141.0.0/29").Obj())
 		m := startShard(ctx, ns, 1, 2)
-		create(ctx, framework.MakeClaim(ns, "theirs").Pool(theirs).Obj(), framework.MakeClaim(ns, "mine").Pool(mine).Obj())
-		Expect(refusalOf(ctx, ns, "mine", "PoolNotReady")).To(ContainSubstring(theirs))
+		create(ctx, framework.MakeClaim(ns, "theirs").Pool(otherPool).Obj(), framework.MakeClaim(ns, "mine").Pool(mine).Obj())
+		Expect(refusalOf(ctx, ns, "mine", "PoolNotReady")).To(ContainSubstring(otherPool))
 		younger := framework.MakePool(mine).Namespace(ns).Obj()
 		expectCondition(ctx, younger, v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.OverlapReason)
 		modify(ctx, younger, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.141.1.0/29" })

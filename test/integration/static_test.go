@@ -108,7 +108,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(expectNetwork(ctx, plain, metav1.ConditionTrue, v1alpha1.ReadyReason)).To(HavePrefix("allocated 3 IPs"))
 		Expect(expectNetwork(ctx, wrong, metav1.ConditionFalse, v1alpha1.ValidationFailedReason)).To(ContainSubstring(`is "many"`))
 		modify(ctx, wrong, func(c *clusterv1.Cluster) { c.Annotations = nil })
-		has := expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		message := expectNetwork(ctx, wrong, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		// A Cluster that has its block makes no further request.
 		modify(ctx, wrong, func(c *clusterv1.Cluster) {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.LBPoolSizeAnnotation, "many")
@@ -116,7 +116,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(wrong), wrong)).To(Succeed())
 			g.Expect(conditions.Get(wrong, v1alpha1.NetworkReadyCondition)).To(HaveValue(And(
-				HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(HavePrefix(has+"; "), ContainSubstring(`is "many"`))))))
+				HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(HavePrefix(message+"; "), ContainSubstring(`is "many"`))))))
 		}).Should(Succeed())
 	})
 
@@ -202,7 +202,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "config", "p", "nowhere")
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.40.0/28").Obj(), config)
-		says := func(condition string) func() string {
+		conditionText := func(condition string) func() string {
 			return func() string {
 				Expect(k8s.Get(ctx, keyOf(config), config)).To(Succeed())
 				c := ptr.Deref(meta.FindStatusCondition(config.Status.Conditions, condition), metav1.Condition{})
@@ -210,15 +210,15 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 			}
 		}
 		wrong := "False ValidationFailed: spec.network.poolRefs[0]: NetworkPool nowhere does not exist; create it, or correct the entry"
-		Eventually(says(v1alpha1.ReadyCondition)).Should(Equal(wrong))
+		Eventually(conditionText(v1alpha1.ReadyCondition)).Should(Equal(wrong))
 		Expect(meta.FindStatusCondition(config.Status.Conditions, clusterv1.PausedCondition)).To(BeNil())
 		setPaused(ctx, config, true)
-		Eventually(says(clusterv1.PausedCondition)).Should(And(HavePrefix("True Paused: ProviderConfig has the annotation cluster.x-k8s.io/paused"), HaveSuffix("remove it to resume")))
+		Eventually(conditionText(clusterv1.PausedCondition)).Should(And(HavePrefix("True Paused: ProviderConfig has the annotation cluster.x-k8s.io/paused"), HaveSuffix("remove it to resume")))
 		expectRestMeanwhile(ctx, 1, m)
 		create(ctx, framework.MakePool("nowhere").Namespace(ns).CIDR("10.130.41.0/28").Obj())
 		setPaused(ctx, config, false)
-		Eventually(says(v1alpha1.ReadyCondition)).Should(HavePrefix("True Ready: "))
-		Expect(says(clusterv1.PausedCondition)()).To(HavePrefix("False NotPaused: "))
+		Eventually(conditionText(v1alpha1.ReadyCondition)).Should(HavePrefix("True Ready: "))
+		Expect(conditionText(clusterv1.PausedCondition)()).To(HavePrefix("False NotPaused: "))
 	})
 
 	It("is ignored in mode cloud", func(ctx SpecContext) { // B21
@@ -242,14 +242,14 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 	It("keeps its block when it names no ProviderConfig any more, and loses our finalizer when the block is deleted", func(ctx SpecContext) { // B82
 		ns := newNamespace(ctx, nil)
 		config := provider(ns, "left", "p")
-		given, asks, cloud := tenant(ns, "given", "left"), tenant(ns, "asks", "left"), tenant(ns, "cloud", "turns")
+		served, asks, cloud := tenant(ns, "given", "left"), tenant(ns, "asks", "left"), tenant(ns, "cloud", "turns")
 		turns := provider(ns, "turns", "p")
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.42.0/28").Obj(), config, turns, given)
-		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.42.0/28").Obj(), config, turns, served)
+		expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		create(ctx, asks, cloud) // 8 of 14 addresses are allocated: there is no room for these
 		expectNetwork(ctx, asks, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
 		expectNetwork(ctx, cloud, metav1.ConditionFalse, v1alpha1.PoolExhaustedReason)
-		for _, c := range []*clusterv1.Cluster{given, asks, cloud} { // as Cluster API does: the status of a Cluster is never empty
+		for _, c := range []*clusterv1.Cluster{served, asks, cloud} { // as Cluster API does: the status of a Cluster is never empty
 			modifyStatus(ctx, c, func(c *clusterv1.Cluster) { c.Status.Phase = string(clusterv1.ClusterPhaseProvisioned) })
 		}
 		ended := func(c *clusterv1.Cluster) func(Gomega) {
@@ -267,26 +267,26 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Eventually(ended(asks)).Should(Succeed())
 		Eventually(ended(cloud)).Should(Succeed())
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
-		modify(ctx, given, unlabel)
-		Expect(expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.AllocationsRemainReason)).To(Equal(
+		modify(ctx, served, unlabel)
+		Expect(expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.AllocationsRemainReason)).To(Equal(
 			"the label butler.butlerlabs.dev/provider-config was taken off; the Cluster keeps what it has until you " +
 				"delete the IPAllocation " + ns + "/" + ns + "-given-lb: Services that have its addresses in default-pool lose them then"))
-		Expect(given.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
+		Expect(served.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
 		Expect(k8s.Delete(ctx, &allocationsIn(ctx, ns)[0])).To(Succeed())
-		Eventually(ended(given)).Should(Succeed())
+		Eventually(ended(served)).Should(Succeed())
 		// With the label it starts again.
-		modify(ctx, given, func(c *clusterv1.Cluster) {
+		modify(ctx, served, func(c *clusterv1.Cluster) {
 			metav1.SetMetaDataLabel(&c.ObjectMeta, v1alpha1.ProviderConfigLabel, "left")
 		})
-		expectNetwork(ctx, given, metav1.ConditionTrue, v1alpha1.ReadyReason)
+		expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.ReadyReason)
 	})
 
 	It("gets no block from a ProviderConfig that does not admit its namespace", func(ctx SpecContext) {
-		ns, stranger := newNamespace(ctx, nil), newNamespace(ctx, nil)
-		cluster := tenant(stranger, "tenant", "closed-"+ns)
+		ns, otherNS := newNamespace(ctx, nil), newNamespace(ctx, nil)
+		cluster := tenant(otherNS, "tenant", "closed-"+ns)
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.130.8.0/28").Obj(), provider(ns, "closed-"+ns, "p"), cluster)
 		Expect(expectNetwork(ctx, cluster, metav1.ConditionFalse, v1alpha1.AccessDeniedReason)).To(ContainSubstring(v1alpha1.TeamLabel))
-		Eventually(func() []string { return eventsAbout(ctx, stranger, cluster) }).Should(ConsistOf("NetworkAccessDenied"))
+		Eventually(func() []string { return eventsAbout(ctx, otherNS, cluster) }).Should(ConsistOf("NetworkAccessDenied"))
 		expectRestMeanwhile(ctx, 1, m)
 		Expect(allocationsIn(ctx, ns)).To(BeEmpty())
 		Expect(cluster.Finalizers).To(BeEmpty())

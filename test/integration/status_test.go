@@ -118,14 +118,14 @@ var _ = Describe("A pool's status", func() {
 				}
 			}
 		}
-		var told []any
+		var want []any
 		for i, n := range []int{14, 17, 19} {
 			use(n - 1)
 			expectTiers(i)
 			use(n)
 			expectTiers(i + 1)
-			told = append(told, "Pool"+tiers[i])
-			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(told...))
+			want = append(want, "Pool"+tiers[i])
+			Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(want...))
 		}
 		// Below and above again: no event is repeated within ten minutes, not even by a manager that starts again.
 		use(18)
@@ -136,10 +136,10 @@ var _ = Describe("A pool's status", func() {
 		m = namespaceManager(ctx, ns)
 		use(20)
 		expectTiers(3)
-		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
+		Expect(eventsOf(ctx, pool)).To(ConsistOf(want...))
 		use(0)
 		expectTiers(0)
-		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
+		Expect(eventsOf(ctx, pool)).To(ConsistOf(want...))
 		// The recovery is recorded once when the ten minutes are over, by any manager.
 		Expect(m.Stop()).To(Succeed())
 		modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) {
@@ -149,12 +149,12 @@ var _ = Describe("A pool's status", func() {
 			}
 		})
 		m = namespaceManager(ctx, ns)
-		told = append(told, "PoolCapacityRecovered", "PoolCapacityRecovered", "PoolCapacityRecovered")
-		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(told...))
+		want = append(want, "PoolCapacityRecovered", "PoolCapacityRecovered", "PoolCapacityRecovered")
+		Eventually(func() []string { return eventsOf(ctx, pool) }).Should(ConsistOf(want...))
 		Expect(m.Kill()).To(Succeed())
 		m = namespaceManager(ctx, ns)
 		use(1)
-		Expect(eventsOf(ctx, pool)).To(ConsistOf(told...))
+		Expect(eventsOf(ctx, pool)).To(ConsistOf(want...))
 		Expect(m.Stop()).To(Succeed())
 	})
 })

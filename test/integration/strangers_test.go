@@ -14,7 +14,7 @@ import (
 // Metal3's provider takes claims by the name of their pool alone, puts its finalizer on them and writes their
 // conditions.
 var _ = Describe("The conditions that others write into the status", func() { // W23
-	theirs := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "said by somebody else"}
+	foreign := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: "said by somebody else"}
 
 	It("of a claim stay, and the manager sets its own again", func(ctx SpecContext) {
 		ns := newNamespace(ctx, nil)
@@ -22,21 +22,21 @@ var _ = Describe("The conditions that others write into the status", func() { //
 		claim, waiting := framework.MakeClaim(ns, "c").Pool("p").Obj(), framework.MakeClaim(ns, "waiting").Pool("p").Obj()
 		claim.Finalizers, waiting.Finalizers = []string{"example.com/theirs"}, []string{"example.com/theirs"}
 		create(ctx, claim, waiting)
-		told := refusalOf(ctx, ns, "c", "PoolNotReady")
+		message := refusalOf(ctx, ns, "c", "PoolNotReady")
 		for _, c := range []*ipamv1.IPAddressClaim{claim, waiting} {
 			modifyStatus(ctx, c, func(c *ipamv1.IPAddressClaim) {
-				meta.SetStatusCondition(&c.Status.Conditions, theirs)
+				meta.SetStatusCondition(&c.Status.Conditions, foreign)
 				meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Theirs", Message: "no pool of ours"})
 			})
 		}
-		Eventually(func() string { return readyOf(getClaim(ctx, ns, "c")).Message }).Should(Equal(told))
+		Eventually(func() string { return readyOf(getClaim(ctx, ns, "c")).Message }).Should(Equal(message))
 		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.224.0.4/31").Obj())
 		kept := func(g Gomega) {
 			c := getClaim(ctx, ns, "c")
 			g.Expect(readyOf(c).Status).To(Equal(metav1.ConditionTrue))
 			g.Expect(readyOf(c).Reason).NotTo(Equal("Theirs"))
 			g.Expect(c.Status.AddressRef.Name).To(Equal("c"))
-			g.Expect(meta.FindStatusCondition(c.Status.Conditions, theirs.Type)).To(HaveValue(And(HaveField("Reason", "Theirs"), HaveField("Message", theirs.Message))))
+			g.Expect(meta.FindStatusCondition(c.Status.Conditions, foreign.Type)).To(HaveValue(And(HaveField("Reason", "Theirs"), HaveField("Message", foreign.Message))))
 			g.Expect(c.Finalizers).To(ContainElement("example.com/theirs"))
 		}
 		Eventually(kept).Should(Succeed())
@@ -60,20 +60,20 @@ var _ = Describe("The conditions that others write into the status", func() { //
 		create(ctx, pool, block)
 		was := allocatedTo(ctx, block)
 		overwrite := func(all *[]metav1.Condition) {
-			meta.SetStatusCondition(all, theirs)
+			meta.SetStatusCondition(all, foreign)
 			meta.SetStatusCondition(all, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Theirs"})
 		}
 		modifyStatus(ctx, block, func(b *v1alpha1.IPAllocation) { overwrite(&b.Status.Conditions) })
 		modifyStatus(ctx, pool, func(p *v1alpha1.NetworkPool) { overwrite(&p.Status.Conditions) })
-		is := func(g Gomega, all []metav1.Condition) {
+		checkConditions := func(g Gomega, all []metav1.Condition) {
 			g.Expect(meta.FindStatusCondition(all, "Ready")).To(HaveValue(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", "Ready"))))
-			g.Expect(meta.FindStatusCondition(all, theirs.Type)).To(HaveValue(HaveField("Message", theirs.Message)))
+			g.Expect(meta.FindStatusCondition(all, foreign.Type)).To(HaveValue(HaveField("Message", foreign.Message)))
 		}
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, keyOf(block), block)).To(Succeed())
-			is(g, block.Status.Conditions)
+			checkConditions(g, block.Status.Conditions)
 			g.Expect(block.Status.CIDR).To(Equal(was))
-			is(g, statusOf(ctx, pool).Conditions)
+			checkConditions(g, statusOf(ctx, pool).Conditions)
 		}).Should(Succeed())
 	})
 })

@@ -34,21 +34,21 @@ func expectServed(ctx context.Context, ns, name, pool string) {
 }
 
 var _ = Describe("A tenant", Ordered, func() {
-	var ns, stranger string
+	var ns, otherNS string
 	var m *framework.Manager
 
 	BeforeAll(func(ctx SpecContext) { m = startManager(ctx) })
 	BeforeEach(func(ctx SpecContext) {
-		ns, stranger = newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
+		ns, otherNS = newNamespace(ctx, map[string]string{"team": "a"}), newNamespace(ctx, nil)
 	})
 
 	It("gets nothing from a pool of another namespace", func(ctx SpecContext) {
-		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.150.0.0/29").Obj(), framework.MakeClaim(stranger, "c").Pool("p").Obj(),
-			framework.MakeClaim(stranger, "asks").Pool("p").RequestAddress("10.150.0.3").Obj())
-		block := framework.MakeAllocation(stranger, "b").Count(2).Cluster(ns, "theirs").Obj()
+		create(ctx, framework.MakePool("p").Namespace(ns).CIDR("10.150.0.0/29").Obj(), framework.MakeClaim(otherNS, "c").Pool("p").Obj(),
+			framework.MakeClaim(otherNS, "asks").Pool("p").RequestAddress("10.150.0.3").Obj())
+		block := framework.MakeAllocation(otherNS, "b").Count(2).Cluster(ns, "theirs").Obj()
 		create(ctx, block)
 		for _, name := range []string{"c", "asks"} {
-			Expect(refusalOf(ctx, stranger, name, "PoolNotReady")).To(ContainSubstring("NetworkPool " + stranger + "/p does not exist"))
+			Expect(refusalOf(ctx, otherNS, name, "PoolNotReady")).To(ContainSubstring("NetworkPool " + otherNS + "/p does not exist"))
 		}
 		Expect(refusedBlock(ctx, block, v1alpha1.AllocationPending, "PoolNotReady")).To(ContainSubstring("does not exist"))
 	})
@@ -56,13 +56,13 @@ var _ = Describe("A tenant", Ordered, func() {
 	It("keeps its addresses when its namespace is not selected any more, and gets no new ones", func(ctx SpecContext) {
 		create(ctx, framework.MakeGlobalPool(ns).CIDR("10.150.1.0/29").ForNamespaces("team", "a").Obj(), framework.MakeClaim(ns, "had").GlobalPool(ns).Obj())
 		had := addressOf(ctx, ns, "had").Spec.Address
-		create(ctx, framework.MakeClaim(stranger, "c").GlobalPool(ns).Obj())
-		refusalOf(ctx, stranger, "c", "AllocationFailed")
+		create(ctx, framework.MakeClaim(otherNS, "c").GlobalPool(ns).Obj())
+		refusalOf(ctx, otherNS, "c", "AllocationFailed")
 		modify(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, func(n *corev1.Namespace) { n.Labels["team"] = "b" })
-		modify(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: stranger}}, func(n *corev1.Namespace) {
+		modify(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: otherNS}}, func(n *corev1.Namespace) {
 			n.Labels["team"] = "a"
 		})
-		addressOf(ctx, stranger, "c") // so the labels were observed
+		addressOf(ctx, otherNS, "c") // so the labels were observed
 		create(ctx, framework.MakeClaim(ns, "new").GlobalPool(ns).Obj())
 		Expect(refusalOf(ctx, ns, "new", "AllocationFailed")).To(ContainSubstring("does not serve namespace " + ns))
 		Expect(addressOf(ctx, ns, "had").Spec.Address).To(Equal(had))
@@ -198,10 +198,10 @@ var _ = Describe("A tenant", Ordered, func() {
 		pool.Spec.NamespaceSelector = selector
 		create(ctx, pool, framework.MakeClaim(ns, "c").GlobalPool(ns).Obj())
 		expectFit(refusalOf(ctx, ns, "c", "AllocationFailed"))
-		pool = framework.MakeGlobalPool(stranger).CIDR("10.150.8.0/28").Obj()
+		pool = framework.MakeGlobalPool(otherNS).CIDR("10.150.8.0/28").Obj()
 		pool.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{strings.Repeat("k", 100_000): "v"}}
-		create(ctx, pool, framework.MakeClaim(stranger, "c").GlobalPool(stranger).Obj())
-		expectFit(refusalOf(ctx, stranger, "c", "PoolNotReady"))
+		create(ctx, pool, framework.MakeClaim(otherNS, "c").GlobalPool(otherNS).Obj())
+		expectFit(refusalOf(ctx, otherNS, "c", "PoolNotReady"))
 	})
 
 	It("gets absurd numbers of addresses only from pools that have them", func(ctx SpecContext) {

@@ -89,26 +89,26 @@ func registerWebhooks(ctx context.Context, ns string, port int, ca []byte) {
 
 var _ = Describe("The webhooks", Ordered, func() {
 	var (
-		ns    string
-		heard *warnings
-		c     client.Client
+		ns       string
+		received *warnings
+		c        client.Client
 	)
 
 	BeforeAll(func(ctx SpecContext) {
 		ns = newNamespace(ctx, nil)
 		serveWebhooks(ctx, ns)
-		heard = &warnings{}
+		received = &warnings{}
 		cfg := rest.CopyConfig(cp.Config)
-		cfg.WarningHandler = heard
+		cfg.WarningHandler = received
 		var err error
 		c, err = client.New(cfg, client.Options{Scheme: k8s.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	refused := func(err error, says ...string) {
+	refused := func(err error, messages ...string) {
 		GinkgoHelper()
 		Expect(err).To(HaveOccurred())
-		for _, text := range says {
+		for _, text := range messages {
 			Expect(err.Error()).To(ContainSubstring(text))
 		}
 	}
@@ -172,9 +172,9 @@ var _ = Describe("The webhooks", Ordered, func() {
 
 	It("warn of an allocation whose Cluster or pool does not exist yet, and do not refuse it", func(ctx SpecContext) { // B70
 		o := framework.MakeAllocation(ns, "early").Pool("nowhere").Count(4).Obj()
-		heard.take()
+		received.take()
 		Expect(c.Create(ctx, o, client.DryRunAll)).To(Succeed())
-		Expect(heard.take()).To(ConsistOf(
+		Expect(received.take()).To(ConsistOf(
 			"NetworkPool "+ns+"/nowhere does not exist yet; nothing is allocated before it does",
 			"Cluster "+ns+"/tenant does not exist yet; addresses are allocated all the same, and kept for it"))
 	})
@@ -186,10 +186,10 @@ var _ = Describe("The webhooks", Ordered, func() {
 		Expect(c.Get(ctx, keyOf(pool), pool)).To(Succeed())
 		before := pool.DeepCopy()
 		pool.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.214.4.1"}
-		heard.take()
+		received.take()
 		Expect(c.Patch(ctx, pool, client.MergeFrom(before))).To(Succeed())
 		holder := "10.214.4.1 is held by IPAddressClaim " + ns + "/holder"
-		Expect(heard.take()).To(ConsistOf("spec.preAllocations[vip]: " + holder + "; a claim named vip gets it when that is released"))
+		Expect(received.take()).To(ConsistOf("spec.preAllocations[vip]: " + holder + "; a claim named vip gets it when that is released"))
 		Eventually(func() string {
 			return expectCondition(ctx, pool, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason)
 		}).Should(HaveSuffix("; spec.preAllocations[vip] " + holder + ", and free for that name when it is released"))
@@ -202,12 +202,12 @@ var _ = Describe("The webhooks", Ordered, func() {
 	It("warn of a pool that overlaps another", func(ctx SpecContext) { // W13, R11, U3
 		Expect(c.Create(ctx, framework.MakePool("one").Namespace(ns).CIDR("10.21.3.0/28").Obj())).To(Succeed())
 		Eventually(func() []string {
-			heard.take()
+			received.take()
 			Expect(c.Create(ctx, framework.MakePool("two").Namespace(ns).CIDR("10.21.3.8/29").Obj(), client.DryRunAll)).To(Succeed())
-			return heard.take()
+			return received.take()
 		}).Should(ConsistOf(And(ContainSubstring("NetworkPool "+ns+"/one has 10.21.3.8"), ContainSubstring("spec.network"))))
 		Expect(c.Create(ctx, framework.MakePool("two").Namespace(ns).CIDR("10.21.3.8/29").Network("other").Obj())).To(Succeed())
-		Expect(heard.take()).To(BeEmpty())
+		Expect(received.take()).To(BeEmpty())
 	})
 })
 

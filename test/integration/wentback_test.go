@@ -50,10 +50,10 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 		claim(ctx, "stays-")
 		claim(ctx, "ends-")
 		expectAtRest(ctx, ns, 2*each)
-		given := map[string]string{}
+		addresses := map[string]string{}
 		for i := range each {
 			for _, name := range []string{fmt.Sprint("stays-", i), fmt.Sprint("ends-", i)} {
-				given[name] = addressOf(ctx, ns, name).Spec.Address
+				addresses[name] = addressOf(ctx, ns, name).Spec.Address
 			}
 		}
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
@@ -87,7 +87,7 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 		startManager(ctx)
 		expectAtRest(ctx, ns, 3*each)
 		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
-		for name, address := range given {
+		for name, address := range addresses {
 			Expect(addressOf(ctx, ns, name).Spec.Address).To(Equal(address), name)
 		}
 	})
@@ -108,9 +108,9 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 		Expect(k8s.List(ctx, &all)).To(Succeed())
 		out, by := map[string]string{}, map[string]string{}
 		for _, n := range all.Items {
-			if is := n.Spec.PodCIDR; is != "" {
-				Expect(by).NotTo(HaveKey(is), "%s and %s have it", n.Name, by[is])
-				out[n.Name], by[is] = is, n.Name
+			if cidr := n.Spec.PodCIDR; cidr != "" {
+				Expect(by).NotTo(HaveKey(cidr), "%s and %s have it", n.Name, by[cidr])
+				out[n.Name], by[cidr] = cidr, n.Name
 			}
 		}
 		return out
@@ -125,7 +125,7 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 		GinkgoHelper()
 		join(ctx, "stays-", each/2)
 		join(ctx, "ends-", each/2)
-		given := served(ctx, each)
+		cidrs := served(ctx, each)
 		was := filepath.Join(GinkgoT().TempDir(), "etcd")
 		Expect(cp.BackupEtcd(was)).To(Succeed())
 
@@ -140,21 +140,21 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 
 		By("restoring it")
 		Expect(cp.RestoreEtcd(was)).To(Succeed())
-		Expect(have(ctx)).To(Equal(given))
+		Expect(have(ctx)).To(Equal(cidrs))
 		join(ctx, "new-", each)
-		return given
+		return cidrs
 	}
-	noticed := func(ctx context.Context, is func() bool) {
+	noticed := func(ctx context.Context, condition func() bool) {
 		GinkgoHelper()
 		Eventually(func() bool {
 			have(ctx)
-			return is()
+			return condition()
 		}).WithTimeout(framework.LongTimeout).Should(BeTrue(), "the manager does not notice")
 	}
-	keep := func(ctx context.Context, given map[string]string) {
+	keep := func(ctx context.Context, cidrs map[string]string) {
 		GinkgoHelper()
 		now := served(ctx, 2*each)
-		for name, cidr := range given {
+		for name, cidr := range cidrs {
 			Expect(now).To(HaveKeyWithValue(name, cidr))
 		}
 	}
@@ -165,14 +165,14 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 		own.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: hostBits, IPv4: ranged}
 		create(ctx, own)
 		m := w.nodes(ctx)
-		given := goesBack(ctx, m)
+		cidrs := goesBack(ctx, m)
 		noticed(ctx, func() bool { return ended(m) })
 		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was put back while this process ran"))
 		Expect(m.Stop()).NotTo(Succeed(), "its end is to be seen as a failure, so that it is started again")
 
 		By("starting another manager")
 		w.nodes(ctx)
-		keep(ctx, given)
+		keep(ctx, cidrs)
 	})
 
 	It("in a workload cluster has its Nodes read again, and no pod CIDR is set twice", func(ctx SpecContext) { // R7, K20, K27
@@ -192,9 +192,9 @@ var _ = Describe("An etcd that is restored while a manager runs", func() {
 			Expect(inSuite.Delete(ctx, fleet)).To(Succeed())
 			Eventually(func() bool { return apierrors.IsNotFound(inSuite.Get(ctx, client.ObjectKeyFromObject(fleet), fleet)) }).WithTimeout(framework.LongTimeout).Should(BeTrue())
 		})
-		given := goesBack(ctx, m)
+		cidrs := goesBack(ctx, m)
 		noticed(ctx, func() bool { return strings.Contains(m.LogTail(1000), "The etcd of a Cluster was put back") })
-		keep(ctx, given)
+		keep(ctx, cidrs)
 		Expect(ended(m)).To(BeFalse(), "it serves the other Clusters on")
 	})
 })

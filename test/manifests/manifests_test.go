@@ -115,8 +115,8 @@ func checkImages(t *testing.T, pod *corev1.Pod) {
 // template returns a Pod of a workload, or nil for other kinds.
 func template(t *testing.T, o *unstructured.Unstructured) *corev1.Pod {
 	t.Helper()
-	from, is, err := unstructured.NestedMap(o.Object, "spec", "template")
-	if err != nil || !is || !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "Job"}, o.GetKind()) {
+	from, ok, err := unstructured.NestedMap(o.Object, "spec", "template")
+	if err != nil || !ok || !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "Job"}, o.GetKind()) {
 		return nil
 	}
 	var pods corev1.PodTemplateSpec

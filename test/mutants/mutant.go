@@ -111,21 +111,21 @@ func parseMutant(text string) (mutant, error) {
 		case key == "Effect":
 			m.effect = value
 		case key == "Test":
-			words := strings.Fields(value)
-			if len(words) != 3 || !slices.Contains(levels, words[0]) {
+			fields := strings.Fields(value)
+			if len(fields) != 3 || !slices.Contains(levels, fields[0]) {
 				return m, fmt.Errorf("%q is not a level, a package and a test", value)
 			}
-			m.checks = append(m.checks, testCheck{level: words[0], pkg: words[1], test: words[2]})
+			m.checks = append(m.checks, testCheck{level: fields[0], pkg: fields[1], test: fields[2]})
 		case last < 0:
 			return m, fmt.Errorf("%q comes before a test", line)
 		case key == "Spec":
 			m.checks[last].spec = value
 		case key == "Says":
-			says, err := regexp.Compile(value)
+			pattern, err := regexp.Compile(value)
 			if err != nil {
 				return m, err
 			}
-			m.checks[last].wantOutput = says
+			m.checks[last].wantOutput = pattern
 		default:
 			return m, fmt.Errorf("%q is not known", key)
 		}

@@ -24,11 +24,11 @@ func formatTable(rows []tableRow) string {
 			name, bug, effect = "", "", ""
 		}
 		last = r.mutant.name
-		what := "`" + r.check.test + "`"
+		testName := "`" + r.check.test + "`"
 		if r.check.spec != "" {
-			what = "“" + r.check.spec + "”"
+			testName = "“" + r.check.spec + "”"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s, `%s` | %s |\n", name, bug, effect, r.check.level, what, strings.TrimPrefix(r.check.pkg, "./"), r.outcome)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s, `%s` | %s |\n", name, bug, effect, r.check.level, testName, strings.TrimPrefix(r.check.pkg, "./"), r.outcome)
 	}
 	return b.String()
 }

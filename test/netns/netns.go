@@ -210,7 +210,7 @@ func (s *Namespace) BridgeInterface(name string) error {
 
 // RunInside runs a function in the namespace, on a thread of its own, which ends after that. What the function starts
 // on other threads is outside of the namespace, but processes that it starts and sockets that it opens stay inside.
-func (s *Namespace) RunInside(what func() error) error {
+func (s *Namespace) RunInside(run func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // it is not unlocked, so the thread ends here
@@ -218,7 +218,7 @@ func (s *Namespace) RunInside(what func() error) error {
 			done <- fmt.Errorf("entering the network namespace %s: %w", s.Name, err)
 			return
 		}
-		done <- what()
+		done <- run()
 	}()
 	return <-done
 }

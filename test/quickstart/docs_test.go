@@ -199,10 +199,10 @@ func TestDocumentedPoolsAreApartFromTheSamples(t *testing.T) {
 	samples := declared(string(text), "config/samples")
 	for path, text := range documents(t) {
 		for _, block := range yamlBlock.FindAllStringSubmatch(text, -1) {
-			for _, theirs := range declared(block[1], path) {
+			for _, documented := range declared(block[1], path) {
 				for _, ours := range samples {
-					if ours.Overlaps(theirs) {
-						t.Errorf("%s has a pool of %v, and the quickstart one of %v", path, theirs.Ranges(), ours.Ranges())
+					if ours.Overlaps(documented) {
+						t.Errorf("%s has a pool of %v, and the quickstart one of %v", path, documented.Ranges(), ours.Ranges())
 					}
 				}
 			}

@@ -155,8 +155,8 @@ func TestQuickstart(t *testing.T) {
 	})
 
 	t.Run("shows Nodes that get their pod CIDRs, and stays", func(t *testing.T) {
-		said := runUntilInterrupted(t, func(said string) {
-			if printed := runHints(t, said); !strings.Contains(printed, "is being deleted; 2 Nodes use it: worker-0, worker-1") {
+		output := runUntilInterrupted(t, func(output string) {
+			if printed := runHints(t, output); !strings.Contains(printed, "is being deleted; 2 Nodes use it: worker-0, worker-1") {
 				t.Errorf("the hints show\n%s", printed)
 			}
 		}, quickstart, "--nodes", "--manager="+manager, "--exit=false")
@@ -171,17 +171,17 @@ func TestQuickstart(t *testing.T) {
 			`second +8 +192\.168\.16\.0/20 +- +15 +1 +True `,
 			`Node worker-2 has 192\.168\.16\.0/24 of ClusterCIDR second$`,
 		} {
-			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(said) {
+			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(output) {
 				t.Errorf("no row %q", row)
 			}
 		}
 		if t.Failed() {
-			t.Log(said)
+			t.Log(output)
 		}
 	})
 
 	t.Run("stays until it is interrupted", func(t *testing.T) {
-		runUntilInterrupted(t, func(said string) { followHints(t, said) }, quickstart, "--manager="+manager, "--exit=false")
+		runUntilInterrupted(t, func(output string) { followHints(t, output) }, quickstart, "--manager="+manager, "--exit=false")
 	})
 
 	t.Run("stays when the manager ends, which can be started again", func(t *testing.T) {
@@ -208,8 +208,8 @@ func TestQuickstart(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		said := wait(gone)
-		again := strings.Fields(said[strings.LastIndex(said, "\n  /"):])
+		output := wait(gone)
+		again := strings.Fields(output[strings.LastIndex(output, "\n  /"):])
 		restarted := exec.CommandContext(t.Context(), again[0], again[1:]...)
 		ready := &notifyingWriter{text: "Starting the manager", seen: make(chan struct{})}
 		restarted.Stdout, restarted.Stderr = ready, ready
@@ -217,7 +217,7 @@ func TestQuickstart(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(ready)
-		if printed := runHints(t, said); !strings.Contains(printed, "lab-registry") {
+		if printed := runHints(t, output); !strings.Contains(printed, "lab-registry") {
 			t.Errorf("the hints show\n%s", printed)
 		}
 		if err := errors.Join(restarted.Process.Signal(syscall.SIGTERM), restarted.Wait()); err != nil {
@@ -244,7 +244,7 @@ func TestQuickstart(t *testing.T) {
 
 // runUntilInterrupted runs a demonstration that stays, calls beside while it runs, and interrupts it. It returns the
 // output.
-func runUntilInterrupted(t *testing.T, beside func(said string), name string, args ...string) string {
+func runUntilInterrupted(t *testing.T, beside func(output string), name string, args ...string) string {
 	t.Helper()
 	out, tmp := &notifyingWriter{text: "manager.log\n", seen: make(chan struct{})}, t.TempDir() // the end of its hints
 	cmd := command(t, tmp, out, name, args...)
@@ -270,11 +270,11 @@ func runUntilInterrupted(t *testing.T, beside func(said string), name string, ar
 }
 
 // followHints does what the quickstart suggests: it opens the page, and runs the commands for another terminal.
-func followHints(t *testing.T, said string) {
+func followHints(t *testing.T, output string) {
 	t.Helper()
-	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(said)
+	page := regexp.MustCompile(`who has them: (http://127\.0\.0\.1:\d+/\S*)\n`).FindStringSubmatch(output)
 	if page == nil {
-		t.Fatalf("it does not say how to go on\n%s", said)
+		t.Fatalf("it does not say how to go on\n%s", output)
 	}
 	for path, want := range map[string]string{"": "<title>", "api/pools": `"lab"`} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page[1]+path, http.NoBody)
@@ -291,17 +291,17 @@ func followHints(t *testing.T, said string) {
 			t.Errorf("%s%s: %s, %v\n%s", page[1], path, answer.Status, err, text)
 		}
 	}
-	if printed := runHints(t, said); !strings.Contains(printed, "lab-registry") || !strings.Contains(printed, `"lab-worker-0" deleted`) {
+	if printed := runHints(t, output); !strings.Contains(printed, "lab-registry") || !strings.Contains(printed, `"lab-worker-0" deleted`) {
 		t.Errorf("the hints show\n%s", printed)
 	}
 }
 
 // runHints runs the commands that a demonstration prints for another terminal, and returns their output.
-func runHints(t *testing.T, said string) string {
+func runHints(t *testing.T, output string) string {
 	t.Helper()
-	_, lines, told := strings.Cut(said, "In another terminal:\n")
-	if !told {
-		t.Fatalf("it does not say how to go on\n%s", said)
+	_, lines, found := strings.Cut(output, "In another terminal:\n")
+	if !found {
+		t.Fatalf("it does not say how to go on\n%s", output)
 	}
 	lines, _, _ = strings.Cut(lines, "tail -f") // the tail command does not end
 	printed, err := exec.CommandContext(t.Context(), "sh", "-euc", lines).CombinedOutput()

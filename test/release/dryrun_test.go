@@ -25,11 +25,11 @@ func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
 			if step.Run != "" {
 				all = append(all, step.Run)
 			}
-			switch target, is := strings.CutPrefix(step.Run, "make "); {
+			switch target, ok := strings.CutPrefix(step.Run, "make "); {
 			case step.Run == "":
 			case slices.Contains(publishing, step.Run):
 				left = append(left, step.Run)
-			case is:
+			case ok:
 				released = append(released, target)
 			default:
 				t.Errorf("%q is no target of the Makefile", step.Run)
@@ -43,11 +43,11 @@ func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
 	if diff := cmp.Diff(publishing, left); diff != "" {
 		t.Errorf("what only a release does (-here +release.yaml):\n%s", diff)
 	}
-	var told []string
+	var documented []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(make release-[a-z-]+)` \\|").FindAllStringSubmatch(read(t, "RELEASE.md"), -1) {
-		told = append(told, m[1])
+		documented = append(documented, m[1])
 	}
-	if diff := cmp.Diff(all, told); diff != "" {
+	if diff := cmp.Diff(all, documented); diff != "" {
 		t.Errorf("steps (-release.yaml +RELEASE.md):\n%s", diff)
 	}
 }

@@ -20,20 +20,20 @@ func TestTheManagerAndHostsThatEnd(t *testing.T) {
 		}
 	}
 	pod := deployment.Spec.Template
-	selects := func(what string, s *metav1.LabelSelector) {
+	selects := func(name string, s *metav1.LabelSelector) {
 		t.Helper()
 		selector, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
-			t.Errorf("%s is about %s, the Pods have %v", what, selector, pod.Labels)
+			t.Errorf("%s is about %s, the Pods have %v", name, selector, pod.Labels)
 		}
 	}
-	if apart := pod.Spec.Affinity.PodAntiAffinity; len(apart.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+	if antiAffinity := pod.Spec.Affinity.PodAntiAffinity; len(antiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 		t.Error("where there is one host, the second manager does not run")
 	} else {
-		selects("the affinity", apart.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector)
+		selects("the affinity", antiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector)
 	}
 	selects("the budget", budget.Spec.Selector)
 	if budget.Namespace != deployment.Namespace || budget.Spec.MaxUnavailable.IntValue() < int(*deployment.Spec.Replicas) {

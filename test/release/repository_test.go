@@ -105,7 +105,7 @@ func TestRenovate(t *testing.T) {
 func matches(t *testing.T, patterns []string, name string) bool {
 	t.Helper()
 	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
-		if before, is := strings.CutSuffix(p, "**"); is {
+		if before, ok := strings.CutSuffix(p, "**"); ok {
 			return strings.HasPrefix(name, before)
 		}
 		ok, err := path.Match(p, name)

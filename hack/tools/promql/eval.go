@@ -87,9 +87,9 @@ func (q seriesQuerier) Select(_ context.Context, _ bool, _ *storage.SelectHints,
 	return &seriesSet{series: out, index: -1}
 }
 
-func matchesAll(is map[string]string, matchers []*labels.Matcher) bool {
+func matchesAll(labelValues map[string]string, matchers []*labels.Matcher) bool {
 	for _, m := range matchers {
-		if !m.Matches(is[m.Name]) {
+		if !m.Matches(labelValues[m.Name]) {
 			return false
 		}
 	}

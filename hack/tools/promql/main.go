@@ -47,8 +47,8 @@ func processList[In, Out any](each func(In) Out) error {
 		return err
 	}
 	out := make([]Out, 0, len(in))
-	for _, is := range in {
-		out = append(out, each(is))
+	for _, input := range in {
+		out = append(out, each(input))
 	}
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
@@ -60,11 +60,11 @@ func parseExpression(text string) expressionInfo {
 	}
 	var out expressionInfo
 	parser.Inspect(root, func(node parser.Node, above []parser.Node) error {
-		if aggregation, is := node.(*parser.AggregateExpr); is && !aggregation.Without {
+		if aggregation, ok := node.(*parser.AggregateExpr); ok && !aggregation.Without {
 			out.GroupingLabels = append(out.GroupingLabels, aggregation.Grouping...)
 		}
-		vector, is := node.(*parser.VectorSelector)
-		if !is {
+		vector, ok := node.(*parser.VectorSelector)
+		if !ok {
 			return nil
 		}
 		s := selectorInfo{Name: vector.Name}

@@ -26,7 +26,7 @@ type unfilledCache struct {
 }
 
 func (c *unfilledCache) List(_ context.Context, all client.ObjectList, _ ...client.ListOption) error {
-	if _, is := all.(*coordinationv1.LeaseList); is {
+	if _, ok := all.(*coordinationv1.LeaseList); ok {
 		c.listCount.Add(1)
 	}
 	return nil

@@ -51,14 +51,14 @@ func TestCrowds(t *testing.T) {
 	g := NewWithT(t)
 	port := forward.Port{Protocol: corev1.ProtocolUDP, Address: netip.MustParseAddrPort("192.0.2.100:53")}
 	now, c := time.Now(), fullPortTracker{}
-	look := func(after time.Duration, counts forward.Counts) int {
+	countFullPorts := func(after time.Duration, counts forward.Counts) int {
 		return len(c.observeCounts(now.Add(after), map[forward.Port]forward.Counts{port: counts}))
 	}
-	g.Expect(look(0, forward.Counts{Sessions: 4096})).To(Equal(0))
-	g.Expect(look(time.Second, forward.Counts{DisplacedSessions: 3})).To(Equal(1))
-	g.Expect(look(time.Minute, forward.Counts{DisplacedSessions: 3})).To(Equal(1))
-	g.Expect(look(time.Minute+time.Second, forward.Counts{DisplacedSessions: 3})).To(Equal(0))
-	g.Expect(look(2*time.Minute, forward.Counts{DisplacedSessions: 3, RefusedConnections: 1})).To(Equal(1))
+	g.Expect(countFullPorts(0, forward.Counts{Sessions: 4096})).To(Equal(0))
+	g.Expect(countFullPorts(time.Second, forward.Counts{DisplacedSessions: 3})).To(Equal(1))
+	g.Expect(countFullPorts(time.Minute, forward.Counts{DisplacedSessions: 3})).To(Equal(1))
+	g.Expect(countFullPorts(time.Minute+time.Second, forward.Counts{DisplacedSessions: 3})).To(Equal(0))
+	g.Expect(countFullPorts(2*time.Minute, forward.Counts{DisplacedSessions: 3, RefusedConnections: 1})).To(Equal(1))
 	g.Expect(c.observeCounts(now.Add(2*time.Minute), nil)).To(BeEmpty(), "it is not forwarded any more")
-	g.Expect(look(2*time.Minute, forward.Counts{})).To(Equal(0), "it was begun anew")
+	g.Expect(countFullPorts(2*time.Minute, forward.Counts{})).To(Equal(0), "it was begun anew")
 }

@@ -62,15 +62,15 @@ func TestMaxFiles(t *testing.T) {
 // --open-files or --udp-sessions, and once an idle client ends (W29).
 func TestAFullPortHasRoomWithMore(t *testing.T) {
 	for name, c := range map[string]struct {
-		protocol    corev1.Protocol
-		scarce, has *Forwarder
+		protocol      corev1.Protocol
+		scarce, ample *Forwarder
 	}{
 		"connections, by files": {corev1.ProtocolTCP, &Forwarder{MaxFiles: filesPerConnection}, &Forwarder{MaxFiles: 2 * filesPerConnection}},
 		"clients, by files":     {corev1.ProtocolUDP, &Forwarder{MaxFiles: filesPerSession}, &Forwarder{MaxFiles: 2 * filesPerSession}},
 		"clients, by sessions":  {corev1.ProtocolUDP, &Forwarder{MaxUDPSessions: 1}, &Forwarder{MaxUDPSessions: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i, f := range []*Forwarder{c.scarce, c.has} {
+			for i, f := range []*Forwarder{c.scarce, c.ample} {
 				p := at(t, c.protocol, fmt.Sprintf("127.77.0.%d", 24+i))
 				if c.protocol == corev1.ProtocolUDP {
 					begin(t, f, p, echo(t, "a"))

@@ -299,7 +299,7 @@ func countsForPort(f *Forwarder, p Port) Counts {
 	return byPort[p]
 }
 
-func until(t *testing.T, is func() bool) {
+func until(t *testing.T, condition func() bool) {
 	t.Helper()
-	NewWithT(t).Eventually(is).WithTimeout(patience).WithPolling(time.Millisecond).Should(BeTrue())
+	NewWithT(t).Eventually(condition).WithTimeout(patience).WithPolling(time.Millisecond).Should(BeTrue())
 }

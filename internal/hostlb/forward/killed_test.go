@@ -81,7 +81,7 @@ func TestKilled(t *testing.T) {
 func reach(t *testing.T, p Port) *net.TCPConn {
 	t.Helper()
 	var c net.Conn
-	until(t, func() (is bool) {
+	until(t, func() (ok bool) {
 		var err error
 		c, err = (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", p.Address.String())
 		return err == nil

@@ -52,9 +52,9 @@ func TestIdle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := time.Now()
-			var later, looked atomic.Int64
+			var later, nowCalls atomic.Int64
 			p := at(t, corev1.ProtocolUDP, "127.77.0.10")
-			f := &Forwarder{UDPIdleTimeout: test.flag, now: func() time.Time { looked.Add(1); return begun.Add(time.Duration(later.Load())) }}
+			f := &Forwarder{UDPIdleTimeout: test.flag, now: func() time.Time { nowCalls.Add(1); return begun.Add(time.Duration(later.Load())) }}
 			to := silent.LocalAddr().(*net.UDPAddr).AddrPort()
 			if !test.silent {
 				to = echo(t, "a")
@@ -79,10 +79,10 @@ func TestIdle(t *testing.T) {
 				want  int64
 			}{{test.want - 1, 1}, {test.want, 0}} {
 				later.Store(int64(time.Minute + step.after))
-				was := looked.Load()
+				was := nowCalls.Load()
 				until(t, func() bool {
 					_ = s.SetReadDeadline(time.Unix(1, 0)) // repeatedly, as it may be about to set another deadline
-					return (looked.Load() > was+1 || step.want == 0) && countsForPort(f, p).Sessions == step.want
+					return (nowCalls.Load() > was+1 || step.want == 0) && countsForPort(f, p).Sessions == step.want
 				})
 			}
 			if n := used(f); n != 0 {
@@ -127,7 +127,7 @@ func TestFull(t *testing.T) { // H28
 			})
 		})
 	}
-	has := func(want ...int) {
+	expectSessions := func(want ...int) {
 		t.Helper()
 		u, _ := udp(f, p)
 		u.mu.Lock()
@@ -146,22 +146,22 @@ func TestFull(t *testing.T) { // H28
 	comes(1, 1)
 	comes(2, 1)
 	comes(3, 3)
-	has(0, 1, 2, 3)
+	expectSessions(0, 1, 2, 3)
 	comes(4, 1)
-	has(0, 2, 3, 4)
+	expectSessions(0, 2, 3, 4)
 	comes(4, 1)
 	comes(4, 1)
 	comes(4, 1)
-	has(0, 3, 6, 7) // each takes the place of one that was answered
+	expectSessions(0, 3, 6, 7) // each takes the place of one that was answered
 	at0(80)
 	if got := ask(t, clients[0], "2"); got != "a: 2" {
 		t.Errorf("%q", got)
 	}
 	comes(80, 4)
 	comes(80, 4)
-	has(0, 3, 8, 9)
+	expectSessions(0, 3, 8, 9)
 	comes(80, 1) // in the place of the one that is idle longest of those that have asked more
-	has(0, 8, 9, 10)
+	expectSessions(0, 8, 9, 10)
 	if c := countsForPort(f, p); c.Sessions != 4 || c.DisplacedSessions != 7 || c.DroppedPackets != 0 {
 		t.Errorf("%+v", c)
 	}

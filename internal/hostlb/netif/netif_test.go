@@ -57,10 +57,10 @@ func TestAddresses(t *testing.T) {
 		g.Expect(l.AddAddress(a, time.Minute)).To(Succeed(), "again")
 	}
 	g.Expect(l.RefreshAddresses([]netip.Addr{four, six}, time.Hour)).To(BeEmpty())
-	is := find(t, "wire0")
-	g.Expect(is.Managed).To(ConsistOf(four, six))
-	g.Expect(is.HostPrefixes).To(ContainElements(netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")))
-	g.Expect(is.MAC).To(Equal(dev.Attrs().HardwareAddr.String()))
+	link := find(t, "wire0")
+	g.Expect(link.Managed).To(ConsistOf(four, six))
+	g.Expect(link.HostPrefixes).To(ContainElements(netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")))
+	g.Expect(link.MAC).To(Equal(dev.Attrs().HardwareAddr.String()))
 	for _, own := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1"} {
 		g.Expect(l.AddAddress(netip.MustParseAddr(own), time.Minute)).To(MatchError(ErrHostAddress), own)
 	}
@@ -110,16 +110,16 @@ func TestWatch(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	told := make(chan struct{}, 100)
-	g.Expect(WatchChanges(ctx, func() { told <- struct{}{} })).To(Succeed())
+	changes := make(chan struct{}, 100)
+	g.Expect(WatchChanges(ctx, func() { changes <- struct{}{} })).To(Succeed())
 	g.Expect(l.AddAddress(four, time.Minute)).To(Succeed())
 	g.Expect(l.RefreshAddresses([]netip.Addr{four}, time.Minute)).To(BeEmpty())
 	g.Expect(l.RemoveAddress(four)).To(Succeed())
-	g.Eventually(told).WithTimeout(10 * time.Second).Should(Receive())
+	g.Eventually(changes).WithTimeout(10 * time.Second).Should(Receive())
 	dev, err := netlink.LinkByName("wire0")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(netlink.LinkSetDown(dev)).To(Succeed())
-	g.Eventually(told).WithTimeout(10 * time.Second).Should(Receive())
+	g.Eventually(changes).WithTimeout(10 * time.Second).Should(Receive())
 }
 
 func TestProblems(t *testing.T) {
