@@ -25,9 +25,9 @@ func TestTestsWaitLessThanTheBackstop(t *testing.T) {
 	}
 }
 
-// TestClustersAreLookedAtNowAndThen checks B20: a Cluster that waits is reconciled every 30 s, one that is served every
-// five minutes, whatever its age (ADR 10).
-func TestClustersAreLookedAtNowAndThen(t *testing.T) {
+// TestClustersAreReconciledPeriodically checks B20: a Cluster that waits is reconciled every 30 s, one that is served
+// every five minutes, whatever its age (ADR 10).
+func TestClustersAreReconciledPeriodically(t *testing.T) {
 	g := NewWithT(t)
 	cluster := &clusterv1.Cluster{}
 	cluster.Namespace, cluster.Name, cluster.UID = "ns", "tenant", "u"

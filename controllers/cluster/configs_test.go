@@ -87,10 +87,10 @@ func (f *fleet) blocks() []v1alpha1.IPAllocation {
 	return list.Items
 }
 
-// TestAnotherProviderConfig checks that a Cluster that is changed to name a ProviderConfig of another namespace keeps
-// the first block that it has, and gets no other: two would be more than either allows. A block that was not granted
-// yet is deleted.
-func TestAnotherProviderConfig(t *testing.T) {
+// TestChangedProviderConfigKeepsFirstBlock checks that a Cluster that is changed to name a ProviderConfig of another
+// namespace keeps the first block that it has, and gets no other: two would be more than either allows. A block that
+// was not granted yet is deleted.
+func TestChangedProviderConfigKeepsFirstBlock(t *testing.T) {
 	for name, room := range map[string]bool{"granted": true, "not granted": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, "one/first", "two/second")
@@ -123,9 +123,9 @@ func TestAnotherProviderConfig(t *testing.T) {
 	}
 }
 
-// TestAnotherProviderConfigOfTheName checks that a ProviderConfig of the same name that others create for all
+// TestProviderConfigOfSameNameTakesNoBlocks checks that a ProviderConfig of the same name that others create for all
 // namespaces takes nothing from the Clusters that have blocks.
-func TestAnotherProviderConfigOfTheName(t *testing.T) {
+func TestProviderConfigOfSameNameTakesNoBlocks(t *testing.T) {
 	f := newFleet(t, "platform/lab")
 	f.reconcileUntilSettled(true)
 	if err := f.Create(t.Context(), configFor("stranger", "lab")); err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// TestEndMove checks that a Cluster that clusterctl has moved, and did not finish deleting, loses our finalizer
-// although it is paused, as all objects of a move are. A Cluster of another manager, or one that is not deleted, stays
-// as it is.
-func TestEndMove(t *testing.T) {
+// TestMovedClusterLosesFinalizer checks that a Cluster that clusterctl has moved, and did not finish deleting, loses
+// our finalizer although it is paused, as all objects of a move are. A Cluster of another manager, or one that is not
+// deleted, stays as it is.
+func TestMovedClusterLosesFinalizer(t *testing.T) {
 	const others = "cluster.cluster.x-k8s.io"
 	for name, tc := range map[string]struct {
 		marked, deleted bool
@@ -67,10 +67,10 @@ func TestEndMove(t *testing.T) {
 	}
 }
 
-// TestAMovedFirstBlockIsNotAskedForAgain checks a move that was interrupted and leaves a Cluster behind whose first
+// TestMovedFirstBlockIsNotRequestedAgain checks a move that was interrupted and leaves a Cluster behind whose first
 // block is gone. A block that is requested in its place, maybe from another pool, would block the move: none is
 // requested until an operator has released what is held.
-func TestAMovedFirstBlockIsNotAskedForAgain(t *testing.T) { // C53
+func TestMovedFirstBlockIsNotRequestedAgain(t *testing.T) { // C53
 	f := newFleet(t, "one/lab")
 	config := &v1alpha1.ProviderConfig{}
 	if err := f.Get(t.Context(), client.ObjectKey{Namespace: "one", Name: "lab"}, config); err != nil {

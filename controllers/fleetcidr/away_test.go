@@ -31,10 +31,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// TestAClusterThatIsAwayKeepsAll checks K49: a Cluster whose API server is away loses nothing. Its blocks and its
+// TestUnreachableClusterLosesNothing checks K49: a Cluster whose API server is away loses nothing. Its blocks and its
 // entries stay, the finalizer stays on a ClusterCIDR that is being deleted, and the condition of the Cluster shows that
 // nothing is known. Only this is written, once.
-func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
+func TestUnreachableClusterLosesNothing(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close() // nothing listens there
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
@@ -106,9 +106,9 @@ func TestAClusterThatIsAwayKeepsAll(t *testing.T) {
 	}
 }
 
-// TestAConditionThatAnotherManagerWritesWaits checks two managers without leader election that have different
+// TestConditionOfAnotherManagerIsOverwrittenSlowly checks two managers without leader election that have different
 // conditions for a Cluster, as one does not reach it. Each writes its own again with a growing pause.
-func TestAConditionThatAnotherManagerWritesWaits(t *testing.T) { // B57
+func TestConditionOfAnotherManagerIsOverwrittenSlowly(t *testing.T) { // B57
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {

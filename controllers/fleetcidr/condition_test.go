@@ -9,8 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 )
 
-// TestConditionOf checks K32: the condition of a Cluster shows why its Nodes wait.
-func TestConditionOf(t *testing.T) {
+// TestConditionFromReport checks K32: the condition of a Cluster shows why its Nodes wait.
+func TestConditionFromReport(t *testing.T) {
 	stopped := &metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason, Message: "nothing is given before 12:00:00"}
 	for name, tc := range map[string]struct {
 		found    nodeipam.Report

@@ -110,10 +110,10 @@ func (w *outdatedWorld) reconcileManager(t *testing.T, i int) {
 	}
 }
 
-// TestAnEntryOutlivesNoHolder checks that a manager without leader election corrects what another one has written about
-// a Cluster, or it itself while it did not hold the Nodes, where that becomes outdated while no manager holds them, and
-// no Node waits for CIDRs that it can have.
-func TestAnEntryOutlivesNoHolder(t *testing.T) {
+// TestEntryOfFormerHolderIsCorrected checks that a manager without leader election corrects what another one has
+// written about a Cluster, or it itself while it did not hold the Nodes, where that becomes outdated while no manager
+// holds them, and no Node waits for CIDRs that it can have.
+func TestEntryOfFormerHolderIsCorrected(t *testing.T) {
 	unreachable := newUnreachableCondition("")
 	full := metav1.Condition{Type: v1alpha1.PodCIDRsReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ExhaustedReason, Message: "3 of 9 Nodes wait for a pod CIDR: a, b, c"}
 	for name, tc := range map[string]struct {
@@ -146,9 +146,9 @@ func TestAnEntryOutlivesNoHolder(t *testing.T) {
 	}
 }
 
-// TestManagersTakeNoTurnsForAnEntry checks that, of two managers without leader election that see the same Nodes, and
+// TestManagersDoNotAlternateForEntry checks that, of two managers without leader election that see the same Nodes, and
 // refuse some of them, one takes the Cluster over, and the other one leaves it to the first.
-func TestManagersTakeNoTurnsForAnEntry(t *testing.T) {
+func TestManagersDoNotAlternateForEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newOutdatedWorld(t, "10.0.0.0/24", 2)
 		w.writePreviousStatus(t, v1alpha1.ClusterUse{Free: 1}, nil, nil)

@@ -24,10 +24,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// TestTroubleEndsWithTheServing checks a Cluster in which the ConfigMap may not be written: it was granted nothing, so
-// it has no entry in the ClusterCIDR, which other Clusters use. When it is no longer served, what the ClusterCIDR
+// TestFailureIsClearedWhenNotServed checks a Cluster in which the ConfigMap may not be written: it was granted nothing,
+// so it has no entry in the ClusterCIDR, which other Clusters use. When it is no longer served, what the ClusterCIDR
 // reports about it is withdrawn.
-func TestTroubleEndsWithTheServing(t *testing.T) {
+func TestFailureIsClearedWhenNotServed(t *testing.T) {
 	for name, cluster := range map[string]*clusterv1.Cluster{
 		"its label is off": {ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "odd"}},
 		"it is gone":       nil,
@@ -81,9 +81,9 @@ func TestTroubleEndsWithTheServing(t *testing.T) {
 	}
 }
 
-// TestAClusterCIDRThatAnotherKeepsIsLeft checks that a deleted ClusterCIDR that only a foreign finalizer keeps is not
+// TestForeignFinalizerCausesNoLiveReads checks that a deleted ClusterCIDR that only a foreign finalizer keeps is not
 // read live in each reconcile.
-func TestAClusterCIDRThatAnotherKeepsIsLeft(t *testing.T) {
+func TestForeignFinalizerCausesNoLiveReads(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

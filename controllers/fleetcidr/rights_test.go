@@ -76,10 +76,10 @@ func newRefusingServer(t *testing.T, resource string) *httptest.Server {
 	return server
 }
 
-// TestAMissingRightIsNamed checks a kubeconfig without a right that it needs in its workload cluster. The Cluster and
-// its ClusterCIDR name the right, no worker waits for a cache that never syncs, and the ClusterCIDR keeps the number of
-// Nodes with CIDRs.
-func TestAMissingRightIsNamed(t *testing.T) {
+// TestConditionsNameMissingPermission checks a kubeconfig without a right that it needs in its workload cluster. The
+// Cluster and its ClusterCIDR name the right, no worker waits for a cache that never syncs, and the ClusterCIDR keeps
+// the number of Nodes with CIDRs.
+func TestConditionsNameMissingPermission(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resource    string
 		connected   bool
@@ -162,9 +162,9 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// TestARefusalEndsWithAConnection checks that an API server that refused, was connected since, and is no longer
+// TestRefusalEndsWithConnection checks that an API server that refused, was connected since, and is no longer
 // connected does not count as refusing any more.
-func TestARefusalEndsWithAConnection(t *testing.T) {
+func TestRefusalEndsWithConnection(t *testing.T) {
 	server := newRefusingServer(t, "")
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}}, Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c"}}, CurrentContext: "c",

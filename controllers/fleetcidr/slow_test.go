@@ -40,9 +40,9 @@ func (hangingConnections) GetHealthCheckingState(context.Context, client.ObjectK
 	return clustercache.HealthCheckingState{}
 }
 
-// TestSitesThatHangTogether checks that Clusters that hang, twice as many as there are workers, occupy at most half of
-// the workers: the others are for Clusters that answer.
-func TestSitesThatHangTogether(t *testing.T) {
+// TestHangingClustersLeaveWorkers checks that Clusters that hang, twice as many as there are workers, occupy at most
+// half of the workers: the others are for Clusters that answer.
+func TestHangingClustersLeaveWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme} {

@@ -91,9 +91,9 @@ func (h *slowAPIServer) otherRequestPaths() []string {
 	return slices.Clone(h.otherRequests)
 }
 
-// TestNothingIsGrantedBeforeAllIsRead checks that a manager that starts requests nothing for a Cluster before
+// TestNothingIsRequestedBeforeCachesSync checks that a manager that starts requests nothing for a Cluster before
 // everything was read that its Nodes depend on, whichever part is read last, and after its list has failed.
-func TestNothingIsGrantedBeforeAllIsRead(t *testing.T) { // K23, K29
+func TestNothingIsRequestedBeforeCachesSync(t *testing.T) { // K23, K29
 	for _, late := range []string{"nodes", "servicecidrs", "blocks"} {
 		t.Run(late, func(t *testing.T) {
 			h := &slowAPIServer{lateResource: late, listStarted: make(chan struct{}, 1), release: make(chan struct{})}

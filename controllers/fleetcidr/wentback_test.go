@@ -81,9 +81,9 @@ func (m *watchedNodes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-// TestASiteWhoseEtcdIsPutBackIsMadeAnew checks a workload cluster whose etcd is restored, and has a Node again whose
+// TestAllocatorIsRecreatedAfterEtcdRestore checks a workload cluster whose etcd is restored, and has a Node again whose
 // end its allocator has seen. A new allocator, which only knows what exists now, counts the CIDRs of that Node.
-func TestASiteWhoseEtcdIsPutBackIsMadeAnew(t *testing.T) { // R7
+func TestAllocatorIsRecreatedAfterEtcdRestore(t *testing.T) { // R7
 	server, scheme := newWatchedNodes(t), runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestLeavesAlone(t *testing.T) {
+func TestShouldSkipCluster(t *testing.T) {
 	paused := true
 	tests := map[string]struct {
 		reason      string
@@ -43,7 +43,7 @@ func TestLeavesAlone(t *testing.T) {
 	}
 }
 
-func TestIsLeft(t *testing.T) {
+func TestHasOnlyOurFinalizer(t *testing.T) {
 	const ours = v1alpha1.TenantNetworkFinalizer
 	tests := map[string]struct {
 		finalizers []string
@@ -66,7 +66,7 @@ func TestIsLeft(t *testing.T) {
 	}
 }
 
-func TestLabel(t *testing.T) {
+func TestAddWatchLabel(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
 	if AddWatchLabel(a, "") || a.Labels != nil {
 		t.Error("a manager without a filter gives no label")
@@ -76,7 +76,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
+func TestRequeueOnConflict(t *testing.T) {
 	broken := errors.New("broken")
 	if result, err := RequeueOnConflict(nil, "writing"); err != nil || result != (reconcile.Result{}) {
 		t.Errorf("what is written is done: %+v, %v", result, err)

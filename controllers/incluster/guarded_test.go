@@ -15,9 +15,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// TestWhatAnotherKeepsCostsNothing checks that a pool, or a mirror, that is deleted and that a foreign finalizer keeps
+// TestForeignFinalizerCostsNothing checks that a pool, or a mirror, that is deleted and that a foreign finalizer keeps
 // costs nothing meanwhile: after a few reconciles none writes, and none requeues.
-func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
+func TestForeignFinalizerCostsNothing(t *testing.T) {
 	objects := func(allocated, guarded bool) []client.Object {
 		pool, mirror := newDeletedPool()
 		if err := unstructured.SetNestedStringSlice(pool.Object, []string{"10.0.0.10-10.0.0.19"}, "spec", "addresses"); err != nil {

@@ -85,9 +85,9 @@ func TestMirrorIsSealed(t *testing.T) {
 	}
 }
 
-// TestAMirrorThatIsResetWaits checks a tool that resets the mirror each time: that is no fault of the pool, which gets
-// no event for it, and the mirror is written again with a growing delay.
-func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
+// TestResetMirrorIsWrittenWithDelay checks a tool that resets the mirror each time: that is no fault of the pool, which
+// gets no event for it, and the mirror is written again with a growing delay.
+func TestResetMirrorIsWrittenWithDelay(t *testing.T) { // B57
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
@@ -128,9 +128,9 @@ func TestAMirrorThatIsResetWaits(t *testing.T) { // B57
 	}
 }
 
-// TestOverlapIsToldOnThePool checks two pools of one range, which grant an address twice. Users read the pools, and not
-// their mirrors: each pool gets an event, once.
-func TestOverlapIsToldOnThePool(t *testing.T) { // U89
+// TestOverlapIsReportedOnPool checks two pools of one range, which grant an address twice. Users read the pools, and
+// not their mirrors: each pool gets an event, once.
+func TestOverlapIsReportedOnPool(t *testing.T) { // U89
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
 	overlap := func(status metav1.ConditionStatus, message string) {
@@ -164,9 +164,9 @@ func TestOverlapIsToldOnThePool(t *testing.T) { // U89
 	expectEvents("Warning Overlap q has it too")
 }
 
-// TestADeletedMirrorIsToldOnThePool checks that a mirror that a user deletes stays, and grants nothing, as long as an
+// TestDeletedMirrorIsReportedOnPool checks that a mirror that a user deletes stays, and grants nothing, as long as an
 // address is in use: an event on the pool shows that.
-func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
+func TestDeletedMirrorIsReportedOnPool(t *testing.T) {
 	api := framework.NewFakeClient(t, newLivePool(t))
 	r := newReconcilerWith(api)
 	reconcile := func() {
@@ -191,9 +191,9 @@ func TestADeletedMirrorIsToldOnThePool(t *testing.T) {
 	}
 }
 
-// TestABehindCacheIsNoWarning checks that a cache that does not show the mirror yet causes no warning: the next
+// TestStaleCacheCausesNoWarning checks that a cache that does not show the mirror yet causes no warning: the next
 // reconcile reads it.
-func TestABehindCacheIsNoWarning(t *testing.T) {
+func TestStaleCacheCausesNoWarning(t *testing.T) {
 	for name, failure := range map[string]error{
 		"created a moment ago": apierrors.NewAlreadyExists(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster"),
 		"changed":              apierrors.NewConflict(schema.GroupResource{Resource: "networkpools"}, "p.in-cluster", nil),
@@ -213,9 +213,9 @@ func TestABehindCacheIsNoWarning(t *testing.T) {
 	}
 }
 
-// TestAPoolInTheWayOfAMirrorGoes checks W29: a pool of ours that has the name of a mirror is deleted, or renamed; then
-// the mirror is created.
-func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
+// TestConflictingPoolGivesWayToMirror checks W29: a pool of ours that has the name of a mirror is deleted, or renamed;
+// then the mirror is created.
+func TestConflictingPoolGivesWayToMirror(t *testing.T) {
 	inTheWay := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", UID: "theirs"}}
 	api := framework.NewFakeClient(t, newLivePool(t), inTheWay)
 	r := newReconcilerWith(api)
@@ -237,9 +237,9 @@ func TestAPoolInTheWayOfAMirrorGoes(t *testing.T) {
 	}
 }
 
-// TestWhatNamesNoPoolIsServedWithIt checks W29: what names a pool of the in-cluster provider that does not exist waits
-// for nothing else when that pool is created.
-func TestWhatNamesNoPoolIsServedWithIt(t *testing.T) {
+// TestClaimsOfMissingPoolAreServedWhenItExists checks W29: what names a pool of the in-cluster provider that does not
+// exist waits for nothing else when that pool is created.
+func TestClaimsOfMissingPoolAreServedWhenItExists(t *testing.T) {
 	api := framework.NewFakeClient(t)
 	mirror := pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "p.in-cluster"}
 	lookup := func() string { return NewMissingMirrorLookup(api)(t.Context(), mirror) }

@@ -63,9 +63,9 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsSayWhoIsSilent checks that a host that becomes silent is reported once, in time, and that nothing
+// TestSilentHostsAreReported checks that a host that becomes silent is reported once, in time, and that nothing
 // blocks meanwhile.
-func TestHeartbeatsSayWhoIsSilent(t *testing.T) {
+func TestSilentHostsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, begin := newHeartbeats(), time.Now()
 		done := make(chan error, 1)

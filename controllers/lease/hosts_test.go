@@ -21,8 +21,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestWays checks that a manager that serves one load balancer reports for the others which flag is missing.
-func TestWays(t *testing.T) {
+// TestEnabledBackends checks that a manager that serves one load balancer reports for the others which flag is missing.
+func TestEnabledBackends(t *testing.T) {
 	for by, flag := range map[string]string{v1alpha1.ShownByMetalLB: "--service-leases", v1alpha1.ShownByHost: "--host-load-balancers"} {
 		if got := (EnabledBackends{}).disabledMessage(by); !strings.Contains(got, flag) {
 			t.Errorf("%s: %q", by, got)
@@ -41,8 +41,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestStillOnHost checks P6: which locks keep a lease that is being deleted, and which are deleted with it.
-func TestStillOnHost(t *testing.T) {
+// TestHostDrainingReason checks P6: which locks keep a lease that is being deleted, and which are deleted with it.
+func TestHostDrainingReason(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	lock := func(network, holder, left string, of types.UID) *coordinationv1.Lease {
 		o := &coordinationv1.Lease{}

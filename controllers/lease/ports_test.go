@@ -16,8 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-// TestShows checks P4: from which Services a port must not be taken yet.
-func TestShows(t *testing.T) {
+// TestMayShowPort checks P4: from which Services a port must not be taken yet.
+func TestMayShowPort(t *testing.T) {
 	service := func(change ...func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web", Annotations: map[string]string{v1alpha1.LeaseAnnotation: "shop"}}}
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}}
@@ -95,9 +95,9 @@ func TestShows(t *testing.T) {
 	}
 }
 
-// TestLeftAloneIsNotMadeAgain checks that an unmanaged lease is not created again from another pool, and that it ends
-// no reconcile: the others get what is due to them.
-func TestLeftAloneIsNotMadeAgain(t *testing.T) {
+// TestUnmanagedLeaseIsNotRecreated checks that an unmanaged lease is not created again from another pool, and that it
+// ends no reconcile: the others get what is due to them.
+func TestUnmanagedLeaseIsNotRecreated(t *testing.T) {
 	for name, leave := range map[string]func(*Reconciler, *v1alpha1.IPLease){
 		"paused": func(_ *Reconciler, o *v1alpha1.IPLease) {
 			metav1.SetMetaDataAnnotation(&o.ObjectMeta, clusterv1.PausedAnnotation, "")
@@ -118,8 +118,8 @@ func TestLeftAloneIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTwiceSeen checks that two reads, some time apart, prove something.
-func TestTwiceSeen(t *testing.T) {
+// TestConfirmedTwice checks that two reads, some time apart, prove something.
+func TestConfirmedTwice(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	s, before := observation{leaseUID: "uid"}, map[observation]time.Time{}
 	for _, c := range []struct {

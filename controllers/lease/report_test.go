@@ -13,10 +13,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestALeaseOfNoServiceIsNotAnnounced checks that the condition Announced of a lease is removed when no Service has the
-// lease: that MetalLB refused its address may be over, and no other write would show that. A manager that does not
+// TestUnusedLeaseHasNoAnnouncedCondition checks that the condition Announced of a lease is removed when no Service has
+// the lease: that MetalLB refused its address may be over, and no other write would show that. A manager that does not
 // serve the load balancer of the lease leaves the condition as it is.
-func TestALeaseOfNoServiceIsNotAnnounced(t *testing.T) {
+func TestUnusedLeaseHasNoAnnouncedCondition(t *testing.T) {
 	for name, c := range map[string]struct {
 		by    string
 		ways  EnabledBackends

@@ -18,9 +18,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// TestSay checks that events report what conditions would: once, and not more often than the numbers of our kind are
-// written.
-func TestSay(t *testing.T) {
+// TestEmitEvents checks that events report what conditions would: once, and not more often than the numbers of our kind
+// are written.
+func TestEmitEvents(t *testing.T) {
 	o := nodeipam.NewNetworkingXClusterCIDR()
 	o.SetName("c")
 	o.SetUID("uid")
@@ -79,9 +79,9 @@ func TestSay(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsSaidWithoutWork checks that, where no Node waits, so that no manager without leader election holds
-// the cluster, one takes it over to record what is wrong with an object, once.
-func TestWhatIsWrongIsSaidWithoutWork(t *testing.T) {
+// TestProblemsAreReportedWithoutWaitingNodes checks that, where no Node waits, so that no manager without leader
+// election holds the cluster, one takes it over to record what is wrong with an object, once.
+func TestProblemsAreReportedWithoutWaitingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := nodeipam.NewNetworkingXClusterCIDR()
 		o.SetName("c")

@@ -44,9 +44,9 @@ func newReconciler(c client.Client, id string, recorder events.EventRecorder) *R
 	})}
 }
 
-// TestAStatusOutlivesNoHolder checks that a manager without leader election corrects a status of the manager before it,
-// where the status becomes outdated while no manager runs, and no Node waits for CIDRs that it can have.
-func TestAStatusOutlivesNoHolder(t *testing.T) {
+// TestStatusOfFormerHolderIsCorrected checks that a manager without leader election corrects a status of the manager
+// before it, where the status becomes outdated while no manager runs, and no Node waits for CIDRs that it can have.
+func TestStatusOfFormerHolderIsCorrected(t *testing.T) {
 	right := v1alpha1.ClusterCIDRStatus{ObservedGeneration: 1, Capacity: 256, Free: 256}
 	condition := func(of string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: of, Status: status, Reason: reason, Message: message, ObservedGeneration: 1}
@@ -115,10 +115,10 @@ func (n clusterNodes) List(ctx context.Context, _ client.Object, _ string, visit
 	return all.ResourceVersion, nil
 }
 
-// TestManagersTakeNoTurnsForAStatus checks that, of two managers without leader election that see the same Nodes, and
+// TestManagersDoNotAlternateForStatus checks that, of two managers without leader election that see the same Nodes, and
 // refuse some of them, the one that does not hold the cluster leaves it to the holder although statuses change, and
 // that the holder records the event of each Node once.
-func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
+func TestManagersDoNotAlternateForStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "u", Generation: 1}}
 		cc.Spec = v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/24"}
@@ -158,9 +158,9 @@ func TestManagersTakeNoTurnsForAStatus(t *testing.T) {
 	})
 }
 
-// TestAConflictIsTriedAgainSoon checks that a status that could not be written, as the cache is behind, is retried
+// TestConflictIsRetriedSoon checks that a status that could not be written, as the cache is behind, is retried
 // after a second, whatever another status waits for.
-func TestAConflictIsTriedAgainSoon(t *testing.T) {
+func TestConflictIsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []client.Object
 		for _, name := range []string{"a", "b"} {

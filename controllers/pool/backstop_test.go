@@ -30,10 +30,10 @@ func (emptyLister) List(context.Context, client.Object, string, func(client.Obje
 	return "1", nil
 }
 
-// TestPoolsAreLookedAtEveryMinute checks B18, B19, B29: whatever the watches miss, a pool is reconciled once a minute,
-// and with it all that wait for it: what has failed needs no timer of its own (ADR 10). Events are what normally serves
-// it; a test with a real API server shows that.
-func TestPoolsAreLookedAtEveryMinute(t *testing.T) {
+// TestPoolsAreReconciledEveryMinute checks B18, B19, B29: whatever the watches miss, a pool is reconciled once a
+// minute, and with it all that wait for it: what has failed needs no timer of its own (ADR 10). Events are what
+// normally serves it; a test with a real API server shows that.
+func TestPoolsAreReconciledEveryMinute(t *testing.T) {
 	g := NewWithT(t)
 	pool := framework.MakePool("p").Namespace("ns").CIDR("10.0.0.0/24").Obj()
 	pool.Generation = 1 // as an API server has it

@@ -30,8 +30,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestAllocationsWith checks that the result of a write replaces what was read, and that what was read stays as it was.
-func TestAllocationsWith(t *testing.T) {
+// TestWithReplaced checks that the result of a write replaces what was read, and that what was read stays as it was.
+func TestWithReplaced(t *testing.T) {
 	a, b := framework.MakeAllocation("ns", "a").Obj(), framework.MakeAllocation("ns", "b").Obj()
 	a.UID, b.UID = types.UID("1"), types.UID("2")
 	was := allocations{a, b}

@@ -73,9 +73,9 @@ func reconcileDisconnected(t *testing.T, connect func(context.Context) error) (r
 	return result, took, err
 }
 
-// TestTenantThatDoesNotAnswer checks B57: what a workload cluster does not answer is requested again, with a growing
+// TestUnresponsiveTenant checks B57: what a workload cluster does not answer is requested again, with a growing
 // delay, and blocks a worker for a bounded time.
-func TestTenantThatDoesNotAnswer(t *testing.T) {
+func TestUnresponsiveTenant(t *testing.T) {
 	t.Run("hangs", func(t *testing.T) {
 		result, took, err := reconcileDisconnected(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		if !errors.Is(err, context.DeadlineExceeded) || result != (reconcile.Result{}) {
@@ -100,9 +100,9 @@ func TestTenantThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestTenantsThatHangTogether checks that Clusters that hang, as many as there are workers and more, leave workers to
-// those that answer.
-func TestTenantsThatHangTogether(t *testing.T) {
+// TestHangingTenantsLeaveWorkers checks that Clusters that hang, as many as there are workers and more, leave workers
+// to those that answer.
+func TestHangingTenantsLeaveWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Reconciler{Client: oneCluster{}, Blocks: &index.BlockIndex{}, Synced: func() bool { return true }, Clock: clock.RealClock{}}
 		answers := false

@@ -29,10 +29,10 @@ func (c *countingLists) List(ctx context.Context, all client.ObjectList, opts ..
 	return c.Client.List(ctx, all, opts...)
 }
 
-// TestDrainingForLongCostsLittle checks the cost of blocks that stay in use for long, here because another pool has
+// TestLongDrainCostsLittle checks the cost of blocks that stay in use for long, here because another pool has
 // their addresses: each reconcile reads each kind once from the API server of the Cluster, however many blocks there
 // are, and the reconciles become rare.
-func TestDrainingForLongCostsLittle(t *testing.T) {
+func TestLongDrainCostsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cached := withMetalLB(t)
 		foreign := &metallbv1beta1.IPAddressPool{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "theirs"}}

@@ -203,9 +203,9 @@ func checkRefusedMessage(t *testing.T, c client.Client, message, do string) {
 	}
 }
 
-// TestAMissingRightIsNamed checks a kubeconfig that misses a permission in its workload cluster. The conditions of the
-// blocks name it, and no worker waits for a cache that is never filled.
-func TestAMissingRightIsNamed(t *testing.T) {
+// TestConditionsNameMissingPermission checks a kubeconfig that misses a permission in its workload cluster. The
+// conditions of the blocks name it, and no worker waits for a cache that is never filled.
+func TestConditionsNameMissingPermission(t *testing.T) {
 	for _, resource := range []string{"services", "ipaddresspools"} {
 		t.Run(resource, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -247,9 +247,9 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// TestAMissingRightToNamespacesIsNamed checks that the permission to list Namespaces is required where a pool of
-// MetalLB selects by their labels, and nowhere else.
-func TestAMissingRightToNamespacesIsNamed(t *testing.T) {
+// TestNamespacePermissionIsRequiredForSelectors checks that the permission to list Namespaces is required where a pool
+// of MetalLB selects by their labels, and nowhere else.
+func TestNamespacePermissionIsRequiredForSelectors(t *testing.T) {
 	for name, selects := range map[string]bool{"a pool selects Namespaces": true, "none does": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -361,10 +361,10 @@ func reconcileAndWait(t *testing.T, r *Reconciler) func() {
 	}
 }
 
-// TestARefusedConnectionIsNamed checks an API server that refuses the probe of clustercache, so that there is no
+// TestConditionsNameRefusedConnection checks an API server that refuses the probe of clustercache, so that there is no
 // connection: it is probed for what it refuses, outside the workers, until there is a connection. In another outage
 // after that, it refuses nothing, as far as is known.
-func TestARefusedConnectionIsNamed(t *testing.T) {
+func TestConditionsNameRefusedConnection(t *testing.T) {
 	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
 		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	})
@@ -397,10 +397,10 @@ func withMetalLB(t *testing.T) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).Build()
 }
 
-// TestWhatIsOverIsNotSaid checks that the condition for what kept a Cluster from being reconciled is removed when that
-// is over, also for a Cluster that gets no more blocks: it has no ProviderConfig, so no condition is set for its
-// Services.
-func TestWhatIsOverIsNotSaid(t *testing.T) {
+// TestOutdatedConditionIsRemoved checks that the condition for what kept a Cluster from being reconciled is removed
+// when that is over, also for a Cluster that gets no more blocks: it has no ProviderConfig, so no condition is set for
+// its Services.
+func TestOutdatedConditionIsRemoved(t *testing.T) {
 	expectReason := func(t *testing.T, c client.Client, want string) {
 		t.Helper()
 		got := ""
@@ -443,9 +443,9 @@ func TestWhatIsOverIsNotSaid(t *testing.T) {
 	})
 }
 
-// TestOneBlockSpeaks checks that one block of a Cluster has the condition for its demand. When another block gets the
-// condition, it is removed from the former.
-func TestOneBlockSpeaks(t *testing.T) {
+// TestOneBlockHasDemandCondition checks that one block of a Cluster has the condition for its demand. When another
+// block gets the condition, it is removed from the former.
+func TestOneBlockHasDemandCondition(t *testing.T) {
 	r, c := newRefusedManager(t, refusingConnections{}, "https://127.0.0.1:1")
 	r.enqueueCluster = func(client.ObjectKey) {}
 	var first v1alpha1.IPAllocation
@@ -474,9 +474,9 @@ func TestOneBlockSpeaks(t *testing.T) {
 	}
 }
 
-// TestCredentialsThatAreNotAcceptedAreRenewed checks credentials of a kubeconfig that are not valid any more: no
+// TestRejectedCredentialsAreRenewed checks credentials of a kubeconfig that are not valid any more: no
 // permissions help, a new kubeconfig does.
-func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
+func TestRejectedCredentialsAreRenewed(t *testing.T) {
 	var accepted atomic.Bool
 	url := serveStatus(t, func(r *http.Request) *apierrors.StatusError {
 		if r.Header.Get("Authorization") == "Bearer new" {
@@ -517,9 +517,9 @@ func TestCredentialsThatAreNotAcceptedAreRenewed(t *testing.T) {
 	}
 }
 
-// TestABlockIsGivenBackUnconfirmedWhileRefused checks that the condition of a block that drains names a way out that
-// needs nothing of a Cluster that refuses.
-func TestABlockIsGivenBackUnconfirmedWhileRefused(t *testing.T) {
+// TestDrainingConditionNamesReleaseWithoutConfirmation checks that the condition of a block that drains names a way out
+// that needs nothing of a Cluster that refuses.
+func TestDrainingConditionNamesReleaseWithoutConfirmation(t *testing.T) {
 	url := serveStatus(t, func(*http.Request) *apierrors.StatusError {
 		return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	})

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestTimely checks that a manager that wakes up late creates nothing, even if its timers have not fired yet.
-func TestTimely(t *testing.T) {
+// TestTimeLimitedClient checks that a manager that wakes up late creates nothing, even if its timers have not fired
+// yet.
+func TestTimeLimitedClient(t *testing.T) {
 	since := time.Unix(1_000_000, 0)
 	for after, late := range map[time.Duration]bool{0: false, maxProjectionTime: false, maxProjectionTime + time.Second: true} {
 		c := timeLimitedClient{fake.NewFakeClient(), clocktesting.NewFakePassiveClock(since.Add(after)), since}

@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// TestUnplaced checks B36: the half minute of a Service begins when there is room for it, and begins again when there
-// was none.
-func TestUnplaced(t *testing.T) {
+// TestTrackPlacementWaits checks B36: the half minute of a Service begins when there is room for it, and begins again
+// when there was none.
+func TestTrackPlacementWaits(t *testing.T) {
 	g := NewWithT(t)
 	n, cluster := &stateTracker{}, client.ObjectKey{Namespace: "ns", Name: "c"}
 	assessments := func(a, b elastic.ServiceState) []elastic.ServiceAssessment {
@@ -47,9 +47,9 @@ func TestUnplaced(t *testing.T) {
 	}
 }
 
-// TestToldIsForgotten checks that a workload cluster that creates and deletes Services for ever is not remembered for
-// ever.
-func TestToldIsForgotten(t *testing.T) {
+// TestDeletedServicesAreForgotten checks that a workload cluster that creates and deletes Services for ever is not
+// remembered for ever.
+func TestDeletedServicesAreForgotten(t *testing.T) {
 	g := NewWithT(t)
 	n, cluster := &stateTracker{}, client.ObjectKey{Namespace: "ns", Name: "c"}
 	a, b := &elastic.Service{Name: "a"}, &elastic.Service{Name: "b"}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// TestOutlivingSourceReadsOn checks that a sender to the source is not blocked when the controller has ended.
-func TestOutlivingSourceReadsOn(t *testing.T) {
+// TestSourceIsDrainedAfterController checks that a sender to the source is not blocked when the controller has ended.
+func TestSourceIsDrainedAfterController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := make(chan event.GenericEvent)
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestSlowKeepsNoMoreThanItHas checks what is kept of slow Clusters: a slot is free again after each reconcile,
+// TestSlowClustersAreForgotten checks what is kept of slow Clusters: a slot is free again after each reconcile,
 // whatever its result, and a Cluster is forgotten that answers in time, or that is gone.
-func TestSlowKeepsNoMoreThanItHas(t *testing.T) {
+func TestSlowClustersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &SlowClusters{}
 		run := func(n int, takes time.Duration, fails error) (time.Duration, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestNothingIsShownBeforeItIsSaid checks that blocks are printed only after their conditions are set: a block is
-// granted before its condition InUse is, and was printed without it.
-func TestNothingIsShownBeforeItIsSaid(t *testing.T) {
+// TestBlocksArePrintedAfterTheirConditions checks that blocks are printed only after their conditions are set: a block
+// is granted before its condition InUse is, and was printed without it.
+func TestBlocksArePrintedAfterTheirConditions(t *testing.T) {
 	block := func(role string, holds ...string) v1alpha1.IPAllocation {
 		a := v1alpha1.IPAllocation{}
 		a.Labels = map[string]string{v1alpha1.AllocationRoleLabel: role}

@@ -55,9 +55,9 @@ func deleteNamed(names ...string) func(*grants.PoolState) {
 	}
 }
 
-// TestWhatAClaimantIsToldToDoHelps checks that a claim, a block or a lease is served after the step that its message
-// names (W29).
-func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
+// TestClaimantMessagesNameStepsThatHelp checks that a claim, a block or a lease is served after the step that its
+// message names (W29).
+func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 	widen := withSpec(func(s *v1alpha1.NetworkPoolSpec) { s.Addresses = append(s.Addresses, "10.0.0.32-10.0.0.63") })
 	claim := func(f ...func(*ipamv1.IPAddressClaim)) func(*grants.PoolState) *grants.Claimant {
 		return func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "c", 9, f...) }
@@ -176,9 +176,9 @@ func TestWhatAClaimantIsToldToDoHelps(t *testing.T) {
 	}
 }
 
-// TestWhatAMachineLacksHelps checks that a claim of a Machine is served after the step that its message names, where
-// the pool serves failure domains (W29).
-func TestWhatAMachineLacksHelps(t *testing.T) {
+// TestMachineMessagesNameStepsThatHelp checks that a claim of a Machine is served after the step that its message
+// names, where the pool serves failure domains (W29).
+func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 	fill := func(addresses ...string) func(*grants.PoolState) {
 		return func(p *grants.PoolState) {
 			for _, a := range addresses {
@@ -248,9 +248,9 @@ func TestWhatAMachineLacksHelps(t *testing.T) {
 	}
 }
 
-// TestAPoolThatMovedIsOpened checks that a pool that was moved away opens after the step that its message names, also
+// TestMovedPoolAdviceHelps checks that a pool that was moved away opens after the step that its message names, also
 // while clusterctl still has one of its claims (W29).
-func TestAPoolThatMovedIsOpened(t *testing.T) {
+func TestMovedPoolAdviceHelps(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
 	closed := func() (string, string) { return p.ClosedReason(noon) }
@@ -268,9 +268,9 @@ func TestAPoolThatMovedIsOpened(t *testing.T) {
 	}
 }
 
-// TestADisownedClaimIsReleased checks that a deleted claim that its Cluster owns is released when the owner reference
+// TestDisownedClaimIsReleased checks that a deleted claim that its Cluster owns is released when the owner reference
 // is removed (W29).
-func TestADisownedClaimIsReleased(t *testing.T) {
+func TestDisownedClaimIsReleased(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := clusterv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -293,9 +293,9 @@ func TestADisownedClaimIsReleased(t *testing.T) {
 	}
 }
 
-// TestACarvedPoolThatIsFull checks that a full carved pool that has all of its blocks serves claims after the step that
-// its message names (W29).
-func TestACarvedPoolThatIsFull(t *testing.T) {
+// TestFullCarvedPoolAdviceHelps checks that a full carved pool that has all of its blocks serves claims after the step
+// that its message names (W29).
+func TestFullCarvedPoolAdviceHelps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		wantMessage string
 		do          func(*grants.PoolState)
@@ -340,9 +340,9 @@ func TestACarvedPoolThatIsFull(t *testing.T) {
 	}
 }
 
-// TestAMirrorThatLeavesNothingIsWidened checks that a mirror without usable addresses serves claims after its
+// TestEmptyMirrorAdviceHelps checks that a mirror without usable addresses serves claims after its
 // in-cluster pool, whose spec it has, is edited as the message suggests (W29).
-func TestAMirrorThatLeavesNothingIsWidened(t *testing.T) {
+func TestEmptyMirrorAdviceHelps(t *testing.T) {
 	excluded := func(addresses string) func(*v1alpha1.NetworkPool) {
 		return func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: addresses}} }
 	}
@@ -366,9 +366,9 @@ func TestAMirrorThatLeavesNothingIsWidened(t *testing.T) {
 	}
 }
 
-// TestAPausedCrowdIsResumed checks that a claim that waits for the grants of paused Clusters is served when one of
-// these is resumed (W29).
-func TestAPausedCrowdIsResumed(t *testing.T) {
+// TestClaimIsServedWhenPausedClusterResumes checks that a claim that waits for the grants of paused Clusters is served
+// when one of these is resumed (W29).
+func TestClaimIsServedWhenPausedClusterResumes(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.15.200")
 	admission := func(paused bool) func(*grants.Claimant) grants.AdmissionResult {
 		return func(c *grants.Claimant) grants.AdmissionResult {
@@ -396,9 +396,9 @@ func TestAPausedCrowdIsResumed(t *testing.T) {
 	}
 }
 
-// TestAManagerWithoutANamespaceServesGlobalPools checks that a pool that a manager of one namespace does not serve is
+// TestManagerWithoutNamespaceServesGlobalPools checks that a pool that a manager of one namespace does not serve is
 // served by a manager without --namespace (W29).
-func TestAManagerWithoutANamespaceServesGlobalPools(t *testing.T) {
+func TestManagerWithoutNamespaceServesGlobalPools(t *testing.T) {
 	global := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "g"}
 	if refusal := New(Options{Namespace: "ns"}).refusalIfUnserved(global, nil); refusal == nil || !strings.Contains(refusal.Message, "run a manager without --namespace for global pools") {
 		t.Errorf("%+v", refusal)
@@ -414,9 +414,9 @@ func TestAManagerWithoutANamespaceServesGlobalPools(t *testing.T) {
 	}
 }
 
-// TestABlockOfTheRightPoolsIsGiven checks that a block for a pool that is carved from another pool is granted when the
+// TestBlockWithRightPoolsIsGranted checks that a block for a pool that is carved from another pool is granted when the
 // block is created again with the right pools (W29).
-func TestABlockOfTheRightPoolsIsGiven(t *testing.T) {
+func TestBlockWithRightPoolsIsGranted(t *testing.T) {
 	a := New(Options{ManagerID: "me", Recorder: events.NewFakeRecorder(9)})
 	a.publishDeclaration(newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).BasePool)
 	right := newChildPool(t).BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)

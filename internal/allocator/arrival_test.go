@@ -56,10 +56,10 @@ func (f *failOnceLister) List(ctx context.Context, of client.Object, namespace s
 	return f.listedObjects.List(ctx, of, namespace, visit)
 }
 
-// TestAnArrivedPoolIsListedBeforeItOpens checks that a pool that has arrived opens when everything is proven to be
+// TestArrivedPoolIsListedBeforeItOpens checks that a pool that has arrived opens when everything is proven to be
 // here, and a list that began after that proof has succeeded: the watches may be behind (R10). It checks that for each
 // manager that may record the proof, and for each outcome of the write.
-func TestAnArrivedPoolIsListedBeforeItOpens(t *testing.T) {
+func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 	busy := errors.New("the server is busy")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "p", errors.New("a policy refuses it"))
 	at := func(home string) func(client.Object) {

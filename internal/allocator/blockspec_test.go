@@ -18,9 +18,9 @@ import (
 
 // Tests of what the spec of a carved pool means for the blocks that it has, and for those that it requests.
 
-// TestClosedUnderABrokenSpec checks R13: where the spec cannot be served any more, addresses of a block that was closed
-// since are not granted either, not even to a claim that has one on record.
-func TestClosedUnderABrokenSpec(t *testing.T) {
+// TestClosedBlockIsNotGrantedUnderInvalidSpec checks R13: where the spec cannot be served any more, addresses of a
+// block that was closed since are not granted either, not even to a claim that has one on record.
+func TestClosedBlockIsNotGrantedUnderInvalidSpec(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), isOpen("pool-2", "10.0.0.8/30"), func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"x": "10.0.0.5"}
 	})
@@ -47,9 +47,9 @@ func TestClosedUnderABrokenSpec(t *testing.T) {
 	}
 }
 
-// TestAPreAllocatedGateway checks that a pre-allocated address that turns out to be the gateway of a block is granted
-// to no claim, and that the pool grants all other addresses.
-func TestAPreAllocatedGateway(t *testing.T) {
+// TestPreAllocatedGatewayIsNotGranted checks that a pre-allocated address that turns out to be the gateway of a block
+// is granted to no claim, and that the pool grants all other addresses.
+func TestPreAllocatedGatewayIsNotGranted(t *testing.T) {
 	p := newChildPool(t, func(o *v1alpha1.NetworkPool) {
 		o.Spec.Carve.PrefixLength, o.Spec.Carve.Network, o.Spec.AllocateReservedIPAddresses = 28, v1alpha1.RoutedNetwork, false
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.17", "last": "10.0.0.31", "fits": "10.0.0.20"}
@@ -76,8 +76,9 @@ func TestAPreAllocatedGateway(t *testing.T) {
 	}
 }
 
-// TestWhoLacksABlock checks that a claimant that would not take an address of a new block does not make the pool grow.
-func TestWhoLacksABlock(t *testing.T) {
+// TestClaimantsThatNeedNewBlock checks that a claimant that would not take an address of a new block does not make the
+// pool grow.
+func TestClaimantsThatNeedNewBlock(t *testing.T) {
 	routed := func(o *v1alpha1.NetworkPool) {
 		o.Spec.Carve.PrefixLength, o.Spec.Carve.Network = 29, v1alpha1.RoutedNetwork
 		o.Spec.Carvable, o.Spec.AllocateReservedIPAddresses, o.Spec.Carve.Blocks = &v1alpha1.Carvable{}, false, v1alpha1.CarvedBlocks{Min: 0, Max: 3}
@@ -122,9 +123,9 @@ func TestWhoLacksABlock(t *testing.T) {
 	}
 }
 
-// TestRecordsOfWhatIsNotOpen checks that a record that a user may have written, or a restore may have brought, opens
-// nothing (R1, R13).
-func TestRecordsOfWhatIsNotOpen(t *testing.T) {
+// TestUnprovenRecordsOpenNothing checks that a record that a user may have written, or a restore may have brought,
+// opens nothing (R1, R13).
+func TestUnprovenRecordsOpenNothing(t *testing.T) {
 	excluded := map[netipx.IPRange]pools.Key{netipx.MustParseIPRange("10.0.0.5-10.0.0.5"): {Kind: "NetworkPool", Namespace: "x", Name: "other"}}
 	had := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "c" }
 	block := func(change ...func(*v1alpha1.IPAllocation)) func(*grants.PoolState) {

@@ -17,9 +17,9 @@ func withRecord(address string) func(*ipamv1.IPAddressClaim) {
 	return func(c *ipamv1.IPAddressClaim) { c.Annotations[v1alpha1.AddressAnnotation] = address }
 }
 
-// TestMadeByHand checks an IPAddress that a user created for a claim before the claim itself: the in-cluster provider
-// adopts it.
-func TestMadeByHand(t *testing.T) {
+// TestAddressMadeByUserIsAdopted checks an IPAddress that a user created for a claim before the claim itself: the
+// in-cluster provider adopts it.
+func TestAddressMadeByUserIsAdopted(t *testing.T) {
 	bound := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
 	for name, c := range map[string]struct {
 		ref   ipamv1.IPPoolReference // of the IPAddress

@@ -22,9 +22,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// TestBlockOf checks R13: a range that the parent's holder states twice, on record and in the status, is granted; a
-// range that is stated once may be in use.
-func TestBlockOf(t *testing.T) {
+// TestBlockFromObject checks R13: a range that the parent's holder states twice, on record and in the status, is
+// granted; a range that is stated once may be in use.
+func TestBlockFromObject(t *testing.T) {
 	type blockFacts struct {
 		Prefix            string
 		Had               []string
@@ -113,9 +113,9 @@ func (l addresses) List(_ context.Context, of client.Object, _ string, visit fun
 	return "100", nil
 }
 
-// TestMayRelease checks R13: a block goes back when a live read shows the term in which that was decided, and the block
-// is not open, in flight or in use.
-func TestMayRelease(t *testing.T) {
+// TestVerifyBlockReleasable checks R13: a block goes back when a live read shows the term in which that was decided,
+// and the block is not open, in flight or in use.
+func TestVerifyBlockReleasable(t *testing.T) {
 	entry := v1alpha1.CarvedBlock{Range: "10.0.0.4/30", Allocation: "pool-1", Prefix: 24}
 	tests := map[string]struct {
 		live   func(*v1alpha1.NetworkPool)

@@ -101,7 +101,7 @@ func observeBlock(p *grants.PoolState, o *v1alpha1.IPAllocation) *grants.Block {
 	return b
 }
 
-func TestTurnBlocks(t *testing.T) {
+func TestPlanBlocks(t *testing.T) {
 	first := isOpen("pool-1", "10.0.0.4/30")
 	drains := func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining = true }
 	paused := func(o *v1alpha1.NetworkPool) { setPausedAnnotation(o) }
@@ -200,8 +200,8 @@ func pinnedTo(first, last string) func(*v1alpha1.IPAllocation) {
 	}
 }
 
-// TestABlockUnderAnotherName checks that a block whose name another object has is requested under the next name, once.
-func TestABlockUnderAnotherName(t *testing.T) {
+// TestBlockTakesNextName checks that a block whose name another object has is requested under the next name, once.
+func TestBlockTakesNextName(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining, o.Spec.Carve.Blocks.Min = true, 0 })
 	observeAddress(p, "a", "10.0.0.5", "uid-a")
 	ask := func() (names []string) {
@@ -232,9 +232,9 @@ func TestABlockUnderAnotherName(t *testing.T) {
 	}
 }
 
-// TestAnOnlookerLeavesWhatTheHolderWouldNotDo checks that a manager that is not the holder takes no pool over for what
+// TestStandbyDoesNotTakeOverForNoWork checks that a manager that is not the holder takes no pool over for what
 // the holder would not do either: open a block whose network is unknown, or close one while the pool adopts.
-func TestAnOnlookerLeavesWhatTheHolderWouldNotDo(t *testing.T) {
+func TestStandbyDoesNotTakeOverForNoWork(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pool  func(*v1alpha1.NetworkPool)
 		here  func(*grants.PoolState)
@@ -292,9 +292,9 @@ func TestEachEndOfAPoolCounts(t *testing.T) {
 	}
 }
 
-// TestAMovedBlockInUseIsNotAskedFor checks that a block that was moved away is not requested again, although a claim
+// TestMovedBlockInUseIsNotRequested checks that a block that was moved away is not requested again, although a claim
 // still uses its addresses.
-func TestAMovedBlockInUseIsNotAskedFor(t *testing.T) {
+func TestMovedBlockInUseIsNotRequested(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
 	observeAddress(p, "a", "10.0.0.5", "uid-a")
 	b := observeBlock(p, newBlock("pool-1", firstBlock, movedAway))
@@ -305,9 +305,9 @@ func TestAMovedBlockInUseIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestAForgedRecordSharesNothing checks that a record, which any user can write, over the block of another object is
-// reported on its own object only.
-func TestAForgedRecordSharesNothing(t *testing.T) {
+// TestForgedRecordIsReportedOnItsObject checks that a record, which any user can write, over the block of another
+// object is reported on its own object only.
+func TestForgedRecordIsReportedOnItsObject(t *testing.T) {
 	site := newTestPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
 		o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = true, &v1alpha1.Carvable{}
 	})
@@ -335,9 +335,9 @@ func TestAForgedRecordSharesNothing(t *testing.T) {
 	}
 }
 
-// TestAMovedBlockIsNotGivenBack checks that a block that was moved away stays on record as open, whatever becomes of
+// TestMovedBlockIsNotReleased checks that a block that was moved away stays on record as open, whatever becomes of
 // the IPAllocation: a person opens the pool again.
-func TestAMovedBlockIsNotGivenBack(t *testing.T) {
+func TestMovedBlockIsNotReleased(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
 	b := observeBlock(p, newBlock("pool-1", firstBlock, movedAway))
 	p.ForgetBlock(b.UID, b.Name)
@@ -353,9 +353,9 @@ func TestAMovedBlockIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// TestATermBeginsWithoutWhatWasVerified checks that blocks that were verified in an earlier term, or in a term of an
+// TestVerifiedBlocksEndWithTerm checks that blocks that were verified in an earlier term, or in a term of an
 // earlier pool, which also counted from the beginning, are verified again.
-func TestATermBeginsWithoutWhatWasVerified(t *testing.T) {
+func TestVerifiedBlocksEndWithTerm(t *testing.T) {
 	p := newChildPool(t)
 	b := observeBlock(p, newBlock("pool-1", firstBlock))
 	p.VerifyBlock(b.UID, b.Name, p.CurrentTerm())
@@ -366,9 +366,9 @@ func TestATermBeginsWithoutWhatWasVerified(t *testing.T) {
 	}
 }
 
-// TestAnOnlookerKnowsWhatIsLacking checks that a manager that has not planned yet knows what the waiting claims need,
+// TestStandbyKnowsShortfall checks that a manager that has not planned yet knows what the waiting claims need,
 // and becomes the holder for them when no other manager requests it.
-func TestAnOnlookerKnowsWhatIsLacking(t *testing.T) {
+func TestStandbyKnowsShortfall(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/32"))
 	observeBlock(p, newBlock("pool-1", withBlockAddresses("10.0.0.4/32", "10.0.0.4", "10.0.0.4")))
 	observeAddress(p, "a", "10.0.0.4", "uid-a")
@@ -385,9 +385,9 @@ func TestAnOnlookerKnowsWhatIsLacking(t *testing.T) {
 	}
 }
 
-// TestForgetTellsTheChild checks that the end of a block reaches its pool from the object alone: the parent may have
-// forgotten the block before.
-func TestForgetTellsTheChild(t *testing.T) {
+// TestEndOfBlockEnqueuesChild checks that the end of a block reaches its pool from the object alone: the parent may
+// have forgotten the block before.
+func TestEndOfBlockEnqueuesChild(t *testing.T) {
 	for name, end := range map[string]func(*Allocator, *v1alpha1.IPAllocation){
 		"Watched": func(a *Allocator, o *v1alpha1.IPAllocation) { a.ForgetObject(o) },
 		"Relisted": func(a *Allocator, _ *v1alpha1.IPAllocation) {
@@ -432,9 +432,9 @@ func (c *createRecorder) Create(_ context.Context, o client.Object, _ ...client.
 	return nil
 }
 
-// TestABlockHasTheWatchLabel checks that a manager that serves only objects with a label sets it on the blocks that it
+// TestBlockHasWatchLabel checks that a manager that serves only objects with a label sets it on the blocks that it
 // requests.
-func TestABlockHasTheWatchLabel(t *testing.T) {
+func TestBlockHasWatchLabel(t *testing.T) {
 	api := &createRecorder{}
 	a := New(Options{ManagerID: "me", Client: api, WatchFilter: "blue", Clock: clocktesting.NewFakeClock(noon)})
 	if err := a.createBlock(t.Context(), grants.NewPool(newChildPool(t)), grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}); err != nil {
@@ -448,9 +448,9 @@ func TestABlockHasTheWatchLabel(t *testing.T) {
 	}
 }
 
-// TestMayHaveABlock checks which pools may have a block: a record alone, which the creator of an object can write,
+// TestMayHaveBlock checks which pools may have a block: a record alone, which the creator of an object can write,
 // makes no difference.
-func TestMayHaveABlock(t *testing.T) {
+func TestMayHaveBlock(t *testing.T) {
 	record := func(o *v1alpha1.IPAllocation) {
 		o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/30"
 		o.Finalizers = append(o.Finalizers, v1alpha1.IPAllocationFinalizer)
@@ -504,9 +504,9 @@ func TestMayHaveABlock(t *testing.T) {
 	}
 }
 
-// TestAGlobalChildIsNoTenant checks that a user who may create a global pool is no tenant: its blocks count for no
+// TestGlobalChildIsNoTenant checks that a user who may create a global pool is no tenant: its blocks count for no
 // namespace, and no namespace selector excludes it.
-func TestAGlobalChildIsNoTenant(t *testing.T) {
+func TestGlobalChildIsNoTenant(t *testing.T) {
 	global := func(name string) func(*v1alpha1.IPAllocation) {
 		return func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = "home", v1alpha1.GlobalNetworkPoolKind, v1alpha1.GlobalNetworkPoolKind
@@ -548,9 +548,9 @@ func TestAGlobalChildIsNoTenant(t *testing.T) {
 	plan(1)
 }
 
-// TestWithoutOwner checks that a block is an orphan when no pool of the name exists, or one that is carved from another
-// pool.
-func TestWithoutOwner(t *testing.T) {
+// TestVerifyOwnerGone checks that a block is an orphan when no pool of the name exists, or one that is carved from
+// another pool.
+func TestVerifyOwnerGone(t *testing.T) {
 	tests := map[string]struct {
 		pool *v1alpha1.NetworkPool
 		gone string
@@ -593,9 +593,9 @@ func (a clusterListAPI) List(_ context.Context, list client.ObjectList, _ ...cli
 	return a.err
 }
 
-// TestAPoolIsSeenWithItsNamespace checks that a pool is seen as paused with any paused Cluster of its namespace. Where
-// there is no Cluster, the Clusters may have been moved.
-func TestAPoolIsSeenWithItsNamespace(t *testing.T) {
+// TestPoolIsSeenPausedWithItsNamespace checks that a pool is seen as paused with any paused Cluster of its namespace.
+// Where there is no Cluster, the Clusters may have been moved.
+func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 	tests := map[string]struct {
 		around    clusterListAPI
 		published grants.OwnerSeen
@@ -621,9 +621,9 @@ func TestAPoolIsSeenWithItsNamespace(t *testing.T) {
 	}
 }
 
-// TestWhatWasFoundOnceWasSeen checks that an owner that was found once was alive: that it ended before the status
+// TestFoundOwnerWasAlive checks that an owner that was found once was alive: that it ended before the status
 // showed it makes no difference.
-func TestWhatWasFoundOnceWasSeen(t *testing.T) {
+func TestFoundOwnerWasAlive(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4)
 	p.RecordOwnerSeen(c, grants.OwnerSeenAlive)
@@ -633,9 +633,9 @@ func TestWhatWasFoundOnceWasSeen(t *testing.T) {
 	}
 }
 
-// TestAChildWakesItsParentAlone checks that a new pool enqueues its parent, but not the other pools that are carved
+// TestChildEnqueuesOnlyItsParent checks that a new pool enqueues its parent, but not the other pools that are carved
 // from the parent: a thousand may come at the start.
-func TestAChildWakesItsParentAlone(t *testing.T) {
+func TestChildEnqueuesOnlyItsParent(t *testing.T) {
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	woken := map[pools.Key]int{}
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })
@@ -661,9 +661,9 @@ func TestAChildWakesItsParentAlone(t *testing.T) {
 	}
 }
 
-// TestClaimsAreNotToldEachError checks that the pool reports the last error of a request for a block, and that the
+// TestClaimsReferToErrorsOfPool checks that the pool reports the last error of a request for a block, and that the
 // claims refer to the pool: thousands of claims may wait for a block, and the error may differ at each try.
-func TestClaimsAreNotToldEachError(t *testing.T) {
+func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	p := newChildPool(t)
 	c := observeClaim(p, "a", 0)
 	r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
@@ -680,9 +680,9 @@ func TestClaimsAreNotToldEachError(t *testing.T) {
 	}
 }
 
-// TestAParentOfAnotherShardTellsItsChildren checks that a parent that another manager serves, and that is carved
+// TestParentOfAnotherShardEnqueuesChildren checks that a parent that another manager serves, and that is carved
 // itself, enqueues its children when its addresses change without a change of its spec.
-func TestAParentOfAnotherShardTellsItsChildren(t *testing.T) {
+func TestParentOfAnotherShardEnqueuesChildren(t *testing.T) {
 	woken := map[pools.Key]int{}
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })

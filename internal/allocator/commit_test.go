@@ -159,8 +159,9 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCommitAgain checks that a commit that may still land is sent again as it is, whatever has changed since (R4).
-func TestCommitAgain(t *testing.T) {
+// TestCommitIsResentUnchanged checks that a commit that may still land is sent again as it is, whatever has changed
+// since (R4).
+func TestCommitIsResentUnchanged(t *testing.T) {
 	api := &singleWriteAPI{err: apierrors.NewTimeoutError("lost", 1), readErr: errors.New("nothing is known")}
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")

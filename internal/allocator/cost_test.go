@@ -93,10 +93,10 @@ var costCases = map[string]struct {
 	}},
 }
 
-// TestTurnCostsNoSquare checks that in no state of a pool a reconcile costs the number of its claims times the number
-// of those that wait: four times as many cost about four times as much. It counts allocated bytes, and how often a
-// Cluster is read.
-func TestTurnCostsNoSquare(t *testing.T) {
+// TestReconcileCostIsNotQuadratic checks that in no state of a pool a reconcile costs the number of its claims times
+// the number of those that wait: four times as many cost about four times as much. It counts allocated bytes, and how
+// often a Cluster is read.
+func TestReconcileCostIsNotQuadratic(t *testing.T) {
 	const few, times, most = 256, 4, 7
 	for name, tc := range costCases {
 		t.Run(name, func(t *testing.T) {
@@ -136,10 +136,10 @@ func (f releasableCounter) ReleasableRange(m *grants.PoolState, c *grants.Claima
 	return f.ClaimantKind.ReleasableRange(m, c)
 }
 
-// TestReleasesAreOrderedByWhatIsKnown checks that the first reconcile with released claims whose addresses must rest
+// TestReleasesAreSortedWithOneLookupEach checks that the first reconcile with released claims whose addresses must rest
 // looks up once what each has, and not at each comparison. Later reconciles look it up only for the claims whose rest
 // they record: no more than can be dispatched.
-func TestReleasesAreOrderedByWhatIsKnown(t *testing.T) {
+func TestReleasesAreSortedWithOneLookupEach(t *testing.T) {
 	const n = 16 * grants.MaxJobs
 	asked := 0
 	a, m := New(Options{Client: &clusterReads{}}), newLargePool(costCases["all are being deleted, and rest"].pool)
@@ -159,9 +159,9 @@ func TestReleasesAreOrderedByWhatIsKnown(t *testing.T) {
 	}
 }
 
-// BenchmarkTurn measures a reconcile under the lock of a pool, by its state and its number of claims: the first one,
-// and those after it.
-func BenchmarkTurn(b *testing.B) {
+// BenchmarkReconcile measures a reconcile under the lock of a pool, by its state and its number of claims: the first
+// one, and those after it.
+func BenchmarkReconcile(b *testing.B) {
 	for name, tc := range costCases {
 		for _, n := range []int{1000, 4000, 50_000} {
 			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {

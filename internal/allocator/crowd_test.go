@@ -102,9 +102,9 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 	}
 }
 
-// TestStuckGrantsAreTold checks that the waiting claims get a refusal where the maximum of grants is in flight and all
-// of them fail.
-func TestStuckGrantsAreTold(t *testing.T) {
+// TestStuckGrantsAreReported checks that the waiting claims get a refusal where the maximum of grants is in flight and
+// all of them fail.
+func TestStuckGrantsAreReported(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.15.200")
 	for i := range grants.MaxInFlightGrants {
 		c := observeClaim(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })

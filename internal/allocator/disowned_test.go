@@ -73,9 +73,9 @@ func TestDisownedAddress(t *testing.T) {
 	}
 }
 
-// TestOwnersOfAPoolThatEnds checks that a pool that is being deleted is not required among the owners of IPAddresses:
-// the garbage collector removes it. Nor is the pool behind a mirror.
-func TestOwnersOfAPoolThatEnds(t *testing.T) {
+// TestDeletedPoolIsNoRequiredOwner checks that a pool that is being deleted is not required among the owners of
+// IPAddresses: the garbage collector removes it. Nor is the pool behind a mirror.
+func TestDeletedPoolIsNoRequiredOwner(t *testing.T) {
 	served := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 		c := observeClaim(p, "a", 0, append([]func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady}, change...)...)
 		address := newDisownedAddress("10.0.0.1")

@@ -135,10 +135,10 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestEndOfAJobWakes checks that the end of a failed job enqueues the pool where the retry is due before the next
+// TestEndOfJobEnqueuesPool checks that the end of a failed job enqueues the pool where the retry is due before the next
 // reconcile of the pool, or where others may have waited for room: one pool has hundreds of jobs that fail while an
 // obstacle lasts.
-func TestEndOfAJobWakes(t *testing.T) {
+func TestEndOfJobEnqueuesPool(t *testing.T) {
 	soon, late := noon.Add(time.Second), noon.Add(time.Minute)
 	for name, tc := range map[string]struct {
 		jobs                 int // with the one that ends
@@ -177,8 +177,8 @@ func (refusingAPI) Patch(context.Context, client.Object, client.Patch, ...client
 
 var errRefused = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("a policy refuses it"))
 
-// TestJobsThatFailWakeByOneRule checks that the pool is enqueued by the same rule, whichever job failed.
-func TestJobsThatFailWakeByOneRule(t *testing.T) {
+// TestFailedJobsEnqueueByOneRule checks that the pool is enqueued by the same rule, whichever job failed.
+func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 	for name, begin := range map[string]func(a *Allocator, p *grants.PoolState) func(){
 		"AClaim": func(a *Allocator, p *grants.PoolState) func() {
 			c := observeClaim(p, "a", 0)

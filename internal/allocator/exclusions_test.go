@@ -70,9 +70,9 @@ func withGrantInFlight(name, address string) func(*v1alpha1.NetworkPool) {
 	}
 }
 
-// TestKeepApart checks what an older pool may grant of the addresses that it shares with a younger one (R11), and what
-// the younger one writes.
-func TestKeepApart(t *testing.T) {
+// TestExcludeSharedRanges checks what an older pool may grant of the addresses that it shares with a younger one (R11),
+// and what the younger one writes.
+func TestExcludeSharedRanges(t *testing.T) {
 	older := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}
@@ -167,9 +167,9 @@ func TestKeepApart(t *testing.T) {
 	}
 }
 
-// TestStillHas checks that a pool grants again when it has seen that it may, and when no address that it has listed
-// then blocks it (R11).
-func TestStillHas(t *testing.T) {
+// TestYieldedRangesAreGrantedAgain checks that a pool grants again when it has seen that it may, and when no address
+// that it has listed then blocks it (R11).
+func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	moved := newNeighbour("elder", "10.0.1.1-10.0.1.4", time.Hour, func(o *v1alpha1.NetworkPool) { o.Generation, o.ResourceVersion = 2, "20" })
 	narrowed := func(o *v1alpha1.NetworkPool) { o.Status.ObservedGeneration = 1 }
@@ -223,9 +223,9 @@ func TestStillHas(t *testing.T) {
 	}
 }
 
-// TestWordIsNotTakenBackByWhoKnowsLess checks that a yield is not written for an earlier generation than before: a
+// TestYieldIsNotLowered checks that a yield is not written for an earlier generation than before: a
 // manager may have seen an older version than another manager.
-func TestWordIsNotTakenBackByWhoKnowsLess(t *testing.T) {
+func TestYieldIsNotLowered(t *testing.T) {
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour)
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
@@ -251,9 +251,9 @@ func grantableAddresses(p *grants.PoolState) (out []string) {
 	return out
 }
 
-// TestUsedBeyondTheSpecOfANeighbour checks that the addresses that the claims of a narrowed pool keep are not granted
-// by another pool of the network.
-func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
+// TestAddressesOfNarrowedPoolAreNotGranted checks that the addresses that the claims of a narrowed pool keep are not
+// granted by another pool of the network.
+func TestAddressesOfNarrowedPoolAreNotGranted(t *testing.T) {
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o, narrowed := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Hour), newNeighbour("narrowed", "10.0.0.9", time.Minute)
@@ -277,9 +277,9 @@ func TestUsedBeyondTheSpecOfANeighbour(t *testing.T) {
 	}
 }
 
-// TestPinsAreKeptApart checks that an address that a pool may grant to one name only, though its spec reserves it or
+// TestPinsAreExcluded checks that an address that a pool may grant to one name only, though its spec reserves it or
 // leaves it out of tenantAllocation, is excluded from other pools like every address that it may grant.
-func TestPinsAreKeptApart(t *testing.T) { // W33
+func TestPinsAreExcluded(t *testing.T) { // W33
 	pinned := func(o *v1alpha1.NetworkPool) { o.Spec.PreAllocations = v1alpha1.PreAllocations{"vip": "10.0.0.1"} }
 	kinds := map[string]func(*v1alpha1.NetworkPool){
 		"Pinned": func(*v1alpha1.NetworkPool) {},
@@ -322,9 +322,9 @@ func TestPinsAreKeptApart(t *testing.T) { // W33
 	}
 }
 
-// TestPoolsThatAreNotReconciledAreKeptApart checks that the grants that another pool had in flight when its spec was
+// TestRangesOfUnreconciledPoolsAreExcluded checks that the grants that another pool had in flight when its spec was
 // seen are excluded from then on, whichever version of the pool was reconciled by then.
-func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
+func TestRangesOfUnreconciledPoolsAreExcluded(t *testing.T) { // W34
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("elder", "10.0.0.1-10.0.0.4", time.Hour, change...)
 	}
@@ -390,10 +390,10 @@ func TestPoolsThatAreNotReconciledAreKeptApart(t *testing.T) { // W34
 	}
 }
 
-// TestWhatAnEditedPoolKeepsIsKeptApart checks that a pool that was edited, but not reconciled since, keeps the
+// TestRangesKeptByEditedPoolAreExcluded checks that a pool that was edited, but not reconciled since, keeps the
 // addresses that it has in use and in flight: other pools use its new spec at once, and are enqueued before it. The
 // older pool is one that it had yielded to.
-func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
+func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
 	was := func(change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("younger", "10.0.0.1-10.0.0.4", time.Minute, append([]func(*v1alpha1.NetworkPool){withYieldStatus(older, 1)}, change...)...)
@@ -475,9 +475,9 @@ func TestWhatAnEditedPoolKeepsIsKeptApart(t *testing.T) {
 	}
 }
 
-// TestALookIsByTheSpecsOfOneTime checks that, when a pool is widened again while another pool computes what it has
+// TestExclusionUsesOneSpecThroughout checks that, when a pool is widened again while another pool computes what it has
 // outside of its narrow spec, the narrow spec is used throughout: by the wider one the pool would be a neighbour.
-func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
+func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	older := newNeighbour("elder", "10.0.0.1-10.0.0.2", time.Hour)
@@ -511,9 +511,9 @@ func TestALookIsByTheSpecsOfOneTime(t *testing.T) {
 	}
 }
 
-// TestVanishedGrantsAreKeptApart checks that a grant of another manager that vanished from the status of its pool
+// TestVanishedGrantsAreExcluded checks that a grant of another manager that vanished from the status of its pool
 // before a watch showed its outcome counts as in use until a list has shown that outcome.
-func TestVanishedGrantsAreKeptApart(t *testing.T) {
+func TestVanishedGrantsAreExcluded(t *testing.T) {
 	for name, listed := range map[string]bool{"Listed": true, "NotListed": false} {
 		t.Run(name, func(t *testing.T) {
 			lists := &listedObjects{}
@@ -582,9 +582,9 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 	}
 }
 
-// TestAPoolThatIsMadeAgainIsListedAgain checks that a pool that was created again under its name is another pool: a
+// TestRecreatedPoolIsListedAgain checks that a pool that was created again under its name is another pool: a
 // list of the earlier one does not count for it.
-func TestAPoolThatIsMadeAgainIsListedAgain(t *testing.T) {
+func TestRecreatedPoolIsListedAgain(t *testing.T) {
 	lists, api := &listedObjects{}, &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	o := newNeighbour("pool", "10.0.0.1-10.0.0.2", time.Minute)
@@ -644,9 +644,9 @@ func specWithPrefix(bits int) v1alpha1.NetworkPoolSpec {
 	return v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/8", Prefix: ptr.To(int32(bits))}
 }
 
-// TestKeepingApartDoesNotGrow checks that the memory that a reconcile allocates to exclude ranges does not grow with
+// TestExclusionMemoryDoesNotGrow checks that the memory that a reconcile allocates to exclude ranges does not grow with
 // what other pools have in flight, nor with the networks that the pool has.
-func TestKeepingApartDoesNotGrow(t *testing.T) {
+func TestExclusionMemoryDoesNotGrow(t *testing.T) {
 	bytesOf := func(spec v1alpha1.NetworkPoolSpec, change func(int, *v1alpha1.NetworkPool)) float64 {
 		const runs = 20
 		a, p := newPoolBesideOthers(spec, 50, change)
@@ -670,8 +670,8 @@ func TestKeepingApartDoesNotGrow(t *testing.T) {
 	}
 }
 
-// BenchmarkKeepApart measures what excluding ranges costs each reconcile of any pool.
-func BenchmarkKeepApart(b *testing.B) {
+// BenchmarkExcludeSharedRanges measures what excluding ranges costs each reconcile of any pool.
+func BenchmarkExcludeSharedRanges(b *testing.B) {
 	plain := v1alpha1.NetworkPoolSpec{CIDR: "11.0.0.0/24"}
 	for _, bc := range []struct {
 		name   string
@@ -693,10 +693,10 @@ func BenchmarkKeepApart(b *testing.B) {
 	}
 }
 
-// TestYieldsToAPoolOutOfView checks a pool that yielded to a pool of another namespace and is served now by a manager
+// TestYieldToUnwatchedPool checks a pool that yielded to a pool of another namespace and is served now by a manager
 // that watches its own namespace only: it grants when the other pool shares nothing any more, except what that still
 // has, and it does not read that at each reconcile.
-func TestYieldsToAPoolOutOfView(t *testing.T) {
+func TestYieldToUnwatchedPool(t *testing.T) {
 	older := func(addresses string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		return newNeighbour("elder", addresses, time.Hour, append(change, func(o *v1alpha1.NetworkPool) { o.Namespace, o.Generation = "other", 2 })...)
 	}

@@ -77,9 +77,10 @@ func TestBlocksOfAGlobalPool(t *testing.T) {
 	}
 }
 
-// TestABlockAbroadEnds checks that a block in a namespace where no blocks of global pools are created any more ends,
-// where it is the pool's own and nothing uses it: it was requested before the manager moved, and not opened by then.
-func TestABlockAbroadEnds(t *testing.T) {
+// TestBlockInOtherNamespaceEnds checks that a block in a namespace where no blocks of global pools are created any more
+// ends, where it is the pool's own and nothing uses it: it was requested before the manager moved, and not opened by
+// then.
+func TestBlockInOtherNamespaceEnds(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	for name, tt := range map[string]struct {
 		block string
@@ -139,9 +140,9 @@ func TestABlockAbroadEnds(t *testing.T) {
 	}
 }
 
-// TestATenantHoldsNoGlobalPool checks that a user who may create an IPAllocation in some namespace cannot block the
-// deletion of a GlobalNetworkPool.
-func TestATenantHoldsNoGlobalPool(t *testing.T) {
+// TestTenantCannotBlockGlobalPoolDeletion checks that a user who may create an IPAllocation in some namespace cannot
+// block the deletion of a GlobalNetworkPool.
+func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	o := newBlock("x", func(o *v1alpha1.IPAllocation) {
 		o.Namespace, o.Spec.ChildPoolRef.Kind, o.Spec.PoolRef.Kind = "tenant", key.Kind, key.Kind
@@ -169,9 +170,9 @@ func TestATenantHoldsNoGlobalPool(t *testing.T) {
 	}
 }
 
-// TestAPlainPoolWaitsForNoBlock checks that a plain pool with the name of an earlier carved pool waits for no block of
+// TestPlainPoolWaitsForNoBlock checks that a plain pool with the name of an earlier carved pool waits for no block of
 // that pool.
-func TestAPlainPoolWaitsForNoBlock(t *testing.T) {
+func TestPlainPoolWaitsForNoBlock(t *testing.T) {
 	o, api := newBlock("pool-1", firstBlock), &patchCounter{}
 	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(noon)})
 	obj := newChildPool(t, plain).BasePool.(*v1alpha1.NetworkPool)
@@ -210,9 +211,9 @@ func (c *patchCounter) Patch(context.Context, client.Object, client.Patch, ...cl
 	return nil
 }
 
-// TestAPoolWithBlocksIsNotForgotten checks that a pool that does not exist is not forgotten while it has a block,
+// TestPoolWithBlocksIsNotForgotten checks that a pool that does not exist is not forgotten while it has a block,
 // wherever the block is: the block ends later.
-func TestAPoolWithBlocksIsNotForgotten(t *testing.T) {
+func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 	for _, namespace := range []string{"home", "tenant"} {
 		t.Run(namespace, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})

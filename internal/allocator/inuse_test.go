@@ -23,9 +23,9 @@ func announced(status metav1.ConditionStatus, reason string) func(*v1alpha1.IPLe
 
 func withDeletionTime(o *v1alpha1.IPLease) { o.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
 
-// TestInUseRests checks that the address of a released lease rests without a name where a foreign machine answers for
-// it, also in a pool without a grace (P7).
-func TestInUseRests(t *testing.T) {
+// TestAddressInUseCools checks that the address of a released lease rests without a name where a foreign machine
+// answers for it, also in a pool without a grace (P7).
+func TestAddressInUseCools(t *testing.T) {
 	inUse := announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason)
 	tests := map[string]struct {
 		grace   time.Duration
@@ -79,9 +79,9 @@ func TestInUseRests(t *testing.T) {
 	}
 }
 
-// TestInUseIsNobodysForAnHour checks that no lease gets an address back at once for which a foreign machine answers: it
-// would get it again and again.
-func TestInUseIsNobodysForAnHour(t *testing.T) {
+// TestAddressInUseIsNotGrantedForAnHour checks that no lease gets an address back at once for which a foreign machine
+// answers: it would get it again and again.
+func TestAddressInUseIsNotGrantedForAnHour(t *testing.T) {
 	withLeases := func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} }
 	p := newTestPool(t, "10.0.0.1-10.0.0.2", withLeases)
 	a := New(Options{})
@@ -119,9 +119,9 @@ func TestInUseIsNobodysForAnHour(t *testing.T) {
 	}
 }
 
-// TestInUseRestsAnew checks that a rest that keeps the address for the name of its lease does not count once the
-// address is found to be in use.
-func TestInUseRestsAnew(t *testing.T) {
+// TestAddressFoundInUseCoolsAgain checks that a rest that keeps the address for the name of its lease does not count
+// once the address is found to be in use.
+func TestAddressFoundInUseCoolsAgain(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](7200) })
 	l := observeLease(p, "x", withLeasedAddress("10.0.0.1"), withDeletionTime)
 	p.StartCooling(p.ReleaseFor(l), noon)
@@ -138,9 +138,9 @@ func TestInUseRestsAnew(t *testing.T) {
 	}
 }
 
-// TestInUseWaitsForRoom checks that, where there is no room to record the rests of a pool without a grace, only what
-// has to rest waits.
-func TestInUseWaitsForRoom(t *testing.T) {
+// TestAddressInUseWaitsForRoom checks that, where there is no room to record the rests of a pool without a grace, only
+// what has to rest waits.
+func TestAddressInUseWaitsForRoom(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) { o.Spec.Prefix = ptr.To[int32](16) })
 	a := New(Options{ManagerID: "me"})
 	for ip := netip.MustParseAddr("10.0.0.2"); ; ip = ip.Next().Next() {

@@ -7,7 +7,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestKeyOfClaim(t *testing.T) { // C3
+func TestKeyForClaim(t *testing.T) { // C3
 	const ours = "butler.butlerlabs.dev"
 	for name, c := range map[string]struct {
 		group, kind string
@@ -43,8 +43,8 @@ func TestKeyOfClaim(t *testing.T) { // C3
 	}
 }
 
-// TestAClaimOfNoKindIsForgotten checks that the state for an unknown pool kind goes with the claim that names it.
-func TestAClaimOfNoKindIsForgotten(t *testing.T) {
+// TestUnknownPoolKindIsForgotten checks that the state for an unknown pool kind goes with the claim that names it.
+func TestUnknownPoolKindIsForgotten(t *testing.T) {
 	claim := newClaim("c", 0)
 	claim.Spec.PoolRef.Kind = "Networkpool"
 	a := New(Options{})

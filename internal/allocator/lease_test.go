@@ -180,9 +180,9 @@ func TestLeasesOutliveTheManager(t *testing.T) { // A16, A7
 	}
 }
 
-// TestADeletedGrantEnds checks R6: a consumer keeps an address that was published. A grant that was not ends with the
-// next commit, whatever keeps the object.
-func TestADeletedGrantEnds(t *testing.T) {
+// TestUnpublishedGrantEndsWithDeletion checks R6: a consumer keeps an address that was published. A grant that was not
+// ends with the next commit, whatever keeps the object.
+func TestUnpublishedGrantEndsWithDeletion(t *testing.T) {
 	deleted := func(o *v1alpha1.IPLease) {
 		o.DeletionTimestamp, o.Finalizers = ptr.To(metav1.NewTime(noon)), append(o.Finalizers, v1alpha1.LeaseShownFinalizer)
 	}

@@ -67,8 +67,8 @@ func (e *listedObjects) addServedClaim(pool pools.Key, name, ip string) {
 	}})
 }
 
-// TestListKeepsThePoolAlone checks that a takeover of a small pool does not copy the whole fleet.
-func TestListKeepsThePoolAlone(t *testing.T) {
+// TestTakeoverListKeepsOnlyItsPool checks that a takeover of a small pool does not copy the whole fleet.
+func TestTakeoverListKeepsOnlyItsPool(t *testing.T) {
 	other, e := testKey, &listedObjects{}
 	other.Name = "other"
 	e.addServedClaim(testKey, "a", "10.0.0.1")
@@ -88,9 +88,9 @@ func TestListKeepsThePoolAlone(t *testing.T) {
 	}
 }
 
-// TestListsOfKindsRunBesideEachOther checks that the lists of a takeover run concurrently, and that no object of any of
+// TestListsOfKindsRunConcurrently checks that the lists of a takeover run concurrently, and that no object of any of
 // them is missing in the end: the address of a missing one would be granted again.
-func TestListsOfKindsRunBesideEachOther(t *testing.T) {
+func TestListsOfKindsRunConcurrently(t *testing.T) {
 	const n = 20_000
 	e := &listedObjects{}
 	for i := range n {

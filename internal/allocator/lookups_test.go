@@ -21,9 +21,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// TestLookupsHoldUpNoTurn checks that a pool is reconciled while the owners of many claims cannot be read, as the API
-// server of their kind hangs: the claims without a Machine, or with one that is found, get their addresses.
-func TestLookupsHoldUpNoTurn(t *testing.T) {
+// TestHangingLookupsDoNotBlockReconcile checks that a pool is reconciled while the owners of many claims cannot be
+// read, as the API server of their kind hangs: the claims without a Machine, or with one that is found, get their
+// addresses.
+func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()

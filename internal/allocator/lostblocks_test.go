@@ -34,9 +34,9 @@ func newPoolTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*
 	return a, parent, carved
 }
 
-// TestALostBlockIsKeptApart checks that addresses of a block that is gone, and that a pool still has in use, are
+// TestLostBlockIsExcluded checks that addresses of a block that is gone, and that a pool still has in use, are
 // excluded in the pools above, whatever the root pool allows.
-func TestALostBlockIsKeptApart(t *testing.T) {
+func TestLostBlockIsExcluded(t *testing.T) {
 	for name, site := range map[string]func(*v1alpha1.NetworkPool){
 		"Alone":   func(*v1alpha1.NetworkPool) {},
 		"Allows":  func(o *v1alpha1.NetworkPool) { o.Spec.AllowOverlap = true },
@@ -58,9 +58,9 @@ func TestALostBlockIsKeptApart(t *testing.T) {
 	}
 }
 
-// TestALostParentHidesNoUse checks that the network of a pool whose parent is gone is unknown: its addresses count in
+// TestLostParentHidesNoUse checks that the network of a pool whose parent is gone is unknown: its addresses count in
 // any network.
-func TestALostParentHidesNoUse(t *testing.T) {
+func TestLostParentHidesNoUse(t *testing.T) {
 	blue := func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" }
 	a, parent, carved := newPoolTree(t, blue, isOpen("pool-1", "10.0.0.4/30"))
 	observeAddress(carved, "a", "10.0.0.9", "uid-a")
@@ -73,9 +73,9 @@ func TestALostParentHidesNoUse(t *testing.T) {
 	}
 }
 
-// TestARecordForNoPool checks that a record for a pool that never existed, which any user can write, does not count,
-// while an address in a status does.
-func TestARecordForNoPool(t *testing.T) {
+// TestRecordForMissingPoolDoesNotCount checks that a record for a pool that never existed, which any user can write,
+// does not count, while an address in a status does.
+func TestRecordForMissingPoolDoesNotCount(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.IPAllocation)
 		want   int64
@@ -100,10 +100,10 @@ func TestARecordForNoPool(t *testing.T) {
 	}
 }
 
-// TestNothingIsGrantedOfALostBlock checks that a pool grants nothing from a block that it knows to be lost, and that no
+// TestLostBlockGrantsNothing checks that a pool grants nothing from a block that it knows to be lost, and that no
 // claim adopts an IPAddress that is in no block: a restore may have brought it, and the parent may have granted the
 // block to others since.
-func TestNothingIsGrantedOfALostBlock(t *testing.T) {
+func TestLostBlockGrantsNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		block *v1alpha1.IPAllocation
 		may   bool
@@ -160,9 +160,9 @@ func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.P
 	return p, c
 }
 
-// TestAStrandedClaim checks that the claim gets a message with what it waits for, and adopts its IPAddress when the
-// block exists.
-func TestAStrandedClaim(t *testing.T) {
+// TestStrandedClaimAdoptsItsAddress checks that the claim gets a message with what it waits for, and adopts its
+// IPAddress when the block exists.
+func TestStrandedClaimAdoptsItsAddress(t *testing.T) {
 	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block that NetworkPool ns/pool has; waiting until the block is there, or the IPAddress is gone")
 	observeBlock(p, newBlock("pool-1", firstBlock))
 	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
@@ -174,9 +174,9 @@ func TestAStrandedClaim(t *testing.T) {
 	}
 }
 
-// TestAStrandedClaimIsCreatedAgain checks that an IPAddress without owners that is in no block goes when it is deleted
+// TestStrandedAddressAdviceHelps checks that an IPAddress without owners that is in no block goes when it is deleted
 // and its claim is created again (W29).
-func TestAStrandedClaimIsCreatedAgain(t *testing.T) {
+func TestStrandedAddressAdviceHelps(t *testing.T) {
 	p, c := strandedClaim(t, "", "or delete the IPAddress and create the claim again")
 	deleted := *p.AddressFor(c)
 	deleted.Deleting, deleted.ResourceVersion = true, "2"
@@ -195,9 +195,9 @@ func TestAStrandedClaimIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestAPinnedBlockIsNotOutdated checks that a block with pinned addresses has the right size, whatever size the pool
+// TestPinnedBlockIsNotOutdated checks that a block with pinned addresses has the right size, whatever size the pool
 // requests by now.
-func TestAPinnedBlockIsNotOutdated(t *testing.T) {
+func TestPinnedBlockIsNotOutdated(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) {
 		o.Status.Blocks[0].Draining, o.Spec.Carve.Blocks.Min, o.Spec.Carve.PrefixLength = true, 0, 31
 	})
@@ -208,9 +208,9 @@ func TestAPinnedBlockIsNotOutdated(t *testing.T) {
 	}
 }
 
-// TestRecordsAbroadEndOneByOne checks that blocks for a global pool in a namespace of their own, which any user may
-// create, make the manager list everything once a minute only, and not as often as a user likes.
-func TestRecordsAbroadEndOneByOne(t *testing.T) {
+// TestRecordsInOtherNamespaceEndOneByOne checks that blocks for a global pool in a namespace of their own, which any
+// user may create, make the manager list everything once a minute only, and not as often as a user likes.
+func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name}
 	a := New(Options{ManagerID: "me", BlockNamespace: "home", Clock: clocktesting.NewFakeClock(noon)})
 	obj := &v1alpha1.GlobalNetworkPool{}
@@ -237,9 +237,9 @@ func TestRecordsAbroadEndOneByOne(t *testing.T) {
 	}
 }
 
-// TestAGonePoolIsKeptApart checks that addresses that the claims of a pool that is gone still have are excluded from
-// other pools, as for a pool that lost a block.
-func TestAGonePoolIsKeptApart(t *testing.T) {
+// TestRangesOfGonePoolAreExcluded checks that addresses that the claims of a pool that is gone still have are excluded
+// from other pools, as for a pool that lost a block.
+func TestRangesOfGonePoolAreExcluded(t *testing.T) {
 	a, parent, carved := newPoolTree(t, func(*v1alpha1.NetworkPool) {}, isOpen("pool-1", "10.0.0.4/30"))
 	o := newBlock("pool-1", firstBlock)
 	a.ObserveObject(o)
@@ -297,18 +297,18 @@ func TestBlocksThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestADeletedPoolAsksForNothingMoved checks that a block that clusterctl moved away is not requested by a pool that is
+// TestDeletedPoolRequestsNoMovedBlock checks that a block that clusterctl moved away is not requested by a pool that is
 // being deleted either.
-func TestADeletedPoolAsksForNothingMoved(t *testing.T) {
+func TestDeletedPoolRequestsNoMovedBlock(t *testing.T) {
 	d := carve.DecideBlocks(carve.Pool{Deleting: true, Moved: true, MaxBlocks: 1, MaxOpen: 128}, []carve.Block{{Name: "pool-1", Open: true, Draining: true, Used: 1}}, noon)
 	if d.HasWork() {
 		t.Errorf("%+v", d)
 	}
 }
 
-// TestARecordEndsARefusal checks that a block that was refused, and has its record by now, is about to be the pool's:
+// TestRecordEndsRefusal checks that a block that was refused, and has its record by now, is about to be the pool's:
 // its status is from before the record.
-func TestARecordEndsARefusal(t *testing.T) {
+func TestRecordEndsRefusal(t *testing.T) {
 	p := newChildPool(t)
 	observeBlock(p, newBlock("pool-1", refusedBlock))
 	turn := func() carve.Decision {

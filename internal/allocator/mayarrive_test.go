@@ -27,9 +27,9 @@ func (c clusterList) List(_ context.Context, into client.ObjectList, _ ...client
 	return c.err
 }
 
-// TestAPoolMayArrive checks that an IPAddress stays while a restore may still bring its pool: a Cluster of the
-// namespace is paused, or clusterctl is deleting one, or that is unknown.
-func TestAPoolMayArrive(t *testing.T) {
+// TestAddressStaysWhilePoolMayArrive checks that an IPAddress stays while a restore may still bring its pool: a Cluster
+// of the namespace is paused, or clusterctl is deleting one, or that is unknown.
+func TestAddressStaysWhilePoolMayArrive(t *testing.T) {
 	paused := clusterv1.Cluster{Spec: clusterv1.ClusterSpec{Paused: ptr.To(true)}}
 	halfGone := clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{v1alpha1.DeleteForMoveAnnotation: ""}, DeletionTimestamp: &metav1.Time{Time: noon}, Finalizers: []string{"x"},

@@ -33,9 +33,9 @@ func newMirrorPool(t *testing.T, addresses string, change ...func(*v1alpha1.Netw
 	return p
 }
 
-// TestAMirrorWithAnotherSpec checks that addresses that a user adds to the spec of a mirror, and that no pool of the
-// in-cluster provider has, are never granted, by any manager, at any time before the spec is reverted.
-func TestAMirrorWithAnotherSpec(t *testing.T) {
+// TestEditedMirrorGrantsNothingNew checks that addresses that a user adds to the spec of a mirror, and that no pool of
+// the in-cluster provider has, are never granted, by any manager, at any time before the spec is reverted.
+func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 	widen := func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.10-10.0.0.200"} }
 	for name, c := range map[string]struct {
 		edit   func(*v1alpha1.NetworkPool)
@@ -172,9 +172,9 @@ func TestNamingMirrors(t *testing.T) {
 	})
 }
 
-// TestEndedIsServed checks that the mirror of a pool that has ended needs no manager that serves the in-cluster
-// provider's pools (U85).
-func TestEndedIsServed(t *testing.T) {
+// TestMirrorOfEndedPoolIsServed checks that the mirror of a pool that has ended needs no manager that serves the
+// in-cluster provider's pools (U85).
+func TestMirrorOfEndedPoolIsServed(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
 	a := New(Options{})
 	if refusal := a.refusalIfUnserved(mirrorKey, p.BasePool); refusal == nil {

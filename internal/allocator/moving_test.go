@@ -20,9 +20,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// TestEndsOfMoves checks that an object that clusterctl was deleting when it was ended goes, but not before its address
-// is held on record, nor before clusterctl had time to finish.
-func TestEndsOfMoves(t *testing.T) {
+// TestUnfinishedMoves checks that an object that clusterctl was deleting when it was ended goes, but not before its
+// address is held on record, nor before clusterctl had time to finish.
+func TestUnfinishedMoves(t *testing.T) {
 	withForeignFinalizer := func(c *ipamv1.IPAddressClaim) { c.Finalizers = append(c.Finalizers, "example.com/theirs") }
 	lease := func(c *ipamv1.IPAddressClaim) {
 		c.Finalizers = []string{v1alpha1.LeaseShownFinalizer} // any other of ours
@@ -84,8 +84,8 @@ func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *gran
 	return claims.NewAddress(o)
 }
 
-// TestEndOfAMovedAddress checks that an IPAddress goes before its claim.
-func TestEndOfAMovedAddress(t *testing.T) {
+// TestMovedAddressEndsBeforeItsClaim checks that an IPAddress goes before its claim.
+func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 	address := func(change ...func(*ipamv1.IPAddress)) *grants.Address {
 		return movedAddress("c", "10.0.0.1", change...)
 	}
@@ -118,9 +118,9 @@ func TestEndOfAMovedAddress(t *testing.T) {
 	}
 }
 
-// TestEndsOfMovesThatFail checks that the leftovers of a move that cannot be ended are tried again together, and ever
-// more rarely, however many IPAddresses there are and whenever each was seen.
-func TestEndsOfMovesThatFail(t *testing.T) {
+// TestFailedEndsOfMovesAreRetriedTogether checks that the leftovers of a move that cannot be ended are tried again
+// together, and ever more rarely, however many IPAddresses there are and whenever each was seen.
+func TestFailedEndsOfMovesAreRetriedTogether(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.99", func(o *v1alpha1.NetworkPool) {
 		o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.99", Reason: v1alpha1.MovedReason}}
 	})

@@ -68,9 +68,9 @@ func TestNextCheck(t *testing.T) {
 	}
 }
 
-// TestNobodyWasToldOfAnOrphan checks that an IPAddress whose claim ended before its status named it, so that it has no
-// user, goes without a grace, whichever is seen first: the end of the claim or the creation of its IPAddress.
-func TestNobodyWasToldOfAnOrphan(t *testing.T) {
+// TestUnpublishedOrphanHasNoGrace checks that an IPAddress whose claim ended before its status named it, so that it has
+// no user, goes without a grace, whichever is seen first: the end of the claim or the creation of its IPAddress.
+func TestUnpublishedOrphanHasNoGrace(t *testing.T) {
 	const grace = 75 * time.Second
 	key := types.NamespacedName{Namespace: "ns", Name: "a"}
 	tests := map[string]struct {

@@ -36,9 +36,9 @@ func (d *deleteCounter) Delete(_ context.Context, _ client.Object, opts ...clien
 	return d.answer
 }
 
-// TestSightingsStay checks that an allocation that was seen as an orphan stays so when the watch shows a status write
-// of it.
-func TestSightingsStay(t *testing.T) {
+// TestOrphanObservationsStay checks that an allocation that was seen as an orphan stays so when the watch shows a
+// status write of it.
+func TestOrphanObservationsStay(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	was := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"))
 	was.OwnerMissingSince, was.ObservedOwnerSeen = noon, grants.OwnerNeverSeen
@@ -48,7 +48,7 @@ func TestSightingsStay(t *testing.T) {
 	}
 }
 
-func TestCheckOrphan(t *testing.T) {
+func TestCheckOrphanedClaimant(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{}, "tenant")
 	tests := map[string]struct {
 		api     deleteCounter

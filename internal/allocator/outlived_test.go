@@ -25,9 +25,9 @@ func ownedBy(kind, name string, uid types.UID) func(*ipamv1.IPAddressClaim) {
 	}
 }
 
-// TestOutlived checks that a Cluster keeps its own address as long as it exists: its machines use it. A claim that a
-// user deletes meanwhile stays, and so does the claim of a Cluster that is deleted in the foreground.
-func TestOutlived(t *testing.T) { // U44
+// TestClusterKeepsItsAddress checks that a Cluster keeps its own address as long as it exists: its machines use it. A
+// claim that a user deletes meanwhile stays, and so does the claim of a Cluster that is deleted in the foreground.
+func TestClusterKeepsItsAddress(t *testing.T) { // U44
 	its := ownedBy(clusterv1.ClusterKind, "k", "uid-k")
 	unserved := func(c *ipamv1.IPAddressClaim) { delete(c.Annotations, v1alpha1.AddressAnnotation) }
 	tests := map[string]struct {

@@ -33,7 +33,7 @@ func (o overlapOracle) of(key pools.Key) (others map[pools.Key]bool, younger boo
 	return others, younger
 }
 
-func TestOverlapsAreThoseOfEachPairOfPools(t *testing.T) {
+func TestOverlapsMatchEachPairOfPools(t *testing.T) {
 	keys := make([]pools.Key, 6)
 	for i := range keys {
 		keys[i] = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: fmt.Sprint("pool-", i)}

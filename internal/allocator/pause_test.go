@@ -17,7 +17,7 @@ func setPausedAnnotation(o metav1.Object) {
 	o.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 }
 
-func TestPauseOf(t *testing.T) {
+func TestPauseMessageFor(t *testing.T) {
 	own := func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }
 	of := func(c *ipamv1.IPAddressClaim) { c.Spec.ClusterName = "k" }
 	held := func(o *v1alpha1.NetworkPool) { setPausedAnnotation(o) }
@@ -43,9 +43,9 @@ func TestPauseOf(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldOfAPause checks that a pause is reported once, by the manager that serves the pool, on claims that it
+// TestPauseIsReportedOnce checks that a pause is reported once, by the manager that serves the pool, on claims that it
 // serves.
-func TestWhoIsToldOfAPause(t *testing.T) {
+func TestPauseIsReportedOnce(t *testing.T) {
 	const message = "IPAddressClaim has the annotation cluster.x-k8s.io/paused; remove it to resume"
 	withPausedCondition := func(c *ipamv1.IPAddressClaim) {
 		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Message: message}}
@@ -79,9 +79,9 @@ func TestWhoIsToldOfAPause(t *testing.T) {
 	}
 }
 
-// TestAnAdoptionStaysOnRecord checks that a quarantine is on record in the condition Ready, and that nothing else is
+// TestAdoptionStaysOnRecord checks that a quarantine is on record in the condition Ready, and that nothing else is
 // written over it (R10).
-func TestAnAdoptionStaysOnRecord(t *testing.T) {
+func TestAdoptionStaysOnRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*v1alpha1.NetworkPool)
 		specErr string

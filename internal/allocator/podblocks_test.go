@@ -74,9 +74,9 @@ func TestBlocksForPods(t *testing.T) {
 	}
 }
 
-// TestStatusOfABlockForPods checks that the status of a block for pod CIDRs has no list of addresses, and that its
+// TestStatusOfPodBlock checks that the status of a block for pod CIDRs has no list of addresses, and that its
 // event names the Cluster.
-func TestStatusOfABlockForPods(t *testing.T) {
+func TestStatusOfPodBlock(t *testing.T) {
 	p := podPool(t, nil)
 	c := observeAllocation(p, "prod-pods-4-1", 0, forPods(26, withBlock("192.0.2.64/26")))
 	step := c.Kind.NextServeStep(p, c, &grants.Attempt{Now: noon})

@@ -68,9 +68,9 @@ func TestReleaseHeld(t *testing.T) { // R9
 	}
 }
 
-// TestWhatIsBeingMovedIsHeldAgain checks that an address that is still being moved is held again, and needs another
+// TestMovingAddressIsHeldAgain checks that an address that is still being moved is held again, and needs another
 // release.
-func TestWhatIsBeingMovedIsHeldAgain(t *testing.T) { // R9
+func TestMovingAddressIsHeldAgain(t *testing.T) { // R9
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
 	first := heldBy(p)

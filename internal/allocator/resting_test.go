@@ -89,9 +89,9 @@ func TestFullStatusStaysSmall(t *testing.T) {
 	}
 }
 
-// TestWhatWasMovedAwayComesBack checks that an address that is held because it was moved away is granted again to the
+// TestMovedAddressComesBack checks that an address that is held because it was moved away is granted again to the
 // object that comes back under its name, and to no other that has it on record.
-func TestWhatWasMovedAwayComesBack(t *testing.T) {
+func TestMovedAddressComesBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held v1alpha1.HeldRange
 		want bool
@@ -115,9 +115,9 @@ func TestWhatWasMovedAwayComesBack(t *testing.T) {
 	}
 }
 
-// TestMustRestAgain checks that a release records its rest again when half of it has passed before it could be
-// dispatched.
-func TestMustRestAgain(t *testing.T) {
+// TestReleaseRecordsCoolingAgain checks that a release records its rest again when half of it has passed before it
+// could be dispatched.
+func TestReleaseRecordsCoolingAgain(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp)
 	observeAddress(p, "a", "10.0.0.1", "uid-a")
@@ -132,10 +132,10 @@ func TestMustRestAgain(t *testing.T) {
 	}
 }
 
-// TestThousandsOfReleasesRest checks as many releases at once as there are claims, in two waves and in any order: no
+// TestThousandsOfReleasesCool checks as many releases at once as there are claims, in two waves and in any order: no
 // rest is recorded that is not dispatched, each release ends, every reconcile does as much as it may, and a new claim
 // is served meanwhile.
-func TestThousandsOfReleasesRest(t *testing.T) {
+func TestThousandsOfReleasesCool(t *testing.T) {
 	const n = 11_000
 	chance := rand.New(rand.NewPCG(1, 2)).Perm(n)
 	for name, order := range map[string]func(i int) int{
@@ -340,9 +340,9 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 	}
 }
 
-// TestRestEnds checks that another manager waits for the end of the first rest on record, and no longer: its holder may
-// be dead.
-func TestRestEnds(t *testing.T) {
+// TestStandbyWaitsForEndOfCooling checks that another manager waits for the end of the first rest on record, and no
+// longer: its holder may be dead.
+func TestStandbyWaitsForEndOfCooling(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Prefix, o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int32](16), ptr.To[int64](3600)
 	})
@@ -404,9 +404,9 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestRestOfAClockThatWasAhead checks that, after a clock that was ahead at the releases is corrected, no address rests
-// for longer than one that is released now; one that a foreign machine uses rests an hour (P7).
-func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
+// TestCoolingOfFastClockIsBounded checks that, after a clock that was ahead at the releases is corrected, no address
+// rests for longer than one that is released now; one that a foreign machine uses rests an hour (P7).
+func TestCoolingOfFastClockIsBounded(t *testing.T) { // W32
 	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
 	ahead := noon.Add(8 * time.Hour)
 	for ip, name := range map[string]string{"10.0.0.1": "a", "10.0.0.2": ""} {
@@ -424,9 +424,9 @@ func TestRestOfAClockThatWasAhead(t *testing.T) { // W32
 	}
 }
 
-// TestRestsAreByTheClockOfTheAPIServer checks that a rest ends by the clock of the API server, whatever the clocks of
+// TestCoolingUsesAPIServerClock checks that a rest ends by the clock of the API server, whatever the clocks of
 // the manager that records it and of the next one (R9, P7).
-func TestRestsAreByTheClockOfTheAPIServer(t *testing.T) {
+func TestCoolingUsesAPIServerClock(t *testing.T) {
 	for name, wrong := range map[string]struct{ former, next time.Duration }{
 		"the former was behind":  {former: -2 * time.Hour},
 		"the former was ahead":   {former: 2 * time.Hour},

@@ -11,9 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// TestAPoolWithABrokenSelectorSaysSo checks that an invalid selector, which selects nothing, is reported on the pool,
+// TestInvalidSelectorIsReportedOnPool checks that an invalid selector, which selects nothing, is reported on the pool,
 // not on its claims.
-func TestAPoolWithABrokenSelectorSaysSo(t *testing.T) {
+func TestInvalidSelectorIsReportedOnPool(t *testing.T) {
 	p := grants.NewPoolState(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "p"}, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	obj.Spec.CIDR = "10.0.0.0/24"

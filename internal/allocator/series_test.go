@@ -22,10 +22,10 @@ func (poollessAPI) Get(_ context.Context, key client.ObjectKey, _ client.Object,
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// TestNothingIsLeftOfPoolsThatDoNotExist checks that neither memory nor series of a metric are left of a pool that does
+// TestMissingPoolsLeaveNothing checks that neither memory nor series of a metric are left of a pool that does
 // not exist when its last claim is gone. Claims can name any pool: otherwise the manager would grow with each name that
 // a user invents.
-func TestNothingIsLeftOfPoolsThatDoNotExist(t *testing.T) {
+func TestMissingPoolsLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()

@@ -225,9 +225,9 @@ func (s statusOnlyWriter) Patch(context.Context, client.Object, client.Patch, ..
 	return nil
 }
 
-// TestARefusalLeavesWhatAStatusShows checks that no refusal is written over the status of an IPAllocation that is
-// adopted: it is all that shows what the IPAllocation has (R8, R10).
-func TestARefusalLeavesWhatAStatusShows(t *testing.T) {
+// TestRefusalKeepsStatusOfAdoptedAllocation checks that no refusal is written over the status of an IPAllocation that
+// is adopted: it is all that shows what the IPAllocation has (R8, R10).
+func TestRefusalKeepsStatusOfAdoptedAllocation(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.60")
 	p.Adopting = true
 	c := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))

@@ -31,9 +31,9 @@ func bothReady(c *ipamv1.IPAddressClaim) {
 	c.SetV1Beta1Conditions(clusterv1.Conditions{{Type: clusterv1.ReadyV1Beta1Condition, Status: "True"}})
 }
 
-// TestServedClaimsAreNoWork checks that a claim that has everything needs no job, whichever pool it names: one that
+// TestServedClaimsNeedNoJob checks that a claim that has everything needs no job, whichever pool it names: one that
 // names the pool of the in-cluster provider has that pool among the owners of its IPAddress, if the pool has a mirror.
-func TestServedClaimsAreNoWork(t *testing.T) {
+func TestServedClaimsNeedNoJob(t *testing.T) {
 	inCluster := ipamv1.IPPoolReference{APIGroup: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Name: "pool"}
 	inClusterOwner := metav1.OwnerReference{APIVersion: "ipam.cluster.x-k8s.io/v1alpha2", Kind: "InClusterIPPool", Name: "pool", UID: "in-cluster-uid"}
 	ours := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: testKey.Kind, Name: "pool", UID: "pool-uid"}
@@ -89,8 +89,8 @@ func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	}
 }
 
-// TestWaitingClaimsAreToldOnce checks that the refusal of a full pool is not written again when a number in it changes.
-func TestWaitingClaimsAreToldOnce(t *testing.T) {
+// TestRefusalIsWrittenOnce checks that the refusal of a full pool is not written again when a number in it changes.
+func TestRefusalIsWrittenOnce(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	for i := range 9 {
 		name := fmt.Sprint("has-", i)
@@ -238,8 +238,8 @@ func TestRefusedCommit(t *testing.T) {
 	}
 }
 
-// TestTroubledNamespace checks that the failures of one namespace delay no other namespace, and their own not for ever.
-func TestTroubledNamespace(t *testing.T) {
+// TestFailingNamespace checks that the failures of one namespace delay no other namespace, and their own not for ever.
+func TestFailingNamespace(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	for i := range term.SerialRetryThreshold {
@@ -271,10 +271,10 @@ func TestTroubledNamespace(t *testing.T) {
 	}
 }
 
-// TestTrialIsOfOneThatCanBeServed checks that a trial is of a claim that can be granted something. A claim that cannot
+// TestTrialIsOfServableClaim checks that a trial is of a claim that can be granted something. A claim that cannot
 // be granted anything does not use the trial up, so that the other claims of its namespace are tried, and does not
 // alternate between two refusals: why it gets nothing, and why the others fail.
-func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
+func TestTrialIsOfServableClaim(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	bounded := types.NamespacedName{Namespace: "ns", Name: "bounded"}
 	for name, tc := range map[string]struct {
@@ -326,9 +326,10 @@ func TestTrialIsOfOneThatCanBeServed(t *testing.T) {
 	}
 }
 
-// TestTrialThatFindsNothingFree checks that a trial that can be granted nothing is reported, so that a carved pool or a
-// user may add addresses: the claim is checked when its time has come, and not again before something changes.
-func TestTrialThatFindsNothingFree(t *testing.T) {
+// TestTrialWithoutFreeAddressIsReported checks that a trial that can be granted nothing is reported, so that a carved
+// pool or a user may add addresses: the claim is checked when its time has come, and not again before something
+// changes.
+func TestTrialWithoutFreeAddressIsReported(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.1")
 	observeClaim(p, "has", 0, withRecordedAddress("10.0.0.1"))
 	for i := range term.SerialRetryThreshold {
@@ -347,10 +348,10 @@ func TestTrialThatFindsNothingFree(t *testing.T) {
 	}
 }
 
-// TestTrialOnlyForThoseThatWait checks that the pool is not reconciled for a trial where all waiting claims of a
+// TestTrialOnlyForWaitingClaims checks that the pool is not reconciled for a trial where all waiting claims of a
 // namespace have failed, and have a retry time of their own. Nor is it for claims of another namespace, or for those
 // that are paused.
-func TestTrialOnlyForThoseThatWait(t *testing.T) {
+func TestTrialOnlyForWaitingClaims(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	for i := range term.SerialRetryThreshold {
@@ -378,9 +379,9 @@ func TestTrialOnlyForThoseThatWait(t *testing.T) {
 	}
 }
 
-// TestTroubleIsToldAsItIs checks that other claims of a namespace get the error with which the API server refuses for
-// good, and not the first failure; the message is written again only when it differs.
-func TestTroubleIsToldAsItIs(t *testing.T) {
+// TestFailuresOfNamespaceAreReportedAsTheyAre checks that other claims of a namespace get the error with which the API
+// server refuses for good, and not the first failure; the message is written again only when it differs.
+func TestFailuresOfNamespaceAreReportedAsTheyAre(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	next := observeClaim(p, "next", 30)
 	quota := func(used int) error {
@@ -410,8 +411,9 @@ func TestTroubleIsToldAsItIs(t *testing.T) {
 	}
 }
 
-// TestDoubtfulGrantStays checks that the grant of a write with an unknown outcome, which may land yet, stays in flight.
-func TestDoubtfulGrantStays(t *testing.T) {
+// TestGrantWithUnknownOutcomeStays checks that the grant of a write with an unknown outcome, which may land yet, stays
+// in flight.
+func TestGrantWithUnknownOutcomeStays(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	c := observeClaim(p, "a", 0)
 	p.PlanGrants(noon, 1, admitAll)
@@ -424,9 +426,9 @@ func TestDoubtfulGrantStays(t *testing.T) {
 	}
 }
 
-// TestPausedGrantsHoldUpNobody checks that grants of claims that may not be served delay no other claim: the addresses
-// of those that were not begun are free again.
-func TestPausedGrantsHoldUpNobody(t *testing.T) {
+// TestPausedGrantsDoNotBlockOthers checks that grants of claims that may not be served delay no other claim: the
+// addresses of those that were not begun are free again.
+func TestPausedGrantsDoNotBlockOthers(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	for i := range 5 {
 		observeClaim(p, fmt.Sprint("c", i), 0)
@@ -441,9 +443,9 @@ func TestPausedGrantsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestUnservedPoolTellsOnce checks that a manager that does not serve a pool does not overwrite the conditions of its
-// claims.
-func TestUnservedPoolTellsOnce(t *testing.T) {
+// TestUnservedPoolKeepsConditionsOfOthers checks that a manager that does not serve a pool does not overwrite the
+// conditions of its claims.
+func TestUnservedPoolKeepsConditionsOfOthers(t *testing.T) {
 	a := New(Options{ManagerID: "me", Namespace: "ns", Clock: clocktesting.NewFakeClock(noon)})
 	key := pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pool"}
 	p := stateOfPool(a.getOrCreatePool(key))

@@ -49,9 +49,9 @@ func withWrittenStatus(t *testing.T, seen grants.OwnerSeen) func(*v1alpha1.IPAll
 	}
 }
 
-// TestOnlyAClusterThatWasSeenCanBeGone checks that a Cluster that was never seen does not count as gone: a platform may
+// TestUnseenClusterIsNotGone checks that a Cluster that was never seen does not count as gone: a platform may
 // request the blocks of a Cluster before it creates the Cluster.
-func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
+func TestUnseenClusterIsNotGone(t *testing.T) {
 	tests := map[string]struct {
 		published grants.OwnerSeen
 		cluster   error
@@ -91,7 +91,7 @@ func TestOnlyAClusterThatWasSeenCanBeGone(t *testing.T) {
 	}
 }
 
-func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
+func TestStatusShowsWhetherClusterWasSeen(t *testing.T) {
 	const block = "allocated 4 IPs: 10.0.0.4/30"
 	tests := map[string]struct {
 		published, found grants.OwnerSeen
@@ -141,8 +141,8 @@ func TestTheStatusSaysWhetherTheClusterWasSeen(t *testing.T) {
 	}
 }
 
-// TestAClusterThatIsAwaitedWakesItsPool checks that a Cluster is looked up at once when it appears at last.
-func TestAClusterThatIsAwaitedWakesItsPool(t *testing.T) {
+// TestAwaitedClusterIsLookedUpWhenItAppears checks that a Cluster is looked up at once when it appears at last.
+func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	a, api := newAllocatorWithCluster(noCluster)
 	p := stateOfPool(a.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.0.9")
@@ -187,9 +187,9 @@ func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolS
 	return a, p
 }
 
-// TestAPausedClusterIsNotGone checks that a pause of a Cluster that a watch shows is known before the end of the
+// TestPausedClusterIsNotGone checks that a pause of a Cluster that a watch shows is known before the end of the
 // Cluster, and is written at once; an event of another Cluster has no effect.
-func TestAPausedClusterIsNotGone(t *testing.T) {
+func TestPausedClusterIsNotGone(t *testing.T) {
 	a, p := newServingAllocator(t, noCluster)
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive))
 	if keys := a.ObserveCluster(prod(pausedCluster, func(o *clusterv1.Cluster) { o.Name = "other" }), false); len(keys) > 0 || c.ObservedOwnerSeen != grants.OwnerUnknown {
@@ -206,7 +206,7 @@ func TestAPausedClusterIsNotGone(t *testing.T) {
 	}
 }
 
-func TestWhatAClusterShows(t *testing.T) {
+func TestOwnerSeenFromCluster(t *testing.T) {
 	tests := map[string]struct {
 		changes []func(*clusterv1.Cluster)
 		ended   bool
@@ -229,9 +229,9 @@ func TestWhatAClusterShows(t *testing.T) {
 	}
 }
 
-// TestAPauseIsNewsOfWhatIsServed checks that each event of a paused Cluster enqueues its pool until the pause is on
+// TestPauseEnqueuesPoolUntilRecorded checks that each event of a paused Cluster enqueues its pool until the pause is on
 // record, and not where nothing is written.
-func TestAPauseIsNewsOfWhatIsServed(t *testing.T) {
+func TestPauseEnqueuesPoolUntilRecorded(t *testing.T) {
 	tests := map[string]struct {
 		block func(*v1alpha1.IPAllocation)
 		pool  func(*grants.PoolState)
@@ -267,9 +267,9 @@ func setSeen(o *v1alpha1.IPAllocation, status metav1.ConditionStatus) {
 	meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ClusterSeenCondition).Status = status
 }
 
-// TestAClusterThatRunsIsLookedAtAgain checks that a running Cluster is read again at once where it was paused.
+// TestResumedClusterIsReadAgain checks that a running Cluster is read again at once where it was paused.
 // Otherwise its event proves nothing: it may be from before the IPAllocation, where the watch is behind.
-func TestAClusterThatRunsIsLookedAtAgain(t *testing.T) {
+func TestResumedClusterIsReadAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		published, found grants.OwnerSeen
 		wakes            bool
@@ -288,9 +288,9 @@ func TestAClusterThatRunsIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestAPauseIsRememberedBeforeTheStatusIsWritten checks a Cluster that was paused before it was on record that it was
+// TestPauseIsRememberedBeforeStatusWrite checks a Cluster that was paused before it was on record that it was
 // seen: it is gone, and its block waits for it, unless the write that records that it was seen was in progress.
-func TestAPauseIsRememberedBeforeTheStatusIsWritten(t *testing.T) {
+func TestPauseIsRememberedBeforeStatusWrite(t *testing.T) {
 	a, p := newServingAllocator(t, noCluster)
 	a.workers = workers.New[pools.Key](0)
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
@@ -304,9 +304,9 @@ func TestAPauseIsRememberedBeforeTheStatusIsWritten(t *testing.T) {
 	}
 }
 
-// TestAnOlderSightingIsNotWrittenOverAPause checks a Cluster that another manager has seen paused since this one saw it
+// TestOlderObservationDoesNotOverwritePause checks a Cluster that another manager has seen paused since this one saw it
 // run. It is gone, maybe moved.
-func TestAnOlderSightingIsNotWrittenOverAPause(t *testing.T) {
+func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
 	for name, before := range map[string]grants.OwnerSeen{"it was told meanwhile": grants.OwnerSeenAlive, "it was told before": grants.OwnerSeenPaused} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, noCluster)
@@ -323,9 +323,9 @@ func TestAnOlderSightingIsNotWrittenOverAPause(t *testing.T) {
 	}
 }
 
-// TestPausesAreToldInTurn checks that, when a move pauses all Clusters of a namespace at once, the statuses of their
+// TestPausesAreWrittenInTurn checks that, when a move pauses all Clusters of a namespace at once, the statuses of their
 // blocks are written in turn, and those that the API server refuses not all at once.
-func TestPausesAreToldInTurn(t *testing.T) {
+func TestPausesAreWrittenInTurn(t *testing.T) {
 	a, p := newServingAllocator(t, nil)
 	a.workers = workers.New[pools.Key](0)
 	const n = 2 * grants.MaxJobs
@@ -350,9 +350,9 @@ func (pausedReader) Get(_ context.Context, _ client.ObjectKey, o client.Object, 
 	return nil
 }
 
-// TestWhatCannotBeSeenIsNotSaid checks that a manager that sees only its own namespace reports nothing on the Clusters
-// of others, which another manager may see.
-func TestWhatCannotBeSeenIsNotSaid(t *testing.T) {
+// TestUnwatchedClustersAreNotReported checks that a manager that sees only its own namespace reports nothing on the
+// Clusters of others, which another manager may see.
+func TestUnwatchedClustersAreNotReported(t *testing.T) {
 	a, _ := newAllocatorWithCluster(noCluster)
 	a.Namespace = "ns"
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")

@@ -135,8 +135,9 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestStepsThatFail checks that the error of a claimant that cannot be served names the cause, and what to do about it.
-func TestStepsThatFail(t *testing.T) {
+// TestFailedStepsNameCause checks that the error of a claimant that cannot be served names the cause, and what to do
+// about it.
+func TestFailedStepsNameCause(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeClaim(p, "a", 0)
 	p.PlanGrants(noon, 9, admitAll)

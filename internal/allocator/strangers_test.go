@@ -16,10 +16,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
 )
 
-// TestStrangers checks that an IPAddress that the in-cluster provider writes while a manager serves its pool is
+// TestForeignAddresses checks that an IPAddress that the in-cluster provider writes while a manager serves its pool is
 // reported (U87). An IPAddress that existed before, or that a user, a restore, a move or the manager itself has
 // written, is not.
-func TestStrangers(t *testing.T) {
+func TestForeignAddresses(t *testing.T) {
 	const settled = 75 * time.Second
 	paused := func(c *ipamv1.IPAddressClaim) {
 		c.Status.Conditions = []metav1.Condition{{Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason, Message: "Cluster ns/c is paused"}}

@@ -7,8 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// TestMeant checks that the refusal of a claim whose pool does not exist names the pool that its author may have meant.
-func TestMeant(t *testing.T) {
+// TestSuggestPoolName checks that the refusal of a claim whose pool does not exist names the pool that its author may
+// have meant.
+func TestSuggestPoolName(t *testing.T) {
 	namespaced := func(ns, name string) pools.Key {
 		return pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: ns, Name: name}
 	}

@@ -76,9 +76,9 @@ func TestTakeOverAfterOther(t *testing.T) {
 	}
 }
 
-// TestAdoptionIsByTheClockOfTheAPIServer checks R10: the wait counts from the time that the manager before has
+// TestAdoptionUsesAPIServerClock checks R10: the wait counts from the time that the manager before has
 // recorded, by the clock of the API server. The clocks of both managers may be ahead of that, or behind.
-func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
+func TestAdoptionUsesAPIServerClock(t *testing.T) {
 	const quarantine, passed, mayErr = 75 * time.Second, 30 * time.Second, 3 * time.Second
 	for name, c := range map[string]struct {
 		former, next time.Duration
@@ -132,9 +132,9 @@ func TestAdoptionIsByTheClockOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestTheWaitOfAClosedMirrorOutlivesItsManager checks that a mirror that was closed for another reason when its wait
+// TestWaitOfClosedMirrorOutlivesManager checks that a mirror that was closed for another reason when its wait
 // begins records since when it waits: the next manager counts from there, and not from when the pool closed.
-func TestTheWaitOfAClosedMirrorOutlivesItsManager(t *testing.T) {
+func TestWaitOfClosedMirrorOutlivesManager(t *testing.T) {
 	const quarantine, passed, mayErr = 75 * time.Second, 30 * time.Second, 3 * time.Second
 	left := closed(v1alpha1.ValidationFailedReason)
 	for _, later := range []time.Duration{0, passed} {
@@ -150,9 +150,9 @@ func TestTheWaitOfAClosedMirrorOutlivesItsManager(t *testing.T) {
 	}
 }
 
-// TestAWaitCostsNoWrites checks that a pool that waits for hours is not written because the measured difference of
+// TestWaitCostsNoWrites checks that a pool that waits for hours is not written because the measured difference of
 // clocks varies: it is measured from times without fractions, and so differs a little with each answer.
-func TestAWaitCostsNoWrites(t *testing.T) {
+func TestWaitCostsNoWrites(t *testing.T) {
 	for seed := range uint64(8) {
 		chance := rand.New(rand.NewPCG(seed, 0))
 		p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
@@ -197,9 +197,9 @@ func asStored(t *testing.T, obj v1alpha1.Pool) v1alpha1.Pool {
 	return out
 }
 
-// TestAPoolSpeaksByTheClockOfTheAPIServer checks that the times that users read of a pool are by the clock of the API
+// TestReportedTimesUseAPIServerClock checks that the times that users read of a pool are by the clock of the API
 // server, as the times of its objects are.
-func TestAPoolSpeaksByTheClockOfTheAPIServer(t *testing.T) {
+func TestReportedTimesUseAPIServerClock(t *testing.T) {
 	p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there", clusterv1.PausedAnnotation: ""}
 	})

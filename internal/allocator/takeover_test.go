@@ -64,9 +64,9 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestOnlookerForgets checks that a manager that only watches what another manager serves does not remember ended
-// objects for ever.
-func TestOnlookerForgets(t *testing.T) {
+// TestStandbyForgetsEndedObjects checks that a manager that only watches what another manager serves does not remember
+// ended objects for ever.
+func TestStandbyForgetsEndedObjects(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
@@ -89,9 +89,9 @@ func TestOnlookerForgets(t *testing.T) {
 	}
 }
 
-// TestAdoptionIsAnEvent checks R10: a pool that is adopted records an event, also where the write of the takeover has
-// turned its condition, after status.allocator was removed.
-func TestAdoptionIsAnEvent(t *testing.T) {
+// TestAdoptionRecordsEvent checks R10: a pool that is adopted records an event, also where the write of the takeover
+// has turned its condition, after status.allocator was removed.
+func TestAdoptionRecordsEvent(t *testing.T) {
 	ready := func(o *v1alpha1.NetworkPool) {
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}
 	}

@@ -27,9 +27,9 @@ func (p *patchRecorder) Patch(_ context.Context, obj client.Object, _ client.Pat
 	return nil
 }
 
-// TestLetMirrorGo checks that a mirror that no manager serves keeps neither its pool nor its namespace: grants of the
-// in-cluster provider do not matter.
-func TestLetMirrorGo(t *testing.T) {
+// TestUnservedMirrorIsReleased checks that a mirror that no manager serves keeps neither its pool nor its namespace:
+// grants of the in-cluster provider do not matter.
+func TestUnservedMirrorIsReleased(t *testing.T) {
 	inFlight := func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1, InFlight: []v1alpha1.Grant{
 			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "c", UID: "uid-c", First: "10.0.0.10", Last: "10.0.0.10"},
@@ -83,8 +83,9 @@ func TestLetMirrorGo(t *testing.T) {
 	}
 }
 
-// TestToldUnservedWithoutStatus checks U86: a move copies no status, so an existing mirror has no condition at first.
-func TestToldUnservedWithoutStatus(t *testing.T) {
+// TestNotServedIsWrittenWithoutStatus checks U86: a move copies no status, so an existing mirror has no condition at
+// first.
+func TestNotServedIsWrittenWithoutStatus(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Name, o.Generation, o.Status = mirrorKey.Name, 3, v1alpha1.NetworkPoolStatus{}
 	})
@@ -99,9 +100,9 @@ func TestToldUnservedWithoutStatus(t *testing.T) {
 	}
 }
 
-// TestToldUnserved checks that NotServed is not written again after another manager has overwritten it: that manager
-// serves the mirror.
-func TestToldUnserved(t *testing.T) {
+// TestNotServedIsNotWrittenAgain checks that NotServed is not written again after another manager has overwritten it:
+// that manager serves the mirror.
+func TestNotServedIsNotWrittenAgain(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Name = mirrorKey.Name
 		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason}}

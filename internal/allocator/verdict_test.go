@@ -11,8 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// TestVerdictOn checks R4: what the API server has decides the outcome of a write without an answer.
-func TestVerdictOn(t *testing.T) {
+// TestWriteOutcome checks R4: what the API server has decides the outcome of a write without an answer.
+func TestWriteOutcome(t *testing.T) {
 	granted := v1alpha1.Grant{UID: "a", First: "10.0.0.1", Last: "10.0.0.1"}
 	pool := func(version string, change ...func(*v1alpha1.NetworkPool)) *v1alpha1.NetworkPool {
 		out := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{UID: "pool", ResourceVersion: version}}

@@ -10,8 +10,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestWhyARequestIsRefused checks that the refusal of a requested address names why that address is not available.
-func TestWhyARequestIsRefused(t *testing.T) {
+// TestRefusalNamesReason checks that the refusal of a requested address names why that address is not available.
+func TestRefusalNamesReason(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.Gateway = "10.0.0.1"
 		o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.9", Description: "printer"}}
@@ -32,7 +32,7 @@ func TestWhyARequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoKeepsAnAddress(t *testing.T) {
+func TestRefusalNamesForeignFinalizers(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeAddress(p, "c", "10.0.0.4", "uid-before")
 	a := *p.Addresses[types.NamespacedName{Namespace: "ns", Name: "c"}]
@@ -43,9 +43,9 @@ func TestWhoKeepsAnAddress(t *testing.T) {
 	}
 }
 
-// TestAPoolThatHasNothingToGive checks that a pool without an allocatable address reports that itself, and not only on
-// claims.
-func TestAPoolThatHasNothingToGive(t *testing.T) {
+// TestPoolWithoutAllocatableAddressReportsIt checks that a pool without an allocatable address reports that itself, and
+// not only on claims.
+func TestPoolWithoutAllocatableAddressReportsIt(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
 	all := p.PoolConditions(p.Ledger.Counts(), noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
@@ -61,9 +61,9 @@ func TestAPoolThatHasNothingToGive(t *testing.T) {
 	}
 }
 
-// TestWhatReadyNames checks that Ready names the claims whose addresses an edit of the spec has left outside, and those
-// whose address is kept for another name.
-func TestWhatReadyNames(t *testing.T) {
+// TestReadyNamesClaimsOutsideSpec checks that Ready names the claims whose addresses an edit of the spec has left
+// outside, and those whose address is kept for another name.
+func TestReadyNamesClaimsOutsideSpec(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/24", func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.9", "own": "10.0.0.10", "free": "10.0.0.11"}
 	})

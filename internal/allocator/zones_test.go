@@ -162,10 +162,10 @@ func TestZonesAreForMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesAreLookedFor checks that a Machine is looked up once, and again where that failed or a waiting claim's
+// TestMachinesAreLookedUpOnce checks that a Machine is looked up once, and again where that failed or a waiting claim's
 // Machine was in no failure domain, and never for a pool without failure domains, or a claim that has its address (U57,
 // U58).
-func TestMachinesAreLookedFor(t *testing.T) {
+func TestMachinesAreLookedUpOnce(t *testing.T) {
 	f := &machineFinder{}
 	a := New(Options{FindMachine: f.of})
 	plain := newTestPool(t, "10.0.0.1-10.0.0.9")

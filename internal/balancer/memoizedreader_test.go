@@ -26,9 +26,9 @@ func (c *countingReader) Get(_ context.Context, key client.ObjectKey, o client.O
 	return c.broken
 }
 
-// TestOnce checks that the same request is sent once, whether it succeeds or not, and that a request that differs in
-// any way is sent by itself.
-func TestOnce(t *testing.T) {
+// TestMemoizedReader checks that the same request is sent once, whether it succeeds or not, and that a request that
+// differs in any way is sent by itself.
+func TestMemoizedReader(t *testing.T) {
 	for name, broken := range map[string]error{"it answers": nil, "it does not": errors.New("no answer")} {
 		live := &countingReader{fakeWorkload: fakeWorkload{services: []corev1.Service{service("a", "s", corev1.ServiceTypeLoadBalancer)}, broken: broken}}
 		reads := NewMemoizedReader(live)

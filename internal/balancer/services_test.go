@@ -65,9 +65,10 @@ func TestServices(t *testing.T) { // B35 (all Services of type LoadBalancer coun
 	}
 }
 
-// TestUser checks that a Service that has an address of a range keeps the range from being released, in whatever form
-// the address is written, whatever its class, and while it is being deleted. A failed read is an error, not a result.
-func TestUser(t *testing.T) { // F2 (an address is free after MetalLB has released it)
+// TestFindRangeUser checks that a Service that has an address of a range keeps the range from being released, in
+// whatever form the address is written, whatever its class, and while it is being deleted. A failed read is an error,
+// not a result.
+func TestFindRangeUser(t *testing.T) { // F2 (an address is free after MetalLB has released it)
 	block := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	for name, c := range map[string]struct {
 		service corev1.Service

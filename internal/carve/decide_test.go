@@ -170,7 +170,7 @@ func diffNames(d Decision) bool {
 	return !cmp.Equal(d, Decision{})
 }
 
-func TestLack(t *testing.T) {
+func TestShortfall(t *testing.T) {
 	tests := map[string]struct {
 		asks []int64
 		want int

@@ -47,9 +47,9 @@ func newServiceUsing(address string) client.Object {
 	return s
 }
 
-// TestLetGo checks that a workload cluster has released a range (U71) when Cilium has applied every pool of ours as
-// it is, no pool contains the range, and no Service has an address of it.
-func TestLetGo(t *testing.T) {
+// TestCheckReleased checks that a workload cluster has released a range (U71) when Cilium has applied every pool of
+// ours as it is, no pool contains the range, and no Service has an address of it.
+func TestCheckReleased(t *testing.T) {
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	absent := &meta.NoKindMatchError{GroupKind: GroupVersion.WithKind(poolKind).GroupKind()}
 	ptr := func(p Pool) client.Object { return &p }
@@ -89,9 +89,9 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
-// TestEmpty checks that a block with a pool of its own is withdrawn (U71) when Cilium assigns no address of it any
-// more, and none is in use.
-func TestEmpty(t *testing.T) {
+// TestCheckPoolEmpty checks that a block with a pool of its own is withdrawn (U71) when Cilium assigns no address of it
+// any more, and none is in use.
+func TestCheckPoolEmpty(t *testing.T) {
 	ptr := func(p Pool) client.Object { return &p }
 	for name, tc := range map[string]struct {
 		objs []client.Object

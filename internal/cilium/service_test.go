@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestServiceOf checks what Cilium reads of a Service (U72).
-func TestServiceOf(t *testing.T) {
+// TestNewService checks what Cilium reads of a Service (U72).
+func TestNewService(t *testing.T) {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Generation: 2, Annotations: map[string]string{
 			"io.cilium/lb-ipam-ips": "10.0.0.2, nonsense,10.0.0.1", "lbipam.cilium.io/sharing-key": "k", "lbipam.cilium.io/sharing-cross-namespace": "a,b",

@@ -83,8 +83,8 @@ func TestSpelling(t *testing.T) {
 	}
 }
 
-// TestForeign checks what is reported of pools of other owners (U74) and of conflicts between pools (U77).
-func TestForeign(t *testing.T) {
+// TestDescribeForeignPool checks what is reported of pools of other owners (U74) and of conflicts between pools (U77).
+func TestDescribeForeignPool(t *testing.T) {
 	o := &observedCluster{pools: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign), pool("b", "10.0.0.1", withPoolCondition(conflictCondition, metav1.ConditionTrue, 3))}}
 	if message := o.DescribeForeignPool("other", DefaultPool); !strings.Contains(message, "default-pool") || !strings.Contains(message, "helm") {
 		t.Errorf("it says %q", message)

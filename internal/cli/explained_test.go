@@ -236,9 +236,9 @@ type finding struct {
 	want string
 }
 
-// TestWhatExplainSaysToDoHelps checks that the advice of `explain` helps (W29): after a user follows it and the manager
-// serves, `explain` does not report the finding any more.
-func TestWhatExplainSaysToDoHelps(t *testing.T) {
+// TestExplainNamesStepsThatHelp checks that the advice of `explain` helps (W29): after a user follows it and the
+// manager serves, `explain` does not report the finding any more.
+func TestExplainNamesStepsThatHelp(t *testing.T) {
 	ours := v1alpha1.GroupVersion.Group
 	pool := func(addresses ...string) *framework.PoolBuilder {
 		return framework.MakePool("p").Namespace("ns").Addresses(addresses...).Prefix(24)

@@ -28,10 +28,10 @@ func (w *management) free(name string) string {
 	return p.formatFreeResult(newFreeResult(pools.KeyForPool(obj), inspect.ClosedReason(obj), v, 1))
 }
 
-// TestWhatAClaimKeepsOfANarrowedPoolIsNotFree checks that an address that a claim keeps of a narrowed pool is not
+// TestAddressKeptOfNarrowedPoolIsNotFree checks that an address that a claim keeps of a narrowed pool is not
 // granted by another pool. Until the claim is gone, the plugin reports the same as the manager, as both use the same
 // facts.
-func TestWhatAClaimKeepsOfANarrowedPoolIsNotFree(t *testing.T) {
+func TestAddressKeptOfNarrowedPoolIsNotFree(t *testing.T) {
 	older := framework.MakePool("elder").Namespace("ns").Addresses("10.0.0.1-10.0.0.2").Prefix(24)
 	for name, tc := range map[string]struct {
 		pool      *framework.PoolBuilder

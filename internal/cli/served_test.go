@@ -20,9 +20,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 )
 
-// TestServedBy checks that a claim of a pool of the in-cluster provider is served by the mirror of that pool, where
-// there is one.
-func TestServedBy(t *testing.T) {
+// TestResolveServingPool checks that a claim of a pool of the in-cluster provider is served by the mirror of that pool,
+// where there is one.
+func TestResolveServingPool(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -14,9 +14,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// TestHalfMoved checks that a move that has not ended shows on both sides: by pools that arrived, by addresses that
-// left, and by Clusters that clusterctl has paused.
-func TestHalfMoved(t *testing.T) {
+// TestFindUnfinishedMoves checks that a move that has not ended shows on both sides: by pools that arrived, by
+// addresses that left, and by Clusters that clusterctl has paused.
+func TestFindUnfinishedMoves(t *testing.T) {
 	paused := func(by string) clusterv1.Cluster {
 		return clusterv1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", ManagedFields: []metav1.ManagedFieldsEntry{

@@ -63,7 +63,7 @@ func fill(t *testing.T, s *Set, name string, until time.Duration) (n int) {
 	return n
 }
 
-func TestTextIsReadAsItWasWritten(t *testing.T) {
+func TestTextRoundTrips(t *testing.T) {
 	groups := []v1alpha1.CoolingGroup{
 		{Until: metav1.NewTime(noon), Addresses: "10.0.0.5 shop/web-0, 10.0.0.8-10.0.0.10"},
 		{Until: metav1.NewTime(noon.Add(time.Minute)), Addresses: "10.0.0.0/30, fd00::1 shop/web-1"},
@@ -82,9 +82,9 @@ func TestTextIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestUntil checks that an entry cools down for at least the grace period and at most an eighth longer, so that all
-// entries end at some ten times.
-func TestUntil(t *testing.T) {
+// TestEndOfCooling checks that an entry cools down for at least the grace period and at most an eighth longer, so that
+// all entries end at some ten times.
+func TestEndOfCooling(t *testing.T) {
 	for _, grace := range []time.Duration{time.Second, 9 * time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour} {
 		ends := map[time.Time]bool{}
 		for i := range 1000 {
@@ -101,8 +101,8 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// TestNothingIsJoinedWithoutNeed checks that every range keeps its own time and name while there is room.
-func TestNothingIsJoinedWithoutNeed(t *testing.T) {
+// TestRangesAreMergedOnlyWhenFull checks that every range keeps its own time and name while there is room.
+func TestRangesAreMergedOnlyWhenFull(t *testing.T) {
 	s, w := setOf(t)
 	for _, text := range []string{"10.0.0.1 ns/a", "10.0.0.2 ns/b"} {
 		if !s.TryAdd(rest(t, text, time.Minute), time.Minute) {
@@ -174,8 +174,8 @@ func TestFullSetGrowsToTwiceItsTextAtMost(t *testing.T) {
 	}
 }
 
-// TestRangesAreWrittenTheShortWay checks that a range that is a prefix is formatted as a prefix.
-func TestRangesAreWrittenTheShortWay(t *testing.T) {
+// TestRangesAreFormattedAsPrefixes checks that a range that is a prefix is formatted as a prefix.
+func TestRangesAreFormattedAsPrefixes(t *testing.T) {
 	r, err := poolutil.ParseRange("10.0.0.0-10.0.0.255")
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// TestWhatIsSaidOfServicesThatWaitHelps checks that the waiting Services of a Cluster are served, or none waits any
-// more, after the step that the message names (W29).
-func TestWhatIsSaidOfServicesThatWaitHelps(t *testing.T) {
+// TestWaitingServiceMessagesNameStepsThatHelp checks that the waiting Services of a Cluster are served, or none waits
+// any more, after the step that the message names (W29).
+func TestWaitingServiceMessagesNameStepsThatHelp(t *testing.T) {
 	decide := func(settings tenancy.LoadBalancerSettings, services int) Decision {
 		c := Cluster{Ref: tenant, ProviderConfig: &v1alpha1.ProviderConfig{}, Pools: pools("a 9"), Blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1, withRange("10.0.0.2", "10.0.0.2", 1))}}
 		w := Workload{

@@ -12,9 +12,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// TestBlocksOf checks how IPAllocations become blocks: B34 (only load-balancer blocks count), B45 (grown blocks may
-// be withdrawn), B48 (the first block stays), B49 (a pinned block stays).
-func TestBlocksOf(t *testing.T) {
+// TestDecidedBlocks checks how IPAllocations become blocks: B34 (only load-balancer blocks count), B45 (grown blocks
+// may be withdrawn), B48 (the first block stays), B49 (a pinned block stays).
+func TestDecidedBlocks(t *testing.T) {
 	two := withRange("10.0.0.1", "10.0.0.2", 2)
 	r := netipx.MustParseIPRange("10.0.0.1-10.0.0.2")
 	tests := map[string]struct {
@@ -70,7 +70,7 @@ func TestBlocksOf(t *testing.T) {
 	}
 }
 
-func TestSpeaker(t *testing.T) {
+func TestConditionHolder(t *testing.T) {
 	one := withRange("10.0.0.1", "10.0.0.1", 1)
 	met := withCondition(v1alpha1.DemandSatisfiedCondition, metav1.ConditionTrue, "met")
 	tests := map[string]struct {

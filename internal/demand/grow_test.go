@@ -109,7 +109,7 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-func TestGrowsNot(t *testing.T) {
+func TestNoGrowth(t *testing.T) {
 	c := Cluster{Ref: tenant, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1, withRange("10.0.0.1", "10.0.0.1", 1))}}
 	assessment, plan := elastic.Assessment{Shortfall: [2]int64{1}}, elastic.Plan{Growths: []elastic.Growth{{Count: 1}}}
 	if got := c.planGrowth(assessment, plan, tenancy.LoadBalancerSettings{Elastic: true}); got != nil {
@@ -121,8 +121,8 @@ func TestGrowsNot(t *testing.T) {
 	}
 }
 
-// TestBegun checks that only Clusters with their first block grow (B33).
-func TestBegun(t *testing.T) {
+// TestHasInitialBlock checks that only Clusters with their first block grow (B33).
+func TestHasInitialBlock(t *testing.T) {
 	none := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: ptr.To[int32](0)}
 	some := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation}
 	tests := map[string]struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 )
 
-// TestIdleBlocksGo checks, reconcile by reconcile, an hour without use. The block that was added on demand is
+// TestIdleBlocksAreWithdrawn checks, reconcile by reconcile, an hour without use. The block that was added on demand is
 // withdrawn after the grace period, not before, and is not projected any more from the next reconcile on. The first
 // block stays and is projected all the time.
-func TestIdleBlocksGo(t *testing.T) { // B46 (ten idle minutes), B47 (pools follow), F17 (no orphan)
+func TestIdleBlocksAreWithdrawn(t *testing.T) { // B46 (ten idle minutes), B47 (pools follow), F17 (no orphan)
 	const grace = 10 * time.Minute
 	first, grown := newAllocation(0, 1, withRange("10.0.0.2", "10.0.0.2", 1)), newAllocation(1, 1, withRange("10.0.0.3", "10.0.0.3", 1))
 	c := Cluster{Ref: tenant, ProviderConfig: &v1alpha1.ProviderConfig{}, Pools: pools("a"), Blocks: []*v1alpha1.IPAllocation{first, grown}}

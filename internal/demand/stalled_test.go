@@ -51,9 +51,9 @@ func poolInState(state tenancy.PoolAvailability, name string) tenancy.Pool {
 	return p
 }
 
-// TestRequestsThatAreStalled checks that a request to a pool that grants nothing is not on its way, so that other
+// TestStalledRequests checks that a request to a pool that grants nothing is not on its way, so that other
 // pools are asked, separately for each family.
-func TestRequestsThatAreStalled(t *testing.T) { // B40 (a pool that grants nothing is not asked)
+func TestStalledRequests(t *testing.T) { // B40 (a pool that grants nothing is not asked)
 	first := newAllocation(0, 1, withRange("10.0.0.2", "10.0.0.2", 1))
 	served, four, six := newService("a", elastic.IPv4, "10.0.0.2"), newService("b", elastic.IPv4), newService("six", elastic.IPv6)
 	grows := tenancy.LoadBalancerSettings{Elastic: true, Increment: 2, Quota: -1}
@@ -115,10 +115,10 @@ func TestDemandCountsAtOnce(t *testing.T) { // B36 (a Service counts at once)
 	}
 }
 
-// TestWhatCannotBeReadStopsGrowth checks that nothing is requested while a pool of the load balancer cannot be
+// TestUnreadablePoolStopsGrowth checks that nothing is requested while a pool of the load balancer cannot be
 // parsed, even far below the quota, because Services may have addresses of it. The Cluster grows when the pool is
 // corrected.
-func TestWhatCannotBeReadStopsGrowth(t *testing.T) { // B36 (an unreadable pool stops growth)
+func TestUnreadablePoolStopsGrowth(t *testing.T) { // B36 (an unreadable pool stops growth)
 	c := Cluster{Ref: tenant, ProviderConfig: &v1alpha1.ProviderConfig{}, Pools: pools("a b")}
 	first := newAllocation(0, 1, withRange("10.0.0.2", "10.0.0.2", 1))
 	tests := map[string]struct {

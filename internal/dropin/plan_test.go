@@ -134,8 +134,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestSourceOf checks that a pool of another owner with the name of a mirror is not handed back.
-func TestSourceOf(t *testing.T) {
+// TestSourceForMirror checks that a pool of another owner with the name of a mirror is not handed back.
+func TestSourceForMirror(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner metav1.OwnerReference
 		want  bool
@@ -155,8 +155,8 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
-// TestServed checks that pools count as served in place where a mirror that was not handed over shows it.
-func TestServed(t *testing.T) {
+// TestHasServedMirror checks that pools count as served in place where a mirror that was not handed over shows it.
+func TestHasServedMirror(t *testing.T) {
 	mirror := func(reason string) *v1alpha1.NetworkPool {
 		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p.in-cluster", OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: incluster.GroupVersion.String(), Kind: incluster.IPPoolKind, Name: "p", Controller: ptr.To(true),

@@ -2,9 +2,9 @@ package elastic
 
 import "testing"
 
-// TestPoolsOfTheirOwn checks that, with a pool for each block (projection PoolPerAllocation), a cluster grows by a
+// TestSeparatePools checks that, with a pool for each block (projection PoolPerAllocation), a cluster grows by a
 // block of one family.
-func TestPoolsOfTheirOwn(t *testing.T) {
+func TestSeparatePools(t *testing.T) {
 	next := Pool{AutoAssign: true, ReceivesGrowth: true, PoolPerAllocation: true}
 	four, six := pool("lb-1", "10.0.0.1"), pool("lb-2", "2001:db8::1")
 	leaving := pool("a", "10.0.0.9")

@@ -2,8 +2,8 @@ package elastic
 
 import "testing"
 
-// TestHeld checks whether MetalLB lets a Service keep the addresses that it has.
-func TestHeld(t *testing.T) {
+// TestHeldAddresses checks whether MetalLB lets a Service keep the addresses that it has.
+func TestHeldAddresses(t *testing.T) {
 	full, other := ours("10.0.0.1"), pool("other", "10.9.0.1").closed()
 	checkAll(t, map[string]assessment{
 		"Gone":       {reason: "its pool has it no more: it moves", pools: []Pool{ours("10.0.0.2")}, services: []Service{svc("a", withAddresses("10.0.0.1"))}, want: "a=Fits", used: "10.0.0.1 10.0.0.2"},

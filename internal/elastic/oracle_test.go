@@ -80,9 +80,9 @@ func drawCluster(t *rapid.T, w wishes) ([]Service, []Pool) {
 	return services, pools
 }
 
-// TestLackingIsExact checks that the shortfall is what MetalLB needs: with as many addresses every Service that can
+// TestShortfallIsExact checks that the shortfall is what MetalLB needs: with as many addresses every Service that can
 // be served is served, with fewer one is not.
-func TestLackingIsExact(t *testing.T) {
+func TestShortfallIsExact(t *testing.T) {
 	for name, w := range map[string]wishes{
 		"Single": {odd: true}, "Dual": {six: true, odd: true},
 	} {
@@ -95,9 +95,9 @@ func TestLackingIsExact(t *testing.T) {
 	}
 }
 
-// TestWhoKeepsWhatItHas checks that, whatever changes in Services and pools, MetalLB and the package agree on which
-// Services keep their addresses.
-func TestWhoKeepsWhatItHas(t *testing.T) {
+// TestServicesKeepTheirAddresses checks that, whatever changes in Services and pools, MetalLB and the package agree on
+// which Services keep their addresses.
+func TestServicesKeepTheirAddresses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := wishes{six: true, odd: true}
 		services, pools := drawCluster(t, w)

@@ -12,9 +12,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestWhatAClusterWithoutAnEndpointIsToldHelps checks the advice for a Cluster whose control plane gets no address of a
+// TestMissingEndpointMessagesNameStepsThatHelp checks the advice for a Cluster whose control plane gets no address of a
 // pool (W29): after a user follows it, the Cluster gets its address, or is left alone.
-func TestWhatAClusterWithoutAnEndpointIsToldHelps(t *testing.T) {
+func TestMissingEndpointMessagesNameStepsThatHelp(t *testing.T) {
 	its := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: "lab", UID: "lab-uid"}
 	earlier := its
 	earlier.UID = "other-uid"
@@ -52,9 +52,9 @@ func TestWhatAClusterWithoutAnEndpointIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestAPlainFileGetsTheAddress checks that a file of kube-vip gets the address after a user writes it as plain content
+// TestPlainFileGetsAddress checks that a file of kube-vip gets the address after a user writes it as plain content
 // (W29).
-func TestAPlainFileGetsTheAddress(t *testing.T) {
+func TestPlainFileGetsAddress(t *testing.T) {
 	file := func(extra map[string]any) *unstructured.Unstructured {
 		f := map[string]any{"path": "/etc/kubernetes/manifests/kube-vip.yaml", "content": "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: kube-vip\n    env:\n    - name: address\n      value: 10.0.0.1\n"}
 		for k, v := range extra {

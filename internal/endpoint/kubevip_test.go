@@ -34,7 +34,7 @@ func env(lines ...string) string {
 	return "    env:\n    - name: port\n      value: \"6443\"\n    - " + strings.Join(lines, "\n    - ") + "\n"
 }
 
-func TestWithAddress(t *testing.T) { // U43
+func TestSetManifestAddress(t *testing.T) { // U43
 	const other = "    name: kube-vip\n"
 	cases := map[string]struct{ manifest, want, err string }{
 		"the variable has a placeholder": {
@@ -122,17 +122,17 @@ func TestWithAddress(t *testing.T) { // U43
 	}
 }
 
-// TestWithAddressOfTwoFamilies checks that the IPv4 address that a dual-stack control plane has from elsewhere is kept
-// beside one of IPv6.
-func TestWithAddressOfTwoFamilies(t *testing.T) { // U43
+// TestSetManifestAddressOfTwoFamilies checks that the IPv4 address that a dual-stack control plane has from elsewhere
+// is kept beside one of IPv6.
+func TestSetManifestAddressOfTwoFamilies(t *testing.T) { // U43
 	got, err := setManifestAddress(pod(env("name: address\n      value: \"10.0.0.9,::\"")), netip.MustParseAddr("fd00::5"))
 	if want := pod(env("name: address\n      value: 10.0.0.9,fd00::5")); err != nil || got != want {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
 	}
 }
 
-// TestWithAddressOfIPv6 checks that an IPv6 address is written as a string, and not as a mapping.
-func TestWithAddressOfIPv6(t *testing.T) {
+// TestSetManifestAddressOfIPv6 checks that an IPv6 address is written as a string, and not as a mapping.
+func TestSetManifestAddressOfIPv6(t *testing.T) {
 	got, err := setManifestAddress(pod(env("name: address\n      value: x")), netip.MustParseAddr("fd00::5"))
 	if err != nil || !strings.Contains(got, "value: fd00::5\n") && !strings.Contains(got, `value: "fd00::5"`) {
 		t.Errorf("%v\n%s", err, got)

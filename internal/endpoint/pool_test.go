@@ -9,7 +9,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 )
 
-func TestPoolOf(t *testing.T) { // U41
+func TestPoolForCluster(t *testing.T) { // U41
 	const ours, inCluster = "butler.butlerlabs.dev", "ipam.cluster.x-k8s.io"
 	machines := map[string]string{PoolNameSetting: "machines"}
 	cases := map[string]struct {
@@ -44,8 +44,8 @@ func TestPoolOf(t *testing.T) { // U41
 	}
 }
 
-// TestAsks checks that the settings of a request count only if the class has the same.
-func TestAsks(t *testing.T) { // U49
+// TestCheckClassSettings checks that the settings of a request count only if the class has the same.
+func TestCheckClassSettings(t *testing.T) { // U49
 	const ours = PatchesHandler + ".butler-ipam"
 	machines, others := map[string]string{PoolNameSetting: "machines"}, map[string]string{PoolNameSetting: "theirs"}
 	cases := map[string]struct {

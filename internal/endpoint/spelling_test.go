@@ -38,9 +38,9 @@ func TestAddressInAnotherSpelling(t *testing.T) {
 	}
 }
 
-// TestVariablesThatAreAnAlias checks that the variables of a container that are a YAML alias become its own, and that
+// TestAliasedVariablesAreCopied checks that the variables of a container that are a YAML alias become its own, and that
 // other users of the alias keep theirs.
-func TestVariablesThatAreAnAlias(t *testing.T) {
+func TestAliasedVariablesAreCopied(t *testing.T) {
 	manifest := "kind: Pod\nx-env: &e\n- {name: vip_arp, value: \"true\"}\n- {name: address, value: 1.1.1.1}\nspec:\n  containers:\n  - name: kube-vip\n    env: *e\n  - name: other\n    env: *e\n"
 	got, err := setManifestAddress(manifest, netip.MustParseAddr("10.0.0.5"))
 	if err != nil {

@@ -230,8 +230,9 @@ func TestAnotherAddress(t *testing.T) { // U44
 	}
 }
 
-// TestMadeUp checks that nothing is written for a request with settings that the class does not have.
-func TestMadeUp(t *testing.T) { // U49
+// TestForgedSettingsChangeNothing checks that nothing is written for a request with settings that the class does not
+// have.
+func TestForgedSettingsChangeNothing(t *testing.T) { // U49
 	for name, there := range map[string][]client.Object{"no claim": nil, "a claim of the class's pool": {claim("rack-1")}} {
 		t.Run(name, func(t *testing.T) {
 			objs := lab("")

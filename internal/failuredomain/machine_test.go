@@ -60,9 +60,9 @@ func machine(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: types.UID("uid-" + name)}
 }
 
-// TestOf checks that the Machine is found through the objects that each consumer creates (U54), with few reads and no
-// others.
-func TestOf(t *testing.T) {
+// TestFindMachine checks that the Machine is found through the objects that each consumer creates (U54), with few reads
+// and no others.
+func TestFindMachine(t *testing.T) {
 	chain := func(n int) map[string][]metav1.OwnerReference {
 		out := map[string][]metav1.OwnerReference{}
 		for i := range n {
@@ -131,9 +131,9 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatIsCorrectedIsFound checks that the step that the message names helps a claim whose owner has another
+// TestCorrectedOwnerIsFound checks that the step that the message names helps a claim whose owner has another
 // UID, as after a restore, or cannot be read (W29).
-func TestAnOwnerThatIsCorrectedIsFound(t *testing.T) {
+func TestCorrectedOwnerIsFound(t *testing.T) {
 	s := &store{owners: map[string][]metav1.OwnerReference{"VSphereVM/vm": {machine("m")}, "Machine/m": nil}, domain: "zone-a"}
 	find := func(ref metav1.OwnerReference) (grants.Machine, error) {
 		return (&Finder{Live: s}).FindMachine(t.Context(), "ns", grants.MachineOwners([]metav1.OwnerReference{ref}))

@@ -78,9 +78,9 @@ func TestConfirmIsBounded(t *testing.T) {
 	})
 }
 
-// TestRefused checks that a refusal of the API server is reported as long as it lasts, and once for each reason, and
-// that a missing answer is no refusal.
-func TestRefused(t *testing.T) {
+// TestRefusalError checks that a refusal of the API server is reported as long as it lasts, and once for each reason,
+// and that a missing answer is no refusal.
+func TestRefusalError(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
 	calls := 0
 	f := New[pools.Key](&ipamv1.IPAddressClaim{}, "", nil, nil, &missingObjects{})

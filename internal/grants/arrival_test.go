@@ -13,7 +13,7 @@ import (
 
 // R10: the quarantine of a pool counts from the last arrival of an object that has addresses, and the next manager
 // counts from the same time.
-func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
+func TestQuarantineCountsFromLastArrival(t *testing.T) {
 	const length = 75 * time.Second
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
@@ -51,7 +51,7 @@ func TestQuarantineCountsFromTheLastArrival(t *testing.T) {
 
 // A block that arrives extends the quarantine of its carved pool if the block has addresses: the objects that use
 // them may arrive later. Another event of the same block does not extend it.
-func TestABlockArrives(t *testing.T) {
+func TestArrivedBlockExtendsQuarantine(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
 	m := &PoolState{BasePool: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon}
@@ -73,7 +73,7 @@ func TestABlockArrives(t *testing.T) {
 
 // The start of the quarantine is by the clock of the API server, which sets the creation times of objects. The clock
 // of the manager may be ahead or behind.
-func TestArrivalsAreByTheClockOfTheAPIServer(t *testing.T) {
+func TestArrivalsUseAPIServerClock(t *testing.T) {
 	const length = 75 * time.Second
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {

@@ -9,7 +9,7 @@ import (
 )
 
 // A set of held ranges finds the same ranges as a netipx.IPSet, for both IP families.
-func TestKeptRangesAgainstASet(t *testing.T) {
+func TestHeldRangesAgainstSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := func(label string) netipx.IPRange {
 			ip := netip.AddrFrom4([4]byte{10, 0, 0, 0})

@@ -10,7 +10,7 @@ import (
 )
 
 // The refusal for a write that the API server refuses names what a user has to change.
-func TestRefusedBy(t *testing.T) {
+func TestRefusalForWriteError(t *testing.T) {
 	addresses := ipamv1.GroupVersion.WithResource("ipaddresses").GroupResource()
 	for name, tc := range map[string]struct {
 		err  error

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWhatIsSaidOfAPortHelps checks that a port that NodePortBackends cannot serve is served once its message is
+// TestPortMessagesNameStepsThatHelp checks that a port that NodePortBackends cannot serve is served once its message is
 // followed (W29).
-func TestWhatIsSaidOfAPortHelps(t *testing.T) {
+func TestPortMessagesNameStepsThatHelp(t *testing.T) {
 	nodes := []corev1.Node{node("n1", "10.1.0.1", corev1.ConditionTrue)}
 	nodes[0].Status.Addresses = nodes[0].Status.Addresses[:1]
 	web := Port{corev1.ProtocolTCP, 80}

@@ -100,9 +100,9 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestUnreachable checks that a port without a backend is reported where that does not end by itself, and not where
-// only no endpoint or no Node is ready.
-func TestUnreachable(t *testing.T) {
+// TestUnreachableReason checks that a port without a backend is reported where that does not end by itself, and not
+// where only no endpoint or no Node is ready.
+func TestUnreachableReason(t *testing.T) {
 	four := func(name string, ready corev1.ConditionStatus) corev1.Node {
 		n := node(name, "10.1.0.1", ready)
 		n.Status.Addresses = n.Status.Addresses[:1]

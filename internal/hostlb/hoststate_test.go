@@ -118,8 +118,8 @@ func TestSilenceWhileUnanswered(t *testing.T) {
 	}
 }
 
-// TestSure checks when a lock is confirmed, and what ends that.
-func TestSure(t *testing.T) {
+// TestLockConfirmation checks when a lock is confirmed, and what ends that.
+func TestLockConfirmation(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*testHost)
 		sure bool
@@ -168,9 +168,9 @@ func TestSure(t *testing.T) {
 	})
 }
 
-// TestAddedOnce checks that an address is added once and stays as it is, however often its lease is read, and whatever
-// ports of it come and go.
-func TestAddedOnce(t *testing.T) { // H11
+// TestAddressIsAddedOnce checks that an address is added once and stays as it is, however often its lease is read, and
+// whatever ports of it come and go.
+func TestAddressIsAddedOnce(t *testing.T) { // H11
 	h := newTestHost(t)
 	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
 	h.answer(h.expectOp(ProbeAddress), OpResult{})
@@ -192,8 +192,8 @@ func TestAddedOnce(t *testing.T) { // H11
 	}
 }
 
-// TestLeft checks that a lock that is released records whether the address was probed.
-func TestLeft(t *testing.T) {
+// TestReleasedLockRecordsProbe checks that a lock that is released records whether the address was probed.
+func TestReleasedLockRecordsProbe(t *testing.T) {
 	h := newTestHost(t)
 	h.answer(h.expectOp(AcquireLock), OpResult{LockVersion: "5"})
 	h.ObserveCache(h.now, nil, nil, nil)
@@ -208,9 +208,9 @@ func TestLeft(t *testing.T) {
 	h.Expect(h.BuildView(h.now).Locks[addresses[0]]).To(And(HaveField("Holder", ""), HaveField("ReleasedBy", "")))
 }
 
-// TestOneAtATime checks that one write of a lock, and one probe, is in flight at a time, and that a failed one is
-// repeated after a while.
-func TestOneAtATime(t *testing.T) {
+// TestOneOperationAtATime checks that one write of a lock, and one probe, is in flight at a time, and that a failed one
+// is repeated after a while.
+func TestOneOperationAtATime(t *testing.T) {
 	h := newTestHost(t)
 	take := h.expectOp(AcquireLock)
 	h.expectOps(Not(ContainElement(HaveField("Kind", AcquireLock))))
@@ -288,17 +288,17 @@ func TestAnnouncements(t *testing.T) { // H31
 	h.expectOps(Not(ContainElement(HaveField("Kind", AnnounceAddress))))
 }
 
-// TestUnsureAnnouncesNothing checks that a host announces nothing while it is not sure of its lock: another host may
-// have the address.
-func TestUnsureAnnouncesNothing(t *testing.T) {
+// TestUnconfirmedLockAnnouncesNothing checks that a host announces nothing while it is not sure of its lock: another
+// host may have the address.
+func TestUnconfirmedLockAnnouncesNothing(t *testing.T) {
 	h := newServingHost(t)
 	h.now = h.now.Add(11 * time.Second) // the API server is away
 	h.expectOps(Not(ContainElement(HaveField("Kind", AnnounceAddress))))
 }
 
-// TestClaimsWithoutEnd checks that a machine that claims the address of a host every second is answered for as long as
-// it does, once in D and a few times after that.
-func TestClaimsWithoutEnd(t *testing.T) {
+// TestEndlessClaimsAreAnswered checks that a machine that claims the address of a host every second is answered for as
+// long as it does, once in D and a few times after that.
+func TestEndlessClaimsAreAnswered(t *testing.T) {
 	h := newServingHost(t)
 	h.advance(20)
 	var defended, announces []int

@@ -41,9 +41,9 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestRankAmongThoseThatMay checks that a host without an address of the network has no address of it, and that a host
+// TestRankEligibleHosts checks that a host without an address of the network has no address of it, and that a host
 // without an endpoint, where one is needed, has the address only where no host has an endpoint.
-func TestRankAmongThoseThatMay(t *testing.T) {
+func TestRankEligibleHosts(t *testing.T) {
 	all := hostsOf(3)
 	for name, c := range map[string]struct {
 		a     string

@@ -45,7 +45,7 @@ func handedOut(s Spec) *netipx.IPSet {
 	return out
 }
 
-func TestMirrorOfPool(t *testing.T) {
+func TestMirrorForPool(t *testing.T) {
 	for name, c := range map[string]struct {
 		in Spec
 		// gateway is the gateway of the pool's IPAddresses where the spec of the mirror has none; problem is a part of

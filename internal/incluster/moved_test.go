@@ -16,9 +16,9 @@ const (
 	taken   = MovedFromAnnotation
 )
 
-// TestBegin checks that a mirror records, from its creation on, the origin of its pool and the loss of a previous
-// mirror (C53).
-func TestBegin(t *testing.T) {
+// TestInitMirrorOrigin checks that a mirror records, from its creation on, the origin of its pool and the loss of a
+// previous mirror (C53).
+func TestInitMirrorOrigin(t *testing.T) {
 	type marks = map[string]string
 	for name, tc := range map[string]struct {
 		reason     string
@@ -41,8 +41,9 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestNote checks that a pool records its mirror until the end of the mirror is known, however that happens (C53).
-func TestNote(t *testing.T) {
+// TestRecordMirror checks that a pool records its mirror until the end of the mirror is known, however that happens
+// (C53).
+func TestRecordMirror(t *testing.T) {
 	type marks = map[string]string
 	now := metav1.Now()
 	for name, tc := range map[string]struct {

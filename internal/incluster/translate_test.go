@@ -86,9 +86,9 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestAPoolThatIsSplitIsTranslated checks that a pool with more ranges than one of ours may have can be translated
+// TestSplitPoolIsTranslated checks that a pool with more ranges than one of ours may have can be translated
 // after the user splits it (W29).
-func TestAPoolThatIsSplitIsTranslated(t *testing.T) {
+func TestSplitPoolIsTranslated(t *testing.T) {
 	of := func(n int) []string {
 		s := Spec{Prefix: 16}
 		for i := range n {

@@ -9,8 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestClosed checks that a paused pool is reported as closed, whether or not its condition shows the pause yet.
-func TestClosed(t *testing.T) {
+// TestClosedReason checks that a paused pool is reported as closed, whether or not its condition shows the pause yet.
+func TestClosedReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		paused bool
 		ready  *metav1.Condition

@@ -69,7 +69,7 @@ func TestExplainPool(t *testing.T) {
 	}
 }
 
-func TestResting(t *testing.T) {
+func TestCoolingDetails(t *testing.T) {
 	until := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	groups := []v1alpha1.CoolingGroup{{Until: until, Addresses: "10.0.0.5 ns/a, 10.0.0.6"}}
 	want := []Detail{{"rests", []string{"until 2026-01-02T03:04:05Z: 10.0.0.5 ns/a, 10.0.0.6"}}}

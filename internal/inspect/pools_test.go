@@ -21,7 +21,7 @@ func carvedFrom(name, parent string) *v1alpha1.NetworkPool {
 	return p
 }
 
-func TestPoolsAreATree(t *testing.T) {
+func TestPoolsFormTree(t *testing.T) {
 	plain := func(name string) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}
 	}
@@ -47,9 +47,9 @@ func TestPoolsAreATree(t *testing.T) {
 	}
 }
 
-// TestWhoThroughTheLevels checks that an address of a carved block is listed in each ancestor pool, after the pool that
-// granted it.
-func TestWhoThroughTheLevels(t *testing.T) {
+// TestDescribeAddressInAncestorPools checks that an address of a carved block is listed in each ancestor pool, after
+// the pool that granted it.
+func TestDescribeAddressInAncestorPools(t *testing.T) {
 	site := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "site", UID: "site"},
 		Spec:       v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24", Carvable: &v1alpha1.Carvable{}},

@@ -13,7 +13,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestWhoWaits(t *testing.T) {
+func TestListWaiting(t *testing.T) {
 	at := func(name string, second int64) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Time{Time: time.Unix(second, 0)}}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// TestWhoOfAMirroredPool checks that an address of a pool of the in-cluster provider is listed once: in its mirror,
-// where there is one.
-func TestWhoOfAMirroredPool(t *testing.T) {
+// TestDescribeAddressOfMirroredPool checks that an address of a pool of the in-cluster provider is listed once: in its
+// mirror, where there is one.
+func TestDescribeAddressOfMirroredPool(t *testing.T) {
 	mirror := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: incluster.PoolKinds[0].MirrorName("p"), UID: "mirror"},
 		Spec:       v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"},
@@ -59,9 +59,9 @@ func poolOfTwo() (o pools.Objects) {
 	return o
 }
 
-// TestWhoOfADeletedIPAddress checks that an IPAddress that a user deleted while its claim lives is reported as such,
-// even if nothing else happens for years.
-func TestWhoOfADeletedIPAddress(t *testing.T) {
+// TestDescribeAddressOfDeletedIPAddress checks that an IPAddress that a user deleted while its claim lives is reported
+// as such, even if nothing else happens for years.
+func TestDescribeAddressOfDeletedIPAddress(t *testing.T) {
 	const kept = "IPAddress ns/a was deleted, and stays as long as the claim: the finalizer ipam.cluster.x-k8s.io/ProtectAddress keeps it"
 	gone := ptr.To(metav1.Unix(1, 0))
 	for name, tc := range map[string]struct {
@@ -94,9 +94,9 @@ func TestWhoOfADeletedIPAddress(t *testing.T) {
 	}
 }
 
-// TestWhoRemembersToo checks that a claim with an address on record that another claim has, as after a move or a copy,
-// is named and holds nothing.
-func TestWhoRemembersToo(t *testing.T) {
+// TestDescribeAddressOnRecordOfTwoClaims checks that a claim with an address on record that another claim has, as after
+// a move or a copy, is named and holds nothing.
+func TestDescribeAddressOnRecordOfTwoClaims(t *testing.T) {
 	o := poolOfTwo()
 	for _, name := range []string{"a", "left"} {
 		o.Claims = append(o.Claims, ipamv1.IPAddressClaim{
@@ -125,10 +125,10 @@ func TestWhoRemembersToo(t *testing.T) {
 	}
 }
 
-// TestWhoOfADisownedIPAddress checks that an IPAddress whose owner references do not name its claim counts as that of
-// the claim of its name: the garbage collector removes a claim that is deleted in the foreground from the owners of its
-// IPAddress, and a restore gives claims new UIDs. There is no second claim that could be deleted.
-func TestWhoOfADisownedIPAddress(t *testing.T) {
+// TestDescribeAddressOfDisownedIPAddress checks that an IPAddress whose owner references do not name its claim counts
+// as that of the claim of its name: the garbage collector removes a claim that is deleted in the foreground from the
+// owners of its IPAddress, and a restore gives claims new UIDs. There is no second claim that could be deleted.
+func TestDescribeAddressOfDisownedIPAddress(t *testing.T) {
 	pool := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.NetworkPoolKind, Name: "p", UID: "pool"}
 	before := metav1.OwnerReference{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: "a", UID: "before"}
 	for name, tc := range map[string]struct {
@@ -159,9 +159,9 @@ func TestWhoOfADisownedIPAddress(t *testing.T) {
 	}
 }
 
-// TestWhoOfAPoolThatIsGone checks that an address of a pool that does not exist is in use if an IPAddress, a block or a
-// lease has it.
-func TestWhoOfAPoolThatIsGone(t *testing.T) {
+// TestDescribeAddressOfGonePool checks that an address of a pool that does not exist is in use if an IPAddress, a block
+// or a lease has it.
+func TestDescribeAddressOfGonePool(t *testing.T) {
 	o := poolOfTwo()
 	o.Pools = nil
 	o.Addresses[0].Spec.Address, o.Addresses[1].Spec.Address = "10.0.0.5", "10.0.0.6"
@@ -197,9 +197,9 @@ func TestWhoOfAPoolThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhoOfWhatNobodyHas checks that an address which no object has is not reported as free where its pool grants
+// TestDescribeUnusedAddress checks that an address which no object has is not reported as free where its pool grants
 // nothing, and that a gateway is named even where the pool does not declare its address.
-func TestWhoOfWhatNobodyHas(t *testing.T) {
+func TestDescribeUnusedAddress(t *testing.T) {
 	pool := func(status metav1.ConditionStatus) *v1alpha1.NetworkPool {
 		return &v1alpha1.NetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pool"},
@@ -232,9 +232,9 @@ func TestWhoOfWhatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestWhoOfWhatAnotherPoolHas checks that an address that a claim keeps of a narrowed pool is not free in another pool
-// of the network, which does not grant it.
-func TestWhoOfWhatAnotherPoolHas(t *testing.T) {
+// TestDescribeAddressKeptByAnotherPool checks that an address that a claim keeps of a narrowed pool is not free in
+// another pool of the network, which does not grant it.
+func TestDescribeAddressKeptByAnotherPool(t *testing.T) {
 	o := poolOfTwo()
 	o.Pools[0].PoolSpec().CIDR = "10.9.0.0/24"
 	o.Pools = append(o.Pools, &v1alpha1.NetworkPool{

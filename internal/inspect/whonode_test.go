@@ -16,8 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 )
 
-// TestWhoOfNodes checks the state of an address or a prefix for the Nodes of a cluster.
-func TestWhoOfNodes(t *testing.T) {
+// TestDescribePodCIDR checks the state of an address or a prefix for the Nodes of a cluster.
+func TestDescribePodCIDR(t *testing.T) {
 	small := newTestRange("small", "10.1.0.0/22")
 	own := func(nodes ...corev1.Node) PodCIDRs {
 		return PodCIDRs{Nodes: nodes, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, ServiceCIDRs: prefixes("10.1.3.0/24"), FenceState: stateWithGrant("me//", "", "")}
@@ -121,9 +121,9 @@ func formatLine(s AddressStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// TestWhoOfAPrefixInAPool checks that the status of a prefix names the holders of any part of it, and no detail of a
-// single address.
-func TestWhoOfAPrefixInAPool(t *testing.T) {
+// TestDescribeAddressOfPrefix checks that the status of a prefix names the holders of any part of it, and no detail of
+// a single address.
+func TestDescribeAddressOfPrefix(t *testing.T) {
 	o := poolOfTwo()
 	for prefix, want := range map[string]string{
 		"10.0.0.0/29":  "used in NetworkPool ns/p; a 10.0.0.5; b 10.0.0.6",
@@ -141,9 +141,9 @@ func TestWhoOfAPrefixInAPool(t *testing.T) {
 	}
 }
 
-// TestWhoOfABlockOfNodes checks that the status of a block of pod CIDRs names its Cluster, which the management cluster
-// knows.
-func TestWhoOfABlockOfNodes(t *testing.T) {
+// TestDescribeAddressOfNodeBlock checks that the status of a block of pod CIDRs names its Cluster, which the management
+// cluster knows.
+func TestDescribeAddressOfNodeBlock(t *testing.T) {
 	o := poolOfTwo()
 	block := v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{

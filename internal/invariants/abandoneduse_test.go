@@ -12,7 +12,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestLeftBehind(t *testing.T) {
+func TestFindAbandonedUse(t *testing.T) {
 	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("m", "10.0.0.7", ofPool(incluster.GroupVersion.Group, incluster.IPPoolKind, "theirs"))}
 	remembers := func(name, address string) ipamv1.IPAddressClaim {
 		c := claim(name)

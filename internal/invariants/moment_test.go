@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-// TestMoment checks the checker, on which every other test depends: each violation is found, and what is allowed
+// TestCheckMoment checks the checker, on which every other test depends: each violation is found, and what is allowed
 // passes.
-func TestMoment(t *testing.T) {
+func TestCheckMoment(t *testing.T) {
 	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	tests := map[string]struct {
 		reason    string

@@ -10,7 +10,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
-func TestAtRest(t *testing.T) {
+func TestCheckAtRest(t *testing.T) {
 	claims := []ipamv1.IPAddressClaim{claim("a"), claim("b")}
 	granted := []ipamv1.IPAddress{address("a", "10.0.0.1"), address("b", "10.0.0.2")}
 	remembering := []ipamv1.IPAddressClaim{claims[0], claims[1], claim("c")}

@@ -53,9 +53,9 @@ func TestReaderRefusesFilesAndPrograms(t *testing.T) {
 	}
 }
 
-// TestWhatARefusedKubeconfigIsToldHelps checks that a kubeconfig is accepted once the file or the program is replaced
-// as the error describes (W29).
-func TestWhatARefusedKubeconfigIsToldHelps(t *testing.T) {
+// TestRefusedKubeconfigErrorsNameStepsThatHelp checks that a kubeconfig is accepted once the file or the program is
+// replaced as the error describes (W29).
+func TestRefusedKubeconfigErrorsNameStepsThatHelp(t *testing.T) {
 	const file = "/etc/passwd"
 	asToken := func(_ *api.Cluster, a *api.AuthInfo) { *a = api.AuthInfo{Token: "t"} }
 	asCertificate := func(_ *api.Cluster, a *api.AuthInfo) {

@@ -14,9 +14,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 )
 
-// TestWhatARefusedServiceIsToldHelps checks W29: a Service that is refused a port gets it when the advice of its
-// condition is followed.
-func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
+// TestRefusedServiceMessagesNameStepsThatHelp checks W29: a Service that is refused a port gets it when the advice of
+// its condition is followed.
+func TestRefusedServiceMessagesNameStepsThatHelp(t *testing.T) {
 	type world struct {
 		leases   []Lease
 		services []Service // the first one has the condition
@@ -129,9 +129,9 @@ func TestWhatARefusedServiceIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestWhatAWrongServiceIsToldHelps checks W29: what is wrong with how a Service requests a lease is right when it is
-// changed as the condition advises.
-func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
+// TestInvalidServiceMessagesNameStepsThatHelp checks W29: what is wrong with how a Service requests a lease is right
+// when it is changed as the condition advises.
+func TestInvalidServiceMessagesNameStepsThatHelp(t *testing.T) {
 	const ours = "butler.butlerlabs.dev/metallb"
 	address := func(text string) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Spec.LoadBalancerIP = text }
@@ -157,9 +157,9 @@ func TestWhatAWrongServiceIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestWhatAServiceWithoutAttemptsIsToldHelps checks W29: a lease whose address is in use elsewhere has it when it is
+// TestExhaustedMessageNamesStepThatHelps checks W29: a lease whose address is in use elsewhere has it when it is
 // free, or another address when attempts are allowed again.
-func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
+func TestExhaustedMessageNamesStepThatHelps(t *testing.T) {
 	of := func() (Lease, Service) {
 		l, s := leaseOf("web-ipv4", "10.0.0.1"), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
 		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass, s.TriedAddresses = true, "web", true, class, addresses("10.0.0.9", "10.0.0.1")
@@ -181,9 +181,9 @@ func TestWhatAServiceWithoutAttemptsIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfHostsHelps checks W29: an address that no host has, or may have, is announced, or released, when the
-// advice of the condition is followed.
-func TestWhatIsSaidOfHostsHelps(t *testing.T) {
+// TestHostMessagesNameStepsThatHelp checks W29: an address that no host has, or may have, is announced, or released,
+// when the advice of the condition is followed.
+func TestHostMessagesNameStepsThatHelp(t *testing.T) {
 	announces := HostStatus{HasLock: true, Holder: "h2", Alive: true, Report: &record.Report{Announced: true}}
 	for name, c := range map[string]struct {
 		h           HostStatus

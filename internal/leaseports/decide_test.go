@@ -158,8 +158,8 @@ func TestDecide(t *testing.T) { // H7, H9
 	}
 }
 
-// TestApart checks that a lease of the other family stays out of the pool of a Service that would get it, too.
-func TestApart(t *testing.T) {
+// TestExcludedLeases checks that a lease of the other family stays out of the pool of a Service that would get it, too.
+func TestExcludedLeases(t *testing.T) {
 	s := serviceOf("a", 0, []string{"shop"}, tcp(80))
 	s.PrefersDualStack = true
 	leases := []Lease{leaseOf("shop", "10.0.0.1"), leaseOf("more", "10.0.0.2"), leaseOf("shop-6", "fd00::1")}

@@ -27,7 +27,7 @@ func poolOf(name string, priority int32, available int64, change ...func(*Pool))
 	return p
 }
 
-func TestMake(t *testing.T) { // H8, H23, H24, H25
+func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 	six := func(p *Pool) { p.Family = 6 }
 	closed := func(p *Pool) { p.IsOpen, p.ClosedMessage = false, "NetworkPool x is paused" }
 	quota := func(n int64) func(*Pool) { return func(p *Pool) { p.Quota = n } }
@@ -138,8 +138,8 @@ func TestMake(t *testing.T) { // H8, H23, H24, H25
 	}
 }
 
-// TestTried checks that the annotation with the pools that were tried for a lease is parsed as it was formatted.
-func TestTried(t *testing.T) {
+// TestTriedPools checks that the annotation with the pools that were tried for a lease is parsed as it was formatted.
+func TestTriedPools(t *testing.T) {
 	all := map[v1alpha1.PoolReference]string{refOf("b"): "1/0", refOf("a"): "2/5"}
 	o := &v1alpha1.IPLease{}
 	o.Annotations = map[string]string{v1alpha1.TriedPoolsAnnotation: FormatTriedPools(all)}
@@ -158,8 +158,8 @@ func TestTried(t *testing.T) {
 	}
 }
 
-// TestNames checks that a Service with an invalid request does not request a lease that was created for it before.
-func TestNames(t *testing.T) {
+// TestNamesLease checks that a Service with an invalid request does not request a lease that was created for it before.
+func TestNamesLease(t *testing.T) {
 	s := serviceOf("web", 0, nil, tcp(80))
 	s.LoadBalancerClass = class
 	if !s.NamesLease("web-ipv4") || s.NamesLease("web-ipv6") || s.NamesLease("other-ipv4") {

@@ -69,9 +69,9 @@ func TestNextAddress(t *testing.T) { // H15
 	}
 }
 
-// TestExhaust checks that a Service without any attempts left keeps its ports, and that its condition shows why they
-// are not shown. Other conditions stay.
-func TestExhaust(t *testing.T) { // H14
+// TestSetExhaustedReasons checks that a Service without any attempts left keeps its ports, and that its condition shows
+// why they are not shown. Other conditions stay.
+func TestSetExhaustedReasons(t *testing.T) { // H14
 	for name, c := range map[string]struct{ reason, want string }{
 		"granted": {v1alpha1.GrantedReason, v1alpha1.AddressAttemptsExhaustedReason},
 		"refused": {v1alpha1.PortTakenReason, v1alpha1.PortTakenReason},
@@ -90,9 +90,9 @@ func TestExhaust(t *testing.T) { // H14
 	}
 }
 
-// TestTries checks that the tried addresses are parsed as they were written, and after an edit by a user as far as
-// possible.
-func TestTries(t *testing.T) {
+// TestTriedAddresses checks that the tried addresses are parsed as they were written, and after an edit by a user as
+// far as possible.
+func TestTriedAddresses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "10.0.0.2",
 		"10.0.0.1":                "10.0.0.1,10.0.0.2",
@@ -110,7 +110,7 @@ func TestTries(t *testing.T) {
 	}
 }
 
-func TestUsedByOthers(t *testing.T) {
+func TestAddressInUse(t *testing.T) {
 	for reason, want := range map[string]bool{v1alpha1.AddressInUseReason: true, v1alpha1.ContestedReason: false, v1alpha1.PortInUseOnHostReason: false, "": false} {
 		l := &v1alpha1.IPLease{}
 		if reason != "" {

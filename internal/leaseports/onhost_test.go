@@ -143,8 +143,8 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// TestOff checks that a Service that is not served gets nothing, and loses nothing.
-func TestOff(t *testing.T) {
+// TestUnservedService checks that a Service that is not served gets nothing, and loses nothing.
+func TestUnservedService(t *testing.T) {
 	off := func(s Service) Service { s.NotServedMessage = "no flag"; return s }
 	holder, wants := off(serviceOf("a", 0, []string{"shop"}, tcp(80))), off(serviceOf("b", 1, []string{"shop"}, tcp(443)))
 	lease := leaseOf("shop", "10.0.0.1")

@@ -21,7 +21,7 @@ func newTestService(annotation string, change ...func(*corev1.Service)) *corev1.
 	return s
 }
 
-func TestAskedOf(t *testing.T) {
+func TestParseServiceRequest(t *testing.T) {
 	class := func(name string) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Spec.LoadBalancerClass = &name }
 	}

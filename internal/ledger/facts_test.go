@@ -66,8 +66,8 @@ func wantCounts(t *testing.T, l *Ledger, reason string, want Counts) {
 	}
 }
 
-// TestFreeWhenTheLastIsGone checks that an address belongs to a claim, not only to its IPAddress (I3).
-func TestFreeWhenTheLastIsGone(t *testing.T) {
+// TestFreeWhenLastFactIsGone checks that an address belongs to a claim, not only to its IPAddress (I3).
+func TestFreeWhenLastFactIsGone(t *testing.T) {
 	l := stated(pool(32, "10.0.0.5"), fact(SourceObject, "a", "10.0.0.5"), fact(SourceRecord, "a", "10.0.0.5"), fact(SourceObject, "b", "10.0.0.5"))
 	if diff := cmp.Diff([]Key{{SourceObject, "a"}, {SourceObject, "b"}, {SourceRecord, "a"}}, holdersOf(l, "10.0.0.5")); diff != "" {
 		t.Errorf("all of them are known (-want +got):\n%s", diff)
@@ -193,7 +193,7 @@ func TestUsesNamesUsers(t *testing.T) {
 	}
 }
 
-func TestTakeOne(t *testing.T) {
+func TestTakeUnit(t *testing.T) {
 	l := stated(pool(32, "10.0.0.0/29", "10.0.1.4/31"), fact(SourceObject, "a", "10.0.0.1"))
 	for _, want := range []string{"10.0.0.0", "10.0.1.4", "10.0.1.5", "10.0.0.2"} {
 		if r, free := l.TakeUnit(); !free || r != rangeOf(want) {
@@ -206,8 +206,8 @@ func TestTakeOne(t *testing.T) {
 	}
 }
 
-// TestUntakeOfFreePanics checks that an impossible state stops the program rather than grant an address twice.
-func TestUntakeOfFreePanics(t *testing.T) {
+// TestUntakeFreePanics checks that an impossible state stops the program rather than grant an address twice.
+func TestUntakeFreePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("UndoTake accepted a free address")
@@ -216,7 +216,7 @@ func TestUntakeOfFreePanics(t *testing.T) {
 	pool(32, "10.0.0.4/30").UndoTake(rangeOf("10.0.0.4"))
 }
 
-func TestUsesOutside(t *testing.T) {
+func TestVisitUsedOutsideSpace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		l    *Ledger
 		want string

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRelayout(t *testing.T) {
+func TestApplyLayout(t *testing.T) {
 	l := stated(pool(32, "10.0.0.0/29"), fact(SourceObject, "a", "10.0.0.1"), fact(SourceObject, "b", "10.0.0.6"), fact(SourcePin, "vip", "10.0.0.7"))
 	l.ApplyLayout(setOf("10.0.0.0/30", "10.0.1.0/30"), 32, AllocationOrder{})
 	wantCounts(t, l, "what the space no longer covers is out of range",

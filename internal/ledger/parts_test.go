@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPartsAgainstACount checks that the counts that are updated at each change equal a full count.
-func TestPartsAgainstACount(t *testing.T) {
+// TestCountersAgainstFullCount checks that the counts that are updated at each change equal a full count.
+func TestCountersAgainstFullCount(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var b netipx.IPSetBuilder
@@ -53,7 +53,7 @@ func TestPartsAgainstACount(t *testing.T) {
 	}
 }
 
-func TestKeeps(t *testing.T) {
+func TestHasCoolingOrHeld(t *testing.T) {
 	block := netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.16/28"))
 	at := func(s string) netipx.IPRange {
 		a := netip.MustParseAddr(s)

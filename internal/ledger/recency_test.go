@@ -222,9 +222,9 @@ func addFact(l *Ledger, r netipx.IPRange) Key {
 	return k
 }
 
-// TestRecall checks that restored releases come after what was never used, in their order (U50), and that ranges that
-// are taken, outside of the space or restored twice do not count.
-func TestRecall(t *testing.T) {
+// TestRestoreRelease checks that restored releases come after what was never used, in their order (U50), and that
+// ranges that are taken, outside of the space or restored twice do not count.
+func TestRestoreRelease(t *testing.T) {
 	l := New(set(t, "10.0.0.1-10.0.0.5"), 32)
 	l.SetOrder(AllocationOrder{LeastRecentlyUsed: true})
 	addFact(l, single("10.0.0.3"))

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestViewsAgainstASet checks that the free space of each watched prefix is that prefix without what is taken: for
+// TestViewsAgainstSet checks that the free space of each watched prefix is that prefix without what is taken: for
 // nested prefixes, at the ends of a family, watched before and after facts are added.
-func TestViewsAgainstASet(t *testing.T) {
+func TestViewsAgainstSet(t *testing.T) {
 	for _, world := range [][]string{
 		{"10.0.0.0/26", "10.0.0.0/28", "10.0.0.16/28", "10.0.0.20/30", "10.0.0.128/26"},
 		{"0.0.0.0/26", "0.0.0.0/32", "0.0.0.32/27"},

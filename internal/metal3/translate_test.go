@@ -139,8 +139,8 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestRangesAreThoseOfMetal3 compares the ranges with those that Metal3's own function counts through.
-func TestRangesAreThoseOfMetal3(t *testing.T) {
+// TestRangesMatchMetal3 compares the ranges with those that Metal3's own function counts through.
+func TestRangesMatchMetal3(t *testing.T) {
 	for _, in := range []string{
 		`{start: 10.0.0.10, end: 10.0.0.13}`, `{subnet: 10.0.0.0/29}`, `{subnet: 10.0.0.3/29}`, `{subnet: 10.0.0.0/29, end: 10.0.0.3}`,
 		`{start: 10.0.0.3, subnet: 10.0.0.0/29}`, `{start: 10.0.0.3, end: 10.0.0.5, subnet: 10.0.0.0/29}`, `{start: 10.0.0.3, end: 10.0.0.15, subnet: 10.0.0.0/29}`,

@@ -209,10 +209,10 @@ func drawEntry(r *rand.Rand) string {
 	return space() + addr() + space() + "-" + space() + addr() + space()
 }
 
-// TestRangesAndCountsAreMetalLBs checks that this package parses the entries of spec.addresses that MetalLB parses,
+// TestRangesAndCountsMatchMetalLB checks that this package parses the entries of spec.addresses that MetalLB parses,
 // and counts as many addresses, except for entries that mix IP families, for which MetalLB returns no addresses, or
 // wrong ones.
-func TestRangesAndCountsAreMetalLBs(t *testing.T) { // B37 (what is on its way is subtracted)
+func TestRangesAndCountsMatchMetalLB(t *testing.T) { // B37 (what is on its way is subtracted)
 	r := rand.New(rand.NewPCG(1, 2))
 	var pools []oraclePool
 	for range 6000 {

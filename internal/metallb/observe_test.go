@@ -13,9 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/elastic"
 )
 
-// TestPoolsOfOthersAreRead checks that a pool of another owner counts, however its ranges are written, so that
+// TestForeignPoolsCount checks that a pool of another owner counts, however its ranges are written, so that
 // addresses that Services have of it are not requested again, and that a pool that cannot be parsed is named.
-func TestPoolsOfOthersAreRead(t *testing.T) { // B37 (what Services have is not requested again)
+func TestForeignPoolsCount(t *testing.T) { // B37 (what Services have is not requested again)
 	for _, addresses := range []string{"192.0.2.10-192.0.2.20", "192.0.2.10 - 192.0.2.20", " 192.0.2.10- 192.0.2.20 ", "192.0.2.0/27", "::ffff:192.0.2.10-192.0.2.20"} {
 		foreign := ipPool(addresses)
 		foreign.Name, foreign.Labels = "theirs", nil

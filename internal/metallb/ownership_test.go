@@ -34,8 +34,8 @@ func showing(text string) []elastic.DesiredPool {
 	return []elastic.DesiredPool{{Name: DefaultPool, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}, AutoAssign: true}}
 }
 
-// TestWhose checks that a default-pool of another owner is left alone until it is handed over.
-func TestWhose(t *testing.T) { // F23 (a pool that is handed over is taken over), B56 (other pools are left alone)
+// TestForeignDefaultPool checks that a default-pool of another owner is left alone until it is handed over.
+func TestForeignDefaultPool(t *testing.T) { // F23 (a pool that is handed over is taken over), B56 (other pools are left alone)
 	for name, tc := range map[string]struct {
 		pool        func(*metallbv1beta1.IPAddressPool)
 		writes      bool
@@ -78,9 +78,9 @@ func TestWhose(t *testing.T) { // F23 (a pool that is handed over is taken over)
 	}
 }
 
-// TestBeforeHandOver checks that a pool gets back the state that it had when it was handed over, unless that overlaps
-// with the current addresses.
-func TestBeforeHandOver(t *testing.T) {
+// TestParseOriginalPool checks that a pool gets back the state that it had when it was handed over, unless that
+// overlaps with the current addresses.
+func TestParseOriginalPool(t *testing.T) {
 	was := defaultPool(func(p *metallbv1beta1.IPAddressPool) {
 		p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "true"}
 		p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"}

@@ -19,7 +19,7 @@ func ipPool(addresses ...string) *metallbv1beta1.IPAddressPool {
 	}
 }
 
-func TestPoolOf(t *testing.T) {
+func TestNewPool(t *testing.T) {
 	p := ipPool("10.0.0.9-10.0.0.11", "10.1.0.7/24", "fd00::1-fd00::2")
 	p.Spec.AutoAssign, p.Spec.AvoidBuggyIPs = ptr.To(false), true
 	got, err := NewPool(p, nil)
@@ -111,10 +111,10 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestNextWhileAddressesAreLeftOut checks a pool with avoidBuggyIPs, for which MetalLB may count as many addresses
+// TestNextWithAvoidBuggyIPs checks a pool with avoidBuggyIPs, for which MetalLB may count as many addresses
 // after a removal, because it subtracts an address that is a network of its own twice. No entry is removed before the
 // last change is counted, and a single entry is removed if the count shows that.
-func TestNextWhileAddressesAreLeftOut(t *testing.T) {
+func TestNextWithAvoidBuggyIPs(t *testing.T) {
 	a, b, bad := "10.0.0.1-10.0.0.2", "10.0.0.4-10.0.0.4", "10.0.0.255-10.0.0.255"
 	pair := "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
 	tests := map[string]struct {

@@ -66,7 +66,7 @@ func newServiceUsing(address string) *corev1.Service {
 	})
 }
 
-func TestLetGo(t *testing.T) { // F2 (free when MetalLB has released it), B57 (a silent cluster is asked again)
+func TestCheckReleased(t *testing.T) { // F2 (free when MetalLB has released it), B57 (a silent cluster is asked again)
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	rest := func(counts int64) *metallbv1beta1.IPAddressPool {
 		p := ipPool("10.0.0.1-10.0.0.2")
@@ -118,9 +118,9 @@ func TestLetGo(t *testing.T) { // F2 (free when MetalLB has released it), B57 (a
 	}
 }
 
-// TestStillHas checks that the message states that MetalLB may count as many addresses without the range with
-// avoidBuggyIPs, and that the step it names helps: without avoidBuggyIPs the count shows that the range is gone.
-func TestStillHas(t *testing.T) {
+// TestRemainingRangeMessage checks that the message states that MetalLB may count as many addresses without the range
+// with avoidBuggyIPs, and that the step it names helps: without avoidBuggyIPs the count shows that the range is gone.
+func TestRemainingRangeMessage(t *testing.T) {
 	stays, none := "10.0.0.4-10.0.0.6", "10.0.0.255-10.0.1.1" // counts as -1, -1 and 2 of 2
 	noneRange := netipx.MustParseIPRange(none)
 	for name, c := range map[string]struct {
@@ -166,8 +166,8 @@ func TestStillHas(t *testing.T) {
 	}
 }
 
-// TestLetGoAsksAll checks that an error is no proof: a failed read keeps the block.
-func TestLetGoAsksAll(t *testing.T) {
+// TestCheckReleasedReadsAll checks that an error is no proof: a failed read keeps the block.
+func TestCheckReleasedReadsAll(t *testing.T) {
 	r := netipx.MustParseIPRange("10.0.0.8-10.0.0.9")
 	for _, kind := range []string{"IPAddressPoolList", "ServiceList", "ConfigurationState"} {
 		broken := errors.New("no answer")

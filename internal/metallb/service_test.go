@@ -30,7 +30,7 @@ func withAnnotation(key, value string) func(*corev1.Service) {
 	return func(s *corev1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) }
 }
 
-func TestServiceOf(t *testing.T) {
+func TestNewService(t *testing.T) {
 	addr := netip.MustParseAddr
 	tests := map[string]struct {
 		reason string
@@ -93,9 +93,9 @@ func TestServiceOf(t *testing.T) {
 	}
 }
 
-// TestAServiceThatAsksTwiceIsCorrected checks that a Service that requests an address in two ways requests it in one
+// TestDoubleRequestAdviceHelps checks that a Service that requests an address in two ways requests it in one
 // after the other is removed (W29).
-func TestAServiceThatAsksTwiceIsCorrected(t *testing.T) {
+func TestDoubleRequestAdviceHelps(t *testing.T) {
 	both := service(func(s *corev1.Service) {
 		s.Spec.LoadBalancerIP = "10.0.0.9"
 		withAnnotation("metallb.io/loadBalancerIPs", "10.0.0.9")(s)

@@ -194,8 +194,8 @@ func TestPlanOfMetal3(t *testing.T) {
 	}
 }
 
-// TestInsists checks that webhooks of this group alone block writes, if their failure policy is Fail (U63).
-func TestInsists(t *testing.T) {
+// TestBlocksMetal3Writes checks that webhooks of this group alone block writes, if their failure policy is Fail (U63).
+func TestBlocksMetal3Writes(t *testing.T) {
 	rules := func(group string) []admissionv1.RuleWithOperations {
 		return []admissionv1.RuleWithOperations{{Rule: admissionv1.Rule{APIGroups: []string{group}}}}
 	}

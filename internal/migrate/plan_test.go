@@ -175,8 +175,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPack checks that a journal is read as it was written, whatever its size.
-func TestPack(t *testing.T) {
+// TestCompressEntries checks that a journal is read as it was written, whatever its size.
+func TestCompressEntries(t *testing.T) {
 	var in []Entry
 	for range 3 {
 		in = append(in, Entry{Claim: &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Finalizers: []string{"f"}}}})

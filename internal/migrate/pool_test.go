@@ -42,9 +42,9 @@ func fakeOf(t *testing.T, before func(context.Context, client.Client) error, obj
 	}).Build()
 }
 
-// TestRemovesAPoolAsItIs checks that a pool is deleted at the version that was read (R3): after a write of its manager
-// it is read again, and a pool that was unpaused, and may have granted an address, is not deleted.
-func TestRemovesAPoolAsItIs(t *testing.T) {
+// TestPoolIsDeletedAtReadVersion checks that a pool is deleted at the version that was read (R3): after a write of its
+// manager it is read again, and a pool that was unpaused, and may have granted an address, is not deleted.
+func TestPoolIsDeletedAtReadVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.NetworkPool)
 		stays  bool
@@ -82,9 +82,9 @@ func inFlight() *v1alpha1.AllocatorStatus {
 	return &v1alpha1.AllocatorStatus{Holder: "other", InFlight: []v1alpha1.Grant{{}}}
 }
 
-// TestForgetsNoJournalOfAnotherRun checks that a journal is deleted at the version that this run knows, and not after
+// TestJournalOfAnotherRunIsKept checks that a journal is deleted at the version that this run knows, and not after
 // another run wrote it.
-func TestForgetsNoJournalOfAnotherRun(t *testing.T) {
+func TestJournalOfAnotherRunIsKept(t *testing.T) {
 	for name, written := range map[string]bool{"as it was": false, "written since": true} {
 		t.Run(name, func(t *testing.T) {
 			s := journalStore{namespace: "ns", source: Source{Metal3IPPoolKind, "ns", "p"}}

@@ -17,9 +17,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// TestWhatANodeIsToldHelps checks W29: a Node that waits, or has CIDRs that it should not have, is served after the
-// advice in its event is followed.
-func TestWhatANodeIsToldHelps(t *testing.T) {
+// TestNodeEventsNameStepsThatHelp checks W29: a Node that waits, or has CIDRs that it should not have, is served after
+// the advice in its event is followed.
+func TestNodeEventsNameStepsThatHelp(t *testing.T) {
 	node := func(name, size string, cidrs ...string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
 		if n.Spec.PodCIDRs = cidrs; size != "" {
@@ -86,9 +86,9 @@ func TestWhatANodeIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestWhatAClusterCIDRIsToldHelps checks W29: the advice in the conditions of a ClusterCIDR helps, for blocks that are
-// too large.
-func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
+// TestClusterCIDRMessagesNameStepsThatHelp checks W29: the advice in the conditions of a ClusterCIDR helps, for blocks
+// that are too large.
+func TestClusterCIDRMessagesNameStepsThatHelp(t *testing.T) {
 	o := &v1alpha1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4Pool: &v1alpha1.PodPool{Kind: v1alpha1.NetworkPoolKind, Name: "p", NodesPerBlock: 1 << 30}}}
 	if object := RangeObjectFromClusterCIDR(o); len(object.ValidationErrors) == 0 || !strings.Contains(object.ValidationErrors.ToAggregate().Error(), "use fewer, or fewer perNodeHostBits") {
 		t.Fatalf("%+v", object.ValidationErrors)
@@ -105,9 +105,9 @@ func TestWhatAClusterCIDRIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestAFullConfigMapHasRoomAgain checks W29: a ConfigMap without room for another grant has room again when
+// TestFullConfigMapAdviceHelps checks W29: a ConfigMap without room for another grant has room again when
 // ClusterCIDRs are deleted that no Node uses.
-func TestAFullConfigMapHasRoomAgain(t *testing.T) {
+func TestFullConfigMapAdviceHelps(t *testing.T) {
 	const ranges = 4000
 	long := strings.Repeat("x", 240) + "-%05d"
 	all := manyRanges(ranges, long)

@@ -16,10 +16,10 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// TestAMovedBlockIsNotAskedForAgain checks an interrupted move, which leaves a Cluster behind without its blocks: a
+// TestMovedBlockIsNotRequestedAgain checks an interrupted move, which leaves a Cluster behind without its blocks: a
 // block that is created again would block the move. It is requested only after an operator has released its held
 // addresses.
-func TestAMovedBlockIsNotAskedForAgain(t *testing.T) {
+func TestMovedBlockIsNotRequestedAgain(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestBesideAHolder checks that a manager that is not the holder, and does not know which blocks are open, treats no
-// status as outdated for what depends on that, but does for what it knows as well as a holder.
-func TestBesideAHolder(t *testing.T) {
+// TestStandbyStatusChecks checks that a manager that is not the holder, and does not know which blocks are open, treats
+// no status as outdated for what depends on that, but does for what it knows as well as a holder.
+func TestStandbyStatusChecks(t *testing.T) {
 	ready := newCondition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "1 of 4 node CIDRs are free")
 	refused := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "forbidden")
 	short := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.QuotaReachedReason, "as many blocks as allowed")

@@ -146,9 +146,9 @@ func newRange(finalizers ...string) *v1alpha1.ClusterCIDR {
 	}
 }
 
-// TestTheOrderOfAGrant checks R14, R15 and K33: the order of the requests of a first grant, and the body of the patch
+// TestOrderOfGrant checks R14, R15 and K33: the order of the requests of a first grant, and the body of the patch
 // of the Node.
-func TestTheOrderOfAGrant(t *testing.T) {
+func TestOrderOfGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestSite(t, newNode(), newRange())
 		if _, err := s.Reconcile(t.Context()); err != nil {
@@ -175,9 +175,9 @@ func TestTheOrderOfAGrant(t *testing.T) {
 	})
 }
 
-// TestAWriteOutlivesItsTurn checks that a write is made although it waits in the queue for longer than the reconcile
+// TestWriteOutlivesReconcile checks that a write is made although it waits in the queue for longer than the reconcile
 // lasts that submits it.
-func TestAWriteOutlivesItsTurn(t *testing.T) {
+func TestWriteOutlivesReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestSite(t, newNode(), newRange())
 		s.Workers = workers.New[ClusterKey](1)
@@ -200,8 +200,8 @@ func TestAWriteOutlivesItsTurn(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForWhatWasBefore checks R10 and R15: whether another manager or allocator may have written before.
-func TestWhoWaitsForWhatWasBefore(t *testing.T) {
+// TestUsedClusterWaitsForAdoption checks R10 and R15: whether another manager or allocator may have written before.
+func TestUsedClusterWaitsForAdoption(t *testing.T) {
 	other := newNode("10.0.1.0/24")
 	other.Name, other.UID = "other", "uid-other"
 	for name, tc := range map[string]struct {
@@ -254,9 +254,9 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestAdoptionEndsWithAList checks R10 and R15: what landed during the wait for the former allocator is listed before
+// TestAdoptionEndsWithList checks R10 and R15: what landed during the wait for the former allocator is listed before
 // the first grant.
-func TestAdoptionEndsWithAList(t *testing.T) {
+func TestAdoptionEndsWithList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := newNode()
 		late.Name, late.UID = "late", "uid-late"
@@ -285,9 +285,9 @@ func TestAdoptionEndsWithAList(t *testing.T) {
 	})
 }
 
-// TestAPausedManagerLooksFirst checks R10 and R14: a manager that was paused reads its grants on record before it
-// writes.
-func TestAPausedManagerLooksFirst(t *testing.T) {
+// TestPausedManagerReadsBeforeItWrites checks R10 and R14: a manager that was paused reads its grants on record before
+// it writes.
+func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
 	for name, tc := range map[string]struct{ lost, deaf bool }{"there": {}, "lost": {lost: true}, "nobody says": {deaf: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -341,9 +341,9 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// TestClaim checks that the cluster is taken over once on request, for work that only one manager should do, although
-// no Node waits.
-func TestClaim(t *testing.T) {
+// TestClusterIsTakenOverOnce checks that the cluster is taken over once on request, for work that only one manager
+// should do, although no Node waits.
+func TestClusterIsTakenOverOnce(t *testing.T) {
 	s, _ := newTestSite(t)
 	step := func() {
 		if _, err := s.Reconcile(t.Context()); err != nil {
@@ -364,9 +364,9 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimOutdated checks that statuses that no holder writes cause one takeover, and that a holder that writes,
+// TestTakeOverIfOutdated checks that statuses that no holder writes cause one takeover, and that a holder that writes,
 // however late, keeps the cluster.
-func TestClaimOutdated(t *testing.T) {
+func TestTakeOverIfOutdated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestSite(t)
 		s.Elected = false

@@ -8,10 +8,10 @@ import (
 func isShared(b *Block)   { b.Overlapping, b.PossiblePrefixes = true, prefixes("10.9.0.0/23") }
 func isRestored(b *Block) { b.PossiblePrefixes = prefixes("10.9.0.0/23") }
 
-// TestBlocksThatMayNeverHaveAny checks that a block that may never get addresses is not waited for: another one is
+// TestUnallocatableBlockIsNotAwaited checks that a block that may never get addresses is not waited for: another one is
 // requested, if the Cluster may have more. A block that takes any addresses of the pool, and gets none, is waited for,
 // as the next would get none either.
-func TestBlocksThatMayNeverHaveAny(t *testing.T) {
+func TestUnallocatableBlockIsNotAwaited(t *testing.T) {
 	for name, tt := range map[string]struct {
 		blocks []Block
 		want   []string
@@ -29,9 +29,9 @@ func TestBlocksThatMayNeverHaveAny(t *testing.T) {
 	}
 }
 
-// TestARecordThatHasJustCome checks that the status of a block whose record comes first is no refusal of that record,
-// although it may show for a moment that the pool has nothing.
-func TestARecordThatHasJustCome(t *testing.T) {
+// TestStatusBeforeRecordIsNoRefusal checks that the status of a block whose record comes first is no refusal of that
+// record, although it may show for a moment that the pool has nothing.
+func TestStatusBeforeRecordIsNoRefusal(t *testing.T) {
 	for name, see := range map[string]func(*nodeState, Block){
 		"by a watch":  func(m *nodeState, b Block) { m.setBlocks([]Block{b}, noon) },
 		"by a read":   func(m *nodeState, b Block) { m.recordLiveBlock(b, noon) },
@@ -45,9 +45,9 @@ func TestARecordThatHasJustCome(t *testing.T) {
 	}
 }
 
-// TestARestoredBlockIsContested checks that a block from a restore is reported and stays where Nodes use some of its
+// TestRestoredBlockIsConflicting checks that a block from a restore is reported and stays where Nodes use some of its
 // addresses, and another block has them by now.
-func TestARestoredBlockIsContested(t *testing.T) {
+func TestRestoredBlockIsConflicting(t *testing.T) {
 	b := newTestBlock(firstName, "", isRefused, func(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) })
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
@@ -61,9 +61,9 @@ func TestARestoredBlockIsContested(t *testing.T) {
 	}
 }
 
-// TestARefusalAfterTheRecord checks that a refusal that comes after the record counts, as the status is no longer from
-// before the record.
-func TestARefusalAfterTheRecord(t *testing.T) {
+// TestRefusalAfterRecordCounts checks that a refusal that comes after the record counts, as the status is no longer
+// from before the record.
+func TestRefusalAfterRecordCounts(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock(firstName, "", isRefused)}, newTestNode("a"))
 	m.recordLiveBlock(newTestBlock(firstName, "", isRefused, isRestored), noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
@@ -71,16 +71,16 @@ func TestARefusalAfterTheRecord(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for "+secondName)
 }
 
-// TestADeniedBlockThatIsIdleGoes checks that a denied block that no Node uses is deleted after the grace period.
-func TestADeniedBlockThatIsIdleGoes(t *testing.T) {
+// TestIdleDeniedBlockIsDeleted checks that a denied block that no Node uses is deleted after the grace period.
+func TestIdleDeniedBlockIsDeleted(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock(firstName, "", isRestored, isRefused)})
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), "give back "+firstName)
 }
 
-// TestAReplacedBlockIsNotContested checks that a restored block is not reported as contested where another block of the
-// Cluster has its addresses.
-func TestAReplacedBlockIsNotContested(t *testing.T) {
+// TestReplacedBlockIsNotConflicting checks that a restored block is not reported as contested where another block of
+// the Cluster has its addresses.
+func TestReplacedBlockIsNotConflicting(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "", isRefused, withLostCIDR), newTestBlock(secondName, lostCIDR, isPinned, withLostCIDR))
 	m.planBlocksOnce(t, noon)
 	m.planBlocksOnce(t, noon)
@@ -89,9 +89,9 @@ func TestAReplacedBlockIsNotContested(t *testing.T) {
 	}
 }
 
-// TestADeniedBlockGoesWhereAnotherCame checks that a denied block is released once it is deleted, where another block
+// TestReplacedDeniedBlockIsReleased checks that a denied block is released once it is deleted, where another block
 // of the Cluster has the addresses that Nodes use.
-func TestADeniedBlockGoesWhereAnotherCame(t *testing.T) {
+func TestReplacedDeniedBlockIsReleased(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "", isRefused, withLostCIDR, isDeleted), newTestBlock(secondName, lostCIDR, isPinned, withLostCIDR))
 	m.planBlocksOnce(t, noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "let go of "+firstName)

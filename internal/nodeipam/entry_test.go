@@ -94,8 +94,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestTheLastEntryHoldsTheFinalizer checks K16: the finalizer stays as long as a Cluster has an entry.
-func TestTheLastEntryHoldsTheFinalizer(t *testing.T) {
+// TestLastEntryHoldsFinalizer checks K16: the finalizer stays as long as a Cluster has an entry.
+func TestLastEntryHoldsFinalizer(t *testing.T) {
 	for name, uses := range map[string][]v1alpha1.ClusterUse{"in use": {use(prod, "m", 0, 2)}, "unused": nil} {
 		t.Run(name, func(t *testing.T) {
 			cc := deleted(fleetRange(uses...))
@@ -110,9 +110,9 @@ func TestTheLastEntryHoldsTheFinalizer(t *testing.T) {
 	}
 }
 
-// TestWhatWasOpenedSinceIsClosedAgain checks R15: an object with another mark than when it was closed was opened by a
+// TestReopenedObjectIsClosedAgain checks R15: an object with another mark than when it was closed was opened by a
 // manager since, and is not released before another commit.
-func TestWhatWasOpenedSinceIsClosedAgain(t *testing.T) {
+func TestReopenedObjectIsClosedAgain(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
 	show := func(mark string) {
 		for _, o := range m.rangeObjects {
@@ -136,8 +136,8 @@ func TestWhatWasOpenedSinceIsClosedAgain(t *testing.T) {
 	}
 }
 
-// TestObjectFor checks K8 and K41: how a ClusterCIDR applies to a Cluster.
-func TestObjectFor(t *testing.T) {
+// TestRangeObjectForCluster checks K8 and K41: how a ClusterCIDR applies to a Cluster.
+func TestRangeObjectForCluster(t *testing.T) {
 	edge := labels.Set{"net": "edge"}
 	wrong := fleetRange(use(prod, "m", 1, 1))
 	wrong.Spec.ClusterSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "net", Operator: "Near"}}
@@ -175,9 +175,9 @@ func TestObjectFor(t *testing.T) {
 	}
 }
 
-// TestDescribeFleet checks that the status of a ClusterCIDR of a fleet is computed from all its entries, also those of
-// Clusters that another manager serves.
-func TestDescribeFleet(t *testing.T) {
+// TestApplyFleetStatus checks that the status of a ClusterCIDR of a fleet is computed from all its entries, also those
+// of Clusters that another manager serves.
+func TestApplyFleetStatus(t *testing.T) {
 	ready := func(free int64, conditions ...metav1.Condition) Usage {
 		return Usage{Capacity: 2, Allocated: 2 - free, Free: free, Conditions: conditions}
 	}
@@ -226,9 +226,9 @@ func TestDescribeFleet(t *testing.T) {
 	}
 }
 
-// TestShardsDoNotTakeTurns checks that two managers that each serve one Cluster of a ClusterCIDR write the same status
+// TestShardsDoNotAlternate checks that two managers that each serve one Cluster of a ClusterCIDR write the same status
 // while one Cluster is full.
-func TestShardsDoNotTakeTurns(t *testing.T) {
+func TestShardsDoNotAlternate(t *testing.T) {
 	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
 	room := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "")
 	stopped := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
@@ -248,10 +248,10 @@ func TestShardsDoNotTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfOtherClustersStays checks that the status of a ClusterCIDR keeps what it reports about a Cluster
+// TestStatusOfOtherClustersStays checks that the status of a ClusterCIDR keeps what it reports about a Cluster
 // until this manager knows better: a manager that was just started, and one that serves other Clusters, write nothing
 // else.
-func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
+func TestStatusOfOtherClustersStays(t *testing.T) {
 	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
 	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
 	stopped := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
@@ -289,8 +289,8 @@ func TestWhatIsSaidOfOtherClustersStays(t *testing.T) {
 	}
 }
 
-// TestAListOfClustersKeepsAll checks that no Cluster gets lost from a list that is too long to be shown.
-func TestAListOfClustersKeepsAll(t *testing.T) {
+// TestTruncatedListKeepsAllClusters checks that no Cluster gets lost from a list that is too long to be shown.
+func TestTruncatedListKeepsAllClusters(t *testing.T) {
 	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
 	c, by := fleetRange(), map[ClusterKey]Usage{}
 	for i := range 2 * maxNamesShown {

@@ -13,9 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestGivesBackABlockAsItWas checks that a block is deleted as it was when that was decided (R3). A block that has
-// changed since is read, and decided on again.
-func TestGivesBackABlockAsItWas(t *testing.T) {
+// TestBlockIsDeletedAtDecidedVersion checks that a block is deleted as it was when that was decided (R3). A block that
+// has changed since is read, and decided on again.
+func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -61,9 +61,9 @@ func closeAll(m *nodeState) {
 	}
 }
 
-// TestATurnLooksAtTheNodesOnce checks that, however many ranges close, a reconcile scans all Nodes once, and a
+// TestReconcileScansNodesOnce checks that, however many ranges close, a reconcile scans all Nodes once, and a
 // reconcile without changes does not.
-func TestATurnLooksAtTheNodesOnce(t *testing.T) {
+func TestReconcileScansNodesOnce(t *testing.T) {
 	m := newFilledState(300, 3000)
 	closeAll(m)
 	turn := func() {
@@ -139,9 +139,9 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// TestTheConfigMapHasABound checks that the ConfigMap stays below 1 MiB, whatever the names, and however many writes
+// TestConfigMapIsBounded checks that the ConfigMap stays below 1 MiB, whatever the names, and however many writes
 // hang, and that the report shows when it is full.
-func TestTheConfigMapHasABound(t *testing.T) {
+func TestConfigMapIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 240) + "-%05d"
 	m := newNodeState(ClusterKey{}, 0)
 	m.setRangeObjects(manyRanges(200, long))

@@ -85,9 +85,9 @@ func expectBlockRequests(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestBlocksAreAskedFor checks that a block is requested for a Node that finds no room, that a block on its way is not
+// TestBlocksAreRequested checks that a block is requested for a Node that finds no room, that a block on its way is not
 // requested again, and that Nodes are granted CIDRs once the block is open on record.
-func TestBlocksAreAskedFor(t *testing.T) {
+func TestBlocksAreRequested(t *testing.T) {
 	m := newGrowingState(t, nil, newTestNode("a"), newTestNode("b"), newTestNode("x"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for prod-pods-4-1", "ask for prod-pods-4-2")
 	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", ""), newTestBlock("prod-pods-4-2", "")}, noon)
@@ -105,8 +105,8 @@ func TestBlocksAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestABlockIsLookedAtBeforeItIsOpen checks R15: what a watch shows may be old, and opens no block.
-func TestABlockIsLookedAtBeforeItIsOpen(t *testing.T) {
+// TestBlockIsReadLiveBeforeItOpens checks R15: what a watch shows may be old, and opens no block.
+func TestBlockIsReadLiveBeforeItOpens(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "look at prod-pods-4-1")
 	if len(m.openRanges) > 0 {
@@ -114,9 +114,9 @@ func TestABlockIsLookedAtBeforeItIsOpen(t *testing.T) {
 	}
 }
 
-// TestABlockGoesBackAfterACommit checks R15: a block that is being deleted is released after a commit of the manager's
+// TestBlockIsReleasedAfterCommit checks R15: a block that is being deleted is released after a commit of the manager's
 // own term, and when no Node has any of it.
-func TestABlockGoesBackAfterACommit(t *testing.T) {
+func TestBlockIsReleasedAfterCommit(t *testing.T) {
 	s, c := newTestSite(t)
 	b := newTestBlock("prod-pods-4-1", "10.0.0.0/23", isDeleted)
 	s.state = newGrowingState(t, []Block{b})
@@ -136,9 +136,9 @@ func TestABlockGoesBackAfterACommit(t *testing.T) {
 	}
 }
 
-// TestAnIdleBlockGoesBack checks that a block that no Node has used for the grace period is deleted, after it is on
+// TestIdleBlockIsReleased checks that a block that no Node has used for the grace period is deleted, after it is on
 // record that nothing more is granted from it.
-func TestAnIdleBlockGoesBack(t *testing.T) {
+func TestIdleBlockIsReleased(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a", "10.0.0.0/24"))
 	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
 	m.planBlocksOnce(t, noon)
@@ -151,10 +151,10 @@ func TestAnIdleBlockGoesBack(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
 }
 
-// TestABlockThatIsWaitedForStays checks that a block on its way stays while a Node waits, even if the plan leaves that
+// TestAwaitedBlockStays checks that a block on its way stays while a Node waits, even if the plan leaves that
 // Node out because so many are refused: otherwise the block would be requested again at the next trial. When no Node
 // waits, it is deleted.
-func TestABlockThatIsWaitedForStays(t *testing.T) {
+func TestAwaitedBlockStays(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "")}, newTestNode("x"))
 	m.refusedWrites.nodeUIDs = map[types.UID]bool{}
 	for i := range term.SerialRetryThreshold {
@@ -221,9 +221,9 @@ func (c blockCalls) RemoveFinalizer(context.Context, Block) error { c.recordf("l
 
 func (c blockCalls) DeleteBlock(context.Context, Block) error { return nil }
 
-// TestALostBlockIsInUse checks R15: a block has the addresses that are on record, even while its own status does not
+// TestLostBlockIsInUse checks R15: a block has the addresses that are on record, even while its own status does not
 // show them.
-func TestALostBlockIsInUse(t *testing.T) {
+func TestLostBlockIsInUse(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
@@ -237,9 +237,9 @@ func TestALostBlockIsInUse(t *testing.T) {
 	}
 }
 
-// TestALostBlockIsNotForServices checks that a ClusterCIDR whose blocks are all awaited, and which therefore has
+// TestLostBlockIsNotForServices checks that a ClusterCIDR whose blocks are all awaited, and which therefore has
 // nothing to grant, is not reported as being for Services.
-func TestALostBlockIsNotForServices(t *testing.T) {
+func TestLostBlockIsNotForServices(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
@@ -256,9 +256,9 @@ func TestALostBlockIsNotForServices(t *testing.T) {
 	}
 }
 
-// TestBothFamiliesAreAskedForAgain checks a ClusterCIDR with a pool of each family where the API server has refused one
-// request: the request is made again after a while, and awaited blocks are not deleted meanwhile.
-func TestBothFamiliesAreAskedForAgain(t *testing.T) {
+// TestBothFamiliesAreRequestedAgain checks a ClusterCIDR with a pool of each family where the API server has refused
+// one request: the request is made again after a while, and awaited blocks are not deleted meanwhile.
+func TestBothFamiliesAreRequestedAgain(t *testing.T) {
 	refused := func(b *Block) { b.RefusalMessage = "the pool has no free prefix" }
 	ofIPv6 := func(b *Block) { b.PrefixLength, b.PoolRef.Name = 119, "pods6" }
 	for name, tt := range map[string]struct {

@@ -98,9 +98,9 @@ func TestPodCIDRsAreWrittenOnce(t *testing.T) {
 	})
 }
 
-// TestWhyANodeWaitsIsSaidOnceForEachReason checks K32: the event with the reason why a Node gets nothing is recorded
+// TestWaitReasonIsRecordedOnce checks K32: the event with the reason why a Node gets nothing is recorded
 // once for each reason, however long it lasts, and however often it comes back.
-func TestWhyANodeWaitsIsSaidOnceForEachReason(t *testing.T) {
+func TestWaitReasonIsRecordedOnce(t *testing.T) {
 	big := newTestNode("big")
 	big.Labels = map[string]string{"size": "big"}
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a", "10.0.0.0/24"), newTestNode("b"), big)
@@ -207,9 +207,9 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 	}
 }
 
-// TestAFullClusterIsExpanded checks K44 and K40: a cluster that is full is expanded by a separate ClusterCIDR, and
+// TestFullClusterIsExpanded checks K44 and K40: a cluster that is full is expanded by a separate ClusterCIDR, and
 // again; what Nodes have stays.
-func TestAFullClusterIsExpanded(t *testing.T) {
+func TestFullClusterIsExpanded(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"), newTestNode("b", "10.0.1.0/24"), newTestNode("c"), newTestNode("d"), newTestNode("e"))
 	if got := m.grantAll(t); len(got) > 0 {
 		t.Fatalf("a full range gives %v", got)
@@ -297,9 +297,9 @@ func TestMetricsOfAGrant(t *testing.T) {
 	})
 }
 
-// TestNodesWaitWhileTheAPIServerIsAway checks K49: while the API server is away Nodes wait, Nodes with CIDRs keep them,
+// TestNodesWaitWhileAPIServerIsAway checks K49: while the API server is away Nodes wait, Nodes with CIDRs keep them,
 // and no range is released; when it is back, the Nodes that wait are served from what is free.
-func TestNodesWaitWhileTheAPIServerIsAway(t *testing.T) {
+func TestNodesWaitWhileAPIServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newTestSite(t, newRange(), newNamedNode("a"))
 		reconcileForMinutes(t, s, false)

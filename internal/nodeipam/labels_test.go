@@ -13,9 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestANodeWaitsForItsLabels checks that a Node with a taint for labels that come later, for example those of its
+// TestNodeWaitsForItsLabels checks that a Node with a taint for labels that come later, for example those of its
 // Machine, waits for them where labels decide, and not forever.
-func TestANodeWaitsForItsLabels(t *testing.T) { // K50
+func TestNodeWaitsForItsLabels(t *testing.T) { // K50
 	for name, tc := range map[string]struct {
 		taint   string
 		chooses bool
@@ -58,9 +58,9 @@ func TestANodeWaitsForItsLabels(t *testing.T) { // K50
 	}
 }
 
-// TestLateLabelsAreSaid checks that labels that select another ClusterCIDR than the one that a Node has CIDRs of, for
-// its life, cause one event, and that a heartbeat causes none.
-func TestLateLabelsAreSaid(t *testing.T) {
+// TestLateLabelsAreReported checks that labels that select another ClusterCIDR than the one that a Node has CIDRs of,
+// for its life, cause one event, and that a heartbeat causes none.
+func TestLateLabelsAreReported(t *testing.T) {
 	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
 	m := newHolderState(t, "10.0.0.0/16")
 	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}

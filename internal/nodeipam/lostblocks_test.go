@@ -34,9 +34,9 @@ func newStateLosingBlock(t *testing.T, nodes int, blocks ...Block) *nodeState {
 
 func withLostCIDR(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) }
 
-// TestALostBlockTakesAnotherName checks R15: a lost block is requested again, once, and under another name where
+// TestLostBlockTakesAnotherName checks R15: a lost block is requested again, once, and under another name where
 // something else has its name by now.
-func TestALostBlockTakesAnotherName(t *testing.T) {
+func TestLostBlockTakesAnotherName(t *testing.T) {
 	for name, tt := range map[string]struct {
 		blocks []Block
 		change func(*nodeState)
@@ -85,9 +85,9 @@ func endRange(m *nodeState) {
 	}
 }
 
-// TestAllLostBlocksAreAskedFor checks that the bound on the blocks of a Cluster excludes no lost block: replacements,
+// TestAllLostBlocksAreRequested checks that the bound on the blocks of a Cluster excludes no lost block: replacements,
 // and blocks that are denied, do not count.
-func TestAllLostBlocksAreAskedFor(t *testing.T) {
+func TestAllLostBlocksAreRequested(t *testing.T) {
 	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
 	first := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone-1", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}
 	second := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "gone-2", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.2.0/23")}
@@ -119,9 +119,9 @@ func TestAllLostBlocksAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestLostBlocksAreAskedForBesideRestoredOnes checks that a restore that brings blocks under other names, which no Node
-// uses, excludes no lost block either.
-func TestLostBlocksAreAskedForBesideRestoredOnes(t *testing.T) {
+// TestLostBlocksAreRequestedBesideRestoredOnes checks that a restore that brings blocks under other names, which no
+// Node uses, excludes no lost block either.
+func TestLostBlocksAreRequestedBesideRestoredOnes(t *testing.T) {
 	const third, fourth = "prod-pods-4-3", "prod-pods-4-4"
 	restored := []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "10.0.10.0/23")}
 	m := newGrowingState(t, restored)
@@ -143,9 +143,9 @@ func TestLostBlocksAreAskedForBesideRestoredOnes(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for "+third, "ask for "+fourth)
 }
 
-// TestARequestStaysWhileNodesUseIt checks that a request for addresses that Nodes use stays, also where the record of
+// TestRequestStaysWhileNodesUseIt checks that a request for addresses that Nodes use stays, also where the record of
 // the lost block is lost too, or where a user has made the request.
-func TestARequestStaysWhileNodesUseIt(t *testing.T) {
+func TestRequestStaysWhileNodesUseIt(t *testing.T) {
 	for name, change := range map[string][]func(*Block){
 		"waits": {isPinned}, "is refused": {isPinned, isRefused}, "has a record": {isPinned, withLostCIDR}, "shares them": {isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true }},
 	} {
@@ -158,9 +158,9 @@ func TestARequestStaysWhileNodesUseIt(t *testing.T) {
 	}
 }
 
-// TestAnOpenBlockReplacesNothing checks that a block that was requested again once, and that is open, counts as no
+// TestOpenBlockIsNoReplacement checks that a block that was requested again once, and that is open, counts as no
 // replacement: it is deleted with its ClusterCIDR, even if it shares addresses.
-func TestAnOpenBlockReplacesNothing(t *testing.T) {
+func TestOpenBlockIsNoReplacement(t *testing.T) {
 	b := newTestBlock(firstName, "", isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true })
 	m := newGrowingState(t, []Block{b})
 	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
@@ -169,9 +169,9 @@ func TestAnOpenBlockReplacesNothing(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "give back "+firstName)
 }
 
-// TestWhatAnotherBlockHasAsWell checks that Nodes keep counting for a block although another block has the same
+// TestNodesCountForSharedBlock checks that Nodes keep counting for a block although another block has the same
 // addresses, if that is from another pool, not open, or being deleted.
-func TestWhatAnotherBlockHasAsWell(t *testing.T) {
+func TestNodesCountForSharedBlock(t *testing.T) {
 	on := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: secondName, UID: "uid-" + secondName, ClusterCIDRName: "d", CIDRs: prefixes(lostCIDR)}
 	for name, tt := range map[string]struct {
 		other Block
@@ -195,8 +195,8 @@ func TestWhatAnotherBlockHasAsWell(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfARequestIsWork checks that a request that a dead manager has left is work for another one.
-func TestWhatIsLeftOfARequestIsWork(t *testing.T) {
+// TestAbandonedRequestIsWork checks that a request that a dead manager has left is work for another one.
+func TestAbandonedRequestIsWork(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
 			m := newGrowingState(t, []Block{newTestBlock(secondName, "", change...)})
@@ -210,9 +210,9 @@ func TestWhatIsLeftOfARequestIsWork(t *testing.T) {
 	}
 }
 
-// TestALostBlockIsReplaced checks R15: the replacement of a lost block is open from the commit on that no longer lists
+// TestLostBlockIsReplaced checks R15: the replacement of a lost block is open from the commit on that no longer lists
 // the lost one, and grants what the lost one had left.
-func TestALostBlockIsReplaced(t *testing.T) {
+func TestLostBlockIsReplaced(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, lostCIDR, isPinned))
 	m.observeNode(newTestNode("x"), "2", noon)
 	m.planBlocksOnce(t, noon)
@@ -226,9 +226,9 @@ func TestALostBlockIsReplaced(t *testing.T) {
 	}
 }
 
-// TestWhatReplacesALostBlockStaysWhileItIsUsed checks that the replacement of a lost block stays while Nodes have some
+// TestReplacementStaysWhileInUse checks that the replacement of a lost block stays while Nodes have some
 // of its addresses, and is deleted after the last of them.
-func TestWhatReplacesALostBlockStaysWhileItIsUsed(t *testing.T) {
+func TestReplacementStaysWhileInUse(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))

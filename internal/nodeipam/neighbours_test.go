@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
-// TestWhoIsANeighbour checks the two allocators of a cluster that manages itself: the holder ID of one is a peer of the
+// TestIsPeerHolder checks the two allocators of a cluster that manages itself: the holder ID of one is a peer of the
 // other, in whichever process it runs.
-func TestWhoIsANeighbour(t *testing.T) {
+func TestIsPeerHolder(t *testing.T) {
 	own, fleet := ClusterKey{}, ClusterKey{Namespace: "team", Name: "prod"}
 	for name, tc := range map[string]struct {
 		holder string
@@ -32,9 +32,9 @@ func TestWhoIsANeighbour(t *testing.T) {
 	}
 }
 
-// TestBlocksOfAnotherSiteStay checks that blocks on record stay as they are in whatever an allocator commits that
+// TestBlocksOfAnotherAllocatorStay checks that blocks on record stay as they are in whatever an allocator commits that
 // manages no blocks: they belong to another allocator.
-func TestBlocksOfAnotherSiteStay(t *testing.T) {
+func TestBlocksOfAnotherAllocatorStay(t *testing.T) {
 	block := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-1", UID: "b", ClusterCIDRName: "c", CIDRs: prefixes("10.4.0.0/23")}
 	m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
 	m.ignoresBlocks = true
@@ -62,9 +62,9 @@ func TestBlocksOfAnotherSiteStay(t *testing.T) {
 	t.Errorf("the commit does not have it: %+v", state.OpenRanges)
 }
 
-// TestASiteSaysNothingOfItsNeighboursNodes checks that the cluster's own allocator, which has no range for them,
+// TestAllocatorRecordsNoEventsOnNodesOfPeer checks that the cluster's own allocator, which has no range for them,
 // records no events on Nodes that the allocator of the Cluster serves.
-func TestASiteSaysNothingOfItsNeighboursNodes(t *testing.T) {
+func TestAllocatorRecordsNoEventsOnNodesOfPeer(t *testing.T) {
 	m := newNodeState(ClusterKey{}, 0)
 	m.ignoresBlocks, m.hasPeerAllocator = true, true
 	served := newTestNode("a", "10.0.0.0/24")
@@ -86,9 +86,9 @@ func TestASiteSaysNothingOfItsNeighboursNodes(t *testing.T) {
 	}
 }
 
-// TestBlocksOfAnotherSiteHoldNoNamesake checks that a ClusterCIDR of the cluster's own allocator can be deleted
-// although one of the same name in the management cluster has blocks here.
-func TestBlocksOfAnotherSiteHoldNoNamesake(t *testing.T) {
+// TestBlocksOfAnotherAllocatorDoNotBlockDeletion checks that a ClusterCIDR of the cluster's own allocator can be
+// deleted although one of the same name in the management cluster has blocks here.
+func TestBlocksOfAnotherAllocatorDoNotBlockDeletion(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/16")
 	m.ignoresBlocks = true
 	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-1", UID: "b", ClusterCIDRName: "c", CIDRs: prefixes("10.4.0.0/23")}})

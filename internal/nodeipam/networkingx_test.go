@@ -26,7 +26,7 @@ func networkingX(spec map[string]any, finalizers ...string) *unstructured.Unstru
 	return o
 }
 
-func TestNetworkingXObject(t *testing.T) {
+func TestRangeObjectFromNetworkingX(t *testing.T) {
 	selects := func(key string) map[string]any {
 		return map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": key, "operator": "Exists"}}}}}
 	}

@@ -64,9 +64,9 @@ func (m *nodeState) grantAll(t *testing.T) map[string]string {
 	return out
 }
 
-// TestADeletingNodeKeepsItsCIDRs checks R17: a Node that is being deleted keeps its CIDRs, as long as any finalizer
+// TestDeletingNodeKeepsItsCIDRs checks R17: a Node that is being deleted keeps its CIDRs, as long as any finalizer
 // keeps it.
-func TestADeletingNodeKeepsItsCIDRs(t *testing.T) {
+func TestDeletingNodeKeepsItsCIDRs(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a", "10.0.0.0/24"), newTestNode("b"))
 	deleting := newTestNode("a", "10.0.0.0/24")
 	deleting.Deleting = true
@@ -80,8 +80,8 @@ func TestADeletingNodeKeepsItsCIDRs(t *testing.T) {
 	}
 }
 
-// TestAGrantOutlivesItsFailedWrite checks R16: when a grant ends whose write failed.
-func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
+// TestGrantOutlivesFailedWrite checks R16: when a grant ends whose write failed.
+func TestGrantOutlivesFailedWrite(t *testing.T) {
 	for name, tc := range map[string]struct {
 		errs      []error
 		inherited bool
@@ -122,9 +122,9 @@ func TestAGrantOutlivesItsFailedWrite(t *testing.T) {
 	}
 }
 
-// TestANodeIsToldOfWritesThatFail checks K32: a Node whose CIDRs cannot be written gets one event with the reason, even
+// TestNodeReportsFailedWrites checks K32: a Node whose CIDRs cannot be written gets one event with the reason, even
 // where the API server does not refuse them permanently.
-func TestANodeIsToldOfWritesThatFail(t *testing.T) {
+func TestNodeReportsFailedWrites(t *testing.T) {
 	webhook := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	for name, errs := range map[string][]error{
 		"a webhook that does not answer": {webhook, webhook, webhook, webhook},
@@ -188,8 +188,8 @@ func TestInheritedGrantsAreFinished(t *testing.T) {
 	}
 }
 
-// TestWhatIsClosedIsNotOpen checks R15: nothing is granted except from open objects, and a closed object is not open.
-func TestWhatIsClosedIsNotOpen(t *testing.T) {
+// TestClosedObjectIsNotOpen checks R15: nothing is granted except from open objects, and a closed object is not open.
+func TestClosedObjectIsNotOpen(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a"))
 	m.grantAll(t)
 	if len(m.openRanges) != 1 {
@@ -217,10 +217,10 @@ func TestWhatIsClosedIsNotOpen(t *testing.T) {
 	}
 }
 
-// TestWhatEndsIsClosedByCommit checks R15: an object that is being deleted is committed as closed in the manager's own
-// term before its finalizer is removed, even if it does not seem to be open, as another manager may have opened it
+// TestDeletedObjectIsClosedByCommit checks R15: an object that is being deleted is committed as closed in the manager's
+// own term before its finalizer is removed, even if it does not seem to be open, as another manager may have opened it
 // since. While the previous state is adopted, it stays.
-func TestWhatEndsIsClosedByCommit(t *testing.T) {
+func TestDeletedObjectIsClosedByCommit(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
 	for ref, o := range m.rangeObjects {
 		o.Closing = true
@@ -246,9 +246,9 @@ func TestWhatEndsIsClosedByCommit(t *testing.T) {
 	}
 }
 
-// TestWhatIsUsedIsHeld checks K16 and K17: our finalizer is on every object that Nodes use, also on one that was
-// adopted or has lost the finalizer, and a failure is retried.
-func TestWhatIsUsedIsHeld(t *testing.T) {
+// TestUsedObjectsHaveFinalizer checks K16 and K17: our finalizer is on every object that Nodes use, also on one that
+// was adopted or has lost the finalizer, and a failure is retried.
+func TestUsedObjectsHaveFinalizer(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"))
 	held := func(hasFinalizer bool) {
 		var all []RangeObject
@@ -279,9 +279,9 @@ func TestWhatIsUsedIsHeld(t *testing.T) {
 	}
 }
 
-// TestRefusedNodesHoldUpNoOther checks that the bound on grants in flight excludes no Node permanently: refused grants
-// make room, and the one Node that the API server does not refuse gets its turn.
-func TestRefusedNodesHoldUpNoOther(t *testing.T) {
+// TestRefusedNodesDoNotBlockOthers checks that the bound on grants in flight excludes no Node permanently: refused
+// grants make room, and the one Node that the API server does not refuse gets its turn.
+func TestRefusedNodesDoNotBlockOthers(t *testing.T) {
 	var nodes []*podcidr.Node
 	for i := range maxInFlightGrants + 10 {
 		nodes = append(nodes, newTestNode(fmt.Sprintf("n%04d", i)))
@@ -310,10 +310,10 @@ func TestRefusedNodesHoldUpNoOther(t *testing.T) {
 	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.pendingNodes), len(m.refusedWrites.nodeUIDs))
 }
 
-// TestATrialLooksOnce checks that, while the API server refuses writes and Nodes are tried one at a time, neither Nodes
-// for which nothing is free, however many, nor Nodes that wait for an object to be protected cause another reconcile at
-// once.
-func TestATrialLooksOnce(t *testing.T) {
+// TestTrialsCauseNoExtraReconciles checks that, while the API server refuses writes and Nodes are tried one at a time,
+// neither Nodes for which nothing is free, however many, nor Nodes that wait for an object to be protected cause
+// another reconcile at once.
+func TestTrialsCauseNoExtraReconciles(t *testing.T) {
 	withFailingNodes := func(m *nodeState) *nodeState {
 		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
 		for i := range term.SerialRetryThreshold {

@@ -7,9 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// TestAFailedWriteIsRepeatedForEver checks K30: a write that fails is due again, forever, after pauses that double up
+// TestFailedWriteIsRetriedForever checks K30: a write that fails is due again, forever, after pauses that double up
 // to half a minute, together with others that failed at about the same time. The grant stays as it is.
-func TestAFailedWriteIsRepeatedForEver(t *testing.T) {
+func TestFailedWriteIsRetriedForever(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 	m.grantAll(t)
 	now, want := noon, time.Duration(0)
@@ -29,9 +29,9 @@ func TestAFailedWriteIsRepeatedForEver(t *testing.T) {
 	}
 }
 
-// TestWhatAFailedWriteWakesTheSiteFor checks that a write that failed enqueues the cluster for a retry that is due
+// TestFailedWriteEnqueuesCluster checks that a write that failed enqueues the cluster for a retry that is due
 // before the next reconcile, and, after a reconcile that did not happen, for one that is due within a second.
-func TestWhatAFailedWriteWakesTheSiteFor(t *testing.T) {
+func TestFailedWriteEnqueuesCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		nextReconcile time.Time
 		failures      int

@@ -40,9 +40,10 @@ func reconcileEachSecond(t *testing.T, s *ClusterAllocator, long time.Duration, 
 	}
 }
 
-// TestWhatIsUntoldIsTold checks K32: the events of Nodes are recorded where no manager holds the cluster and there is
-// nothing to grant: by a leader at once, by another manager when no holder has recorded them. They are recorded once.
-func TestWhatIsUntoldIsTold(t *testing.T) {
+// TestPendingEventsAreRecorded checks K32: the events of Nodes are recorded where no manager holds the cluster and
+// there is nothing to grant: by a leader at once, by another manager when no holder has recorded them. They are
+// recorded once.
+func TestPendingEventsAreRecorded(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()
 	for name, tc := range map[string]struct {
@@ -77,10 +78,10 @@ func TestWhatIsUntoldIsTold(t *testing.T) {
 	}
 }
 
-// TestAHolderTells checks that a status that counts a waiting Node shows that its holder is alive and has recorded the
-// event: no other manager takes the cluster over for that. Another manager records events too, once, that no status
-// shows.
-func TestAHolderTells(t *testing.T) {
+// TestWaitingNodeInStatusShowsLiveHolder checks that a status that counts a waiting Node shows that its holder is alive
+// and has recorded the event: no other manager takes the cluster over for that. Another manager records events too,
+// once, that no status shows.
+func TestWaitingNodeInStatusShowsLiveHolder(t *testing.T) {
 	unmatched := newRange()
 	unmatched.Spec.NodeSelector = sizeSelector()
 	for name, tc := range map[string]struct {
@@ -106,9 +107,9 @@ func TestAHolderTells(t *testing.T) {
 	}
 }
 
-// TestWhatIsUntoldEnds checks that a Node that is gone, or has what it waited for, gets no event, and the cluster is
+// TestPendingEventEnds checks that a Node that is gone, or has what it waited for, gets no event, and the cluster is
 // not taken over for it.
-func TestWhatIsUntoldEnds(t *testing.T) {
+func TestPendingEventEnds(t *testing.T) {
 	for name, end := range map[string]func(s *ClusterAllocator, b *corev1.Node){
 		"it is gone": func(s *ClusterAllocator, b *corev1.Node) { s.ForgetObject(b) },
 		"it has CIDRs": func(s *ClusterAllocator, b *corev1.Node) { // another manager has granted them

@@ -16,8 +16,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 )
 
-// TestView checks that a view shows what a manager would do that takes the same cluster over.
-func TestView(t *testing.T) {
+// TestSnapshotView checks that a view shows what a manager would do that takes the same cluster over.
+func TestSnapshotView(t *testing.T) {
 	node := func(name string, cidrs ...string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon)}}
 		n.Spec.PodCIDRs = cidrs

@@ -41,9 +41,9 @@ func (m *nodeState) reconcileAt(now time.Time, write func(g *nodeGrant) error) {
 	}
 }
 
-// TestRoomOfAnEndedGrant checks that the room of a grant that ends without CIDRs is granted to a Node that waits for
+// TestEndedGrantMakesRoom checks that the room of a grant that ends without CIDRs is granted to a Node that waits for
 // it.
-func TestRoomOfAnEndedGrant(t *testing.T) {
+func TestEndedGrantMakesRoom(t *testing.T) {
 	for name, end := range map[string]func(m *nodeState){
 		"its Node is gone":         func(m *nodeState) { m.forgetNode("a", noon) },
 		"its Node has other CIDRs": func(m *nodeState) { m.observeNode(newTestNode("a", "192.168.0.0/24"), "9", noon) },
@@ -72,9 +72,9 @@ func TestRoomOfAnEndedGrant(t *testing.T) {
 	}
 }
 
-// TestAStandbyInTroubleTakesOver checks that a manager that lost its term while Nodes were refused takes over when no
-// other manager does.
-func TestAStandbyInTroubleTakesOver(t *testing.T) {
+// TestStandbyTakesOverAfterRefusals checks that a manager that lost its term while Nodes were refused takes over when
+// no other manager does.
+func TestStandbyTakesOverAfterRefusals(t *testing.T) {
 	for _, elected := range []bool{false, true} {
 		m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
 		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
@@ -102,8 +102,8 @@ func TestAStandbyInTroubleTakesOver(t *testing.T) {
 	}
 }
 
-// TestAStandbyForgetsNobody checks that a standby's check of what a holder would do leaves no trace in its state.
-func TestAStandbyForgetsNobody(t *testing.T) {
+// TestStandbyCheckChangesNoState checks that a standby's check of what a holder would do leaves no trace in its state.
+func TestStandbyCheckChangesNoState(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a"), newTestNode("b"))
 	m.recordTermLost(noon, func(time.Duration) time.Duration { return 0 })
 	m.needsRecordRead = false
@@ -119,8 +119,9 @@ func TestAStandbyForgetsNobody(t *testing.T) {
 	t.Error("b waits, there is room, and nobody takes over")
 }
 
-// TestABlockedRangeHoldsUpNoOther checks that Nodes of a ClusterCIDR that cannot be protected take no places of others.
-func TestABlockedRangeHoldsUpNoOther(t *testing.T) {
+// TestUnprotectedRangeDoesNotBlockOthers checks that Nodes of a ClusterCIDR that cannot be protected take no places of
+// others.
+func TestUnprotectedRangeDoesNotBlockOthers(t *testing.T) {
 	var nodes []*podcidr.Node
 	for i := range maxGrantsPerCommit {
 		n := newTestNode(fmt.Sprintf("a%03d", i))
@@ -150,9 +151,10 @@ func TestABlockedRangeHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestWhoHasCIDRsWaitsNoMore checks that nothing is kept of the wait of a Node that has CIDRs, whatever is still found
-// out about its grant: a watch may be faster than the answer to our write, and another writer faster than our commit.
-func TestWhoHasCIDRsWaitsNoMore(t *testing.T) {
+// TestNodeWithCIDRsDoesNotWait checks that nothing is kept of the wait of a Node that has CIDRs, whatever is still
+// found out about its grant: a watch may be faster than the answer to our write, and another writer faster than our
+// commit.
+func TestNodeWithCIDRsDoesNotWait(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/16", newTestNode("a"), newTestNode("b"), newTestNode("c"))
 	later := noon.Add(time.Minute)
 	if m.planGrants(later); len(m.grants) != 3 {
@@ -186,8 +188,8 @@ func forSizeObject(name, cidr string) RangeObject {
 	return RangeObjectFromClusterCIDR(c)
 }
 
-// TestNothingIsWrittenIntoWhatIsTaken checks that CIDRs that another Node was seen with are not written knowingly.
-func TestNothingIsWrittenIntoWhatIsTaken(t *testing.T) {
+// TestTakenCIDRsAreNotWritten checks that CIDRs that another Node was seen with are not written knowingly.
+func TestTakenCIDRsAreNotWritten(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
 	m.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
@@ -198,9 +200,9 @@ func TestNothingIsWrittenIntoWhatIsTaken(t *testing.T) {
 	}
 }
 
-// TestHangingNodesKeepNoOtherOut checks that Nodes whose writes hang, for example in a webhook that selects them,
+// TestHangingNodesDoNotBlockOthers checks that Nodes whose writes hang, for example in a webhook that selects them,
 // exclude no others.
-func TestHangingNodesKeepNoOtherOut(t *testing.T) {
+func TestHangingNodesDoNotBlockOthers(t *testing.T) {
 	for _, n := range []int{100, 150, 200, 300, 520} {
 		var nodes []*podcidr.Node
 		for i := range n {
@@ -264,10 +266,10 @@ func sizeSelector() *corev1.NodeSelector {
 	}}}
 }
 
-// TestAGrantThatAnotherAllocatorGave checks a grant with an outcome that is unknown, so that its write may still land.
+// TestGrantOfAnotherAllocator checks a grant with an outcome that is unknown, so that its write may still land.
 // When another allocator has given its CIDR to another Node meanwhile, the Node gets another CIDR as soon as no write
 // of the first one can land any more, and no other Node gets the first one before that.
-func TestAGrantThatAnotherAllocatorGave(t *testing.T) { // K51
+func TestGrantOfAnotherAllocator(t *testing.T) { // K51
 	for name, inherited := range map[string]bool{"its own": false, "inherited": true} {
 		t.Run(name, func(t *testing.T) {
 			m := newHolderState(t, "10.0.0.0/23", newTestNode("a"))
@@ -299,9 +301,9 @@ func TestAGrantThatAnotherAllocatorGave(t *testing.T) { // K51
 	}
 }
 
-// TestWritesThatFailWakeOnceASecond checks that hundreds of writes that fail for hours enqueue the cluster once a
+// TestFailedWritesEnqueueOncePerSecond checks that hundreds of writes that fail for hours enqueue the cluster once a
 // second at most.
-func TestWritesThatFailWakeOnceASecond(t *testing.T) {
+func TestFailedWritesEnqueueOncePerSecond(t *testing.T) {
 	var nodes []*podcidr.Node
 	for i := range maxInFlightGrants {
 		nodes = append(nodes, newTestNode(fmt.Sprintf("n%03d", i)))
@@ -348,9 +350,9 @@ func TestWritesThatFailWakeOnceASecond(t *testing.T) {
 	}
 }
 
-// TestAdoptionIsByTheClockOfTheHolder checks that a cluster is adopted for as long as its holder has waited by its own
+// TestAdoptionUsesHolderClock checks that a cluster is adopted for as long as its holder has waited by its own
 // clock: the clock of the manager that began may have been ahead, or behind.
-func TestAdoptionIsByTheClockOfTheHolder(t *testing.T) {
+func TestAdoptionUsesHolderClock(t *testing.T) {
 	for name, off := range map[string]time.Duration{"ahead": 8 * time.Hour, "right": 0, "behind": -8 * time.Hour} {
 		m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
 		since := noon.Add(off)
@@ -367,9 +369,9 @@ func TestAdoptionIsByTheClockOfTheHolder(t *testing.T) {
 	}
 }
 
-// TestARangeThatIsForServices checks that a range that Services have completely is not reported as full, as no deleted
-// Node makes room in it.
-func TestARangeThatIsForServices(t *testing.T) { // K52
+// TestRangeForServicesIsNotFull checks that a range that Services have completely is not reported as full, as no
+// deleted Node makes room in it.
+func TestRangeForServicesIsNotFull(t *testing.T) { // K52
 	m := newHolderState(t, "10.96.0.0/16", newTestNode("a"))
 	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
 	m.planGrants(noon)

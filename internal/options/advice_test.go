@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// TestWhatRefusedFlagsAreToldHelps checks that flags that are rejected are accepted once the message is followed (W29).
-func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
+// TestRefusedFlagErrorsNameStepsThatHelp checks that flags that are rejected are accepted once the message is followed
+// (W29).
+func TestRefusedFlagErrorsNameStepsThatHelp(t *testing.T) {
 	const four, six, on = "--cluster-cidr=10.244.0.0/16", "--cluster-cidr=fd00:1::/48", "--node-cidrs=on"
 	const both = "--cluster-cidr=10.244.0.0/16,fd00:1::/48"
 	for name, c := range map[string]struct {
@@ -44,8 +45,8 @@ func TestWhatRefusedFlagsAreToldHelps(t *testing.T) {
 	}
 }
 
-// TestAMountedCertificateHelps checks that a certificate that is mounted is served (W29).
-func TestAMountedCertificateHelps(t *testing.T) {
+// TestMountedCertificateIsServed checks that a certificate that is mounted is served (W29).
+func TestMountedCertificateIsServed(t *testing.T) {
 	o := &Options{WebhookPort: 9443, WebhookCertDir: t.TempDir()}
 	if err := o.ValidateCertificate(); err == nil || !strings.Contains(err.Error(), "mount the certificate there, or turn the webhooks off with --webhook-port=0") {
 		t.Fatal(err)

@@ -89,9 +89,9 @@ var (
 	steady   = []time.Duration{1, 1, 1, 1, 1, 1, 1, 1, 1}
 )
 
-// TestDelaysWhatIsReverted checks that a write that another writer reverts each time is repeated after a second, and
-// a status after one second, two, and so on, up to a minute.
-func TestDelaysWhatIsReverted(t *testing.T) { // B57 (a reverted write is repeated with a growing delay)
+// TestRevertedWritesAreDelayed checks that a write that another writer reverts each time is repeated after a second,
+// and a status after one second, two, and so on, up to a minute.
+func TestRevertedWritesAreDelayed(t *testing.T) { // B57 (a reverted write is repeated with a growing delay)
 	for name, by := range map[string]struct {
 		write  func(*paced) error
 		revert func(*corev1.Service)
@@ -165,9 +165,9 @@ func TestDelaysWhatIsReverted(t *testing.T) { // B57 (a reverted write is repeat
 	}
 }
 
-// TestDelaysEachOfSeveral checks that several conditions of an object that are all reverted are delayed
+// TestConditionsAreDelayedIndependently checks that several conditions of an object that are all reverted are delayed
 // independently.
-func TestDelaysEachOfSeveral(t *testing.T) {
+func TestConditionsAreDelayedIndependently(t *testing.T) {
 	p, writes := newPaced(t), 0
 	for range 1000 { // in steps of half a second
 		for _, reason := range []string{"A", "B", "C"} {
@@ -187,8 +187,9 @@ func TestDelaysEachOfSeveral(t *testing.T) {
 	}
 }
 
-// TestDelaysCreations checks that an object that a tool deletes each time is created again with a growing delay.
-func TestDelaysCreations(t *testing.T) {
+// TestRepeatedCreationsAreDelayed checks that an object that a tool deletes each time is created again with a growing
+// delay.
+func TestRepeatedCreationsAreDelayed(t *testing.T) {
 	p, writes := newPaced(t), 0
 	for range 1000 {
 		o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}
@@ -205,8 +206,8 @@ func TestDelaysCreations(t *testing.T) {
 	}
 }
 
-// TestDelaysNothingElse checks that all other writes are sent at once.
-func TestDelaysNothingElse(t *testing.T) {
+// TestOtherWritesAreNotDelayed checks that all other writes are sent at once.
+func TestOtherWritesAreNotDelayed(t *testing.T) {
 	for name, write := range map[string]func(*paced){
 		"objects that are given a name": func(p *paced) {
 			for range 3 {
@@ -275,8 +276,8 @@ func TestDelaysNothingElse(t *testing.T) {
 	}
 }
 
-// TestForgets checks that records are removed for objects that are gone, or that no other writer reverts.
-func TestForgets(t *testing.T) {
+// TestOldWritesAreForgotten checks that records are removed for objects that are gone, or that no other writer reverts.
+func TestOldWritesAreForgotten(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	p := &WritePacer{Clock: clock}
 	for i := range 1000 {

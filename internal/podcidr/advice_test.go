@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestWhatARefusedRangeIsToldHelps checks W29: a ClusterCIDR that is refused is accepted once it is changed as the
-// error message suggests.
-func TestWhatARefusedRangeIsToldHelps(t *testing.T) {
+// TestRefusedRangeErrorsNameStepsThatHelp checks W29: a ClusterCIDR that is refused is accepted once it is changed as
+// the error message suggests.
+func TestRefusedRangeErrorsNameStepsThatHelp(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(*RangeSpec)
 		wantError string

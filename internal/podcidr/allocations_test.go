@@ -36,8 +36,8 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 	take(t, b, four, "d", "10.0.2.0/24")
 }
 
-// TestWhatIsLeftOver checks K5 and K6: another range may grant what is left over of one family.
-func TestWhatIsLeftOver(t *testing.T) {
+// TestRemainderOfOneFamilyIsGranted checks K5 and K6: another range may grant what is left over of one family.
+func TestRemainderOfOneFamilyIsGranted(t *testing.T) {
 	b := NewAllocations(nil)
 	dual := newTestRange(t, "dual", withCIDRs(10, "10.0.0.0/20", "fd12:3456:789a:1::/64"))
 	if dual.Capacity() != 4 || b.roomOf(dual) != 4 {
@@ -98,9 +98,9 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestWhatRests checks that a CIDR is free when the UID of its Node is gone, and is passed over for a while, but keeps
-// no Node waiting.
-func TestWhatRests(t *testing.T) {
+// TestCoolingCIDRsArePassedOver checks that a CIDR is free when the UID of its Node is gone, and is passed over for a
+// while, but keeps no Node waiting.
+func TestCoolingCIDRsArePassedOver(t *testing.T) {
 	b := NewAllocations(nil)
 	r := newTestRange(t, "r", withCIDRs(8, "10.0.0.0/22"))
 	for n, p := range map[string]string{"a": "10.0.0.0/24", "b": "10.0.1.0/24", "c": "10.0.2.0/24"} {
@@ -122,8 +122,8 @@ func TestWhatRests(t *testing.T) {
 	}
 }
 
-// TestAGrantEndsWithPodCIDRs checks that a grant ends when its Node has any podCIDRs, as it can no longer land.
-func TestAGrantEndsWithPodCIDRs(t *testing.T) {
+// TestGrantEndsWithPodCIDRs checks that a grant ends when its Node has any podCIDRs, as it can no longer land.
+func TestGrantEndsWithPodCIDRs(t *testing.T) {
 	b := NewAllocations(nil)
 	r := newTestRange(t, "r", withCIDRs(8, "10.0.0.0/23"))
 	take(t, b, r, "a", "10.0.0.0/24")
@@ -169,9 +169,9 @@ func TestDiscontiguous(t *testing.T) {
 	}
 }
 
-// TestRoomOfWhatRestsInPieces checks that CIDRs that cool in pieces are free for a Node that needs a larger one, where
+// TestCoolingPiecesMakeRoom checks that CIDRs that cool in pieces are free for a Node that needs a larger one, where
 // no Node has any of the remainder.
-func TestRoomOfWhatRestsInPieces(t *testing.T) {
+func TestCoolingPiecesMakeRoom(t *testing.T) {
 	b := NewAllocations(nil)
 	large := newTestRange(t, "large", withCIDRs(8, "10.0.0.0/24"))
 	b.TrackRanges(large)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnIndexFindsWhatCovers checks that an index finds the same ranges as a scan of all ranges.
-func TestAnIndexFindsWhatCovers(t *testing.T) {
+// TestIndexFindsCoveringRanges checks that an index finds the same ranges as a scan of all ranges.
+func TestIndexFindsCoveringRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
 			if rapid.Bool().Draw(t, "IPv6") {

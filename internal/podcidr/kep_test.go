@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestWhatARangeServesDecidesNotWhatIsLeft checks K10: of two ranges that apply to a Node, the one that serves the
+// TestSmallerRangeIsTriedFirst checks K10: of two ranges that apply to a Node, the one that serves the
 // fewest Nodes in total is tried first, whatever is left of them, so that one history gives one result.
-func TestWhatARangeServesDecidesNotWhatIsLeft(t *testing.T) {
+func TestSmallerRangeIsTriedFirst(t *testing.T) {
 	b := NewAllocations(nil)
 	ranges := []*Range{newTestRange(t, "eight", withCIDRs(8, "10.0.0.0/21")), newTestRange(t, "four", withCIDRs(8, "10.1.0.0/22"))}
 	b.TrackRanges(ranges...)
@@ -37,9 +37,9 @@ func TestWhatARangeServesDecidesNotWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestFamiliesAreThoseOfTheRange checks K21, K22 and K4: a Node gets all families of its range, or nothing, whatever
+// TestFamiliesAreThoseOfRange checks K21, K22 and K4: a Node gets all families of its range, or nothing, whatever
 // other Nodes have, Services have, or is left of a family.
-func TestFamiliesAreThoseOfTheRange(t *testing.T) {
+func TestFamiliesAreThoseOfRange(t *testing.T) {
 	beside := map[string][]*Node{
 		"alone":            nil,
 		"beside IPv4":      {newTestNode("other").has("192.168.0.0/24")},
@@ -85,9 +85,9 @@ func TestFamiliesAreThoseOfTheRange(t *testing.T) {
 	}
 }
 
-// TestSizesFromRangesApart checks K44: Nodes of two sizes are served from separate ranges and from one that both sizes
-// are cut from; each gets its size, and no two overlap.
-func TestSizesFromRangesApart(t *testing.T) {
+// TestSizesFromSeparateRanges checks K44: Nodes of two sizes are served from separate ranges and from one that both
+// sizes are cut from; each gets its size, and no two overlap.
+func TestSizesFromSeparateRanges(t *testing.T) {
 	ranges := []*Range{
 		newTestRange(t, "small", labelled("size", "small"), withCIDRs(6, "10.0.0.0/24", "172.16.5.0/25")), newTestRange(t, "large", labelled("size", "large"), withCIDRs(9, "10.8.0.0/22", "192.168.0.0/23")),
 		newTestRange(t, "any", withCIDRs(8, "10.8.4.0/23")), newTestRange(t, "shared", labelled("size", "small"), withCIDRs(6, "10.8.4.0/23")),

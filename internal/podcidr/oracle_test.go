@@ -56,10 +56,10 @@ func cutInto(p netip.Prefix, bits int) (out []netip.Prefix) {
 	return out
 }
 
-// TestBooksAgainstAList checks that a granted CIDR is free, of the right size, in an open range, of every family or of
-// none, and that it is granted whenever there is one: at the ends of both families too, from nested ranges, and beside
-// CIDRs that others set.
-func TestBooksAgainstAList(t *testing.T) {
+// TestAllocationsAgainstList checks that a granted CIDR is free, of the right size, in an open range, of every family
+// or of none, and that it is granted whenever there is one: at the ends of both families too, from nested ranges, and
+// beside CIDRs that others set.
+func TestAllocationsAgainstList(t *testing.T) {
 	worlds := map[string][]*Range{
 		"Nested": {
 			newTestRange(t, "all", withCIDRs(4, "10.0.0.0/24")), newTestRange(t, "half", withCIDRs(5, "10.0.0.128/25")), newTestRange(t, "small", withCIDRs(4, "10.0.0.192/27")),

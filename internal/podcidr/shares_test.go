@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestShares(t *testing.T) {
+func TestFindSharedRanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string
 		cidrsByNode map[string][]string
@@ -46,9 +46,9 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesAgainstPairs checks that exactly the Nodes that overlap another one are among those that share, in any
-// order of Nodes.
-func TestSharesAgainstPairs(t *testing.T) {
+// TestFindSharedRangesAgainstPairs checks that exactly the Nodes that overlap another one are among those that share,
+// in any order of Nodes.
+func TestFindSharedRangesAgainstPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var nodes []*Node

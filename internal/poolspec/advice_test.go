@@ -9,8 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestWhatARefusedSpecIsToldHelps checks that a spec that is changed as its error advises is valid (W29).
-func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
+// TestRefusedSpecErrorsNameStepsThatHelp checks that a spec that is changed as its error advises is valid (W29).
+func TestRefusedSpecErrorsNameStepsThatHelp(t *testing.T) {
 	subnets := func(s ...v1alpha1.Subnet) func(*spec) { return func(o *spec) { o.Subnets = s } }
 	pin := func(address string) func(*spec) {
 		return func(o *spec) { o.PreAllocations = map[string]string{"a": address} }
@@ -85,9 +85,9 @@ func TestWhatARefusedSpecIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestWhatASpecThatLeavesNothingIsToldHelps checks the advice for a spec that leaves nothing to hand out, and for a
+// TestEmptySpecMessagesNameStepsThatHelp checks the advice for a spec that leaves nothing to hand out, and for a
 // change that cuts claims off (W29).
-func TestWhatASpecThatLeavesNothingIsToldHelps(t *testing.T) {
+func TestEmptySpecMessagesNameStepsThatHelp(t *testing.T) {
 	none := spec{CIDR: "10.0.0.0/28", Reserved: reserved("10.0.0.0/28")}
 	one := spec{Addresses: []string{"10.0.0.9"}, Gateway: "10.0.0.9", Prefix: ptr.To[int32](24)}
 	for _, of := range []spec{none, one} {

@@ -17,8 +17,8 @@ func holder(name, text string) Holder {
 	return Holder{Kind: "IPAddressClaim", Namespace: "ns", Name: name, Range: r}
 }
 
-// TestCutOff checks that a change that cuts off addresses in use is refused (U23).
-func TestCutOff(t *testing.T) {
+// TestValidateNoCutOff checks that a change that cuts off addresses in use is refused (U23).
+func TestValidateNoCutOff(t *testing.T) {
 	whole := spec{CIDR: "10.0.0.0/24"}
 	tests := map[string]struct {
 		reason    string

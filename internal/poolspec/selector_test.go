@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestOfChecksTheSelector(t *testing.T) {
+func TestInvalidSelectorIsRejected(t *testing.T) {
 	expression := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 	}
@@ -42,7 +42,7 @@ func TestOfChecksTheSelector(t *testing.T) {
 	}
 }
 
-func TestOfAPoolOfANamespace(t *testing.T) {
+func TestPoolWithoutAddressesIsRejected(t *testing.T) {
 	pool := &v1alpha1.NetworkPool{}
 	if _, errs := CompilePool(pool); len(errs) != 1 {
 		t.Errorf("a pool without addresses: %v", errs)

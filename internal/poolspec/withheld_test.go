@@ -63,7 +63,7 @@ func TestFirstWithheld(t *testing.T) {
 	}
 }
 
-func TestNothingLeft(t *testing.T) {
+func TestNothingAllocatableMessage(t *testing.T) {
 	const all = "the spec leaves nothing to hand out: "
 	for name, c := range map[string]struct {
 		spec spec
@@ -86,8 +86,8 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// TestNoNetwork checks the message about addresses without a network, with which machines reach nothing.
-func TestNoNetwork(t *testing.T) {
+// TestUnknownNetworkMessage checks the message about addresses without a network, with which machines reach nothing.
+func TestUnknownNetworkMessage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec v1alpha1.NetworkPoolSpec
 		want string

@@ -41,8 +41,8 @@ func BenchmarkPutBestFit(b *testing.B) {
 	}
 }
 
-// BenchmarkBestFitPrefixCrowded takes aligned pairs of addresses where half of the free pairs are not aligned.
-func BenchmarkBestFitPrefixCrowded(b *testing.B) {
+// BenchmarkBestFitPrefixFragmented takes aligned pairs of addresses where half of the free pairs are not aligned.
+func BenchmarkBestFitPrefixFragmented(b *testing.B) {
 	f, _ := newMostlyTaken("10.0.0.0/12")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -54,9 +54,9 @@ func BenchmarkBestFitPrefixCrowded(b *testing.B) {
 	}
 }
 
-// TestNoAllocationsCrowded checks the design target L0, 0 allocations, also where addresses are freed across the whole
-// pool.
-func TestNoAllocationsCrowded(t *testing.T) {
+// TestNoAllocationsFragmented checks the design target L0, 0 allocations, also where addresses are freed across the
+// whole pool.
+func TestNoAllocationsFragmented(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/12", "2001:db8::/64"} {
 		f, taken := newMostlyTaken(p)
 		i := 0

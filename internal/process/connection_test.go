@@ -9,9 +9,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestConnectionHasNoLimitOfItsOwn checks that the client does not limit its rate (W25): otherwise a burst of claims
+// TestClientDoesNotLimitItsRate checks that the client does not limit its rate (W25): otherwise a burst of claims
 // would wait, whatever the API server can process.
-func TestConnectionHasNoLimitOfItsOwn(t *testing.T) {
+func TestClientDoesNotLimitItsRate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: "https://127.0.0.1:1"}},

@@ -53,9 +53,9 @@ func TestCheckKinds(t *testing.T) {
 	}
 }
 
-// TestKindsThatAreInstalledAreThere checks that the steps that the message names help (W29): after an installation a
+// TestMissingKindAdviceHelps checks that the steps that the message names help (W29): after an installation a
 // missing kind exists, and without the flag it is not required.
-func TestKindsThatAreInstalledAreThere(t *testing.T) {
+func TestMissingKindAdviceHelps(t *testing.T) {
 	for wantError, needed := range map[string][]RequiredKinds{
 		"MetalLB is not installed in this cluster; run without --service-leases, or install it":                             KindsForLeases,
 		"the CRD of node-ipam-controller is not installed here; run without --serve-node-ipam-cluster-cidrs, or install it": KindsForNetworkingX,

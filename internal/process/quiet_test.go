@@ -7,7 +7,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-func TestQuietly(t *testing.T) {
+func TestWithQuietHealthChecks(t *testing.T) {
 	for verbosity, want := range map[int][]string{
 		0: {`"controller-runtime" "level"=0 "msg"="one"`},
 		1: {`"controller-runtime" "level"=0 "msg"="one"`, `"controller-runtime" "level"=1 "msg"="two"`, `"controller-runtime/healthz" "level"=0 "msg"="failed" "a"=1`},

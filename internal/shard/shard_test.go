@@ -40,7 +40,7 @@ func owner(t *testing.T, name string, n int) int {
 	return owner
 }
 
-func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
+func TestObjectsHaveOneShardAndFewMove(t *testing.T) {
 	const pools = 3000
 	for n := 1; n < 5; n++ {
 		poolsByShard, moved := map[int]int{}, 0
@@ -66,10 +66,10 @@ func TestEverythingIsOfOneShardAndFewThingsMove(t *testing.T) {
 	}
 }
 
-// TestTheHashIsWhatItWas checks that the zero value serves everything, and that the hash does not change from one
+// TestHashNeverChanges checks that the zero value serves everything, and that the hash does not change from one
 // release to the next: during an upgrade, two managers would otherwise serve the same pool and take it over from each
 // other in turn.
-func TestTheHashIsWhatItWas(t *testing.T) {
+func TestHashNeverChanges(t *testing.T) {
 	if !(Shard{}).Has("NetworkPool", "ns", "pool") {
 		t.Error("the zero value does not have everything")
 	}

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestWentBack checks a reader of an API server whose etcd is restored, and which shows older resource versions than
-// before: it gets an error, and no watch begins.
-func TestWentBack(t *testing.T) {
+// TestVersionRollback checks a reader of an API server whose etcd is restored, and which shows older resource versions
+// than before: it gets an error, and no watch begins.
+func TestVersionRollback(t *testing.T) {
 	// The requests of a test case.
 	const list, rewatch, patch = "list", "watch", "patch"
 	tests := map[string]struct {
@@ -85,9 +85,9 @@ func TestWentBack(t *testing.T) {
 	}
 }
 
-// TestHistoryIsOfAKind checks that the versions of one kind do not apply to another one, which may be in another
+// TestHistoryIsPerKind checks that the versions of one kind do not apply to another one, which may be in another
 // storage.
-func TestHistoryIsOfAKind(t *testing.T) {
+func TestHistoryIsPerKind(t *testing.T) {
 	h := &versionHistory{}
 	h.recordVersion("a", "9")
 	h.recordVersion("a", "x")

@@ -67,8 +67,8 @@ func TestNodeItems(t *testing.T) {
 	}
 }
 
-// TestNodeItemsThatBreakOff checks that an incomplete list is an error, wherever it breaks off.
-func TestNodeItemsThatBreakOff(t *testing.T) {
+// TestIncompleteNodeItems checks that an incomplete list is an error, wherever it breaks off.
+func TestIncompleteNodeItems(t *testing.T) {
 	list := nodeListOf(2)
 	whole := encoded(t, list, true)
 	behind := len(whole) - 4 // two empty fields follow the list
@@ -82,7 +82,7 @@ func TestNodeItemsThatBreakOff(t *testing.T) {
 	}
 }
 
-func TestNodeItemsThatAreNone(t *testing.T) {
+func TestInvalidNodeItems(t *testing.T) {
 	text, err := json.Marshal(nodeListOf(1))
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestNodeItemsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestNodesAreAskedForAsProtobuf(t *testing.T) {
+func TestNodesAreRequestedAsProtobuf(t *testing.T) {
 	asked := ""
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = r.Header.Get("Accept") + " " + r.URL.String()
@@ -158,9 +158,9 @@ func TestWatchShowsNodes(t *testing.T) {
 	}
 }
 
-// TestWatchOfNodesThatNobodyReads checks that a watch that is stopped while unread events are pending leaves nothing
+// TestStoppedWatchLeavesNothing checks that a watch that is stopped while unread events are pending leaves nothing
 // behind: TestMain checks for leaked goroutines.
-func TestWatchOfNodesThatNobodyReads(t *testing.T) {
+func TestStoppedWatchLeavesNothing(t *testing.T) {
 	node := nodeListOf(1).Items[0]
 	proto, _ := runtime.SerializerInfoForMediaType(clientgoscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	raw, err := runtime.Encode(clientgoscheme.Codecs.EncoderForVersion(proto.Serializer, corev1.SchemeGroupVersion), &node)
@@ -182,8 +182,8 @@ func TestWatchOfNodesThatNobodyReads(t *testing.T) {
 	w.Stop()
 }
 
-// TestNodesThatAreBroken checks that data that breaks off, or is not a Node, is an error.
-func TestNodesThatAreBroken(t *testing.T) {
+// TestBrokenNodes checks that data that breaks off, or is not a Node, is an error.
+func TestBrokenNodes(t *testing.T) {
 	node := nodeListOf(1).Items[0]
 	whole, err := node.Marshal()
 	if err != nil {

@@ -41,7 +41,7 @@ func claimObject() *ipamv1.IPAddressClaim {
 	return c
 }
 
-func TestNothingIsLostButManagedFields(t *testing.T) {
+func TestOnlyManagedFieldsAreDropped(t *testing.T) {
 	held := &ipamv1.IPAddress{ObjectMeta: meta(), Spec: ipamv1.IPAddressSpec{Address: "10.0.0.1", Gateway: "10.0.0.254"}}
 	block := &v1alpha1.IPAllocation{ObjectMeta: meta(), Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.NodesAllocation}}
 	block.Status.CIDR = "10.0.0.0/30"

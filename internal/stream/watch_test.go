@@ -94,9 +94,9 @@ func TestWatchShowsWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestWatchThatBreaks checks that a watch that ends is continued from its last event, and that unexpected content is
-// an error, after which everything is listed again.
-func TestWatchThatBreaks(t *testing.T) {
+// TestBrokenWatchContinues checks that a watch that ends is continued from its last event, and that unexpected content
+// is an error, after which everything is listed again.
+func TestBrokenWatchContinues(t *testing.T) {
 	whole := fmt.Sprintf(`{"type":"ADDED","object":%s}`, textOf(t, claimObject()))
 	tests := map[string]struct {
 		after  string
@@ -143,7 +143,7 @@ func TestWatchIsRefused(t *testing.T) {
 	}
 }
 
-func TestWatchAsksForWhatTheReflectorWants(t *testing.T) {
+func TestWatchRequestsReflectorOptions(t *testing.T) {
 	asked := make(chan string, 1)
 	c := answering(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() })
 	c.history.recordList("ipallocations", "7") // the watch begins where the list ended

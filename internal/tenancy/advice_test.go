@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestWhatAClusterWithoutAProviderConfigIsToldHelps checks that the ProviderConfig of a Cluster is found after the
+// TestMissingProviderConfigMessagesNameStepsThatHelp checks that the ProviderConfig of a Cluster is found after the
 // step that the message names (W29).
-func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
+func TestMissingProviderConfigMessagesNameStepsThatHelp(t *testing.T) {
 	configs := func(names ...string) (out []v1alpha1.ProviderConfig) {
 		for _, name := range names {
 			var c v1alpha1.ProviderConfig
@@ -39,9 +39,9 @@ func TestWhatAClusterWithoutAProviderConfigIsToldHelps(t *testing.T) {
 	chosen(configs("a/config"), "config", team, "")
 }
 
-// TestWhatARefusedNamespaceIsToldHelps checks that a namespace is admitted after the step that the message names
-// (W29).
-func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
+// TestRefusedNamespaceMessagesNameStepsThatHelp checks that a namespace is admitted after the step that the message
+// names (W29).
+func TestRefusedNamespaceMessagesNameStepsThatHelp(t *testing.T) {
 	selects := func(stage string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
 	}
@@ -97,9 +97,9 @@ func TestWhatARefusedNamespaceIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestAnAnnotationOfASizeIsCorrected checks that an invalid size annotation is accepted once it is corrected or
+// TestInvalidSizeAdviceHelps checks that an invalid size annotation is accepted once it is corrected or
 // removed (W29).
-func TestAnAnnotationOfASizeIsCorrected(t *testing.T) {
+func TestInvalidSizeAdviceHelps(t *testing.T) {
 	asked := func(text string) map[string]string { return map[string]string{v1alpha1.LBPoolSizeAnnotation: text} }
 	if _, err := ComputeInitialSize(network{}, asked("many")); err == nil || !strings.Contains(err.Error(), "write a whole number from 1 to 2147483647, or remove it to get the size of the ProviderConfig") {
 		t.Error(err)
@@ -111,9 +111,9 @@ func TestAnAnnotationOfASizeIsCorrected(t *testing.T) {
 	}
 }
 
-// TestWhatAClusterWithoutAPoolIsToldHelps checks that a Cluster that no pool serves continues, and its ProviderConfig
+// TestMissingPoolMessagesNameStepsThatHelp checks that a Cluster that no pool serves continues, and its ProviderConfig
 // is valid, after the step that the message names (W29).
-func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
+func TestMissingPoolMessagesNameStepsThatHelp(t *testing.T) {
 	roomy := func(name string) Pool { return openPool(name, 8) }
 	gone := otherPool("gone", PoolMissing, "does not exist")
 	begin := AllocationRequest{Config: types.NamespacedName{Namespace: "ns", Name: "config"}, Count: 8}
@@ -183,9 +183,9 @@ func TestWhatAClusterWithoutAPoolIsToldHelps(t *testing.T) {
 	}
 }
 
-// TestAnotherNameOfAClusterIsAnotherNameOfItsBlock checks that, of two Clusters that need the same block name, the
+// TestNameTakenAdviceHelps checks that, of two Clusters that need the same block name, the
 // one that is created under another name has a block name of its own (W29).
-func TestAnotherNameOfAClusterIsAnotherNameOfItsBlock(t *testing.T) {
+func TestNameTakenAdviceHelps(t *testing.T) {
 	one, other := v1alpha1.ClusterReference{Namespace: "a-b", Name: "c"}, v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
 	if InitialBlockName(one) != InitialBlockName(other) {
 		t.Fatal("they need different names")

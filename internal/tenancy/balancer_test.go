@@ -9,9 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestServingOf checks that the load balancer that blocks are projected to stays active until it has released all of
-// them (U75), and that the Cluster then moves to the other one (U76).
-func TestServingOf(t *testing.T) {
+// TestChooseLoadBalancer checks that the load balancer that blocks are projected to stays active until it has released
+// all of them (U75), and that the Cluster then moves to the other one (U76).
+func TestChooseLoadBalancer(t *testing.T) {
 	const metalLB, cilium = v1alpha1.MetalLBLoadBalancer, v1alpha1.CiliumLoadBalancer
 	for name, tc := range map[string]struct {
 		config string // the configured one; "-": there is no ProviderConfig

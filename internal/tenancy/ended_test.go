@@ -11,9 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestEnded checks what stays and what is deleted when a Cluster gets no more blocks (B82). Each block is "name
-// phase", followed by + and its other properties.
-func TestEnded(t *testing.T) {
+// TestDecideWithdrawal checks what stays and what is deleted when a Cluster gets no more blocks (B82). Each block is
+// "name phase", followed by + and its other properties.
+func TestDecideWithdrawal(t *testing.T) {
 	many, names := []string{}, []string{}
 	for i := range maxNamesInMessage + 2 {
 		many = append(many, fmt.Sprintf("n%d Allocated", i))

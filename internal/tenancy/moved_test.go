@@ -6,7 +6,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestMovedAway(t *testing.T) {
+func TestDescribeMovedBlock(t *testing.T) {
 	cluster := v1alpha1.ClusterReference{Namespace: "team", Name: "prod"}
 	for name, tc := range map[string]struct {
 		held  v1alpha1.HeldRange

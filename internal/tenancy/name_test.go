@@ -112,7 +112,7 @@ func TestLabelsAreValid(t *testing.T) {
 	}
 }
 
-func TestTaken(t *testing.T) {
+func TestNameTakenDecision(t *testing.T) {
 	a := &v1alpha1.IPAllocation{}
 	a.Namespace, a.Name, a.Spec.TenantClusterRef = "ns", "a-b-c-lb", v1alpha1.ClusterReference{Namespace: "a", Name: "b-c"}
 	want := "this Cluster needs the name IPAllocation ns/a-b-c-lb, which belongs to Cluster a/b-c; create one of the two Clusters under another name"

@@ -120,8 +120,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestKeep checks that a size that cannot be parsed takes no block away.
-func TestKeep(t *testing.T) {
+// TestKeepDecision checks that a size that cannot be parsed takes no block away.
+func TestKeepDecision(t *testing.T) {
 	wrong := errors.New("write a whole number")
 	served := &CurrentAllocation{Phase: v1alpha1.AllocationAllocated, Message: "allocated 8 IPs"}
 	leaving := &CurrentAllocation{Phase: v1alpha1.AllocationAllocated, Deleting: true}
@@ -160,7 +160,7 @@ func TestTriedSurvivesItsAnnotation(t *testing.T) {
 	}
 }
 
-func TestStandingOf(t *testing.T) {
+func TestNewCurrentAllocation(t *testing.T) {
 	made := func(change func(*v1alpha1.IPAllocation)) *v1alpha1.IPAllocation {
 		a := &v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.ProviderConfigLabel: "config"}},
@@ -194,7 +194,7 @@ func TestStandingOf(t *testing.T) {
 	}
 }
 
-func TestSetTried(t *testing.T) {
+func TestSetAttemptsAnnotation(t *testing.T) {
 	cluster := &metav1.ObjectMeta{}
 	for _, step := range []struct {
 		tried   []PoolAttempt

@@ -11,7 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestPoolOf(t *testing.T) {
+func TestNewPool(t *testing.T) {
 	home := Namespace{Name: "home", Labels: map[string]string{"stage": "prod"}}
 	ready := func(status metav1.ConditionStatus, reason string) v1alpha1.NetworkPoolStatus {
 		return v1alpha1.NetworkPoolStatus{AvailableIPs: 9, LargestFreeBlock: 4, Conditions: []metav1.Condition{

@@ -9,7 +9,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestSettingsOf(t *testing.T) {
+func TestSettingsFromConfig(t *testing.T) {
 	of := func(l *lb, q *quota) *v1alpha1.ProviderConfig {
 		return &v1alpha1.ProviderConfig{Spec: v1alpha1.ProviderConfigSpec{Network: &network{Mode: v1alpha1.IPAMMode, LoadBalancer: l, QuotaPerTenant: q}}}
 	}

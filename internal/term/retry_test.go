@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestThoseThatFailTogetherAreTriedTogether checks that many objects that fail within a moment are retried within a
+// TestConcurrentFailuresAreRetriedTogether checks that many objects that fail within a moment are retried within a
 // moment too, as each retry time costs a reconcile.
-func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
+func TestConcurrentFailuresAreRetriedTogether(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for failures := range 12 {
 		delay := RetryDelay(failures)
@@ -28,9 +28,9 @@ func TestThoseThatFailTogetherAreTriedTogether(t *testing.T) {
 	}
 }
 
-// TestOthersThatFailAreTriedLater checks that objects get retry times of their own while others of their kind fail, so
-// that they are not all retried at once.
-func TestOthersThatFailAreTriedLater(t *testing.T) {
+// TestLaterFailuresAreRetriedSeparately checks that objects get retry times of their own while others of their kind
+// fail, so that they are not all retried at once.
+func TestLaterFailuresAreRetriedSeparately(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	was := noon
 	for others := range 5 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOf(t *testing.T) {
+func TestResolveVersion(t *testing.T) {
 	for name, tc := range map[string]struct{ linked, module, want string }{
 		"make":                         {"v0.1.0", "v0.1.1-0.20261101120000-0123456789ab", "v0.1.0"},
 		"make, of no tag":              {"v0.1.0-dev+0123456789ab-dirty", "(devel)", "v0.1.0-dev+0123456789ab-dirty"},

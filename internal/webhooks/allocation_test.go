@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-func TestWarnsOfNamesThatMeanNothingYet(t *testing.T) {
+func TestWarnsOfMissingReferences(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clusterv1.AddToScheme} {
 		if err := add(scheme); err != nil {

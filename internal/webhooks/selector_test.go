@@ -10,9 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// TestTheNamespaceSelectorIsChecked checks that an unknown operator is rejected. The API server accepts any text for an
+// TestNamespaceSelectorIsValidated checks that an unknown operator is rejected. The API server accepts any text for an
 // operator: no namespace would be served, and the pool would report no error.
-func TestTheNamespaceSelectorIsChecked(t *testing.T) {
+func TestNamespaceSelectorIsValidated(t *testing.T) {
 	bad := global("p", spec{CIDR: "10.0.0.0/24"})
 	bad.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "team", Operator: "Inn", Values: []string{"a"}},

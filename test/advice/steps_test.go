@@ -194,7 +194,7 @@ type row struct {
 
 // W29: a message that suggests a next step suggests one that helps: a test carries it out. The author of a new
 // message adds a row, and the test.
-func TestNextStepsAreCarriedOut(t *testing.T) {
+func TestAdvisedStepsAreTested(t *testing.T) {
 	all := countSteps(t)
 	if len(all) < 30 {
 		t.Errorf("steps are found in %d directories alone", len(all))
@@ -218,7 +218,7 @@ func TestNextStepsAreCarriedOut(t *testing.T) {
 }
 
 // The tests that the table names exist.
-func TestTheTableNamesTests(t *testing.T) {
+func TestTableNamesTests(t *testing.T) {
 	root, read := framework.RepoRootForTest(t), map[string]*framework.TestNames{}
 	for dir, rows := range table {
 		for _, r := range rows {
@@ -249,7 +249,7 @@ var (
 )
 
 // Pages, and parts of pages, that a message names exist.
-func TestPagesThatAreNamedExist(t *testing.T) {
+func TestNamedPagesExist(t *testing.T) {
 	root, count := framework.RepoRootForTest(t), 0
 	for _, dir := range []string{"cmd", "controllers", "internal"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*", "*.go"))

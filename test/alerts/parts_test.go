@@ -21,7 +21,7 @@ import (
 // Where components are disabled, or pools are shared by several managers, each panel of the dashboard shows data,
 // except panels in collapsed rows; and no alert fires, as there is no fault. Prometheus' own engine evaluates the
 // metrics that the managers export.
-func TestInstallationsWithLess(t *testing.T) { // W35
+func TestReducedInstallations(t *testing.T) { // W35
 	if testing.Short() {
 		t.Skip("it starts managers and has them do all that is shown: make test-all")
 	}

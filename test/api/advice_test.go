@@ -17,7 +17,7 @@ func networkPoolOf(g *WithT, spec string) *unstructured.Unstructured {
 }
 
 // W29: the API server accepts each step that a refusal of the schema suggests, each by itself.
-func TestWhatARefusalSaysToDoHelps(t *testing.T) {
+func TestRefusalsNameStepsThatHelp(t *testing.T) {
 	const (
 		carve  = `carve: {poolRef: {name: p}, prefixLength: 26}`
 		tenant = `, type: loadbalancer, tenantClusterRef: {name: c, namespace: ns}}`
@@ -104,7 +104,7 @@ func TestWhatARefusalSaysToDoHelps(t *testing.T) {
 }
 
 // An immutable field can be changed nevertheless by a new object: beside the existing one, or instead of it.
-func TestWhatIsImmutableIsMadeAnew(t *testing.T) { // W29
+func TestImmutableFieldsChangeByRecreation(t *testing.T) { // W29
 	for name, c := range map[string]struct {
 		of            func(*WithT, string) *unstructured.Unstructured
 		before, after string

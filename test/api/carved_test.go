@@ -40,7 +40,7 @@ func TestBadCarvedPoolsAreRefusedWhenApplied(t *testing.T) { // C26
 	})
 }
 
-func TestGoodCarvedPoolsAreTaken(t *testing.T) {
+func TestGoodCarvedPoolsApply(t *testing.T) {
 	const from = `poolRef: {kind: GlobalNetworkPool, name: p}`
 	for name, spec := range map[string]string{
 		"the least":    `{carve: {` + from + `, prefixLength: 26}}`,
@@ -60,7 +60,7 @@ func TestGoodCarvedPoolsAreTaken(t *testing.T) {
 }
 
 // Addresses of the parent are in use, so the parent of a pool cannot be changed.
-func TestWhatAPoolIsCarvedFromIsImmutable(t *testing.T) {
+func TestCarvedPoolParentIsImmutable(t *testing.T) {
 	const before = `{carve: {poolRef: {name: p}, prefixLength: 26}}`
 	for name, c := range map[string]struct{ after, want string }{
 		"another parent": {`{carve: {poolRef: {name: q}, prefixLength: 26}}`, "is immutable"},

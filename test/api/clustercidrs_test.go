@@ -152,7 +152,7 @@ func TestBadSelectorsAreRefusedWhenApplied(t *testing.T) { // K1
 }
 
 // What node-ipam-controller accepts, and more. Every spec that the API server accepts can be served.
-func TestGoodClusterCIDRsAreTaken(t *testing.T) { // K1, K3
+func TestGoodClusterCIDRsApply(t *testing.T) { // K1, K3
 	size := terms(expressions(`{key: size, operator: In, values: [big]}`))
 	exists, notA := `{key: a, operator: Exists}`, `{key: metadata.name, operator: NotIn, values: [a]}`
 	for name, spec := range map[string]string{
@@ -198,7 +198,7 @@ func TestGoodClusterCIDRsAreTaken(t *testing.T) { // K1, K3
 
 // The schema of a NodeSelector limits the length of no text, so CEL cannot check the texts at a cost that the API
 // server allows. Their errors are found later, and reported in a condition.
-func TestTextsOfSelectorsAreNotInTheSchema(t *testing.T) {
+func TestSchemaDoesNotLimitSelectorTexts(t *testing.T) {
 	for name, expression := range map[string]string{
 		"no label":            `{key: NoUppercaseOrSpecialCharsLike=Equals, operator: In, values: [bar]}`,
 		"no value of a label": `{key: size, operator: In, values: [very big]}`,

@@ -85,7 +85,7 @@ func TestButlersPoolsApplyUnchanged(t *testing.T) {
 }
 
 // A pool that sets one of the defaults gets the other.
-func TestDefaultsOfAPool(t *testing.T) { // B5
+func TestPoolDefaults(t *testing.T) { // B5
 	for name, c := range map[string]struct {
 		defaults             map[string]any
 		nodes, loadBalancers int32

@@ -211,7 +211,7 @@ func checkClusterCIDR(t *testing.T, b []byte) {
 }
 
 // inTextOfSelector matches the fields in which the schema finds fewer errors: see
-// TestTextsOfSelectorsAreNotInTheSchema.
+// TestSchemaDoesNotLimitSelectorTexts.
 var inTextOfSelector = regexp.MustCompile(`^spec\.nodeSelector\.nodeSelectorTerms\[\d+\]\.matchExpressions\[\d+\]`)
 
 // A short run of what `make fuzz` does for any time, the same in each run.

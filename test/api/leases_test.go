@@ -49,7 +49,7 @@ func TestBadLeasesAreRefusedWhenApplied(t *testing.T) { // H4
 
 // A lease keeps its address: the fields that determine it are immutable, and a second lease of the same name cannot
 // be created.
-func TestLeasesCannotBeTurnedIntoOthers(t *testing.T) { // A3
+func TestLeasesAreImmutable(t *testing.T) { // A3
 	g := NewWithT(t)
 	plain, asked := framework.MakeLease(metav1.NamespaceDefault, "plain").Obj(), framework.MakeLease(metav1.NamespaceDefault, "asked").RequestAddress("10.0.0.1").Obj()
 	for _, l := range []*v1alpha1.IPLease{plain, asked} {

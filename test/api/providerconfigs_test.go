@@ -81,7 +81,7 @@ func TestGoodProviderConfigsApply(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfAProviderConfig(t *testing.T) { // B14
+func TestProviderConfigDefaults(t *testing.T) { // B14
 	g := NewWithT(t)
 	u := configOf(g, `{scope: {}, harvester: {networkName: default/vlan40}, network: {poolRefs: [{name: p}], loadBalancer: {}, quotaPerTenant: {}}}`)
 	g.Expect(k8s.Create(t.Context(), u)).To(Succeed())

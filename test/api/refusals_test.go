@@ -122,7 +122,7 @@ func TestBadSpecsAreRefusedWhenApplied(t *testing.T) {
 	}
 }
 
-func TestGoodSpecsAreTaken(t *testing.T) {
+func TestGoodSpecsApply(t *testing.T) {
 	for name, spec := range map[string]string{
 		"smallest":               `{cidr: 10.0.0.0/32}`,
 		"three forms":            `{addresses: [10.0.0.0/28, 10.0.0.20-10.0.0.30, 10.0.0.40], reserved: [{cidr: 10.0.0.20-10.0.0.21}], prefix: 24, gateway: 10.0.0.1}`,

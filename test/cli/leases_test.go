@@ -15,7 +15,7 @@ import (
 
 // Leases are explained and found as claims are, and before a downgrade to a version without leases the plugin lists
 // them.
-func TestLookAtLeases(t *testing.T) {
+func TestInspectLeases(t *testing.T) {
 	const ns = "tenant-a"
 	createNamespace(t, ns, nil)
 	startManager(t, ns)

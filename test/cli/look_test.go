@@ -13,7 +13,7 @@ import (
 )
 
 // One namespace with objects of every sort, inspected with every command.
-func TestLook(t *testing.T) {
+func TestInspectNamespace(t *testing.T) {
 	const ns = "team-a" // as in docs/plugin.md
 	createNamespace(t, ns, nil)
 	startManager(t, "", "--node-cidrs=on")

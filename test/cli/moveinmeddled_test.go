@@ -62,7 +62,7 @@ func newMeddlingClient() client.Client {
 }
 
 // Concurrent writes do not stop an import, not even one before each of its writes.
-func TestImportMeddled(t *testing.T) {
+func TestImportWithConcurrentWrites(t *testing.T) {
 	t.Run("a pool of a namespace", func(t *testing.T) { applyWithMeddling(t, newLocalWorld(t)) })
 	t.Run("a global pool", func(t *testing.T) { applyWithMeddling(t, newGlobalWorld(t)) })
 	t.Run("a pool of Metal3", func(t *testing.T) { applyWithMeddling(t, newMetal3World(t)) })

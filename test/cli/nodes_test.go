@@ -180,7 +180,7 @@ func mayList(t *testing.T, user string, groups []string) {
 
 // A fleet is inspected from its management cluster, and each workload cluster, which has no CRDs of this provider,
 // with its own kubeconfig.
-func TestLookAtAFleet(t *testing.T) {
+func TestInspectFleet(t *testing.T) {
 	workload, err := framework.StartControlPlane(framework.Options{NoCRDs: true})
 	if err != nil {
 		t.Fatal(err)

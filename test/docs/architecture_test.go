@@ -21,7 +21,7 @@ var edge = regexp.MustCompile(`(?m)^ +(\w+) --> (\w+)$`)
 const module = "github.com/butlerdotdev/cluster-api-ipam-provider-butler"
 
 // The picture of packages shows the direct imports of the product, except those that follow from others.
-func TestThePictureShowsTheImports(t *testing.T) {
+func TestPackagePictureShowsImports(t *testing.T) {
 	root := readSource(t).root
 	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	if err != nil {
@@ -131,7 +131,7 @@ func TestArrows(t *testing.T) {
 var goFile = regexp.MustCompile("`((?:[a-z0-9]+/)*[a-z_0-9]+\\.go)`(?: \\(((?:`[A-Za-z]+`(?:, )?)+)\\))?")
 
 // A file that a page names exists, and declares the names that the page gives for it.
-func TestFilesOfPagesExist(t *testing.T) {
+func TestNamedFilesExist(t *testing.T) {
 	root := readSource(t).root
 	declared := map[string]map[string]bool{}
 	for _, dir := range []string{"api", "controllers", "internal", "test"} {

@@ -20,7 +20,7 @@ var (
 
 // The code that docs/design.md names for a rule exists: functions and types as package.Name, methods as
 // package.Type.Method. A name that fits several declarations is ambiguous.
-func TestCodeOfTheRulesExists(t *testing.T) {
+func TestNamedCodeOfRulesExists(t *testing.T) {
 	s := readSource(t)
 	text, err := os.ReadFile(filepath.Join(s.root, "docs", "design.md"))
 	if err != nil {

@@ -31,7 +31,7 @@ var unseededFiles = map[string]string{
 var seededConstructors = []string{"New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "ChaCha8", "PCG", "Rand", "Source", "Zipf"}
 
 // Tests draw the same values in each run: a failure repeats, and no test passes by luck.
-func TestTestsDrawTheSameEachTime(t *testing.T) {
+func TestDrawsAreSeeded(t *testing.T) {
 	root, sources, unseeded := framework.RepoRootForTest(t), 0, map[string]bool{}
 	for _, dir := range []string{"api", "cmd", "controllers", "docs", "hack", "internal", "test"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(at string, entry fs.DirEntry, err error) error {

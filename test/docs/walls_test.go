@@ -15,7 +15,7 @@ import (
 )
 
 // A depguard rule whose pattern matches no file forbids nothing, and depguard does not report that.
-func TestWallsStandSomewhere(t *testing.T) {
+func TestImportRulesMatchFiles(t *testing.T) {
 	root, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestFreePortsDiffer(t *testing.T) {
 }
 
 // The processes that this test binary has started end with it, in whichever way it ends.
-func TestTheControlPlaneIsWatched(t *testing.T) {
+func TestControlPlaneIsWatched(t *testing.T) {
 	if n := len(watchdog.WatchedProcesses()); runtime.GOOS == "linux" && n < 2 {
 		t.Errorf("%d processes are watched, not etcd and kube-apiserver", n)
 	}

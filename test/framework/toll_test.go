@@ -11,7 +11,7 @@ import (
 )
 
 // The work of a manager is counted separately by controller, API server and cause.
-func TestToll(t *testing.T) {
+func TestRequestCounts(t *testing.T) {
 	metrics := `# TYPE controller_runtime_reconcile_total counter
 controller_runtime_reconcile_total{controller="networkpool",result="error"} 3
 controller_runtime_reconcile_total{controller="networkpool",result="success"} 4

@@ -87,10 +87,10 @@ func TestDeployed(t *testing.T) {
 	g.Expect(string(version)).To(HavePrefix("butler-host-lb v"))
 }
 
-// TestProbesOfAHostWithoutAnAPIServer checks that the kubelet finds the probes of the DaemonSet where the program
+// TestProbesWithoutAPIServer checks that the kubelet finds the probes of the DaemonSet where the program
 // serves them, on loopback, as docs/host-lb.md describes: the program is alive, and not ready while no API server
 // answers. It waits for one, logs that once, and does not exit.
-func TestProbesOfAHostWithoutAnAPIServer(t *testing.T) {
+func TestProbesWithoutAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	n, err := netns.NewSwitch()
 	if err != nil {

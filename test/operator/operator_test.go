@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(framework.RunTestMain(m, framework.Options{}, func(c *framework.ControlPlane) { cp = c }))
 }
 
-func TestTheProviderOfThePage(t *testing.T) {
+func TestDocumentedProvider(t *testing.T) {
 	dir, err := framework.FindRepoRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -170,7 +170,7 @@ func TestThreatsHaveTests(t *testing.T) {
 
 // The pools in the documentation do not overlap the samples, so that a user who tries both gets no condition about an
 // overlap.
-func TestDocumentedPoolsAreApartFromTheSamples(t *testing.T) {
+func TestDocumentedPoolsDoNotOverlapSamples(t *testing.T) {
 	declared := func(text, path string) (out []*netipx.IPSet) {
 		objs, err := framework.ParseManifests([]byte(text))
 		if err != nil {

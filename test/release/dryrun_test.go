@@ -14,7 +14,7 @@ import (
 var publishing = []string{"make release-login", "make release-draft"}
 
 // A tag triggers the same targets that the dry run tries, in the same order.
-func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
+func TestDryRunRunsReleaseSteps(t *testing.T) {
 	w := parse(t, read(t, ".github/workflows/release.yaml"))
 	if names := slices.Sorted(maps.Keys(w.Jobs)); !slices.Equal(names, []string{"build", "publish"}) || w.Jobs["publish"].Needs != "build" {
 		t.Fatalf("jobs %v, or publish does not wait for build", names)
@@ -53,7 +53,7 @@ func TestTheDryRunTakesTheStepsOfTheRelease(t *testing.T) {
 }
 
 // The commands of the page verify what is released; the workflow runs the same commands.
-func TestTheIdentityThatSigns(t *testing.T) {
+func TestSigningIdentity(t *testing.T) {
 	const identity = "/.github/workflows/release.yaml@refs/tags/"
 	for _, path := range []string{"hack/release.sh", "docs/install.md"} {
 		if !strings.Contains(read(t, path), identity) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Two managers run on two hosts, and are not drained at once; a single manager does not block the drain of its host.
-func TestTheManagerAndHostsThatEnd(t *testing.T) {
+func TestManagerSurvivesHostDrain(t *testing.T) {
 	var deployment appsv1.Deployment
 	var budget policyv1.PodDisruptionBudget
 	for path, obj := range map[string]any{"manager.yaml": &deployment, "disruption_budget.yaml": &budget} {

@@ -94,9 +94,9 @@ func TestConnectionsEndBeforeTheAddress(t *testing.T) { // H30
 	g.Expect(errors.Is(err, syscall.ECONNRESET)).To(BeTrue(), "%v", err)
 }
 
-// TestPlaceOf checks that an address belongs on the interface with the longest prefix of it, and stays on its interface
-// while that is one of those.
-func TestPlaceOf(t *testing.T) { // H29
+// TestInterfaceForAddress checks that an address belongs on the interface with the longest prefix of it, and stays on
+// its interface while that is one of those.
+func TestInterfaceForAddress(t *testing.T) { // H29
 	network := func(name, prefix string) hostlb.Network {
 		return hostlb.Network{Prefix: netip.MustParsePrefix(prefix), Interface: name}
 	}
@@ -153,10 +153,10 @@ func interfacesWithAddress(t *testing.T, address netip.Addr) (out []string) {
 	return out
 }
 
-// TestMisplaced checks that an address is taken off an interface that has no carrier, or whose network has moved to
-// another one: else the host would keep, and report, an address that answers no client. The address is added where it
-// belongs.
-func TestMisplaced(t *testing.T) {
+// TestMisplacedAddressIsRemoved checks that an address is taken off an interface that has no carrier, or whose network
+// has moved to another one: else the host would keep, and report, an address that answers no client. The address is
+// added where it belongs.
+func TestMisplacedAddressIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		only  []string
 		moves func(*WithT)
@@ -216,9 +216,9 @@ func TestMisplaced(t *testing.T) {
 	}
 }
 
-// TestOwnOf checks that a host reports its own addresses to other hosts: those of the networks that it shows addresses
-// of, on interfaces that answer.
-func TestOwnOf(t *testing.T) {
+// TestFindOwnAddresses checks that a host reports its own addresses to other hosts: those of the networks that it shows
+// addresses of, on interfaces that answer.
+func TestFindOwnAddresses(t *testing.T) {
 	on := func(quiet bool, texts ...string) netif.Link {
 		out := netif.Link{NoARP: quiet}
 		for _, text := range texts {

@@ -46,8 +46,8 @@ func TestPortsAreSetAgain(t *testing.T) {
 	g.Expect(a.proxy.needsPortSync(nil)).To(BeFalse(), "it rests")
 }
 
-// TestCrowds checks that a port is reported to have no room for a minute after it last had none.
-func TestCrowds(t *testing.T) {
+// TestFullPortTracker checks that a port is reported to have no room for a minute after it last had none.
+func TestFullPortTracker(t *testing.T) {
 	g := NewWithT(t)
 	port := forward.Port{Protocol: corev1.ProtocolUDP, Address: netip.MustParseAddrPort("192.0.2.100:53")}
 	now, c := time.Now(), fullPortTracker{}

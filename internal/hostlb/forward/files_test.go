@@ -58,9 +58,9 @@ func TestMaxFiles(t *testing.T) {
 	}
 }
 
-// TestAFullPortHasRoomWithMore checks that a port that has no room for all its clients has room with a higher
+// TestFullPortAdviceHelps checks that a port that has no room for all its clients has room with a higher
 // --open-files or --udp-sessions, and once an idle client ends (W29).
-func TestAFullPortHasRoomWithMore(t *testing.T) {
+func TestFullPortAdviceHelps(t *testing.T) {
 	for name, c := range map[string]struct {
 		protocol      corev1.Protocol
 		scarce, ample *Forwarder

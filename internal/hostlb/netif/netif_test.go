@@ -85,9 +85,9 @@ func TestAddresses(t *testing.T) {
 	g.Expect(left).To(HaveLen(len(all)-2), "those of the host stay")
 }
 
-// TestTheKernelForgets checks that the kernel removes an address that is not refreshed, and that a refresh does not add
-// an address that is gone.
-func TestTheKernelForgets(t *testing.T) {
+// TestKernelRemovesExpiredAddress checks that the kernel removes an address that is not refreshed, and that a refresh
+// does not add an address that is gone.
+func TestKernelRemovesExpiredAddress(t *testing.T) {
 	l := link(t)
 	g := NewWithT(t)
 	for _, a := range []netip.Addr{four, six} {

@@ -78,9 +78,9 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestALeaseThatIsMadeAgainCanBeRead checks that the Lease of a host that is deleted is created again by the host and
+// TestRecreatedLeaseCanBeParsed checks that the Lease of a host that is deleted is created again by the host and
 // can be parsed (W29).
-func TestALeaseThatIsMadeAgainCanBeRead(t *testing.T) {
+func TestRecreatedLeaseCanBeParsed(t *testing.T) {
 	g := NewWithT(t)
 	host := hostlb.Host{Name: "h1", Lifetime: 10 * time.Second}
 	made := func() *coordinationv1.Lease {

@@ -115,8 +115,9 @@ func TestWithoutLinkLocal(t *testing.T) {
 	}).WithTimeout(20 * time.Second).Should(Succeed())
 }
 
-// TestOnlyOurs checks that claims of addresses that are not ours are not passed on: they would drown the rest.
-func TestOnlyOurs(t *testing.T) {
+// TestForeignClaimsAreDropped checks that claims of addresses that are not ours are not passed on: they would drown the
+// rest.
+func TestForeignClaimsAreDropped(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
 	mine := netip.MustParseAddr("192.0.2.20")
@@ -131,10 +132,10 @@ func TestOnlyOurs(t *testing.T) {
 	g.Eventually(w.Claims()).WithTimeout(10 * time.Second).Should(Receive(HaveField("Address", mine)))
 }
 
-// TestQuestionsAreNoAnswers checks that the probe of one host is no answer to that of another: a host that is cut off
+// TestProbeIsNoReply checks that the probe of one host is no answer to that of another: a host that is cut off
 // from the API server probes its own addresses, as does the host that took the lock. A MAC of another interface of the
 // host is no answer either.
-func TestQuestionsAreNoAnswers(t *testing.T) {
+func TestProbeIsNoReply(t *testing.T) {
 	wires.New(t)
 	g := NewWithT(t)
 	mine := netip.MustParseAddr("192.0.2.20")
