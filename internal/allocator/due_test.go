@@ -153,7 +153,8 @@ func TestEndOfJobEnqueuesPool(t *testing.T) {
 		"TheLastOne":       {jobs: 1, again: late, nextReconcile: soon, wakes: true},
 		"RoomAmongTheJobs": {jobs: grants.MaxJobs/4 + 1, again: late, nextReconcile: soon, wakes: true},
 	} {
-		p := &grants.PoolState{ActiveJobs: tc.jobs, NextReconcileAt: tc.nextReconcile}
+		p := grants.NewPoolState(pools.Key{}, nil, nil)
+		p.ActiveJobs, p.NextReconcileAt = tc.jobs, tc.nextReconcile
 		if got := p.EndJob(tc.again); got != tc.wakes || p.ActiveJobs != tc.jobs-1 {
 			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.ActiveJobs)
 		}

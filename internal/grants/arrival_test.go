@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"testing"
 	"time"
 
@@ -34,7 +35,8 @@ func TestQuarantineCountsFromLastArrival(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 			pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from}
-			m := &PoolState{BasePool: pool, ManagementCluster: "here", Holder: tc.holder, Adopting: tc.adopting, QuarantineUntil: noon.Add(length)}
+			m := NewPoolState(pools.Key{}, nil, nil)
+			m.BasePool, m.ManagementCluster, m.Holder, m.Adopting, m.QuarantineUntil = pool, "here", tc.holder, tc.adopting, noon.Add(length)
 			m.recordArrival(tc.arrived)
 			m.ExtendQuarantine(tc.now, length)
 			if !m.QuarantineUntil.Equal(tc.until) {
@@ -54,7 +56,8 @@ func TestQuarantineCountsFromLastArrival(t *testing.T) {
 func TestArrivedBlockExtendsQuarantine(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
-	m := &PoolState{BasePool: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon}
+	m := NewPoolState(pools.Key{}, nil, nil)
+	m.BasePool, m.Holder, m.Adopting, m.QuarantineUntil = &v1alpha1.NetworkPool{}, true, true, noon
 	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
 		t.Helper()
 		m.ObserveBlock(&Block{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had})
@@ -78,7 +81,8 @@ func TestArrivalsUseAPIServerClock(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := noon.Add(wrong + time.Minute)
-		m := &PoolState{BasePool: &v1alpha1.NetworkPool{}, Holder: true, Adopting: true, QuarantineUntil: noon.Add(wrong + length)}
+		m := NewPoolState(pools.Key{}, nil, nil)
+		m.BasePool, m.Holder, m.Adopting, m.QuarantineUntil = &v1alpha1.NetworkPool{}, true, true, noon.Add(wrong+length)
 		m.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 		m.recordArrival(noon.Add(50 * time.Second))
 		m.ExtendQuarantine(now, length)

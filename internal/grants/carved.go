@@ -243,7 +243,7 @@ func (m *PoolState) parentKey() pools.Key {
 
 // IsBlockOpen reports whether the block of a name is open on record.
 func (m *PoolState) IsBlockOpen(name string) bool {
-	return m.BasePool != nil && slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
+	return m.BasePool != nil && slices.ContainsFunc(m.BasePool.PoolStatus().Blocks, func(block v1alpha1.CarvedBlock) bool { return block.Allocation == name })
 }
 
 // ChildPoolFor returns the carved pool that a claimant is a block of. It is nil if the claimant is not a block, or is

@@ -81,7 +81,7 @@ func (m *PoolState) ClearFailure(c *Claimant, served bool) bool {
 	if served {
 		m.healthyNamespaces[c.Owner.Namespace] = struct{}{}
 	}
-	return m.failing.clearFailure(m, c, served)
+	return m.failing.clearFailure(m.Claimants, c, served)
 }
 
 // HasStatusFailure reports whether the last write of the status of a waiting claimant failed.
@@ -97,10 +97,10 @@ func (m *PoolState) HasStatusFailure(c *Claimant) bool {
 // ClearStatusFailure records that the status of a waiting claimant was written. The status of all others of its
 // namespace is retried at once. It reports whether the namespace was failing.
 func (m *PoolState) ClearStatusFailure(c *Claimant) bool {
-	return m.statusFailing.clearFailure(m, c, true)
+	return m.statusFailing.clearFailure(m.Claimants, c, true)
 }
 
-func (ts failingNamespaces) clearFailure(m *PoolState, c *Claimant, well bool) bool {
+func (ts failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *Claimant, well bool) bool {
 	t := ts[c.Owner.Namespace]
 	if t == nil {
 		return false
@@ -113,7 +113,7 @@ func (ts failingNamespaces) clearFailure(m *PoolState, c *Claimant, well bool) b
 	}
 	delete(ts, c.Owner.Namespace)
 	for uid := range t.failedClaimants {
-		if other := m.Claimants[uid]; other != nil && !other.Busy {
+		if other := claimants[uid]; other != nil && !other.Busy {
 			other.Failures, other.RetryAt = 0, time.Time{}
 		}
 	}
@@ -130,7 +130,7 @@ func (m *PoolState) FailingNamespaceRefusal(c *Claimant, now time.Time) *Refusal
 	}
 	refusal, full := m.checkAvailability(c)
 	if refusal == nil || full { // a carved pool requests a block for what a trial does not find
-		t.scheduleTrial(m)
+		m.scheduleTrial(t)
 	}
 	if refusal != nil {
 		return refusal
@@ -148,7 +148,7 @@ func (m *PoolState) MaySetCondition(c *Claimant, now time.Time) bool {
 	}
 	t := m.statusFailing.blockingNamespace(c, now)
 	if t != nil {
-		t.scheduleTrial(m)
+		m.scheduleTrial(t)
 	}
 	return t == nil
 }
@@ -189,9 +189,9 @@ func (ts failingNamespaces) trialNamespaceFor(c *Claimant) *failingNamespace {
 	return t
 }
 
-// scheduleTrial makes sure that the pool is reconciled when the next trial of the namespace is due. It is called only
+// scheduleTrial makes sure that the pool is reconciled when the next trial of a namespace is due. It is called only
 // if a claimant waits for the trial.
-func (t *failingNamespace) scheduleTrial(m *PoolState) {
+func (m *PoolState) scheduleTrial(t *failingNamespace) {
 	if m.nextTrialAt.IsZero() || t.nextTrialAt.Before(m.nextTrialAt) {
 		m.nextTrialAt = t.nextTrialAt
 	}

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"testing"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -31,7 +32,8 @@ func TestCopied(t *testing.T) {
 			if tc.annotation != "" {
 				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.annotation})
 			}
-			m := &PoolState{BasePool: pool, ManagementCluster: tc.here}
+			m := NewPoolState(pools.Key{}, nil, nil)
+			m.BasePool, m.ManagementCluster = pool, tc.here
 			if got := m.isCopiedPool(); got != tc.copied {
 				t.Errorf("%s: copied %t", tc.reason, got)
 			}

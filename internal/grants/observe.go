@@ -121,7 +121,7 @@ func (m *PoolState) ForgetClaimant(uid types.UID) {
 	m.dequeueClaimant(c)
 	m.indexByOwner(c, false)
 	m.ClearFailure(c, false)
-	m.statusFailing.clearFailure(m, c, false)
+	m.statusFailing.clearFailure(m.Claimants, c, false)
 	delete(m.Claimants, uid)
 	delete(m.movingClaimants, uid)
 	m.claimantCounts[c.Kind]--
