@@ -123,10 +123,10 @@ end:	do
 	:: d_step { hereP && fromP && PROVEN_P -> printf("parent: knows that all is here\n"); fromP = false; LIST_P }
 	/* go: allocator.Allocator.takeOverPool, grants.PoolState.RebuildLedger */
 	:: d_step { hereP && !listedP -> printf("parent: lists what is in use\n"); listedP = true; knownP = BIT(recB[1]) | BIT(recB[2]) | BIT(hasX) }
-	/* go: grants.PoolState.PlanGrants, allocator.Allocator.refusalForBlock, blocks.allocationKind.DesignatedRange, grants.PoolState.RecordedRangeFor */
+	/* go: grants.Planner.PlanGrants, allocator.Allocator.refusalForBlock, blocks.allocationKind.DesignatedRange, grants.Inventory.RecordedRangeFor */
 	BLOCK_OF_PARENT(1)
 	BLOCK_OF_PARENT(2)
-	/* go: grants.PoolState.PlanGrants, grants.PoolState.IsQuarantined */
+	/* go: grants.Planner.PlanGrants, grants.Quarantine.IsQuarantined */
 	:: d_step { GIVES_P && hereX && hasX==0 && FREE_P(1) -> printf("parent: grants 1 to its claim\n"); checkP(0,1); hasX = 1; knownP = knownP | BIT(1) }
 	:: d_step { GIVES_P && hereX && hasX==0 && FREE_P(2) -> printf("parent: grants 2 to its claim\n"); checkP(0,2); hasX = 2; knownP = knownP | BIT(2) }
 	od
@@ -150,7 +150,7 @@ end:	do
 	/* go: carve.Decision.settleBlock, blocks.allocationKind.BlockFromObject, allocator.Allocator.verifyBlockReleasable */
 	BLOCK_OF_CHILD(1)
 	BLOCK_OF_CHILD(2)
-	/* go: carve.DecideBlocks, grants.PoolState.nextBlockName, allocator.Allocator.createBlock */
+	/* go: carve.DecideBlocks, grants.Growth.nextBlockName, allocator.Allocator.createBlock */
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && !hereB[1] && open[1]==0 -> printf("child: asks for the block 1\n"); hereB[1] = true; asked1 = true }
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && hereB[1] && !hereB[2] && open[2]==0 -> printf("child: asks for the block 2\n"); hereB[2] = true }
 	od
@@ -249,7 +249,7 @@ end:	do
 	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { hereP && !closed && !listed -> printf("target: lists what is in use\n");
 		listed = true; known = BIT(has[1]) | BIT(has[2]) | BIT(has[3]) | BIT(has[4]) }
-	/* go: grants.PoolState.PlanGrants, blocks.allocationKind.DesignatedRange, grants.PoolState.RequestedByRecord */
+	/* go: grants.Planner.PlanGrants, blocks.allocationKind.DesignatedRange, grants.Inventory.RequestedByRecord */
 	GRANTS(BLOCK)
 	GRANTS(NEW)
 	GRANTS(COPY)

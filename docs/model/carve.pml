@@ -153,7 +153,7 @@ end:	do
 		m[i].fences = false; m[i].holds = true; see(i); m[i].verified = (uid!=0); m[i].sawHas = has }
 	/* go: grants.PoolState.RefreshBasePool */
 	:: d_step { m[i].holds && holder!=i && !m[i].commits -> printf("manager %d: sees that its turn is over\n",i); m[i].holds = false }
-	/* What the watch shows. go: grants.PoolState.ObserveBlock, grants.PoolState.ForgetBlock */
+	/* What the watch shows. go: grants.HeldRanges.ObserveBlock, grants.CarvedPool.ForgetBlock */
 	:: d_step { m[i].saw!=uid || m[i].sawGranted!=granted || m[i].sawDeleting!=deleting || m[i].sawProtected!=protected ->
 		printf("manager %d: is shown the block %d\n",i,uid); m[i].verified = (m[i].verified && m[i].saw==uid); see(i) }
 	:: d_step { m[i].sawHas!=has -> printf("manager %d: is shown that claim %d has the address\n",i,has); m[i].sawHas = has }
@@ -177,7 +177,7 @@ end:	do
 	:: d_step { m[i].holds && m[i].saw==0 && uid==0 && last<BLOCKS ->
 		last++; uid = last; granted = false; deleting = false; protected = true;
 		printf("manager %d: asks for the block %d\n",i,uid); see(i); m[i].verified = true }
-	/* It opens the block. go: carve.Decision.settleBlock, grants.PoolState.PlanBlocks, allocator.Allocator.commitGrants */
+	/* It opens the block. go: carve.Decision.settleBlock, grants.Growth.PlanBlocks, allocator.Allocator.commitGrants */
 	:: d_step { IDLE && m[i].baseListed==0 && m[i].saw!=0 && m[i].sawGranted && PROTECTED && ALIVE && VERIFIED ->
 		printf("manager %d: sends that the block %d is open\n",i,m[i].saw); commit(i, m[i].saw, false, m[i].baseFly) }
 	/* It drains it, or does so no more. go: carve.Decision.drainOrClose, carve.Decision.releaseIdleBlocks */
@@ -197,7 +197,7 @@ end:	do
 	:: d_step { m[i].sends==READ_CHILD -> printf("manager %d: reads the pool\n",i); m[i].sends = (holder==i && SAME_TERM && m[i].baseFly==0 && NOT_LISTED -> SECOND : NOTHING) }
 	:: d_step { m[i].sends==LIST_USE -> printf("manager %d: lists what is in use\n",i); m[i].sawHas = has;
 		m[i].sends = (has==0 -> RELEASE : NOTHING) }
-	/* A grant. go: grants.PoolState.PlanGrants, allocator.Allocator.commitGrants */
+	/* A grant. go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
 	:: d_step { IDLE && !m[i].adopts && OPEN && !m[i].baseDrains && m[i].baseFly==0 && m[i].sawHas==0 && next<=CLAIMS ->
 		printf("manager %d: sends the grant to claim %d\n",i,next); commit(i, m[i].baseListed, false, next) }
 	:: d_step { IDLE && m[i].baseFly!=0 && m[i].sawHas==m[i].baseFly ->

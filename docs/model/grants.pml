@@ -228,7 +228,7 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 #define NEWERI(m,nn) skip
 #endif
 
-/* go: grants.PoolState.confirmGrant */
+/* go: grants.Inventory.confirmGrant */
 #define DONE(m,uu) (UID(M[m].c[NAME(uu)])!=(uu) || OWNER(M[m].i[NAME(uu)])==(uu) || \
 	(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 #define DONEAT(m,aa) (COMMITTED(m,aa) && DONE(m,AT(M[m].grant,aa)) -> ALL(M[m].grant,aa) : 0)
@@ -242,7 +242,7 @@ inline seeClaim(m, nn) {
 	:: else
 	fi
 }
-/* go: grants.PoolState.ObserveAddress, grants.PoolState.ForgetAddress, grants.PoolState.restoreRecord */
+/* go: grants.PoolState.ObserveAddress, grants.PoolState.ForgetAddress, grants.Space.restoreRecord */
 inline seeAddr(m, nn) {
 	if
 	:: M[m].turn==TURN || M[m].turn==ADDRS -> M[m].i[nn] = SHOWNADDR(m,nn); confirm(m); NEWERI(m,nn);
@@ -277,15 +277,15 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #define IN(m,aa) ((aa)==(m)+1)
 #endif
 #define FREE(m,aa) (IN(m,aa) && AT(M[m].grant,aa)==0 && !RECORDED(m,aa) && ADDR(M[m].i[0])!=(aa) && ADDR(M[m].i[1])!=(aa) && AT(M[m].cool,aa)==0)
-/* go: grants.PoolState.FindCoolingRange */
+/* go: grants.Inventory.FindCoolingRange */
 #define RESTS(m,nn,aa) (AT(M[m].cool,aa)==(nn)+1 && MINE(m,nn,aa))
-/* go: grants.PoolState.RecordedRangeFor, grants.PoolState.isBlocking */
+/* go: grants.Inventory.RecordedRangeFor, grants.Inventory.isBlocking */
 #define MINE(m,nn,aa) (AT(M[m].grant,aa)==0 && ADDR(M[m].i[1-(nn)])!=(aa) && REC(M[m].c[1-(nn)])!=(aa))
 
 #define HASGRANT(m,uu) (AT(M[m].grant,1)==(uu) || AT(M[m].grant,2)==(uu))
 #define BUSY(m,nn) (M[m].job!=0 && NAME(M[m].jobU)==(nn))
 #define STRAY(m,nn) (M[m].i[nn]!=0 && OWNER(M[m].i[nn])!=UID(M[m].c[nn]))
-/* go: grants.PoolState.NeedFor, claims.claimKind.DesignatedRange */
+/* go: grants.Inventory.NeedFor, claims.claimKind.DesignatedRange */
 #ifndef NO_NAME_WAIT
 #define WAITS(m,nn) (LIVES(M[m].c[nn]) && M[m].i[nn]==0 && !HASGRANT(m,UID(M[m].c[nn])) && !BUSY(m,nn))
 #else
@@ -293,33 +293,33 @@ inline endJob(m) { M[m].job = 0; M[m].jobU = 0; M[m].jobA = 0; M[m].jobC = 0 }
 #endif
 #define ANY(m,nn) (RESTS(m,nn,1) -> 1 : (RESTS(m,nn,2) -> 2 : (FREE(m,1) -> 1 : (FREE(m,2) -> 2 : 0))))
 #define CHOSEN(m,nn) (REC(M[m].c[nn])==0 -> ANY(m,nn) : (MINE(m,nn,REC(M[m].c[nn])) -> REC(M[m].c[nn]) : 0))
-/* go: allocator.Allocator.newAdmissionFunc, grants.PoolState.ClosedReason */
+/* go: allocator.Allocator.newAdmissionFunc, grants.StatusBuilder.ClosedReason */
 #ifndef NO_QUARANTINE
 #define CLOSED(m,nn) (M[m].quarantine && !longAgo && REC(M[m].c[nn])==0)
 #else
 #define CLOSED(m,nn) false
 #endif
 #define PLANS(m,nn) (WAITS(m,nn) && !CLOSED(m,nn) && CHOSEN(m,nn)!=0)
-/* go: grants.PoolState.CoolReleases, grants.PoolState.NeedsCooling, grants.PoolState.ReleasableRange */
+/* go: grants.Releases.CoolReleases, grants.Cooling.NeedsCooling, grants.Inventory.ReleasableRange */
 #ifdef COOL
 #define MUSTREST(m,nn) (DEL(M[m].c[nn]) && OWNER(M[m].i[nn])==UID(M[m].c[nn]) && AT(M[m].cool,ADDR(M[m].i[nn]))==0)
 #else
 #define MUSTREST(m,nn) false
 #endif
 #define COOLS(m) (MUSTREST(m,0) || MUSTREST(m,1) || (M[m].cool&passed)!=0)
-/* go: grants.PoolState.HasStaleGrants */
+/* go: grants.Grants.HasStaleGrants */
 #define AGED(m) (M[m].old && (M[m].grant&~M[m].confirmed)!=0)
 #define DUE(m) (M[m].turn==TURN && !M[m].attempt && (PLANS(m,0) || PLANS(m,1) || M[m].confirmed!=0 || COOLS(m) || AGED(m)))
-/* go: grants.PoolState.IsAdoptable */
+/* go: grants.Inventory.IsAdoptable */
 #ifndef NO_ADOPT_PROOF
 #define ADOPTABLE(m,nn) (LIVES(M[m].c[nn]) && REC(M[m].c[nn])==ADDR(M[m].i[nn]))
 #else
 #define ADOPTABLE(m,nn) LIVES(M[m].c[nn])
 #endif
 
-/* go: grants.PoolState.PlanGrants, grants.PoolState.ChooseRange */
+/* go: grants.Planner.PlanGrants, grants.Planner.ChooseRange */
 inline plan(m) {
-	M[m].cool = M[m].cool & ~passed;        /* go: grants.PoolState.ExpireCooling */
+	M[m].cool = M[m].cool & ~passed;        /* go: grants.Releases.ExpireCooling */
 	for (n : 0 .. 1) {
 		if
 		:: PLANS(m,n) -> a = CHOSEN(m,n); M[m].grant = M[m].grant | PUT(UID(M[m].c[n]),a); M[m].cool = M[m].cool & ~ALL(63,a)
@@ -393,7 +393,7 @@ inline rebuild(m) {
 #else
 	M[m].quarantine = adopting && USED(m);
 #endif
-	/* go: grants.PoolState.RestoreQuarantine, grants.PoolState.AdoptingCondition */
+	/* go: grants.PoolState.RestoreQuarantine, grants.Base.AdoptingCondition */
 	confirm(m)
 }
 
@@ -614,7 +614,7 @@ end:	do
 		fi; skip }
 	:: d_step { M[m].job==REMOVE && LATER && M[m].jobA!=0 && ip[NAME(M[m].jobU)]==IP(M[m].jobU,M[m].jobA) ->
 		printf("manager %d: removes IPAddress of uid %d, without an answer\n",m,M[m].jobU); lates--; air = removing; airU = M[m].jobU; airA = M[m].jobA; endJob(m) }
-	/* go: grants.PoolState.EndGrant, grants.RemoveFinalizerStep */
+	/* go: grants.Grants.EndGrant, grants.RemoveFinalizerStep */
 	:: d_step { M[m].job==LETGO ->
 		n = NAME(M[m].jobU);
 		printf("manager %d: lets go of claim uid %d: %d\n",m,M[m].jobU,!HASGRANT(m,M[m].jobU) && M[m].jobC==claim[n]);
@@ -644,7 +644,7 @@ end:	do
 	/* An IPAddress without a claim: void if a live read proves it (R2).
 	 * go: allocator.Allocator.runOrphanJob, allocator.Allocator.resolveOrphan */
 #define STRAYS(m,nn) (MAYWORK(m) && STRAY(m,nn) && !ADOPTABLE(m,nn) && (restores==0 || CONTESTED(m,nn)))
-/* go: grants.PoolState.IsOrphanConflicting, grants.PoolState.NextOrphanCheck */
+/* go: grants.Inventory.IsOrphanConflicting, grants.Inventory.NextOrphanCheck */
 #define CONTESTED(m,nn) (M[m].c[nn]!=0 || !MINE(m,nn,ADDR(M[m].i[nn])))
 	:: d_step { (STRAYS(m,0) || STRAYS(m,1)) ->
 		n = (STRAYS(m,0) -> 0 : 1);

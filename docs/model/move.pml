@@ -82,7 +82,7 @@ end:	do
 		printf("user: runs clusterctl move\n");
 		runs = true; takesPool = poolS || mirrored; takesCluster = clusterS!=NONE; copied[0] = !takesPool; copiedCluster = !takesCluster;
 		for (i : 1 .. ON_SOURCE) { takes[i] = hereS[i]; copied[i] = false }
-		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.ownerSeenCondition, grants.PoolState.RecordOwnerSeen */
+		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.ownerSeenCondition, grants.Conditions.RecordOwnerSeen */
 #ifndef NO_AWAY
 		away[1] = away[1] || takesCluster; away[2] = away[2] || takesCluster; away[3] = away[3] || takesCluster;
 #endif
@@ -107,7 +107,7 @@ end:	do
 #endif
 			assert(hasT[i]==0 || hasT[i]==hasS[i]); /* M2 */
 			copied[i] = true; hereT[i] = true; hasT[i] = hasS[i]
-		/* go: grants.PoolState.holdMovedClaimant, grants.PoolState.holdMovedRange */
+		/* go: grants.HeldRanges.holdMovedClaimant, grants.HeldRanges.holdMovedRange */
 		:: else -> printf("clusterctl: deletes claim %d\n",i);
 			hereS[i] = false; heldS = heldS | (poolS && !anew -> BIT(hasS[i]) : 0); hasS[i] = 0
 		fi;
@@ -165,7 +165,7 @@ end:	do
 proctype source() {
 	byte i;
 end:	do
-	/* go: grants.PoolState.PlanGrants, grants.PoolState.ClosedReason */
+	/* go: grants.Planner.PlanGrants, grants.StatusBuilder.ClosedReason */
 	:: atomic { poolS && SOURCE_OPEN && !runs && hereS[ON_SOURCE] && hasS[ON_SOURCE]==0 ->
 		if
 		:: FREE_S(1) -> i = 1
@@ -220,7 +220,7 @@ end:	do
 	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { poolT && !listed -> printf("target: lists what is in use\n");
 		listed = true; knownT = BIT(hasT[1]) | BIT(hasT[2]) | BIT(hasT[3]) | BIT(hasT[4]) }
-	/* go: grants.PoolState.PlanGrants, grants.PoolState.IsQuarantined */
+	/* go: grants.Planner.PlanGrants, grants.Quarantine.IsQuarantined */
 	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_TARGET] && hasT[ON_TARGET]==0 ->
 		if
 		:: (knownT & BIT(1))==0 -> i = 1
@@ -234,7 +234,7 @@ end:	do
 	:: d_step { SITE(clusterT) && !hereT[1] && POOL_THERE(poolT) -> printf("target: asks for block 1 again\n");
 		hereT[1] = true; askedT = true; hasT[1] = (!fromElsewhere && listed && (knownT & BIT(1))==0 -> 1 : 0) }
 #endif
-	/* A claim that came along without an address. go: grants.PoolState.PlanGrants */
+	/* A claim that came along without an address. go: grants.Planner.PlanGrants */
 	:: atomic { poolT && !fromElsewhere && listed && hereT[ON_SOURCE] && hasT[ON_SOURCE]==0 ->
 		if
 		:: (knownT & BIT(1))==0 -> i = 1

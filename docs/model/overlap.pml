@@ -74,7 +74,7 @@ active proctype older() {
 end:	do
 	/* go: grants.PoolState.RefreshBasePool */
 	:: d_step { !newestE -> printf("older: takes its spec, generation %d\n",gen); genE = gen; newestE = true }
-	/* go: allocator.Allocator.ObservePool, grants.PoolState.trackUnresolvedGrants */
+	/* go: allocator.Allocator.ObservePool, grants.Observed.trackUnresolvedGrants */
 	:: d_step { sawYields!=yields || sawFlyY!=flyY ->
 		printf("older: is shown the younger one, which yields to %d, in flight %d\n",yields,flyY);
 		surveyed = (UNSEEN(sawFlyY,flyY,sawY,goneY) -> 0 : surveyed); sawYields = yields; sawFlyY = flyY }
@@ -82,12 +82,12 @@ end:	do
 	/* go: allocator.Allocator.rangesToExclude, allocator.Allocator.surveyPool */
 	:: d_step { YIELDED && SHARES(genE) && !SURVEYED -> printf("older: lists what the younger one has: %d\n",hasY);
 		goneY = (sawY!=0 && sawY!=hasY -> sawY : goneY); sawY = hasY; surveyed = genE }
-	/* go: grants.PoolState.PlanGrants, allocator.Allocator.commitGrants */
+	/* go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
 	:: d_step { SHARES(genE) && FENCED && YIELDED && SURVEYED && sawY==0 && sawFlyY==0 && flyE==0 && hasE==0 && nextE<=CLAIMS ->
 		printf("older: grants the address to its claim %d\n",nextE); checkE(); flyE = nextE; nextE++ }
 	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyE!=0 && hasE!=flyE -> printf("older: writes claim %d\n",flyE); hasE = flyE }
-	/* go: grants.PoolState.confirmGrant */
+	/* go: grants.Inventory.confirmGrant */
 	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: confirms the grant of claim %d\n",flyE); flyE = 0 }
 	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyE==0 && hasE!=0 -> printf("older: claim %d is deleted\n",hasE); hasE = 0 }
@@ -118,22 +118,22 @@ end:	do
 
 active proctype younger() {
 end:	do
-	/* go: allocator.Allocator.ObservePool, grants.PoolState.trackUnresolvedGrants */
+	/* go: allocator.Allocator.ObservePool, grants.Observed.trackUnresolvedGrants */
 	:: d_step { sawGen!=gen || sawFlyE!=flyE ->
 		printf("younger: is shown the older one, generation %d, in flight %d\n",gen,flyE);
 		listed = (sawGen==gen && listed && !UNSEEN(sawFlyE,flyE,sawE,goneE)); sawGen = gen; sawFlyE = flyE }
 	:: d_step { sawE!=hasE -> printf("younger: is shown what the older one has: %d\n",hasE); goneE = (sawE!=0 -> sawE : goneE); sawE = hasE }
-	/* go: allocator.Allocator.rangesUsedByOlderPool, allocator.Allocator.surveyPool, grants.PoolState.UsedRangesIn */
+	/* go: allocator.Allocator.rangesUsedByOlderPool, allocator.Allocator.surveyPool, grants.Overlap.UsedRangesIn */
 	:: d_step { !SHARES(sawGen) && !OUTSTANDING && !LISTED -> printf("younger: lists what the older one has: %d\n",hasE);
 		goneE = (sawE!=0 && sawE!=hasE -> sawE : goneE); sawE = hasE; listed = true }
-	/* go: grants.PoolState.FillStatus, allocator.Allocator.commitGrants */
+	/* go: grants.StatusBuilder.FillStatus, allocator.Allocator.commitGrants */
 	:: d_step { yields!=SAYS -> printf("younger: commits that it yields to %d\n",SAYS); yields = SAYS }
-	/* go: grants.PoolState.PlanGrants, allocator.Allocator.commitGrants */
+	/* go: grants.Planner.PlanGrants, allocator.Allocator.commitGrants */
 	:: d_step { OPEN && sawE==0 && sawFlyE==0 && flyY==0 && hasY==0 && nextY<=CLAIMS ->
 		printf("younger: grants the address to its claim %d\n",nextY); checkY(); yields = SAYS; flyY = nextY; nextY++ }
 	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyY!=0 && hasY!=flyY -> printf("younger: writes claim %d\n",flyY); hasY = flyY }
-	/* go: grants.PoolState.confirmGrant */
+	/* go: grants.Inventory.confirmGrant */
 	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: confirms the grant of claim %d\n",flyY); flyY = 0 }
 	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyY==0 && hasY!=0 -> printf("younger: claim %d is deleted\n",hasY); hasY = 0 }

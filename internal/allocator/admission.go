@@ -24,14 +24,14 @@ import (
 // newAdmissionFunc returns the rules that decide on a claim before an address is chosen for it, and that record each
 // decision in m. They read from caches, once per Cluster and namespace.
 func (a *Allocator) newAdmissionFunc(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
-	return m.RecordingAdmission(a.admissionRules(ctx, m, now))
+	return m.Conditions.RecordingAdmission(a.admissionRules(ctx, m, now))
 }
 
 // newReleaseAdmissionFunc returns the rules that decide on the release of a deleted claimant, and that record each
 // decision in m. They read each Cluster once, however many claimants it has.
 func (a *Allocator) newReleaseAdmissionFunc(ctx context.Context, m *grants.PoolState) grants.AdmissionFunc {
 	clusters := a.newClusterLookup(ctx)
-	return m.RecordingAdmission(func(c *grants.Claimant) grants.AdmissionResult { return a.admitRelease(m, c, clusters) })
+	return m.Conditions.RecordingAdmission(func(c *grants.Claimant) grants.AdmissionResult { return a.admitRelease(m, c, clusters) })
 }
 
 // admissionRules returns the rules of newAdmissionFunc without the recording: they change nothing. Results that are the
@@ -39,7 +39,7 @@ func (a *Allocator) newReleaseAdmissionFunc(ctx context.Context, m *grants.PoolS
 func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now time.Time) grants.AdmissionFunc {
 	clusters := a.newClusterLookup(ctx)
 	namespaces := map[string]*grants.Refusal{}
-	direct, indirect := m.DirectClaimRefusal(), m.MirroredClaimRefusal()
+	direct, indirect := m.Base.DirectClaimRefusal(), m.Base.MirroredClaimRefusal()
 	closed := sync.OnceValue(func() *grants.Refusal { return closedPoolRefusal(m, now) })
 	return func(c *grants.Claimant) grants.AdmissionResult {
 		if a.shouldIgnoreClaimant(c) {
@@ -61,14 +61,14 @@ func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now
 				}
 			}
 		}
-		if m.BasePool == nil {
+		if m.Base.Pool == nil {
 			return out
 		}
-		if annotations.HasPaused(m.BasePool) {
+		if annotations.HasPaused(m.Base.Pool) {
 			out.Wait = true
 			return out
 		}
-		if !c.HasRecord() || m.Layout == nil {
+		if !c.HasRecord() || m.Space.Layout == nil {
 			if out.Refusal = closed(); out.Refusal != nil {
 				return out
 			}
@@ -89,7 +89,7 @@ func (a *Allocator) admissionRules(ctx context.Context, m *grants.PoolState, now
 		if c.ChildPool != nil && c.ChildPool.Kind == v1alpha1.GlobalNetworkPoolKind && c.Owner.Namespace == a.BlockNamespace {
 			return out // a user who may create a global pool is no tenant
 		}
-		if global, ok := m.BasePool.(*v1alpha1.GlobalNetworkPool); ok {
+		if global, ok := m.Base.Pool.(*v1alpha1.GlobalNetworkPool); ok {
 			refusal, known := namespaces[c.Owner.Namespace]
 			if !known {
 				refusal = a.refusalForNamespace(ctx, global, c.Owner.Namespace)
@@ -114,18 +114,18 @@ func deletingPoolMessage(pool v1alpha1.Pool) string {
 
 // closedPoolRefusal returns the refusal for all claims to which the pool grants nothing new; nil means that it grants.
 func closedPoolRefusal(m *grants.PoolState, now time.Time) *grants.Refusal {
-	reason, message := m.ClosedReason(now)
+	reason, message := m.Status.ClosedReason(now)
 	switch reason {
 	case "":
 		return nil
 	case v1alpha1.DeletingReason:
-		message = deletingPoolMessage(m.BasePool) // the claims that it waits for change with every release
+		message = deletingPoolMessage(m.Base.Pool) // the claims that it waits for change with every release
 	case v1alpha1.AdoptingReason: // the time of the last arrival changes with every arrival
 		message = "others may have addresses of it that is not known yet; its condition Ready says what ends that, or when"
 	case v1alpha1.PoolExhaustedReason: // the reason that the contract names, whatever the cause
-		return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf("%s has no free address: %s", m.Key, message))}
+		return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf("%s has no free address: %s", m.Base.Key, message))}
 	}
-	return grants.PoolNotReady("%s grants nothing now (%s): %s", m.Key, reason, message)
+	return grants.PoolNotReady("%s grants nothing now (%s): %s", m.Base.Key, reason, message)
 }
 
 // shouldIgnoreClaimant reports whether this manager does nothing for a claimant: it is paused, or another manager's.
@@ -214,13 +214,13 @@ func (a *Allocator) refusalForNamespace(ctx context.Context, pool *v1alpha1.Glob
 // admitRelease decides whether a deleted claimant may be released now: neither the claimant nor its pool nor its
 // Cluster is paused, and no consumer still uses the address. A Cluster that is gone does not block the release.
 func (a *Allocator) admitRelease(m *grants.PoolState, c *grants.Claimant, clusters clusterLookup) grants.AdmissionResult {
-	if c.InUse && !m.HasUnpublishedGrant(c) {
+	if c.InUse && !m.Inventory.HasUnpublishedGrant(c) {
 		return grants.AdmissionResult{Wait: true, Quiet: true} // a consumer's finalizer shows that; its end is an event
 	}
-	if m.IsFinalizerHeld(c) {
+	if m.Addresses.IsFinalizerHeld(c) {
 		return grants.AdmissionResult{Wait: true, Quiet: a.shouldIgnoreClaimant(c), FinalizerHeld: true} // its end is an event
 	}
-	if a.shouldIgnoreClaimant(c) || (m.BasePool != nil && annotations.HasPaused(m.BasePool)) {
+	if a.shouldIgnoreClaimant(c) || (m.Base.Pool != nil && annotations.HasPaused(m.Base.Pool)) {
 		return grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(c)}
 	}
 	if c.Cluster.Name == "" {
@@ -230,7 +230,7 @@ func (a *Allocator) admitRelease(m *grants.PoolState, c *grants.Claimant, cluste
 	if g := cluster.state; g == grants.ClusterPaused || g == grants.ClusterUnknown {
 		return grants.AdmissionResult{Wait: true, ClusterState: g}
 	}
-	if m.BasePool != nil && m.ReleasableRange(c).IsValid() && cluster.isOwnerOf(c) {
+	if m.Base.Pool != nil && m.Inventory.ReleasableRange(c).IsValid() && cluster.isOwnerOf(c) {
 		return grants.AdmissionResult{Wait: true, OwnedByCluster: true}
 	}
 	return grants.AdmissionResult{}

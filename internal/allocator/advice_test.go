@@ -35,12 +35,12 @@ type adviceCase struct {
 // withSpec changes the spec of a pool, as a user who follows a message does.
 func withSpec(f func(*v1alpha1.NetworkPoolSpec)) func(*grants.PoolState) {
 	return func(p *grants.PoolState) {
-		edited := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+		edited := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 		f(&edited.Spec)
 		edited.Generation++
 		edited.Status.ObservedGeneration = edited.Generation
 		p.SetBasePool(edited)
-		p.CompileLayout()
+		p.Space.CompileLayout()
 	}
 }
 
@@ -49,7 +49,7 @@ func deleteNamed(names ...string) func(*grants.PoolState) {
 	return func(p *grants.PoolState) {
 		for _, name := range names {
 			p.ForgetClaimant(types.UID("uid-" + name))
-			p.DropGrant(types.UID("uid-" + name))
+			p.Queues.DropGrant(types.UID("uid-" + name))
 			p.ForgetAddress(types.UID("address-"+name), types.NamespacedName{Namespace: "ns", Name: name})
 		}
 	}
@@ -74,7 +74,7 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 				o.Finalizers, o.Spec.PoolRef.Name, o.Spec.ChildPoolRef.Name, o.Spec.PrefixLength = nil, testKey.Name, "child", ptr.To(bits)
 			})
 			p.ObserveClaimant(blocks.NewClaimant(o))
-			return p.Claimants[o.UID]
+			return p.Claimants.ByUID[o.UID]
 		}
 	}
 	had := func(names ...string) func(*grants.PoolState) { // claims that have 10.0.0.1 and so on, in turn
@@ -158,18 +158,18 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 				c.setup(p)
 			}
 			claimant := c.addClaimant(p)
-			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); refused[claimant] == nil || !strings.Contains(refused[claimant].Message, c.wantMessage) {
+			if _, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll); refused[claimant] == nil || !strings.Contains(refused[claimant].Message, c.wantMessage) {
 				t.Fatalf("it is told %+v", refused[claimant])
 			}
 			if c.do != nil {
 				c.do(p)
-				claimant = p.Claimants[claimant.Owner.UID]
+				claimant = p.Claimants.ByUID[claimant.Owner.UID]
 			}
 			if c.recreate != nil {
 				p.ForgetClaimant(claimant.Owner.UID)
 				claimant = c.recreate(p)
 			}
-			if _, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll); p.Grants[claimant.Owner.UID] == nil {
+			if _, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll); p.Grants.ByClaimant[claimant.Owner.UID] == nil {
 				t.Errorf("it has nothing, and is told %+v", refused[claimant])
 			}
 		})
@@ -228,7 +228,7 @@ func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 				a.FindMachine = nil
 			}
 			observeClaim(p, "c", 9, ofMachine(tc.domain))
-			if got := planClaim(t, a, p, p.Claimants["uid-c"], noon); !strings.Contains(got, tc.wantMessage) {
+			if got := planClaim(t, a, p, p.Claimants.ByUID["uid-c"], noon); !strings.Contains(got, tc.wantMessage) {
 				t.Fatalf("it is told %s", got)
 			}
 			if tc.do != nil {
@@ -237,9 +237,9 @@ func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 			if tc.without {
 				a = New(Options{FindMachine: (&machineFinder{}).of})
 			}
-			c := p.Claimants["uid-c"]
+			c := p.Claimants.ByUID["uid-c"]
 			if c == nil {
-				c = p.Claimants["uid-again"] // of the machine in its place
+				c = p.Claimants.ByUID["uid-again"] // of the machine in its place
 			}
 			if got := planClaim(t, a, p, c, noon); got != tc.want {
 				t.Errorf("it has, or is told, %s", got)
@@ -253,7 +253,7 @@ func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 func TestMovedPoolAdviceHelps(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), isMoved, withDeletionTimestamp)
-	closed := func() (string, string) { return p.ClosedReason(noon) }
+	closed := func() (string, string) { return p.Status.ClosedReason(noon) }
 	if _, message := closed(); !strings.Contains(message, "release those in status.held") || !strings.Contains(message, "first, end the move of ns/a, or remove its annotation "+v1alpha1.DeleteForMoveAnnotation) {
 		t.Fatal(message)
 	}
@@ -261,8 +261,8 @@ func TestMovedPoolAdviceHelps(t *testing.T) {
 	if _, message := closed(); strings.Contains(message, "first, ") || !strings.Contains(message, "release those in status.held") {
 		t.Fatal(message)
 	}
-	p.BasePool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: heldBy(p)[0]})
-	p.ReleaseHeldRanges()
+	p.Base.Pool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: heldBy(p)[0]})
+	p.Held.ReleaseHeldRanges()
 	if reason, message := closed(); reason != "" {
 		t.Errorf("it is closed by %s: %s", reason, message)
 	}
@@ -284,8 +284,8 @@ func TestDisownedClaimIsReleased(t *testing.T) {
 	}
 	c := observeClaim(p, "a", 0, ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp, ownedBy(clusterv1.ClusterKind, "k", "uid-k"))
 	observeAddress(p, "a", "10.0.0.1", c.Owner.UID)
-	if n := due(); n != 0 || !strings.Contains(p.PendingConditions[c].Message, "to release it now, take the owner reference off the claim") {
-		t.Fatalf("%d are released, it is told %q", n, p.PendingConditions[c].Message)
+	if n := due(); n != 0 || !strings.Contains(p.Conditions.Pending[c].Message, "to release it now, take the owner reference off the claim") {
+		t.Fatalf("%d are released, it is told %q", n, p.Conditions.Pending[c].Message)
 	}
 	observeClaim(p, "a", 0, ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp, version("2"))
 	if due() != 1 {
@@ -307,35 +307,35 @@ func TestFullCarvedPoolAdviceHelps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) { o.Spec.Carve.Blocks = v1alpha1.CarvedBlocks{Min: 1, Max: 1} })
 			observeBlock(p, newBlock("pool-1", firstBlock))
-			p.PlanBlocks(noon, time.Minute)
+			p.Growth.PlanBlocks(noon, time.Minute)
 			for i, name := range []string{"x", "y", "z", "w"} {
 				observeClaim(p, name, i)
 			}
-			p.PlanGrants(noon, 9, admitAll)
+			p.Planner.PlanGrants(noon, 9, admitAll)
 			c := observeClaim(p, "c", 9)
-			p.ResetShortfall()
-			if _, refused := p.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, tc.wantMessage) {
+			p.Carved.ResetShortfall()
+			if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, tc.wantMessage) {
 				t.Fatalf("it is told %+v", refused[c])
 			}
 			tc.do(p)
-			p.ResetShortfall()
-			p.PlanGrants(noon, 9, admitAll)
-			p.PlanBlocks(noon, time.Minute)
-			if got := p.Carved.Decision.NewBlocks; got != tc.asks || (p.Grants["uid-c"] != nil) == (tc.asks > 0) {
-				t.Errorf("it asks for %d blocks, and grants %v", got, p.Grants["uid-c"])
+			p.Carved.ResetShortfall()
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			p.Growth.PlanBlocks(noon, time.Minute)
+			if got := p.Carved.Decision.NewBlocks; got != tc.asks || (p.Grants.ByClaimant["uid-c"] != nil) == (tc.asks > 0) {
+				t.Errorf("it asks for %d blocks, and grants %v", got, p.Grants.ByClaimant["uid-c"])
 			}
 		})
 	}
 	p := newChildPool(t)
 	c := observeAllocation(p, "b", 8)
-	if _, refused := p.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, "ask for less, or name another pool") {
+	if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, "ask for less, or name another pool") {
 		t.Fatalf("it is told %+v", refused[c])
 	}
 	p.ForgetClaimant(c.Owner.UID)
 	observeAllocation(p, "b", 4)
-	p.ResetShortfall()
-	p.PlanGrants(noon, 9, admitAll)
-	if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != 1 {
+	p.Carved.ResetShortfall()
+	p.Planner.PlanGrants(noon, 9, admitAll)
+	if p.Growth.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != 1 {
 		t.Errorf("it asks for %+v", p.Carved.Decision)
 	}
 }
@@ -349,7 +349,7 @@ func TestEmptyMirrorAdviceHelps(t *testing.T) {
 	refusalFor := func(addresses string, change ...func(*v1alpha1.NetworkPool)) string {
 		p := newMirrorPool(t, addresses, change...)
 		c := observeClaim(p, "c", 0, naming(mirrored))
-		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 		if refusal := refused[c]; refusal != nil {
 			return refusal.Message
 		}
@@ -377,21 +377,21 @@ func TestClaimIsServedWhenPausedClusterResumes(t *testing.T) {
 	}
 	for i := range grants.MaxInFlightGrants {
 		c := observeClaim(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
-		if n, _ := p.PlanGrants(noon, 1, admitAll); n != 1 {
+		if n, _ := p.Planner.PlanGrants(noon, 1, admitAll); n != 1 {
 			t.Fatalf("grant %d is not made", i)
 		}
-		p.Grants[c.Owner.UID].Committed = true
+		p.Grants.ByClaimant[c.Owner.UID].Committed = true
 	}
-	for _, g := range p.Grants {
+	for _, g := range p.Grants.ByClaimant {
 		g.JobStarted = true // their writes may land yet, so they stay in flight
 	}
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	p.EndBlockedGrants(admission(true))
-	if _, refused := p.PlanGrants(noon, 1, admission(true)); refused[waits] == nil || !strings.Contains(refused[waits].Message, "are paused; resume one of them") {
+	p.Grants.EndBlockedGrants(admission(true))
+	if _, refused := p.Planner.PlanGrants(noon, 1, admission(true)); refused[waits] == nil || !strings.Contains(refused[waits].Message, "are paused; resume one of them") {
 		t.Fatalf("it is told %+v", refused[waits])
 	}
-	p.Grants["uid-c0"].Confirmed = true // as when the resumed claim is served
-	if n, refused := p.PlanGrants(noon, 1, admission(false)); n != 1 || p.Grants[waits.Owner.UID] == nil {
+	p.Grants.ByClaimant["uid-c0"].Confirmed = true // as when the resumed claim is served
+	if n, refused := p.Planner.PlanGrants(noon, 1, admission(false)); n != 1 || p.Grants.ByClaimant[waits.Owner.UID] == nil {
 		t.Errorf("%d are granted, it is told %+v", n, refused[waits])
 	}
 }
@@ -418,18 +418,18 @@ func TestManagerWithoutNamespaceServesGlobalPools(t *testing.T) {
 // block is created again with the right pools (W29).
 func TestBlockWithRightPoolsIsGranted(t *testing.T) {
 	a := New(Options{ManagerID: "me", Recorder: events.NewFakeRecorder(9)})
-	a.publishDeclaration(newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).BasePool)
-	right := newChildPool(t).BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	a.publishDeclaration(newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).Base.Pool)
+	right := newChildPool(t).Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	right.Name, right.UID = "right", "right-uid"
 	a.publishDeclaration(right)
 	p := newTestPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
 		o.Name, o.UID, o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = siteKey.Name, "site-uid", true, &v1alpha1.Carvable{}
 	})
-	p.Key = siteKey
-	a.publishDeclaration(p.BasePool)
+	p.Base.Key = siteKey
+	a.publishDeclaration(p.Base.Pool)
 	refusalFor := func(o *v1alpha1.IPAllocation) string {
 		p.ObserveClaimant(blocks.NewClaimant(o))
-		if refusal := a.admissionRules(t.Context(), p, noon)(p.Claimants[o.UID]).Refusal; refusal != nil {
+		if refusal := a.admissionRules(t.Context(), p, noon)(p.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
 			return refusal.Message
 		}
 		return ""

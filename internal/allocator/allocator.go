@@ -175,7 +175,7 @@ func (a *Allocator) getOrCreatePool(key pools.Key) *grants.Pool {
 	p := a.pools[key]
 	if p == nil {
 		m := grants.NewPoolState(key, claimantKinds, a.quota)
-		m.ToAPIServerTime = a.APITime
+		m.Clock.ToAPIServerTime = a.APITime
 		p = grants.NewPool(m)
 		a.pools[key] = p
 	}
@@ -197,7 +197,7 @@ func (a *Allocator) lockPool(key pools.Key) *grants.PoolState {
 func (a *Allocator) dropUnusedPool(p *grants.Pool) {
 	m := p.Lock()
 	defer m.Unlock()
-	if m.BasePool != nil || len(m.Claimants)+len(m.Addresses)+len(m.Grants)+m.Carved.BlockCount()+m.ActiveJobs > 0 {
+	if m.Base.Pool != nil || len(m.Claimants.ByUID)+len(m.Addresses.ByName)+len(m.Grants.ByClaimant)+m.Carved.BlockCount()+m.Queues.ActiveJobs > 0 {
 		return
 	}
 	a.mu.Lock()
@@ -224,7 +224,7 @@ func (a *Allocator) ObservePool(obj v1alpha1.Pool) (pools.Key, bool) {
 	a.publishDeclaration(obj) // all pools are known before the first one is reconciled, in any order
 	m := a.lockPool(key)
 	defer m.Unlock()
-	return key, !m.TakeoverChecked || m.BasePool == nil || term.IsNewerVersion(obj.GetResourceVersion(), m.BasePool.GetResourceVersion())
+	return key, !m.Record.TakeoverChecked || m.Base.Pool == nil || term.IsNewerVersion(obj.GetResourceVersion(), m.Base.Pool.GetResourceVersion())
 }
 
 // PoolsWaitingForCluster returns the pools in which a claim waits for a Cluster, and the pools that wait for Clusters
@@ -233,9 +233,9 @@ func (a *Allocator) PoolsWaitingForCluster(cluster types.NamespacedName) []pools
 	var keys []pools.Key
 	for _, p := range a.allPools() {
 		m := p.Lock()
-		_, waits := m.WaitingClusters[cluster]
-		arrives := m.Arrival.MissingProof != "" && p.Key.Namespace == cluster.Namespace
-		if m.TakeAwaitedCluster(cluster) || waits || arrives {
+		_, waits := m.Conditions.WaitingClusters[cluster]
+		arrives := m.Quarantine.Arrival.MissingProof != "" && p.Key.Namespace == cluster.Namespace
+		if m.Conditions.TakeAwaitedCluster(cluster) || waits || arrives {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()
@@ -262,7 +262,7 @@ func (a *Allocator) IsPoolReady(pool v1alpha1.Pool) bool {
 	}
 	m := a.lockPool(key)
 	defer m.Unlock()
-	return m.TakeoverChecked
+	return m.Record.TakeoverChecked
 }
 
 func (a *Allocator) now() time.Time { return a.Clock.Now() }

@@ -34,13 +34,13 @@ const maxNamedClusters = 4
 func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	now := a.now()
 	m := p.Lock()
-	m.BeginQuarantine(now, a.Quarantine)
-	m.ExtendQuarantine(now, a.Quarantine)
-	quiet := !m.QuarantineUntil.After(now)
-	base, came := m.BasePool, m.HasOtherManagementCluster()
-	needsProof := m.Arrival.NeedsListing || m.Arrival.MissingProof != ""
-	arrives := m.IsArriving() && (came || !m.Arrival.OpenedManually) && base.GetDeletionTimestamp() == nil
-	rests := m.Arrival.RetryAfter.After(now)
+	m.Quarantine.BeginQuarantine(now, a.Quarantine)
+	m.Quarantine.ExtendQuarantine(now, a.Quarantine)
+	quiet := !m.Quarantine.Until.After(now)
+	base, came := m.Base.Pool, m.Quarantine.HasOtherManagementCluster()
+	needsProof := m.Quarantine.Arrival.NeedsListing || m.Quarantine.Arrival.MissingProof != ""
+	arrives := m.Quarantine.IsArriving() && (came || !m.Quarantine.Arrival.OpenedManually) && base.GetDeletionTimestamp() == nil
+	rests := m.Quarantine.Arrival.RetryAfter.After(now)
 	m.Unlock()
 	if base.GetNamespace() == "" || rests {
 		return nil // a person decides on a pool without a namespace
@@ -57,7 +57,7 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 		cancel()
 	}
 	m = p.Lock()
-	m.Arrival.MissingProof, m.Arrival.NeedsListing = missing, needsProof
+	m.Quarantine.Arrival.MissingProof, m.Quarantine.Arrival.NeedsListing = missing, needsProof
 	m.Unlock()
 	if !proven || missing != "" {
 		return nil
@@ -68,9 +68,9 @@ func (a *Allocator) checkArrival(ctx context.Context, p *grants.Pool) error {
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.Arrival.MissingProof = text.SanitizeMessage(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
+	m.Quarantine.Arrival.MissingProof = text.SanitizeMessage(fmt.Sprintf("all is here that came along with the pool, and the API server refuses what opens it: %v; "+
 		"change the quota, policy or right that refuses it", err))
-	m.Arrival.RetryAfter = now.Add(openRetryDelay)
+	m.Quarantine.Arrival.RetryAfter = now.Add(openRetryDelay)
 	return nil
 }
 

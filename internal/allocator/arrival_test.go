@@ -100,9 +100,9 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			}}
 			lists.addServedClaim(pools.KeyForPool(o), "unseen", "10.0.0.1")
 			m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
-			m.ManagementCluster = "here"
+			m.Quarantine.ManagementCluster = "here"
 			m.SetBasePool(o)
-			m.Adopting, m.Holder, m.TakeoverChecked, m.Term = true, true, true, 1
+			m.Quarantine.Adopting, m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, true, 1
 			m.RestoreQuarantine(noon, a.Quarantine)
 			check := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := check(); err != nil || lists.lists > 0 {
@@ -111,10 +111,10 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			clock.Step(80 * time.Second)
 			api.paused = false
 			err, failed := check(), tc.list != nil || tc.write != nil
-			if (err != nil) != (failed && tc.wantMessage == "") || m.IsQuarantined(clock.Now()) != failed {
-				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.IsQuarantined(clock.Now()))
+			if (err != nil) != (failed && tc.wantMessage == "") || m.Quarantine.IsQuarantined(clock.Now()) != failed {
+				t.Errorf("%s: the first try: %v; it is open: %t", tc.reason, err, !m.Quarantine.IsQuarantined(clock.Now()))
 			}
-			if _, message := m.ClosedReason(clock.Now()); !strings.Contains(message, tc.wantMessage) {
+			if _, message := m.Status.ClosedReason(clock.Now()); !strings.Contains(message, tc.wantMessage) {
 				t.Errorf("%s: it says %q", tc.reason, message)
 			}
 			if tc.wantMessage != "" {
@@ -133,8 +133,8 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			if err := check(); err != nil {
 				t.Errorf("%s: the second try: %v", tc.reason, err)
 			}
-			if free := grantableAddresses(m); m.IsQuarantined(clock.Now()) || slices.Contains(free, "10.0.0.1") {
-				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.IsQuarantined(clock.Now()), free)
+			if free := grantableAddresses(m); m.Quarantine.IsQuarantined(clock.Now()) || slices.Contains(free, "10.0.0.1") {
+				t.Errorf("%s: it is open: %t; free are %v", tc.reason, !m.Quarantine.IsQuarantined(clock.Now()), free)
 			}
 			done := lists.lists
 			if err := check(); err != nil || lists.lists != done {

@@ -69,23 +69,23 @@ func (f *auditFindings) addRange(key pools.Key, h heldRange, known bool) {
 // addClaimant records what an object that requests addresses has.
 func (f *auditFindings) addClaimant(m *grants.PoolState, k grants.ClaimantKind, o client.Object) {
 	c := k.NewClaimant(o)
-	if r := k.ReleasableRange(m, c); r.IsValid() {
-		known := m.Claimants[c.Owner.UID]
-		f.addRange(m.Key, heldRange{r, c.Owner.UID, c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String(), c.EventObject},
-			known != nil && k.ReleasableRange(m, known) == r)
+	if r := k.ReleasableRange(m.Inventory, c); r.IsValid() {
+		known := m.Claimants.ByUID[c.Owner.UID]
+		f.addRange(m.Base.Key, heldRange{r, c.Owner.UID, c.Owner.Kind + " " + grants.NamespacedNameFromOwner(c.Owner).String(), c.EventObject},
+			known != nil && k.ReleasableRange(m.Inventory, known) == r)
 	}
 }
 
 // addAddress records an object that shows what a claimant was granted: it is an orphan if that claimant does not exist.
 func (f *auditFindings) addAddress(m *grants.PoolState, k grants.AddressKind, o client.Object) {
 	a := k.NewAddress(o)
-	if _, lives := f.livingClaimants[m.ClaimantUIDFor(a)]; !lives && !a.CreatedManually {
+	if _, lives := f.livingClaimants[m.Claimants.ClaimantUIDFor(a)]; !lives && !a.CreatedManually {
 		f.orphans[a.UID] = true
 		return
 	}
 	if a.IP.IsValid() {
-		_, known := m.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: a.UID})
-		f.addRange(m.Key, heldRange{netipx.IPRangeFrom(a.IP, a.IP), a.UID, a.DisplayName(), a.EventObject}, known)
+		_, known := m.Space.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: a.UID})
+		f.addRange(m.Base.Key, heldRange{netipx.IPRangeFrom(a.IP, a.IP), a.UID, a.DisplayName(), a.EventObject}, known)
 	}
 }
 

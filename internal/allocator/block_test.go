@@ -31,7 +31,7 @@ func observeAllocation(p *grants.PoolState, name string, count int32, change ...
 		f(o)
 	}
 	p.ObserveClaimant(blocks.NewClaimant(o))
-	return p.Claimants[o.UID]
+	return p.Claimants.ByUID[o.UID]
 }
 
 func withBlock(block string) func(*v1alpha1.IPAllocation) {
@@ -169,8 +169,8 @@ func TestChooseBlock(t *testing.T) {
 				tt.there(p)
 			}
 			c := observeAllocation(p, "x", tt.count, tt.ask...)
-			_, full, _ := p.FindAvailable(c)
-			r, refusal := p.ChooseRange(c)
+			_, full, _ := p.Planner.FindAvailable(c)
+			r, refusal := p.Planner.ChooseRange(c)
 			var got string
 			if refusal != nil {
 				got = refusal.Message
@@ -191,28 +191,28 @@ func TestChooseBlock(t *testing.T) {
 // report that, and delay no other claimant.
 func TestOverlappingAdoption(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.60")
-	p.Adopting = true
+	p.Quarantine.Adopting = true
 	x := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	y := observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
 	z := observeAllocation(p, "z", 4)
 	for _, c := range []*grants.Claimant{x, y} {
-		if p.ClaimantsToWrite[c.Owner.UID] == nil || p.OverlapMessageFor(c) == "" {
-			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.ClaimantsToWrite[c.Owner.UID] != nil, p.OverlapMessageFor(c))
+		if p.Queues.ToWrite[c.Owner.UID] == nil || p.Inventory.OverlapMessageFor(c) == "" {
+			t.Errorf("%s: among those with something to do: %v, overlap %q", c.Owner.Name, p.Queues.ToWrite[c.Owner.UID] != nil, p.Inventory.OverlapMessageFor(c))
 		}
 	}
-	if n := p.Ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
+	if n := p.Space.Ledger.Counts(); n.Allocated != 7 || n.Owners != 2 {
 		t.Errorf("%+v", n)
 	}
-	if p.PlanGrants(noon, 9, admitAll); p.Grants[z.Owner.UID] == nil || p.Grants[x.Owner.UID] != nil {
-		t.Errorf("granted: %v", p.Grants)
+	if p.Planner.PlanGrants(noon, 9, admitAll); p.Grants.ByClaimant[z.Owner.UID] == nil || p.Grants.ByClaimant[x.Owner.UID] != nil {
+		t.Errorf("granted: %v", p.Grants.ByClaimant)
 	}
 	// The end of one is the end of the overlap of the other.
 	y = observeAllocation(p, "y", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"), withBlock("10.0.0.4/30"), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	p.ForgetClaimant(x.Owner.UID)
-	if text := p.OverlapMessageFor(y); text != "" || !p.Ledger.IsInSpace(y.CurrentRange()) {
+	if text := p.Inventory.OverlapMessageFor(y); text != "" || !p.Space.Ledger.IsInSpace(y.CurrentRange()) {
 		t.Errorf("still: %s", text)
 	}
-	if r, _ := p.Ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
+	if r, _ := p.Space.Ledger.TakeBlock(3); r.From() != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("the addresses that only x had are not free: %s", r)
 	}
 }
@@ -249,10 +249,10 @@ func TestStatusByHand(t *testing.T) {
 	if got := c.CurrentRange(); got != (netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.8/30"))) {
 		t.Errorf("it has %s", got)
 	}
-	if _, known := p.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: c.Owner.UID}); known {
+	if _, known := p.Space.Ledger.FindFact(ledger.Key{Source: ledger.SourceObject, UID: c.Owner.UID}); known {
 		t.Error("what the status says counts as taken")
 	}
-	if r, refusal := p.ChooseRange(c); refusal != nil || r != c.RecordedRange {
+	if r, refusal := p.Planner.ChooseRange(c); refusal != nil || r != c.RecordedRange {
 		t.Errorf("it is given %s, %v", r, refusal)
 	}
 }

@@ -22,9 +22,9 @@ func TestBlocksByAge(t *testing.T) {
 	observeAllocation(p, "c-first", 4, born(1))
 	observeClaim(p, "b-second", 2)
 	observeAllocation(p, "d-fourth", 2, born(4))
-	granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll)
+	granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll)
 	got := map[string]string{}
-	for _, g := range p.Grants {
+	for _, g := range p.Grants.ByClaimant {
 		got[g.Owner.Name] = g.Range.String()
 	}
 	for c := range refused {

@@ -24,25 +24,25 @@ func TestClosedBlockIsNotGrantedUnderInvalidSpec(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), isOpen("pool-2", "10.0.0.8/30"), func(o *v1alpha1.NetworkPool) {
 		o.Spec.PreAllocations = map[string]string{"x": "10.0.0.5"}
 	})
-	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Generation, obj.ResourceVersion = 2, "11"
 	obj.Spec.PreAllocations["y"] = "10.0.0.5" // no rule of the schema rejects that
 	p.SetBasePool(obj)
-	if p.SpecErr == "" || p.Ledger.Counts().Total != 8 {
-		t.Fatalf("%q, %+v", p.SpecErr, p.Ledger.Counts())
+	if p.Space.SpecErr == "" || p.Space.Ledger.Counts().Total != 8 {
+		t.Fatalf("%q, %+v", p.Space.SpecErr, p.Space.Ledger.Counts())
 	}
 	obj = obj.DeepCopy()
 	obj.ResourceVersion, obj.Status.Blocks = "12", obj.Status.Blocks[:1] // pool-2 is closed
 	p.SetBasePool(obj)
-	if n := p.Ledger.Counts().Total; n != 4 {
+	if n := p.Space.Ledger.Counts().Total; n != 4 {
 		t.Errorf("it hands out %d addresses", n)
 	}
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.9"))
-	if granted, _ := p.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon)); granted > 0 {
-		t.Errorf("%v is granted", p.Grants[c.Owner.UID].Range)
+	if granted, _ := p.Planner.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon)); granted > 0 {
+		t.Errorf("%v is granted", p.Grants.ByClaimant[c.Owner.UID].Range)
 	}
-	if _, kept := p.Layout.PinForClaim("x"); !kept {
+	if _, kept := p.Space.Layout.PinForClaim("x"); !kept {
 		t.Error("what is pre-allocated in the block that is open is anybody's")
 	}
 }
@@ -55,11 +55,11 @@ func TestPreAllocatedGatewayIsNotGranted(t *testing.T) {
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.17", "last": "10.0.0.31", "fits": "10.0.0.20"}
 		o.Status.Blocks = []v1alpha1.CarvedBlock{{Range: "10.0.0.16/28", Allocation: "pool-1", UID: "uid-pool-1", Prefix: 28, Gateway: "10.0.0.17"}}
 	})
-	if reason, message := p.ClosedReason(noon); reason != "" {
+	if reason, message := p.Status.ClosedReason(noon); reason != "" {
 		t.Fatal(reason, message)
 	}
 	vip, last, fits, other := observeClaim(p, "vip", 1), observeClaim(p, "last", 1), observeClaim(p, "fits", 1), observeClaim(p, "other", 1)
-	_, refused := p.PlanGrants(noon, 9, admitAll)
+	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	for c, want := range map[*grants.Claimant]string{
 		vip:  "the preAllocated address cannot be given to anybody: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
 		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
@@ -68,10 +68,10 @@ func TestPreAllocatedGatewayIsNotGranted(t *testing.T) {
 			t.Errorf("%s is told %+v", c.Owner.Name, refusal)
 		}
 	}
-	if g := p.Grants[fits.Owner.UID]; g == nil || g.Range.From().String() != "10.0.0.20" {
+	if g := p.Grants.ByClaimant[fits.Owner.UID]; g == nil || g.Range.From().String() != "10.0.0.20" {
 		t.Errorf("fits has %+v", g)
 	}
-	if p.Grants[other.Owner.UID] == nil {
+	if p.Grants.ByClaimant[other.Owner.UID] == nil {
 		t.Error("other has nothing")
 	}
 }
@@ -96,8 +96,8 @@ func TestClaimantsThatNeedNewBlock(t *testing.T) {
 	overQuota := func(p *grants.PoolState) {
 		c := observeClaim(p, "b", 1)
 		c.Cluster = types.NamespacedName{Namespace: "ns", Name: "tenant"}
-		p.QueueClaimant(c)
-		p.QuotaLimit = func(types.NamespacedName) (int64, bool) { return 0, true }
+		p.Queues.QueueClaimant(c)
+		p.Quotas.Limit = func(types.NamespacedName) (int64, bool) { return 0, true }
 	}
 	for name, tt := range map[string]struct {
 		claimants func(*grants.PoolState)
@@ -114,9 +114,9 @@ func TestClaimantsThatNeedNewBlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newChildPool(t, routed)
 			tt.claimants(p)
-			p.ResetShortfall()
-			p.PlanGrants(noon, 9, admitAll)
-			if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != tt.want {
+			p.Carved.ResetShortfall()
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			if p.Growth.PlanBlocks(noon, time.Minute); p.Carved.Decision.NewBlocks != tt.want {
 				t.Errorf("%s: %+v", tt.reason, p.Carved.Decision)
 			}
 		})
@@ -130,7 +130,7 @@ func TestUnprovenRecordsOpenNothing(t *testing.T) {
 	had := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "c" }
 	block := func(change ...func(*v1alpha1.IPAllocation)) func(*grants.PoolState) {
 		return func(p *grants.PoolState) {
-			p.Key = siteKey
+			p.Base.Key = siteKey
 			p.ObserveClaimant(blocks.NewClaimant(newBlock("pool-1", append([]func(*v1alpha1.IPAllocation){func(o *v1alpha1.IPAllocation) {
 				o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/30"
 				o.Finalizers = append(o.Finalizers, v1alpha1.IPAllocationFinalizer)
@@ -164,9 +164,9 @@ func TestUnprovenRecordsOpenNothing(t *testing.T) {
 		"BlockOutside": {p: newTestPool(t, "10.0.1.0-10.0.1.15", site), claimants: block()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.p.SetExcluded(tt.excluded)
+			tt.p.Excluded.SetExcluded(tt.excluded)
 			tt.claimants(tt.p)
-			if n, _ := tt.p.PlanGrants(noon, 9, admitAll); n != tt.want {
+			if n, _ := tt.p.Planner.PlanGrants(noon, 9, admitAll); n != tt.want {
 				t.Errorf("%d are granted", n)
 			}
 		})

@@ -74,13 +74,13 @@ func TestAddressMadeByUserIsAdopted(t *testing.T) {
 			}
 			seen := observeClaim(p, "c", 0, c.claim...)
 			if c.wantMessage == "" {
-				if _, taken := p.ClaimantsToWrite[seen.Owner.UID]; !taken {
-					_, refusal := p.ChooseRange(seen)
+				if _, taken := p.Queues.ToWrite[seen.Owner.UID]; !taken {
+					_, refusal := p.Planner.ChooseRange(seen)
 					t.Errorf("it is not taken up: %+v", refusal)
 				}
 				return
 			}
-			if _, refusal := p.ChooseRange(seen); refusal == nil || !strings.Contains(refusal.Message, c.wantMessage) {
+			if _, refusal := p.Planner.ChooseRange(seen); refusal == nil || !strings.Contains(refusal.Message, c.wantMessage) {
 				t.Errorf("it is told %+v, want %q", refusal, c.wantMessage)
 			}
 		})

@@ -46,7 +46,7 @@ func (a *Allocator) observeBlock(o client.Object) {
 		return
 	}
 	m := a.lockPool(child)
-	wake := m.ObserveBlock(b)
+	wake := m.Held.ObserveBlock(b)
 	m.Unlock()
 	if wake {
 		a.enqueuePool(child)
@@ -57,8 +57,8 @@ func (a *Allocator) observeBlock(o client.Object) {
 // gone.
 func (a *Allocator) forgetBlock(child pools.Key, uid types.UID, name string) []netipx.IPRange {
 	m := a.lockPool(child)
-	m.ForgetBlock(uid, name)
-	lost := m.LostBlockRanges()
+	m.Carved.ForgetBlock(uid, name)
+	lost := m.Observed.LostBlockRanges()
 	m.Unlock()
 	a.enqueuePool(child)
 	return lost
@@ -76,7 +76,7 @@ func (a *Allocator) parentForPool(obj v1alpha1.Pool) grants.ParentPool {
 	}
 	if p := a.findPool(ancestors[0]); p != nil {
 		m := p.Lock()
-		layout := m.Layout
+		layout := m.Space.Layout
 		m.Unlock()
 		if layout != nil && len(layout.Declared().Ranges()) > 0 {
 			out.AddressBits, out.NetworkFor = 32, layout.NetworkForAddress
@@ -90,11 +90,11 @@ func (a *Allocator) parentForPool(obj v1alpha1.Pool) grants.ParentPool {
 
 // enqueueChildren enqueues the pools that are carved from a pool when its addresses or their networks have changed.
 func (a *Allocator) enqueueChildren(m *grants.PoolState) {
-	if m.Carved.LastEnqueuedLayout == m.Layout {
+	if m.Carved.LastEnqueuedLayout == m.Space.Layout {
 		return
 	}
-	m.Carved.LastEnqueuedLayout = m.Layout
-	for _, child := range a.overlaps.children(m.Key) {
+	m.Carved.LastEnqueuedLayout = m.Space.Layout
+	for _, child := range a.overlaps.children(m.Base.Key) {
 		a.enqueuePool(child)
 	}
 }
@@ -119,8 +119,8 @@ func (a *Allocator) refusalForBlock(m *grants.PoolState, c *grants.Claimant) *gr
 		return grants.AllocationFailed("the blocks of %s are in namespace %s, where the manager runs; the spec is immutable, so create the allocation there", child, a.BlockNamespace)
 	case declaration.uid == "":
 		return grants.PoolNotReady("%s, which this block is for, does not exist", child)
-	case declaration.parent != m.Key:
-		return grants.AllocationFailed("%s, which this block is for, is not carved from %s; create the allocation again with the right pools", child, m.Key)
+	case declaration.parent != m.Base.Key:
+		return grants.AllocationFailed("%s, which this block is for, is not carved from %s; create the allocation again with the right pools", child, m.Base.Key)
 	}
 	if _, problem := a.overlaps.ancestors(child); problem != "" {
 		return grants.PoolNotReady("%s, which this block is for, cannot be served: %s", child, problem)
@@ -138,13 +138,13 @@ func blockRetryDelay(failures int) time.Duration {
 func (a *Allocator) dispatchBlockRequests(p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	defer m.Unlock()
-	todo, wait := m.DueBlockRequests(now, a.Quarantine)
+	todo, wait := m.Growth.DueBlockRequests(now, a.Quarantine)
 	for _, r := range todo {
-		if m.ActiveJobs >= grants.MaxJobs {
+		if m.Queues.ActiveJobs >= grants.MaxJobs {
 			break // the end of these jobs enqueues the pool
 		}
-		m.BeginBlockRequest(r)
-		m.ActiveJobs++
+		m.Carved.BeginBlockRequest(r)
+		m.Queues.ActiveJobs++
 		a.submitJob(p.Key, func(ctx context.Context) { a.runBlockRequest(ctx, p, r) })
 	}
 	return wait
@@ -154,8 +154,8 @@ func (a *Allocator) dispatchBlockRequests(p *grants.Pool, now time.Time) time.Du
 func (a *Allocator) runBlockRequest(ctx context.Context, p *grants.Pool, r grants.BlockRequest) {
 	err := a.executeBlockRequest(ctx, p, r)
 	m := p.Lock()
-	again := m.EndBlockRequest(r, err, a.now(), blockRetryDelay)
-	wake := m.EndJob(again) || again.IsZero()
+	again := m.Carved.EndBlockRequest(r, err, a.now(), blockRetryDelay)
+	wake := m.Queues.EndJob(again) || again.IsZero()
 	m.Unlock()
 	if err != nil && !errors.Is(err, errStateChanged) && ctx.Err() == nil {
 		a.logFailure(ctx, p.Key, err, "Failed to execute a request for a block of a carved pool; retrying", "block", r.Name)
@@ -207,9 +207,9 @@ func (a *Allocator) patchBlockFinalizers(ctx context.Context, p *grants.Pool, r 
 	m := p.Lock()
 	defer m.Unlock()
 	if len(finalizers)+len(obj.GetFinalizers()) == 0 {
-		m.ForgetBlock(r.Block.UID, r.Name) // the answer to the removal of a deleted object's last finalizer is its end
+		m.Carved.ForgetBlock(r.Block.UID, r.Name) // the answer to the removal of a deleted object's last finalizer is its end
 	} else if next != nil {
-		m.ObserveBlock(next)
+		m.Held.ObserveBlock(next)
 	}
 	if r.Verb == grants.AddBlockFinalizer && (next == nil || !next.HasFinalizer) {
 		return &grants.WriteRevertedError{ObjectName: "IPAllocation " + client.ObjectKeyFromObject(obj).String()}
@@ -221,15 +221,15 @@ func (a *Allocator) patchBlockFinalizers(ctx context.Context, p *grants.Pool, r 
 // object of its name is used instead, if it is for this pool.
 func (a *Allocator) createBlock(ctx context.Context, p *grants.Pool, r grants.BlockRequest) error {
 	m := p.Lock()
-	if !m.Holder || m.BasePool == nil || m.BasePool.PoolSpec().Carve == nil {
+	if !m.Record.Holder || m.Base.Pool == nil || m.Base.Pool.PoolSpec().Carve == nil {
 		m.Unlock()
 		return nil
 	}
-	namespace, term := p.Key.Namespace, m.CurrentTerm()
+	namespace, term := p.Key.Namespace, m.Record.CurrentTerm()
 	if namespace == "" {
 		namespace = a.BlockNamespace
 	}
-	obj := blockKind.NewBlockObject(p.Key, namespace, r.Name, m.BasePool.PoolSpec().Carve, r.PinnedPrefix)
+	obj := blockKind.NewBlockObject(p.Key, namespace, r.Name, m.Base.Pool.PoolSpec().Carve, r.PinnedPrefix)
 	m.Unlock()
 	if a.WatchFilter != "" { // otherwise this manager ignores it
 		labels := obj.GetLabels()
@@ -247,11 +247,11 @@ func (a *Allocator) createBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 	m = p.Lock()
 	defer m.Unlock()
 	if b == nil || child != p.Key {
-		m.MarkNameTaken(r.Name, a.now())
+		m.Carved.MarkNameTaken(r.Name, a.now())
 		return nil
 	}
-	m.ObserveBlock(b)
-	m.VerifyBlock(b.UID, b.Name, term)
+	m.Held.ObserveBlock(b)
+	m.Carved.VerifyBlock(b.UID, b.Name, term)
 	return nil
 }
 
@@ -259,7 +259,7 @@ func (a *Allocator) createBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 // blocks.
 func (a *Allocator) refreshBlock(ctx context.Context, p *grants.Pool, b *grants.Block) error {
 	m := p.Lock()
-	term := m.CurrentTerm()
+	term := m.Record.CurrentTerm()
 	m.Unlock()
 	live := grants.WithName(blockKind.NewObject(), b.Namespace, b.Name)
 	err := a.Live.Get(ctx, client.ObjectKeyFromObject(live), live)
@@ -270,11 +270,11 @@ func (a *Allocator) refreshBlock(ctx context.Context, p *grants.Pool, b *grants.
 	m = p.Lock()
 	defer m.Unlock()
 	if err != nil || live.GetUID() != b.UID {
-		m.ForgetBlock(b.UID, b.Name)
+		m.Carved.ForgetBlock(b.UID, b.Name)
 	}
 	if err == nil && block != nil && child == p.Key {
-		m.ObserveBlock(block)
-		m.VerifyBlock(block.UID, block.Name, term)
+		m.Held.ObserveBlock(block)
+		m.Carved.VerifyBlock(block.UID, block.Name, term)
 	}
 	return nil
 }
@@ -291,14 +291,14 @@ func (a *Allocator) verifyBlockReleasable(ctx context.Context, p *grants.Pool, r
 		return err
 	}
 	m := p.Lock()
-	may := m.BasePool == nil // no manager opens a block of a pool that has ended
+	may := m.Base.Pool == nil // no manager opens a block of a pool that has ended
 	if err == nil && !pools.HasEnded(live) {
 		state := live.PoolStatus().Allocator
-		same := m.BasePool != nil && live.GetUID() == m.BasePool.GetUID() && state != nil && state.Holder == a.ManagerID && state.Term == m.Term
-		m.NeedsRevalidation = m.NeedsRevalidation || !same
-		may = same && m.Holder && m.Term == r.Term && !b.IsOpenInStatus(live.PoolStatus())
+		same := m.Base.Pool != nil && live.GetUID() == m.Base.Pool.GetUID() && state != nil && state.Holder == a.ManagerID && state.Term == m.Record.Term
+		m.Record.NeedsRevalidation = m.Record.NeedsRevalidation || !same
+		may = same && m.Record.Holder && m.Record.Term == r.Term && !b.IsOpenInStatus(live.PoolStatus())
 	}
-	may = may && m.UsedInBlock(b) == 0
+	may = may && m.Space.UsedInBlock(b) == 0
 	m.Unlock()
 	switch {
 	case !may:
@@ -313,7 +313,7 @@ func (a *Allocator) verifyBlockReleasable(ctx context.Context, p *grants.Pool, r
 	m = p.Lock()
 	defer m.Unlock()
 	m.ObserveListed(found)
-	if used := m.UsedInBlock(b); used > 0 {
+	if used := m.Space.UsedInBlock(b); used > 0 {
 		return fmt.Errorf("%d addresses of the block %s/%s, which is closed, are in use", used, b.Namespace, b.Name)
 	}
 	return nil

@@ -137,7 +137,7 @@ func TestVerifyBlockReleasable(t *testing.T) {
 		"OfBefore":      {term: 2, reason: "it was decided before the pool was taken over again"},
 		"Open":          {live: func(p *v1alpha1.NetworkPool) { p.Status.Blocks = []v1alpha1.CarvedBlock{entry} }, reason: "addresses are granted from it"},
 		"InFlight": {here: func(m *grants.PoolState) {
-			m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: "c"}, Range: netipx.MustParseIPRange("10.0.0.5-10.0.0.5")})
+			m.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: "c"}, Range: netipx.MustParseIPRange("10.0.0.5-10.0.0.5")})
 		}},
 		"Listed":      {lists: []string{"10.0.0.6"}, reason: "the watch has not shown it"},
 		"ListedOther": {lists: []string{"10.0.0.9"}, may: true},
@@ -147,7 +147,7 @@ func TestVerifyBlockReleasable(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			api := &childPoolAPI{pool: p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)}
+			api := &childPoolAPI{pool: p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)}
 			if tt.live != nil {
 				tt.live(api.pool)
 			}
@@ -166,8 +166,8 @@ func TestVerifyBlockReleasable(t *testing.T) {
 			if err := a.verifyBlockReleasable(t.Context(), grants.NewPool(p), r); (err == nil) != tt.may {
 				t.Errorf("%s: %v", tt.reason, err)
 			}
-			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.NeedsRevalidation != loses {
-				t.Errorf("the term is suspect: %v", p.NeedsRevalidation)
+			if loses := name == "AnotherHolder" || name == "AnotherTerm" || name == "StatusLost" || name == "AnotherPool"; p.Record.NeedsRevalidation != loses {
+				t.Errorf("the term is suspect: %v", p.Record.NeedsRevalidation)
 			}
 		})
 	}

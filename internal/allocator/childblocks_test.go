@@ -33,7 +33,7 @@ var siteKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "
 func newChildPool(t *testing.T, change ...func(*v1alpha1.NetworkPool)) *grants.PoolState {
 	t.Helper()
 	p := newTestPool(t, "", append([]func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { carvedOf(o, siteKey.Name) }}, change...)...)
-	p.Carved.Parent = grants.ParentPool{AddressBits: 32, NetworkFor: p.Layout.NetworkForAddress}
+	p.Carved.Parent = grants.ParentPool{AddressBits: 32, NetworkFor: p.Space.Layout.NetworkForAddress}
 	p.RebuildLedger(&grants.ListedObjects{})
 	return p
 }
@@ -97,7 +97,7 @@ var notReady = metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.Co
 // observeBlock feeds a block to a pool.
 func observeBlock(p *grants.PoolState, o *v1alpha1.IPAllocation) *grants.Block {
 	b, _ := blockKind.BlockFromObject(o)
-	p.ObserveBlock(b)
+	p.Held.ObserveBlock(b)
 	return b
 }
 
@@ -181,12 +181,12 @@ func TestPlanBlocks(t *testing.T) {
 			}
 			for _, o := range tt.blocks {
 				b := observeBlock(p, o)
-				p.VerifyBlock(b.UID, b.Name, p.CurrentTerm())
+				p.Carved.VerifyBlock(b.UID, b.Name, p.Record.CurrentTerm())
 			}
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-			p.ResetShortfall()
-			p.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon))
-			p.PlanBlocks(noon, time.Minute)
+			p.Carved.ResetShortfall()
+			p.Planner.PlanGrants(noon, 9, a.admissionRules(t.Context(), p, noon))
+			p.Growth.PlanBlocks(noon, time.Minute)
 			if diff := cmp.Diff(tt.want, p.Carved.Decision); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
@@ -205,13 +205,13 @@ func TestBlockTakesNextName(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"), func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining, o.Spec.Carve.Blocks.Min = true, 0 })
 	observeAddress(p, "a", "10.0.0.5", "uid-a")
 	ask := func() (names []string) {
-		p.PlanBlocks(noon, time.Minute)
-		out, _ := p.DueBlockRequests(noon, time.Minute)
+		p.Growth.PlanBlocks(noon, time.Minute)
+		out, _ := p.Growth.DueBlockRequests(noon, time.Minute)
 		for _, r := range out {
 			if r.Verb != grants.CreateBlock || r.PinnedPrefix.String() != "10.0.0.4/30" {
 				t.Errorf("%+v", r)
 			}
-			p.BeginBlockRequest(r)
+			p.Carved.BeginBlockRequest(r)
 			names = append(names, r.Name)
 		}
 		return names
@@ -222,8 +222,8 @@ func TestBlockTakesNextName(t *testing.T) {
 	if again := ask(); again != nil {
 		t.Errorf("%v while it is being asked for", again)
 	}
-	p.MarkNameTaken("pool-1", noon)
-	p.EndBlockRequest(grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}, nil, noon, blockRetryDelay)
+	p.Carved.MarkNameTaken("pool-1", noon)
+	p.Carved.EndBlockRequest(grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}, nil, noon, blockRetryDelay)
 	if got := ask(); !slices.Equal(got, []string{"pool-2"}) {
 		t.Errorf("it asks for %v", got)
 	}
@@ -264,7 +264,7 @@ func TestStandbyDoesNotTakeOverForNoWork(t *testing.T) {
 				tt.here(p)
 			}
 			observeBlock(p, tt.block)
-			p.Holder = false
+			p.Record.Holder = false
 			p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll)
 			if may, _ := p.MayTakeOver(noon.Add(5*time.Second), false, time.Hour, admitAll, admitAll); may != tt.may {
 				t.Errorf("it takes over: %v", may)
@@ -278,16 +278,16 @@ func TestStandbyDoesNotTakeOverForNoWork(t *testing.T) {
 func TestEachEndOfAPoolCounts(t *testing.T) {
 	p := newChildPool(t)
 	observeBlock(p, newBlock("pool-1", firstBlock, deleted))
-	base := p.BasePool
+	base := p.Base.Pool
 	p.ClearBasePool()
-	p.DueBlockRequests(noon, time.Minute)
-	p.Holder = false
+	p.Growth.DueBlockRequests(noon, time.Minute)
+	p.Record.Holder = false
 	p.SetBasePool(base) // created again, and served by another manager
 	p.ClearBasePool()
-	if out, _ := p.DueBlockRequests(noon.Add(time.Hour), time.Minute); len(out) > 0 {
+	if out, _ := p.Growth.DueBlockRequests(noon.Add(time.Hour), time.Minute); len(out) > 0 {
 		t.Errorf("%s at once", out[0].Verb)
 	}
-	if out, _ := p.DueBlockRequests(noon.Add(time.Hour+time.Minute), time.Minute); len(out) != 1 {
+	if out, _ := p.Growth.DueBlockRequests(noon.Add(time.Hour+time.Minute), time.Minute); len(out) != 1 {
 		t.Errorf("%v after that", out)
 	}
 }
@@ -298,9 +298,9 @@ func TestMovedBlockInUseIsNotRequested(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
 	observeAddress(p, "a", "10.0.0.5", "uid-a")
 	b := observeBlock(p, newBlock("pool-1", firstBlock, movedAway))
-	p.ForgetBlock(b.UID, b.Name)
-	p.BasePool.PoolStatus().Blocks[0].Draining = true
-	if p.PlanBlocks(noon, time.Minute); len(p.Carved.Decision.Recreate) > 0 {
+	p.Carved.ForgetBlock(b.UID, b.Name)
+	p.Base.Pool.PoolStatus().Blocks[0].Draining = true
+	if p.Growth.PlanBlocks(noon, time.Minute); len(p.Carved.Decision.Recreate) > 0 {
 		t.Errorf("%+v", p.Carved.Decision)
 	}
 }
@@ -311,7 +311,7 @@ func TestForgedRecordIsReportedOnItsObject(t *testing.T) {
 	site := newTestPool(t, "10.0.0.0-10.0.0.15", func(o *v1alpha1.NetworkPool) {
 		o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = true, &v1alpha1.Carvable{}
 	})
-	site.Key = siteKey
+	site.Base.Key = siteKey
 	victim := newBlock("pool-1", firstBlock)
 	forged := newBlock("evil", func(o *v1alpha1.IPAllocation) {
 		o.Namespace, o.Annotations[v1alpha1.AddressAnnotation] = "evil", "10.0.0.0/28"
@@ -319,17 +319,17 @@ func TestForgedRecordIsReportedOnItsObject(t *testing.T) {
 	})
 	site.ObserveClaimant(blocks.NewClaimant(victim))
 	site.ObserveClaimant(blocks.NewClaimant(forged))
-	if overlap := site.OverlapMessageFor(site.Claimants[victim.UID]); overlap != "" {
+	if overlap := site.Inventory.OverlapMessageFor(site.Claimants.ByUID[victim.UID]); overlap != "" {
 		t.Error(overlap)
 	}
-	if overlap := site.OverlapMessageFor(site.Claimants[forged.UID]); !strings.Contains(overlap, "10.0.0.4/30") {
+	if overlap := site.Inventory.OverlapMessageFor(site.Claimants.ByUID[forged.UID]); !strings.Contains(overlap, "10.0.0.4/30") {
 		t.Errorf("%q", overlap)
 	}
 	// It came with both, as a restore may bring it.
 	both := newBlock("pool-2", withBlockAddresses("10.0.0.6/31", "10.0.0.6", "10.0.0.7"))
 	site.ObserveClaimant(blocks.NewClaimant(both))
 	for _, o := range []*v1alpha1.IPAllocation{victim, both} {
-		if overlap := site.OverlapMessageFor(site.Claimants[o.UID]); overlap == "" {
+		if overlap := site.Inventory.OverlapMessageFor(site.Claimants.ByUID[o.UID]); overlap == "" {
 			t.Errorf("%s is told of no other", o.Name)
 		}
 	}
@@ -340,15 +340,15 @@ func TestForgedRecordIsReportedOnItsObject(t *testing.T) {
 func TestMovedBlockIsNotReleased(t *testing.T) {
 	p := newChildPool(t, isOpen("pool-1", "10.0.0.4/30"))
 	b := observeBlock(p, newBlock("pool-1", firstBlock, movedAway))
-	p.ForgetBlock(b.UID, b.Name)
+	p.Carved.ForgetBlock(b.UID, b.Name)
 	for range 2 {
-		p.PlanBlocks(noon, time.Minute)
+		p.Growth.PlanBlocks(noon, time.Minute)
 		if len(p.Carved.Decision.Close) > 0 || p.Carved.Decision.NewBlocks > 0 {
 			t.Errorf("%+v", p.Carved.Decision)
 		}
-		p.BasePool.PoolStatus().Blocks[0].Draining = true
+		p.Base.Pool.PoolStatus().Blocks[0].Draining = true
 	}
-	if reason, message := p.ClosedReason(noon); reason != v1alpha1.MovedReason {
+	if reason, message := p.Status.ClosedReason(noon); reason != v1alpha1.MovedReason {
 		t.Errorf("%s: %s", reason, message)
 	}
 }
@@ -358,9 +358,9 @@ func TestMovedBlockIsNotReleased(t *testing.T) {
 func TestVerifiedBlocksEndWithTerm(t *testing.T) {
 	p := newChildPool(t)
 	b := observeBlock(p, newBlock("pool-1", firstBlock))
-	p.VerifyBlock(b.UID, b.Name, p.CurrentTerm())
+	p.Carved.VerifyBlock(b.UID, b.Name, p.Record.CurrentTerm())
 	p.RebuildLedger(&grants.ListedObjects{})
-	p.PlanBlocks(noon, time.Minute)
+	p.Growth.PlanBlocks(noon, time.Minute)
 	if diff := cmp.Diff(carve.Decision{Verify: []string{"pool-1"}}, p.Carved.Decision); diff != "" {
 		t.Error(diff)
 	}
@@ -373,8 +373,8 @@ func TestStandbyKnowsShortfall(t *testing.T) {
 	observeBlock(p, newBlock("pool-1", withBlockAddresses("10.0.0.4/32", "10.0.0.4", "10.0.0.4")))
 	observeAddress(p, "a", "10.0.0.4", "uid-a")
 	waits := observeClaim(p, "b", 1)
-	p.Holder, p.Term = false, 0
-	p.PlanGrants(noon, 0, admitAll)
+	p.Record.Holder, p.Record.Term = false, 0
+	p.Planner.PlanGrants(noon, 0, admitAll)
 	waits.Status = &grants.PublishedStatus{Refusal: *grants.PoolNotReady("it is on its way")}
 	may, wait := p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll)
 	if may || wait == 0 {
@@ -479,7 +479,7 @@ func TestMayHaveBlock(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon), Recorder: events.NewFakeRecorder(9)})
-			a.publishDeclaration(newChildPool(t).BasePool)
+			a.publishDeclaration(newChildPool(t).Base.Pool)
 			var change []func(*v1alpha1.NetworkPool)
 			if tt.site != nil {
 				change = append(change, tt.site)
@@ -487,15 +487,15 @@ func TestMayHaveBlock(t *testing.T) {
 			p := newTestPool(t, "10.0.0.0-10.0.0.15", append(change, func(o *v1alpha1.NetworkPool) {
 				o.Name, o.UID, o.Spec.AllocateReservedIPAddresses = siteKey.Name, "site-uid", true
 			})...)
-			p.Key = siteKey
-			a.publishDeclaration(p.BasePool)
+			p.Base.Key = siteKey
+			a.publishDeclaration(p.Base.Pool)
 			for _, o := range append(tt.others, tt.block) {
 				p.ObserveClaimant(blocks.NewClaimant(o))
 			}
-			c := p.Claimants[tt.block.UID]
+			c := p.Claimants.ByUID[tt.block.UID]
 			refusal := a.admissionRules(t.Context(), p, noon)(c).Refusal
 			if refusal == nil {
-				_, refusal = p.ChooseRange(c)
+				_, refusal = p.Planner.ChooseRange(c)
 			}
 			if (tt.wantRefusal == "") != (refusal == nil) || (refusal != nil && !strings.Contains(refusal.Message, tt.wantRefusal)) {
 				t.Errorf("refused: %v", refusal)
@@ -523,7 +523,7 @@ func TestGlobalChildIsNoTenant(t *testing.T) {
 	m := a.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(site)
-	m.Holder = true
+	m.Record.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	for _, name := range []string{"a", "b"} {
 		child := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}}
@@ -531,13 +531,13 @@ func TestGlobalChildIsNoTenant(t *testing.T) {
 		a.publishDeclaration(child)
 		o := newBlock("", global(name))
 		m.ObserveClaimant(blocks.NewClaimant(o))
-		if refusal := a.admissionRules(t.Context(), m, noon)(m.Claimants[o.UID]).Refusal; refusal != nil {
+		if refusal := a.admissionRules(t.Context(), m, noon)(m.Claimants.ByUID[o.UID]).Refusal; refusal != nil {
 			t.Errorf("%s: %s", o.Name, refusal.Message)
 		}
 	}
 	plan := func(most int) {
 		t.Helper()
-		if granted, _ := m.PlanGrants(noon, 9, admitAll); granted != most {
+		if granted, _ := m.Planner.PlanGrants(noon, 9, admitAll); granted != most {
 			t.Errorf("%d have their block, not %d", granted, most)
 		}
 	}
@@ -556,9 +556,9 @@ func TestVerifyOwnerGone(t *testing.T) {
 		gone string
 	}{
 		"Gone":    {gone: "NetworkPool ns/pool does not exist"},
-		"There":   {pool: newChildPool(t).BasePool.(*v1alpha1.NetworkPool)},
-		"Plain":   {pool: newChildPool(t, plain).BasePool.(*v1alpha1.NetworkPool), gone: "NetworkPool ns/pool is not carved from NetworkPool ns/site"},
-		"Another": {pool: newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).BasePool.(*v1alpha1.NetworkPool), gone: "NetworkPool ns/pool is not carved from NetworkPool ns/site"},
+		"There":   {pool: newChildPool(t).Base.Pool.(*v1alpha1.NetworkPool)},
+		"Plain":   {pool: newChildPool(t, plain).Base.Pool.(*v1alpha1.NetworkPool), gone: "NetworkPool ns/pool is not carved from NetworkPool ns/site"},
+		"Another": {pool: newChildPool(t, func(o *v1alpha1.NetworkPool) { carvedOf(o, "another") }).Base.Pool.(*v1alpha1.NetworkPool), gone: "NetworkPool ns/pool is not carved from NetworkPool ns/site"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -611,7 +611,7 @@ func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{ManagerID: "me", Client: tt.around, Clock: clocktesting.NewFakeClock(noon)})
-			a.publishDeclaration(newChildPool(t).BasePool)
+			a.publishDeclaration(newChildPool(t).Base.Pool)
 			c := blocks.NewClaimant(newBlock("pool-1", firstBlock))
 			c.PublishedOwnerSeen = tt.published
 			if found := a.newOwnerLookup(t.Context())(siteKey, c); found != tt.found {
@@ -626,8 +626,8 @@ func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 func TestFoundOwnerWasAlive(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4)
-	p.RecordOwnerSeen(c, grants.OwnerSeenAlive)
-	p.RecordOwnerSeen(c, grants.OwnerNeverSeen)
+	p.Conditions.RecordOwnerSeen(c, grants.OwnerSeenAlive)
+	p.Conditions.RecordOwnerSeen(c, grants.OwnerNeverSeen)
 	if c.ObservedOwnerSeen != grants.OwnerSeenAlive {
 		t.Errorf("it says %v", c.ObservedOwnerSeen)
 	}
@@ -640,7 +640,7 @@ func TestChildEnqueuesOnlyItsParent(t *testing.T) {
 	woken := map[pools.Key]int{}
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })
 	for _, name := range []string{"a", "b", "c"} {
-		o := newChildPool(t).BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+		o := newChildPool(t).Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 		o.Name, o.UID = name, types.UID(name)
 		a.publishDeclaration(o)
 	}
@@ -649,7 +649,7 @@ func TestChildEnqueuesOnlyItsParent(t *testing.T) {
 	}
 	clear(woken)
 	a.withdrawDeclaration(siteKey) // the parent is unknown
-	site := newTestPool(t, "10.0.0.0-10.0.0.15").BasePool.(*v1alpha1.NetworkPool)
+	site := newTestPool(t, "10.0.0.0-10.0.0.15").Base.Pool.(*v1alpha1.NetworkPool)
 	site.Name = siteKey.Name
 	if a.publishDeclaration(site); len(woken) != 3 {
 		t.Errorf("the parent wakes %v", woken)
@@ -667,13 +667,13 @@ func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	p := newChildPool(t)
 	c := observeClaim(p, "a", 0)
 	r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
-	p.BeginBlockRequest(r)
-	p.EndBlockRequest(r, errors.New("etcd is slow"), noon, blockRetryDelay)
-	_, refused := p.PlanGrants(noon, 9, admitAll)
+	p.Carved.BeginBlockRequest(r)
+	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon, blockRetryDelay)
+	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready says") {
 		t.Errorf("the claim is told %v", refusal)
 	}
-	p.PlanBlocks(noon, time.Minute)
+	p.Growth.PlanBlocks(noon, time.Minute)
 	ready := meta.FindStatusCondition(p.PrepareCommit(noon).Pool.GetConditions(), v1alpha1.ReadyCondition)
 	if !strings.Contains(ready.Message, "etcd is slow") {
 		t.Errorf("the pool says %s", ready.Message)
@@ -686,8 +686,8 @@ func TestParentOfAnotherShardEnqueuesChildren(t *testing.T) {
 	woken := map[pools.Key]int{}
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	a.Start(t.Context(), func(key pools.Key) { woken[key]++ })
-	a.publishDeclaration(newChildPool(t).BasePool)
-	site := newChildPool(t).BasePool.(*v1alpha1.NetworkPool)
+	a.publishDeclaration(newChildPool(t).Base.Pool)
+	site := newChildPool(t).Base.Pool.(*v1alpha1.NetworkPool)
 	carvedOf(site, "root")
 	site.Name, site.UID = siteKey.Name, "site-uid"
 	a.observePoolOnly(a.getOrCreatePool(siteKey), site, noon)
@@ -698,7 +698,7 @@ func TestParentOfAnotherShardEnqueuesChildren(t *testing.T) {
 	if a.observePoolOnly(a.getOrCreatePool(siteKey), more, noon); woken[testKey] != 1 {
 		t.Errorf("woken: %v", woken)
 	}
-	if got := a.parentForPool(newChildPool(t).BasePool); got.NetworkFor == nil || got.AddressBits != 32 {
+	if got := a.parentForPool(newChildPool(t).Base.Pool); got.NetworkFor == nil || got.AddressBits != 32 {
 		t.Errorf("it knows %+v of its parent", got)
 	}
 }

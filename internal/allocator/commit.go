@@ -27,7 +27,7 @@ var (
 // commitGrants writes a commit. The grants that it carries exist once it has succeeded.
 func (a *Allocator) commitGrants(ctx context.Context, p *grants.Pool, next *grants.PendingCommit) error {
 	m := p.Lock()
-	m.PendingCommit = next
+	m.Record.PendingCommit = next
 	m.Unlock()
 	return a.sendCommit(ctx, p)
 }
@@ -35,7 +35,7 @@ func (a *Allocator) commitGrants(ctx context.Context, p *grants.Pool, next *gran
 // sendCommit sends the pending commit, which may be a repetition, and finds out its outcome (R4).
 func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	try, base := m.PendingCommit, m.BasePool
+	try, base := m.Record.PendingCommit, m.Base.Pool
 	m.Unlock()
 	sent := try.Pool.DeepCopyObject().(v1alpha1.Pool)
 	start := a.now()

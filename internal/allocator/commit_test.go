@@ -134,7 +134,7 @@ func TestCommit(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.1")
 			c := observeClaim(p, "a", 0)
 			if !tt.quiet {
-				p.PlanGrants(noon, 9, admitAll)
+				p.Planner.PlanGrants(noon, 9, admitAll)
 			}
 			if tt.gone {
 				p.ForgetClaimant(c.Owner.UID)
@@ -143,16 +143,16 @@ func TestCommit(t *testing.T) {
 			if (err != nil) != (tt.fails || tt.want != nil) || (tt.want != nil && !errors.Is(err, tt.want)) {
 				t.Errorf("%s: error %v", tt.reason, err)
 			}
-			if g := p.Grants[c.Owner.UID]; (g != nil && g.Committed) != tt.commit || (g != nil && g.Confirmed != tt.gone) {
+			if g := p.Grants.ByClaimant[c.Owner.UID]; (g != nil && g.Committed) != tt.commit || (g != nil && g.Confirmed != tt.gone) {
 				t.Errorf("%s: grant %+v", tt.reason, g)
 			}
-			if again := p.PendingCommit != nil; again != tt.again || p.Holder != tt.holds {
-				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Holder)
+			if again := p.Record.PendingCommit != nil; again != tt.again || p.Record.Holder != tt.holds {
+				t.Errorf("%s: the commit stays: %v; the term goes on: %v", tt.reason, again, p.Record.Holder)
 			}
 			if tt.api.writes != 1 {
 				t.Errorf("%s: written %d times; nothing is applied again before it is known what became of it (R3)", tt.reason, tt.api.writes)
 			}
-			if free := p.Ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
+			if free := p.Space.Ledger.HasFree(); free == (tt.commit || tt.again) && !tt.quiet {
 				t.Errorf("%s: the address is free: %v", tt.reason, free)
 			}
 		})
@@ -166,13 +166,13 @@ func TestCommitIsResentUnchanged(t *testing.T) {
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(p, "a", 0)
-	p.PlanGrants(noon, 9, admitAll)
+	p.Planner.PlanGrants(noon, 9, admitAll)
 	if err := a.commitGrants(t.Context(), grants.NewPool(p), p.PrepareCommit(a.now())); err == nil {
 		t.Fatal("the commit is known to have landed")
 	}
 	first := api.sent
 	observeClaim(p, "b", 1)
-	edited := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	edited := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	edited.ResourceVersion, edited.DeletionTimestamp = "12", &metav1.Time{Time: noon}
 	p.RefreshBasePool(edited, "me", noon)
 	api.err = nil
@@ -182,7 +182,7 @@ func TestCommitIsResentUnchanged(t *testing.T) {
 	if got, want := api.sent.Status.Allocator.InFlight, first.Status.Allocator.InFlight; len(got) != 1 || got[0] != want[0] || api.sent.ResourceVersion != "10" {
 		t.Errorf("sent %v at %s, first %v", got, api.sent.ResourceVersion, want)
 	}
-	if len(p.Grants) != 1 || !p.Grants["uid-a"].Committed {
-		t.Errorf("%d grants", len(p.Grants))
+	if len(p.Grants.ByClaimant) != 1 || !p.Grants.ByClaimant["uid-a"].Committed {
+		t.Errorf("%d grants", len(p.Grants.ByClaimant))
 	}
 }

@@ -131,7 +131,7 @@ type releasableCounter struct {
 	asked *int
 }
 
-func (f releasableCounter) ReleasableRange(m *grants.PoolState, c *grants.Claimant) netipx.IPRange {
+func (f releasableCounter) ReleasableRange(m *grants.Inventory, c *grants.Claimant) netipx.IPRange {
 	*f.asked++
 	return f.ClaimantKind.ReleasableRange(m, c)
 }
@@ -144,13 +144,13 @@ func TestReleasesAreSortedWithOneLookupEach(t *testing.T) {
 	asked := 0
 	a, m := New(Options{Client: &clusterReads{}}), newLargePool(costCases["all are being deleted, and rest"].pool)
 	addServedClaims(m, n, withDeletionTimestamp)
-	for _, c := range m.Claimants {
+	for _, c := range m.Claimants.ByUID {
 		c.Kind = releasableCounter{c.Kind, &asked}
 	}
 	if planUnderLock(t.Context(), a, m); asked < n || asked > 6*n {
 		t.Errorf("of %d claims it is asked %d times what they make free", n, asked)
 	}
-	for _, c := range m.ClaimantsToWrite { // those that were dispatched end
+	for _, c := range m.Queues.ToWrite { // those that were dispatched end
 		release(m, c)
 	}
 	asked = 0
@@ -183,13 +183,13 @@ func BenchmarkReconcile(b *testing.B) {
 // planUnderLock does what a reconcile does under the lock of a pool, and commits nothing.
 func planUnderLock(ctx context.Context, a *Allocator, m *grants.PoolState) {
 	admission := a.newAdmissionFunc(ctx, m, noon)
-	clear(m.PendingConditions)
+	clear(m.Conditions.Pending)
 	a.planBatch(m, noon, admission)
-	m.EndBlockedGrants(admission)
-	m.CoolReleases(noon, a.newReleaseAdmissionFunc(ctx, m))
+	m.Grants.EndBlockedGrants(admission)
+	m.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(ctx, m))
 	m.PrepareCommit(noon)
-	m.ListDueWrites(noon, grants.MaxJobs-m.ActiveJobs, a.OrphanGrace, admission, a.newReleaseAdmissionFunc(ctx, m))
-	m.UnfinishedMoves(noon, grants.MaxJobs-m.ActiveJobs)
+	m.ListDueWrites(noon, grants.MaxJobs-m.Queues.ActiveJobs, a.OrphanGrace, admission, a.newReleaseAdmissionFunc(ctx, m))
+	m.Moves.UnfinishedMoves(noon, grants.MaxJobs-m.Queues.ActiveJobs)
 	m.NextWakeDelay(noon, 0)
 }
 
@@ -211,7 +211,7 @@ func newLargePool(change func(*v1alpha1.NetworkPool)) *grants.PoolState {
 		change(o)
 	}
 	m := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	m.Holder, m.TakeoverChecked, m.Term = true, true, 3
+	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, 3
 	m.SetBasePool(o)
 	m.LoadCoolingAndHeld(o.PoolStatus())
 	return m
@@ -233,7 +233,7 @@ func addServedClaims(m *grants.PoolState, n int, change ...func(*ipamv1.IPAddres
 
 // addHeldRanges adds n claims that are being moved, and as many held ranges: each claim has one of them.
 func addHeldRanges(m *grants.PoolState, n int) {
-	o := m.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	o := m.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	for i := range n {
 		at := nthAddress(2 * i)
 		c := newClaim(fmt.Sprint("has-", i), 0, ofCluster("c"), withRecordedAddress(at.String()), withDeletionTimestamp, isMoved)

@@ -59,7 +59,7 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 				key := pools.KeyForPool(o)
 				p := stateOfPool(a.getOrCreatePool(key))
 				p.SetBasePool(o)
-				p.Holder, p.TakeoverChecked = true, true
+				p.Record.Holder, p.Record.TakeoverChecked = true, true
 				add := func(ns string, i int, at time.Time) *ipamv1.IPAddressClaim {
 					c := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{
 						Namespace: ns, Name: fmt.Sprint("claim-", i), UID: types.UID(fmt.Sprint(ns, "/", i)), ResourceVersion: api.next(), CreationTimestamp: metav1.NewTime(at),
@@ -83,7 +83,7 @@ func TestFailingNamespacesLeaveRoom(t *testing.T) { // W31
 					}
 					synctest.Wait()
 					grants.NewPool(p).Lock()
-					served = p.AddressFor(p.Claimants[one.UID]) != nil
+					served = p.Addresses.AddressFor(p.Claimants.ByUID[one.UID]) != nil
 					p.Unlock()
 					wait := r.RequeueAfter
 					if wait == 0 || wait > time.Minute {
@@ -108,24 +108,24 @@ func TestStuckGrantsAreReported(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.15.200")
 	for i := range grants.MaxInFlightGrants {
 		c := observeClaim(p, fmt.Sprint("c", i), 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = fmt.Sprint("ns-", i) })
-		if n, _ := p.PlanGrants(noon, 1, admitAll); n != 1 {
+		if n, _ := p.Planner.PlanGrants(noon, 1, admitAll); n != 1 {
 			t.Fatalf("grant %d is not made", i)
 		}
 		c.RetryAt = noon.Add(time.Hour)
-		p.Grants[c.Owner.UID].Committed = true
+		p.Grants.ByClaimant[c.Owner.UID].Committed = true
 	}
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	if _, refused := p.PlanGrants(noon, 0, admitAll); len(refused) > 0 || p.HasStuckGrants() {
+	if _, refused := p.Planner.PlanGrants(noon, 0, admitAll); len(refused) > 0 || p.Grants.HasStuckGrants() {
 		t.Errorf("nothing fails, and it is told %v", refused[waits])
 	}
-	for _, c := range p.Claimants {
+	for _, c := range p.Claimants.ByUID {
 		if c != waits {
-			p.RecordFailure(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
+			p.Failures.RecordFailure(c, apierrors.NewInternalError(errors.New("failed calling webhook")), noon)
 			c.Failures++
 		}
 	}
-	_, refused := p.PlanGrants(noon, 0, admitAll)
-	if refusal := refused[waits]; refusal == nil || !strings.Contains(refusal.Message, "failed calling webhook") || !p.HasStuckGrants() {
+	_, refused := p.Planner.PlanGrants(noon, 0, admitAll)
+	if refusal := refused[waits]; refusal == nil || !strings.Contains(refusal.Message, "failed calling webhook") || !p.Grants.HasStuckGrants() {
 		t.Errorf("it is told %v", refusal)
 	}
 }

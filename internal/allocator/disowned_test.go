@@ -55,17 +55,17 @@ func TestDisownedAddress(t *testing.T) {
 				}
 				show[order[0]]()
 				show[order[1]]()
-				c := p.Claimants["uid-a"]
-				if belongs := p.AddressFor(c).ClaimantUID == c.Owner.UID; belongs != tc.its {
+				c := p.Claimants.ByUID["uid-a"]
+				if belongs := p.Addresses.AddressFor(c).ClaimantUID == c.Owner.UID; belongs != tc.its {
 					t.Errorf("it is of the claim: %v, want %v", belongs, tc.its)
 				}
 				if !tc.its {
 					return
 				}
-				if n := p.Ledger.Counts(); n.Allocated != 1 || n.Owners != 1 || len(p.Orphans) > 0 {
-					t.Errorf("%d addresses of %d owners, and %d orphans", n.Allocated, n.Owners, len(p.Orphans))
+				if n := p.Space.Ledger.Counts(); n.Allocated != 1 || n.Owners != 1 || len(p.Addresses.Orphans) > 0 {
+					t.Errorf("%d addresses of %d owners, and %d orphans", n.Allocated, n.Owners, len(p.Addresses.Orphans))
 				}
-				if s := c.Kind.NextReleaseStep(p, c, &grants.Attempt{Now: noon}); s.Address == nil || s.Address.UID != address.UID {
+				if s := c.Kind.NextReleaseStep(p.Inventory, c, &grants.Attempt{Now: noon}); s.Address == nil || s.Address.UID != address.UID {
 					t.Errorf("it is released by %+v, and its IPAddress stays", s)
 				}
 			})
@@ -108,7 +108,7 @@ func TestDeletedPoolIsNoRequiredOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.4", tc.pool...)
 			c := served(p, tc.claim...)
-			if got := p.NeedFor(c); got != tc.want {
+			if got := p.Inventory.NeedFor(c); got != tc.want {
 				t.Errorf("it needs %d, not %d", got, tc.want)
 			}
 		})

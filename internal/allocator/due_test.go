@@ -28,8 +28,8 @@ func TestDue(t *testing.T) {
 	// granted adds a claim with a grant that was committed so long ago.
 	granted := func(p *grants.PoolState, ago time.Duration) (*grants.Claimant, *grants.Grant) {
 		c := observeClaim(p, "a", 0)
-		p.PlanGrants(noon, 9, admitAll)
-		g := p.Grants[c.Owner.UID]
+		p.Planner.PlanGrants(noon, 9, admitAll)
+		g := p.Grants.ByClaimant[c.Owner.UID]
 		g.Committed, g.CommitConfirmedAt = true, noon.Add(-ago)
 		return c, g
 	}
@@ -40,11 +40,11 @@ func TestDue(t *testing.T) {
 	}
 	orphan := func(p *grants.PoolState) *grants.Orphan {
 		observeAddress(p, "a", "10.0.0.1", "gone")
-		return p.Orphans[grants.NamespacedNameFromOwner(claims.NewClaimant(newClaim("a", 0)).Owner)]
+		return p.Addresses.Orphans[grants.NamespacedNameFromOwner(claims.NewClaimant(newClaim("a", 0)).Owner)]
 	}
 	deletedByHand := func(p *grants.PoolState) {
 		observeAddress(p, "a", "10.0.0.1", "")
-		a := *p.Addresses[types.NamespacedName{Namespace: "ns", Name: "a"}]
+		a := *p.Addresses.ByName[types.NamespacedName{Namespace: "ns", Name: "a"}]
 		a.Deleting, a.ResourceVersion = true, "2"
 		p.ObserveAddress(&a)
 	}
@@ -69,8 +69,8 @@ func TestDue(t *testing.T) {
 		}, serve: 1},
 		"BlockGivenBack": {reason: "the commit that ends it may be under way (R6)", as: func(p *grants.PoolState) {
 			c := observeAllocation(p, "x", 4)
-			p.PlanGrants(noon, 9, admitAll)
-			g := p.Grants[c.Owner.UID]
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			g := p.Grants.ByClaimant[c.Owner.UID]
 			g.Committed, g.CommitConfirmedAt, g.Confirmed = true, noon, true
 		}},
 		"Paused":  {as: func(p *grants.PoolState) { granted(p, 0) }, admission: waits},
@@ -83,18 +83,18 @@ func TestDue(t *testing.T) {
 		"TriedAgainSoon": {as: func(p *grants.PoolState) {
 			c, _ := granted(p, 0)
 			c.RetryAt = noon.Add(2 * time.Second)
-			p.RetryingClaimants[c.Owner.UID] = struct{}{}
+			p.Queues.Retrying[c.Owner.UID] = struct{}{}
 		}, wait: 2 * time.Second},
 		"Deleted":         {as: func(p *grants.PoolState) { deleted(p) }, release: 1},
 		"DeletedAndHeld":  {reason: "its Cluster is paused, or a consumer uses the address", as: func(p *grants.PoolState) { deleted(p) }, releases: waits},
 		"DeletedNoPool":   {reason: "nobody can grant from a pool that does not exist", as: func(p *grants.PoolState) { deleted(p); p.ClearBasePool() }, release: 1},
-		"LivesWithoutOne": {as: func(p *grants.PoolState) { granted(p, 0); p.BasePool = nil }},
+		"LivesWithoutOne": {as: func(p *grants.PoolState) { granted(p, 0); p.Base.Pool = nil }},
 		"GrantEndsFirst": {reason: "with the next commit (R6)", as: func(p *grants.PoolState) {
 			c, g := granted(p, 0)
 			c.Deleting, g.Confirmed = true, true
 		}},
 		"RestsFirst":        {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.PoolState) { deleted(p) }, wait: time.Millisecond},
-		"NoRoomToRest":      {reason: "the end of a rest wakes the pool", pool: rests, as: func(p *grants.PoolState) { deleted(p); p.CoolingBacklog = true }},
+		"NoRoomToRest":      {reason: "the end of a rest wakes the pool", pool: rests, as: func(p *grants.PoolState) { deleted(p); p.Queues.Backlog = true }},
 		"Orphan":            {as: func(p *grants.PoolState) { orphan(p) }, resolve: 1},
 		"OrphanLookedAt":    {reason: "a restore may bring its claim (R2)", as: func(p *grants.PoolState) { orphan(p).OrphanedSince = noon }, wait: orphanGrace},
 		"OrphanNeeded":      {as: func(p *grants.PoolState) { o := orphan(p); o.OrphanedSince, o.Conflicts = noon, true }, resolve: 1},
@@ -128,7 +128,7 @@ func TestDue(t *testing.T) {
 			if len(got.ServeClaimants) != tc.serve || len(got.ReleaseClaimants) != tc.release || len(got.ResolveOrphans) != tc.resolve || wait != tc.wait {
 				t.Errorf("%s: %d to serve, %d to release, %d to resolve, the next in %v", tc.reason, len(got.ServeClaimants), len(got.ReleaseClaimants), len(got.ResolveOrphans), wait)
 			}
-			if p.ActiveJobs > 0 {
+			if p.Queues.ActiveJobs > 0 {
 				t.Error("a question hands nothing out")
 			}
 		})
@@ -154,9 +154,9 @@ func TestEndOfJobEnqueuesPool(t *testing.T) {
 		"RoomAmongTheJobs": {jobs: grants.MaxJobs/4 + 1, again: late, nextReconcile: soon, wakes: true},
 	} {
 		p := grants.NewPoolState(pools.Key{}, nil, nil)
-		p.ActiveJobs, p.NextReconcileAt = tc.jobs, tc.nextReconcile
-		if got := p.EndJob(tc.again); got != tc.wakes || p.ActiveJobs != tc.jobs-1 {
-			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.ActiveJobs)
+		p.Queues.ActiveJobs, p.Queues.NextReconcileAt = tc.jobs, tc.nextReconcile
+		if got := p.Queues.EndJob(tc.again); got != tc.wakes || p.Queues.ActiveJobs != tc.jobs-1 {
+			t.Errorf("%s: wakes %v, %d jobs are left", name, got, p.Queues.ActiveJobs)
 		}
 	}
 }
@@ -188,20 +188,20 @@ func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 		},
 		"AnIPAddressWithoutAClaim": func(a *Allocator, p *grants.PoolState) func() {
 			observeAddress(p, "a", "10.0.0.1", "gone")
-			o := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			o := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			return func() { a.runOrphanJob(t.Context(), grants.NewPool(p), o.Address) }
 		},
 		"TheEndOfAMove": func(a *Allocator, p *grants.PoolState) func() {
 			moved := movedAddress("a", "10.0.0.1")
 			p.ObserveAddress(moved)
-			p.BasePool.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
-			p.UnfinishedMoves(noon, 9)
+			p.Base.Pool.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
+			p.Moves.UnfinishedMoves(noon, 9)
 			return func() { a.finishAddressMove(t.Context(), grants.NewPool(p), moved) }
 		},
 		"ABlock": func(a *Allocator, p *grants.PoolState) func() {
-			p.BasePool.PoolSpec().Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 30}
+			p.Base.Pool.PoolSpec().Carve = &v1alpha1.Carve{PoolRef: v1alpha1.PoolReference{Name: "site"}, PrefixLength: 30}
 			r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
-			p.BeginBlockRequest(r)
+			p.Carved.BeginBlockRequest(r)
 			return func() { a.runBlockRequest(t.Context(), grants.NewPool(p), r) }
 		},
 	} {
@@ -211,9 +211,9 @@ func TestFailedJobsEnqueueByOneRule(t *testing.T) {
 			a.Start(t.Context(), func(pools.Key) { woken++ })
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			run := begin(a, p)
-			p.ActiveJobs, p.NextReconcileAt, woken = 9, noon.Add(delay), 0
-			if run(); (woken > 0) != wakes || p.ActiveJobs != 8 {
-				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, delay, woken, p.ActiveJobs)
+			p.Queues.ActiveJobs, p.Queues.NextReconcileAt, woken = 9, noon.Add(delay), 0
+			if run(); (woken > 0) != wakes || p.Queues.ActiveJobs != 8 {
+				t.Errorf("%s: a pool that is looked at in %v is woken %d times, and has %d jobs", name, delay, woken, p.Queues.ActiveJobs)
 			}
 		}
 	}

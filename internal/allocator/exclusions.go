@@ -39,7 +39,7 @@ func (a *Allocator) excludeSharedRanges(ctx context.Context, p *grants.Pool) {
 // tryExcludeSharedRanges reports whether no range was excluded while it ran; otherwise it has set nothing.
 func (a *Allocator) tryExcludeSharedRanges(ctx context.Context, p *grants.Pool) bool {
 	m := p.Lock()
-	published, began := m.BasePool.PoolStatus().Yields, m.ExclusionCount
+	published, began := m.Base.Pool.PoolStatus().Yields, m.Excluded.Count
 	m.Unlock()
 	specs, neighbours := a.overlaps.snapshotFor(p.Key)
 	own := specs[p.Key]
@@ -79,11 +79,11 @@ func (a *Allocator) tryExcludeSharedRanges(ctx context.Context, p *grants.Pool) 
 	outstanding = cmp.Or(outstanding, a.excludeRangesUsedOutsideSpec(ctx, p, specs, excluded))
 	m = p.Lock()
 	defer m.Unlock()
-	if m.ExclusionCount != began {
+	if m.Excluded.Count != began {
 		return false
 	}
-	m.OverlapWaitMessage, m.Yields, m.OutstandingYieldMessage = waitsFor, yields, outstanding
-	m.SetExcluded(excluded)
+	m.Overlap.WaitMessage, m.Overlap.Yields, m.Overlap.OutstandingYieldMessage = waitsFor, yields, outstanding
+	m.Excluded.SetExcluded(excluded)
 	return true
 }
 
@@ -111,7 +111,7 @@ func yieldedPoolKey(y v1alpha1.YieldedPool) pools.Key {
 // yielded.
 func (a *Allocator) rangesToExclude(ctx context.Context, younger *grants.Pool, to v1alpha1.YieldedPool, shared []netipx.IPRange) (keep []netipx.IPRange, final bool) {
 	m := younger.Lock()
-	yields := m.HasYieldedTo(to)
+	yields := m.Observed.HasYieldedTo(to)
 	m.Unlock()
 	if !yields {
 		return shared, false
@@ -123,10 +123,10 @@ func (a *Allocator) rangesToExclude(ctx context.Context, younger *grants.Pool, t
 	}
 	m = younger.Lock()
 	defer m.Unlock()
-	if !m.HasYieldedTo(to) {
+	if !m.Observed.HasYieldedTo(to) {
 		return shared, false // it has withdrawn its yield meanwhile
 	}
-	return m.UsedRangesIn(shared), true
+	return m.Overlap.UsedRangesIn(shared), true
 }
 
 // surveyPool lists what a pool has, once for each reason: that it has yielded to another pool, or that another pool,
@@ -136,7 +136,7 @@ func (a *Allocator) surveyPool(ctx context.Context, p *grants.Pool, reason v1alp
 	defer cancel()
 	for {
 		m := p.Lock()
-		surveyed, vanished := m.ListedFor[reason], m.VanishedCount
+		surveyed, vanished := m.Observed.ListedFor[reason], m.Observed.VanishedCount
 		m.Unlock()
 		if surveyed {
 			return nil
@@ -147,7 +147,7 @@ func (a *Allocator) surveyPool(ctx context.Context, p *grants.Pool, reason v1alp
 		}
 		m = p.Lock()
 		m.ObserveListed(found)
-		done := m.RecordListing(reason, vanished)
+		done := m.Observed.RecordListing(reason, vanished)
 		m.Unlock()
 		if done {
 			return nil
@@ -183,7 +183,7 @@ func (a *Allocator) rangesUsedByOlderPool(ctx context.Context, p *grants.Pool, t
 	}
 	m := older.Lock()
 	defer m.Unlock()
-	return m.UsedRangesIn(own.layout.GrantableRanges()), ""
+	return m.Overlap.UsedRangesIn(own.layout.GrantableRanges()), ""
 }
 
 // excludeRangesUsedOutsideSpec adds to excluded what other pools of the network have in use outside of their own
@@ -230,7 +230,7 @@ func (a *Allocator) excludeRangesUsedOutsideSpec(ctx context.Context, p *grants.
 func isUnlisted(p *grants.Pool) bool {
 	m := p.Lock()
 	defer m.Unlock()
-	return m.NeedsListing()
+	return m.Observed.NeedsListing()
 }
 
 // listUnlistedPools lists what pools have, each once in the life of this manager: from then on HasUnresolvedGrants
@@ -255,8 +255,8 @@ func (a *Allocator) listUnlistedPools(ctx context.Context, unlisted []*grants.Po
 func rangesUsedOutsideSpec(p *grants.Pool, declared poolDeclaration, ranges []netipx.IPRange) (used []netipx.IPRange, unseen bool) {
 	m := p.Lock()
 	defer m.Unlock()
-	used = m.UsedOutsideSpec(ranges, declared.layoutVersion, declared.layout)
-	return used, len(used) > 0 && m.HasUnresolvedGrants()
+	used = m.Overlap.UsedOutsideSpec(ranges, declared.layoutVersion, declared.layout)
+	return used, len(used) > 0 && m.Observed.HasUnresolvedGrants()
 }
 
 // grantableRanges returns the addresses that a pool may grant: those of its spec, or of its open blocks. above are the
@@ -268,17 +268,17 @@ func (a *Allocator) grantableRanges(p *grants.Pool, own poolDeclaration) (ranges
 	above, _ = a.overlaps.ancestors(p.Key)
 	m := p.Lock()
 	defer m.Unlock()
-	if len(above) == 0 || m.Layout == nil {
+	if len(above) == 0 || m.Space.Layout == nil {
 		return nil, nil
 	}
-	return m.Layout.GrantableRanges(), above
+	return m.Space.Layout.GrantableRanges(), above
 }
 
 // excludeLostRanges excludes from a pool what another pool, which blocks of it were carved for, has open of blocks that
 // are gone. The caller holds the lock under which the end of such a block is recorded.
 func (a *Allocator) excludeLostRanges(m *grants.PoolState, lost []netipx.IPRange, child pools.Key) {
 	for _, r := range lost {
-		m.ExcludeRange(r, child)
+		m.Excluded.ExcludeRange(r, child)
 	}
 }
 
@@ -287,13 +287,13 @@ func (a *Allocator) excludeLostRanges(m *grants.PoolState, lost []netipx.IPRange
 func (a *Allocator) enqueueOlderPools(p *grants.Pool) {
 	m := p.Lock()
 	var yields []v1alpha1.YieldedPool
-	if m.BasePool != nil {
-		yields = m.BasePool.PoolStatus().Yields
+	if m.Base.Pool != nil {
+		yields = m.Base.Pool.PoolStatus().Yields
 	}
-	n := m.Ledger.Counts()
+	n := m.Space.Ledger.Counts()
 	update := grants.OverlapUpdate{YieldsVersion: fmt.Sprint(yields), UsedAddresses: n.Allocated + n.OutOfRange}
-	last := m.LastOverlapUpdate
-	m.LastOverlapUpdate = update
+	last := m.Overlap.LastUpdate
+	m.Overlap.LastUpdate = update
 	m.Unlock()
 	if update.YieldsVersion == last.YieldsVersion && update.UsedAddresses >= last.UsedAddresses {
 		return

@@ -145,23 +145,23 @@ func TestExcludeSharedRanges(t *testing.T) {
 			if free := grantableAddresses(p); !slices.Equal(free, tc.free) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.free)
 			}
-			if (p.OverlapWaitMessage != "") != tc.waits {
-				t.Errorf("%s: it waits: %q", tc.reason, p.OverlapWaitMessage)
+			if (p.Overlap.WaitMessage != "") != tc.waits {
+				t.Errorf("%s: it waits: %q", tc.reason, p.Overlap.WaitMessage)
 			}
-			if len(q.Yields) != tc.yields {
-				t.Errorf("%s: the younger one yields to %v", tc.reason, q.Yields)
+			if len(q.Overlap.Yields) != tc.yields {
+				t.Errorf("%s: the younger one yields to %v", tc.reason, q.Overlap.Yields)
 			}
 			if !tc.waits {
 				return
 			}
 			// W29: a manager serves the younger pool, and sets what it yields in its status.
 			served := tc.younger.DeepCopy()
-			served.ResourceVersion, served.Status.Yields = "11", q.Yields
+			served.ResourceVersion, served.Status.Yields = "11", q.Overlap.Yields
 			a.publishDeclaration(served)
 			q.SetBasePool(served)
 			a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-			if free := grantableAddresses(p); p.OverlapWaitMessage != "" || len(free) != 4 {
-				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.OverlapWaitMessage, free)
+			if free := grantableAddresses(p); p.Overlap.WaitMessage != "" || len(free) != 4 {
+				t.Errorf("%s: it waits when that is served: %q; free are %v", tc.reason, p.Overlap.WaitMessage, free)
 			}
 		})
 	}
@@ -214,9 +214,9 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 			}
 			for range 2 { // the second run changes nothing
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				reason, _ := p.ClosedReason(noon)
-				if free := grantableAddresses(p); len(p.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
-					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Yields, reason, free)
+				reason, _ := p.Status.ClosedReason(noon)
+				if free := grantableAddresses(p); len(p.Overlap.Yields) != tc.yields || (reason == v1alpha1.OverlapReason) != tc.closed || !slices.Equal(free, tc.free) {
+					t.Errorf("%s: it yields to %v, is closed: %q, and has %v free", tc.reason, p.Overlap.Yields, reason, free)
 				}
 			}
 		})
@@ -236,14 +236,14 @@ func TestYieldIsNotLowered(t *testing.T) {
 	}
 	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-	if len(p.Yields) != 1 || p.Yields[0].Generation != 3 {
-		t.Errorf("it yields to %v", p.Yields)
+	if len(p.Overlap.Yields) != 1 || p.Overlap.Yields[0].Generation != 3 {
+		t.Errorf("it yields to %v", p.Overlap.Yields)
 	}
 }
 
 // grantableAddresses returns the addresses that a pool may grant.
 func grantableAddresses(p *grants.PoolState) (out []string) {
-	for r := range p.Ledger.FreeRanges() {
+	for r := range p.Space.Ledger.FreeRanges() {
 		for ip := r.From(); r.Contains(ip); ip = ip.Next() {
 			out = append(out, ip.String())
 		}
@@ -264,15 +264,15 @@ func TestAddressesOfNarrowedPoolAreNotGranted(t *testing.T) {
 	observeAddress(stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed))), "kept", "10.0.0.1", "uid-kept")
 	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-	r, free := p.Ledger.TakeUnit()
+	r, free := p.Space.Ledger.TakeUnit()
 	if !free || addressText(r) != "10.0.0.2" {
 		t.Errorf("it would give %s", addressText(r))
 	}
-	p.Ledger.UndoTake(r)
+	p.Space.Ledger.UndoTake(r)
 	seesEnd := stateOfPool(a.getOrCreatePool(pools.KeyForPool(narrowed)))
 	seesEnd.ForgetAddress("address-kept", types.NamespacedName{Namespace: "ns", Name: "kept"})
 	a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-	if n := p.Ledger.Counts().Available; n != 2 {
+	if n := p.Space.Ledger.Counts().Available; n != 2 {
 		t.Errorf("%d are available when that is released", n)
 	}
 }
@@ -310,10 +310,10 @@ func TestPinsAreExcluded(t *testing.T) { // W33
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
 				vip := claims.NewClaimant(newClaim("vip", 0))
 				p.ObserveClaimant(vip)
-				if message := p.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
+				if message := p.Inventory.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
 					t.Errorf("where nothing is free, claims are told %s", message)
 				}
-				_, refusal := p.ChooseRange(p.Claimants[vip.Owner.UID])
+				_, refusal := p.Planner.ChooseRange(p.Claimants.ByUID[vip.Owner.UID])
 				if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/narrowed") {
 					t.Errorf("the claim is told %v", refusal)
 				}
@@ -452,7 +452,7 @@ func TestRangesKeptByEditedPoolAreExcluded(t *testing.T) {
 			}
 			p, y := stateOfPool(a.getOrCreatePool(pools.KeyForPool(older))), stateOfPool(a.getOrCreatePool(pools.KeyForPool(tc.was)))
 			if !tc.inFlight {
-				y.Holder = true
+				y.Record.Holder = true
 				observeAddress(y, "kept", "10.0.0.1", "uid-kept")
 			}
 			check := func(when string, want []string) {
@@ -489,13 +489,13 @@ func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 	see := func(o *v1alpha1.NetworkPool) *grants.PoolState {
 		a.publishDeclaration(o)
 		m := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
-		m.Holder = true
+		m.Record.Holder = true
 		m.SetBasePool(o)
 		return m
 	}
 	p, y := see(older), see(younger(2, "10.0.0.9"))
 	observeAddress(y, "kept", "10.0.0.1", "uid-kept")
-	specs, neighbours := a.overlaps.snapshotFor(p.Key)
+	specs, neighbours := a.overlaps.snapshotFor(p.Base.Key)
 	if len(neighbours) != 0 {
 		t.Fatalf("neighbours are %v", neighbours)
 	}
@@ -506,7 +506,7 @@ func TestExclusionUsesOneSpecThroughout(t *testing.T) {
 		t.Errorf("kept apart is %v", excluded)
 	}
 	a.publishDeclaration(younger(2, "10.0.0.9")) // the reconcile of a version that a watch has overtaken
-	if _, neighbours := a.overlaps.snapshotFor(p.Key); len(neighbours) != 1 {
+	if _, neighbours := a.overlaps.snapshotFor(p.Base.Key); len(neighbours) != 1 {
 		t.Errorf("neighbours are %v when an older version is published", neighbours)
 	}
 }
@@ -575,8 +575,8 @@ func TestEditedPoolsAreListedOnce(t *testing.T) {
 			if free := grantableAddresses(p); !slices.Equal(free, tc.want) {
 				t.Errorf("%s: free are %v, not %v", tc.reason, free, tc.want)
 			}
-			if lost := p.OutstandingYieldMessage != ""; lost != tc.lost {
-				t.Errorf("%s: it waits: %t: %s", tc.reason, lost, p.OutstandingYieldMessage)
+			if lost := p.Overlap.OutstandingYieldMessage != ""; lost != tc.lost {
+				t.Errorf("%s: it waits: %t: %s", tc.reason, lost, p.Overlap.OutstandingYieldMessage)
 			}
 		})
 	}
@@ -732,7 +732,7 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 			p.SetBasePool(o)
 			reconcile := func() {
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				reason, message := p.ClosedReason(noon)
+				reason, message := p.Status.ClosedReason(noon)
 				if (reason != "") != (tc.closed != "") || !strings.Contains(message, tc.closed) || len(grantableAddresses(p)) != tc.free {
 					t.Errorf("it is closed: %q: %s; free are %v", reason, message, grantableAddresses(p))
 				}
@@ -744,13 +744,13 @@ func TestYieldToUnwatchedPool(t *testing.T) {
 				clock.Step(time.Minute)
 				a.poolLister.source, api.pool = lists, tc.exists
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				if reason, message := p.ClosedReason(noon); reason != "" {
+				if reason, message := p.Status.ClosedReason(noon); reason != "" {
 					t.Errorf("it is closed where it can read: %q: %s", reason, message)
 				}
 			}
 			if clock.Step(time.Minute); tc.exists != nil {
 				a.excludeSharedRanges(t.Context(), grants.NewPool(p))
-				if reason, _ := p.ClosedReason(noon); reason != "" || len(grantableAddresses(p)) != 4 {
+				if reason, _ := p.Status.ClosedReason(noon); reason != "" || len(grantableAddresses(p)) != 4 {
 					t.Errorf("it is closed when the other one is gone: %q; free are %v", reason, grantableAddresses(p))
 				}
 			}

@@ -82,10 +82,10 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.
 	defer m.Unlock()
 	own := next.RecordedRange
 	m.ObserveClaimant(next) // it keeps the record that was remembered before
-	if known := m.Claimants[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != own {
+	if known := m.Claimants.ByUID[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != own {
 		known.RecordedRange = own // from now on, whatever a user wrote
-		m.UpdateClaimantFacts(known)
-		m.QueueClaimant(known)
+		m.Inventory.UpdateClaimantFacts(known)
+		m.Queues.QueueClaimant(known)
 	}
 	return nil
 }
@@ -191,17 +191,17 @@ func (a *Allocator) observeCreatedAddress(p *grants.Pool, c *grants.Claimant, ma
 	defer m.Unlock()
 	m.ObserveAddress(made)
 	if made.ClaimantUID == c.Owner.UID {
-		m.MarkNeverPublished(c, made) // the claimant may have ended meanwhile (R2)
+		m.Addresses.MarkNeverPublished(c, made) // the claimant may have ended meanwhile (R2)
 		return nil, true
 	}
-	known := m.Claimants[c.Owner.UID]
+	known := m.Claimants.ByUID[c.Owner.UID]
 	if known == nil || known.Deleting {
 		return nil, false
 	}
-	if other := m.AddressFor(known); other == nil || m.IsAdoptable(known, other) {
+	if other := m.Addresses.AddressFor(known); other == nil || m.Inventory.IsAdoptable(known, other) {
 		return nil, false
 	}
-	_, refusal = known.Kind.DesignatedRange(m, known)
+	_, refusal = known.Kind.DesignatedRange(m.Inventory, known)
 	return refusal, false
 }
 
@@ -277,7 +277,7 @@ func (a *Allocator) verifyAddressGone(ctx context.Context, p *grants.Pool, c gra
 	kind := c.Kind.Traits().AddressKind
 	live := grants.WithName(kind.NewObject(), c.Owner.Namespace, c.Owner.Name)
 	m := p.Lock()
-	known := m.AddressFor(&c) // the read proves nothing about what comes after it (R7)
+	known := m.Addresses.AddressFor(&c) // the read proves nothing about what comes after it (R7)
 	m.Unlock()
 	err := a.Live.Get(ctx, grants.NamespacedNameFromOwner(c.Owner), live)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -286,7 +286,7 @@ func (a *Allocator) verifyAddressGone(ctx context.Context, p *grants.Pool, c gra
 	m = p.Lock()
 	defer m.Unlock()
 	if err == nil {
-		if found := kind.NewAddress(live); m.ClaimantUIDFor(found) == c.Owner.UID {
+		if found := kind.NewAddress(live); m.Claimants.ClaimantUIDFor(found) == c.Owner.UID {
 			m.ObserveAddress(found)
 			return errStateChanged // another controller's finalizer keeps it, or it was not seen before
 		}

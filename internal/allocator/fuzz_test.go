@@ -46,7 +46,7 @@ func FuzzAnnotations(f *testing.F) {
 			p.ObserveClaimant(blocks.NewClaimant(a))
 		}
 		if bits&32 != 0 {
-			p.BasePool.PoolSpec().Leases = &v1alpha1.Leases{}
+			p.Base.Pool.PoolSpec().Leases = &v1alpha1.Leases{}
 			observeLease(p, "lease", leaseFor(first), func(l *v1alpha1.IPLease) {
 				l.Annotations = map[string]string{v1alpha1.AddressAnnotation: record}
 				if bits&4 != 0 {
@@ -55,26 +55,26 @@ func FuzzAnnotations(f *testing.F) {
 			})
 		}
 		observeClaim(p, "after", 3)
-		_, refused := p.PlanGrants(noon, 10, admitAll)
+		_, refused := p.Planner.PlanGrants(noon, 10, admitAll)
 		for c, refusal := range refused {
 			if refusal.Message == "" || text.SanitizeMessage(refusal.Message) != refusal.Message {
 				t.Errorf("%s is told %q", c.Owner.Name, refusal.Message)
 			}
 		}
-		for uid, g := range p.Grants {
-			c := p.Claimants[uid]
-			if !p.Layout.Contains(g.Range) && !c.StatusHasAddress {
+		for uid, g := range p.Grants.ByClaimant {
+			c := p.Claimants.ByUID[uid]
+			if !p.Space.Layout.Contains(g.Range) && !c.StatusHasAddress {
 				t.Errorf("%s is given %s, which the pool does not hand out", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if g.Range.Contains(p.Addresses[grants.NamespacedNameFromOwner(p.Claimants["uid-owner"].Owner)].IP) {
+			if g.Range.Contains(p.Addresses.ByName[grants.NamespacedNameFromOwner(p.Claimants.ByUID["uid-owner"].Owner)].IP) {
 				t.Errorf("%s is given %s of the owner", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			if pin, _ := p.Layout.PinForClaim("vip"); g.Range.Contains(pin) {
+			if pin, _ := p.Space.Layout.PinForClaim("vip"); g.Range.Contains(pin) {
 				t.Errorf("%s is given %s, which is kept", c.Owner.Name, poolutil.FormatRange(g.Range))
 			}
-			for other, h := range p.Grants {
+			for other, h := range p.Grants.ByClaimant {
 				if other != uid && h.Range.Overlaps(g.Range) {
-					t.Errorf("%s and %s are given %s and %s", c.Owner.Name, p.Claimants[other].Owner.Name, poolutil.FormatRange(g.Range), poolutil.FormatRange(h.Range))
+					t.Errorf("%s and %s are given %s and %s", c.Owner.Name, p.Claimants.ByUID[other].Owner.Name, poolutil.FormatRange(g.Range), poolutil.FormatRange(h.Range))
 				}
 			}
 			if r, err := poolutil.ParseRange(first + "-" + last); c.Kind == blocks.ClaimantKind && !c.HasRecord() && (err != nil || r != g.Range) {

@@ -105,7 +105,7 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "me", Term: 1}
 			m := a.lockPool(key)
 			m.SetBasePool(obj)
-			m.Holder, m.Term = true, 1
+			m.Record.Holder, m.Record.Term = true, 1
 			m.RebuildLedger(&grants.ListedObjects{})
 			if tt.used {
 				observeAddress(m, "a", "10.0.0.5", "uid-a")
@@ -122,9 +122,9 @@ func TestBlockInOtherNamespaceEnds(t *testing.T) {
 			}))
 			m = a.lockPool(key)
 			defer m.Unlock()
-			m.PlanBlocks(noon, time.Minute)
+			m.Growth.PlanBlocks(noon, time.Minute)
 			var got []grants.BlockVerb
-			out, _ := m.DueBlockRequests(noon, time.Minute)
+			out, _ := m.Growth.DueBlockRequests(noon, time.Minute)
 			for _, r := range out {
 				if r.Name == tt.block {
 					got = append(got, r.Verb)
@@ -160,7 +160,7 @@ func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 			obj.Spec.NetworkPoolSpec = spec
 			m := a.lockPool(key)
 			m.SetBasePool(obj)
-			m.Holder = true
+			m.Record.Holder = true
 			m.RebuildLedger(&grants.ListedObjects{})
 			m.Unlock()
 			if gone, err := a.reconcilePoolMetadata(t.Context(), a.getOrCreatePool(key)); !gone || err != nil || api.n == 0 {
@@ -175,11 +175,11 @@ func TestTenantCannotBlockGlobalPoolDeletion(t *testing.T) {
 func TestPlainPoolWaitsForNoBlock(t *testing.T) {
 	o, api := newBlock("pool-1", firstBlock), &patchCounter{}
 	a := New(Options{ManagerID: "me", Client: api, Lister: listedAllocations{o}, Clock: clocktesting.NewFakeClock(noon)})
-	obj := newChildPool(t, plain).BasePool.(*v1alpha1.NetworkPool)
+	obj := newChildPool(t, plain).Base.Pool.(*v1alpha1.NetworkPool)
 	obj.DeletionTimestamp, obj.Finalizers = ptr.To(metav1.NewTime(noon)), []string{v1alpha1.PoolFinalizer}
 	m := a.lockPool(testKey)
 	m.SetBasePool(obj)
-	m.Holder = true
+	m.Record.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	observeBlock(m, o)
 	m.Unlock()

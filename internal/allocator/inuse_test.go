@@ -54,14 +54,14 @@ func TestAddressInUseCools(t *testing.T) {
 			if early := len(due.ReleaseClaimants) > 0; early != (l.Deleting && tc.rests == 0) {
 				t.Errorf("it is released before its rest is noted: %v", early)
 			}
-			if noted := p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)); noted != (tc.rests > 0) {
+			if noted := p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)); noted != (tc.rests > 0) {
 				t.Fatalf("a rest is noted: %v", noted)
 			}
 			if tc.rests == 0 {
 				return
 			}
-			p.FillStatus(p.BasePool, noon)
-			rests, err := cooling.ParseGroups(p.BasePool.PoolStatus().Cooling)
+			p.Status.FillStatus(p.Base.Pool, noon)
+			rests, err := cooling.ParseGroups(p.Base.Pool.PoolStatus().Cooling)
 			if err != nil || len(rests) != 1 {
 				t.Fatalf("%v rest, %v", rests, err)
 			}
@@ -86,20 +86,20 @@ func TestAddressInUseIsNotGrantedForAnHour(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.2", withLeases)
 	a := New(Options{})
 	was := observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
-	p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p))
-	p.FillStatus(p.BasePool, noon)
+	p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p))
+	p.Status.FillStatus(p.Base.Pool, noon)
 	p.ForgetClaimant(was.Owner.UID)
 	// again requests a lease of the same name, some time later.
 	again := func(p *grants.PoolState, later time.Duration, change ...func(*v1alpha1.IPLease)) string {
-		p.ExpireCooling(noon.Add(later))
-		r, refusal := p.ChooseRange(observeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
+		p.Releases.ExpireCooling(noon.Add(later))
+		r, refusal := p.Planner.ChooseRange(observeLease(p, "x", append([]func(*v1alpha1.IPLease){func(o *v1alpha1.IPLease) { o.UID = "again" }}, change...)...))
 		if refusal != nil {
 			return refusal.Message
 		}
 		return r.From().String()
 	}
 	next := func() *grants.PoolState {
-		return newTestPool(t, "10.0.0.1-10.0.0.2", withLeases, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.BasePool.PoolStatus().Cooling })
+		return newTestPool(t, "10.0.0.1-10.0.0.2", withLeases, func(o *v1alpha1.NetworkPool) { o.Status.Cooling = p.Base.Pool.PoolStatus().Cooling })
 	}
 	for name, c := range map[string]struct {
 		p     *grants.PoolState
@@ -124,16 +124,16 @@ func TestAddressInUseIsNotGrantedForAnHour(t *testing.T) {
 func TestAddressFoundInUseCoolsAgain(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.2", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](7200) })
 	l := observeLease(p, "x", withLeasedAddress("10.0.0.1"), withDeletionTime)
-	p.StartCooling(p.ReleaseFor(l), noon)
-	if p.NeedsCooling(p.ReleaseFor(l), noon) {
+	p.Releases.StartCooling(p.Inventory.ReleaseFor(l), noon)
+	if p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(l), noon) {
 		t.Fatal("it is to rest again")
 	}
 	l = observeLease(p, "x", withLeasedAddress("10.0.0.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime, func(o *v1alpha1.IPLease) { o.ResourceVersion = "2" })
-	if !p.NeedsCooling(p.ReleaseFor(l), noon) {
+	if !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(l), noon) {
 		t.Fatal("it rests for its name")
 	}
-	p.StartCooling(p.ReleaseFor(l), noon)
-	if rests := p.Cooling.All(); len(rests) != 1 || rests[0].Claim.Name != "" {
+	p.Releases.StartCooling(p.Inventory.ReleaseFor(l), noon)
+	if rests := p.Cooling.Periods.All(); len(rests) != 1 || rests[0].Claim.Name != "" {
 		t.Errorf("%v rest", rests)
 	}
 }
@@ -144,18 +144,18 @@ func TestAddressInUseWaitsForRoom(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.200.255", func(o *v1alpha1.NetworkPool) { o.Spec.Prefix = ptr.To[int32](16) })
 	a := New(Options{ManagerID: "me"})
 	for ip := netip.MustParseAddr("10.0.0.2"); ; ip = ip.Next().Next() {
-		if !p.StartCooling(grants.Release{Range: p.Ledger.UnitRange(ip), CoolingPeriod: grants.InUseCoolingPeriod, WithoutName: true}, noon) {
+		if !p.Releases.StartCooling(grants.Release{Range: p.Space.Ledger.UnitRange(ip), CoolingPeriod: grants.InUseCoolingPeriod, WithoutName: true}, noon) {
 			break
 		}
 	}
 	waits := observeLease(p, "x", withLeasedAddress("10.0.200.1"), announced(metav1.ConditionFalse, v1alpha1.AddressInUseReason), withDeletionTime)
 	goes := observeLease(p, "y", withLeasedAddress("10.0.200.3"), withDeletionTime)
 	for range 2 {
-		if p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) {
+		if p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) {
 			t.Error("a rest is noted")
 		}
 		due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))
-		if len(due.ReleaseClaimants) != 1 || due.ReleaseClaimants[0] != goes.Owner.UID || p.CoolingOverflow[waits.Owner.UID] == nil {
+		if len(due.ReleaseClaimants) != 1 || due.ReleaseClaimants[0] != goes.Owner.UID || p.Queues.Overflow[waits.Owner.UID] == nil {
 			t.Errorf("%v are released", due.ReleaseClaimants)
 		}
 	}

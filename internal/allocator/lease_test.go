@@ -27,7 +27,7 @@ func observeLease(p *grants.PoolState, name string, change ...func(*v1alpha1.IPL
 		f(o)
 	}
 	p.ObserveClaimant(leases.ClaimantKind.NewClaimant(o))
-	return p.Claimants[o.UID]
+	return p.Claimants.ByUID[o.UID]
 }
 
 // withLeasedAddress sets an address in the record and in the status of a lease.
@@ -145,7 +145,7 @@ func TestChooseLease(t *testing.T) { // A7, H24
 			if c.there != nil {
 				c.there(p)
 			}
-			r, refusal := p.ChooseRange(observeLease(p, "x", c.ask...))
+			r, refusal := p.Planner.ChooseRange(observeLease(p, "x", c.ask...))
 			var got string
 			if refusal != nil {
 				got = refusal.Message
@@ -171,11 +171,11 @@ func TestLeasesOutliveTheManager(t *testing.T) { // A16, A7
 	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{QuotaPerNamespace: ptr.To[int32](2)} })
 	p.RebuildLedger(list)
 	for uid, want := range map[types.UID]string{"uid-a": "10.0.0.1", "uid-b": "10.0.0.2", "uid-other": "10.0.0.3"} {
-		if r, refusal := p.ChooseRange(p.Claimants[uid]); refusal != nil || r.From().String() != want {
+		if r, refusal := p.Planner.ChooseRange(p.Claimants.ByUID[uid]); refusal != nil || r.From().String() != want {
 			t.Errorf("lease %s gets %v, %v, and had %s", uid, r, refusal, want)
 		}
 	}
-	if r, refusal := p.ChooseRange(observeLease(p, "more", inNamespace("other"))); refusal != nil || r.From().String() != "10.0.0.4" {
+	if r, refusal := p.Planner.ChooseRange(observeLease(p, "more", inNamespace("other"))); refusal != nil || r.From().String() != "10.0.0.4" {
 		t.Errorf("a new one gets %v, %v", r, refusal)
 	}
 }
@@ -201,8 +201,8 @@ func TestUnpublishedGrantEndsWithDeletion(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.60")
 			l := observeLease(p, "x", c.changes...)
 			if c.granted {
-				p.Grants[l.Owner.UID] = &grants.Grant{Owner: l.Owner, Range: netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1")), Committed: true, CommitConfirmedAt: noon}
-				p.QueueClaimant(l)
+				p.Grants.ByClaimant[l.Owner.UID] = &grants.Grant{Owner: l.Owner, Range: netipx.IPRangeFrom(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1")), Committed: true, CommitConfirmedAt: noon}
+				p.Queues.QueueClaimant(l)
 			}
 			a := New(Options{})
 			due, _ := p.ListDueWrites(noon, 8, time.Minute, a.newAdmissionFunc(t.Context(), p, noon), a.newReleaseAdmissionFunc(t.Context(), p))

@@ -50,7 +50,7 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 		key := pools.KeyForPool(o)
 		p := stateOfPool(a.getOrCreatePool(key))
 		p.SetBasePool(o)
-		p.Holder, p.TakeoverChecked = true, true
+		p.Record.Holder, p.Record.TakeoverChecked = true, true
 		add := func(name string, second int, change ...func(*ipamv1.IPAddressClaim)) {
 			c := newClaim(name, second, change...)
 			c.Spec.PoolRef, c.ResourceVersion = key.PoolReference(), api.next()
@@ -65,7 +65,7 @@ func TestHangingLookupsDoNotBlockReconcile(t *testing.T) {
 		isServed := func(name string) bool {
 			m := grants.NewPool(p).Lock()
 			defer m.Unlock()
-			return m.AddressFor(m.Claimants[types.UID("uid-"+name)]) != nil
+			return m.Addresses.AddressFor(m.Claimants.ByUID[types.UID("uid-"+name)]) != nil
 		}
 		pass := func(d time.Duration) { <-time.After(d) }
 		turn := func() time.Duration {

@@ -27,10 +27,10 @@ func newPoolTree(t *testing.T, site func(*v1alpha1.NetworkPool), child ...func(*
 		o.Name, o.UID, o.Spec.AllocateReservedIPAddresses, o.Spec.Carvable = siteKey.Name, "site-uid", true, &v1alpha1.Carvable{}
 		site(o)
 	})
-	parent.Key, carved = siteKey, newChildPool(t, child...)
+	parent.Base.Key, carved = siteKey, newChildPool(t, child...)
 	a.pools[siteKey], a.pools[testKey] = grants.NewPool(parent), grants.NewPool(carved)
-	a.publishDeclaration(parent.BasePool)
-	a.publishDeclaration(carved.BasePool)
+	a.publishDeclaration(parent.Base.Pool)
+	a.publishDeclaration(carved.Base.Pool)
 	return a, parent, carved
 }
 
@@ -50,7 +50,7 @@ func TestLostBlockIsExcluded(t *testing.T) {
 			a.ForgetObject(o)
 			for range 2 {
 				a.excludeSharedRanges(t.Context(), a.pools[siteKey])
-				if n := parent.Ledger.Counts().Available; n != 12 {
+				if n := parent.Space.Ledger.Counts().Available; n != 12 {
 					t.Errorf("%d addresses can be granted of 12", n)
 				}
 			}
@@ -64,11 +64,11 @@ func TestLostParentHidesNoUse(t *testing.T) {
 	blue := func(o *v1alpha1.NetworkPool) { o.Spec.Network = "blue" }
 	a, parent, carved := newPoolTree(t, blue, isOpen("pool-1", "10.0.0.4/30"))
 	observeAddress(carved, "a", "10.0.0.9", "uid-a")
-	obj := carved.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	obj := carved.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	obj.Spec.Carve.PoolRef.Name = "gone"
 	a.publishDeclaration(obj)
 	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
-	if parent.FindBlockingFact(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), observeClaim(parent, "b", 1).Owner) == nil {
+	if parent.Inventory.FindBlockingFact(netipx.MustParseIPRange("10.0.0.9-10.0.0.9"), observeClaim(parent, "b", 1).Owner) == nil {
 		t.Error("10.0.0.9 can be granted")
 	}
 }
@@ -93,7 +93,7 @@ func TestRecordForMissingPoolDoesNotCount(t *testing.T) {
 				tt.change(o)
 			}))
 			a.excludeSharedRanges(t.Context(), a.pools[siteKey])
-			if n := parent.Ledger.Counts().Available; n != tt.want {
+			if n := parent.Space.Ledger.Counts().Available; n != tt.want {
 				t.Errorf("%d of 16 addresses can be granted, want %d", n, tt.want)
 			}
 		})
@@ -117,9 +117,9 @@ func TestLostBlockGrantsNothing(t *testing.T) {
 			if tt.block != nil {
 				observeBlock(p, tt.block)
 			}
-			p.ResetShortfall()
+			p.Carved.ResetShortfall()
 			p.DrainLostBlocks(noon, time.Minute)
-			n, _ := p.PlanGrants(noon, 9, admitAll)
+			n, _ := p.Planner.PlanGrants(noon, 9, admitAll)
 			return n
 		}
 		t.Run(name, func(t *testing.T) {
@@ -135,10 +135,10 @@ func TestLostBlockGrantsNothing(t *testing.T) {
 			c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
 			turn(p)
 			// One that is being deleted still has the address, and no other claim does.
-			if got, want := p.NeedFor(c) == grants.NeedWrite, tt.may || name == "Deleted"; got != want {
+			if got, want := p.Inventory.NeedFor(c) == grants.NeedWrite, tt.may || name == "Deleted"; got != want {
 				t.Errorf("it is adopted: %v", got)
 			}
-			if s := p.Orphans[p.AddressFor(c).Key()]; p.IsOrphanConflicting(s) {
+			if s := p.Addresses.Orphans[p.Addresses.AddressFor(c).Key()]; p.Inventory.IsOrphanConflicting(s) {
 				t.Error("the IPAddress is taken away at once")
 			}
 		})
@@ -153,7 +153,7 @@ func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.P
 	observeAddress(p, "c", "10.0.0.5", owner)
 	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
 	p.DrainLostBlocks(noon, time.Minute)
-	_, refused := p.PlanGrants(noon, 9, admitAll)
+	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, wantMessage) {
 		t.Errorf("%+v", refusal)
 	}
@@ -165,11 +165,11 @@ func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.P
 func TestStrandedClaimAdoptsItsAddress(t *testing.T) {
 	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block that NetworkPool ns/pool has; waiting until the block is there, or the IPAddress is gone")
 	observeBlock(p, newBlock("pool-1", firstBlock))
-	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	isOpen("pool-1", "10.0.0.4/30")(obj)
 	obj.ResourceVersion = "11"
 	p.SetBasePool(obj)
-	if p.DrainLostBlocks(noon, time.Minute); p.NeedFor(c) != grants.NeedWrite || p.PendingClaimants.Len() > 0 {
+	if p.DrainLostBlocks(noon, time.Minute); p.Inventory.NeedFor(c) != grants.NeedWrite || p.Queues.Pending.Len() > 0 {
 		t.Error("it goes on waiting")
 	}
 }
@@ -178,7 +178,7 @@ func TestStrandedClaimAdoptsItsAddress(t *testing.T) {
 // and its claim is created again (W29).
 func TestStrandedAddressAdviceHelps(t *testing.T) {
 	p, c := strandedClaim(t, "", "or delete the IPAddress and create the claim again")
-	deleted := *p.AddressFor(c)
+	deleted := *p.Addresses.AddressFor(c)
 	deleted.Deleting, deleted.ResourceVersion = true, "2"
 	p.ObserveAddress(&deleted)
 	due := func() int {
@@ -203,7 +203,7 @@ func TestPinnedBlockIsNotOutdated(t *testing.T) {
 	})
 	observeAddress(p, "a", "10.0.0.5", "uid-a")
 	observeBlock(p, newBlock("pool-2", pinnedTo("10.0.0.4", "10.0.0.7")))
-	if p.PlanBlocks(noon, time.Minute); p.Carved.Decision.HasWork() {
+	if p.Growth.PlanBlocks(noon, time.Minute); p.Carved.Decision.HasWork() {
 		t.Errorf("%+v", p.Carved.Decision)
 	}
 }
@@ -218,22 +218,22 @@ func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 	m := a.lockPool(key)
 	defer m.Unlock()
 	m.SetBasePool(obj)
-	m.Holder = true
+	m.Record.Holder = true
 	m.RebuildLedger(&grants.ListedObjects{})
 	for _, name := range []string{"pool-1", "pool-2", "pool-3"} {
 		o := newBlock(name, deleted, func(o *v1alpha1.IPAllocation) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Annotations[v1alpha1.AddressAnnotation] = "tenant", key.Kind, "10.0.0.4/30"
 		})
 		b, _ := a.blockFromObject(o)
-		m.ObserveBlock(b)
+		m.Held.ObserveBlock(b)
 	}
 	for minute := range 2 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
-		out, wait := m.DueBlockRequests(now, time.Minute)
+		out, wait := m.Growth.DueBlockRequests(now, time.Minute)
 		if len(out) != 1 || wait != time.Minute {
 			t.Errorf("%d requests at once, the next in %v", len(out), wait)
 		}
-		m.BeginBlockRequest(out[0])
+		m.Carved.BeginBlockRequest(out[0])
 	}
 }
 
@@ -248,7 +248,7 @@ func TestRangesOfGonePoolAreExcluded(t *testing.T) {
 	a.withdrawDeclaration(testKey)
 	a.ForgetObject(o)
 	a.excludeSharedRanges(t.Context(), a.pools[siteKey])
-	if n := parent.Ledger.Counts().Available; n != 15 {
+	if n := parent.Space.Ledger.Counts().Available; n != 15 {
 		t.Errorf("%d addresses can be granted of 15", n)
 	}
 }
@@ -286,9 +286,9 @@ func TestBlocksThatAreRefused(t *testing.T) {
 			if tt.here != nil {
 				tt.here(p)
 			}
-			p.ResetShortfall()
-			p.PlanGrants(noon, 9, admitAll)
-			p.PlanBlocks(noon, time.Hour)
+			p.Carved.ResetShortfall()
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			p.Growth.PlanBlocks(noon, time.Hour)
 			got := p.Carved.Decision
 			if got.NextWait = 0; !cmp.Equal(got, tt.want) {
 				t.Errorf("%+v, want %+v", got, tt.want)
@@ -312,9 +312,9 @@ func TestRecordEndsRefusal(t *testing.T) {
 	p := newChildPool(t)
 	observeBlock(p, newBlock("pool-1", refusedBlock))
 	turn := func() carve.Decision {
-		p.ResetShortfall()
-		p.PlanGrants(noon, 9, admitAll)
-		p.PlanBlocks(noon, time.Hour)
+		p.Carved.ResetShortfall()
+		p.Planner.PlanGrants(noon, 9, admitAll)
+		p.Growth.PlanBlocks(noon, time.Hour)
 		p.Carved.Decision.NextWait = 0
 		return p.Carved.Decision
 	}

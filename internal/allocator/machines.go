@@ -37,7 +37,7 @@ func (a *Allocator) beginMachineLookups(p *grants.Pool, now time.Time) []grants.
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	return m.BeginMachineLookups(now)
+	return m.Lookups.BeginMachineLookups(now)
 }
 
 // runMachineLookups looks up the Machines of claims. Each result is recorded as soon as it is found.
@@ -52,11 +52,11 @@ func (a *Allocator) runMachineLookups(ctx context.Context, p *grants.Pool, looku
 			problem = grants.AllocationFailed("the Machine of this claim, whose failure domain decides on its subnet, is not known: %v", err)
 		}
 		m := p.Lock()
-		m.RecordMachine(of, found, problem, now())
+		m.Lookups.RecordMachine(of, found, problem, now())
 		m.Unlock()
 	})
 	m := p.Lock()
-	m.EndMachineLookups(lookups)
+	m.Lookups.EndMachineLookups(lookups)
 	m.Unlock()
 }
 
@@ -68,7 +68,7 @@ func (a *Allocator) nextMachineLookup(p *grants.Pool, now time.Time) time.Durati
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	return m.NextMachineLookupDelay(now)
+	return m.Lookups.NextMachineLookupDelay(now)
 }
 
 // minWaitResult returns the result that requeues a pool after the shorter of wait and lookupWait, the delay until the next
@@ -82,9 +82,9 @@ func minWaitResult(wait, lookupWait time.Duration) reconcile.Result {
 
 // admitByMachine decides on a claim that nothing else blocks by what is known of its Machine.
 func (a *Allocator) admitByMachine(m *grants.PoolState, c *grants.Claimant, so grants.AdmissionResult) grants.AdmissionResult {
-	admitted := m.AdmitByMachine(c)
+	admitted := m.Lookups.AdmitByMachine(c)
 	if admitted.Wait && a.FindMachine == nil {
-		so.Refusal = grants.PoolNotReady("%s has subnets for failure domains, and this manager runs without --failure-domains; apply component-failure-domains.yaml of its release and restart it", m.Key)
+		so.Refusal = grants.PoolNotReady("%s has subnets for failure domains, and this manager runs without --failure-domains; apply component-failure-domains.yaml of its release and restart it", m.Base.Key)
 		return so
 	}
 	so.Wait, so.Quiet, so.Refusal = admitted.Wait, admitted.Quiet, admitted.Refusal

@@ -52,7 +52,7 @@ func TestAddressStaysWhilePoolMayArrive(t *testing.T) {
 			a := New(Options{Client: tc.list})
 			p := stateOfPool(a.getOrCreatePool(testKey))
 			if tc.there {
-				p.BasePool = &v1alpha1.NetworkPool{}
+				p.Base.Pool = &v1alpha1.NetworkPool{}
 			}
 			if may := a.mayRestoreArrive(t.Context(), grants.NewPool(p), "ns"); may != tc.may {
 				t.Errorf("may arrive: %v, not %v", may, tc.may)

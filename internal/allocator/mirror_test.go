@@ -29,7 +29,7 @@ func newMirrorPool(t *testing.T, addresses string, change ...func(*v1alpha1.Netw
 		o.Name = mirrorKey.Name
 		incluster.SealSpec(o)
 	})...)
-	p.Key = mirrorKey
+	p.Base.Key = mirrorKey
 	return p
 }
 
@@ -49,16 +49,16 @@ func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newMirrorPool(t, "10.0.0.10")
-			edited := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+			edited := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 			c.edit(edited)
 			p.SetBasePool(edited)
-			p.CompileLayout()
+			p.Space.CompileLayout()
 			ref := mirrored
 			if incluster.IsEnded(edited) {
 				ref = mirrorKey.PoolReference()
 			}
 			seen := observeClaim(p, "c", 0, naming(ref))
-			granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 			if (granted == 1) != c.grants {
 				t.Errorf("%d are granted, it is told %+v", granted, refused[seen])
 			}
@@ -76,21 +76,21 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 		p := newMirrorPool(t, "10.0.0.10")
 		observeClaim(p, "a", 0, naming(mirrored))
 		seen := observeClaim(p, "b", 1, naming(mirrored))
-		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 		if refusal := refused[seen]; refusal == nil || !strings.Contains(refusal.Message, "add addresses to InClusterIPPool ns/p, or") {
 			t.Errorf("it is told %+v", refusal)
 		}
 	})
 	t.Run("paused", func(t *testing.T) {
 		p := newMirrorPool(t, "10.0.0.10", func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
-		if text := p.PauseMessageFor(observeClaim(p, "a", 0, naming(mirrored)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
+		if text := p.Base.PauseMessageFor(observeClaim(p, "a", 0, naming(mirrored)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
 			t.Error(text)
 		}
-		if _, text := p.ClosedReason(noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
+		if _, text := p.Status.ClosedReason(noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
 			t.Error(text)
 		}
-		incluster.SetOrRemoveAnnotation(p.BasePool, incluster.HandedOverAnnotation, "", true) // from then on the mirror is paused by itself
-		if _, text := p.ClosedReason(noon); strings.Contains(text, "InClusterIPPool") {
+		incluster.SetOrRemoveAnnotation(p.Base.Pool, incluster.HandedOverAnnotation, "", true) // from then on the mirror is paused by itself
+		if _, text := p.Status.ClosedReason(noon); strings.Contains(text, "InClusterIPPool") {
 			t.Error(text)
 		}
 	})
@@ -151,7 +151,7 @@ func TestNamingMirrors(t *testing.T) {
 				}
 			})
 			seen := observeClaim(p, "c", 0, append([]func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, c.claim...)...)
-			granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
+			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 			switch refusal := refused[seen]; {
 			case c.refuse == "" && (granted != 1 || refusal != nil):
 				t.Errorf("it is refused: %+v", refusal)
@@ -166,7 +166,7 @@ func TestNamingMirrors(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b", UID: "uid-b", ResourceVersion: "1"},
 			Spec:       v1alpha1.IPAllocationSpec{PoolRef: v1alpha1.PoolReference{Name: mirrorKey.Name}, Type: v1alpha1.LoadBalancerAllocation},
 		}))
-		if granted, refused := p.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
+		if granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon)); granted != 0 || len(refused) != 1 {
 			t.Errorf("%d are granted, %d refused", granted, len(refused))
 		}
 	})
@@ -177,14 +177,14 @@ func TestNamingMirrors(t *testing.T) {
 func TestMirrorOfEndedPoolIsServed(t *testing.T) {
 	p := newMirrorPool(t, "10.0.0.10-10.0.0.12", func(o *v1alpha1.NetworkPool) { o.Name = mirrorKey.Name })
 	a := New(Options{})
-	if refusal := a.refusalIfUnserved(mirrorKey, p.BasePool); refusal == nil {
+	if refusal := a.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal == nil {
 		t.Error("a mirror is served")
 	}
-	incluster.EndMirror(p.BasePool)
-	if refusal := a.refusalIfUnserved(mirrorKey, p.BasePool); refusal != nil {
+	incluster.EndMirror(p.Base.Pool)
+	if refusal := a.refusalIfUnserved(mirrorKey, p.Base.Pool); refusal != nil {
 		t.Errorf("it is not served: %s", refusal.Message)
 	}
-	if source := incluster.SourceOwnerRef(p.BasePool); source != nil {
+	if source := incluster.SourceOwnerRef(p.Base.Pool); source != nil {
 		t.Errorf("it mirrors %v", source)
 	}
 }

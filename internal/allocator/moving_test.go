@@ -47,14 +47,14 @@ func TestUnfinishedMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", tc.pool...)
 			c := observeClaim(p, "c", 0, tc.changes...)
-			if got := p.UnfinishedMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
+			if got := p.Moves.UnfinishedMoves(noon, 9); len(got.Claimants) > 0 || (got.Wait > 0) != tc.ends {
 				t.Errorf("at once: %+v", got)
 			}
 			later := noon.Add(ending.MoveGracePeriod)
-			if got := p.UnfinishedMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
+			if got := p.Moves.UnfinishedMoves(later, 9).Claimants; slices.Contains(got, c.Owner.UID) != tc.ends {
 				t.Errorf("%v ends, want %v", got, tc.ends)
 			}
-			if got := p.UnfinishedMoves(later.Add(time.Second), 9).Claimants; len(got) > 0 {
+			if got := p.Moves.UnfinishedMoves(later.Add(time.Second), 9).Claimants; len(got) > 0 {
 				t.Errorf("%v again, a second later", got)
 			}
 			if tc.ends {
@@ -62,7 +62,7 @@ func TestUnfinishedMoves(t *testing.T) {
 					t.Error(d)
 				}
 				p.ForgetClaimant(c.Owner.UID)
-				if got := p.UnfinishedMoves(later.Add(time.Hour), 9); len(got.Claimants) > 0 || got.Wait > 0 {
+				if got := p.Moves.UnfinishedMoves(later.Add(time.Hour), 9); len(got.Claimants) > 0 || got.Wait > 0 {
 					t.Errorf("it is gone: %+v", got)
 				}
 			}
@@ -105,13 +105,13 @@ func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Held = tc.held })
 			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady)
 			p.ObserveAddress(tc.address)
-			p.UnfinishedMoves(noon, 9)
-			got := p.UnfinishedMoves(noon.Add(ending.MoveGracePeriod), 9).Addresses
+			p.Moves.UnfinishedMoves(noon, 9)
+			got := p.Moves.UnfinishedMoves(noon.Add(ending.MoveGracePeriod), 9).Addresses
 			if (len(got) == 1) != tc.ends {
 				t.Errorf("%d end, want %v", len(got), tc.ends)
 			}
 			p.ForgetAddress("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
-			if got := p.UnfinishedMoves(noon.Add(time.Hour), 9); len(got.Addresses) > 0 || got.Wait > 0 {
+			if got := p.Moves.UnfinishedMoves(noon.Add(time.Hour), 9); len(got.Addresses) > 0 || got.Wait > 0 {
 				t.Errorf("it is gone: %+v", got)
 			}
 		})
@@ -132,9 +132,9 @@ func TestFailedEndsOfMovesAreRetriedTogether(t *testing.T) {
 		if i := int(at / (100 * time.Millisecond)); i < n {
 			p.ObserveAddress(movedAddress(fmt.Sprint("c", i), fmt.Sprintf("10.0.0.%d", i+1)))
 		}
-		for _, a := range p.UnfinishedMoves(now, n).Addresses {
+		for _, a := range p.Moves.UnfinishedMoves(now, n).Addresses {
 			tries[at]++
-			if again := p.RecordMoveFinish(a.UID, refused, now); again.Sub(now) < ending.MoveGracePeriod {
+			if again := p.Moves.RecordMoveFinish(a.UID, refused, now); again.Sub(now) < ending.MoveGracePeriod {
 				t.Fatalf("it is tried again after %v", again.Sub(now))
 			}
 		}

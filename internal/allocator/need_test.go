@@ -16,11 +16,11 @@ func TestNeed(t *testing.T) {
 	owned := func(p *grants.PoolState, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 		c := observeClaim(p, "a", 0, change...)
 		observeAddress(p, "a", "10.0.0.1", "uid-a")
-		p.Addresses[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = "pool-uid"
+		p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = "pool-uid"
 		return c
 	}
 	inFlight := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
-		p.PlanGrants(noon, 9, admitAll)
+		p.Planner.PlanGrants(noon, 9, admitAll)
 		return c
 	}
 	paused := func(c *ipamv1.IPAddressClaim) { c.Annotations[clusterv1.PausedAnnotation] = "" }
@@ -47,9 +47,9 @@ func TestNeed(t *testing.T) {
 		}, want: grants.NeedWrite},
 		"ServedByAnAddressThatEnds": {reason: "it is deleted, another's finalizer keeps it: its owners stay what they are", as: func(p *grants.PoolState) *grants.Claimant {
 			c := owned(p, withRecordedAddress("10.0.0.1"), bothReady)
-			a := *p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]
+			a := *p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)]
 			a.KindData, a.Deleting = &claims.AddressData{PoolUID: "elsewhere"}, true
-			p.Addresses[grants.NamespacedNameFromOwner(c.Owner)] = &a
+			p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)] = &a
 			return c
 		}},
 		"OfADeadClaim": {reason: "an IPAddress that the claim remembers is adopted (R2)", as: func(p *grants.PoolState) *grants.Claimant {
@@ -85,7 +85,7 @@ func TestNeed(t *testing.T) {
 			return observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
 		}, want: grants.NeedGrant},
 		"BlockAdopted": {as: func(p *grants.PoolState) *grants.Claimant {
-			p.Adopting = true
+			p.Quarantine.Adopting = true
 			return observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.4", "10.0.0.7"))
 		}, want: grants.NeedWrite},
 		"BlockShared": {reason: "its status is to say who has some of it too", as: func(p *grants.PoolState) *grants.Claimant {
@@ -100,7 +100,7 @@ func TestNeed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			c := tc.as(p)
-			if got := p.NeedFor(c); got != tc.want {
+			if got := p.Inventory.NeedFor(c); got != tc.want {
 				t.Errorf("it needs %d, want %d: %s", got, tc.want, tc.reason)
 			}
 			if c.Paused || tc.want == grants.NeedGrant || (c.Deleting && tc.want == grants.NeedNothing) {
@@ -111,7 +111,7 @@ func TestNeed(t *testing.T) {
 			if c.Deleting {
 				step, needs = c.Kind.NextReleaseStep, grants.NeedRelease
 			}
-			s := step(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
+			s := step(p.Inventory, c, &grants.Attempt{Now: noon, Grant: p.Grants.ByClaimant[c.Owner.UID]})
 			if asks := s.Verb != grants.StopJob || s.Err != nil; asks != (tc.want == needs) {
 				t.Errorf("it needs %d, and the next request is %v (%v)", tc.want, s.Call, s.Err)
 			}

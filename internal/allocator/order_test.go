@@ -32,8 +32,8 @@ func releaseInOrder(p *grants.PoolState, addresses ...string) {
 func grantNew(p *grants.PoolState, n int) (out []string) {
 	for i := range n {
 		c := observeClaim(p, fmt.Sprintf("new-%03d", i), i)
-		p.PlanGrants(noon.Add(time.Hour), 9, admitAll)
-		if g := p.Grants[c.Owner.UID]; g != nil {
+		p.Planner.PlanGrants(noon.Add(time.Hour), 9, admitAll)
+		if g := p.Grants.ByClaimant[c.Owner.UID]; g != nil {
 			out = append(out, poolutil.ShowRange(g.Range))
 		}
 	}
@@ -64,7 +64,7 @@ func TestOrder(t *testing.T) {
 			reason: "they are nobody else's, and not used by being kept", addresses: "10.0.0.1-10.0.0.3", change: []func(*v1alpha1.NetworkPool){byRelease, withPreAllocation("vip", "10.0.0.3")},
 			before: func(p *grants.PoolState) {
 				releaseInOrder(p, "10.0.0.1")
-				next := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+				next := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 				next.Spec.PreAllocations, next.Generation, next.ResourceVersion = nil, 2, "11"
 				p.SetBasePool(next)
 			}, want: []string{"10.0.0.2", "10.0.0.3", "10.0.0.1"},
@@ -74,7 +74,7 @@ func TestOrder(t *testing.T) {
 			before: func(p *grants.PoolState) {
 				releaseInOrder(p, "10.0.0.1", "10.0.0.2")
 				observeClaim(p, "asking", 0, withRequestedAddress("10.0.0.2"))
-				p.PlanGrants(noon, 9, admitAll)
+				p.Planner.PlanGrants(noon, 9, admitAll)
 			}, want: []string{"10.0.0.3", "10.0.0.1"},
 		},
 		"of prefixes": {
@@ -87,8 +87,8 @@ func TestOrder(t *testing.T) {
 			reason: "nobody was given it", addresses: "10.0.0.1-10.0.0.2", change: []func(*v1alpha1.NetworkPool){byRelease},
 			before: func(p *grants.PoolState) {
 				c := observeClaim(p, "first", 0)
-				p.PlanGrants(noon, 9, admitAll)
-				p.DropGrant(c.Owner.UID)
+				p.Planner.PlanGrants(noon, 9, admitAll)
+				p.Queues.DropGrant(c.Owner.UID)
 				p.ForgetClaimant(c.Owner.UID)
 			}, want: []string{"10.0.0.1", "10.0.0.2"},
 		},
@@ -98,10 +98,10 @@ func TestOrder(t *testing.T) {
 			before: func(p *grants.PoolState) {
 				releaseInOrder(p, "10.0.0.3")
 				c := observeClaim(p, "ends", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp)
-				p.StartCooling(p.ReleaseFor(c), noon)
+				p.Releases.StartCooling(p.Inventory.ReleaseFor(c), noon)
 				p.ForgetClaimant(c.Owner.UID)
 				releaseInOrder(p, "10.0.0.2")
-				p.ExpireCooling(noon.Add(time.Hour))
+				p.Releases.ExpireCooling(noon.Add(time.Hour))
 			}, want: []string{"10.0.0.3", "10.0.0.1", "10.0.0.2"},
 		},
 	} {
@@ -122,7 +122,7 @@ func TestOrderIsOnRecord(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.6", byRelease, rests)
 	releaseInOrder(p, "10.0.0.4", "10.0.0.2", "10.0.0.3", "10.0.0.6")
 	c := observeClaim(p, "ends", 0, withRecordedAddress("10.0.0.5"), bothReady, withDeletionTimestamp)
-	p.StartCooling(p.ReleaseFor(c), noon)
+	p.Releases.StartCooling(p.Inventory.ReleaseFor(c), noon)
 	p.ForgetClaimant(c.Owner.UID)
 	observeClaim(p, "new", 0, withRecordedAddress("10.0.0.6"))
 	if got, want := formatReleases(p), "10.0.0.4, 10.0.0.2/31"; got != want {
@@ -130,16 +130,16 @@ func TestOrderIsOnRecord(t *testing.T) {
 	}
 
 	next := newTestPool(t, "10.0.0.1-10.0.0.6", byRelease, rests, func(o *v1alpha1.NetworkPool) { o.Status = *p.PrepareCommit(noon).Pool.PoolStatus() })
-	next.RebuildLedger(&grants.ListedObjects{Claimants: []*grants.Claimant{p.Claimants["uid-new"]}})
+	next.RebuildLedger(&grants.ListedObjects{Claimants: []*grants.Claimant{p.Claimants.ByUID["uid-new"]}})
 	if got := formatReleases(next); got != formatReleases(p) {
 		t.Errorf("the next holder says %q", got)
 	}
-	next.ExpireCooling(noon.Add(time.Hour))
+	next.Releases.ExpireCooling(noon.Add(time.Hour))
 	if got, want := grantNew(next, 9), []string{"10.0.0.1", "10.0.0.4", "10.0.0.2", "10.0.0.3", "10.0.0.5"}; !slices.Equal(got, want) {
 		t.Errorf("the next holder gives %v, not %v", got, want)
 	}
 
-	bestFit := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	bestFit := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	bestFit.Spec.AllocationOrder, bestFit.Generation, bestFit.ResourceVersion = v1alpha1.BestFitOrder, 2, "11"
 	p.SetBasePool(bestFit)
 	if got := formatReleases(p); got != "" {

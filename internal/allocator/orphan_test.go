@@ -44,11 +44,11 @@ func TestNextCheck(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			a.pools[testKey] = grants.NewPool(p)
 			observeAddress(p, "a", "10.0.0.1", "gone")
-			s := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			if s == nil {
 				t.Fatal("an address without a claim is an orphan")
 			}
-			if got := p.NextOrphanCheck(s, grace); !got.IsZero() {
+			if got := p.Inventory.NextOrphanCheck(s, grace); !got.IsZero() {
 				t.Errorf("one that nobody has looked at is due at %v, want at once", got)
 			}
 			s.OrphanedSince = noon
@@ -57,11 +57,11 @@ func TestNextCheck(t *testing.T) {
 			if tc.want > 0 {
 				want = noon.Add(tc.want)
 			}
-			if got := p.NextOrphanCheck(s, grace); !got.Equal(want) {
+			if got := p.Inventory.NextOrphanCheck(s, grace); !got.Equal(want) {
 				t.Errorf("due at %v, want %v", got, want)
 			}
 			s.RetryAt = noon.Add(2 * grace)
-			if got := p.NextOrphanCheck(s, grace); !got.Equal(s.RetryAt) {
+			if got := p.Inventory.NextOrphanCheck(s, grace); !got.Equal(s.RetryAt) {
 				t.Errorf("due at %v, want not before the next try at %v", got, s.RetryAt)
 			}
 		})
@@ -88,13 +88,13 @@ func TestUnpublishedOrphanHasNoGrace(t *testing.T) {
 			observeClaim(p, "a", 1, uid("u", "5"), withRecordedAddress("10.0.0.1"), tc.change)
 			observeAddress(p, "a", "10.0.0.1", "u")
 			p.ForgetClaimant("u")
-			s := p.Orphans[key]
+			s := p.Addresses.Orphans[key]
 			s.OrphanedSince = noon
-			if got := p.NextOrphanCheck(s, grace); !got.Equal(tc.want) {
+			if got := p.Inventory.NextOrphanCheck(s, grace); !got.Equal(tc.want) {
 				t.Errorf("due at %v, want %v", got, tc.want)
 			}
 			observeClaim(p, "a", 1, uid("new", "7"), withRecordedAddress("10.0.0.1")) // a restore brings it back
-			if got := p.NextOrphanCheck(s, grace); !got.Equal(noon.Add(grace)) {
+			if got := p.Inventory.NextOrphanCheck(s, grace); !got.Equal(noon.Add(grace)) {
 				t.Errorf("with a claim that adopts it, due at %v, want when the grace is over", got)
 			}
 		})
@@ -113,9 +113,9 @@ func TestOneClaimOfAName(t *testing.T) {
 			for _, change := range order {
 				observeClaim(p, "c", 1, change)
 			}
-			known := p.ClaimantsByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
-			if len(p.Claimants) != 1 || p.PendingClaimants.Len() != 1 || known == nil || known.Owner.UID != "a" || !p.Has("m") {
-				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.Claimants), p.PendingClaimants.Len(), known)
+			known := p.Claimants.ByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
+			if len(p.Claimants.ByUID) != 1 || p.Queues.Pending.Len() != 1 || known == nil || known.Owner.UID != "a" || !p.Claimants.Has("m") {
+				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.Claimants.ByUID), p.Queues.Pending.Len(), known)
 			}
 		})
 	}

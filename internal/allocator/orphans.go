@@ -34,19 +34,19 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 	m := p.Lock()
 	defer m.Unlock()
 	// Most pools have none: otherwise every reconcile would read all of their claims.
-	if !m.HasClaimantWith(func(t *grants.KindTraits) bool { return t.DeletedWithOwner }) {
-		m.NextOrphanSweep = time.Time{}
+	if !m.Claimants.HasClaimantWith(func(t *grants.KindTraits) bool { return t.DeletedWithOwner }) {
+		m.Addresses.NextOrphanSweep = time.Time{}
 		return 0
 	}
-	if !m.Holder || now.Before(m.NextOrphanSweep) {
-		return max(0, m.NextOrphanSweep.Sub(now))
+	if !m.Record.Holder || now.Before(m.Addresses.NextOrphanSweep) {
+		return max(0, m.Addresses.NextOrphanSweep.Sub(now))
 	}
 	every := min(orphanSweepInterval, a.OrphanGrace)
-	m.NextOrphanSweep = now.Add(every)
+	m.Addresses.NextOrphanSweep = now.Add(every)
 	blocks, statusPending := 0, false
-	clear(m.AwaitedClusters)
+	clear(m.Conditions.AwaitedClusters)
 	lookUpOwner := a.newOwnerLookup(ctx)
-	for uid, c := range m.Claimants {
+	for uid, c := range m.Claimants.ByUID {
 		if !c.Kind.Traits().DeletedWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
 			continue
 		}
@@ -54,17 +54,17 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 		if c.Busy || a.shouldIgnoreClaimant(c) {
 			continue
 		}
-		found := lookUpOwner(m.Key, c)
-		m.RecordOwnerSeen(c, found)
+		found := lookUpOwner(m.Base.Key, c)
+		m.Conditions.RecordOwnerSeen(c, found)
 		if c.NeedsOwnerPausedUpdate() {
-			if m.ActiveJobs < grants.MaxJobs {
+			if m.Queues.ActiveJobs < grants.MaxJobs {
 				a.setPauseCondition(m, c)
 			} else {
-				m.NextOrphanSweep = time.Time{} // the end of these jobs enqueues the pool
+				m.Addresses.NextOrphanSweep = time.Time{} // the end of these jobs enqueues the pool
 			}
 			continue
 		}
-		if c.NeedsOwnerSeenUpdate() && m.QueueClaimant(c) && m.ClaimantsToWrite[uid] != nil {
+		if c.NeedsOwnerSeenUpdate() && m.Queues.QueueClaimant(c) && m.Queues.ToWrite[uid] != nil {
 			statusPending = true // the status comes first, where it may be written
 			continue
 		}
@@ -78,14 +78,14 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 			continue
 		}
 		since := c.OwnerMissingSince
-		if m.ActiveJobs >= grants.MaxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
+		if m.Queues.ActiveJobs >= grants.MaxJobs || (!since.IsZero() && now.Sub(since) < a.OrphanGrace) {
 			continue
 		}
 		a.startClaimantJob(m, uid, orphanCheckJob, a.checkOrphanedClaimant)
 	}
 	switch {
 	case blocks == 0:
-		m.NextOrphanSweep = time.Time{}
+		m.Addresses.NextOrphanSweep = time.Time{}
 		return 0
 	case statusPending:
 		return time.Millisecond
@@ -112,7 +112,7 @@ func (a *Allocator) ObserveCluster(cluster *clusterv1.Cluster, ended bool) (keys
 	serves := func(c *grants.Claimant) bool { return !a.shouldIgnoreClaimant(c) }
 	for _, p := range a.allPools() {
 		m := p.Lock()
-		if m.RecordClusterSeen(client.ObjectKeyFromObject(cluster), found, serves) {
+		if m.Conditions.RecordClusterSeen(client.ObjectKeyFromObject(cluster), found, serves) {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()
@@ -132,7 +132,7 @@ func (a *Allocator) checkOrphanedClaimant(ctx context.Context, p *grants.Pool, c
 	now, since := a.now(), c.OwnerMissingSince
 	first, paused := since.IsZero(), false
 	m := p.Lock()
-	if known := m.Claimants[c.Owner.UID]; known != nil {
+	if known := m.Claimants.ByUID[c.Owner.UID]; known != nil {
 		paused = known.NextOwnerSeen(known.ObservedOwnerSeen) == grants.OwnerSeenPaused
 		switch {
 		case gone == "", paused:
@@ -141,7 +141,7 @@ func (a *Allocator) checkOrphanedClaimant(ctx context.Context, p *grants.Pool, c
 			known.OwnerMissingSince = now
 		}
 	}
-	base := m.BasePool
+	base := m.Base.Pool
 	m.Unlock()
 	if gone == "" || paused || first || now.Sub(since) < a.OrphanGrace {
 		return nil

@@ -92,7 +92,7 @@ func TestCheckOrphanedClaimant(t *testing.T) {
 			if tt.want < 0 {
 				want = time.Time{}
 			}
-			if got := p.Claimants["uid-x"].OwnerMissingSince; !got.Equal(want) {
+			if got := p.Claimants.ByUID["uid-x"].OwnerMissingSince; !got.Equal(want) {
 				t.Errorf("%s: first seen at %v, want %v", tt.reason, got, want)
 			}
 		})

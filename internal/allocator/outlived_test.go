@@ -74,11 +74,11 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}
-			condition := p.PendingConditions[c]
+			condition := p.Conditions.Pending[c]
 			if reported := strings.Contains(condition.Message, "is released when the Cluster is gone"); reported != tc.stays || (reported && condition.Reason != v1alpha1.DeletingReason) {
 				t.Errorf("it is told: %q %q", condition.Reason, condition.Message)
 			}
-			if _, awaits := p.WaitingClusters[types.NamespacedName{Namespace: "ns", Name: "k"}]; awaits != tc.stays {
+			if _, awaits := p.Conditions.WaitingClusters[types.NamespacedName{Namespace: "ns", Name: "k"}]; awaits != tc.stays {
 				t.Errorf("the end of its Cluster wakes the pool: %v, want %v", awaits, tc.stays)
 			}
 		})

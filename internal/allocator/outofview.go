@@ -30,7 +30,7 @@ func (a *Allocator) isOutOfView(key pools.Key) bool {
 // rangesUsedOutOfView is rangesUsedByOlderPool for a pool that no watch shows.
 func (a *Allocator) rangesUsedOutOfView(ctx context.Context, p *grants.Pool, to v1alpha1.YieldedPool, own poolDeclaration) (used []netipx.IPRange, why string) {
 	m := p.Lock()
-	last, known := m.UnwatchedUsage[to]
+	last, known := m.Overlap.UnwatchedUsage[to]
 	m.Unlock()
 	if known && last.Generation == own.generation && a.now().Sub(last.ReadAt) < outOfViewReadInterval {
 		return last.UsedRanges, last.BlockedReason
@@ -39,7 +39,7 @@ func (a *Allocator) rangesUsedOutOfView(ctx context.Context, p *grants.Pool, to 
 	last.UsedRanges, last.BlockedReason = a.readPoolOutOfView(ctx, to, own)
 	m = p.Lock()
 	defer m.Unlock()
-	m.UnwatchedUsage[to] = last
+	m.Overlap.UnwatchedUsage[to] = last
 	return last.UsedRanges, last.BlockedReason
 }
 
@@ -73,5 +73,5 @@ func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPo
 	seen := grants.NewPoolState(key, claimantKinds, grants.NewQuota(func(pools.Key) {}))
 	seen.SetBasePool(live)
 	seen.ObserveListed(found)
-	return seen.UsedRangesIn(own.layout.GrantableRanges()), ""
+	return seen.Overlap.UsedRangesIn(own.layout.GrantableRanges()), ""
 }

@@ -247,14 +247,14 @@ func (a *Allocator) enqueueWithDescendants(keys []pools.Key) {
 
 // updateOverlap records which other pool of the same network has addresses of this one.
 func (a *Allocator) updateOverlap(m *grants.PoolState) {
-	if m.BasePool.PoolSpec().Carve != nil {
-		m.OverlapMessage, m.OverlapsOlderPool, m.YieldPending = a.overlaps.rootOverlapMessage(m.Key, m.OpenBlockRanges()), false, false
+	if m.Base.Pool.PoolSpec().Carve != nil {
+		m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = a.overlaps.rootOverlapMessage(m.Base.Key, m.Base.OpenBlockRanges()), false, false
 		return
 	}
-	text, younger := a.overlaps.describeOverlap(m.Key)
-	own, neighbours := a.overlaps.overlappingPools(m.Key)
-	m.OverlapMessage, m.OverlapsOlderPool, m.YieldPending = text, younger, false
+	text, younger := a.overlaps.describeOverlap(m.Base.Key)
+	own, neighbours := a.overlaps.overlappingPools(m.Base.Key)
+	m.Overlap.Message, m.Overlap.WithOlderPool, m.Overlap.YieldPending = text, younger, false
 	for i, n := range slices.DeleteFunc(neighbours, func(n overlappingPool) bool { return !n.isOlder || own.allowsOverlap }) {
-		m.YieldPending = m.YieldPending || (i < maxYields && !slices.Contains(m.BasePool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
+		m.Overlap.YieldPending = m.Overlap.YieldPending || (i < maxYields && !slices.Contains(m.Base.Pool.PoolStatus().Yields, newYieldedPool(n.key, n.declaration.uid, n.declaration.generation)))
 	}
 }

@@ -142,18 +142,18 @@ func BenchmarkOverlap(b *testing.B) {
 			a, all := fleet()
 			b.StartTimer()
 			for _, p := range all {
-				a.publishDeclaration(p.BasePool)
+				a.publishDeclaration(p.Base.Pool)
 			}
 		}
 	})
 	b.Run("Reconcile", func(b *testing.B) {
 		a, all := fleet()
 		for _, p := range all {
-			a.publishDeclaration(p.BasePool)
+			a.publishDeclaration(p.Base.Pool)
 		}
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			a.publishDeclaration(all[i%n].BasePool)
+			a.publishDeclaration(all[i%n].Base.Pool)
 			a.updateOverlap(all[i%n])
 		}
 	})

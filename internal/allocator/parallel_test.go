@@ -112,7 +112,7 @@ func BenchmarkPools(b *testing.B) {
 		woken.Store(key, wake)
 		p := stateOfPool(a.getOrCreatePool(key))
 		p.SetBasePool(obj)
-		p.Holder, p.TakeoverChecked = true, true
+		p.Record.Holder, p.Record.TakeoverChecked = true, true
 		obj.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "bench"}
 		n := 0
 		serve := func() {
@@ -122,7 +122,7 @@ func BenchmarkPools(b *testing.B) {
 					return
 				}
 				grants.NewPool(p).Lock()
-				left := p.PendingClaimants.Len() + len(p.ClaimantsToWrite) + p.UnconfirmedGrantCount()
+				left := p.Queues.Pending.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
 				p.Unlock()
 				if left == 0 {
 					return

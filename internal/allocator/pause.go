@@ -16,19 +16,19 @@ import (
 func (a *Allocator) dispatchPendingConditions(ctx context.Context, p *grants.Pool, admission grants.AdmissionFunc) {
 	m := p.Lock()
 	defer m.Unlock()
-	if m.BasePool != nil && annotations.HasPaused(m.BasePool) { // nothing is planned, so admission has not run
-		m.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+	if m.Base.Pool != nil && annotations.HasPaused(m.Base.Pool) { // nothing is planned, so admission has not run
+		m.Queues.Pending.Scan(func(c *grants.Claimant) bool {
 			if !admission(c).Wait {
-				m.RecordPause(c, grants.ClusterReady) // other problems are reported when the pause is over
+				m.Conditions.RecordPause(c, grants.ClusterReady) // other problems are reported when the pause is over
 			}
 			return ctx.Err() == nil
 		})
 	}
-	for c, condition := range m.PendingConditions {
-		if m.ActiveJobs >= grants.MaxJobs {
+	for c, condition := range m.Conditions.Pending {
+		if m.Queues.ActiveJobs >= grants.MaxJobs {
 			break // the end of these jobs enqueues the pool
 		}
-		if m.Claimants[c.Owner.UID] != c {
+		if m.Claimants.ByUID[c.Owner.UID] != c {
 			continue
 		}
 		setCondition := func(ctx context.Context, p *grants.Pool, c grants.Claimant) error {
@@ -36,7 +36,7 @@ func (a *Allocator) dispatchPendingConditions(ctx context.Context, p *grants.Poo
 		}
 		a.startClaimantJob(m, c.Owner.UID, conditionJob, setCondition)
 	}
-	clear(m.PendingConditions)
+	clear(m.Conditions.Pending)
 }
 
 // setClaimantCondition writes a condition that shows what delays a claim. The next write of the claim's status removes

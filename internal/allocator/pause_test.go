@@ -36,7 +36,7 @@ func TestPauseMessageFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.pool...)
-			if got := p.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.clusterState); got != c.want {
+			if got := p.Base.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.clusterState); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -65,14 +65,14 @@ func TestPauseIsReportedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			p.Holder = !c.follows
+			p.Record.Holder = !c.follows
 			changes := []func(*ipamv1.IPAddressClaim){func(c *ipamv1.IPAddressClaim) { setPausedAnnotation(c) }}
 			if c.published {
 				changes = append(changes, withPausedCondition)
 			}
 			claim := observeClaim(p, "c", 0, changes...)
-			p.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.clusterState})
-			if got := len(p.PendingConditions) > 0; got != c.want {
+			p.Conditions.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.clusterState})
+			if got := len(p.Conditions.Pending) > 0; got != c.want {
 				t.Errorf("told: %v", got)
 			}
 		})
@@ -96,12 +96,12 @@ func TestAdoptionStaysOnRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.change)
-			p.SpecErr = c.specErr
-			if reason, _ := p.ClosedReason(noon); reason != c.reason {
+			p.Space.SpecErr = c.specErr
+			if reason, _ := p.Status.ClosedReason(noon); reason != c.reason {
 				t.Errorf("it says %s", reason)
 			}
-			p.QuarantineUntil = noon.Add(1)
-			adopting, text := p.ClosedReason(noon)
+			p.Quarantine.Until = noon.Add(1)
+			adopting, text := p.Status.ClosedReason(noon)
 			if adopting != v1alpha1.AdoptingReason || !strings.HasSuffix(text, c.besides) {
 				t.Errorf("while it is adopted it says %s, %s", adopting, text)
 			}

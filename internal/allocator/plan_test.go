@@ -39,7 +39,7 @@ func newTestPool(t *testing.T, addresses string, change ...func(*v1alpha1.Networ
 		f(obj)
 	}
 	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	p.Holder, p.TakeoverChecked, p.Term = true, true, 3
+	p.Record.Holder, p.Record.TakeoverChecked, p.Record.Term = true, true, 3
 	p.SetBasePool(obj)
 	p.LoadCoolingAndHeld(obj.PoolStatus())
 	return p
@@ -49,7 +49,7 @@ func newTestPool(t *testing.T, addresses string, change ...func(*v1alpha1.Networ
 func observeClaim(p *grants.PoolState, name string, second int, change ...func(*ipamv1.IPAddressClaim)) *grants.Claimant {
 	c := newClaim(name, second, change...)
 	p.ObserveClaimant(claims.NewClaimant(c))
-	return p.Claimants[c.UID]
+	return p.Claimants.ByUID[c.UID]
 }
 
 // newClaim returns a claim that was created so many seconds after noon.
@@ -270,16 +270,16 @@ func TestPlan(t *testing.T) {
 			if tt.admission == nil {
 				tt.admission = admitAll
 			}
-			granted, refused := p.PlanGrants(noon, tt.room, tt.admission)
+			granted, refused := p.Planner.PlanGrants(noon, tt.room, tt.admission)
 			got := map[string]string{}
-			for uid, g := range p.Grants {
-				got[p.Claimants[uid].Owner.Name] = addressText(g.Range)
-				if p.ClaimantsToWrite[uid] == nil {
+			for uid, g := range p.Grants.ByClaimant {
+				got[p.Claimants.ByUID[uid].Owner.Name] = addressText(g.Range)
+				if p.Queues.ToWrite[uid] == nil {
 					t.Errorf("%s: the claim with a grant for %s is not to be served", tt.reason, addressText(g.Range))
 				}
 			}
-			if granted != len(p.Grants) {
-				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.Grants))
+			if granted != len(p.Grants.ByClaimant) {
+				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.Grants.ByClaimant))
 			}
 			for c, r := range refused {
 				got[c.Owner.Name] = r.Reason
@@ -324,11 +324,11 @@ func TestBlocker(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			if h := p.FindBlockingFact(r, me); h != nil {
+			if h := p.Inventory.FindBlockingFact(r, me); h != nil {
 				t.Fatalf("a free address is blocked by %v", h)
 			}
-			p.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
-			if h := p.FindBlockingFact(r, me); (h != nil) != tt.blocks {
+			p.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: tt.source, UID: "fact"}, Owner: tt.owner, Range: r})
+			if h := p.Inventory.FindBlockingFact(r, me); (h != nil) != tt.blocks {
 				t.Errorf("blocked by %v", h)
 			}
 		})
@@ -347,64 +347,64 @@ func TestMayTakeOver(t *testing.T) {
 		reason  string
 	}{
 		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
-		"first turn":   {pool: func(p *grants.PoolState) { p.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
+		"first turn":   {pool: func(p *grants.PoolState) { p.Record.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.Record.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Record.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
 		"new work":     {pool: func(p *grants.PoolState) { observeClaim(p, "a", 0) }, wait: term.TakeoverDelay, reason: "the holder has time to do it"},
 		"old work": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0)
-			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, may: true, reason: "the holder does nothing"},
 		"old work, live holder": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0)
-			p.WorkPendingSince, p.ChangedAt = noon.Add(-time.Hour), noon.Add(-time.Second)
+			p.Record.WorkPendingSince, p.Record.ChangedAt = noon.Add(-time.Hour), noon.Add(-time.Second)
 		}, wait: term.TakeoverDelay - time.Second, reason: "the holder writes"},
 		"a write that failed": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "a live holder has tried it, and tries again"},
 		"a write that failed, long ago": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.WorkPendingSince = noon.Add(-10 * time.Minute)
+			p.Record.WorkPendingSince = noon.Add(-10 * time.Minute)
 		}, may: true, reason: "the holder that tried it is dead"},
 		"a write that failed, of a grant": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "uid-a"}}
 		}}, pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
-			p.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
 		}, wait: 10*time.Minute - term.TakeoverDelay, reason: "as above"},
 		"a full pool": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.Addresses = []string{"10.0.0.1"} }}, pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			observeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.WorkPendingSince = noon.Add(-time.Hour)
+			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "claims that were told that they wait are no work"},
 		"a full pool, and its claim": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "b", 0, withRecordedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkPendingSince = noon.Add(-time.Hour)
+			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "a claim that could have its own again"},
 		"a request for what is held": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0, withRequestedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			observeAddress(p, "b", "10.0.0.1", "uid-b")
-			p.WorkPendingSince = noon.Add(-time.Hour)
+			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "free addresses are of no use to it: two managers must not take turns over it"},
 		"a block that fits nowhere": {pool: func(p *grants.PoolState) {
 			observeAllocation(p, "x", 10).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkPendingSince = noon.Add(-time.Hour)
+			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, reason: "as above"},
 		"a block that fits": {pool: func(p *grants.PoolState) {
 			observeAllocation(p, "x", 9).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
-			p.WorkPendingSince = noon.Add(-time.Hour)
+			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *grants.PoolState) { p.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *grants.PoolState) { p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that nobody finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", append([]func(*v1alpha1.NetworkPool){other}, tt.change...)...)
-			p.Holder = false
+			p.Record.Holder = false
 			if tt.pool != nil {
 				tt.pool(p)
 			}
@@ -418,27 +418,27 @@ func TestMayTakeOver(t *testing.T) {
 func TestLoseTerm(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.1")
 	c := observeClaim(p, "a", 0)
-	p.PlanGrants(noon, 9, admitAll)
+	p.Planner.PlanGrants(noon, 9, admitAll)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		p.LoseTerm(noon)
-		if wait := p.NotBefore.Sub(noon); p.Backoff != want || wait < want || wait > 3*want {
-			t.Errorf("turn %d: backs off %v and waits %v", i, p.Backoff, wait)
+		if wait := p.Record.NotBefore.Sub(noon); p.Record.Backoff != want || wait < want || wait > 3*want {
+			t.Errorf("turn %d: backs off %v and waits %v", i, p.Record.Backoff, wait)
 		}
 	}
-	p.ListDuration = time.Second
-	if p.LoseTerm(noon); p.Backoff != time.Second {
-		t.Errorf("backs off %v after a list of a second", p.Backoff)
+	p.Record.ListDuration = time.Second
+	if p.LoseTerm(noon); p.Record.Backoff != time.Second {
+		t.Errorf("backs off %v after a list of a second", p.Record.Backoff)
 	}
 	for range 9 {
 		p.LoseTerm(noon)
 	}
-	if p.Backoff != time.Minute {
-		t.Errorf("backs off %v at last", p.Backoff)
+	if p.Record.Backoff != time.Minute {
+		t.Errorf("backs off %v at last", p.Record.Backoff)
 	}
-	if p.Holder || len(p.Grants) > 0 || !p.Ledger.HasFree() {
-		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Holder, len(p.Grants), p.Ledger.Counts())
+	if p.Record.Holder || len(p.Grants.ByClaimant) > 0 || !p.Space.Ledger.HasFree() {
+		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Record.Holder, len(p.Grants.ByClaimant), p.Space.Ledger.Counts())
 	}
-	if _, waits := p.PendingClaimants.Get(c); !waits {
+	if _, waits := p.Queues.Pending.Get(c); !waits {
 		t.Error("the claim does not wait for a new grant")
 	}
 }
@@ -474,10 +474,10 @@ func TestQuarantine(t *testing.T) {
 			if tt.used {
 				observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
 			}
-			if p.RestoreQuarantine(noon, 75*time.Second); !p.QuarantineUntil.Equal(tt.want) {
-				t.Errorf("until %v, not %v", p.QuarantineUntil, tt.want)
+			if p.RestoreQuarantine(noon, 75*time.Second); !p.Quarantine.Until.Equal(tt.want) {
+				t.Errorf("until %v, not %v", p.Quarantine.Until, tt.want)
 			}
-			if reason, _ := p.ClosedReason(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
+			if reason, _ := p.Status.ClosedReason(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {
 				t.Errorf("closed: %q", reason)
 			}
 		})
@@ -492,13 +492,13 @@ func TestRecordNeverChanges(t *testing.T) {
 	observeClaim(p, "a", 0, func(c *ipamv1.IPAddressClaim) {
 		c.ResourceVersion, c.Finalizers = "3", []string{v1alpha1.ClaimFinalizer}
 	})
-	if got := addressText(p.Claimants["uid-a"].RecordedRange); got != "10.0.0.1" {
+	if got := addressText(p.Claimants.ByUID["uid-a"].RecordedRange); got != "10.0.0.1" {
 		t.Errorf("the claim remembers %s", got)
 	}
 	observeClaim(p, "b", 1)
-	p.PlanGrants(noon, 9, admitAll)
+	p.Planner.PlanGrants(noon, 9, admitAll)
 	got := map[string]string{}
-	for uid, g := range p.Grants {
+	for uid, g := range p.Grants.ByClaimant {
 		got[strings.TrimPrefix(string(uid), "uid-")] = addressText(g.Range)
 	}
 	if want := (map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}); !maps.Equal(got, want) {

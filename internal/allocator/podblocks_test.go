@@ -59,8 +59,8 @@ func TestBlocksForPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := podPool(t, tt.spec)
 			c := observeAllocation(p, "prod-pods-4-1", 0, tt.ask)
-			_, refused := p.PlanGrants(noon, 9, admitAll)
-			switch g := p.Grants[c.Owner.UID]; {
+			_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
+			switch g := p.Grants.ByClaimant[c.Owner.UID]; {
 			case tt.wantRefusal != "":
 				if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, tt.wantRefusal) {
 					t.Errorf("it is told %+v", refusal)
@@ -79,7 +79,7 @@ func TestBlocksForPods(t *testing.T) {
 func TestStatusOfPodBlock(t *testing.T) {
 	p := podPool(t, nil)
 	c := observeAllocation(p, "prod-pods-4-1", 0, forPods(26, withBlock("192.0.2.64/26")))
-	step := c.Kind.NextServeStep(p, c, &grants.Attempt{Now: noon})
+	step := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: noon})
 	if listed, ok := step.StatusPatch["addresses"].([]string); !ok || len(listed) > 0 || step.StatusPatch["cidr"] != "192.0.2.64/26" {
 		t.Errorf("%+v", step.StatusPatch)
 	}

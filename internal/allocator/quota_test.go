@@ -25,11 +25,11 @@ func TestQuota(t *testing.T) {
 	var woken []pools.Key
 	q := grants.NewQuota(func(key pools.Key) { woken = append(woken, key) })
 	one, two := newTestPool(t, "10.0.0.1-10.0.0.9"), newTestPool(t, "10.0.1.1-10.0.1.9")
-	two.Key.Name = "two"
+	two.Base.Key.Name = "two"
 	limit := int64(3)
 	for _, p := range []*grants.PoolState{one, two} {
-		p.Quota = q
-		p.QuotaLimit = func(c types.NamespacedName) (int64, bool) { return limit, c.Name == "bounded" }
+		p.Quotas.Shared = q
+		p.Quotas.Limit = func(c types.NamespacedName) (int64, bool) { return limit, c.Name == "bounded" }
 	}
 	observeClaim(one, "had", 0, ofCluster("bounded"), withRecordedAddress("10.0.0.1")) // it counts, whatever the limit
 	for i, name := range []string{"a", "b", "c"} {
@@ -39,18 +39,18 @@ func TestQuota(t *testing.T) {
 		observeClaim(one, name, i+1, ofCluster("free"))
 	}
 	observeClaim(one, "plain", 9)
-	granted, refused := one.PlanGrants(noon, 99, admitAll)
-	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.Claimants["uid-c"]].Reason != v1alpha1.QuotaExceededReason {
+	granted, refused := one.Planner.PlanGrants(noon, 99, admitAll)
+	if granted != 1+2+4+1 || len(refused) != 1 || refused[one.Claimants.ByUID["uid-c"]].Reason != v1alpha1.QuotaExceededReason {
 		t.Fatalf("%d granted, refused %v", granted, refused)
 	}
 	// The other pool has no room for this Cluster either, and reports that; the claim is no work for either pool.
 	d := observeClaim(two, "d", 1, ofCluster("bounded"))
-	if granted, refused := two.PlanGrants(noon, 99, admitAll); granted != 0 || refused[d] == nil || two.IsWithinQuota(d) {
+	if granted, refused := two.Planner.PlanGrants(noon, 99, admitAll); granted != 0 || refused[d] == nil || two.Quotas.IsWithinQuota(d) {
 		t.Fatalf("%d granted, refused %v", granted, refused)
 	}
 	// A claim that cannot be served for another reason gets that reason, and uses none of the quota.
 	e := observeClaim(two, "e", 1, ofCluster("bounded"), withRequestedAddress("10.0.9.9"))
-	if _, refused := two.PlanGrants(noon, 99, admitAll); refused[e].Reason == v1alpha1.QuotaExceededReason {
+	if _, refused := two.Planner.PlanGrants(noon, 99, admitAll); refused[e].Reason == v1alpha1.QuotaExceededReason {
 		t.Errorf("refused %v", refused[e])
 	}
 	// One is deleted: both pools are enqueued, once, and the first one to plan gets the room.
@@ -59,17 +59,17 @@ func TestQuota(t *testing.T) {
 	if len(woken) != 2 {
 		t.Errorf("woken: %v", woken)
 	}
-	one.DropGrant("uid-a")
-	if granted, _ := two.PlanGrants(noon, 99, admitAll); granted != 1 {
+	one.Queues.DropGrant("uid-a")
+	if granted, _ := two.Planner.PlanGrants(noon, 99, admitAll); granted != 1 {
 		t.Errorf("%d granted after one was given back", granted)
 	}
-	if granted, _ := one.PlanGrants(noon, 99, admitAll); granted != 0 {
+	if granted, _ := one.Planner.PlanGrants(noon, 99, admitAll); granted != 0 {
 		t.Errorf("%d granted beyond the quota", granted)
 	}
 	// A larger quota is room, too.
 	limit, woken = 4, nil
 	q.EnqueueWaitingPools(types.NamespacedName{Namespace: "ns", Name: "bounded"})
-	if granted, _ := one.PlanGrants(noon, 99, admitAll); granted != 1 || len(woken) == 0 {
+	if granted, _ := one.Planner.PlanGrants(noon, 99, admitAll); granted != 1 || len(woken) == 0 {
 		t.Errorf("%d granted after the quota was raised, woken: %v", granted, woken)
 	}
 	// After a lost grant, a claim that moves to another Cluster, and the end of all claims nothing is left counted.
@@ -80,7 +80,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("counted: %v", q.UsedByCluster)
 	}
 	for _, p := range []*grants.PoolState{one, two} {
-		for uid := range p.Claimants {
+		for uid := range p.Claimants.ByUID {
 			p.ForgetClaimant(uid)
 		}
 	}

@@ -35,9 +35,9 @@ func TestRecall(t *testing.T) {
 				tc.then(p)
 			}
 			observeClaim(p, "b", 0)
-			p.PlanGrants(noon, 9, admitAll)
+			p.Planner.PlanGrants(noon, 9, admitAll)
 			for uid, want := range map[types.UID]string{"uid-a": tc.a, "uid-b": tc.b} {
-				if g := p.Grants[uid]; g == nil || addressText(g.Range) != want {
+				if g := p.Grants.ByClaimant[uid]; g == nil || addressText(g.Range) != want {
 					t.Errorf("%s is granted %v, not %s: %s", uid, g, want, tc.reason)
 				}
 			}
@@ -77,7 +77,7 @@ func TestAdoptable(t *testing.T) {
 				tc.others(t, p)
 			}
 			c := claims.NewClaimant(newClaim("a", 1, uid("new", "5"), withRecordedAddress("10.0.0.1")))
-			if got := p.IsAdoptable(c, p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]); got != tc.want {
+			if got := p.Inventory.IsAdoptable(c, p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)]); got != tc.want {
 				t.Errorf("adoptable: %v, want %v", got, tc.want)
 			}
 		})
@@ -86,5 +86,5 @@ func TestAdoptable(t *testing.T) {
 
 // granted adds a fact that 10.0.0.1 is granted.
 func granted(p *grants.PoolState, o ledger.Owner) {
-	p.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: o.UID}, Owner: o, Range: p.Ledger.UnitRange(netip.MustParseAddr("10.0.0.1"))})
+	p.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: o.UID}, Owner: o, Range: p.Space.Ledger.UnitRange(netip.MustParseAddr("10.0.0.1"))})
 }

@@ -39,12 +39,12 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		return a.reconcileMissingPool(ctx, p, seen, a.missingPoolRefusal(ctx, p.Key))
 	}
 	m := p.Lock()
-	m.NextReconcileAt = time.Time{} // until this reconcile is over, a failure enqueues the pool
+	m.Queues.NextReconcileAt = time.Time{} // until this reconcile is over, a failure enqueues the pool
 	if m.RefreshBasePool(seen, a.ManagerID, now) {
 		countLostTerm(p.Key)
 	}
-	m.QuotaLimit, m.ManagementCluster = a.newQuotaLimits(ctx), a.ManagementCluster
-	unanswered := m.PendingCommit != nil
+	m.Quotas.Limit, m.Quarantine.ManagementCluster = a.newQuotaLimits(ctx), a.ManagementCluster
+	unanswered := m.Record.PendingCommit != nil
 	m.Unlock()
 	if unanswered {
 		if err := a.sendCommit(ctx, p); err != nil {
@@ -52,11 +52,11 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		}
 	}
 	m = p.Lock()
-	if m.TakeRevalidation() {
+	if m.Record.TakeRevalidation() {
 		a.loseTerm(m)
 	}
-	holder := m.Holder
-	base := m.BasePool
+	holder := m.Record.Holder
+	base := m.Base.Pool
 	m.Unlock()
 	a.publishDeclaration(base) // whichever manager holds it
 	parent := a.parentForPool(base)
@@ -73,8 +73,8 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 	if !holder {
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.newAdmissionFunc(ctx, m, now), a.newReleaseAdmissionFunc(ctx, m))
-		m.TakeoverChecked = m.TakeoverChecked || !may
-		m.Rotate(now)
+		m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may
+		m.Claimants.Rotate(now)
 		m.Unlock()
 		if !may {
 			return minWaitResult(wait, lookupWait), nil
@@ -133,12 +133,12 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	if grants.WriteOutcomeFor(m.BasePool, m.BasePool, live) != term.TermLost {
+	if grants.WriteOutcomeFor(m.Base.Pool, m.Base.Pool, live) != term.TermLost {
 		m.SetBasePool(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	a.loseTerm(m)
-	return reconcile.Result{RequeueAfter: m.Backoff}, nil
+	return reconcile.Result{RequeueAfter: m.Record.Backoff}, nil
 }
 
 // handlePoolWriteFailure ends a reconcile in which the pool itself could not be written. Where the API server refuses
@@ -149,7 +149,7 @@ func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, 
 		return reconcile.Result{}, err
 	}
 	m := p.Lock()
-	m.RecordWriteRefusal(err, now)
+	m.Record.RecordWriteRefusal(err, now)
 	m.Unlock()
 	a.recordPoolRefusedEvent(p)
 	return reconcile.Result{RequeueAfter: a.refuseAllWaiting(ctx, p, now)}, nil
@@ -160,7 +160,7 @@ func (a *Allocator) handlePoolWriteFailure(ctx context.Context, p *grants.Pool, 
 func (a *Allocator) isPoolWriteRefused(p *grants.Pool, now time.Time) bool {
 	m := p.Lock()
 	defer m.Unlock()
-	return m.IsWriteRefused(now) && (!m.Holder || !controllerutil.ContainsFinalizer(m.BasePool, v1alpha1.PoolFinalizer))
+	return m.Record.IsWriteRefused(now) && (!m.Record.Holder || !controllerutil.ContainsFinalizer(m.Base.Pool, v1alpha1.PoolFinalizer))
 }
 
 // refuseAllWaiting writes to the waiting claims that the pool cannot be written, and returns the delay until the next
@@ -168,20 +168,20 @@ func (a *Allocator) isPoolWriteRefused(p *grants.Pool, now time.Time) bool {
 func (a *Allocator) refuseAllWaiting(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	m.BeginReconcile()
-	refused := m.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
+	refused := m.Releases.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
 	m.Unlock()
 	for c, refusal := range refused {
 		a.refuseClaimant(p, c, *refusal)
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	return m.EndReconcile(now, m.NextWakeDelay(now, m.NextRetryDelay(now)))
+	return m.EndReconcile(now, m.NextWakeDelay(now, m.Queues.NextRetryDelay(now)))
 }
 
 // recordPoolRefusedEvent records an event that a pool cannot be written.
 func (a *Allocator) recordPoolRefusedEvent(p *grants.Pool) {
 	m := p.Lock()
-	base, refusal := m.BasePool, m.WriteRefusal
+	base, refusal := m.Base.Pool, m.Record.WriteRefusal
 	m.Unlock()
 	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "PoolStatusRefused", "Allocate", "%s", refusal.Message)
 }
@@ -225,26 +225,26 @@ func (a *Allocator) resultForError(p *grants.Pool, err error) (reconcile.Result,
 // if nothing happens before.
 func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time.Time) (time.Duration, error) {
 	m := p.Lock()
-	mustWait := now.Before(m.CommitAfter)
+	mustWait := now.Before(m.Record.CommitAfter)
 	if !mustWait {
-		m.ReleaseHeldRanges()
+		m.Held.ReleaseHeldRanges()
 	}
 	admission := a.newAdmissionFunc(ctx, m, now)
 	m.BeginReconcile()
-	m.ExpireCooling(now)
+	m.Releases.ExpireCooling(now)
 	m.EndAdoption(now)
-	m.Rotate(now)
-	before := m.BasePool
-	m.ResetShortfall()
+	m.Claimants.Rotate(now)
+	before := m.Base.Pool
+	m.Carved.ResetShortfall()
 	m.DrainLostBlocks(now, a.ShrinkGrace)
 	granted, refused := a.planBatch(m, now, admission)
-	m.EndBlockedGrants(admission)
-	m.PlanBlocks(now, a.ShrinkGrace)
-	cooled := !mustWait && m.CoolReleases(now, a.newReleaseAdmissionFunc(ctx, m))
-	freed := m.HasBlockingGrant()
+	m.Grants.EndBlockedGrants(admission)
+	m.Growth.PlanBlocks(now, a.ShrinkGrace)
+	cooled := !mustWait && m.Releases.CoolReleases(now, a.newReleaseAdmissionFunc(ctx, m))
+	freed := m.Queues.HasBlockingGrant()
 	next := m.PrepareCommit(now)
-	differs, urgent := next.HasChanges(m.BasePool)
-	due := granted > 0 || cooled || freed || m.HasStaleGrants(now) || urgent || (differs && now.Sub(m.LastCommitAt) >= confirmCommitDelay)
+	differs, urgent := next.HasChanges(m.Base.Pool)
+	due := granted > 0 || cooled || freed || m.Grants.HasStaleGrants(now) || urgent || (differs && now.Sub(m.Record.LastCommitAt) >= confirmCommitDelay)
 	m.Unlock()
 
 	reopened, committed := false, due && !mustWait
@@ -275,10 +275,10 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	if reopened || (freed && committed && m.PendingClaimants.Len() > 0) {
+	if reopened || (freed && committed && m.Queues.Pending.Len() > 0) {
 		wait = time.Millisecond // for the claims for which nothing was free before the commit
 	}
-	if m.ActiveGrantCount() > 0 || (!mustWait && (differs || m.HasConfirmedGrant())) {
+	if m.Grants.ActiveGrantCount() > 0 || (!mustWait && (differs || m.Grants.HasConfirmedGrant())) {
 		wait = grants.MinWait(wait, confirmCommitDelay)
 	}
 	return m.EndReconcile(now, m.NextWakeDelay(now, wait)), nil
@@ -287,17 +287,17 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 // planBatch grants to the waiting claims, unless nothing can be committed now, or enough is being written. It returns
 // how many claims were granted something, and why others were not.
 func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission grants.AdmissionFunc) (granted int, refused map[*grants.Claimant]*grants.Refusal) {
-	if m.IsWriteRefused(now) {
-		return 0, m.RefusalsForPending(now, admission)
+	if m.Record.IsWriteRefused(now) {
+		return 0, m.Releases.RefusalsForPending(now, admission)
 	}
-	working, room := m.ActiveGrantCount(), min(maxGrantsPerCommit, grants.MaxInFlightGrants-m.UnconfirmedGrantCount())
-	ahead := working > planningLowWaterMark || (working >= a.Writers && m.PendingClaimants.Len() < maxGrantsPerCommit/2)
-	if annotations.HasPaused(m.BasePool) || (room <= 0 && !m.HasStuckGrants()) || ahead {
+	working, room := m.Grants.ActiveGrantCount(), min(maxGrantsPerCommit, grants.MaxInFlightGrants-m.Grants.UnconfirmedGrantCount())
+	ahead := working > planningLowWaterMark || (working >= a.Writers && m.Queues.Pending.Len() < maxGrantsPerCommit/2)
+	if annotations.HasPaused(m.Base.Pool) || (room <= 0 && !m.Grants.HasStuckGrants()) || ahead {
 		return 0, nil
 	}
 	begun := a.now()
-	clear(m.WaitingClusters) // the plan records those that still wait
-	granted, refused = m.PlanGrants(now, room, admission)
+	clear(m.Conditions.WaitingClusters) // the plan records those that still wait
+	granted, refused = m.Planner.PlanGrants(now, room, admission)
 	metrics.PlanningSeconds.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	return granted, refused
 }
@@ -311,12 +311,12 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
 	a.withdrawDeclaration(p.Key)
-	clear(m.WaitingClusters)
+	clear(m.Conditions.WaitingClusters)
 	m.BeginReconcile()
-	m.Rotate(a.now())
+	m.Claimants.Rotate(a.now())
 	admission := a.newAdmissionFunc(ctx, m, a.now())
 	var toRefuse []*grants.Claimant
-	m.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+	m.Queues.Pending.Scan(func(c *grants.Claimant) bool {
 		admitted := admission(c)
 		if c.MayStartJob(a.now()) && !admitted.Wait && admitted.Refusal == nil && !c.HasPublished(*refusal) {
 			toRefuse = append(toRefuse, c)
@@ -365,12 +365,12 @@ func (a *Allocator) poolExists(ctx context.Context, key pools.Key) (bool, error)
 func (a *Allocator) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (gone bool, err error) {
 	now := a.now()
 	m := p.Lock()
-	base := m.BasePool
+	base := m.Base.Pool
 	deleting, moved := base.GetDeletionTimestamp() != nil, ending.IsMoved(base)
-	used := deleting && !moved && (m.Ledger.Counts().Owners > 0 || len(m.Grants) > 0 || m.HasBlocks())
-	mark := !deleting && m.NeedsManagementClusterMark(base)
-	mayName := !deleting && !m.IsArriving()
-	undone := now.Before(m.AddFinalizerAfter)
+	used := deleting && !moved && (m.Space.Ledger.Counts().Owners > 0 || len(m.Grants.ByClaimant) > 0 || m.Carved.HasBlocks())
+	mark := !deleting && m.Quarantine.NeedsManagementClusterMark(base)
+	mayName := !deleting && !m.Quarantine.IsArriving()
+	undone := now.Before(m.Record.AddFinalizerAfter)
 	m.Unlock()
 	var names string
 	if mayName {
@@ -411,7 +411,7 @@ func (a *Allocator) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (
 	}
 	if mark {
 		m = p.Lock()
-		m.MarkManagementCluster(next)
+		m.Quarantine.MarkManagementCluster(next)
 		m.Unlock()
 	}
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
@@ -427,18 +427,18 @@ func (a *Allocator) reconcilePoolMetadata(ctx context.Context, p *grants.Pool) (
 	defer m.Unlock()
 	m.SetBasePool(next)
 	if !deleting && !controllerutil.ContainsFinalizer(next, v1alpha1.PoolFinalizer) {
-		m.AddFinalizerAfter = now.Add(term.MaxRetryPause)
+		m.Record.AddFinalizerAfter = now.Add(term.MaxRetryPause)
 		undone := &grants.WriteRevertedError{ObjectName: p.Key.String()}
 		a.Recorder.Eventf(next, nil, corev1.EventTypeWarning, "WriteUndone", "Allocate", "%s", undone.Error())
 	}
-	m.Arrival.OpenedManually = m.Arrival.OpenedManually || (mark && m.Arrival.MissingProof != "")
+	m.Quarantine.Arrival.OpenedManually = m.Quarantine.Arrival.OpenedManually || (mark && m.Quarantine.Arrival.MissingProof != "")
 	return deleting, nil
 }
 
 func (a *Allocator) claimantSnapshot(p *grants.Pool, uid types.UID) (grants.Claimant, bool) {
 	m := p.Lock()
 	defer m.Unlock()
-	c := m.Claimants[uid]
+	c := m.Claimants.ByUID[uid]
 	if c == nil {
 		return grants.Claimant{}, false
 	}

@@ -22,14 +22,14 @@ func (a *Allocator) runOrphanJob(ctx context.Context, p *grants.Pool, addr *gran
 	m := p.Lock()
 	var again time.Time
 	changed := true
-	if s := m.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
+	if s := m.Addresses.Orphans[addr.Key()]; s != nil && s.UID == addr.UID {
 		s.Busy = false
 		if !kept {
 			s.RecordAttempt(err, a.now())
 			again, changed = s.RetryAt, false
 		}
 	}
-	wake := m.EndJob(again) || changed
+	wake := m.Queues.EndJob(again) || changed
 	m.Unlock()
 	if err != nil && !errors.Is(err, errStateChanged) && ctx.Err() == nil {
 		a.logFailure(ctx, p.Key, err, "Failed to settle an IPAddress without a claim; retrying", "address", addr.Key().String())
@@ -44,7 +44,7 @@ func (a *Allocator) runOrphanJob(ctx context.Context, p *grants.Pool, addr *gran
 func (a *Allocator) requestOrphanCleanup(key pools.Key, name types.NamespacedName) {
 	m := a.lockPool(key)
 	defer m.Unlock()
-	if s := m.Orphans[name]; s != nil && !s.Conflicts {
+	if s := m.Addresses.Orphans[name]; s != nil && !s.Conflicts {
 		s.Conflicts = true
 		a.enqueuePool(key)
 	}
@@ -66,33 +66,33 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 			m.ObserveClaimant(addr.Kind.NewClaimant(live))
 		}
 	}
-	current := m.Orphans[addr.Key()]
-	if current == nil || current.UID != addr.UID || (!m.Holder && m.BasePool != nil) {
+	current := m.Addresses.Orphans[addr.Key()]
+	if current == nil || current.UID != addr.UID || (!m.Record.Holder && m.Base.Pool != nil) {
 		m.Unlock()
 		return false, nil
 	}
-	if c := m.ClaimantsByName[addr.Key()]; m.KeepsManualAddress(current) || (c != nil && m.IsAdoptable(c, current.Address)) {
+	if c := m.Claimants.ByName[addr.Key()]; m.Claimants.KeepsManualAddress(current) || (c != nil && m.Inventory.IsAdoptable(c, current.Address)) {
 		if c != nil {
-			m.QueueClaimant(c)
+			m.Queues.QueueClaimant(c)
 		}
 		m.Unlock()
 		return false, nil
 	}
-	if current.OrphanedSince.IsZero() || m.IsQuarantined(a.now()) || arrives {
+	if current.OrphanedSince.IsZero() || m.Quarantine.IsQuarantined(a.now()) || arrives {
 		current.OrphanedSince = a.now() // its claim may still arrive
 	}
 	current.Conflicts = current.Conflicts || err == nil
-	conflicts := m.IsOrphanConflicting(current)
+	conflicts := m.Inventory.IsOrphanConflicting(current)
 	event := orphanGCReason
 	if conflicts {
 		event = "VoidAddressRemoved"
 	}
 	kept = !conflicts && a.now().Before(current.OrphanedSince.Add(a.OrphanGrace))
 	current.ProvenOrphan = !kept
-	if m.OrphanNeedsCooling(current, a.now()) {
+	if m.Releases.OrphanNeedsCooling(current, a.now()) {
 		kept = true // until the commit has recorded it, which the next reconcile makes
 	}
-	addr, base := current.Address, m.BasePool
+	addr, base := current.Address, m.Base.Pool
 	m.Unlock()
 	if kept {
 		return true, nil
@@ -115,7 +115,7 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 // not exist, and a Cluster of the namespace is paused, or it is unknown whether one is (R10).
 func (a *Allocator) mayRestoreArrive(ctx context.Context, p *grants.Pool, namespace string) bool {
 	m := p.Lock()
-	exists := m.BasePool != nil
+	exists := m.Base.Pool != nil
 	m.Unlock()
 	if exists {
 		return false
@@ -130,7 +130,7 @@ func (a *Allocator) finishClaimantMove(ctx context.Context, p *grants.Pool, c gr
 		return nil
 	}
 	return a.runSteps(ctx, p, c, func(m *grants.PoolState, c *grants.Claimant, _ *grants.Attempt) (grants.Step, bool) {
-		if (!m.Holder && m.BasePool != nil) || !m.CanFinishMove(c) {
+		if (!m.Record.Holder && m.Base.Pool != nil) || !m.Base.CanFinishMove(c) {
 			return grants.Step{}, false
 		}
 		return grants.FinishMoveStep(c), true
@@ -144,8 +144,8 @@ func (a *Allocator) finishAddressMove(ctx context.Context, p *grants.Pool, o *gr
 	t := &grants.Attempt{}
 	err := a.patchAddress(ctx, p, grants.RemoveAddressStep(o, t), t)
 	m := p.Lock()
-	again := m.RecordMoveFinish(o.UID, err, a.now())
-	wake := m.EndJob(again) || again.IsZero()
+	again := m.Moves.RecordMoveFinish(o.UID, err, a.now())
+	wake := m.Queues.EndJob(again) || again.IsZero()
 	m.Unlock()
 	if err != nil && !errors.Is(err, errStateChanged) && ctx.Err() == nil {
 		a.logFailure(ctx, p.Key, err, "Failed to finish the move of an IPAddress; retrying", "address", o.Key().String())

@@ -19,7 +19,7 @@ func TestCoolReleases(t *testing.T) {
 	served := func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = c.Name }
 	void := func(p *grants.PoolState) {
 		observeAddress(p, "a", "10.0.0.1", "gone")
-		p.Orphans[p.Addresses[grants.NamespacedNameFromOwner(claims.NewClaimant(newClaim("a", 0)).Owner)].Key()].ProvenOrphan = true
+		p.Addresses.Orphans[p.Addresses.ByName[grants.NamespacedNameFromOwner(claims.NewClaimant(newClaim("a", 0)).Owner)].Key()].ProvenOrphan = true
 	}
 	tests := map[string]struct {
 		as   func(p *grants.PoolState)
@@ -40,12 +40,12 @@ func TestCoolReleases(t *testing.T) {
 		"SomebodyHasItToo": {as: func(p *grants.PoolState) { void(p); observeClaim(p, "b", 0, withRecordedAddress("10.0.0.1")) }},
 		"NotedAlready": {as: func(p *grants.PoolState) {
 			void(p)
-			withCooling("10.0.0.1", "a")(p.BasePool.(*v1alpha1.NetworkPool))
-			p.LoadCoolingAndHeld(p.BasePool.PoolStatus())
+			withCooling("10.0.0.1", "a")(p.Base.Pool.(*v1alpha1.NetworkPool))
+			p.LoadCoolingAndHeld(p.Base.Pool.PoolStatus())
 		}},
 		"ThePoolIsPaused": {as: func(p *grants.PoolState) {
 			observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), served, withDeletionTimestamp)
-			p.BasePool.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
+			p.Base.Pool.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 		}},
 		"ItsClaimLivesOn": {as: func(p *grants.PoolState) { observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), served) }},
 	}
@@ -53,7 +53,7 @@ func TestCoolReleases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](30) })
 			tc.as(p)
-			if got := p.CoolReleases(noon, New(Options{}).newReleaseAdmissionFunc(t.Context(), p)); got != tc.want {
+			if got := p.Releases.CoolReleases(noon, New(Options{}).newReleaseAdmissionFunc(t.Context(), p)); got != tc.want {
 				t.Errorf("does not rest as it should: %v, want %v", got, tc.want)
 			}
 		})

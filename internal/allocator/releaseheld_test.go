@@ -49,7 +49,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 				}
 				o.Status.Held = []v1alpha1.HeldRange{moved("10.0.0.1", "10.0.0.1", "one"), moved("10.0.0.4", "10.0.0.6", "two")}
 			})
-			p.ReleaseHeldRanges()
+			p.Held.ReleaseHeldRanges()
 			if got := heldBy(p); !slices.Equal(got, tc.stays) {
 				t.Errorf("held are %v, want %v", got, tc.stays)
 			}
@@ -57,10 +57,10 @@ func TestReleaseHeld(t *testing.T) { // R9
 			if slices.Contains(tc.stays, "10.0.0.4-10.0.0.6@two") {
 				free -= 2
 			}
-			if got := p.Ledger.Counts().Available; got != free {
+			if got := p.Space.Ledger.Counts().Available; got != free {
 				t.Errorf("%d are free, want %d", got, free)
 			}
-			reason, message := p.ClosedReason(noon)
+			reason, message := p.Status.ClosedReason(noon)
 			if (reason == v1alpha1.MovedReason) != (len(tc.stays) > 0) || !strings.Contains(message, tc.message) {
 				t.Errorf("the pool is closed by %q: %s", reason, message)
 			}
@@ -77,13 +77,13 @@ func TestMovingAddressIsHeldAgain(t *testing.T) { // R9
 	if len(first) != 1 {
 		t.Fatalf("held are %v", first)
 	}
-	p.BasePool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: first[0]})
-	p.ReleaseHeldRanges()
+	p.Base.Pool.SetAnnotations(map[string]string{v1alpha1.ReleaseHeldAnnotation: first[0]})
+	p.Held.ReleaseHeldRanges()
 	second := heldBy(p)
 	if len(second) != 1 || second[0] == first[0] {
 		t.Fatalf("held are %v after %v", second, first)
 	}
-	p.ReleaseHeldRanges()
+	p.Held.ReleaseHeldRanges()
 	if again := heldBy(p); !slices.Equal(again, second) {
 		t.Errorf("the annotation of before has released %v: %v", second, again)
 	}
@@ -100,14 +100,14 @@ func TestIDsOfHeldRanges(t *testing.T) {
 		t.Fatalf("held are %v", had)
 	}
 	next := p.PrepareCommit(noon)
-	if differs, urgent := next.HasChanges(p.BasePool); !differs || !urgent {
+	if differs, urgent := next.HasChanges(p.Base.Pool); !differs || !urgent {
 		t.Error("the id is not put on record")
 	}
 	wide := newTestPool(t, "10.0.0.0/16")
 	seen := map[string]bool{}
 	ip := netipx.MustParseIPRange("10.0.0.1-10.0.0.1").From()
 	for range grants.MaxHeldRanges + 1 {
-		wide.AddHeldRange(netipx.IPRangeFrom(ip, ip), v1alpha1.HeldRange{First: ip.String(), Last: ip.String(), Reason: v1alpha1.MovedReason})
+		wide.Held.AddHeldRange(netipx.IPRangeFrom(ip, ip), v1alpha1.HeldRange{First: ip.String(), Last: ip.String(), Reason: v1alpha1.MovedReason})
 		for _, entry := range heldBy(wide) {
 			_, id, _ := strings.Cut(entry, "@")
 			seen[id] = true
@@ -120,8 +120,8 @@ func TestIDsOfHeldRanges(t *testing.T) {
 }
 
 func heldBy(p *grants.PoolState) (out []string) {
-	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.FillStatus(obj, noon)
+	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.Status.FillStatus(obj, noon)
 	for _, h := range obj.Status.Held {
 		out = append(out, grants.FormatHeldRelease(h))
 	}

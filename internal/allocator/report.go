@@ -17,11 +17,11 @@ import (
 // reportPoolStatus publishes what a commit changed: gauges, and events where a condition turned.
 func (a *Allocator) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 	m := p.Lock()
-	s := m.BasePool.PoolStatus()
-	waiting, resting := m.PendingClaimants.Len(), m.Cooling.Len()
-	base, growth := m.BasePool, m.GrowthCapacity()
-	eventPending := m.AdoptionEventPending
-	m.AdoptionEventPending = false
+	s := m.Base.Pool.PoolStatus()
+	waiting, resting := m.Queues.Pending.Len(), m.Cooling.Periods.Len()
+	base, growth := m.Base.Pool, m.Growth.GrowthCapacity()
+	eventPending := m.Quarantine.AdoptionEventPending
+	m.Quarantine.AdoptionEventPending = false
 	m.Unlock()
 	l := []string{p.Key.Kind, p.Key.Namespace, p.Key.Name}
 	metrics.PoolTotal.WithLabelValues(l...).Set(float64(s.TotalIPs))

@@ -53,39 +53,39 @@ func TestFullStatusStaysSmall(t *testing.T) {
 		return netipx.IPRangeFrom(ip, ip)
 	}
 	noted := 0
-	for p.StartCooling(grants.Release{Range: next(), Owner: owner(noted), CoolingPeriod: time.Hour}, noon) {
+	for p.Releases.StartCooling(grants.Release{Range: next(), Owner: owner(noted), CoolingPeriod: time.Hour}, noon) {
 		noted++
 	}
 	for i := range 5 * grants.MaxHeldRanges {
 		r := next()
-		p.AddHeldRange(r, v1alpha1.HeldRange{
+		p.Held.AddHeldRange(r, v1alpha1.HeldRange{
 			First: r.From().String(), Last: r.To().String(), Reason: v1alpha1.MovedReason, Namespace: owner(i).Namespace, Name: owner(i).Name,
 		})
 	}
 	for i := range grants.MaxInFlightGrants {
-		p.Grants[owner(i).UID] = &grants.Grant{Owner: owner(i), Range: next(), Committed: true}
+		p.Grants.ByClaimant[owner(i).UID] = &grants.Grant{Owner: owner(i), Range: next(), Committed: true}
 	}
 	for i := range maxYields {
-		p.Yields = append(p.Yields, v1alpha1.YieldedPool{
+		p.Overlap.Yields = append(p.Overlap.Yields, v1alpha1.YieldedPool{
 			Kind: v1alpha1.GlobalNetworkPoolKind, Namespace: longest(63, i), Name: longest(253, i), UID: longest(36, i), Generation: 1 << 40,
 		})
 	}
-	p.PlanBlocks(noon, time.Hour)
-	obj := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
-	p.FillStatus(obj, noon)
+	p.Growth.PlanBlocks(noon, time.Hour)
+	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
+	p.Status.FillStatus(obj, noon)
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes: %d blocks, %d rest, %d are held, %d in flight", len(raw), len(obj.Status.Blocks), p.Cooling.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
+	t.Logf("%d bytes: %d blocks, %d rest, %d are held, %d in flight", len(raw), len(obj.Status.Blocks), p.Cooling.Periods.Len(), len(obj.Status.Held), len(obj.Status.Allocator.InFlight))
 	if len(raw) > 400_000 {
 		t.Errorf("the pool has %d bytes", len(raw))
 	}
 	if len(obj.Status.Blocks) != v1alpha1.MaxCarvedBlocks {
 		t.Errorf("%d blocks", len(obj.Status.Blocks))
 	}
-	if len(obj.Status.Held) > grants.MaxHeldRanges || p.Cooling.Len() < 90 {
-		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.Cooling.Len())
+	if len(obj.Status.Held) > grants.MaxHeldRanges || p.Cooling.Periods.Len() < 90 {
+		t.Errorf("%d are held, %d rest", len(obj.Status.Held), p.Cooling.Periods.Len())
 	}
 }
 
@@ -105,9 +105,9 @@ func TestMovedAddressComesBack(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			r := netipx.MustParseIPRange("10.0.0.1-10.0.0.1")
 			tc.held.First, tc.held.Last, tc.held.Reason = "10.0.0.1", "10.0.0.1", v1alpha1.MovedReason
-			p.AddHeldRange(r, tc.held)
+			p.Held.AddHeldRange(r, tc.held)
 			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-			got, refusal := p.RecordedRangeFor(c, r)
+			got, refusal := p.Inventory.RecordedRangeFor(c, r)
 			if kept := got == r && refusal == nil; kept != tc.want {
 				t.Errorf("it gets %v, refused: %v", got, refusal)
 			}
@@ -121,12 +121,12 @@ func TestReleaseRecordsCoolingAgain(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](600) })
 	c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp)
 	observeAddress(p, "a", "10.0.0.1", "uid-a")
-	if !p.NeedsCooling(p.ReleaseFor(c), noon) {
+	if !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) {
 		t.Fatal("it need not rest")
 	}
-	p.StartCooling(p.ReleaseFor(c), noon)
+	p.Releases.StartCooling(p.Inventory.ReleaseFor(c), noon)
 	for after, must := range map[time.Duration]bool{0: false, 4 * time.Minute: false, 6 * time.Minute: true} {
-		if got := p.NeedsCooling(p.ReleaseFor(c), noon.Add(after)); got != must {
+		if got := p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon.Add(after)); got != must {
 			t.Errorf("noted %v ago: must rest %v", after, got)
 		}
 	}
@@ -168,10 +168,10 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	}
 	// turns releases what may be released, and returns in how many reconciles.
 	turns := func() (turn int) {
-		for ; p.CoolReleases(clock.Now(), a.newReleaseAdmissionFunc(t.Context(), p)); turn++ {
+		for ; p.Releases.CoolReleases(clock.Now(), a.newReleaseAdmissionFunc(t.Context(), p)); turn++ {
 			noted := 0
 			for _, c := range claims {
-				if c != nil && p.Claimants[c.Owner.UID] != nil && !p.NeedsCooling(p.ReleaseFor(c), clock.Now()) {
+				if c != nil && p.Claimants.ByUID[c.Owner.UID] != nil && !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), clock.Now()) {
 					noted++
 					release(p, c)
 				}
@@ -186,26 +186,26 @@ func releaseAll(t *testing.T, n int, order func(i int) int) {
 	deleted(0, n/2)
 	first := turns()
 	newClaim := observeClaim(p, "new", 1)
-	if granted, _ := p.PlanGrants(clock.Now(), 9, admitAll); granted != 1 {
+	if granted, _ := p.Planner.PlanGrants(clock.Now(), 9, admitAll); granted != 1 {
 		t.Error("a new claim is not served while releases wait")
 	}
-	p.DropGrant(newClaim.Owner.UID)
+	p.Queues.DropGrant(newClaim.Owner.UID)
 	p.ForgetClaimant(newClaim.Owner.UID)
-	waited := len(p.CoolingOverflow)
+	waited := len(p.Queues.Overflow)
 	deleted(n/2, n)
 	second := turns()
 	t.Logf("%d turns for %d, %d had to wait; %d for the others", first, n/2, waited, second)
-	if len(p.Claimants) > 0 {
-		t.Fatalf("%d are left to do: %d wait for room, %d ranges in %d bytes", len(p.ClaimantsToWrite), len(p.CoolingOverflow), p.Cooling.Len(), p.Cooling.TextSize())
+	if len(p.Claimants.ByUID) > 0 {
+		t.Fatalf("%d are left to do: %d wait for room, %d ranges in %d bytes", len(p.Queues.ToWrite), len(p.Queues.Overflow), p.Cooling.Periods.Len(), p.Cooling.Periods.TextSize())
 	}
 	if first+second > 2*n/grants.MaxJobs {
 		t.Errorf("%d turns, and each could have noted %d", first+second, grants.MaxJobs)
 	}
-	if p.Cooling.TextSize() > 2*cooling.MaxTextSize {
-		t.Errorf("what rests has %d bytes", p.Cooling.TextSize())
+	if p.Cooling.Periods.TextSize() > 2*cooling.MaxTextSize {
+		t.Errorf("what rests has %d bytes", p.Cooling.Periods.TextSize())
 	}
 	for _, c := range claims {
-		if h := p.FindBlockingFact(p.Ledger.UnitRange(c.RecordedRange.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
+		if h := p.Inventory.FindBlockingFact(p.Space.Ledger.UnitRange(c.RecordedRange.From()), ledger.Owner{Namespace: "ns", Name: "other", UID: "other"}); h == nil {
 			t.Fatalf("%s does not rest", c.RecordAnnotation)
 		}
 	}
@@ -236,12 +236,12 @@ func TestDeferredReleasesAreForgotten(t *testing.T) {
 	const n = 3 * grants.MaxJobs
 	p := manyDeleted(t, n)
 	were := map[types.UID]weak.Pointer[grants.Claimant]{}
-	for uid, c := range p.Claimants {
+	for uid, c := range p.Claimants.ByUID {
 		were[uid] = weak.Make(c)
 	}
-	for p.CoolReleases(noon, admitAll) {
-		for _, c := range p.Claimants {
-			if !p.NeedsCooling(p.ReleaseFor(c), noon) {
+	for p.Releases.CoolReleases(noon, admitAll) {
+		for _, c := range p.Claimants.ByUID {
+			if !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) {
 				release(p, c)
 			}
 		}
@@ -249,7 +249,7 @@ func TestDeferredReleasesAreForgotten(t *testing.T) {
 	runtime.GC()
 	for uid, c := range were {
 		if c.Value() != nil {
-			t.Fatalf("claim %s is gone, and in memory; %d are left", uid, len(p.Claimants))
+			t.Fatalf("claim %s is gone, and in memory; %d are left", uid, len(p.Claimants.ByUID))
 		}
 	}
 	runtime.KeepAlive(p)
@@ -259,9 +259,9 @@ func TestDeferredReleasesAreForgotten(t *testing.T) {
 // releases whose rests a batch has recorded wait at dispatch, as their Cluster was paused during the commit.
 func TestDeferredReleasesDoNotWaitForOthers(t *testing.T) {
 	p := manyDeleted(t, 2*grants.MaxJobs)
-	p.CoolReleases(noon, admitAll)
+	p.Releases.CoolReleases(noon, admitAll)
 	noted := map[types.UID]bool{}
-	for uid := range p.ClaimantsToWrite {
+	for uid := range p.Queues.ToWrite {
 		noted[uid] = true
 	}
 	paused := func(c *grants.Claimant) grants.AdmissionResult {
@@ -269,14 +269,14 @@ func TestDeferredReleasesDoNotWaitForOthers(t *testing.T) {
 	}
 	for turn, want := range []int{0, grants.MaxJobs, 0} {
 		if turn > 0 {
-			p.CoolReleases(noon, paused)
+			p.Releases.CoolReleases(noon, paused)
 		}
 		due, wait := p.ListDueWrites(noon, grants.MaxJobs, time.Hour, admitAll, paused)
 		if again := p.NextWakeDelay(noon, wait) <= time.Second; len(due.ReleaseClaimants) != want || again != (turn == 0) {
 			t.Errorf("turn %d: %d are handed out, not %d; looked at again: %v", turn, len(due.ReleaseClaimants), want, again)
 		}
 		for _, uid := range due.ReleaseClaimants {
-			release(p, p.Claimants[uid])
+			release(p, p.Claimants.ByUID[uid])
 		}
 	}
 }
@@ -296,45 +296,47 @@ func TestDeferredReleasesAreResumed(t *testing.T) {
 		"TermLost": {then: func(p *grants.PoolState) { p.LoseTerm(noon) }, todo: n, rests: n - grants.MaxJobs},
 		"NoPool":   {then: func(p *grants.PoolState) { p.ClearBasePool() }, todo: n},
 		"MadeAnew": {then: func(p *grants.PoolState) {
-			recreated := p.BasePool.DeepCopyObject().(*v1alpha1.NetworkPool)
+			recreated := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 			recreated.UID, recreated.ResourceVersion = "uid-of-another", "20"
 			recreated.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "another", Term: 1}
 			p.RefreshBasePool(recreated, "me", noon)
 		}, todo: n, rests: n - grants.MaxJobs},
 		"NoGrace": {then: func(p *grants.PoolState) {
-			p.BasePool.PoolSpec().AddressReuseGracePeriodSeconds = nil
-			p.CoolReleases(noon, admitAll)
+			p.Base.Pool.PoolSpec().AddressReuseGracePeriodSeconds = nil
+			p.Releases.CoolReleases(noon, admitAll)
 		}, todo: n},
 		"SeenAnew": {then: func(p *grants.PoolState) {
 			observeClaim(p, nameOf(n-1), 0, withRecordedAddress("10.0.1.43"), bothReady, withDeletionTimestamp, func(c *ipamv1.IPAddressClaim) { c.ResourceVersion = "7" })
 		}, todo: grants.MaxJobs + 1, rests: n - grants.MaxJobs},
-		"Gone":   {then: func(p *grants.PoolState) { p.ForgetClaimant(types.UID("uid-" + nameOf(n-1))) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
-		"Failed": {then: func(p *grants.PoolState) { p.Claimants[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+		"Gone": {then: func(p *grants.PoolState) { p.ForgetClaimant(types.UID("uid-" + nameOf(n-1))) }, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
+		"Failed": {then: func(p *grants.PoolState) {
+			p.Claimants.ByUID[types.UID("uid-"+nameOf(n-1))].RetryAt = noon.Add(time.Hour)
+		}, todo: grants.MaxJobs, rests: n - grants.MaxJobs - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := manyDeleted(t, n)
-			p.CoolReleases(noon, admitAll)
-			if !p.CoolingBacklog || len(p.ClaimantsToWrite) != grants.MaxJobs {
-				t.Fatalf("%d are to be done, others wait: %v", len(p.ClaimantsToWrite), p.CoolingBacklog)
+			p.Releases.CoolReleases(noon, admitAll)
+			if !p.Queues.Backlog || len(p.Queues.ToWrite) != grants.MaxJobs {
+				t.Fatalf("%d are to be done, others wait: %v", len(p.Queues.ToWrite), p.Queues.Backlog)
 			}
-			if tc.then(p); len(p.ClaimantsToWrite) != tc.todo {
-				t.Errorf("%d are to be done, not %d", len(p.ClaimantsToWrite), tc.todo)
+			if tc.then(p); len(p.Queues.ToWrite) != tc.todo {
+				t.Errorf("%d are to be done, not %d", len(p.Queues.ToWrite), tc.todo)
 			}
-			if p.BasePool == nil {
+			if p.Base.Pool == nil {
 				return
 			}
 			for i := range grants.MaxJobs { // those that were dispatched end
-				release(p, p.Claimants[types.UID("uid-"+nameOf(i))])
+				release(p, p.Claimants.ByUID[types.UID("uid-"+nameOf(i))])
 			}
-			p.CoolReleases(noon, admitAll)
+			p.Releases.CoolReleases(noon, admitAll)
 			rests := 0
 			for i := grants.MaxJobs; i < n; i++ {
-				if c := p.Claimants[types.UID("uid-"+nameOf(i))]; c != nil && p.ReleaseFor(c).CoolingPeriod > 0 && !p.NeedsCooling(p.ReleaseFor(c), noon) {
+				if c := p.Claimants.ByUID[types.UID("uid-"+nameOf(i))]; c != nil && p.Inventory.ReleaseFor(c).CoolingPeriod > 0 && !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) {
 					rests++
 				}
 			}
-			if rests != tc.rests || p.CoolingBacklog {
-				t.Errorf("%d rest after the next batch, not %d; others wait: %v", rests, tc.rests, p.CoolingBacklog)
+			if rests != tc.rests || p.Queues.Backlog {
+				t.Errorf("%d rest after the next batch, not %d; others wait: %v", rests, tc.rests, p.Queues.Backlog)
 			}
 		})
 	}
@@ -353,14 +355,14 @@ func TestStandbyWaitsForEndOfCooling(t *testing.T) {
 			{Until: metav1.NewTime(noon.Add(3 * time.Hour)), Addresses: "10.0.0.3"},
 		}
 	}
-	p.BasePool.PoolStatus().Cooling = groups(cooling.MaxTextSize)
+	p.Base.Pool.PoolStatus().Cooling = groups(cooling.MaxTextSize)
 	for after, want := range map[time.Duration]time.Duration{0: time.Hour, 59 * time.Minute: time.Minute, time.Hour: 0, 90 * time.Minute: 0} {
-		if got := p.CoolingRoomDelay(noon.Add(after)); got != want {
+		if got := p.Releases.CoolingRoomDelay(noon.Add(after)); got != want {
 			t.Errorf("after %v: %v, not %v", after, got, want)
 		}
 	}
-	p.BasePool.PoolStatus().Cooling = groups(cooling.MaxTextSize / 2)
-	if got := p.CoolingRoomDelay(noon); got != 0 {
+	p.Base.Pool.PoolStatus().Cooling = groups(cooling.MaxTextSize / 2)
+	if got := p.Releases.CoolingRoomDelay(noon); got != 0 {
 		t.Errorf("there is room, and it waits %v", got)
 	}
 }
@@ -373,33 +375,33 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	})
 	a := New(Options{ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	ip := netip.MustParseAddr("10.0.0.2")
-	for p.StartCooling(grants.Release{Range: p.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: "gone"}, CoolingPeriod: time.Hour}, noon) {
+	for p.Releases.StartCooling(grants.Release{Range: p.Space.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: "gone"}, CoolingPeriod: time.Hour}, noon) {
 		ip = ip.Next().Next()
 	}
 	c := observeClaim(p, "late", 0, withRecordedAddress("10.0.200.201"), bothReady, withDeletionTimestamp)
 	observeAddress(p, "late", "10.0.200.201", "uid-late")
-	if p.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) || !p.NeedsCooling(p.ReleaseFor(c), noon) || len(p.ClaimantsToWrite) > 0 {
+	if p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) || !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) || len(p.Queues.ToWrite) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
-	if ready := p.PoolConditions(p.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
+	if ready := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
 		t.Error(ready.Message)
 	}
 	// Another manager, which would have as little room, ignores the pool until a rest ends.
-	p.FillStatus(p.BasePool, noon)
-	p.TakeoverChecked, p.WorkPendingSince, p.ChangedAt = true, noon, noon
-	p.RetryOverflow()
-	wait, after := p.BasePool.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.TakeoverDelay)
+	p.Status.FillStatus(p.Base.Pool, noon)
+	p.Record.TakeoverChecked, p.Record.WorkPendingSince, p.Record.ChangedAt = true, noon, noon
+	p.Queues.RetryOverflow()
+	wait, after := p.Base.Pool.PoolStatus().Cooling[0].Until.Sub(noon), noon.Add(2*term.TakeoverDelay)
 	if may, d := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); may || d != wait-2*term.TakeoverDelay {
 		t.Errorf("takes over: %v, looks again after %v", may, d)
 	}
 	after = noon.Add(wait + 2*term.TakeoverDelay)
-	p.WorkPendingSince = noon
+	p.Record.WorkPendingSince = noon
 	if may, _ := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); !may {
 		t.Error("nobody takes over, though there is room")
 	}
-	p.AddToOverflow(c)
-	p.ExpireCooling(noon.Add(2 * time.Hour))
-	if !p.CoolReleases(noon.Add(2*time.Hour), a.newReleaseAdmissionFunc(t.Context(), p)) {
+	p.Queues.AddToOverflow(c)
+	p.Releases.ExpireCooling(noon.Add(2 * time.Hour))
+	if !p.Releases.CoolReleases(noon.Add(2*time.Hour), a.newReleaseAdmissionFunc(t.Context(), p)) {
 		t.Error("it waits, though nothing rests any more")
 	}
 }
@@ -410,15 +412,15 @@ func TestCoolingOfFastClockIsBounded(t *testing.T) { // W32
 	p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
 	ahead := noon.Add(8 * time.Hour)
 	for ip, name := range map[string]string{"10.0.0.1": "a", "10.0.0.2": ""} {
-		r := p.Ledger.UnitRange(netip.MustParseAddr(ip))
-		p.Cooling.ForceAdd(cooling.Entry{Range: r, Until: ahead, Claim: types.NamespacedName{Namespace: "ns", Name: name}})
+		r := p.Space.Ledger.UnitRange(netip.MustParseAddr(ip))
+		p.Cooling.Periods.ForceAdd(cooling.Entry{Range: r, Until: ahead, Claim: types.NamespacedName{Namespace: "ns", Name: name}})
 	}
 	for _, at := range []struct {
 		after time.Duration
 		free  int64
 	}{{0, 7}, {59 * time.Second, 7}, {2 * time.Minute, 8}, {59 * time.Minute, 8}, {71 * time.Minute, 9}} {
-		p.ExpireCooling(noon.Add(at.after))
-		if n := p.Ledger.Counts().Available; n != at.free {
+		p.Releases.ExpireCooling(noon.Add(at.after))
+		if n := p.Space.Ledger.Counts().Available; n != at.free {
 			t.Errorf("after %v %d addresses are free, not %d", at.after, n, at.free)
 		}
 	}
@@ -436,26 +438,26 @@ func TestCoolingUsesAPIServerClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			manager := func(wrong time.Duration) *grants.PoolState {
 				p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](60) })
-				p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
+				p.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 				return p
 			}
 			former, next := manager(wrong.former), manager(wrong.next)
 			gone := func(last byte) grants.Release {
 				ip := netip.AddrFrom4([4]byte{10, 0, 0, last})
-				return grants.Release{Range: former.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: ip.String()}, CoolingPeriod: time.Minute}
+				return grants.Release{Range: former.Space.Ledger.UnitRange(ip), Owner: ledger.Owner{Namespace: "ns", Name: ip.String()}, CoolingPeriod: time.Minute}
 			}
 			inUse := gone(2)
 			inUse.CoolingPeriod, inUse.WithoutName = grants.InUseCoolingPeriod, true
 			for _, e := range []grants.Release{gone(1), inUse} {
-				former.StartCooling(e, noon.Add(wrong.former))
+				former.Releases.StartCooling(e, noon.Add(wrong.former))
 			}
 			status := former.PrepareCommit(noon.Add(wrong.former)).Pool.PoolStatus()
 			next.LoadCoolingAndHeld(status)
-			if next.NeedsCooling(gone(1), noon.Add(wrong.next)) {
+			if next.Cooling.NeedsCooling(gone(1), noon.Add(wrong.next)) {
 				t.Error("what rests is to be noted again")
 			}
-			next.BasePool.PoolStatus().Cooling = []v1alpha1.CoolingGroup{{Until: status.Cooling[0].Until, Addresses: strings.Repeat("x", cooling.MaxTextSize)}}
-			if wait := next.CoolingRoomDelay(noon.Add(wrong.next)); wait < time.Minute || wait > 70*time.Second {
+			next.Base.Pool.PoolStatus().Cooling = []v1alpha1.CoolingGroup{{Until: status.Cooling[0].Until, Addresses: strings.Repeat("x", cooling.MaxTextSize)}}
+			if wait := next.Releases.CoolingRoomDelay(noon.Add(wrong.next)); wait < time.Minute || wait > 70*time.Second {
 				t.Errorf("room comes after %v", wait)
 			}
 			for _, at := range []struct {
@@ -463,8 +465,8 @@ func TestCoolingUsesAPIServerClock(t *testing.T) {
 				free  int64
 			}{{0, 7}, {59 * time.Second, 7}, {70 * time.Second, 8}, {59 * time.Minute, 8}, {70 * time.Minute, 9}} {
 				now := noon.Add(wrong.next + at.after)
-				next.ExpireCooling(now)
-				if n := next.Ledger.Counts().Available; n != at.free {
+				next.Releases.ExpireCooling(now)
+				if n := next.Space.Ledger.Counts().Available; n != at.free {
 					t.Errorf("after %v %d addresses are free, not %d", at.after, n, at.free)
 				}
 				if wake := next.NextWakeDelay(now, 0); (wake > 0) != (at.free < 9) || wake > 70*time.Minute {

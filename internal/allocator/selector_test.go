@@ -19,10 +19,10 @@ func TestInvalidSelectorIsReportedOnPool(t *testing.T) {
 	obj.Spec.CIDR = "10.0.0.0/24"
 	obj.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Inn"}}}
 	p.SetBasePool(obj)
-	if reason, message := p.ClosedReason(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
+	if reason, message := p.Status.ClosedReason(noon); reason != v1alpha1.ValidationFailedReason || !strings.Contains(message, `"Inn"`) {
 		t.Errorf("%s: %s", reason, message)
 	}
-	if p.Layout == nil || p.Ledger.Counts().Total == 0 {
+	if p.Space.Layout == nil || p.Space.Ledger.Counts().Total == 0 {
 		t.Error("what is in use is not counted")
 	}
 }

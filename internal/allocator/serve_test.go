@@ -94,8 +94,8 @@ func TestServe(t *testing.T) {
 		api.claim = c
 	})
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
-	p.PlanGrants(noon, 9, admitAll)
-	p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon
+	p.Planner.PlanGrants(noon, 9, admitAll)
+	p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
 	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); err != nil {
 		t.Fatal(err)
 	}
@@ -116,21 +116,21 @@ func TestServeLeaves(t *testing.T) {
 	}{
 		"AnOldGrant": {as: func(p *grants.PoolState) *grants.Claimant { // it was dispatched in time, and waited for a writer
 			c := observeClaim(p, "a", 0)
-			p.PlanGrants(noon, 9, admitAll)
-			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon.Add(-term.RequestTimeout-1)
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon.Add(-term.RequestTimeout-1)
 			return c
 		}},
 		"AGrantGivenBack": {as: func(p *grants.PoolState) *grants.Claimant { // while it waited for a writer
 			c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
-			p.PlanGrants(noon, 9, admitAll)
-			g := p.Grants[c.Owner.UID]
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			g := p.Grants.ByClaimant[c.Owner.UID]
 			g.Committed, g.CommitConfirmedAt, g.Confirmed = true, noon, true
 			return c
 		}},
 		"AnotherRecord": {as: func(p *grants.PoolState) *grants.Claimant {
 			c := observeClaim(p, "a", 0)
-			p.PlanGrants(noon, 9, admitAll)
-			p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon
+			p.Planner.PlanGrants(noon, 9, admitAll)
+			p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
 			return observeClaim(p, "a", 0, version("4"), withRecordedAddress("10.0.0.9"))
 		}, live: withRecordedAddress("10.0.0.9"), fails: true, termSuspect: true},
 		"TheNextClaimsIPAddress": {as: func(p *grants.PoolState) *grants.Claimant { // ours is gone, and the watch is behind
@@ -143,7 +143,7 @@ func TestServeLeaves(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.4")
 			c := tc.as(p)
 			underWay := &grants.PendingCommit{}
-			p.PendingCommit = underWay
+			p.Record.PendingCommit = underWay
 			api := &writeRecorder{claim: newClaim("a", 0, version("5"))}
 			if tc.live != nil {
 				tc.live(api.claim)
@@ -155,8 +155,8 @@ func TestServeLeaves(t *testing.T) {
 			if len(api.recorded) > 0 {
 				t.Errorf("it wrote %v", api.recorded)
 			}
-			if p.NeedsRevalidation != tc.termSuspect || p.PendingCommit != underWay || !p.Holder {
-				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.NeedsRevalidation, p.Holder, p.PendingCommit)
+			if p.Record.NeedsRevalidation != tc.termSuspect || p.Record.PendingCommit != underWay || !p.Record.Holder {
+				t.Errorf("termSuspect %v, holder %v, the commit that is under way: %v", p.Record.NeedsRevalidation, p.Record.Holder, p.Record.PendingCommit)
 			}
 		})
 	}
@@ -187,7 +187,7 @@ func TestResolveOrphan(t *testing.T) {
 				Spec:       ipamv1.IPAddressClaimSpec{PoolRef: testKey.PoolReference()},
 			}}
 			a := New(Options{Client: api, Live: api, Recorder: events.NewFakeRecorder(9), Clock: clocktesting.NewFakeClock(noon)})
-			s := p.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
+			s := p.Addresses.Orphans[types.NamespacedName{Namespace: "ns", Name: "a"}]
 			s.OrphanedSince = noon.Add(-a.OrphanGrace)
 			if _, err := a.resolveOrphan(t.Context(), grants.NewPool(p), s.Address); (err != nil) != tc.fails {
 				t.Errorf("%s: %v", tc.reason, err)
@@ -229,14 +229,14 @@ func (s statusOnlyWriter) Patch(context.Context, client.Object, client.Patch, ..
 // is adopted: it is all that shows what the IPAllocation has (R8, R10).
 func TestRefusalKeepsStatusOfAdoptedAllocation(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.60")
-	p.Adopting = true
+	p.Quarantine.Adopting = true
 	c := observeAllocation(p, "x", 4, withAllocatedStatus("10.0.0.1", "10.0.0.4"))
 	api := &statusOnlyAPI{}
 	a := New(Options{Client: api, Live: api, ManagerID: "me", Clock: clocktesting.NewFakeClock(noon)})
 	if err := a.serveClaimant(t.Context(), grants.NewPool(p), *c); !apierrors.IsForbidden(err) {
 		t.Errorf("it fails with %v", err)
 	}
-	if api.statuses > 0 || p.FindBlockingFact(c.PublishedRange, ledger.Owner{Name: "another"}) == nil {
+	if api.statuses > 0 || p.Inventory.FindBlockingFact(c.PublishedRange, ledger.Owner{Name: "another"}) == nil {
 		t.Errorf("%d statuses are written; what it has is free", api.statuses)
 	}
 }

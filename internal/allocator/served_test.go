@@ -66,8 +66,8 @@ func TestServedClaimsNeedNoJob(t *testing.T) {
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.address, Address: "10.0.0.1"}
 			p.ObserveAddress(claims.NewAddress(addr))
 			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
-			if done := len(p.ClaimantsToWrite)+p.PendingClaimants.Len() == 0; done != tc.done {
-				t.Errorf("done %v: %d to do", done, len(p.ClaimantsToWrite))
+			if done := len(p.Queues.ToWrite)+p.Queues.Pending.Len() == 0; done != tc.done {
+				t.Errorf("done %v: %d to do", done, len(p.Queues.ToWrite))
 			}
 		})
 	}
@@ -79,12 +79,12 @@ func TestDeletedAddressIsNotAdopted(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeClaim(p, "a", 0, withRecordedAddress("10.0.0.2"))
 	observeAddress(p, "a", "10.0.0.2", "uid-before")
-	addr := *p.Addresses[grants.NamespacedNameFromOwner(c.Owner)]
-	if !p.IsAdoptable(c, &addr) {
+	addr := *p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)]
+	if !p.Inventory.IsAdoptable(c, &addr) {
 		t.Fatal("one that stays is adopted")
 	}
 	addr.Deleting = true
-	if p.IsAdoptable(c, &addr) {
+	if p.Inventory.IsAdoptable(c, &addr) {
 		t.Error("it is adopted")
 	}
 }
@@ -101,7 +101,7 @@ func TestRefusalIsWrittenOnce(t *testing.T) {
 		observeClaim(p, fmt.Sprint("waits-", i), 1)
 	}
 	publishRefusals := func() (count int) {
-		_, refused := p.PlanGrants(noon, maxGrantsPerCommit, admitAll)
+		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll)
 		for c, refusal := range refused {
 			c.Status = &grants.PublishedStatus{Refusal: *refusal}
 			count++
@@ -111,8 +111,8 @@ func TestRefusalIsWrittenOnce(t *testing.T) {
 	if first, again := publishRefusals(), publishRefusals(); first != 100 || again != 0 {
 		t.Fatalf("%d, then %d are told", first, again)
 	}
-	c := p.Claimants["uid-has-3"]
-	p.StartCooling(p.ReleaseFor(c), noon)
+	c := p.Claimants.ByUID["uid-has-3"]
+	p.Releases.StartCooling(p.Inventory.ReleaseFor(c), noon)
 	p.ForgetAddress("address-has-3", grants.NamespacedNameFromOwner(c.Owner))
 	p.ForgetClaimant(c.Owner.UID)
 	if count := publishRefusals(); count > 0 {
@@ -148,7 +148,7 @@ func TestMovedClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			observeClaim(p, "c", 0, tc.changes...)
-			reason, message := p.ClosedReason(noon)
+			reason, message := p.Status.ClosedReason(noon)
 			if (reason == v1alpha1.MovedReason) != tc.closes {
 				t.Errorf("%s: closed by %q", tc.reason, reason)
 			}
@@ -156,9 +156,9 @@ func TestMovedClaims(t *testing.T) {
 				t.Errorf("it does not say which claim: %s", message)
 			}
 			p.ForgetClaimant("uid-c")
-			status := p.BasePool.PoolStatus().DeepCopy()
+			status := p.Base.Pool.PoolStatus().DeepCopy()
 			p.LoadCoolingAndHeld(status) // an operator has removed the entries
-			if reason, _ := p.ClosedReason(noon); reason != "" {
+			if reason, _ := p.Status.ClosedReason(noon); reason != "" {
 				t.Errorf("it stays closed: %s", reason)
 			}
 		})
@@ -216,25 +216,25 @@ func TestRefusedCommit(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	api := &singleWriteAPI{err: apierrors.NewForbidden(schema.GroupResource{Resource: "networkpools"}, "pool", errors.New("a policy says no"))}
 	a := New(Options{Client: api, Live: api, Recorder: noopRecorder{}, ManagerID: "me", Clock: clock})
-	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.BasePool.(*v1alpha1.NetworkPool) }
+	api.live = func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return p.Base.Pool.(*v1alpha1.NetworkPool) }
 	a.pools[testKey] = grants.NewPool(p)
-	p.Quota = a.quota
+	p.Quotas.Shared = a.quota
 	observeClaim(p, "a", 0)
 	for range 5 {
-		if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil {
+		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if api.writes != 1 || p.PendingCommit != nil || len(p.Grants) > 0 {
-		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.PendingCommit, len(p.Grants))
+	if api.writes != 1 || p.Record.PendingCommit != nil || len(p.Grants.ByClaimant) > 0 {
+		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Record.PendingCommit, len(p.Grants.ByClaimant))
 	}
-	if p.WriteRefusal == nil || !strings.Contains(p.WriteRefusal.Message, "a policy says no") {
-		t.Errorf("claims are told %v", p.WriteRefusal)
+	if p.Record.WriteRefusal == nil || !strings.Contains(p.Record.WriteRefusal.Message, "a policy says no") {
+		t.Errorf("claims are told %v", p.Record.WriteRefusal)
 	}
 	clock.Step(term.MaxRetryPause)
 	api.err = nil
-	if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil || api.writes != 2 || p.WriteRefusal != nil {
-		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.WriteRefusal)
+	if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || api.writes != 2 || p.Record.WriteRefusal != nil {
+		t.Errorf("it does not recover: %v, %d writes, %v", err, api.writes, p.Record.WriteRefusal)
 	}
 }
 
@@ -244,29 +244,29 @@ func TestFailingNamespace(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	for i := range term.SerialRetryThreshold {
 		c := observeClaim(p, fmt.Sprint("q", i), 0)
-		p.PlanGrants(noon, 1, admitAll)
-		g := p.Grants[c.Owner.UID]
+		p.Planner.PlanGrants(noon, 1, admitAll)
+		g := p.Grants.ByClaimant[c.Owner.UID]
 		g.Committed, g.JobStarted = true, true
-		p.RecordFailure(c, refused, noon)
+		p.Failures.RecordFailure(c, refused, noon)
 		if !g.Confirmed {
 			t.Fatal("a grant of which nothing can land is still in flight")
 		}
 	}
 	waits := observeClaim(p, "waits", 0)
 	other := observeClaim(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
-	_, refusals := p.PlanGrants(noon, 9, admitAll)
-	if refusal := refusals[waits]; refusal == nil || !strings.Contains(refusal.Message, "exceeded quota") || p.Grants[waits.Owner.UID] != nil {
+	_, refusals := p.Planner.PlanGrants(noon, 9, admitAll)
+	if refusal := refusals[waits]; refusal == nil || !strings.Contains(refusal.Message, "exceeded quota") || p.Grants.ByClaimant[waits.Owner.UID] != nil {
 		t.Errorf("the next of the namespace is told %v", refusal)
 	}
-	if p.Grants[other.Owner.UID] == nil {
+	if p.Grants.ByClaimant[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
 	}
-	p.PlanGrants(noon.Add(term.MinRetryPause), 9, admitAll)
-	if p.Grants[waits.Owner.UID] == nil {
+	p.Planner.PlanGrants(noon.Add(term.MinRetryPause), 9, admitAll)
+	if p.Grants.ByClaimant[waits.Owner.UID] == nil {
 		t.Error("it is never tried")
 	}
-	served := p.Claimants["uid-q3"]
-	if !p.ClearFailure(served, true) || p.FailingNamespaceRefusal(waits, noon) != nil {
+	served := p.Claimants.ByUID["uid-q3"]
+	if !p.Failures.ClearFailure(served, true) || p.Planner.FailingNamespaceRefusal(waits, noon) != nil {
 		t.Error("one was served, and the others wait on")
 	}
 }
@@ -289,17 +289,17 @@ func TestTrialIsOfServableClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			woken := 0
 			p := newTestPool(t, "10.0.0.1-10.0.0.200")
-			p.Quota = grants.NewQuota(func(pools.Key) { woken++ })
-			p.QuotaLimit = func(c types.NamespacedName) (int64, bool) { return 1, c == bounded }
+			p.Quotas.Shared = grants.NewQuota(func(pools.Key) { woken++ })
+			p.Quotas.Limit = func(c types.NamespacedName) (int64, bool) { return 1, c == bounded }
 			observeClaim(p, "has", 0, withRecordedAddress("10.0.0.1"), ofCluster("bounded"))
 			for i := range term.SerialRetryThreshold {
-				p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
+				p.Failures.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 			}
 			unserved := observeClaim(p, "vain", 1, tc.change)
 			healthy, next := observeClaim(p, "healthy", 2), observeClaim(p, "next", 3)
 			refusalReason := func(at time.Time) string {
 				t.Helper()
-				_, refused := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult {
+				_, refused := p.Planner.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult {
 					return grants.AdmissionResult{Wait: c != unserved && c != healthy && c != next}
 				})
 				if refused[unserved] == nil {
@@ -307,13 +307,13 @@ func TestTrialIsOfServableClaim(t *testing.T) {
 				}
 				return refused[unserved].Reason
 			}
-			if got := refusalReason(noon); got != tc.reason || p.Grants[healthy.Owner.UID] != nil {
+			if got := refusalReason(noon); got != tc.reason || p.Grants.ByClaimant[healthy.Owner.UID] != nil {
 				t.Errorf("before the trial it is told %q", got)
 			}
 			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
 				t.Errorf("at the trial it is told %q", got)
 			}
-			if p.Grants[healthy.Owner.UID] == nil || p.Grants[next.Owner.UID] != nil {
+			if p.Grants.ByClaimant[healthy.Owner.UID] == nil || p.Grants.ByClaimant[next.Owner.UID] != nil {
 				t.Error("the trial is not of the oldest to which something can be granted, and of that alone")
 			}
 			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
@@ -333,12 +333,12 @@ func TestTrialWithoutFreeAddressIsReported(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.1")
 	observeClaim(p, "has", 0, withRecordedAddress("10.0.0.1"))
 	for i := range term.SerialRetryThreshold {
-		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
+		p.Failures.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), context.DeadlineExceeded, noon)
 	}
 	waits := observeClaim(p, "waits", 1)
 	reconcile := func(at time.Time) (time.Duration, *grants.Refusal) {
 		p.BeginReconcile()
-		_, refused := p.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c != waits} })
+		_, refused := p.Planner.PlanGrants(at, 99, func(c *grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: c != waits} })
 		return p.EndReconcile(at, 0), refused[waits]
 	}
 	for at, want := range map[time.Duration]time.Duration{0: term.MinRetryPause, term.MinRetryPause: 0, time.Minute: 0} {
@@ -355,11 +355,11 @@ func TestTrialOnlyForWaitingClaims(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "ipaddresses"}, "a", errors.New("exceeded quota"))
 	for i := range term.SerialRetryThreshold {
-		p.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
+		p.Failures.RecordFailure(observeClaim(p, fmt.Sprint("q", i), 0), refused, noon)
 	}
 	reconcile := func(at time.Time, admission grants.AdmissionFunc) time.Duration {
 		p.BeginReconcile()
-		p.PlanGrants(at, 99, admission)
+		p.Planner.PlanGrants(at, 99, admission)
 		return p.EndReconcile(at, 0)
 	}
 	late := noon.Add(term.MinRetryPause / 2)
@@ -374,7 +374,7 @@ func TestTrialOnlyForWaitingClaims(t *testing.T) {
 	if wait := reconcile(late, paused); wait != 0 {
 		t.Errorf("the one that waits is paused, and the pool is looked at again in %v", wait)
 	}
-	if wait := reconcile(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants[waits.Owner.UID] == nil {
+	if wait := reconcile(noon.Add(time.Hour), admitAll); wait != 0 || p.Grants.ByClaimant[waits.Owner.UID] == nil {
 		t.Errorf("the time of the trial is past, and the pool is looked at again in %v", wait)
 	}
 }
@@ -389,9 +389,9 @@ func TestFailuresOfNamespaceAreReportedAsTheyAre(t *testing.T) {
 	}
 	note := func(err error, at time.Time) string {
 		for i := range term.SerialRetryThreshold {
-			p.RecordFailure(observeClaim(p, fmt.Sprint("c-", i), i), err, at)
+			p.Failures.RecordFailure(observeClaim(p, fmt.Sprint("c-", i), i), err, at)
 		}
-		refusal := p.FailingNamespaceRefusal(next, noon)
+		refusal := p.Planner.FailingNamespaceRefusal(next, noon)
 		if refusal == nil || refusal.Reason != v1alpha1.WriteFailedReason {
 			t.Fatalf("it is told %v", refusal)
 		}
@@ -416,11 +416,11 @@ func TestFailuresOfNamespaceAreReportedAsTheyAre(t *testing.T) {
 func TestGrantWithUnknownOutcomeStays(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.200")
 	c := observeClaim(p, "a", 0)
-	p.PlanGrants(noon, 1, admitAll)
-	g := p.Grants[c.Owner.UID]
+	p.Planner.PlanGrants(noon, 1, admitAll)
+	g := p.Grants.ByClaimant[c.Owner.UID]
 	g.Committed, g.JobStarted = true, true
-	p.RecordFailure(c, context.DeadlineExceeded, noon)
-	p.RecordFailure(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
+	p.Failures.RecordFailure(c, context.DeadlineExceeded, noon)
+	p.Failures.RecordFailure(c, apierrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no")), noon)
 	if g.Confirmed {
 		t.Error("the first write may land, and its address is given to another")
 	}
@@ -433,13 +433,13 @@ func TestPausedGrantsDoNotBlockOthers(t *testing.T) {
 	for i := range 5 {
 		observeClaim(p, fmt.Sprint("c", i), 0)
 	}
-	p.PlanGrants(noon, 9, admitAll)
-	for uid, g := range p.Grants {
+	p.Planner.PlanGrants(noon, 9, admitAll)
+	for uid, g := range p.Grants.ByClaimant {
 		g.Committed, g.JobStarted = true, uid == "uid-c0"
 	}
-	p.EndBlockedGrants(func(*grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: true} })
-	if n := p.UnconfirmedGrantCount(); n != 1 || p.ActiveGrantCount() != 0 {
-		t.Errorf("%d are in flight, %d hold up others", n, p.ActiveGrantCount())
+	p.Grants.EndBlockedGrants(func(*grants.Claimant) grants.AdmissionResult { return grants.AdmissionResult{Wait: true} })
+	if n := p.Grants.UnconfirmedGrantCount(); n != 1 || p.Grants.ActiveGrantCount() != 0 {
+		t.Errorf("%d are in flight, %d hold up others", n, p.Grants.ActiveGrantCount())
 	}
 }
 
@@ -452,9 +452,9 @@ func TestUnservedPoolKeepsConditionsOfOthers(t *testing.T) {
 	c := observeClaim(p, "c", 0)
 	obj := &v1alpha1.GlobalNetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", UID: "u", ResourceVersion: "1", Generation: 1}, Spec: v1alpha1.GlobalNetworkPoolSpec{NetworkPoolSpec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}}}
 	jobs := func() int {
-		c.Busy, p.ActiveJobs = false, 0
+		c.Busy, p.Queues.ActiveJobs = false, 0
 		a.observeUnservedPool(t.Context(), grants.NewPool(p), obj, a.refusalIfUnserved(key, nil))
-		return p.ActiveJobs
+		return p.Queues.ActiveJobs
 	}
 	c.Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "PoolExhausted", Message: "by the manager that serves it"}}
 	if jobs() != 0 {
@@ -472,14 +472,14 @@ func TestOutdatedPoolIsWork(t *testing.T) {
 		want   bool
 	}{
 		"NoNews":      {change: func(*grants.PoolState) {}},
-		"AnEdit":      {change: func(p *grants.PoolState) { p.BasePool.SetGeneration(2) }, want: true},
-		"ANeighbour":  {change: func(p *grants.PoolState) { p.OverlapMessage = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
-		"AnOlderPool": {change: func(p *grants.PoolState) { p.YieldPending = true }, want: true},
+		"AnEdit":      {change: func(p *grants.PoolState) { p.Base.Pool.SetGeneration(2) }, want: true},
+		"ANeighbour":  {change: func(p *grants.PoolState) { p.Overlap.Message = "NetworkPool ns/other has 10.0.0.1 too" }, want: true},
+		"AnOlderPool": {change: func(p *grants.PoolState) { p.Overlap.YieldPending = true }, want: true},
 	} {
 		p := newTestPool(t, "10.0.0.1-10.0.0.9", func(o *v1alpha1.NetworkPool) { o.Status.Allocator.Holder = "gone" })
-		p.Holder = false
+		p.Record.Holder = false
 		tc.change(p)
-		p.WorkPendingSince = noon.Add(-time.Hour)
+		p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		if may, _ := p.MayTakeOver(noon, false, time.Hour, admitAll, admitAll); may != tc.want {
 			t.Errorf("%s: may take over %v", name, may)
 		}

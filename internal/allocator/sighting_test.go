@@ -75,13 +75,13 @@ func TestUnseenClusterIsNotGone(t *testing.T) {
 			a, api := newAllocatorWithCluster(tt.cluster)
 			a.workers = workers.New[pools.Key](0) // jobs are counted, not run
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
-			p.Holder = true
+			p.Record.Holder = true
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
 			a.sweepOrphans(t.Context(), grants.NewPool(p), noon)
-			if p.ActiveJobs != tt.jobs || len(api.fences) > 0 {
-				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.ActiveJobs, len(api.fences))
+			if p.Queues.ActiveJobs != tt.jobs || len(api.fences) > 0 {
+				t.Errorf("%s: %d jobs, %d deletes", tt.reason, p.Queues.ActiveJobs, len(api.fences))
 			}
-			if toWrite := p.ClaimantsToWrite[c.Owner.UID] != nil; toWrite != tt.toWrite {
+			if toWrite := p.Queues.ToWrite[c.Owner.UID] != nil; toWrite != tt.toWrite {
 				t.Errorf("%s: to be written: %v", tt.reason, toWrite)
 			}
 			if wait := a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(time.Hour)); tt.toWrite != (wait == time.Millisecond) {
@@ -146,7 +146,7 @@ func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	a, api := newAllocatorWithCluster(noCluster)
 	p := stateOfPool(a.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.0.9")
-	p.BasePool, p.Layout, p.Ledger, p.Holder = was.BasePool, was.Layout, was.Ledger, true
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerNeverSeen))
 	a.sweepOrphans(t.Context(), grants.NewPool(p), noon)
 	cluster := types.NamespacedName{Namespace: "team", Name: "prod"}
@@ -157,7 +157,7 @@ func TestAwaitedClusterIsLookedUpWhenItAppears(t *testing.T) {
 	if keys := a.PoolsWaitingForCluster(cluster); len(keys) != 1 {
 		t.Fatalf("woken: %v", keys)
 	}
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.ClaimantsToWrite[c.Owner.UID] == nil {
+	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] == nil {
 		t.Error("nothing is written")
 	}
 }
@@ -183,7 +183,7 @@ func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolS
 	a, _ := newAllocatorWithCluster(cluster)
 	p := stateOfPool(a.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.255.254")
-	p.BasePool, p.Layout, p.Ledger, p.Holder, p.NextOrphanSweep = was.BasePool, was.Layout, was.Ledger, true, noon.Add(time.Hour)
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder, p.Addresses.NextOrphanSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
 	return a, p
 }
 
@@ -195,10 +195,10 @@ func TestPausedClusterIsNotGone(t *testing.T) {
 	if keys := a.ObserveCluster(prod(pausedCluster, func(o *clusterv1.Cluster) { o.Name = "other" }), false); len(keys) > 0 || c.ObservedOwnerSeen != grants.OwnerUnknown {
 		t.Errorf("another Cluster wakes %v, and is taken for this one: %v", keys, c.ObservedOwnerSeen)
 	}
-	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 || !p.NextOrphanSweep.IsZero() {
-		t.Errorf("woken: %v, to look at %v", keys, p.NextOrphanSweep)
+	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 || !p.Addresses.NextOrphanSweep.IsZero() {
+		t.Errorf("woken: %v, to look at %v", keys, p.Addresses.NextOrphanSweep)
 	}
-	if p.RecordOwnerSeen(c, grants.OwnerNeverSeen); !c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate() || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
+	if p.Conditions.RecordOwnerSeen(c, grants.OwnerNeverSeen); !c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate() || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
 		t.Errorf("found %v, to be told: %v, in another way: %v", c.ObservedOwnerSeen, c.NeedsOwnerPausedUpdate(), c.NeedsOwnerSeenUpdate())
 	}
 	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 {
@@ -241,7 +241,7 @@ func TestPauseEnqueuesPoolUntilRecorded(t *testing.T) {
 		"paused itself":            {block: func(o *v1alpha1.IPAllocation) { o.Annotations[clusterv1.PausedAnnotation] = "" }},
 		"without a record":         {block: func(o *v1alpha1.IPAllocation) { delete(o.Annotations, v1alpha1.AddressAnnotation) }},
 		"being deleted":            {block: func(o *v1alpha1.IPAllocation) { o.DeletionTimestamp = &metav1.Time{Time: noon} }},
-		"of another pool's holder": {pool: func(m *grants.PoolState) { m.Holder = false }},
+		"of another pool's holder": {pool: func(m *grants.PoolState) { m.Record.Holder = false }},
 		"on record":                {block: func(o *v1alpha1.IPAllocation) { setSeen(o, metav1.ConditionUnknown) }},
 	}
 	for name, tt := range tests {
@@ -295,7 +295,7 @@ func TestPauseIsRememberedBeforeStatusWrite(t *testing.T) {
 	a.workers = workers.New[pools.Key](0)
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
 	a.ObserveCluster(prod(pausedCluster), false)
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(2*time.Hour)); p.ClaimantsToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
+	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon.Add(2*time.Hour)); p.Queues.ToWrite[c.Owner.UID] == nil || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerNeverSeen {
 		t.Errorf("it is to say %v", c.NextOwnerSeen(c.ObservedOwnerSeen))
 	}
 	c = observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
@@ -310,14 +310,14 @@ func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
 	for name, before := range map[string]grants.OwnerSeen{"it was told meanwhile": grants.OwnerSeenAlive, "it was told before": grants.OwnerSeenPaused} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, noCluster)
-			a.workers, p.NextOrphanSweep = workers.New[pools.Key](0), noon
+			a.workers, p.Addresses.NextOrphanSweep = workers.New[pools.Key](0), noon
 			observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, before)).ObservedOwnerSeen = grants.OwnerSeenAlive
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenPaused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
-			if before == grants.OwnerSeenAlive && p.ClaimantsToWrite[c.Owner.UID] != nil {
+			if before == grants.OwnerSeenAlive && p.Queues.ToWrite[c.Owner.UID] != nil {
 				t.Error("it is to be written before it was looked for")
 			}
-			if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.ClaimantsToWrite[c.Owner.UID] != nil || p.ActiveJobs > 0 {
-				t.Errorf("it is to say %v, with %d jobs", c.NextOwnerSeen(c.ObservedOwnerSeen), p.ActiveJobs)
+			if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ToWrite[c.Owner.UID] != nil || p.Queues.ActiveJobs > 0 {
+				t.Errorf("it is to say %v, with %d jobs", c.NextOwnerSeen(c.ObservedOwnerSeen), p.Queues.ActiveJobs)
 			}
 		})
 	}
@@ -335,8 +335,8 @@ func TestPausesAreWrittenInTurn(t *testing.T) {
 	}
 	a.ObserveCluster(prod(pausedCluster), false)
 	a.Client = pausedReader{a.Client}
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.ActiveJobs != grants.MaxJobs || !p.NextOrphanSweep.IsZero() {
-		t.Errorf("%d jobs, and the next sweep is at %v", p.ActiveJobs, p.NextOrphanSweep)
+	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Addresses.NextOrphanSweep.IsZero() {
+		t.Errorf("%d jobs, and the next sweep is at %v", p.Queues.ActiveJobs, p.Addresses.NextOrphanSweep)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestUnwatchedClustersAreNotReported(t *testing.T) {
 	a.Namespace = "ns"
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerUnknown))
-	if found := a.newOwnerLookup(t.Context())(p.Key, c); found != grants.OwnerUnknown {
+	if found := a.newOwnerLookup(t.Context())(p.Base.Key, c); found != grants.OwnerUnknown {
 		t.Errorf("found: %v", found)
 	}
 }

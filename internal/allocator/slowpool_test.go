@@ -99,7 +99,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 					}
 					synctest.Wait()
 					grants.NewPool(p).Lock()
-					left := p.PendingClaimants.Len() + len(p.ClaimantsToWrite) + p.UnconfirmedGrantCount()
+					left := p.Queues.Pending.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
 					p.Unlock()
 					if left == 0 {
 						break
@@ -123,7 +123,7 @@ func heldPool(a *Allocator, ns string) *v1alpha1.NetworkPool {
 	o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: a.ManagerID}
 	p := stateOfPool(a.getOrCreatePool(pools.KeyForPool(o)))
 	p.SetBasePool(o)
-	p.Holder, p.TakeoverChecked = true, true
+	p.Record.Holder, p.Record.TakeoverChecked = true, true
 	return o
 }
 

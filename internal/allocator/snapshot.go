@@ -56,11 +56,11 @@ func NewSnapshots(o *pools.Objects) *Snapshots {
 		next := obj.DeepCopyObject().(v1alpha1.Pool)
 		a.publishDeclaration(next)
 		m := a.getOrCreatePool(pools.KeyForPool(obj)).Lock()
-		if m.SetBasePool(next); m.Layout == nil {
-			m.CompileLayout() // a pool from a file has no generation
+		if m.SetBasePool(next); m.Space.Layout == nil {
+			m.Space.CompileLayout() // a pool from a file has no generation
 		}
-		m.Adopting = m.AdoptingCondition() != nil
-		m.RebuildLedger(found[m.Key])
+		m.Quarantine.Adopting = m.Base.AdoptingCondition() != nil
+		m.RebuildLedger(found[m.Base.Key])
 		m.Unlock()
 	}
 	return &Snapshots{a}
@@ -92,44 +92,44 @@ func (emptyLister) List(context.Context, client.Object, string, func(client.Obje
 }
 
 // Layout returns the compiled spec; nil where it cannot be served.
-func (s *Snapshot) Layout() *poolspec.Layout { return s.state.Layout }
+func (s *Snapshot) Layout() *poolspec.Layout { return s.state.Space.Layout }
 
 // Counts returns the counts that a manager would write into the status.
-func (s *Snapshot) Counts() ledger.Counts { return s.state.Ledger.Counts() }
+func (s *Snapshot) Counts() ledger.Counts { return s.state.Space.Ledger.Counts() }
 
 // FactsFor returns the facts that keep an address, or the prefix it lies in, or any part of a larger prefix, from being
 // free.
 func (s *Snapshot) FactsFor(a netip.Prefix) []*ledger.Fact {
 	if a.IsSingleIP() {
-		return s.state.Ledger.OverlappingFacts(s.state.Ledger.UnitRange(a.Addr()))
+		return s.state.Space.Ledger.OverlappingFacts(s.state.Space.Ledger.UnitRange(a.Addr()))
 	}
-	return s.state.Ledger.OverlappingFacts(netipx.RangeOfPrefix(a))
+	return s.state.Space.Ledger.OverlappingFacts(netipx.RangeOfPrefix(a))
 }
 
 // IsAllocatable reports whether an address is among those that the pool grants.
 func (s *Snapshot) IsAllocatable(a netip.Addr) bool {
-	return s.state.Ledger.IsInSpace(s.state.Ledger.UnitRange(a))
+	return s.state.Space.Ledger.IsInSpace(s.state.Space.Ledger.UnitRange(a))
 }
 
 // FreeRanges yields the free ranges, ascending.
-func (s *Snapshot) FreeRanges() iter.Seq[netipx.IPRange] { return s.state.Ledger.FreeRanges() }
+func (s *Snapshot) FreeRanges() iter.Seq[netipx.IPRange] { return s.state.Space.Ledger.FreeRanges() }
 
 // CoolingGroups returns the ranges that rest after a release, by the time at which the rest ends.
-func (s *Snapshot) CoolingGroups() []v1alpha1.CoolingGroup { return s.state.Cooling.Groups() }
+func (s *Snapshot) CoolingGroups() []v1alpha1.CoolingGroup { return s.state.Cooling.Periods.Groups() }
 
 // FindPlacement returns where an IPAllocation of n addresses would be placed, or one claim for n = 1; false means
 // nowhere. It takes nothing.
 func (s *Snapshot) FindPlacement(n int64) (netipx.IPRange, bool) {
-	take := func() (netipx.IPRange, bool) { return s.state.Ledger.TakeBlock(uint64(n)) }
+	take := func() (netipx.IPRange, bool) { return s.state.Space.Ledger.TakeBlock(uint64(n)) }
 	switch {
 	case n < 1:
 		return netipx.IPRange{}, false
 	case n == 1:
-		take = s.state.Ledger.TakeUnit
+		take = s.state.Space.Ledger.TakeUnit
 	}
 	r, ok := take()
 	if ok {
-		s.state.Ledger.UndoTake(r)
+		s.state.Space.Ledger.UndoTake(r)
 	}
 	return r, ok
 }
@@ -137,14 +137,14 @@ func (s *Snapshot) FindPlacement(n int64) (netipx.IPRange, bool) {
 // FreeByFailureDomain returns the failure domains that subnets of the pool serve, each with how much is free for it;
 // none, where no subnet names one. The first entry has no name: it counts what is free for all others.
 func (s *Snapshot) FreeByFailureDomain() (out []FailureDomainFree) {
-	if !s.state.HasZones() {
+	if !s.state.Space.HasZones() {
 		return nil
 	}
-	for _, domain := range append([]string{""}, s.state.Layout.FailureDomains()...) {
-		zones, _ := s.state.Layout.ZonesForFailureDomain(domain)
+	for _, domain := range append([]string{""}, s.state.Space.Layout.FailureDomains()...) {
+		zones, _ := s.state.Space.Layout.ZonesForFailureDomain(domain)
 		in := FailureDomainFree{FailureDomain: domain}
 		for _, z := range zones {
-			in.Free += s.state.Ledger.FreeCountInZone(z)
+			in.Free += s.state.Space.Ledger.FreeCountInZone(z)
 		}
 		out = append(out, in)
 	}
@@ -158,11 +158,11 @@ type FailureDomainFree struct {
 }
 
 // WaitingCount returns the number of claims and IPAllocations that wait for a grant.
-func (s *Snapshot) WaitingCount() int { return s.state.PendingClaimants.Len() }
+func (s *Snapshot) WaitingCount() int { return s.state.Queues.Pending.Len() }
 
 // WaitingClaimants returns the claims and IPAllocations that wait for a grant, in the order of the allocator.
 func (s *Snapshot) WaitingClaimants() (out []string) {
-	s.state.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+	s.state.Queues.Pending.Scan(func(c *grants.Claimant) bool {
 		out = append(out, fmt.Sprintf("%s %s", c.Owner.Kind, grants.NamespacedNameFromOwner(c.Owner)))
 		return true
 	})
@@ -174,7 +174,7 @@ func (s *Snapshot) WaitingClaimants() (out []string) {
 // client. The quota of Clusters is not checked: it covers all pools.
 func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.Time) map[types.UID]PlannedGrant {
 	waiting := map[types.UID]*grants.Claimant{}
-	s.state.PendingClaimants.Scan(func(c *grants.Claimant) bool {
+	s.state.Queues.Pending.Scan(func(c *grants.Claimant) bool {
 		waiting[c.Owner.UID] = c
 		return true
 	})
@@ -182,14 +182,14 @@ func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.
 	for range len(waiting)/grants.MaxMachineLookups + 1 {
 		a.findMachinesAndWait(ctx, grants.NewPool(s.state), now)
 	}
-	_, refused := s.state.PlanGrants(now, len(waiting), a.admissionRules(ctx, s.state, now))
+	_, refused := s.state.Planner.PlanGrants(now, len(waiting), a.admissionRules(ctx, s.state, now))
 	out := map[types.UID]PlannedGrant{}
 	for uid, c := range waiting {
 		answer := PlannedGrant{Reason: c.PublishedRefusal().Reason, Message: c.PublishedRefusal().Message}
 		if refusal := refused[c]; refusal != nil {
 			answer = PlannedGrant{Reason: refusal.Reason, Message: refusal.Message}
 		}
-		if g := s.state.Grants[uid]; g != nil {
+		if g := s.state.Grants.ByClaimant[uid]; g != nil {
 			answer = PlannedGrant{Range: g.Range}
 		}
 		out[uid] = answer

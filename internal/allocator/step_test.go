@@ -18,17 +18,17 @@ func TestSteps(t *testing.T) {
 		grants.GetAddress: "read the IPAddress", grants.VerifyTerm: "read the pool", grants.EndGrant: "end the grant", grants.RemoveFinalizer: "drop the finalizer",
 	}
 	granted := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
-		p.PlanGrants(noon, 9, admitAll)
-		p.Grants[c.Owner.UID].Committed, p.Grants[c.Owner.UID].CommitConfirmedAt = true, noon
+		p.Planner.PlanGrants(noon, 9, admitAll)
+		p.Grants.ByClaimant[c.Owner.UID].Committed, p.Grants.ByClaimant[c.Owner.UID].CommitConfirmedAt = true, noon
 		return c
 	}
 	owned := func(p *grants.PoolState, c *grants.Claimant) *grants.Claimant {
 		observeAddress(p, c.Owner.Name, "10.0.0.1", c.Owner.UID)
-		p.Addresses[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = p.BasePool.GetUID()
+		p.Addresses.ByName[grants.NamespacedNameFromOwner(c.Owner)].KindData.(*claims.AddressData).PoolUID = p.Base.Pool.GetUID()
 		return c
 	}
 	unprotected := func(p *grants.PoolState) {
-		for _, a := range p.Addresses {
+		for _, a := range p.Addresses.ByName {
 			a.HasFinalizer = false
 		}
 	}
@@ -115,12 +115,12 @@ func TestSteps(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			c := tc.as(p)
 			try := tc.know
-			try.Now, try.Grant = noon, p.Grants[c.Owner.UID]
+			try.Now, try.Grant = noon, p.Grants.ByClaimant[c.Owner.UID]
 			next := c.Kind.NextServeStep
 			if c.Deleting {
 				next = c.Kind.NextReleaseStep
 			}
-			s := next(p, c, &try)
+			s := next(p.Inventory, c, &try)
 			got := names[s.Verb]
 			switch {
 			case s.Verb == grants.PatchObject && s.Address != nil:
@@ -140,9 +140,9 @@ func TestSteps(t *testing.T) {
 func TestFailedStepsNameCause(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeClaim(p, "a", 0)
-	p.PlanGrants(noon, 9, admitAll)
-	observeAddress(p, "b", p.Grants[c.Owner.UID].Range.From().String(), "uid-b")
-	s := c.Kind.NextServeStep(p, c, &grants.Attempt{Now: noon, Grant: p.Grants[c.Owner.UID]})
+	p.Planner.PlanGrants(noon, 9, admitAll)
+	observeAddress(p, "b", p.Grants.ByClaimant[c.Owner.UID].Range.From().String(), "uid-b")
+	s := c.Kind.NextServeStep(p.Inventory, c, &grants.Attempt{Now: noon, Grant: p.Grants.ByClaimant[c.Owner.UID]})
 	if s.Verb != grants.StopJob || s.Err == nil || !strings.Contains(s.Err.Error(), "IPAddress ns/b (without a claim) has it; find out which of the two uses it, and delete the other") {
 		t.Errorf("%+v", s)
 	}

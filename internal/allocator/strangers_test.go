@@ -43,7 +43,7 @@ func TestForeignAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newMirrorPool(t, "10.0.0.10-10.0.0.20")
-			p.SoleWriterSince = noon.Add(settled)
+			p.Quarantine.SoleWriterSince = noon.Add(settled)
 			claim := newClaim("c", 0, naming(mirrored))
 			if c.claim != nil {
 				c.claim(claim)
@@ -65,7 +65,7 @@ func TestForeignAddresses(t *testing.T) {
 			p.ObserveAddress(claims.NewAddress(a))
 			recorder := events.NewFakeRecorder(10)
 			alloc := New(Options{Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
-			step := claims.ClaimantKind.NextServeStep(p, p.Claimants["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), ClaimantRead: true})
+			step := claims.ClaimantKind.NextServeStep(p.Inventory, p.Claimants.ByUID["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), ClaimantRead: true})
 			if reported := step.ForeignAddress != nil; reported != c.wantEvent {
 				t.Fatalf("it is told of: %t, by %+v", reported, step.Call)
 			}

@@ -60,14 +60,14 @@ func TestTakeOverAfterOther(t *testing.T) {
 			p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 				o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 			}, c.pool)
-			p.Holder = false
+			p.Record.Holder = false
 			api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, naming(mirrored), c.claim)}}
 			a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: "me", InClusterPools: true, Clock: clocktesting.NewFakeClock(noon)})
 			if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 				t.Fatal(err)
 			}
-			if !p.QuarantineUntil.Equal(c.until) {
-				t.Errorf("nothing new is granted until %v, want %v", p.QuarantineUntil, c.until)
+			if !p.Quarantine.Until.Equal(c.until) {
+				t.Errorf("nothing new is granted until %v, want %v", p.Quarantine.Until, c.until)
 			}
 			if condition := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition); condition == nil || condition.Reason != c.wantReason {
 				t.Errorf("the takeover says %v, want %s", condition, c.wantReason)
@@ -104,15 +104,15 @@ func TestAdoptionUsesAPIServerClock(t *testing.T) {
 				// take lets a manager whose clock is wrong take the pool over as another one left it, and commit.
 				take := func(id string, wrong, later time.Duration, left func(*v1alpha1.NetworkPool)) (committed v1alpha1.Pool, wait time.Duration) {
 					p := pool(t, "10.0.0.10-10.0.0.20", left)
-					p.Holder = false
-					p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
+					p.Record.Holder = false
+					p.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
 					now := noon.Add(later + wrong)
 					api, lists := &singleWriteAPI{}, &listedObjects{claims: []*ipamv1.IPAddressClaim{newClaim("c", -600, claim...)}}
-					a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.ToAPIServerTime})
+					a := New(Options{Client: api, Live: api, Lister: lists, ManagerID: id, InClusterPools: true, Clock: clocktesting.NewFakeClock(now), APITime: p.Clock.ToAPIServerTime})
 					if err := a.takeOverPool(t.Context(), grants.NewPool(p)); err != nil {
 						t.Fatal(err)
 					}
-					return p.PrepareCommit(now).Pool, p.QuarantineUntil.Sub(now)
+					return p.PrepareCommit(now).Pool, p.Quarantine.Until.Sub(now)
 				}
 				left, wait := take("former", c.former, 0, func(o *v1alpha1.NetworkPool) {
 					o.Status = v1alpha1.NetworkPoolStatus{}
@@ -141,8 +141,8 @@ func TestWaitOfClosedMirrorOutlivesManager(t *testing.T) {
 		p := newMirrorPool(t, "10.0.0.10-10.0.0.20", left)
 		observeClaim(p, "c", -600, naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} })
 		now := noon.Add(later)
-		p.QuarantineAfterOtherProvider(now, quarantine)
-		if wait := p.QuarantineUntil.Sub(now); wait != min(quarantine-later+mayErr, quarantine) {
+		p.Inventory.QuarantineAfterOtherProvider(now, quarantine)
+		if wait := p.Quarantine.Until.Sub(now); wait != min(quarantine-later+mayErr, quarantine) {
 			t.Errorf("after %v it waits %v", later, wait)
 		}
 		status := p.PrepareCommit(now).Pool.PoolStatus()
@@ -158,9 +158,9 @@ func TestWaitCostsNoWrites(t *testing.T) {
 		p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 			o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there"}
 		}, closed(v1alpha1.MovedReason))
-		p.ManagementCluster = "here"
+		p.Quarantine.ManagementCluster = "here"
 		var off time.Duration
-		p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(off) }
+		p.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(off) }
 		writes := 0
 		for i := range 2000 {
 			now := noon.Add(time.Duration(i)*time.Second + time.Duration(chance.Int64N(int64(time.Second))))
@@ -168,10 +168,10 @@ func TestWaitCostsNoWrites(t *testing.T) {
 			if i == 100 {
 				observeClaim(p, "late", 3600+99, withRecordedAddress("10.0.0.11"))
 			}
-			p.BeginQuarantine(now, 75*time.Second)
-			p.ExtendQuarantine(now, 75*time.Second)
+			p.Quarantine.BeginQuarantine(now, 75*time.Second)
+			p.Quarantine.ExtendQuarantine(now, 75*time.Second)
 			next := p.PrepareCommit(now)
-			if differs, _ := next.HasChanges(p.BasePool); differs {
+			if differs, _ := next.HasChanges(p.Base.Pool); differs {
 				writes++
 				p.SetBasePool(asStored(t, next.Pool))
 			}
@@ -203,9 +203,9 @@ func TestReportedTimesUseAPIServerClock(t *testing.T) {
 	p := newTestPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
 		o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: "there", clusterv1.PausedAnnotation: ""}
 	})
-	p.ManagementCluster = "here"
-	p.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-time.Hour) }
-	p.BeginQuarantine(noon.Add(time.Hour), 75*time.Second)
+	p.Quarantine.ManagementCluster = "here"
+	p.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-time.Hour) }
+	p.Quarantine.BeginQuarantine(noon.Add(time.Hour), 75*time.Second)
 	status := p.PrepareCommit(noon.Add(time.Hour)).Pool.PoolStatus()
 	if message := meta.FindStatusCondition(status.Conditions, v1alpha1.ReadyCondition).Message; !strings.Contains(message, "new grants start at 2030-01-01T12:01:15Z") {
 		t.Errorf("it says %q", message)

@@ -19,7 +19,7 @@ import (
 // loseTerm ends the term of a pool, and counts that.
 func (a *Allocator) loseTerm(m *grants.PoolState) {
 	m.LoseTerm(a.now())
-	countLostTerm(m.Key)
+	countLostTerm(m.Base.Key)
 }
 
 func countLostTerm(key pools.Key) {
@@ -54,7 +54,7 @@ func (a *Allocator) FencePools(ctx context.Context, all []v1alpha1.Pool) {
 			}
 			m = p.Lock()
 			defer m.Unlock()
-			m.FencedTerm = term
+			m.Record.FencedTerm = term
 			return nil
 		})
 	}
@@ -64,7 +64,7 @@ func (a *Allocator) FencePools(ctx context.Context, all []v1alpha1.Pool) {
 // fencePool writes this manager into the pool as its holder, and returns the term of this manager.
 func (a *Allocator) fencePool(ctx context.Context, p *grants.Pool) (term int64, err error) {
 	m := p.Lock()
-	base := m.BasePool
+	base := m.Base.Pool
 	m.Unlock()
 	old := base.PoolStatus().Allocator
 	if old != nil && old.Holder == a.ManagerID {
@@ -96,7 +96,7 @@ func (a *Allocator) fencePool(ctx context.Context, p *grants.Pool) (term int64, 
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.AdoptionEventPending = old == nil || unserved
+	m.Quarantine.AdoptionEventPending = old == nil || unserved
 	m.SetBasePool(next)
 	return state.Term, nil
 }
@@ -105,8 +105,8 @@ func (a *Allocator) fencePool(ctx context.Context, p *grants.Pool) (term int64, 
 // holder granted is in the list or in flight, and the old holder's next commit fails.
 func (a *Allocator) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
-	status, done, took := m.BasePool.PoolStatus().Allocator, m.FencedTerm, m.ListDuration
-	m.FencedTerm = 0
+	status, done, took := m.Base.Pool.PoolStatus().Allocator, m.Record.FencedTerm, m.Record.ListDuration
+	m.Record.FencedTerm = 0
 	m.Unlock()
 	found := &grants.ListedObjects{}
 	if done == 0 || status == nil || status.Holder != a.ManagerID || status.Term != done {
@@ -122,20 +122,20 @@ func (a *Allocator) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	m.ListDuration = took
-	m.Adopting = m.AdoptingCondition() != nil
+	m.Record.ListDuration = took
+	m.Quarantine.Adopting = m.Base.AdoptingCondition() != nil
 	m.RebuildLedger(found)
-	m.Holder, m.TakeoverChecked, m.Term = true, true, done
+	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, done
 	for _, b := range found.Blocks {
-		m.VerifyBlock(b.UID, b.Name, grants.PoolTerm{PoolUID: m.BasePool.GetUID(), Term: done}) // the list began after the fence
+		m.Carved.VerifyBlock(b.UID, b.Name, grants.PoolTerm{PoolUID: m.Base.Pool.GetUID(), Term: done}) // the list began after the fence
 	}
 	m.RestoreQuarantine(a.now(), a.Quarantine)
-	m.QuarantineAfterOtherProvider(a.now(), a.Quarantine)
-	m.ExtendQuarantine(a.now(), a.Quarantine)
+	m.Inventory.QuarantineAfterOtherProvider(a.now(), a.Quarantine)
+	m.Quarantine.ExtendQuarantine(a.now(), a.Quarantine)
 	metrics.PoolTakeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
-	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Term,
-		"claims", len(m.Claimants), "addresses", len(m.Addresses), "inFlight", len(m.Grants))
-	m.SoleWriterSince = a.now().Add(a.Quarantine)
+	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Record.Term,
+		"claims", len(m.Claimants.ByUID), "addresses", len(m.Addresses.ByName), "inFlight", len(m.Grants.ByClaimant))
+	m.Quarantine.SoleWriterSince = a.now().Add(a.Quarantine)
 	if _, mirror := incluster.RefForMirror(p.Key.Kind, p.Key.Name); mirror {
 		// The series begins with 0: otherwise no query would see its increase to 1.
 		metrics.ForeignAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Add(0)

@@ -42,8 +42,8 @@ func TestTakeOver(t *testing.T) {
 			{Kind: claims.IPAddressClaimKind, Namespace: "ns", Name: "b", UID: "uid-b", First: "10.0.0.3", Last: "10.0.0.3"},
 		}}
 	})
-	p.Holder = false
-	was := p.BasePool.DeepCopyObject()
+	p.Record.Holder = false
+	was := p.Base.Pool.DeepCopyObject()
 	api := &singleWriteAPI{live: func(*v1alpha1.NetworkPool) *v1alpha1.NetworkPool { return was.(*v1alpha1.NetworkPool) }}
 	lists := &listOrderRecorder{write: api}
 	lists.addServedClaim(testKey, "a", "10.0.0.1")
@@ -58,7 +58,7 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("the takeover wrote %+v", got)
 	}
 	for ip, taken := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false, "10.0.0.3": true} {
-		if facts := p.Ledger.OverlappingFacts(p.Ledger.UnitRange(netip.MustParseAddr(ip))); (len(facts) > 0) != taken {
+		if facts := p.Space.Ledger.OverlappingFacts(p.Space.Ledger.UnitRange(netip.MustParseAddr(ip))); (len(facts) > 0) != taken {
 			t.Errorf("%s is held by %v", ip, facts)
 		}
 	}
@@ -70,21 +70,21 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.4", func(o *v1alpha1.NetworkPool) {
 		o.Status.Allocator = &v1alpha1.AllocatorStatus{Holder: "you", Term: 7}
 	})
-	p.Holder = false
+	p.Record.Holder = false
 	clock := clocktesting.NewFakeClock(noon)
 	a := New(Options{ManagerID: "me", Clock: clock})
 	a.pools[testKey] = grants.NewPool(p)
 	p.ForgetClaimant("gone")
 	for range 2 {
-		if !p.Has("gone") {
+		if !p.Claimants.Has("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
-		if _, err := a.Reconcile(t.Context(), testKey, p.BasePool); err != nil || p.Holder {
-			t.Fatalf("holder %v, %v", p.Holder, err)
+		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || p.Record.Holder {
+			t.Fatalf("holder %v, %v", p.Record.Holder, err)
 		}
 		clock.Step(3 * term.RequestTimeout)
 	}
-	if p.Has("gone") {
+	if p.Claimants.Has("gone") {
 		t.Error("it is remembered longer than a request can last")
 	}
 }
@@ -114,7 +114,7 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 					o.Status.Allocator.Holder = "you"
 				}
 			})...)
-			p.Holder = false
+			p.Record.Holder = false
 			api, lists, recorder := &singleWriteAPI{}, &listedObjects{}, events.NewFakeRecorder(9)
 			if tc.used {
 				lists.addServedClaim(testKey, "a", "10.0.0.1")
@@ -124,7 +124,7 @@ func TestAdoptionRecordsEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				before := p.BasePool
+				before := p.Base.Pool
 				p.SetBasePool(p.PrepareCommit(noon).Pool)
 				a.reportPoolStatus(grants.NewPool(p), before)
 			}

@@ -148,14 +148,14 @@ func (a *Allocator) missingPoolRefusal(ctx context.Context, key pools.Key) *gran
 func (a *Allocator) MirroredPoolReferrer(mirror pools.Key) string {
 	m := a.lockPool(mirror)
 	defer m.Unlock()
-	return m.FirstMirroredPoolUser()
+	return m.Inventory.FirstMirroredPoolUser()
 }
 
 // recordForeignAddressEvent records an event that another provider serves a pool beside this manager.
 func (a *Allocator) recordForeignAddressEvent(p *grants.Pool, address *grants.Address) {
 	metrics.ForeignAddresses.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	m := p.Lock()
-	base := m.BasePool
+	base := m.Base.Pool
 	m.Unlock()
 	if base == nil {
 		return

@@ -73,7 +73,7 @@ func TestUnservedMirrorIsReleased(t *testing.T) {
 				c.there(lists)
 			}
 			a := New(Options{Client: api, Live: api, Lister: lists})
-			if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil {
+			if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base.Pool); err != nil {
 				t.Fatal(err)
 			}
 			if went := api.obj != nil && len(api.obj.GetFinalizers()) == 0; went == c.stays {
@@ -91,7 +91,7 @@ func TestNotServedIsWrittenWithoutStatus(t *testing.T) {
 	})
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}})
-	if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil || api.writes != 1 {
+	if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base.Pool); err != nil || api.writes != 1 {
 		t.Fatalf("%d writes, %v", api.writes, err)
 	}
 	condition := meta.FindStatusCondition(api.sent.Status.Conditions, v1alpha1.ReadyCondition)
@@ -110,7 +110,7 @@ func TestNotServedIsNotWrittenAgain(t *testing.T) {
 	api := &singleWriteAPI{}
 	a := New(Options{Client: api, Live: api, Lister: &listedObjects{}})
 	for _, api.err = range []error{apierrors.NewConflict(schema.GroupResource{}, "p.in-cluster", nil), nil, nil} {
-		if _, err := a.Reconcile(t.Context(), mirrorKey, p.BasePool); err != nil {
+		if _, err := a.Reconcile(t.Context(), mirrorKey, p.Base.Pool); err != nil {
 			t.Fatal(err)
 		}
 	}

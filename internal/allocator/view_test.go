@@ -32,7 +32,7 @@ func stateOfPool(p *grants.Pool) *grants.PoolState {
 // newAllocatorWith returns an allocator that has a pool.
 func newAllocatorWith(p *grants.PoolState) *Allocator {
 	a := New(Options{})
-	a.pools[p.Key] = grants.NewPool(p)
+	a.pools[p.Base.Key] = grants.NewPool(p)
 	return a
 }
 
@@ -68,7 +68,7 @@ func TestWalk(t *testing.T) {
 	observeAllocation(p, "vms", 4, withBlock("10.0.0.20/30"), nodes)
 	observeAddress(p, "far", "10.9.9.9", "uid-far")
 	observeClaim(p, "far", 0)
-	p.ExcludeRange(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
+	p.Excluded.ExcludeRange(netipx.MustParseIPRange("10.0.0.40-10.0.0.40"), pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: "ns", Name: "beside"})
 	want := []string{
 		"10.0.0.1-10.0.0.1 use=0 IPAddressClaim a of prod",
 		"10.0.0.2-10.0.0.2 use=7 IPAddressClaim b others [IPAddressClaim ns/twin]",
@@ -184,7 +184,7 @@ func newPoolWithClaims(tb testing.TB, n int) *grants.PoolState {
 	obj := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool-uid", ResourceVersion: "10", Generation: 1}}
 	obj.Spec = v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/15"}
 	p := grants.NewPoolState(testKey, claimantKinds, grants.NewQuota(func(pools.Key) {}))
-	p.Holder = true
+	p.Record.Holder = true
 	p.SetBasePool(obj)
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
@@ -219,7 +219,7 @@ func BenchmarkWalk(b *testing.B) {
 	buffer := make([]grants.TakenRange, 0, grants.ViewChunkSize)
 	for from := netip.IPv4Unspecified(); from.IsValid(); {
 		start := time.Now()
-		buffer = p.AppendTakenRanges(from, buffer[:0])
+		buffer = p.Inventory.AppendTakenRanges(from, buffer[:0])
 		took = append(took, time.Since(start))
 		from = netip.Addr{}
 		if len(buffer) == grants.ViewChunkSize {
@@ -244,8 +244,8 @@ func BenchmarkViews(b *testing.B) {
 func BenchmarkUsersMessage(b *testing.B) {
 	p := newPoolWithClaims(b, 100_000)
 	for b.Loop() {
-		if !strings.HasSuffix(p.DeletionMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
-			b.Fatal(p.DeletionMessage())
+		if !strings.HasSuffix(p.Status.DeletionMessage(), "[ns/claim-0 ns/claim-1 ns/claim-2] and 99997 more") {
+			b.Fatal(p.Status.DeletionMessage())
 		}
 	}
 }

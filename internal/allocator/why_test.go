@@ -21,12 +21,12 @@ func TestRefusalNamesReason(t *testing.T) {
 		"10.0.0.0": "the first address of the network 10.0.0.0/24, which hosts do not use", "10.9.0.1": "outside the pool",
 		"fd00::1": "of another address family than the pool",
 	} {
-		_, refusal := p.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
+		_, refusal := p.Planner.ChooseRange(observeClaim(p, "x-"+strings.ReplaceAll(address, ":", "-"), 0, withRequestedAddress(address)))
 		if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/pool does not hand out the requested address "+address+": it is "+why+"; ask for another") {
 			t.Errorf("%s: %+v", address, refusal)
 		}
 	}
-	_, refusal := p.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
+	_, refusal := p.Planner.ChooseRange(observeAllocation(p, "b", 0, pinned("10.0.0.8", "10.0.0.10")))
 	if refusal == nil || !strings.Contains(refusal.Message, "does not hand out, such as 10.0.0.9, which is reserved by spec.reserved[0] (10.0.0.9: printer); ") {
 		t.Errorf("a block: %+v", refusal)
 	}
@@ -35,10 +35,10 @@ func TestRefusalNamesReason(t *testing.T) {
 func TestRefusalNamesForeignFinalizers(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeAddress(p, "c", "10.0.0.4", "uid-before")
-	a := *p.Addresses[types.NamespacedName{Namespace: "ns", Name: "c"}]
+	a := *p.Addresses.ByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
 	a.ResourceVersion, a.Deleting, a.OtherFinalizers = "2", true, []string{"example.com/hold"}
 	p.ObserveAddress(&a)
-	if _, refusal := p.ChooseRange(observeClaim(p, "c", 0)); refusal == nil || !strings.Contains(refusal.Message, "have to remove: example.com/hold") {
+	if _, refusal := p.Planner.ChooseRange(observeClaim(p, "c", 0)); refusal == nil || !strings.Contains(refusal.Message, "have to remove: example.com/hold") {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -47,7 +47,7 @@ func TestRefusalNamesForeignFinalizers(t *testing.T) {
 // not only on claims.
 func TestPoolWithoutAllocatableAddressReportsIt(t *testing.T) {
 	p := newTestPool(t, "10.0.0.0/28", func(o *v1alpha1.NetworkPool) { o.Spec.Reserved = []v1alpha1.ReservedRange{{Addresses: "10.0.0.0/28"}} })
-	all := p.PoolConditions(p.Ledger.Counts(), noon)
+	all := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)
 	ready := meta.FindStatusCondition(all, v1alpha1.ReadyCondition)
 	if ready.Status != "False" || ready.Reason != v1alpha1.PoolExhaustedReason || !strings.Contains(ready.Message, "all of its 16 addresses are reserved") {
 		t.Errorf("%+v", ready)
@@ -68,7 +68,7 @@ func TestReadyNamesClaimsOutsideSpec(t *testing.T) {
 		o.Spec.PreAllocations = map[string]string{"vip": "10.0.0.9", "own": "10.0.0.10", "free": "10.0.0.11"}
 	})
 	ready := func() string {
-		return meta.FindStatusCondition(p.PoolConditions(p.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
+		return meta.FindStatusCondition(p.Status.PoolConditions(p.Space.Ledger.Counts(), noon), v1alpha1.ReadyCondition).Message
 	}
 	observeClaim(p, "own", 0)
 	observeAddress(p, "own", "10.0.0.10", "uid-own")

@@ -54,11 +54,11 @@ func (f *machineFinder) of(_ context.Context, namespace string, owners []metav1.
 func planClaim(t *testing.T, a *Allocator, p *grants.PoolState, c *grants.Claimant, now time.Time) string {
 	t.Helper()
 	a.findMachinesAndWait(t.Context(), grants.NewPool(p), now)
-	_, refused := p.PlanGrants(now, 99, a.admissionRules(t.Context(), p, now))
-	if g := p.Grants[c.Owner.UID]; g != nil {
+	_, refused := p.Planner.PlanGrants(now, 99, a.admissionRules(t.Context(), p, now))
+	if g := p.Grants.ByClaimant[c.Owner.UID]; g != nil {
 		return poolutil.ShowRange(g.Range)
 	}
-	if refusal := refused[p.Claimants[c.Owner.UID]]; refusal != nil {
+	if refusal := refused[p.Claimants.ByUID[c.Owner.UID]]; refusal != nil {
 		return refusal.Reason + ": " + refusal.Message
 	}
 	return ""
@@ -104,7 +104,7 @@ func TestZones(t *testing.T) {
 			pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](3600) }},
 			before: func(p *grants.PoolState) {
 				had := observeClaim(p, "c", 0, withRecordedAddress("10.2.0.2"), bothReady, withDeletionTimestamp)
-				p.StartCooling(p.ReleaseFor(had), noon)
+				p.Releases.StartCooling(p.Inventory.ReleaseFor(had), noon)
 				p.ForgetClaimant(had.Owner.UID)
 			},
 			claim: []func(*ipamv1.IPAddressClaim){ofMachine("b"), func(c *ipamv1.IPAddressClaim) { c.UID = "uid-again" }}, want: "10.2.0.2",
@@ -113,7 +113,7 @@ func TestZones(t *testing.T) {
 			reason: "a Machine of the name may be made in another failure domain", pool: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = ptr.To[int64](3600) }},
 			before: func(p *grants.PoolState) {
 				had := observeClaim(p, "c", 0, withRecordedAddress("10.1.0.2"), bothReady, withDeletionTimestamp)
-				p.StartCooling(p.ReleaseFor(had), noon)
+				p.Releases.StartCooling(p.Inventory.ReleaseFor(had), noon)
 				p.ForgetClaimant(had.Owner.UID)
 			},
 			claim: []func(*ipamv1.IPAddressClaim){ofMachine("b"), func(c *ipamv1.IPAddressClaim) { c.UID = "uid-again" }}, want: "10.2.0.1",
@@ -140,7 +140,7 @@ func TestZones(t *testing.T) {
 			}
 			c := observeClaim(p, "c", 9, tc.claim...)
 			if c == nil {
-				c = p.Claimants["uid-again"]
+				c = p.Claimants.ByUID["uid-again"]
 			}
 			if got := planClaim(t, a, p, c, noon); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("%s, not %s: %s", got, tc.want, tc.reason)
@@ -153,11 +153,11 @@ func TestZones(t *testing.T) {
 func TestZonesAreForMachines(t *testing.T) {
 	p := newTestPool(t, "", withZones, func(o *v1alpha1.NetworkPool) { o.Spec.Leases = &v1alpha1.Leases{} })
 	block, two, lease := observeAllocation(p, "b", 2), observeAllocation(p, "two", 2), observeLease(p, "l")
-	p.PlanGrants(noon, 9, admitAll)
-	if g := p.Grants[block.Owner.UID]; g == nil || poolutil.FormatRange(g.Range) != "10.0.0.1-10.0.0.2" {
+	p.Planner.PlanGrants(noon, 9, admitAll)
+	if g := p.Grants.ByClaimant[block.Owner.UID]; g == nil || poolutil.FormatRange(g.Range) != "10.0.0.1-10.0.0.2" {
 		t.Errorf("the block has %v", g)
 	}
-	if p.Grants[two.Owner.UID] != nil || p.Grants[lease.Owner.UID] != nil {
+	if p.Grants.ByClaimant[two.Owner.UID] != nil || p.Grants.ByClaimant[lease.Owner.UID] != nil {
 		t.Error("something is given out of a zone")
 	}
 }
@@ -171,7 +171,7 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	plain := newTestPool(t, "10.0.0.1-10.0.0.9")
 	observeClaim(plain, "c", 0, ofMachine("a"))
 	a.findMachinesAndWait(t.Context(), grants.NewPool(plain), noon)
-	if f.finds != 0 || plain.NextMachineLookupDelay(noon) != 0 {
+	if f.finds != 0 || plain.Lookups.NextMachineLookupDelay(noon) != 0 {
 		t.Errorf("a pool without zones asks %d times", f.finds)
 	}
 
@@ -200,14 +200,14 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	if n := countLookups(noon); n != 0 {
 		t.Errorf("%d more at once", n)
 	}
-	wait := p.NextMachineLookupDelay(noon)
+	wait := p.Lookups.NextMachineLookupDelay(noon)
 	if wait <= 0 || wait > 10*time.Second {
 		t.Errorf("what failed is tried again after %v", wait)
 	}
 	if n := countLookups(noon.Add(wait)); n != 1 {
 		t.Errorf("%d looks for what failed", n)
 	}
-	if longer := p.NextMachineLookupDelay(noon.Add(wait)); longer <= wait {
+	if longer := p.Lookups.NextMachineLookupDelay(noon.Add(wait)); longer <= wait {
 		t.Errorf("the next pause is %v, after one of %v", longer, wait)
 	}
 	if n := countLookups(noon.Add(time.Hour)); n != 2 {
@@ -219,7 +219,7 @@ func TestMachinesAreLookedUpOnce(t *testing.T) {
 	if n := countLookups(noon.Add(time.Hour)); n != 1 {
 		t.Errorf("%d looks for another owner", n)
 	}
-	if got := planClaim(t, a, p, p.Claimants["uid-lost"], noon.Add(time.Hour)); got != "10.2.0.1" {
+	if got := planClaim(t, a, p, p.Claimants.ByUID["uid-lost"], noon.Add(time.Hour)); got != "10.2.0.1" {
 		t.Errorf("it gets %s", got)
 	}
 }
@@ -232,23 +232,23 @@ func TestLookupsThatWaitForOthers(t *testing.T) {
 	for i := range grants.MaxMachineLookups + 1 {
 		observeClaim(p, fmt.Sprintf("c%03d", i), i, ofMachine("a"))
 	}
-	begun := p.BeginMachineLookups(noon)
-	if len(begun) != grants.MaxMachineLookups || len(p.BeginMachineLookups(noon)) != 0 {
+	begun := p.Lookups.BeginMachineLookups(noon)
+	if len(begun) != grants.MaxMachineLookups || len(p.Lookups.BeginMachineLookups(noon)) != 0 {
 		t.Fatalf("%d lookups begin", len(begun))
 	}
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: time.Second, 4 * time.Second: 4 * time.Second} {
-		if wait := p.NextMachineLookupDelay(noon.Add(after)); wait != want {
+		if wait := p.Lookups.NextMachineLookupDelay(noon.Add(after)); wait != want {
 			t.Errorf("after %v the pool is looked at again in %v, not in %v", after, wait, want)
 		}
 	}
 	for _, of := range begun {
 		p.ForgetClaimant(of.UID)
 	}
-	if wait := p.NextMachineLookupDelay(noon); wait != 0 {
+	if wait := p.Lookups.NextMachineLookupDelay(noon); wait != 0 {
 		t.Errorf("all that are looked for are gone, and the pool does not wait for the end of their lookups, but for %v", wait)
 	}
-	p.EndMachineLookups(begun)
-	if left := p.BeginMachineLookups(noon); len(left) != 1 {
+	p.Lookups.EndMachineLookups(begun)
+	if left := p.Lookups.BeginMachineLookups(noon); len(left) != 1 {
 		t.Errorf("%d lookups begin when the others have ended", len(left))
 	}
 }

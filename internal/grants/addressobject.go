@@ -63,41 +63,6 @@ func (a *Address) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
 }
 
-// ClaimantUIDFor returns the UID of the claimant that an address object belongs to, or "" if there is none. The
-// object names its claimant, unless the garbage collector has removed that owner reference: it does so when the
-// claimant is deleted in the foreground and the pool owns the object as well. The object then still belongs to the
-// claimant of its name, if that is being deleted and has the same address on record.
-func (m *PoolState) ClaimantUIDFor(a *Address) types.UID {
-	if a.ClaimantUID != "" || a.CreatedManually {
-		return a.ClaimantUID
-	}
-	if c := m.ClaimantsByName[a.Key()]; c != nil && c.Deleting && c.HasRecord() && a.IP.IsValid() && c.RecordedRange.From() == a.IP {
-		return c.Owner.UID
-	}
-	return ""
-}
-
-// assignClaimant assigns an observed address object to the claimant of its name, if the deletion of the claimant was
-// observed after the object. It returns the Address that the pool has from then on.
-func (m *PoolState) assignClaimant(a *Address) *Address {
-	uid := m.ClaimantUIDFor(a)
-	if uid == a.ClaimantUID {
-		return a
-	}
-	assigned := *a // jobs read the old one without the lock
-	assigned.ClaimantUID = uid
-	m.addAddress(&assigned)
-	return &assigned
-}
-
-// addAddress stores an address object, and adds the fact about its address to the ledger.
-func (m *PoolState) addAddress(a *Address) {
-	m.Addresses[a.Key()] = a
-	if a.IP.IsValid() {
-		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: a.UID}, Owner: a.ledgerOwner(), Range: m.Ledger.UnitRange(a.IP)})
-	}
-}
-
 func (a *Address) ledgerOwner() ledger.Owner {
 	return ledger.Owner{Kind: a.Kind.Traits().Name, Namespace: a.Namespace, Name: a.Name, UID: a.ClaimantUID}
 }

@@ -18,32 +18,6 @@ type AdmissionResult struct {
 // AdmissionFunc decides on a claimant.
 type AdmissionFunc func(c *Claimant) AdmissionResult
 
-// RecordAdmission records what a decision requires: the condition to write to the claimant, and the Cluster that it
-// waits for.
-func (m *PoolState) RecordAdmission(c *Claimant, r AdmissionResult) {
-	if r.ClusterState != ClusterReady || r.OwnedByCluster {
-		m.WaitingClusters[c.Cluster] = struct{}{}
-	}
-	switch {
-	case !r.Wait || r.Quiet:
-	case r.FinalizerHeld:
-		m.recordFinalizerHeld(c)
-	case r.OwnedByCluster:
-		m.recordOwnedByCluster(c)
-	default:
-		m.RecordPause(c, r.ClusterState)
-	}
-}
-
-// RecordingAdmission returns an AdmissionFunc that calls admit and records its decisions.
-func (m *PoolState) RecordingAdmission(admit AdmissionFunc) AdmissionFunc {
-	return func(c *Claimant) AdmissionResult {
-		r := admit(c)
-		m.RecordAdmission(c, r)
-		return r
-	}
-}
-
 // ClusterState is the state of the Cluster of a claimant, as far as it decides whether the claimant may be served.
 type ClusterState int
 

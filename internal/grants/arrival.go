@@ -30,69 +30,69 @@ type ArrivalState struct {
 }
 
 // IsArriving reports whether objects that have addresses of the pool may still arrive.
-func (m *PoolState) IsArriving() bool {
-	return m.HasOtherManagementCluster() || (m.Adopting && !m.QuarantineUntil.IsZero())
+func (q *Quarantine) IsArriving() bool {
+	return q.HasOtherManagementCluster() || (q.Adopting && !q.Until.IsZero())
 }
 
 // isArrivingFromOtherCluster reports whether there is no proof yet that all objects have arrived that belong to a
 // pool from another management cluster. It is false for a cluster-scoped pool, which a user has to open
 // (isCopiedPool).
-func (m *PoolState) isArrivingFromOtherCluster() bool {
-	return m.BasePool != nil && m.BasePool.GetNamespace() != "" && m.HasOtherManagementCluster()
+func (q *Quarantine) isArrivingFromOtherCluster() bool {
+	return q.base.Pool != nil && q.base.Pool.GetNamespace() != "" && q.HasOtherManagementCluster()
 }
 
 // IsQuarantined reports whether the pool grants nothing new because some addresses in use may be unknown.
-func (m *PoolState) IsQuarantined(now time.Time) bool {
-	return m.Arrival.MissingProof != "" || m.Arrival.NeedsListing || m.QuarantineUntil.After(now) || m.isArrivingFromOtherCluster()
+func (q *Quarantine) IsQuarantined(now time.Time) bool {
+	return q.Arrival.MissingProof != "" || q.Arrival.NeedsListing || q.Until.After(now) || q.isArrivingFromOtherCluster()
 }
 
 // recordArrival records the creation time of an object that has addresses, if the pool is arriving and this manager
 // holds it.
-func (m *PoolState) recordArrival(created time.Time) {
-	if m.Holder && m.BasePool != nil && m.IsArriving() && created.After(m.Arrival.lastArrival) {
-		m.Arrival.lastArrival = created
+func (q *Quarantine) recordArrival(created time.Time) {
+	if q.record.Holder && q.base.Pool != nil && q.IsArriving() && created.After(q.Arrival.lastArrival) {
+		q.Arrival.lastArrival = created
 	}
 }
 
 // BeginQuarantine starts a quarantine if an open pool names another management cluster. A move has overwritten the
 // pool then, and may not have reached its Clusters yet, which are not paused until then.
-func (m *PoolState) BeginQuarantine(now time.Time, length time.Duration) {
-	if m.isArrivingFromOtherCluster() && m.AdoptingCondition() == nil && !m.QuarantineUntil.After(now) {
-		m.setQuarantineEnd(now.Add(length))
-		m.quarantineStartedAt = m.apiServerTime(now).Truncate(time.Second)
+func (q *Quarantine) BeginQuarantine(now time.Time, length time.Duration) {
+	if q.isArrivingFromOtherCluster() && q.base.AdoptingCondition() == nil && !q.Until.After(now) {
+		q.setQuarantineEnd(now.Add(length))
+		q.startedAt = q.clock.apiServerTime(now).Truncate(time.Second)
 	}
 }
 
 // ExtendQuarantine restarts the quarantine of the given length from the last arrival.
-func (m *PoolState) ExtendQuarantine(now time.Time, length time.Duration) {
-	if m.Arrival.lastArrival.IsZero() {
+func (q *Quarantine) ExtendQuarantine(now time.Time, length time.Duration) {
+	if q.Arrival.lastArrival.IsZero() {
 		return
 	}
-	until := m.fromAPIServerTime(m.Arrival.lastArrival, now).Add(length)
-	if !until.After(m.QuarantineUntil) || !until.After(now) {
+	until := q.clock.fromAPIServerTime(q.Arrival.lastArrival, now).Add(length)
+	if !until.After(q.Until) || !until.After(now) {
 		return
 	}
-	m.setQuarantineEnd(until)
-	m.quarantineStartedAt = m.Arrival.lastArrival
-	if serverTime := m.apiServerTime(now); m.quarantineStartedAt.After(serverTime) {
-		m.quarantineStartedAt = serverTime.Truncate(time.Second)
+	q.setQuarantineEnd(until)
+	q.startedAt = q.Arrival.lastArrival
+	if serverTime := q.clock.apiServerTime(now); q.startedAt.After(serverTime) {
+		q.startedAt = serverTime.Truncate(time.Second)
 	}
 }
 
 // setQuarantineEnd sets the end of the quarantine. The time that users read is by the clock of the API server, and is
 // computed once: the measured difference of the clocks varies with each answer, and a message that followed it would
 // cost a write per second.
-func (m *PoolState) setQuarantineEnd(until time.Time) {
-	m.QuarantineUntil, m.quarantineEndsAt = until, m.apiServerTime(until).Round(time.Second)
+func (q *Quarantine) setQuarantineEnd(until time.Time) {
+	q.Until, q.endsAt = until, q.clock.apiServerTime(until).Round(time.Second)
 }
 
 // keepQuarantineStart sets the transition time of the condition Ready to the last arrival. The next manager counts
 // the quarantine from there.
-func (m *PoolState) keepQuarantineStart(ready *metav1.Condition) {
-	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || m.quarantineStartedAt.IsZero() {
+func (q *Quarantine) keepQuarantineStart(ready *metav1.Condition) {
+	if ready == nil || ready.Reason != v1alpha1.AdoptingReason || q.startedAt.IsZero() {
 		return
 	}
-	if m.quarantineStartedAt.After(ready.LastTransitionTime.Time) {
-		ready.LastTransitionTime = metav1.NewTime(m.quarantineStartedAt)
+	if q.startedAt.After(ready.LastTransitionTime.Time) {
+		ready.LastTransitionTime = metav1.NewTime(q.startedAt)
 	}
 }

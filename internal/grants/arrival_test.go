@@ -1,9 +1,10 @@
 package grants
 
 import (
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"testing"
 	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,14 +37,14 @@ func TestQuarantineCountsFromLastArrival(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 			pool.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: tc.from}
 			m := NewPoolState(pools.Key{}, nil, nil)
-			m.BasePool, m.ManagementCluster, m.Holder, m.Adopting, m.QuarantineUntil = pool, "here", tc.holder, tc.adopting, noon.Add(length)
-			m.recordArrival(tc.arrived)
-			m.ExtendQuarantine(tc.now, length)
-			if !m.QuarantineUntil.Equal(tc.until) {
-				t.Errorf("%s: until %v, not %v", tc.reason, m.QuarantineUntil, tc.until)
+			m.Base.Pool, m.Quarantine.ManagementCluster, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = pool, "here", tc.holder, tc.adopting, noon.Add(length)
+			m.Quarantine.recordArrival(tc.arrived)
+			m.Quarantine.ExtendQuarantine(tc.now, length)
+			if !m.Quarantine.Until.Equal(tc.until) {
+				t.Errorf("%s: until %v, not %v", tc.reason, m.Quarantine.Until, tc.until)
 			}
 			ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
-			m.keepQuarantineStart(ready)
+			m.Quarantine.keepQuarantineStart(ready)
 			if since := ready.LastTransitionTime.Time; !since.Add(length).Equal(tc.until) {
 				t.Errorf("%s: the condition counts from %v", tc.reason, since)
 			}
@@ -57,15 +58,15 @@ func TestArrivedBlockExtendsQuarantine(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	had := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.63")}
 	m := NewPoolState(pools.Key{}, nil, nil)
-	m.BasePool, m.Holder, m.Adopting, m.QuarantineUntil = &v1alpha1.NetworkPool{}, true, true, noon
+	m.Base.Pool, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon
 	see := func(uid types.UID, version string, second int, had []netipx.IPRange, want int) {
 		t.Helper()
-		m.ObserveBlock(&Block{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had})
-		m.ExtendQuarantine(noon.Add(time.Hour), 2*time.Hour)
-		if until := noon.Add(2*time.Hour + time.Duration(want)*time.Second); want > 0 && !m.QuarantineUntil.Equal(until) {
-			t.Errorf("%s at %s: until %v, not %v", uid, version, m.QuarantineUntil, until)
-		} else if want == 0 && !m.QuarantineUntil.Equal(noon) {
-			t.Errorf("%s at %s: until %v", uid, version, m.QuarantineUntil)
+		m.Held.ObserveBlock(&Block{Name: "b-1", UID: uid, ResourceVersion: version, Created: noon.Add(time.Duration(second) * time.Second), RecordedRanges: had})
+		m.Quarantine.ExtendQuarantine(noon.Add(time.Hour), 2*time.Hour)
+		if until := noon.Add(2*time.Hour + time.Duration(want)*time.Second); want > 0 && !m.Quarantine.Until.Equal(until) {
+			t.Errorf("%s at %s: until %v, not %v", uid, version, m.Quarantine.Until, until)
+		} else if want == 0 && !m.Quarantine.Until.Equal(noon) {
+			t.Errorf("%s at %s: until %v", uid, version, m.Quarantine.Until)
 		}
 	}
 	see("a", "1", 10, nil, 0)
@@ -82,15 +83,15 @@ func TestArrivalsUseAPIServerClock(t *testing.T) {
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
 		now := noon.Add(wrong + time.Minute)
 		m := NewPoolState(pools.Key{}, nil, nil)
-		m.BasePool, m.Holder, m.Adopting, m.QuarantineUntil = &v1alpha1.NetworkPool{}, true, true, noon.Add(wrong+length)
-		m.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
-		m.recordArrival(noon.Add(50 * time.Second))
-		m.ExtendQuarantine(now, length)
-		if wait := m.QuarantineUntil.Sub(now); wait != length-10*time.Second {
+		m.Base.Pool, m.Record.Holder, m.Quarantine.Adopting, m.Quarantine.Until = &v1alpha1.NetworkPool{}, true, true, noon.Add(wrong+length)
+		m.Clock.ToAPIServerTime = func(at time.Time) time.Time { return at.Add(-wrong) }
+		m.Quarantine.recordArrival(noon.Add(50 * time.Second))
+		m.Quarantine.ExtendQuarantine(now, length)
+		if wait := m.Quarantine.Until.Sub(now); wait != length-10*time.Second {
 			t.Errorf("by a clock that is wrong by %v it waits %v", wrong, wait)
 		}
 		ready := &metav1.Condition{Reason: v1alpha1.AdoptingReason, LastTransitionTime: metav1.NewTime(noon)}
-		m.keepQuarantineStart(ready)
+		m.Quarantine.keepQuarantineStart(ready)
 		if since := ready.LastTransitionTime.Time; !since.Equal(noon.Add(50 * time.Second)) {
 			t.Errorf("by a clock that is wrong by %v the condition counts from %v", wrong, since)
 		}

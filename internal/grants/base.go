@@ -12,30 +12,30 @@ import (
 // RefreshBasePool replaces the base pool with the pool from the cache, if that is newer. It reports whether that ends
 // the term of this manager.
 func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
-	if m.BasePool != nil && m.BasePool.GetUID() == seen.GetUID() && !term.IsNewerVersion(seen.GetResourceVersion(), m.BasePool.GetResourceVersion()) {
+	if m.Base.Pool != nil && m.Base.Pool.GetUID() == seen.GetUID() && !term.IsNewerVersion(seen.GetResourceVersion(), m.Base.Pool.GetResourceVersion()) {
 		return false
 	}
-	if m.PendingCommit != nil {
+	if m.Record.PendingCommit != nil {
 		return false // the outcome of the commit is determined first, against the base that it was made on
 	}
 	seen = seen.DeepCopyObject().(v1alpha1.Pool)
-	if m.BasePool != nil && m.BasePool.GetUID() != seen.GetUID() {
-		m.Holder, m.QuarantineUntil, m.quarantineStartedAt, m.baseGeneration, m.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
-		m.removePreAllocations()
-		m.Layout, m.layoutVersion = nil, SpecVersion{} // the new pool promised nothing of the old layout
-		for uid := range m.Grants {
-			m.DropGrant(uid)
+	if m.Base.Pool != nil && m.Base.Pool.GetUID() != seen.GetUID() {
+		m.Record.Holder, m.Quarantine.Until, m.Quarantine.startedAt, m.Base.generation, m.Quarantine.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
+		m.Space.removePreAllocations()
+		m.Space.Layout, m.Space.layoutVersion = nil, SpecVersion{} // the new pool promised nothing of the old layout
+		for uid := range m.Grants.ByClaimant {
+			m.Queues.DropGrant(uid)
 		}
 		m.LoadCoolingAndHeld(seen.PoolStatus())
-		m.requeueDeferredReleases()
+		m.Queues.requeueDeferredReleases()
 	}
 	state := seen.PoolStatus().Allocator
-	if ends = m.Holder && (state == nil || state.Holder != id || state.Term != m.Term); ends {
+	if ends = m.Record.Holder && (state == nil || state.Holder != id || state.Term != m.Record.Term); ends {
 		m.LoseTerm(now)
 	}
-	m.ChangedAt, m.CommitAfter = now, time.Time{}
+	m.Record.ChangedAt, m.Record.CommitAfter = now, time.Time{}
 	m.SetBasePool(seen)
-	if m.Holder {
+	if m.Record.Holder {
 		m.LoadCoolingAndHeld(seen.PoolStatus())
 	}
 	return ends
@@ -43,19 +43,19 @@ func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time
 
 // ClearBasePool records that the pool does not exist. It reports whether there was a base pool before.
 func (m *PoolState) ClearBasePool() bool {
-	m.observed, m.unresolvedGrants = observedPool{}, nil
-	if m.BasePool == nil {
+	m.Observed.latest, m.Observed.unresolvedGrants = observedPool{}, nil
+	if m.Base.Pool == nil {
 		return false
 	}
-	m.removePreAllocations()
-	m.BasePool, m.Holder, m.PendingCommit, m.baseGeneration, m.Layout, m.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
-	m.Arrival = ArrivalState{}
-	m.updateLedgerLayout() // what is still in use is outside any spec: other pools exclude it
-	m.RetryOverflow()
-	m.requeueDeferredReleases()
-	m.TakeoverChecked = false
-	for uid := range m.Grants {
-		m.DropGrant(uid)
+	m.Space.removePreAllocations()
+	m.Base.Pool, m.Record.Holder, m.Record.PendingCommit, m.Base.generation, m.Space.Layout, m.Space.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
+	m.Quarantine.Arrival = ArrivalState{}
+	m.Space.updateLedgerLayout() // what is still in use is outside any spec: other pools exclude it
+	m.Queues.RetryOverflow()
+	m.Queues.requeueDeferredReleases()
+	m.Record.TakeoverChecked = false
+	for uid := range m.Grants.ByClaimant {
+		m.Queues.DropGrant(uid)
 	}
 	return true
 }
@@ -65,36 +65,38 @@ func (m *PoolState) ClearBasePool() bool {
 // less.
 func (m *PoolState) SetBasePool(obj v1alpha1.Pool) {
 	obj.SetManagedFields(nil)
-	m.BasePool = obj
-	if m.observed.uid != obj.GetUID() || !term.IsNewerVersion(m.observed.resourceVersion, obj.GetResourceVersion()) {
+	m.Base.Pool = obj
+	if m.Observed.latest.uid != obj.GetUID() || !term.IsNewerVersion(m.Observed.latest.resourceVersion, obj.GetResourceVersion()) {
 		m.recordObserved(obj)
 	}
 	m.Carved.poolMissingSince = time.Time{}
-	m.adoptFromOtherNamespaces()
-	if m.baseGeneration != obj.GetGeneration() || !slices.EqualFunc(m.layoutBlocks, obj.PoolStatus().Blocks, equalBlockAddresses) {
-		m.baseGeneration, m.layoutBlocks = obj.GetGeneration(), obj.PoolStatus().Blocks
-		m.CompileLayout()
-		m.setDrainedRanges(carve.Decision{})
+	m.Held.adoptFromOtherNamespaces()
+	if m.Base.generation != obj.GetGeneration() || !slices.EqualFunc(m.Space.layoutBlocks, obj.PoolStatus().Blocks, equalBlockAddresses) {
+		m.Base.generation, m.Space.layoutBlocks = obj.GetGeneration(), obj.PoolStatus().Blocks
+		m.Space.CompileLayout()
+		m.Growth.setDrainedRanges(carve.Decision{})
 	}
 }
 
 // EndAdoption ends the adoption when the quarantine is over, and queues the claimants without a record again. From
 // then on a status without a record is not trusted.
 func (m *PoolState) EndAdoption(now time.Time) {
-	if !m.Adopting || m.IsQuarantined(now) {
+	if !m.Quarantine.Adopting || m.Quarantine.IsQuarantined(now) {
 		return
 	}
-	m.Adopting = false
-	for _, c := range m.Claimants {
+	m.Quarantine.Adopting = false
+	for _, c := range m.Claimants.ByUID {
 		if !c.HasRecord() {
-			m.QueueClaimant(c)
+			m.Queues.QueueClaimant(c)
 		}
 	}
 }
 
-// TakeRevalidation reports whether a job has found a reason to end the term, and resets that request.
-func (m *PoolState) TakeRevalidation() bool {
-	needed := m.NeedsRevalidation
-	m.NeedsRevalidation = false
-	return needed && m.Holder
+// DrainLostBlocks blocks new grants from blocks that, by what is known now, no longer belong to the pool. It is
+// called before PlanGrants; the next commit records the draining.
+func (m *PoolState) DrainLostBlocks(now time.Time, grace time.Duration) {
+	if m.Base.isCarved() {
+		m.Growth.setDrainedRanges(carve.Decision{Drain: carve.LostBlocks(m.Growth.desiredBlocks(now, grace), m.Growth.observedBlocks())})
+		m.Queues.requeueOrphanClaimants()
+	}
 }

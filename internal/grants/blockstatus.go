@@ -16,20 +16,20 @@ import (
 )
 
 // planStatusBlocks returns the blocks that the next commit writes to status.blocks.
-func (m *PoolState) planStatusBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Time) []v1alpha1.CarvedBlock {
+func (gr *Growth) planStatusBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Time) []v1alpha1.CarvedBlock {
 	var out []v1alpha1.CarvedBlock
-	for _, on := range m.BasePool.PoolStatus().Blocks {
+	for _, on := range gr.base.Pool.PoolStatus().Blocks {
 		if slices.Contains(d.Close, on.Allocation) {
 			continue
 		}
 		on.Draining = (on.Draining || slices.Contains(d.Drain, on.Allocation)) && !slices.Contains(d.EndDraining, on.Allocation)
-		m.updateBlockEntry(spec, &on, now)
+		gr.updateBlockEntry(spec, &on, now)
 		out = append(out, on)
 	}
 	for _, name := range d.Open {
-		b := m.Carved.Blocks[name]
+		b := gr.carved.Blocks[name]
 		on := v1alpha1.CarvedBlock{Range: b.Prefix.String(), Allocation: name, UID: string(b.UID)}
-		m.updateBlockEntry(spec, &on, now)
+		gr.updateBlockEntry(spec, &on, now)
 		out = slices.DeleteFunc(out, func(old v1alpha1.CarvedBlock) bool { return old.Range == on.Range }) // on replaces it
 		out = append(out, on)
 	}
@@ -43,15 +43,15 @@ func (m *PoolState) planStatusBlocks(spec *v1alpha1.Carve, d carve.Decision, now
 
 // updateBlockEntry updates an entry of status.blocks: the UID of its IPAllocation, the network of its addresses, and
 // how many of them are in use since when.
-func (m *PoolState) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, now time.Time) {
+func (gr *Growth) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, now time.Time) {
 	p, err := netip.ParsePrefix(on.Range)
 	if err != nil {
 		return
 	}
-	if b := m.Carved.Blocks[on.Allocation]; b != nil && b.Prefix == p && !b.Deleting {
+	if b := gr.carved.Blocks[on.Allocation]; b != nil && b.Prefix == p && !b.Deleting {
 		on.UID = string(b.UID)
 	}
-	switch network := m.Carved.Parent.NetworkFor; {
+	switch network := gr.carved.Parent.NetworkFor; {
 	case spec.Network == v1alpha1.RoutedNetwork:
 		on.Prefix, on.Gateway = poolutil.RoutedNetwork(p, spec.Gateway == v1alpha1.LastGateway)
 	case network != nil:
@@ -59,7 +59,7 @@ func (m *PoolState) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBl
 	case on.Prefix == 0:
 		on.Prefix = int32(p.Bits())
 	}
-	on.InUse, _ = m.Ledger.UsageInRange(netipx.RangeOfPrefix(p))
+	on.InUse, _ = gr.space.Ledger.UsageInRange(netipx.RangeOfPrefix(p))
 	switch {
 	case on.InUse > 0:
 		on.IdleSince = nil
@@ -71,21 +71,21 @@ func (m *PoolState) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBl
 
 // setDrainedRanges blocks new grants from the blocks that drain or that a decision drains or closes. A range stays
 // blocked until the status records that it does not drain any more.
-func (m *PoolState) setDrainedRanges(d carve.Decision) {
+func (gr *Growth) setDrainedRanges(d carve.Decision) {
 	drained := map[netip.Prefix]struct{}{}
-	for _, on := range m.BasePool.PoolStatus().Blocks {
+	for _, on := range gr.base.Pool.PoolStatus().Blocks {
 		drains := on.Draining || slices.Contains(d.Drain, on.Allocation) || slices.Contains(d.Close, on.Allocation)
 		if p, err := netip.ParsePrefix(on.Range); err == nil && drains && !slices.Contains(d.EndDraining, on.Allocation) {
 			drained[p] = struct{}{}
-			m.Ledger.AddFact(ledger.Fact{Key: ledgerKeyForDrain(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
+			gr.space.Ledger.AddFact(ledger.Fact{Key: ledgerKeyForDrain(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
 		}
 	}
-	for p := range m.Carved.drainedPrefixes {
+	for p := range gr.carved.drainedPrefixes {
 		if _, still := drained[p]; !still {
-			m.Ledger.RemoveFact(ledgerKeyForDrain(p))
+			gr.space.Ledger.RemoveFact(ledgerKeyForDrain(p))
 		}
 	}
-	m.Carved.drainedPrefixes = drained
+	gr.carved.drainedPrefixes = drained
 }
 
 func ledgerKeyForDrain(p netip.Prefix) ledger.Key {

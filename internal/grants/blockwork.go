@@ -40,21 +40,21 @@ type BlockRequest struct {
 
 // DueBlockRequests returns the requests that are due, and how long until the next one that has to wait is due.
 // quarantine is how long a request that was sent before the pool was gone may still be in flight (R10).
-func (m *PoolState) DueBlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
-	c := &m.Carved
-	if m.BasePool == nil {
-		return m.requestsWithoutPool(now, quarantine)
+func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+	c := gr.carved
+	if gr.base.Pool == nil {
+		return gr.requestsWithoutPool(now, quarantine)
 	}
-	if !m.Holder {
+	if !gr.record.Holder {
 		return nil, 0
 	}
-	out, wait = m.requestsInOtherNamespaces(now)
+	out, wait = gr.requestsInOtherNamespaces(now)
 	for _, on := range []struct {
 		verb  BlockVerb
 		names []string
 	}{{GetBlock, c.Decision.Verify}, {AddBlockFinalizer, c.Decision.Protect}, {DeleteBlock, c.Decision.Delete}, {RemoveBlockFinalizer, c.Decision.Release}} {
 		for _, name := range on.names {
-			out, wait = m.appendBlockRequest(out, wait, on.verb, c.Blocks[name], now)
+			out, wait = gr.appendBlockRequest(out, wait, on.verb, c.Blocks[name], now)
 		}
 	}
 	if c.Decision.NextWait > 0 {
@@ -69,14 +69,14 @@ func (m *PoolState) DueBlockRequests(now time.Time, quarantine time.Duration) (o
 	asked := map[string]struct{}{}
 	for _, on := range c.Decision.Recreate {
 		name := on
-		if m.isNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
-			name = m.nextBlockName(asked, now)
+		if gr.carved.isNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
+			name = gr.nextBlockName(asked, now)
 		}
 		asked[name] = struct{}{}
-		out = append(out, BlockRequest{Verb: CreateBlock, Name: name, PinnedPrefix: m.recordedBlockPrefix(on)})
+		out = append(out, BlockRequest{Verb: CreateBlock, Name: name, PinnedPrefix: gr.base.recordedBlockPrefix(on)})
 	}
 	for range c.Decision.NewBlocks {
-		name := m.nextBlockName(asked, now)
+		name := gr.nextBlockName(asked, now)
 		asked[name] = struct{}{}
 		out = append(out, BlockRequest{Verb: CreateBlock, Name: name})
 	}
@@ -90,23 +90,23 @@ const recordedBlockReleaseInterval = time.Minute
 // requestsInOtherNamespaces returns the requests for the blocks in other namespaces that are not open on record. A
 // block there that the pool requested was created before its manager moved to another namespace, and was not opened
 // by then: it is released.
-func (m *PoolState) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, wait time.Duration) {
-	if m.IsQuarantined(now) {
+func (gr *Growth) requestsInOtherNamespaces(now time.Time) (out []BlockRequest, wait time.Duration) {
+	if gr.quarantine.IsQuarantined(now) {
 		return nil, 0
 	}
-	for _, b := range m.Carved.inOtherNamespace {
+	for _, b := range gr.carved.inOtherNamespace {
 		recordAlone := !b.Prefix.IsValid() && len(b.RecordedRanges) > 0
 		switch {
-		case !b.HasFinalizer || m.UsedInBlock(b) > 0:
-		case b.Deleting && recordAlone && m.Carved.recordedBlockReleaseAfter.After(now):
-			wait = MinWait(wait, m.Carved.recordedBlockReleaseAfter.Sub(now))
+		case !b.HasFinalizer || gr.space.UsedInBlock(b) > 0:
+		case b.Deleting && recordAlone && gr.carved.recordedBlockReleaseAfter.After(now):
+			wait = MinWait(wait, gr.carved.recordedBlockReleaseAfter.Sub(now))
 		case b.Deleting:
 			n := len(out)
-			if out, wait = m.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
-				m.Carved.recordedBlockReleaseAfter = now.Add(recordedBlockReleaseInterval)
+			if out, wait = gr.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now); recordAlone && len(out) > n {
+				gr.carved.recordedBlockReleaseAfter = now.Add(recordedBlockReleaseInterval)
 			}
 		case !b.CreatedManually:
-			out, wait = m.appendBlockRequest(out, wait, DeleteBlock, b, now)
+			out, wait = gr.appendBlockRequest(out, wait, DeleteBlock, b, now)
 		}
 	}
 	return out, wait
@@ -114,14 +114,14 @@ func (m *PoolState) requestsInOtherNamespaces(now time.Time) (out []BlockRequest
 
 // appendBlockRequest adds a request for a block, unless another request for it is in flight or it has to wait after a
 // failure.
-func (m *PoolState) appendBlockRequest(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
+func (gr *Growth) appendBlockRequest(out []BlockRequest, wait time.Duration, verb BlockVerb, b *Block, now time.Time) ([]BlockRequest, time.Duration) {
 	switch {
 	case b == nil, b.Busy:
 		return out, wait
 	case b.RetryAt.After(now):
 		return out, MinWait(wait, b.RetryAt.Sub(now))
 	}
-	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: m.Term}), wait
+	return append(out, BlockRequest{Verb: verb, Name: b.Name, Block: b, Term: gr.record.Term}), wait
 }
 
 // blockUsageCheckInterval is how often the manager checks whether a block of a pool that does not exist is still in
@@ -130,125 +130,42 @@ const blockUsageCheckInterval = time.Minute
 
 // requestsWithoutPool returns the requests for the blocks of a pool that does not exist: those that are being deleted
 // are released once no grant from the pool can be in flight any more.
-func (m *PoolState) requestsWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
-	if m.Carved.BlockCount() == 0 {
+func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (out []BlockRequest, wait time.Duration) {
+	if gr.carved.BlockCount() == 0 {
 		return nil, 0
 	}
-	if m.Carved.poolMissingSince.IsZero() {
-		m.Carved.poolMissingSince = now
+	if gr.carved.poolMissingSince.IsZero() {
+		gr.carved.poolMissingSince = now
 	}
-	if wait := m.Carved.poolMissingSince.Add(quarantine).Sub(now); wait > 0 {
+	if wait := gr.carved.poolMissingSince.Add(quarantine).Sub(now); wait > 0 {
 		return nil, wait
 	}
-	for _, b := range m.Carved.allBlocks() {
+	for _, b := range gr.carved.allBlocks() {
 		switch {
 		case !b.Deleting || !b.HasFinalizer:
-		case m.UsedInBlock(b) > 0: // the release of the addresses enqueues the pool
+		case gr.space.UsedInBlock(b) > 0: // the release of the addresses enqueues the pool
 			wait = MinWait(wait, blockUsageCheckInterval)
 		default:
-			out, wait = m.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now)
+			out, wait = gr.appendBlockRequest(out, wait, RemoveBlockFinalizer, b, now)
 		}
 	}
 	return out, wait
 }
 
-// recordedBlockPrefix returns the prefix that status.blocks has for the IPAllocation of a name. It is not valid if
-// there is none.
-func (m *PoolState) recordedBlockPrefix(name string) netip.Prefix {
-	for _, on := range m.BasePool.PoolStatus().Blocks {
-		if on.Allocation == name {
-			p, _ := netip.ParsePrefix(on.Range)
-			return p
-		}
-	}
-	return netip.Prefix{}
-}
-
 // nextBlockName returns the first name for a block that no other object has, as far as is known.
-func (m *PoolState) nextBlockName(asked map[string]struct{}, at time.Time) string {
+func (gr *Growth) nextBlockName(asked map[string]struct{}, at time.Time) string {
 	for n := 1; ; n++ {
-		name := carve.BlockName(m.Key.Name, n)
-		_, exists := m.Carved.Blocks[name]
+		name := carve.BlockName(gr.base.Key.Name, n)
+		_, exists := gr.carved.Blocks[name]
 		_, now := asked[name]
-		if !exists && !now && !m.isNameTaken(name, at) && !m.isCreatingBlock(name) && !m.IsBlockOpen(name) {
+		if !exists && !now && !gr.carved.isNameTaken(name, at) && !gr.carved.isCreatingBlock(name) && !gr.base.IsBlockOpen(name) {
 			return name
 		}
 	}
 }
 
-// BeginBlockRequest records that a request is in flight.
-func (m *PoolState) BeginBlockRequest(r BlockRequest) {
-	if r.Verb == CreateBlock {
-		if m.Carved.creatingBlocks == nil {
-			m.Carved.creatingBlocks = map[string]netip.Prefix{}
-		}
-		m.Carved.creatingBlocks[r.Name] = r.PinnedPrefix
-	} else if b := m.currentBlock(r.Block); b != nil {
-		b.Busy = true
-	}
-}
-
-// EndBlockRequest records the result of a request. It returns when the request is retried, or the zero time if it
-// succeeded or its block is gone.
-func (m *PoolState) EndBlockRequest(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
-	c := &m.Carved
-	if r.Verb == CreateBlock {
-		delete(c.creatingBlocks, r.Name)
-		if err == nil {
-			c.createFailures, c.createAfter, c.createError = 0, time.Time{}, ""
-			return again
-		}
-		c.createAfter, c.createError = now.Add(retry(c.createFailures)), err.Error()
-		c.createFailures++
-		return c.createAfter
-	}
-	b := m.currentBlock(r.Block)
-	if b == nil {
-		return again
-	}
-	if b.Busy = false; err == nil {
-		b.Failures, b.RetryAt = 0, time.Time{}
-		return again
-	}
-	b.RetryAt = now.Add(retry(b.Failures))
-	b.Failures++
-	return b.RetryAt
-}
-
 // nameTakenDuration is how long the pool does not request a block under a name that another object has.
 const nameTakenDuration = 5 * time.Minute
-
-func (m *PoolState) isCreatingBlock(name string) bool {
-	_, ok := m.Carved.creatingBlocks[name]
-	return ok
-}
-
-// isPrefixRequested reports whether a block that requests exactly this prefix exists or is being created.
-func (m *PoolState) isPrefixRequested(p netip.Prefix) bool {
-	for _, pinned := range m.Carved.creatingBlocks {
-		if pinned == p {
-			return true
-		}
-	}
-	for _, b := range m.Carved.Blocks {
-		if b.PinnedPrefix == p && !b.Deleting {
-			return true
-		}
-	}
-	return false
-}
-
-// MarkNameTaken records that another object has the name of a block.
-func (m *PoolState) MarkNameTaken(name string, now time.Time) {
-	if m.Carved.takenNames == nil {
-		m.Carved.takenNames = map[string]time.Time{}
-	}
-	m.Carved.takenNames[name] = now.Add(nameTakenDuration)
-}
-
-func (m *PoolState) isNameTaken(name string, now time.Time) bool {
-	return m.Carved.takenNames[name].After(now)
-}
 
 // IsOpenInStatus reports whether a block is open in a status. A block in another namespace must match by UID as well,
 // because the name alone may be that of another block.
@@ -261,20 +178,4 @@ func (b *Block) IsOpenInStatus(s *v1alpha1.NetworkPoolStatus) bool {
 // IsBlockOpenInStatus reports whether the block of a name is open in a status.
 func IsBlockOpenInStatus(s *v1alpha1.NetworkPoolStatus, name string) bool {
 	return slices.ContainsFunc(s.Blocks, func(b v1alpha1.CarvedBlock) bool { return b.Allocation == name })
-}
-
-// HasBlocks reports whether a carved pool has blocks to release before it can be deleted.
-func (m *PoolState) HasBlocks() bool {
-	if !m.isCarved() {
-		return false
-	}
-	if len(m.BasePool.PoolStatus().Blocks) > 0 {
-		return true
-	}
-	for _, b := range m.Carved.Blocks {
-		if b.HasFinalizer {
-			return true
-		}
-	}
-	return len(m.Carved.creatingBlocks) > 0
 }

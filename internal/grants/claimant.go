@@ -187,22 +187,6 @@ func splitFinalizers(finalizers []string, own string) (found bool, others []stri
 	return found, others
 }
 
-// AllocatesPrefixes reports whether the pool allocates prefixes instead of single addresses.
-func (m *PoolState) AllocatesPrefixes() bool {
-	if m.Layout.Is6() {
-		return m.Layout.UnitBits() < 128
-	}
-	return m.Layout.UnitBits() < 32
-}
-
-// FormatRecord returns the text of a record: an address, or a prefix if the pool allocates prefixes.
-func (m *PoolState) FormatRecord(r netipx.IPRange) string {
-	if m.Layout != nil && m.Layout.UnitBits() < r.From().BitLen() {
-		return poolutil.FormatRange(r)
-	}
-	return r.From().String()
-}
-
 // ParseRecord parses an address or a prefix. It reports false for anything else, including a range.
 func ParseRecord(s string) (netipx.IPRange, bool) {
 	if s == "" || strings.Contains(s, "-") {

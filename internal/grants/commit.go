@@ -1,12 +1,10 @@
 package grants
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,9 +25,9 @@ type PendingCommit struct {
 // PrepareCommit returns a commit of the current state of the pool: the counts, the conditions, and the grants in
 // flight, with the new ones among them. It is called once per reconcile.
 func (m *PoolState) PrepareCommit(now time.Time) *PendingCommit {
-	next := m.BasePool.DeepCopyObject().(v1alpha1.Pool)
+	next := m.Base.Pool.DeepCopyObject().(v1alpha1.Pool)
 	try := &PendingCommit{Pool: next}
-	for uid, g := range m.Grants {
+	for uid, g := range m.Grants.ByClaimant {
 		switch {
 		case g.Confirmed:
 			try.ConfirmedUIDs = append(try.ConfirmedUIDs, uid)
@@ -37,7 +35,7 @@ func (m *PoolState) PrepareCommit(now time.Time) *PendingCommit {
 			try.grantUIDs = append(try.grantUIDs, uid)
 		}
 	}
-	m.FillStatus(next, now)
+	m.Status.FillStatus(next, now)
 	return try
 }
 
@@ -61,74 +59,40 @@ func (c *PendingCommit) HasChanges(base v1alpha1.Pool) (differs, urgent bool) {
 // is planned after a pause, which doubles each time, or when the pool has changed, and the claimants that wait get
 // the reason in their status.
 func (m *PoolState) RejectCommit(err error, now time.Time) {
-	m.RollbackCommit(m.BasePool)
-	m.RecordWriteRefusal(err, now)
-}
-
-// RecordWriteRefusal records that the API server has refused a write of the pool permanently. The pool is not written
-// again before a pause is over.
-func (m *PoolState) RecordWriteRefusal(err error, now time.Time) {
-	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
-		err = status // without the context that wraps it
-	}
-	if m.WriteRefusal == nil || normalizeError(err) != m.writeRefusalCause { // a new cause is written to each waiting claimant
-		m.WriteRefusal = PoolNotReady("%s cannot be written: the API server refuses its status: %v", m.Key, err)
-		m.writeRefusalCause = normalizeError(err)
-	}
-	m.commitBackoff = term.NextRetryPause(m.commitBackoff)
-	m.CommitAfter = now.Add(m.commitBackoff)
-}
-
-// IsWriteRefused reports whether the pool is not written now because the API server has refused a write of it.
-func (m *PoolState) IsWriteRefused(now time.Time) bool {
-	return m.WriteRefusal != nil && now.Before(m.CommitAfter)
-}
-
-// RefusalsForPending returns the waiting claimants whose status should report that the pool cannot be written. If
-// this manager does not hold the pool, these are only the claimants without a refusal in their status: the holder
-// decides on the others.
-func (m *PoolState) RefusalsForPending(now time.Time, admission AdmissionFunc) map[*Claimant]*Refusal {
-	refused := map[*Claimant]*Refusal{}
-	m.PendingClaimants.Scan(func(c *Claimant) bool {
-		published := c.HasPublished(*m.WriteRefusal) || (!m.Holder && c.PublishedRefusal() != Refusal{})
-		if c.MayStartJob(now) && !published && !admission(c).Wait {
-			refused[c] = m.WriteRefusal
-		}
-		return true
-	})
-	return refused
+	m.RollbackCommit(m.Base.Pool)
+	m.Record.RecordWriteRefusal(err, now)
 }
 
 // CompleteCommit records that the API server has stored the pending commit, and that answer is the pool that it
 // returned.
 func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
-	for _, uid := range m.PendingCommit.grantUIDs {
-		if g := m.Grants[uid]; g != nil {
+	for _, uid := range m.Record.PendingCommit.grantUIDs {
+		if g := m.Grants.ByClaimant[uid]; g != nil {
 			g.Committed = true
-			m.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
+			m.Inventory.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
 		}
 	}
-	for _, g := range m.Grants {
+	for _, g := range m.Grants.ByClaimant {
 		g.CommitConfirmedAt = at
 	}
-	for _, uid := range m.PendingCommit.ConfirmedUIDs {
-		m.DropGrant(uid)
+	for _, uid := range m.Record.PendingCommit.ConfirmedUIDs {
+		m.Queues.DropGrant(uid)
 	}
-	if len(m.PendingCommit.ConfirmedUIDs) > 0 || len(m.RetryingClaimants) == 0 {
-		m.Reset() // otherwise the writes for its grants fail, here as with another manager
+	if len(m.Record.PendingCommit.ConfirmedUIDs) > 0 || len(m.Queues.Retrying) == 0 {
+		m.Record.Reset() // otherwise the writes for its grants fail, here as with another manager
 	}
-	m.PendingCommit = nil
-	m.WriteRefusal, m.commitBackoff, m.CommitAfter = nil, 0, time.Time{}
-	m.LastCommitAt = at
+	m.Record.PendingCommit = nil
+	m.Record.WriteRefusal, m.Record.commitBackoff, m.Record.CommitAfter = nil, 0, time.Time{}
+	m.Record.LastCommitAt = at
 	m.SetBasePool(answer)
 }
 
 // RollbackCommit drops the pending commit, which cannot be stored any more, and its grants.
 func (m *PoolState) RollbackCommit(live v1alpha1.Pool) {
-	for _, uid := range m.PendingCommit.grantUIDs {
-		m.DropGrant(uid)
+	for _, uid := range m.Record.PendingCommit.grantUIDs {
+		m.Queues.DropGrant(uid)
 	}
-	m.PendingCommit = nil
+	m.Record.PendingCommit = nil
 	m.SetBasePool(live)
 	m.LoadCoolingAndHeld(live.PoolStatus())
 }

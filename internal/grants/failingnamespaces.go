@@ -29,21 +29,21 @@ type failingNamespace struct {
 // RecordFailure records that a claimant could not be served and is retried later. If the API server has refused the
 // write permanently, no write for its grant can be stored any more, so the next commit ends the grant. The claimant
 // is granted its range on record again at the retry (R6).
-func (m *PoolState) RecordFailure(c *Claimant, err error, now time.Time) {
-	if g := m.Grants[c.Owner.UID]; g != nil {
+func (f *Failures) RecordFailure(c *Claimant, err error, now time.Time) {
+	if g := f.grants.ByClaimant[c.Owner.UID]; g != nil {
 		if !term.IsPermanentRefusal(err) {
 			g.outcomeUnknown = true
 		} else if !g.outcomeUnknown && !g.Inherited {
 			g.Confirmed = g.Confirmed || g.Committed
 		}
 	}
-	delete(m.healthyNamespaces, c.Owner.Namespace)
-	m.failing.recordFailure(c, err, now)
+	delete(f.healthyNamespaces, c.Owner.Namespace)
+	f.failing.recordFailure(c, err, now)
 }
 
 // RecordStatusFailure records that the status of a waiting claimant could not be written and is retried later.
-func (m *PoolState) RecordStatusFailure(c *Claimant, err error, now time.Time) {
-	m.statusFailing.recordFailure(c, err, now)
+func (f *Failures) RecordStatusFailure(c *Claimant, err error, now time.Time) {
+	f.statusFailing.recordFailure(c, err, now)
 }
 
 func (ts failingNamespaces) recordFailure(c *Claimant, err error, now time.Time) {
@@ -77,16 +77,16 @@ func (t *failingNamespace) updateError(err error, now time.Time) {
 
 // ClearFailure records that a claimant was served, or is gone. If it was served, all others of its namespace are
 // retried at once. It reports whether the namespace was failing.
-func (m *PoolState) ClearFailure(c *Claimant, served bool) bool {
+func (f *Failures) ClearFailure(c *Claimant, served bool) bool {
 	if served {
-		m.healthyNamespaces[c.Owner.Namespace] = struct{}{}
+		f.healthyNamespaces[c.Owner.Namespace] = struct{}{}
 	}
-	return m.failing.clearFailure(m.Claimants, c, served)
+	return f.failing.clearFailure(f.claimants.ByUID, c, served)
 }
 
 // HasStatusFailure reports whether the last write of the status of a waiting claimant failed.
-func (m *PoolState) HasStatusFailure(c *Claimant) bool {
-	t := m.statusFailing[c.Owner.Namespace]
+func (f *Failures) HasStatusFailure(c *Claimant) bool {
+	t := f.statusFailing[c.Owner.Namespace]
 	if t == nil {
 		return false
 	}
@@ -96,8 +96,8 @@ func (m *PoolState) HasStatusFailure(c *Claimant) bool {
 
 // ClearStatusFailure records that the status of a waiting claimant was written. The status of all others of its
 // namespace is retried at once. It reports whether the namespace was failing.
-func (m *PoolState) ClearStatusFailure(c *Claimant) bool {
-	return m.statusFailing.clearFailure(m.Claimants, c, true)
+func (f *Failures) ClearStatusFailure(c *Claimant) bool {
+	return f.statusFailing.clearFailure(f.claimants.ByUID, c, true)
 }
 
 func (ts failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *Claimant, well bool) bool {
@@ -120,43 +120,25 @@ func (ts failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *C
 	return true
 }
 
-// FailingNamespaceRefusal returns the refusal for a claimant that is not tried now, because too many of its namespace
-// fail. It schedules a trial if the claimant could be granted something; RecordTrial counts that trial. A claimant
-// that could be granted nothing now, however the others fare, gets that refusal instead.
-func (m *PoolState) FailingNamespaceRefusal(c *Claimant, now time.Time) *Refusal {
-	t := m.failing.blockingNamespace(c, now)
-	if t == nil {
-		return nil
-	}
-	refusal, full := m.checkAvailability(c)
-	if refusal == nil || full { // a carved pool requests a block for what a trial does not find
-		m.scheduleTrial(t)
-	}
-	if refusal != nil {
-		return refusal
-	}
-	return t.refusalForOthers(c.Owner.Namespace)
-}
-
 // RecordTrial records that a claimant is granted a range, which is the trial if its namespace is failing.
-func (m *PoolState) RecordTrial(c *Claimant, now time.Time) { m.failing.recordTrial(c, now) }
+func (f *Failures) RecordTrial(c *Claimant, now time.Time) { f.failing.recordTrial(c, now) }
 
 // MaySetCondition reports whether the condition of a waiting claimant may be written now.
-func (m *PoolState) MaySetCondition(c *Claimant, now time.Time) bool {
+func (f *Failures) MaySetCondition(c *Claimant, now time.Time) bool {
 	if !c.MayStartJob(now) {
 		return false
 	}
-	t := m.statusFailing.blockingNamespace(c, now)
+	t := f.statusFailing.blockingNamespace(c, now)
 	if t != nil {
-		m.scheduleTrial(t)
+		f.scheduleTrial(t)
 	}
 	return t == nil
 }
 
 // RecordConditionTrial records that the condition of a waiting claimant is being written, which is the trial if the
 // status of others of its namespace cannot be written.
-func (m *PoolState) RecordConditionTrial(c *Claimant, now time.Time) {
-	m.statusFailing.recordTrial(c, now)
+func (f *Failures) RecordConditionTrial(c *Claimant, now time.Time) {
+	f.statusFailing.recordTrial(c, now)
 }
 
 // blockingNamespace returns the failing namespace that blocks a claimant: too many of its claimants fail, and no
@@ -191,9 +173,9 @@ func (ts failingNamespaces) trialNamespaceFor(c *Claimant) *failingNamespace {
 
 // scheduleTrial makes sure that the pool is reconciled when the next trial of a namespace is due. It is called only
 // if a claimant waits for the trial.
-func (m *PoolState) scheduleTrial(t *failingNamespace) {
-	if m.nextTrialAt.IsZero() || t.nextTrialAt.Before(m.nextTrialAt) {
-		m.nextTrialAt = t.nextTrialAt
+func (f *Failures) scheduleTrial(t *failingNamespace) {
+	if f.nextTrialAt.IsZero() || t.nextTrialAt.Before(f.nextTrialAt) {
+		f.nextTrialAt = t.nextTrialAt
 	}
 }
 

@@ -13,24 +13,24 @@ const copiedPoolMessage = "the pool was copied here from another management clus
 // isCopiedPool reports whether another management cluster may still serve the pool. clusterctl copies a
 // cluster-scoped pool along with any namespace that it moves, and leaves the original, so that both clusters would
 // grant the same addresses.
-func (m *PoolState) isCopiedPool() bool {
-	return m.BasePool.GetNamespace() == "" && m.HasOtherManagementCluster()
+func (q *Quarantine) isCopiedPool() bool {
+	return q.base.Pool.GetNamespace() == "" && q.HasOtherManagementCluster()
 }
 
 // HasOtherManagementCluster reports whether the annotation of the pool names another management cluster than this
 // one.
-func (m *PoolState) HasOtherManagementCluster() bool {
-	home := m.BasePool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]
-	return home != "" && m.ManagementCluster != "" && home != m.ManagementCluster
+func (q *Quarantine) HasOtherManagementCluster() bool {
+	home := q.base.Pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]
+	return home != "" && q.ManagementCluster != "" && home != q.ManagementCluster
 }
 
 // NeedsManagementClusterMark reports whether MarkManagementCluster would change a pool.
-func (m *PoolState) NeedsManagementClusterMark(pool v1alpha1.Pool) bool {
-	return m.ManagementCluster != "" && pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] == ""
+func (q *Quarantine) NeedsManagementClusterMark(pool v1alpha1.Pool) bool {
+	return q.ManagementCluster != "" && pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation] == ""
 }
 
 // MarkManagementCluster records this management cluster in the annotation of a pool that names none. It reports
 // whether it changed the pool.
-func (m *PoolState) MarkManagementCluster(pool v1alpha1.Pool) bool {
-	return m.NeedsManagementClusterMark(pool) && annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: m.ManagementCluster})
+func (q *Quarantine) MarkManagementCluster(pool v1alpha1.Pool) bool {
+	return q.NeedsManagementClusterMark(pool) && annotations.AddAnnotations(pool, map[string]string{v1alpha1.ManagementClusterAnnotation: q.ManagementCluster})
 }

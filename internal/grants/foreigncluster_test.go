@@ -1,8 +1,9 @@
 package grants
 
 import (
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -33,11 +34,11 @@ func TestCopied(t *testing.T) {
 				pool.SetAnnotations(map[string]string{v1alpha1.ManagementClusterAnnotation: tc.annotation})
 			}
 			m := NewPoolState(pools.Key{}, nil, nil)
-			m.BasePool, m.ManagementCluster = pool, tc.here
-			if got := m.isCopiedPool(); got != tc.copied {
+			m.Base.Pool, m.Quarantine.ManagementCluster = pool, tc.here
+			if got := m.Quarantine.isCopiedPool(); got != tc.copied {
 				t.Errorf("%s: copied %t", tc.reason, got)
 			}
-			marked := m.MarkManagementCluster(pool)
+			marked := m.Quarantine.MarkManagementCluster(pool)
 			if annotation := pool.GetAnnotations()[v1alpha1.ManagementClusterAnnotation]; marked != tc.marked || (marked && annotation != tc.here) || (!marked && annotation != tc.annotation) {
 				t.Errorf("%s: marked %t, with %q", tc.reason, marked, annotation)
 			}

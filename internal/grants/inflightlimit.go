@@ -21,39 +21,19 @@ type inFlightCount struct {
 	byNamespace  map[string]int
 }
 
-func (m *PoolState) countInFlight() *inFlightCount {
-	out := &inFlightCount{byNamespace: map[string]int{}}
-	for uid, g := range m.Grants {
-		if g.Confirmed {
-			continue
-		}
-		out.add(g.Owner.Namespace)
-		if c := m.Claimants[uid]; c != nil && (c.Failures > 0 || c.servingBlocked) {
-			out.stuck++
-		}
-	}
-	return out
-}
-
 func (k *inFlightCount) add(namespace string) {
 	k.total++
 	k.byNamespace[namespace]++
-}
-
-// HasStuckGrants reports whether the maximum number of grants is in flight, and some of them fail or are paused.
-func (m *PoolState) HasStuckGrants() bool {
-	k := m.countInFlight()
-	return k.total >= MaxInFlightGrants && k.stuck > 0
 }
 
 // checkInFlightLimit reports whether a claimant may get a grant now, or returns a refusal. Without either, the
 // claimant waits quietly: the grants of its namespace are being written. While grants fail, a namespace in which no
 // claimant was served since may have only a few grants in flight, and one at a time when few are left, so that there
 // is room for every namespace.
-func (m *PoolState) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *Refusal, may bool) {
+func (p *Planner) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *Refusal, may bool) {
 	ns := c.Owner.Namespace
 	left, inNamespace := MaxInFlightGrants-k.total, k.byNamespace[ns]
-	switch _, well := m.healthyNamespaces[ns]; {
+	switch _, well := p.failures.healthyNamespaces[ns]; {
 	case k.stuck == 0, well:
 		may = left > 0
 	case left > reservedForHealthy:
@@ -61,22 +41,22 @@ func (m *PoolState) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *
 	default:
 		may = left > 0 && inNamespace == 0
 	}
-	switch t := m.failing[ns]; {
+	switch t := p.failures.failing[ns]; {
 	case may:
 		return nil, true
 	case t != nil:
 		return t.refusalForOthers(ns), false
 	case left <= 0 && k.stuck > 0:
-		return m.stuckGrantsRefusal(), false
+		return p.stuckGrantsRefusal(), false
 	}
 	return nil, false
 }
 
 // stuckGrantsRefusal returns the refusal for a claimant that waits because grants of other claimants are stuck.
-func (m *PoolState) stuckGrantsRefusal() *Refusal {
-	if names := slices.Sorted(maps.Keys(m.failing)); len(names) > 0 {
+func (p *Planner) stuckGrantsRefusal() *Refusal {
+	if names := slices.Sorted(maps.Keys(p.failures.failing)); len(names) > 0 {
 		return PoolNotReady("%s grants nothing more while writes of what it has granted fail, as in namespace %s: %v; change what fails them: this claim is served when one of those is",
-			m.Key, names[0], m.failing[names[0]].lastError)
+			p.base.Key, names[0], p.failures.failing[names[0]].lastError)
 	}
-	return PoolNotReady("%s grants nothing more while the Clusters of so many claims that were granted something are paused; resume one of them", m.Key)
+	return PoolNotReady("%s grants nothing more while the Clusters of so many claims that were granted something are paused; resume one of them", p.base.Key)
 }

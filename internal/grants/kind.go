@@ -27,26 +27,26 @@ type ClaimantKind interface {
 
 	// TakenRanges returns the ranges that are taken because of a claimant, apart from its grant: record is the range
 	// on record with it, and shown is the range in its status.
-	TakenRanges(m *PoolState, c *Claimant) (record, shown netipx.IPRange)
+	TakenRanges(m *Inventory, c *Claimant) (record, shown netipx.IPRange)
 	// NeedFor returns what has to be done for a claimant that is not being deleted.
-	NeedFor(m *PoolState, c *Claimant) Need
+	NeedFor(m *Inventory, c *Claimant) Need
 	// IsConfirmed reports whether the grant of a claimant is on record with it (R6).
-	IsConfirmed(m *PoolState, c *Claimant) bool
+	IsConfirmed(m *Inventory, c *Claimant) bool
 	// ReleasableRange returns the range that becomes free with the end of a claimant.
-	ReleasableRange(m *PoolState, c *Claimant) netipx.IPRange
+	ReleasableRange(m *Inventory, c *Claimant) netipx.IPRange
 
 	// DesignatedRange returns the range that is meant for a claimant, or why the claimant cannot have it. With
 	// neither, any range that fits will do.
-	DesignatedRange(m *PoolState, c *Claimant) (netipx.IPRange, *Refusal)
+	DesignatedRange(m *Inventory, c *Claimant) (netipx.IPRange, *Refusal)
 	// RequestedShape returns the shape of the range that a claimant requests if no range is meant for it.
-	RequestedShape(m *PoolState, c *Claimant) RangeShape
+	RequestedShape(m *Inventory, c *Claimant) RangeShape
 	// ExhaustedRefusal returns the refusal for a claimant that finds no free range that fits.
-	ExhaustedRefusal(m *PoolState, c *Claimant) *Refusal
+	ExhaustedRefusal(m *Inventory, c *Claimant) *Refusal
 
 	// NextServeStep returns the next step for a claimant that has a grant, or a range already.
-	NextServeStep(m *PoolState, c *Claimant, t *Attempt) Step
+	NextServeStep(m *Inventory, c *Claimant, t *Attempt) Step
 	// NextReleaseStep returns the next step that releases the range of a deleted claimant.
-	NextReleaseStep(m *PoolState, c *Claimant, t *Attempt) Step
+	NextReleaseStep(m *Inventory, c *Claimant, t *Attempt) Step
 	// RefusalStep returns the step that writes a refusal into the status of a claimant.
 	RefusalStep(c *Claimant, refusal Refusal) Step
 
@@ -98,7 +98,7 @@ type AddressKind interface {
 	// NewAddress returns the state of an object.
 	NewAddress(o Object) *Address
 	// CanAdoptManual reports whether a claimant may adopt an object of its name that no controller created for it.
-	CanAdoptManual(m *PoolState, c *Claimant, a *Address) bool
+	CanAdoptManual(m *Inventory, c *Claimant, a *Address) bool
 	// NameTakenRefusal returns the refusal for a claimant whose name an object of another pool has.
 	NameTakenRefusal(o Object) *Refusal
 }
@@ -116,27 +116,3 @@ const (
 	// NeedRelease means that the claimant is being deleted and has something to release.
 	NeedRelease
 )
-
-// NeedFor returns what has to be done for a claimant.
-func (m *PoolState) NeedFor(c *Claimant) Need {
-	a := m.AddressFor(c)
-	switch {
-	case c.Moved:
-		return NeedNothing
-	case !c.Deleting:
-		return c.Kind.NeedFor(m, c)
-	case c.HasFinalizer, a != nil && a.ClaimantUID == c.Owner.UID, m.Grants[c.Owner.UID] != nil:
-		return NeedRelease
-	}
-	return NeedNothing
-}
-
-// kindByName returns the kind of a name, or the first kind if none has that name.
-func (m *PoolState) kindByName(name string) ClaimantKind {
-	for _, k := range m.kinds {
-		if k.Traits().Name == name {
-			return k
-		}
-	}
-	return m.kinds[0]
-}

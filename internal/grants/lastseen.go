@@ -8,10 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // observedPool is the newest version of a pool that was observed, by the watch, a list or the answer to a write.
@@ -47,26 +45,6 @@ type inFlightGrant struct {
 type openBlock struct {
 	name   string
 	prefix netip.Prefix
-}
-
-// ObservePool records a version of the pool, if it is the newest. A caller that publishes the spec of the pool calls
-// this first.
-func (m *PoolState) ObservePool(pool v1alpha1.Pool) {
-	if m.observed.status == nil || term.IsNewerVersion(pool.GetResourceVersion(), m.observed.resourceVersion) {
-		m.recordObserved(pool)
-	}
-}
-
-// recordObserved records a version of the pool.
-func (m *PoolState) recordObserved(pool v1alpha1.Pool) {
-	m.trackUnresolvedGrants(pool)
-	if m.observed.uid != pool.GetUID() {
-		m.fullyListed = false
-		clear(m.ListedFor) // that was another pool of the same name
-	}
-	edited := pool.GetGeneration() > 1 || pool.PoolSpec().Carve != nil
-	m.observed = observedPool{uid: pool.GetUID(), resourceVersion: pool.GetResourceVersion(), status: pool.PoolStatus(), mayExceedSpec: edited}
-	m.everObserved = true
 }
 
 // inFlightGrants returns the grants in flight.
@@ -107,62 +85,4 @@ func (k *observedPool) hasInFlightOutside(layout *poolspec.Layout) bool {
 	k.hasOutside = slices.ContainsFunc(k.inFlightGrants(), func(f inFlightGrant) bool { return layout == nil || !layout.MayGrant(f.ipRange) })
 	k.outsideChecked, k.outsideLayout = true, layout
 	return k.hasOutside
-}
-
-// trackUnresolvedGrants compares the grants in flight of a new version of the pool with those before. If another
-// manager holds the pool, a grant may have left its status although neither its object nor its end was observed: it
-// became an object that the watch has not shown yet, or nothing. Until a list shows which, the grant counts as in
-// use, and the pool is listed again.
-func (m *PoolState) trackUnresolvedGrants(seen v1alpha1.Pool) {
-	if m.Holder || m.observed.uid != seen.GetUID() {
-		m.unresolvedGrants = nil
-		return
-	}
-	still := map[v1alpha1.Grant]struct{}{}
-	for _, g := range InFlightFromStatus(seen.PoolStatus()) {
-		still[g] = struct{}{}
-	}
-	m.unresolvedGrants = slices.DeleteFunc(m.unresolvedGrants, m.isGrantResolved)
-	before := len(m.unresolvedGrants)
-	for _, f := range m.observed.inFlightGrants() {
-		if _, flies := still[f.grant]; !flies && !m.isGrantResolved(f) {
-			m.unresolvedGrants = append(m.unresolvedGrants, f)
-		}
-	}
-	if len(m.unresolvedGrants) > before {
-		m.VanishedCount++
-		clear(m.ListedFor)
-	}
-}
-
-// isGrantResolved reports whether the outcome of a grant was observed: its claimant has it on record, or is gone.
-func (m *PoolState) isGrantResolved(f inFlightGrant) bool {
-	uid := types.UID(f.grant.UID)
-	_, remembers := m.Ledger.FindFact(ledger.Key{Source: ledger.SourceRecord, UID: uid})
-	return remembers || m.Has(uid)
-}
-
-// HasUnresolvedGrants reports whether a grant has left the status and its outcome was not observed.
-func (m *PoolState) HasUnresolvedGrants() bool {
-	m.unresolvedGrants = slices.DeleteFunc(m.unresolvedGrants, m.isGrantResolved)
-	return len(m.unresolvedGrants) > 0
-}
-
-// NeedsListing reports whether a pool that another manager holds may have addresses outside its spec that no watch
-// has shown. The first list of pools may be newer than the first list of claims: in between, a grant may have been
-// committed and may have become an object. HasUnresolvedGrants covers all later grants.
-func (m *PoolState) NeedsListing() bool {
-	return m.observed.mayExceedSpec && !m.fullyListed && !m.Holder
-}
-
-// RecordListing records that everything of the pool was listed for a reason. vanished is the VanishedCount when that
-// list began. RecordListing reports false, and records nothing, if another grant has vanished since, because the list
-// may not contain its object.
-func (m *PoolState) RecordListing(reason v1alpha1.YieldedPool, vanished int) bool {
-	if m.VanishedCount != vanished {
-		return false
-	}
-	m.unresolvedGrants, m.fullyListed = nil, true
-	m.ListedFor[reason] = true
-	return true
 }

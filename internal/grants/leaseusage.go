@@ -28,18 +28,18 @@ type LeaseUsage struct {
 // LeaseUsageFor returns the usage of the pool by leases, with the quota of a namespace. It reports false if the pool
 // has no leases and does not allow any.
 func (m *PoolState) LeaseUsageFor(namespace string) (LeaseUsage, bool) {
-	kind := m.kindByName(v1alpha1.IPLeaseKind)
-	if m.BasePool == nil || m.Dropped || (m.BasePool.PoolSpec().Leases == nil && m.claimantCounts[kind] == 0) {
+	kind := m.Claimants.kindByName(v1alpha1.IPLeaseKind)
+	if m.Base.Pool == nil || m.Dropped || (m.Base.Pool.PoolSpec().Leases == nil && m.Claimants.counts[kind] == 0) {
 		return LeaseUsage{}, false
 	}
-	out := LeaseUsage{Key: m.Key, Counts: m.Ledger.Counts(), NamespaceUsed: m.namespaceUsage[namespaceQuotaKey{kind, namespace}]}
-	if spec := m.BasePool.PoolSpec().Leases; spec != nil {
+	out := LeaseUsage{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), NamespaceUsed: m.Quotas.byNamespace[namespaceQuotaKey{kind, namespace}]}
+	if spec := m.Base.Pool.PoolSpec().Leases; spec != nil {
 		out.LeasesEnabled, out.NamespaceQuota = true, spec.QuotaPerNamespace
 	}
-	for _, rest := range m.Cooling.All() {
+	for _, rest := range m.Cooling.Periods.All() {
 		out.CoolingAddresses += poolutil.Size(rest.Range)
 	}
-	m.PendingClaimants.Scan(func(c *Claimant) bool {
+	m.Queues.Pending.Scan(func(c *Claimant) bool {
 		if c.Kind == kind {
 			out.WaitingLeases++
 		}

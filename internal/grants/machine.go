@@ -13,8 +13,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
@@ -101,15 +99,6 @@ func apiGroupFromRef(ref metav1.OwnerReference) string {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
 }
 
-// HasZones reports whether the addresses of a claim depend on the failure domain of its Machine.
-func (m *PoolState) HasZones() bool { return m.Layout != nil && m.Layout.HasZones() }
-
-// needsMachine reports whether the pool has to know the Machine of a claimant. It does not if the claimant has a
-// record, because it keeps that address.
-func (m *PoolState) needsMachine(c *Claimant) bool {
-	return m.HasZones() && c.MachineLookup != nil && !c.RecordedRange.IsValid()
-}
-
 // minMachineLookupDelay is how long after the start of a lookup the pool is reconciled: the results that are known by
 // then are enough to go on. After that, the pool is reconciled whenever the lookup has taken twice as long as before.
 const minMachineLookupDelay = time.Second
@@ -117,96 +106,8 @@ const minMachineLookupDelay = time.Second
 // MaxMachineLookups bounds the concurrent lookups of a pool.
 const MaxMachineLookups = 128
 
-// BeginMachineLookups returns the claims whose Machines are to be looked up now, oldest first, up to the limit of
-// concurrent lookups. The caller must call EndMachineLookups when these lookups have ended.
-func (m *PoolState) BeginMachineLookups(now time.Time) []MachineLookupRequest {
-	out := m.dueMachineLookups(now, MaxMachineLookups-m.activeMachineLookups)
-	for _, of := range out {
-		m.Claimants[of.UID].MachineLookup.startedAt = now
-	}
-	m.activeMachineLookups += len(out)
-	return out
-}
-
-// EndMachineLookups records that some lookups have ended. A lookup without a result is due again.
-func (m *PoolState) EndMachineLookups(of []MachineLookupRequest) {
-	m.activeMachineLookups -= len(of)
-	for _, l := range of {
-		if c := m.Claimants[l.UID]; c != nil && c.MachineLookup != nil && equalOwners(c.MachineLookup.ownerReferences, l.Owners) {
-			c.MachineLookup.startedAt = time.Time{}
-		}
-	}
-}
-
-// dueMachineLookups returns the claims whose Machines are to be looked up now, oldest first, at most the given
-// number.
-func (m *PoolState) dueMachineLookups(now time.Time, most int) (out []MachineLookupRequest) {
-	if !m.HasZones() || most <= 0 {
-		return nil
-	}
-	m.PendingClaimants.Scan(func(c *Claimant) bool {
-		if m.needsMachine(c) && c.MachineLookup.isDue(now) {
-			out = append(out, MachineLookupRequest{c.Owner.UID, NamespacedNameFromOwner(c.Owner), c.MachineLookup.ownerReferences})
-		}
-		return len(out) < most
-	})
-	return out
-}
-
-// NextMachineLookupDelay returns how long until the next lookup is due, or until the results of the lookups in
-// progress should be used; 0 means never. A lookup that is due while the maximum is in progress waits for the end of
-// another one, which enqueues the pool.
-func (m *PoolState) NextMachineLookupDelay(now time.Time) (wait time.Duration) {
-	if !m.HasZones() {
-		return 0
-	}
-	full := m.activeMachineLookups >= MaxMachineLookups
-	m.PendingClaimants.Scan(func(c *Claimant) bool {
-		switch l := c.MachineLookup; {
-		case !m.needsMachine(c):
-		case !l.startedAt.IsZero():
-			wait = MinWait(wait, max(now.Sub(l.startedAt), minMachineLookupDelay))
-		case l.isDue(now) && full:
-		case !l.completed:
-			wait = MinWait(wait, time.Millisecond)
-		case !l.retryAt.IsZero():
-			wait = MinWait(wait, max(l.retryAt.Sub(now), time.Millisecond))
-		}
-		return true
-	})
-	return wait
-}
-
-// RecordMachine records the result of a lookup: the Machine, or why it is not known.
-func (m *PoolState) RecordMachine(of MachineLookupRequest, found Machine, problem *Refusal, now time.Time) {
-	c := m.Claimants[of.UID]
-	if c == nil || c.MachineLookup == nil || !equalOwners(c.MachineLookup.ownerReferences, of.Owners) {
-		return
-	}
-	lookup := &MachineLookup{ownerReferences: c.MachineLookup.ownerReferences, machine: found, completed: true, refusal: problem}
-	switch {
-	case problem != nil:
-		lookup.retryBackoff = term.NextRetryPause(c.MachineLookup.retryBackoff)
-		lookup.retryAt = term.RetryTimeAfter(now, lookup.retryBackoff)
-	case found.Name.Name != "" && found.FailureDomain == "":
-		lookup.retryAt = term.RetryTimeAfter(now, machineLookupInterval)
-	}
-	c.MachineLookup = lookup
-}
-
 func equalOwners(a, b []metav1.OwnerReference) bool {
 	return slices.EqualFunc(a, b, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID })
-}
-
-// AdmitByMachine decides on a claimant by the result of its Machine lookup.
-func (m *PoolState) AdmitByMachine(c *Claimant) AdmissionResult {
-	switch {
-	case !m.needsMachine(c):
-		return AdmissionResult{}
-	case !c.MachineLookup.completed:
-		return AdmissionResult{Wait: true, Quiet: true} // the lookup is in progress
-	}
-	return AdmissionResult{Refusal: c.MachineLookup.refusal}
 }
 
 // failureDomain returns the failure domain of the Machine of a claimant. It is empty if the Machine is in none, or if
@@ -216,46 +117,6 @@ func (c *Claimant) failureDomain() string {
 		return ""
 	}
 	return c.MachineLookup.machine.FailureDomain
-}
-
-// zonesForClaimant returns the zones of the pool from which a claimant may get addresses.
-func (m *PoolState) zonesForClaimant(c *Claimant) []int {
-	if !m.HasZones() {
-		return []int{0}
-	}
-	zones, _ := m.Layout.ZonesForFailureDomain(c.failureDomain())
-	return zones
-}
-
-// allocationOrder returns the order in which the ledger allocates free addresses.
-func (m *PoolState) allocationOrder() ledger.AllocationOrder {
-	out := ledger.AllocationOrder{LeastRecentlyUsed: m.usesReleaseOrder()}
-	if m.HasZones() {
-		out.Zones = m.Layout.ZoneRanges()
-	}
-	return out
-}
-
-// noSubnetRefusal returns the refusal for a claimant whose failure domain no subnet of the pool serves. It is nil if
-// a subnet does.
-func (m *PoolState) noSubnetRefusal(c *Claimant) *Refusal {
-	if len(m.zonesForClaimant(c)) > 0 {
-		return nil
-	}
-	return AllocationFailed("%s has no subnet for failure domain %s, in which Machine %s is; add the failure domain to failureDomains of one of its spec.subnets",
-		m.Key, c.MachineLookup.machine.FailureDomain, c.MachineLookup.machine.Name)
-}
-
-// zoneExhaustedRefusal returns the refusal for a claimant for whose failure domain no address is free.
-func (m *PoolState) zoneExhaustedRefusal(c *Claimant) *Refusal {
-	domain := c.failureDomain()
-	if domain == "" {
-		return poolExhausted("%s has no free address for claims without a failure domain: those outside of the subnets that name failureDomains are allocated, reserved or resting, or there are none; "+
-			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", m.Key, m.reuseGraceNote())
-	}
-	_, subnets := m.Layout.ZonesForFailureDomain(domain)
-	return poolExhausted("%s has no free address for failure domain %s: those in %s are allocated, reserved or resting, or there are none; add addresses there, or a subnet for the failure domain, or delete machines or claims%s",
-		m.Key, domain, formatPrefixes(subnets), m.reuseGraceNote())
 }
 
 func formatPrefixes(subnets []netip.Prefix) string {

@@ -19,13 +19,13 @@ const maxNamedHolders = 3
 
 // outOfRangeMessage returns a clause that names the owners of addresses outside the spec. It is empty if n, the
 // number of such addresses, is 0.
-func (m *PoolState) outOfRangeMessage(n int64) string {
+func (st *StatusBuilder) outOfRangeMessage(n int64) string {
 	if n == 0 {
 		return ""
 	}
 	var owners []string
-	m.Ledger.VisitUsedOutsideSpace(func(r netipx.IPRange, facts []*ledger.Fact) bool {
-		name := fmt.Sprintf("%s of %s", poolutil.ShowRange(r), m.DescribeFact(facts[0]))
+	st.space.Ledger.VisitUsedOutsideSpace(func(r netipx.IPRange, facts []*ledger.Fact) bool {
+		name := fmt.Sprintf("%s of %s", poolutil.ShowRange(r), st.inventory.DescribeFact(facts[0]))
 		if !slices.Contains(owners, name) {
 			owners = append(owners, name)
 		}
@@ -39,15 +39,15 @@ func (m *PoolState) outOfRangeMessage(n int64) string {
 
 // blockedPinsMessage returns a clause that names the preAllocations whose address another owner has. It is empty if
 // there are none. It checks all preAllocations, whose number the spec bounds.
-func (m *PoolState) blockedPinsMessage() string {
-	if m.Layout == nil {
+func (st *StatusBuilder) blockedPinsMessage() string {
+	if st.space.Layout == nil {
 		return ""
 	}
-	pins := maps.Collect(m.Layout.Pins())
+	pins := maps.Collect(st.space.Layout.Pins())
 	var held []string
 	for _, name := range slices.Sorted(maps.Keys(pins)) {
-		if h := m.findOtherUser(name, pins[name]); h != nil {
-			held = append(held, fmt.Sprintf("spec.preAllocations[%s] %s is held by %s", name, pins[name], m.DescribeFact(h)))
+		if h := st.findOtherUser(name, pins[name]); h != nil {
+			held = append(held, fmt.Sprintf("spec.preAllocations[%s] %s is held by %s", name, pins[name], st.inventory.DescribeFact(h)))
 		}
 	}
 	if len(held) == 0 {
@@ -61,8 +61,8 @@ func (m *PoolState) blockedPinsMessage() string {
 
 // findOtherUser returns a fact about another owner that uses the address of a preAllocation: one that does not have
 // its name. It returns nil if there is none.
-func (m *PoolState) findOtherUser(name string, ip netip.Addr) *ledger.Fact {
-	return m.Ledger.FindOverlappingFact(m.Ledger.UnitRange(ip), func(h *ledger.Fact) bool {
-		return h.Source.IsInUse() && (h.Owner.Name != name || !m.kindByName(h.Owner.Kind).Traits().AllowsPreAllocation)
+func (st *StatusBuilder) findOtherUser(name string, ip netip.Addr) *ledger.Fact {
+	return st.space.Ledger.FindOverlappingFact(st.space.Ledger.UnitRange(ip), func(h *ledger.Fact) bool {
+		return h.Source.IsInUse() && (h.Owner.Name != name || !st.claimants.kindByName(h.Owner.Kind).Traits().AllowsPreAllocation)
 	})
 }

@@ -3,8 +3,6 @@ package grants
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
@@ -15,68 +13,46 @@ import (
 // DirectClaimRefusal returns the refusal for a new claim that names a mirror by its own name. It is nil if the pool
 // is not a mirror, or if the mirrored pool was handed over for good. The in-cluster provider does not count the
 // IPAddress of such a claim, so it would grant the address again as soon as it is started again.
-func (m *PoolState) DirectClaimRefusal() *Refusal {
-	ref, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name)
-	if !mirror || m.BasePool == nil || incluster.HasHandedOverAnnotation(m.BasePool) || incluster.IsEnded(m.BasePool) {
+func (b *Base) DirectClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
+	if !mirror || b.Pool == nil || incluster.HasHandedOverAnnotation(b.Pool) || incluster.IsEnded(b.Pool) {
 		return nil
 	}
 	return PoolNotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
-		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", m.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(m.Key.Namespace, ref))
+		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", b.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(b.Key.Namespace, ref))
 }
 
 // MirroredClaimRefusal returns the refusal for a new claim that names the mirrored pool. It is nil unless the
 // mirrored pool has ended or is about to end. Without this refusal, claims would name a pool that is gone for ever.
-func (m *PoolState) MirroredClaimRefusal() *Refusal {
-	ref, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name)
-	if !mirror || m.BasePool == nil {
+func (b *Base) MirroredClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
+	if !mirror || b.Pool == nil {
 		return nil
 	}
 	state := "is being deleted"
 	switch {
-	case incluster.IsEnded(m.BasePool):
+	case incluster.IsEnded(b.Pool):
 		state = "has ended"
-	case m.MirrorDeletionMessage() == "":
+	case b.MirrorDeletionMessage() == "":
 		return nil
 	}
 	return PoolNotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
-		ref.Kind, ref.Name, state, m.Key)
+		ref.Kind, ref.Name, state, b.Key)
 }
 
 // MirrorDeletionMessage returns the message that names the object that keeps the mirrored pool, if that was handed
 // over and is being deleted. It is empty otherwise.
-func (m *PoolState) MirrorDeletionMessage() string {
-	if _, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name); !mirror {
+func (b *Base) MirrorDeletionMessage() string {
+	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
 		return ""
 	}
-	return text.SanitizeMessage(m.BasePool.GetAnnotations()[incluster.EndingAnnotation])
-}
-
-// FirstMirroredPoolUser returns the name of the first claim that names the mirrored pool, or of the first IPAddress
-// that names it if no claim does. It is empty if none is known.
-func (m *PoolState) FirstMirroredPoolUser() string {
-	var names []string
-	for _, c := range m.Claimants {
-		if c.UsesMirroredPool {
-			names = append(names, c.Kind.Traits().Name+" "+c.Owner.Namespace+"/"+c.Owner.Name)
-		}
-	}
-	if len(names) == 0 {
-		for _, a := range m.Addresses {
-			if a.UsesMirroredPool {
-				names = append(names, a.DisplayName())
-			}
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return slices.Min(names)
+	return text.SanitizeMessage(b.Pool.GetAnnotations()[incluster.EndingAnnotation])
 }
 
 // MirrorGateway returns the gateway for the IPAddresses of a mirror that is in no network of the pool. It is empty if
 // there is none.
-func (m *PoolState) MirrorGateway(base v1alpha1.Pool) string {
-	if _, mirror := incluster.RefForMirror(m.Key.Kind, m.Key.Name); !mirror {
+func (b *Base) MirrorGateway(base v1alpha1.Pool) string {
+	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
 		return ""
 	}
 	return base.GetAnnotations()[incluster.GatewayAnnotation]
@@ -85,15 +61,15 @@ func (m *PoolState) MirrorGateway(base v1alpha1.Pool) string {
 // mirrorProblem returns why a mirror does not have the current spec of its mirrored pool, empty if it has. If another
 // writer changes the spec of a mirror, its addresses are in no pool of the in-cluster provider, so nothing of it is
 // granted.
-func (m *PoolState) mirrorProblem() string {
-	source := m.mirroredPoolName()
+func (b *Base) mirrorProblem() string {
+	source := b.mirroredPoolName()
 	if source == "" {
 		return ""
 	}
-	if problem := m.BasePool.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
+	if problem := b.Pool.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
 		return text.SanitizeMessage(problem)
 	}
-	if !incluster.IsSpecSealed(m.BasePool) {
+	if !incluster.IsSpecSealed(b.Pool) {
 		return fmt.Sprintf("the spec of this pool is not that of %s, which it mirrors, and nothing of it is granted; change %s, the manager writes that spec here", source, source)
 	}
 	return ""
@@ -101,11 +77,11 @@ func (m *PoolState) mirrorProblem() string {
 
 // mirroredPoolName returns the name of the in-cluster provider's pool that this pool mirrors, whose spec a user has
 // to change. It is empty if the pool is not a mirror.
-func (m *PoolState) mirroredPoolName() string {
-	if m.BasePool == nil {
+func (b *Base) mirroredPoolName() string {
+	if b.Pool == nil {
 		return ""
 	}
-	return MirroredPoolName(m.BasePool)
+	return MirroredPoolName(b.Pool)
 }
 
 // MirroredPoolName returns the name of the mirrored pool with its namespace, empty if the pool is not a mirror. A
@@ -119,7 +95,7 @@ func MirroredPoolName(pool v1alpha1.Pool) string {
 }
 
 // EditablePoolName returns how messages name the pool whose spec a user has to change.
-func (m *PoolState) EditablePoolName() string { return cmp.Or(m.mirroredPoolName(), "the pool") }
+func (b *Base) EditablePoolName() string { return cmp.Or(b.mirroredPoolName(), "the pool") }
 
 // pausingPoolName returns the name of the mirrored pool if the annotation that pauses this pool has to be removed
 // there. It is empty if it has to be removed from this pool. A mirror is paused with its mirrored pool until that is
@@ -135,36 +111,3 @@ func pausingPoolName(pool v1alpha1.Pool) string {
 const mirrorRemovedMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
 	"end the move, which takes this one away, too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
 	incluster.MovedFromAnnotation + " from it"
-
-// wasMirrorRemoved reports whether an earlier mirror of the same pool was removed here by force. The ranges that it
-// held because they were moved to another management cluster are not known.
-func (m *PoolState) wasMirrorRemoved() bool {
-	from := m.BasePool.GetAnnotations()[incluster.MovedFromAnnotation]
-	return from != "" && from == m.ManagementCluster
-}
-
-// QuarantineAfterOtherProvider starts a quarantine if the in-cluster provider has served the pool since this manager
-// last did: one of its last requests may still be in flight (R10). That provider adds its finalizer to a claim before
-// it gives it an address; this manager adds its finalizer together with the record, in one write. The reason Adopting
-// of the condition Ready carries the quarantine over a restart: the first commit writes it before any record.
-func (m *PoolState) QuarantineAfterOtherProvider(now time.Time, length time.Duration) {
-	since := now
-	if c := m.AdoptingCondition(); c != nil {
-		since = m.quarantineStart(c, now)
-	}
-	for _, c := range m.Claimants {
-		if c.UsesMirroredPool && c.HasFinalizer && c.RecordAnnotation == "" {
-			m.setQuarantineEnd(since.Add(length))
-			return
-		}
-	}
-}
-
-// IsForeign reports whether another provider created the IPAddress of a claim while this manager served the pool.
-// IPAddresses of this manager are created after a record. An IPAddress that a user created has no owners, and a
-// restored one has its former owners. One that clusterctl moves arrives while the Cluster is paused, which the status
-// of its claim shows.
-func (m *PoolState) IsForeign(c *Claimant, a *Address) bool {
-	return a.UsesMirroredPool && !a.CreatedManually && a.ClaimantUID == c.Owner.UID && c.PauseMessage == "" && c.PublishedPauseMessage == "" &&
-		!m.SoleWriterSince.IsZero() && a.CreatedUnix > m.apiServerTime(m.SoleWriterSince).Unix()
-}

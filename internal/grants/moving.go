@@ -10,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // clusterctl deletes an object that it has moved, and removes all its finalizers in the next request. If clusterctl
@@ -32,70 +30,6 @@ type UnfinishedMoves struct {
 	Claimants []types.UID
 	Addresses []*Address
 	Wait      time.Duration
-}
-
-// UnfinishedMoves returns the objects that clusterctl has left behind in a move, at most room of them. Each is
-// returned again after a while, because the removal of its finalizers may fail.
-func (m *PoolState) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) {
-	if len(m.movingClaimants)+len(m.movingAddresses) == 0 {
-		clear(m.unfinishedMoves)
-		return out
-	}
-	held := m.recordedHeldRanges()
-	due := func(uid types.UID) bool {
-		left := m.unfinishedMoves[uid]
-		if left == nil {
-			left = &unfinishedMove{retryAt: now.Add(ending.MoveGracePeriod)}
-			m.unfinishedMoves[uid] = left
-		}
-		isDue := !left.retryAt.After(now)
-		switch {
-		case isDue && room <= 0:
-			return false // the end of a job enqueues the pool
-		case isDue:
-			room--
-			left.retryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
-		}
-		out.Wait = MinWait(out.Wait, left.retryAt.Sub(now))
-		return isDue
-	}
-	for uid, c := range m.movingClaimants {
-		if c.canFinishMove(held) && c.MayStartJob(now) && due(uid) {
-			out.Claimants = append(out.Claimants, uid)
-		}
-	}
-	for uid, a := range m.movingAddresses {
-		if a.HasFinalizer && (!a.IP.IsValid() || held.containsRange(m.Ledger.UnitRange(a.IP))) && due(uid) {
-			out.Addresses = append(out.Addresses, a)
-		}
-	}
-	for uid := range m.unfinishedMoves {
-		if m.movingClaimants[uid] == nil && m.movingAddresses[uid] == nil {
-			delete(m.unfinishedMoves, uid)
-		}
-	}
-	return out
-}
-
-// RecordMoveFinish records the result of removing our finalizer from an IPAddress that clusterctl has moved. It
-// returns when that is retried, or the zero time if it succeeded.
-func (m *PoolState) RecordMoveFinish(uid types.UID, err error, now time.Time) (again time.Time) {
-	left := m.unfinishedMoves[uid]
-	switch {
-	case left == nil:
-	case err == nil:
-		left.failures = 0
-	default:
-		left.retryAt = term.RetryTimeAfter(now, max(ending.MoveGracePeriod, term.NextRetryTime(now, left.failures, 0, err).Sub(now)))
-		left.failures++
-		return left.retryAt
-	}
-	return again
-}
-
-// CanFinishMove reports whether our finalizers may be removed from a claimant that clusterctl has moved.
-func (m *PoolState) CanFinishMove(c *Claimant) bool {
-	return c.Moved && c.canFinishMove(m.recordedHeldRanges())
 }
 
 func (c *Claimant) canFinishMove(held heldRangeSet) bool {
@@ -128,25 +62,6 @@ func boolToInt(value bool) int {
 // heldRangeSet is the set of ranges that a pool holds: sorted, and no two of them adjacent. A nil set holds
 // everything.
 type heldRangeSet []netipx.IPRange
-
-// recordedHeldRanges returns the ranges that the status of the pool records as held. If the pool does not exist,
-// everything is held, because nothing is granted.
-func (m *PoolState) recordedHeldRanges() heldRangeSet {
-	if m.BasePool == nil {
-		return nil
-	}
-	var held netipx.IPSetBuilder
-	for _, h := range m.BasePool.PoolStatus().Held {
-		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
-			held.AddRange(r)
-		}
-	}
-	set, err := held.IPSet()
-	if err != nil {
-		return heldRangeSet{} // no range is known to be held
-	}
-	return append(heldRangeSet{}, set.Ranges()...)
-}
 
 // containsRange reports whether the set holds all of a range.
 func (k heldRangeSet) containsRange(r netipx.IPRange) bool {

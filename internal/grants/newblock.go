@@ -21,16 +21,16 @@ type blockCapacity struct {
 }
 
 // nextBlockCapacity returns the capacity of the next block, or nil if nothing is known of the parent yet.
-func (m *PoolState) nextBlockCapacity() *blockCapacity {
-	spec, bits := m.BasePool.PoolSpec(), m.Carved.Parent.AddressBits
+func (gr *Growth) nextBlockCapacity() *blockCapacity {
+	spec, bits := gr.base.Pool.PoolSpec(), gr.carved.Parent.AddressBits
 	length := int(spec.Carve.PrefixLength)
 	if bits == 0 || length > bits {
 		return nil
 	}
-	if b := m.Carved.nextBlockCapacity; b != nil && b.generation == m.BasePool.GetGeneration() && b.addressBits == bits {
+	if b := gr.carved.nextBlockCapacity; b != nil && b.generation == gr.base.Pool.GetGeneration() && b.addressBits == bits {
 		return b
 	}
-	out := &blockCapacity{generation: m.BasePool.GetGeneration(), addressBits: bits, freeSpace: poolutil.NewFree(nil)}
+	out := &blockCapacity{generation: gr.base.Pool.GetGeneration(), addressBits: bits, freeSpace: poolutil.NewFree(nil)}
 	alone := &v1alpha1.NetworkPoolSpec{
 		Carve: spec.Carve, AllocationPrefixLength: spec.AllocationPrefixLength, AllocateReservedIPAddresses: spec.AllocateReservedIPAddresses,
 	}
@@ -38,7 +38,7 @@ func (m *PoolState) nextBlockCapacity() *blockCapacity {
 		out.freeSpace = poolutil.NewFree(layout.Allocatable())
 		out.unitCount = out.freeSpace.Prefixes(layout.UnitBits()).Int64()
 	}
-	m.Carved.nextBlockCapacity = out
+	gr.carved.nextBlockCapacity = out
 	return out
 }
 
@@ -55,8 +55,8 @@ func exampleBlock(c *v1alpha1.Carve, bits int) v1alpha1.CarvedBlock {
 }
 
 // unitsPerBlock returns how many units, addresses or prefixes, a block holds at most, 0 if that is not known yet.
-func (m *PoolState) unitsPerBlock() int64 {
-	if b := m.nextBlockCapacity(); b != nil {
+func (gr *Growth) unitsPerBlock() int64 {
+	if b := gr.nextBlockCapacity(); b != nil {
 		return b.unitCount
 	}
 	return 0

@@ -1,8 +1,6 @@
 package grants
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -74,103 +72,11 @@ func (c *Claimant) CarryOverOwnerSeen(old *Claimant) {
 	}
 }
 
-// RecordOwnerSeen records an observation of the owner of an IPAllocation. An owner that was seen does not become
-// OwnerNeverSeen because it was gone before the status showed it. If the status shows a pause and the owner is gone,
-// the pause stays: what this manager saw may be older.
-func (m *PoolState) RecordOwnerSeen(c *Claimant, found OwnerSeen) {
-	known := m.Claimants[c.Owner.UID]
-	if known == nil {
-		return
-	}
-	switch {
-	case found == OwnerNeverSeen && known.ObservedOwnerSeen == OwnerSeenPaused:
-		known.ObservedOwnerSeen = OwnerLeftPaused
-	case found == OwnerNeverSeen && known.ObservedOwnerSeen == OwnerSeenAlive && known.PublishedOwnerSeen == OwnerSeenPaused:
-		known.ObservedOwnerSeen = OwnerNeverSeen
-		m.QueueClaimant(known)
-	default:
-		known.ObservedOwnerSeen = known.ObservedOwnerSeen.mergeObserved(found)
-	}
-	m.AwaitCluster(known)
-}
-
-// ownerKey returns the key of the owner in claimantsByOwner, by which a pause of the owner is found: the Cluster, or
+// ownerKey returns the key of the owner in byOwner, by which a pause of the owner is found: the Cluster, or
 // the namespace of a carved pool.
 func (c *Claimant) ownerKey() types.NamespacedName {
 	if c.ChildPool != nil {
 		return types.NamespacedName{Namespace: c.ChildPool.Namespace}
 	}
 	return c.Cluster
-}
-
-// indexByOwner adds a claimant to claimantsByOwner, or removes it if indexed is false.
-func (m *PoolState) indexByOwner(c *Claimant, indexed bool) {
-	if !c.Kind.Traits().DeletedWithOwner {
-		return
-	}
-	key := c.ownerKey()
-	of := m.claimantsByOwner[key]
-	switch {
-	case indexed && of == nil:
-		m.claimantsByOwner[key] = map[types.UID]*Claimant{c.Owner.UID: c}
-	case indexed:
-		of[c.Owner.UID] = c
-	default:
-		if delete(of, c.Owner.UID); len(of) == 0 {
-			delete(m.claimantsByOwner, key)
-		}
-	}
-}
-
-// RecordClusterSeen records an observation of a Cluster for its IPAllocations and, if it is paused, for those of the
-// carved pools in its namespace. It reports whether the next sweep has to write a status because of that, and makes
-// the sweep due then. serves reports whether a claimant is served by this manager.
-func (m *PoolState) RecordClusterSeen(cluster types.NamespacedName, found OwnerSeen, serves func(*Claimant) bool) (changed bool) {
-	note := func(c *Claimant) {
-		// The sweep checks a Cluster that was resumed: the state on record may be newer than this observation.
-		resumed := found == OwnerSeenAlive && max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= OwnerSeenPaused
-		// If the watch is behind, a running Cluster may be an older version than the IPAllocation.
-		if found == OwnerSeenPaused {
-			m.RecordOwnerSeen(c, found)
-		}
-		needsUpdate := resumed || c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate()
-		changed = changed || (needsUpdate && m.Holder && !c.Deleting && !c.Moved && c.HasRecord() && serves(c))
-	}
-	for _, c := range m.claimantsByOwner[cluster] {
-		note(c)
-	}
-	if found == OwnerSeenPaused {
-		for _, c := range m.claimantsByOwner[types.NamespacedName{Namespace: cluster.Namespace}] {
-			if max(c.PublishedOwnerSeen, c.ObservedOwnerSeen) >= OwnerSeenAlive {
-				note(c)
-			}
-		}
-	}
-	if changed {
-		m.NextOrphanSweep = time.Time{}
-	}
-	return changed
-}
-
-// AwaitCluster registers the Cluster of a claimant if it was never seen, so that the next sweep checks it once it
-// exists.
-func (m *PoolState) AwaitCluster(c *Claimant) {
-	if c.NextOwnerSeen(c.ObservedOwnerSeen) >= OwnerSeenAlive || c.ChildPool != nil {
-		return
-	}
-	if m.AwaitedClusters == nil {
-		m.AwaitedClusters = map[types.NamespacedName]struct{}{}
-	}
-	m.AwaitedClusters[c.Cluster] = struct{}{}
-}
-
-// TakeAwaitedCluster reports whether a Cluster was awaited. In that case it removes the Cluster from the awaited ones
-// and makes the next sweep due.
-func (m *PoolState) TakeAwaitedCluster(cluster types.NamespacedName) bool {
-	_, awaited := m.AwaitedClusters[cluster]
-	if awaited {
-		delete(m.AwaitedClusters, cluster)
-		m.NextOrphanSweep = time.Time{}
-	}
-	return awaited
 }

@@ -90,19 +90,6 @@ func (q *Quota) EnqueueWaitingPools(cluster types.NamespacedName) {
 	}
 }
 
-// updateQuotaCount updates the quota by whether a claimant has a range that counts.
-func (m *PoolState) updateQuotaCount(c *Claimant) {
-	counts := (c.Kind.Traits().CountsTowardsQuota && c.Cluster.Name != "") || c.hasNamespaceQuota()
-	isCounted := counts && (c.HasRecord() || m.Grants[c.Owner.UID] != nil)
-	switch {
-	case isCounted && !c.countedInQuota:
-		m.addQuotaUsage(c, 1)
-	case !isCounted && c.countedInQuota:
-		m.addQuotaUsage(c, -1)
-	}
-	c.countedInQuota = isCounted
-}
-
 // namespaceQuotaKey identifies the claimants of one kind in one namespace, whose usage of a pool is counted together.
 type namespaceQuotaKey struct {
 	kind      ClaimantKind
@@ -111,15 +98,6 @@ type namespaceQuotaKey struct {
 
 func (c *Claimant) quotaKey() namespaceQuotaKey { return namespaceQuotaKey{c.Kind, c.Owner.Namespace} }
 
-// addQuotaUsage adds a claimant to the usage of its Cluster, or of its namespace in the pool.
-func (m *PoolState) addQuotaUsage(c *Claimant, n int64) {
-	if !c.hasNamespaceQuota() {
-		m.Quota.addUsage(c.Cluster, n)
-	} else if m.namespaceUsage[c.quotaKey()] += n; m.namespaceUsage[c.quotaKey()] == 0 {
-		delete(m.namespaceUsage, c.quotaKey())
-	}
-}
-
 // hasNamespaceQuota reports whether a claimant counts towards the quota of its namespace in the pool: a block of a
 // carved pool does, and each claimant whose kind has that trait. A block of a GlobalNetworkPool does not, because the
 // creator of such a pool is not a tenant.
@@ -127,52 +105,8 @@ func (c *Claimant) hasNamespaceQuota() bool {
 	return c.Kind.Traits().HasNamespaceQuota || (c.ChildPool != nil && c.ChildPool.Kind != v1alpha1.GlobalNetworkPoolKind)
 }
 
-// UsageByOthers returns how much of the pool the claimants of the kind and the namespace of a claimant have, without
-// that claimant.
-func (m *PoolState) UsageByOthers(c *Claimant) int64 {
-	n := m.namespaceUsage[c.quotaKey()]
-	if c.hasNamespaceQuota() && c.countedInQuota {
-		n--
-	}
-	return n
-}
-
-// quotaLimitFor returns how many claims of the Cluster of a claimant may have an address. It reports false if there
-// is no limit.
-func (m *PoolState) quotaLimitFor(c *Claimant) (int64, bool) {
-	if !c.Kind.Traits().CountsTowardsQuota || c.Cluster.Name == "" || m.QuotaLimit == nil {
-		return 0, false
-	}
-	return m.QuotaLimit(c.Cluster)
-}
-
-// reserveQuota counts a claimant towards the quota of its Cluster or of its namespace, so that the next decision of
-// the same plan takes it into account. It returns nil if the claimant is counted, or does not have to be.
-func (m *PoolState) reserveQuota(c *Claimant) *Refusal {
-	if c.hasNamespaceQuota() && !c.countedInQuota {
-		m.addQuotaUsage(c, 1)
-		c.countedInQuota = true
-		return nil
-	}
-	limit, limited := m.quotaLimitFor(c)
-	if !limited || c.countedInQuota {
-		return nil
-	}
-	if m.Quota.tryReserve(c.Cluster, limit, m.Key) {
-		c.countedInQuota = true
-		return nil
-	}
-	return quotaExceeded(c, limit)
-}
-
 func quotaExceeded(c *Claimant, limit int64) *Refusal {
 	return &Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 		"Cluster %s has as many machine addresses as quotaPerTenant.maxNodeIPs of its ProviderConfig allows: %d; delete claims or raise the quota",
 		c.Cluster, limit)}
-}
-
-// IsWithinQuota reports whether the quota of its Cluster allows a claimant to be served.
-func (m *PoolState) IsWithinQuota(c *Claimant) bool {
-	limit, limited := m.quotaLimitFor(c)
-	return !limited || c.countedInQuota || !m.Quota.isFull(c.Cluster, limit)
 }

@@ -19,16 +19,11 @@ const maxReleasedBytes = 4 << 10
 
 const releasedSeparator = ", "
 
-// usesReleaseOrder reports whether claims get the addresses that were released longest ago.
-func (m *PoolState) usesReleaseOrder() bool {
-	return m.BasePool != nil && m.BasePool.PoolSpec().AllocationOrder == v1alpha1.LeastRecentlyUsedOrder
-}
-
 // releasedText returns the text of status.released: as many of the last releases as fit.
-func (m *PoolState) releasedText() string {
+func (sp *Space) releasedText() string {
 	var texts []string
 	size := 0
-	for r := range m.releasedRuns() {
+	for r := range sp.releasedRuns() {
 		text := poolutil.ShowRange(r)
 		if size += len(releasedSeparator) + len(text); size > maxReleasedBytes {
 			break
@@ -41,10 +36,10 @@ func (m *PoolState) releasedText() string {
 
 // releasedRuns yields the releases, last one first. Releases of adjacent addresses in ascending order form one range:
 // the lowest address of a range counts as released first.
-func (m *PoolState) releasedRuns() iter.Seq[netipx.IPRange] {
+func (sp *Space) releasedRuns() iter.Seq[netipx.IPRange] {
 	return func(yield func(netipx.IPRange) bool) {
 		var run netipx.IPRange
-		for r := range m.Ledger.ReleasedRanges() {
+		for r := range sp.Ledger.ReleasedRanges() {
 			switch {
 			case run.IsValid() && r.To().Next() == run.From():
 				r = netipx.IPRangeFrom(r.From(), run.To())
@@ -61,10 +56,10 @@ func (m *PoolState) releasedRuns() iter.Seq[netipx.IPRange] {
 
 // loadReleaseOrder restores the order of releases from a status. It must be called before any address of the pool is
 // known to be in use. Addresses that cool down were released after all others.
-func (m *PoolState) loadReleaseOrder(status *v1alpha1.NetworkPoolStatus) {
+func (sp *Space) loadReleaseOrder(status *v1alpha1.NetworkPoolStatus) {
 	for text := range strings.SplitSeq(status.Released, ",") {
 		if r, err := poolutil.ParseRange(strings.TrimSpace(text)); err == nil { // unreadable text was not written by a manager
-			m.Ledger.RestoreRelease(r)
+			sp.Ledger.RestoreRelease(r)
 		}
 	}
 	rests, _ := cooling.ParseGroups(status.Cooling)
@@ -72,6 +67,6 @@ func (m *PoolState) loadReleaseOrder(status *v1alpha1.NetworkPoolStatus) {
 		return cmp.Or(a.Until.Compare(b.Until), a.Range.From().Compare(b.Range.From()))
 	})
 	for _, rest := range rests {
-		m.Ledger.RestoreRelease(rest.Range)
+		sp.Ledger.RestoreRelease(rest.Range)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"go4.org/netipx"
-	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -52,34 +51,4 @@ func parseHeldRelease(part string) (heldRelease, error) {
 		return heldRelease{}, fmt.Errorf("%q is not RANGE@ID, as in 10.40.0.10-10.40.0.19@x7k2p9qd, with the range and the id of an entry of status.held", text.ShortenText(part, 80))
 	}
 	return heldRelease{r, id}, nil
-}
-
-// ReleaseHeldRanges drops the entries of status.held that the annotation of the pool names. The next commit records
-// that, together with the grants from their ranges. An item names an entry by range and id, so an annotation that
-// stays, or that comes from another cluster, releases no other entry. A range that is still being moved is held again
-// at once, under a new id.
-func (m *PoolState) ReleaseHeldRanges() {
-	if len(m.heldRanges) == 0 || annotations.HasPaused(m.BasePool) {
-		return
-	}
-	dropped := false
-	for _, part := range splitHeldReleases(m.BasePool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]) {
-		e, err := parseHeldRelease(part)
-		if h, ok := m.heldRanges[e.ipRange]; err == nil && ok && h.ID == e.id {
-			m.removeHeldRange(e.ipRange)
-			dropped = true
-		}
-	}
-	if dropped {
-		m.holdAllMoved()
-	}
-}
-
-// invalidReleaseMessage returns a message about the first item of the annotation release-held that cannot be parsed,
-// or "" if there is none.
-func (m *PoolState) invalidReleaseMessage() string {
-	if _, err := ParseHeldReleases(m.BasePool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]); err != nil {
-		return fmt.Sprintf("the annotation %s has an entry that releases nothing: %v", v1alpha1.ReleaseHeldAnnotation, err)
-	}
-	return ""
 }

@@ -50,36 +50,22 @@ func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{
 		if _, ok := listed[uid]; !ok {
 			o := WithName(r.NewObject(), namespace, name)
 			o.SetUID(uid)
-			r.SetPoolRef(o, m.Key)
+			r.SetPoolRef(o, m.Base.Key)
 			out = append(out, o)
 		}
 	}
-	for _, c := range m.Claimants {
+	for _, c := range m.Claimants.ByUID {
 		if c.Kind == r {
 			add(c.Owner.Namespace, c.Owner.Name, c.Owner.UID)
 		}
 	}
-	for _, a := range m.Addresses {
+	for _, a := range m.Addresses.ByName {
 		if a.Kind.Traits().AddressKind == r {
 			add(a.Namespace, a.Name, a.UID)
 		}
 	}
 	if carver, ok := r.(BlockKind); ok {
-		out = append(out, m.unlistedBlocks(carver, listed)...)
-	}
-	return out
-}
-
-// unlistedBlocks returns the known blocks that are not among the listed UIDs.
-func (m *PoolState) unlistedBlocks(r BlockKind, listed map[types.UID]struct{}) (out []Object) {
-	for _, b := range m.Carved.allBlocks() {
-		if _, ok := listed[b.UID]; !ok {
-			o := WithName(r.NewObject(), b.Namespace, b.Name)
-			o.SetUID(b.UID)
-			r.SetPoolRef(o, b.ParentKey)
-			r.SetChildPool(o, m.Key)
-			out = append(out, o)
-		}
+		out = append(out, m.Carved.unlistedBlocks(carver, listed)...)
 	}
 	return out
 }
@@ -124,6 +110,6 @@ func (m *PoolState) ObserveListed(found *ListedObjects) {
 		m.ObserveAddress(a)
 	}
 	for _, b := range found.Blocks {
-		m.ObserveBlock(b)
+		m.Held.ObserveBlock(b)
 	}
 }

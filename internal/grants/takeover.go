@@ -29,29 +29,29 @@ const failedWritePatience = 10 * time.Minute
 // whether it is the elected leader. shrinkGrace is how long a carved pool keeps an idle block. admission decides on
 // claimants to serve, releasable on those to release. The answer affects only the amount of work, never safety.
 func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (bool, time.Duration) {
-	if now.Before(m.NotBefore) {
-		return false, m.NotBefore.Sub(now)
+	if now.Before(m.Record.NotBefore) {
+		return false, m.Record.NotBefore.Sub(now)
 	}
-	state := m.BasePool.PoolStatus().Allocator
-	if state == nil || !m.TakeoverChecked || (elected && m.Backoff == 0) {
+	state := m.Base.Pool.PoolStatus().Allocator
+	if state == nil || !m.Record.TakeoverChecked || (elected && m.Record.Backoff == 0) {
 		return true, 0
 	}
-	room := m.CoolingRoomDelay(now)
+	room := m.Releases.CoolingRoomDelay(now)
 	if room > 0 {
 		admit := releasable
 		releasable = func(c *Claimant) AdmissionResult {
-			if m.coolingPeriodFor(c) > 0 {
+			if m.Base.coolingPeriodFor(c) > 0 {
 				return AdmissionResult{Wait: true, Quiet: true} // a live holder would not release it
 			}
 			return admit(c)
 		}
 	}
 	patience := term.TakeoverDelay
-	m.ResetShortfall()
+	m.Carved.ResetShortfall()
 	if work, writesFailed := m.hasTakeoverWork(state, admission, releasable); !work {
-		at, soon := m.checkBlockWork(now, shrinkGrace)
+		at, soon := m.Growth.checkBlockWork(now, shrinkGrace)
 		if !at && !writesFailed {
-			m.WorkPendingSince = time.Time{}
+			m.Record.WorkPendingSince = time.Time{}
 			return false, room
 		}
 		switch {
@@ -61,12 +61,12 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 			patience = blockRequestPatience
 		}
 	}
-	if m.WorkPendingSince.IsZero() {
-		m.WorkPendingSince = now
+	if m.Record.WorkPendingSince.IsZero() {
+		m.Record.WorkPendingSince = now
 	}
-	since := m.WorkPendingSince
-	if m.ChangedAt.After(since) {
-		since = m.ChangedAt
+	since := m.Record.WorkPendingSince
+	if m.Record.ChangedAt.After(since) {
+		since = m.Record.ChangedAt
 	}
 	if wait := patience - now.Sub(since); wait > 0 {
 		return false, wait
@@ -79,7 +79,7 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 // live holder may have tried something without success: the status of a claimant reports a failed write. The
 // shortfall of the pool is complete then.
 func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, writesFailed bool) {
-	work = m.canFinalizePool() || m.isStatusOutdated()
+	work = m.Carved.canFinalizePool() || m.Status.isStatusOutdated()
 	wants := func(c *Claimant) bool {
 		rule := admission
 		if c.Deleting {
@@ -91,16 +91,16 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 		return wants && !failed
 	}
 	for _, g := range state.InFlight {
-		c := m.Claimants[types.UID(g.UID)]
+		c := m.Claimants.ByUID[types.UID(g.UID)]
 		work = work || c == nil || wants(c)
 	}
-	for _, c := range m.ClaimantsToWrite {
+	for _, c := range m.Queues.ToWrite {
 		work = work || wants(c)
 	}
 	if work {
 		return true, writesFailed
 	}
-	m.PendingClaimants.Scan(func(c *Claimant) bool {
+	m.Queues.Pending.Scan(func(c *Claimant) bool {
 		admitted := admission(c)
 		switch {
 		case admitted.Wait:
@@ -109,72 +109,60 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 		case c.PublishedRefusal().isWriteFailure():
 			writesFailed = true
 		default:
-			_, refusal, full := m.FindAvailable(c)
-			if full && m.IsWithinQuota(c) {
-				m.addShortfall(c)
+			_, refusal, full := m.Planner.FindAvailable(c)
+			if full && m.Quotas.IsWithinQuota(c) {
+				m.Growth.addShortfall(c)
 			}
-			work = c.PublishedRefusal() == (Refusal{}) || (refusal == nil && m.IsWithinQuota(c))
+			work = c.PublishedRefusal() == (Refusal{}) || (refusal == nil && m.Quotas.IsWithinQuota(c))
 		}
 		return !work
 	})
 	return work, writesFailed
 }
 
-// canFinalizePool reports whether the pool is being deleted, and no known object has any of its addresses. As long as
-// one has, another holder would have nothing to do.
-func (m *PoolState) canFinalizePool() bool {
-	return m.BasePool.GetDeletionTimestamp() != nil && m.Ledger.Counts().Owners == 0 && !m.HasBlocks()
-}
-
-// isStatusOutdated reports whether the status is of an older spec than the pool has, or of other overlapping pools.
-func (m *PoolState) isStatusOutdated() bool {
-	overlaps := meta.IsStatusConditionTrue(m.BasePool.GetConditions(), v1alpha1.OverlapCondition)
-	return m.BasePool.PoolStatus().ObservedGeneration != m.BasePool.GetGeneration() || overlaps != (m.OverlapMessage != "") || m.YieldPending
-}
-
 // LoseTerm ends the term of this manager, because another manager has written the pool. All plans based on the term
 // are void.
 func (m *PoolState) LoseTerm(now time.Time) {
-	m.Holder, m.PendingCommit, m.Carved.shortfall = false, nil, carve.Shortfall{}
-	m.RetryOverflow()
-	m.requeueDeferredReleases()
-	for uid, g := range m.Grants {
-		m.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: uid})
-		delete(m.Grants, uid)
-		if c := m.Claimants[g.Owner.UID]; c != nil {
-			m.QueueClaimant(c)
+	m.Record.Holder, m.Record.PendingCommit, m.Carved.shortfall = false, nil, carve.Shortfall{}
+	m.Queues.RetryOverflow()
+	m.Queues.requeueDeferredReleases()
+	for uid, g := range m.Grants.ByClaimant {
+		m.Space.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceGrant, UID: uid})
+		delete(m.Grants.ByClaimant, uid)
+		if c := m.Claimants.ByUID[g.Owner.UID]; c != nil {
+			m.Queues.QueueClaimant(c)
 		}
 	}
-	m.Next(now, m.ListDuration, m.jitter)
-	m.ChangedAt, m.WorkPendingSince = now, time.Time{}
+	m.Record.Next(now, m.Record.ListDuration, m.Record.jitter)
+	m.Record.ChangedAt, m.Record.WorkPendingSince = now, time.Time{}
 }
 
 // RebuildLedger builds the ledger from a list, from newer observations of the watches, and from the grants in flight.
 func (m *PoolState) RebuildLedger(found *ListedObjects) {
-	status := m.BasePool.PoolStatus()
-	space, unit := m.grantableSpace()
-	m.Ledger = ledger.New(space, unit)
-	m.Ledger.SetOrder(m.allocationOrder())
-	m.loadReleaseOrder(status)
-	m.Ledger.SetCountedRanges(m.OpenBlockRanges())
+	status := m.Base.Pool.PoolStatus()
+	space, unit := m.Space.grantableSpace()
+	m.Space.Ledger = ledger.New(space, unit)
+	m.Space.Ledger.SetOrder(m.Space.allocationOrder())
+	m.Space.loadReleaseOrder(status)
+	m.Space.Ledger.SetCountedRanges(m.Base.OpenBlockRanges())
 	m.Carved.drainedPrefixes = nil
 	for _, b := range m.Carved.Blocks {
 		b.verifiedTerm = PoolTerm{} // a restored pool counts its terms from the beginning again
 	}
-	m.setDrainedRanges(carve.Decision{})
-	m.excluded, m.unresolvedGrants, m.fullyListed = map[netipx.IPRange]pools.Key{}, nil, true
-	m.Arrival.NeedsListing = false
-	m.addPreAllocations()
-	for uid := range m.Grants {
-		delete(m.Grants, uid)
+	m.Growth.setDrainedRanges(carve.Decision{})
+	m.Excluded.byRange, m.Observed.unresolvedGrants, m.Observed.fullyListed = map[netipx.IPRange]pools.Key{}, nil, true
+	m.Quarantine.Arrival.NeedsListing = false
+	m.Space.addPreAllocations()
+	for uid := range m.Grants.ByClaimant {
+		delete(m.Grants.ByClaimant, uid)
 	}
 	m.ObserveListed(found)
-	for _, c := range m.Claimants {
-		m.UpdateClaimantFacts(c)
+	for _, c := range m.Claimants.ByUID {
+		m.Inventory.UpdateClaimantFacts(c)
 	}
-	for _, addr := range m.Addresses {
+	for _, addr := range m.Addresses.ByName {
 		if addr.IP.IsValid() {
-			m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: addr.UID}, Owner: addr.ledgerOwner(), Range: m.Ledger.UnitRange(addr.IP)})
+			m.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: addr.UID}, Owner: addr.ledgerOwner(), Range: m.Space.Ledger.UnitRange(addr.IP)})
 		}
 	}
 	for _, g := range InFlightFromStatus(status) {
@@ -182,87 +170,59 @@ func (m *PoolState) RebuildLedger(found *ListedObjects) {
 		if err != nil {
 			continue
 		}
-		owner := ledger.Owner{Kind: m.kindByName(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		if c := m.Claimants[owner.UID]; c != nil && c.MayChangeAddress() && m.hasOtherAddress(r, owner) {
+		owner := ledger.Owner{Kind: m.Claimants.kindByName(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
+		if c := m.Claimants.ByUID[owner.UID]; c != nil && c.MayChangeAddress() && m.Inventory.hasOtherAddress(r, owner) {
 			continue
 		}
-		m.Grants[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
-		m.confirmGrant(owner.UID) // the list began after the fence, so it is proof (R6)
-		m.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: owner.UID}, Owner: owner, Range: r})
+		m.Grants.ByClaimant[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
+		m.Inventory.confirmGrant(owner.UID) // the list began after the fence, so it is proof (R6)
+		m.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: owner.UID}, Owner: owner, Range: r})
 	}
 	m.LoadCoolingAndHeld(status)
-	for _, c := range m.Claimants {
-		m.QueueClaimant(c)
+	for _, c := range m.Claimants.ByUID {
+		m.Queues.QueueClaimant(c)
 	}
-	for _, addr := range m.Addresses {
-		m.classifyAddress(addr)
+	for _, addr := range m.Addresses.ByName {
+		m.Moves.classifyAddress(addr)
 	}
-	if len(m.Orphans) == 0 {
-		m.Orphans = map[types.NamespacedName]*Orphan{} // before the claims arrived, all were orphans; maps do not shrink
+	if len(m.Addresses.Orphans) == 0 {
+		m.Addresses.Orphans = map[types.NamespacedName]*Orphan{} // before the claims arrived, all were orphans; maps do not shrink
 	}
-}
-
-// hasOtherAddress reports whether an IPAddress of another owner has some of a range.
-func (m *PoolState) hasOtherAddress(r netipx.IPRange, o ledger.Owner) bool {
-	return m.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
-		return h.Source == ledger.SourceObject && m.isBlocking(h, o)
-	}) != nil
 }
 
 // LoadCoolingAndHeld loads the cooling and the held ranges from the status of the pool, because an operator may have
 // removed an entry.
 func (m *PoolState) LoadCoolingAndHeld(status *v1alpha1.NetworkPoolStatus) {
-	for _, rest := range m.Cooling.All() {
-		m.Cooling.Remove(rest.Range)
+	for _, rest := range m.Cooling.Periods.All() {
+		m.Cooling.Periods.Remove(rest.Range)
 	}
-	for r := range m.heldRanges {
-		m.removeHeldRange(r)
+	for r := range m.Held.byRange {
+		m.Held.removeHeldRange(r)
 	}
 	rests, _ := cooling.ParseGroups(status.Cooling) // unreadable text was not written by a manager
 	for _, rest := range rests {
-		m.Cooling.ForceAdd(rest)
+		m.Cooling.Periods.ForceAdd(rest)
 	}
-	m.RetryOverflow()
+	m.Queues.RetryOverflow()
 	for _, h := range status.Held {
 		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
-			m.AddHeldRange(r, h)
+			m.Held.AddHeldRange(r, h)
 		}
 	}
-	m.holdAllMoved()
+	m.Held.holdAllMoved()
 }
 
 // RestoreQuarantine starts the quarantine if the status records no allocator, but addresses are in use or there was
 // an allocator (R10). The condition Ready carries the quarantine over a restart.
 func (m *PoolState) RestoreQuarantine(now time.Time, length time.Duration) {
-	if c := m.AdoptingCondition(); c != nil && (c.Status == metav1.ConditionFalse || m.Ledger.Counts().Owners > 0) {
-		m.setQuarantineEnd(m.quarantineStart(c, now).Add(length))
+	if c := m.Base.AdoptingCondition(); c != nil && (c.Status == metav1.ConditionFalse || m.Space.Ledger.Counts().Owners > 0) {
+		m.Quarantine.setQuarantineEnd(m.Clock.quarantineStart(c, now).Add(length))
 	}
 }
 
 // maxClockError is the maximum error of a converted time of the API server. Its clock is read from timestamps without
 // fractions of a second, at the end of answers that take up to a second, and a recorded time loses its fraction.
 const maxClockError = 3 * time.Second
-
-// apiServerTime converts a time to the clock of the API server. All times that the next manager counts from are
-// recorded by that clock, because its own clock and that of its predecessor may differ by any amount (ADR 49).
-func (m *PoolState) apiServerTime(at time.Time) time.Time {
-	if m.ToAPIServerTime == nil {
-		return at
-	}
-	return m.ToAPIServerTime(at)
-}
-
-// fromAPIServerTime converts a time of the API server to the clock of this manager. It returns now for a future time,
-// so that a clock that was ahead when the time was recorded does not close the pool for longer.
-func (m *PoolState) fromAPIServerTime(at, now time.Time) time.Time {
-	return now.Add(-max(m.apiServerTime(now).Sub(at), 0))
-}
-
-// quarantineStart returns the start of a recorded quarantine by the clock of this manager, at most now. Clock errors
-// never make the quarantine shorter.
-func (m *PoolState) quarantineStart(c *metav1.Condition, now time.Time) time.Time {
-	return m.fromAPIServerTime(c.LastTransitionTime.Add(maxClockError), now)
-}
 
 // SetPoolCondition sets a condition of a pool. A quarantine counts from its own start, and not from an earlier reason
 // with the same status, so the transition time changes with the reason Adopting.
@@ -271,13 +231,4 @@ func SetPoolCondition(all *[]metav1.Condition, c metav1.Condition) {
 		meta.RemoveStatusCondition(all, c.Type)
 	}
 	meta.SetStatusCondition(all, c)
-}
-
-// AdoptingCondition returns the condition Ready if it shows a quarantine that is not over, nil otherwise.
-func (m *PoolState) AdoptingCondition() *metav1.Condition {
-	c := meta.FindStatusCondition(m.BasePool.GetConditions(), v1alpha1.ReadyCondition)
-	if c == nil || c.Reason != v1alpha1.AdoptingReason {
-		return nil
-	}
-	return c
 }

@@ -2,7 +2,6 @@ package grants
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"go4.org/netipx"
@@ -48,23 +47,23 @@ type PoolView struct {
 
 // BuildView returns the view of the current state of the pool. It reports false if the pool does not exist.
 func (m *PoolState) BuildView() (v PoolView, exists bool) {
-	if m.BasePool == nil || m.Dropped {
+	if m.Base.Pool == nil || m.Dropped {
 		return PoolView{}, false
 	}
-	v = PoolView{Key: m.Key, Counts: m.Ledger.Counts(), WaitingCount: m.PendingClaimants.Len(), Holder: m.Holder}
-	if carved := m.BasePool.PoolSpec().Carve; carved != nil {
-		v.ParentKey = pools.KeyFromPoolReference(m.BasePool.GetNamespace(), carved.PoolRef)
+	v = PoolView{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), WaitingCount: m.Queues.Pending.Len(), Holder: m.Record.Holder}
+	if carved := m.Base.Pool.PoolSpec().Carve; carved != nil {
+		v.ParentKey = pools.KeyFromPoolReference(m.Base.Pool.GetNamespace(), carved.PoolRef)
 	}
-	if k := m.kindByName(v1alpha1.IPLeaseKind); k.Traits().Name == v1alpha1.IPLeaseKind {
-		v.LeaseCount = m.claimantCounts[k]
+	if k := m.Claimants.kindByName(v1alpha1.IPLeaseKind); k.Traits().Name == v1alpha1.IPLeaseKind {
+		v.LeaseCount = m.Claimants.counts[k]
 	}
-	if spec := m.BasePool.PoolSpec().Leases; spec != nil {
+	if spec := m.Base.Pool.PoolSpec().Leases; spec != nil {
 		v.LeasesEnabled, v.LeaseQuota = true, spec.QuotaPerNamespace
 	}
-	v.ReadyCondition = ptr.Deref(meta.FindStatusCondition(m.BasePool.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
-	if m.Layout != nil {
-		v.Declared, v.Allocatable, v.UnitBits = m.Layout.Declared(), m.Layout.Allocatable(), m.Layout.UnitBits()
-		v.Gateways = m.Layout.Gateways()
+	v.ReadyCondition = ptr.Deref(meta.FindStatusCondition(m.Base.Pool.GetConditions(), v1alpha1.ReadyCondition), metav1.Condition{})
+	if m.Space.Layout != nil {
+		v.Declared, v.Allocatable, v.UnitBits = m.Space.Layout.Declared(), m.Space.Layout.Allocatable(), m.Space.Layout.UnitBits()
+		v.Gateways = m.Space.Layout.Gateways()
 	}
 	return v, true
 }
@@ -140,66 +139,6 @@ func (c *Claimant) announcedCondition() *metav1.Condition {
 	return ptr.To(*found)
 }
 
-// AppendTakenRanges appends the taken ranges from an address on, until to has ViewChunkSize ranges.
-func (m *PoolState) AppendTakenRanges(from netip.Addr, to []TakenRange) []TakenRange {
-	m.Ledger.VisitTakenRanges(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
-		to = append(to, m.newTakenRange(r, facts))
-		return len(to) < ViewChunkSize
-	})
-	return to
-}
-
-// newTakenRange returns the entry of a range that is not free, by the strongest of the facts about it.
-func (m *PoolState) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenRange {
-	best := facts[0]
-	for _, h := range facts[1:] {
-		if h.Source < best.Source {
-			best = h
-		}
-	}
-	out := TakenRange{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
-	if !best.Source.IsInUse() {
-		out.Use = UseHeld
-		switch best.Source {
-		case ledger.SourcePin:
-			out.Use = UsePreAllocated
-			return out
-		case ledger.SourceDraining:
-			out.Use = UseDraining
-			return out
-		case ledger.SourceExcluded:
-			out.Use = UseOtherPool
-			return out
-		default:
-		}
-		if rest, ok := m.Cooling.Get(best.Range); ok {
-			out.Use, out.Until = UseCooling, rest.Until
-		}
-		return out
-	}
-	out.Kind, out.Use = best.Owner.Kind, UseClaim
-	c := m.Claimants[best.Owner.UID]
-	switch {
-	case c != nil:
-		out.Cluster, out.Deleting = c.Cluster.Name, c.Deleting
-		out.Use, out.Since = c.Kind.RangeUse(c)
-		if k, shares := c.Kind.(portSharer); shares {
-			out.Ports, out.AnnouncedCondition = k.Ports(c), c.announcedCondition()
-		}
-	case best.Source == ledger.SourceObject:
-		out.Use, out.Kind = UseOrphan, m.kindByName(best.Owner.Kind).Traits().AddressKind.KindName()
-	}
-	for _, h := range facts {
-		if h.Source.IsInUse() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
-			out.Use = UseConflict
-			if owner := m.DescribeFact(h); !slices.Contains(out.OtherOwners, owner) {
-				out.OtherOwners = append(out.OtherOwners, owner)
-			}
-		}
-	}
-	return out
-}
-
 // WaitingClaimant is a claimant that waits for a grant.
 type WaitingClaimant struct {
 	Kind, Namespace, Name string
@@ -209,27 +148,4 @@ type WaitingClaimant struct {
 	Since time.Time
 	// Reason and Message are those of the refusal in the status of the claimant, empty if it has none yet.
 	Reason, Message string
-}
-
-// AppendWaiting appends the claimants that wait and are served after a claimant, or from the first one if after is
-// nil, until to has ViewChunkSize claimants. It also returns the last one.
-func (m *PoolState) AppendWaiting(after *Claimant, to []WaitingClaimant) ([]WaitingClaimant, *Claimant) {
-	add := func(c *Claimant) bool {
-		if after != nil && !isOlderClaimant(after, c) {
-			return true
-		}
-		published := c.PublishedRefusal()
-		to = append(to, WaitingClaimant{
-			Kind: c.Owner.Kind, Namespace: c.Owner.Namespace, Name: c.Owner.Name, Cluster: c.Cluster.Name, Since: c.Created,
-			Reason: published.Reason, Message: published.Message,
-		})
-		after = c
-		return len(to) < ViewChunkSize
-	}
-	if after == nil {
-		m.PendingClaimants.Scan(add)
-	} else {
-		m.PendingClaimants.Ascend(after, add)
-	}
-	return to, after
 }

@@ -14,7 +14,7 @@ import (
 var (
 	// codeOf matches the paragraph that names the code of a rule.
 	codeOf = regexp.MustCompile(`(?ms)^Code: (.*?)\n\n`)
-	// quoted matches the name of a declaration, such as grants.PoolState.PlanGrants.
+	// quoted matches the name of a declaration, such as grants.Planner.PlanGrants.
 	quoted = regexp.MustCompile("`((?:[a-z0-9]+/)*[A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)*)`")
 )
 
@@ -126,8 +126,8 @@ func shortNames(full string) []string {
 }
 
 func TestShortNames(t *testing.T) {
-	got := shortNames("internal/grants.PoolState.PlanGrants")
-	want := []string{"internal/grants.PoolState.PlanGrants", "grants.PoolState.PlanGrants", "PoolState.PlanGrants", "PlanGrants"}
+	got := shortNames("internal/grants.Planner.PlanGrants")
+	want := []string{"internal/grants.Planner.PlanGrants", "grants.Planner.PlanGrants", "Planner.PlanGrants", "PlanGrants"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, not %v", got, want)
 	}

@@ -192,7 +192,7 @@ func (allocationKind) CarryOverState(c, old *grants.Claimant) {
 
 // TakenRanges returns the range that an allocation has on record or in its status, unchanged, whether or not the pool
 // allocates it: if two allocations overlap, both keep their ranges.
-func (allocationKind) TakenRanges(_ *grants.PoolState, c *grants.Claimant) (record, shown netipx.IPRange) {
+func (allocationKind) TakenRanges(_ *grants.Inventory, c *grants.Claimant) (record, shown netipx.IPRange) {
 	return c.TakenRanges()
 }
 
@@ -206,7 +206,7 @@ const (
 )
 
 // nextWrite returns the next write for an allocation that should have r: the record, then the status (R8).
-func nextWrite(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) writeKind {
+func nextWrite(m *grants.Inventory, c *grants.Claimant, r netipx.IPRange) writeKind {
 	switch {
 	case !c.HasFinalizer || c.RecordAnnotation != poolutil.FormatRange(r):
 		return writeRecord
@@ -216,26 +216,26 @@ func nextWrite(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) writeK
 	return writeNothing
 }
 
-func (allocationKind) NeedFor(m *grants.PoolState, c *grants.Claimant) grants.Need {
+func (allocationKind) NeedFor(m *grants.Inventory, c *grants.Claimant) grants.Need {
 	return m.StatusNeedFor(c, func() bool { return nextWrite(m, c, c.RecordedRange) == writeNothing })
 }
 
-func (allocationKind) IsConfirmed(_ *grants.PoolState, c *grants.Claimant) bool { return c.HasRecord() }
+func (allocationKind) IsConfirmed(_ *grants.Inventory, c *grants.Claimant) bool { return c.HasRecord() }
 
-func (allocationKind) ReleasableRange(_ *grants.PoolState, c *grants.Claimant) netipx.IPRange {
+func (allocationKind) ReleasableRange(_ *grants.Inventory, c *grants.Claimant) netipx.IPRange {
 	return c.CurrentRange()
 }
 
 // DesignatedRange returns the range that is meant for an allocation: the one on record, the one in its status, the
 // one that it is pinned to, the one of a record without our finalizer, or one that cools down for its name, in this
 // order.
-func (k allocationKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+func (k allocationKind) DesignatedRange(m *grants.Inventory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
 	if allocationDataFor(c).isPrefix() {
 		if refusal := blockRefusal(m, c); refusal != nil {
 			return netipx.IPRange{}, refusal
 		}
-	} else if m.AllocatesPrefixes() {
-		return netipx.IPRange{}, grants.AllocationFailed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", m.Key, m.Layout.UnitBits())
+	} else if m.Space.AllocatesPrefixes() {
+		return netipx.IPRange{}, grants.AllocationFailed("%s hands out prefixes of /%d, not blocks of addresses; name another pool", m.Base.Key, m.Space.Layout.UnitBits())
 	}
 	if c.HasRecord() {
 		return m.RecordedRangeFor(c, c.RecordedRange)
@@ -255,8 +255,8 @@ func (k allocationKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant)
 		if refusal := pinnedRangeRefusal(b); refusal != nil {
 			return netipx.IPRange{}, refusal
 		}
-		if !m.Ledger.IsInSpace(pinned) {
-			return netipx.IPRange{}, grants.AllocationFailed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.ShowRange(pinned), m.Key, m.DescribeFirstWithheld(pinned))
+		if !m.Space.Ledger.IsInSpace(pinned) {
+			return netipx.IPRange{}, grants.AllocationFailed("pinnedRange %s contains addresses that %s does not hand out%s; create the allocation again with another range", poolutil.ShowRange(pinned), m.Base.Key, m.DescribeFirstWithheld(pinned))
 		}
 		if h := m.FindBlockingFact(pinned, c.Owner); h != nil {
 			return netipx.IPRange{}, grants.AllocationFailed("pinnedRange %s overlaps %s, which is held by %s; release that, or create the allocation again with another range",
@@ -281,21 +281,21 @@ func matchesShape(r netipx.IPRange, s grants.RangeShape) bool {
 	return poolutil.Size(r) == s.Count
 }
 
-func (allocationKind) RequestedShape(m *grants.PoolState, c *grants.Claimant) grants.RangeShape {
+func (allocationKind) RequestedShape(m *grants.Inventory, c *grants.Claimant) grants.RangeShape {
 	b := allocationDataFor(c)
 	if b.isPrefix() {
 		return grants.RangeShape{PrefixLength: b.prefixLength}
 	}
-	return grants.RangeShape{Count: b.requestedCount(m.BasePool.PoolSpec())}
+	return grants.RangeShape{Count: b.requestedCount(m.Base.Pool.PoolSpec())}
 }
 
-func (k allocationKind) ExhaustedRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+func (k allocationKind) ExhaustedRefusal(m *grants.Inventory, c *grants.Claimant) *grants.Refusal {
 	if allocationDataFor(c).isPrefix() {
 		return noPrefixRefusal(m, c)
 	}
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
 		"no contiguous block available: %s has no %d free addresses in a row; add addresses to %s, ask for fewer, or delete allocations",
-		m.Key, k.RequestedShape(m, c).Count, m.EditablePoolName())}
+		m.Base.Key, k.RequestedShape(m, c).Count, m.Base.EditablePoolName())}
 }
 
 func (allocationKind) RangeUse(c *grants.Claimant) (grants.RangeUse, time.Time) {

@@ -21,8 +21,8 @@ import (
 // blockRefusal returns why a pool cannot allocate the requested prefix, or nil if it can. An allocation that has its
 // block in its status is not checked. A record alone does not suffice for that: a user may have written it, or a move
 // may have brought it to a pool with other rules.
-func blockRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
-	length, longest := allocationDataFor(c).prefixLength, m.Layout.UnitBits()
+func blockRefusal(m *grants.Inventory, c *grants.Claimant) *grants.Refusal {
+	length, longest := allocationDataFor(c).prefixLength, m.Space.Layout.UnitBits()
 	if c.StatusHasAddress {
 		return nil
 	}
@@ -32,26 +32,26 @@ func blockRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
 		}
 	}
 	switch {
-	case length > longest && m.AllocatesPrefixes():
-		return grants.AllocationFailed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Key, longest, length)
+	case length > longest && m.Space.AllocatesPrefixes():
+		return grants.AllocationFailed("%s hands out prefixes of /%d, and a block of /%d is smaller than one", m.Base.Key, longest, length)
 	case length > longest:
-		return grants.AllocationFailed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Key, longest)
+		return grants.AllocationFailed("a block of /%d is no prefix of the addresses of %s, which have %d bits", length, m.Base.Key, longest)
 	}
 	return nil
 }
 
 // carveRefusal returns why a pool cannot allocate a block to a carved pool, or nil if it can.
-func carveRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
-	length, carvable := allocationDataFor(c).prefixLength, m.BasePool.PoolSpec().Carvable
+func carveRefusal(m *grants.Inventory, c *grants.Claimant) *grants.Refusal {
+	length, carvable := allocationDataFor(c).prefixLength, m.Base.Pool.PoolSpec().Carvable
 	switch {
 	case carvable == nil:
-		return grants.PoolNotReady("no pool can be carved from %s: its spec.carvable is not set", m.Key)
+		return grants.PoolNotReady("no pool can be carved from %s: its spec.carvable is not set", m.Base.Key)
 	case len(carvable.PrefixLengths) > 0 && !slices.Contains(carvable.PrefixLengths, int32(length)):
-		return grants.PoolNotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Key, formatLengths(carvable.PrefixLengths))
-	case c.ChildPool.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.UsageByOthers(c) >= int64(*carvable.MaxBlocksPerNamespace):
+		return grants.PoolNotReady("no block of /%d can be carved from %s: its spec.carvable.prefixLengths allows %s", length, m.Base.Key, formatLengths(carvable.PrefixLengths))
+	case c.ChildPool.Kind != v1alpha1.GlobalNetworkPoolKind && carvable.MaxBlocksPerNamespace != nil && m.Quotas.UsageByOthers(c) >= int64(*carvable.MaxBlocksPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the pools of namespace %s have as many blocks of %s as its spec.carvable.maxBlocksPerNamespace allows: %d; raise that, or use fewer",
-			c.Owner.Namespace, m.Key, *carvable.MaxBlocksPerNamespace)}
+			c.Owner.Namespace, m.Base.Key, *carvable.MaxBlocksPerNamespace)}
 	}
 	return nil
 }
@@ -75,9 +75,9 @@ func pinnedRangeRefusal(b *allocationData) *grants.Refusal {
 }
 
 // noPrefixRefusal returns the refusal of a pool that has no free prefix of the requested length.
-func noPrefixRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
+func noPrefixRefusal(m *grants.Inventory, c *grants.Claimant) *grants.Refusal {
 	return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: fmt.Sprintf(
-		"%s has no free prefix of /%d; add addresses to it, or delete what else has blocks of it", m.Key, allocationDataFor(c).prefixLength)}
+		"%s has no free prefix of /%d; add addresses to it, or delete what else has blocks of it", m.Base.Key, allocationDataFor(c).prefixLength)}
 }
 
 // BlockFromObject returns the state of an IPAllocation as a block of a carved pool, and the key of that pool. The

@@ -17,7 +17,7 @@ import (
 
 // NextServeStep returns the next step for an IPAllocation that has a grant, or addresses already: the record, then
 // the status (R8). The range on record stays valid; a status that differs is corrected.
-func (allocationKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+func (allocationKind) NextServeStep(m *grants.Inventory, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	r, instead := m.EntitledRange(c, t)
 	if !r.IsValid() {
 		return instead
@@ -35,9 +35,9 @@ func (allocationKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *
 // NextReleaseStep returns the next step that releases a deleted IPAllocation. If no grant is left (R6), it first
 // records the time of the release in the status, and then removes our finalizer. The addresses are free when the
 // IPAllocation is gone.
-func (allocationKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+func (allocationKind) NextReleaseStep(m *grants.Inventory, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	switch {
-	case m.Grants[c.Owner.UID] != nil:
+	case m.Grants.ByClaimant[c.Owner.UID] != nil:
 		return grants.NewStep(grants.EndGrant)
 	case c.HasFinalizer && allocationDataFor(c).phase != v1alpha1.AllocationReleased:
 		return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "release"}, StatusPatch: map[string]any{"phase": v1alpha1.AllocationReleased, "releasedAt": metav1.NewTime(t.Now)}}

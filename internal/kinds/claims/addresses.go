@@ -88,9 +88,9 @@ func NewAddress(a *ipamv1.IPAddress) *grants.Address {
 // CanAdoptManual reports whether a claim may adopt an IPAddress of its name that a user created, as the in-cluster
 // provider does. The manager does so in the place of that provider: both objects have to name a pool of that
 // provider, and the pool has to allocate the address. A claim keeps an address that it already has.
-func (addressKind) CanAdoptManual(m *grants.PoolState, c *grants.Claimant, a *grants.Address) bool {
+func (addressKind) CanAdoptManual(m *grants.Inventory, c *grants.Claimant, a *grants.Address) bool {
 	return c.UsesMirroredPool && a.UsesMirroredPool && a.CreatedManually && !a.Deleting && (!c.HasRecord() || c.MayChangeAddress()) &&
-		a.IP.IsValid() && m.Ledger.IsInSpace(m.Ledger.UnitRange(a.IP))
+		a.IP.IsValid() && m.Space.Ledger.IsInSpace(m.Space.Ledger.UnitRange(a.IP))
 }
 
 func (addressKind) NameTakenRefusal(o grants.Object) *grants.Refusal {
@@ -103,10 +103,10 @@ func (addressKind) NameTakenRefusal(o grants.Object) *grants.Refusal {
 
 // newIPAddress returns the IPAddress of a claim. It has the name of the claim, and the UID of the claim among its
 // owners shows which claim it belongs to. It is created only once.
-func newIPAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) *ipamv1.IPAddress {
-	poolRef := m.Key.PoolReference()
+func newIPAddress(m *grants.Inventory, c *grants.Claimant, r netipx.IPRange) *ipamv1.IPAddress {
+	poolRef := m.Base.Key.PoolReference()
 	if c.UsesMirroredPool {
-		poolRef, _ = incluster.RefForMirror(m.Key.Kind, m.Key.Name)
+		poolRef, _ = incluster.RefForMirror(m.Base.Key.Kind, m.Base.Key.Name)
 	}
 	prefix, gateway := networkForAddress(m, c, r)
 	obj := &ipamv1.IPAddress{
@@ -115,7 +115,7 @@ func newIPAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) *ip
 			Name:            c.Owner.Name,
 			Labels:          map[string]string{},
 			Finalizers:      []string{v1alpha1.AddressFinalizer},
-			OwnerReferences: ownersForAddress(c, m.BasePool),
+			OwnerReferences: ownersForAddress(c, m.Base.Pool),
 		},
 		Spec: ipamv1.IPAddressSpec{
 			ClaimRef: ipamv1.IPAddressClaimReference{Name: c.Owner.Name},
@@ -136,17 +136,17 @@ func newIPAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) *ip
 
 // networkForAddress returns the prefix length and the gateway of an address: those of the lost IPAddress, if that had
 // the same address, otherwise those of the spec.
-func networkForAddress(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) (prefix int32, gateway string) {
+func networkForAddress(m *grants.Inventory, c *grants.Claimant, r netipx.IPRange) (prefix int32, gateway string) {
 	if c.LostAddress != nil && c.LostAddress.IP == r.From() {
 		lost := addressDataFor(c.LostAddress)
 		return lost.prefix, lost.gateway
 	}
-	if m.Layout == nil {
+	if m.Space.Layout == nil {
 		return 0, ""
 	}
-	prefix, gateway = m.Layout.NetworkForAddress(r.From())
+	prefix, gateway = m.Space.Layout.NetworkForAddress(r.From())
 	if gateway == "" {
-		gateway = m.MirrorGateway(m.BasePool)
+		gateway = m.Base.MirrorGateway(m.Base.Pool)
 	}
 	return prefix, gateway
 }
@@ -185,10 +185,10 @@ func poolOwnerReference(c *grants.Claimant, poolObj v1alpha1.Pool) metav1.OwnerR
 // needsAddressRepair reports whether the owners or the finalizer of an existing IPAddress are missing or wrong:
 // clusterctl move and restores leave references to objects of another cluster. An IPAddress that is being deleted
 // accepts neither. A pool that is being deleted need not be among the owners.
-func needsAddressRepair(m *grants.PoolState, c *grants.Claimant, a *grants.Address) bool {
+func needsAddressRepair(m *grants.Inventory, c *grants.Claimant, a *grants.Address) bool {
 	if a.Deleting {
 		return false
 	}
-	foreign := m.BasePool != nil && m.BasePool.GetUID() != "" && !isPoolDeleting(c, m.BasePool) && addressDataFor(a).PoolUID != poolOwnerReference(c, m.BasePool).UID
+	foreign := m.Base.Pool != nil && m.Base.Pool.GetUID() != "" && !isPoolDeleting(c, m.Base.Pool) && addressDataFor(a).PoolUID != poolOwnerReference(c, m.Base.Pool).UID
 	return foreign || !a.HasFinalizer || a.ClaimantUID != c.Owner.UID
 }

@@ -147,9 +147,9 @@ func ClaimDataFor(c *grants.Claimant) *ClaimData { return c.KindData.(*ClaimData
 func (claimKind) CarryOverState(*grants.Claimant, *grants.Claimant) {}
 
 // TakenRanges returns one unit, whatever a user wrote into the record.
-func (claimKind) TakenRanges(m *grants.PoolState, c *grants.Claimant) (record, shown netipx.IPRange) {
+func (claimKind) TakenRanges(m *grants.Inventory, c *grants.Claimant) (record, shown netipx.IPRange) {
 	if c.RecordedRange.IsValid() {
-		record = m.Ledger.UnitRange(c.RecordedRange.From())
+		record = m.Space.Ledger.UnitRange(c.RecordedRange.From())
 	}
 	return record, netipx.IPRange{}
 }
@@ -167,8 +167,8 @@ const (
 
 // nextWrite returns the next write for a claim that should have r, and that has the IPAddress a if it is not nil. The
 // order of the writes is that of R1. repaired reports whether the owners of a were written already.
-func nextWrite(m *grants.PoolState, c *grants.Claimant, a *grants.Address, r netipx.IPRange, repaired bool) writeKind {
-	recorded := !r.IsValid() || c.RecordAnnotation == m.FormatRecord(r) || (m.Layout == nil && c.RecordedRange.IsValid())
+func nextWrite(m *grants.Inventory, c *grants.Claimant, a *grants.Address, r netipx.IPRange, repaired bool) writeKind {
+	recorded := !r.IsValid() || c.RecordAnnotation == m.Space.FormatRecord(r) || (m.Space.Layout == nil && c.RecordedRange.IsValid())
 	switch {
 	case !recorded || !c.HasFinalizer:
 		return writeRecord
@@ -182,43 +182,43 @@ func nextWrite(m *grants.PoolState, c *grants.Claimant, a *grants.Address, r net
 	return writeNothing
 }
 
-func (k claimKind) NeedFor(m *grants.PoolState, c *grants.Claimant) grants.Need {
-	a := m.AddressFor(c)
+func (k claimKind) NeedFor(m *grants.Inventory, c *grants.Claimant) grants.Need {
+	a := m.Addresses.AddressFor(c)
 	switch {
 	case k.IsConfirmed(m, c):
-		if nextWrite(m, c, a, m.UnitForAddress(a), false) == writeNothing && !c.Paused { // a paused one has to show the pause
+		if nextWrite(m, c, a, m.Space.UnitForAddress(a), false) == writeNothing && !c.Paused { // a paused one has to show the pause
 			return grants.NeedNothing
 		}
 		return grants.NeedWrite
-	case m.Grants[c.Owner.UID] != nil, a != nil && m.IsAdoptable(c, a):
+	case m.Grants.ByClaimant[c.Owner.UID] != nil, a != nil && m.IsAdoptable(c, a):
 		return grants.NeedWrite
 	}
 	return grants.NeedGrant
 }
 
-func (claimKind) IsConfirmed(m *grants.PoolState, c *grants.Claimant) bool {
-	a := m.AddressFor(c)
+func (claimKind) IsConfirmed(m *grants.Inventory, c *grants.Claimant) bool {
+	a := m.Addresses.AddressFor(c)
 	return a != nil && a.ClaimantUID == c.Owner.UID
 }
 
-func (claimKind) ReleasableRange(m *grants.PoolState, c *grants.Claimant) netipx.IPRange {
-	switch a := m.AddressFor(c); {
+func (claimKind) ReleasableRange(m *grants.Inventory, c *grants.Claimant) netipx.IPRange {
+	switch a := m.Addresses.AddressFor(c); {
 	case a != nil && a.ClaimantUID == c.Owner.UID:
-		return m.UnitForAddress(a)
+		return m.Space.UnitForAddress(a)
 	case c.RecordedRange.IsValid() && (c.StatusHasAddress || c.LostAddress != nil):
-		return m.Ledger.UnitRange(c.RecordedRange.From())
+		return m.Space.Ledger.UnitRange(c.RecordedRange.From())
 	}
 	return netipx.IPRange{}
 }
 
 // DesignatedRange returns the range that is meant for a claim: the one on record, the address that is pre-allocated
 // to its name, the one that it requests, or one that cools down for its name, in this order.
-func (claimKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
-	if other := m.AddressFor(c); other != nil && other.ClaimantUID != c.Owner.UID {
+func (claimKind) DesignatedRange(m *grants.Inventory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+	if other := m.Addresses.AddressFor(c); other != nil && other.ClaimantUID != c.Owner.UID {
 		return netipx.IPRange{}, nameTakenRefusal(m, c, other)
 	}
 	if c.RecordedRange.IsValid() {
-		return m.RecordedRangeFor(c, m.Ledger.UnitRange(c.RecordedRange.From()))
+		return m.RecordedRangeFor(c, m.Space.Ledger.UnitRange(c.RecordedRange.From()))
 	}
 	if r, refusal, ok := m.PreAllocatedRange(c); ok {
 		return r, refusal
@@ -229,20 +229,20 @@ func (claimKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netip
 			return netipx.IPRange{}, grants.AllocationFailed("the requested address %q is not an IP address; correct the annotation %s",
 				requested, v1alpha1.RequestedAddressAnnotation)
 		}
-		if !m.Ledger.IsInSpace(m.Ledger.UnitRange(ip.Unmap())) {
+		if !m.Space.Ledger.IsInSpace(m.Space.Ledger.UnitRange(ip.Unmap())) {
 			return netipx.IPRange{}, grants.AllocationFailed("%s does not hand out the requested address %s: it is %s; ask for another, or remove the annotation %s",
-				m.Key, ip, poolspec.WithheldReason(m.BasePool.PoolSpec(), m.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
+				m.Base.Key, ip, poolspec.WithheldReason(m.Base.Pool.PoolSpec(), m.Space.Layout, ip.Unmap()), v1alpha1.RequestedAddressAnnotation)
 		}
 		return m.ExactAddressFor(c, ip.Unmap(), "requested", "or ask for another")
 	}
 	return m.CoolingUnitFor(c), nil
 }
 
-func (claimKind) RequestedShape(*grants.PoolState, *grants.Claimant) grants.RangeShape {
+func (claimKind) RequestedShape(*grants.Inventory, *grants.Claimant) grants.RangeShape {
 	return grants.RangeShape{}
 }
 
-func (claimKind) ExhaustedRefusal(m *grants.PoolState, _ *grants.Claimant) *grants.Refusal {
+func (claimKind) ExhaustedRefusal(m *grants.Inventory, _ *grants.Claimant) *grants.Refusal {
 	return m.NoFreeAddressRefusal()
 }
 
@@ -251,12 +251,12 @@ func (claimKind) RangeUse(c *grants.Claimant) (grants.RangeUse, time.Time) {
 }
 
 // nameTakenRefusal returns the refusal that names the IPAddress that has the name of a claim.
-func nameTakenRefusal(m *grants.PoolState, c *grants.Claimant, a *grants.Address) *grants.Refusal {
+func nameTakenRefusal(m *grants.Inventory, c *grants.Claimant, a *grants.Address) *grants.Refusal {
 	switch {
-	case m.IsOutsideBlocks(a) && a.CreatedManually:
-		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Key)
-	case m.IsOutsideBlocks(a):
-		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Key)
+	case m.Carved.IsOutsideBlocks(a) && a.CreatedManually:
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Base.Key)
+	case m.Carved.IsOutsideBlocks(a):
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Base.Key)
 	case !a.CreatedManually:
 		return grants.AllocationFailed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.FinalizerMessage())
 	case a.Deleting:
@@ -268,8 +268,8 @@ func nameTakenRefusal(m *grants.PoolState, c *grants.Claimant, a *grants.Address
 		why += ", for another pool"
 	case !a.IP.IsValid():
 		why += ", and its spec.address is not an IP address"
-	case c.UsesMirroredPool && !m.Ledger.IsInSpace(m.Ledger.UnitRange(a.IP)):
-		why += ", with an address that " + m.Key.String() + " does not hand out"
+	case c.UsesMirroredPool && !m.Space.Ledger.IsInSpace(m.Space.Ledger.UnitRange(a.IP)):
+		why += ", with an address that " + m.Base.Key.String() + " does not hand out"
 	default:
 		if h := m.FindAdoptionBlocker(c, a); h != nil {
 			why += ", with " + poolutil.ShowRange(h.Range) + ", which " + m.DescribeFact(h) + " has"

@@ -18,15 +18,15 @@ import (
 
 // NextServeStep returns the next step for a claim that has a grant, or an IPAddress already: the record on the claim,
 // the IPAddress, and the status of the claim, strictly in this order (R1).
-func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+func (claimKind) NextServeStep(m *grants.Inventory, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	var r netipx.IPRange
-	a := m.AddressFor(c)
+	a := m.Addresses.AddressFor(c)
 	switch {
 	case a != nil && (a.ClaimantUID == c.Owner.UID || m.IsAdoptable(c, a)):
 		if !a.IP.IsValid() {
 			return grants.ErrorStep(fmt.Errorf("IPAddress %s has no valid address", a.Key()))
 		}
-		r = m.Ledger.UnitRange(a.IP)
+		r = m.Space.Ledger.UnitRange(a.IP)
 	case t.Grant != nil:
 		r, a = t.Grant.Range, nil
 		if err := m.CheckGrantConflict(c, t.Grant); err != nil {
@@ -46,8 +46,8 @@ func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grant
 	repair := grants.Call{Verb: grants.PatchObject, Purpose: "address"}
 	switch nextWrite(m, c, a, r, slices.Contains(t.CompletedCalls, repair)) {
 	case writeRecord:
-		step := grants.WriteRecordStep(c, m.FormatRecord(r))
-		if a != nil && m.IsForeign(c, a) {
+		step := grants.WriteRecordStep(c, m.Space.FormatRecord(r))
+		if a != nil && m.Quarantine.IsForeign(c, a) {
 			step.ForeignAddress = a
 		}
 		if ClaimDataFor(c).hasNoOwner {
@@ -61,10 +61,10 @@ func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grant
 	case writeOwners:
 		return grants.Step{Call: repair, Address: a, MetadataPatch: map[string]any{
 			"finalizers":      append(slices.Clone(a.OtherFinalizers), v1alpha1.AddressFinalizer),
-			"ownerReferences": append(ownersForAddress(c, m.BasePool), addressDataFor(a).otherOwners...),
+			"ownerReferences": append(ownersForAddress(c, m.Base.Pool), addressDataFor(a).otherOwners...),
 		}}
 	case writeStatus:
-		return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "status"}, StatusPatch: allocatedStatus(c, m.FormatRecord(r)), FirstPublication: !c.StatusHasAddress}
+		return grants.Step{Call: grants.Call{Verb: grants.PatchObject, Purpose: "status"}, StatusPatch: allocatedStatus(c, m.Space.FormatRecord(r)), FirstPublication: !c.StatusHasAddress}
 	case writeNothing:
 		if a != nil && needsAddressRepair(m, c, a) { // the claim has its address; the protection of that is written later
 			return grants.ErrorStep(&grants.WriteRevertedError{ObjectName: "IPAddress " + a.Key().String()})
@@ -75,14 +75,14 @@ func (claimKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grant
 
 // NextReleaseStep returns the next step that releases a deleted claim: it removes the IPAddress first, and then our
 // finalizer, once the IPAddress is proven to be gone and no grant is left (R6).
-func (claimKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
-	a := m.AddressFor(c)
+func (claimKind) NextReleaseStep(m *grants.Inventory, c *grants.Claimant, t *grants.Attempt) grants.Step {
+	a := m.Addresses.AddressFor(c)
 	switch owned := a != nil && a.ClaimantUID == c.Owner.UID; {
 	case owned && !t.HasCompleted(grants.DeleteAddress):
 		return grants.RemoveAddressStep(a, t)
 	case !t.AddressGone:
 		return grants.NewStep(grants.GetAddress)
-	case m.Grants[c.Owner.UID] != nil:
+	case m.Grants.ByClaimant[c.Owner.UID] != nil:
 		return grants.NewStep(grants.EndGrant)
 	}
 	return grants.RemoveFinalizerStep(c)

@@ -98,24 +98,24 @@ func AddressForLease(l *v1alpha1.IPLease) (netipx.IPRange, bool) {
 
 func (leaseKind) CarryOverState(*grants.Claimant, *grants.Claimant) {}
 
-func (leaseKind) TakenRanges(_ *grants.PoolState, c *grants.Claimant) (record, shown netipx.IPRange) {
+func (leaseKind) TakenRanges(_ *grants.Inventory, c *grants.Claimant) (record, shown netipx.IPRange) {
 	return c.TakenRanges()
 }
 
-func (leaseKind) NeedFor(m *grants.PoolState, c *grants.Claimant) grants.Need {
+func (leaseKind) NeedFor(m *grants.Inventory, c *grants.Claimant) grants.Need {
 	return m.StatusNeedFor(c, func() bool { return nextWrite(m, c, c.RecordedRange) == writeNothing })
 }
 
-func (leaseKind) IsConfirmed(_ *grants.PoolState, c *grants.Claimant) bool { return c.HasRecord() }
+func (leaseKind) IsConfirmed(_ *grants.Inventory, c *grants.Claimant) bool { return c.HasRecord() }
 
-func (leaseKind) ReleasableRange(_ *grants.PoolState, c *grants.Claimant) netipx.IPRange {
+func (leaseKind) ReleasableRange(_ *grants.Inventory, c *grants.Claimant) netipx.IPRange {
 	return c.CurrentRange()
 }
 
 // DesignatedRange returns the range that is meant for a lease: the one on record, the one in its status, the address
 // that it requests, the one that is pre-allocated to its name, the one of a record without our finalizer, or one that
 // cools down for its name, in this order.
-func (leaseKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
+func (leaseKind) DesignatedRange(m *grants.Inventory, c *grants.Claimant) (netipx.IPRange, *grants.Refusal) {
 	if refusal := leaseRefusal(m, c); refusal != nil {
 		return netipx.IPRange{}, refusal
 	}
@@ -143,45 +143,45 @@ func (leaseKind) DesignatedRange(m *grants.PoolState, c *grants.Claimant) (netip
 // leaseRefusal returns why a pool cannot give an address to a lease, or nil if it can. A lease with an address in its
 // status is not checked. A lease with a record is not checked against spec.leases of the pool, which may have changed
 // since.
-func leaseRefusal(m *grants.PoolState, c *grants.Claimant) *grants.Refusal {
-	spec := m.BasePool.PoolSpec().Leases
+func leaseRefusal(m *grants.Inventory, c *grants.Claimant) *grants.Refusal {
+	spec := m.Base.Pool.PoolSpec().Leases
 	switch {
 	case c.StatusHasAddress:
 		return nil
-	case m.AllocatesPrefixes():
-		return grants.AllocationFailed("%s hands out prefixes of /%d, not single addresses; name another pool", m.Key, m.Layout.UnitBits())
+	case m.Space.AllocatesPrefixes():
+		return grants.AllocationFailed("%s hands out prefixes of /%d, not single addresses; name another pool", m.Base.Key, m.Space.Layout.UnitBits())
 	case c.HasRecord():
 		return nil
 	case spec == nil:
-		return grants.PoolNotReady("%s gives no leases: its spec.leases is not set", m.Key)
-	case spec.QuotaPerNamespace != nil && m.UsageByOthers(c) >= int64(*spec.QuotaPerNamespace):
+		return grants.PoolNotReady("%s gives no leases: its spec.leases is not set", m.Base.Key)
+	case spec.QuotaPerNamespace != nil && m.Quotas.UsageByOthers(c) >= int64(*spec.QuotaPerNamespace):
 		return &grants.Refusal{Reason: v1alpha1.QuotaExceededReason, Message: fmt.Sprintf(
 			"the leases of namespace %s have as many addresses of %s as its spec.leases.quotaPerNamespace allows: %d; delete leases, or raise the quota",
-			c.Owner.Namespace, m.Key, *spec.QuotaPerNamespace)}
+			c.Owner.Namespace, m.Base.Key, *spec.QuotaPerNamespace)}
 	}
 	return nil
 }
 
 // exactAddress returns the range of the address that a lease requests, or the refusal if it cannot have that. It
 // never falls back to another address.
-func exactAddress(m *grants.PoolState, c *grants.Claimant, asked string) (netipx.IPRange, *grants.Refusal) {
+func exactAddress(m *grants.Inventory, c *grants.Claimant, asked string) (netipx.IPRange, *grants.Refusal) {
 	const again = "spec.address is immutable, so create the lease again with another one"
 	ip, err := netip.ParseAddr(asked)
 	switch {
 	case err != nil || ip.Zone() != "":
 		return netipx.IPRange{}, grants.AllocationFailed("spec.address %q is not an IP address; %s", asked, again)
-	case !m.Ledger.IsInSpace(m.Ledger.UnitRange(ip)):
+	case !m.Space.Ledger.IsInSpace(m.Space.Ledger.UnitRange(ip)):
 		return netipx.IPRange{}, grants.AllocationFailed("%s does not hand out spec.address %s: it is %s; %s",
-			m.Key, ip, poolspec.WithheldReason(m.BasePool.PoolSpec(), m.Layout, ip), again)
+			m.Base.Key, ip, poolspec.WithheldReason(m.Base.Pool.PoolSpec(), m.Space.Layout, ip), again)
 	}
 	return m.ExactAddressFor(c, ip, "requested", "or create the lease again with another spec.address")
 }
 
-func (leaseKind) RequestedShape(*grants.PoolState, *grants.Claimant) grants.RangeShape {
+func (leaseKind) RequestedShape(*grants.Inventory, *grants.Claimant) grants.RangeShape {
 	return grants.RangeShape{}
 }
 
-func (leaseKind) ExhaustedRefusal(m *grants.PoolState, _ *grants.Claimant) *grants.Refusal {
+func (leaseKind) ExhaustedRefusal(m *grants.Inventory, _ *grants.Claimant) *grants.Refusal {
 	return m.NoFreeAddressRefusal()
 }
 

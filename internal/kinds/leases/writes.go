@@ -20,11 +20,11 @@ const (
 )
 
 // nextWrite returns the next write for a lease that should have r: the record, then the status (R8).
-func nextWrite(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) writeKind {
+func nextWrite(m *grants.Inventory, c *grants.Claimant, r netipx.IPRange) writeKind {
 	switch {
 	case !c.HasFinalizer || c.RecordAnnotation != r.From().String():
 		return writeRecord
-	case !c.StatusComplete || c.PublishedPauseMessage != "" || c.PublishedRange != r || (m.BasePool != nil && leaseDataFor(c).network != m.BasePool.PoolSpec().Network):
+	case !c.StatusComplete || c.PublishedPauseMessage != "" || c.PublishedRange != r || (m.Base.Pool != nil && leaseDataFor(c).network != m.Base.Pool.PoolSpec().Network):
 		return writeStatus
 	}
 	return writeNothing
@@ -32,7 +32,7 @@ func nextWrite(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) writeK
 
 // NextServeStep returns the next step for a lease that has a grant, or its address already: the record, then the
 // status (R8).
-func (leaseKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grants.Attempt) grants.Step {
+func (leaseKind) NextServeStep(m *grants.Inventory, c *grants.Claimant, t *grants.Attempt) grants.Step {
 	r, instead := m.EntitledRange(c, t)
 	if !r.IsValid() {
 		return instead
@@ -49,22 +49,22 @@ func (leaseKind) NextServeStep(m *grants.PoolState, c *grants.Claimant, t *grant
 
 // NextReleaseStep returns the next step that releases a deleted lease: it removes our finalizer once no grant is left
 // (R6). The address is free when the lease is gone.
-func (leaseKind) NextReleaseStep(m *grants.PoolState, c *grants.Claimant, _ *grants.Attempt) grants.Step {
-	if m.Grants[c.Owner.UID] != nil {
+func (leaseKind) NextReleaseStep(m *grants.Inventory, c *grants.Claimant, _ *grants.Attempt) grants.Step {
+	if m.Grants.ByClaimant[c.Owner.UID] != nil {
 		return grants.NewStep(grants.EndGrant)
 	}
 	return grants.RemoveFinalizerStep(c)
 }
 
 // allocatedStep returns the step that writes the status of a lease that has its address.
-func allocatedStep(m *grants.PoolState, c *grants.Claimant, r netipx.IPRange) grants.Step {
+func allocatedStep(m *grants.Inventory, c *grants.Claimant, r netipx.IPRange) grants.Step {
 	message := "allocated " + r.From().String()
 	out := conditionStep(c, metav1.Condition{
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.AllocatedReason, Message: message,
 	})
 	out.Purpose, out.FirstPublication = "status", !c.StatusHasAddress
 	out.StatusPatch["address"], out.StatusPatch["network"] = r.From().String(), nil
-	if network := m.BasePool.PoolSpec().Network; network != "" {
+	if network := m.Base.Pool.PoolSpec().Network; network != "" {
 		out.StatusPatch["network"] = network
 	}
 	if !c.StatusHasAddress {

@@ -1,0 +1,240 @@
+package grants
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+)
+
+// CarvedPool is the state that a pool has because it is carved from another pool.
+type CarvedPool struct {
+	// Blocks are the observed blocks by name. takenNames are the names that other objects have, each with the time
+	// until which the pool does not request a block under it. inOtherNamespace are the blocks in other namespaces:
+	// any user may create some there, so only those that are open on record count.
+	Blocks           map[string]*Block
+	takenNames       map[string]time.Time
+	inOtherNamespace map[types.UID]*Block
+	// creatingBlocks are the names of the blocks that are being created, each with the prefix that it must have, or
+	// an invalid one. After a failure the next block is created at createAfter at the earliest; createError is the
+	// error of that failure.
+	creatingBlocks map[string]netip.Prefix
+	createAfter    time.Time
+	createError    string
+	createFailures int
+	// plannedBlocks are the blocks that the next commit writes to the status; drainedPrefixes are the prefixes from
+	// which nothing is granted.
+	plannedBlocks   []v1alpha1.CarvedBlock
+	drainedPrefixes map[netip.Prefix]struct{}
+	// nextBlockCapacity is the capacity of the next block, once it was computed.
+	nextBlockCapacity *blockCapacity
+	// shortfall is how many blocks are missing for the claimants for which the last plan had no address.
+	shortfall carve.Shortfall
+	// Parent is the state of the parent pool.
+	Parent ParentPool
+	// Decision is the last decision on the blocks.
+	Decision carve.Decision
+	// poolMissingSince is since when the pool is known not to exist, while it still has blocks.
+	poolMissingSince time.Time
+	// recordedBlockReleaseAfter is when the next block in another namespace that has only a record is released.
+	recordedBlockReleaseAfter time.Time
+	// LastEnqueuedLayout is the layout of this pool for which its child pools were last enqueued.
+	LastEnqueuedLayout *poolspec.Layout
+
+	base      *Base
+	space     *Space
+	claimants *Claimants
+}
+
+// BeginBlockRequest records that a request is in flight.
+func (cp *CarvedPool) BeginBlockRequest(r BlockRequest) {
+	if r.Verb == CreateBlock {
+		if cp.creatingBlocks == nil {
+			cp.creatingBlocks = map[string]netip.Prefix{}
+		}
+		cp.creatingBlocks[r.Name] = r.PinnedPrefix
+	} else if b := cp.currentBlock(r.Block); b != nil {
+		b.Busy = true
+	}
+}
+
+// EndBlockRequest records the result of a request. It returns when the request is retried, or the zero time if it
+// succeeded or its block is gone.
+func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
+	c := cp
+	if r.Verb == CreateBlock {
+		delete(c.creatingBlocks, r.Name)
+		if err == nil {
+			c.createFailures, c.createAfter, c.createError = 0, time.Time{}, ""
+			return again
+		}
+		c.createAfter, c.createError = now.Add(retry(c.createFailures)), err.Error()
+		c.createFailures++
+		return c.createAfter
+	}
+	b := cp.currentBlock(r.Block)
+	if b == nil {
+		return again
+	}
+	if b.Busy = false; err == nil {
+		b.Failures, b.RetryAt = 0, time.Time{}
+		return again
+	}
+	b.RetryAt = now.Add(retry(b.Failures))
+	b.Failures++
+	return b.RetryAt
+}
+
+func (cp *CarvedPool) isCreatingBlock(name string) bool {
+	_, ok := cp.creatingBlocks[name]
+	return ok
+}
+
+// isPrefixRequested reports whether a block that requests exactly this prefix exists or is being created.
+func (cp *CarvedPool) isPrefixRequested(p netip.Prefix) bool {
+	for _, pinned := range cp.creatingBlocks {
+		if pinned == p {
+			return true
+		}
+	}
+	for _, b := range cp.Blocks {
+		if b.PinnedPrefix == p && !b.Deleting {
+			return true
+		}
+	}
+	return false
+}
+
+// MarkNameTaken records that another object has the name of a block.
+func (cp *CarvedPool) MarkNameTaken(name string, now time.Time) {
+	if cp.takenNames == nil {
+		cp.takenNames = map[string]time.Time{}
+	}
+	cp.takenNames[name] = now.Add(nameTakenDuration)
+}
+
+func (cp *CarvedPool) isNameTaken(name string, now time.Time) bool {
+	return cp.takenNames[name].After(now)
+}
+
+// HasBlocks reports whether a carved pool has blocks to release before it can be deleted.
+func (cp *CarvedPool) HasBlocks() bool {
+	if !cp.base.isCarved() {
+		return false
+	}
+	if len(cp.base.Pool.PoolStatus().Blocks) > 0 {
+		return true
+	}
+	for _, b := range cp.Blocks {
+		if b.HasFinalizer {
+			return true
+		}
+	}
+	return len(cp.creatingBlocks) > 0
+}
+
+// ForgetBlock records the proof that a block is gone.
+func (cp *CarvedPool) ForgetBlock(uid types.UID, name string) {
+	cp.claimants.Add(uid)
+	delete(cp.inOtherNamespace, uid)
+	if b := cp.Blocks[name]; b != nil && b.UID == uid {
+		delete(cp.Blocks, name)
+	}
+}
+
+// currentBlock returns the current state of a block, or nil if it is gone.
+func (cp *CarvedPool) currentBlock(b *Block) *Block {
+	if now := cp.Blocks[b.Name]; now != nil && now.UID == b.UID {
+		return now
+	}
+	return cp.inOtherNamespace[b.UID]
+}
+
+// VerifyBlock records that a read that began in a term has shown a block.
+func (cp *CarvedPool) VerifyBlock(uid types.UID, name string, term PoolTerm) {
+	if b := cp.Blocks[name]; b != nil && b.UID == uid {
+		b.verifiedTerm = term
+	}
+}
+
+// isWithinOpenBlocks reports whether all of a range is in blocks that are open on record and that, by their
+// IPAllocations, belong to this pool alone.
+func (cp *CarvedPool) isWithinOpenBlocks(r netipx.IPRange) bool {
+	at := r.From()
+	for {
+		p, ok := cp.openBlockFor(at)
+		if !ok || p.Contains(r.To()) {
+			return ok
+		}
+		at = netipx.PrefixLastIP(p).Next()
+	}
+}
+
+func (cp *CarvedPool) openBlockFor(a netip.Addr) (netip.Prefix, bool) {
+	for _, on := range cp.base.Pool.PoolStatus().Blocks {
+		if p, err := netip.ParsePrefix(on.Range); err == nil && p.Contains(a) {
+			b := cp.Blocks[on.Allocation]
+			return p, b != nil && b.Prefix == p && !b.SharesAddresses
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// IsOutsideBlocks reports whether an address object of a carved pool is in no block that is open on record and
+// confirmed by the parent. A restore or a move has created it without its block, and the parent may have granted the
+// block to another pool since, which this pool does not observe. Once the block is back, the object belongs to its
+// claimant again.
+func (cp *CarvedPool) IsOutsideBlocks(a *Address) bool {
+	return cp.base.isCarved() && a.IP.IsValid() && !cp.isWithinOpenBlocks(cp.space.Ledger.UnitRange(a.IP))
+}
+
+// ResetShortfall clears the shortfall at the start of a reconcile. The plan of that reconcile, if there is one,
+// determines the new shortfall.
+func (cp *CarvedPool) ResetShortfall() { cp.shortfall = carve.Shortfall{} }
+
+// isPrefixLost reports whether a prefix is open on record, and its IPAllocation is gone.
+func (cp *CarvedPool) isPrefixLost(p netip.Prefix) bool {
+	return p.IsValid() && slices.ContainsFunc(cp.base.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Range == p.String() && !cp.hasBlockPrefix(on.Allocation, p)
+	})
+}
+
+// hasBlockPrefix reports whether the IPAllocation of a name has a prefix.
+func (cp *CarvedPool) hasBlockPrefix(name string, p netip.Prefix) bool {
+	b := cp.Blocks[name]
+	return b != nil && b.Prefix == p
+}
+
+// allocationBits returns the prefix length of the unit that each claim gets, or 0 if it is not known.
+func (cp *CarvedPool) allocationBits() int {
+	if n := cp.base.Pool.PoolSpec().AllocationPrefixLength; n != nil {
+		return int(*n)
+	}
+	return cp.Parent.AddressBits
+}
+
+// unlistedBlocks returns the known blocks that are not among the listed UIDs.
+func (cp *CarvedPool) unlistedBlocks(r BlockKind, listed map[types.UID]struct{}) (out []Object) {
+	for _, b := range cp.allBlocks() {
+		if _, ok := listed[b.UID]; !ok {
+			o := WithName(r.NewObject(), b.Namespace, b.Name)
+			o.SetUID(b.UID)
+			r.SetPoolRef(o, b.ParentKey)
+			r.SetChildPool(o, cp.base.Key)
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// canFinalizePool reports whether the pool is being deleted, and no known object has any of its addresses. As long as
+// one has, another holder would have nothing to do.
+func (cp *CarvedPool) canFinalizePool() bool {
+	return cp.base.Pool.GetDeletionTimestamp() != nil && cp.space.Ledger.Counts().Owners == 0 && !cp.HasBlocks()
+}
