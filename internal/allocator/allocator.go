@@ -2,7 +2,7 @@
 //
 // The pool is the unit of work. Watch events feed the in-memory state of each pool. One reconcile of a pool plans
 // grants for the waiting claims, commits them in one write of the pool's status, and dispatches jobs that write the
-// claims and their IPAddresses. The rules that keep an address from being granted twice (R1 to R12) are in
+// claims and their IPAddresses. The rules that keep an address from being granted twice (R1 to R17) are in
 // docs/design.md; the code names the rule that it obeys.
 package allocator
 

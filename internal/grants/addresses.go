@@ -8,7 +8,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Addresses are the known IPAddresses of the pool, and those of them that are orphans: without a known claim.
+// Addresses are the known IPAddresses of the pool, by name. Those without a known claim, which are not being moved,
+// are the orphans. An Address does not change: a newer version replaces it.
 type Addresses struct {
 	ByName map[types.NamespacedName]*Address
 	// Orphans are the IPAddresses without a known claim.

@@ -4,13 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-
 	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // R10: the quarantine of a pool counts from the last arrival of an object that has addresses, and the next manager

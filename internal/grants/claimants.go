@@ -7,8 +7,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Claimants are the known claimants of the pool, with an index for each way to find them, and the tombstones of those
-// that are proven to be gone (R7). All indexes have the same claimants.
+// Claimants are the known claimants of the pool. ByUID has all of them, ByName those whose kind has address objects,
+// byOwner those that are deleted with their owner, and counts is the size of ByUID by kind. The tombstones are of all
+// objects that are proven to be gone (R7): claimants, IPAddresses and blocks.
 type Claimants struct {
 	// kinds are the kinds of claimants.
 	kinds []ClaimantKind

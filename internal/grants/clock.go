@@ -7,7 +7,7 @@ import (
 )
 
 // Clock converts between the clock of this manager and that of the API server. All times on record are by the latter
-// (ADR 49).
+// (ADR 49). A time in the future counts as now.
 type Clock struct {
 	// ToAPIServerTime converts a time of this manager to the clock of the API server. It is nil if both have the same
 	// clock.

@@ -12,7 +12,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Conditions has what the status of waiting claimants has to show, and the Clusters that they wait for.
+// Conditions has the conditions that statuses do not show yet, and the Clusters whose change wakes the pool. Each
+// reconcile determines them again.
 type Conditions struct {
 	// WaitingClusters are the Clusters that claimants wait for.
 	WaitingClusters map[types.NamespacedName]struct{}

@@ -9,7 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Cooling has the addresses that cool down, and until when (R9).
+// Cooling has the addresses that cool down, and until when, by the clock of the API server (R9). Each is a fact in
+// the ledger.
 type Cooling struct {
 	Periods *cooling.Set
 

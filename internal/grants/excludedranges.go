@@ -9,7 +9,7 @@ import (
 )
 
 // ExcludedRanges are the ranges of the pool that another pool of its network has or may grant (R11). Each is a fact
-// in the ledger, too.
+// in the ledger. There is none after RebuildLedger until the pools were compared again.
 type ExcludedRanges struct {
 	// byRange are the ranges, with the pool that has or may grant each.
 	byRange map[netipx.IPRange]pools.Key

@@ -3,9 +3,8 @@ package grants
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
 // C52: a cluster-scoped pool that was copied from another management cluster grants nothing (R9).

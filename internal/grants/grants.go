@@ -10,7 +10,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
-// Grants are the grants of this term, by claimant, from the plan until the commit that ends them.
+// Grants are the grants that are in flight, or about to be committed, by claimant; inherited ones too. Each is a fact
+// in the ledger. There is none where this manager is not the holder. A grant that has ended stays until the commit
+// that leaves it out.
 type Grants struct {
 	ByClaimant map[types.UID]*Grant
 

@@ -14,7 +14,7 @@ import (
 )
 
 // HeldRanges are the ranges that stay reserved until a user releases them (status.held). Each is a fact in the
-// ledger, too.
+// ledger. While one of them was moved, the pool grants nothing.
 type HeldRanges struct {
 	byRange map[netipx.IPRange]v1alpha1.HeldRange
 

@@ -15,8 +15,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Inventory is who has which address of the pool, and which one a claimant may have. It is what the kinds of
-// claimants read: it changes no decision, and knows neither the holder of the pool nor its commits.
+// Inventory is who has which address of the pool, and which one a claimant may have. It is all that the kinds of
+// claimants get, and they only read it. It has no state of its own.
 type Inventory struct {
 	Base       *Base
 	Space      *Space

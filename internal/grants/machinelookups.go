@@ -6,7 +6,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// MachineLookups finds the Machines of claimants, for pools whose subnets have failure domains.
+// MachineLookups decides which Machines are to be read for the claimants of a pool whose subnets have failure
+// domains, and records what was found.
 type MachineLookups struct {
 	// active is the number of Machine lookups in progress.
 	active int

@@ -9,7 +9,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// Moves has the objects that clusterctl is moving to another management cluster.
+// Moves has what clusterctl is deleting here after it has moved it to another management cluster, until that is gone,
+// and when the manager next removes our finalizers.
 type Moves struct {
 	// movingClaimants are the claimants that clusterctl is moving to another cluster now.
 	movingClaimants map[types.UID]*Claimant

@@ -11,7 +11,7 @@ import (
 )
 
 // Observed is the newest version of the pool that was observed, also where another manager holds it, and the grants
-// of that manager whose outcome is not known.
+// of that manager whose outcome is not known. The holder has none of these.
 type Observed struct {
 	// latest is the newest version of the pool that was observed. unresolvedGrants are grants that have left its
 	// status and whose outcome was not observed; VanishedCount counts how often that happened.

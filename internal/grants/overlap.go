@@ -11,7 +11,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
-// Overlap has what this pool and the other pools of its network have in common, and which of them yields (R11).
+// Overlap has what this pool and the other pools of its network have in common, and which of them yields (R11), as
+// the comparison of all pools has found it.
 type Overlap struct {
 	// Message names a pool of the same network that has some of the same addresses, empty if there is none.
 	// WithOlderPool reports whether that pool is older than this one.

@@ -8,7 +8,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Planner chooses the range for each claimant that waits, or the reason why there is none.
+// Planner chooses the range for each claimant that waits, or the reason why there is none. The failure of one
+// claimant never delays another one.
 type Planner struct {
 	// cachedExhaustedRefusal is the refusal that a plan returns for all claimants that find nothing free. It is built
 	// once per plan, because thousands of claimants may wait.

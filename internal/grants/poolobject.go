@@ -21,8 +21,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
 
-// Base is the pool as an object: its key, and the version that the next commit is based on. It answers what the spec
-// and the status of that version alone answer.
+// Base is the pool as an object: its key, and the version that the next commit is based on, which is nil if the pool
+// does not exist. That version is replaced as a whole and never modified. Base answers what its spec and its status
+// alone answer.
 type Base struct {
 	Key pools.Key
 	// Pool is the pool as the last write of this manager, or a newer read, returned it.

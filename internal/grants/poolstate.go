@@ -1,7 +1,7 @@
 // Package grants decides what is granted from a pool. It has the state of a pool, the plan of new grants, the content
 // and the outcome of a commit, the result of a takeover, and the writes that are due for each claimant. It knows
 // neither the kinds of claimants nor the API server: the kinds implement ClaimantKind, and package allocator reads
-// and writes. The rules that the comments name, R1 to R12, are in docs/design.md.
+// and writes. The rules that the comments name, R1 to R17, are in docs/design.md.
 package grants
 
 import (
@@ -37,9 +37,11 @@ func (p *Pool) Lock() *PoolState {
 // Unlock releases the lock of the state.
 func (m *PoolState) Unlock() { m.mu.Unlock() }
 
-// PoolState is all that is known of one pool, in parts: each has its own state, and uses none but those before it.
-// Watch handlers and jobs update it at any time; all decisions are made in the one goroutine that reconciles the pool.
-// Its own methods are those that several parts take part in: to observe an object, to commit, to take the pool over.
+// PoolState is all that is known of one pool, in parts. A part uses those before it, in the order of the fields; the
+// only call to a later one is that Cooling reports the start and the end of each period to Releases. Watch handlers
+// and jobs update the state at any time; all decisions are made in the one goroutine that reconciles the pool. The
+// methods of PoolState itself are those that several parts take part in: to observe an object, to commit, to take the
+// pool over.
 type PoolState struct {
 	mu sync.Mutex
 	// Dropped reports whether the allocator has dropped this state. The key has another state then, or none.

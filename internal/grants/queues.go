@@ -9,8 +9,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Queues has where each claimant waits: for a grant, for a write, for a retry, or for room among the cooling periods
-// on record. A claimant waits in one place only. It also counts the jobs.
+// Queues has the claimants that need work, and counts the jobs. A claimant is in at most one of Pending, ToWrite,
+// Overflow and deferred; Retrying is beside these. Pending is in the order of isOlderClaimant, so a claimant leaves
+// it before a newer version replaces it.
 type Queues struct {
 	// Pending are the claimants that wait for a grant, oldest first; ToWrite are those that need
 	// any other write.

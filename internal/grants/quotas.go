@@ -4,7 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Quotas counts what the claimants have of the quota of their Cluster and of their namespace.
+// Quotas counts what the claimants have of the quota of their Cluster and of their namespace. A claimant is counted
+// once.
 type Quotas struct {
 	// byNamespace is how much the claimants of a kind in a namespace have of what counts towards the quota of a
 	// namespace.

@@ -14,7 +14,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Releases decides which releases start a cooling period, and when those periods end (R9).
+// Releases starts and ends cooling periods (R9). It has no state: Cooling has the periods, and Queues has the
+// claimants that wait for room for theirs.
 type Releases struct {
 	base      *Base
 	space     *Space

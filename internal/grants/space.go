@@ -11,8 +11,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// Space is what the pool may allocate, and the facts about it: the layout that was compiled from the spec or from the
-// open blocks, and the ledger.
+// Space is what the pool may allocate, and the facts about it: the last valid layout, compiled from the spec or from
+// the open blocks, and the ledger. RebuildLedger replaces the ledger, so other parts keep a pointer to Space and none
+// to the ledger.
 type Space struct {
 	Ledger *ledger.Ledger
 	Layout *poolspec.Layout

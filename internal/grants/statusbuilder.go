@@ -19,7 +19,8 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
-// StatusBuilder writes the status of the pool, with its conditions, as the next commit sends it.
+// StatusBuilder writes the status of the pool, with its conditions, as the next commit sends it. It has no state, and
+// writes nothing but the status that it is passed.
 type StatusBuilder struct {
 	base       *Base
 	space      *Space

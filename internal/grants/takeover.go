@@ -75,9 +75,9 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 }
 
 // hasTakeoverWork reports whether the pool has work that a live holder would have done by now. Claimants that are
-// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports whether a
-// live holder may have tried something without success: the status of a claimant reports a failed write. The
-// shortfall of the pool is complete then.
+// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports
+// whether a live holder may have tried something without success: the status of a claimant reports a failed write.
+// The shortfall of the pool is complete then.
 func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, writesFailed bool) {
 	work = m.Carved.canFinalizePool() || m.Status.isStatusOutdated()
 	wants := func(c *Claimant) bool {
