@@ -86,6 +86,7 @@ func TestWorkersHaveAPlaceForEachPool(t *testing.T) {
 func TestOwnersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New[string](1)
+		var mu sync.Mutex // jobs of several owners run at the same time
 		var order []string
 		finish := make(chan struct{})
 		// Each owner has a job that hangs in its own slot, so that waiting jobs get the shared slot only.
@@ -95,7 +96,11 @@ func TestOwnersTakeTurns(t *testing.T) {
 		}
 		for _, owner := range []string{"a", "b", "c"} {
 			for i := range 3 {
-				c.Submit(owner, func() { order = append(order, fmt.Sprint(owner, i)) })
+				c.Submit(owner, func() {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, fmt.Sprint(owner, i))
+				})
 			}
 		}
 		close(finish)
