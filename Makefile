@@ -410,7 +410,7 @@ mutants: $(if $(findstring -all,$(ARGS)),control-plane metallb cilium capi-core)
 	@go run -buildvcs=false ./test/mutants $(ARGS)
 
 .PHONY: bench
-bench: control-plane metallb manager ## Measure the library, then the manager against a real API server.
+bench: control-plane manager ## Measure the library, then the manager against a real API server.
 	go test -run='^$$' -bench=. -benchmem ./internal/poolutil
 	go run -buildvcs=false ./test/bench -manager $(BIN)/manager $(ARGS)
 

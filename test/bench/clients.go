@@ -4,54 +4,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/invariants"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
 const (
 	namespace = "default"
 	poolName  = "bench"
-	writers   = 16
+	// writers is the number of concurrent writes of a bare client.
+	writers = 16
 
 	// metricsPeriod bounds both the error of a measurement, to a tenth of it, and the load of the reads on the
 	// manager.
 	metricsPeriod = 200 * time.Millisecond
+	// longTimeout bounds each wait.
+	longTimeout = 10 * time.Minute
 )
 
 // clients are clients of one control plane.
 type clients struct {
 	controlPlane *framework.ControlPlane
 	client.WithWatch
-	claimWatch *claimWatcher
+	// pausedPools are the pools that are resumed for each turn of the manager.
+	pausedPools []string
 }
 
-func newClients(_ context.Context, cp *framework.ControlPlane) (*clients, error) {
+// withControlPlane starts a new control plane for use: no measurement inherits the data of another.
+func withControlPlane(use func(*clients) error) error {
+	// Every five minutes the API server lists each kind from etcd to compare it with its cache. With 50,000 claims
+	// that takes it some 20 s of CPU, in an arbitrary turn.
+	cp, err := framework.StartControlPlane(framework.Options{APIServerArgs: map[string]string{"feature-gates": "DetectCacheInconsistency=false"}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cp.Stop() }()
 	c, err := cp.NewClient()
-	return &clients{controlPlane: cp, WithWatch: c}, err
+	if err != nil {
+		return err
+	}
+	return use(&clients{controlPlane: cp, WithWatch: c})
 }
 
-// startManager starts a manager without its audit, which would list everything each five minutes, in an arbitrary
+// startManager starts a manager without its audit, which would list everything every five minutes, in an arbitrary
 // turn.
-func (c *clients) startManager(ctx context.Context, binary string, args ...string) (*framework.Manager, error) {
-	args = slices.Concat([]string{"--audit-interval=0"}, framework.ComponentFlags(), args)
-	return framework.StartManager(ctx, framework.ManagerOptions{Binary: binary, Kubeconfig: c.controlPlane.Kubeconfig, Args: args})
+func (c *clients) startManager(ctx context.Context, opts framework.ManagerOptions) (*framework.Manager, error) {
+	opts.Kubeconfig = c.controlPlane.Kubeconfig
+	opts.Args = append([]string{"--audit-interval=0"}, opts.Args...)
+	return framework.StartManager(ctx, opts)
 }
 
 // withManager starts a manager, passes it to use, and kills it. It adds the end of the log to an error.
-func (c *clients) withManager(ctx context.Context, binary string, use func(*framework.Manager) error, args ...string) error {
-	m, err := c.startManager(ctx, binary, args...)
+func (c *clients) withManager(ctx context.Context, opts framework.ManagerOptions, use func(*framework.Manager) error) error {
+	m, err := c.startManager(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -62,10 +76,22 @@ func (c *clients) withManager(ctx context.Context, binary string, use func(*fram
 	return nil
 }
 
-func claimName(i int) string { return fmt.Sprintf("claim-%05d", i) }
+// createPausedPool creates a pool that is paused except during the turns of the manager.
+func (c *clients) createPausedPool(ctx context.Context, pool *v1alpha1.NetworkPool) error {
+	metav1.SetMetaDataAnnotation(&pool.ObjectMeta, clusterv1.PausedAnnotation, "")
+	c.pausedPools = append(c.pausedPools, pool.Name)
+	return c.Create(ctx, pool)
+}
 
-func (c *clients) createClaim(ctx context.Context, name string) error {
-	return c.Create(ctx, framework.MakeClaim(namespace, name).Pool(poolName).Obj())
+// pausePools pauses or resumes the pools.
+func (c *clients) pausePools(ctx context.Context, paused bool) error {
+	annotations := map[string]any{clusterv1.PausedAnnotation: nil}
+	if paused {
+		annotations[clusterv1.PausedAnnotation] = ""
+	}
+	return runEach(ctx, len(c.pausedPools), func(ctx context.Context, i int) error {
+		return c.Patch(ctx, framework.MakePool(c.pausedPools[i]).Namespace(namespace).Obj(), metadataPatch(map[string]any{annotationsField: annotations}))
+	})
 }
 
 // runEach runs a step for 0 to n-1, with as many concurrent writes as a bare client has.
@@ -83,84 +109,20 @@ func runEachLimited(ctx context.Context, atOnce, n int, step func(context.Contex
 	return g.Wait()
 }
 
-// runClaimBurst creates claims in a paused pool, unpauses it, and returns the time until all are Ready, and the
-// manager's seconds of CPU.
-func (c *clients) runClaimBurst(ctx context.Context, m *framework.Manager, n int) (took time.Duration, cpu float64, err error) {
-	pool := framework.MakePool(poolName).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
-	if err := c.Create(ctx, pool); err != nil {
-		return 0, 0, err
-	}
-	if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.createClaim(ctx, claimName(i)) }); err != nil {
-		return 0, 0, err
-	}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
-		return 0, 0, err
-	}
-	if err := waitForPausedConditions(ctx, m); err != nil {
-		return 0, 0, err
-	}
-	before, err := m.ReadActivity(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	unpaused := pool.DeepCopy()
-	delete(unpaused.Annotations, clusterv1.PausedAnnotation)
-	start := time.Now()
-	if err := c.Patch(ctx, unpaused, client.MergeFrom(pool)); err != nil {
-		return 0, 0, err
-	}
-	if err := waitForMetric(ctx, m, fulfilmentMetric, float64(n)); err != nil {
-		return 0, 0, err
-	}
-	took = time.Since(start)
-	after, err := m.ReadActivity(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	list := &ipamv1.IPAddressClaimList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return 0, 0, err
-	}
-	for i := range list.Items {
-		if !isReady(&list.Items[i]) {
-			return 0, 0, fmt.Errorf("claim %s is not Ready", list.Items[i].Name)
-		}
-	}
-	return took, after.Since(before).CPU, nil
-}
-
-// waitForPausedConditions waits until the manager has set the conditions of the claims of a paused pool: these writes
-// are not part of a burst.
-func waitForPausedConditions(ctx context.Context, m *framework.Manager) error {
-	_, err := waitUntilStable(ctx, time.Second, func() (int, error) {
-		does, err := m.ReadActivity(ctx)
-		return int(does.Requests), err
-	})
-	return err
-}
-
 // waitForMetric polls a counter of the manager until it has reached a value. A watch in the benchmark would put a
-// load on the API server that the raw limit does not include. A read costs the manager time, so the polls are rare,
+// load on the API server that the bare client does not have. A read costs the manager time, so the polls are rare,
 // and more frequent near the end.
 func waitForMetric(ctx context.Context, m *framework.Manager, name string, want float64) error {
-	return waitForCount(ctx, name, want, func(ctx context.Context) (float64, error) {
-		got, err := m.ReadMetric(ctx, name)
-		if errors.Is(err, framework.ErrMetricNotFound) {
-			err = nil // not exported before the first event
-		}
-		return got, err
-	})
-}
-
-// waitForCount polls a counter until it has reached a value.
-func waitForCount(ctx context.Context, name string, want float64, ask func(context.Context) (float64, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, longTimeout)
 	defer cancel()
 	start, first := time.Now(), -1.0
 	for {
-		got, err := ask(ctx)
-		if err != nil || got >= want {
+		got, err := m.ReadMetric(ctx, name)
+		if err != nil && !errors.Is(err, framework.ErrMetricNotFound) { // not exported before the first event
 			return err
+		}
+		if got >= want {
+			return nil
 		}
 		if first < 0 {
 			first = got
@@ -176,114 +138,75 @@ func waitForCount(ctx context.Context, name string, want float64, ask func(conte
 	}
 }
 
-// timeRelease deletes claims and returns the time until the manager has released them; it must have released none
-// before.
-func (c *clients) timeRelease(ctx context.Context, m *framework.Manager, n int) (time.Duration, error) {
-	start := time.Now()
-	deleting := make(chan error, 1)
-	go func() {
-		deleting <- runEach(ctx, n, func(ctx context.Context, i int) error {
-			claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimName(i)}}
-			return c.Delete(ctx, claim)
-		})
-	}()
-	err := waitForMetric(ctx, m, "butler_ipam_releases_total", float64(n))
-	return time.Since(start), errors.Join(err, <-deleting)
+func sleepContext(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-// claimWatcher holds the claims that a watch shows; a watch that breaks is started again.
-type claimWatcher struct {
-	mu      sync.Mutex
-	claims  map[string]*ipamv1.IPAddressClaim
-	changed chan struct{}
+// watchUntil opens a watch of an object, calls do, and waits until the watch shows the wanted state.
+func watchUntil[T client.Object](ctx context.Context, c *clients, list client.ObjectList, o T, do func() error, wanted func(T) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, longTimeout)
+	defer cancel()
+	w, err := c.Watch(ctx, list, client.InNamespace(o.GetNamespace()), client.MatchingFields{metav1.ObjectNameField: o.GetName()})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	if err := do(); err != nil {
+		return err
+	}
+	for e := range w.ResultChan() {
+		if seen, is := e.Object.(T); is && wanted(seen) {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("the watch of %s ended", o.GetName()), ctx.Err())
 }
 
-// watchClaims starts to watch the claims.
-func (c *clients) watchClaims(ctx context.Context) error {
-	informers, err := cache.New(c.controlPlane.Config, cache.Options{Scheme: c.Scheme()})
-	if err != nil {
-		return err
-	}
-	informer, err := informers.GetInformer(ctx, &ipamv1.IPAddressClaim{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
-	w := &claimWatcher{claims: map[string]*ipamv1.IPAddressClaim{}, changed: make(chan struct{}, 1)}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { w.setClaim(obj) },
-		UpdateFunc: func(_, obj any) { w.setClaim(obj) },
-		DeleteFunc: func(obj any) {
-			if last, unknown := obj.(toolscache.DeletedFinalStateUnknown); unknown {
-				obj = last.Obj
+// timeUntil creates an object, calls then, and returns the time until a watch shows the wanted state: since the request
+// for the creation, and since its response.
+func timeUntil[T client.Object](ctx context.Context, c *clients, list client.ObjectList, o T, then func() error, wanted func(T) bool) (requested, answered time.Duration, err error) {
+	var start, created time.Time
+	err = watchUntil(ctx, c, list, o, func() error {
+		start = time.Now()
+		err := c.Create(ctx, o)
+		created = time.Now()
+		if err != nil {
+			return err
+		}
+		return then()
+	}, wanted)
+	return time.Since(start), time.Since(created), err
+}
+
+func doNothing() error { return nil }
+
+// drainWatches opens watches and reads their events, for the cost of decoding them, until the context ends.
+func (c *clients) drainWatches(ctx context.Context, lists ...client.ObjectList) error {
+	for _, list := range lists {
+		w, err := c.Watch(ctx, list)
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer w.Stop()
+			events := 0
+			for range w.ResultChan() {
+				events++
 			}
-			if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
-				w.applyChange(func() { delete(w.claims, claim.Name) })
-			}
-		},
-	})
-	if err != nil {
-		return err
-	}
-	c.claimWatch = w
-	go func() { _ = informers.Start(ctx) }()
-	if !informers.WaitForCacheSync(ctx) {
-		return errors.New("the watch of claims did not start")
+		}()
 	}
 	return nil
 }
 
-func (w *claimWatcher) setClaim(obj any) {
-	if claim, ok := obj.(*ipamv1.IPAddressClaim); ok {
-		w.applyChange(func() { w.claims[claim.Name] = claim })
+// checkUnique returns an error if two of the objects have the same address.
+func checkUnique(o pools.Objects) error {
+	if bad := (&invariants.History{}).CheckMoment(o); len(bad) > 0 {
+		return errors.New(strings.Join(bad, "\n"))
 	}
-}
-
-func (w *claimWatcher) applyChange(change func()) {
-	w.mu.Lock()
-	change()
-	w.mu.Unlock()
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
-
-// waitForClaim waits until a claim has its address.
-func (c *clients) waitForClaim(ctx context.Context, name string) error {
-	return c.waitForClaims(ctx, func(claims map[string]*ipamv1.IPAddressClaim) bool {
-		return claims[name] != nil && isReady(claims[name])
-	})
-}
-
-// timeNewClaim creates a claim, and returns the time until it has its address.
-func (c *clients) timeNewClaim(ctx context.Context, claim *ipamv1.IPAddressClaim) (time.Duration, error) {
-	start := time.Now()
-	if err := c.Create(ctx, claim); err != nil {
-		return 0, err
-	}
-	err := c.waitForClaim(ctx, claim.Name)
-	return time.Since(start), err
-}
-
-// waitForClaims waits until done returns true for the claims, for ten minutes at most.
-func (c *clients) waitForClaims(ctx context.Context, done func(map[string]*ipamv1.IPAddressClaim) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	for {
-		c.claimWatch.mu.Lock()
-		ok := done(c.claimWatch.claims)
-		c.claimWatch.mu.Unlock()
-		if ok {
-			return nil
-		}
-		select {
-		case <-c.claimWatch.changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func isReady(claim *ipamv1.IPAddressClaim) bool {
-	return meta.IsStatusConditionTrue(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition) && claim.Status.AddressRef.Name != ""
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -19,51 +18,56 @@ import (
 // storedKind is a kind that is copied, and its resource, which is part of the key in etcd.
 type storedKind struct{ kind, resource string }
 
+var (
+	claimKind   = storedKind{"IPAddressClaim", "ipaddressclaims"}
+	addressKind = storedKind{"IPAddress", "ipaddresses"}
+)
+
 // fillStorage creates served claims as copies of those that the manager has served, one template from each pool, and
 // waits until the manager has read them. It writes them to etcd directly: through the API, 50,000 of them would take
 // six minutes.
-func (s *scale) fillStorage(ctx context.Context, from, to int) error {
-	claims, err := s.readTemplates(ctx, storedKind{"IPAddressClaim", "ipaddressclaims"})
+func (f *claimFleet) fillStorage(ctx context.Context, from, to int) error {
+	claims, err := f.readTemplates(ctx, claimKind)
 	if err != nil {
 		return err
 	}
-	addresses, err := s.readTemplates(ctx, storedKind{"IPAddress", "ipaddresses"})
+	addresses, err := f.readTemplates(ctx, addressKind)
 	if err != nil {
 		return err
 	}
 	if err := runEach(ctx, to-from, func(ctx context.Context, i int) error {
 		i += from
-		uid, of := string(uuid.NewUUID()), i%s.pools
+		uid, of := string(uuid.NewUUID()), i%f.pools
 		// The claim is written first: an IPAddress without one is an orphan.
-		if err := s.writeToEtcd(ctx, claims[of].renderCopy(claimName(i), uid, uid, s.address(i))); err != nil {
+		if err := f.writeToEtcd(ctx, claims[of].renderCopy(claimName(i), uid, uid, f.address(i))); err != nil {
 			return err
 		}
-		return s.writeToEtcd(ctx, addresses[of].renderCopy(claimName(i), string(uuid.NewUUID()), uid, s.address(i)))
+		return f.writeToEtcd(ctx, addresses[of].renderCopy(claimName(i), string(uuid.NewUUID()), uid, f.address(i)))
 	}); err != nil {
 		return err
 	}
-	return waitForMetric(ctx, s.manager, "butler_ipam_pool_allocated_addresses", float64(to))
+	return waitForMetric(ctx, f.manager, "butler_ipam_pool_allocated_addresses", float64(to))
 }
 
 // objectTemplate is an object as stored in etcd, with the texts in it that differ in each copy.
 type objectTemplate struct{ key, text, name, uid, claim, address string }
 
 // readTemplates returns templates from the first object of a kind in each pool.
-func (s *scale) readTemplates(ctx context.Context, of storedKind) ([]objectTemplate, error) {
-	out := make([]objectTemplate, s.pools)
+func (f *claimFleet) readTemplates(ctx context.Context, of storedKind) ([]objectTemplate, error) {
+	out := make([]objectTemplate, f.pools)
 	for i := range out {
 		claim := &ipamv1.IPAddressClaim{}
 		key := client.ObjectKey{Namespace: namespace, Name: claimName(i)}
-		if err := s.Get(ctx, key, claim); err != nil {
+		if err := f.Get(ctx, key, claim); err != nil {
 			return nil, err
 		}
 		obj := &unstructured.Unstructured{}
 		obj.SetGroupVersionKind(ipamv1.GroupVersion.WithKind(of.kind))
-		if err := s.Get(ctx, key, obj); err != nil {
+		if err := f.Get(ctx, key, obj); err != nil {
 			return nil, err
 		}
 		given := &ipamv1.IPAddress{}
-		if err := s.Get(ctx, key, given); err != nil {
+		if err := f.Get(ctx, key, given); err != nil {
 			return nil, err
 		}
 		uid := string(obj.GetUID())
@@ -93,12 +97,12 @@ type etcdPut struct {
 
 // writeToEtcd writes one key to etcd. Several keys in one transaction would share a resource version, and a watch
 // that resumes continues after it.
-func (s *scale) writeToEtcd(ctx context.Context, p etcdPut) error {
+func (f *claimFleet) writeToEtcd(ctx context.Context, p etcdPut) error {
 	body, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.controlPlane.EtcdURL()+"/v3/kv/put", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.controlPlane.EtcdURL()+"/v3/kv/put", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -112,20 +116,4 @@ func (s *scale) writeToEtcd(ctx context.Context, p etcdPut) error {
 		return fmt.Errorf("writing into etcd: %s", resp.Status)
 	}
 	return nil
-}
-
-// watchUntilBound waits until a claim has its address.
-func (c *clients) watchUntilBound(ctx context.Context, name string) error {
-	list := &ipamv1.IPAddressClaimList{}
-	w, err := c.Watch(ctx, list, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		if claim, ok := e.Object.(*ipamv1.IPAddressClaim); ok && isReady(claim) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the watch of claim %s ended", name)
 }

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
@@ -30,49 +29,35 @@ func TestMemoryBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = withControlPlane(t.Context(), func(c *clients) error {
-		s := &scale{clients: c, pools: 1}
-		pool := framework.MakePool(s.pool(0)).Namespace(namespace).CIDR("10.0.0.0/16").Annotate(clusterv1.PausedAnnotation, "").Obj()
-		if err := s.Create(t.Context(), pool); err != nil {
+	err = withControlPlane(func(c *clients) error {
+		f := &claimFleet{clients: c, binary: binary, pools: 1}
+		defer f.kill() // the last manager that was started
+		if err := f.start(t.Context()); err != nil {
 			return err
 		}
-		if s.manager, err = s.startManager(t.Context(), binary); err != nil {
+		if _, err := f.runManagedTurn(t.Context(), turnSize); err != nil {
 			return err
 		}
-		defer func() { _ = s.manager.Kill() }()
-		if _, _, err := s.runManagedSlice(t.Context(), turnSize); err != nil {
+		if err := f.fillStorage(t.Context(), turnSize, budgetClaims); err != nil {
 			return err
 		}
-		if err := s.fillStorage(t.Context(), turnSize, budgetClaims); err != nil {
+		checkMemoryBudget(t, "as the claims come", f.manager)
+		if err := f.restartManager(t.Context()); err != nil {
 			return err
 		}
-		checkMemoryBudget(t, "as the claims come", s.manager)
-		if err := s.manager.Kill(); err != nil {
+		if err := f.pausePools(t.Context(), false); err != nil {
 			return err
 		}
-		if s.manager, err = s.startManager(t.Context(), binary); err != nil {
+		claim := framework.MakeClaim(namespace, "after-the-start").Pool(f.pool(0)).Obj()
+		if err := watchUntil(t.Context(), c, &ipamv1.IPAddressClaimList{}, claim, func() error { return f.Create(t.Context(), claim) }, isReady); err != nil {
 			return err
 		}
-		if err := s.pausePools(t.Context(), nil); err != nil {
-			return err
-		}
-		if err := s.serveOneClaim(t.Context(), "after-the-start"); err != nil {
-			return err
-		}
-		checkMemoryBudget(t, "after a start", s.manager)
+		checkMemoryBudget(t, "after a start", f.manager)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// serveOneClaim creates one more claim and waits until the manager has served it.
-func (s *scale) serveOneClaim(ctx context.Context, name string) error {
-	if err := s.Create(ctx, framework.MakeClaim(namespace, name).Pool(s.pool(0)).Obj()); err != nil {
-		return err
-	}
-	return s.watchUntilBound(ctx, name)
 }
 
 func checkMemoryBudget(t *testing.T, when string, m *framework.Manager) {

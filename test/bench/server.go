@@ -49,6 +49,27 @@ func (c *clients) readServerMetrics(ctx context.Context) (string, error) {
 	return text.String(), err
 }
 
+// countEndedWatches returns the number of watches that have ended, of all clients. The API server counts a request when
+// it ends.
+func (c *clients) countEndedWatches(ctx context.Context) (float64, error) {
+	text, err := c.readServerMetrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `verb="WATCH"`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, '}')+1:]), 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
 // readServerMetric returns a metric of the API server that has no labels.
 func (c *clients) readServerMetric(ctx context.Context, name string) (float64, error) {
 	text, err := c.readServerMetrics(ctx)

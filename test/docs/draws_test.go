@@ -20,7 +20,6 @@ import (
 
 // unseededFiles are the test files that may draw different values in each run, with the reason.
 var unseededFiles = map[string]string{
-	"test/bench/nodes_objects.go":    "it measures, and takes its time by the clock anyway",
 	"test/chaos/main.go":             "a person runs it, and it prints its seed",
 	"test/clusterctl/killed_test.go": "a person runs it, and it reports its seed",
 	"test/framework/ports.go":        "which ports are free is not known before",

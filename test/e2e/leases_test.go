@@ -151,6 +151,7 @@ func (c cluster) startLeases(ctx context.Context) *framework.Manager {
 		}
 		Expect(m.Kill()).To(Succeed())
 	})
+	DeferCleanup(expectRest, m)
 	return m
 }
 

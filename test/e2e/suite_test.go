@@ -78,12 +78,30 @@ func startCluster(o framework.Options) cluster {
 	return cluster{ControlPlane: cp, WithWatch: admin}
 }
 
+// mostPerSecond is how often a manager that rests does anything of one kind: the reconcile of a Cluster, and what is
+// periodic. It is not zero, as a manager probes its workload clusters.
+const mostPerSecond = 2
+
 // expectRestMeanwhile expects that a manager is nearly idle while something blocks its work: that there is a second
 // with few retries.
 func expectRestMeanwhile(ctx context.Context, m *framework.Manager) { // W30
 	GinkgoHelper()
-	const most = 2 // the Cluster, and the periodic reconciles
-	Eventually(framework.NewRestCheck(most, m)).WithContext(ctx).WithTimeout(framework.EventTimeout).WithPolling(time.Second).Should(Succeed())
+	Eventually(framework.NewRestCheck(mostPerSecond, m)).WithContext(ctx).WithTimeout(framework.EventTimeout).WithPolling(time.Second).Should(Succeed())
+}
+
+// expectRest waits until a manager is nearly idle for a second: whatever a spec leaves behind, its manager comes to
+// rest. It skips a manager that the spec has ended.
+func expectRest(ctx context.Context, m *framework.Manager) {
+	GinkgoHelper()
+	select {
+	case <-m.Done():
+		return
+	default:
+	}
+	if CurrentSpecReport().Failed() {
+		return
+	}
+	Eventually(framework.NewRestCheck(mostPerSecond, m)).WithContext(ctx).WithTimeout(framework.LongTimeout).WithPolling(time.Second).Should(Succeed())
 }
 
 // startManager starts a manager of the management cluster that runs until the spec, or the container, ends.
@@ -97,6 +115,7 @@ func startManager(ctx context.Context, args ...string) *framework.Manager {
 		}
 		Expect(m.Kill()).To(Succeed()) // no effect if the spec has ended it
 	})
+	DeferCleanup(expectRest, m)
 	return m
 }
 

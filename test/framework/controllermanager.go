@@ -19,29 +19,27 @@ func (c *ControlPlane) StartPolicyChecker() (stop func() error, err error) {
 
 // startControllers starts a kube-controller-manager with the given controllers.
 func (c *ControlPlane) startControllers(name, controllers string) (stop func() error, err error) {
-	p, _, err := c.startControllerManager(filepath.Join(c.Dir, name), "--controllers="+controllers)
+	p, err := c.startControllerManager(filepath.Join(c.Dir, name), "--controllers="+controllers)
 	if err != nil {
 		return nil, err
 	}
 	return p.Kill, nil
 }
 
-// startControllerManager starts a kube-controller-manager, and returns the port that it serves on. It stores its
-// certificate in the directory certs.
-func (c *ControlPlane) startControllerManager(certs string, args ...string) (*process, int, error) {
+// startControllerManager starts a kube-controller-manager. It stores its certificate in the directory certs.
+func (c *ControlPlane) startControllerManager(certs string, args ...string) (*process, error) {
 	assets, err := FindAssets()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	port, err := FreePort()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	args = append([]string{
 		"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--cert-dir=" + certs,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 	}, args...)
 	binary := filepath.Join(assets, "kube-controller-manager")
-	p, err := startProcess(certs+".log", make(chan struct{}), nil, binary, args...)
-	return p, port, err
+	return startProcess(certs+".log", make(chan struct{}), nil, binary, args...)
 }

@@ -139,15 +139,7 @@ func (p *process) PeakRSS() (int64, error) {
 		return p.peakRSS, nil
 	default:
 	}
-	return p.readMemory("VmHWM")
-}
-
-// AnonymousRSS returns the anonymous resident memory of the process, in bytes: it excludes the pages of the binary,
-// whose number grows with each part of the code that runs for the first time.
-func (p *process) AnonymousRSS() (int64, error) { return p.readMemory("RssAnon") }
-
-// readMemory returns a field of /proc/PID/status, in bytes, while the process runs.
-func (p *process) readMemory(field string) (int64, error) {
+	const field = "VmHWM"
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	if err != nil {
 		return 0, fmt.Errorf("reading the memory of %s: %w", p.programName(), err)

@@ -1,44 +1,27 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
-
-// statusRate is the number of status writes of kubelets in a second: 5,000 kubelets, each every five minutes.
-const statusRate = 17
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
 
 // nodeCIDR returns the CIDR that the bare client gives to Node i.
 func nodeCIDR(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 128+i/256, i%256) }
 
-// podCIDRPatch returns the write of any provider, and podCIDRPatchWithOrigin that of the manager, which adds the
-// ClusterCIDR of origin.
+// podCIDRPatch returns the write of the manager: the CIDRs, and the ClusterCIDR that they are of.
 func podCIDRPatch(cidr string) client.Patch {
-	return mergePatch(podCIDRSpec(cidr))
-}
-
-func podCIDRSpec(cidr string) map[string]any {
-	return map[string]any{"spec": map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}}}
-}
-
-func podCIDRPatchWithOrigin(cidr string) client.Patch {
-	body := podCIDRSpec(cidr)
-	body["metadata"] = map[string]any{annotationsField: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}}
-	return mergePatch(body)
+	return mergePatch(map[string]any{
+		"metadata": map[string]any{annotationsField: map[string]string{v1alpha1.ClusterCIDRAnnotation: poolName}},
+		"spec":     map[string]any{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+	})
 }
 
 // newNode returns a Node as a kubelet and Cluster API create it: the exact values matter little, the size of the
@@ -111,49 +94,4 @@ func newNodeConditions(now metav1.Time) (out []corev1.NodeCondition) {
 		})
 	}
 	return out
-}
-
-// nodeSize returns the size of a Node as JSON in bytes, without its managed fields.
-func nodeSize() float64 {
-	text, err := json.Marshal(newNode(nodeName(0)))
-	if err != nil {
-		panic(err) // a Node always marshals
-	}
-	return float64(len(text))
-}
-
-// startKubelets writes the status of Nodes, as kubelets do whose status does not change, until stop is called.
-func (f *nodeFleet) startKubelets(ctx context.Context) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var g errgroup.Group
-	g.Go(func() error {
-		tick := time.NewTicker(time.Second / statusRate)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-				// A write that waits for its response does not delay others.
-				g.Go(func() error { return f.writeHeartbeat(context.WithoutCancel(ctx), rand.IntN(f.nodeCount)) })
-			}
-		}
-	})
-	return func() error {
-		cancel()
-		return g.Wait()
-	}
-}
-
-func (f *nodeFleet) writeHeartbeat(ctx context.Context, i int) error {
-	var beats []map[string]any
-	for _, c := range newNodeConditions(metav1.Now()) {
-		beats = append(beats, map[string]any{"type": c.Type, "lastHeartbeatTime": c.LastHeartbeatTime})
-	}
-	body, err := json.Marshal(map[string]any{"status": map[string]any{conditionsField: beats}})
-	if err != nil {
-		return err
-	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}
-	return f.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, body))
 }

@@ -13,62 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
 )
 
-// measureRaw adds how many of n claims a bare client serves in a second: the three writes of each, with the watches
-// open that any provider needs, but without decisions and memory. It returns that limit. If full, it adds the same
-// for the release of claims.
-func measureRaw(ctx context.Context, n int, o options, full bool, t *table) (limit float64, err error) {
-	err = withControlPlane(ctx, func(c *clients) error {
-		if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.createClaim(ctx, claimName(i)) }); err != nil {
-			return err
-		}
-		for _, list := range []client.ObjectList{&ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}, &v1alpha1.NetworkPoolList{}} {
-			stop, err := c.drainWatch(ctx, list)
-			if err != nil {
-				return err
-			}
-			defer stop() //nolint:gocritic // three of them, until the measurement ends
-		}
-		start := time.Now()
-		if err := runEach(ctx, n, func(ctx context.Context, i int) error { return c.writeClaim(ctx, claimName(i), benchPool, i) }); err != nil {
-			return err
-		}
-		took := time.Since(start)
-		limit = float64(n) / took.Seconds()
-		t.rate(fmt.Sprintf("raw limit, bare client, 16 at a time, %d claims", n), n, took, 0)
-		if !full {
-			return nil
-		}
-		released := min(n, o.releases)
-		start = time.Now()
-		err := runEach(ctx, released, func(ctx context.Context, i int) error { return c.releaseClaim(ctx, claimName(i)) })
-		t.rate(fmt.Sprintf("release by a bare client of %d claims of %d", released, n), released, time.Since(start), limit)
-		return err
-	})
-	return limit, err
-}
+// unservedPool is a pool without a provider: the manager observes its claims, and so the watches are open that any
+// provider needs.
+var unservedPool = ipamv1.IPPoolReference{APIGroup: "bench.example.com", Kind: "None", Name: "none"}
 
-// drainWatch opens a watch and reads its events, for the cost of decoding them.
-func (c *clients) drainWatch(ctx context.Context, list client.ObjectList) (stop func(), err error) {
-	w, err := c.Watch(ctx, list)
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		events := 0
-		for range w.ResultChan() {
-			events++
-		}
-	}()
-	return w.Stop, nil
+// createUnservedClaim creates a claim of the pool without a provider.
+func (c *clients) createUnservedClaim(ctx context.Context, name string) error {
+	return c.Create(ctx, framework.MakeClaim(namespace, name).PoolRef(unservedPool.APIGroup, unservedPool.Kind, unservedPool.Name).Obj())
 }
-
-// benchPool is the pool of the benchmark.
-var benchPool = ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: v1alpha1.NetworkPoolKind, Name: poolName}
 
 // writeClaim does the writes of the manager for a claim: the record on the claim, the IPAddress, the claim's status.
-func (c *clients) writeClaim(ctx context.Context, name string, pool ipamv1.IPPoolReference, i int) error {
+func (c *clients) writeClaim(ctx context.Context, name string, i int) error {
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	ip := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 	if err := c.Patch(ctx, claim, metadataPatch(map[string]any{
@@ -82,23 +40,22 @@ func (c *clients) writeClaim(ctx context.Context, name string, pool ipamv1.IPPoo
 			Namespace: namespace, Name: name, Finalizers: []string{"ipam.cluster.x-k8s.io/ProtectAddress"},
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim", Name: name, UID: claim.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)},
-				{APIVersion: v1alpha1.GroupVersion.String(), Kind: pool.Kind, Name: pool.Name, UID: claim.UID, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
+				{APIVersion: v1alpha1.GroupVersion.String(), Kind: unservedPool.Kind, Name: unservedPool.Name, UID: claim.UID, Controller: ptr.To(false), BlockOwnerDeletion: ptr.To(true)},
 			},
 		},
 		Spec: ipamv1.IPAddressSpec{
-			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: pool, Address: ip, Prefix: ptr.To[int32](16),
+			ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: unservedPool, Address: ip, Prefix: ptr.To[int32](16),
 		},
 	}
 	if err := c.Create(ctx, address); err != nil {
 		return err
 	}
-	now := metav1.Now().UTC().Format(time.RFC3339)
-	old := newCondition("Ready", "True", "Allocated", now)
+	old := newCondition("Ready", "True", "Allocated", "")
 	delete(old, "reason") // as the manager writes it
 	delete(old, "message")
 	return c.Status().Patch(ctx, claim, statusPatch(map[string]any{
 		"addressRef":    map[string]any{"name": name},
-		conditionsField: []any{newCondition("Ready", "True", "Allocated", now)},
+		conditionsField: []any{newCondition("Ready", "True", "Allocated", "")},
 		"deprecated":    map[string]any{"v1beta1": map[string]any{conditionsField: []any{old}}},
 	}))
 }
@@ -120,11 +77,6 @@ func (c *clients) releaseClaim(ctx context.Context, name string) error {
 	return c.Patch(ctx, claim, unprotected)
 }
 
-// newCondition returns a condition for either API version.
-func newCondition(kind, status, reason, since string) map[string]any {
-	return map[string]any{"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
-}
-
 // Names of fields, and the reporting controller of the benchmark's events.
 const (
 	annotationsField = "annotations"
@@ -132,6 +84,11 @@ const (
 	finalizersField  = "finalizers"
 	reporter         = "bench"
 )
+
+// newCondition returns a condition for either API version.
+func newCondition(kind, status, reason, message string) map[string]any {
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}
+}
 
 // metadataPatch patches the metadata of an object.
 func metadataPatch(body map[string]any) client.Patch {
