@@ -219,6 +219,9 @@ $(K8S)/kubectl: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8
 	$(call build,kubernetes,k8s.io/kubernetes/cmd/kubectl,kubectl $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
 
 # Not part of the tests: those of hosts with it are skipped where it was not built, or there is no nft.
+.PHONY: kube-proxy
+kube-proxy: $(K8S)/kube-proxy
+
 $(K8S)/kube-proxy: hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum | $(K8S)/kube-apiserver
 	$(call build,kubernetes,k8s.io/kubernetes/cmd/kube-proxy,kube-proxy $(K8S_VERSION),1 minute,-ldflags "$(K8S_LDFLAGS)")
 
@@ -314,25 +317,54 @@ GOTEST = go test -count=1 $(if $(SHORT),-short -timeout=20m,-timeout=60m) $(TEST
 test: control-plane manager ## Run the tests: about a quarter of an hour. Whole systems are left out, loads are smaller (go test -short).
 	$(call gotest,yes)
 
-# The tests of the image build the last two once more.
 .PHONY: test-all
-test-all: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Run every test, at its full length.
+test-all: test-tools ## Run every test, at its full length.
 	$(call gotest,)
 
-# Suites that wait more than they compute: some processes share the specs of each, and have an API server each.
+# The tests of the image build the manager and the packer once more.
+.PHONY: test-tools
+test-tools: control-plane metallb cilium capi-core $(TOOLS)/clusterctl $(TOOLS)/kustomize manager $(TOOLS)/image ## Build the programs that the tests run.
+
+# The parts of the tests: `make test-all` runs what all of them run on one machine, .github/workflows/test.yaml each in a job of its own.
+# test/release compares the three. Those of SHARED_SUITES wait more than they compute: some processes share the specs of each, and have
+# an API server each.
 SHARED_SUITES := integration hostlb e2e
+TEST_PARTS    := test-unit test-system test-modules $(SHARED_SUITES:%=test-specs-%)
+
+unit_packages   = go list ./... | grep -v /test/
+system_packages = go list ./test/... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$)
+test_modules    = for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
+
+# $(call ginkgo,suites)
+ginkgo = go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
+	$(1:%=./test/%) -- $(if $(SHORT),-test.short)
 
 .PHONY: test-specs
 test-specs: control-plane
-	go run -buildvcs=false github.com/onsi/ginkgo/v2/ginkgo -procs=3 -keep-going -no-color -timeout=$(if $(SHORT),40m,90m) $(SPECFLAGS) \
-		$(addprefix ./test/,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES))) -- $(if $(SHORT),-test.short)
+	$(call ginkgo,$(if $(SHORT),$(filter-out e2e,$(SHARED_SUITES)),$(SHARED_SUITES)))
+
+.PHONY: test-packages
+test-packages: control-plane
+	$(GOTEST) $$($(unit_packages); $(system_packages))
+	@$(test_modules)
+
+.PHONY: $(TEST_PARTS)
+$(TEST_PARTS): control-plane
+
+test-unit:
+	$(GOTEST) $$($(unit_packages))
+
+test-system:
+	$(GOTEST) $$($(system_packages))
+
+test-modules:
+	@$(test_modules)
+
+$(filter test-specs-%,$(TEST_PARTS)): test-specs-%:
+	$(call ginkgo,$*)
 
 # Some tests run make themselves, which is not to take part in this one's jobs.
-.PHONY: test-packages
-test-packages: export MAKEFLAGS =
-test-packages: control-plane
-	$(GOTEST) $$(go list ./... | grep -v $(foreach s,$(SHARED_SUITES),-e /test/$(s)$$))
-	@for m in $(TEST_MODULES); do (cd $$m && $(GOTEST) ./...) || exit 1; done
+test-packages test-unit test-system test-modules: export MAKEFLAGS =
 
 # Each schedule runs twice: one that does not ask the same both times is recorded as such.
 .PHONY: requests
