@@ -162,7 +162,7 @@ func TestEndWaitsForUsers(t *testing.T) {
 		// ends reports whether the mirror is not a mirror of the pool any more.
 		ends bool
 	}{
-		"nobody":                        {ends: true},
+		"no user":                       {ends: true},
 		"a claim":                       {there: []client.Object{claim, direct}, holder: "IPAddressClaim ns/c does"},
 		"an IPAddress":                  {there: []client.Object{address}, holder: "IPAddress ns/a does"},
 		"one of another namespace":      {there: []client.Object{elsewhere}, ends: true},

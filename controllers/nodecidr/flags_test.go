@@ -50,7 +50,7 @@ func TestPlanOfFlags(t *testing.T) { // K24, K25
 		"two are of these flags":         {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16"), newClusterCIDR(next, "10.1.0.0/16")}, others: []string{next}},
 		"that of other flags is going":   {all: []v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"other", "10.2.0.0/16", deleting)}, missing: mine},
 		"it is going, and is to be back": {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.1.0.0/16", deleting)}, missing: next},
-		"somebody took its name":         {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.3.0.0/16")}, missing: next, others: []string{mine}},
+		"another object has its name":    {all: []v1alpha1.ClusterCIDR{newClusterCIDR(mine, "10.3.0.0/16")}, missing: next, others: []string{mine}},
 		"another has its range":          {all: []v1alpha1.ClusterCIDR{newClusterCIDR("default", "10.1.0.0/16")}, missing: mine},
 		"one of a fleet":                 {all: []v1alpha1.ClusterCIDR{newClusterCIDR(flagsNamePrefix+"fleet", "10.2.0.0/16", ofFleet)}, missing: mine},
 	}

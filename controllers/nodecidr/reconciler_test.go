@@ -153,7 +153,7 @@ func TestManagersDoNotAlternateForStatus(t *testing.T) {
 			<-time.After(time.Second)
 		}
 		if changes != 1 || len(recorder.Events) != 5 {
-			t.Errorf("the site was taken over %d times, and %d of 5 Nodes were told", changes, len(recorder.Events))
+			t.Errorf("the cluster was taken over %d times, and %d of 5 Nodes got an event", changes, len(recorder.Events))
 		}
 	})
 }

@@ -89,7 +89,7 @@ func TestDecide(t *testing.T) {
 			pool: pool(), blocks: []Block{open("a", 1, 3, gone, draining, replaced), open("b", 1, 3), open("c", 1, 3), open("d", 1, 3), open("e", 1, 3, closed)},
 			want: Decision{Open: []string{"e"}}, reason: "it takes the place of the first",
 		},
-		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "somebody wrote other finalizers over ours"},
+		"OpenAndBare":   {pool: pool(), blocks: []Block{open("a", 1, 3, bare)}, want: Decision{Protect: []string{"a"}}, reason: "a user wrote other finalizers over ours"},
 		"PausedInUse":   {pool: pool(paused), blocks: []Block{open("a", 1, 3, gone, draining)}, reason: "nothing is asked for, not again either"},
 		"AtRest":        {pool: pool(), blocks: []Block{open("a", 1, 3)}, reason: "a pool that has what it wants does nothing"},
 		"OnItsWay":      {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting)}, reason: "one that is asked for is not asked for again"},
@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 		"Drained":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, draining, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "it is on record that nothing is granted from it"},
 		"NeededAgain":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "its delete may be on its way"},
 		"NeededAtMax":   {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 4, 0), open("c", 0, 0, draining)}, want: Decision{Delete: []string{"c"}}, reason: "one for which there is room when that is gone"},
-		"GrantedAgain":  {pool: pool(), blocks: []Block{open("a", 1, 3, draining)}, want: Decision{EndDraining: []string{"a"}}, reason: "nobody shares it any more"},
+		"GrantedAgain":  {pool: pool(), blocks: []Block{open("a", 1, 3, draining)}, want: Decision{EndDraining: []string{"a"}}, reason: "it is no longer shared"},
 		"ByHandAgain":   {pool: pool(), blocks: []Block{open("a", 0, 4, draining, byHand)}, want: Decision{EndDraining: []string{"a"}}},
 		"NotShared":     {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, draining, shared)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}},
 		"NoNetwork":     {pool: pool(unknown), blocks: []Block{open("a", 0, 0, closed)}, reason: "which gateway its addresses have is not known"},
@@ -126,23 +126,23 @@ func TestDecide(t *testing.T) {
 		"Deleted":       {pool: pool(), blocks: []Block{open("a", 2, 2, deleting), open("b", 1, 3)}, want: Decision{Drain: []string{"a"}}, reason: "a user has deleted it"},
 		"InUse":         {pool: pool(), blocks: []Block{open("a", 2, 0, deleting, draining), open("b", 1, 3)}, reason: "it waits for its claims"},
 		"Closes":        {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
-		"RestsYet":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining, rests), open("b", 1, 3)}, reason: "a released address rests before anybody else gets it"},
+		"RestsYet":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, draining, rests), open("b", 1, 3)}, reason: "a released address rests before another claim gets it"},
 		"RestsClosed":   {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed, rests), open("b", 1, 3)}},
 		"RestsIdle":     {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Hour), rests)}},
 		"InUseClosed":   {pool: pool(), blocks: []Block{open("a", 1, 0, deleting, closed), open("b", 1, 3)}, reason: "after a move, what has its addresses may be in use"},
 		"Releases":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed), open("b", 1, 3)}, want: Decision{Release: []string{"a"}}},
 		"Released":      {pool: pool(), blocks: []Block{open("a", 0, 0, deleting, closed, bare), open("b", 1, 3)}, reason: "the parent takes it back"},
-		"Shared":        {pool: pool(), blocks: []Block{open("a", 1, 3, shared)}, want: Decision{Drain: []string{"a"}}, reason: "somebody else has some of it"},
+		"Shared":        {pool: pool(), blocks: []Block{open("a", 1, 3, shared)}, want: Decision{Drain: []string{"a"}}, reason: "another object has some of it"},
 		"Lost":          {pool: pool(), blocks: []Block{open("a", 1, 3, gone)}, want: Decision{Drain: []string{"a"}, NewBlocks: 1}},
 		"LostInUse":     {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining), open("b", 1, 3)}, want: Decision{Recreate: []string{"a"}}},
 		"Replaced":      {pool: pool(), blocks: []Block{open("a", 1, 0, gone, draining, replaced), open("b", 1, 3, closed)}, want: Decision{Open: []string{"b"}}, reason: "the pool was given its addresses again, under another name"},
 		"LostUnused":    {pool: pool(), blocks: []Block{open("a", 0, 0, gone, draining), open("b", 1, 3)}, want: Decision{Close: []string{"a"}}},
-		"Refused":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "nobody wants it any more"},
+		"Refused":       {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Hour))}, want: Decision{Delete: []string{"b"}}, reason: "no claim needs it any more"},
 		"Outdated":      {pool: pool(withShortfall(1)), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, outdated)}, want: Decision{Delete: []string{"b"}, NewBlocks: 1}, reason: "prefixLength was changed while it waited"},
 		"ByHand":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Hour), byHand), open("c", 0, 0, waiting, idle(time.Hour), byHand)}, reason: "who made it wants it"},
 		"Limit": {
 			pool: pool(), blocks: []Block{open("a", 1, 0), open("b", 1, 0), open("c", 1, 0), open("d", 0, 0, closed), open("e", 0, 0, closed)},
-			want: Decision{Open: []string{"d"}}, reason: "status.blocks has a bound, and anybody can make blocks",
+			want: Decision{Open: []string{"d"}}, reason: "status.blocks has a bound, and any user can create blocks",
 		},
 		"Paused": {pool: pool(paused, withShortfall(1)), blocks: []Block{open("a", 0, 0, closed)}, want: Decision{Open: []string{"a"}}, reason: "what is there is used; nothing is asked for"},
 		"Adopting": {
@@ -175,11 +175,11 @@ func TestShortfall(t *testing.T) {
 		asks []int64
 		want int
 	}{
-		"Nobody":    {},
-		"One":       {asks: []int64{1}, want: 1},
-		"FillOne":   {asks: []int64{1, 1, 2}, want: 1},
-		"TwoBlocks": {asks: []int64{3, 3}, want: 2},
-		"TooLarge":  {asks: []int64{5}, want: 0},
+		"NoClaimants": {},
+		"One":         {asks: []int64{1}, want: 1},
+		"FillOne":     {asks: []int64{1, 1, 2}, want: 1},
+		"TwoBlocks":   {asks: []int64{3, 3}, want: 2},
+		"TooLarge":    {asks: []int64{5}, want: 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestAssess(t *testing.T) {
 		"requires two, one is free":   {services: []service{newTestService("a", "", dual(elastic.RequireDualStack))}, shown: "10.0.0.1", states: "1 Stuck", why: "free IPv6 address"},
 		"no cluster IP":               {services: []service{newTestService("a", "", func(s *service) { s.Families = nil })}, shown: "10.0.0.1", states: "1 Stuck", why: "cluster IP"},
 		"asks for one of ours":        {services: []service{newTestService("a", "", withRequestedIPs("10.0.0.2"))}, shown: "10.0.0.1-10.0.0.2", states: "1 Fits"},
-		"asks for one of nobody":      {services: []service{newTestService("a", "", withRequestedIPs("10.9.0.2"), withUnmetReason("no_pool"))}, shown: "10.0.0.1", families: "4", states: "1 Stuck", why: "10.9.0.2, which is in no"},
+		"asks for one of no pool":     {services: []service{newTestService("a", "", withRequestedIPs("10.9.0.2"), withUnmetReason("no_pool"))}, shown: "10.0.0.1", families: "4", states: "1 Stuck", why: "10.9.0.2, which is in no"},
 		"asks for what another has":   {services: []service{newTestService("a", "10.0.0.1"), newTestService("b", "", withRequestedIPs("10.0.0.1"))}, shown: "10.0.0.1", families: "4", states: "1 Placed, 1 Stuck", why: "another Service has"},
 		"has what it asks for":        {services: []service{newTestService("a", "10.0.0.1", withRequestedIPs("10.0.0.1"))}, shown: "10.0.0.1", states: "1 Placed"},
 		"has one of two":              {services: []service{newTestService("a", "10.0.0.1", withRequestedIPs("10.0.0.1 10.0.0.2"))}, shown: "10.0.0.1-10.0.0.2", states: "1 Fits"},
@@ -98,7 +98,7 @@ func TestAssess(t *testing.T) {
 		"ours is restricted to it":    {services: []service{newTestService("a", "", labelled("color=red"))}, pools: []Pool{pool(DefaultPool, "10.0.0.1", withServiceSelector("color=red"))}, shown: "10.0.0.1", states: "1 Fits"},
 		"restricted to its namespace": {services: []service{newTestService("a", "")}, pools: []Pool{pool(DefaultPool, "10.0.0.1", withServiceSelector("io.kubernetes.service.namespace=ns"))}, shown: "10.0.0.1", states: "1 Fits"},
 		"restricted, and apart":       {services: []service{newTestService("a", "")}, pools: []Pool{pool(DefaultPool, "10.0.0.1", withServiceSelector("color=red"))}, shown: "10.0.0.1", separatePools: true, families: "4", states: "1 Lacks", shortfall: [2]int64{1}},
-		"somebody else's has room":    {services: []service{newTestService("a", "")}, pools: []Pool{pool("other", "10.5.0.1", makeForeign)}, families: "4", states: "1 Fits"},
+		"a foreign pool has room":     {services: []service{newTestService("a", "")}, pools: []Pool{pool("other", "10.5.0.1", makeForeign)}, families: "4", states: "1 Fits"},
 		"that is disabled":            {services: []service{newTestService("a", "")}, pools: []Pool{pool("other", "10.5.0.1", makeForeign, disabled)}, families: "4", states: "1 Lacks", shortfall: [2]int64{1}},
 		"that conflicts":              {services: []service{newTestService("a", "")}, pools: []Pool{pool("other", "10.5.0.1", makeForeign, withPoolCondition(conflictCondition, metav1.ConditionTrue, 3))}, families: "4", states: "1 Lacks", shortfall: [2]int64{1}},
 		"ends of a CIDR": {services: []service{newTestService("a", ""), newTestService("b", ""), newTestService("c", "")}, families: "4", states: "2 Fits, 1 Lacks", shortfall: [2]int64{1}, pools: []Pool{pool("other", "", makeForeign, func(p *Pool) {

@@ -64,7 +64,7 @@ func TestCheckReleased(t *testing.T) {
 		"Emptied":                {objs: []client.Object{ptr(pool("default-pool", ""))}},
 		"Shown":                  {objs: []client.Object{ptr(pool("default-pool", "10.0.0.1 10.0.0.9"))}, why: "default-pool still has"},
 		"Disabled":               {objs: []client.Object{ptr(pool("block", "10.0.0.8-10.0.0.9", disabled))}, why: "block still has"},
-		"By somebody else":       {objs: []client.Object{ptr(pool("theirs", "10.0.0.0-10.0.0.255", makeForeign))}, why: "theirs still has"},
+		"By another owner":       {objs: []client.Object{ptr(pool("theirs", "10.0.0.0-10.0.0.255", makeForeign))}, why: "theirs still has"},
 		"By a CIDR":              {objs: []client.Object{ptr(pool("theirs", "", makeForeign, func(p *Pool) { p.Spec.Blocks = []Block{{CIDR: "10.0.0.9/24"}} }))}, why: "theirs still has"},
 		"By one address":         {objs: []client.Object{ptr(pool("theirs", "", makeForeign, func(p *Pool) { p.Spec.Blocks = []Block{{Start: "10.0.0.9"}} }))}, why: "theirs still has"},
 		"Not taken":              {objs: []client.Object{ptr(pool("default-pool", "10.0.0.1", changed))}, why: "not of generation 4"},
@@ -74,7 +74,7 @@ func TestCheckReleased(t *testing.T) {
 		"Used":                   {objs: []client.Object{newServiceUsing("10.0.0.9")}, why: "Service ns/web has 10.0.0.9"},
 		"Used, kind gone":        {objs: []client.Object{newServiceUsing("10.0.0.9")}, fails: absent, why: "Service ns/web has 10.0.0.9"},
 		"Kind gone":              {fails: absent},
-		"Nobody knows":           {fails: errors.New("no leader"), err: "no leader"},
+		"Unknown":                {fails: errors.New("no leader"), err: "no leader"},
 		"Another address is use": {objs: []client.Object{newServiceUsing("10.0.0.7")}},
 	} {
 		t.Run(name, func(t *testing.T) {

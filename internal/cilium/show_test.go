@@ -33,7 +33,7 @@ func TestChanges(t *testing.T) {
 		"disabled":                    {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", disabled)}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
 		"to be disabled":              {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2")}, want: []elastic.DesiredPool{drained(want)}, wantChange: "apply default-pool"},
 		"label taken off":             {current: []Pool{pool(DefaultPool, "10.0.0.1-10.0.0.2", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, want: []elastic.DesiredPool{want}, wantChange: "apply default-pool"},
-		"somebody else's":             {current: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign)}, want: []elastic.DesiredPool{want}},
+		"foreign":                     {current: []Pool{pool(DefaultPool, "10.5.0.1", makeForeign)}, want: []elastic.DesiredPool{want}},
 		"not wanted":                  {current: []Pool{pool(DefaultPool, "10.0.0.1")}, wantChange: "empty default-pool"},
 		"not wanted, label taken off": {current: []Pool{pool(DefaultPool, "10.0.0.1", func(p *Pool) { p.Labels = nil; p.ManagedFields = ownManagedFields() })}, wantChange: "empty default-pool"},
 		"not wanted, emptied":         {current: []Pool{pool(DefaultPool, "", changed)}},

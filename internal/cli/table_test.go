@@ -44,10 +44,10 @@ func TestAmounts(t *testing.T) {
 		spec        v1alpha1.NetworkPoolSpec
 		total, free string
 	}{
-		"of IPv4":                    {v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}, "254", "253"},
-		"of IPv6":                    {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/64", Gateway: "fe80::1"}, ">9.2e18", ">9.2e18"},
-		"the most that can be said":  {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65", Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:50::1"}}}, "9223372036854775806", "9223372036854775805"},
-		"one more, which none tells": {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65"}, ">9.2e18", "9223372036854775806"},
+		"of IPv4":                                {v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}, "254", "253"},
+		"of IPv6":                                {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/64", Gateway: "fe80::1"}, ">9.2e18", ">9.2e18"},
+		"the most that can be said":              {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65", Reserved: []v1alpha1.ReservedRange{{Addresses: "fd00:50::1"}}}, "9223372036854775806", "9223372036854775805"},
+		"one more, which the name does not show": {v1alpha1.NetworkPoolSpec{CIDR: "fd00:50::/65"}, ">9.2e18", "9223372036854775806"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout, errs := poolspec.Compile(&c.spec)

@@ -44,7 +44,7 @@ func setOf(t *testing.T) (*Set, trackedRests) {
 			size += textLength(r)
 		}
 		if !reflect.DeepEqual(s.entries, map[netipx.IPRange]Entry(w)) || s.TextSize() != size {
-			t.Errorf("has %v in %d bytes, and told of %v in %d", s.entries, s.TextSize(), w, size)
+			t.Errorf("has %v in %d bytes, and reported %v in %d", s.entries, s.TextSize(), w, size)
 		}
 	})
 	return s, w

@@ -27,7 +27,7 @@ func TestDecidedBlocks(t *testing.T) {
 		"Pending":  {reason: "it counts as what it asks for", of: newAllocation(1, 5), want: &elastic.Block{Count: 5, AddedOnDemand: true}},
 		"Failed":   {reason: "no pool has room for it", of: newAllocation(1, 5, failed)},
 		"Less":     {reason: "what it was given counts", of: newAllocation(1, 5, two), want: &elastic.Block{Count: 2, Range: r, AddedOnDemand: true}},
-		"Pinned":   {reason: "somebody chose it", of: newAllocation(0, 2, two, pinned), want: &elastic.Block{Count: 2, Range: r, Pinned: true}},
+		"Pinned":   {reason: "a user chose it", of: newAllocation(0, 2, two, pinned), want: &elastic.Block{Count: 2, Range: r, Pinned: true}},
 		"Deleting": {reason: "it still has its range", of: newAllocation(1, 2, two, deleted), want: &elastic.Block{Count: 2, Range: r, AddedOnDemand: true, Deleting: true}},
 		"Released": {
 			reason: "what is deleted has its range whatever its phase", want: &elastic.Block{Count: 2, Range: r, AddedOnDemand: true, Deleting: true},
@@ -47,11 +47,11 @@ func TestDecidedBlocks(t *testing.T) {
 		},
 		"InUse": {reason: "it is not idle", of: newAllocation(1, 2, two, withCondition(v1alpha1.InUseCondition, metav1.ConditionTrue, "x")), want: &elastic.Block{Count: 2, Range: r, AddedOnDemand: true}},
 		"Emptied": {
-			reason: "its own pool was seen to serve nobody", of: newAllocation(1, 2, two, func(a *v1alpha1.IPAllocation) { a.UID = "emptied" }),
+			reason: "its own pool was seen to serve no Service", of: newAllocation(1, 2, two, func(a *v1alpha1.IPAllocation) { a.UID = "emptied" }),
 			want: &elastic.Block{Count: 2, Range: r, AddedOnDemand: true, Emptied: true},
 		},
 		"IPv6": {
-			reason: "the range tells the family", of: newAllocation(1, 1, withRange("2001:db8::1", "2001:db8::1", 1)),
+			reason: "the range shows the family", of: newAllocation(1, 1, withRange("2001:db8::1", "2001:db8::1", 1)),
 			want: &elastic.Block{Count: 1, Range: netipx.MustParseIPRange("2001:db8::1-2001:db8::1"), Family: elastic.IPv6, AddedOnDemand: true},
 		},
 	}

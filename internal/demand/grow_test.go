@@ -69,7 +69,7 @@ func TestGrow(t *testing.T) {
 		"NoFirst":       {reason: "its first block is to come", shortfall: [2]int64{2}, asks: [2]int64{4}},
 		"OnItsWay":      {reason: "enough was asked for", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, shortfall: [2]int64{2}},
 		"MoreIsLacking": {reason: "it has an answer first", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, shortfall: [2]int64{3}, asks: [2]int64{1}, want: []string{"Wait over team-prod-lb-1"}},
-		"Unneeded":      {reason: "nobody lacks it any more", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, want: []string{"Replace over team-prod-lb-1"}},
+		"Unneeded":      {reason: "no Service is short of it any more", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 2)}, want: []string{"Replace over team-prod-lb-1"}},
 		"Refused":       {reason: "the next pool", pools: "a b", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Replace b 1 over team-prod-lb-1, tried a", "Done, tried a"}},
 		"RefusedByAll":  {reason: "it waits with the first", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, asks: [2]int64{1}, want: []string{"Exhausted over team-prod-lb-1, tried a", "Done, tried a"}},
 		"QuotaReached":  {reason: "what failed is not asked for again", pools: "a", blocks: []*v1alpha1.IPAllocation{first, newAllocation(1, 1, failed)}, shortfall: [2]int64{1}, want: []string{"Replace over team-prod-lb-1"}},
@@ -134,7 +134,7 @@ func TestHasInitialBlock(t *testing.T) {
 	}{
 		"FromNothing": {reason: "initialPoolSize is 0", lb: none, want: true},
 		"Annotated":   {reason: "the Cluster says so itself", lb: some, size: "0", want: true},
-		"Unreadable":  {reason: "nobody knows what it wants", lb: none, size: "?"},
+		"Unreadable":  {reason: "what it needs is unknown", lb: none, size: "?"},
 		"ToCome":      {reason: "its first block was not made yet", lb: some},
 		"Pending":     {reason: "nor granted", lb: some, blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1)}},
 		"Granted":     {reason: "it has it", lb: some, blocks: []*v1alpha1.IPAllocation{newAllocation(0, 1, withRange("10.0.0.1", "10.0.0.1", 1))}, want: true},

@@ -10,7 +10,7 @@ func TestDemand(t *testing.T) {
 		"NoPool":  {reason: "our pool is there though it has no block yet", pools: []Pool{ours()}, services: []Service{svc("a")}, want: "a=Lacks", shortfall: [2]int64{1}, used: "-"},
 		"Fits":    {reason: "MetalLB is about to give it what is free", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("a")}, want: "a=Fits", used: "10.0.0.1"},
 		"Placed":  {reason: "it has its address", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("a", withAddresses("10.0.0.1"))}, want: "a=Placed", used: "10.0.0.1"},
-		"Full":    {reason: "somebody else has the only one", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("a", withAddresses("10.0.0.1")), svc("b")}, want: "a=Placed b=Lacks", shortfall: [2]int64{1}, used: "10.0.0.1", wantMessage: "no IPAddressPool that serves it has a free address"},
+		"Full":    {reason: "another Service has the only one", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("a", withAddresses("10.0.0.1")), svc("b")}, want: "a=Placed b=Lacks", shortfall: [2]int64{1}, used: "10.0.0.1", wantMessage: "no IPAddressPool that serves it has a free address"},
 		"Oldest":  {reason: "the order of creation", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("z"), svc("a")}, want: "a=Lacks z=Fits", shortfall: [2]int64{1}, used: "10.0.0.1"},
 		"Batch":   {reason: "all at once (B38)", pools: []Pool{ours("10.0.0.1")}, services: []Service{svc("a", withAddresses("10.0.0.1")), svc("b"), svc("c"), svc("d")}, want: "a=Placed b=Lacks c=Lacks d=Lacks", shortfall: [2]int64{3}},
 		"PartlyUsed": {reason: "1 of 4 used: three are supply (F5)", pools: []Pool{ours("10.0.0.1", "10.0.0.4-10.0.0.7")},
@@ -43,7 +43,7 @@ func TestUnsatisfiable(t *testing.T) {
 	other := pool("other", "10.9.0.1-10.9.0.2").closed()
 	checkAll(t, map[string]assessment{
 		"Class":        {reason: "another load balancer's", pools: []Pool{full}, services: []Service{first, svc("a", class("x"))}, want: "a=Foreign first=Placed", wantMessage: `of the load-balancer class "x"`},
-		"ClassHas":     {reason: "what it has is nobody else's to free", pools: []Pool{ours()}, services: []Service{svc("a", class("x"), withAddresses("10.0.0.1"))}, want: "a=Foreign", used: "10.0.0.1"},
+		"ClassHas":     {reason: "no other Service can free what it has", pools: []Pool{ours()}, services: []Service{svc("a", class("x"), withAddresses("10.0.0.1"))}, want: "a=Foreign", used: "10.0.0.1"},
 		"NoClass":      {reason: "MetalLB serves a class", pools: []Pool{full}, class: "x", services: []Service{svc("a")}, want: "a=Foreign", wantMessage: `class ""`},
 		"ItsClass":     {reason: "and those of it", pools: []Pool{full}, class: "x", services: []Service{svc("a", class("x")), svc("b", class("x"))}, want: "a=Fits b=Lacks", shortfall: [2]int64{1}},
 		"Error":        {reason: "what it asks for cannot be read", pools: []Pool{full}, services: []Service{svc("a", withError("no address"))}, want: "a=Stuck", used: "-", wantMessage: "no address"},
@@ -60,7 +60,7 @@ func TestUnsatisfiable(t *testing.T) {
 		"IPLast":       {reason: "not the first that is free", pools: []Pool{ours("10.0.0.1-10.0.0.9")}, services: []Service{svc("a", withRequestedIPs("10.0.0.9"))}, want: "a=Fits", used: "10.0.0.9"},
 		"IPClosed":     {reason: "autoAssign does not matter", pools: []Pool{other}, services: []Service{svc("a", withRequestedIPs("10.9.0.2"))}, want: "a=Fits", used: "10.9.0.2"},
 		"IPElsewhere":  {reason: "no pool has it", pools: []Pool{full}, services: []Service{svc("a", withRequestedIPs("192.0.2.7"))}, want: "a=Stuck", used: "-", wantMessage: "asks for 192.0.2.7, which is in no IPAddressPool"},
-		"IPTaken":      {reason: "somebody has it", pools: []Pool{full}, services: []Service{first, svc("a", withRequestedIPs("10.0.0.1"))}, want: "a=Stuck first=Placed", wantMessage: "asks for 10.0.0.1, which Service team/first has and does not share"},
+		"IPTaken":      {reason: "another Service has it", pools: []Pool{full}, services: []Service{first, svc("a", withRequestedIPs("10.0.0.1"))}, want: "a=Stuck first=Placed", wantMessage: "asks for 10.0.0.1, which Service team/first has and does not share"},
 		"IPTwice":      {reason: "the older one gets it", pools: []Pool{full}, services: []Service{svc("a", withRequestedIPs("10.0.0.1")), svc("b", withRequestedIPs("10.0.0.1"))}, want: "a=Fits b=Stuck"},
 		"IPFamily":     {reason: "it is of the other family", pools: []Pool{ours("2001:db8::1")}, services: []Service{svc("a", withRequestedIPs("2001:db8::1"))}, want: "a=Stuck", wantMessage: "not of its IP families"},
 		"IPHalf":       {reason: "two families, one address: MetalLB refuses that", pools: []Pool{full}, services: []Service{svc("a", dual(PreferDualStack), withRequestedIPs("10.0.0.1"))}, want: "a=Stuck"},

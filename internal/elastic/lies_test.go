@@ -21,7 +21,7 @@ func TestAnyNumberOfServices(t *testing.T) {
 	}{
 		"plain":          {"they are counted, whatever the quota makes of it", func(int) Service { return Service{} }, 0, n - 8},
 		"that share one": {"one address for each port", func(i int) Service { return Service{SharingKey: "k", Ports: []Port{{"TCP", int32(i % 50)}}} }, 0, n/50 - 8},
-		"that share with nobody": {"each is compared with all, as long as that takes no time", func(i int) Service {
+		"that share with no other": {"each is compared with all, as long as that takes no time", func(i int) Service {
 			return Service{SharingKey: fmt.Sprint(i)}
 		}, 0, -1},
 		"with one port in common": {"the same", func(i int) Service {
@@ -49,7 +49,7 @@ func TestAnyNumberOfServices(t *testing.T) {
 				t.Errorf("%d are lacking, want %d: %s", got.Shortfall[IPv4], c.shortfall, c.reason)
 			}
 			if c.shortfall < 0 && got.ServiceAssessments[n-1].Message != tooManyObjectsMessage {
-				t.Errorf("the last one is told %q: %s", got.ServiceAssessments[n-1].Message, c.reason)
+				t.Errorf("the message of the last one is %q: %s", got.ServiceAssessments[n-1].Message, c.reason)
 			}
 		})
 	}

@@ -71,7 +71,7 @@ func TestGrow(t *testing.T) {
 		"QuotaBelow":     {reason: "the quota was lowered", shortfall: [2]int64{1}, blocks: []Block{first}, increment: 1, quota: 1, want: four(1, 0), reached: true},
 		"QuotaZero":      {reason: "a quota of none", shortfall: [2]int64{1}, increment: 1, quota: 0, want: four(1, 0), reached: true},
 		"QuotaInFlight":  {reason: "what is on its way counts (F9)", shortfall: [2]int64{3}, blocks: []Block{first, block("lb-1", "", 1)}, increment: 1, quota: 4, want: four(2, 1), reached: true},
-		"QuotaDeleting":  {reason: "what is not given back yet counts", shortfall: [2]int64{3}, blocks: []Block{first, block("lb-1", "10.0.0.4", 1).deleting()}, increment: 1, quota: 4, want: four(3, 1), reached: true},
+		"QuotaDeleting":  {reason: "what is not released yet counts", shortfall: [2]int64{3}, blocks: []Block{first, block("lb-1", "10.0.0.4", 1).deleting()}, increment: 1, quota: 4, want: four(3, 1), reached: true},
 		"Families":       {reason: "each for itself", shortfall: [2]int64{1, 2}, increment: 2, quota: -1, want: each(1, 2, 2, 2)},
 		"FamiliesQuota":  {reason: "the increment of one does not take what the other lacks", shortfall: [2]int64{1, 2}, increment: 8, quota: 8, want: each(1, 6, 2, 2)},
 		"FamiliesShort":  {reason: "IPv4 first where there is not enough", shortfall: [2]int64{2, 2}, increment: 1, quota: 3, want: each(2, 2, 2, 1), reached: true},
@@ -99,7 +99,7 @@ func TestEmpty(t *testing.T) {
 		"Grow":    {reason: "something is asked for", plan: Plan{Growths: []Growth{{Shortfall: 1}, {Family: IPv6, Shortfall: 1, Count: 1}}}},
 		"Mark":    {reason: "a condition is written", plan: Plan{UsageChanges: []UsageChange{{Block: "lb-1"}}}},
 		"Drain":   {reason: "a range is taken away", plan: Plan{BlocksToDrain: []string{"lb-1"}}},
-		"Resume":  {reason: "a range is given back", plan: Plan{BlocksToResume: []string{"lb-1"}}},
+		"Resume":  {reason: "a range is released", plan: Plan{BlocksToResume: []string{"lb-1"}}},
 	} {
 		if got := c.plan.IsEmpty(); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)

@@ -17,7 +17,7 @@ func TestRestriction(t *testing.T) {
 		"Selector":        {reason: "one of the selectors is enough", pools: []Pool{restricted(Restriction{Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
 		"Both":            {reason: "the namespace and a selector", pools: []Pool{restricted(Restriction{Namespaces: team, Selectors: blue})}, services: []Service{a, b, svc("c", label("navy"), in("other"))}, want: "a=Stuck b=Fits c=Stuck"},
 		"Everything":      {reason: "an empty restriction is one selector that matches all", pools: []Pool{restricted(Restriction{Selectors: selectors{func(map[string]string) bool { return true }}})}, services: []Service{a}, want: "a=Fits"},
-		"Nobody":          {reason: "namespace selectors that select none: nobody's choice", pools: []Pool{restricted(Restriction{Namespaces: none})}, services: []Service{a}, want: "a=Stuck"},
+		"NoNamespace":     {reason: "namespace selectors that select none: not a choice of any user", pools: []Pool{restricted(Restriction{Namespaces: none})}, services: []Service{a}, want: "a=Stuck"},
 		"NobodyNamed":     {reason: "but who names it is not refused", pools: []Pool{restricted(Restriction{Namespaces: none})}, services: []Service{svc("a", named("theirs"))}, want: "a=Fits"},
 		"NobodyAnywhere":  {reason: "with a selector they are no bound", pools: []Pool{restricted(Restriction{Namespaces: none, Selectors: blue})}, services: []Service{a, b}, want: "a=Stuck b=Fits"},
 		"Named":           {reason: "a name does not lift it", pools: []Pool{restricted(Restriction{Namespaces: other})}, services: []Service{svc("a", named("theirs"))}, want: "a=Stuck", wantMessage: "does not serve it (spec.serviceAllocation)"},

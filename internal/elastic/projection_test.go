@@ -66,16 +66,16 @@ func TestProjection(t *testing.T) {
 			usableSeparate: "a leaving 10.0.0.1; b 10.0.0.2", shownSeparate: "a closed leaving 10.0.0.1; b 10.0.0.2",
 		},
 		"Emptied": {
-			reason: "nobody has any of it: its pool may go", blocks: []Block{first, second.draining().emptied()},
+			reason: "no Service has any of it: its pool may go", blocks: []Block{first, second.draining().emptied()},
 			usable: "pool 10.0.0.1 10.0.0.2", shown: "pool 10.0.0.1",
 			usableSeparate: "a 10.0.0.1; b leaving 10.0.0.2", shownSeparate: "a 10.0.0.1",
 		},
 		"Deleting": {
-			reason: "it is given up for good; a pool of its own stays while it serves somebody", blocks: []Block{first, second.deleting()},
+			reason: "it is given up for good; a pool of its own stays while it serves a Service", blocks: []Block{first, second.deleting()},
 			usable: "pool 10.0.0.1", shown: "pool 10.0.0.1",
 			usableSeparate: "a 10.0.0.1; b closed leaving 10.0.0.2", shownSeparate: "a 10.0.0.1; b closed leaving 10.0.0.2",
 		},
-		"DeletingEmptied": {reason: "it serves nobody", blocks: []Block{second.deleting().emptied()}},
+		"DeletingEmptied": {reason: "it serves no Service", blocks: []Block{second.deleting().emptied()}},
 		"AllLeaving": {
 			reason: "there is no pool without a range", blocks: []Block{second.draining(), third.draining().deleting()},
 			usable:         "pool 10.0.0.2",

@@ -32,7 +32,7 @@ func TestComesToRest(t *testing.T) {
 		checkPromises(t, c)
 		for i := range c.blocks {
 			if b := &c.blocks[i]; b.AddedOnDemand && b.Range.IsValid() {
-				t.Fatalf("nobody is left, %s is\n%s", b.Name, c.log.String())
+				t.Fatalf("no Service is left, %s is\n%s", b.Name, c.log.String())
 			}
 		}
 	})

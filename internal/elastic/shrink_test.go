@@ -35,7 +35,7 @@ func TestShrink(t *testing.T) {
 		"RoundsUp":         {reason: "what is written is whole seconds: no grace is shorter than it says", block: one, late: 1, want: Plan{UsageChanges: []UsageChange{{Block: "lb-1", IdleSince: epoch.Add(second)}}, NextCheck: epoch.Add(second + grace)}},
 		"InGrace":          {reason: "not long enough", block: one.idle(grace - second), want: Plan{NextCheck: epoch.Add(second)}},
 		"GraceOver":        {reason: "10 continuous minutes (B46)", block: one.idle(grace), want: Plan{BlocksToDrain: []string{"lb-1"}}},
-		"GraceLongOver":    {reason: "nobody looked for an hour", block: one.idle(time.Hour), want: Plan{BlocksToDrain: []string{"lb-1"}}},
+		"GraceLongOver":    {reason: "it was not checked for an hour", block: one.idle(time.Hour), want: Plan{BlocksToDrain: []string{"lb-1"}}},
 		"JustInGrace":      {reason: "to the last moment", block: one.idle(grace - second), late: second - 1, want: Plan{NextCheck: epoch.Add(second)}},
 		"UsedAgain":        {reason: "a Service restarted: the grace begins again (B50, F1)", block: one.idle(grace - second), used: "10.0.0.8", want: Plan{UsageChanges: busy}},
 		"UsedAgainLate":    {reason: "even after it, as long as the block is there", block: one.idle(time.Hour), used: "10.0.0.8", want: Plan{UsageChanges: busy}},

@@ -68,7 +68,7 @@ var stories = map[string]story{
 		addresses: 2, served: 4,
 	},
 	"Quota": {
-		reason:   "a part is granted, the rest waits in peace, and is served when somebody goes (B39, F9)",
+		reason:   "a part is granted, the rest waits without requests, and is served when a Service goes (B39, F9)",
 		settings: PlanSettings{Increment: 1, Quota: 4}, initial: 2,
 		phases: []phase{then(time.Hour, createServices("a b c d e f")...), then(time.Hour, removesService("a"), removesService("c"))},
 		want: `
@@ -99,7 +99,7 @@ var stories = map[string]story{
 		addresses: 4, served: 2,
 	},
 	"Shrink": {
-		reason:   "what nobody used for ten minutes without a break is given back (B45, B46, B47, F1)",
+		reason:   "what no Service used for ten minutes without a break is released (B45, B46, B47, F1)",
 		settings: PlanSettings{Increment: 1}, initial: 1,
 		phases: []phase{then(0, createsService("a")), then(3*time.Hour, createsService("b")), then(9*time.Minute, removesService("b")), then(time.Second, createsService("c")), then(time.Hour, removesService("c"))},
 		want: `
@@ -157,7 +157,7 @@ var stories = map[string]story{
 		addresses: 1, served: 1,
 	},
 	"HalfServed": {
-		reason:   "the quota leaves one address of two: it is not given back only to be asked for again (F4)",
+		reason:   "the quota leaves one address of two: it is not released only to be requested again (F4)",
 		settings: PlanSettings{Increment: 1, Quota: 3}, initial: 2, free: []string{"10.0.0.1-10.0.0.9", "2001:db8::1-2001:db8::9"},
 		phases: []phase{then(24*time.Hour, createsService("a"), createsService("b"), createsService("both", dual(RequireDualStack)))},
 		want: `
@@ -170,7 +170,7 @@ var stories = map[string]story{
 		addresses: 3, served: 2,
 	},
 	"Buggy": {
-		reason:   "a block that MetalLB passes over is not given back only to be asked for again (F4)",
+		reason:   "a block that MetalLB passes over is not released only to be requested again (F4)",
 		settings: PlanSettings{Increment: 1, Quota: 2}, initial: 1, free: []string{"10.0.0.254-10.0.1.0"}, template: ours().careful(),
 		phases: []phase{then(24*time.Hour, createsService("a"), createsService("b"))},
 		want: `

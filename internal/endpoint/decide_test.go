@@ -85,17 +85,17 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		waits       bool
 		wantMessage string
 	}{
-		"nothing yet":                    {seen: ObservedState{Cluster: newCluster("")}, step: ActionCreate},
-		"it asked":                       {seen: ObservedState{newCluster(""), newClaimOf(), nil}, step: ActionWait, waits: true, wantMessage: "see whether the pool exists"},
-		"it is recorded":                 {seen: ObservedState{newCluster(""), newClaimOf(recorded), nil}, step: ActionWait, waits: true},
-		"it has an answer":               {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"the pool is full":               {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted")), nil}, step: ActionRefuse, waits: true, wantMessage: "IPAddressClaim ns/lab-control-plane waits (PoolExhausted): no room"},
-		"it was told, and has one since": {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted"), bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
-		"its IPAddress is made anew":     {seen: ObservedState{newCluster(""), newClaimOf(bound), nil}, step: ActionWait, waits: true},
+		"nothing yet":                        {seen: ObservedState{Cluster: newCluster("")}, step: ActionCreate},
+		"it asked":                           {seen: ObservedState{newCluster(""), newClaimOf(), nil}, step: ActionWait, waits: true, wantMessage: "see whether the pool exists"},
+		"it is recorded":                     {seen: ObservedState{newCluster(""), newClaimOf(recorded), nil}, step: ActionWait, waits: true},
+		"it has an answer":                   {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
+		"the pool is full":                   {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted")), nil}, step: ActionRefuse, waits: true, wantMessage: "IPAddressClaim ns/lab-control-plane waits (PoolExhausted): no room"},
+		"it was reported, and has one since": {seen: ObservedState{newCluster(""), newClaimOf(withNotReady("PoolExhausted"), bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
+		"its IPAddress is made anew":         {seen: ObservedState{newCluster(""), newClaimOf(bound), nil}, step: ActionWait, waits: true},
 
 		"it has an endpoint, and comes to the class": {seen: ObservedState{Cluster: newCluster("10.0.0.9")}, step: ActionCreate, requested: "10.0.0.9"},
 		"its claim was deleted":                      {seen: ObservedState{Cluster: newCluster("10.0.0.5")}, step: ActionCreate, requested: "10.0.0.5"},
-		"somebody else has it by now":                {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(requesting("10.0.0.5"), withNotReady("AllocationFailed")), nil}, step: ActionRefuse, waits: true, wantMessage: "waits (AllocationFailed)"},
+		"another claim has it by now":                {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(requesting("10.0.0.5"), withNotReady("AllocationFailed")), nil}, step: ActionRefuse, waits: true, wantMessage: "waits (AllocationFailed)"},
 		"it has what it had":                         {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.5")}, step: ActionServe, address: "10.0.0.5"},
 		"it has another":                             {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, step: ActionRefuse, wantMessage: "has 10.0.0.6, and the endpoint of the Cluster is 10.0.0.5, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5; if preAllocations"},
 		"it asks for none, and has an endpoint":      {reason: "the claim was made before the endpoint was known", seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(), nil}, step: ActionDelete},
@@ -115,8 +115,8 @@ func TestDecide(t *testing.T) { // U40, U44, U45, U46
 		"its address is released":      {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), released("10.0.0.5")}, step: ActionWait, waits: true, wantMessage: "is made anew when it is gone"},
 		"its address is gone":          {seen: ObservedState{newCluster("10.0.0.5"), newClaimOf(bound, markDeleted), nil}, step: ActionWait, waits: true, wantMessage: "is made anew when it is gone"},
 
-		"a claim of nobody":              {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, step: ActionRefuse, wantMessage: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
-		"a claim of somebody else":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, wantMessage: "is not owned by the Cluster and is ignored"},
+		"a claim without owner":          {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, step: ActionRefuse, wantMessage: "reserve lab-control-plane -n ns --pool POOL --cluster lab; delete it only if nobody uses its address"},
+		"a claim of another owner":       {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(metav1.OwnerReference{Kind: "Pod", Name: "p", UID: "p"})), nil}, step: ActionRefuse, wantMessage: "is not owned by the Cluster and is ignored"},
 		"a claim of an earlier Cluster":  {seen: ObservedState{newCluster(""), newClaimOf(ownedBy(earlier), bound), newAddress("10.0.0.5")}, step: ActionWait, waits: true, wantMessage: "of an earlier Cluster"},
 		"an IPAddress of other contents": {seen: ObservedState{newCluster(""), newClaimOf(bound), newAddress("x")}, step: ActionRefuse, wantMessage: "which is no address"},
 	}
@@ -143,7 +143,7 @@ func TestDecideWithoutPool(t *testing.T) { // U41, U44
 		step Action
 	}{
 		"it has nothing":                       {ObservedState{Cluster: newCluster("lab.example.com")}, ActionSkip},
-		"a claim of somebody else":             {ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ActionSkip},
+		"a claim of another owner":             {ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ActionSkip},
 		"its claim waits":                      {ObservedState{newCluster("10.0.0.9"), newClaimOf(withNotReady("AllocationFailed")), nil}, ActionDelete},
 		"its claim waits, and it is paused":    {ObservedState{newCluster("", paused), newClaimOf(), nil}, ActionSkip},
 		"its claim is being deleted":           {ObservedState{newCluster(""), newClaimOf(bound, markDeleted), newAddress("10.0.0.5")}, ActionServe},

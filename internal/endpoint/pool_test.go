@@ -53,11 +53,11 @@ func TestCheckClassSettings(t *testing.T) { // U49
 		class, settings map[string]string
 		want            bool
 	}{
-		"what the class says":             {ours, machines, machines, true},
-		"neither names a pool":            {ours, nil, nil, true},
-		"a request that somebody made up": {ours, machines, others, false},
-		"another kind":                    {ours, machines, map[string]string{PoolNameSetting: "machines", PoolKindSetting: "GlobalNetworkPool"}, false},
-		"another extension":               {"other.butler-ipam", machines, machines, false},
+		"what the class says":           {ours, machines, machines, true},
+		"neither names a pool":          {ours, nil, nil, true},
+		"a request that a user made up": {ours, machines, others, false},
+		"another kind":                  {ours, machines, map[string]string{PoolNameSetting: "machines", PoolKindSetting: "GlobalNetworkPool"}, false},
+		"another extension":             {"other.butler-ipam", machines, machines, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

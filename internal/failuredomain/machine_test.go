@@ -100,7 +100,7 @@ func TestFindMachine(t *testing.T) {
 		},
 		"a Machine itself": {owners: []metav1.OwnerReference{machine("m")}, ownersByObject: map[string][]metav1.OwnerReference{"Machine/m": nil}, want: "m", reads: "Machine"},
 		"OpenShift":        {owners: []metav1.OwnerReference{{APIVersion: "machine.openshift.io/v1beta1", Kind: "Machine", Name: "m", UID: "uid-m"}}},
-		"nobody":           {},
+		"no owner":         {},
 		"no Machine above": {
 			owners:         []metav1.OwnerReference{infra("OpenStackServer", "bastion")},
 			ownersByObject: map[string][]metav1.OwnerReference{"OpenStackServer/bastion": {infra("OpenStackCluster", "c")}}, reads: "OpenStackServer",

@@ -125,7 +125,7 @@ func TestLostAnswers(t *testing.T) {
 		"it has landed":    {update: lost},
 		"it never arrived": {update: never, want: timeout, again: true},
 		"refused for good": {update: forbidden, refused: true},
-		"somebody edited it": {update: never, meanwhile: func(t *testing.T, a *api) {
+		"a user edited it": {update: never, meanwhile: func(t *testing.T, a *api) {
 			t.Helper()
 			a.edit(t, func(o *corev1.ConfigMap) { o.Labels = map[string]string{"x": "y"} })
 		}, want: ErrConflict},
@@ -198,7 +198,7 @@ func TestDamaged(t *testing.T) {
 		}
 		a.edit(t, func(o *corev1.ConfigMap) { o.Data[stateKey] = `{"holder":"me","term":7,"seq":3}` })
 		if s, err := f.TakeOver(t.Context(), noon); err != nil || s.AdoptingSince == nil || s.Term != 8 {
-			t.Errorf("mended: %+v, %v", s, err)
+			t.Errorf("repaired: %+v, %v", s, err)
 		}
 	}
 }

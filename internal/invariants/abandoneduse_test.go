@@ -36,7 +36,7 @@ func TestFindAbandonedUse(t *testing.T) {
 		helps []func(*pools.Objects)
 	}{
 		"Clean": {reason: "a claim remembers its own address", pools: pool, claims: []ipamv1.IPAddressClaim{remembers("a", "10.0.0.1")}},
-		"Waits": {reason: "nobody else has what it remembers", pools: pool, claims: []ipamv1.IPAddressClaim{claim("a"), remembers("c", "10.0.0.9")}},
+		"Waits": {reason: "no other claim has what it remembers", pools: pool, claims: []ipamv1.IPAddressClaim{claim("a"), remembers("c", "10.0.0.9")}},
 		"Twice": {
 			reason: "it was left behind by a move, or copied: only one of the two can have it",
 			pools:  pool, claims: []ipamv1.IPAddressClaim{claim("a"), remembers("c", "10.0.0.1")},
@@ -49,7 +49,7 @@ func TestFindAbandonedUse(t *testing.T) {
 		},
 		"Orphan": {reason: "an address without a claim is collected", pools: pool, claims: []ipamv1.IPAddressClaim{remembers("c", "10.0.0.1")}},
 		"NoPool": {
-			reason: "nobody counts it, and the next pool of these addresses gives it again",
+			reason: "no pool counts it, and the next pool of these addresses grants it again",
 			claims: []ipamv1.IPAddressClaim{claim("a")},
 			want:   []string{"claim ns/a has 10.0.0.1 of NetworkPool ns/p, which does not exist, so that another pool may give it: create the pool again, or delete the claim"},
 			helps:  []func(*pools.Objects){func(o *pools.Objects) { o.Pools = pool }, deleted("a")},

@@ -74,7 +74,7 @@ func TestCheckAtRest(t *testing.T) {
 			want: []string{"I2: grants of NetworkPool ns/p still in flight: 2"},
 		},
 		"CountsMore": {
-			reason: "an address is taken and nobody has it: it leaked",
+			reason: "an address is taken without a user: it leaked",
 			pools:  []v1alpha1.Pool{counting(2, 1)}, claims: claims, addresses: granted,
 			want: []string{"I2: NetworkPool ns/p counts 3 addresses in use, there are 2"},
 		},

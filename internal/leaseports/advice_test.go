@@ -116,13 +116,13 @@ func TestRefusedServiceMessagesNameStepsThatHelp(t *testing.T) {
 				return DecidePorts(w.leases, w.services, func(string, Holder) bool { return false }).Reasons[w.services[0].UID]
 			}
 			if v := reasonFor(c.newWorld()); v.Reason == v1alpha1.GrantedReason || !strings.Contains(v.Message, c.wantMessage) {
-				t.Fatalf("it is told %+v", v)
+				t.Fatalf("its reason is %+v", v)
 			}
 			for i, do := range c.do {
 				w := c.newWorld()
 				do(w)
 				if v := reasonFor(w); v.Reason != v1alpha1.GrantedReason {
-					t.Errorf("after step %d it is told %+v", i, v)
+					t.Errorf("after step %d its reason is %+v", i, v)
 				}
 			}
 		})

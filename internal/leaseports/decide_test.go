@@ -148,7 +148,7 @@ func TestDecide(t *testing.T) { // H7, H9
 					continue
 				}
 				if len(got) < len(c.want[i]) || got[:len(c.want[i])] != c.want[i] {
-					t.Errorf("%s is told %q, want %q", s.Name, got, c.want[i])
+					t.Errorf("the reason of %s is %q, want %q", s.Name, got, c.want[i])
 				}
 			}
 			if diff := cmp.Diff(c.table, d.PortTables["shop"]); diff != "" {

@@ -99,7 +99,7 @@ func TestPlanLeases(t *testing.T) { // H8, H23, H24, H25
 		"idle, not for long":              {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Second))}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "web-ipv4", next: 59 * time.Second},
 		"idle, and the pool does not ask": {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Hour))}, pools: []Pool{poolOf("a", 0, 9)}, want: "web-ipv4"},
 		"idle, of a person":               {services: []Service{of("web")}, leases: []Lease{made("web-ipv4", "a", "10.0.0.1", "", idle(time.Hour), byHand)}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "web-ipv4"},
-		"idle, and told so":               {services: []Service{of("web", func(s *Service) { s.ReportedIdle = true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "Idle"},
+		"idle, and reported as such":      {services: []Service{of("web", func(s *Service) { s.ReportedIdle = true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, want: "Idle"},
 		"with an endpoint again":          {services: []Service{of("web", func(s *Service) { s.ReportedIdle, s.HasReadyEndpoint = true, true })}, pools: []Pool{poolOf("a", 0, 9, idles)}, make: "web-ipv4 of a for web", want: "web-ipv4"},
 		"with a name":                     {services: []Service{serviceOf("web", 0, []string{"shop"}, tcp(80))}, pools: []Pool{poolOf("a", 0, 9)}, want: "shop"},
 	} {

@@ -48,7 +48,7 @@ func TestNextAddress(t *testing.T) { // H15
 		"it asks no more":                     {change: []func(*Lease, *Service){func(_ *Lease, s *Service) { s.LeaseNames = nil }}},
 		"it is being deleted":                 {change: []func(*Lease, *Service){tried("10.0.0.1"), func(l *Lease, _ *Service) { l.Deleting = true }}},
 		"its Service is being deleted":        {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.Deleting = true }}},
-		"nobody serves it":                    {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.NotServedMessage = "no flag" }}},
+		"no controller serves it":             {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.NotServedMessage = "no flag" }}},
 	} {
 		l, s := leaseOf("web-ipv4", "10.0.0.1"), serviceOf("web", 0, []string{"web-ipv4"}, tcp(80))
 		l.MadeForServices, l.OnlyService, l.AddressInUse, s.LoadBalancerClass = true, "web", true, class
@@ -82,7 +82,7 @@ func TestSetExhaustedReasons(t *testing.T) { // H14
 		d.Reasons[s.UID] = Reason{c.reason, ""}
 		d.SetExhaustedReasons([]Lease{l}, []Service{s}, 1)
 		if got := d.Reasons[s.UID].Reason; got != c.want {
-			t.Errorf("%s: it is told %s", name, got)
+			t.Errorf("%s: the reason is %s", name, got)
 		}
 		if len(d.PortTables["web-ipv4"]) != 1 {
 			t.Errorf("%s: it has %v", name, d.PortTables)

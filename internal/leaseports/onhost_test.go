@@ -36,7 +36,7 @@ func TestAnnounced(t *testing.T) {
 		"all but one port":                    {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it", hasReport: true},
 		"a port is full":                      {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{portFull}}), want: "Announced: host h1 has the address, and UDP/53 is full: many ask", hasReport: true},
 		"one is full, one is not served":      {h: withReport(alive, record.Report{Announced: true, Ports: []record.PortReport{portFull, inUse}}), want: "PortInUseOnHost: host h1 has the address, and TCP/443 is not served: sshd has it; UDP/53 is full: many ask", hasReport: true},
-		"it was not heard yet":                {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive = false })},
+		"it was not seen yet":                 {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive = false })},
 		"it is silent":                        {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true })},
 		"it is silent, for long":              {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent = false, true }), waited: true, want: "NoHost: host h1, which had the address, is silent"},
 		"it is silent, and another could ask": {h: with(withReport(alive, announced), func(h *HostStatus) { h.Alive, h.Silent, h.ReachableByOther = false, true, true })},
@@ -70,7 +70,7 @@ func TestDraining(t *testing.T) {
 		"no lock":                           {h: HostStatus{}},
 		"empty":                             {h: HostStatus{HasLock: true}},
 		"a host has it":                     {h: HostStatus{HasLock: true, Holder: "h1", Alive: true}, want: "Confirming: host h1 takes the address off"},
-		"one that was not heard yet":        {h: HostStatus{HasLock: true, Holder: "h1"}, want: "Confirming: host h1 takes"},
+		"one that was not seen yet":         {h: HostStatus{HasLock: true, Holder: "h1"}, want: "Confirming: host h1 takes"},
 		"one that is silent":                {h: HostStatus{HasLock: true, Holder: "h1", Silent: true}, want: "HostSilent: host h1 had the address"},
 		"one that is silent, of two":        {h: HostStatus{HasLock: true, Holder: "h1", Silent: true, ReachableByOther: true}, want: "Confirming: host h1 had the address, and another one asks"},
 		"given up, and not asked":           {h: HostStatus{HasLock: true, PreviousHolder: "h1"}, want: "HostSilent: host h1 had the address"},
@@ -96,7 +96,7 @@ func TestPortsOfReport(t *testing.T) {
 	}
 	h.Report.Ports = append(h.Report.Ports, record.PortReport{Protocol: corev1.ProtocolUDP, Port: 53, Reason: "PortFull"})
 	if len(h.PortErrors()) != 1 || len(h.FullPorts()) != 1 || !h.ConcernsPort(udp(53)) {
-		t.Error("a port that is full is served, and who has it is told")
+		t.Error("a port that is full is served, and its Service is reported")
 	}
 	h.Report.Reason = "Contested"
 	if !h.ConcernsPort(tcp(80)) {
@@ -155,7 +155,7 @@ func TestUnservedService(t *testing.T) {
 	}
 	for _, s := range []Service{holder, wants} {
 		if got := d.Reasons[s.UID]; got != (Reason{"NotServed", "no flag"}) {
-			t.Errorf("%s is told %v", s.Name, got)
+			t.Errorf("the reason of %s is %v", s.Name, got)
 		}
 	}
 	// A Service of a class keeps the lease that was created for it, and none is created.

@@ -82,7 +82,7 @@ func TestFreeWhenLastFactIsGone(t *testing.T) {
 	}
 	wantCounts(t, l, "one holds it", Counts{Total: 1, Allocated: 1, Owners: 1})
 	l.RemoveFact(Key{SourceObject, "b"})
-	wantCounts(t, l, "nobody holds it", Counts{Total: 1, Available: 1, LargestFree: 1})
+	wantCounts(t, l, "no claim holds it", Counts{Total: 1, Available: 1, LargestFree: 1})
 	if r, free := l.TakeUnit(); !free || r != rangeOf("10.0.0.5") {
 		t.Errorf("TakeUnit = %v, %v, want the address", r, free)
 	}
@@ -141,12 +141,12 @@ func TestSources(t *testing.T) {
 		reason string
 		used   int64
 	}{
-		"Object":  {source: SourceObject, used: 1, reason: "an IPAddress is somebody's"},
+		"Object":  {source: SourceObject, used: 1, reason: "an IPAddress has an owner"},
 		"Record":  {source: SourceRecord, used: 1, reason: "what a living claim remembers is taken"},
 		"Grant":   {source: SourceGrant, used: 1, reason: "what is promised is taken"},
-		"Pin":     {source: SourcePin, reason: "kept for a name, and nobody has it"},
-		"Cooling": {source: SourceCooling, reason: "rests, and nobody has it"},
-		"Held":    {source: SourceHeld, reason: "kept back, and nobody has it"},
+		"Pin":     {source: SourcePin, reason: "kept for a name, and no claim has it"},
+		"Cooling": {source: SourceCooling, reason: "rests, and no claim has it"},
+		"Held":    {source: SourceHeld, reason: "kept back, and no claim has it"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestSources(t *testing.T) {
 func TestOutOfRange(t *testing.T) {
 	l := stated(pool(32, "10.0.0.4/30"), fact(SourceObject, "a", "10.9.9.9"), fact(SourceRecord, "a", "10.9.9.9"), fact(SourceGrant, "b", "10.0.0.7-10.0.0.9"),
 		fact(SourceHeld, "moved", "10.9.9.8"))
-	wantCounts(t, l, "counted once, with the part of a block that sticks out, and not what nobody has",
+	wantCounts(t, l, "counted once, with the part of a block that sticks out, and not what no claim has",
 		Counts{Total: 4, Allocated: 1, Available: 3, OutOfRange: 3, Owners: 2, LargestFree: 3})
 	for text, want := range map[string]bool{"10.0.0.4/30": true, "10.0.0.5": true, "10.0.0.7-10.0.0.8": false, "10.9.9.9": false} {
 		if got := l.IsInSpace(rangeOf(text)); got != want {

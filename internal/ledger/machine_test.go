@@ -151,7 +151,7 @@ func usesOf(t *rapid.T, l *Ledger) map[netip.Addr][]Fact {
 			}
 		}
 		if len(users) == 0 {
-			t.Fatalf("%s is visited, and nobody uses it", r)
+			t.Fatalf("%s is visited, and has no user", r)
 		}
 		slices.SortFunc(users, byKey)
 		for a := r.From(); a.IsValid() && a.Compare(r.To()) <= 0; a = a.Next() {

@@ -84,6 +84,6 @@ func checkViewsAgainstSet(t *testing.T, r *rand.Rand, world []string) {
 		}
 	}
 	if _, ok := l.FindFreePrefix(netip.MustParsePrefix("192.0.2.0/24"), 32); ok {
-		t.Error("something is free in what nobody watches")
+		t.Error("something is free in what is not watched")
 	}
 }

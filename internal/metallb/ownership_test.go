@@ -95,7 +95,7 @@ func TestParseOriginalPool(t *testing.T) {
 	})
 	had, ok := parseOriginalPool(&taken)
 	if !ok || !slices.Equal(had.Addresses, was.Spec.Addresses) || ptr.Deref(had.AutoAssign, true) || had.ManagedBy != "Helm" {
-		t.Errorf("given back: %v, %+v", ok, had)
+		t.Errorf("restored: %v, %+v", ok, had)
 	}
 	again := newPoolObject(&showing("10.0.0.1-10.0.0.9")[0], nil)
 	if err := recordOriginalPool(again, &taken); err != nil || again.GetAnnotations()[v1alpha1.HandedOverAnnotation] != u.GetAnnotations()[v1alpha1.HandedOverAnnotation] {
@@ -103,11 +103,11 @@ func TestParseOriginalPool(t *testing.T) {
 	}
 	taken.Spec.Addresses = []string{"10.9.0.9-10.9.0.9"}
 	if _, ok := parseOriginalPool(&taken); ok {
-		t.Error("an address is given back that a block had until now")
+		t.Error("an address is restored that a block had until now")
 	}
 	plain := defaultPool()
 	if _, ok := parseOriginalPool(&plain); ok {
-		t.Error("what was never handed over is given back")
+		t.Error("what was never handed over is restored")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAdvertises(t *testing.T) {
 		writes  bool
 	}{
 		"by the label":         {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPoolSelectors: []metav1.LabelSelector{label}}, ours: true},
-		"somebody's label":     {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPoolSelectors: []metav1.LabelSelector{label}}},
+		"a foreign label":      {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPoolSelectors: []metav1.LabelSelector{label}}},
 		"of all pools":         {},
 		"ours, emptied":        {ours: true, writes: true},
 		"of the pool":          {spec: metallbv1beta1.L2AdvertisementSpec{IPAddressPools: []string{"x", DefaultPool}}},

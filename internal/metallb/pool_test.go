@@ -46,12 +46,12 @@ func TestRestrictions(t *testing.T) {
 		namespaces string
 		matches    string // of app=x and app=y
 	}{
-		"Empty":     {reason: "a restriction that says nothing takes every Service", namespaces: "[]", matches: "true, true"},
-		"Priority":  {reason: "nor does a priority restrict", to: metallbv1beta1.ServiceAllocation{Priority: 3}, namespaces: "[]", matches: "true, true"},
-		"Named":     {reason: "namespaces by name", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}}, namespaces: "[green]"},
-		"Selected":  {reason: "and by label", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}, NamespaceSelectors: []metav1.LabelSelector{label("team", "b")}}, namespaces: "[green blue]"},
-		"Nobody":    {reason: "selectors that select nothing", to: metallbv1beta1.ServiceAllocation{NamespaceSelectors: []metav1.LabelSelector{label("team", "z")}}, namespaces: "[]"},
-		"Selectors": {reason: "Services by label", to: metallbv1beta1.ServiceAllocation{ServiceSelectors: []metav1.LabelSelector{label("app", "x")}}, namespaces: "[]", matches: "true, false"},
+		"Empty":       {reason: "a restriction that says nothing takes every Service", namespaces: "[]", matches: "true, true"},
+		"Priority":    {reason: "nor does a priority restrict", to: metallbv1beta1.ServiceAllocation{Priority: 3}, namespaces: "[]", matches: "true, true"},
+		"Named":       {reason: "namespaces by name", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}}, namespaces: "[green]"},
+		"Selected":    {reason: "and by label", to: metallbv1beta1.ServiceAllocation{Namespaces: []string{"green"}, NamespaceSelectors: []metav1.LabelSelector{label("team", "b")}}, namespaces: "[green blue]"},
+		"NoNamespace": {reason: "selectors that select nothing", to: metallbv1beta1.ServiceAllocation{NamespaceSelectors: []metav1.LabelSelector{label("team", "z")}}, namespaces: "[]"},
+		"Selectors":   {reason: "Services by label", to: metallbv1beta1.ServiceAllocation{ServiceSelectors: []metav1.LabelSelector{label("app", "x")}}, namespaces: "[]", matches: "true, false"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

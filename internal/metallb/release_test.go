@@ -94,8 +94,8 @@ func TestCheckReleased(t *testing.T) { // F2 (free when MetalLB has released it)
 		objs   []client.Object
 		want   string
 	}{
-		"Gone":       {reason: "shown nowhere, counted nowhere, used by nobody", objs: []client.Object{rest(2), state(metav1.ConditionTrue), newServiceUsing("10.0.0.1")}},
-		"Shown":      {reason: "a pool has some of it, whoever made it", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
+		"Gone":       {reason: "shown nowhere, counted nowhere, used by no Service", objs: []client.Object{rest(2), state(metav1.ConditionTrue), newServiceUsing("10.0.0.1")}},
+		"Shown":      {reason: "a pool has some of it, whichever its owner", objs: []client.Object{rest(2), func() client.Object { p := ipPool("10.0.0.9/32"); p.Name, p.Labels = "other", nil; return p }()}, want: "IPAddressPool other still has 10.0.0.8/31"},
 		"Used":       {reason: "a Service has an address of it", objs: []client.Object{rest(2), newServiceUsing("10.0.0.9")}, want: "Service ns/web has 10.0.0.9"},
 		"NotTaken":   {reason: "MetalLB works with the pool as it was", objs: []client.Object{rest(4), state(metav1.ConditionTrue)}, want: "has not applied the change"},
 		"Careful":    {reason: "what it leaves out is not counted (avoidBuggyIPs)", objs: []client.Object{careful(3), state(metav1.ConditionTrue)}},
@@ -105,7 +105,7 @@ func TestCheckReleased(t *testing.T) { // F2 (free when MetalLB has released it)
 		"Refused":    {reason: "and would go on with it", objs: []client.Object{rest(2), state(metav1.ConditionFalse)}, want: "refuses its configuration, and keeps an older one: overlaps"},
 		"LastPool":   {reason: "there is no pool any more", objs: []client.Object{state(metav1.ConditionTrue)}},
 		"Old":        {reason: "a release without ConfigurationState", objs: []client.Object{rest(2)}},
-		"NoMetalLB":  {reason: "there is nobody to take it", absent: true},
+		"NoMetalLB":  {reason: "no Service could take it", absent: true},
 		"StillThere": {reason: "but a Service that has it still", absent: true, objs: []client.Object{newServiceUsing("10.0.0.8")}, want: "Service ns/web has 10.0.0.8"},
 	}
 	for name, tc := range tests {

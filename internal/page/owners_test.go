@@ -29,7 +29,7 @@ func TestOwners(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	if got := getJSON[ownerList](t, h, "owners", poolQuery(p, "first", "10.0.0.0", "last", "10.0.255.255")); len(got.Owners) != maxOwners || !got.More {
-		t.Errorf("of many, %d are told, more: %t", len(got.Owners), got.More)
+		t.Errorf("of many, %d are listed, more: %t", len(got.Owners), got.More)
 	}
 	if got := getJSON[ownerList](t, h, "owners", poolQuery(p, "first", "10.0.9.0", "last", "10.0.9.9")); len(got.Owners) != 0 || got.Owners == nil {
 		t.Errorf("of free addresses: %+v", got)
@@ -69,6 +69,6 @@ func TestLeasesOfPool(t *testing.T) {
 		public.AddEntry(fmt.Sprintf("203.0.114.%d", i%256), grants.TakenRange{Use: grants.UseLease, Kind: "IPLease", Name: "l"})
 	}
 	if got := getJSON[ownerList](t, h, "leases", poolQuery(public)); len(got.Owners) != maxOwners || !got.More {
-		t.Errorf("of many, %d are told, more: %t", len(got.Owners), got.More)
+		t.Errorf("of many, %d are listed, more: %t", len(got.Owners), got.More)
 	}
 }

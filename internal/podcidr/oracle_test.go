@@ -130,7 +130,7 @@ func (s *slowAllocations) check(t *testing.T, r *Range, got []netip.Prefix) {
 	for i, p := range got {
 		f := r.Families()[i]
 		if p.Bits() != r.nodePrefixLengths[f] || s.taken(p, false) || !slices.ContainsFunc(r.cidrs[f], func(q netip.Prefix) bool { return q.Overlaps(p) && q.Bits() <= p.Bits() }) {
-			t.Fatalf("%s: %v is wrong, or somebody's", r.Name, p)
+			t.Fatalf("%s: %v is wrong, or in use", r.Name, p)
 		}
 	}
 	if len(got) > 0 && len(got) != len(r.Families()) {

@@ -72,13 +72,13 @@ func TestRefusedSpecErrorsNameStepsThatHelp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, errs := Compile(&tc.spec)
 			if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), tc.wantMessage) {
-				t.Fatalf("it is told %v", errs)
+				t.Fatalf("its error is %v", errs)
 			}
 			for i, do := range tc.do {
 				changed := tc.spec.DeepCopy()
 				do(changed)
 				if _, errs := Compile(changed); len(errs) > 0 {
-					t.Errorf("after step %d it is told %v", i, errs)
+					t.Errorf("after step %d its error is %v", i, errs)
 				}
 			}
 		})

@@ -58,7 +58,7 @@ func TestAllocatable(t *testing.T) {
 			want:   []string{"10.0.0.2-10.0.0.254"},
 		},
 		"All": {
-			reason: "allocateReservedIPAddresses gives back network and broadcast, the gateway stays excluded",
+			reason: "allocateReservedIPAddresses makes network and broadcast allocatable, the gateway stays excluded",
 			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.9", AllocateReservedIPAddresses: true},
 			want:   []string{"10.0.0.0-10.0.0.8", "10.0.0.10-10.0.0.255"},
 		},

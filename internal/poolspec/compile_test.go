@@ -145,12 +145,12 @@ func TestCompileErrors(t *testing.T) {
 			want:   map[string]string{"spec.gateway": "zone"},
 		},
 		"GatewayLinkLocalWithoutPrefix": { // W13
-			reason: "it does not tell how long the network of bare addresses is",
+			reason: "it does not show how long the network of bare addresses is",
 			spec:   spec{Addresses: []string{"fd00::10-fd00::20"}, Gateway: "fe80::1"},
 			want:   map[string]string{"spec.gateway": "needs prefix"},
 		},
 		"PinLinkLocalGateway": {
-			reason: "a gateway in the pool is somebody's already, link-local or not",
+			reason: "a gateway in the pool is in use already, link-local or not",
 			spec:   spec{CIDR: "fe80::/64", Gateway: "fe80::1", PreAllocations: map[string]string{"a": "fe80::1"}},
 			want:   map[string]string{"spec.preAllocations[a]": "the gateway fe80::1"},
 		},
@@ -200,7 +200,7 @@ func TestCompileErrors(t *testing.T) {
 			want:   map[string]string{"spec.preAllocations[a]": "outside the pool"},
 		},
 		"PinGateway": {
-			reason: "the gateways are somebody's already",
+			reason: "the gateways are in use already",
 			spec: spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1", PreAllocations: map[string]string{"a": "10.0.0.1", "b": "10.0.1.1"},
 				Subnets: []v1alpha1.Subnet{subnet("10.0.0.0/24", "10.0.0.1")}},
 			want: map[string]string{"spec.preAllocations[a]": "the gateway 10.0.0.1", "spec.preAllocations[b]": "the gateway 10.0.1.1"},

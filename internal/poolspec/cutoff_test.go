@@ -46,12 +46,12 @@ func TestValidateNoCutOff(t *testing.T) {
 			want:    "10.0.0.9 (IPAddressClaim ns/a)",
 		},
 		"ReserveFree": {
-			reason: "what nobody holds may go",
+			reason: "what no claim holds may go",
 			old:    whole, next: spec{CIDR: "10.0.0.0/24", Reserved: reserved("10.0.0.8/29")},
 			holders: []Holder{holder("a", "10.0.0.90")},
 		},
 		"OutsideBefore": {
-			reason: "whoever was outside before loses nothing by this change",
+			reason: "what was outside before loses nothing by this change",
 			old:    whole, next: spec{CIDR: "10.0.0.0/25"},
 			holders: []Holder{holder("a", "10.9.0.9"), holder("b", "10.0.0.0")},
 		},
@@ -135,7 +135,7 @@ func TestNarrows(t *testing.T) {
 		"Free":      {reason: "a reservation less", edit: func(s *spec) { s.Reserved = nil }},
 		"FreePin":   {reason: "the pin is not needed any more", edit: func(s *spec) { s.Reserved, s.PreAllocations = nil, nil }},
 		"Reserve":   {reason: "a reservation more", edit: func(s *spec) { s.Reserved = reserved("10.0.0.0/28") }, want: true},
-		"Unpin":     {reason: "a reserved address is nobody's now", edit: func(s *spec) { s.PreAllocations = nil }, want: true},
+		"Unpin":     {reason: "a reserved address is granted to no claim now", edit: func(s *spec) { s.PreAllocations = nil }, want: true},
 		"Repin":     {reason: "it is another's now", edit: func(s *spec) { s.PreAllocations = map[string]string{"b": "10.0.0.9"} }, want: true},
 		"OtherUnit": {reason: "all that is held has another size", edit: func(s *spec) { s.AllocationPrefixLength, s.PreAllocations = ptr.To[int32](30), nil }, want: true},
 	}

@@ -33,7 +33,7 @@ func TestInvalidSelectorIsRejected(t *testing.T) {
 			pool.Spec.CIDR, pool.Spec.NamespaceSelector = "10.0.0.0/24", tt.selector
 			layout, errs := CompilePool(pool)
 			if layout == nil {
-				t.Error("there is no layout: the addresses are those of the spec, whoever it serves")
+				t.Error("there is no layout: the addresses are those of the spec, whichever namespaces it serves")
 			}
 			if got := errs.ToAggregate(); (got == nil) != (tt.want == "") || (got != nil && !strings.HasPrefix(got.Error(), tt.want)) {
 				t.Errorf("got %v, want %s", got, tt.want)

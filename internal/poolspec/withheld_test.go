@@ -28,7 +28,7 @@ func TestWithheld(t *testing.T) {
 		"outside":                       {s, "10.0.9.9", "outside the pool"},
 		"of another family":             {s, "fd00::1", "of another address family than the pool"},
 		"reserved":                      {s, "10.0.0.9", "reserved by spec.reserved[0] (10.0.0.8/30: printer)"},
-		"reserved, nobody said why":     {s, "10.0.0.20", "reserved by spec.reserved[1] (10.0.0.20)"},
+		"reserved, without a reason":    {s, "10.0.0.20", "reserved by spec.reserved[1] (10.0.0.20)"},
 		"the gateway":                   {s, "10.0.0.1", "the gateway (spec.gateway)"},
 		"a subnet's gateway":            {subnets, "10.0.1.6", "the gateway of spec.subnets[0] (10.0.1.0/29)"},
 		"not for tenants":               {s, "10.0.0.100", "outside spec.tenantAllocation (10.0.0.0-10.0.0.99)"},

@@ -130,7 +130,7 @@ func TestFreeEdges(t *testing.T) {
 			},
 			left: []string{"::/1", "8000::1-" + last6},
 		},
-		"all of IPv6, taken and given back": {
+		"all of IPv6, taken and put back": {
 			free: []string{"::/0"},
 			do: func(f *Free) string {
 				f.TakeAny(rangeOf("::/0"))

@@ -39,7 +39,7 @@ func TestCheckKinds(t *testing.T) {
 		"no Cluster API": {with(v1alpha1.GroupVersion), "Cluster API is not installed here, or older than v1.11: kind Cluster of cluster.x-k8s.io/v1beta2 is unknown"},
 		"an old one":     {with(old, v1alpha1.GroupVersion), "Cluster API is not installed here, or older than v1.11: kind Cluster of cluster.x-k8s.io/v1beta2 is unknown"},
 		"none of ours":   {with(clusterv1.GroupVersion, ipamv1.GroupVersion), "the CRDs of this provider are not installed here, or older than the manager: kind NetworkPool of butler.butlerlabs.dev/v1alpha1 is unknown"},
-		"nobody answers": {failingRESTMapper{}, "asking the API server which kinds it has: connection refused"},
+		"no answer":      {failingRESTMapper{}, "asking the API server which kinds it has: connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

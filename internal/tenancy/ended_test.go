@@ -26,8 +26,8 @@ func TestDecideWithdrawal(t *testing.T) {
 		stays       []string
 	}{
 		"Nothing":  {reason: "there is nothing to end"},
-		"Given":    {reason: "somebody may use it", allocations: []string{"b Allocated", "a Allocated"}, stays: []string{"ns/a, ns/b"}},
-		"Waits":    {reason: "nobody was given anything", allocations: []string{"a Pending", "b Failed", "c -"}, unanswered: "a b c"},
+		"Given":    {reason: "a Service may use it", allocations: []string{"b Allocated", "a Allocated"}, stays: []string{"ns/a, ns/b"}},
+		"Waits":    {reason: "nothing was granted", allocations: []string{"a Pending", "b Failed", "c -"}, unanswered: "a b c"},
 		"Leaving":  {reason: "it is not gone yet, and is deleted once", allocations: []string{"a Pending +deleting", "b Allocated +deleting"}, stays: []string{"ns/a, ns/b"}},
 		"ByHand":   {reason: "who made it takes it away", allocations: []string{"a Pending +hand", "b Pending +pinned"}, stays: []string{"ns/a, ns/b"}},
 		"Pods":     {reason: "they are the Nodes'", allocations: []string{"a Allocated +pods", "b Pending +pods"}},

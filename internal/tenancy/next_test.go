@@ -70,7 +70,7 @@ func TestNext(t *testing.T) {
 		"RoomInTwo":     {reason: "in the order of the pools", pools: []Pool{a, roomy(b), roomy(c)}, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), want: "Replace b Reconciling", kept: tried(full, "a", "b", "c")},
 		"RoomHere":      {reason: "the allocator serves it where it is", pools: []Pool{roomy(a), b, c}, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted what the allocator says", kept: tried(full, "a", "b", "c")},
 		"RoomAway":      {reason: "away from home too", pools: []Pool{a, roomy(b), c}, at: newFailedBlock("b", full), tried: tried(full, "a", "b", "c"), want: "Wait - PoolExhausted", kept: tried(full, "a", "b", "c")},
-		"RoomLost":      {reason: "somebody was faster: home", pools: abc, at: newFailedBlock("b", full), tried: tried(full, "a", "b", "c"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
+		"RoomLost":      {reason: "another Cluster was faster: home", pools: abc, at: newFailedBlock("b", full), tried: tried(full, "a", "b", "c"), want: "Replace a Reconciling", kept: tried(full, "a", "b", "c")},
 		"RoomClosed":    {reason: "a closed pool has none", pools: []Pool{a, state(roomy(b), PoolClosed)}, at: newFailedBlock("a", full), tried: tried(full, "b"), want: "Exhausted - PoolExhausted NetworkPool b says no", kept: tried(full, "b", "a")},
 		"Missing":       {reason: "passed over", pools: []Pool{state(a, PoolMissing), b}, want: "Try b Reconciling"},
 		"Closed":        {reason: "passed over", pools: []Pool{state(a, PoolClosed), b}, want: "Try b Reconciling"},

@@ -30,7 +30,7 @@ func TestSize(t *testing.T) {
 		clamped     bool
 		wantMessage string // part of the message, or of the error
 	}{
-		"Nothing":         {reason: "8 where nobody says a size", want: 8, wantMessage: "defaultPoolSize is 8"},
+		"Nothing":         {reason: "8 where no size is set", want: 8, wantMessage: "defaultPoolSize is 8"},
 		"Empty":           {reason: "8 where loadBalancer says none", network: network{LoadBalancer: &lb{}}, want: 8},
 		"Static":          {reason: "the ProviderConfig's size", network: network{LoadBalancer: &lb{DefaultPoolSize: ptr.To[int32](12), InitialPoolSize: ptr.To[int32](3)}}, want: 12, wantMessage: "defaultPoolSize is 12"},
 		"Elastic":         {reason: "elastic Clusters begin with initialPoolSize, whatever defaultPoolSize is", network: network{LoadBalancer: elastic(ptr.To[int32](3))}, want: 3, wantMessage: "initialPoolSize is 3"},

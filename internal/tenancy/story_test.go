@@ -111,7 +111,7 @@ func TestFailoverEnds(t *testing.T) {
 					}
 				}
 				if s.settle(t); !s.served() {
-					t.Fatalf("pool %s has room, and nobody is served: %+v", s.pools[i].Ref.Name, s)
+					t.Fatalf("pool %s has room, and no Cluster is served: %+v", s.pools[i].Ref.Name, s)
 				}
 			}
 		}

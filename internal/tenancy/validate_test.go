@@ -53,7 +53,7 @@ func TestValidate(t *testing.T) {
 		"NotReady":  {reason: "all closed", pools: []Pool{closed}, available: "False NetworkNotReady NetworkPool closed is being deleted", ready: "False NetworkNotReady is being deleted"},
 		"Exhausted": {reason: "all full", pools: []Pool{openPool("p", 0), openPool("q", 0)}, available: "False PoolExhausted NetworkPool p has no 8 free addresses in a row; NetworkPool q has no 8 free addresses in a row; add", ready: "False PoolExhausted in a row"},
 		"Pieces":    {reason: "enough, but in pieces, is not enough (F7)", pools: []Pool{openPool("p", 7)}, available: "False PoolExhausted no 8 free addresses in a row", ready: "False PoolExhausted in a row"},
-		"Settling":  {reason: "nobody knows yet", pools: []Pool{settling}, available: "Unknown Reconciling NetworkPool new has not been served by a manager yet", ready: "Unknown Reconciling has not been served by a manager yet"},
+		"Settling":  {reason: "not known yet", pools: []Pool{settling}, available: "Unknown Reconciling NetworkPool new has not been served by a manager yet", ready: "Unknown Reconciling has not been served by a manager yet"},
 		"FullAndNew": {reason: "what is new may have room", pools: []Pool{openPool("p", 0), settling},
 			available: "Unknown Reconciling has not been served by a manager yet; NetworkPool p has no 8", ready: "Unknown Reconciling has not been served by a manager yet"},
 		"FullAndClosed": {reason: "full is what can be helped", pools: []Pool{openPool("p", 0), closed}, available: "False PoolExhausted NetworkPool closed is being deleted", ready: "False PoolExhausted in a row"},
@@ -62,7 +62,7 @@ func TestValidate(t *testing.T) {
 			pools: []Pool{openPool("p", 2)}, available: "True PoolAvailable p", ready: "True Ready p"},
 		"SizeNone": {reason: "a Cluster that begins with none will want one", network: network{Mode: v1alpha1.IPAMMode, LoadBalancer: &lb{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: ptr.To[int32](0)}},
 			pools: []Pool{openPool("p", 0)}, available: "False PoolExhausted no 1 free", ready: "False PoolExhausted no 1 free"},
-		"Many": {reason: "nobody reads a hundred names", pools: many, available: "False NetworkNotReady p7 is being deleted; and 2 more", ready: "False NetworkNotReady and 2 more"},
+		"Many": {reason: "no user reads a hundred names", pools: many, available: "False NetworkNotReady p7 is being deleted; and 2 more", ready: "False NetworkNotReady and 2 more"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {

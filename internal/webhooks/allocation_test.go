@@ -32,11 +32,11 @@ func TestWarnsOfMissingReferences(t *testing.T) {
 		fails   error
 		want    []string
 	}{
-		"both are there":  {objects: []client.Object{there, cluster}},
-		"no Cluster":      {objects: []client.Object{there}, want: []string{noCluster}},
-		"no pool":         {objects: []client.Object{cluster}, want: []string{noPool}},
-		"neither":         {want: []string{noPool, noCluster}},
-		"nobody can tell": {fails: errors.New("not in this cache")},
+		"both are there": {objects: []client.Object{there, cluster}},
+		"no Cluster":     {objects: []client.Object{there}, want: []string{noCluster}},
+		"no pool":        {objects: []client.Object{cluster}, want: []string{noPool}},
+		"neither":        {want: []string{noPool, noCluster}},
+		"unknown":        {fails: errors.New("not in this cache")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objects...).WithInterceptorFuncs(interceptor.Funcs{

@@ -52,7 +52,7 @@ func TestCreate(t *testing.T) {
 			want:   []string{"spec.reserved[0].addresses"},
 		},
 		"Several": {
-			reason: "whoever has several errors sees them at once",
+			reason: "a user with several errors sees them at once",
 			spec:   spec{CIDR: "10.0.0.0/24", Gateway: "10.9.0.1", PreAllocations: map[string]string{"vip": "10.9.0.2"}},
 			want:   []string{"spec.gateway", "spec.preAllocations[vip]"},
 		},

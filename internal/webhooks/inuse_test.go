@@ -99,7 +99,7 @@ func TestHolders(t *testing.T) {
 		stored []client.Object
 		want   []string
 	}{
-		"Nobody": {reason: "a pool that nobody uses", pool: p},
+		"Unused": {reason: "a pool that no claim uses", pool: p},
 		"Addresses": {
 			reason: "the claim is named, not the IPAddress",
 			pool:   p,

@@ -51,7 +51,7 @@ func TestOverlap(t *testing.T) {
 			want:   [][]string{{"NetworkPool ns/q has 10.0.0.0/24 too", younger}},
 		},
 		"Allowed": {
-			reason: "whoever allows it is told what it means",
+			reason: "a user who allows it gets a warning of what it means",
 			spec:   spec{CIDR: "10.0.0.0/24", AllowOverlap: true},
 			others: []client.Object{pool("q", spec{CIDR: "10.0.0.0/24"})},
 			want:   [][]string{{"NetworkPool ns/q has 10.0.0.0/24 too", both}},

@@ -42,7 +42,7 @@ func TestUpdate(t *testing.T) {
 			want: []string{"spec"}, names: "10.0.0.200 (IPAddressClaim ns/a)",
 		},
 		"CutsOffNobody": {
-			reason: "what nobody holds may go",
+			reason: "what no claim holds may go",
 			old:    whole, new: spec{CIDR: "10.0.0.128/25"}, holders: high, asked: 1,
 		},
 		"Repairs": {
@@ -60,12 +60,12 @@ func TestUpdate(t *testing.T) {
 			warned: []string{"1 address in use keeps the prefix length 25, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"ChangesTheGateway": {
-			reason: "whoever has what the new spec gives is not counted, nor is what has no IPAddress",
+			reason: "a claim that has what the new spec gives is not counted, nor is what has no IPAddress",
 			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.2"}, holders: keep, asked: 1,
 			warned: []string{"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"RemovesTheGateway": {
-			reason: "each value that is kept is told",
+			reason: "each value that is kept is reported",
 			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: whole, holders: keep, asked: 1,
 			warned: []string{
 				"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
@@ -92,7 +92,7 @@ func TestUpdate(t *testing.T) {
 			warned:  []string{"1 address in use keeps the prefix length 24 and the gateway 10.0.0.1, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
 		},
 		"AddsASubnetElsewhere": {
-			reason: "nobody is in it", holders: keep,
+			reason: "no claim is in it", holders: keep,
 			old: spec{Addresses: []string{"10.0.0.0/24"}}, new: spec{Addresses: []string{"10.0.0.0/24", "10.0.1.0/24"}, Subnets: []v1alpha1.Subnet{{CIDR: "10.0.1.0/24", Gateway: "10.0.1.1"}}},
 		},
 		"KeepsWhatIsFree": {
@@ -187,6 +187,6 @@ func TestUpdateWarns(t *testing.T) {
 	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{}, PoolReader: stored(t, was, pool("q", spec{CIDR: "10.0.1.0/24"}))}
 	warnings, err := v.ValidateUpdate(t.Context(), was, next)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "NetworkPool ns/q has 10.0.1.0/24 too") {
-		t.Errorf("a pool that grows into another is told so, got %v, %v", warnings, err)
+		t.Errorf("a pool that grows into another is not reported, got %v, %v", warnings, err)
 	}
 }

@@ -85,7 +85,7 @@ var table = map[string][]row{
 		{steps: "use different addresses, or different values of spec.network if these are different networks", testedBy: []string{"test/integration: the younger of two pools has other addresses", "test/integration: the younger of two pools is in another network"}, times: 3},
 	},
 	"internal/cilium": {
-		{steps: "check that cilium-operator runs / restart it", noTestReason: "Cilium has to run for what it is told: the state of its operator is no part of this project"},
+		{steps: "check that cilium-operator runs / restart it", noTestReason: "Cilium has to run for what it is sent: the state of its operator is no part of this project"},
 		{steps: "check that cilium-operator runs with LB IPAM, and its log", noTestReason: "names where to look"},
 		{steps: "delete that pool / create it under another name", testedBy: []string{"test/e2e: leaves a foreign pool unchanged, and reports one that overlaps"}},
 		{steps: "use projection", testedBy: []string{"test/e2e: has a pool for each block, which is disabled, drained and then deleted"}},

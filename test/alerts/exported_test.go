@@ -86,7 +86,7 @@ func TestExported(t *testing.T) {
 		for _, s := range e.Selectors {
 			exportedLabels, ok := exported[s.Name]
 			if !ok {
-				t.Errorf("%s: nobody exports %s", q.where, s.Name)
+				t.Errorf("%s: no program exports %s", q.where, s.Name)
 				continue
 			}
 			if len(e.By) == 0 {

@@ -26,7 +26,7 @@ func TestHistory(t *testing.T) {
 		"asked before it was free":     {[]*tenure{life(1, 2, 5, 6, one), life(3, 9, 0, 0, one)}, true},
 		"seen before its end was seen": {[]*tenure{life(1, 2, 5, 9, one), life(3, 7, 0, 0, one)}, true},
 		"both at once":                 {[]*tenure{life(1, 2, 0, 0, one), life(3, 4, 0, 0, one)}, false},
-		"before it was let go":         {[]*tenure{life(1, 2, 8, 9, one), life(3, 4, 0, 0, one)}, false},
+		"before it was released":       {[]*tenure{life(1, 2, 8, 9, one), life(3, 4, 0, 0, one)}, false},
 		"a part of a block":            {[]*tenure{life(1, 2, 8, 9, two), life(3, 4, 0, 0, one)}, false},
 		"never seen":                   {[]*tenure{life(1, 2, 0, 0, one), life(3, 0, 4, 5, one)}, true},
 	} {

@@ -183,7 +183,7 @@ func (w *metal3World) expectHeld(t *testing.T) {
 			t.Errorf("CAPM3 finds %q for %s, it was %s", got, name, address)
 		}
 		if ours && !paused && current[name].Address != address && current[name].Annotations[v1alpha1.AddressAnnotation] != address {
-			t.Errorf("our pool is open, and nobody holds %s of %s", address, name)
+			t.Errorf("our pool is open, and no claim holds %s of %s", address, name)
 		}
 	}
 }

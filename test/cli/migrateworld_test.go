@@ -227,7 +227,7 @@ func (w *world) expectHeld(t *testing.T) {
 	for name, was := range w.before {
 		back := current[name].PoolRef.Kind == w.source.Kind && strings.Contains(held, was.Address+" ")
 		if x := current[name]; was.Address != "" && !back && x.Address != was.Address && x.Annotations[v1alpha1.AddressAnnotation] != was.Address {
-			t.Errorf("%s of %s is held by nobody", was.Address, name)
+			t.Errorf("no claim holds %s of %s", was.Address, name)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func TestImportMetal3MachineGoes(t *testing.T) {
 		apply(t, w.move(k8s))
 		w.releaseAsCAPM3(t, name)
 		if err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{}); client.IgnoreNotFound(err) != nil || err == nil {
-			t.Fatalf("CAPM3 has let go of the IPClaim, and it is there: %v", err)
+			t.Fatalf("CAPM3 has released the IPClaim, and it is there: %v", err)
 		}
 		if err := w.move(k8s).Rollback(t.Context()); err != nil {
 			t.Fatal(err)
@@ -211,7 +211,7 @@ func TestImportMetal3Waiting(t *testing.T) {
 		w.releaseAsCAPM3(t, name)
 		err := k8s.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &m3ipamv1.IPClaim{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
-			t.Errorf("CAPM3 has let go of %s, and it is there: %v", name, err)
+			t.Errorf("CAPM3 has released %s, and it is there: %v", name, err)
 		}
 	}
 	if err := w.move(k8s).Rollback(t.Context()); err != nil {
@@ -290,7 +290,7 @@ func TestImportMetal3Stopped(t *testing.T) {
 		create(t, &m3ipamv1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: old.Spec})
 		stops(t, w, "IPClaim "+w.ns+"/"+name+" or its IPAddress prov-")
 	})
-	t.Run("somebody was given an address meanwhile", func(t *testing.T) {
+	t.Run("another claim was granted an address meanwhile", func(t *testing.T) {
 		w := begun(t)
 		late := w.createIPClaim(t, "late")
 		if err := framework.FulfilAsMetal3(t.Context(), k8s, w.pool, late, m3ipamv1.IPAddressSpec{Address: m3ipamv1.IPAddressStr(w.given["workers-0-hosts"] + "1")}); err != nil {

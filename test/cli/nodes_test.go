@@ -257,7 +257,7 @@ func TestInspectFleet(t *testing.T) {
 		args      []string
 	}{
 		"who has it there":    {0, "10.245.1.7 is used in ClusterCIDR edge\n  Node  e2, 10.245.1.0/24\n", elsewhere, []string{"who", "10.245.1.7"}},
-		"nobody has it":       {0, "10.9.0.1 is in no pod CIDR of a Node.\n", elsewhere, []string{"who", "10.9.0.1"}},
+		"no Node has it":      {0, "10.9.0.1 is in no pod CIDR of a Node.\n", elsewhere, []string{"who", "10.9.0.1"}},
 		"a Node there has it": {0, "Node e1 has 10.245.0.0/24 of ClusterCIDR edge\n  from:   its annotation butler.butlerlabs.dev/cluster-cidr names ClusterCIDR edge\n", "", []string{"explain", "node/e1"}},
 		"a Node there waits": {
 			1, "Node e3 waits for its pod CIDR\n  why:    the manager said: all ClusterCIDRs that match are full: edge (2 Nodes); add a ClusterCIDR, or delete Nodes\n" +

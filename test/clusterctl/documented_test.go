@@ -277,7 +277,7 @@ var _ = Describe("The documentation", Ordered, func() {
 				case begins != "":
 					left[begins] = true
 				default:
-					Fail(fmt.Sprintf("%s: nobody runs %q", p.path, command))
+					Fail(fmt.Sprintf("%s: no program runs %q", p.path, command))
 				}
 			}
 		}

@@ -51,7 +51,7 @@ func TestMessages(t *testing.T) {
 					}
 				}
 				if !found {
-					t.Errorf("%s: nobody is told %q with reason %s", page, message, row["Reason"])
+					t.Errorf("%s: no message %q with reason %s is ever published", page, message, row["Reason"])
 				}
 			}
 		}
@@ -153,7 +153,7 @@ func TestMetricNames(t *testing.T) {
 			series := strings.TrimSuffix(strings.TrimSuffix(name[1], "_count"), "_bucket")
 			begins := func(text string) bool { return strings.HasSuffix(series, "_") && strings.HasPrefix(text, series) }
 			if !s.texts[series] && !slices.ContainsFunc(sorted(s.texts), begins) {
-				t.Errorf("%s: nobody exports %s", page, name[0])
+				t.Errorf("%s: no program exports %s", page, name[0])
 			}
 		}
 	}

@@ -58,7 +58,7 @@ var _ = Describe("A tenant with a pool for each block", func() {
 			return a.Name == s.ns+"-tenant-lb-1" && (e == watch.Deleted || !a.DeletionTimestamp.IsZero())
 		})
 		_, err = metalLBPool(ctx, s.ns+"-tenant-lb-1")
-		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the block was given back before its pool was gone")
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the block was released before its pool was gone")
 		quiet := false
 		seen := watchUntil(w, func(e watch.EventType, p *metallbv1beta1.IPAddressPool) bool {
 			if p.Name != s.ns+"-tenant-lb-1" {

@@ -239,7 +239,7 @@ var _ = Describe("Hosts", func() {
 		Expect(h.SetIsolated(true)).To(Succeed())
 		h.Relay.Disconnect()
 		Eventually(func() bool { return other.has(four) }).Should(BeTrue())
-		Expect(h.has(four)).To(BeTrue(), "nobody can tell it")
+		Expect(h.has(four)).To(BeTrue(), "it cannot learn of that")
 		Expect(h.SetIsolated(false)).To(Succeed())
 		Eventually(func() bool { return h.has(four) }).Should(BeFalse())
 		Expect(other.has(four)).To(BeTrue())

@@ -131,7 +131,7 @@ var _ = Describe("With the manager", func() {
 		}).ShouldNot(HaveKey(v1alpha1.TriedAddressesAnnotation), "it is shown")
 		pool := &v1alpha1.GlobalNetworkPool{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Name: "hosts-" + w.network}, pool)).To(Succeed())
-		Expect(pool.Status.Cooling).NotTo(BeEmpty(), "nobody gets them at once")
+		Expect(pool.Status.Cooling).NotTo(BeEmpty(), "no claim gets them at once")
 		Expect(foreign.SetUnplugged(true)).To(Succeed())
 	})
 

@@ -72,7 +72,7 @@ func TestPacker(t *testing.T) {
 		}
 	})
 
-	t.Run("tells the digest", func(t *testing.T) {
+	t.Run("shows the digest", func(t *testing.T) {
 		want := name + "@" + decode[index](t, a["index.json"]).Manifests[0].Digest
 		if !strings.Contains(printed, want) {
 			t.Errorf("no %s in %s", want, printed)

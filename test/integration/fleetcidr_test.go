@@ -147,7 +147,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 			var all eventsv1.EventList
 			g.Expect(inA.List(ctx, &all)).To(Succeed())
 			return all.Items
-		}).Should(ContainElement(HaveField("Reason", "CIDRNotAvailable")), "the Node is told in its own cluster")
+		}).Should(ContainElement(HaveField("Reason", "CIDRNotAvailable")), "the Node has an event in its own cluster")
 		expectRestMeanwhile(ctx, 2, manager)
 		ranged(ctx, map[string]string{}, "10.9.0.0/22")
 		for _, name := range []string{"w3", "w4", "w5"} {
@@ -187,7 +187,7 @@ var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() 
 		w1 := &corev1.Node{}
 		Expect(inB.Get(ctx, client.ObjectKey{Name: "w1"}, w1)).To(Succeed())
 		w1.Spec.PodCIDR, w1.Spec.PodCIDRs = "10.99.0.0/24", []string{"10.99.0.0/24"}
-		Expect(apierrors.IsInvalid(inB.Update(ctx, w1))).To(BeTrue(), "nobody else can change them")
+		Expect(apierrors.IsInvalid(inB.Update(ctx, w1))).To(BeTrue(), "no other Cluster can change them")
 
 		By("deleting the last Cluster that uses it")
 		Expect(k8s.Delete(ctx, two)).To(Succeed())

@@ -57,7 +57,7 @@ var _ = Describe("An applied object", func() { // B80
 		waiting := []client.Object{blockless, tooLarge}
 		for _, o := range append(append([]client.Object{}, served...), waiting...) {
 			create(ctx, o)
-			Expect(kstatusOf(ctx, o)).To(Equal("InProgress"), "%T, which nobody has seen", o)
+			Expect(kstatusOf(ctx, o)).To(Equal("InProgress"), "%T, which no controller has seen", o)
 		}
 		startManager(ctx)
 		for _, o := range served {

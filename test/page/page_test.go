@@ -49,7 +49,7 @@ func TestPage(t *testing.T) {
 		b.runActions(chromedp.Evaluate(`document.querySelector('#family a').click()`, nil))
 		b.until(`document.querySelector('#pool-title').textContent === 'site'`)
 	})
-	b.step("pools of both families stand side by side", func() { // U81
+	b.step("pools of both families are side by side", func() { // U81
 		b.runActions(reloadPage(url + large))
 		b.until(`document.querySelector('#families').innerText.replace(/\s+/g, ' ').includes('fleet/machines-v6 250 of 65,535 (0.4 %) 65,285 free')`)
 		b.eval(`document.querySelector('#families-card').scrollIntoView()`)

@@ -89,7 +89,7 @@ func TestQuickstart(t *testing.T) {
 			`web +10\.60\.0\.1 +\S+ +MetalLB had it`,
 			`dns +10\.60\.0\.4 +\S+ +the pool grew`,
 			`default-shop-lb-2 +services +shop +loadbalancer +Allocated +10\.60\.0\.4 +10\.60\.0\.4 +InUse `,
-			`shrink .*their blocks were given back after`,
+			`shrink .*their blocks were released after`,
 		} {
 			if !regexp.MustCompile(`(?m)^ +` + row).MatchString(out.String()) {
 				t.Errorf("no row %q", row)

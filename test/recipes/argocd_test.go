@@ -45,7 +45,7 @@ func TestArgoHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := health(t, obj); got != "Progressing" {
-			t.Errorf("%T %s, which nobody has served, is %s", obj, obj.GetName(), got)
+			t.Errorf("%T %s, which no manager has served, is %s", obj, obj.GetName(), got)
 		}
 	}
 	m, err := framework.StartManager(t.Context(), framework.ManagerOptions{Kubeconfig: cp.Kubeconfig})
@@ -75,7 +75,7 @@ func TestArgoHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := health(t, older); got != "Progressing" {
-		t.Errorf("a pool whose change nobody has seen is %s", got)
+		t.Errorf("a pool whose change no manager has seen is %s", got)
 	}
 	meta.SetStatusCondition(&older.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: "Adopting", Message: "waits"})
 	older.Status.ObservedGeneration = older.Generation

@@ -43,7 +43,7 @@ func startOne(how string) {
 // output open until it is dead.
 func TestProcessesEndWithTheTests(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("processes are told apart on Linux alone")
+		t.Skip("processes are distinguished on Linux alone")
 	}
 	for _, how := range []string{"itself", "children"} {
 		t.Run(how, func(t *testing.T) {
