@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb"
@@ -32,7 +31,7 @@ func TestEnabledBackends(t *testing.T) {
 		}
 	}
 	if got := (EnabledBackends{}).disabledMessage(""); got != "" {
-		t.Errorf("who asks for nothing is told %q", got)
+		t.Errorf("a Service without requests gets %q", got)
 	}
 	for ways, want := range map[EnabledBackends]int{{}: 0, {MetalLB: true}: 3, {Hosts: true}: 2, {MetalLB: true, Hosts: true}: 4} {
 		if got := len(ways.CacheOptions()); got != want {
@@ -86,11 +85,11 @@ func TestHostDrainingReason(t *testing.T) {
 			for _, o := range c.locks {
 				_ = api.Create(o)
 			}
-			cache := &cached{api.NewClient("manager"), map[faults.Ref]client.Object{}}
+			cache, own := newCache(), api.NewClient("manager")
 			for _, o := range api.List(faults.HostLeases) {
-				cache.objects[faults.RefForObject(o)] = o
+				cache.ShowChange(faults.Change{Object: o})
 			}
-			r := &Reconciler{Client: cache, Live: cache.LiveReader(), EnabledBackends: EnabledBackends{Hosts: true}, heartbeats: newHeartbeats()}
+			r := &Reconciler{Client: faults.NewCachedClient(own, cache), Live: own.LiveReader(), EnabledBackends: EnabledBackends{Hosts: true}, heartbeats: newHeartbeats()}
 			for _, host := range c.silent {
 				r.heartbeats.startTracking(host, time.Now()).liveness = livenessSilent
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/hostlb/record"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // lifetime is how long an address stays on the interface of a host that does nothing any more; heartbeatInterval is how
@@ -58,8 +59,8 @@ func (w *world) newHost(name string) {
 
 // lock reads the lock of an address; nil if there is none.
 func (w *world) lock(a netip.Addr) (o *coordinationv1.Lease, lock record.Lock, holder string) {
-	for _, object := range w.api.List(faults.HostLeases) {
-		if o, isLock := object.(*coordinationv1.Lease); isLock && o.Name == record.LockName(a, "") {
+	for _, o := range faults.ListObjects[*coordinationv1.Lease](w.api) {
+		if o.Name == record.LockName(a, "") {
 			lock, holder, err := record.ParseLock(o)
 			if err != nil {
 				panic(err)
@@ -72,7 +73,7 @@ func (w *world) lock(a netip.Addr) (o *coordinationv1.Lease, lock record.Lock, h
 
 // writeLock writes the lock of an address, unless it was written since it was read.
 func (w *world) writeLock(h *host, was *coordinationv1.Lease, lock record.Lock, holder string) (done bool) {
-	w.change(fmt.Sprintf("%s writes the lock of %s: holder %q, left %q", h.name, lock.Address, holder, lock.ReleasedBy), func() {
+	w.Change(fmt.Sprintf("%s writes the lock of %s: holder %q, left %q", h.name, lock.Address, holder, lock.ReleasedBy), func() {
 		if was == nil {
 			o := &coordinationv1.Lease{}
 			lock.WriteLease(o, holder)
@@ -123,24 +124,24 @@ func (w *world) isSilent(name string) bool {
 }
 
 // hostSteps returns the steps that hosts can do.
-func (w *world) hostSteps() []step {
-	var out []step
+func (w *world) hostSteps() []sim.Step {
+	var out []sim.Step
 	for _, h := range w.hosts {
 		if h.off {
 			continue
 		}
 		if changes := w.api.ChangesSince(faults.Leases, h.seen); len(changes) > 0 {
 			c := changes[0]
-			out = append(out, step{Text: h.name + ": watch lease " + c.Object.GetName(), Run: func() {
+			out = append(out, sim.Step{Text: h.name + ": watch lease " + c.Object.GetName(), Run: func() {
 				h.seen++
-				w.stepsSinceChange-- // there may be many, when it wakes up
+				w.StepsSinceChange-- // there may be many, when it wakes up
 				if delete(h.cachedLeases, c.Object.GetName()); !c.Deleted {
 					h.cachedLeases[c.Object.GetName()], _ = c.Object.DeepCopyObject().(*v1alpha1.IPLease)
 				}
 			}})
 		}
 		if h.nextStep != nil {
-			out = append(out, step{Text: h.name + ": " + h.text, Run: func() {
+			out = append(out, sim.Step{Text: h.name + ": " + h.text, Run: func() {
 				do := h.nextStep
 				h.nextStep = nil
 				do()
@@ -162,7 +163,7 @@ func (w *world) hostSteps() []step {
 		}
 		for _, a := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 			if text, do := w.nextHostAction(h, a, wanted[a], ending[a]); do != nil {
-				out = append(out, step{Text: h.name + ": " + text, Run: do})
+				out = append(out, sim.Step{Text: h.name + ": " + text, Run: do})
 			}
 		}
 	}
@@ -171,8 +172,8 @@ func (w *world) hostSteps() []step {
 
 func (w *world) lockedBy(name string) []netip.Addr {
 	var out []netip.Addr
-	for _, o := range w.api.List(faults.HostLeases) {
-		if l, ok := o.(*coordinationv1.Lease); ok && record.IsLockName(l.Name) {
+	for _, l := range faults.ListObjects[*coordinationv1.Lease](w.api) {
+		if record.IsLockName(l.Name) {
 			if lock, holder, err := record.ParseLock(l); err == nil && holder == name {
 				out = append(out, lock.Address)
 			}
@@ -229,7 +230,7 @@ func (w *world) nextHostAction(h *host, a netip.Addr, wanted, ending *v1alpha1.I
 
 // queueHostStep sets the next step of a host.
 func (w *world) queueHostStep(h *host, text string, do func()) {
-	h.text, h.nextStep, w.lastChange = text, do, time.Now()
+	h.text, h.nextStep, w.LastChange = text, do, time.Now()
 }
 
 // add reads a lease, and adds its address if it must still be shown: after that, the lock keeps the lease.
@@ -250,7 +251,7 @@ func (w *world) add(h *host, a netip.Addr, wanted *v1alpha1.IPLease) {
 
 func (w *world) removeAddress(h *host, a netip.Addr) {
 	delete(h.shownLeases, a)
-	w.lastChange = time.Now()
+	w.LastChange = time.Now()
 }
 
 // checkShown checks that no host has the address of a lease that was released (P6).
@@ -262,7 +263,7 @@ func (w *world) checkShown() {
 	for _, h := range w.hosts {
 		for a, uid := range h.shownLeases {
 			if l := byUID[uid]; !w.released[uid] && (l == nil || !controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer)) {
-				w.Failf("P6: host %s has %s of a lease that was given back", h.name, a)
+				w.Failf("P6: host %s has %s of a lease that was released", h.name, a)
 			}
 		}
 	}
@@ -334,14 +335,14 @@ func (w *world) writeHeartbeats(next time.Time) time.Time {
 		}
 		next = earlier(next, h.nextHeartbeat)
 	}
-	for _, m := range w.managers {
-		if m.dead || m.asleep {
+	for _, m := range w.Managers {
+		if m.Dead || m.Asleep {
 			continue
 		}
 		silent, left := m.heartbeats.expireHosts(time.Now())
 		for _, name := range silent {
-			w.Tracef("%s: host %s is silent", m.name, name)
-			for _, r := range m.requestsForHost(w.t.Context(), name) {
+			w.Tracef("%s: host %s is silent", m.Name, name)
+			for _, r := range m.requestsForHost(w.T.Context(), name) {
 				m.queues[r.Name].Wake()
 			}
 		}
@@ -385,13 +386,12 @@ func (w *world) drawOfHosts() action {
 	case 9:
 		return deletion(service)
 	case 10:
-		return action{fmt.Sprintf("Service %s asks for %v", name, ports), func(w *world) {
-			_ = w.api.EditObject(service, func(o client.Object) { o.(*corev1.Service).Spec.Ports = ports })
-		}}
+		return sim.NewAction(fmt.Sprintf("Service %s asks for %v", name, ports), func(w *world) {
+			_ = faults.EditObject(w.api, service, func(o *corev1.Service) { o.Spec.Ports = ports })
+		})
 	case 11:
-		return action{"Service " + name + " is of type ClusterIP", func(w *world) {
-			_ = w.api.EditObject(service, func(o client.Object) {
-				s := o.(*corev1.Service)
+		return sim.NewAction("Service "+name+" is of type ClusterIP", func(w *world) {
+			_ = faults.EditObject(w.api, service, func(s *corev1.Service) {
 				s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
 			})
 			_ = w.api.EditStatus(service, func(o client.Object) { // as the API server does
@@ -399,25 +399,38 @@ func (w *world) drawOfHosts() action {
 					s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 				}
 			})
-		}}
+		})
 	case 12:
-		return action{"host " + h.name + " is in trouble", func(w *world) {
+		return sim.NewAction("host "+h.name+" is in trouble", func(w *world) {
 			h.reported = record.Report{Ports: []record.PortReport{{Protocol: corev1.ProtocolTCP, Port: 80, Reason: v1alpha1.PortInUseOnHostReason, Message: "in use"}}}
-			w.DelayStep(0, howLong, func() { h.reported, w.lastChange = record.Report{}, time.Now() })
-		}}
+			w.DelayStep(0, howLong, func() { h.reported, w.LastChange = record.Report{}, time.Now() })
+		})
 	case 13, 14:
-		return action{"host " + h.name + " is frozen, or killed", func(w *world) { w.turnOff(h, howLong, true) }}
+		return sim.NewAction("host "+h.name+" is frozen, or killed", func(w *world) { w.turnOff(h, howLong, true) })
 	case 15, 16:
-		return action{"host " + h.name + " is cut off from the API server", func(w *world) { w.turnOff(h, howLong, false) }}
+		return sim.NewAction("host "+h.name+" is cut off from the API server", func(w *world) { w.turnOff(h, howLong, false) })
 	case 17:
-		return action{"host " + h.name + " is stopped", func(w *world) { w.stop(h, howLong) }}
+		return sim.NewAction("host "+h.name+" is stopped", func(w *world) { w.stop(h, howLong) })
 	default:
 		kind := []faults.Kind{faults.HostLeases, faults.HostLeases, faults.Leases, faults.Services}[w.r.IntN(4)]
-		return action{"a watch of " + string(kind) + " stalls", func(w *world) {
-			m := w.managers[len(w.managers)-1]
-			m.stalled = kind
-			w.DelayStep(0, howLong, func() { m.stalled, w.lastChange = "", time.Now() })
-		}}
+		return sim.NewAction("a watch of "+string(kind)+" stalls", func(w *world) {
+			m := w.Managers[len(w.Managers)-1]
+			m.stallWatch(kind)
+			w.DelayStep(0, howLong, func() {
+				m.stallWatch("")
+				w.LastChange = time.Now()
+			})
+		})
+	}
+}
+
+// stallWatch makes the watch on one kind at most show nothing.
+func (m *manager) stallWatch(kind faults.Kind) {
+	if m.stalled != "" {
+		m.UnmuteWatches(m.stalled)
+	}
+	if m.stalled = kind; kind != "" {
+		m.MuteWatches(kind)
 	}
 }
 
@@ -457,20 +470,20 @@ func (w *world) turnOff(h *host, howLong time.Duration, frozen bool) {
 	}
 	w.DelayStep(0, howLong, func() {
 		w.Tracef("host %s goes on", h.name)
-		h.off, h.nextHeartbeat, w.lastChange = false, time.Now(), time.Now()
+		h.off, h.nextHeartbeat, w.LastChange = false, time.Now(), time.Now()
 	})
 }
 
 // newLeaseOnHosts creates a lease of the pool of hosts, for all namespaces.
 func newLeaseOnHosts(name string) action {
-	return action{"lease " + name, func(w *world) {
+	return sim.NewAction("lease "+name, func(w *world) {
 		_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: "c"}, NamespaceSelector: &metav1.LabelSelector{}}})
-	}}
+	})
 }
 
 // newServiceOnHosts creates a Service of the class of hosts; without the name of a lease, one is created for it.
 func newServiceOnHosts(namespace, name, lease string, ports []corev1.ServicePort) action {
-	return action{fmt.Sprintf("Service %s of %s is shown by hosts, lease %q: %v", name, namespace, lease, ports), func(w *world) {
+	return sim.NewAction(fmt.Sprintf("Service %s of %s is shown by hosts, lease %q: %v", name, namespace, lease, ports), func(w *world) {
 		s := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: corev1.ServiceSpec{
@@ -481,5 +494,5 @@ func newServiceOnHosts(namespace, name, lease string, ports []corev1.ServicePort
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.LeaseAnnotation, lease)
 		}
 		_ = w.api.Create(s)
-	}}
+	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // atRest is how long the allocator of a world keeps an address in cooling: shorter than an hour, so that a story sees
@@ -17,7 +18,7 @@ const atRest = time.Minute
 
 // inUseByOthers makes a foreign machine answer for an address that no host has, for a while; 0 means for good.
 func inUseByOthers(address string, howLong time.Duration) action {
-	return action{"somebody foreign has " + address, func(w *world) {
+	return sim.NewAction("somebody foreign has "+address, func(w *world) {
 		a := netip.MustParseAddr(address)
 		if w.hasOtherResponder(a, nil) || w.foreign[a] {
 			return
@@ -25,12 +26,12 @@ func inUseByOthers(address string, howLong time.Duration) action {
 		w.foreign[a] = true
 		if howLong > 0 {
 			w.DelayStep(0, howLong, func() {
-				w.Tracef("nobody foreign has %s any more", a)
+				w.Tracef("no foreign machine has %s any more", a)
 				delete(w.foreign, a)
-				w.lastChange = time.Now()
+				w.LastChange = time.Now()
 			})
 		}
-	}}
+	})
 }
 
 // inUseStory is a story that seldom happens by chance: of two addresses one is in use, or both, for good.
@@ -45,7 +46,7 @@ func inUseStory(all bool) []action {
 // quarantineAddress keeps an address from being granted for a while.
 func (w *world) quarantineAddress(address string) {
 	w.restingUntil[address] = time.Now().Add(atRest)
-	w.DelayStep(0, atRest, func() { w.lastChange = time.Now() })
+	w.DelayStep(0, atRest, func() { w.LastChange = time.Now() })
 }
 
 // checkReplaced checks the deletion of a lease while a Service has a port of it: a foreign machine answers for its
@@ -61,7 +62,7 @@ func (w *world) checkReplaced(l *v1alpha1.IPLease, s *corev1.Service) {
 func (w *world) examineInUse(o *v1alpha1.IPLease, asking []leaseports.Service, most int) {
 	lease := leaseports.NewLease(o)
 	if !lease.AddressInUse {
-		w.Failf("lease %s does not say that somebody else answers for %s", o.Name, o.Status.Address)
+		w.Failf("lease %s does not report that a foreign machine answers for %s", o.Name, o.Status.Address)
 	}
 	for i := range asking {
 		if next := leaseports.DecideNextAddress(&lease, &asking[i], most); next.RecordTried || next.ReplaceLease {

@@ -42,25 +42,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// A world is an API server, managers, an allocator, MetalLB and a user, driven step by step in virtual time, in an
-// order that a seed determines. The API server, the allocator and MetalLB are fakes, so that every schedule can be run.
-// test/e2e tests the real ones.
+// A world is an API server, managers, hosts, an allocator, MetalLB and a user, in an order that a seed determines. The
+// API server, the hosts, the allocator and MetalLB are fakes, so that every schedule can be run. test/e2e tests the real
+// ones.
 
 const (
 	// ns has the leases; other has Services that use them too.
 	ns      = "team"
 	other   = "other"
 	byClass = "butler.butlerlabs.dev/metallb"
-	latency = 5 * time.Millisecond
 	// restPeriod is how long nothing must happen until everything counts as at rest: longer than any recheck takes.
 	restPeriod = 2 * time.Minute
-	// tooMany is the number of steps without a change at which the managers count as spinning.
-	tooMany = 300
 )
+
+var namespaces = []string{ns, other}
 
 // watched are the kinds that managers watch.
 var watched = []faults.Kind{
@@ -72,9 +71,8 @@ var watched = []faults.Kind{
 // users create have other addresses.
 var poolAddresses = map[string]string{"a": "10.0.1.1", "b": "10.0.2.1", "c": "10.0.3.1", "d": "10.0.4.1"}
 
-type class int
-
-type step = schedule.Step[class]
+// action is an action of a user.
+type action = sim.Action[*world]
 
 // warnings are the events of type Warning on Services.
 type warnings struct {
@@ -92,86 +90,27 @@ func (w *warnings) Eventf(about, _ runtime.Object, kind, reason, _, note string,
 	w.of = append(w.of, s.Name+" "+reason+": "+fmt.Sprintf(note, args...))
 }
 
-// manager is a process: a reconciler, its cache and its queues.
+// manager is a reconciler, its cache and its queues.
 type manager struct {
+	*sim.Process
 	*Reconciler
 
-	name         string
-	cache        *cached
-	ctx          context.Context //nolint:containedctx // the life of the process
-	kill         context.CancelFunc
-	queues       map[string]*schedule.Queue
-	seen         map[faults.Kind]int
-	dead, asleep bool
+	cache  *faults.Cache
+	queues map[string]*sim.Queue
 	// stalled is the kind whose watch shows nothing.
 	stalled faults.Kind
 }
 
-// cached is a client that reads what its watches have shown.
-type cached struct {
-	*faults.Client
-
-	objects map[faults.Ref]client.Object
-}
-
-func (c *cached) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	ref := faults.RefForObject(o)
-	ref.Namespace, ref.Name = key.Namespace, key.Name
-	is := c.objects[ref]
-	if is == nil {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: string(ref.Kind)}, key.Name)
-	}
-	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(is.DeepCopyObject()).Elem())
-	return nil
-}
-
-func (c *cached) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	var out []runtime.Object
-	o := (&client.ListOptions{}).ApplyOptions(opts)
-	items, _ := reflect.TypeOf(list).Elem().FieldByName("Items")
-	kind := faults.RefForObject(reflect.New(items.Type.Elem()).Interface().(client.Object)).Kind
-	indexes := map[string]client.IndexerFunc{
-		foreignNamespaceIndex: foreignNamespaceKeys, loadBalancerClassIndex: loadBalancerClassKeys, statusAddressIndex: statusAddressKeys, leaseNamespaceIndex: leaseNamespaceKeys, holderIndex: holderKeys,
-		lockIndex: func(o client.Object) []string { return append(leaseLockKeys(o), lockKeys(o)...) },
-	}
-	for ref, is := range c.objects {
-		fits := ref.Kind == kind && (o.Namespace == "" || ref.Namespace == o.Namespace) &&
-			(o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(is.GetLabels())))
-		for name, index := range indexes {
-			if o.FieldSelector == nil {
-				break
-			}
-			if value, asked := o.FieldSelector.RequiresExactMatch(name); asked {
-				fits = fits && slices.Contains(index(is), value)
-			}
-		}
-		if fits {
-			out = append(out, is.DeepCopyObject())
-		}
-	}
-	slices.SortFunc(out, func(a, b runtime.Object) int {
-		return strings.Compare(a.(client.Object).GetName(), b.(client.Object).GetName())
-	})
-	return meta.SetList(list, out)
-}
-
 type world struct {
-	schedule.Run
+	*sim.World[*world, *manager]
 
-	t          *testing.T
-	r          *rand.Rand
-	api        *faults.Server
-	managers   []*manager
-	answers    []func()
-	eventTexts []string
-	owners     []*manager
-	script     []action
+	r   *rand.Rand
+	api *faults.Server
 	// remainingFaults is how many more calls fail.
-	remainingFaults  int
-	lastChange       time.Time
-	lastCall         time.Time
-	stepsSinceChange int
-	calls            int
+	remainingFaults int
+	lastCall        time.Time
+	// nextBeat is when a host writes its heartbeat, or is missed.
+	nextBeat time.Time
 	// running is MetalLB's configuration, by address; pendingWrite is what MetalLB has decided and not written yet;
 	// frozen reports whether MetalLB does nothing.
 	running map[string]bool
@@ -190,13 +129,8 @@ type world struct {
 	// to no lease.
 	foreign      map[netip.Addr]bool
 	restingUntil map[string]time.Time
-	// obstacle is what the API server refuses for a while; nil if nothing.
-	obstacle *obstacle
-}
-
-type action struct {
-	text string
-	do   func(*world)
+	// keptKinds are the kinds whose deleted objects are kept by a foreign finalizer.
+	keptKinds []faults.Kind
 }
 
 // TestWorlds (H17) runs random stories in random orders of steps, with one manager and with two, while calls fail,
@@ -220,7 +154,14 @@ func runWorld(t *testing.T, seed uint64) {
 func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), api: faults.NewServer(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}, foreign: map[netip.Addr]bool{}, restingUntil: map[string]time.Time{}}
+		w := &world{r: rand.New(rand.NewPCG(seed, 7)), api: faults.NewServer(), running: map[string]bool{}, last: map[string]string{}, announced: map[types.UID]bool{}, released: map[types.UID]bool{}, foreign: map[netip.Addr]bool{}, restingUntil: map[string]time.Time{}}
+		w.World = sim.NewWorld(t, w, sim.Config[*manager]{
+			Servers: []*faults.Server{w.api}, StartInPlaceOf: func(*manager) { w.start() },
+			Rest: restPeriod, NextTime: w.nextTime, OtherSteps: w.otherSteps, AnswersDead: true, Execute: w.execute,
+			BeforeStep: w.beforeStep, OnCall: w.onCall, OnWatchEvent: w.onWatchEvent, OnReconcile: w.checkRest,
+			AfterWrite: w.addForeignFinalizers,
+		})
+		w.Order, w.UserWhims, w.Disturb = sim.RandomOrder(w.r), w.r, (*world).injectFault
 		w.remainingFaults = w.r.IntN(6)
 		w.build()
 		w.newHost("h1")
@@ -230,88 +171,97 @@ func runStory(t *testing.T, seed uint64, prepare func(*world)) {
 			if seed%3 > 0 && w.r.IntN(3) > 0 {
 				draw = w.drawOfHosts
 			}
-			w.script = append(w.script, draw())
+			w.Script = append(w.Script, draw())
 		}
 		switch seed % 10 {
 		case 0, 1:
-			if w.script = missedDeletionStory(); seed%20 == 10 {
-				w.script = renamedLeaseStory()
+			if w.Script = missedDeletionStory(); seed%20 == 10 {
+				w.Script = renamedLeaseStory()
 			}
 		case 2:
-			w.script = inUseStory(seed%20 == 2)
+			w.Script = inUseStory(seed%20 == 2)
 		case 3:
-			w.script = usurpedPortStory()
+			w.Script = usurpedPortStory()
 		case 4:
-			w.script, w.remainingFaults = calmStory(), 0
+			w.Script, w.remainingFaults = calmStory(), 0
 			switch seed % 30 {
 			case 14:
-				w.script = createdTogetherStory()
+				w.Script = createdTogetherStory()
 			case 24:
-				w.script = missingLeaseStory()
+				w.Script = missingLeaseStory()
 			}
 		case 5:
-			w.script, w.remainingFaults = unplacedServiceStory(), 0
-			w.act()
+			w.Script, w.remainingFaults = unplacedServiceStory(), 0
+			w.Act()
 		case 6:
 			if seed%20 == 6 {
-				w.script, w.remainingFaults = cutOffHostStory(), 0
+				w.Script, w.remainingFaults = cutOffHostStory(), 0
 			}
 		}
 		prepare(w)
 		for range 1 + seed%2 {
 			w.start()
 		}
-		w.toRest()
-		if !w.Failed() {
+		w.Play(func() {
 			w.examine()
-		}
-		switch warned := w.obstacle == nil; { // a refusal makes Services get other warnings
-		case warned && seed%10 == 4:
-			w.wantWarnings(missingLeaseWarnings(seed)...)
-		case warned && seed%10 == 5:
-			w.wantWarnings("web NotPlaced: the Service has TCP/80 of 10.0.0.1, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease shop")
-		}
-		for _, m := range w.managers {
-			m.dead = true
-			m.kill()
-		}
-		for synctest.Wait(); len(w.api.PendingRequests())+len(w.answers) > 0; synctest.Wait() {
-			for _, r := range w.api.PendingRequests() {
-				w.api.TakeRequest(r)
-				r.Answer(nil, schedule.ErrKilled)
+			switch warned := !w.Obstructed; { // a refusal makes Services get other warnings
+			case warned && seed%10 == 4:
+				w.wantWarnings(missingLeaseWarnings(seed)...)
+			case warned && seed%10 == 5:
+				w.wantWarnings("web NotPlaced: the Service has TCP/80 of 10.0.0.1, and MetalLB has not given it the address; see its events, and the condition Announced of IPLease shop")
 			}
-			for _, answer := range w.answers {
-				answer()
-			}
-			w.answers, w.eventTexts, w.owners = nil, nil, nil
-		}
-		w.Report(t, w.api)
+		})
 	})
 }
 
 func (w *world) start() {
-	name := string(rune('a' + len(w.managers)))
-	c := &cached{w.api.NewClient(name), map[faults.Ref]client.Object{}}
-	m := &manager{name: name, cache: c, seen: map[faults.Kind]int{}, queues: map[string]*schedule.Queue{ns: {MaxBackoff: guard.MaxBackoff}, other: {MaxBackoff: guard.MaxBackoff}}, Reconciler: &Reconciler{Client: (&pace.WritePacer{Clock: clock.RealClock{}}).WrapClient(c), Live: c.LiveReader(), Recorder: &w.warnings, Now: time.Now, EnabledBackends: EnabledBackends{MetalLB: true, Hosts: true}, MaxAddressAttempts: 2, heartbeats: newHeartbeats()}}
-	m.ctx, m.kill = context.WithCancel(w.t.Context())
-	for _, kind := range watched { // its caches are filled before it begins
-		m.seen[kind] = len(w.api.ChangesSince(kind, 0))
-		for _, o := range w.api.List(kind) {
-			m.show(faults.Change{Object: o}, false)
-		}
+	m := &manager{Process: w.NewProcess(), cache: newCache(), queues: map[string]*sim.Queue{}}
+	c := w.api.NewClient(m.Name)
+	m.Reconciler = &Reconciler{
+		Client: (&pace.WritePacer{Clock: clock.RealClock{}}).WrapClient(faults.NewCachedClient(c, m.cache)), Live: c.LiveReader(), Recorder: &w.warnings, Now: time.Now,
+		EnabledBackends: EnabledBackends{MetalLB: true, Hosts: true}, MaxAddressAttempts: 2, heartbeats: newHeartbeats(),
 	}
-	w.managers = append(w.managers, m)
-	w.Tracef("manager %s starts", name)
+	for _, namespace := range namespaces {
+		m.queues[namespace] = &sim.Queue{Name: namespace, MaxBackoff: guard.MaxBackoff, Reconcile: func() (reconcile.Result, error) {
+			return m.Reconcile(m.Context, reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}})
+		}}
+	}
+	m.Synced = true
+	m.AddWatches(w.api, watched...)
+	for _, kind := range watched { // its caches are filled before it begins
+		w.Relist(m, kind, 0, 0)
+	}
+	w.AddManager(m)
 }
+
+// newCache returns a cache with the indexes of a manager.
+func newCache() *faults.Cache {
+	cache := faults.NewCache()
+	cache.Indexes = map[string]client.IndexerFunc{
+		foreignNamespaceIndex: foreignNamespaceKeys, loadBalancerClassIndex: loadBalancerClassKeys, statusAddressIndex: statusAddressKeys, leaseNamespaceIndex: leaseNamespaceKeys, holderIndex: holderKeys,
+		lockIndex: func(o client.Object) []string { return append(leaseLockKeys(o), lockKeys(o)...) },
+	}
+	return cache
+}
+
+// Queues implements sim.Manager.
+func (m *manager) Queues() []*sim.Queue { return []*sim.Queue{m.queues[ns], m.queues[other]} }
+
+// ReplaceKind implements sim.Manager.
+func (m *manager) ReplaceKind(_ faults.Kind, listed []client.Object) {
+	for _, o := range listed {
+		m.show(faults.Change{Object: o}, false)
+	}
+}
+
+// ShowChange implements sim.Manager.
+func (m *manager) ShowChange(c faults.Change) { m.show(c, true) }
 
 // show shows a manager a change, and enqueues what its watches do. listens reports whether the manager watched before
 // the change.
 func (m *manager) show(c faults.Change, listens bool) {
-	ref := faults.RefForObject(c.Object)
-	old := m.cache.objects[ref]
-	if delete(m.cache.objects, ref); !c.Deleted {
-		m.cache.objects[ref] = c.Object.DeepCopyObject().(client.Object)
-	}
+	old := m.cache.Object(faults.RefForObject(c.Object))
+	m.cache.ShowChange(c)
 	ctx := context.Background() // the cache is in memory
 	var woken []reconcile.Request
 	switch o := c.Object.(type) {
@@ -344,7 +294,7 @@ func (m *manager) show(c faults.Change, listens bool) {
 
 // build creates what exists before a manager starts.
 func (w *world) build() {
-	for _, name := range []string{ns, other} {
+	for _, name := range namespaces {
 		o := lookup.NamespaceMetadata()
 		o.SetName(name)
 		o.SetLabels(map[string]string{"is": name})
@@ -362,232 +312,111 @@ func (w *world) build() {
 		pool.Status.TotalIPs, pool.Status.AvailableIPs = 1, 1
 		meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"})
 		_ = w.api.Create(pool)
-		_ = w.api.EditStatus(faults.RefForObject(pool), func(o client.Object) { o.(*v1alpha1.NetworkPool).Status = pool.Status })
+		_ = faults.EditStatus(w.api, faults.RefForObject(pool), func(o *v1alpha1.NetworkPool) { o.Status = pool.Status })
 	}
 }
 
-func (w *world) toRest() {
-	w.lastChange = time.Now()
-	for {
-		synctest.Wait()
-		if w.Failed() {
-			return
-		}
-		if w.RunDueStep() {
-			continue
-		}
-		beats := w.writeHeartbeats(time.Now().Add(restPeriod))
-		if steps := w.steps(); len(steps) > 0 {
-			if len(w.script) > 0 && w.r.IntN(30) == 0 { // also while others are at work
-				w.act()
-				continue
-			}
-			s := steps[w.r.IntN(len(steps))]
-			w.Tracef("%s", s.Text)
-			s.Run()
-			if stalled := slices.ContainsFunc(w.managers, func(m *manager) bool { return m.stalled != "" }); !stalled {
-				w.stepsSinceChange++ // a manager that is behind tries again until it is not
-			}
-			if w.stepsSinceChange > tooMany {
-				w.Failf("the managers spin: %d steps without a change", tooMany)
-			}
-			continue
-		}
-		idle := time.Since(w.lastChange)
-		if idle >= restPeriod && !w.HasDelayedSteps() && len(w.script) == 0 {
-			return
-		}
-		rests := w.lastChange.Add(restPeriod)
-		if idle >= restPeriod { // it waits for what is delayed, without a step each millisecond
-			rests = time.Now().Add(restPeriod)
-		}
-		next := earlier(w.EarlierStep(rests), beats)
-		if len(w.script) > 0 {
-			next = w.EarlierStep(time.Now().Add(time.Second))
-		}
-		for _, m := range w.managers {
-			if !m.dead && !m.asleep {
-				for _, q := range m.queues {
-					next = q.EarlierWake(next)
-				}
-			}
-		}
-		<-time.After(max(time.Until(next), time.Millisecond))
-		if len(w.script) > 0 && w.r.IntN(2) == 0 {
-			w.act()
-		}
+// beforeStep makes hosts write their heartbeats. A manager that is behind tries again until it is not.
+func (w *world) beforeStep() {
+	w.nextBeat = w.writeHeartbeats(time.Now().Add(restPeriod))
+	if slices.ContainsFunc(w.Managers, func(m *manager) bool { return m.stalled != "" }) {
+		w.StepsSinceChange = 0
 	}
 }
 
-func (w *world) steps() []step {
-	var out []step
-	for _, m := range w.managers {
-		if m.dead || m.asleep {
-			continue
-		}
-		for _, kind := range watched {
-			if changes := w.api.ChangesSince(kind, m.seen[kind]); len(changes) > 0 && kind != m.stalled {
-				c := changes[0]
-				out = append(out, step{Text: fmt.Sprintf("%s: watch %s %s at %s", m.name, kind, c.Object.GetName(), c.Object.GetResourceVersion()), Run: func() {
-					m.seen[kind]++
-					m.show(c, true)
-					if record.IsHeartbeatName(c.Object.GetName()) {
-						w.stepsSinceChange-- // heartbeats never end
-					}
-				}})
-			}
-		}
-		for _, name := range []string{ns, other} {
-			q := m.queues[name]
-			if !q.IsDue() {
-				continue
-			}
-			out = append(out, step{Text: m.name + ": reconcile " + name, Run: func() {
-				if !w.obstacle.isActive() && time.Since(w.lastChange) > restPeriod/2 && time.Since(w.lastCall) > createRetryDelay+confirmationInterval {
-					w.Failf("manager %s reconciles at rest", m.name)
-				}
-				w.obstacle.countReconcile(m.name + " " + name)
-				q.RunReconcile(func() (reconcile.Result, error) {
-					return m.Reconcile(m.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-				}, func(text string) { w.Failf("%s", text) })
-			}})
-		}
+// onCall records when a manager last called. While an obstacle lasts, its costs bound the failed calls.
+func (w *world) onCall(*faults.Request) {
+	if w.lastCall = time.Now(); w.Obstacle != nil {
+		w.StepsSinceChange = 0
 	}
-	for i := range w.answers {
-		if w.owners[i].asleep {
-			continue
-		}
-		out = append(out, step{Text: w.eventTexts[i], Run: func() {
-			do := w.answers[i]
-			w.answers, w.eventTexts, w.owners = slices.Delete(w.answers, i, i+1), slices.Delete(w.eventTexts, i, i+1), slices.Delete(w.owners, i, i+1)
-			do()
-		}})
-	}
-	for _, r := range w.api.PendingRequests() {
-		at := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == r.Client })
-		m := w.managers[at]
-		if m.dead {
-			w.api.TakeRequest(r)
-			r.Answer(nil, schedule.ErrKilled)
-			continue
-		}
-		if !m.asleep {
-			out = append(out, step{Text: r.String(), Run: func() { w.serve(m, r) }})
-		}
-	}
-	out = append(out, w.allocate()...)
-	out = append(out, w.hostSteps()...)
-	return append(out, w.metalLB()...)
 }
 
-// serve executes a call, or makes it fail.
-func (w *world) serve(m *manager, r *faults.Request) {
-	w.api.TakeRequest(r)
-	w.calls++
-	w.lastCall = time.Now()
-	<-time.After(latency)
-	if w.obstacle.refusesCall(w, r) {
-		w.answer(m, r, nil, w.obstacle.err)
-		return
+// onWatchEvent does not count heartbeats, which never end.
+func (w *world) onWatchEvent(_ *manager, c faults.Change) {
+	if record.IsHeartbeatName(c.Object.GetName()) {
+		w.StepsSinceChange--
 	}
-	if w.remainingFaults > 0 && w.r.IntN(12) == 0 {
-		w.remainingFaults--
-		w.lastChange = time.Now()
-		switch w.r.IntN(5) {
-		case 0: // the call is lost
-			w.answer(m, r, nil, schedule.ErrTimeout)
-			return
-		case 1: // the call is executed, and the answer is lost
-			_, _ = w.executeCall(r)
-			w.answer(m, r, nil, schedule.ErrTimeout)
-			return
-		case 2: // the manager dies before the call
-			w.crash(m)
-			return
-		case 3: // the manager dies after the call
-			_, _ = w.executeCall(r)
-			w.crash(m)
-			return
-		case 4: // the manager sleeps with the call in flight, and others continue
-			w.Tracef("manager %s sleeps", m.name)
-			m.asleep = true
-			if len(w.managers) == 1 {
-				w.start()
-			}
-			w.DelayStep(0, time.Duration(3+w.r.IntN(20))*time.Second, func() {
-				w.Tracef("manager %s wakes up", m.name)
-				m.asleep, w.lastChange = false, time.Now()
-				value, err := w.executeCall(r)
-				w.answer(m, r, value, err)
-			})
-			return
-		}
-	}
-	value, err := w.executeCall(r)
-	w.answer(m, r, value, err)
 }
 
-func (w *world) crash(m *manager) {
-	w.Tracef("manager %s is killed", m.name)
-	m.dead = true
-	m.kill()
-	w.start()
-}
-
-func (w *world) answer(m *manager, r *faults.Request, value any, err error) {
-	text := r.String() + ": answered"
-	if err != nil {
-		text += ", " + err.Error()
+// checkRest checks that nothing is reconciled at rest.
+func (w *world) checkRest(m *manager, _ *sim.Queue) {
+	if w.Obstacle == nil && time.Since(w.LastChange) > restPeriod/2 && time.Since(w.lastCall) > createRetryDelay+confirmationInterval {
+		w.Failf("manager %s reconciles at rest", m.Name)
 	}
-	w.answers, w.eventTexts, w.owners = append(w.answers, func() { r.Answer(value, err) }), append(w.eventTexts, text), append(w.owners, m)
 }
 
-// executeCall executes a call of a manager, and checks the promise.
-func (w *world) executeCall(r *faults.Request) (value any, err error) {
-	services, leases := w.services(), w.leases()
-	w.change(r.String(), func() {
-		if w.noLeases && r.Verb == "create" && r.Ref.Kind == faults.Leases {
-			err = apierrors.NewForbidden(schema.GroupResource{Resource: "ipleases"}, r.Ref.Name, errors.New("exceeded quota"))
-			return
-		}
-		value, err = w.api.ExecuteRequest(r)
+// nextTime returns when the world is examined again if nothing happens before.
+func (w *world) nextTime() time.Time {
+	switch {
+	case len(w.Script) > 0:
+		return time.Now().Add(time.Second)
+	case time.Since(w.LastChange) >= restPeriod: // it waits for what is delayed, without a step each millisecond
+		return earlier(time.Now().Add(restPeriod), w.nextBeat)
+	}
+	return earlier(w.LastChange.Add(restPeriod), w.nextBeat)
+}
+
+// otherSteps returns what the allocator, the hosts and MetalLB can do next.
+func (w *world) otherSteps() []sim.Step {
+	return slices.Concat(w.allocate(), w.hostSteps(), w.metalLB())
+}
+
+// injectFault makes a random call fail, or its manager die or sleep.
+func (w *world) injectFault(r *faults.Request) bool {
+	if w.remainingFaults == 0 || w.r.IntN(12) > 0 {
+		return false
+	}
+	w.remainingFaults--
+	switch w.r.IntN(5) {
+	case 0:
+		return w.Answer(r, nil, sim.ErrTimeout)
+	case 1:
+		return w.LoseAnswer(r)
+	case 2:
+		return w.CrashBefore(r)
+	case 3:
+		return w.CrashAfter(r)
+	}
+	m := w.Manager(r.Client) // it sleeps with the call in flight, and others continue
+	w.Tracef("manager %s sleeps", m.Name)
+	m.Asleep = true
+	if len(w.Managers) == 1 {
+		w.start()
+	}
+	w.DelayStep(0, time.Duration(3+w.r.IntN(20))*time.Second, func() {
+		w.Tracef("manager %s wakes up", m.Name)
+		m.Asleep, w.LastChange = false, time.Now()
+		w.ExecuteAndAnswer(r)
 	})
+	return true
+}
+
+// execute executes a call of a manager, and checks the promise.
+func (w *world) execute(r *faults.Request) (any, error) {
+	if w.noLeases && r.Verb == "create" && r.Ref.Kind == faults.Leases {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ipleases"}, r.Ref.Name, errors.New("exceeded quota"))
+	}
+	services, leases := w.services(), w.leases()
+	value, err := w.api.ExecuteRequest(r)
 	if err == nil && r.IsWrite() {
-		w.Writes++
 		w.check(services, leases)
 	}
 	return value, err
 }
 
-func (w *world) change(by string, do func()) {
-	before := w.api.ResourceVersion()
-	do()
-	if w.obstacle.isActive() {
-		w.obstacle.setForeignFinalizer(w, controllerutil.AddFinalizer)
-	}
-	if w.api.ResourceVersion() != before {
-		w.Tracef("    %s: now %d", by, w.api.ResourceVersion())
-		w.lastChange, w.stepsSinceChange = time.Now(), 0
-	}
-}
-
 // services returns the Services of both namespaces, by the text of the reference that the leases use.
 func (w *world) services() map[string]*corev1.Service {
 	out := map[string]*corev1.Service{}
-	for _, o := range w.api.List(faults.Services) {
-		if s, is := o.(*corev1.Service); is {
-			out[leaseports.NewServiceRef(s, ns).String()] = s
-		}
+	for _, s := range faults.ListObjects[*corev1.Service](w.api) {
+		out[leaseports.NewServiceRef(s, ns).String()] = s
 	}
 	return out
 }
 
 func (w *world) leases() map[string]*v1alpha1.IPLease {
 	out := map[string]*v1alpha1.IPLease{}
-	for _, o := range w.api.List(faults.Leases) {
-		if l, is := o.(*v1alpha1.IPLease); is {
-			out[l.Name] = l
-		}
+	for _, l := range faults.ListObjects[*v1alpha1.IPLease](w.api) {
+		out[l.Name] = l
 	}
 	return out
 }
@@ -655,7 +484,7 @@ func (w *world) checkGivenUp(name, address string) {
 
 // allocate returns the steps of the allocator: a lease gets the first free address of its pool, or the condition that
 // there is none, and its address is released when it is deleted and not shown.
-func (w *world) allocate() []step {
+func (w *world) allocate() []sim.Step {
 	used := map[string]bool{}
 	for a, until := range w.restingUntil {
 		used[a] = until.After(time.Now())
@@ -668,11 +497,11 @@ func (w *world) allocate() []step {
 		l := all[name]
 		ref := faults.RefForObject(l)
 		if l.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(l, v1alpha1.IPLeaseFinalizer) && !controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
-			return []step{{Text: "the allocator releases " + l.Name, Run: func() {
+			return []sim.Step{{Text: "the allocator releases " + l.Name, Run: func() {
 				if leaseports.NewLease(l).AddressInUse {
 					w.quarantineAddress(l.Status.Address)
 				}
-				w.change("released", func() {
+				w.Change("released", func() {
 					_ = w.api.EditObject(ref, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.IPLeaseFinalizer) })
 				})
 			}}}
@@ -682,22 +511,22 @@ func (w *world) allocate() []step {
 		}
 		for _, a := range addressesFor(l) {
 			if !used[a] {
-				return []step{{Text: "the allocator gives " + l.Name + " " + a, Run: func() {
-					w.change("granted", func() {
+				return []sim.Step{{Text: "the allocator gives " + l.Name + " " + a, Run: func() {
+					w.Change("granted", func() {
 						_ = w.api.EditObject(ref, func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.IPLeaseFinalizer) })
-						_ = w.api.EditStatus(ref, func(o client.Object) {
-							o.(*v1alpha1.IPLease).Status.Address = a
-							setReady(o.(*v1alpha1.IPLease), metav1.ConditionTrue, v1alpha1.AllocatedReason)
+						_ = faults.EditStatus(w.api, ref, func(o *v1alpha1.IPLease) {
+							o.Status.Address = a
+							setReady(o, metav1.ConditionTrue, v1alpha1.AllocatedReason)
 						})
 					})
 				}}}
 			}
 		}
 		if meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition) == nil {
-			return []step{{Text: "the allocator has nothing for " + l.Name, Run: func() {
-				w.change("refused", func() {
-					_ = w.api.EditStatus(ref, func(o client.Object) {
-						setReady(o.(*v1alpha1.IPLease), metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolExhaustedReason)
+			return []sim.Step{{Text: "the allocator has nothing for " + l.Name, Run: func() {
+				w.Change("refused", func() {
+					_ = faults.EditStatus(w.api, ref, func(o *v1alpha1.IPLease) {
+						setReady(o, metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolExhaustedReason)
 					})
 				})
 			}}}
@@ -707,17 +536,16 @@ func (w *world) allocate() []step {
 }
 
 // countPools writes the number of free addresses into the status of the pools.
-func (w *world) countPools(used map[string]bool) []step {
-	for _, o := range w.api.List(faults.Pools) {
-		p, _ := o.(*v1alpha1.NetworkPool)
+func (w *world) countPools(used map[string]bool) []sim.Step {
+	for _, p := range faults.ListObjects[*v1alpha1.NetworkPool](w.api) {
 		left := int64(1)
 		if used[poolAddresses[p.Name]] {
 			left = 0
 		}
 		if p.Status.AvailableIPs != left {
-			return []step{{Text: "the allocator counts " + p.Name, Run: func() {
-				w.change("counted", func() {
-					_ = w.api.EditStatus(faults.RefForObject(p), func(o client.Object) { o.(*v1alpha1.NetworkPool).Status.AvailableIPs = left })
+			return []sim.Step{{Text: "the allocator counts " + p.Name, Run: func() {
+				w.Change("counted", func() {
+					_ = faults.EditStatus(w.api, faults.RefForObject(p), func(o *v1alpha1.NetworkPool) { o.Status.AvailableIPs = left })
 				})
 			}}}
 		}
@@ -743,8 +571,7 @@ func setReady(l *v1alpha1.IPLease, is metav1.ConditionStatus, reason string) {
 
 // allowed reports whether MetalLB may assign an address to a Service: the IPAddressPool must allow its namespace.
 func (w *world) allowed(s *corev1.Service, address string) bool {
-	for _, o := range w.api.List(faults.MetalLBPools) {
-		p, _ := o.(*metallbv1beta1.IPAddressPool)
+	for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.api) {
 		if !slices.Contains(metallb.LeaseAddresses(p), netip.MustParseAddr(address)) || s.Labels[v1alpha1.LeasedLabel] == "" {
 			continue
 		}
@@ -771,12 +598,10 @@ func (w *world) labels(namespace string) map[string]string {
 
 func (w *world) configured() map[string]bool {
 	out := map[string]bool{}
-	for _, o := range w.api.List(faults.MetalLBPools) {
-		if p, is := o.(*metallbv1beta1.IPAddressPool); is {
-			for _, text := range p.Spec.Addresses {
-				address, _, _ := strings.Cut(text, "-")
-				out[address], w.last[address] = true, p.Name
-			}
+	for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.api) {
+		for _, text := range p.Spec.Addresses {
+			address, _, _ := strings.Cut(text, "-")
+			out[address], w.last[address] = true, p.Name
 		}
 	}
 	return out
@@ -784,27 +609,26 @@ func (w *world) configured() map[string]bool {
 
 // metalLB returns the steps of MetalLB: it applies its pools, counts them, and assigns a Service the address that it
 // requests, or removes it. It writes what it has decided some time later, if the Service has not changed.
-func (w *world) metalLB() []step {
+func (w *world) metalLB() []sim.Step {
 	if w.frozen {
 		return nil
 	}
 	if w.pendingWrite != nil {
-		return []step{{Text: "MetalLB writes", Run: func() {
+		return []sim.Step{{Text: "MetalLB writes", Run: func() {
 			do := w.pendingWrite
 			w.pendingWrite = nil
 			do()
 		}}}
 	}
-	var out []step
+	var out []sim.Step
 	if want := w.configured(); !reflect.DeepEqual(want, w.running) {
-		out = append(out, step{Text: fmt.Sprintf("MetalLB takes %v", want), Run: func() { w.running, w.lastChange = want, time.Now() }})
+		out = append(out, sim.Step{Text: fmt.Sprintf("MetalLB takes %v", want), Run: func() { w.running, w.LastChange = want, time.Now() }})
 	} else {
-		for _, o := range w.api.List(faults.MetalLBPools) {
-			p, _ := o.(*metallbv1beta1.IPAddressPool)
+		for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.api) {
 			if n := int64(len(p.Spec.Addresses)); p.Status.AvailableIPv4 != n {
-				out = append(out, step{Text: "MetalLB counts", Run: func() {
-					w.change("MetalLB counts", func() {
-						_ = w.api.EditStatus(faults.RefForObject(p), func(o client.Object) { o.(*metallbv1beta1.IPAddressPool).Status.AvailableIPv4 = n })
+				out = append(out, sim.Step{Text: "MetalLB counts", Run: func() {
+					w.Change("MetalLB counts", func() {
+						_ = faults.EditStatus(w.api, faults.RefForObject(p), func(o *metallbv1beta1.IPAddressPool) { o.Status.AvailableIPv4 = n })
 					})
 				}})
 			}
@@ -831,15 +655,15 @@ func (w *world) metalLB() []step {
 		}
 		if next != has {
 			version := s.ResourceVersion
-			return append(out, step{Text: fmt.Sprintf("MetalLB decides: %s has %q", name, next), Run: func() {
-				w.lastChange = time.Now()
+			return append(out, sim.Step{Text: fmt.Sprintf("MetalLB decides: %s has %q", name, next), Run: func() {
+				w.LastChange = time.Now()
 				w.pendingWrite = func() {
 					if is := w.services()[name]; is == nil || is.ResourceVersion != version {
 						return
 					}
-					w.change("MetalLB places "+name, func() {
-						_ = w.api.EditStatus(faults.RefForObject(s), func(o client.Object) {
-							in := &o.(*corev1.Service).Status.LoadBalancer.Ingress
+					w.Change("MetalLB places "+name, func() {
+						_ = faults.EditStatus(w.api, faults.RefForObject(s), func(o *corev1.Service) {
+							in := &o.Status.LoadBalancer.Ingress
 							if *in = nil; next != "" {
 								*in = []corev1.LoadBalancerIngress{{IP: next}}
 							}
@@ -878,7 +702,7 @@ func (w *world) draw() action {
 	}
 	service, of := faults.Ref{Kind: faults.Services, Namespace: ns, Name: name}, faults.Ref{Kind: faults.Leases, Namespace: ns, Name: lease}
 	edit := func(ref faults.Ref, text string, change func(client.Object)) action {
-		return action{text, func(w *world) { _ = w.api.EditObject(ref, change) }}
+		return sim.NewAction(text, func(w *world) { _ = w.api.EditObject(ref, change) })
 	}
 	switch w.r.IntN(24) {
 	case 23:
@@ -913,10 +737,10 @@ func (w *world) draw() action {
 	case 20:
 		return endpoints(name)
 	case 22:
-		return action{"a quota refuses leases", func(w *world) {
+		return sim.NewAction("a quota refuses leases", func(w *world) {
 			w.noLeases = true
-			w.DelayStep(0, time.Duration(3+w.r.IntN(90))*time.Second, func() { w.noLeases, w.lastChange = false, time.Now() })
-		}}
+			w.DelayStep(0, time.Duration(3+w.r.IntN(90))*time.Second, func() { w.noLeases, w.LastChange = false, time.Now() })
+		})
 	case 21:
 		return deletion(faults.Ref{Kind: faults.Services, Namespace: other, Name: name})
 	case 7:
@@ -942,39 +766,39 @@ func (w *world) draw() action {
 
 // newServiceOfClass creates a Service for which a lease is created, for the given address or any.
 func newServiceOfClass(name, address string, ports []corev1.ServicePort) action {
-	return action{fmt.Sprintf("Service %s is of the class, address %q: %v", name, address, ports), func(w *world) {
+	return sim.NewAction(fmt.Sprintf("Service %s is of the class, address %q: %v", name, address, ports), func(w *world) {
 		_ = w.api.Create(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
 			Spec: corev1.ServiceSpec{
 				Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports, LoadBalancerClass: ptr.To(byClass), LoadBalancerIP: address,
 			},
 		})
-	}}
+	})
 }
 
 // endpoints gives a Service a ready endpoint, or removes it.
 func endpoints(name string) action {
-	return action{"Service " + name + " has an endpoint, or none", func(w *world) {
+	return sim.NewAction("Service "+name+" has an endpoint, or none", func(w *world) {
 		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
 		if e.Endpoints = []discoveryv1.Endpoint{{}}; w.api.Create(e) != nil {
 			_ = w.api.Delete(faults.RefForObject(e), false)
 		}
-	}}
+	})
 }
 
 func newService(namespace, name, lease string, ports []corev1.ServicePort) action {
-	return action{fmt.Sprintf("Service %s of %s names %s: %v", name, namespace, lease, ports), func(w *world) {
+	return sim.NewAction(fmt.Sprintf("Service %s of %s names %s: %v", name, namespace, lease, ports), func(w *world) {
 		_ = w.api.Create(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{v1alpha1.LeaseAnnotation: lease}},
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
 		})
-	}}
+	})
 }
 
 // newForgedService creates a Service that has no lease, and carries the label and the annotations for which MetalLB
 // assigns the address of one.
 func newForgedService(namespace, name, address string, ports []corev1.ServicePort) action {
-	return action{fmt.Sprintf("Service %s of %s forges that it has %s: %v", name, namespace, address, ports), func(w *world) {
+	return sim.NewAction(fmt.Sprintf("Service %s of %s forges that it has %s: %v", name, namespace, address, ports), func(w *world) {
 		key := ""
 		for _, s := range w.services() {
 			key = cmp.Or(key, s.Annotations["metallb.io/allow-shared-ip"])
@@ -986,25 +810,25 @@ func newForgedService(namespace, name, address string, ports []corev1.ServicePor
 			},
 			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}, Ports: ports},
 		})
-	}}
+	})
 }
 
 func newLease(name string) action {
-	return action{"lease " + name, func(w *world) {
+	return sim.NewAction("lease "+name, func(w *world) {
 		_ = w.api.Create(&v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	}}
+	})
 }
 
 func deletion(of faults.Ref) action {
-	return action{"delete " + string(of.Kind) + " " + of.Name, func(w *world) { _ = w.api.Delete(of, false) }}
+	return sim.NewAction("delete "+string(of.Kind)+" "+of.Name, func(w *world) { _ = w.api.Delete(of, false) })
 }
 
 // freeze makes MetalLB do nothing for a while.
 func freeze(howLong time.Duration) action {
-	return action{"MetalLB sleeps", func(w *world) {
+	return sim.NewAction("MetalLB sleeps", func(w *world) {
 		w.frozen = true
-		w.DelayStep(0, howLong, func() { w.frozen, w.lastChange = false, time.Now() })
-	}}
+		w.DelayStep(0, howLong, func() { w.frozen, w.LastChange = false, time.Now() })
+	})
 }
 
 // missedDeletionStory is a story that seldom happens by chance: of two leases one is deleted, and its Service, while
@@ -1021,16 +845,16 @@ func missedDeletionStory() []action {
 // its address, as a policy refuses what the manager writes: the next Service waits for the port.
 func renamedLeaseStory() []action {
 	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
-	return []action{newLease("shop"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "shop", ports), {"s0 is to name no lease soon", func(w *world) {
+	return []action{newLease("shop"), newService(ns, "s0", "shop", ports), newService(ns, "s1", "shop", ports), sim.NewAction("s0 is to name no lease soon", func(w *world) {
 		w.DelayStep(0, time.Minute, func() {
-			if w.obstacle == nil {
-				w.obstacle = &obstacle{of: writesOfKinds(faults.Services), err: errors.New("a policy refuses it"), reconciles: map[string]int{}, calls: map[string]int{}}
-				w.DelayStep(0, refusalLasts, func() { w.obstacle.end(w) })
+			if !w.Obstructed {
+				w.startObstacle(obstacle{Obstacle: newRefusal(errors.New("a policy refuses it"), writesOfKinds(faults.Services))})
+				w.DelayStep(0, refusalLasts, func() { w.endObstacle() })
 			}
 			_ = w.api.EditObject(faults.Ref{Kind: faults.Services, Namespace: ns, Name: "s0"}, func(o client.Object) { delete(o.GetAnnotations(), v1alpha1.LeaseAnnotation) })
-			w.lastChange = time.Now()
+			w.LastChange = time.Now()
 		})
-	}}}
+	})}
 }
 
 // calmStory is a story of Services that get what they request at once.
@@ -1048,17 +872,17 @@ func createdTogetherStory() []action {
 		return []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: n}}
 	}
 	web, guest, lease := newService(ns, "web", "front", ports(80)), newService(other, "guest", ns+"/front", ports(443)), newLease("front")
-	return []action{{"Service web and Service guest of other, then lease front, which they name", func(w *world) {
-		web.do(w)
-		guest.do(w)
+	return []action{sim.NewAction("Service web and Service guest of other, then lease front, which they name", func(w *world) {
+		web.Do(w)
+		guest.Do(w)
 		w.DelayStep(0, 2*time.Second, func() {
-			lease.do(w)
-			_ = w.api.EditObject(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "front"}, func(o client.Object) {
-				o.(*v1alpha1.IPLease).Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
+			lease.Do(w)
+			_ = faults.EditObject(w.api, faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "front"}, func(o *v1alpha1.IPLease) {
+				o.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
 			})
-			w.lastChange = time.Now()
+			w.LastChange = time.Now()
 		})
-	}}}
+	})}
 }
 
 // missingLeaseStory is a story of a Service and a guest that name a lease which is never created.
@@ -1082,14 +906,14 @@ func missingLeaseWarnings(seed uint64) []string {
 // while.
 func unplacedServiceStory() []action {
 	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
-	return []action{newLease("shop"), {"MetalLB is not there", func(w *world) { w.frozen = true }}, newService(ns, "web", "shop", ports), {"the user waits", func(w *world) {
+	return []action{newLease("shop"), sim.NewAction("MetalLB is not there", func(w *world) { w.frozen = true }), newService(ns, "web", "shop", ports), sim.NewAction("the user waits", func(w *world) {
 		w.DelayStep(0, time.Minute, func() {
-			if is := leaseCondition(w.services()["web"]); w.obstacle == nil && (is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.NotPlacedReason) {
+			if is := leaseCondition(w.services()["web"]); !w.Obstructed && (is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.NotPlacedReason) {
 				w.Failf("a Service without an address for a minute is told %+v", is)
 			}
-			w.frozen, w.lastChange = false, time.Now()
+			w.frozen, w.LastChange = false, time.Now()
 		})
-	}}}
+	})}
 }
 
 // wantWarnings checks the Warning events on Services; several managers may record the same one.
@@ -1108,11 +932,11 @@ func usurpedPortStory() []action {
 	}
 	return []action{
 		newLease("shop"),
-		{"shop is for Services of the other namespace", func(w *world) {
-			_ = w.api.EditObject(faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}, func(o client.Object) {
-				o.(*v1alpha1.IPLease).Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
+		sim.NewAction("shop is for Services of the other namespace", func(w *world) {
+			_ = faults.EditObject(w.api, faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "shop"}, func(o *v1alpha1.IPLease) {
+				o.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": other}}
 			})
-		}},
+		}),
 		newService(ns, "web", "shop", port(80)), newService(other, "guest", ns+"/shop", port(8443)),
 		newForgedService(other, "thief", "10.0.0.1", port(25)), newService(ns, "mail", "shop", port(25)),
 	}
@@ -1123,25 +947,18 @@ func usurpedPortStory() []action {
 func cutOffHostStory() []action {
 	ports := []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 	lease, service := faults.Ref{Kind: faults.Leases, Namespace: ns, Name: "dock"}, faults.Ref{Kind: faults.Services, Namespace: ns, Name: "web"}
-	return []action{newLeaseOnHosts(lease.Name), newServiceOnHosts(ns, service.Name, lease.Name, ports), {"what shows dock is cut off soon, and dock deleted", func(w *world) {
+	return []action{newLeaseOnHosts(lease.Name), newServiceOnHosts(ns, service.Name, lease.Name, ports), sim.NewAction("what shows dock is cut off soon, and dock deleted", func(w *world) {
 		w.DelayStep(0, 30*time.Second, func() {
 			for _, h := range w.hosts {
 				if len(h.shownLeases) > 0 {
 					w.turnOff(h, 20*time.Second, false)
 				}
 			}
-			deletion(service).do(w)
-			deletion(lease).do(w)
-			w.lastChange = time.Now()
+			deletion(service).Do(w)
+			deletion(lease).Do(w)
+			w.LastChange = time.Now()
 		})
-	}}}
-}
-
-func (w *world) act() {
-	a := w.script[0]
-	w.script = w.script[1:]
-	w.change("the user: "+a.text, func() { a.do(w) })
-	w.lastChange = time.Now()
+	})}
 }
 
 // examine checks the end: every Service that can be served is, and nothing is left of those that are gone.
@@ -1149,9 +966,9 @@ func (w *world) examine() {
 	services, all := w.services(), w.leases()
 	// This is what a manager that starts now would decide.
 	w.start()
-	m := w.managers[len(w.managers)-1]
+	m := w.Managers[len(w.Managers)-1]
 	l := &scope{Reconciler: m.Reconciler, namespace: ns, now: time.Now(), observations: map[observation]time.Time{}, checkedLeases: map[types.UID]bool{}}
-	if err := l.gatherState(w.t.Context()); err != nil {
+	if err := l.gatherState(w.T.Context()); err != nil {
 		w.Failf("%v", err)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestWait(t *testing.T) {
 	for name, c := range map[string]struct{ got, want requeueDelay }{
-		"nobody says":     {requeueDelay(0).minWait(0), 0},
+		"no result":       {requeueDelay(0).minWait(0), 0},
 		"one says":        {requeueDelay(0).minWait(newRequeueDelay(time.Second)), requeueDelay(time.Second)},
 		"the other says":  {newRequeueDelay(time.Second).minWait(0), requeueDelay(time.Second)},
 		"the sooner":      {newRequeueDelay(time.Minute).minWait(newRequeueDelay(time.Second)), requeueDelay(time.Second)},

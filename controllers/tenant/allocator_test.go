@@ -12,12 +12,13 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // allocated returns the next step of the allocator. It is a minimal substitute for internal/allocator, whose faults are
 // enumerated in its own package: it records before it shows, as the real one does, grants at once what is released,
 // takes the lowest addresses, and collects the blocks of a Cluster that is gone.
-func allocated(w *world) *step {
+func allocated(w *world) *sim.Step {
 	var held []netipx.IPRange
 	for _, a := range w.allocations() {
 		if r, ok := allocatedRange(a); ok {
@@ -31,7 +32,7 @@ func allocated(w *world) *step {
 			return w.allocates(a, "releases", false, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
 		case a.DeletionTimestamp != nil:
 		case len(w.mgmt.List(faults.Clusters)) == 0:
-			return &step{Class: allocating, Text: "the allocator collects " + a.Name, Run: func() {
+			return &sim.Step{Class: allocating, Text: "the allocator collects " + a.Name, Run: func() {
 				w.writeByHand("the allocator collects "+a.Name, func() error { return w.mgmt.Delete(faults.RefForObject(a), false) })
 			}}
 		case !ok:
@@ -80,7 +81,7 @@ func closedBy(p *v1alpha1.NetworkPool) string {
 const closedAnnotation = "closed"
 
 // countAddresses updates the counts of a pool, and whether it grants anything.
-func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *step {
+func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *sim.Step {
 	status := p.Status
 	status.AllocatedIPs, status.LargestFreeBlock, status.AvailableIPs = 0, 0, 0
 	for _, r := range held {
@@ -103,25 +104,23 @@ func countAddresses(w *world, p *v1alpha1.NetworkPool, held []netipx.IPRange) *s
 	if status.AllocatedIPs == p.Status.AllocatedIPs && status.LargestFreeBlock == p.Status.LargestFreeBlock && was != nil && was.Reason == ready.Reason {
 		return nil
 	}
-	return &step{Class: allocating, Text: "the allocator counts", Run: func() {
+	return &sim.Step{Class: allocating, Text: "the allocator counts", Run: func() {
 		w.management("the allocator counts", func() error {
-			return w.mgmt.EditStatus(faults.RefForObject(p), func(o client.Object) {
-				if p, ok := o.(*v1alpha1.NetworkPool); ok {
-					p.Status = status
-					meta.SetStatusCondition(&p.Status.Conditions, ready)
-				}
+			return faults.EditStatus(w.mgmt, faults.RefForObject(p), func(p *v1alpha1.NetworkPool) {
+				p.Status = status
+				meta.SetStatusCondition(&p.Status.Conditions, ready)
 			})
 		})
 	}}
 }
 
-func (w *world) allocates(a *v1alpha1.IPAllocation, verb string, status bool, change func(*v1alpha1.IPAllocation)) *step {
+func (w *world) allocates(a *v1alpha1.IPAllocation, verb string, status bool, change func(*v1alpha1.IPAllocation)) *sim.Step {
 	text := fmt.Sprintf("the allocator %s %s", verb, a.Name)
 	edit := w.mgmt.EditObject
 	if status {
 		edit = w.mgmt.EditStatus
 	}
-	return &step{Class: allocating, Text: text, Run: func() {
+	return &sim.Step{Class: allocating, Text: text, Run: func() {
 		w.management(text, func() error {
 			return edit(faults.RefForObject(a), func(o client.Object) {
 				if a, ok := o.(*v1alpha1.IPAllocation); ok {

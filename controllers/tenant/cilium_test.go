@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // fakeCilium is a substitute for the LB IPAM of Cilium's operator, by the rules of v1.20: one after the other it takes
@@ -50,35 +50,35 @@ func (c *fakeCilium) loadedPools() (out []loadedPool) {
 }
 
 // steps returns what it can do next.
-func (c *fakeCilium) steps(w *world) []step {
+func (c *fakeCilium) steps(w *world) []sim.Step {
 	if c.stuck {
 		return nil
 	}
 	if len(c.pending) > 0 {
 		next := c.pending[0]
-		return []step{{Class: placing, Text: "Cilium writes: " + next.text, Run: func() {
+		return []sim.Step{{Class: placing, Text: "Cilium writes: " + next.text, Run: func() {
 			c.pending = c.pending[1:]
 			next.do()
 		}}}
 	}
-	var out []step
+	var out []sim.Step
 	exist := map[string]bool{}
-	for _, p := range listed[*cilium.Pool](w.work, faults.CiliumPools) {
+	for _, p := range faults.ListObjects[*cilium.Pool](w.work) {
 		exist[p.Name] = true
 		if known := c.pools[p.Name]; known == nil || known.spec != fmt.Sprint(p.Spec) {
-			out = append(out, step{Class: taking, Text: fmt.Sprintf("Cilium takes %s at generation %d", p.Name, p.Generation), Run: func() { c.loadPool(w, p) }})
+			out = append(out, sim.Step{Class: taking, Text: fmt.Sprintf("Cilium takes %s at generation %d", p.Name, p.Generation), Run: func() { c.loadPool(w, p) }})
 		}
 	}
 	for name := range c.pools {
 		if !exist[name] {
-			out = append(out, step{Class: taking, Text: "Cilium forgets " + name, Run: func() {
+			out = append(out, sim.Step{Class: taking, Text: "Cilium forgets " + name, Run: func() {
 				delete(c.pools, name)
 				c.settle(w)
 			}})
 		}
 	}
 	if c.needsSettling(w) {
-		out = append(out, step{Class: placing, Text: "Cilium looks at the Services", Run: func() { c.settle(w) }})
+		out = append(out, sim.Step{Class: placing, Text: "Cilium looks at the Services", Run: func() { c.settle(w) }})
 	}
 	return out
 }
@@ -164,12 +164,10 @@ func (c *fakeCilium) write(w *world, s *corev1.Service, a netip.Addr) {
 	text := fmt.Sprintf("Service %s has %v", s.Name, a)
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
-			return w.work.EditStatus(faults.RefForObject(s), func(o client.Object) {
-				if s, ok := o.(*corev1.Service); ok {
-					s.Status.LoadBalancer.Ingress = nil
-					if a.IsValid() {
-						s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: a.String()}}
-					}
+			return faults.EditStatus(w.work, faults.RefForObject(s), func(s *corev1.Service) {
+				s.Status.LoadBalancer.Ingress = nil
+				if a.IsValid() {
+					s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: a.String()}}
 				}
 			})
 		})
@@ -180,12 +178,10 @@ func (c *fakeCilium) count(w *world, p takenPool) {
 	text := fmt.Sprintf("%s has %d addresses at generation %d", p.name, p.size(), p.generation)
 	c.pending = append(c.pending, pendingWrite{text, func() {
 		w.workload("Cilium: "+text, func() error {
-			return w.work.EditStatus(faults.Ref{Kind: faults.CiliumPools, Name: p.name}, func(o client.Object) {
-				if pool, ok := o.(*cilium.Pool); ok {
-					meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{
-						Type: "cilium.io/IPsTotal", Status: metav1.ConditionUnknown, Reason: "noreason", ObservedGeneration: p.generation, Message: fmt.Sprint(p.size()),
-					})
-				}
+			return faults.EditStatus(w.work, faults.Ref{Kind: faults.CiliumPools, Name: p.name}, func(pool *cilium.Pool) {
+				meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{
+					Type: "cilium.io/IPsTotal", Status: metav1.ConditionUnknown, Reason: "noreason", ObservedGeneration: p.generation, Message: fmt.Sprint(p.size()),
+				})
 			})
 		})
 	}})
@@ -203,7 +199,7 @@ func (b *fakeMigration) loadedPools() []loadedPool {
 	return slices.Concat(b.metalLB.loadedPools(), b.cilium.loadedPools())
 }
 
-func (b *fakeMigration) steps(w *world) []step {
+func (b *fakeMigration) steps(w *world) []sim.Step {
 	if len(w.work.List(faults.CiliumPools))+len(b.cilium.pools) > 0 {
 		b.cilium.balancerMood = b.balancerMood
 		return b.cilium.steps(w)

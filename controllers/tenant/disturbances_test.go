@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
 )
 
 // These disturbances change the result of a call.
@@ -18,84 +17,51 @@ import (
 // disturbance is what happens to a call; do returns false if the call is then executed as usual.
 type disturbance struct {
 	name string
-	do   func(w *world, r request) bool
+	do   func(w *world, r *faults.Request) bool
 }
 
 // late executes a write after so many more writes; its client got the answer that the request timed out.
-func late(writes int, wait time.Duration) func(*world, request) bool {
-	return func(w *world, r request) bool {
-		w.answer(r, nil, schedule.ErrTimeout)
-		w.DelayStep(writes, wait, func() { _, _ = w.do(r) })
-		return true
-	}
+func late(writes int, wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool { return w.DelayCall(r, writes, wait) }
 }
 
-// sleep pauses the manager that calls, before the call is sent or before its answer is read, and makes another one take
-// its place.
-func sleep(writes int, wait time.Duration, sent bool) func(*world, request) bool {
-	return func(w *world, r request) bool {
-		paused(w, r, writes, wait, func() {
-			if !sent {
-				answered(w, r)
-			}
-		})
-		return !sent || answered(w, r)
-	}
+// sleep pauses the manager that calls before the call is sent, and makes another one take its place. It sends the call
+// when it goes on.
+func sleep(writes int, wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool { return w.PauseBefore(r, writes, wait) }
 }
 
-// unsent pauses the manager that calls before the call is sent. When it continues, it sends what it still waits for.
-func unsent(wait time.Duration) func(*world, request) bool {
-	return func(w *world, r request) bool {
-		paused(w, r, 0, wait, func() {
+// sleepAfter pauses the manager that calls before the answer is read.
+func sleepAfter(wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool { return w.PauseAfter(r, 0, wait) }
+}
+
+// unsent is like sleep, but the manager sends the call only if it still waits for it.
+func unsent(wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		w.PauseManager(w.Manager(r.Client), 0, wait, func() {
 			if !r.IsAbandoned() {
-				answered(w, r)
+				w.ExecuteAndAnswer(r)
 			}
 		})
 		return true
 	}
-}
-
-// paused pauses the manager that calls, and makes another one take its place; then is called when it continues.
-func paused(w *world, r request, writes int, wait time.Duration, then func()) {
-	p := w.manager(r.Client)
-	p.asleep = true
-	w.Tracef("manager %s is paused", p.name)
-	w.start()
-	w.DelayStep(writes, wait, func() {
-		p.asleep = false
-		w.Tracef("manager %s goes on", p.name)
-		then()
-	})
-}
-
-// answered executes a call.
-func answered(w *world, r request) bool {
-	value, err := w.do(r)
-	w.answer(r, value, err)
-	return true
 }
 
 // mute makes watches of the manager that calls show nothing for a while. What happens meanwhile is shown later, or lost
 // where the watch breaks: a new list makes up for it.
-func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
-	return func(w *world, r request) bool {
-		p := w.manager(r.Client)
-		var which []watched
-		for _, kind := range kinds {
-			k := watched{w.mgmt, kind}
-			if slices.Contains(workKinds, kind) {
-				k.at = w.work
-			}
-			if !p.mute[k] {
-				p.mute[k] = true
-				which = append(which, k)
-			}
-		}
+func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		p := w.Manager(r.Client)
+		which := slices.DeleteFunc(slices.Clone(kinds), p.IsMuted)
+		p.MuteWatches(which...)
 		w.DelayStep(0, 20*time.Second, func() {
-			for _, k := range which {
-				p.mute[k] = k.at == w.work && !p.connected
-				if lose && !p.mute[k] {
-					w.relist(p, k, 0)
+			for _, kind := range which {
+				if slices.Contains(workKinds, kind) && !p.connected {
+					continue
+				}
+				if p.UnmuteWatches(kind); lose {
+					w.relist(p, kind, 0)
 				}
 			}
 		})
@@ -104,81 +70,59 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, request) bool {
 }
 
 // relisted makes all watches start again: what was shown is shown again, as it was when the list was taken.
-func relisted(delay time.Duration) func(*world, request) bool {
-	return func(w *world, r request) bool {
-		p := w.manager(r.Client)
-		for _, kind := range slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}) {
-			w.relist(p, watched{w.mgmt, kind}, delay)
-		}
-		for _, kind := range workKinds {
-			if k := (watched{w.work, kind}); !p.mute[k] {
-				w.relist(p, k, delay)
+func relisted(delay time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool {
+		p := w.Manager(r.Client)
+		for _, kind := range allKinds {
+			if !slices.Contains(workKinds, kind) || !p.IsMuted(kind) {
+				w.relist(p, kind, delay)
 			}
 		}
 		return false
 	}
 }
 
-func crashBefore(w *world, r request) bool {
-	w.crash(w.manager(r.Client))
-	return true
-}
-
-func refuseCall(w *world, r request) bool {
-	w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd has no leader")))
-	return true
-}
-
-func loseAnswer(w *world, r request) bool {
-	_, _ = w.do(r)
-	w.answer(r, nil, schedule.ErrTimeout)
-	return true
+func refuseCall(w *world, r *faults.Request) bool {
+	return w.Answer(r, nil, apierrors.NewInternalError(errors.New("etcd has no leader")))
 }
 
 var allKinds = slices.Concat(mgmtKinds, []faults.Kind{faults.Allocations}, workKinds)
 
 var disturbances = []disturbance{
-	{"crash-before", crashBefore},
-	{"crash-after", func(w *world, r request) bool {
-		_, _ = w.do(r)
-		w.crash(w.manager(r.Client))
-		return true
-	}},
-	{"crash-late", func(w *world, r request) bool {
-		w.crash(w.manager(r.Client))
-		w.DelayStep(3, pause, func() { _, _ = w.do(r) })
-		return true
-	}},
-	{"answer-lost", loseAnswer},
+	{"crash-before", (*world).CrashBefore},
+	{"crash-after", (*world).CrashAfter},
+	{"crash-late", func(w *world, r *faults.Request) bool { return w.CrashLate(r, 3, pause) }},
+	{"answer-lost", (*world).LoseAnswer},
 	{"refused", refuseCall},
-	{"conflict", func(w *world, r request) bool {
-		_ = r.at.EditObject(r.Ref, func(o client.Object) {
-			l := maps.Clone(o.GetLabels())
-			if l == nil {
-				l = map[string]string{}
-			}
-			l["touched"] = "yes"
-			o.SetLabels(l)
+	{"conflict", func(w *world, r *faults.Request) bool {
+		w.Change("another hand touches "+r.Ref.Name, func() {
+			_ = r.Server.EditObject(r.Ref, func(o client.Object) {
+				l := maps.Clone(o.GetLabels())
+				if l == nil {
+					l = map[string]string{}
+				}
+				l["touched"] = "yes"
+				o.SetLabels(l)
+			})
 		})
-		w.changed("another hand touches " + r.Ref.Name)
 		return false
 	}},
-	{"sent-twice", func(w *world, r request) bool {
-		_, _ = w.do(r)
+	{"sent-twice", func(w *world, r *faults.Request) bool {
+		_, _ = w.Execute(r)
 		return false
 	}},
 	{"late-1", late(1, pause)},
 	{"late-3", late(3, pause)},
 	{"late-rest", late(0, clientTimeout)},
-	{"twin", func(w *world, _ request) bool {
+	{"twin", func(w *world, _ *faults.Request) bool {
 		w.start()
 		return false
 	}},
-	{"paused-2", sleep(2, pause, false)},
-	{"paused-5", sleep(5, pause, false)},
-	{"paused-rest", sleep(0, 40*time.Second, false)},
-	{"paused-long", sleep(0, 4*grace, false)},
-	{"paused-answer", sleep(0, 10*time.Second, true)},
+	{"paused-2", sleep(2, pause)},
+	{"paused-5", sleep(5, pause)},
+	{"paused-rest", sleep(0, 40*time.Second)},
+	{"paused-long", sleep(0, 4*grace)},
+	{"paused-answer", sleepAfter(10 * time.Second)},
 	{"blocks-late", mute(false, faults.Allocations)},
 	{"blocks-lost", mute(true, faults.Allocations)},
 	{"services-late", mute(false, faults.Services)},
@@ -188,12 +132,12 @@ var disturbances = []disturbance{
 	{"pools-late", mute(false, faults.Pools)},
 	{"watches-late", mute(false, allKinds...)},
 	{"watches-lost", mute(true, allKinds...)},
-	{"balancer-stuck", func(w *world, _ request) bool {
+	{"balancer-stuck", func(w *world, _ *faults.Request) bool {
 		w.lb.currentMood().stuck = true
 		w.DelayStep(0, 20*time.Second, func() { w.lb.currentMood().stuck = false })
 		return false
 	}},
-	{"balancer-frozen", func(w *world, _ request) bool {
+	{"balancer-frozen", func(w *world, _ *faults.Request) bool {
 		if !w.cilium && (w.separatePools || w.initial == 0) {
 			return false // a pool is deleted there, and nothing acknowledges that (ADR 7)
 		}
@@ -207,8 +151,8 @@ var disturbances = []disturbance{
 
 // liveReadDisturbances is what can happen to a live read.
 var liveReadDisturbances = []disturbance{
-	{"crash", crashBefore},
+	{"crash", (*world).CrashBefore},
 	{"refused", refuseCall},
-	{"lost", loseAnswer},
-	{"paused", sleep(0, 40*time.Second, true)},
+	{"lost", (*world).LoseAnswer},
+	{"paused", sleepAfter(40 * time.Second)},
 }

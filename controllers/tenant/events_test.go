@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // prompt is longer than all the calls of a growth take, and far shorter than the shortest backstop involved.
@@ -27,19 +28,19 @@ func TestTenantGrowthIsDrivenByEvents(t *testing.T) {
 				var asked time.Time
 				ask := func(names string) action {
 					a := add(names)
-					return action{text: a.text, do: func(w *world) { asked = time.Now(); a.do(w) }}
+					return sim.NewAction(a.Text, func(w *world) { asked = time.Now(); a.Do(w) })
 				}
 				served := func(w *world) bool {
 					return !slices.ContainsFunc(w.services(), func(s *corev1.Service) bool { return !addressOf(s).IsValid() })
 				}
-				soon := at(served, action{text: "see how long that took", do: func(w *world) {
+				soon := at(served, sim.NewAction("see how long that took", func(w *world) {
 					if took := time.Since(asked); took > prompt {
 						w.Failf("the Services waited for %v", took)
 					}
-				}})
+				}))
 				scenario{
 					name: "events", initial: 1, increment: 1, separatePools: separatePools, script: []action{ask("a"), soon, ask("b"), soon, ask("c d e"), soon},
-				}.run(t, func(w *world) { w.order = o })
+				}.run(t, func(w *world) { w.Order = o })
 			})
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-func TestMain(m *testing.M) { schedule.RunTestMain(m) }
+func TestMain(m *testing.M) { sim.RunTestMain(m) }
 
 // part is the fraction of the schedules that is run, one in part: all with -full, a third of the fraction with -short.
 // To run one alone, pass -full, too:
@@ -36,7 +37,7 @@ func isSelected(n, part int) bool {
 }
 
 // each runs a scenario in all orders, once undisturbed and then as often as run wants, and logs how often that was.
-func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int)) {
+func each(t *testing.T, run func(t *testing.T, s scenario, o sim.Order, ordinal int, calm result) (runs int)) {
 	t.Helper()
 	t.Parallel()
 	var runs atomic.Int64
@@ -47,7 +48,7 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int,
 			t.Parallel()
 			for ordinal, name := range slices.Sorted(maps.Keys(orders)) {
 				t.Run(name, func(t *testing.T) {
-					calm := s.run(t, func(w *world) { w.order = orders[name] })
+					calm := s.run(t, func(w *world) { w.Order = orders[name] })
 					if !t.Failed() {
 						runs.Add(1 + int64(run(t, s, orders[name], ordinal, calm)))
 					}
@@ -59,17 +60,17 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal int,
 
 // TestTenantFaults runs every scenario with every disturbance at every write.
 func TestTenantFaults(t *testing.T) {
-	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r request, i int) bool { return r.IsWrite() && w.Writes == i })
+	enumerate(t, disturbances, func(calm result) int { return calm.writes }, func(w *world, r *faults.Request, i int) bool { return r.IsWrite() && w.Writes == i })
 }
 
 // TestTenantReads runs every scenario with every disturbance at every live read.
 func TestTenantReads(t *testing.T) {
-	enumerate(t, liveReadDisturbances, func(calm result) int { return calm.reads }, func(w *world, r request, i int) bool { return !r.IsWrite() && w.reads == i })
+	enumerate(t, liveReadDisturbances, func(calm result) int { return calm.reads }, func(w *world, r *faults.Request, i int) bool { return !r.IsWrite() && w.Reads() == i })
 }
 
-func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, request, int) bool) {
+func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func(*world, *faults.Request, int) bool) {
 	t.Helper()
-	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal int, calm result) (runs int) {
 		t.Helper()
 		for j, d := range all {
 			t.Run(d.name, func(t *testing.T) {
@@ -80,8 +81,8 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 					runs++
 					t.Run(fmt.Sprint(i), func(t *testing.T) {
 						got := s.run(t, func(w *world) {
-							w.order = o
-							w.disturb = func(w *world, r request) bool { return hit(w, r, i) && d.do(w, r) }
+							w.Order = o
+							w.Disturb = func(w *world, r *faults.Request) bool { return hit(w, r, i) && d.do(w, r) }
 						})
 						if got.end != calm.end && !t.Failed() {
 							t.Errorf("it ends as\n%s\nnot, as without a fault, as\n%s", got.end, calm.end)
@@ -99,7 +100,7 @@ func enumerate(t *testing.T, all []disturbance, calls func(result) int, hit func
 // Cluster's: it used to show that to the load balancer again, as nothing fenced that write and no list was newer than
 // its watch.
 func TestTenantWakesUp(t *testing.T) {
-	each(t, func(t *testing.T, s scenario, o order, _ int, calm result) (runs int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, _ int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes && slices.Contains([]string{"shrink", "apart", "Cilium shrinks", "Cilium apart", "moves to Cilium"}, s.name); i++ {
 			if !isSelected(i, 1) {
@@ -108,8 +109,10 @@ func TestTenantWakesUp(t *testing.T) {
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				s.run(t, func(w *world) {
-					w.order = o
-					w.disturb = func(w *world, r request) bool { return r.IsWrite() && w.Writes == i && sleep(0, 4*grace, false)(w, r) }
+					w.Order = o
+					w.Disturb = func(w *world, r *faults.Request) bool {
+						return r.IsWrite() && w.Writes == i && w.PauseBefore(r, 0, 4*grace)
+					}
 				})
 			})
 		}
@@ -121,11 +124,11 @@ func TestTenantWakesUp(t *testing.T) {
 // meanwhile: by a manager that is paused before it sends the request, or with the request in flight. Nothing in the
 // pool's cluster shows that the block was released.
 func TestTenantCreatesLate(t *testing.T) {
-	ways := map[string]func(*world, request) bool{
+	ways := map[string]func(*world, *faults.Request) bool{
 		"paused, in time": unsent(maxProjectionTime - time.Second), "paused": unsent(40 * time.Second), "paused for long": unsent(4 * grace),
 		"on its way": late(0, clientTimeout),
 	}
-	each(t, func(t *testing.T, s scenario, o order, _ int, _ result) (runs int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, _ int, _ result) (runs int) {
 		t.Helper()
 		if s.name != "apart" && s.name != "Cilium apart" {
 			return 0
@@ -135,16 +138,15 @@ func TestTenantCreatesLate(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				met := false
 				s.run(t, func(w *world) {
-					w.order = o
-					w.disturb = func(w *world, r request) bool {
-						if met || r.Verb != "create" || r.at != w.work || r.Ref.Name != "ns-prod-lb-1" {
+					w.Order = o
+					w.Disturb = func(w *world, r *faults.Request) bool {
+						if met || r.Verb != "create" || r.Server != w.work || r.Ref.Name != "ns-prod-lb-1" {
 							return false
 						}
 						met = true
 						w.DelayStep(0, time.Second, func() {
-							remove("b").do(w)
-							deleteBlock(r.Ref.Name).do(w)
-							w.changed("the user: delete what needs it, and IPAllocation " + r.Ref.Name)
+							w.PerformAction(remove("b"))
+							w.PerformAction(deleteBlock(r.Ref.Name))
 						})
 						return becomes(w, r)
 					}
@@ -161,7 +163,7 @@ func TestTenantCreatesLate(t *testing.T) {
 // TestTenantHaste runs every scenario with a user who does not wait: the first action is done right before a write, the
 // others right before those that follow.
 func TestTenantHaste(t *testing.T) {
-	each(t, func(t *testing.T, s scenario, o order, ordinal int, calm result) (runs int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal int, calm result) (runs int) {
 		t.Helper()
 		for i := 1; i <= calm.writes; i++ {
 			if !isSelected(i+ordinal, 3) {
@@ -169,7 +171,7 @@ func TestTenantHaste(t *testing.T) {
 			}
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				s.run(t, func(w *world) { w.order, w.hurry = o, i })
+				s.run(t, func(w *world) { w.Order, w.Hurry = o, i })
 			})
 		}
 		return runs
@@ -202,12 +204,12 @@ func TestTenantStorms(t *testing.T) {
 
 func storm(w *world, managers int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(w.name)))+uint64(managers)))
-	w.order, w.anytime = schedule.RandomOrder[class](r), seed%2 == 0
+	w.Order, w.Anytime = sim.RandomOrder(r), seed%2 == 0
 	if managers > 1 {
 		w.start()
 	}
 	left := 3
-	w.disturb = func(w *world, call request) bool {
+	w.Disturb = func(w *world, call *faults.Request) bool {
 		if left == 0 || r.IntN(10) > 0 {
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cilium"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // guarding is the finalizer of another controller.
@@ -22,16 +23,16 @@ func setForeignFinalizer(on bool, at func(*world) *faults.Server, ref faults.Ref
 	if !on {
 		text, change = "is kept no more", controllerutil.RemoveFinalizer
 	}
-	return action{text: ref.Name + " " + text, do: func(w *world) {
+	return sim.NewAction(ref.Name+" "+text, func(w *world) {
 		_ = at(w).EditObject(ref, func(o client.Object) { change(o, guarding) }) // if it does not exist, the run shows that
-	}}
+	})
 }
 
 func onManagement(w *world) *faults.Server { return w.mgmt }
 func onWorkload(w *world) *faults.Server   { return w.work }
 
 func dropped(at func(*world) *faults.Server, ref faults.Ref) action {
-	return action{text: "delete " + ref.Name, do: func(w *world) { w.deleteObject(at(w), ref) }}
+	return sim.NewAction("delete "+ref.Name, func(w *world) { w.deleteObject(at(w), ref) })
 }
 
 // TestTenantRestsWhileAnotherKeepsSomething checks that an object that is deleted, and that a foreign finalizer keeps
@@ -110,15 +111,15 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 						})
 					}
 					counted := func(text string, after time.Duration, sign int) action {
-						return action{text: text, wait: after, do: func(w *world) {
+						return later(after, sim.NewAction(text, func(w *world) {
 							for i := range runs {
-								runs[i] += sign * w.managers[0].queues[i].runs
+								runs[i] += sign * w.Managers[0].queues[i].Runs
 							}
-							calls[0], calls[1] = calls[0]+sign*w.reads, calls[1]+sign*w.Writes
+							calls[0], calls[1] = calls[0]+sign*w.Reads(), calls[1]+sign*w.Writes
 							if !isKept(w) {
 								w.Failf("%s is not deleted, and kept", c.kept.Name)
 							}
-						}}
+						}))
 					}
 					s := c.scenario
 					s.name, s.increment, s.initial = name, 1, 1
@@ -128,7 +129,7 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 					s.script = slices.Concat(c.before, []action{setForeignFinalizer(true, c.at, c.kept)}, c.then, []action{
 						counted("what comes is counted", 2*grace, -1), counted("it was counted", refusalDuration, 1), setForeignFinalizer(false, c.at, c.kept),
 					})
-					s.run(t, func(w *world) { w.order = of })
+					s.run(t, func(w *world) { w.Order = of })
 					for i, n := range runs {
 						if n > int(refusalDuration/maxRecheckDelay) {
 							t.Errorf("controller %d: %d reconciles in %v", i, n, refusalDuration)

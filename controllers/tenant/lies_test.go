@@ -9,12 +9,12 @@ import (
 	metallbv1beta1 "go.universe.tf/metallb/api/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/metallb"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 const (
@@ -27,12 +27,10 @@ var nonsense = strings.Repeat("x\x1b[2J\n", 40_000)
 
 func refuses(message string) func(*world) {
 	return func(w *world) {
-		_ = w.work.EditStatus(faults.Ref{Kind: faults.MetalLBStates, Namespace: metallb.Namespace, Name: "controller"}, func(o client.Object) {
-			if s, ok := o.(*metallbv1beta1.ConfigurationState); ok {
-				s.Status.Conditions = nil
-				if message != "" {
-					s.Status.Conditions = []metav1.Condition{{Type: "poolReconcilerValid", Status: metav1.ConditionFalse, Message: message}}
-				}
+		_ = faults.EditStatus(w.work, faults.Ref{Kind: faults.MetalLBStates, Namespace: metallb.Namespace, Name: "controller"}, func(s *metallbv1beta1.ConfigurationState) {
+			s.Status.Conditions = nil
+			if message != "" {
+				s.Status.Conditions = []metav1.Condition{{Type: "poolReconcilerValid", Status: metav1.ConditionFalse, Message: message}}
 			}
 		})
 	}
@@ -40,7 +38,7 @@ func refuses(message string) func(*world) {
 
 // lyingCluster makes the workload cluster request what its quota does not allow, by Services that do not exist, some of
 // them with nonsense in their annotations, and report nonsense about its MetalLB.
-var lyingCluster = action{text: "the workload cluster lies", do: func(w *world) {
+var lyingCluster = sim.NewAction("the workload cluster lies", func(w *world) {
 	w.lb.currentMood().frozen = true
 	refuses(nonsense)(w)
 	for i := range wanting + misled {
@@ -51,33 +49,33 @@ var lyingCluster = action{text: "the workload cluster lies", do: func(w *world) 
 		if i >= wanting {
 			s.Annotations = map[string]string{"metallb.io/address-pool": nonsense}
 		}
-		w.createObject(w.work, s)
+		w.CreateObject(w.work, s)
 	}
-}}
+})
 
 // lyingPools adds pools that cannot be read, so that it is unknown what the Services have of them: the Cluster is given
 // nothing for them.
-var lyingPools = action{text: "its pools are nonsense", do: func(w *world) {
+var lyingPools = sim.NewAction("its pools are nonsense", func(w *world) {
 	w.lb.currentMood().frozen = true
 	for i := range 50 {
-		w.createObject(w.work, &metallbv1beta1.IPAddressPool{
+		w.CreateObject(w.work, &metallbv1beta1.IPAddressPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: fmt.Sprintf("%s-%d", liars, i)},
 			Spec:       metallbv1beta1.IPAddressPoolSpec{Addresses: []string{nonsense, "fe80::1%eth0-fe80::2%eth0", "::ffff:10.0.0.0/100", "10.0.0.9-10.0.0.1"}},
 		})
 	}
-}}
+})
 
 // hasBlocks checks that the Cluster has so many blocks, requested or granted.
 func hasBlocks(n int) action {
-	return action{text: "its blocks are counted", do: func(w *world) {
+	return sim.NewAction("its blocks are counted", func(w *world) {
 		if all := w.allocations(); len(all) != n {
 			w.Failf("there are %d blocks and not %d", len(all), n)
 		}
-	}}
+	})
 }
 
 func expectMessage(message string) action {
-	return action{text: "what is said of it is read", do: func(w *world) { checkMessages(w, message) }}
+	return sim.NewAction("what is said of it is read", func(w *world) { checkMessages(w, message) })
 }
 
 func checkMessages(w *world, message string) {
@@ -100,11 +98,11 @@ func checkMessages(w *world, message string) {
 		}
 	}
 	if n != misled {
-		w.Failf("%d Services were told why they have no address", n)
+		w.Failf("%d Services have an event that reports why they have no address", n)
 	}
 }
 
-var truthfulCluster = action{text: "it says how things are", do: func(w *world) {
+var truthfulCluster = sim.NewAction("it says how things are", func(w *world) {
 	refuses("")(w)
 	for _, kind := range []faults.Kind{faults.Services, faults.MetalLBPools} {
 		for _, o := range w.work.List(kind) {
@@ -114,7 +112,7 @@ var truthfulCluster = action{text: "it says how things are", do: func(w *world) 
 		}
 	}
 	w.lb.currentMood().frozen = false
-}}
+})
 
 // TestTenantLies checks that a workload cluster that lies makes its own Cluster grow to its quota, and nothing else. At
 // every write the world checks that the quota holds; at the end, that every Service that can be served is, and that

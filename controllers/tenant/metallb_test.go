@@ -14,6 +14,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // fakeMetalLB is MetalLB's controller: it works with the pools that it took last, assigns Services addresses of them
@@ -31,7 +32,7 @@ type fakeMetalLB struct {
 // fakeBalancer is the load balancer of the workload cluster.
 type fakeBalancer interface {
 	// steps returns what it can do next.
-	steps(w *world) []step
+	steps(w *world) []sim.Step
 	// loadedPools returns the pools that it works with.
 	loadedPools() []loadedPool
 	currentMood() *balancerMood
@@ -91,18 +92,18 @@ func (a loadedPool) size() (n int64) {
 }
 
 // steps returns what MetalLB can do next.
-func (m *fakeMetalLB) steps(w *world) []step {
-	var out []step
+func (m *fakeMetalLB) steps(w *world) []sim.Step {
+	var out []sim.Step
 	wanted, problem := configured(w)
 	if problem == "" && !slices.EqualFunc(m.loaded, wanted, func(a, b loadedPool) bool {
 		return a.name == b.name && a.auto == b.auto && a.avoidsBuggyIPs == b.avoidsBuggyIPs && slices.Equal(a.ranges, b.ranges)
 	}) {
-		out = append(out, step{Class: taking, Text: fmt.Sprintf("MetalLB takes %v", wanted), Run: func() { m.loaded = wanted }})
+		out = append(out, sim.Step{Class: taking, Text: fmt.Sprintf("MetalLB takes %v", wanted), Run: func() { m.loaded = wanted }})
 	}
 	switch {
 	case m.stuck:
 	case m.pendingWrite != nil:
-		out = append(out, step{Class: placing, Text: "MetalLB writes: " + m.text, Run: func() {
+		out = append(out, sim.Step{Class: placing, Text: "MetalLB writes: " + m.text, Run: func() {
 			do := m.pendingWrite
 			m.pendingWrite = nil
 			do()
@@ -120,8 +121,7 @@ func (m *fakeMetalLB) steps(w *world) []step {
 
 // configured returns the existing pools. Two that overlap are a problem: MetalLB takes neither.
 func configured(w *world) (out []loadedPool, problem string) {
-	for _, o := range w.work.List(faults.MetalLBPools) {
-		p, _ := o.(*metallbv1beta1.IPAddressPool)
+	for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.work) {
 		a := loadedPool{name: p.Name, auto: ptr.Deref(p.Spec.AutoAssign, true), avoidsBuggyIPs: p.Spec.AvoidBuggyIPs}
 		for _, text := range p.Spec.Addresses {
 			r := netipx.MustParseIPRange(text)
@@ -141,7 +141,7 @@ func configured(w *world) (out []loadedPool, problem string) {
 }
 
 // placeService returns what MetalLB does for the first Service that does not have what it should have.
-func (m *fakeMetalLB) placeService(w *world) *step {
+func (m *fakeMetalLB) placeService(w *world) *sim.Step {
 	services := w.services()
 	for _, s := range services {
 		if current := addressOf(s); current.IsValid() && !slices.ContainsFunc(m.loaded, func(a loadedPool) bool { return a.has(current) }) {
@@ -156,18 +156,16 @@ func (m *fakeMetalLB) placeService(w *world) *step {
 	return nil
 }
 
-func (m *fakeMetalLB) decideAddress(w *world, s *corev1.Service, addr netip.Addr) *step {
+func (m *fakeMetalLB) decideAddress(w *world, s *corev1.Service, addr netip.Addr) *sim.Step {
 	text := fmt.Sprintf("Service %s has %v", s.Name, addr)
-	return &step{Class: placing, Text: "MetalLB decides: " + text, Run: func() {
+	return &sim.Step{Class: placing, Text: "MetalLB decides: " + text, Run: func() {
 		m.text = text
 		m.pendingWrite = func() {
 			w.workload("MetalLB: "+text, func() error {
-				return w.work.EditStatus(faults.RefForObject(s), func(o client.Object) {
-					if s, ok := o.(*corev1.Service); ok {
-						s.Status.LoadBalancer.Ingress = nil
-						if addr.IsValid() {
-							s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr.String()}}
-						}
+				return faults.EditStatus(w.work, faults.RefForObject(s), func(s *corev1.Service) {
+					s.Status.LoadBalancer.Ingress = nil
+					if addr.IsValid() {
+						s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr.String()}}
 					}
 				})
 			})
@@ -190,9 +188,8 @@ func (m *fakeMetalLB) free(services []*corev1.Service) netip.Addr {
 }
 
 // count writes how many addresses the pools have that MetalLB works with: its only acknowledgement (ADR 7).
-func (m *fakeMetalLB) count(w *world) *step {
-	for _, o := range w.work.List(faults.MetalLBPools) {
-		p, _ := o.(*metallbv1beta1.IPAddressPool)
+func (m *fakeMetalLB) count(w *world) *sim.Step {
+	for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.work) {
 		at := slices.IndexFunc(m.loaded, func(a loadedPool) bool { return a.name == p.Name })
 		if at < 0 {
 			continue
@@ -207,17 +204,15 @@ func (m *fakeMetalLB) count(w *world) *step {
 		if counts == p.Status {
 			continue
 		}
-		return &step{Class: counting, Text: fmt.Sprintf("MetalLB counts %d in %s", m.loaded[at].size(), p.Name), Run: func() {
+		return &sim.Step{Class: counting, Text: fmt.Sprintf("MetalLB counts %d in %s", m.loaded[at].size(), p.Name), Run: func() {
 			w.workload("MetalLB counts", func() error {
 				if counts == (metallbv1beta1.IPAddressPoolStatus{}) { // the writer of the status shows that it has counted
 					_ = w.work.EditObject(faults.RefForObject(p), func(o client.Object) {
 						o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "controller", Subresource: "status"}})
 					})
 				}
-				return w.work.EditStatus(faults.RefForObject(p), func(o client.Object) {
-					if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
-						p.Status = counts
-					}
+				return faults.EditStatus(w.work, faults.RefForObject(p), func(p *metallbv1beta1.IPAddressPool) {
+					p.Status = counts
 				})
 			})
 		}}

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,30 +25,22 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pace"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // process is a manager: the controllers of Clusters and of tenants, the watches that feed them and the queues that run
 // them, as SetupWithManager connects them.
 type process struct {
-	name       string
-	mgmt, work *faults.Client
-	ctx        context.Context //nolint:containedctx // the life of the process
-	kill       context.CancelFunc
-	// dead reports whether the process was killed; asleep reports whether it does not run, while its calls may be in
-	// flight.
-	dead, asleep bool
+	*sim.Process
 
 	clusters *cluster.Reconciler
 	tenants  *Reconciler
 	// queues are the queues of the two controllers.
-	queues [2]*controllerQueue
+	queues []*sim.Queue
 	// blocks feeds both.
 	blocks faults.Feed
-	cached map[*faults.Server]*faults.Cache
-	// seen is how much of the log of each kind its watches have shown; mute are the watches that show nothing.
-	seen map[watched]int
-	mute map[watched]bool
+	// cache holds the objects of both clusters.
+	cache *faults.Cache
 	// synced reports whether what exists was read once; connected reports whether live is a client of the workload
 	// cluster; connectFailures is how many attempts to connect have failed.
 	synced, connected bool
@@ -56,37 +49,17 @@ type process struct {
 	live            client.Client
 	connectFailures int
 	// relist reads all objects of a kind.
-	relist func(watched)
+	relist func(faults.Kind)
 }
 
-// watched is a kind on a server.
-type watched struct {
-	at   *faults.Server
-	kind faults.Kind
-}
-
-// controllerQueue is the queue of a controller, with at most one Cluster in it, and its one worker.
+// controllerQueue is the queue of a controller, with at most one Cluster in it.
 type controllerQueue struct {
 	index.Queue
 
-	reconciler reconcile.Reconciler
-	// onPanic receives the text of a panic.
-	onPanic func(string)
-
-	queue schedule.Queue
-	// runs counts the reconciles.
-	runs int
+	queue *sim.Queue
 }
 
-func (l *controllerQueue) Add(reconcile.Request) { l.queue.Wake() }
-
-// run runs one reconcile.
-func (l *controllerQueue) run(ctx context.Context) {
-	l.runs++
-	l.queue.RunReconcile(func() (reconcile.Result, error) {
-		return l.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: clusterKey})
-	}, l.onPanic)
-}
+func (l controllerQueue) Add(reconcile.Request) { l.queue.Wake() }
 
 // noopRecorder drops events.
 type noopRecorder struct{}
@@ -97,20 +70,6 @@ func (noopRecorder) Eventf(runtime.Object, runtime.Object, string, string, strin
 type unwatched struct{ controller.Controller }
 
 func (unwatched) Watch(source.TypedSource[reconcile.Request]) error { return nil }
-
-// cachedClient writes to a server, and reads from a cache.
-type cachedClient struct {
-	client.Client
-	from client.Reader
-}
-
-func (r cachedClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return r.from.Get(ctx, key, o, opts...)
-}
-
-func (r cachedClient) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return r.from.List(ctx, l, opts...)
-}
 
 // objectsCache reads the objects of load balancers from what watches have shown.
 type objectsCache struct {
@@ -138,7 +97,7 @@ func (c connections) GetClient(context.Context, client.ObjectKey) (client.Client
 	if !c.p.connected {
 		return nil, clustercache.ErrClusterNotConnected
 	}
-	return cachedClient{Client: c.p.live, from: c.p.cached[c.p.workload()]}, nil
+	return faults.NewCachedClient(c.p.live, c.p.cache), nil
 }
 
 func (c connections) GetUncachedClient(context.Context, client.ObjectKey) (client.Client, error) {
@@ -161,38 +120,44 @@ func (c connections) GetHealthCheckingState(context.Context, client.ObjectKey) c
 	return clustercache.HealthCheckingState{ConsecutiveFailures: c.p.connectFailures}
 }
 
-func newProcess(ctx context.Context, name string, mgmt, work *faults.Server) *process {
-	p := &process{
-		name: name, mgmt: mgmt.NewClient(name), work: work.NewClient(name),
-		cached: map[*faults.Server]*faults.Cache{mgmt: faults.NewCache(), work: faults.NewCache()},
-		seen:   map[watched]int{}, mute: map[watched]bool{},
-	}
-	p.ctx, p.kill = context.WithCancel(ctx)
-	writes := &pace.WritePacer{Clock: clock.RealClock{}}
-	c := cachedClient{Client: writes.WrapClient(p.mgmt), from: p.cached[mgmt]}
+// newProcess returns a manager of two API servers; ctx outlives it.
+func newProcess(ctx context.Context, of *sim.Process, mgmt, work *faults.Server) *process {
+	p := &process{Process: of, cache: faults.NewCache()}
+	p.Synced = true
+	p.AddWatches(mgmt, mgmtKinds...)
+	p.AddWatches(mgmt, faults.Allocations)
+	p.AddWatches(work, workKinds...)
+	writes, live := &pace.WritePacer{Clock: clock.RealClock{}}, mgmt.NewClient(p.Name).LiveReader()
+	c := faults.NewCachedClient(writes.WrapClient(mgmt.NewClient(p.Name)), p.cache)
 	index := &index.BlockIndex{}
 	p.clusters = &cluster.Reconciler{
-		Client: c, Live: p.mgmt.LiveReader(), Recorder: noopRecorder{}, LoadBalancers: true, Blocks: index,
+		Client: c, Live: live, Recorder: noopRecorder{}, LoadBalancers: true, Blocks: index,
 		NeedsPodCIDRs: func(context.Context, *clusterv1.Cluster) bool { return false },
 	}
 	p.tenants = &Reconciler{
-		Client: c, Live: p.mgmt.LiveReader(), Recorder: noopRecorder{}, Blocks: index, Synced: func() bool { return p.synced },
+		Client: c, Live: live, Recorder: noopRecorder{}, Blocks: index, Synced: func() bool { return p.synced },
 		Clusters: connections{p: p}, Writes: writes, Clock: clock.RealClock{}, GracePeriod: grace, controller: unwatched{},
 		NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
 			for _, kind := range objectKinds {
-				p.relist(watched{work, kind})
+				p.relist(kind)
 			}
-			return objectsCache{from: p.cached[work]}, nil
+			return objectsCache{from: p.cache}, nil
 		},
 	}
-	p.blocks = faults.NewFeed(p.ctx, &v1alpha1.IPAllocation{}, p.mgmt.LiveReader(), index.WithIndexing(emptyMemory{index}), nil)
+	p.blocks = faults.NewFeed(p.Context, &v1alpha1.IPAllocation{}, live, index.WithIndexing(emptyMemory{index}), nil)
 	for i, r := range []reconcile.Reconciler{p.clusters, p.tenants} {
-		p.queues[i] = &controllerQueue{reconciler: r, queue: schedule.Queue{MaxBackoff: guard.MaxBackoff}}
-		p.queues[i].queue.Wake()
-		_ = index.NewSource().Start(ctx, p.queues[i]) // nothing can fail
+		q := &sim.Queue{Name: []string{"cluster", "tenant"}[i], MaxBackoff: guard.MaxBackoff, Reconcile: func() (reconcile.Result, error) {
+			return r.Reconcile(p.Context, reconcile.Request{NamespacedName: clusterKey})
+		}}
+		q.Wake()
+		p.queues = append(p.queues, q)
+		_ = index.NewSource().Start(ctx, controllerQueue{queue: q}) // nothing can fail
 	}
 	return p
 }
+
+// Queues implements sim.Manager.
+func (p *process) Queues() []*sim.Queue { return p.queues }
 
 // emptyMemory is the memory of pools, which is no part of this world: it has what the index has.
 type emptyMemory struct{ index *index.BlockIndex }
@@ -210,47 +175,44 @@ func (e emptyMemory) ObjectsNotListed(_ client.Object, listed map[types.UID]stru
 	return out
 }
 
-// workload returns the server of the workload cluster.
-func (p *process) workload() *faults.Server { return p.work.Server() }
-
 func (p *process) wake() {
-	for _, l := range p.queues {
-		l.Add(reconcile.Request{})
+	for _, q := range p.queues {
+		q.Wake()
 	}
 }
 
-// show feeds what a watch shows.
-func (p *process) show(w watched, c faults.Change) {
+// ShowChange implements sim.Manager.
+func (p *process) ShowChange(c faults.Change) {
 	switch o := c.Object.DeepCopyObject().(type) {
 	case *v1alpha1.IPAllocation:
 		p.blocks.ShowChange(c)
 	case *v1alpha1.NetworkPool:
 		was := &v1alpha1.NetworkPool{}
-		known := p.cached[w.at].Get(p.ctx, client.ObjectKeyFromObject(o), was) == nil
-		p.cached[w.at].ShowChange(c)
+		known := p.cache.Get(p.Context, client.ObjectKeyFromObject(o), was) == nil
+		p.cache.ShowChange(c)
 		if !known || c.Deleted || lookup.MoreRoomPredicate.Update(event.UpdateEvent{ObjectOld: was, ObjectNew: o}) {
 			for i, waiting := range []func(context.Context, client.Object) []reconcile.Request{p.clusters.ClustersWaitingForPool, p.tenants.clustersWaitingForPool} {
-				if len(waiting(p.ctx, o)) > 0 {
-					p.queues[i].Add(reconcile.Request{})
+				if len(waiting(p.Context, o)) > 0 {
+					p.queues[i].Wake()
 				}
 			}
 		}
 	default:
-		p.cached[w.at].ShowChange(c)
-		if w.at == p.workload() {
-			p.queues[1].Add(reconcile.Request{})
+		p.cache.ShowChange(c)
+		if slices.Contains(workKinds, faults.RefForObject(c.Object).Kind) {
+			p.queues[1].Wake()
 		} else {
 			p.wake()
 		}
 	}
 }
 
-// replace feeds a list: for IPAllocations, what is missing in it is read live.
-func (p *process) replace(w watched, listed []client.Object) {
-	if w.kind != faults.Allocations {
-		p.cached[w.at].ReplaceKind(w.kind, listed)
-		p.wake()
+// ReplaceKind implements sim.Manager: of IPAllocations, what is missing in the list is read live.
+func (p *process) ReplaceKind(kind faults.Kind, listed []client.Object) {
+	if kind == faults.Allocations {
+		p.blocks.ReplaceAll(listed)
 		return
 	}
-	p.blocks.ReplaceAll(listed)
+	p.cache.ReplaceKind(kind, listed)
+	p.wake()
 }

@@ -19,23 +19,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 )
 
-func listed[O any](at *faults.Server, kind faults.Kind) (out []O) {
-	for _, o := range at.List(kind) {
-		if o, ok := o.(O); ok {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-func (w *world) services() []*corev1.Service { return listed[*corev1.Service](w.work, faults.Services) }
+func (w *world) services() []*corev1.Service { return faults.ListObjects[*corev1.Service](w.work) }
 
 func (w *world) allocations() []*v1alpha1.IPAllocation {
-	return listed[*v1alpha1.IPAllocation](w.mgmt, faults.Allocations)
+	return faults.ListObjects[*v1alpha1.IPAllocation](w.mgmt)
 }
 
 func (w *world) pools() []*v1alpha1.NetworkPool {
-	return listed[*v1alpha1.NetworkPool](w.mgmt, faults.Pools)
+	return faults.ListObjects[*v1alpha1.NetworkPool](w.mgmt)
 }
 
 // pool returns the pool of a name, nil if there is none.
@@ -50,10 +41,10 @@ func (w *world) pool(name string) *v1alpha1.NetworkPool {
 
 // shownRanges returns the ranges of each pool in the workload cluster.
 func (w *world) shownRanges() (out [][]string) {
-	for _, p := range listed[*metallbv1beta1.IPAddressPool](w.work, faults.MetalLBPools) {
+	for _, p := range faults.ListObjects[*metallbv1beta1.IPAddressPool](w.work) {
 		out = append(out, p.Spec.Addresses)
 	}
-	for _, p := range listed[*cilium.Pool](w.work, faults.CiliumPools) {
+	for _, p := range faults.ListObjects[*cilium.Pool](w.work) {
 		var ranges []string
 		for _, b := range p.Spec.Blocks {
 			ranges = append(ranges, b.Start+"-"+b.Stop)
@@ -95,13 +86,13 @@ func (w *world) check() {
 	}
 	for _, s := range w.services() {
 		if a := addressOf(s); a.IsValid() && !covered(netipx.IPRangeFrom(a, a)) {
-			w.Failf("Service %s has %s, which was given back", s.Name, a)
+			w.Failf("Service %s has %s, which was released", s.Name, a)
 		}
 	}
 	for _, p := range w.lb.loadedPools() {
 		for _, r := range p.ranges {
 			if !covered(r) {
-				w.Failf("the load balancer works with %s of %s, which was given back", r, p.name)
+				w.Failf("the load balancer works with %s of %s, which was released", r, p.name)
 			}
 		}
 	}
@@ -109,14 +100,14 @@ func (w *world) check() {
 
 // hasConfigLabel reports whether the Cluster names a ProviderConfig: one that does not gets nothing more.
 func (w *world) hasConfigLabel() bool {
-	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
+	return slices.ContainsFunc(faults.ListObjects[*clusterv1.Cluster](w.mgmt), func(c *clusterv1.Cluster) bool {
 		return c.Labels[v1alpha1.ProviderConfigLabel] != ""
 	})
 }
 
 // reportsRemaining reports whether a condition of the Cluster shows that it keeps IPAllocations.
 func (w *world) reportsRemaining() bool {
-	return slices.ContainsFunc(listed[*clusterv1.Cluster](w.mgmt, faults.Clusters), func(c *clusterv1.Cluster) bool {
+	return slices.ContainsFunc(faults.ListObjects[*clusterv1.Cluster](w.mgmt), func(c *clusterv1.Cluster) bool {
 		return strings.Contains(conditionsOf(c.GetConditions()), v1alpha1.AllocationsRemainReason)
 	})
 }
@@ -217,7 +208,7 @@ func (w *world) outcome() string {
 		return "the Cluster names no ProviderConfig"
 	}
 	var out []string
-	for _, c := range listed[*clusterv1.Cluster](w.mgmt, faults.Clusters) {
+	for _, c := range faults.ListObjects[*clusterv1.Cluster](w.mgmt) {
 		out = append(out, fmt.Sprintf("Cluster %v %v %s", c.Finalizers, c.Annotations, conditionsOf(c.GetConditions())))
 	}
 	total := map[string]int64{}

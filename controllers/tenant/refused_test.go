@@ -10,7 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/controllers/guard"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // refusalDuration is for how long something is refused, or does not answer.
@@ -33,54 +33,34 @@ func TestTenantRestsWhileRefused(t *testing.T) { // B57
 	for name, c := range map[string]struct {
 		script []action
 		// matches reports whether a call is concerned; err is the answer to it.
-		matches func(*world, request) bool
+		matches func(*world, *faults.Request) bool
 		err     error
 	}{
-		"the webhook of MetalLB refuses growth": {grown, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() }, forbidden},
-		"it refuses that a range is taken away": {deleted, func(w *world, r request) bool { return r.at == w.work && r.IsWrite() && len(w.script) < 2 }, forbidden},
-		"the workload cluster does not answer":  {grown, func(w *world, r request) bool { return r.at == w.work && len(w.script) < 2 }, schedule.ErrTimeout},
-		"its live reads fail":                   {deleted, func(w *world, r request) bool { return r.at == w.work && !r.IsWrite() && len(w.script) < 2 }, schedule.ErrTimeout},
-		"the status of blocks cannot be written": {deleted, func(w *world, r request) bool {
-			return r.at == w.mgmt && r.IsWrite() && r.Ref.Kind == faults.Allocations && len(w.script) < 2
+		"the webhook of MetalLB refuses growth": {grown, func(w *world, r *faults.Request) bool { return r.Server == w.work && r.IsWrite() }, forbidden},
+		"it refuses that a range is taken away": {deleted, func(w *world, r *faults.Request) bool { return r.Server == w.work && r.IsWrite() && len(w.Script) < 2 }, forbidden},
+		"the workload cluster does not answer":  {grown, func(w *world, r *faults.Request) bool { return r.Server == w.work && len(w.Script) < 2 }, sim.ErrTimeout},
+		"its live reads fail":                   {deleted, func(w *world, r *faults.Request) bool { return r.Server == w.work && !r.IsWrite() && len(w.Script) < 2 }, sim.ErrTimeout},
+		"the status of blocks cannot be written": {deleted, func(w *world, r *faults.Request) bool {
+			return r.Server == w.mgmt && r.IsWrite() && r.Ref.Kind == faults.Allocations && len(w.Script) < 2
 		}, forbidden},
 		"the pool has no room": {[]action{resize("10.0.0.1"), add("a"), add("b c")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			writes, runs, over := map[faults.Ref]int{}, [2]int{}, false
-			ends := action{text: "it ends some time later", do: func(w *world) {
+			ends := sim.NewAction("it ends some time later", func(w *world) {
 				w.DelayStep(0, refusalDuration, func() {
-					over = true
-					resize("10.0.0.1-10.0.0.40").do(w)
-					w.changed("it is over")
+					w.CheckObstacleCosts(int(refusalDuration/time.Second), maxWritesPerPause*len(c.script))
+					w.EndObstacle()
+					w.PerformAction(resize("10.0.0.1-10.0.0.40"))
 					w.DelayStep(0, longestPause, func() {})
-					for i, l := range w.managers[0].queues {
-						runs[i] = l.runs
-					}
 				})
-			}}
-			scenario{name: name, initial: 1, increment: 1, script: append(c.script, ends)}.run(t, func(w *world) {
-				w.disturb = func(w *world, r request) bool {
-					if over || c.matches == nil || !c.matches(w, r) {
-						return false
-					}
-					if r.IsWrite() {
-						writes[r.Ref]++
-					}
-					w.answer(r, nil, c.err)
-					return true
-				}
 			})
-			for ref, n := range writes {
-				if n > maxWritesPerPause*len(c.script) {
-					t.Errorf("%v was written %d times in vain", ref, n)
+			scenario{name: name, initial: 1, increment: 1, script: append(c.script, ends)}.run(t, func(w *world) {
+				o := sim.Obstacle{Name: name, Err: sim.ErrAlways(c.err), IsChange: true}
+				if c.matches != nil {
+					o.Matches = func(r *faults.Request) bool { return c.matches(w, r) }
 				}
-			}
-			for i, n := range runs {
-				if n > int(refusalDuration/time.Second) {
-					t.Errorf("controller %d: %d reconciles in %v", i, n, refusalDuration)
-				}
-			}
-			t.Logf("%v reconciles, writes in vain: %v", runs, writes)
+				w.StartObstacle(o)
+			})
 		})
 	}
 }

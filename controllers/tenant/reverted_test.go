@@ -11,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // TestTenantRestsWhileItsWritesAreReverted checks another writer that reverts what a manager writes, for as long as
@@ -26,7 +27,7 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 	}{
 		"a manager that does not reach the Cluster": {setup: func(w *world) {
 			w.start()
-			w.managers[0].unreachable, w.managers[0].connectFailures = true, 5
+			w.Managers[0].unreachable, w.Managers[0].connectFailures = true, 5
 		}},
 		"a controller that resets conditions": {revert: map[faults.Kind]func(client.Object){
 			faults.Allocations: func(o client.Object) {
@@ -46,30 +47,30 @@ func TestTenantRestsWhileItsWritesAreReverted(t *testing.T) { // B57
 	} {
 		t.Run(name, func(t *testing.T) {
 			writes, runs, over := map[faults.Ref]int{}, 0, false
-			ends := action{text: "the other writer ends", do: func(w *world) {
+			ends := sim.NewAction("the other writer ends", func(w *world) {
 				w.DelayStep(0, refusalDuration, func() {
 					over = true
-					for _, p := range w.managers {
+					for _, p := range w.Managers {
 						p.unreachable = false
-						runs += p.queues[1].runs
+						runs += p.queues[1].Runs
 					}
-					w.changed("the other writer ends")
 					w.DelayStep(0, longestPause, func() {})
 				})
-			}}
+			})
 			scenario{name: name, initial: 1, increment: 1, script: append(slices.Clone(script), ends)}.run(t, func(w *world) {
 				if c.setup != nil {
 					c.setup(w)
 				}
-				w.disturb = func(w *world, r request) bool {
+				w.Disturb = func(w *world, r *faults.Request) bool {
 					if !r.IsWrite() || over {
 						return false
 					}
 					writes[r.Ref]++
 					if revert := c.revert[r.Ref.Kind]; revert != nil {
-						w.DelayStep(0, latency, func() {
-							_ = r.at.EditObject(r.Ref, revert) // it may be gone by now
-							w.changed("another writer reverts " + r.Ref.Name)
+						w.DelayStep(0, 5*time.Millisecond, func() {
+							w.Change("another writer reverts "+r.Ref.Name, func() {
+								_ = r.Server.EditObject(r.Ref, revert) // it may be gone by now
+							})
 						})
 					}
 					return false

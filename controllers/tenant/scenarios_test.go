@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/tenancy"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/framework"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 const namespace = "ns"
@@ -46,51 +46,43 @@ type scenario struct {
 	script       []action
 }
 
-// action is what a user does: at rest, after a wait, or when a condition holds.
-type action struct {
-	text string
-	wait time.Duration
-	when func(*world) bool
-	do   func(*world)
-}
-
 // at makes an action happen when a condition holds.
 func at(when func(*world) bool, a action) action {
-	a.when = when
+	a.When = when
 	return a
 }
 
 // later makes an action happen after a time in which nothing was written.
 func later(d time.Duration, a action) action {
-	a.wait = d
+	a.Wait = d
 	return a
 }
 
 func add(names string) action {
-	return action{text: "create Service " + names, do: func(w *world) {
+	return sim.NewAction("create Service "+names, func(w *world) {
 		for _, name := range strings.Fields(names) {
-			w.createObject(w.work, &corev1.Service{
+			w.CreateObject(w.work, &corev1.Service{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 			})
 		}
-	}}
+	})
 }
 
 func remove(names string) action {
-	return action{text: "delete Service " + names, do: func(w *world) {
+	return sim.NewAction("delete Service "+names, func(w *world) {
 		for _, name := range strings.Fields(names) {
 			w.deleteObject(w.work, faults.Ref{Kind: faults.Services, Namespace: "default", Name: name})
 		}
-	}}
+	})
 }
 
-var deleteCluster = action{text: "delete the Cluster", do: func(w *world) {
+var deleteCluster = sim.NewAction("delete the Cluster", func(w *world) {
 	w.deleteObject(w.mgmt, faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name})
-}}
+})
 
 // endMachines is what Cluster API does some time after the Cluster was deleted.
-var endMachines = action{text: "the machines of the Cluster are gone", do: func(w *world) {
+var endMachines = sim.NewAction("the machines of the Cluster are gone", func(w *world) {
 	w.ended = true
 	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) {
 		left := o.GetFinalizers()
@@ -100,44 +92,40 @@ var endMachines = action{text: "the machines of the Cluster are gone", do: func(
 			}
 		}
 	})
-}}
+})
 
 func deleteBlock(name string) action {
-	return action{text: "delete IPAllocation " + name, do: func(w *world) {
+	return sim.NewAction("delete IPAllocation "+name, func(w *world) {
 		w.deleteObject(w.mgmt, faults.Ref{Kind: faults.Allocations, Namespace: namespace, Name: name})
-	}}
+	})
 }
 
 // deleteBlocks deletes all blocks of the Cluster.
-var deleteBlocks = action{text: "delete the IPAllocations", do: func(w *world) {
+var deleteBlocks = sim.NewAction("delete the IPAllocations", func(w *world) {
 	for _, a := range w.allocations() {
 		w.deleteObject(w.mgmt, faults.RefForObject(a))
 	}
-}}
+})
 
 // chooseCilium makes the ProviderConfig name Cilium.
-var chooseCilium = action{text: "the ProviderConfig names Cilium", do: func(w *world) {
-	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.ProviderConfigs, Namespace: namespace, Name: "elastic"}, func(o client.Object) {
-		if c, ok := o.(*v1alpha1.ProviderConfig); ok {
-			c.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
-		}
+var chooseCilium = sim.NewAction("the ProviderConfig names Cilium", func(w *world) {
+	_ = faults.EditObject(w.mgmt, faults.Ref{Kind: faults.ProviderConfigs, Namespace: namespace, Name: "elastic"}, func(c *v1alpha1.ProviderConfig) {
+		c.Spec.Network.LoadBalancer.Type = v1alpha1.CiliumLoadBalancer
 	})
-}}
+})
 
 func resize(addresses string) action {
-	return action{text: "the pool has " + addresses, do: func(w *world) {
-		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(o client.Object) {
-			if p, ok := o.(*v1alpha1.NetworkPool); ok {
-				p.Spec.Addresses = ranges(addresses)
-			}
+	return sim.NewAction("the pool has "+addresses, func(w *world) {
+		_ = faults.EditObject(w.mgmt, faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: "pool"}, func(p *v1alpha1.NetworkPool) {
+			p.Spec.Addresses = ranges(addresses)
 		})
-	}}
+	})
 }
 
 // closePool makes a pool grant nothing any more, for a reason of its Ready condition; openPool ends that. A deleted
 // pool goes when nothing of it is in use.
 func closePool(name, reason string) action {
-	return action{text: "pool " + name + " is closed: " + reason, do: func(w *world) {
+	return sim.NewAction("pool "+name+" is closed: "+reason, func(w *world) {
 		ref := faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}
 		if reason == v1alpha1.DeletingReason {
 			_ = w.mgmt.EditObject(ref, func(o client.Object) { o.SetFinalizers([]string{v1alpha1.PoolFinalizer}) })
@@ -145,36 +133,34 @@ func closePool(name, reason string) action {
 			return
 		}
 		_ = w.mgmt.EditObject(ref, func(o client.Object) { o.SetAnnotations(map[string]string{closedAnnotation: reason}) })
-	}}
+	})
 }
 
 func openPool(name string) action {
-	return action{text: "pool " + name + " grants again", do: func(w *world) {
+	return sim.NewAction("pool "+name+" grants again", func(w *world) {
 		_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Pools, Namespace: namespace, Name: name}, func(o client.Object) { o.SetAnnotations(nil) })
-	}}
+	})
 }
 
 // takeLabelOff makes the Cluster name no ProviderConfig any more: it keeps what it has, and gets nothing more.
-var takeLabelOff = action{text: "take the label off the Cluster", do: func(w *world) {
+var takeLabelOff = sim.NewAction("take the label off the Cluster", func(w *world) {
 	_ = w.mgmt.EditObject(faults.Ref{Kind: faults.Clusters, Namespace: namespace, Name: clusterKey.Name}, func(o client.Object) { o.SetLabels(nil) })
-}}
+})
 
 // setAvoidBuggyIPs is what a user does whose Services must not have such addresses.
-var setAvoidBuggyIPs = action{text: "a person sets avoidBuggyIPs", do: func(w *world) {
-	_ = w.work.EditObject(faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(o client.Object) {
-		if p, ok := o.(*metallbv1beta1.IPAddressPool); ok {
-			p.Spec.AvoidBuggyIPs = true
-		}
+var setAvoidBuggyIPs = sim.NewAction("a person sets avoidBuggyIPs", func(w *world) {
+	_ = faults.EditObject(w.work, faults.Ref{Kind: faults.MetalLBPools, Namespace: metallb.Namespace, Name: metallb.DefaultPool}, func(p *metallbv1beta1.IPAddressPool) {
+		p.Spec.AvoidBuggyIPs = true
 	})
-}}
+})
 
 var (
-	outage  = action{text: "the workload cluster does not answer", do: (*world).outage}
-	back    = action{text: "the workload cluster answers again", do: (*world).up}
-	freeze  = action{text: "the load balancer is frozen", do: func(w *world) { w.lb.currentMood().frozen = true }}
-	thaw    = action{text: "the load balancer goes on", do: func(w *world) { w.lb.currentMood().frozen = false }}
-	another = action{text: "another manager starts", do: (*world).start}
-	restart = action{text: "the manager restarts", do: func(w *world) { w.crash(w.managers[len(w.managers)-1]) }}
+	outage  = sim.NewAction("the workload cluster does not answer", (*world).outage)
+	back    = sim.NewAction("the workload cluster answers again", (*world).up)
+	freeze  = sim.NewAction("the load balancer is frozen", func(w *world) { w.lb.currentMood().frozen = true })
+	thaw    = sim.NewAction("the load balancer goes on", func(w *world) { w.lb.currentMood().frozen = false })
+	another = sim.NewAction("another manager starts", (*world).start)
+	restart = sim.NewAction("the manager restarts", func(w *world) { w.Crash(w.Managers[len(w.Managers)-1]) })
 )
 
 // These functions are moments at which an action happens.
@@ -335,11 +321,11 @@ func (s scenario) balancer() fakeBalancer {
 func (s scenario) build(w *world) {
 	ns := lookup.NamespaceMetadata()
 	ns.Name = namespace
-	w.createObject(w.mgmt, ns)
-	w.createObject(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
+	w.CreateObject(w.mgmt, ns)
+	w.CreateObject(w.mgmt, framework.MakePool("pool").Namespace(namespace).Addresses(ranges(cmp.Or(s.addresses, "10.0.0.1-10.0.0.40"))...).Obj())
 	refs := []v1alpha1.ProviderPoolReference{{PoolReference: v1alpha1.PoolReference{Name: "pool"}}}
 	if s.second != "" {
-		w.createObject(w.mgmt, framework.MakePool("second").Namespace(namespace).Addresses(ranges(s.second)...).Obj())
+		w.CreateObject(w.mgmt, framework.MakePool("second").Namespace(namespace).Addresses(ranges(s.second)...).Obj())
 		refs = append(refs, v1alpha1.ProviderPoolReference{PoolReference: v1alpha1.PoolReference{Name: "second"}})
 	}
 	lb := &v1alpha1.LoadBalancerPool{AllocationMode: v1alpha1.ElasticAllocation, InitialPoolSize: &s.initial, GrowthIncrement: &s.increment}
@@ -354,21 +340,15 @@ func (s scenario) build(w *world) {
 		quota := int32(s.quota)
 		network.QuotaPerTenant = &v1alpha1.TenantQuota{MaxLoadBalancerIPs: &quota}
 	}
-	w.createObject(w.mgmt, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"}, Spec: v1alpha1.ProviderConfigSpec{Network: network}})
-	w.createObject(w.mgmt, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
+	w.CreateObject(w.mgmt, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "elastic"}, Spec: v1alpha1.ProviderConfigSpec{Network: network}})
+	w.CreateObject(w.mgmt, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: clusterKey.Name, Finalizers: []string{machines}, Labels: map[string]string{v1alpha1.ProviderConfigLabel: "elastic"},
 	}})
-	w.createObject(w.work, &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: "controller"}})
-}
-
-func (w *world) createObject(at *faults.Server, o client.Object) {
-	if err := at.Create(o); err != nil {
-		w.t.Fatal(fmt.Errorf("creating %s: %w", o.GetName(), err))
-	}
+	w.CreateObject(w.work, &metallbv1beta1.ConfigurationState{ObjectMeta: metav1.ObjectMeta{Namespace: metallb.Namespace, Name: "controller"}})
 }
 
 func (w *world) deleteObject(at *faults.Server, ref faults.Ref) {
 	if err := client.IgnoreNotFound(at.Delete(ref, false)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }

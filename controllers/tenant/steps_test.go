@@ -1,45 +1,19 @@
 package tenant
 
 import (
-	"fmt"
 	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// steps returns what can happen next.
-func (w *world) steps() []step {
-	var steps []step
-	for _, p := range w.managers {
-		if !p.dead && !p.asleep {
-			steps = append(steps, w.stepsOf(p)...)
-		}
-	}
-	// No watch waits for ever because others have more to show.
-	if n := len(steps); n > 0 {
-		steps = append(steps[w.shownChanges%n:], steps[:w.shownChanges%n]...)
-	}
-	for _, a := range slices.Clone(w.answers) {
-		switch p := w.manager(a.call.Client); {
-		case p.dead:
-			w.arrive(response{a.call, nil, schedule.ErrKilled})
-		case !p.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
-		}
-	}
-	for _, at := range []*faults.Server{w.mgmt, w.work} {
-		for _, r := range at.PendingRequests() {
-			switch p := w.manager(r.Client); {
-			case p.dead:
-				at.TakeRequest(r)
-				r.Answer(nil, schedule.ErrKilled)
-			case !p.asleep:
-				steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(request{r, at}) }})
-			}
-		}
-	}
-	// They have no clocks: if they had nothing to do, they have nothing to do before something changes.
+// otherSteps returns what the allocator and the load balancer can do next. They have no clocks: if they had nothing to
+// do, they have nothing to do before something changes.
+func (w *world) otherSteps() []sim.Step {
+	var steps []sim.Step
 	if v := w.mgmt.ResourceVersion(); v != w.allocatorIdleVersion {
 		if s := allocated(w); s != nil {
 			steps = append(steps, *s)
@@ -54,59 +28,87 @@ func (w *world) steps() []step {
 		}
 		steps = append(steps, all...)
 	}
-	if w.anytime && len(w.script) > 0 && w.script[0].when == nil {
-		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
-	}
 	return steps
 }
 
-// stepsOf returns what a manager can do or be shown next.
-func (w *world) stepsOf(p *process) []step {
-	var steps []step
-	watch := func(at *faults.Server, kinds ...faults.Kind) {
-		for _, kind := range kinds {
-			k := watched{at, kind}
-			if changes := at.ChangesSince(kind, p.seen[k]); len(changes) > 0 && !p.mute[k] {
-				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: describe(p, c), Run: func() {
-					w.shownChanges++
-					p.seen[k]++
-					p.show(k, c)
-				}})
-			}
-		}
-	}
-	watch(w.mgmt, mgmtKinds...)
-	watch(w.mgmt, faults.Allocations)
-	watch(w.work, workKinds...)
+// connectionSteps returns the steps in which a manager lists blocks for the first time, and connects to the workload
+// cluster.
+func (w *world) connectionSteps(p *process) []sim.Step {
+	var steps []sim.Step
 	if !p.synced {
-		steps = append(steps, step{Class: watchEvent, Text: p.name + ": the first list of blocks", Run: func() {
+		steps = append(steps, sim.Step{Class: sim.WatchEvent, Text: p.Name + ": the first list of blocks", Run: func() {
 			p.synced = true
-			w.relist(p, watched{w.mgmt, faults.Allocations}, 0)
+			w.relist(p, faults.Allocations, 0)
 		}})
 	}
 	if !p.connected && !p.unreachable && !w.down && !w.ended {
-		steps = append(steps, step{Class: watchEvent, Text: p.name + ": connects to the workload cluster", Run: func() { w.connect(p) }})
-	}
-	for i, l := range p.queues {
-		if l.queue.IsDue() {
-			steps = append(steps, step{Class: reconciling, Text: fmt.Sprintf("%s: reconcile %s", p.name, []string{"cluster", "tenant"}[i]), Run: func() { l.run(p.ctx) }})
-		}
+		steps = append(steps, sim.Step{Class: sim.WatchEvent, Text: p.Name + ": connects to the workload cluster", Run: func() { w.connect(p) }})
 	}
 	return steps
 }
 
-func describe(p *process, c faults.Change) string {
-	verb := "shows"
-	if c.Deleted {
-		verb = "shows the end of"
+// selectStep selects the next step. No watch waits for ever because others have more to show, nor because a manager
+// works without a rest.
+func (w *world) selectStep(steps []sim.Step) sim.Step {
+	n := slices.IndexFunc(steps, func(s sim.Step) bool { return s.Class != sim.WatchEvent && s.Class != sim.Reconcile })
+	if n < 0 {
+		n = len(steps)
 	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", p.name, verb, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
+	if n > 0 { // these are the steps of managers
+		first := w.shownChanges % n
+		steps = slices.Concat(steps[first:n], steps[:first], steps[n:])
+	}
+	s := w.Order(steps)
+	if at := slices.IndexFunc(steps, func(s sim.Step) bool { return s.Class == sim.WatchEvent }); at >= 0 && w.stepsSinceShown > tooMany/4 {
+		s = steps[at]
+	}
+	if w.stepsSinceShown++; s.Class == sim.WatchEvent {
+		w.stepsSinceShown, w.StepsSinceChange = 0, 0
+	}
+	return s
 }
 
-func reason(err error) string {
-	if err == nil {
-		return ""
+// nextTime returns when the world is examined again if nothing happens before.
+func (w *world) nextTime() time.Time {
+	next := w.LastChange.Add(restPeriod)
+	if len(w.Script) > 0 {
+		next = w.LastChange.Add(w.UserWait())
 	}
-	return ", " + err.Error()
+	if next.Before(time.Now()) {
+		next = time.Now().Add(pause)
+	}
+	return next
+}
+
+// boundCalls fails a run with more calls than any scenario may need.
+func (w *world) boundCalls() {
+	if w.Calls > tooBusy {
+		w.Failf("no rest after %d writes and %d reads", w.Writes, w.Reads())
+	}
+}
+
+// loseCallsOfDownCluster makes calls time out that the workload cluster does not answer.
+func (w *world) loseCallsOfDownCluster(r *faults.Request) bool {
+	if r.Server != w.work || (!w.down && !w.ended) {
+		return false
+	}
+	w.DelayStep(0, clientTimeout, func() { w.Answer(r, nil, sim.ErrTimeout) })
+	return true
+}
+
+// management and workload write to a server as another writer.
+func (w *world) management(text string, do func() error) { w.writeByHand(text, do) }
+
+func (w *world) workload(text string, do func() error) {
+	if !w.ended {
+		w.writeByHand(text, do)
+	}
+}
+
+func (w *world) writeByHand(text string, do func() error) {
+	w.Change(text, func() {
+		if err := do(); err != nil && !apierrors.IsNotFound(err) {
+			w.T.Fatalf("%s: %v", text, err)
+		}
+	})
 }

@@ -122,7 +122,7 @@ func (w *workloadCluster) showElasticPool(ctx context.Context, cp *framework.Con
 	if err := waitForBlockCount(ctx, management, "shop", 1); err != nil {
 		return err
 	}
-	steps.endStepf("the Services are gone; with --shrink-grace=%s their blocks were given back after %s", shrinkGrace, formatDuration(time.Since(gone)))
+	steps.endStepf("the Services are gone; with --shrink-grace=%s their blocks were released after %s", shrinkGrace, formatDuration(time.Since(gone)))
 	return showResource(ctx, cp, steps, "ipallocations")
 }
 

@@ -177,7 +177,7 @@ func (h *hostNetwork) showHosts(ctx context.Context, cp *framework.ControlPlane,
 	steps.endStepf("GlobalNetworkPool public, %s; IPLease team-a/shop has %s", hostsPoolCIDR, address)
 
 	steps.beginStep("Services")
-	rows := [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", "A CLIENT HEARS"}}
+	rows := [][]string{{"SERVICE", "PORT", addressColumn, "AFTER", "A CLIENT RECEIVES"}}
 	for _, s := range []struct {
 		name string
 		port corev1.ServicePort
@@ -309,7 +309,7 @@ func (h *hostNetwork) waitForReply(ctx context.Context, protocol corev1.Protocol
 		return n > 0, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("nobody answers at %s: %w", to, err)
+		return "", fmt.Errorf("no answer at %s: %w", to, err)
 	}
 	return reply, nil
 }

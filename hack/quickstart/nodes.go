@@ -155,10 +155,10 @@ func waitForNodeCount(ctx context.Context, c client.Client, of *v1alpha1.Cluster
 
 // runExplain runs the plugin as a user would.
 func runExplain(ctx context.Context, cp *framework.ControlPlane, out io.Writer, object string) error {
-	var stdout, failed bytes.Buffer
-	code := cli.Run(ctx, []string{"explain", object, "--kubeconfig=" + cp.Kubeconfig}, cli.EnvFromStreams(strings.NewReader(""), &stdout, &failed, time.Now))
+	var stdout, stderr bytes.Buffer
+	code := cli.Run(ctx, []string{"explain", object, "--kubeconfig=" + cp.Kubeconfig}, cli.EnvFromStreams(strings.NewReader(""), &stdout, &stderr, time.Now))
 	if code > 1 { // exit code 1: the answer is no
-		return fmt.Errorf("kubectl butler-ipam explain %s: %s", object, failed.String())
+		return fmt.Errorf("kubectl butler-ipam explain %s: %s", object, stderr.String())
 	}
 	fmt.Fprintf(out, "\n  $ kubectl butler-ipam explain %s\n", object)
 	for line := range strings.Lines(stdout.String()) {

@@ -3,7 +3,7 @@ package hostlb
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-func TestMain(m *testing.M) { schedule.RunTestMain(m) }
+func TestMain(m *testing.M) { sim.RunTestMain(m) }

@@ -10,9 +10,10 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // tick is the time step of a world, a tenth of a second of virtual time. A world has hosts on a wire that may be
@@ -28,7 +29,7 @@ const (
 	timeout = 3 * time.Second
 )
 
-var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var start = sim.Epoch
 
 // foreignMAC is the MAC of a machine that is none of the hosts.
 const foreignMAC = "somebody"
@@ -96,7 +97,10 @@ type operation struct {
 	result           OpResult
 }
 
+// world is one run. It is no sim.World: the state of a host has no goroutines, and gets the time with each call.
 type world struct {
+	sim.Run
+
 	r       *rand.Rand
 	now     time.Time
 	hosts   []*simulatedHost
@@ -116,14 +120,8 @@ type world struct {
 	// conflictSince is since when two hosts answer for an address on one wire, one of them excused.
 	conflictSince map[netip.Addr]time.Time
 	// calm reports whether no more faults are injected. busy counts the operations that a host at rest does not run.
-	calm      bool
-	busy      int
-	texts     []string
-	violation string
-}
-
-func (w *world) tracef(format string, args ...any) {
-	w.texts = append(w.texts, fmt.Sprintf("%7.1f %s", w.now.Sub(start).Seconds(), fmt.Sprintf(format, args...)))
+	calm bool
+	busy int
 }
 
 var addresses = []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("192.0.2.11")}
@@ -133,6 +131,8 @@ func newWorld(seed uint64, n int) *world {
 		r: rand.New(rand.NewPCG(seed, 3)), now: start, locks: map[netip.Addr]ObservedLock{}, heartbeats: map[string]ObservedHost{}, hidden: map[netip.Addr]bool{},
 		wanted: map[netip.Addr]*WantedAddress{}, foreign: map[netip.Addr]int{}, excused: map[string]bool{}, conflictSince: map[netip.Addr]time.Time{},
 	}
+	w.Clock = func() time.Time { return w.now }
+	w.Tracef("seed %d", seed)
 	for i := range n {
 		h := &simulatedHost{host: Host{
 			Name: fmt.Sprintf("h%d", i+1), Networks: []Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), MAC: fmt.Sprintf("02::%d", i+1)}}, Node: fmt.Sprintf("n%d", i+1),
@@ -157,32 +157,28 @@ func TestOneAnswers(t *testing.T) {
 	for seed := range n {
 		w := newWorld(uint64(seed), 2+seed%2)
 		w.run()
-		if w.violation != "" {
-			t.Errorf("seed %d: %s\n%s", seed, w.violation, strings.Join(w.texts, "\n"))
+		if w.Report(t); w.Failed() {
 			return
 		}
-		if os.Getenv("TRACE") != "" {
-			t.Log("\n" + strings.Join(w.texts, "\n"))
-		}
 	}
+}
+
+// newCalmWorld returns a world without random faults in which hosts have taken all addresses.
+func newCalmWorld(seed uint64, n int) *world {
+	w := newWorld(seed, n)
+	w.calm = true
+	for i, a := range addresses {
+		w.wanted[a] = &WantedAddress{Address: a, LeaseUID: fmt.Sprint(i)}
+	}
+	w.pass(20*time.Second, func() {})
+	return w
 }
 
 // TestOutage checks that an API server that is away for all hosts removes and moves no address, not even when it is
 // back, whichever host is the first to notice that.
 func TestOutage(t *testing.T) {
 	for seed := range 50 {
-		w := newWorld(uint64(seed), 3)
-		w.calm = true
-		for i, a := range addresses {
-			w.wanted[a] = &WantedAddress{Address: a, LeaseUID: fmt.Sprint(i)}
-		}
-		pass := func(d time.Duration) {
-			for until := w.now.Add(d); w.now.Before(until) && w.violation == ""; {
-				w.now = w.now.Add(tick)
-				w.step()
-			}
-		}
-		pass(20 * time.Second)
+		w := newCalmWorld(uint64(seed), 3)
 		was := map[netip.Addr]string{}
 		for _, a := range addresses {
 			if all := w.answering(a); len(all) == 1 {
@@ -192,24 +188,22 @@ func TestOutage(t *testing.T) {
 		for _, h := range w.hosts {
 			h.cut = true
 		}
-		stays := func(d time.Duration) {
-			for until := w.now.Add(d); w.now.Before(until) && w.violation == ""; pass(tick) {
-				for _, a := range addresses {
-					if all := w.answering(a); w.violation == "" && (len(all) != 1 || all[0].name != was[a]) {
-						w.violation = fmt.Sprintf("%s is on %d hosts, and was on %s", a, len(all), was[a])
-					}
+		stays := func() {
+			for _, a := range addresses {
+				if all := w.answering(a); len(all) != 1 || all[0].name != was[a] {
+					w.Failf("%s is on %d hosts, and was on %s", a, len(all), was[a])
 				}
 			}
 		}
-		stays(time.Minute)
+		w.pass(time.Minute, stays)
 		for _, i := range w.r.Perm(len(w.hosts)) {
 			w.hosts[i].cut = false
 			w.hosts[i].behindUntil = w.now.Add(time.Duration(w.r.IntN(200)) * tick) // its watches begin again later
-			stays(time.Duration(w.r.IntN(30)) * tick)
+			w.pass(time.Duration(w.r.IntN(30))*tick, stays)
 		}
-		stays(time.Minute)
-		if w.violation != "" {
-			t.Fatalf("seed %d: %s\n%s", seed, w.violation, strings.Join(w.texts, "\n"))
+		w.pass(time.Minute, stays)
+		if w.Report(t); w.Failed() {
+			return
 		}
 	}
 }
@@ -219,62 +213,57 @@ func TestOutage(t *testing.T) {
 // has the address as soon as after any other kill.
 func TestCutOff(t *testing.T) {
 	for seed := range 60 {
-		w := newWorld(uint64(seed), 2+seed%3)
-		w.calm = true
-		for i, a := range addresses {
-			w.wanted[a] = &WantedAddress{Address: a, LeaseUID: fmt.Sprint(i)}
-		}
-		pass := func(d time.Duration, holds func() bool, what string) {
-			for until := w.now.Add(d); w.now.Before(until) && w.violation == ""; {
-				w.now = w.now.Add(tick)
-				if w.step(); !holds() && w.violation == "" {
-					w.violation = what
-				}
-			}
-		}
-		pass(20*time.Second, func() bool { return true }, "")
+		w := newCalmWorld(uint64(seed), 2+seed%3)
 		a := addresses[0]
 		all := w.answering(a)
 		if len(all) != 1 {
 			t.Fatalf("seed %d: %s is on %d hosts", seed, a, len(all))
 		}
 		h := all[0]
-		stays := func() bool {
-			now := w.answering(a)
+		check := func(holds func(answering []*simulatedHost) bool, what string) func() {
+			return func() {
+				if !holds(w.answering(a)) {
+					w.Failf("%s", what)
+				}
+			}
+		}
+		stays := func(now []*simulatedHost) bool {
 			return len(now) == 1 && now[0] == h && w.locks[a].Holder == h.name
 		}
 		h.cut = true
-		w.tracef("%s cut off from the API server", h.name)
-		pass(time.Minute+time.Duration(w.r.IntN(100))*tick, stays, "the address leaves a host that is cut off from the API server alone")
+		w.Tracef("%s cut off from the API server", h.name)
+		w.pass(time.Minute+time.Duration(w.r.IntN(100))*tick, check(stays, "the address leaves a host that is cut off from the API server alone"))
 		if seed%4 == 0 {
 			h.off = true
-			w.tracef("%s killed", h.name)
-			pass(DefaultTiming().Lifetime+3*time.Second, func() bool { return len(w.answering(a)) < 2 }, "two hosts answer")
-			stays = func() bool { now := w.answering(a); return len(now) == 1 && now[0] != h }
-			pass(time.Minute, stays, "no other host has the address of one that was killed while it was cut off")
+			w.Tracef("%s killed", h.name)
+			w.pass(DefaultTiming().Lifetime+3*time.Second, check(func(now []*simulatedHost) bool { return len(now) < 2 }, "two hosts answer"))
+			moved := func(now []*simulatedHost) bool { return len(now) == 1 && now[0] != h }
+			w.pass(time.Minute, check(moved, "no other host has the address of one that was killed while it was cut off"))
 		} else {
 			h.cut, h.behindUntil = false, w.now.Add(time.Duration(w.r.IntN(50))*tick)
-			w.tracef("%s not cut off", h.name)
-			pass(time.Minute, stays, "the address leaves a host that is back")
+			w.Tracef("%s not cut off", h.name)
+			w.pass(time.Minute, check(stays, "the address leaves a host that is back"))
 		}
-		if w.violation != "" {
-			t.Fatalf("seed %d: %s\n%s", seed, w.violation, strings.Join(w.texts, "\n"))
+		if w.Report(t); w.Failed() {
+			return
 		}
 	}
 }
 
-func (w *world) run() {
-	for w.now.Before(start.Add(4 * time.Minute)) {
+// pass runs steps for a time, or until something is wrong, and a check after each of them.
+func (w *world) pass(d time.Duration, check func()) {
+	for until := w.now.Add(d); w.now.Before(until) && !w.Failed(); check() {
 		w.now = w.now.Add(tick)
-		if w.r.IntN(40) == 0 {
-			w.disturb()
-		}
 		w.step()
-		if w.violation != "" {
-			return
-		}
 	}
-	w.tracef("all is well")
+}
+
+func (w *world) run() {
+	w.pass(4*time.Minute, func() {})
+	if w.Failed() {
+		return
+	}
+	w.Tracef("all is well")
 	w.calm = true
 	for _, h := range w.hosts {
 		if h.off || h.Stopping {
@@ -283,17 +272,13 @@ func (w *world) run() {
 		h.cut, h.side, h.frozenUntil, h.broken, h.behindUntil = false, 0, time.Time{}, false, time.Time{}
 	}
 	clear(w.foreign)
-	for until := w.now.Add(2 * time.Minute); w.now.Before(until) && w.violation == ""; {
-		w.now = w.now.Add(tick)
-		if w.step(); until.Sub(w.now) > 30*time.Second {
-			w.busy = 0
-		}
-	}
-	if w.violation != "" {
+	w.pass(90*time.Second, func() {})
+	w.busy = 0
+	if w.pass(30*time.Second, func() {}); w.Failed() {
 		return
 	}
 	if w.busy > 0 {
-		w.violation = fmt.Sprintf("hosts do %d things in 30 s where all is well", w.busy)
+		w.Failf("hosts do %d things in 30 s where all is well", w.busy)
 	}
 	for _, a := range addresses {
 		want := 0
@@ -301,10 +286,10 @@ func (w *world) run() {
 			want = 1
 		}
 		if got := len(w.answering(a)); got != want {
-			w.violation = fmt.Sprintf("%s is on %d hosts in the end, and is to be on %d", a, got, want)
+			w.Failf("%s is on %d hosts in the end, and is to be on %d", a, got, want)
 		}
 		if o := w.wanted[a]; o != nil && o.LeaseDeleting {
-			w.violation = fmt.Sprintf("%s is not given back: its lock is %+v", a, w.locks[a])
+			w.Failf("%s is not given back: its lock is %+v", a, w.locks[a])
 		}
 	}
 }
@@ -316,39 +301,39 @@ func (w *world) disturb() {
 	switch w.r.IntN(18) {
 	case 0:
 		h.cut = !h.cut
-		w.tracef("%s cut off from the API server: %v", h.name, h.cut)
+		w.Tracef("%s cut off from the API server: %v", h.name, h.cut)
 	case 1:
 		h.side = w.r.IntN(2)
-		w.tracef("%s on side %d of the wire", h.name, h.side)
+		w.Tracef("%s on side %d of the wire", h.name, h.side)
 	case 2:
 		h.frozenUntil = w.now.Add(time.Duration(1+w.r.IntN(30)) * time.Second)
-		w.tracef("%s frozen until %.1f", h.name, h.frozenUntil.Sub(start).Seconds())
+		w.Tracef("%s frozen until %.1f", h.name, h.frozenUntil.Sub(start).Seconds())
 	case 3:
 		if h.off {
 			w.begin(h)
 		} else {
 			h.off = true
-			w.tracef("%s killed", h.name)
+			w.Tracef("%s killed", h.name)
 		}
 	case 4:
 		h.Stopping, h.isChanged = true, true
-		w.tracef("%s stops", h.name)
+		w.Tracef("%s stops", h.name)
 	case 5, 6, 7:
 		if w.wanted[a] == nil {
 			w.leases++
 			w.wanted[a] = &WantedAddress{Address: a, LeaseUID: fmt.Sprint(w.leases)}
-			w.tracef("%s is wanted", a)
+			w.Tracef("%s is wanted", a)
 		}
 		w.hidden[a] = false
 	case 8:
 		if w.wanted[a] != nil {
 			w.wanted[a].LeaseDeleting, w.hidden[a] = true, false
-			w.tracef("%s ends", a)
+			w.Tracef("%s ends", a)
 		}
 	case 9:
 		if w.wanted[a] != nil && !w.wanted[a].LeaseDeleting {
 			w.hidden[a] = !w.hidden[a]
-			w.tracef("%s has no ports: %v", a, w.hidden[a])
+			w.Tracef("%s has no ports: %v", a, w.hidden[a])
 		}
 	case 10:
 		if _, is := w.foreign[a]; is {
@@ -356,29 +341,29 @@ func (w *world) disturb() {
 		} else if len(w.answering(a)) == 0 {
 			w.foreign[a] = w.r.IntN(2)
 		}
-		w.tracef("somebody else has %s: %v", a, w.foreign)
+		w.Tracef("somebody else has %s: %v", a, w.foreign)
 	case 11: // no fault lasts
 		for _, o := range w.hosts {
 			o.cut, o.side, o.broken = false, 0, false
 		}
-		w.tracef("no partition")
+		w.Tracef("no partition")
 	case 12:
 		if h.off {
 			delete(w.heartbeats, h.name)
-			w.tracef("the heartbeat of %s is deleted", h.name)
+			w.Tracef("the heartbeat of %s is deleted", h.name)
 		}
 	case 13:
 		h.broken = !h.broken
-		w.tracef("%s can ask and add nothing: %v", h.name, h.broken)
+		w.Tracef("%s can ask and add nothing: %v", h.name, h.broken)
 	case 14:
 		h.behindUntil = w.now.Add(time.Duration(w.r.IntN(50)) * tick)
 		if w.r.IntN(3) == 0 { // its watch has ended, and begins again after a while
 			h.behindUntil = w.now.Add(time.Minute)
 		}
-		w.tracef("the cache of %s is behind", h.name)
+		w.Tracef("the cache of %s is behind", h.name)
 	case 15: // a user flushes the interface
 		clear(h.kernel)
-		w.tracef("%s has no addresses any more", h.name)
+		w.Tracef("%s has no addresses any more", h.name)
 	case 17:
 		if w.wanted[a] == nil { // it is deleted before the hosts have seen more than that it is wanted
 			w.leases++
@@ -389,19 +374,19 @@ func (w *world) disturb() {
 				}
 			}
 			w.wanted[a].LeaseDeleting = true
-			w.tracef("%s is wanted, and ends at once", a)
+			w.Tracef("%s is wanted, and ends at once", a)
 		}
 	case 16:
 		if o := w.wanted[a]; o != nil {
 			o.Nodes = map[string]bool{fmt.Sprintf("n%d", 1+w.r.IntN(4)): true}
-			w.tracef("%s is to be on %v", a, o.Nodes)
+			w.Tracef("%s is to be on %v", a, o.Nodes)
 		}
 	}
 }
 
 // begin starts a host: its state is empty, and its kernel keeps the addresses that have not expired.
 func (w *world) begin(h *simulatedHost) {
-	w.tracef("%s begins", h.name)
+	w.Tracef("%s begins", h.name)
 	h.off, h.frozenUntil, h.isChanged = false, time.Time{}, true
 	h.life++
 	h.HostState, h.cache = NewHostState(h.host, DefaultTiming()), cache{}
@@ -418,8 +403,11 @@ func (w *world) answering(a netip.Addr) []*simulatedHost {
 	return out
 }
 
-// step continues the operations in flight, lets each host plan, in random order, and checks the invariants after each.
+// step may inject a fault, continues the operations in flight, lets each host plan, in random order, and checks the invariants after each.
 func (w *world) step() {
+	if !w.calm && w.r.IntN(40) == 0 {
+		w.disturb()
+	}
 	for _, a := range addresses {
 		if w.r.IntN(10) == 0 {
 			w.manage(a)
@@ -471,10 +459,10 @@ func (w *world) manage(a netip.Addr) {
 	if o == nil || !o.LeaseDeleting || l.Holder != "" || l.ReleasedBy != "" {
 		return
 	}
-	w.tracef("%s is given back", a)
+	w.Tracef("%s is given back", a)
 	for _, h := range w.answering(a) {
-		if !w.excused[h.name] && w.violation == "" {
-			w.violation = fmt.Sprintf("%s is given back, and %s answers for it", a, h.name)
+		if !w.excused[h.name] {
+			w.Failf("%s is given back, and %s answers for it", a, h.name)
 		}
 	}
 	delete(w.wanted, a)
@@ -485,14 +473,13 @@ func (w *world) check() {
 	for _, a := range addresses {
 		all, both := w.answering(a), false
 		for i, x := range all {
-			if w.wanted[a] == nil && !w.excused[x.name] && w.violation == "" && len(w.foreign) == 0 {
-				w.violation = fmt.Sprintf("%s answers for %s, which was given back", x.name, a)
+			if w.wanted[a] == nil && !w.excused[x.name] && len(w.foreign) == 0 {
+				w.Failf("%s answers for %s, which was given back", x.name, a)
 			}
 			for _, y := range all[:i] {
 				both = both || x.side == y.side
-				if x.side == y.side && !w.excused[x.name] && !w.excused[y.name] && w.violation == "" {
-					w.tracef("WRONG")
-					w.violation = fmt.Sprintf("%s and %s both answer for %s", y.name, x.name, a)
+				if x.side == y.side && !w.excused[x.name] && !w.excused[y.name] {
+					w.Failf("%s and %s both answer for %s", y.name, x.name, a)
 				}
 			}
 		}
@@ -501,8 +488,8 @@ func (w *world) check() {
 			delete(w.conflictSince, a)
 		case !is:
 			w.conflictSince[a] = w.now
-		case w.now.Sub(since) > w.bound(all) && !w.paused(all) && w.violation == "":
-			w.violation = fmt.Sprintf("two hosts answer for %s for %s", a, w.now.Sub(since))
+		case w.now.Sub(since) > w.bound(all) && !w.paused(all):
+			w.Failf("two hosts answer for %s for %s", a, w.now.Sub(since))
 		}
 	}
 	for name := range w.excused { // until the host has found out
@@ -571,11 +558,10 @@ func (w *world) checkWakeTime(h *simulatedHost, ops []Op, again time.Time) {
 		return h.isChanged || !slices.Equal(has, h.kernelAddresses) || !reflect.DeepEqual(h.cache, h.seen)
 	}
 	switch {
-	case w.violation != "":
 	case len(ops) == 0 && !again.IsZero() && !again.After(w.now):
-		w.violation = fmt.Sprintf("%s has nothing to do, and was to look again %s ago", h.name, w.now.Sub(again))
+		w.Failf("%s has nothing to do, and was to look again %s ago", h.name, w.now.Sub(again))
 	case len(ops) > 0 && w.now.Before(h.nextCheck) && !h.hasPendingRequest() && !news():
-		w.violation = fmt.Sprintf("%s was to look again %s later, and has to %s already", h.name, h.nextCheck.Sub(w.now), ops[0].Kind)
+		w.Failf("%s was to look again %s later, and has to %s already", h.name, h.nextCheck.Sub(w.now), ops[0].Kind)
 	}
 	if h.nextCheck = again; again.IsZero() {
 		h.nextCheck = w.now.Add(h.Timing.Lifetime)
@@ -608,13 +594,13 @@ func (w *world) change(h *simulatedHost, op *Op) OpResult {
 	_, on := h.kernel[a]
 	switch {
 	case op.Kind == RemoveAddress:
-		w.tracef("%s: takes %s off", h.name, a)
+		w.Tracef("%s: takes %s off", h.name, a)
 		delete(h.kernel, a)
 		return OpResult{}
 	case op.Kind == RefreshAddress && !on, op.Kind == AddAddress && h.broken:
 		return OpResult{Err: errInjected}
 	case op.Kind == AddAddress:
-		w.tracef("%s: adds %s", h.name, a)
+		w.Tracef("%s: adds %s", h.name, a)
 	}
 	h.kernel[a] = w.now.Add(op.AddressLifetime(w.now, DefaultTiming()))
 	return OpResult{}
@@ -736,13 +722,13 @@ func (w *world) apply(f *operation) {
 		l.Holder, l.Report = h.name, f.op.Report
 	case ReleaseConfirmed:
 		for _, o := range w.answering(a) {
-			if o.side == h.side && !w.excused[o.name] && w.violation == "" {
-				w.violation = fmt.Sprintf("%s empties the lock of %s, and %s answers", h.name, a, o.name)
+			if o.side == h.side && !w.excused[o.name] {
+				w.Failf("%s empties the lock of %s, and %s answers", h.name, a, o.name)
 			}
 		}
 	}
 	w.locks[a] = l
-	w.tracef("%s: %s of %s: %+v", h.name, f.op.Kind, a, l)
+	w.Tracef("%s: %s of %s: %+v", h.name, f.op.Kind, a, l)
 }
 
 // respondingMAC returns the MAC that replies to a probe of an address by a host.

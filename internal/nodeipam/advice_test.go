@@ -71,7 +71,7 @@ func TestNodeEventsNameStepsThatHelp(t *testing.T) {
 				return strings.Join(out, "; ")
 			}
 			if text := messageFor(NewSnapshotView(c.snapshot, noon), c.uid); !strings.Contains(text, c.wantMessage) {
-				t.Fatalf("it is told %q", text)
+				t.Fatalf("its message is %q", text)
 			}
 			if c.then == "" {
 				c.then = c.uid
@@ -79,7 +79,7 @@ func TestNodeEventsNameStepsThatHelp(t *testing.T) {
 			for i, m := range c.do {
 				v := NewSnapshotView(m, noon)
 				if _, ok := v.PlannedGrant(c.then); !ok {
-					t.Errorf("after step %d it gets nothing, and is told %q", i, messageFor(v, c.then))
+					t.Errorf("after step %d it gets nothing, and its message is %q", i, messageFor(v, c.then))
 				}
 			}
 		})

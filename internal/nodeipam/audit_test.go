@@ -86,7 +86,7 @@ func TestAuditor(t *testing.T) {
 			}, map[string]int{"/": 0, "team/prod": 3}, false},
 			{"what cannot be read is as it was", func() { prod.nodes, prod.err = nil, errors.New("away") }, map[string]int{"/": 0, "team/prod": 3}, false},
 			{"a Cluster that is not served has no metric", func() { sites = slices.Delete(sites, 1, 2) }, map[string]int{"/": 0}, false},
-			{"an audit that reads nobody's Nodes is none", func() { own.err = errors.New("away") }, map[string]int{"/": 0}, true},
+			{"an audit that reads no Nodes is none", func() { own.err = errors.New("away") }, map[string]int{"/": 0}, true},
 		} {
 			step.do()
 			var before, after dto.Metric

@@ -54,8 +54,7 @@ func (w *world) freeBlocks(ipv6 bool) (free []netip.Prefix) {
 // nextBlock returns the next IPAllocation that the pool answers, and its block; an invalid block means that the pool
 // has none.
 func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
-	for _, o := range w.api.List(faults.Allocations) {
-		a := o.(*v1alpha1.IPAllocation)
+	for _, a := range faults.ListObjects[*v1alpha1.IPAllocation](w.api) {
 		free := w.freeBlocks(ptr.Deref(a.Spec.PrefixLength, 0) > 32)
 		if pin := a.Spec.PinnedRange; pin != nil {
 			free = slices.DeleteFunc(slices.Concat(w.freeBlocks(false), w.freeBlocks(true)), func(p netip.Prefix) bool { return p.Addr().String() != pin.StartAddress })
@@ -75,32 +74,33 @@ func (w *world) nextBlock() (*v1alpha1.IPAllocation, netip.Prefix, bool) {
 }
 
 func (w *world) answerAllocation(a *v1alpha1.IPAllocation, block netip.Prefix) {
-	before, ref := w.api.ResourceVersion(), faults.RefForObject(a)
+	ref := faults.RefForObject(a)
 	ready := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.PoolExhaustedReason, Message: "the pool has no free prefix"}
-	if block.IsValid() {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReadyReason, ""
-		_ = w.api.EditObject(ref, func(o client.Object) {
-			o.SetAnnotations(map[string]string{
-				v1alpha1.AddressAnnotation: netipx.RangeOfPrefix(block).String(), v1alpha1.ClusterCIDRAnnotation: a.Annotations[v1alpha1.ClusterCIDRAnnotation],
-			})
-		})
-	}
-	_ = w.api.EditStatus(ref, func(o client.Object) {
-		s := &o.(*v1alpha1.IPAllocation).Status
-		meta.SetStatusCondition(&s.Conditions, ready)
+	w.ChangeAsUser("the pool answers "+a.Name, func() {
 		if block.IsValid() {
-			r := netipx.RangeOfPrefix(block)
-			s.StartAddress, s.EndAddress = r.From().String(), r.To().String()
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReadyReason, ""
+			_ = w.api.EditObject(ref, func(o client.Object) {
+				o.SetAnnotations(map[string]string{
+					v1alpha1.AddressAnnotation: netipx.RangeOfPrefix(block).String(), v1alpha1.ClusterCIDRAnnotation: a.Annotations[v1alpha1.ClusterCIDRAnnotation],
+				})
+			})
 		}
+		_ = faults.EditStatus(w.api, ref, func(o *v1alpha1.IPAllocation) {
+			s := &o.Status
+			meta.SetStatusCondition(&s.Conditions, ready)
+			if block.IsValid() {
+				r := netipx.RangeOfPrefix(block)
+				s.StartAddress, s.EndAddress = r.From().String(), r.To().String()
+			}
+		})
 	})
-	w.changed(before, "the user: the pool answers "+a.Name)
 }
 
 // checkGrantFromBlock checks that a grant from a ClusterCIDR with a pool is from a block that is open for it, and
 // protected.
 func (w *world) checkGrantFromBlock(g fence.Grant, open []fence.OpenRange) {
-	for _, o := range w.api.List(faults.ClusterCIDRs) {
-		spec := o.(*v1alpha1.ClusterCIDR).Spec
+	for _, o := range faults.ListObjects[*v1alpha1.ClusterCIDR](w.api) {
+		spec := o.Spec
 		for _, cidr := range g.CIDRs {
 			if o.GetName() != g.ClusterCIDRName || poolOf(spec, cidr.Addr().Is6()) == nil {
 				continue
@@ -123,8 +123,8 @@ func (w *world) checkGrantFromBlock(g fence.Grant, open []fence.OpenRange) {
 }
 
 func (w *world) blocks() (out []nodeipam.Block) {
-	for _, o := range w.api.List(faults.Allocations) {
-		b, _ := nodeipam.BlockFromAllocation(o.(*v1alpha1.IPAllocation))
+	for _, o := range faults.ListObjects[*v1alpha1.IPAllocation](w.api) {
+		b, _ := nodeipam.BlockFromAllocation(o)
 		out = append(out, b)
 	}
 	return out
@@ -170,8 +170,8 @@ func (w *world) blockWithRoom(taken []netip.Prefix, ipv6 bool) bool {
 
 // checkBlocksAtRest checks that no block is left that is not needed.
 func (w *world) checkBlocksAtRest() {
-	for _, o := range w.api.List(faults.Allocations) {
-		b, _ := nodeipam.BlockFromAllocation(o.(*v1alpha1.IPAllocation))
+	for _, o := range faults.ListObjects[*v1alpha1.IPAllocation](w.api) {
+		b, _ := nodeipam.BlockFromAllocation(o)
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
 			return overlapCondition(prefixes(n.Spec.PodCIDRs), b.PossiblePrefixes)
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // These tests have stories that the schedules of faults do not have: what users do to blocks, and what refuses them.
@@ -30,22 +31,21 @@ func blockRef(name string) faults.Ref {
 
 // forceBlock deletes a block regardless of its finalizers, as a restore to a time before it was granted does.
 func forceBlock(name string) action {
-	return action{"force block " + name, func(w *world) bool { return w.api.Delete(blockRef(name), true) == nil }}
+	return sim.NewAttempt("force block "+name, func(w *world) bool { return w.api.Delete(blockRef(name), true) == nil })
 }
 
 // killAll kills the managers, and restart starts another one.
-var killAll = action{"kill", func(w *world) bool {
-	for _, m := range w.managers {
-		m.dead = true
-		m.kill()
+var killAll = sim.NewAttempt("kill", func(w *world) bool {
+	for _, m := range w.Managers {
+		m.Kill()
 	}
 	return true
-}}
+})
 
-var restart = action{"start", func(w *world) bool { w.start(); return true }}
+var restart = sim.NewAttempt("start", func(w *world) bool { w.start(); return true })
 
 // checkBlockHeld checks that an IPAllocation has, or may have, the first block.
-var checkBlockHeld = action{"is the block held", func(w *world) bool {
+var checkBlockHeld = sim.NewAttempt("is the block held", func(w *world) bool {
 	for _, b := range w.blocks() {
 		for _, p := range b.PossiblePrefixes {
 			if p.String() == threeBlocks[0] {
@@ -53,21 +53,21 @@ var checkBlockHeld = action{"is the block held", func(w *world) bool {
 			}
 		}
 	}
-	w.Failf("I1: nobody holds %s, and a Node has some of it; on record is %+v", threeBlocks[0], w.state)
+	w.Failf("I1: no block holds %s, and a Node has some of it; on record is %+v", threeBlocks[0], w.state)
 	return true
-}}
+})
 
 // runInOrders runs a scenario in each order of steps.
 func (s scenario) runInOrders(t *testing.T) {
 	t.Helper()
-	for _, order := range names(orders) {
-		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = orders[order] }) })
+	for _, order := range names(sim.Orders) {
+		t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.Order = sim.Orders[order] }) })
 	}
 }
 
 // waitFor waits for a duration, whatever happens.
 func waitFor(d time.Duration) action {
-	return action{"wait", func(w *world) bool {
+	return sim.NewAttempt("wait", func(w *world) bool {
 		if w.until.IsZero() {
 			w.until = time.Now().Add(d)
 		}
@@ -76,28 +76,28 @@ func waitFor(d time.Duration) action {
 			w.until = time.Time{}
 		}
 		return over
-	}}
+	})
 }
 
 // checkAllServed checks that no Node waits, and ends the disturbance of calls.
-var checkAllServed = action{"is each Node served", func(w *world) bool {
+var checkAllServed = sim.NewAttempt("is each Node served", func(w *world) bool {
 	for _, n := range w.nodes() {
 		if len(n.Spec.PodCIDRs) == 0 {
 			w.Failf("Node %s waits, beside %d blocks", n.Name, len(w.blocks()))
 		}
 	}
-	w.disturb = nil
+	w.Disturb = nil
 	return true
-}}
+})
 
 // refuse makes the API server refuse a verb on IPAllocations.
 func refuse(verb string) func(*world) {
 	return func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			if r.Ref.Kind != faults.Allocations || r.Verb != verb {
 				return false
 			}
-			w.answer(r, nil, forbidden(r))
+			w.Answer(r, nil, forbidden(r))
 			return true
 		}
 	}
@@ -124,20 +124,20 @@ func TestALostBlockIsAskedForAgain(t *testing.T) {
 // a user changes in its record.
 func TestABlockWithoutItsRecordStays(t *testing.T) {
 	s := scenario{name: "record", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
-	s.script = []action{removeBlock("prod-pods-4-1"), {"edit the record", func(w *world) bool {
+	s.script = []action{removeBlock("prod-pods-4-1"), sim.NewAttempt("edit the record", func(w *world) bool {
 		return w.api.EditObject(blockRef("prod-pods-4-1"), func(o client.Object) { o.SetAnnotations(nil) }) == nil
-	}}, checkBlockHeld}
+	}), checkBlockHeld}
 	s.run(t, func(*world) {})
 }
 
 // expectContested checks how many blocks are reported that Nodes use and that the pool refuses.
 func expectContested(want int) action {
-	return action{fmt.Sprintf("%d are contested", want), func(w *world) bool {
-		if found, _ := w.managers[0].site.BuildReport(); len(found.ConflictingBlocks) != want {
+	return sim.NewAttempt(fmt.Sprintf("%d are contested", want), func(w *world) bool {
+		if found, _ := w.Managers[0].site.BuildReport(); len(found.ConflictingBlocks) != want {
 			w.Failf("contested are %v, want %d", found.ConflictingBlocks, want)
 		}
 		return true
-	}}
+	})
 }
 
 // foreignBlock is an IPAllocation with the addresses of the first block; grantToForeign grants it these.
@@ -148,12 +148,12 @@ var foreignBlock = &v1alpha1.IPAllocation{
 
 func grantToForeign(w *world) bool {
 	_ = w.api.Create(foreignBlock.DeepCopy())
-	return w.api.EditStatus(faults.RefForObject(foreignBlock), func(o client.Object) { o.(*v1alpha1.IPAllocation).Status.StartAddress = "10.0.0.0" }) == nil
+	return faults.EditStatus(w.api, faults.RefForObject(foreignBlock), func(o *v1alpha1.IPAllocation) { o.Status.StartAddress = "10.0.0.0" }) == nil
 }
 
-var forceAndGrantToForeign = action{"force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").do(w) && grantToForeign(w) }}
+var forceAndGrantToForeign = sim.NewAttempt("force, give on", func(w *world) bool { return forceBlock("prod-pods-4-1").Do(w) && grantToForeign(w) })
 
-var foreignBlockGone = action{"the other is gone", func(w *world) bool { return w.api.Delete(faults.RefForObject(foreignBlock), true) == nil }}
+var foreignBlockGone = sim.NewAttempt("the other is gone", func(w *world) bool { return w.api.Delete(faults.RefForObject(foreignBlock), true) == nil })
 
 // TestABlockThatWasGivenOn checks a block that was granted to another IPAllocation while its own was gone; then its
 // Nodes are deleted, and another one comes.
@@ -179,7 +179,7 @@ func blockOfProd(record string) *v1alpha1.IPAllocation {
 // second block's addresses: for another purpose, or as a restore brings the block that had the name before, according
 // to the type.
 func takeName(by v1alpha1.AllocationType) action {
-	return action{"force, take the name", func(w *world) bool {
+	return sim.NewAttempt("force, take the name", func(w *world) bool {
 		second := netipx.RangeOfPrefix(netip.MustParsePrefix(threeBlocks[1]))
 		o := blockOfProd(second.String())
 		o.Spec.Type = by
@@ -189,7 +189,7 @@ func takeName(by v1alpha1.AllocationType) action {
 			s := &live.(*v1alpha1.IPAllocation).Status
 			s.StartAddress, s.EndAddress = second.From().String(), second.To().String()
 		}) == nil
-	}}
+	})
 }
 
 var takenBy = map[string]v1alpha1.AllocationType{"an IPAllocation for something else": v1alpha1.NodesAllocation, "what a restore brings": v1alpha1.PodsAllocation}
@@ -222,12 +222,12 @@ func TestFaultsOfANameThatIsTaken(t *testing.T) {
 	for name, kind := range takenBy {
 		take, writes, calls := takeName(kind), 0, 0
 		s := scenario{name: "taken", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
-		s.script = []action{{take.text, func(w *world) bool { writes, calls = w.Writes, w.calls; return take.do(w) }}, waitFor(5 * time.Minute), checkBlockHeld, checkBlockOpenOnce}
-		for _, order := range names(orders) {
-			in, allCalls := func(w *world) { w.order = orders[order] }, 0
+		s.script = []action{sim.NewAttempt(take.Text, func(w *world) bool { writes, calls = w.Writes, w.Calls; return take.Do(w) }), waitFor(5 * time.Minute), checkBlockHeld, checkBlockOpenOnce}
+		for _, order := range names(sim.Orders) {
+			in, allCalls := func(w *world) { w.Order = sim.Orders[order] }, 0
 			allWrites := s.run(t, func(w *world) {
 				in(w)
-				w.disturb = func(w *world, _ *faults.Request) bool { allCalls = w.calls; return false }
+				w.Disturb = func(w *world, _ *faults.Request) bool { allCalls = w.Calls; return false }
 			})
 			firstWrite, firstCall := writes+1, calls+1
 			for _, f := range faultsOfWrites {
@@ -248,7 +248,7 @@ func TestFaultsOfANameThatIsTaken(t *testing.T) {
 // TestALostBlockOfWhatIsDeleted checks that a lost block that Nodes use is requested once where its ClusterCIDR is
 // being deleted, and another IPAllocation has its name, and perhaps its addresses.
 func TestALostBlockOfWhatIsDeleted(t *testing.T) {
-	few := action{"were few made", func(w *world) bool {
+	few := sim.NewAttempt("were few made", func(w *world) bool {
 		made := map[types.UID]bool{}
 		for _, c := range w.api.ChangesSince(faults.Allocations, 0) {
 			made[c.Object.GetUID()] = true
@@ -257,10 +257,10 @@ func TestALostBlockOfWhatIsDeleted(t *testing.T) {
 			w.Failf("%d IPAllocations were made", len(made))
 		}
 		return true
-	}}
-	for name, take := range map[string]action{"given on": {"take the name, give on", func(w *world) bool {
-		return takeName(v1alpha1.NodesAllocation).do(w) && grantToForeign(w)
-	}}, "free": takeName(v1alpha1.NodesAllocation)} {
+	})
+	for name, take := range map[string]action{"given on": sim.NewAttempt("take the name, give on", func(w *world) bool {
+		return takeName(v1alpha1.NodesAllocation).Do(w) && grantToForeign(w)
+	}), "free": takeName(v1alpha1.NodesAllocation)} {
 		t.Run(name, func(t *testing.T) {
 			scenario{
 				name: "closing", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")},
@@ -296,7 +296,7 @@ func TestARequestOutlivesTheConfigMap(t *testing.T) {
 // one each, with a name of its own, and no more than that.
 func TestTwoClusterCIDRsAskAtOnce(t *testing.T) {
 	one, two := forSize(fromPool("c"), "small"), forSize(fromPool("d"), "big")
-	each := action{"has each one block", func(w *world) bool {
+	each := sim.NewAttempt("has each one block", func(w *world) bool {
 		of := map[string]int{}
 		for _, b := range w.blocks() {
 			of[b.ClusterCIDRName]++
@@ -305,7 +305,7 @@ func TestTwoClusterCIDRsAskAtOnce(t *testing.T) {
 			w.Failf("the blocks of each ClusterCIDR are %v", of)
 		}
 		return true
-	}}
+	})
 	scenario{
 		name: "two", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), one, two, sized("s", "small"), sized("b", "big")},
 		script: []action{each, checkAllServed}, served: 2,
@@ -313,7 +313,7 @@ func TestTwoClusterCIDRsAskAtOnce(t *testing.T) {
 }
 
 // checkBlockOpenOnce checks that the first block is open, and only once.
-var checkBlockOpenOnce = action{"is the block open", func(w *world) bool {
+var checkBlockOpenOnce = sim.NewAttempt("is the block open", func(w *world) bool {
 	var open []fence.OpenRange
 	for _, on := range w.state.OpenRanges {
 		if on.ClusterCIDRName != "" && on.CIDRs[0].String() == threeBlocks[0] {
@@ -324,21 +324,21 @@ var checkBlockOpenOnce = action{"is the block open", func(w *world) bool {
 		w.Failf("%s is open as %+v", threeBlocks[0], open)
 	}
 	return true
-}}
+})
 
 // TestAnotherBlockComes checks that a Node does not wait for a block that may never get any addresses: another block is
 // requested.
 func TestAnotherBlockComes(t *testing.T) {
-	share := action{"it shares addresses", func(w *world) bool {
-		return w.api.EditStatus(blockRef("prod-pods-4-1"), func(o client.Object) {
-			s := &o.(*v1alpha1.IPAllocation).Status
+	share := sim.NewAttempt("it shares addresses", func(w *world) bool {
+		return faults.EditStatus(w.api, blockRef("prod-pods-4-1"), func(o *v1alpha1.IPAllocation) {
+			s := &o.Status
 			s.StartAddress, s.EndAddress = "10.9.0.0", "10.9.1.255"
 			s.Conditions = []metav1.Condition{
 				{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason},
 				{Type: v1alpha1.OverlapCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SharedRangeReason},
 			}
 		}) == nil
-	}}
+	})
 	for name, script := range map[string][]action{
 		"for one whose addresses another has since a restore": {add(node("a")), add(node("b")), checkAllServed},
 		"for one that shares addresses":                       {share, add(node("a")), add(node("b")), checkAllServed},
@@ -384,17 +384,17 @@ func TestBlocksOfAnotherPool(t *testing.T) {
 	again := fromPool("c")
 	again.Spec.IPv4Pool.Name = "others"
 	s := scenario{name: "again", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: 2}
-	s.script = []action{{"force c, c again, Node b", func(w *world) bool {
+	s.script = []action{sim.NewAttempt("force c, c again, Node b", func(w *world) bool {
 		_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), true)
 		return w.api.Create(again) == nil && w.api.Create(node("b")) == nil
-	}}, {"look", func(w *world) bool {
+	}), sim.NewAttempt("look", func(w *world) bool {
 		for _, n := range w.nodes() {
 			if n.Name == "b" && overlapCondition(prefixes(n.Spec.PodCIDRs), prefixes(threeBlocks[:1])) {
 				w.Failf("b has %v of a block of another pool", n.Spec.PodCIDRs)
 			}
 		}
 		return true
-	}}}
+	})}
 	s.run(t, func(*world) {})
 }
 
@@ -403,7 +403,7 @@ func TestBlocksOfAnotherPool(t *testing.T) {
 func TestAForgedBlockIsNotAskedFor(t *testing.T) {
 	forged := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-99", UID: "u", ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	s := scenario{name: "forged", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
-	s.script = []action{{"forge", func(w *world) bool {
+	s.script = []action{sim.NewAttempt("forge", func(w *world) bool {
 		return w.api.EditObject(fenceRef, func(c client.Object) {
 			var state fence.State
 			data := c.(*corev1.ConfigMap).Data
@@ -412,27 +412,27 @@ func TestAForgedBlockIsNotAskedFor(t *testing.T) {
 			raw, _ := json.Marshal(state)
 			data["state"] = string(raw)
 		}) == nil
-	}}, add(node("b")), add(node("x")), {"look", func(w *world) bool {
-		for _, o := range w.api.List(faults.Allocations) {
-			if bits := *o.(*v1alpha1.IPAllocation).Spec.PrefixLength; bits != 23 {
+	}), add(node("b")), add(node("x")), sim.NewAttempt("look", func(w *world) bool {
+		for _, o := range faults.ListObjects[*v1alpha1.IPAllocation](w.api) {
+			if bits := *o.Spec.PrefixLength; bits != 23 {
 				w.Failf("a block of /%d is asked for", bits)
 			}
 		}
 		return true
-	}}}
-	s.run(t, func(w *world) { w.order = orders["lazy"] })
+	})}
+	s.run(t, func(w *world) { w.Order = sim.Orders["lazy"] })
 }
 
 // TestADeletedConfigMapIsSaid checks that the deletion of the ConfigMap is followed by one event with its consequences:
 // kubectl waits for the finalizer without a message.
 func TestADeletedConfigMapIsSaid(t *testing.T) {
 	s := scenario{name: "deleted", before: []client.Object{clusterCIDR("c", "10.0.0.0/22", 8), node("a")}, served: 3}
-	s.script = []action{deleteFence, add(node("b")), add(node("x")), {"was it said", func(w *world) bool {
+	s.script = []action{deleteFence, add(node("b")), add(node("x")), sim.NewAttempt("was it said", func(w *world) bool {
 		events := slices.DeleteFunc(slices.Clone(w.events), func(text string) bool { return !strings.HasPrefix(text, "*v1.ConfigMap "+nodeipam.FenceDeleted) })
 		if len(events) != 1 {
 			w.Failf("of the ConfigMap is said %q", events)
 		}
 		return true
-	}}}
+	})}
 	s.run(t, func(*world) {})
 }

@@ -288,7 +288,7 @@ func TestAdoptionEndsWithList(t *testing.T) {
 // TestPausedManagerReadsBeforeItWrites checks R10 and R14: a manager that was paused reads its grants on record before
 // it writes.
 func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
-	for name, tc := range map[string]struct{ lost, deaf bool }{"there": {}, "lost": {lost: true}, "nobody says": {deaf: true}} {
+	for name, tc := range map[string]struct{ lost, deaf bool }{"there": {}, "lost": {lost: true}, "no condition": {deaf: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, c := newTestSite(t, newRange(), newNode())

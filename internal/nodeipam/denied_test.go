@@ -16,8 +16,8 @@ func TestUnallocatableBlockIsNotAwaited(t *testing.T) {
 		blocks []Block
 		want   []string
 	}{
-		"its addresses are another's by now":  {blocks: []Block{newTestBlock(firstName, "", isRestored, isRefused)}, want: []string{"ask for " + secondName}},
-		"some of it is another's":             {blocks: []Block{newTestBlock(firstName, "", isShared)}, want: []string{"ask for " + secondName}},
+		"its addresses are another's by now":  {blocks: []Block{newTestBlock(firstName, "", isRestored, isRefused)}, want: []string{"create " + secondName}},
+		"some of it is another's":             {blocks: []Block{newTestBlock(firstName, "", isShared)}, want: []string{"create " + secondName}},
 		"two are, and there may be two":       {blocks: []Block{newTestBlock(firstName, "", isShared), newTestBlock(secondName, "", isShared)}},
 		"it was restored, and is yet to come": {blocks: []Block{newTestBlock(firstName, "", isRestored)}},
 		"the pool has none":                   {blocks: []Block{newTestBlock(firstName, "", isRefused)}},
@@ -68,14 +68,14 @@ func TestRefusalAfterRecordCounts(t *testing.T) {
 	m.recordLiveBlock(newTestBlock(firstName, "", isRefused, isRestored), noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	m.recordLiveBlock(newTestBlock(firstName, "", isRestored, func(b *Block) { b.RefusalMessage = "the record says 10.9.0.0/23, which another has" }), noon)
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for "+secondName)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create "+secondName)
 }
 
 // TestIdleDeniedBlockIsDeleted checks that a denied block that no Node uses is deleted after the grace period.
 func TestIdleDeniedBlockIsDeleted(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock(firstName, "", isRestored, isRefused)})
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
-	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), "give back "+firstName)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), "delete "+firstName)
 }
 
 // TestReplacedBlockIsNotConflicting checks that a restored block is not reported as contested where another block of
@@ -94,5 +94,5 @@ func TestReplacedBlockIsNotConflicting(t *testing.T) {
 func TestReplacedDeniedBlockIsReleased(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "", isRefused, withLostCIDR, isDeleted), newTestBlock(secondName, lostCIDR, isPinned, withLostCIDR))
 	m.planBlocksOnce(t, noon)
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "let go of "+firstName)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "release "+firstName)
 }

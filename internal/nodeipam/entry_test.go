@@ -190,7 +190,7 @@ func TestApplyFleetStatus(t *testing.T) {
 		ready, full     string
 		urgent          bool
 	}{
-		"nobody uses it": {cc: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
+		"no Cluster uses it": {cc: fleetRange(), free: 2, ready: "no Cluster uses it yet; it has 2 node CIDRs for each", urgent: true},
 		"one has numbers of its own, the other's stay": {
 			cc: fleetRange(use(prod, "m", 0, 0), use(stage, "s", 1, 1)), by: map[ClusterKey]Usage{prod: ready(0, full)}, allocated: 3, free: 0, urgent: true,
 			ready: "0 of 2 node CIDRs are free in Cluster team/prod, and no fewer in others", full: "in Cluster team/prod: all 2 node CIDRs are taken",

@@ -24,7 +24,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/nodeipam"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 func forbidden(r *faults.Request) error {
@@ -72,9 +72,9 @@ var twoFamilies = []string{"10.0.0.0/23", "10.0.4.0/23", "fd00::/119", "fd00::40
 var threeBlocks = []string{"10.0.0.0/23", "10.0.4.0/23", "10.0.8.0/23"}
 
 func removeBlock(name string) action {
-	return action{"delete block " + name, func(w *world) bool {
+	return sim.NewAttempt("delete block "+name, func(w *world) bool {
 		return w.api.Delete(faults.Ref{Kind: faults.Allocations, Namespace: prod.Namespace, Name: name}, false) == nil
-	}}
+	})
 }
 
 // prod is the Cluster of a fleet.
@@ -100,34 +100,34 @@ func newUninitializedNode(name string) *corev1.Node {
 
 // initialized adds the labels of an uninitialized Node, and removes its taint.
 func initialized(name, size string) action {
-	return action{"initialize " + name, func(w *world) bool {
-		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
+	return sim.NewAttempt("initialize "+name, func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Nodes, name), func(o *corev1.Node) {
 			o.SetLabels(map[string]string{"size": size})
-			o.(*corev1.Node).Spec.Taints = nil
+			o.Spec.Taints = nil
 		}) == nil
-	}}
+	})
 }
 
 // expectCIDROf checks that a Node has CIDRs of a ClusterCIDR, if it has any by now.
 func expectCIDROf(name, from string) action {
-	return action{name + " has of " + from, func(w *world) bool {
+	return sim.NewAttempt(name+" has of "+from, func(w *world) bool {
 		for _, n := range w.nodes() {
 			if current := n.Annotations[v1alpha1.ClusterCIDRAnnotation]; n.Name == name && len(n.Spec.PodCIDRs) > 0 && current != from {
 				w.Failf("K7: Node %s has %v of ClusterCIDR %s, and not of %s, which its labels select", name, n.Spec.PodCIDRs, current, from)
 			}
 		}
 		return true
-	}}
+	})
 }
 
 // heartbeat is a write of a kubelet that changes nothing of interest.
 func heartbeat(name string) action {
-	return action{"heartbeat of " + name, func(w *world) bool {
+	return sim.NewAttempt("heartbeat of "+name, func(w *world) bool {
 		at := fmt.Sprint(w.api.ResourceVersion())
 		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
 			o.SetAnnotations(mergeInto(o.GetAnnotations(), "heartbeat", at))
 		}) == nil
-	}}
+	})
 }
 
 func mergeInto(m map[string]string, key, value string) map[string]string {
@@ -141,93 +141,91 @@ func mergeInto(m map[string]string, key, value string) map[string]string {
 
 // labelProd adds or removes the label that makes the Nodes of the Cluster get CIDRs.
 func labelProd(wanted bool) action {
-	return action{fmt.Sprintf("label the Cluster: %v", wanted), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("label the Cluster: %v", wanted), func(w *world) bool {
 		return w.api.EditObject(faults.RefForObject(clusterProd()), func(o client.Object) {
 			o.SetLabels(nil)
 			if wanted {
 				o.SetLabels(clusterProd().Labels)
 			}
 		}) == nil
-	}}
+	})
 }
 
 // setOtherClusterUse adds or removes the entry of another Cluster in a ClusterCIDR.
 func setOtherClusterUse(name string, uses bool) action {
-	return action{fmt.Sprintf("another Cluster uses %s: %v", name, uses), func(w *world) bool {
-		return w.api.EditStatus(ref(faults.ClusterCIDRs, name), func(o client.Object) {
-			c := o.(*v1alpha1.ClusterCIDR)
+	return sim.NewAttempt(fmt.Sprintf("another Cluster uses %s: %v", name, uses), func(w *world) bool {
+		return faults.EditStatus(w.api, ref(faults.ClusterCIDRs, name), func(c *v1alpha1.ClusterCIDR) {
 			c.Status.Clusters = slices.DeleteFunc(c.Status.Clusters, func(u v1alpha1.ClusterUse) bool { return u.Name == "another" })
 			if uses {
 				c.Status.Clusters = append(c.Status.Clusters, v1alpha1.ClusterUse{Namespace: "team", Name: "another", Mark: "m"})
 			}
 		}) == nil
-	}}
+	})
 }
 
 func add(o client.Object) action {
-	return action{"add " + o.GetName(), func(w *world) bool { return w.api.Create(o.DeepCopyObject().(client.Object)) == nil }}
+	return sim.NewAttempt("add "+o.GetName(), func(w *world) bool { return w.api.Create(o.DeepCopyObject().(client.Object)) == nil })
 }
 
 func remove(kind faults.Kind, name string) action {
-	return action{fmt.Sprintf("delete %s %s", kind, name), func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil }}
+	return sim.NewAttempt(fmt.Sprintf("delete %s %s", kind, name), func(w *world) bool { return w.api.Delete(ref(kind, name), false) == nil })
 }
 
 // drain deletes a Node that a foreign finalizer keeps, such as karpenter's; gone removes that finalizer.
 func drain(name string) action {
-	return action{"drain " + name, func(w *world) bool {
+	return sim.NewAttempt("drain "+name, func(w *world) bool {
 		_ = w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) { o.SetFinalizers([]string{"karpenter.sh/termination"}) })
 		return w.api.Delete(ref(faults.Nodes, name), false) == nil
-	}}
+	})
 }
 
 func gone(name string) action {
-	return action{"end of " + name, func(w *world) bool { return w.api.Delete(ref(faults.Nodes, name), true) == nil }}
+	return sim.NewAttempt("end of "+name, func(w *world) bool { return w.api.Delete(ref(faults.Nodes, name), true) == nil })
 }
 
 // replace deletes a Node and creates another of its name at once.
 func replace(name string) action {
-	return action{"replace " + name, func(w *world) bool {
+	return sim.NewAttempt("replace "+name, func(w *world) bool {
 		return w.api.Delete(ref(faults.Nodes, name), true) == nil && w.api.Create(node(name)) == nil
-	}}
+	})
 }
 
 // setByHand sets the CIDRs of a Node as another allocator would.
 func setByHand(name string, cidrs ...string) action {
-	return action{"set the CIDRs of " + name, func(w *world) bool {
-		_ = w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) {
-			n := o.(*corev1.Node)
+	return sim.NewAttempt("set the CIDRs of "+name, func(w *world) bool {
+		_ = faults.EditObject(w.api, ref(faults.Nodes, name), func(n *corev1.Node) {
 			n.Spec.PodCIDR, n.Spec.PodCIDRs = cidrs[0], cidrs
 		})
 		return true
-	}}
+	})
 }
 
 func label(name, size string) action {
-	return action{"label " + name, func(w *world) bool {
+	return sim.NewAttempt("label "+name, func(w *world) bool {
 		return w.api.EditObject(ref(faults.Nodes, name), func(o client.Object) { o.SetLabels(map[string]string{"size": size}) }) == nil
-	}}
+	})
 }
 
-var touchFence = action{"touch the ConfigMap", func(w *world) bool {
+var touchFence = sim.NewAttempt("touch the ConfigMap", func(w *world) bool {
 	return w.api.EditObject(fenceRef, func(o client.Object) { o.SetLabels(map[string]string{"by": "hand"}) }) == nil
-}}
+})
 
 // saveFence saves the content of the ConfigMap; restoreFence restores it, without the grants made since.
-var saveFence = action{"note the ConfigMap", func(w *world) bool {
-	for _, o := range w.api.List(faults.ConfigMaps) {
-		w.saved = o.(*corev1.ConfigMap)
+var saveFence = sim.NewAttempt("note the ConfigMap", func(w *world) bool {
+	for _, o := range faults.ListObjects[*corev1.ConfigMap](w.api) {
+		w.saved = o
 	}
 	return w.saved != nil
-}}
+})
 
-var restoreFence = action{"put the ConfigMap back", func(w *world) bool {
-	return w.api.EditObject(fenceRef, func(o client.Object) { o.(*corev1.ConfigMap).Data = w.saved.Data }) == nil
-}}
+var restoreFence = sim.NewAttempt("put the ConfigMap back", func(w *world) bool {
+	return faults.EditObject(w.api, fenceRef, func(o *corev1.ConfigMap) { o.Data = w.saved.Data }) == nil
+})
 
 // loseFence deletes the ConfigMap regardless of its finalizer.
-var loseFence = action{"lose the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, true) == nil }}
+var loseFence = sim.NewAttempt("lose the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, true) == nil })
 
-var deleteFence = action{"delete the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, false) == nil }}
+var deleteFence = sim.NewAttempt("delete the ConfigMap", func(w *world) bool { return w.api.Delete(fenceRef, false) == nil })
 
 func ref(kind faults.Kind, name string) faults.Ref { return faults.Ref{Kind: kind, Name: name} }
 
@@ -441,129 +439,76 @@ type fault struct {
 	reads bool
 }
 
+// breakWatches breaks watches of some managers, and lets the call happen.
+func breakWatches(kind faults.Kind, delay time.Duration, of func(*world, *manager, *faults.Request) bool) func(*world, *faults.Request) {
+	return func(w *world, r *faults.Request) {
+		for _, m := range w.Managers {
+			if of(w, m, r) {
+				w.relist(m, kind, delay)
+			}
+		}
+		w.ExecuteAndAnswer(r)
+	}
+}
+
+func isCaller(_ *world, m *manager, r *faults.Request) bool { return m.Name == r.Client }
+func isOther(_ *world, m *manager, r *faults.Request) bool  { return m.Name != r.Client && !m.Dead }
+func isFleetCaller(w *world, m *manager, r *faults.Request) bool {
+	return w.fleet && m.Name == r.Client
+}
+func isPoolCaller(w *world, m *manager, r *faults.Request) bool {
+	return w.pool != nil && m.Name == r.Client
+}
+func isPoolOther(w *world, m *manager, r *faults.Request) bool {
+	return w.pool != nil && isOther(w, m, r)
+}
+
 var faultsOfWrites = []fault{
-	{name: "killed before", do: func(w *world, r *faults.Request) { w.crash(w.manager(r.Client)); r.Answer(nil, schedule.ErrKilled) }},
-	{name: "killed after", do: func(w *world, r *faults.Request) {
-		_, _ = w.do(r)
-		w.crash(w.manager(r.Client))
-		r.Answer(nil, schedule.ErrKilled)
-	}},
-	{name: "answer lost", do: func(w *world, r *faults.Request) {
-		_, _ = w.do(r)
-		w.answer(r, nil, schedule.ErrTimeout)
-	}},
-	{name: "never arrives", do: func(w *world, r *faults.Request) { w.answer(r, nil, schedule.ErrTimeout) }},
-	{name: "late", do: func(w *world, r *faults.Request) {
-		w.answer(r, nil, schedule.ErrTimeout)
-		w.DelayStep(4, 10*time.Second, func() { _, _ = w.do(r) })
-	}},
-	{name: "very late", do: func(w *world, r *faults.Request) {
-		w.answer(r, nil, schedule.ErrTimeout)
-		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
-	}},
-	{name: "killed, lands late", do: func(w *world, r *faults.Request) {
-		w.crash(w.manager(r.Client))
-		r.Answer(nil, schedule.ErrKilled)
-		w.DelayStep(4, 40*time.Second, func() { _, _ = w.do(r) })
-	}},
+	{name: "killed before", do: func(w *world, r *faults.Request) { w.CrashBefore(r) }},
+	{name: "killed after", do: func(w *world, r *faults.Request) { w.CrashAfter(r) }},
+	{name: "answer lost", do: func(w *world, r *faults.Request) { w.LoseAnswer(r) }},
+	{name: "never arrives", do: func(w *world, r *faults.Request) { w.Answer(r, nil, sim.ErrTimeout) }},
+	{name: "late", do: func(w *world, r *faults.Request) { w.DelayCall(r, 4, 10*time.Second) }},
+	{name: "very late", do: func(w *world, r *faults.Request) { w.DelayCall(r, 0, 40*time.Second) }},
+	{name: "killed, lands late", do: func(w *world, r *faults.Request) { w.CrashLate(r, 4, 40*time.Second) }},
 	{name: "killed, the ConfigMap lost, another Node comes first, lands late", do: func(w *world, r *faults.Request) {
-		w.crash(w.manager(r.Client))
-		r.Answer(nil, schedule.ErrKilled)
-		before := w.api.ResourceVersion()
-		_ = w.api.Delete(fenceRef, true)
-		_ = w.api.Create(sized("0", "big"))
-		w.changed(before, "the user: the ConfigMap is lost, and Node 0 comes")
-		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
+		w.CrashBefore(r)
+		w.ChangeAsUser("the ConfigMap is lost, and Node 0 comes", func() {
+			_ = w.api.Delete(fenceRef, true)
+			_ = w.api.Create(sized("0", "big"))
+		})
+		w.ExecuteLate(r, 0, 40*time.Second)
 	}},
 	{name: "late, its Node is drained", do: func(w *world, r *faults.Request) {
 		if r.Ref.Kind != faults.Nodes {
-			value, err := w.do(r)
-			w.answer(r, value, err)
+			w.ExecuteAndAnswer(r)
 			return
 		}
-		before := w.api.ResourceVersion()
-		drain(r.Ref.Name).do(w)
-		w.changed(before, "the user: drain "+r.Ref.Name)
-		w.answer(r, nil, schedule.ErrTimeout)
-		w.DelayStep(0, 40*time.Second, func() { _, _ = w.do(r) })
+		w.ChangeAsUser("drain "+r.Ref.Name, func() { drain(r.Ref.Name).Do(w) })
+		w.DelayCall(r, 0, 40*time.Second)
 	}},
-	{name: "refused", do: func(w *world, r *faults.Request) { w.answer(r, nil, forbidden(r)) }},
-	{name: "failed", do: func(w *world, r *faults.Request) { w.answer(r, nil, apierrors.NewInternalError(errors.New("etcd"))) }},
-	{name: "paused, another manager works", do: func(w *world, r *faults.Request) {
-		m := w.manager(r.Client)
-		w.Tracef("manager %s is paused", m.name)
-		m.asleep = true
-		w.startSite(m.fleet)
-		w.DelayStep(0, 30*time.Second, func() {
-			w.Tracef("manager %s goes on", m.name)
-			m.asleep = false
-			value, err := w.do(r)
-			w.answer(r, value, err)
-		})
-	}, reads: true},
+	{name: "refused", do: func(w *world, r *faults.Request) { w.Answer(r, nil, forbidden(r)) }},
+	{name: "failed", do: func(w *world, r *faults.Request) { w.Answer(r, nil, apierrors.NewInternalError(errors.New("etcd"))) }},
+	{name: "paused, another manager works", do: func(w *world, r *faults.Request) { w.PauseBefore(r, 0, 30*time.Second) }, reads: true},
 	{name: "answered after a pause in which another manager works", do: func(w *world, r *faults.Request) {
-		m := w.manager(r.Client)
-		w.Tracef("manager %s is paused after that", m.name)
-		value, err := w.do(r)
-		w.answer(r, value, err)
-		m.asleep = true
-		w.startSite(m.fleet)
-		w.DelayStep(0, 30*time.Second, func() {
-			w.Tracef("manager %s goes on", m.name)
-			m.asleep = false
-		})
+		w.ExecuteAndAnswer(r)
+		w.PauseManager(w.Manager(r.Client), 0, 30*time.Second, func() {})
 	}, reads: true},
-	{name: "the watch of Nodes breaks", do: func(w *world, r *faults.Request) {
-		w.relist(w.manager(r.Client), faults.Nodes, 8*time.Second)
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
-	{name: "the others' watch of ClusterCIDRs breaks", do: func(w *world, r *faults.Request) {
-		for _, m := range w.managers {
-			if m.name != r.Client && !m.dead {
-				w.relist(m, faults.ClusterCIDRs, 90*time.Second)
-			}
-		}
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
-	{name: "the watch of Clusters breaks", do: func(w *world, r *faults.Request) {
-		if w.fleet {
-			w.relist(w.manager(r.Client), faults.Clusters, 90*time.Second)
-		}
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
-	{name: "the others' watch of IPAllocations breaks", do: func(w *world, r *faults.Request) {
-		for _, m := range w.managers {
-			if w.pool != nil && m.name != r.Client && !m.dead {
-				w.relist(m, faults.Allocations, 90*time.Second)
-			}
-		}
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
-	{name: "the watch of IPAllocations breaks", do: func(w *world, r *faults.Request) {
-		if w.pool != nil {
-			w.relist(w.manager(r.Client), faults.Allocations, 90*time.Second)
-		}
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
-	{name: "the watch of ClusterCIDRs breaks", do: func(w *world, r *faults.Request) {
-		w.relist(w.manager(r.Client), faults.ClusterCIDRs, 8*time.Second)
-		value, err := w.do(r)
-		w.answer(r, value, err)
-	}},
+	{name: "the watch of Nodes breaks", do: breakWatches(faults.Nodes, 8*time.Second, isCaller)},
+	{name: "the others' watch of ClusterCIDRs breaks", do: breakWatches(faults.ClusterCIDRs, 90*time.Second, isOther)},
+	{name: "the watch of Clusters breaks", do: breakWatches(faults.Clusters, 90*time.Second, isFleetCaller)},
+	{name: "the others' watch of IPAllocations breaks", do: breakWatches(faults.Allocations, 90*time.Second, isPoolOther)},
+	{name: "the watch of IPAllocations breaks", do: breakWatches(faults.Allocations, 90*time.Second, isPoolCaller)},
+	{name: "the watch of ClusterCIDRs breaks", do: breakWatches(faults.ClusterCIDRs, 8*time.Second, isCaller)},
 }
 
 func at(n int, f fault) func(*world) {
 	return func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
-			if (f.reads && w.calls < n) || (!f.reads && (!r.IsWrite() || w.Writes < n)) {
+		w.Disturb = func(w *world, r *faults.Request) bool {
+			if (f.reads && w.Calls < n) || (!f.reads && (!r.IsWrite() || w.Writes < n)) {
 				return false
 			}
-			w.disturb = nil
+			w.Disturb = nil
 			w.Tracef("%s: %s", r, f.name)
 			f.do(w, r)
 			return true
@@ -597,10 +542,10 @@ func TestFaults(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			for _, name := range names(orders) {
+			for _, name := range names(sim.Orders) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					s.runWithFaults(t, func(w *world) { w.order = orders[name] })
+					s.runWithFaults(t, func(w *world) { w.Order = sim.Orders[name] })
 				})
 			}
 		})
@@ -613,7 +558,7 @@ func (s scenario) runWithFaults(t *testing.T, in func(*world)) {
 	var calls int
 	writes := s.run(t, func(w *world) {
 		in(w)
-		w.disturb = func(w *world, _ *faults.Request) bool { calls = w.calls; return false }
+		w.Disturb = func(w *world, _ *faults.Request) bool { calls = w.Calls; return false }
 	})
 	for _, f := range faultsOfWrites {
 		most := writes
@@ -633,7 +578,7 @@ func (s scenario) runWithFaults(t *testing.T, in func(*world)) {
 		t.Run(fmt.Sprintf("hurry/%d", n), func(t *testing.T) {
 			s := s
 			s.served = -1
-			s.run(t, func(w *world) { in(w); w.hurry = n })
+			s.run(t, func(w *world) { in(w); w.Hurry = n })
 		})
 	}
 }
@@ -648,7 +593,7 @@ func (s scenario) runWithFault(t *testing.T, f fault, n int, in func(*world)) {
 		}
 		s.run(t, func(w *world) { in(w); at(n, f)(w) })
 		s.served = -1
-		s.run(t, func(w *world) { in(w); at(n, f)(w); w.impatient = true })
+		s.run(t, func(w *world) { in(w); at(n, f)(w); w.Impatient = true })
 	})
 }
 
@@ -674,15 +619,15 @@ func (s scenario) storm(t *testing.T, seed uint64) {
 	s.served = -1
 	s.run(t, func(w *world) {
 		r := rand.New(rand.NewPCG(seed, uint64(crc32.ChecksumIEEE([]byte(s.name)))))
-		w.order, w.anytime = schedule.RandomOrder[class](r), true
+		w.Order, w.Anytime = sim.RandomOrder(r), true
 		left := 6
-		w.disturb = func(w *world, q *faults.Request) bool {
+		w.Disturb = func(w *world, q *faults.Request) bool {
 			f := faultsOfWrites[r.IntN(len(faultsOfWrites))]
 			if (!q.IsWrite() && !f.reads) || left == 0 || r.IntN(4) > 0 {
 				return false
 			}
 			if left--; left == 0 {
-				w.disturb = nil
+				w.Disturb = nil
 			}
 			w.Tracef("%s: %s", q, f.name)
 			f.do(w, q)

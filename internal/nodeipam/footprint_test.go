@@ -13,7 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // mostRemembered is how many bytes may be kept per Node that has its CIDR: a process takes about twice its live heap,
@@ -38,7 +38,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	m.setRangeObjects(objects)
 	m.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{}, noon)
-	before := schedule.HeapInUse()
+	before := sim.HeapInUse()
 	for i := range nodes {
 		m.observeNode(&podcidr.Node{
 			Name: fmt.Sprintf("worker-%05d", i), UID: types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i)), CreatedAt: noon,
@@ -63,7 +63,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	}
 	m.nextCommit(noon.Add(time.Hour))
 	clear(allocated)
-	perNode := float64(schedule.HeapInUse()-before) / nodes
+	perNode := float64(sim.HeapInUse()-before) / nodes
 	runtime.KeepAlive(m)
 	if t.Logf("%.0f bytes are remembered of each Node", perNode); perNode > mostRemembered {
 		t.Errorf("the bound is %d", mostRemembered)

@@ -73,7 +73,7 @@ func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 
 func requestNames(requests []blockRequest) (out []string) {
 	for _, e := range requests {
-		out = append(out, [...]string{"look at ", "guard ", "give back ", "let go of ", "ask for "}[e.action]+e.blockName)
+		out = append(out, [...]string{"get ", "protect ", "delete ", "release ", "create "}[e.action]+e.blockName)
 	}
 	return out
 }
@@ -89,11 +89,11 @@ func expectBlockRequests(t *testing.T, got []string, want ...string) {
 // requested again, and that Nodes are granted CIDRs once the block is open on record.
 func TestBlocksAreRequested(t *testing.T) {
 	m := newGrowingState(t, nil, newTestNode("a"), newTestNode("b"), newTestNode("x"))
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for prod-pods-4-1", "ask for prod-pods-4-2")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create prod-pods-4-1", "create prod-pods-4-2")
 	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", ""), newTestBlock("prod-pods-4-2", "")}, noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23"), newTestBlock("prod-pods-4-2", "")}, noon)
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "look at prod-pods-4-1")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "get prod-pods-4-1")
 	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
 	m.planBlocksOnce(t, noon)
 	if len(m.grants) > 0 {
@@ -108,7 +108,7 @@ func TestBlocksAreRequested(t *testing.T) {
 // TestBlockIsReadLiveBeforeItOpens checks R15: what a watch shows may be old, and opens no block.
 func TestBlockIsReadLiveBeforeItOpens(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a"))
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "look at prod-pods-4-1")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "get prod-pods-4-1")
 	if len(m.openRanges) > 0 {
 		t.Errorf("a block is opened unseen: %+v", m.openRanges)
 	}
@@ -124,14 +124,14 @@ func TestBlockIsReleasedAfterCommit(t *testing.T) {
 	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
-	if c.indexOf("let go") >= 0 {
+	if c.indexOf("remove finalizer") >= 0 {
 		t.Fatal("a block goes back without a commit that it is not open")
 	}
-	expectBlockRequests(t, s.state.planBlocksOnce(t, noon), "let go of prod-pods-4-1")
+	expectBlockRequests(t, s.state.planBlocksOnce(t, noon), "release prod-pods-4-1")
 	if _, err := s.reconcileBlocks(t.Context(), blockPlan{requests: []blockRequest{{action: removeFinalizer, blockName: b.Name, block: b}}}); err != nil {
 		t.Fatal(err)
 	}
-	if list, last := c.indexOf("list *v1.Node"), c.indexOf("let go"); last < 0 || list > last {
+	if list, last := c.indexOf("list *v1.Node"), c.indexOf("remove finalizer"); last < 0 || list > last {
 		t.Errorf("%v", c.all)
 	}
 }
@@ -148,7 +148,7 @@ func TestIdleBlockIsReleased(t *testing.T) {
 	if len(m.openRanges) != 1 || !m.openRanges[0].Draining {
 		t.Fatalf("open is %+v", m.openRanges)
 	}
-	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "delete prod-pods-4-1")
 }
 
 // TestAwaitedBlockStays checks that a block on its way stays while a Node waits, even if the plan leaves that
@@ -164,7 +164,7 @@ func TestAwaitedBlockStays(t *testing.T) {
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)))
 	m.forgetNode("x", noon)
-	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "give back prod-pods-4-1")
+	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "delete prod-pods-4-1")
 }
 
 // TestShortage checks that, where the pool is empty or the Cluster has as many blocks as it may, the waiting Node gets
@@ -217,7 +217,10 @@ func (c blockCalls) CreateBlock(context.Context, string, podcidr.Ref, BlockSourc
 
 func (c blockCalls) AddFinalizer(context.Context, Block) error { return nil }
 
-func (c blockCalls) RemoveFinalizer(context.Context, Block) error { c.recordf("let go"); return nil }
+func (c blockCalls) RemoveFinalizer(context.Context, Block) error {
+	c.recordf("remove finalizer")
+	return nil
+}
 
 func (c blockCalls) DeleteBlock(context.Context, Block) error { return nil }
 
@@ -228,7 +231,7 @@ func TestLostBlockIsInUse(t *testing.T) {
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
 	if m.countBlockUsers(b) == 0 {
-		t.Fatal("nobody uses it, it is said")
+		t.Fatal("it is reported as unused")
 	}
 	for _, e := range m.planBlocks(noon.Add(time.Hour)).requests {
 		if e.action == deleteBlock || e.action == removeFinalizer {
@@ -266,7 +269,7 @@ func TestBothFamiliesAreRequestedAgain(t *testing.T) {
 		err    error
 		want   []string
 	}{
-		"one was refused for good": {err: forbidden, want: []string{"ask for prod-pods-4-1", "ask for prod-pods-6-1"}},
+		"one was refused for good": {err: forbidden, want: []string{"create prod-pods-4-1", "create prod-pods-6-1"}},
 		"both pools are empty":     {blocks: []Block{newTestBlock("prod-pods-4-1", "", refused), newTestBlock("prod-pods-6-1", "", refused, ofIPv6)}},
 	} {
 		t.Run(name, func(t *testing.T) {

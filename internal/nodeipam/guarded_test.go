@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // guarding is a foreign finalizer.
@@ -20,11 +21,11 @@ func isKeptByForeign(o client.Object, ours string) bool {
 
 // setForeignFinalizer adds a foreign finalizer to an object, which is never removed.
 func setForeignFinalizer(kind faults.Kind, namespace, name string) action {
-	return action{fmt.Sprintf("%s %s is guarded", kind, name), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("%s %s is guarded", kind, name), func(w *world) bool {
 		return w.api.EditObject(faults.Ref{Kind: kind, Namespace: namespace, Name: name}, func(o client.Object) {
 			controllerutil.AddFinalizer(o, guarding)
 		}) == nil
-	}}
+	})
 }
 
 // TestWhatAnotherKeepsCostsNothing checks that a deleted object that a foreign finalizer keeps forever costs nothing
@@ -47,8 +48,8 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for order, of := range orders {
-				t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = of }) })
+			for order, of := range sim.Orders {
+				t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.Order = of }) })
 			}
 		})
 	}

@@ -140,13 +140,13 @@ func TestWaitReasonIsRecordedOnce(t *testing.T) {
 		for _, name := range []string{"b", "big"} {
 			switch got := of[name]; {
 			case tc.wantEvent == "" && len(got) > 0:
-				t.Errorf("%d: %s is told again %q", i, name, got)
+				t.Errorf("%d: %s gets the event again: %q", i, name, got)
 			case tc.wantEvent != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.wantEvent)):
-				t.Errorf("%d: %s is told %q, and is to be told once %q", i, name, got, tc.wantEvent)
+				t.Errorf("%d: %s gets the events %q, and is to get one event %q", i, name, got, tc.wantEvent)
 			}
 		}
 		if len(of["a"]) > 0 {
-			t.Errorf("%d: a Node that has its CIDR is told %q", i, of["a"])
+			t.Errorf("%d: a Node that has its CIDR gets the event %q", i, of["a"])
 		}
 		m.events = nil // they were recorded
 	}
@@ -264,7 +264,7 @@ func TestMetricsOfAGrant(t *testing.T) {
 		return metric.GetHistogram()
 	}
 	if b := tries().GetBucket(); len(b) < 4 || b[2].GetUpperBound() != 25 || b[3].GetUpperBound() != 125 {
-		t.Errorf("more than 25 tries cannot be told from more than 125: %v", b)
+		t.Errorf("more than 25 tries cannot be distinguished from more than 125: %v", b)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestSite(t, newRange(), newNamedNode("a"), newNamedNode("b"))

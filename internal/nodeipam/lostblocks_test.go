@@ -42,25 +42,25 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 		change func(*nodeState)
 		want   []string
 	}{
-		"the name is free":                 {want: []string{"ask for " + firstName}},
-		"no block has it":                  {change: func(m *nodeState) { m.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"ask for " + secondName}},
-		"a block has it that was restored": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, want: []string{"ask for " + secondName}},
+		"the name is free":                 {want: []string{"create " + firstName}},
+		"no block has it":                  {change: func(m *nodeState) { m.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"create " + secondName}},
+		"a block has it that was restored": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, want: []string{"create " + secondName}},
 		"a watch alone shows that": {
-			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.verifiedLive) }, want: []string{"look at " + firstName},
+			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.verifiedLive) }, want: []string{"get " + firstName},
 		},
 		"it was asked for": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned)}},
 		"it was refused":   {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned, isRefused)}},
 		"its record came back, and its status is to": {blocks: []Block{newTestBlock(firstName, "", withLostCIDR)}},
 		"what was asked for is being deleted": {
-			blocks: []Block{newTestBlock(firstName, "", isPinned, isDeleted)}, want: []string{"let go of " + firstName, "ask for " + secondName},
+			blocks: []Block{newTestBlock(firstName, "", isPinned, isDeleted)}, want: []string{"release " + firstName, "create " + secondName},
 		},
 		"what a restore brought is being deleted": {
-			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23", isDeleted), newTestBlock(secondName, "", isPinned, isRefused)}, want: []string{"let go of " + firstName},
+			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23", isDeleted), newTestBlock(secondName, "", isPinned, isRefused)}, want: []string{"release " + firstName},
 		},
-		"its ClusterCIDR is being deleted":                       {change: endRange, want: []string{"ask for " + firstName}},
+		"its ClusterCIDR is being deleted":                       {change: endRange, want: []string{"create " + firstName}},
 		"it was asked for, and its ClusterCIDR is being deleted": {blocks: []Block{newTestBlock(secondName, "", isPinned)}, change: endRange},
 		"it was refused, and its ClusterCIDR is being deleted":   {blocks: []Block{newTestBlock(secondName, "", isPinned, isRefused)}, change: endRange},
-		"another pool was asked for that":                        {blocks: []Block{newTestBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"ask for " + firstName}},
+		"another pool was asked for that":                        {blocks: []Block{newTestBlock(secondName, "", isPinned, ofOtherPool)}, want: []string{"create " + firstName}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 2, tt.blocks...)
@@ -97,9 +97,9 @@ func TestAllLostBlocksAreRequested(t *testing.T) {
 		open   []fence.OpenRange
 		want   []string
 	}{
-		"two of two":           {restored, []fence.OpenRange{first, second}, []string{"ask for " + third, "ask for " + fourth}},
-		"the first has come":   {append(restored, newTestBlock(third, lostCIDR, isPinned, withLostCIDR)), []fence.OpenRange{first, second}, []string{"ask for " + fourth}},
-		"one is denied":        {[]Block{newTestBlock(third, "", isRestored, isRefused)}, []fence.OpenRange{first, second}, []string{"ask for " + firstName, "ask for " + secondName}},
+		"two of two":           {restored, []fence.OpenRange{first, second}, []string{"create " + third, "create " + fourth}},
+		"the first has come":   {append(restored, newTestBlock(third, lostCIDR, isPinned, withLostCIDR)), []fence.OpenRange{first, second}, []string{"create " + fourth}},
+		"one is denied":        {[]Block{newTestBlock(third, "", isRestored, isRefused)}, []fence.OpenRange{first, second}, []string{"create " + firstName, "create " + secondName}},
 		"more than may be had": {nil, []fence.OpenRange{first, second, {Kind: first.Kind, Name: third, UID: "forged", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.4.0/23")}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestLostBlocksAreRequestedBesideRestoredOnes(t *testing.T) {
 	if len(m.openRanges) != 2 {
 		t.Errorf("more is open than the Cluster may have: %+v", m.openRanges)
 	}
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "ask for "+third, "ask for "+fourth)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create "+third, "create "+fourth)
 }
 
 // TestRequestStaysWhileNodesUseIt checks that a request for addresses that Nodes use stays, also where the record of
@@ -166,7 +166,7 @@ func TestOpenBlockIsNoReplacement(t *testing.T) {
 	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
 	m.recordLiveBlock(b, noon)
 	endRange(m)
-	expectBlockRequests(t, m.planBlocksOnce(t, noon), "give back "+firstName)
+	expectBlockRequests(t, m.planBlocksOnce(t, noon), "delete "+firstName)
 }
 
 // TestNodesCountForSharedBlock checks that Nodes keep counting for a block although another block has the same
@@ -237,7 +237,7 @@ func TestReplacementStaysWhileInUse(t *testing.T) {
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
 			m.forgetNode("a", noon.Add(time.Hour))
 			m.planBlocksOnce(t, noon.Add(time.Hour))
-			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Hour)), "give back "+secondName)
+			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Hour)), "delete "+secondName)
 		})
 	}
 }

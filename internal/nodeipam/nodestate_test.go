@@ -136,13 +136,13 @@ func TestNodeReportsFailedWrites(t *testing.T) {
 			g := m.grants["a"]
 			for i, err := range append(errs, errs...) {
 				if emitted := len(m.events) > 0; emitted != (i >= failuresBeforeEvent) {
-					t.Errorf("after %d failures it is told: %v", i, emitted)
+					t.Errorf("after %d failures it has an event: %v", i, emitted)
 				}
 				m.beginWrite(g)
 				m.recordWrite(g, err, noon)
 			}
 			if len(m.events) != 1 || m.events[0].reason != CIDRNotAvailable || !strings.Contains(m.events[0].message, errs[3].Error()) {
-				t.Errorf("it is told %v", m.events)
+				t.Errorf("its events are %v", m.events)
 			}
 		})
 	}
@@ -264,7 +264,7 @@ func TestUsedObjectsHaveFinalizer(t *testing.T) {
 	held(false)
 	refs := m.missingFinalizers(nil, noon)
 	if len(refs) != 1 {
-		t.Fatal("nobody sees that the finalizer is gone")
+		t.Fatal("the missing finalizer is not noticed")
 	}
 	m.blockObject(refs[0], forbidden, noon)
 	if refs := m.missingFinalizers(nil, noon); len(refs) > 0 {
@@ -327,7 +327,7 @@ func TestTrialsCauseNoExtraReconciles(t *testing.T) {
 	}
 	full := withFailingNodes(newHolderState(t, "10.0.0.0/24", append(nodes, newTestNode("has", "10.0.0.0/24"))...))
 	if protect, wait := full.planGrants(noon); wait != 0 || len(protect) > 0 || len(full.pendingNodes) > 0 || len(full.refusedNodes) != len(nodes) {
-		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d are told", wait, protect, len(full.pendingNodes), len(full.refusedNodes))
+		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d have a refusal", wait, protect, len(full.pendingNodes), len(full.refusedNodes))
 	}
 
 	m := withFailingNodes(newHolderState(t, "10.0.0.0/16", nodes...))

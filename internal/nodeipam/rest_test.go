@@ -3,15 +3,16 @@ package nodeipam_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // A refusal that lasts costs next to nothing meanwhile: missing rights, a policy, a quota.
@@ -23,57 +24,59 @@ const (
 	refusalLasts       = 20 * time.Minute
 	maxWritesPerObject = 60
 	maxLogLines        = 80
-	// revertedAfter is how long after a write another writer reverts it.
-	revertedAfter = 20 * time.Millisecond
 )
-
-// writeCosts are the costs of a refusal.
-type writeCosts struct {
-	// maxWrites is how often one object may be written, maxReconciles is how often the cluster may be reconciled.
-	maxWrites, maxReconciles int
-
-	reconciles int
-	writes     map[string]int
-	lines      map[string]int
-}
 
 // failing returns the answer of an API server whose webhook fails.
 func failing(*faults.Request) error {
 	return apierrors.NewInternalError(errors.New("failed calling webhook"))
 }
 
-// refusals are the requests that the API server refuses for a while, or that another writer reverts.
+// overQuota returns the answer of an API server whose quota of ConfigMaps is exceeded.
+func overQuota(r *faults.Request) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
+}
+
+// writesOf returns a function that selects the writes of some kinds, of all kinds if there are none.
+func writesOf(kinds ...faults.Kind) func(*faults.Request) bool {
+	return func(r *faults.Request) bool {
+		return r.IsWrite() && (len(kinds) == 0 || slices.Contains(kinds, r.Ref.Kind))
+	}
+}
+
+func callsOf(kind faults.Kind) func(*faults.Request) bool {
+	return func(r *faults.Request) bool { return r.Ref.Kind == kind }
+}
+
+// refusals are the requests that the API server refuses for a while, or that another writer reverts. Where many Nodes
+// come, one allocator serves them all.
 var refusals = map[string]struct {
-	matches func(*faults.Request) bool
-	by      func(*faults.Request) error
-	// revert is what another writer does after each of these writes, which succeeds; nil means that it is refused.
-	revert func(client.Object)
-	// nodes is how many Nodes come, where one allocator serves them all; 0 means a few.
+	sim.Obstacle
 	nodes int
 }{
-	"the ConfigMap, missing rights": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: forbidden},
-	"reads of the ConfigMap":        {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps }, by: forbidden},
-	"the ConfigMap, a quota": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ConfigMaps && r.IsWrite() }, by: func(r *faults.Request) error {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, r.Ref.Name, errors.New("exceeded quota"))
-	}},
-	"Nodes, missing rights":      {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
-	"lists of Nodes":             {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.Verb == "list" }, by: forbidden},
-	"one Node":                   {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() && r.Ref.Name == "n00" }, by: forbidden},
-	"ClusterCIDRs":               {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() }, by: forbidden},
-	"reads of ClusterCIDRs":      {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs }, by: forbidden},
-	"IPAllocations":              {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Allocations && r.IsWrite() }, by: forbidden},
-	"a webhook that answers 500": {matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
-	"a webhook that answers 500, for many Nodes": {nodes: 20, matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: failing},
-	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
-		nodes: 20, matches: func(r *faults.Request) bool {
-			return (r.Ref.Kind == faults.Nodes || r.Ref.Kind == faults.ClusterCIDRs) && r.IsWrite()
-		}, by: failing,
+	"the ConfigMap, missing rights": {Obstacle: sim.Obstacle{Matches: writesOf(faults.ConfigMaps), Err: forbidden}},
+	"reads of the ConfigMap":        {Obstacle: sim.Obstacle{Matches: callsOf(faults.ConfigMaps), Err: forbidden}},
+	"the ConfigMap, a quota":        {Obstacle: sim.Obstacle{Matches: writesOf(faults.ConfigMaps), Err: overQuota}},
+	"Nodes, missing rights":         {Obstacle: sim.Obstacle{Matches: writesOf(faults.Nodes), Err: forbidden}},
+	"lists of Nodes": {Obstacle: sim.Obstacle{Err: forbidden, Matches: func(r *faults.Request) bool {
+		return r.Ref.Kind == faults.Nodes && r.Verb == "list"
+	}}},
+	"one Node": {Obstacle: sim.Obstacle{Err: forbidden, Matches: func(r *faults.Request) bool {
+		return r.Ref.Kind == faults.Nodes && r.IsWrite() && r.Ref.Name == "n00"
+	}}},
+	"ClusterCIDRs":               {Obstacle: sim.Obstacle{Matches: writesOf(faults.ClusterCIDRs), Err: forbidden}},
+	"reads of ClusterCIDRs":      {Obstacle: sim.Obstacle{Matches: callsOf(faults.ClusterCIDRs), Err: forbidden}},
+	"IPAllocations":              {Obstacle: sim.Obstacle{Matches: writesOf(faults.Allocations), Err: forbidden}},
+	"a webhook that answers 500": {Obstacle: sim.Obstacle{Matches: writesOf(faults.Nodes), Err: failing}},
+	"a webhook that answers 500, for many Nodes": {
+		Obstacle: sim.Obstacle{Matches: writesOf(faults.Nodes), Err: failing}, nodes: 20,
 	},
-	"many Nodes, missing rights": {nodes: 60, matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.Nodes && r.IsWrite() }, by: forbidden},
-	"all writes":                 {matches: func(r *faults.Request) bool { return r.IsWrite() }, by: forbidden},
+	"a webhook that answers 500, for many Nodes and ClusterCIDRs": {
+		Obstacle: sim.Obstacle{Matches: writesOf(faults.Nodes, faults.ClusterCIDRs), Err: failing}, nodes: 20,
+	},
+	"many Nodes, missing rights": {Obstacle: sim.Obstacle{Matches: writesOf(faults.Nodes), Err: forbidden}, nodes: 60},
+	"all writes":                 {Obstacle: sim.Obstacle{Matches: writesOf(), Err: forbidden}},
 	"a tool that resets the finalizers of ClusterCIDRs": {
-		matches: func(r *faults.Request) bool { return r.Ref.Kind == faults.ClusterCIDRs && r.IsWrite() },
-		revert:  func(o client.Object) { o.SetFinalizers(nil) },
+		Obstacle: sim.Obstacle{Matches: writesOf(faults.ClusterCIDRs), Revert: func(o client.Object) { o.SetFinalizers(nil) }},
 	},
 }
 
@@ -101,38 +104,22 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 		s.pool, s.served = threeBlocks, 6
 		s.before = []client.Object{clusterProd(), fromPool("c")}
 	}
-	most, mostKicks := maxWritesPerObject, int(refusalLasts/(2*time.Second))
+	most, mostReconciles := maxWritesPerObject, int(refusalLasts/(2*time.Second))
 	switch {
-	case refusals[name].revert != nil:
+	case refusals[name].Revert != nil:
 		most = int(refusalLasts / time.Second) // what keeps an object is written again once a second
-		mostKicks = most + 60
+		mostReconciles = most + 60
 	case s.served > 12:
 		most = int(refusalLasts / (3 * time.Second)) // the ConfigMap, twice for each time at which Nodes are retried together
 	}
-	paid := writeCosts{maxWrites: most, maxReconciles: mostKicks, writes: map[string]int{}, lines: map[string]int{}}
-	refuse := func(w *world) {
-		kicks := w.reconciles
-		w.refuse = func(r *faults.Request) error {
-			paid.reconciles = w.reconciles - kicks
-			if r.IsWrite() {
-				paid.writes[r.Verb+" "+string(r.Ref.Kind)+" "+r.Ref.Name]++
-			}
-			of := refusals[name]
-			switch {
-			case !of.matches(r):
-				return nil
-			case of.revert == nil:
-				return of.by(r)
-			}
-			w.DelayStep(0, revertedAfter, func() {
-				if w.refuse != nil && w.api.EditObject(r.Ref, of.revert) == nil {
-					w.Tracef("another writer reverts %s", r.Ref.Name)
-				}
-			})
-			return nil
-		}
-	}
-	begin := action{"refuse", func(w *world) bool { refuse(w); clear(paid.lines); return true }}
+	lines := map[string]int{}
+	begin := sim.NewAttempt("refuse", func(w *world) bool {
+		o := refusals[name].Obstacle
+		o.Name = name
+		w.StartObstacle(o)
+		clear(lines)
+		return true
+	})
 	for i := range s.served {
 		n := node(fmt.Sprintf("n%02d", i))
 		if !fromTheStart && i%5 == 0 {
@@ -144,42 +131,20 @@ func runRefusal(t *testing.T, name string, fleet, fromTheStart bool) {
 	if !fromTheStart {
 		s.script = append([]action{begin}, s.script...)
 	}
-	s.script = append(s.script, waitFor(refusalLasts), action{"it ends", func(w *world) bool {
-		paid.checkCosts(w)
-		w.refuse = nil
+	s.script = append(s.script, waitFor(refusalLasts), sim.NewAttempt("it ends", func(w *world) bool {
+		w.CheckObstacleCosts(mostReconciles, most)
+		for text, n := range lines {
+			if n > maxLogLines {
+				w.Failf("rest: %d lines in the log while a refusal lasts: %s", n, text)
+			}
+		}
+		w.EndObstacle()
 		return true
-	}}, waitFor(5*time.Minute))
+	}), waitFor(5*time.Minute))
 	s.run(t, func(w *world) {
-		w.logs = func(text string) { paid.lines[text]++ }
+		w.logs = func(text string) { lines[text]++ }
 		if fromTheStart {
-			refuse(w)
+			begin.Do(w)
 		}
 	})
 }
-
-// checkCosts reports costs that are too high.
-func (p *writeCosts) checkCosts(w *world) {
-	if p.reconciles > p.maxReconciles {
-		w.Failf("rest: %d reconciles while a refusal lasts %v", p.reconciles, refusalLasts)
-	}
-	for write, n := range p.writes {
-		if n > p.maxWrites {
-			w.Failf("rest: %s: %d writes while a refusal lasts %v", write, n, refusalLasts)
-		}
-	}
-	for text, n := range p.lines {
-		if n > maxLogLines {
-			w.Failf("rest: %d lines in the log while a refusal lasts: %s", n, text)
-		}
-	}
-}
-
-// logSink passes the message of each log line to a function, without its values.
-type logSink struct{ emit func(string) }
-
-func (logSink) Init(logr.RuntimeInfo)                 {}
-func (logSink) Enabled(int) bool                      { return true }
-func (s logSink) Info(_ int, msg string, _ ...any)    { s.emit(msg) }
-func (s logSink) Error(_ error, msg string, _ ...any) { s.emit(msg) }
-func (s logSink) WithValues(...any) logr.LogSink      { return s }
-func (s logSink) WithName(string) logr.LogSink        { return s }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // These tests start managers that learn one kind of objects later than another.
@@ -48,15 +48,14 @@ func drawBegin(r *rand.Rand) managerStart {
 // restart kills the manager that writes, runs actions of the user, and starts another manager.
 func (b managerStart) restart(w *world, q *faults.Request) {
 	if b.writeHappens {
-		_, _ = w.do(q)
+		_, _ = w.Execute(q)
 	}
-	m := w.manager(q.Client)
-	w.Tracef("manager %s is killed; %v", m.name, b)
-	q.Answer(nil, schedule.ErrKilled)
-	m.dead = true
-	m.kill()
-	for range min(b.edits, len(w.script)) {
-		w.act()
+	m := w.Manager(q.Client)
+	w.Tracef("manager %s is killed; %v", m.Name, b)
+	q.Answer(nil, sim.ErrKilled)
+	m.Kill()
+	for range min(b.edits, len(w.Script)) {
+		w.Act()
 	}
 	w.learnKind = func(m *manager, kind faults.Kind) {
 		if after := b.after[kind]; after > 0 && !b.stale[kind] {
@@ -67,13 +66,13 @@ func (b managerStart) restart(w *world, q *faults.Request) {
 	}
 	next := w.startSite(m.fleet)
 	w.learnKind = nil
-	w.disturb = func(w *world, q *faults.Request) bool {
-		if q.Client != next.name || q.IsWrite() || !b.failing[q.Ref.Kind] {
+	w.Disturb = func(w *world, q *faults.Request) bool {
+		if q.Client != next.Name || q.IsWrite() || !b.failing[q.Ref.Kind] {
 			return false
 		}
 		delete(b.failing, q.Ref.Kind)
 		w.Tracef("%s fails", q)
-		w.answer(q, nil, schedule.ErrTimeout)
+		w.Answer(q, nil, sim.ErrTimeout)
 		return true
 	}
 }
@@ -90,9 +89,9 @@ func TestStarts(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			for _, name := range names(orders) {
+			for _, name := range names(sim.Orders) {
 				t.Run(name, func(t *testing.T) {
-					writes := s.run(t, func(w *world) { w.order = orders[name] })
+					writes := s.run(t, func(w *world) { w.Order = sim.Orders[name] })
 					for i := 1; i <= writes; i++ {
 						for draw := range draws {
 							t.Run(fmt.Sprint(i, "-", draw), func(t *testing.T) { s.start(t, name, i, draw) })
@@ -110,12 +109,12 @@ func (s scenario) start(t *testing.T, name string, n, draw int) {
 	s.served = -1 // depends on when the user comes
 	b := drawBegin(rand.New(rand.NewPCG(uint64(n), uint64(crc32.ChecksumIEEE(fmt.Append(nil, s.name, name, draw))))))
 	s.run(t, func(w *world) {
-		w.order, w.impatient = orders[name], true
-		w.disturb = func(w *world, q *faults.Request) bool {
+		w.Order, w.Impatient = sim.Orders[name], true
+		w.Disturb = func(w *world, q *faults.Request) bool {
 			if !q.IsWrite() || w.Writes < n {
 				return false
 			}
-			w.disturb = nil
+			w.Disturb = nil
 			b.restart(w, q)
 			return true
 		}

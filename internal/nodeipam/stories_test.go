@@ -9,7 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // TestAStaleHolderEndsNothing checks that a manager that does not know yet that it lost its term does not remove the
@@ -18,25 +18,22 @@ func TestAStaleHolderEndsNothing(t *testing.T) {
 	s := scenario{
 		name: "stale holder", before: []client.Object{forSize(clusterCIDR("small", "10.0.0.0/23", 8), "small"), sized("a", "small")},
 		script: []action{
-			{"pause a, start b", func(w *world) bool { w.managers[0].asleep = true; w.start(); return true }},
+			sim.NewAttempt("pause a, start b", func(w *world) bool { w.Managers[0].Asleep = true; w.start(); return true }),
 			add(forSize(clusterCIDR("c", "10.1.0.0/23", 8), "big")), add(sized("x", "big")),
 		}, served: -1,
 	}
 	s.run(t, func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			if r.Client != "b" || r.Ref.Kind != faults.Nodes || !r.IsWrite() {
 				return false
 			}
-			w.disturb = nil
+			w.Disturb = nil
 			w.Tracef("b is paused in its patch; a goes on; the user deletes c")
-			w.managers[1].asleep, w.managers[0].asleep = true, false
-			before := w.api.ResourceVersion()
-			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
-			w.changed(before, "the user: delete c")
+			w.Managers[1].Asleep, w.Managers[0].Asleep = true, false
+			w.ChangeAsUser("delete c", func() { _ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false) })
 			w.DelayStep(0, 60*time.Second, func() {
-				w.managers[1].asleep = false
-				value, err := w.do(r)
-				w.answer(r, value, err)
+				w.Managers[1].Asleep = false
+				w.ExecuteAndAnswer(r)
 			})
 			return true
 		}
@@ -48,19 +45,18 @@ func TestAStaleHolderEndsNothing(t *testing.T) {
 func TestNothingEndsDuringAdoption(t *testing.T) {
 	s := scenario{name: "adopting", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8), node("a")}, served: -1}
 	s.run(t, func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			if r.Ref.Kind != faults.Nodes || !r.IsWrite() {
 				return false
 			}
-			w.disturb = nil
-			w.crash(w.manager(r.Client))
-			r.Answer(nil, schedule.ErrKilled)
-			before := w.api.ResourceVersion()
-			_ = w.api.Delete(fenceRef, true)
-			_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
-			w.changed(before, "the user: the ConfigMap is lost, c is deleted")
+			w.Disturb = nil
+			w.CrashBefore(r)
+			w.ChangeAsUser("the ConfigMap is lost, c is deleted", func() {
+				_ = w.api.Delete(fenceRef, true)
+				_ = w.api.Delete(ref(faults.ClusterCIDRs, "c"), false)
+			})
 			w.DelayStep(0, 14*time.Second, func() {
-				_, _ = w.do(r)
+				_, _ = w.Execute(r)
 				if n := w.api.List(faults.Nodes)[0].(*corev1.Node); len(n.Spec.PodCIDRs) > 0 && len(w.api.List(faults.ClusterCIDRs)) == 0 {
 					w.Failf("K17: Node a has %v of c, which is gone", n.Spec.PodCIDRs)
 				}
@@ -74,8 +70,8 @@ func TestNothingEndsDuringAdoption(t *testing.T) {
 // cluster.
 func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 	s := scenario{name: "idle", before: []client.Object{clusterCIDR("c", "10.0.0.0/23", 8)}, served: 0}
-	s.script = []action{{"look at the conditions", func(w *world) bool {
-		found, speaks := w.managers[0].site.BuildReport()
+	s.script = []action{sim.NewAttempt("look at the conditions", func(w *world) bool {
+		found, speaks := w.Managers[0].site.BuildReport()
 		for _, u := range found.UsageByRange {
 			for _, c := range u.Conditions {
 				if c.Type == v1alpha1.ReadyCondition && c.Status != "True" {
@@ -84,11 +80,11 @@ func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 			}
 		}
 		return true
-	}}}
+	})}
 	s.run(t, func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
-			w.disturb = nil
-			w.answer(r, nil, schedule.ErrTimeout)
+		w.Disturb = func(w *world, r *faults.Request) bool {
+			w.Disturb = nil
+			w.Answer(r, nil, sim.ErrTimeout)
 			return true
 		}
 	})
@@ -100,24 +96,22 @@ func TestAReadThatFailedOnceIsNotShown(t *testing.T) {
 func TestABlockOpenedByAnother(t *testing.T) {
 	s := scenario{name: "opened by another", fleet: true, pool: threeBlocks, before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.run(t, func(w *world) {
-		w.disturb = func(w *world, r *faults.Request) bool {
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			switch {
 			case r.Client == "a" && r.Ref.Kind == faults.Allocations && r.Verb == "create":
-				value, err := w.do(r)
-				w.answer(r, value, err)
-				w.managers[0].asleep = true
+				w.ExecuteAndAnswer(r)
+				w.Managers[0].Asleep = true
 				w.start()
 				w.Tracef("a is paused, b starts")
 				return true
 			case r.Client == "b" && r.Ref.Kind == faults.Nodes && r.IsWrite():
-				w.disturb = nil
+				w.Disturb = nil
 				w.Tracef("b is paused in its patch; a goes on; the user deletes the block")
-				w.managers[1].asleep, w.managers[0].asleep = true, false
-				removeBlock("prod-pods-4-1").do(w)
+				w.Managers[1].Asleep, w.Managers[0].Asleep = true, false
+				removeBlock("prod-pods-4-1").Do(w)
 				w.DelayStep(0, 60*time.Second, func() {
-					w.managers[1].asleep = false
-					value, err := w.do(r)
-					w.answer(r, value, err)
+					w.Managers[1].Asleep = false
+					w.ExecuteAndAnswer(r)
 				})
 				return true
 			}
@@ -132,20 +126,19 @@ func TestABlockThatIsGone(t *testing.T) {
 	s := scenario{name: "gone", fleet: true, pool: threeBlocks[:1], before: []client.Object{clusterProd(), fromPool("c"), node("a")}, served: -1}
 	s.script = []action{
 		remove(faults.Nodes, "a"), // first, as b counts from its own start how long the block is unused
-		{"start b, which is shown no more of IPAllocations", func(w *world) bool {
+		sim.NewAttempt("start b, which is shown no more of IPAllocations", func(w *world) bool {
 			w.start()
-			w.relist(w.managers[1], faults.Allocations, 10*time.Minute)
+			w.relist(w.Managers[1], faults.Allocations, 10*time.Minute)
 			return true
-		}},
-		{"the block is gone; kill a", func(w *world) bool {
+		}),
+		sim.NewAttempt("the block is gone; kill a", func(w *world) bool {
 			if len(w.blocks()) > 0 {
 				return false
 			}
-			w.managers[0].dead = true
-			w.managers[0].kill()
+			w.Managers[0].Kill()
 			return true
-		}},
+		}),
 		add(node("b")),
 	}
-	s.run(t, func(w *world) { w.impatient = true })
+	s.run(t, func(w *world) { w.Impatient = true })
 }

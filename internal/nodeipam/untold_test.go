@@ -70,7 +70,7 @@ func TestPendingEventsAreRecorded(t *testing.T) {
 						}
 					}
 					if all != tc.times {
-						t.Errorf("elected %v: it is told %d times", elected, all)
+						t.Errorf("elected %v: it gets %d events", elected, all)
 					}
 				})
 			})
@@ -95,12 +95,12 @@ func TestWaitingNodeInStatusShowsLiveHolder(t *testing.T) {
 				s, recorder := newSiteWithoutElection(t, tc.of, newNode())
 				reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) })
 				if s.IsHolder() != tc.wantEvent || (len(recorder.Events) > 0) != tc.wantEvent {
-					t.Fatalf("it holds: %v, and has told %d times", s.IsHolder(), len(recorder.Events))
+					t.Fatalf("it holds: %v, and has recorded %d events", s.IsHolder(), len(recorder.Events))
 				}
 				s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
 				s.state.NotBefore = time.Time{}
 				if reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) }); s.IsHolder() {
-					t.Error("it takes the site over for what it has told")
+					t.Error("it takes the cluster over for the event that it has recorded")
 				}
 			})
 		})
@@ -131,11 +131,11 @@ func TestPendingEventEnds(t *testing.T) {
 				s, _ := newTestSite(t, full, newNode("10.0.0.0/23"), other)
 				s.Elected, s.Recorder = false, events.NewFakeRecorder(10)
 				if reconcileEachSecond(t, s, time.Minute, func() {}); len(s.state.deferredEvents.refusalEvents) != 1 {
-					t.Fatalf("untold: %v", s.state.deferredEvents)
+					t.Fatalf("pending: %v", s.state.deferredEvents)
 				}
 				end(s, other)
 				if reconcileEachSecond(t, s, 10*time.Minute, func() {}); s.IsHolder() {
-					t.Errorf("it was taken over; untold: %v", s.state.deferredEvents)
+					t.Errorf("it was taken over; pending: %v", s.state.deferredEvents)
 				}
 			})
 		})

@@ -97,7 +97,7 @@ func TestStandbyTakesOverAfterRefusals(t *testing.T) {
 			now = now.Add(wait)
 		}
 		if !took {
-			t.Errorf("elected %v: a Node waits, nobody holds it, and this manager did not take over in 3 h", elected)
+			t.Errorf("elected %v: a Node waits, the cluster has no holder, and this manager did not take over in 3 h", elected)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestStandbyCheckChangesNoState(t *testing.T) {
 			return
 		}
 	}
-	t.Error("b waits, there is room, and nobody takes over")
+	t.Error("b waits, there is room, and no manager takes over")
 }
 
 // TestUnprotectedRangeDoesNotBlockOthers checks that Nodes of a ClusterCIDR that cannot be protected take no places of

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +22,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -33,16 +31,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/workers"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// A world is an API server, managers and users, driven step by step in virtual time: whenever every goroutine waits,
-// the order selects the next of the possible steps. A step is atomic: a call happens, an answer arrives, a watch shows
-// a change, a reconcile begins, a user does something.
+// A world is an API server with Nodes and ClusterCIDRs, allocators of Node CIDRs, the pool of their blocks, and users.
 
 const (
-	// latency is how long a call takes.
-	latency = 5 * time.Millisecond
 	// backstop is how often the controller reconciles a cluster anyway.
 	backstop = time.Minute
 	// pause is how long nothing changes before the user does the next thing, or a fault ends.
@@ -54,37 +48,14 @@ const (
 	rest = 150 * time.Second
 	// watched is how long a world at rest is watched.
 	watched = 5 * backstop
-	// tooLong is when a run that does not come to rest is aborted; tooMany is how many steps without a change are too
-	// many.
-	tooLong = 2 * time.Hour
-	tooMany = 300
 	// patience is how often a user tries an action that is not possible.
 	patience = 100
 )
 
-func TestMain(m *testing.M) { schedule.RunTestMain(m) }
+func TestMain(m *testing.M) { sim.RunTestMain(m) }
 
-// class is a kind of step.
-type class int
-
-const (
-	watchEvent class = iota
-	answer
-	reconciling
-	call
-	user
-)
-
-type (
-	step  = schedule.Step[class]
-	order = schedule.Order[class]
-)
-
-var orders = map[string]order{
-	"eager": schedule.PreferClasses(watchEvent, answer, reconciling, call, user), // watches are faster than answers
-	"lazy":  schedule.PreferClasses(answer, call, reconciling, watchEvent, user), // watches come last
-	"tardy": schedule.PreferClasses(watchEvent, reconciling, call, user, answer), // answers come last
-}
+// action is an action of a user.
+type action = sim.Action[*world]
 
 // kinds are the kinds that a manager watches.
 var kinds = []faults.Kind{faults.Clusters, faults.ClusterCIDRs, faults.Allocations, faults.ServiceCIDRs, faults.Nodes}
@@ -114,49 +85,22 @@ type scenario struct {
 	refuses string
 }
 
-// action is an action of a user; do returns false if it is not possible yet.
-type action struct {
-	text string
-	do   func(*world) bool
-}
-
 type world struct {
 	scenario
-	schedule.Run
+	*sim.World[*world, *manager]
 
-	t        *testing.T
-	api      *faults.Server
-	managers []*manager
-	order    order
-	// disturb decides what happens to a call; false means nothing special.
-	disturb func(*world, *faults.Request) bool
-	// hurry is the write before which the script begins; 0 means that it waits until the world is at rest.
-	hurry   int
-	anytime bool
-	// impatient reports whether the user does not wait until a fault is over.
-	impatient bool
-	elected   bool
-
-	answers          []response
-	lastChange       time.Time
-	stepsSinceChange int
-	stalls           int
-	stalledAt        int64
-	seenLog          map[faults.Kind]int
+	api     *faults.Server
+	elected bool
 	// foreign are the UIDs of Nodes whose CIDRs a user has set.
 	foreign map[types.UID]bool
 	// state is the last content of the ConfigMap.
-	state             fence.State
-	calls, reconciles int
-	atRest            *[2]int
-	lostConfigMap     bool
+	state         fence.State
+	lostConfigMap bool
 	// deletingAt has, by manager and ClusterCIDR, whether the ClusterCIDR was being deleted, or gone, when the manager
 	// last read it.
 	deletingAt map[[2]string]bool
 	// entries has in which ClusterCIDRs the Cluster has an entry.
 	entries map[types.UID]bool
-	// refuse returns why the API server refuses a request; nil means that it refuses none.
-	refuse func(*faults.Request) error
 	// logs receives what the managers log; events are the events that they record.
 	logs   func(string)
 	events []string
@@ -168,25 +112,14 @@ type world struct {
 	saved *corev1.ConfigMap
 }
 
-// response is an answer that is on its way.
-type response struct {
-	call  *faults.Request
-	value any
-	err   error
-}
-
-// manager is a process: an allocator, the watches that feed it and the queue that runs it.
+// manager is an allocator, the watches that feed it and the queue that runs it.
 type manager struct {
-	name   string
-	client *faults.Client
+	*sim.Process
+
 	site   *nodeipam.ClusterAllocator
-	ctx    context.Context //nolint:containedctx // the life of the process
-	kill   context.CancelFunc
-	queue  *schedule.Queue
+	queue  *sim.Queue
 	feed   faults.Feed
 	ranges nodeipam.ClusterCIDRProtector
-	seen   map[faults.Kind]int
-	mute   map[faults.Kind]bool
 	// unread are the kinds without a list so far: nothing is reconciled before that, as controllers wait for their
 	// caches.
 	unread   map[faults.Kind]bool
@@ -194,11 +127,9 @@ type manager struct {
 	blocks   map[string]nodeipam.Block
 	services map[string]networkingv1.ServiceCIDR
 	// fleet reports whether the allocator is that of a Cluster, which has these labels.
-	fleet        bool
-	labels       map[string]string
-	dead, asleep bool
-	onPanic      func(string)
-	logs         func(string)
+	fleet  bool
+	labels map[string]string
+	logs   func(string)
 }
 
 // eventSink records events in the world.
@@ -212,19 +143,24 @@ func (w eventSink) Eventf(of, _ runtime.Object, _, reason, _, note string, args 
 func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{
-			t: t, scenario: s, api: faults.NewServer(), order: orders["eager"], elected: s.managers < 2,
-			seenLog: map[faults.Kind]int{}, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{}, entries: map[types.UID]bool{},
+		w := &world{scenario: s, api: faults.NewServer(), elected: s.managers < 2, foreign: map[types.UID]bool{}, deletingAt: map[[2]string]bool{}, entries: map[types.UID]bool{}}
+		config := sim.Config[*manager]{
+			Servers: []*faults.Server{w.api}, StartInPlaceOf: func(m *manager) { w.startSite(m.fleet) },
+			Pause: pause, Rest: rest, Watched: watched, IdleStepDecay: 10,
+			OtherSteps: w.answerBlocks, Intercept: w.refusesNode, Execute: w.execute, OnChange: w.checkChange,
+		}
+		if s.refuses == "" {
+			config.MaxReconcilesAtRest = func() int { return len(w.Managers) * int(watched/backstop+2) }
+		}
+		w.World = sim.NewWorld(t, w, config)
+		if w.Script = s.script; s.served < 0 {
+			w.UserPatience = patience // a fault may make an action impossible
 		}
 		for _, o := range s.before {
-			if err := w.api.Create(o); err != nil {
-				t.Fatal(err)
-			}
+			w.CreateObject(w.api, o)
 		}
 		if s.pool != nil { // no block is requested again from a pool that does not exist
-			if err := w.api.Create(&v1alpha1.GlobalNetworkPool{ObjectMeta: object("pods")}); err != nil {
-				t.Fatal(err)
-			}
+			w.CreateObject(w.api, &v1alpha1.GlobalNetworkPool{ObjectMeta: object("pods")})
 		}
 		setup(w)
 		for range max(s.managers, 1) {
@@ -233,13 +169,8 @@ func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 		if s.managesItself {
 			w.startSite(false)
 		}
-		w.toRest()
-		if !w.Failed() {
-			w.examine()
-		}
+		w.Play(w.examine)
 		writes = w.Writes
-		w.end()
-		w.Report(t, w.api)
 	})
 	return writes
 }
@@ -249,42 +180,45 @@ func (w *world) start() *manager { return w.startSite(w.fleet) }
 
 // startSite starts a manager with the allocator of the Cluster, or of the cluster's own Nodes.
 func (w *world) startSite(fleet bool) *manager {
-	name := string(rune('a' + len(w.managers)))
 	m := &manager{
-		name: name, client: w.api.NewClient(name), queue: &schedule.Queue{MaxBackoff: backstop}, cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, unread: map[faults.Kind]bool{}, services: map[string]networkingv1.ServiceCIDR{}, onPanic: func(text string) { w.Failf("%s", text) },
+		Process: w.NewProcess(), cached: map[string]*v1alpha1.ClusterCIDR{}, blocks: map[string]nodeipam.Block{},
+		unread: map[faults.Kind]bool{}, services: map[string]networkingv1.ServiceCIDR{},
 	}
-	m.ctx, m.kill = context.WithCancel(w.t.Context())
+	m.queue = &sim.Queue{Name: "the site", MaxBackoff: backstop, Reconcile: m.reconcile}
+	m.AddWatches(w.api, kinds...)
 	if w.logs != nil {
 		m.logs = w.logs
-		m.ctx = log.IntoContext(m.ctx, logr.New(logSink{w.logs}))
+		m.Context = sim.WithLog(m.Context, func(text string, _ bool) { w.logs(text) })
 	}
-	direct := m.client.LiveClient()
+	client := w.api.NewClient(m.Name)
+	direct, live := client.LiveClient(), client.LiveReader()
 	now := time.Now
-	if n := len(w.managers); n < len(w.clocks) {
+	if n := len(w.Managers); n < len(w.clocks) {
 		now = func() time.Time { return time.Now().Add(w.clocks[n]) }
 	}
 	kept := (&pace.WritePacer{Clock: clock.RealClock{}, MaxDelay: pace.MinDelay}).WrapClient(direct)
-	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRProtector{Client: kept, Live: m.client.LiveReader()}
+	m.fleet, m.ranges = fleet, nodeipam.ClusterCIDRProtector{Client: kept, Live: live}
 	var objects nodeipam.ObjectProtector = m.ranges
 	var key nodeipam.ClusterKey
 	var blocks nodeipam.BlockClient
 	if m.fleet {
 		blocks = nodeipam.IPAllocationClient{
-			Client: kept, Live: m.client.LiveReader(), ClusterKey: prod,
+			Client: kept, Live: live, ClusterKey: prod,
 			SetLabels: func(*v1alpha1.IPAllocation) {}, AddClusterFinalizer: func(context.Context) error { return nil },
 		}
 		key, objects = prod, nodeipam.EntryProtector{ClusterCIDRProtector: m.ranges, ClusterKey: prod}
 	}
 	m.site = nodeipam.NewClusterAllocator(nodeipam.Options{
-		ClusterKey: key, Client: direct, Live: m.client.LiveReader(), Lister: m.client.Lister(), ObjectProtector: objects, BlockClient: blocks, BlockGracePeriod: grace,
-		ManagerID: name, Elected: w.elected, Workers: workers.New[nodeipam.ClusterKey](4), Enqueue: func(nodeipam.ClusterKey) { m.queue.Wake() }, Recorder: eventSink{w}, Now: now,
+		ClusterKey: key, Client: direct, Live: live, Lister: client.Lister(), ObjectProtector: objects, BlockClient: blocks, BlockGracePeriod: grace,
+		ManagerID: m.Name, Elected: w.elected, Workers: workers.New[nodeipam.ClusterKey](4), Enqueue: func(nodeipam.ClusterKey) { m.queue.Wake() }, Recorder: eventSink{w}, Now: now,
 	})
-	m.feed = faults.NewFeed(m.ctx, &corev1.Node{}, m.client.LiveReader(), m.site, func(nodeipam.ClusterKey) { m.queue.Wake() })
-	w.managers = append(w.managers, m)
-	w.Tracef("manager %s starts", name)
+	m.feed = faults.NewFeed(m.Context, &corev1.Node{}, live, m.site, func(nodeipam.ClusterKey) { m.queue.Wake() })
+	w.AddManager(m)
 	for _, kind := range kinds {
-		if m.unread[kind] = true; w.learnKind != nil {
+		m.unread[kind] = true
+	}
+	for _, kind := range kinds {
+		if w.learnKind != nil {
 			w.learnKind(m, kind)
 		} else {
 			w.relist(m, kind, 0)
@@ -294,8 +228,11 @@ func (w *world) startSite(fleet bool) *manager {
 	return m
 }
 
+// Queues implements sim.Manager.
+func (m *manager) Queues() []*sim.Queue { return []*sim.Queue{m.queue} }
+
 // reconcile runs one reconcile, as a worker of the controller does.
-func (m *manager) reconcile() {
+func (m *manager) reconcile() (reconcile.Result, error) {
 	var objects []nodeipam.RangeObject
 	var ends []podcidr.Ref
 	for _, name := range names(m.cached) {
@@ -315,31 +252,30 @@ func (m *manager) reconcile() {
 	for _, name := range names(m.blocks) {
 		blocks = append(blocks, m.blocks[name])
 	}
-	m.queue.RunReconcile(func() (reconcile.Result, error) {
-		m.site.SetRangeObjects(objects)
-		m.site.SetServiceCIDRs(nodeipam.ServiceCIDRPrefixes(slices.Collect(maps.Values(m.services))))
-		if m.fleet { // the controller of the manager's own cluster has no blocks
-			m.site.SetBlocks(blocks)
-		}
-		wait, err := m.site.Reconcile(m.ctx)
-		for _, ref := range ends {
-			err = errors.Join(err, m.ranges.UnprotectObject(m.ctx, ref, ""))
-		}
-		if wait == 0 || wait > backstop {
-			wait = backstop
-		}
-		m.site.BuildReport()
-		if m.site.EmitEvents() {
-			wait = time.Second
-		}
-		if err != nil && m.logs != nil {
-			m.logs("Reconciler error")
-		}
-		return reconcile.Result{RequeueAfter: wait}, err
-	}, m.onPanic)
+	m.site.SetRangeObjects(objects)
+	m.site.SetServiceCIDRs(nodeipam.ServiceCIDRPrefixes(slices.Collect(maps.Values(m.services))))
+	if m.fleet { // the controller of the manager's own cluster has no blocks
+		m.site.SetBlocks(blocks)
+	}
+	wait, err := m.site.Reconcile(m.Context)
+	for _, ref := range ends {
+		err = errors.Join(err, m.ranges.UnprotectObject(m.Context, ref, ""))
+	}
+	if wait == 0 || wait > backstop {
+		wait = backstop
+	}
+	m.site.BuildReport()
+	if m.site.EmitEvents() {
+		wait = time.Second
+	}
+	if err != nil && m.logs != nil {
+		m.logs("Reconciler error")
+	}
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-func (m *manager) show(c faults.Change) {
+// ShowChange implements sim.Manager.
+func (m *manager) ShowChange(c faults.Change) {
 	switch o := c.Object.(type) {
 	case *corev1.Node:
 		m.feed.ShowChange(c)
@@ -365,261 +301,62 @@ func (m *manager) show(c faults.Change) {
 	m.queue.Wake()
 }
 
-// relist breaks a watch: it shows nothing until a list arrives that is taken now.
-func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
-	listed, seen := w.api.List(kind), len(w.api.ChangesSince(kind, 0))
-	arrive := func() {
-		m.seen[kind], m.mute[kind] = seen, false
-		delete(m.unread, kind)
-		switch {
-		case m.dead:
-		case kind == faults.Nodes:
-			m.feed.ReplaceAll(listed)
-		default:
-			maps.DeleteFunc(m.cached, func(string, *v1alpha1.ClusterCIDR) bool { return kind == faults.ClusterCIDRs })
-			maps.DeleteFunc(m.blocks, func(string, nodeipam.Block) bool { return kind == faults.Allocations })
-			maps.DeleteFunc(m.services, func(string, networkingv1.ServiceCIDR) bool { return kind == faults.ServiceCIDRs })
-			for _, o := range listed {
-				m.show(faults.Change{Object: o})
-			}
-			m.queue.Wake()
-		}
-	}
-	if delay == 0 {
-		arrive()
+// ReplaceKind implements sim.Manager.
+func (m *manager) ReplaceKind(kind faults.Kind, listed []client.Object) {
+	delete(m.unread, kind)
+	m.Synced = len(m.unread) == 0
+	if kind == faults.Nodes {
+		m.feed.ReplaceAll(listed)
 		return
 	}
-	m.mute[kind] = true
+	maps.DeleteFunc(m.cached, func(string, *v1alpha1.ClusterCIDR) bool { return kind == faults.ClusterCIDRs })
+	maps.DeleteFunc(m.blocks, func(string, nodeipam.Block) bool { return kind == faults.Allocations })
+	maps.DeleteFunc(m.services, func(string, networkingv1.ServiceCIDR) bool { return kind == faults.ServiceCIDRs })
+	for _, o := range listed {
+		m.ShowChange(faults.Change{Object: o})
+	}
+	m.queue.Wake()
+}
+
+// relist breaks a watch: it shows nothing until a list arrives that is taken now.
+func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
 	writes := 3
 	if kind == faults.Clusters || kind == faults.Allocations {
 		writes = 0 // what it shows matters after other managers have acted without it
 	}
-	w.DelayStep(writes, delay, arrive)
+	w.Relist(m, kind, writes, delay)
 }
 
-// crash kills a manager between two instructions, and starts another.
-func (w *world) crash(m *manager) {
-	w.Tracef("manager %s is killed", m.name)
-	m.dead = true
-	m.kill()
-	w.startSite(m.fleet)
+// answerBlocks returns the next step of the pool.
+func (w *world) answerBlocks() []sim.Step {
+	a, block, gives := w.nextBlock()
+	if !gives {
+		return nil
+	}
+	return []sim.Step{{Class: sim.WatchEvent, Text: "the pool answers " + a.Name, Run: func() { w.answerAllocation(a, block) }}}
 }
 
-func (w *world) manager(name string) *manager {
-	i := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == name })
-	return w.managers[i]
+// refusesNode refuses a write of a Node that the API server refuses.
+func (w *world) refusesNode(r *faults.Request) bool {
+	return w.refuses != "" && r.Ref.Kind == faults.Nodes && r.IsWrite() && strings.HasPrefix(r.Ref.Name, w.refuses) && w.Answer(r, nil, forbidden(r))
 }
 
-// toRest runs one step after the other until the world is at rest.
-func (w *world) toRest() {
-	w.lastChange = time.Now()
-	begin := time.Now()
-	for {
-		synctest.Wait()
-		if w.Failed() {
-			return
-		}
-		if w.RunDueStep() {
-			continue
-		}
-		if steps := w.steps(); len(steps) > 0 {
-			s := w.order(steps)
-			w.Tracef("%s", s.Text)
-			s.Run()
-			if w.stepsSinceChange++; w.stepsSinceChange > tooMany {
-				w.Failf("the managers spin: %d steps without a change", tooMany)
-			}
-			continue
-		}
-		w.stepsSinceChange = max(0, w.stepsSinceChange-10)
-		idle := time.Since(w.lastChange)
-		if (!w.HasDelayedSteps() || w.impatient) && len(w.script) > 0 && idle >= pause {
-			w.act()
-			continue
-		}
-		if !w.HasDelayedSteps() && len(w.script) == 0 && w.rested(idle) {
-			return
-		}
-		if time.Since(begin) > tooLong {
-			w.Failf("no rest after %v", time.Since(begin))
-			return
-		}
-		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
-	}
-}
-
-// rested reports whether the world has been at rest for long enough to see that it stays so.
-func (w *world) rested(idle time.Duration) bool {
-	if idle < rest {
-		w.atRest = nil
-		return false
-	}
-	if w.atRest == nil {
-		w.atRest = &[2]int{w.calls, w.reconciles}
-	}
-	if n := w.calls - w.atRest[0]; n > 0 && w.refuses == "" {
-		w.Failf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
-	}
-	if n, most := w.reconciles-w.atRest[1], len(w.managers)*int(watched/backstop+2); n > most && w.refuses == "" {
-		w.Failf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
-	}
-	return idle >= rest+watched
-}
-
-func (w *world) nextTime() time.Time {
-	next := w.lastChange.Add(rest)
-	if idle := time.Since(w.lastChange); idle < 5*pause || idle >= rest {
-		next = w.lastChange.Add(idle.Truncate(pause) + pause)
-	}
-	next = w.EarlierStep(next)
-	for _, m := range w.managers {
-		if !m.dead && !m.asleep {
-			next = m.queue.EarlierWake(next)
-		}
-	}
-	return next
-}
-
-// steps returns the steps that can happen next.
-func (w *world) steps() []step {
-	var steps []step
-	for _, m := range w.managers {
-		if m.dead || m.asleep {
-			continue
-		}
-		for _, kind := range kinds {
-			if changes := w.api.ChangesSince(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
-				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: describe(m, c), Run: func() {
-					m.seen[kind]++
-					m.show(c)
-				}})
-			}
-		}
-		if len(m.unread) == 0 && m.queue.IsDue() {
-			steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile", Run: func() {
-				w.reconciles++
-				m.reconcile()
-			}})
-		}
-	}
-	for _, a := range slices.Clone(w.answers) {
-		switch m := w.manager(a.call.Client); {
-		case m.dead:
-			w.arrive(response{a.call, nil, schedule.ErrKilled})
-		case !m.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
-		}
-	}
-	for _, r := range w.api.PendingRequests() {
-		switch m := w.manager(r.Client); {
-		case m.dead:
-			w.api.TakeRequest(r)
-			r.Answer(nil, schedule.ErrKilled)
-		case !m.asleep:
-			steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(r) }})
-		}
-	}
-	if a, block, gives := w.nextBlock(); gives {
-		steps = append(steps, step{Class: watchEvent, Text: "the pool answers " + a.Name, Run: func() { w.answerAllocation(a, block) }})
-	}
-	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.ResourceVersion() {
-		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
-	}
-	return steps
-}
-
-func describe(m *manager, c faults.Change) string {
-	what := "shows"
-	if c.Deleted {
-		what = "shows the end of"
-	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
-}
-
-// serve lets a call happen, or what disturb makes of it.
-func (w *world) serve(r *faults.Request) {
-	w.api.TakeRequest(r)
-	w.calls++
-	<-time.After(latency)
-	if r.IsWrite() {
-		w.Writes++
-		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
-			w.act()
-		}
-	}
-	if w.refuse != nil {
-		if err := w.refuse(r); err != nil {
-			w.answer(r, nil, err)
-			return
-		}
-	}
-	if w.refuses != "" && r.Ref.Kind == faults.Nodes && r.IsWrite() && strings.HasPrefix(r.Ref.Name, w.refuses) {
-		w.answer(r, nil, forbidden(r))
-		return
-	}
-	if w.disturb != nil && w.disturb(w, r) {
-		w.lastChange = time.Now()
-		return
-	}
-	value, err := w.do(r)
-	w.answer(r, value, err)
-}
-
-func (w *world) answer(r *faults.Request, value any, err error) {
-	w.answers = append(w.answers, response{r, value, err})
-}
-
-func (w *world) arrive(a response) {
-	w.answers = slices.DeleteFunc(w.answers, func(other response) bool { return other.call == a.call })
-	a.call.Answer(a.value, a.err)
-}
-
-func reason(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ", " + err.Error()
-}
-
-// do executes a call on the server.
-func (w *world) do(r *faults.Request) (any, error) {
-	before := w.api.ResourceVersion()
+// execute executes a call, and records what managers read of ClusterCIDRs.
+func (w *world) execute(r *faults.Request) (any, error) {
 	value, err := w.api.ExecuteRequest(r)
 	if r.Ref.Kind == faults.ClusterCIDRs && r.Verb == "get" {
 		o, is := value.(client.Object)
 		w.deletingAt[[2]string{r.Client, r.Ref.Name}] = !is || o.GetDeletionTimestamp() != nil
 	}
-	w.changed(before, r.String())
 	return value, err
 }
 
-// act runs the user's next action.
-func (w *world) act() {
-	before, a := w.api.ResourceVersion(), w.script[0]
-	if a.do(w) {
-		w.script, w.stalledAt = w.script[1:], 0
-	} else {
-		w.lastChange, w.stalledAt = time.Now(), before
-		if w.stalls++; w.stalls > patience && w.served < 0 {
-			w.script, w.stalledAt = w.script[1:], 0 // a fault has made it impossible
-		}
-	}
-	w.changed(before, "the user: "+a.text)
-}
-
-// changed checks the promise after a change.
-func (w *world) changed(before int64, by string) {
-	if w.api.ResourceVersion() == before {
-		return
-	}
-	w.lastChange, w.stepsSinceChange = time.Now(), 0
-	users := strings.HasPrefix(by, "the user: ")
-	w.Tracef("    %s: now %d", by, w.api.ResourceVersion())
-	for _, c := range w.newChanges(faults.ConfigMaps) {
+// checkChange checks the promise after a change.
+func (w *world) checkChange(users bool) {
+	for _, c := range w.NewChanges(w.api, faults.ConfigMaps) {
 		w.checkCommit(c, users)
 	}
-	for _, c := range w.newChanges(faults.ClusterCIDRs) {
+	for _, c := range w.NewChanges(w.api, faults.ClusterCIDRs) {
 		o := c.Object.(*v1alpha1.ClusterCIDR)
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.ClusterCIDRFinalizer)
 		had := w.entries[o.UID]
@@ -631,14 +368,14 @@ func (w *world) changed(before int64, by string) {
 			w.checkFinalizerRemoval(o)
 		}
 	}
-	for _, c := range w.newChanges(faults.Allocations) {
+	for _, c := range w.NewChanges(w.api, faults.Allocations) {
 		a := c.Object.(*v1alpha1.IPAllocation)
 		if b, _ := nodeipam.BlockFromAllocation(a); b.GrantedPrefix.IsValid() && (c.Deleted || !b.HasFinalizer) && !users {
 			w.checkBlockReleased(b)
 		}
 	}
 	nodes := w.nodes()
-	for _, c := range w.newChanges(faults.Nodes) {
+	for _, c := range w.NewChanges(w.api, faults.Nodes) {
 		n := c.Object.(*corev1.Node)
 		if users && len(n.Spec.PodCIDRs) > 0 && n.Annotations[v1alpha1.ClusterCIDRAnnotation] == "" {
 			w.foreign[n.UID] = true
@@ -719,24 +456,12 @@ func (w *world) isLive(uid types.UID) bool {
 	return slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool { return n.UID == uid })
 }
 
-func (w *world) newChanges(kind faults.Kind) []faults.Change {
-	news := w.api.ChangesSince(kind, w.seenLog[kind])
-	w.seenLog[kind] += len(news)
-	return news
-}
-
-func (w *world) nodes() []*corev1.Node {
-	var out []*corev1.Node
-	for _, o := range w.api.List(faults.Nodes) {
-		out = append(out, o.(*corev1.Node))
-	}
-	return out
-}
+func (w *world) nodes() []*corev1.Node { return faults.ListObjects[*corev1.Node](w.api) }
 
 // services returns the CIDRs of Services.
 func (w *world) services() (out []netip.Prefix) {
-	for _, o := range w.api.List(faults.ServiceCIDRs) {
-		out = append(out, nodeipam.ParsePrefixes(o.(*networkingv1.ServiceCIDR).Spec.CIDRs)...)
+	for _, o := range faults.ListObjects[*networkingv1.ServiceCIDR](w.api) {
+		out = append(out, nodeipam.ParsePrefixes(o.Spec.CIDRs)...)
 	}
 	return out
 }
@@ -757,12 +482,12 @@ func (w *world) examine() {
 	if len(w.state.InFlight) > 0 {
 		w.Failf("in flight at rest: %v", w.state.InFlight)
 	}
-	for _, o := range w.api.List(faults.ClusterCIDRs) {
+	for _, o := range faults.ListObjects[*v1alpha1.ClusterCIDR](w.api) {
 		used := slices.ContainsFunc(w.nodes(), func(n *corev1.Node) bool {
-			if o.(*v1alpha1.ClusterCIDR).Spec.IPv4Pool != nil {
+			if o.Spec.IPv4Pool != nil {
 				return n.Annotations[v1alpha1.ClusterCIDRAnnotation] == o.GetName()
 			}
-			return overlapCondition(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.(*v1alpha1.ClusterCIDR).Spec.IPv4}))
+			return overlapCondition(prefixes(n.Spec.PodCIDRs), prefixes([]string{o.Spec.IPv4}))
 		})
 		if o.GetDeletionTimestamp() != nil && !used && !isKeptByForeign(o, v1alpha1.ClusterCIDRFinalizer) {
 			w.Failf("ClusterCIDR %s is still being deleted, and no Node uses it", o.GetName())
@@ -786,17 +511,6 @@ func (w *world) selected() bool {
 	return false
 }
 
-// end ends every goroutine.
-func (w *world) end() {
-	for _, m := range w.managers {
-		m.dead, m.asleep = true, false
-		m.kill()
-	}
-	for synctest.Wait(); len(w.api.PendingRequests())+len(w.answers) > 0; synctest.Wait() {
-		w.steps()
-	}
-}
-
 func prefixes(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
@@ -811,14 +525,7 @@ func overlapCondition(a, b []netip.Prefix) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
 }
 
-func names[V any](m map[string]V) []string {
-	var out []string
-	for name := range m {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func object(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
@@ -852,8 +559,7 @@ func (w *world) checkNoNodeWaits() {
 		if len(n.Spec.PodCIDRs) > 0 || n.DeletionTimestamp != nil {
 			continue
 		}
-		for _, o := range w.api.List(faults.ClusterCIDRs) {
-			c := o.(*v1alpha1.ClusterCIDR)
+		for _, c := range faults.ListObjects[*v1alpha1.ClusterCIDR](w.api) {
 			matches := c.Spec.NodeSelector == nil || n.Labels["size"] == "big"
 			has := func(ipv6 bool, text string, bits int) bool {
 				if pool := poolOf(c.Spec, ipv6); pool != nil {

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -81,6 +82,9 @@ func (d liveClient) RESTMapper() meta.RESTMapper { return nil }
 // value is not usable.
 type Cache struct {
 	client.Reader
+	// Indexes are the indexes that field selectors may name.
+	Indexes map[string]client.IndexerFunc
+
 	objects map[Ref]client.Object
 }
 
@@ -113,6 +117,9 @@ func (c *Cache) ReplaceKind(kind Kind, listed []client.Object) (gone []client.Ob
 	return gone
 }
 
+// Object returns an object, nil if it is not in the cache. Callers must not change it.
+func (c *Cache) Object(ref Ref) client.Object { return c.objects[ref] }
+
 // Get implements client.Reader.
 func (c *Cache) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	ref := RefForObject(o)
@@ -125,17 +132,50 @@ func (c *Cache) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 	return nil
 }
 
-// List implements client.Reader.
+// List implements client.Reader. The objects are ordered by name and namespace.
 func (c *Cache) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	kind := kindForList(into)
+	kind, options := kindForList(into), (&client.ListOptions{}).ApplyOptions(opts)
 	var out []client.Object
 	for ref, o := range c.objects {
-		if ref.Kind == kind {
+		if ref.Kind == kind && c.matchesIndexes(o, options) {
 			out = append(out, copyObject(o))
 		}
 	}
-	slices.SortFunc(out, func(a, b client.Object) int { return compareRefs(RefForObject(a), RefForObject(b)) })
-	return fillList(into, out, (&client.ListOptions{}).ApplyOptions(opts))
+	slices.SortFunc(out, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetNamespace(), b.GetNamespace()))
+	})
+	return fillList(into, out, options)
+}
+
+// matchesIndexes reports whether the field selector of a list selects an object.
+func (c *Cache) matchesIndexes(o client.Object, options *client.ListOptions) bool {
+	for name, index := range c.Indexes {
+		if options.FieldSelector == nil {
+			break
+		}
+		if value, asked := options.FieldSelector.RequiresExactMatch(name); asked && !slices.Contains(index(o), value) {
+			return false
+		}
+	}
+	return true
+}
+
+// NewCachedClient returns a client that writes with another client, and reads from a cache.
+func NewCachedClient(to client.Client, from client.Reader) client.Client {
+	return cachedClient{to, from}
+}
+
+type cachedClient struct {
+	client.Client
+	from client.Reader
+}
+
+func (c cachedClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return c.from.Get(ctx, key, o, opts...)
+}
+
+func (c cachedClient) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	return c.from.List(ctx, into, opts...)
 }
 
 // assignObject overwrites an object with another of the same type.

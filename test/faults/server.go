@@ -31,6 +31,8 @@ func NewServer() *Server {
 
 // Request is a call that waits for its answer.
 type Request struct {
+	// Server is the server that is called.
+	Server *Server
 	// Client is the name of the client that calls.
 	Client string
 	// Verb is get, list, create, update, patch or delete.
@@ -80,7 +82,7 @@ func (r *Request) Answer(value any, err error) { r.replies <- reply{value, err} 
 func callServer[T any](ctx context.Context, c *Client, r *Request) (T, error) {
 	r.abandoned = ctx.Done()
 	s := c.server
-	r.Client, r.replies = c.name, make(chan reply, 1)
+	r.Server, r.Client, r.replies = s, c.name, make(chan reply, 1)
 	s.mu.Lock()
 	r.round = s.round
 	s.pending = append(s.pending, r)

@@ -179,7 +179,7 @@ func waitForSocketError(t *testing.T, c syscall.Conn) {
 	if err := raw.Control(func(fd uintptr) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, int(patience/time.Millisecond))
 		if n != 1 || err != nil {
-			t.Errorf("it is not told: %v", err)
+			t.Errorf("the socket has no error: %v", err)
 		}
 	}); err != nil {
 		t.Fatal(err)
