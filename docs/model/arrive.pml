@@ -150,7 +150,7 @@ end:	do
 	/* go: carve.Decision.settleBlock, blocks.allocationKind.BlockFromObject, allocator.Allocator.verifyBlockReleasable */
 	BLOCK_OF_CHILD(1)
 	BLOCK_OF_CHILD(2)
-	/* go: carve.DecideBlocks, grants.Growth.nextBlockName, allocator.Allocator.createBlock */
+	/* go: carve.DecideBlocks, grants.CarvedPool.nextBlockName, allocator.Allocator.createBlock */
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && !hereB[1] && open[1]==0 -> printf("child: asks for the block 1\n"); hereB[1] = true; asked1 = true }
 	:: d_step { hereC && listedC && MAY_ASK && hereN && hasN==0 && hereB[1] && !hereB[2] && open[2]==0 -> printf("child: asks for the block 2\n"); hereB[2] = true }
 	od
@@ -244,7 +244,7 @@ inline give(c, a) {
 
 proctype target() {
 end:	do
-	/* go: allocator.Allocator.fencePool, grants.PoolState.RestoreQuarantine, allocator.Allocator.missingArrivalProof */
+	/* go: allocator.Allocator.fencePool, grants.Quarantine.RestoreQuarantine, allocator.Allocator.missingArrivalProof */
 	:: d_step { hereP && closed && (!WAS_SERVED || cluster==RUNS) -> printf("target: opens the pool\n"); closed = false; listed = false }
 	/* go: allocator.Allocator.takeOverPool */
 	:: d_step { hereP && !closed && !listed -> printf("target: lists what is in use\n");

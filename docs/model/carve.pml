@@ -153,12 +153,12 @@ end:	do
 		m[i].fences = false; m[i].holds = true; see(i); m[i].verified = (uid!=0); m[i].sawHas = has }
 	/* go: grants.PoolState.RefreshBasePool */
 	:: d_step { m[i].holds && holder!=i && !m[i].commits -> printf("manager %d: sees that its turn is over\n",i); m[i].holds = false }
-	/* What the watch shows. go: grants.HeldRanges.ObserveBlock, grants.CarvedPool.ForgetBlock */
+	/* What the watch shows. go: grants.PoolState.ObserveBlock, grants.CarvedPool.ForgetBlock */
 	:: d_step { m[i].saw!=uid || m[i].sawGranted!=granted || m[i].sawDeleting!=deleting || m[i].sawProtected!=protected ->
 		printf("manager %d: is shown the block %d\n",i,uid); m[i].verified = (m[i].verified && m[i].saw==uid); see(i) }
 	:: d_step { m[i].sawHas!=has -> printf("manager %d: is shown that claim %d has the address\n",i,has); m[i].sawHas = has }
 #ifdef WIPE
-	/* go: grants.PoolState.RestoreQuarantine, grants.PoolState.EndAdoption */
+	/* go: grants.Quarantine.RestoreQuarantine, grants.PoolState.EndAdoption */
 	:: d_step { m[i].adopts && !adopting -> printf("manager %d: has adopted what there is\n",i); m[i].adopts = false }
 #endif
 #ifdef STALE

@@ -228,7 +228,7 @@ byte staleM, staleK, staleV;    /* to whom, of which object (claims 0 and 1, IPA
 #define NEWERI(m,nn) skip
 #endif
 
-/* go: grants.Inventory.confirmGrant */
+/* go: grants.PoolState.confirmGrant */
 #define DONE(m,uu) (UID(M[m].c[NAME(uu)])!=(uu) || OWNER(M[m].i[NAME(uu)])==(uu) || \
 	(ISBLOCK(uu) && REC(M[m].c[NAME(uu)])!=0))
 #define DONEAT(m,aa) (COMMITTED(m,aa) && DONE(m,AT(M[m].grant,aa)) -> ALL(M[m].grant,aa) : 0)
@@ -393,7 +393,7 @@ inline rebuild(m) {
 #else
 	M[m].quarantine = adopting && USED(m);
 #endif
-	/* go: grants.PoolState.RestoreQuarantine, grants.Base.AdoptingCondition */
+	/* go: grants.Quarantine.RestoreQuarantine, grants.Quarantine.AdoptingCondition */
 	confirm(m)
 }
 

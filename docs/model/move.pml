@@ -82,7 +82,7 @@ end:	do
 		printf("user: runs clusterctl move\n");
 		runs = true; takesPool = poolS || mirrored; takesCluster = clusterS!=NONE; copied[0] = !takesPool; copiedCluster = !takesCluster;
 		for (i : 1 .. ON_SOURCE) { takes[i] = hereS[i]; copied[i] = false }
-		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.ownerSeenCondition, grants.Conditions.RecordOwnerSeen */
+		/* What the manager sees of the Cluster is that it is paused, before it is gone. go: blocks.ownerSeenCondition, grants.Owners.RecordOwnerSeen */
 #ifndef NO_AWAY
 		away[1] = away[1] || takesCluster; away[2] = away[2] || takesCluster; away[3] = away[3] || takesCluster;
 #endif

@@ -87,7 +87,7 @@ end:	do
 		printf("older: grants the address to its claim %d\n",nextE); checkE(); flyE = nextE; nextE++ }
 	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyE!=0 && hasE!=flyE -> printf("older: writes claim %d\n",flyE); hasE = flyE }
-	/* go: grants.Inventory.confirmGrant */
+	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyE!=0 && hasE==flyE && newestE -> printf("older: confirms the grant of claim %d\n",flyE); flyE = 0 }
 	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyE==0 && hasE!=0 -> printf("older: claim %d is deleted\n",hasE); hasE = 0 }
@@ -133,7 +133,7 @@ end:	do
 		printf("younger: grants the address to its claim %d\n",nextY); checkY(); yields = SAYS; flyY = nextY; nextY++ }
 	/* go: allocator.Allocator.serveClaimant */
 	:: d_step { flyY!=0 && hasY!=flyY -> printf("younger: writes claim %d\n",flyY); hasY = flyY }
-	/* go: grants.Inventory.confirmGrant */
+	/* go: grants.PoolState.confirmGrant */
 	:: d_step { flyY!=0 && hasY==flyY -> printf("younger: confirms the grant of claim %d\n",flyY); flyY = 0 }
 	/* go: allocator.Allocator.releaseClaimant */
 	:: d_step { flyY==0 && hasY!=0 -> printf("younger: claim %d is deleted\n",hasY); hasY = 0 }

@@ -159,7 +159,7 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 			}
 			claimant := c.addClaimant(p)
 			if _, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll); refused[claimant] == nil || !strings.Contains(refused[claimant].Message, c.wantMessage) {
-				t.Fatalf("it is told %+v", refused[claimant])
+				t.Fatalf("its refusal is %+v", refused[claimant])
 			}
 			if c.do != nil {
 				c.do(p)
@@ -170,7 +170,7 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 				claimant = c.recreate(p)
 			}
 			if _, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, admitAll); p.Grants.ByClaimant[claimant.Owner.UID] == nil {
-				t.Errorf("it has nothing, and is told %+v", refused[claimant])
+				t.Errorf("it has nothing; its refusal is %+v", refused[claimant])
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 			}
 			observeClaim(p, "c", 9, ofMachine(tc.domain))
 			if got := planClaim(t, a, p, p.Claimants.ByUID["uid-c"], noon); !strings.Contains(got, tc.wantMessage) {
-				t.Fatalf("it is told %s", got)
+				t.Fatalf("its refusal is %s", got)
 			}
 			if tc.do != nil {
 				tc.do(p)
@@ -242,7 +242,7 @@ func TestMachineMessagesNameStepsThatHelp(t *testing.T) {
 				c = p.Claimants.ByUID["uid-again"] // of the machine in its place
 			}
 			if got := planClaim(t, a, p, c, noon); got != tc.want {
-				t.Errorf("it has, or is told, %s", got)
+				t.Errorf("its address or its refusal is %s", got)
 			}
 		})
 	}
@@ -284,8 +284,8 @@ func TestDisownedClaimIsReleased(t *testing.T) {
 	}
 	c := observeClaim(p, "a", 0, ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp, ownedBy(clusterv1.ClusterKind, "k", "uid-k"))
 	observeAddress(p, "a", "10.0.0.1", c.Owner.UID)
-	if n := due(); n != 0 || !strings.Contains(p.Conditions.Pending[c].Message, "to release it now, take the owner reference off the claim") {
-		t.Fatalf("%d are released, it is told %q", n, p.Conditions.Pending[c].Message)
+	if n := due(); n != 0 || !strings.Contains(p.Conditions.Unpublished[c].Message, "to release it now, take the owner reference off the claim") {
+		t.Fatalf("%d are released; the message is %q", n, p.Conditions.Unpublished[c].Message)
 	}
 	observeClaim(p, "a", 0, ofCluster("k"), withRecordedAddress("10.0.0.1"), withDeletionTimestamp, version("2"))
 	if due() != 1 {
@@ -315,7 +315,7 @@ func TestFullCarvedPoolAdviceHelps(t *testing.T) {
 			c := observeClaim(p, "c", 9)
 			p.Carved.ResetShortfall()
 			if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, tc.wantMessage) {
-				t.Fatalf("it is told %+v", refused[c])
+				t.Fatalf("its refusal is %+v", refused[c])
 			}
 			tc.do(p)
 			p.Carved.ResetShortfall()
@@ -329,7 +329,7 @@ func TestFullCarvedPoolAdviceHelps(t *testing.T) {
 	p := newChildPool(t)
 	c := observeAllocation(p, "b", 8)
 	if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, "ask for less, or name another pool") {
-		t.Fatalf("it is told %+v", refused[c])
+		t.Fatalf("its refusal is %+v", refused[c])
 	}
 	p.ForgetClaimant(c.Owner.UID)
 	observeAllocation(p, "b", 4)
@@ -388,11 +388,11 @@ func TestClaimIsServedWhenPausedClusterResumes(t *testing.T) {
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
 	p.Grants.EndBlockedGrants(admission(true))
 	if _, refused := p.Planner.PlanGrants(noon, 1, admission(true)); refused[waits] == nil || !strings.Contains(refused[waits].Message, "are paused; resume one of them") {
-		t.Fatalf("it is told %+v", refused[waits])
+		t.Fatalf("its refusal is %+v", refused[waits])
 	}
 	p.Grants.ByClaimant["uid-c0"].Confirmed = true // as when the resumed claim is served
 	if n, refused := p.Planner.PlanGrants(noon, 1, admission(false)); n != 1 || p.Grants.ByClaimant[waits.Owner.UID] == nil {
-		t.Errorf("%d are granted, it is told %+v", n, refused[waits])
+		t.Errorf("%d are granted; its refusal is %+v", n, refused[waits])
 	}
 }
 

@@ -233,9 +233,9 @@ func (a *Allocator) PoolsWaitingForCluster(cluster types.NamespacedName) []pools
 	var keys []pools.Key
 	for _, p := range a.allPools() {
 		m := p.Lock()
-		_, waits := m.Conditions.WaitingClusters[cluster]
+		_, waits := m.Conditions.BlockingClusters[cluster]
 		arrives := m.Quarantine.Arrival.MissingProof != "" && p.Key.Namespace == cluster.Namespace
-		if m.Conditions.TakeAwaitedCluster(cluster) || waits || arrives {
+		if m.Owners.TakeAwaitedCluster(cluster) || waits || arrives {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()

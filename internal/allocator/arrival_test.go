@@ -103,7 +103,7 @@ func TestArrivedPoolIsListedBeforeItOpens(t *testing.T) {
 			m.Quarantine.ManagementCluster = "here"
 			m.SetBasePool(o)
 			m.Quarantine.Adopting, m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, true, 1
-			m.RestoreQuarantine(noon, a.Quarantine)
+			m.Quarantine.RestoreQuarantine(noon, a.Quarantine)
 			check := func() error { return a.checkArrival(t.Context(), grants.NewPool(m)) }
 			if err := check(); err != nil || lists.lists > 0 {
 				t.Fatalf("%s: at first: %v, %d lists", tc.reason, err, lists.lists)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of pools that a move or a restore brings, and of the objects that they granted to, which come one by one:
@@ -23,37 +23,37 @@ const home = "here"
 // movePoolIn leaves a pool as a move from a management cluster, or a restore, brings it: it names that management
 // cluster, and its Cluster.
 func movePoolIn(pool, from string) action {
-	return action{pool + " arrives from " + from, func(w *world) bool {
+	return sim.NewAttempt(pool+" arrives from "+from, func(w *world) bool {
 		return w.api.EditObject(ref(faults.Pools, pool), func(o client.Object) {
 			controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer)
 			marks := map[string]string{v1alpha1.ManagementClusterAnnotation: from, v1alpha1.ClustersAnnotation: "gone,tenant"}
 			o.SetAnnotations(marks)
 		}) == nil
-	}}
+	})
 }
 
 // movePoolInBare leaves a pool as a restore that strips finalizers brings it.
 func movePoolInBare(pool, from string) action {
 	arrived := movePoolIn(pool, from)
-	return action{arrived.text + " without finalizers", func(w *world) bool {
-		return arrived.do(w) && w.api.EditObject(ref(faults.Pools, pool), func(o client.Object) { o.SetFinalizers(nil) }) == nil
-	}}
+	return sim.NewAttempt(arrived.Text+" without finalizers", func(w *world) bool {
+		return arrived.Do(w) && w.api.EditObject(ref(faults.Pools, pool), func(o client.Object) { o.SetFinalizers(nil) }) == nil
+	})
 }
 
 // withoutFinalizers strips the finalizers off a restored claim and its IPAddress.
 func withoutFinalizers(restore action, name string) action {
-	return action{restore.text + " without finalizers", func(w *world) bool {
-		done := restore.do(w)
+	return sim.NewAttempt(restore.Text+" without finalizers", func(w *world) bool {
+		done := restore.Do(w)
 		for _, kind := range []faults.Kind{faults.Claims, faults.Addresses} {
 			done = w.api.EditObject(ref(kind, name), func(o client.Object) { o.SetFinalizers(nil) }) == nil && done
 		}
 		return done
-	}}
+	})
 }
 
 // waitElapsed waits until so much time has passed since the beginning.
 func waitElapsed(d time.Duration) action {
-	return until(fmt.Sprintf("%v have passed", d), func(*world) bool { return time.Since(schedule.Epoch) > d })
+	return until(fmt.Sprintf("%v have passed", d), func(*world) bool { return time.Since(sim.Epoch) > d })
 }
 
 // inheritAllocation creates an allocation as a move leaves it: with its record and its finalizer, and without a status.
@@ -66,39 +66,39 @@ func inheritAllocation(name string, count int32, record string) action {
 
 // moveAway deletes an object on the source of a move as clusterctl does.
 func moveAway(kind faults.Kind, name string) action {
-	return action{fmt.Sprintf("clusterctl deletes %s %s", kind, name), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("clusterctl deletes %s %s", kind, name), func(w *world) bool {
 		marked := w.api.EditObject(ref(kind, name), func(o client.Object) {
 			o.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
 		})
-		return marked == nil && forceDelete(kind, name).do(w)
-	}}
+		return marked == nil && forceDelete(kind, name).Do(w)
+	})
 }
 
 // beginToMoveAway deletes a Cluster on the source of a move as clusterctl does, but does not remove the finalizers.
-var beginToMoveAway = action{"clusterctl begins to delete the Cluster", func(w *world) bool {
+var beginToMoveAway = sim.NewAttempt("clusterctl begins to delete the Cluster", func(w *world) bool {
 	marked := w.api.EditObject(ref(faults.Clusters, "tenant"), func(o client.Object) {
 		o.SetFinalizers([]string{clusterv1.ClusterFinalizer})
 		o.SetAnnotations(map[string]string{v1alpha1.DeleteForMoveAnnotation: ""})
 	})
 	return marked == nil && w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil
-}}
+})
 
 // removeOriginAnnotation removes the annotation of a pool that names where it came from.
 func removeOriginAnnotation(pool string) action {
-	return action{"open " + pool + " by hand", func(w *world) bool {
+	return sim.NewAttempt("open "+pool+" by hand", func(w *world) bool {
 		return w.api.EditObject(ref(faults.Pools, pool), func(o client.Object) {
 			marks := o.GetAnnotations()
 			delete(marks, v1alpha1.ManagementClusterAnnotation)
 			o.SetAnnotations(marks)
 		}) == nil
-	}}
+	})
 }
 
 // failList makes the next list of claims fail.
-var failList = action{"the next list of claims fails", func(w *world) bool {
+var failList = sim.NewAttempt("the next list of claims fails", func(w *world) bool {
 	w.listsFail++
 	return true
-}}
+})
 
 // slowRestore brings claims, an allocation and a lease in three portions, minutes apart, while others request
 // addresses.
@@ -236,8 +236,8 @@ var arriving = []scenario{
 
 // hasReadyReason reports whether the condition Ready of a pool has a reason.
 func (w *world) hasReadyReason(pool, reason string) bool {
-	for _, o := range w.api.List(faults.Pools) {
-		if p, ok := o.(*v1alpha1.NetworkPool); ok && p.Name == pool {
+	for _, p := range faults.ListObjects[*v1alpha1.NetworkPool](w.api) {
+		if p.Name == pool {
 			for _, c := range p.Status.Conditions {
 				if c.Type == v1alpha1.ReadyCondition {
 					return c.Reason == reason

@@ -79,7 +79,7 @@ func (f *auditFindings) addClaimant(m *grants.PoolState, k grants.ClaimantKind, 
 // addAddress records an object that shows what a claimant was granted: it is an orphan if that claimant does not exist.
 func (f *auditFindings) addAddress(m *grants.PoolState, k grants.AddressKind, o client.Object) {
 	a := k.NewAddress(o)
-	if _, lives := f.livingClaimants[m.Claimants.ClaimantUIDFor(a)]; !lives && !a.CreatedManually {
+	if _, lives := f.livingClaimants[m.Addresses.ClaimantUIDFor(a)]; !lives && !a.CreatedManually {
 		f.orphans[a.UID] = true
 		return
 	}

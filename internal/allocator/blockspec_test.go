@@ -43,7 +43,7 @@ func TestClosedBlockIsNotGrantedUnderInvalidSpec(t *testing.T) {
 		t.Errorf("%v is granted", p.Grants.ByClaimant[c.Owner.UID].Range)
 	}
 	if _, kept := p.Space.Layout.PinForClaim("x"); !kept {
-		t.Error("what is pre-allocated in the block that is open is anybody's")
+		t.Error("a pre-allocated address in an open block is granted to another claim")
 	}
 }
 
@@ -65,7 +65,7 @@ func TestPreAllocatedGatewayIsNotGranted(t *testing.T) {
 		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
 	} {
 		if refusal := refused[c]; refusal == nil || refusal.Message != want {
-			t.Errorf("%s is told %+v", c.Owner.Name, refusal)
+			t.Errorf("the refusal of %s is %+v", c.Owner.Name, refusal)
 		}
 	}
 	if g := p.Grants.ByClaimant[fits.Owner.UID]; g == nil || g.Range.From().String() != "10.0.0.20" {

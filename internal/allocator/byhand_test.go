@@ -35,11 +35,11 @@ func TestAddressMadeByUserIsAdopted(t *testing.T) {
 		"with another owner": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, made: func(a *ipamv1.IPAddress) {
 			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}}
 		}},
-		"for a claim that was granted something and not told": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10")}},
-		"of which the claim has another":                      {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10"), bound}, wantMessage: "created by hand"},
-		"outside the pool":                                    {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "does not hand out"},
-		"that is no address":                                  {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "not an IP address"},
-		"that somebody else has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has",
+		"for a claim with a grant that is not published": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10")}},
+		"of which the claim has another":                 {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored), withRecordedAddress("10.0.0.10"), bound}, wantMessage: "created by hand"},
+		"outside the pool":                               {ref: mirrored, text: "10.0.0.99", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "does not hand out"},
+		"that is no address":                             {ref: mirrored, text: "x", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "not an IP address"},
+		"that another claim has": {ref: mirrored, text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrored)}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has",
 			also: func(p *grants.PoolState) {
 				observeClaim(p, "other", 1)
 				observeAddress(p, "other", "10.0.0.11", "uid-other")
@@ -49,7 +49,7 @@ func TestAddressMadeByUserIsAdopted(t *testing.T) {
 			wantMessage: "set the annotation butler.butlerlabs.dev/address of the claim to 10.0.0.11"},
 		"of a pool of ours, and of another claim": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "created by hand; delete it",
 			made: func(a *ipamv1.IPAddress) { a.Spec.ClaimRef.Name = "d" }},
-		"of a pool of ours, that somebody else has": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has; delete it",
+		"of a pool of ours, that another claim has": {ref: mirrorKey.PoolReference(), text: "10.0.0.11", claim: []func(*ipamv1.IPAddressClaim){naming(mirrorKey.PoolReference())}, wantMessage: "with 10.0.0.11, which IPAddressClaim ns/other has; delete it",
 			also: func(p *grants.PoolState) {
 				observeClaim(p, "other", 1)
 				observeAddress(p, "other", "10.0.0.11", "uid-other")
@@ -81,7 +81,7 @@ func TestAddressMadeByUserIsAdopted(t *testing.T) {
 				return
 			}
 			if _, refusal := p.Planner.ChooseRange(seen); refusal == nil || !strings.Contains(refusal.Message, c.wantMessage) {
-				t.Errorf("it is told %+v, want %q", refusal, c.wantMessage)
+				t.Errorf("its refusal is %+v, want %q", refusal, c.wantMessage)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestCapacityEvents(t *testing.T) {
 		{3, 94, nil, "exhausted has spoken a minute ago"},
 		{4, 95, nil, "nothing has changed since it spoke"},
 		{11, 60, []string{warning + "=False"}, "its ten minutes are over, the others' are not"},
-		{12, 60, []string{critical + "=False", exhausted + "=False"}, "how it ended is told at last"},
+		{12, 60, []string{critical + "=False", exhausted + "=False"}, "the end is reported at last"},
 		{13, 99, nil, "all have spoken"},
 		{22, 99, []string{warning + "=True", critical + "=True", exhausted + "=True"}, "still so"},
 		{60, 99, nil, "once is enough"},

@@ -46,7 +46,7 @@ func (a *Allocator) observeBlock(o client.Object) {
 		return
 	}
 	m := a.lockPool(child)
-	wake := m.Held.ObserveBlock(b)
+	wake := m.ObserveBlock(b)
 	m.Unlock()
 	if wake {
 		a.enqueuePool(child)
@@ -209,7 +209,7 @@ func (a *Allocator) patchBlockFinalizers(ctx context.Context, p *grants.Pool, r 
 	if len(finalizers)+len(obj.GetFinalizers()) == 0 {
 		m.Carved.ForgetBlock(r.Block.UID, r.Name) // the answer to the removal of a deleted object's last finalizer is its end
 	} else if next != nil {
-		m.Held.ObserveBlock(next)
+		m.ObserveBlock(next)
 	}
 	if r.Verb == grants.AddBlockFinalizer && (next == nil || !next.HasFinalizer) {
 		return &grants.WriteRevertedError{ObjectName: "IPAllocation " + client.ObjectKeyFromObject(obj).String()}
@@ -250,7 +250,7 @@ func (a *Allocator) createBlock(ctx context.Context, p *grants.Pool, r grants.Bl
 		m.Carved.MarkNameTaken(r.Name, a.now())
 		return nil
 	}
-	m.Held.ObserveBlock(b)
+	m.ObserveBlock(b)
 	m.Carved.VerifyBlock(b.UID, b.Name, term)
 	return nil
 }
@@ -273,7 +273,7 @@ func (a *Allocator) refreshBlock(ctx context.Context, p *grants.Pool, b *grants.
 		m.Carved.ForgetBlock(b.UID, b.Name)
 	}
 	if err == nil && block != nil && child == p.Key {
-		m.Held.ObserveBlock(block)
+		m.ObserveBlock(block)
 		m.Carved.VerifyBlock(block.UID, block.Name, term)
 	}
 	return nil

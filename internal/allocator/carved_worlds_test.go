@@ -15,6 +15,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of pools that are carved from the first pool.
@@ -29,7 +30,7 @@ func allowsOverlap(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }
 
 // makeChild adds a pool that is carved from another one in blocks of /31.
 func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.NetworkPoolSpec)) action {
-	return action{fmt.Sprintf("add pool %s, carved from %s", name, parent), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("add pool %s, carved from %s", name, parent), func(w *world) bool {
 		spec := v1alpha1.NetworkPoolSpec{AllocateReservedIPAddresses: true, Carve: &v1alpha1.Carve{
 			PoolRef: v1alpha1.PoolReference{Name: parent}, PrefixLength: 31, Blocks: v1alpha1.CarvedBlocks{Min: least, Max: most},
 		}}
@@ -37,26 +38,26 @@ func makeChild(name, parent string, least, most int32, change ...func(*v1alpha1.
 			f(&spec)
 		}
 		return w.api.Create(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}) == nil
-	}}
+	})
 }
 
 // makePlain adds a pool that has addresses of its own.
 func makePlain(name, addresses string, change ...func(*v1alpha1.NetworkPoolSpec)) action {
-	return action{fmt.Sprintf("add pool %s of %s", name, addresses), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("add pool %s of %s", name, addresses), func(w *world) bool {
 		return w.api.Create(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: Pool(addresses, change...)}) == nil
-	}}
+	})
 }
 
 // until waits until a condition is true.
 func until(text string, condition func(*world) bool) action {
-	return action{"wait until " + text, condition}
+	return sim.NewAttempt("wait until "+text, condition)
 }
 
 // blocksOpen waits until a pool has n open blocks.
 func blocksOpen(pool string, n int) action {
 	return until(fmt.Sprintf("%s has %d blocks", pool, n), func(w *world) bool {
-		for _, o := range w.api.List(faults.Pools) {
-			if p, ok := o.(*v1alpha1.NetworkPool); ok && p.Name == pool {
+		for _, p := range faults.ListObjects[*v1alpha1.NetworkPool](w.api) {
+			if p.Name == pool {
 				return len(p.Status.Blocks) == n
 			}
 		}
@@ -65,17 +66,17 @@ func blocksOpen(pool string, n int) action {
 }
 
 func dropOf(pool string) action {
-	return action{"delete pool " + pool, func(w *world) bool { return w.api.Delete(ref(faults.Pools, pool), false) == nil }}
+	return sim.NewAttempt("delete pool "+pool, func(w *world) bool { return w.api.Delete(ref(faults.Pools, pool), false) == nil })
 }
 
 // carvedPoolServedBefore leaves the carved pool as a move brings it: with our finalizer, and without a status.
-var carvedPoolServedBefore = action{"the carved pool was served", func(w *world) bool {
+var carvedPoolServedBefore = sim.NewAttempt("the carved pool was served", func(w *world) bool {
 	return w.api.EditObject(ref(faults.Pools, child), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
-}}
+})
 
 // inheritBlock creates a block as a move leaves it: with its record and its finalizers, and without a status.
 func inheritBlock(name, first, last string) action {
-	return action{"restore block " + name, func(w *world) bool {
+	return sim.NewAttempt("restore block "+name, func(w *world) bool {
 		r := netipx.IPRangeFrom(netip.MustParseAddr(first), netip.MustParseAddr(last))
 		w.create(&v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{
@@ -88,17 +89,17 @@ func inheritBlock(name, first, last string) action {
 			},
 		})
 		return true
-	}}
+	})
 }
 
 // inheritFrom creates a claim of a carved pool as a move leaves it: its IPAddress comes with it.
 func inheritFrom(pool, name, address string) action {
 	made := inherit(name, address)
-	return action{made.text + " of " + pool, func(w *world) bool {
+	return sim.NewAttempt(made.Text+" of "+pool, func(w *world) bool {
 		w.inheritingPool = pool
 		defer func() { w.inheritingPool = "" }()
-		return made.do(w)
-	}}
+		return made.Do(w)
+	})
 }
 
 func threeOf(pool string) []action {
@@ -151,9 +152,9 @@ var carved = []scenario{
 		name: "block forced, name taken", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 3, ordered: true, forced: true,
 		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
 		script: []action{
-			{"block " + child + "-1 is gone, and its name is taken", func(w *world) bool {
-				return forceDelete(faults.Allocations, child+"-1").do(w) && allocate(child+"-1", 1).do(w)
-			}},
+			sim.NewAttempt("block "+child+"-1 is gone, and its name is taken", func(w *world) bool {
+				return forceDelete(faults.Allocations, child+"-1").Do(w) && allocate(child+"-1", 1).Do(w)
+			}),
 			remove("b"), addTo(child, "d"),
 		},
 	},
@@ -162,9 +163,9 @@ var carved = []scenario{
 		name: "block forced, name taken, pool deleted", spec: Pool("10.0.0.0-10.0.0.15", reserve, carvable), capacity: 0, ordered: true, forced: true,
 		before: append([]action{makeChild(child, poolName, 1, 3)}, threeOf(child)...),
 		script: []action{
-			dropOf(child), {"block " + child + "-1 is gone, and its name is taken", func(w *world) bool {
-				return forceDelete(faults.Allocations, child+"-1").do(w) && allocate(child+"-1", 1).do(w)
-			}},
+			dropOf(child), sim.NewAttempt("block "+child+"-1 is gone, and its name is taken", func(w *world) bool {
+				return forceDelete(faults.Allocations, child+"-1").Do(w) && allocate(child+"-1", 1).Do(w)
+			}),
 			remove("b"), remove("a"), remove("c"),
 		},
 	},
@@ -266,7 +267,7 @@ func init() { scenarios = slices.Concat(scenarios, carved) } //nolint:gochecknoi
 
 // restore brings a claim and its IPAddress back object by object: the IPAddress names the claim by its former UID.
 func restore(pool, name, address string) action {
-	return action{"restore " + name, func(w *world) bool {
+	return sim.NewAttempt("restore "+name, func(w *world) bool {
 		c := claim(name)
 		c.Spec.PoolRef.Name = pool
 		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
@@ -280,5 +281,5 @@ func restore(pool, name, address string) action {
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},
 		})
 		return true
-	}}
+	})
 }

@@ -97,7 +97,7 @@ var notReady = metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.Co
 // observeBlock feeds a block to a pool.
 func observeBlock(p *grants.PoolState, o *v1alpha1.IPAllocation) *grants.Block {
 	b, _ := blockKind.BlockFromObject(o)
-	p.Held.ObserveBlock(b)
+	p.ObserveBlock(b)
 	return b
 }
 
@@ -126,7 +126,7 @@ func TestPlanBlocks(t *testing.T) {
 		"PlainUses":   {pool: []func(*v1alpha1.NetworkPool){plain}, here: inUse, blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", firstBlock, deleted)}},
 		"Paused":      {blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", pausedBlock)}, reason: "it is one of those that the pool has"},
 		"Refused":     {blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", refusedBlock)}, reason: "another would be refused too"},
-		"ByHand":      {blocks: []*v1alpha1.IPAllocation{newBlock("vips", refusedBlock)}, want: carve.Decision{NewBlocks: 1}, reason: "what a user asks for in vain keeps nobody from growing"},
+		"ByHand":      {blocks: []*v1alpha1.IPAllocation{newBlock("vips", refusedBlock)}, want: carve.Decision{NewBlocks: 1}, reason: "a request of a user that cannot be served does not keep others from growing"},
 		"Unanswered":  {blocks: []*v1alpha1.IPAllocation{newBlock("vips")}, want: carve.Decision{NewBlocks: 1}, reason: "its label may be another manager's"},
 		"GoneInUse":   {pool: []func(*v1alpha1.NetworkPool){first, drains}, here: inUse, want: carve.Decision{Recreate: []string{"pool-1"}, NewBlocks: 1}},
 		"PausedInUse": {pool: []func(*v1alpha1.NetworkPool){first, drains, paused}, here: inUse, reason: "a pool that is paused asks for nothing"},
@@ -140,7 +140,7 @@ func TestPlanBlocks(t *testing.T) {
 		},
 		"SharedIdle": {
 			blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", firstBlock, sharedBlock)}, here: func(p *grants.PoolState) { observeClaim(p, "b", 1) },
-			want: carve.Decision{NewBlocks: 1}, reason: "it is not opened while somebody else has some of it",
+			want: carve.Decision{NewBlocks: 1}, reason: "it is not opened while another object has some of it",
 		},
 		"RefusedRecord": {
 			blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", refusedBlock, func(o *v1alpha1.IPAllocation) { o.Annotations[v1alpha1.AddressAnnotation] = "10.0.0.4/30" })},
@@ -157,11 +157,11 @@ func TestPlanBlocks(t *testing.T) {
 				o.Status.Held = []v1alpha1.HeldRange{{First: "10.0.0.4", Last: "10.0.0.7", Reason: v1alpha1.MovedReason}}
 			}},
 			blocks: []*v1alpha1.IPAllocation{newBlock("pool-2", withBlockAddresses("10.0.0.8/30", "10.0.0.8", "10.0.0.11"))},
-			want:   carve.Decision{Drain: []string{"pool-1", "pool-2"}}, reason: "a pool that ends gives back what it has, whatever was moved",
+			want:   carve.Decision{Drain: []string{"pool-1", "pool-2"}}, reason: "a pool that ends releases what it has, whatever was moved",
 		},
 		"AnotherRange": {
 			pool: []func(*v1alpha1.NetworkPool){first}, here: inUse, blocks: []*v1alpha1.IPAllocation{newBlock("pool-1", withBlockAddresses("10.0.0.8/30", "10.0.0.8", "10.0.0.11"))},
-			want: carve.Decision{Drain: []string{"pool-1"}, NewBlocks: 1}, reason: "somebody has made another one of its name",
+			want: carve.Decision{Drain: []string{"pool-1"}, NewBlocks: 1}, reason: "a user has created another one of its name",
 		},
 		"AnotherRangeUnused": {
 			pool:   []func(*v1alpha1.NetworkPool){first, func(o *v1alpha1.NetworkPool) { o.Status.Blocks[0].Draining = true }},
@@ -330,7 +330,7 @@ func TestForgedRecordIsReportedOnItsObject(t *testing.T) {
 	site.ObserveClaimant(blocks.NewClaimant(both))
 	for _, o := range []*v1alpha1.IPAllocation{victim, both} {
 		if overlap := site.Inventory.OverlapMessageFor(site.Claimants.ByUID[o.UID]); overlap == "" {
-			t.Errorf("%s is told of no other", o.Name)
+			t.Errorf("%s does not report the other", o.Name)
 		}
 	}
 }
@@ -381,7 +381,7 @@ func TestStandbyKnowsShortfall(t *testing.T) {
 		t.Fatalf("takes over: %v, comes back after %v", may, wait)
 	}
 	if may, _ = p.MayTakeOver(noon.Add(time.Hour), false, time.Hour, admitAll, admitAll); !may {
-		t.Error("nobody asks for a block")
+		t.Error("no manager requests a block")
 	}
 }
 
@@ -626,8 +626,8 @@ func TestPoolIsSeenPausedWithItsNamespace(t *testing.T) {
 func TestFoundOwnerWasAlive(t *testing.T) {
 	p := newTestPool(t, "10.0.0.1-10.0.0.9")
 	c := observeAllocation(p, "x", 4)
-	p.Conditions.RecordOwnerSeen(c, grants.OwnerSeenAlive)
-	p.Conditions.RecordOwnerSeen(c, grants.OwnerNeverSeen)
+	p.Owners.RecordOwnerSeen(c, grants.OwnerSeenAlive)
+	p.Owners.RecordOwnerSeen(c, grants.OwnerNeverSeen)
 	if c.ObservedOwnerSeen != grants.OwnerSeenAlive {
 		t.Errorf("it says %v", c.ObservedOwnerSeen)
 	}
@@ -671,7 +671,7 @@ func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon, blockRetryDelay)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready says") {
-		t.Errorf("the claim is told %v", refusal)
+		t.Errorf("the refusal of the claim is %v", refusal)
 	}
 	p.Growth.PlanBlocks(noon, time.Minute)
 	ready := meta.FindStatusCondition(p.PrepareCommit(noon).Pool.GetConditions(), v1alpha1.ReadyCondition)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios with the garbage collector, which works as long as it has something to do. For an object that is deleted in
@@ -22,35 +23,38 @@ const mostCollected = 4
 
 // inForeground deletes an object in the foreground.
 func inForeground(kind faults.Kind, name string) action {
-	return action{fmt.Sprintf("delete %s %s in the foreground", kind, name), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("delete %s %s in the foreground", kind, name), func(w *world) bool {
 		wait := func(o client.Object) { controllerutil.AddFinalizer(o, metav1.FinalizerDeleteDependents) }
 		return w.api.EditObject(ref(kind, name), wait) == nil && w.api.Delete(ref(kind, name), false) == nil
-	}}
+	})
 }
 
 // setConsumerFinalizer adds a consumer's finalizer to a claim, or removes it.
 func setConsumerFinalizer(name string, used bool) action {
 	const finalizer = "example.com/uses"
-	return action{fmt.Sprintf("claim %s is used: %v", name, used), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("claim %s is used: %v", name, used), func(w *world) bool {
 		return w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, finalizer)
 			if used {
 				controllerutil.AddFinalizer(o, finalizer)
 			}
 		}) == nil
-	}}
+	})
 }
 
-// collector returns the next steps of the garbage collector.
-func (w *world) collector() []step {
-	var steps []step
+// collectorSteps returns the next steps of the garbage collector, if it runs.
+func (w *world) collectorSteps() []sim.Step {
+	var steps []sim.Step
+	if !w.collects {
+		return nil
+	}
 	for _, kind := range []faults.Kind{faults.Clusters, faults.Pools, faults.Claims} {
 		for _, o := range w.api.List(kind) {
 			if !controllerutil.ContainsFinalizer(o, metav1.FinalizerDeleteDependents) {
 				continue
 			}
 			if do := w.nextCollection(kind, o); do != nil {
-				steps = append(steps, step{Class: user, Text: fmt.Sprintf("the garbage collector, for %s %s", kind, o.GetName()), Run: do})
+				steps = append(steps, sim.Step{Class: sim.User, Text: fmt.Sprintf("the garbage collector, for %s %s", kind, o.GetName()), Run: do})
 			}
 		}
 	}
@@ -60,14 +64,14 @@ func (w *world) collector() []step {
 // nextCollection returns the next step of the collector for an object that is deleted in the foreground; nil if it
 // waits.
 func (w *world) nextCollection(kind faults.Kind, owner client.Object) func() {
-	by := fmt.Sprintf("the user: the garbage collector, for %s %s", kind, owner.GetName())
+	by := fmt.Sprintf("the garbage collector, for %s %s", kind, owner.GetName())
 	edit := func(target faults.Ref, change func() error) func() {
 		return func() {
-			before := w.api.ResourceVersion()
-			if err := client.IgnoreNotFound(change()); err != nil {
-				w.Failf("the collector fails on %v: %v", target, err)
-			}
-			w.changed(before, by)
+			w.ChangeAsUser(by, func() {
+				if err := client.IgnoreNotFound(change()); err != nil {
+					w.Failf("the collector fails on %v: %v", target, err)
+				}
+			})
 		}
 	}
 	waits := false
@@ -131,25 +135,25 @@ func (w *world) countCollected(o client.Object) {
 // ownedByCluster makes a claim one that the collector waits for on behalf of the Cluster.
 func ownedByCluster(name string) action {
 	made := addOwned(name)
-	return action{made.text, func(w *world) bool {
-		return made.do(w) && w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
+	return sim.NewAttempt(made.Text, func(w *world) bool {
+		return made.Do(w) && w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			refs := o.GetOwnerReferences()
 			refs[0].BlockOwnerDeletion = new(true)
 			o.SetOwnerReferences(refs)
 		}) == nil
-	}}
+	})
 }
 
 // setClusterFinalizer sets the finalizer of Cluster API on the Cluster as long as it has machines.
 func setClusterFinalizer(held bool) action {
-	return action{fmt.Sprintf("the Cluster has machines: %v", held), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("the Cluster has machines: %v", held), func(w *world) bool {
 		return w.api.EditObject(ref(faults.Clusters, "tenant"), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, clusterv1.ClusterFinalizer)
 			if held {
 				controllerutil.AddFinalizer(o, clusterv1.ClusterFinalizer)
 			}
 		}) == nil
-	}}
+	})
 }
 
 var collected = []scenario{

@@ -112,7 +112,7 @@ func TestCommit(t *testing.T) {
 			api: singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) {
 				p.ResourceVersion, p.Status.Allocator.Term = "12", 5
 			})},
-			want: errTermLost, reason: "somebody was holder in between",
+			want: errTermLost, reason: "another manager was the holder in between",
 		},
 		"record wiped": {
 			api:  singleWriteAPI{err: conflict, live: before(func(p *v1alpha1.NetworkPool) { p.ResourceVersion, p.Status.Allocator = "12", nil })},

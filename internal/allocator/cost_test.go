@@ -183,7 +183,7 @@ func BenchmarkReconcile(b *testing.B) {
 // planUnderLock does what a reconcile does under the lock of a pool, and commits nothing.
 func planUnderLock(ctx context.Context, a *Allocator, m *grants.PoolState) {
 	admission := a.newAdmissionFunc(ctx, m, noon)
-	clear(m.Conditions.Pending)
+	clear(m.Conditions.Unpublished)
 	a.planBatch(m, noon, admission)
 	m.Grants.EndBlockedGrants(admission)
 	m.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(ctx, m))

@@ -116,7 +116,7 @@ func TestStuckGrantsAreReported(t *testing.T) {
 	}
 	waits := observeClaim(p, "waits", 1, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
 	if _, refused := p.Planner.PlanGrants(noon, 0, admitAll); len(refused) > 0 || p.Grants.HasStuckGrants() {
-		t.Errorf("nothing fails, and it is told %v", refused[waits])
+		t.Errorf("nothing fails, and its refusal is %v", refused[waits])
 	}
 	for _, c := range p.Claimants.ByUID {
 		if c != waits {
@@ -126,6 +126,6 @@ func TestStuckGrantsAreReported(t *testing.T) {
 	}
 	_, refused := p.Planner.PlanGrants(noon, 0, admitAll)
 	if refusal := refused[waits]; refusal == nil || !strings.Contains(refusal.Message, "failed calling webhook") || !p.Grants.HasStuckGrants() {
-		t.Errorf("it is told %v", refusal)
+		t.Errorf("its refusal is %v", refusal)
 	}
 }

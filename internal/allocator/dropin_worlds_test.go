@@ -11,6 +11,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of pools of the in-cluster provider as the drop-in serves them: by a mirror that exists already.
@@ -21,14 +22,14 @@ var (
 )
 
 func makeMirror(addresses string, owners ...metav1.OwnerReference) action {
-	return action{"mirror a pool of " + addresses, func(w *world) bool {
+	return sim.NewAttempt("mirror a pool of "+addresses, func(w *world) bool {
 		pool := &v1alpha1.NetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: mirrorName, OwnerReferences: owners},
 			Spec:       Pool(addresses, func(s *v1alpha1.NetworkPoolSpec) { s.AllowOverlap = true }),
 		}
 		incluster.SealSpec(pool)
 		return w.api.Create(pool) == nil
-	}}
+	})
 }
 
 var foreignPoolOwner = metav1.OwnerReference{
@@ -37,25 +38,25 @@ var foreignPoolOwner = metav1.OwnerReference{
 
 // addForeignClaim adds a claim that names the mirrored pool.
 func addForeignClaim(name string) action {
-	return action{"add claim " + name + " of their pool", func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" of their pool", func(w *world) bool {
 		c := claim(name)
 		c.Spec.PoolRef = foreignPoolRef
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 // handPoolOver marks the mirror of a pool that was handed over, so that others may name it.
-var handPoolOver = action{"hand their pool over", func(w *world) bool {
-	return w.api.EditObject(ref(faults.Pools, mirrorName), func(o client.Object) {
+var handPoolOver = sim.NewAttempt("hand their pool over", func(w *world) bool {
+	return faults.EditObject(w.api, ref(faults.Pools, mirrorName), func(o *v1alpha1.NetworkPool) {
 		incluster.SetOrRemoveAnnotation(o, incluster.HandedOverAnnotation, "", true)
-		incluster.HandOverMirror(o.(*v1alpha1.NetworkPool), &metav1.ObjectMeta{Name: foreignPoolRef.Name, UID: foreignPoolOwner.UID})
+		incluster.HandOverMirror(o, &metav1.ObjectMeta{Name: foreignPoolRef.Name, UID: foreignPoolOwner.UID})
 	}) == nil
-}}
+})
 
 // endMirror makes the mirror an independent pool.
-var endMirror = action{"end their pool", func(w *world) bool {
-	return w.api.EditObject(ref(faults.Pools, mirrorName), func(o client.Object) { incluster.EndMirror(o.(*v1alpha1.NetworkPool)) }) == nil
-}}
+var endMirror = sim.NewAttempt("end their pool", func(w *world) bool {
+	return faults.EditObject(w.api, ref(faults.Pools, mirrorName), func(o *v1alpha1.NetworkPool) { incluster.EndMirror(o) }) == nil
+})
 
 // untilForeignPoolUnused waits until no claim names the mirrored pool.
 var untilForeignPoolUnused = until("nobody names their pool", func(w *world) bool {

@@ -87,7 +87,7 @@ func TestDue(t *testing.T) {
 		}, wait: 2 * time.Second},
 		"Deleted":         {as: func(p *grants.PoolState) { deleted(p) }, release: 1},
 		"DeletedAndHeld":  {reason: "its Cluster is paused, or a consumer uses the address", as: func(p *grants.PoolState) { deleted(p) }, releases: waits},
-		"DeletedNoPool":   {reason: "nobody can grant from a pool that does not exist", as: func(p *grants.PoolState) { deleted(p); p.ClearBasePool() }, release: 1},
+		"DeletedNoPool":   {reason: "no manager can grant from a pool that does not exist", as: func(p *grants.PoolState) { deleted(p); p.ClearBasePool() }, release: 1},
 		"LivesWithoutOne": {as: func(p *grants.PoolState) { granted(p, 0); p.Base.Pool = nil }},
 		"GrantEndsFirst": {reason: "with the next commit (R6)", as: func(p *grants.PoolState) {
 			c, g := granted(p, 0)
@@ -100,7 +100,7 @@ func TestDue(t *testing.T) {
 		"OrphanNeeded":      {as: func(p *grants.PoolState) { o := orphan(p); o.OrphanedSince, o.Conflicts = noon, true }, resolve: 1},
 		"OrphanBusy":        {as: func(p *grants.PoolState) { orphan(p).Busy = true }},
 		"OrphanRests":       {reason: "the next batch notes it (R9)", pool: rests, as: func(p *grants.PoolState) { orphan(p).ProvenOrphan = true }, wait: time.Millisecond},
-		"MadeByHand":        {reason: "nobody knows whose it is (R2)", as: func(p *grants.PoolState) { observeAddress(p, "a", "10.0.0.1", "") }},
+		"MadeByHand":        {reason: "its owner is unknown (R2)", as: func(p *grants.PoolState) { observeAddress(p, "a", "10.0.0.1", "") }},
 		"MadeByHandDeleted": {reason: "as a claim of its name says to do", as: func(p *grants.PoolState) { deletedByHand(p); observeClaim(p, "a", 0) }, resolve: 1},
 		"MadeByHandOnRecord": {reason: "it stays with its claim", as: func(p *grants.PoolState) {
 			deletedByHand(p)

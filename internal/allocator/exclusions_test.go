@@ -185,7 +185,7 @@ func TestYieldedRangesAreGrantedAgain(t *testing.T) {
 		free    []string
 	}{
 		"Unseen":     {reason: "the watch may be behind", yielded: 1, exists: older, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
-		"Gone":       {reason: "nobody grants from it", yielded: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
+		"Gone":       {reason: "no manager grants from it", yielded: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"ALaterSpec": {reason: "it leaves the addresses alone", yielded: 1, known: moved, exists: moved, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"AnEarlier":  {reason: "another manager has seen more", yielded: 3, known: moved, exists: moved, closed: true, yields: 1, free: []string{"10.0.0.3", "10.0.0.4"}},
 		"AnotherOfIts": {
@@ -311,11 +311,11 @@ func TestPinsAreExcluded(t *testing.T) { // W33
 				vip := claims.NewClaimant(newClaim("vip", 0))
 				p.ObserveClaimant(vip)
 				if message := p.Inventory.NoFreeAddressRefusal().Message; !strings.Contains(message, "or NetworkPool ns/narrowed has them too") {
-					t.Errorf("where nothing is free, claims are told %s", message)
+					t.Errorf("where nothing is free, claims get the refusal %s", message)
 				}
 				_, refusal := p.Planner.ChooseRange(p.Claimants.ByUID[vip.Owner.UID])
 				if refusal == nil || !strings.Contains(refusal.Message, "NetworkPool ns/narrowed") {
-					t.Errorf("the claim is told %v", refusal)
+					t.Errorf("the refusal of the claim is %v", refusal)
 				}
 			})
 		}

@@ -84,7 +84,7 @@ func (a *Allocator) patchClaimant(ctx context.Context, p *grants.Pool, c grants.
 	m.ObserveClaimant(next) // it keeps the record that was remembered before
 	if known := m.Claimants.ByUID[c.Owner.UID]; s.Verb == grants.WriteRecord && known != nil && known.RecordedRange != own {
 		known.RecordedRange = own // from now on, whatever a user wrote
-		m.Inventory.UpdateClaimantFacts(known)
+		m.UpdateClaimantFacts(known)
 		m.Queues.QueueClaimant(known)
 	}
 	return nil
@@ -286,7 +286,7 @@ func (a *Allocator) verifyAddressGone(ctx context.Context, p *grants.Pool, c gra
 	m = p.Lock()
 	defer m.Unlock()
 	if err == nil {
-		if found := kind.NewAddress(live); m.Claimants.ClaimantUIDFor(found) == c.Owner.UID {
+		if found := kind.NewAddress(live); m.Addresses.ClaimantUIDFor(found) == c.Owner.UID {
 			m.ObserveAddress(found)
 			return errStateChanged // another controller's finalizer keeps it, or it was not seen before
 		}

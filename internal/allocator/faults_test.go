@@ -21,7 +21,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // scenario is a pool, the claims that exist when the first manager starts, and the later actions of a user, each when
@@ -70,71 +70,71 @@ func ref(kind faults.Kind, name string) faults.Ref {
 // Actions of users.
 
 func add(name string) action {
-	return action{"add claim " + name, func(w *world) bool { return w.api.Create(claim(name)) == nil }}
+	return sim.NewAttempt("add claim "+name, func(w *world) bool { return w.api.Create(claim(name)) == nil })
 }
 
 func request(name, address string) action {
-	return action{"add claim " + name + " for " + address, func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" for "+address, func(w *world) bool {
 		c := claim(name)
 		c.Annotations = map[string]string{v1alpha1.RequestedAddressAnnotation: address}
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 func remove(name string) action {
-	return action{"delete claim " + name, func(w *world) bool { return w.api.Delete(ref(faults.Claims, name), false) == nil }}
+	return sim.NewAttempt("delete claim "+name, func(w *world) bool { return w.api.Delete(ref(faults.Claims, name), false) == nil })
 }
 
 // forceDelete deletes an object regardless of its finalizers.
 func forceDelete(kind faults.Kind, name string) action {
-	return action{fmt.Sprintf("force-delete %s %s", kind, name), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("force-delete %s %s", kind, name), func(w *world) bool {
 		return client.IgnoreNotFound(w.api.Delete(ref(kind, name), true)) == nil
-	}}
+	})
 }
 
 // overtake deletes a claim as the API server may while our finalizer is added to it: it is gone at once, where its
 // status does not name an address yet (https://github.com/kubernetes/kubernetes/issues/77988).
 func overtake(name string) action {
-	return action{"delete claim " + name + " while it is served", func(w *world) bool {
-		for _, o := range w.api.List(faults.Claims) {
-			if c, ok := o.(*ipamv1.IPAddressClaim); ok && c.Name == name && c.Status.AddressRef.Name == "" {
-				return forceDelete(faults.Claims, name).do(w)
+	return sim.NewAttempt("delete claim "+name+" while it is served", func(w *world) bool {
+		for _, c := range faults.ListObjects[*ipamv1.IPAddressClaim](w.api) {
+			if c.Name == name && c.Status.AddressRef.Name == "" {
+				return forceDelete(faults.Claims, name).Do(w)
 			}
 		}
-		return remove(name).do(w)
-	}}
+		return remove(name).Do(w)
+	})
 }
 
 // deleteAddressByHand deletes an IPAddress as a user does: its finalizer keeps it.
 func deleteAddressByHand(name string) action {
-	return action{"delete IPAddress " + name, func(w *world) bool {
+	return sim.NewAttempt("delete IPAddress "+name, func(w *world) bool {
 		return client.IgnoreNotFound(w.api.Delete(ref(faults.Addresses, name), false)) == nil
-	}}
+	})
 }
 
 // ownerless creates an IPAddress as a tool that restores no owner references does.
 func ownerless(name, address string) action {
-	return action{"restore IPAddress " + name + " without owners", func(w *world) bool {
+	return sim.NewAttempt("restore IPAddress "+name+" without owners", func(w *world) bool {
 		w.create(&ipamv1.IPAddress{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: []string{v1alpha1.AddressFinalizer}},
 			Spec:       ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address},
 		})
 		return true
-	}}
+	})
 }
 
 // record writes a record back.
 func record(name, address string) action {
-	return action{"record " + address + " on claim " + name, func(w *world) bool {
+	return sim.NewAttempt("record "+address+" on claim "+name, func(w *world) bool {
 		return w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			annotations.AddAnnotations(o, map[string]string{v1alpha1.AddressAnnotation: address})
 		}) == nil
-	}}
+	})
 }
 
 // inherit creates a claim and its IPAddress as a restore leaves them.
 func inherit(name, address string) action {
-	return action{"restore " + name, func(w *world) bool {
+	return sim.NewAttempt("restore "+name, func(w *world) bool {
 		c := claim(name)
 		c.Spec.PoolRef.Name = cmp.Or(w.inheritingPool, poolName)
 		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
@@ -154,24 +154,24 @@ func inherit(name, address string) action {
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: c.Spec.PoolRef, Address: address},
 		})
 		return true
-	}}
+	})
 }
 
 // inheritLate is a restore that brings some of the objects while the manager still waits for what exists, and nothing
 // after that (R10).
 func inheritLate(name, address string) action {
 	restore := inherit(name, address)
-	return action{restore.text + " late", func(w *world) bool { return time.Since(schedule.Epoch) > time.Minute || restore.do(w) }}
+	return sim.NewAttempt(restore.Text+" late", func(w *world) bool { return time.Since(sim.Epoch) > time.Minute || restore.Do(w) })
 }
 
 // poolServedBefore leaves the pool as a move brings it: with our finalizer, and without a status.
-var poolServedBefore = action{"the pool was served", func(w *world) bool {
+var poolServedBefore = sim.NewAttempt("the pool was served", func(w *world) bool {
 	return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { controllerutil.AddFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
-}}
+})
 
 // allocate requests a block; change adapts it.
 func allocate(name string, count int32, change ...func(*v1alpha1.IPAllocation)) action {
-	return action{fmt.Sprintf("add allocation %s of %d", name, count), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("add allocation %s of %d", name, count), func(w *world) bool {
 		o := &v1alpha1.IPAllocation{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec: v1alpha1.IPAllocationSpec{
@@ -183,7 +183,7 @@ func allocate(name string, count int32, change ...func(*v1alpha1.IPAllocation)) 
 			f(o)
 		}
 		return w.api.Create(o) == nil
-	}}
+	})
 }
 
 func pinned(first, last string) func(*v1alpha1.IPAllocation) {
@@ -193,32 +193,32 @@ func pinned(first, last string) func(*v1alpha1.IPAllocation) {
 }
 
 func deallocate(name string) action {
-	return action{"delete allocation " + name, func(w *world) bool { return w.api.Delete(ref(faults.Allocations, name), false) == nil }}
+	return sim.NewAttempt("delete allocation "+name, func(w *world) bool { return w.api.Delete(ref(faults.Allocations, name), false) == nil })
 }
 
 // allocated sets a range in the status of an allocation, as Butler wrote it, or a person does.
 func allocated(name, first, last string) action {
-	return action{fmt.Sprintf("the status of %s says %s-%s", name, first, last), func(w *world) bool {
-		return w.api.EditStatus(ref(faults.Allocations, name), func(o client.Object) {
-			s := &o.(*v1alpha1.IPAllocation).Status
+	return sim.NewAttempt(fmt.Sprintf("the status of %s says %s-%s", name, first, last), func(w *world) bool {
+		return faults.EditStatus(w.api, ref(faults.Allocations, name), func(o *v1alpha1.IPAllocation) {
+			s := &o.Status
 			s.Phase, s.StartAddress, s.EndAddress = v1alpha1.AllocationAllocated, first, last
 		}) == nil
-	}}
+	})
 }
 
 func resize(addresses string) action {
-	return action{"the pool has " + addresses, func(w *world) bool {
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
-			o.(*v1alpha1.NetworkPool).Spec.Addresses = []string{addresses}
+	return sim.NewAttempt("the pool has "+addresses, func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) {
+			o.Spec.Addresses = []string{addresses}
 		}) == nil
-	}}
+	})
 }
 
 // setClaimPaused pauses a claim, or ends its pause.
 func setClaimPaused(name string, paused bool) action {
-	return action{fmt.Sprintf("claim %s is paused: %v", name, paused), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("claim %s is paused: %v", name, paused), func(w *world) bool {
 		return client.IgnoreNotFound(w.api.EditObject(ref(faults.Claims, name), setPaused(paused))) == nil
-	}}
+	})
 }
 
 // setPaused adds the annotation that pauses an object, or removes it.
@@ -233,7 +233,7 @@ func setPaused(paused bool) func(client.Object) {
 // setForeignFinalizer adds another controller's finalizer to an object, or removes it.
 func setForeignFinalizer(kind faults.Kind, name string, kept bool) action {
 	const finalizer = "example.com/guard"
-	return action{fmt.Sprintf("%s %s is guarded: %v", kind, name, kept), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("%s %s is guarded: %v", kind, name, kept), func(w *world) bool {
 		err := w.api.EditObject(ref(kind, name), func(o client.Object) {
 			controllerutil.RemoveFinalizer(o, finalizer)
 			if kept {
@@ -241,96 +241,95 @@ func setForeignFinalizer(kind faults.Kind, name string, kept bool) action {
 			}
 		})
 		return err == nil || (!kept && apierrors.IsNotFound(err))
-	}}
+	})
 }
 
 // pin reserves an address for the claim of a name.
 func pin(name, address string) action {
-	return action{fmt.Sprintf("the pool keeps %s for %s", address, name), func(w *world) bool {
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
-			o.(*v1alpha1.NetworkPool).Spec.PreAllocations = map[string]string{name: address}
+	return sim.NewAttempt(fmt.Sprintf("the pool keeps %s for %s", address, name), func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) {
+			o.Spec.PreAllocations = map[string]string{name: address}
 		}) == nil
-	}}
+	})
 }
 
-var another = action{"another manager starts", func(w *world) bool {
+var another = sim.NewAttempt("another manager starts", func(w *world) bool {
 	w.start()
 	return true
-}}
+})
 
 var (
-	dropPool = action{"delete the pool", func(w *world) bool { return w.api.Delete(ref(faults.Pools, poolName), false) == nil }}
-	makePool = action{"create the pool again", func(w *world) bool {
+	dropPool = sim.NewAttempt("delete the pool", func(w *world) bool { return w.api.Delete(ref(faults.Pools, poolName), false) == nil })
+	makePool = sim.NewAttempt("create the pool again", func(w *world) bool {
 		return w.api.Create(scenario{spec: Pool("10.0.0.1-10.0.0.2")}.pool()) == nil
-	}}
+	})
 )
 
-var makeCluster = action{"create the Cluster", func(w *world) bool {
+var makeCluster = sim.NewAttempt("create the Cluster", func(w *world) bool {
 	return w.api.Create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}}) == nil
-}}
+})
 
 // addFor adds a claim for the Cluster.
 func addFor(name string) action {
-	return action{"add claim " + name + " for the Cluster", func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" for the Cluster", func(w *world) bool {
 		c := claim(name)
 		c.Spec.ClusterName = "tenant"
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 // setClusterPaused pauses the Cluster, or ends its pause.
 func setClusterPaused(paused bool) action {
-	return action{fmt.Sprintf("the Cluster is paused: %v", paused), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("the Cluster is paused: %v", paused), func(w *world) bool {
 		return w.api.EditObject(ref(faults.Clusters, "tenant"), setPaused(paused)) == nil
-	}}
+	})
 }
 
 // stallWatches makes watches of the first manager show nothing until resumeWatches.
 func stallWatches(kinds ...faults.Kind) action {
-	return action{"watches stop", func(w *world) bool {
+	return sim.NewAttempt("watches stop", func(w *world) bool {
+		w.Managers[0].MuteWatches(kinds...)
 		for _, kind := range kinds {
-			w.managers[0].mute[kind] = true
-			w.managers[0].client.HideKind(kind)
+			w.Managers[0].client.HideKind(kind)
 		}
 		w.blinded = time.Now()
 		return true
-	}}
+	})
 }
 
 // killOtherManagers kills all managers but the first that lives, and none takes their place.
-var killOtherManagers = action{"all managers but one die", func(w *world) bool {
+var killOtherManagers = sim.NewAttempt("all managers but one die", func(w *world) bool {
 	alive := false
-	for _, m := range w.managers {
-		if alive && !m.dead {
-			w.Tracef("manager %s is killed", m.name)
-			m.dead = true
-			m.kill()
+	for _, m := range w.Managers {
+		if alive && !m.Dead {
+			w.Kill(m)
 		}
-		alive = alive || !m.dead
+		alive = alive || !m.Dead
 	}
 	return true
-}}
+})
 
-// resumeAddressWatch resumes the watch of IPAddresses of the first manager before the others.
-var resumeAddressWatch = action{"the watch of IPAddresses goes on", func(w *world) bool {
-	w.managers[0].mute[faults.Addresses] = false
-	return true
-}}
+// resumeWatchOf resumes the watch on a kind of the first manager before the others.
+func resumeWatchOf(kind faults.Kind) action {
+	return sim.NewAttempt(fmt.Sprintf("the watch of %s goes on", kind), func(w *world) bool {
+		w.Managers[0].UnmuteWatches(kind)
+		return true
+	})
+}
 
-// resumePoolWatch resumes the watch of pools of the first manager before the others.
-var resumePoolWatch = action{"the watch of pools goes on", func(w *world) bool {
-	w.managers[0].mute[faults.Pools] = false
-	return true
-}}
+var (
+	resumeAddressWatch = resumeWatchOf(faults.Addresses)
+	resumePoolWatch    = resumeWatchOf(faults.Pools)
+)
 
-var resumeWatches = action{"watches go on", func(w *world) bool {
-	clear(w.managers[0].mute)
-	w.managers[0].client.HideKind("")
+var resumeWatches = sim.NewAttempt("watches go on", func(w *world) bool {
+	w.Managers[0].UnmuteWatches(faults.AllocatorKinds...)
+	w.Managers[0].client.HideKind("")
 	return true
-}}
+})
 
 // resumeWatchesLate is resumeWatches at a time when what looks like an orphan has long looked like one.
-var resumeWatchesLate = action{resumeWatches.text + " late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && resumeWatches.do(w) }}
+var resumeWatchesLate = sim.NewAttempt(resumeWatches.Text+" late", func(w *world) bool { return time.Since(w.blinded) > 4*time.Minute && resumeWatches.Do(w) })
 
 func Pool(addresses string, more ...func(*v1alpha1.NetworkPoolSpec)) v1alpha1.NetworkPoolSpec {
 	bits := int32(24)
@@ -565,56 +564,25 @@ type disturbance struct {
 	do   func(w *world, r *faults.Request) bool
 }
 
-// late makes a write happen after so many more writes.
-func late(writes int, wait time.Duration, timesOut bool) func(*world, *faults.Request) bool {
-	return func(w *world, r *faults.Request) bool {
-		if timesOut {
-			w.answer(r, nil, schedule.ErrTimeout)
-		}
-		w.DelayStep(writes, wait, func() { _, _ = w.do(r) })
-		return true
-	}
+// late makes a write time out, and happen after so many more writes.
+func late(writes int, wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool { return w.DelayCall(r, writes, wait) }
 }
 
-// sleep pauses the manager that writes, before the write is sent or before its answer is read, and starts another one
-// in its place.
-func sleep(writes int, wait time.Duration, sent bool) func(*world, *faults.Request) bool {
-	return func(w *world, r *faults.Request) bool {
-		m := w.manager(r.Client)
-		m.asleep = true
-		w.Tracef("manager %s is paused", m.name)
-		w.start()
-		w.DelayStep(writes, wait, func() {
-			m.asleep = false
-			w.Tracef("manager %s goes on", m.name)
-			if !sent {
-				value, err := w.do(r)
-				w.answer(r, value, err)
-			}
-		})
-		return !sent || answered(w, r)
-	}
-}
-
-// answered lets a write happen.
-func answered(w *world, r *faults.Request) bool {
-	value, err := w.do(r)
-	w.answer(r, value, err)
-	return true
+// sleep pauses the manager that writes before the write is sent, and starts another one in its place.
+func sleep(writes int, wait time.Duration) func(*world, *faults.Request) bool {
+	return func(w *world, r *faults.Request) bool { return w.PauseBefore(r, writes, wait) }
 }
 
 // mute makes watches of the manager that writes show nothing for a while. Changes meanwhile are shown later, or lost
 // where the watch breaks: a new list makes up for them.
 func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
-		m := w.manager(r.Client)
-		for _, kind := range kinds {
-			m.mute[kind] = true
-		}
+		m := w.Manager(r.Client)
+		m.MuteWatches(kinds...)
 		w.DelayStep(0, 20*time.Second, func() {
 			for _, kind := range kinds {
-				m.mute[kind] = false
-				if lose {
+				if m.UnmuteWatches(kind); lose {
 					w.relist(m, kind, 0)
 				}
 			}
@@ -626,58 +594,42 @@ func mute(lose bool, kinds ...faults.Kind) func(*world, *faults.Request) bool {
 func relisted(delay time.Duration) func(*world, *faults.Request) bool {
 	return func(w *world, r *faults.Request) bool {
 		for _, kind := range faults.AllocatorKinds {
-			w.relist(w.manager(r.Client), kind, delay)
+			w.relist(w.Manager(r.Client), kind, delay)
 		}
 		return false
 	}
 }
 
 var disturbances = []disturbance{
-	{"crash-before", func(w *world, r *faults.Request) bool {
-		w.crash(w.manager(r.Client))
-		return true
-	}},
-	{"crash-after", func(w *world, r *faults.Request) bool {
-		_, _ = w.do(r)
-		w.crash(w.manager(r.Client))
-		return true
-	}},
-	{"crash-late", func(w *world, r *faults.Request) bool {
-		w.crash(w.manager(r.Client))
-		w.DelayStep(3, pause, func() { _, _ = w.do(r) })
-		return true
-	}},
-	{"answer-lost", func(w *world, r *faults.Request) bool {
-		_, _ = w.do(r)
-		w.answer(r, nil, schedule.ErrTimeout)
-		return true
-	}},
+	{"crash-before", (*world).CrashBefore},
+	{"crash-after", (*world).CrashAfter},
+	{"crash-late", func(w *world, r *faults.Request) bool { return w.CrashLate(r, 3, pause) }},
+	{"answer-lost", (*world).LoseAnswer},
 	{"no-answer", func(w *world, r *faults.Request) bool {
-		_, _ = w.do(r)
+		_, _ = w.Execute(r)
 		return true
 	}},
 	{"refused", func(w *world, r *faults.Request) bool {
-		w.answer(r, nil, apierrors.NewInternalError(fmt.Errorf("etcd has no leader")))
-		return true
+		return w.Answer(r, nil, apierrors.NewInternalError(fmt.Errorf("etcd has no leader")))
 	}},
 	{"conflict", func(w *world, r *faults.Request) bool {
-		before := w.api.ResourceVersion()
-		_ = w.api.EditObject(r.Ref, func(o client.Object) { o.SetLabels(map[string]string{"touched": "yes"}) })
-		w.changed(before, "another hand touches "+r.Ref.Name)
+		w.Change("another hand touches "+r.Ref.Name, func() {
+			_ = w.api.EditObject(r.Ref, func(o client.Object) { o.SetLabels(map[string]string{"touched": "yes"}) })
+		})
 		return false
 	}},
 	{"sent-twice", func(w *world, r *faults.Request) bool {
-		_, _ = w.do(r)
+		_, _ = w.Execute(r)
 		return false
 	}},
-	{"late-1", late(1, pause, true)},
-	{"late-3", late(3, pause, true)},
-	{"late-rest", late(0, 100*time.Second, true)},
-	{"late-untold", late(0, 20*time.Second, false)},
-	{"paused-2", sleep(2, pause, false)},
-	{"paused-5", sleep(5, pause, false)},
-	{"paused-rest", sleep(0, 40*time.Second, false)},
-	{"paused-answer", sleep(0, 10*time.Second, true)},
+	{"late-1", late(1, pause)},
+	{"late-3", late(3, pause)},
+	{"late-rest", late(0, 100*time.Second)},
+	{"late-untold", func(w *world, r *faults.Request) bool { return w.ExecuteLate(r, 0, 20*time.Second) }},
+	{"paused-2", sleep(2, pause)},
+	{"paused-5", sleep(5, pause)},
+	{"paused-rest", sleep(0, 40*time.Second)},
+	{"paused-answer", func(w *world, r *faults.Request) bool { return w.PauseAfter(r, 0, 10*time.Second) }},
 	{"claims-late", mute(false, faults.Claims)},
 	{"claims-lost", mute(true, faults.Claims)},
 	{"addresses-late", mute(false, faults.Addresses)},
@@ -706,15 +658,15 @@ func isSelected(n int) bool {
 	return n%6 == 0
 }
 
-// each runs a scenario in both orders, once undisturbed and then for every one of its writes.
-func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal, writes int)) {
+// each runs a scenario in all orders, once undisturbed and then for every one of its writes.
+func each(t *testing.T, run func(t *testing.T, s scenario, o sim.Order, ordinal, writes int)) {
 	t.Helper()
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			for ordinal, name := range names(orders) {
+			for ordinal, name := range names(sim.Orders) {
 				t.Run(name, func(t *testing.T) {
-					writes := s.run(t, func(w *world) { w.order = orders[name] })
-					run(t, s, orders[name], ordinal, writes)
+					writes := s.run(t, func(w *world) { w.Order = sim.Orders[name] })
+					run(t, s, sim.Orders[name], ordinal, writes)
 				})
 			}
 		})
@@ -724,7 +676,7 @@ func each(t *testing.T, run func(t *testing.T, s scenario, o order, ordinal, wri
 // TestFaults runs every scenario with every disturbance at every write.
 func TestFaults(t *testing.T) {
 	runs := 0
-	each(t, func(t *testing.T, s scenario, o order, ordinal, writes int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal, writes int) {
 		t.Helper()
 		for j, d := range disturbances {
 			t.Run(d.name, func(t *testing.T) {
@@ -735,8 +687,8 @@ func TestFaults(t *testing.T) {
 					runs++
 					t.Run(fmt.Sprint(i), func(t *testing.T) {
 						s.run(t, func(w *world) {
-							w.order = o
-							w.disturb = func(w *world, r *faults.Request) bool { return r.IsWrite() && w.Writes == i && d.do(w, r) }
+							w.Order = o
+							w.Disturb = func(w *world, r *faults.Request) bool { return r.IsWrite() && w.Writes == i && d.do(w, r) }
 						})
 					})
 				}
@@ -750,7 +702,7 @@ func TestFaults(t *testing.T) {
 // others right before those that follow.
 func TestHaste(t *testing.T) {
 	runs := 0
-	each(t, func(t *testing.T, s scenario, o order, ordinal, writes int) {
+	each(t, func(t *testing.T, s scenario, o sim.Order, ordinal, writes int) {
 		t.Helper()
 		for i := 1; i <= writes; i++ {
 			if testing.Short() && (i+ordinal)%6 != 0 {
@@ -758,7 +710,7 @@ func TestHaste(t *testing.T) {
 			}
 			runs++
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				s.run(t, func(w *world) { w.order, w.hurry = o, i })
+				s.run(t, func(w *world) { w.Order, w.Hurry = o, i })
 			})
 		}
 	})
@@ -772,7 +724,7 @@ func TestDisorder(t *testing.T) {
 			for seed := range seeds() {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					s.run(t, func(w *world) {
-						w.order, w.anytime = schedule.RandomOrder[class](rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
+						w.Order, w.Anytime = sim.RandomOrder(rand.New(rand.NewPCG(uint64(seed), crc(s.name, 0)))), true
 					})
 				})
 			}
@@ -792,11 +744,11 @@ func TestStorms(t *testing.T) {
 					t.Run(fmt.Sprintf("%d-%d", managers, seed), func(t *testing.T) {
 						s.run(t, func(w *world) {
 							r := rand.New(rand.NewPCG(uint64(seed), crc(s.name, managers)))
-							w.order, w.anytime, w.elected = schedule.RandomOrder[class](r), seed%2 == 0, managers == 1
+							w.Order, w.Anytime, w.elected = sim.RandomOrder(r), seed%2 == 0, managers == 1
 							if managers > 1 {
 								w.start()
 							}
-							w.disturb = randomDisturbance(r, 3)
+							w.Disturb = randomDisturbance(r, 3)
 						})
 					})
 				}
@@ -814,7 +766,7 @@ func randomDisturbance(r *rand.Rand, left int) func(*world, *faults.Request) boo
 		}
 		left--
 		if !call.IsWrite() {
-			w.answer(call, nil, schedule.ErrTimeout)
+			w.Answer(call, nil, sim.ErrTimeout)
 			return true
 		}
 		d := disturbances[r.IntN(len(disturbances))]

@@ -16,7 +16,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/kinds/claims"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // mostBytes is the limit of the bytes that may be remembered of a claim that has its address, and of its IPAddress: the
@@ -42,7 +42,7 @@ func TestFootprint(t *testing.T) {
 // footprint returns the bytes that are remembered of each of n claims and of its IPAddress.
 func footprint(tb testing.TB, n int) float64 {
 	tb.Helper()
-	before := schedule.HeapInUse()
+	before := sim.HeapInUse()
 	a := newAllocatorWith(newPoolWithClaims(tb, 0))
 	ip := netip.MustParseAddr("10.0.0.1")
 	for i := range n {
@@ -51,7 +51,7 @@ func footprint(tb testing.TB, n int) float64 {
 		a.ObserveObject(decoded(tb, addr))
 		ip = ip.Next()
 	}
-	perClaim := float64(schedule.HeapInUse()-before) / float64(n)
+	perClaim := float64(sim.HeapInUse()-before) / float64(n)
 	runtime.KeepAlive(a)
 	return perClaim
 }

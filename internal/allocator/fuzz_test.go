@@ -58,7 +58,7 @@ func FuzzAnnotations(f *testing.F) {
 		_, refused := p.Planner.PlanGrants(noon, 10, admitAll)
 		for c, refusal := range refused {
 			if refusal.Message == "" || text.SanitizeMessage(refusal.Message) != refusal.Message {
-				t.Errorf("%s is told %q", c.Owner.Name, refusal.Message)
+				t.Errorf("the refusal of %s is %q", c.Owner.Name, refusal.Message)
 			}
 		}
 		for uid, g := range p.Grants.ByClaimant {

@@ -222,7 +222,7 @@ func TestPoolWithBlocksIsNotForgotten(t *testing.T) {
 			a.observeBlock(o)
 			p := a.getOrCreatePool(pools.Key{Kind: v1alpha1.GlobalNetworkPoolKind, Name: testKey.Name})
 			if a.dropUnusedPool(p); !slices.Contains(a.allPools(), p) {
-				t.Error("nobody will take the finalizer off")
+				t.Error("no manager will remove the finalizer")
 			}
 			a.forgetBlock(p.Key, o.UID, o.Name)
 			if a.dropUnusedPool(p); slices.Contains(a.allPools(), p) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // TestWhatAnotherKeepsCostsNothing checks that a deleted object that another controller's finalizer keeps for minutes
@@ -18,15 +19,15 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	kept := func(kind faults.Kind, name string, then ...action) []action {
 		return append(append([]action{setForeignFinalizer(kind, name, true)}, then...), waitElapsed(lasts), setForeignFinalizer(kind, name, false))
 	}
-	endCluster := action{"delete the Cluster", func(w *world) bool { return w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil }}
+	endCluster := sim.NewAttempt("delete the Cluster", func(w *world) bool { return w.api.Delete(ref(faults.Clusters, "tenant"), false) == nil })
 	block := child + "-1"
-	endChild := action{"delete the carved pool, and take our finalizer off by force", func(w *world) bool {
+	endChild := sim.NewAttempt("delete the carved pool, and take our finalizer off by force", func(w *world) bool {
 		pool := ref(faults.Pools, child)
 		if err := w.api.Delete(pool, false); err != nil {
 			return false
 		}
 		return w.api.EditObject(pool, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1alpha1.PoolFinalizer) }) == nil
-	}}
+	})
 	for name, s := range map[string]scenario{
 		"IPAddress of a claim that was deleted": {
 			spec: Pool("10.0.0.1-10.0.0.1"), capacity: 1, claims: []string{"a"}, script: kept(faults.Addresses, "a", remove("a"), add("b")),
@@ -81,8 +82,8 @@ func TestWhatAnotherKeepsCostsNothing(t *testing.T) {
 	} {
 		s.name = name
 		t.Run(name, func(t *testing.T) {
-			for order, of := range orders {
-				t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.order = of }) })
+			for order, of := range sim.Orders {
+				t.Run(order, func(t *testing.T) { s.run(t, func(w *world) { w.Order = of }) })
 			}
 		})
 	}

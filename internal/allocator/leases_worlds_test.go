@@ -16,7 +16,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of leases, beside claims and blocks.
@@ -31,13 +31,13 @@ func quota(n int32) func(*v1alpha1.NetworkPoolSpec) {
 
 // addLease requests a lease; change adapts it.
 func addLease(name string, change ...func(*v1alpha1.IPLease)) action {
-	return action{"add lease " + name, func(w *world) bool {
+	return sim.NewAttempt("add lease "+name, func(w *world) bool {
 		o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.IPLeaseSpec{PoolRef: v1alpha1.PoolReference{Name: poolName}}}
 		for _, f := range change {
 			f(o)
 		}
 		return w.api.Create(o) == nil
-	}}
+	})
 }
 
 func asking(address string) func(*v1alpha1.IPLease) {
@@ -45,13 +45,13 @@ func asking(address string) func(*v1alpha1.IPLease) {
 }
 
 func deleteLease(name string) action {
-	return action{"delete lease " + name, func(w *world) bool { return w.api.Delete(ref(faults.Leases, name), false) == nil }}
+	return sim.NewAttempt("delete lease "+name, func(w *world) bool { return w.api.Delete(ref(faults.Leases, name), false) == nil })
 }
 
 // showLease marks a lease as shown, before it has an address, or ends that.
 func showLease(name string, shown bool) action {
 	text := map[bool]string{true: "is shown", false: "is not shown any more"}[shown]
-	return action{"lease " + name + " " + text, func(w *world) bool {
+	return sim.NewAttempt("lease "+name+" "+text, func(w *world) bool {
 		err := w.api.EditObject(ref(faults.Leases, name), func(o client.Object) {
 			if shown && o.GetDeletionTimestamp() == nil {
 				controllerutil.AddFinalizer(o, v1alpha1.LeaseShownFinalizer)
@@ -60,12 +60,12 @@ func showLease(name string, shown bool) action {
 			}
 		})
 		return err == nil || (!shown && apierrors.IsNotFound(err))
-	}}
+	})
 }
 
 // foundInUse sets in the status of a lease, once it has an address, that a foreign machine answers for it.
 func foundInUse(name string) action {
-	return action{"the address of lease " + name + " is in use", func(w *world) bool {
+	return sim.NewAttempt("the address of lease "+name+" is in use", func(w *world) bool {
 		had := false
 		err := w.api.EditStatus(ref(faults.Leases, name), func(o client.Object) {
 			if l := o.(*v1alpha1.IPLease); l.Status.Address != "" {
@@ -74,7 +74,7 @@ func foundInUse(name string) action {
 			}
 		})
 		return err == nil && had
-	}}
+	})
 }
 
 func usedByOthers(l *v1alpha1.IPLease) {
@@ -85,10 +85,10 @@ func usedByOthers(l *v1alpha1.IPLease) {
 
 // advanceTime lets time pass.
 func advanceTime(d time.Duration) action {
-	return action{d.String() + " passes", func(w *world) bool {
+	return sim.NewAttempt(d.String()+" passes", func(w *world) bool {
 		w.DelayStep(0, d, func() {})
 		return true
-	}}
+	})
 }
 
 // checkForeignAddressRests checks that an address for which a foreign machine answers is granted to no claimant for an
@@ -97,7 +97,7 @@ func (w *world) checkForeignAddressRests(c faults.Change, users bool) {
 	if r, err := poolutil.ParseRange(c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]); err == nil && !c.Deleted {
 		for a, until := range w.unavailableUntil {
 			if r.Contains(a) && until.After(time.Now()) {
-				w.Failf("P7: %s is in use by somebody foreign until %v, and %s has it", a, until.Sub(schedule.Epoch), c.Object.GetName())
+				w.Failf("P7: %s is in use by a foreign machine until %v, and %s has it", a, until.Sub(sim.Epoch), c.Object.GetName())
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (w *world) checkForeignAddressRests(c faults.Change, users bool) {
 	// The rest may have been recorded half of its duration ago.
 	rest, noted := w.recordedRests[" "+l.Status.Address]
 	if !noted || time.Until(rest.Until) < grants.InUseCoolingPeriod/2 {
-		w.Failf("P7: %s was released by %s, somebody foreign answers for it, and it does not rest for nobody", l.Status.Address, l.Name)
+		w.Failf("P7: %s was released by %s, a foreign machine answers for it, and it does not rest without a name", l.Status.Address, l.Name)
 	}
 	w.unavailableUntil[netip.MustParseAddr(l.Status.Address)] = rest.Until
 }
@@ -119,24 +119,24 @@ func (w *world) checkForeignAddressRests(c faults.Change, users bool) {
 // stripLeaseRecord removes from a lease what keeps its address, once it has one: a tenant may do that where the policy
 // of records is missing.
 func stripLeaseRecord(name string) action {
-	return action{"lease " + name + " is stripped", func(w *world) bool {
+	return sim.NewAttempt("lease "+name+" is stripped", func(w *world) bool {
 		had := false
-		err := w.api.EditObject(ref(faults.Leases, name), func(o client.Object) {
-			if had = o.(*v1alpha1.IPLease).Status.Address != ""; had {
+		err := faults.EditObject(w.api, ref(faults.Leases, name), func(o *v1alpha1.IPLease) {
+			if had = o.Status.Address != ""; had {
 				o.SetFinalizers(nil)
 				o.SetAnnotations(nil)
 				w.stripped[o.GetUID()] = true
 			}
 		})
 		return err == nil && had
-	}}
+	})
 }
 
 // useClaim marks a claim as used by a consumer, or ends that.
 func useClaim(name string, used bool) action {
 	const finalizer = "example.com/uses"
 	text := map[bool]string{true: "is used", false: "is not used any more"}[used]
-	return action{"claim " + name + " " + text, func(w *world) bool {
+	return sim.NewAttempt("claim "+name+" "+text, func(w *world) bool {
 		err := w.api.EditObject(ref(faults.Claims, name), func(o client.Object) {
 			if used && o.GetDeletionTimestamp() == nil {
 				controllerutil.AddFinalizer(o, finalizer)
@@ -145,16 +145,16 @@ func useClaim(name string, used bool) action {
 			}
 		})
 		return err == nil || (!used && apierrors.IsNotFound(err))
-	}}
+	})
 }
 
 // inheritLease creates a lease as a move leaves it: with its record and its finalizer, and without a status.
 func inheritLease(name, address string) action {
-	return action{"restore lease " + name, func(w *world) bool {
+	return sim.NewAttempt("restore lease "+name, func(w *world) bool {
 		return addLease(name, func(o *v1alpha1.IPLease) {
 			o.Finalizers, o.Annotations = []string{v1alpha1.IPLeaseFinalizer}, map[string]string{v1alpha1.AddressAnnotation: address}
-		}).do(w)
-	}}
+		}).Do(w)
+	})
 }
 
 var leased = []scenario{

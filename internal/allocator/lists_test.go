@@ -133,7 +133,7 @@ func TestAudit(t *testing.T) {
 			wantEvents: []string{"IPAddressClaim a", "IPAddressClaim b"},
 		},
 		"ByHand": {
-			reason: "an address that somebody made by hand beside that of a claim",
+			reason: "an address that a user created beside that of a claim",
 			change: func(e *listedObjects, a *Allocator) {
 				e.addServedClaim(testKey, "c", "10.0.0.1")
 				e.claims, e.addrs[2].OwnerReferences = e.claims[:2], nil
@@ -228,7 +228,7 @@ func TestAudit(t *testing.T) {
 					t.Errorf("%s: audit %d reports %v duplicates, orphans and drift, want %v", tc.reason, i+1, got, want)
 				}
 				if slices.Sort(recorder.recorded); !slices.Equal(recorder.recorded, tc.wantEvents) {
-					t.Errorf("%s: audit %d tells %q, want %q", tc.reason, i+1, recorder.recorded, tc.wantEvents)
+					t.Errorf("%s: audit %d reports %q, want %q", tc.reason, i+1, recorder.recorded, tc.wantEvents)
 				}
 			}
 		})

@@ -118,7 +118,7 @@ func TestLostBlockGrantsNothing(t *testing.T) {
 				observeBlock(p, tt.block)
 			}
 			p.Carved.ResetShortfall()
-			p.DrainLostBlocks(noon, time.Minute)
+			p.Growth.DrainLostBlocks(noon, time.Minute)
 			n, _ := p.Planner.PlanGrants(noon, 9, admitAll)
 			return n
 		}
@@ -152,7 +152,7 @@ func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.P
 	p := newChildPool(t)
 	observeAddress(p, "c", "10.0.0.5", owner)
 	c := observeClaim(p, "c", 1, withRecordedAddress("10.0.0.5"))
-	p.DrainLostBlocks(noon, time.Minute)
+	p.Growth.DrainLostBlocks(noon, time.Minute)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, wantMessage) {
 		t.Errorf("%+v", refusal)
@@ -169,7 +169,7 @@ func TestStrandedClaimAdoptsItsAddress(t *testing.T) {
 	isOpen("pool-1", "10.0.0.4/30")(obj)
 	obj.ResourceVersion = "11"
 	p.SetBasePool(obj)
-	if p.DrainLostBlocks(noon, time.Minute); p.Inventory.NeedFor(c) != grants.NeedWrite || p.Queues.Pending.Len() > 0 {
+	if p.Growth.DrainLostBlocks(noon, time.Minute); p.Inventory.NeedFor(c) != grants.NeedWrite || p.Queues.Waiting.Len() > 0 {
 		t.Error("it goes on waiting")
 	}
 }
@@ -225,7 +225,7 @@ func TestRecordsInOtherNamespaceEndOneByOne(t *testing.T) {
 			o.Namespace, o.Spec.ChildPoolRef.Kind, o.Annotations[v1alpha1.AddressAnnotation] = "tenant", key.Kind, "10.0.0.4/30"
 		})
 		b, _ := a.blockFromObject(o)
-		m.Held.ObserveBlock(b)
+		m.ObserveBlock(b)
 	}
 	for minute := range 2 {
 		now := noon.Add(time.Duration(minute) * time.Minute)

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -18,74 +17,62 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/allocator"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// manager is a process: an allocator, the watches that feed it and the queue that runs it, as controllers/pool wires
-// them.
+// manager is an allocator, the watches that feed it and the queues that run it, as controllers/pool wires them.
 type manager struct {
-	name   string
+	*sim.Process
+
 	client *faults.Client
 	alloc  *allocator.Allocator
-	ctx    context.Context //nolint:containedctx // the life of the process
-	kill   context.CancelFunc
-	// dead reports whether it was killed; asleep reports whether it does not run, though its calls may be in progress.
-	dead, asleep bool
-	// seen is how much of the log of each kind its watches have shown; mute reports which watches show nothing.
-	seen map[faults.Kind]int
-	mute map[faults.Kind]bool
 	// cached are the pools as the cache has them.
 	cached map[pools.Key]v1alpha1.Pool
 	// feeds are the feeds of the numerous kinds.
 	feeds map[faults.Kind]faults.Feed
-	// onPanic receives the text of a panic.
-	onPanic func(string)
 
 	mu sync.Mutex
 	// queues are those of the controller, one for each pool: its workers reconcile different pools at once. sorted are
-	// their keys, in a fixed order.
-	queues map[pools.Key]*schedule.Queue
-	sorted []pools.Key
-	// fenced reports whether the lists of the watches can begin; listed reports whether they have arrived.
+	// the same, in a fixed order.
+	queues map[pools.Key]*sim.Queue
+	sorted []*sim.Queue
+	// fenced reports whether the lists of the watches can begin.
 	fenced atomic.Bool
-	listed bool
 }
 
 // wake queues a pool, also one that the world does not have.
-func (m *manager) wake(key pools.Key) { m.queue(key).Wake() }
-
-func (m *manager) queue(key pools.Key) *schedule.Queue {
+func (m *manager) wake(key pools.Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.queues[key] == nil {
-		m.queues[key] = &schedule.Queue{MaxBackoff: backstop}
-		m.sorted = slices.SortedFunc(maps.Keys(m.queues), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) })
+		m.queues[key] = &sim.Queue{Name: key.Name, MaxBackoff: backstop, Reconcile: func() (reconcile.Result, error) { return m.reconcile(key) }}
+		m.sorted = nil
+		for _, key := range slices.SortedFunc(maps.Keys(m.queues), func(a, b pools.Key) int { return strings.Compare(a.String(), b.String()) }) {
+			m.sorted = append(m.sorted, m.queues[key])
+		}
 	}
-	return m.queues[key]
+	m.queues[key].Wake()
 }
 
-// keys returns the pools that have a queue, in a fixed order.
-func (m *manager) keys() []pools.Key {
+// Queues implements sim.Manager.
+func (m *manager) Queues() []*sim.Queue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sorted
 }
 
 // reconcile runs one reconcile of a pool, as a worker of the controller does.
-func (m *manager) reconcile(key pools.Key) {
-	pool := m.cached[key]
-	m.queue(key).RunReconcile(func() (reconcile.Result, error) {
-		result, err := m.alloc.Reconcile(m.ctx, key, pool)
-		if result.RequeueAfter == 0 || result.RequeueAfter > backstop {
-			result.RequeueAfter = backstop
-		}
-		return result, err
-	}, m.onPanic)
+func (m *manager) reconcile(key pools.Key) (reconcile.Result, error) {
+	result, err := m.alloc.Reconcile(m.Context, key, m.cached[key])
+	if result.RequeueAfter == 0 || result.RequeueAfter > backstop {
+		result.RequeueAfter = backstop
+	}
+	return result, err
 }
 
-// show feeds what a watch shows: pools as newPoolHandler of controllers/pool does, and numerous kinds through the
-// feeds.
-func (m *manager) show(c faults.Change) {
+// ShowChange implements sim.Manager: it shows pools as newPoolHandler of controllers/pool does, and numerous kinds
+// through the feeds.
+func (m *manager) ShowChange(c faults.Change) {
 	if f := m.feeds[faults.RefForObject(c.Object).Kind]; f != nil {
 		f.ShowChange(c)
 		return
@@ -112,8 +99,8 @@ func (m *manager) show(c faults.Change) {
 	}
 }
 
-// replace feeds a list.
-func (m *manager) replace(kind faults.Kind, listed []client.Object) {
+// ReplaceKind implements sim.Manager.
+func (m *manager) ReplaceKind(kind faults.Kind, listed []client.Object) {
 	if f := m.feeds[kind]; f != nil {
 		f.ReplaceAll(listed)
 		return
@@ -121,11 +108,11 @@ func (m *manager) replace(kind faults.Kind, listed []client.Object) {
 	uids := map[types.UID]struct{}{}
 	for _, o := range listed {
 		uids[o.GetUID()] = struct{}{}
-		m.show(faults.Change{Object: o})
+		m.ShowChange(faults.Change{Object: o})
 	}
 	for _, o := range m.cached {
 		if _, exists := uids[o.GetUID()]; !exists && faults.RefForObject(o).Kind == kind {
-			m.show(faults.Change{Object: o, Deleted: true})
+			m.ShowChange(faults.Change{Object: o, Deleted: true})
 		}
 	}
 }
@@ -135,7 +122,7 @@ func (m *manager) feed() {
 	a, live := m.alloc, m.client.LiveReader()
 	m.feeds = map[faults.Kind]faults.Feed{}
 	for _, of := range allocator.WatchedObjects() {
-		m.feeds[faults.RefForObject(of).Kind] = faults.NewFeed(m.ctx, of, live, a, m.wake)
+		m.feeds[faults.RefForObject(of).Kind] = faults.NewFeed(m.Context, of, live, a, m.wake)
 	}
 }
 
@@ -145,53 +132,49 @@ var listedAfterTakeover = []faults.Kind{faults.Addresses, faults.Claims, faults.
 
 // start starts another manager.
 func (w *world) start() *manager {
-	name := string(rune('a' + len(w.managers)))
-	m := &manager{
-		name: name, client: w.api.NewClient(name),
-		cached: map[pools.Key]v1alpha1.Pool{}, queues: map[pools.Key]*schedule.Queue{},
-		seen: map[faults.Kind]int{}, mute: map[faults.Kind]bool{}, onPanic: func(text string) { w.Failf("%s", text) },
-	}
+	m := &manager{Process: w.NewProcess(), cached: map[pools.Key]v1alpha1.Pool{}, queues: map[pools.Key]*sim.Queue{}}
+	m.AddWatches(w.api, faults.AllocatorKinds...)
+	m.client = w.api.NewClient(m.Name)
 	w.pace.since = time.Now()
-	m.ctx, m.kill = context.WithCancel(w.withErrorCounter(w.t.Context(), name))
+	m.Context = w.withErrorCounter(m.Context, m.Name)
 	m.alloc = allocator.New(allocator.Options{
-		Client: m.client, Live: m.client.LiveReader(), Lister: m.client.Lister(), Recorder: w, ManagerID: name, Elected: w.elected,
+		Client: m.client, Live: m.client.LiveReader(), Lister: m.client.Lister(), Recorder: w, ManagerID: m.Name, Elected: w.elected,
 		ManagementCluster: home, InClusterPools: true, ShrinkGrace: 20 * time.Second, FindMachine: w.machineOf,
 	})
-	m.alloc.Start(m.ctx, m.wake)
+	m.alloc.Start(m.Context, m.wake)
 	m.feed()
 	m.wake(poolKey)
 	w.relist(m, faults.Pools, 0)
 	w.relist(m, faults.GlobalPools, 0)
-	for _, kind := range listedAfterTakeover {
-		m.mute[kind] = true
-	}
-	w.managers = append(w.managers, m)
-	w.Tracef("manager %s starts", name)
+	m.MuteWatches(listedAfterTakeover...)
+	w.AddManager(m)
 	go m.takeOverPools()
 	return m
 }
 
-// takeOverPools takes the pools over before the watches begin, as controllers/pool does. A reconcile waits for them.
+// firstLists returns the step in which a manager that has taken the pools over lists the other kinds: a reconcile waits
+// for that.
+func (w *world) firstLists(m *manager) []sim.Step {
+	if !m.fenced.Load() || m.Synced {
+		return nil
+	}
+	return []sim.Step{{Class: sim.WatchEvent, Text: m.Name + ": the first lists", Run: func() {
+		m.Synced = true
+		for _, kind := range listedAfterTakeover {
+			w.relist(m, kind, 0)
+		}
+	}}}
+}
+
+// takeOverPools takes the pools over before the watches begin, as controllers/pool does.
 func (m *manager) takeOverPools() {
-	if all, err := pools.List(m.ctx, m.client.LiveReader(), ""); err == nil {
-		m.alloc.FencePools(m.ctx, all)
+	if all, err := pools.List(m.Context, m.client.LiveReader(), ""); err == nil {
+		m.alloc.FencePools(m.Context, all)
 	}
 	m.fenced.Store(true)
 }
 
 // relist breaks a watch: it shows nothing until a list that is taken now arrives.
 func (w *world) relist(m *manager, kind faults.Kind, delay time.Duration) {
-	listed, seen := w.api.List(kind), len(w.api.ChangesSince(kind, 0))
-	arrive := func() {
-		m.seen[kind], m.mute[kind] = seen, false
-		if !m.dead {
-			m.replace(kind, listed)
-		}
-	}
-	if delay == 0 {
-		arrive()
-		return
-	}
-	m.mute[kind] = true
-	w.DelayStep(3, delay, arrive)
+	w.Relist(m, kind, 3, delay)
 }

@@ -4,35 +4,32 @@ import (
 	"fmt"
 	"testing"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // TestManyReleasesRest checks that, when more claims are deleted at once than a batch records rests for, and one event
 // happens meanwhile, each claim ends and its address rests.
 func TestManyReleasesRest(t *testing.T) {
 	const n = grants.MaxJobs + 44
-	removeAll := action{"delete all claims", func(w *world) bool {
+	removeAll := sim.NewAttempt("delete all claims", func(w *world) bool {
 		for _, c := range w.api.List(faults.Claims) {
 			_ = w.api.Delete(faults.RefForObject(c), false)
 		}
 		return true
-	}}
+	})
 	byUser := func(name string, a action) disturbance {
 		return disturbance{name, func(w *world, _ *faults.Request) bool {
-			before := w.api.ResourceVersion()
-			a.do(w)
-			w.changed(before, "the user: "+a.text)
+			w.PerformAction(a)
 			return false
 		}}
 	}
-	noGrace := action{"the pool has no grace period", func(w *world) bool {
+	noGrace := sim.NewAttempt("the pool has no grace period", func(w *world) bool {
 		w.grace = false
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.AddressReuseGracePeriodSeconds = nil }) == nil
-	}}
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) { o.Spec.AddressReuseGracePeriodSeconds = nil }) == nil
+	})
 	runs := 0
 	for i, d := range append([]disturbance{byUser("no-grace", noGrace), byUser("pool-deleted", dropPool), byUser("two-managers", another)}, disturbances...) {
 		for j, at := range []int{2, 150, n + 2, 2*n - 4} {
@@ -50,14 +47,14 @@ func TestManyReleasesRest(t *testing.T) {
 				}
 				s.run(t, func(w *world) {
 					left := at
-					w.disturb = func(w *world, r *faults.Request) bool {
-						if len(w.script) == len(s.script) || !r.IsWrite() {
+					w.Disturb = func(w *world, r *faults.Request) bool {
+						if len(w.Script) == len(s.script) || !r.IsWrite() {
 							return false
 						}
 						if left--; left > 0 {
 							return false
 						}
-						w.disturb = nil
+						w.Disturb = nil
 						return d.do(w, r)
 					}
 				})

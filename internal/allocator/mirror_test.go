@@ -60,10 +60,10 @@ func TestEditedMirrorGrantsNothingNew(t *testing.T) {
 			seen := observeClaim(p, "c", 0, naming(ref))
 			granted, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 			if (granted == 1) != c.grants {
-				t.Errorf("%d are granted, it is told %+v", granted, refused[seen])
+				t.Errorf("%d are granted; its refusal is %+v", granted, refused[seen])
 			}
 			if refusal := refused[seen]; !c.grants && (refusal == nil || !strings.Contains(refusal.Message, "change InClusterIPPool ns/p")) {
-				t.Errorf("it is told %+v", refusal)
+				t.Errorf("its refusal is %+v", refusal)
 			}
 		})
 	}
@@ -78,12 +78,12 @@ func TestMessagesOfMirrorsNameTheirPool(t *testing.T) { // U88
 		seen := observeClaim(p, "b", 1, naming(mirrored))
 		_, refused := p.Planner.PlanGrants(noon, maxGrantsPerCommit, New(Options{}).newAdmissionFunc(t.Context(), p, noon))
 		if refusal := refused[seen]; refusal == nil || !strings.Contains(refusal.Message, "add addresses to InClusterIPPool ns/p, or") {
-			t.Errorf("it is told %+v", refusal)
+			t.Errorf("its refusal is %+v", refusal)
 		}
 	})
 	t.Run("paused", func(t *testing.T) {
 		p := newMirrorPool(t, "10.0.0.10", func(o *v1alpha1.NetworkPool) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
-		if text := p.Base.PauseMessageFor(observeClaim(p, "a", 0, naming(mirrored)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
+		if text := p.Conditions.PauseMessageFor(observeClaim(p, "a", 0, naming(mirrored)), grants.ClusterReady); !strings.Contains(text, "is paused with InClusterIPPool ns/p; remove the annotation") {
 			t.Error(text)
 		}
 		if _, text := p.Status.ClosedReason(noon); !strings.Contains(text, "remove the annotation from InClusterIPPool ns/p to resume") {
@@ -126,7 +126,7 @@ func TestNamingMirrors(t *testing.T) {
 			o.Annotations[key] = value
 		}
 	}
-	ending, ended := marked(incluster.EndingAnnotation, "somebody names it"), marked(incluster.EndedAnnotation, "")
+	ending, ended := marked(incluster.EndingAnnotation, "a claim names it"), marked(incluster.EndedAnnotation, "")
 	for name, c := range map[string]struct {
 		pool   func(*v1alpha1.NetworkPool)
 		claim  []func(*ipamv1.IPAddressClaim)
@@ -156,7 +156,7 @@ func TestNamingMirrors(t *testing.T) {
 			case c.refuse == "" && (granted != 1 || refusal != nil):
 				t.Errorf("it is refused: %+v", refusal)
 			case c.refuse != "" && (refusal == nil || refusal.Reason != ipamv1.IPAddressClaimReadyPoolNotReadyReason || !strings.Contains(refusal.Message, c.refuse)):
-				t.Errorf("%d are granted, it is told %+v", granted, refusal)
+				t.Errorf("%d are granted; its refusal is %+v", granted, refusal)
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func TestNeed(t *testing.T) {
 		"Deleted": {as: func(p *grants.PoolState) *grants.Claimant {
 			return owned(p, withRecordedAddress("10.0.0.1"), withDeletionTimestamp)
 		}, want: grants.NeedRelease},
-		"DeletedWithAnAddress": {reason: "somebody took the finalizer off", as: func(p *grants.PoolState) *grants.Claimant { return owned(p, withDeletionTimestamp, noFinalizer) }, want: grants.NeedRelease},
+		"DeletedWithAnAddress": {reason: "a user removed the finalizer", as: func(p *grants.PoolState) *grants.Claimant { return owned(p, withDeletionTimestamp, noFinalizer) }, want: grants.NeedRelease},
 		"DeletedWithNothing":   {as: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "a", 0, withDeletionTimestamp) }},
 		"Moved": {reason: "clusterctl deletes it, and what it has is held (R9)", as: func(p *grants.PoolState) *grants.Claimant {
 			return owned(p, withRecordedAddress("10.0.0.1"), withDeletionTimestamp, isMoved)

@@ -4,10 +4,10 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of pools beside the first one, of the same network unless they set another.
@@ -15,27 +15,27 @@ import (
 const neighbour = "neighbour"
 
 func makeNeighbour(addresses string, change ...func(*v1alpha1.NetworkPoolSpec)) action {
-	return action{"add pool " + neighbour + " of " + addresses, func(w *world) bool {
+	return sim.NewAttempt("add pool "+neighbour+" of "+addresses, func(w *world) bool {
 		return w.api.Create(&v1alpha1.NetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: neighbour}, Spec: Pool(addresses, change...),
 		}) == nil
-	}}
+	})
 }
 
 // addTo adds a claim of another pool than the first one.
 func addTo(poolName, name string) action {
-	return action{"add claim " + name + " of pool " + poolName, func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" of pool "+poolName, func(w *world) bool {
 		c := claim(name)
 		c.Spec.PoolRef.Name = poolName
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 // edit changes the spec of a pool.
 func edit(poolName, description string, change func(*v1alpha1.NetworkPoolSpec)) action {
-	return action{"pool " + poolName + " has " + description, func(w *world) bool {
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { change(&o.(*v1alpha1.NetworkPool).Spec) }) == nil
-	}}
+	return sim.NewAttempt("pool "+poolName+" has "+description, func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) { change(&o.Spec) }) == nil
+	})
 }
 
 func ofNetwork(name string) func(*v1alpha1.NetworkPoolSpec) {

@@ -9,38 +9,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// An obstacle keeps the API server from doing what managers request, for as long as it lasts: a quota, a policy,
-// missing rights, a webhook. While it lasts managers must do little: their activity is counted during that time, and
-// not only when the obstacle is gone.
-
-// obstacle is an obstacle as described above.
+// obstacle is an obstacle. The activity of managers is counted while it lasts, and not only when it is gone.
 type obstacle struct {
-	name string
-	// refuses is the answer to writes that match; nil means that none are refused.
-	refuses error
-	matches func(*faults.Request) bool
+	sim.Obstacle
 	// webhook changes what is written; nil means that nothing does.
 	webhook func(client.Object)
 	// undone is the kind of the objects that report that the webhook changes what managers write for them.
 	undone faults.Kind
 	// hangs reports whether lookups of Machines hang.
 	hangs bool
+}
+
+// newRefusal returns an obstacle that refuses the writes that match.
+func newRefusal(name string, err error, matches func(*faults.Request) bool) obstacle {
+	return obstacle{Obstacle: sim.Obstacle{Name: name, Err: sim.ErrAlways(err), Matches: func(r *faults.Request) bool { return r.IsWrite() && matches(r) }}}
+}
+
+// newWebhook returns an obstacle that changes what is written.
+func newWebhook(name string, undone faults.Kind, webhook func(client.Object)) obstacle {
+	return obstacle{Obstacle: sim.Obstacle{Name: name}, webhook: webhook, undone: undone}
 }
 
 // obstacleDuration is how long an obstacle lasts in a schedule: the backoffs have grown by then.
@@ -57,17 +58,17 @@ var (
 func isOf(r *faults.Request, kinds ...faults.Kind) bool { return slices.Contains(kinds, r.Ref.Kind) }
 
 var obstacles = []obstacle{
-	{name: "claims-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && !r.Status }},
-	{name: "status-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, claimants...) && r.Status }},
-	{name: "addresses-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
-	{name: "addresses-fail", refuses: errWebhookFailed, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }},
-	{name: "addresses-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
-	{name: "pools-refused", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && r.Status }},
-	{name: "pools-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, poolKinds...) && !r.Status }},
-	{name: "no-rights", refuses: errForbidden, matches: func(*faults.Request) bool { return true }},
-	{name: "addresses-changed", webhook: strips(faults.Addresses), undone: faults.Claims},
-	{name: "claims-changed", webhook: strips(claimants...), undone: faults.Claims},
-	{name: "pools-changed", webhook: strips(poolKinds...), undone: faults.Pools},
+	newRefusal("claims-refused", errForbidden, func(r *faults.Request) bool { return isOf(r, claimants...) && !r.Status }),
+	newRefusal("status-refused", errForbidden, func(r *faults.Request) bool { return isOf(r, claimants...) && r.Status }),
+	newRefusal("addresses-refused", errForbidden, func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }),
+	newRefusal("addresses-fail", errWebhookFailed, func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb == "create" }),
+	newRefusal("addresses-kept", errForbidden, func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }),
+	newRefusal("pools-refused", errForbidden, func(r *faults.Request) bool { return isOf(r, poolKinds...) && r.Status }),
+	newRefusal("pools-kept", errForbidden, func(r *faults.Request) bool { return isOf(r, poolKinds...) && !r.Status }),
+	newRefusal("no-rights", errForbidden, func(*faults.Request) bool { return true }),
+	newWebhook("addresses-changed", faults.Claims, strips(faults.Addresses)),
+	newWebhook("claims-changed", faults.Claims, strips(claimants...)),
+	newWebhook("pools-changed", faults.Pools, strips(poolKinds...)),
 }
 
 // strips returns a webhook that removes our finalizers and records from objects of some kinds.
@@ -82,40 +83,27 @@ func strips(kinds ...faults.Kind) func(client.Object) {
 
 // stripOwners is a webhook that removes the owners of IPAddresses. An IPAddress whose claim is deleted meanwhile looks
 // as if a user created it, and stays.
-var stripOwners = obstacle{name: "owners-changed", undone: faults.Claims, webhook: func(o client.Object) {
+var stripOwners = newWebhook("owners-changed", faults.Claims, func(o client.Object) {
 	if faults.RefForObject(o).Kind == faults.Addresses {
 		o.SetOwnerReferences(nil)
 	}
-}}
+})
 
 // startObstacle starts an obstacle that ends after a while.
 func (w *world) startObstacle(o obstacle, d time.Duration) {
-	if w.obstacle != nil {
+	if w.Obstacle != nil {
 		return
 	}
-	w.Tracef("    obstacle: %s", o.name)
-	w.obstacle, w.obstructed, w.pace.since = &o, true, time.Now()
+	w.StartObstacle(o.Obstacle)
+	w.pace.since = time.Now()
 	w.api.SetMutatingWebhook(o.webhook)
 	w.hangs.Store(o.hangs)
 	w.DelayStep(0, d, func() {
-		w.Tracef("    the obstacle is gone")
+		w.EndObstacle()
 		w.api.SetMutatingWebhook(nil)
 		w.hangs.Store(false)
-		w.obstacle, w.lastChange = nil, time.Now()
+		w.LastChange = time.Now()
 	})
-}
-
-// hitsObstacle reports whether a call meets the current obstacle, and answers it then.
-func (w *world) hitsObstacle(r *faults.Request) bool {
-	if w.obstacle == nil || !r.IsWrite() {
-		return false
-	}
-	w.stepsSinceChange = 0 // the activity log counts failed requests
-	if w.obstacle.refuses == nil || !w.obstacle.matches(r) {
-		return false
-	}
-	w.answer(r, nil, w.obstacle.refuses)
-	return true
 }
 
 // window is the time over which the activity of managers is counted. Within calm after the start of an obstacle, or
@@ -145,9 +133,9 @@ func (w *world) checkRate(kind string, ever, obstructed int) {
 	w.pace.done[kind] = times
 	most, when := ever, "at any time"
 	switch {
-	case w.obstacle != nil && now.Sub(w.pace.since) > calm+window:
-		most, when = obstructed, "while the obstacle "+w.obstacle.name+" lasts"
-	case now.Sub(w.lastChange) > calm+window:
+	case w.Obstacle != nil && now.Sub(w.pace.since) > calm+window:
+		most, when = obstructed, "while the obstacle "+w.Obstacle.Name+" lasts"
+	case now.Sub(w.LastChange) > calm+window:
 		most, when = obstructed, "while nothing changes"
 	}
 	if len(times) > most {
@@ -158,10 +146,9 @@ func (w *world) checkRate(kind string, ever, obstructed int) {
 
 // countReconcile counts a reconcile: one a second while an obstacle lasts, and otherwise some for each claim that is
 // served.
-func (w *world) countReconcile(m *manager, pool string) {
-	w.reconciles++
+func (w *world) countReconcile(m *manager, q *sim.Queue) {
 	w.pace.claims = max(w.pace.claims, len(w.api.List(faults.Claims)))
-	w.checkRate(m.name+": reconcile "+pool, max(300, 5*w.pace.claims), int(window/time.Second))
+	w.checkRate(m.Name+": reconcile "+q.Name, max(300, 5*w.pace.claims), int(window/time.Second))
 }
 
 // countWrite counts a write: of a pool, one a second; of any other object, those of one backoff while an obstacle
@@ -175,28 +162,21 @@ func (w *world) countWrite(r *faults.Request) {
 		most = int(window / time.Second)
 	}
 	w.checkRate(r.String(), 100, most)
+	if w.Obstacle != nil {
+		w.StepsSinceChange = 0 // the activity log counts failed requests
+	}
 }
 
 // withErrorCounter returns a context whose logger counts the errors that a manager logs: lines of a cause are bounded.
 func (w *world) withErrorCounter(ctx context.Context, name string) context.Context {
-	sink := funcr.New(func(_, _ string) {}, funcr.Options{})
-	return log.IntoContext(ctx, sink.WithSink(&countingSink{LogSink: sink.GetSink(), record: func(text string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.lines = append(w.lines, name+": log "+text)
-	}}))
+	return sim.WithLog(ctx, func(text string, isError bool) {
+		if isError {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.lines = append(w.lines, name+": log "+text)
+		}
+	})
 }
-
-// countingSink is a sink that counts errors.
-type countingSink struct {
-	logr.LogSink
-	record func(string)
-}
-
-func (c *countingSink) Error(_ error, text string, _ ...any) { c.record(text) }
-func (c *countingSink) WithValues(...any) logr.LogSink       { return c }
-func (c *countingSink) WithName(string) logr.LogSink         { return c }
-func (c *countingSink) Enabled(int) bool                     { return false }
 
 // countLogLines counts the lines that were logged.
 func (w *world) countLogLines() {
@@ -222,14 +202,14 @@ func TestObstacles(t *testing.T) { // W30
 						continue
 					}
 					runs++
-					t.Run(fmt.Sprint(o.name, "-", at), func(t *testing.T) {
+					t.Run(fmt.Sprint(o.Name, "-", at), func(t *testing.T) {
 						s.run(t, func(w *world) {
-							w.disturb = func(w *world, r *faults.Request) bool {
+							w.Disturb = func(w *world, r *faults.Request) bool {
 								if !r.IsWrite() || w.Writes != max(1, at) {
 									return false
 								}
 								w.startObstacle(o, obstacleDuration)
-								return w.hitsObstacle(r)
+								return w.MeetObstacle(r)
 							}
 						})
 					})
@@ -262,7 +242,7 @@ type loadCase struct {
 var loadCases = map[string]loadCase{
 	"more hang than are looked for at once": {
 		s:  scenario{name: "hanging", spec: manyInZones, before: []action{addManyIn(grants.MaxMachineLookups+1, "a")}, capacity: grants.MaxMachineLookups + 2},
-		o:  obstacle{name: "lookups-hang", hangs: true},
+		o:  obstacle{Obstacle: sim.Obstacle{Name: "lookups-hang"}, hangs: true},
 		do: add("plain"), retryTime: 4 * time.Minute, // some at once, each for as long as a request
 		check: func(w *world) {
 			if served, _ := countServed(w); served[""] != 1 {
@@ -273,17 +253,15 @@ var loadCases = map[string]loadCase{
 	"more are left of a move than one backoff has seconds": {
 		s:  scenario{name: "moved", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{addMany(80)}},
 		at: pause,
-		o:  obstacle{name: "moved-addresses-kept", refuses: errForbidden, matches: func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }},
-		do: action{"what is left of a move, a part after the other", func(w *world) bool {
+		o:  newRefusal("moved-addresses-kept", errForbidden, func(r *faults.Request) bool { return isOf(r, faults.Addresses) && r.Verb != "create" }),
+		do: sim.NewAttempt("what is left of a move, a part after the other", func(w *world) bool {
 			for i := range 4 {
 				w.DelayStep(0, time.Duration(i)*time.Second, func() {
-					before := w.api.ResourceVersion()
-					leaveMoved(w, 20)
-					w.changed(before, "the user: what is left of a move")
+					w.ChangeAsUser("what is left of a move", func() { leaveMoved(w, 20) })
 				})
 			}
 			return true
-		}},
+		}),
 		check: func(w *world) {
 			if n := len(w.api.List(faults.Addresses)); n != 80 {
 				w.Failf("%d IPAddresses are left of the move", n)
@@ -292,23 +270,21 @@ var loadCases = map[string]loadCase{
 	},
 	"as many fail as put a namespace into trouble": {
 		s: scenario{name: "in trouble", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{addMany(term.SerialRetryThreshold)}, capacity: term.SerialRetryThreshold + 1},
-		o: obstacle{name: "some-refused", refuses: errForbidden, matches: createsAddressOfMany},
-		do: action{"later, a claim that cannot be served, and one that can", func(w *world) bool {
+		o: newRefusal("some-refused", errForbidden, createsAddressOfMany),
+		do: sim.NewAttempt("later, a claim that cannot be served, and one that can", func(w *world) bool {
 			w.DelayStep(0, 2*pause, func() {
-				before := w.api.ResourceVersion()
-				request("claim-vain", "10.0.0.200").do(w)
-				add("healthy").do(w)
-				w.changed(before, "the user: adds two claims")
+				w.PerformAction(request("claim-vain", "10.0.0.200"))
+				w.PerformAction(add("healthy"))
 			})
 			return true
-		}},
+		}),
 		check: func(w *world) {
 			for _, o := range w.objects().Claims {
 				if o.Name == "healthy" && o.Status.AddressRef.Name == "" {
-					w.Failf("a claim to which something can be granted has no turn, and is told %v", o.Status.Conditions)
+					w.Failf("a claim to which something can be granted is not tried; its refusal is %v", o.Status.Conditions)
 				}
 				if ready := meta.FindStatusCondition(o.GetConditions(), v1alpha1.ReadyCondition); o.Name == "claim-vain" && (ready == nil || !strings.Contains(ready.Message, "10.0.0.200")) {
-					w.Failf("the claim that cannot be served is told %v", ready)
+					w.Failf("the refusal of the claim that cannot be served is %v", ready)
 				}
 			}
 		},
@@ -318,9 +294,7 @@ var loadCases = map[string]loadCase{
 // runLoadCase lets a load meet its obstacle now.
 func (w *world) runLoadCase(c loadCase) {
 	w.startObstacle(c.o, c.retryTime+obstacleDuration)
-	before := w.api.ResourceVersion()
-	c.do.do(w)
-	w.changed(before, "the user: "+c.do.text)
+	w.PerformAction(c.do)
 	w.pace.since = time.Now().Add(c.retryTime)
 	for _, at := range []time.Duration{obstacleDuration / 2, obstacleDuration - time.Second} {
 		w.DelayStep(0, c.retryTime+at, func() { c.check(w) })
@@ -339,12 +313,12 @@ var manyInZones = v1alpha1.NetworkPoolSpec{
 
 // addManyIn adds n claims of Machines in a failure domain.
 func addManyIn(n int, domain string) action {
-	return action{fmt.Sprintf("add %d claims of Machines in %s", n, domain), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("add %d claims of Machines in %s", n, domain), func(w *world) bool {
 		for i := range n {
-			addIn(fmt.Sprintf("claim-%03d", i), domain).do(w)
+			addIn(fmt.Sprintf("claim-%03d", i), domain).Do(w)
 		}
 		return true
-	}}
+	})
 }
 
 // leaveMoved leaves at most so many more IPAddresses as clusterctl does when it is ended while it deletes what it has
@@ -362,20 +336,20 @@ func leaveMoved(w *world, most int) {
 		if err := errors.Join(marked, w.api.Delete(name, false)); err != nil {
 			w.Failf("%v", err)
 		}
-		forceDelete(faults.Claims, o.GetName()).do(w)
+		forceDelete(faults.Claims, o.GetName()).Do(w)
 	}
 }
 
 // addMany creates n claims of the Cluster in a namespace.
 func addMany(n int) action {
-	return action{fmt.Sprintf("add %d claims", n), func(w *world) bool {
+	return sim.NewAttempt(fmt.Sprintf("add %d claims", n), func(w *world) bool {
 		for i := range n {
 			c := claim(fmt.Sprintf("claim-%02d", i))
 			c.Spec.ClusterName = "tenant"
 			w.create(c)
 		}
 		return true
-	}}
+	})
 }
 
 // TestManyMeetAnObstacle checks that managers do little also when more claims of a namespace meet an obstacle than may
@@ -383,22 +357,22 @@ func addMany(n int) action {
 func TestManyMeetAnObstacle(t *testing.T) {
 	const n = 40
 	pausePool := func(paused bool) action {
-		return action{"pause the pool", func(w *world) bool { return w.api.EditObject(ref(faults.Pools, poolName), setPaused(paused)) == nil }}
+		return sim.NewAttempt("pause the pool", func(w *world) bool { return w.api.EditObject(ref(faults.Pools, poolName), setPaused(paused)) == nil })
 	}
-	spoil := action{"an invalid spec", func(w *world) bool {
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) { o.(*v1alpha1.NetworkPool).Spec.Gateway = "192.0.2.1" }) == nil
-	}}
+	spoil := sim.NewAttempt("an invalid spec", func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) { o.Spec.Gateway = "192.0.2.1" }) == nil
+	})
 	const twoManagers = "two managers"
-	nothing := action{"nothing", func(*world) bool { return true }}
+	nothing := sim.NewAttempt("nothing", func(*world) bool { return true })
 	for name, then := range map[string]struct{ do, undo action }{
 		"nothing": {nothing, nothing}, "cluster paused": {setClusterPaused(true), setClusterPaused(false)}, "pool paused": {pausePool(true), pausePool(false)},
 		"pool deleted": {dropPool, nothing}, "pool invalid": {spoil, nothing}, twoManagers: {another, nothing},
 	} {
 		for i, o := range append(slices.Clone(obstacles), stripOwners) {
-			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.name != "addresses-refused" {
+			if testing.Short() && name != "nothing" && (i+len(name))%4 != 0 && o.Name != "addresses-refused" {
 				continue
 			}
-			t.Run(name+"/"+o.name, func(t *testing.T) {
+			t.Run(name+"/"+o.Name, func(t *testing.T) {
 				// A claim with a record is served whatever the condition of the pool, others are not.
 				s := scenario{name: "many", spec: Pool("10.0.0.1-10.0.0.60"), before: []action{addMany(n)}, ordered: true}
 				s.run(t, func(w *world) {
@@ -406,10 +380,8 @@ func TestManyMeetAnObstacle(t *testing.T) {
 					w.startObstacle(o, 5*time.Minute)
 					for at, a := range map[time.Duration]action{90 * time.Second: then.do, 6 * time.Minute: then.undo} {
 						w.DelayStep(0, at, func() {
-							before := w.api.ResourceVersion()
-							w.pace.since, w.lastChange = time.Now(), time.Now()
-							a.do(w)
-							w.changed(before, "the user: "+a.text)
+							w.pace.since, w.LastChange = time.Now(), time.Now()
+							w.PerformAction(a)
 						})
 					}
 					w.DelayStep(0, 30*time.Second, func() { w.checkWaitReasons(o) })
@@ -425,11 +397,11 @@ func TestManyMeetAnObstacle(t *testing.T) {
 
 // checkWaitReasons checks that every claim that waits while an obstacle lasts shows why, unless nothing can be written.
 func (w *world) checkWaitReasons(o obstacle) {
-	if o.name == "status-refused" || o.name == "no-rights" {
+	if o.Name == "status-refused" || o.Name == "no-rights" {
 		return
 	}
 	if _, unreported := countServed(w); len(unreported) > 0 {
-		w.Failf("%d claims are not told why they wait, as %s", len(unreported), unreported[0].Name)
+		w.Failf("%d claims have no reason why they wait, as %s", len(unreported), unreported[0].Name)
 	}
 }
 
@@ -439,7 +411,7 @@ func (w *world) checkRevertReported(o obstacle) {
 	for _, undone := range w.api.List(o.undone) {
 		messages := w.lastMessages(undone.GetUID())
 		if undone.GetDeletionTimestamp() == nil && !strings.Contains(messages, "changes what is written; exempt the manager from it") {
-			w.Failf("while %s lasts, %s says %q", o.name, faults.RefForObject(undone), messages)
+			w.Failf("while %s lasts, %s says %q", o.Name, faults.RefForObject(undone), messages)
 		}
 	}
 }
@@ -464,17 +436,16 @@ func (w *world) lastMessages(uid types.UID) string {
 func TestRefusedCommitThatFrees(t *testing.T) {
 	s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), capacity: 1, claims: []string{"a"}, script: []action{forceDelete(faults.Claims, "a"), add("b")}}
 	s.run(t, func(w *world) {
-		refused := obstacles[slices.IndexFunc(obstacles, func(o obstacle) bool { return o.name == "pools-refused" })]
-		w.disturb = func(w *world, r *faults.Request) bool {
+		refused := obstacles[slices.IndexFunc(obstacles, func(o obstacle) bool { return o.Name == "pools-refused" })]
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			if r.Verb != "create" || r.Ref.Kind != faults.Addresses {
 				return false
 			}
-			w.disturb = nil
-			value, err := w.do(r)
-			w.answer(r, value, err)
+			w.Disturb = nil
+			w.ExecuteAndAnswer(r)
 			w.startObstacle(refused, obstacleDuration)
-			for len(w.script) > 0 {
-				w.act()
+			for len(w.Script) > 0 {
+				w.Act()
 			}
 			return true
 		}

@@ -61,7 +61,7 @@ func TestOrder(t *testing.T) {
 			before: func(p *grants.PoolState) { releaseInOrder(p, "10.0.0.2", "10.0.0.1") }, want: []string{"10.0.0.3", "10.0.0.4", "10.0.0.2", "10.0.0.1"},
 		},
 		"of preAllocations": {
-			reason: "they are nobody else's, and not used by being kept", addresses: "10.0.0.1-10.0.0.3", change: []func(*v1alpha1.NetworkPool){byRelease, withPreAllocation("vip", "10.0.0.3")},
+			reason: "no other claim may have them, and keeping them is no use", addresses: "10.0.0.1-10.0.0.3", change: []func(*v1alpha1.NetworkPool){byRelease, withPreAllocation("vip", "10.0.0.3")},
 			before: func(p *grants.PoolState) {
 				releaseInOrder(p, "10.0.0.1")
 				next := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
@@ -84,7 +84,7 @@ func TestOrder(t *testing.T) {
 			before: func(p *grants.PoolState) { releaseInOrder(p, "10.0.0.16/28", "10.0.0.0/28") }, want: []string{"10.0.0.32/28", "10.0.0.48/28", "10.0.0.16/28", "10.0.0.0/28"},
 		},
 		"of a grant that did not come to be": {
-			reason: "nobody was given it", addresses: "10.0.0.1-10.0.0.2", change: []func(*v1alpha1.NetworkPool){byRelease},
+			reason: "it was granted to no claim", addresses: "10.0.0.1-10.0.0.2", change: []func(*v1alpha1.NetworkPool){byRelease},
 			before: func(p *grants.PoolState) {
 				c := observeClaim(p, "first", 0)
 				p.Planner.PlanGrants(noon, 9, admitAll)

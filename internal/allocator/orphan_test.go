@@ -49,7 +49,7 @@ func TestNextCheck(t *testing.T) {
 				t.Fatal("an address without a claim is an orphan")
 			}
 			if got := p.Inventory.NextOrphanCheck(s, grace); !got.IsZero() {
-				t.Errorf("one that nobody has looked at is due at %v, want at once", got)
+				t.Errorf("one that was not reconciled yet is due at %v, want at once", got)
 			}
 			s.OrphanedSince = noon
 			tc.happens(a, p)
@@ -77,8 +77,8 @@ func TestUnpublishedOrphanHasNoGrace(t *testing.T) {
 		change func(*ipamv1.IPAddressClaim)
 		want   time.Time
 	}{
-		"Untold": {func(*ipamv1.IPAddressClaim) {}, time.Time{}},
-		"Told": {
+		"Unpublished": {func(*ipamv1.IPAddressClaim) {}, time.Time{}},
+		"Published": {
 			func(c *ipamv1.IPAddressClaim) { c.Status.AddressRef.Name = "a" }, noon.Add(grace),
 		},
 	}
@@ -114,8 +114,8 @@ func TestOneClaimOfAName(t *testing.T) {
 				observeClaim(p, "c", 1, change)
 			}
 			known := p.Claimants.ByName[types.NamespacedName{Namespace: "ns", Name: "c"}]
-			if len(p.Claimants.ByUID) != 1 || p.Queues.Pending.Len() != 1 || known == nil || known.Owner.UID != "a" || !p.Claimants.Has("m") {
-				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.Claimants.ByUID), p.Queues.Pending.Len(), known)
+			if len(p.Claimants.ByUID) != 1 || p.Queues.Waiting.Len() != 1 || known == nil || known.Owner.UID != "a" || !p.Claimants.Gone.Has("m") {
+				t.Errorf("%d claims, %d waiting, the name is that of %v", len(p.Claimants.ByUID), p.Queues.Waiting.Len(), known)
 			}
 		})
 	}

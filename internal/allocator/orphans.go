@@ -35,16 +35,16 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 	defer m.Unlock()
 	// Most pools have none: otherwise every reconcile would read all of their claims.
 	if !m.Claimants.HasClaimantWith(func(t *grants.KindTraits) bool { return t.DeletedWithOwner }) {
-		m.Addresses.NextOrphanSweep = time.Time{}
+		m.Owners.NextSweep = time.Time{}
 		return 0
 	}
-	if !m.Record.Holder || now.Before(m.Addresses.NextOrphanSweep) {
-		return max(0, m.Addresses.NextOrphanSweep.Sub(now))
+	if !m.Record.Holder || now.Before(m.Owners.NextSweep) {
+		return max(0, m.Owners.NextSweep.Sub(now))
 	}
 	every := min(orphanSweepInterval, a.OrphanGrace)
-	m.Addresses.NextOrphanSweep = now.Add(every)
+	m.Owners.NextSweep = now.Add(every)
 	blocks, statusPending := 0, false
-	clear(m.Conditions.AwaitedClusters)
+	clear(m.Owners.UnseenClusters)
 	lookUpOwner := a.newOwnerLookup(ctx)
 	for uid, c := range m.Claimants.ByUID {
 		if !c.Kind.Traits().DeletedWithOwner || c.Deleting || c.Moved || !c.HasRecord() {
@@ -55,12 +55,12 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 			continue
 		}
 		found := lookUpOwner(m.Base.Key, c)
-		m.Conditions.RecordOwnerSeen(c, found)
+		m.Owners.RecordOwnerSeen(c, found)
 		if c.NeedsOwnerPausedUpdate() {
 			if m.Queues.ActiveJobs < grants.MaxJobs {
 				a.setPauseCondition(m, c)
 			} else {
-				m.Addresses.NextOrphanSweep = time.Time{} // the end of these jobs enqueues the pool
+				m.Owners.NextSweep = time.Time{} // the end of these jobs enqueues the pool
 			}
 			continue
 		}
@@ -85,7 +85,7 @@ func (a *Allocator) sweepOrphans(ctx context.Context, p *grants.Pool, now time.T
 	}
 	switch {
 	case blocks == 0:
-		m.Addresses.NextOrphanSweep = time.Time{}
+		m.Owners.NextSweep = time.Time{}
 		return 0
 	case statusPending:
 		return time.Millisecond
@@ -112,7 +112,7 @@ func (a *Allocator) ObserveCluster(cluster *clusterv1.Cluster, ended bool) (keys
 	serves := func(c *grants.Claimant) bool { return !a.shouldIgnoreClaimant(c) }
 	for _, p := range a.allPools() {
 		m := p.Lock()
-		if m.Conditions.RecordClusterSeen(client.ObjectKeyFromObject(cluster), found, serves) {
+		if m.Owners.RecordClusterSeen(client.ObjectKeyFromObject(cluster), found, serves) {
 			keys = append(keys, p.Key)
 		}
 		m.Unlock()

@@ -52,7 +52,7 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 		"a machine's":                      {claim: []func(*ipamv1.IPAddressClaim){ownedBy("VSphereVM", "k", "uid-k")}},
 		"a machine's, that a Cluster owns": {claim: []func(*ipamv1.IPAddressClaim){its, ownedBy("VSphereVM", "m", "uid-m")}},
 		"of another Cluster than it names": {claim: []func(*ipamv1.IPAddressClaim){ownedBy(clusterv1.ClusterKind, "other", "uid-k")}},
-		"nobody's":                         {},
+		"without owner":                    {},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -74,11 +74,11 @@ func TestClusterKeepsItsAddress(t *testing.T) { // U44
 			if stays := len(due.ReleaseClaimants) == 0; stays != tc.stays && !c.Moved { // a move is recorded first
 				t.Errorf("it stays: %v, want %v", stays, tc.stays)
 			}
-			condition := p.Conditions.Pending[c]
+			condition := p.Conditions.Unpublished[c]
 			if reported := strings.Contains(condition.Message, "is released when the Cluster is gone"); reported != tc.stays || (reported && condition.Reason != v1alpha1.DeletingReason) {
-				t.Errorf("it is told: %q %q", condition.Reason, condition.Message)
+				t.Errorf("its condition is %q %q", condition.Reason, condition.Message)
 			}
-			if _, awaits := p.Conditions.WaitingClusters[types.NamespacedName{Namespace: "ns", Name: "k"}]; awaits != tc.stays {
+			if _, awaits := p.Conditions.BlockingClusters[types.NamespacedName{Namespace: "ns", Name: "k"}]; awaits != tc.stays {
 				t.Errorf("the end of its Cluster wakes the pool: %v, want %v", awaits, tc.stays)
 			}
 		})

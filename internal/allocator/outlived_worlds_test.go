@@ -7,6 +7,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of claims of a Cluster itself that a user deletes while the Cluster lives: the address stays the Cluster's,
@@ -14,14 +15,14 @@ import (
 
 // addOwned adds a claim that only the Cluster owns.
 func addOwned(name string) action {
-	return action{"add claim " + name + " of the Cluster", func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" of the Cluster", func(w *world) bool {
 		c := claim(name)
 		c.Spec.ClusterName = "tenant"
 		for _, o := range w.api.List(faults.Clusters) {
 			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: clusterv1.ClusterKind, Name: o.GetName(), UID: o.GetUID()}}
 		}
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 var outlived = []scenario{

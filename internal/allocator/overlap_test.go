@@ -79,7 +79,7 @@ func TestOverlapsMatchEachPairOfPools(t *testing.T) {
 				}
 			}
 			if o.setDeclaration(key, declaration) != nil {
-				t.Fatal("the same again wakes somebody")
+				t.Fatal("the same again enqueues a pool")
 			}
 		}
 	})

@@ -122,7 +122,7 @@ func BenchmarkPools(b *testing.B) {
 					return
 				}
 				grants.NewPool(p).Lock()
-				left := p.Queues.Pending.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
+				left := p.Queues.Waiting.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
 				p.Unlock()
 				if left == 0 {
 					return

@@ -17,14 +17,14 @@ func (a *Allocator) dispatchPendingConditions(ctx context.Context, p *grants.Poo
 	m := p.Lock()
 	defer m.Unlock()
 	if m.Base.Pool != nil && annotations.HasPaused(m.Base.Pool) { // nothing is planned, so admission has not run
-		m.Queues.Pending.Scan(func(c *grants.Claimant) bool {
+		m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 			if !admission(c).Wait {
 				m.Conditions.RecordPause(c, grants.ClusterReady) // other problems are reported when the pause is over
 			}
 			return ctx.Err() == nil
 		})
 	}
-	for c, condition := range m.Conditions.Pending {
+	for c, condition := range m.Conditions.Unpublished {
 		if m.Queues.ActiveJobs >= grants.MaxJobs {
 			break // the end of these jobs enqueues the pool
 		}
@@ -36,7 +36,7 @@ func (a *Allocator) dispatchPendingConditions(ctx context.Context, p *grants.Poo
 		}
 		a.startClaimantJob(m, c.Owner.UID, conditionJob, setCondition)
 	}
-	clear(m.Conditions.Pending)
+	clear(m.Conditions.Unpublished)
 }
 
 // setClaimantCondition writes a condition that shows what delays a claim. The next write of the claim's status removes

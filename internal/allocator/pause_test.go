@@ -36,7 +36,7 @@ func TestPauseMessageFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9", c.pool...)
-			if got := p.Base.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.clusterState); got != c.want {
+			if got := p.Conditions.PauseMessageFor(observeClaim(p, "c", 0, c.claim...), c.clusterState); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -56,11 +56,11 @@ func TestPauseIsReportedOnce(t *testing.T) {
 		filter             string
 		want               bool
 	}{
-		"who was not told":             {want: true},
-		"who was told":                 {published: true},
+		"not yet reported":             {want: true},
+		"reported before":              {published: true},
 		"another manager's pool":       {follows: true},
 		"another manager's claim":      {filter: "theirs"},
-		"whose Cluster nobody can see": {clusterState: grants.ClusterUnknown},
+		"whose Cluster is not visible": {clusterState: grants.ClusterUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := New(Options{WatchFilter: c.filter})
@@ -72,8 +72,8 @@ func TestPauseIsReportedOnce(t *testing.T) {
 			}
 			claim := observeClaim(p, "c", 0, changes...)
 			p.Conditions.RecordAdmission(claim, grants.AdmissionResult{Wait: true, Quiet: a.isForOtherManager(claim), ClusterState: c.clusterState})
-			if got := len(p.Conditions.Pending) > 0; got != c.want {
-				t.Errorf("told: %v", got)
+			if got := len(p.Conditions.Unpublished) > 0; got != c.want {
+				t.Errorf("reported: %v", got)
 			}
 		})
 	}

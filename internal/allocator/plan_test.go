@@ -147,7 +147,7 @@ func TestPlan(t *testing.T) {
 			want:   map[string]string{"good": "10.0.0.1"},
 			reason: "who has to wait is passed over in silence",
 		},
-		"told before": {
+		"reported before": {
 			addresses: "10.0.0.1-10.0.0.1",
 			claims: func(p *grants.PoolState) {
 				observeClaim(p, "bad", 1, withRequestedAddress("nonsense")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: failed, Message: `the requested address "nonsense" is not an IP address; correct the annotation butler.butlerlabs.dev/requested-address`}}
@@ -177,7 +177,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "vip", 3)
 			},
 			want:   map[string]string{"a": "10.0.0.2", "thief": failed, "vip": "10.0.0.1"},
-			reason: "a pinned address is nobody else's, even by request",
+			reason: "no other claim gets a pinned address, even by request",
 		},
 		"pinned to what is held": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -202,7 +202,7 @@ func TestPlan(t *testing.T) {
 				observeClaim(p, "owner", 1, withRecordedAddress("10.0.0.1"))
 				observeClaim(p, "vip", 2)
 			},
-			want: map[string]string{"owner": failed, "vip": failed}, reason: "a record of ours may be that of somebody who has it",
+			want: map[string]string{"owner": failed, "vip": failed}, reason: "a record of ours may be that of an object that has it",
 		},
 		"pinned since, and forced away": {
 			addresses: "10.0.0.1-10.0.0.3", pool: []func(*v1alpha1.NetworkPool){withPreAllocation("vip", "10.0.0.1")},
@@ -279,7 +279,7 @@ func TestPlan(t *testing.T) {
 				}
 			}
 			if granted != len(p.Grants.ByClaimant) {
-				t.Errorf("%s: %d grants are told, there are %d", tt.reason, granted, len(p.Grants.ByClaimant))
+				t.Errorf("%s: %d grants are reported, there are %d", tt.reason, granted, len(p.Grants.ByClaimant))
 			}
 			for c, r := range refused {
 				got[c.Owner.Name] = r.Reason
@@ -346,11 +346,11 @@ func TestMayTakeOver(t *testing.T) {
 		wait    time.Duration
 		reason  string
 	}{
-		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it is nobody's"},
+		"no record":    {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.Allocator = nil }}, may: true, reason: "it has no holder"},
 		"first turn":   {pool: func(p *grants.PoolState) { p.Record.TakeoverChecked = false }, may: true, reason: "what is there must be known"},
 		"elected":      {elected: true, may: true, reason: "a leader need not wait"},
-		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.Record.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
-		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Record.Backoff = time.Second }, reason: "there are two leaders: work decides"},
+		"backing off":  {elected: true, pool: func(p *grants.PoolState) { p.Record.Takeover.NotBefore = noon.Add(time.Second) }, wait: time.Second, reason: "even a leader"},
+		"elected lost": {elected: true, pool: func(p *grants.PoolState) { p.Record.Takeover.Backoff = time.Second }, reason: "there are two leaders: work decides"},
 		"nothing":      {reason: "another holder, no work"},
 		"new work":     {pool: func(p *grants.PoolState) { observeClaim(p, "a", 0) }, wait: term.TakeoverDelay, reason: "the holder has time to do it"},
 		"old work": {pool: func(p *grants.PoolState) {
@@ -379,7 +379,7 @@ func TestMayTakeOver(t *testing.T) {
 			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			observeAddress(p, "b", "10.0.0.1", "uid-b")
 			p.Record.WorkPendingSince = noon.Add(-time.Hour)
-		}, reason: "claims that were told that they wait are no work"},
+		}, reason: "claims with a condition that they wait are no work"},
 		"a full pool, and its claim": {pool: func(p *grants.PoolState) {
 			observeClaim(p, "b", 0, withRecordedAddress("10.0.0.1")).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			p.Record.WorkPendingSince = noon.Add(-time.Hour)
@@ -399,7 +399,7 @@ func TestMayTakeOver(t *testing.T) {
 		}, may: true, reason: "there is room for it by now"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
-		}}, pool: func(p *grants.PoolState) { p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that nobody finishes"},
+		}}, pool: func(p *grants.PoolState) { p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that no manager finishes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -421,24 +421,24 @@ func TestLoseTerm(t *testing.T) {
 	p.Planner.PlanGrants(noon, 9, admitAll)
 	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		p.LoseTerm(noon)
-		if wait := p.Record.NotBefore.Sub(noon); p.Record.Backoff != want || wait < want || wait > 3*want {
-			t.Errorf("turn %d: backs off %v and waits %v", i, p.Record.Backoff, wait)
+		if wait := p.Record.Takeover.NotBefore.Sub(noon); p.Record.Takeover.Backoff != want || wait < want || wait > 3*want {
+			t.Errorf("turn %d: backs off %v and waits %v", i, p.Record.Takeover.Backoff, wait)
 		}
 	}
 	p.Record.ListDuration = time.Second
-	if p.LoseTerm(noon); p.Record.Backoff != time.Second {
-		t.Errorf("backs off %v after a list of a second", p.Record.Backoff)
+	if p.LoseTerm(noon); p.Record.Takeover.Backoff != time.Second {
+		t.Errorf("backs off %v after a list of a second", p.Record.Takeover.Backoff)
 	}
 	for range 9 {
 		p.LoseTerm(noon)
 	}
-	if p.Record.Backoff != time.Minute {
-		t.Errorf("backs off %v at last", p.Record.Backoff)
+	if p.Record.Takeover.Backoff != time.Minute {
+		t.Errorf("backs off %v at last", p.Record.Takeover.Backoff)
 	}
 	if p.Record.Holder || len(p.Grants.ByClaimant) > 0 || !p.Space.Ledger.HasFree() {
 		t.Errorf("it still believes in its grants: holder %v, %d grants, %+v", p.Record.Holder, len(p.Grants.ByClaimant), p.Space.Ledger.Counts())
 	}
-	if _, waits := p.Queues.Pending.Get(c); !waits {
+	if _, waits := p.Queues.Waiting.Get(c); !waits {
 		t.Error("the claim does not wait for a new grant")
 	}
 }
@@ -474,7 +474,7 @@ func TestQuarantine(t *testing.T) {
 			if tt.used {
 				observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
 			}
-			if p.RestoreQuarantine(noon, 75*time.Second); !p.Quarantine.Until.Equal(tt.want) {
+			if p.Quarantine.RestoreQuarantine(noon, 75*time.Second); !p.Quarantine.Until.Equal(tt.want) {
 				t.Errorf("until %v, not %v", p.Quarantine.Until, tt.want)
 			}
 			if reason, _ := p.Status.ClosedReason(noon); (reason == v1alpha1.AdoptingReason) == tt.want.IsZero() {

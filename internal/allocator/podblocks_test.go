@@ -63,7 +63,7 @@ func TestBlocksForPods(t *testing.T) {
 			switch g := p.Grants.ByClaimant[c.Owner.UID]; {
 			case tt.wantRefusal != "":
 				if refusal := refused[c]; refusal == nil || !strings.Contains(refusal.Message, tt.wantRefusal) {
-					t.Errorf("it is told %+v", refusal)
+					t.Errorf("its refusal is %+v", refusal)
 				}
 			case g == nil:
 				t.Errorf("it has nothing: %+v", refused[c])

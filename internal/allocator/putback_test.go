@@ -19,14 +19,14 @@ func TestFinalizerPutBack(t *testing.T) {
 				script: []action{remove("a"), add("b")}, want: map[string]string{"b": "10.0.0.1"},
 			}
 			s.run(t, func(w *world) {
-				w.disturb = func(w *world, r *faults.Request) bool {
+				w.Disturb = func(w *world, r *faults.Request) bool {
 					all := w.api.List(kind)
 					i := slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == r.Ref.Name })
-					if r.Verb != "patch" || r.Ref.Kind != kind || r.Status || i < 0 || len(w.script) == len(s.script) {
+					if r.Verb != "patch" || r.Ref.Kind != kind || r.Status || i < 0 || len(w.Script) == len(s.script) {
 						return false
 					}
-					w.disturb = nil
-					w.answer(r, all[i].DeepCopyObject(), nil) // the answer shows none of its changes
+					w.Disturb = nil
+					w.Answer(r, all[i].DeepCopyObject(), nil) // the answer shows none of its changes
 					return true
 				}
 			})

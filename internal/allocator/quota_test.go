@@ -61,7 +61,7 @@ func TestQuota(t *testing.T) {
 	}
 	one.Queues.DropGrant("uid-a")
 	if granted, _ := two.Planner.PlanGrants(noon, 99, admitAll); granted != 1 {
-		t.Errorf("%d granted after one was given back", granted)
+		t.Errorf("%d granted after one was released", granted)
 	}
 	if granted, _ := one.Planner.PlanGrants(noon, 99, admitAll); granted != 0 {
 		t.Errorf("%d granted beyond the quota", granted)

@@ -20,7 +20,7 @@ func TestRecall(t *testing.T) {
 		a, b   string
 		reason string
 	}{
-		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress tells what the record says"},
+		"TheRecordIsLate":   {had: "10.0.0.1", a: "10.0.0.1", b: "10.0.0.2", reason: "the IPAddress shows what is on record"},
 		"AnotherEventFirst": {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "it is older than the record"},
 		"TheRecordComes":    {had: "10.0.0.1", then: func(p *grants.PoolState) { observeClaim(p, "a", 5, version("2"), withRecordedAddress("10.0.0.1")) }, a: "10.0.0.1", b: "10.0.0.2", reason: "both say the same"},
 		"ByHand":            {had: "10.9.9.9", a: "10.0.0.2", b: "10.0.0.1", reason: "no manager gave it that"},
@@ -52,7 +52,7 @@ func TestAdoptable(t *testing.T) {
 		others func(t *testing.T, p *grants.PoolState)
 		want   bool
 	}{
-		"Nobody":         {want: true},
+		"NoClaim":        {want: true},
 		"ItsFormerClaim": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "a", 0, uid("dead", "0")) }},
 		"ARecord":        {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", -1, withRecordedAddress("10.0.0.1")) }},
 		"AYoungerRecord": {others: func(_ *testing.T, p *grants.PoolState) { observeClaim(p, "b", 9, withRecordedAddress("10.0.0.1")) }, want: true},

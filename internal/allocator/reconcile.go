@@ -74,7 +74,7 @@ func (a *Allocator) Reconcile(ctx context.Context, key pools.Key, seen v1alpha1.
 		m = p.Lock()
 		may, wait := m.MayTakeOver(now, a.Elected, a.ShrinkGrace, a.newAdmissionFunc(ctx, m, now), a.newReleaseAdmissionFunc(ctx, m))
 		m.Record.TakeoverChecked = m.Record.TakeoverChecked || !may
-		m.Claimants.Rotate(now)
+		m.Claimants.Gone.Rotate(now)
 		m.Unlock()
 		if !may {
 			return minWaitResult(wait, lookupWait), nil
@@ -138,7 +138,7 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	a.loseTerm(m)
-	return reconcile.Result{RequeueAfter: m.Record.Backoff}, nil
+	return reconcile.Result{RequeueAfter: m.Record.Takeover.Backoff}, nil
 }
 
 // handlePoolWriteFailure ends a reconcile in which the pool itself could not be written. Where the API server refuses
@@ -168,7 +168,7 @@ func (a *Allocator) isPoolWriteRefused(p *grants.Pool, now time.Time) bool {
 func (a *Allocator) refuseAllWaiting(ctx context.Context, p *grants.Pool, now time.Time) time.Duration {
 	m := p.Lock()
 	m.BeginReconcile()
-	refused := m.Releases.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
+	refused := m.Planner.RefusalsForPending(now, a.newAdmissionFunc(ctx, m, now))
 	m.Unlock()
 	for c, refusal := range refused {
 		a.refuseClaimant(p, c, *refusal)
@@ -233,10 +233,10 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	m.BeginReconcile()
 	m.Releases.ExpireCooling(now)
 	m.EndAdoption(now)
-	m.Claimants.Rotate(now)
+	m.Claimants.Gone.Rotate(now)
 	before := m.Base.Pool
 	m.Carved.ResetShortfall()
-	m.DrainLostBlocks(now, a.ShrinkGrace)
+	m.Growth.DrainLostBlocks(now, a.ShrinkGrace)
 	granted, refused := a.planBatch(m, now, admission)
 	m.Grants.EndBlockedGrants(admission)
 	m.Growth.PlanBlocks(now, a.ShrinkGrace)
@@ -275,7 +275,7 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 	}
 	m = p.Lock()
 	defer m.Unlock()
-	if reopened || (freed && committed && m.Queues.Pending.Len() > 0) {
+	if reopened || (freed && committed && m.Queues.Waiting.Len() > 0) {
 		wait = time.Millisecond // for the claims for which nothing was free before the commit
 	}
 	if m.Grants.ActiveGrantCount() > 0 || (!mustWait && (differs || m.Grants.HasConfirmedGrant())) {
@@ -288,15 +288,15 @@ func (a *Allocator) reconcileBatch(ctx context.Context, p *grants.Pool, now time
 // how many claims were granted something, and why others were not.
 func (a *Allocator) planBatch(m *grants.PoolState, now time.Time, admission grants.AdmissionFunc) (granted int, refused map[*grants.Claimant]*grants.Refusal) {
 	if m.Record.IsWriteRefused(now) {
-		return 0, m.Releases.RefusalsForPending(now, admission)
+		return 0, m.Planner.RefusalsForPending(now, admission)
 	}
 	working, room := m.Grants.ActiveGrantCount(), min(maxGrantsPerCommit, grants.MaxInFlightGrants-m.Grants.UnconfirmedGrantCount())
-	ahead := working > planningLowWaterMark || (working >= a.Writers && m.Queues.Pending.Len() < maxGrantsPerCommit/2)
+	ahead := working > planningLowWaterMark || (working >= a.Writers && m.Queues.Waiting.Len() < maxGrantsPerCommit/2)
 	if annotations.HasPaused(m.Base.Pool) || (room <= 0 && !m.Grants.HasStuckGrants()) || ahead {
 		return 0, nil
 	}
 	begun := a.now()
-	clear(m.Conditions.WaitingClusters) // the plan records those that still wait
+	clear(m.Conditions.BlockingClusters) // the plan records those that still wait
 	granted, refused = m.Planner.PlanGrants(now, room, admission)
 	metrics.PlanningSeconds.WithLabelValues().Add(a.now().Sub(begun).Seconds())
 	return granted, refused
@@ -311,12 +311,12 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
 	a.withdrawDeclaration(p.Key)
-	clear(m.Conditions.WaitingClusters)
+	clear(m.Conditions.BlockingClusters)
 	m.BeginReconcile()
-	m.Claimants.Rotate(a.now())
+	m.Claimants.Gone.Rotate(a.now())
 	admission := a.newAdmissionFunc(ctx, m, a.now())
 	var toRefuse []*grants.Claimant
-	m.Queues.Pending.Scan(func(c *grants.Claimant) bool {
+	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		admitted := admission(c)
 		if c.MayStartJob(a.now()) && !admitted.Wait && admitted.Refusal == nil && !c.HasPublished(*refusal) {
 			toRefuse = append(toRefuse, c)

@@ -15,13 +15,13 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // newGlobalScenario creates a global pool, and claims of it in three namespaces: those of the last one are for a
 // Cluster.
 func newGlobalScenario(each int) action {
-	return action{"a global pool with claims of three namespaces", func(w *world) bool {
+	return sim.NewAttempt("a global pool with claims of three namespaces", func(w *world) bool {
 		bits := int32(16)
 		w.create(&v1alpha1.GlobalNetworkPool{
 			ObjectMeta: metav1.ObjectMeta{Name: "global"},
@@ -40,7 +40,7 @@ func newGlobalScenario(each int) action {
 			}
 		}
 		return true
-	}}
+	})
 }
 
 // TestOneNamespaceIsRefused checks that the claims of one namespace that the API server refuses for good, by a quota or
@@ -61,7 +61,7 @@ func TestOneNamespaceIsRefused(t *testing.T) {
 			t.Run(fmt.Sprint(name, " elected ", elected), func(t *testing.T) {
 				s := scenario{name: "refused", spec: Pool("10.0.0.1-10.0.0.2"), before: []action{newGlobalScenario(each)}, capacity: 3 * each}
 				s.run(t, func(w *world) {
-					w.order, w.elected = orders["eager"], elected
+					w.Order, w.elected = sim.Orders["eager"], elected
 					if !elected {
 						w.start()
 					}
@@ -86,15 +86,15 @@ type barredNamespace struct {
 }
 
 func (b *barredNamespace) begin(w *world) {
-	w.disturb = b.disturb
+	w.Disturb = b.disturb
 	w.DelayStep(0, 2*time.Minute, func() { b.end(w) })
-	w.script = []action{{"all are served", func(w *world) bool {
+	w.Script = []action{sim.NewAttempt("all are served", func(w *world) bool {
 		if served, _ := countServed(w); !b.over || served[""] != 3*b.claimsPerNamespace {
 			return false
 		}
-		w.disturb = nil
+		w.Disturb = nil
 		return true
-	}}}
+	})}
 }
 
 func (b *barredNamespace) disturb(w *world, r *faults.Request) bool {
@@ -102,12 +102,11 @@ func (b *barredNamespace) disturb(w *world, r *faults.Request) bool {
 		return false
 	}
 	if r.Ref.Kind == faults.GlobalPools && r.Status && !b.paused {
-		value, err := w.do(r)
-		w.answer(r, value, err)
+		w.ExecuteAndAnswer(r)
 		// The commit has landed, and none of its grants is written, nor will be by this manager.
 		if b.paused = granting(w); b.paused {
 			b.pause(w, true)
-			w.crash(w.manager(r.Client))
+			w.Crash(w.Manager(r.Client))
 		}
 		return true
 	}
@@ -115,8 +114,8 @@ func (b *barredNamespace) disturb(w *world, r *faults.Request) bool {
 		return false
 	}
 	b.creates++
-	w.stepsSinceChange = 0
-	w.answer(r, nil, b.refusal)
+	w.StepsSinceChange = 0
+	w.Answer(r, nil, b.refusal)
 	return true
 }
 
@@ -129,11 +128,11 @@ func granting(w *world) bool {
 
 func (b *barredNamespace) pause(w *world, paused bool) {
 	cluster := faults.Ref{Kind: faults.Clusters, Namespace: "pausing", Name: "tenant"}
-	before := w.api.ResourceVersion()
-	if err := w.api.EditObject(cluster, setPaused(paused)); err != nil {
-		w.Failf("%v", err)
-	}
-	w.changed(before, fmt.Sprintf("the Cluster is paused: %v", paused))
+	w.Change(fmt.Sprintf("the Cluster is paused: %v", paused), func() {
+		if err := w.api.EditObject(cluster, setPaused(paused)); err != nil {
+			w.Failf("%v", err)
+		}
+	})
 }
 
 // end checks the claims of the other namespaces, and ends the refusals and the pause.
@@ -147,7 +146,7 @@ func (b *barredNamespace) end(w *world) {
 	}
 	unreported = slices.DeleteFunc(unreported, func(c *ipamv1.IPAddressClaim) bool { return b.transient && c.Namespace == "barred" })
 	for _, c := range unreported {
-		w.Failf("%s/%s is not told why it waits", c.Namespace, c.Name)
+		w.Failf("%s/%s does not report why it waits", c.Namespace, c.Name)
 	}
 	if b.creates > 600 {
 		w.Failf("%d writes were refused in two minutes", b.creates)
@@ -177,25 +176,25 @@ func countServed(w *world) (served map[string]int, unreported []*ipamv1.IPAddres
 // TestReadsFailBesideJobs checks that a live read that fails beside any job leaves nothing behind: the work is done
 // later.
 func TestReadsFailBesideJobs(t *testing.T) {
-	all := action{"force-delete claim b, make it again, delete claim a", func(w *world) bool {
-		return forceDelete(faults.Claims, "b").do(w) && add("b").do(w) && remove("a").do(w)
-	}}
+	all := sim.NewAttempt("force-delete claim b, make it again, delete claim a", func(w *world) bool {
+		return forceDelete(faults.Claims, "b").Do(w) && add("b").Do(w) && remove("a").Do(w)
+	})
 	for _, kind := range []faults.Kind{faults.Pools, faults.Claims, faults.Addresses} {
 		for nth := 1; nth <= 3; nth++ {
 			t.Run(fmt.Sprintf("%s %d", kind, nth), func(t *testing.T) {
 				s := scenario{name: "busy", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 3, claims: []string{"a", "b"}, script: []action{all}}
 				s.run(t, func(w *world) {
-					w.order = orders["eager"]
+					w.Order = sim.Orders["eager"]
 					left := nth
-					w.disturb = func(w *world, r *faults.Request) bool {
-						if len(w.script) > 0 || r.Verb != "get" || r.Ref.Kind != kind {
+					w.Disturb = func(w *world, r *faults.Request) bool {
+						if len(w.Script) > 0 || r.Verb != "get" || r.Ref.Kind != kind {
 							return false
 						}
 						if left--; left != 0 {
 							return false
 						}
 						w.Tracef("    the read of %s fails", kind)
-						w.answer(r, nil, schedule.ErrTimeout)
+						w.Answer(r, nil, sim.ErrTimeout)
 						return true
 					}
 				})
@@ -207,7 +206,7 @@ func TestReadsFailBesideJobs(t *testing.T) {
 // TestRestoredBesideAGarbageCollector checks objects that are restored one by one beside a garbage collector: it
 // deletes an IPAddress whose owners do not exist, and our finalizer keeps it.
 func TestRestoredBesideAGarbageCollector(t *testing.T) {
-	restored := action{"restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
+	restored := sim.NewAttempt("restore a, whose IPAddress the garbage collector deletes", func(w *world) bool {
 		c := claim("a")
 		c.Finalizers = []string{v1alpha1.ClaimFinalizer}
 		c.Annotations = map[string]string{v1alpha1.AddressAnnotation: "10.0.0.2"}
@@ -220,11 +219,11 @@ func TestRestoredBesideAGarbageCollector(t *testing.T) {
 			Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "a"}, PoolRef: c.Spec.PoolRef, Address: "10.0.0.2"},
 		})
 		return w.api.Delete(ref(faults.Addresses, "a"), false) == nil
-	}}
-	for name, o := range orders {
+	})
+	for name, o := range sim.Orders {
 		t.Run(name, func(t *testing.T) {
 			s := scenario{name: "restored", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, before: []action{restored}, want: map[string]string{"a": "10.0.0.2"}}
-			s.run(t, func(w *world) { w.order = o })
+			s.run(t, func(w *world) { w.Order = o })
 		})
 	}
 }
@@ -234,11 +233,11 @@ func TestRestoredBesideAGarbageCollector(t *testing.T) {
 func TestPoolWakesAfterAnOutage(t *testing.T) {
 	s := scenario{name: "outage", spec: Pool("10.0.0.1-10.0.0.3"), capacity: 1, claims: []string{"a"}}
 	s.run(t, func(w *world) {
-		w.order = orders["eager"]
+		w.Order = sim.Orders["eager"]
 		begin := time.Now()
-		w.disturb = func(w *world, r *faults.Request) bool {
+		w.Disturb = func(w *world, r *faults.Request) bool {
 			if time.Since(begin) < 10*time.Minute && r.Ref.Kind == faults.Pools && r.IsWrite() {
-				w.answer(r, nil, apierrors.NewInternalError(errors.New("failed calling webhook")))
+				w.Answer(r, nil, apierrors.NewInternalError(errors.New("failed calling webhook")))
 				return true
 			}
 			if late := time.Since(begin) - 10*time.Minute; late > backstop+pause && r.Verb == "create" {

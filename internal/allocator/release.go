@@ -71,7 +71,7 @@ func (a *Allocator) resolveOrphan(ctx context.Context, p *grants.Pool, addr *gra
 		m.Unlock()
 		return false, nil
 	}
-	if c := m.Claimants.ByName[addr.Key()]; m.Claimants.KeepsManualAddress(current) || (c != nil && m.Inventory.IsAdoptable(c, current.Address)) {
+	if c := m.Claimants.ByName[addr.Key()]; m.Addresses.KeepsManualAddress(current) || (c != nil && m.Inventory.IsAdoptable(c, current.Address)) {
 		if c != nil {
 			m.Queues.QueueClaimant(c)
 		}
@@ -130,7 +130,7 @@ func (a *Allocator) finishClaimantMove(ctx context.Context, p *grants.Pool, c gr
 		return nil
 	}
 	return a.runSteps(ctx, p, c, func(m *grants.PoolState, c *grants.Claimant, _ *grants.Attempt) (grants.Step, bool) {
-		if (!m.Record.Holder && m.Base.Pool != nil) || !m.Base.CanFinishMove(c) {
+		if (!m.Record.Holder && m.Base.Pool != nil) || !m.Moves.CanFinishMove(c) {
 			return grants.Step{}, false
 		}
 		return grants.FinishMoveStep(c), true

@@ -18,7 +18,7 @@ import (
 func (a *Allocator) reportPoolStatus(p *grants.Pool, before v1alpha1.Pool) {
 	m := p.Lock()
 	s := m.Base.Pool.PoolStatus()
-	waiting, resting := m.Queues.Pending.Len(), m.Cooling.Periods.Len()
+	waiting, resting := m.Queues.Waiting.Len(), m.Cooling.Periods.Len()
 	base, growth := m.Base.Pool, m.Growth.GrowthCapacity()
 	eventPending := m.Quarantine.AdoptionEventPending
 	m.Quarantine.AdoptionEventPending = false

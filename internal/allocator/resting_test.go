@@ -397,7 +397,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	after = noon.Add(wait + 2*term.TakeoverDelay)
 	p.Record.WorkPendingSince = noon
 	if may, _ := p.MayTakeOver(after, false, time.Hour, admitAll, admitAll); !may {
-		t.Error("nobody takes over, though there is room")
+		t.Error("no manager takes over, though there is room")
 	}
 	p.Queues.AddToOverflow(c)
 	p.Releases.ExpireCooling(noon.Add(2 * time.Hour))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of restores that bring one object after the other, in any order, are interrupted and resumed, while others
@@ -22,24 +22,24 @@ import (
 // restoreObject restores an object. A resumed restore skips what it has already restored.
 func restoreObject(brought map[string]bool, kind faults.Kind, name string, a action) action {
 	text := fmt.Sprintf("the restore brings %s %s", kind, name)
-	return action{text, func(w *world) bool {
+	return sim.NewAttempt(text, func(w *world) bool {
 		exists := slices.ContainsFunc(w.api.List(kind), func(o client.Object) bool { return o.GetName() == name })
 		switch {
 		case brought[text] && !exists:
 			w.Failf("%s %s, which a restore has brought, is gone", kind, name)
 		case !exists:
-			a.do(w)
+			a.Do(w)
 		}
 		brought[text] = true
 		return true
-	}}
+	})
 }
 
 // restorePoolObject restores a pool as its backup has it: with its annotations, and without a status.
 func restorePoolObject(o *v1alpha1.NetworkPool) action {
 	o.Finalizers = []string{v1alpha1.PoolFinalizer}
 	o.Annotations = map[string]string{v1alpha1.ManagementClusterAnnotation: home, v1alpha1.ClustersAnnotation: "tenant"}
-	return action{"", func(w *world) bool { return w.api.Create(o.DeepCopy()) == nil }}
+	return sim.NewAttempt("", func(w *world) bool { return w.api.Create(o.DeepCopy()) == nil })
 }
 
 // restoreClaimObject restores a claim of a pool alone, restoreAddressObject its IPAddress, which names the former UID
@@ -47,7 +47,7 @@ func restorePoolObject(o *v1alpha1.NetworkPool) action {
 func restoreClaimObject(pool, name, address string) action {
 	c := claim(name)
 	c.Spec.PoolRef.Name, c.Finalizers, c.Annotations = pool, []string{v1alpha1.ClaimFinalizer}, map[string]string{v1alpha1.AddressAnnotation: address}
-	return action{"", func(w *world) bool { return w.api.Create(c.DeepCopy()) == nil }}
+	return sim.NewAttempt("", func(w *world) bool { return w.api.Create(c.DeepCopy()) == nil })
 }
 
 func restoreAddressObject(pool, name, address string) action {
@@ -59,7 +59,7 @@ func restoreAddressObject(pool, name, address string) action {
 		Spec: ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address},
 	}
 	o.Spec.PoolRef.Name = pool
-	return action{"", func(w *world) bool { return w.api.Create(o.DeepCopy()) == nil }}
+	return sim.NewAttempt("", func(w *world) bool { return w.api.Create(o.DeepCopy()) == nil })
 }
 
 // drawRestore draws a restore of a pool, a pool that is carved from it, and the objects that both granted to. Some of
@@ -110,8 +110,8 @@ func TestRestoresInAnyOrder(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), crc("restored in any order", 0)))
 			drawRestore(r).run(t, func(w *world) {
-				w.order = schedule.RandomOrder[class](r)
-				w.disturb = randomDisturbance(r, seed%4)
+				w.Order = sim.RandomOrder(r)
+				w.Disturb = randomDisturbance(r, seed%4)
 			})
 		})
 	}

@@ -53,7 +53,7 @@ func TestMissingPoolsLeaveNothing(t *testing.T) {
 			turn(key)
 		}
 		if left := testutil.CollectAndCount(metrics.ClaimRefusals) - before; counted != 50 || left != 0 || len(a.pools) > 0 {
-			t.Errorf("%d claims were told; %d series are left of claims that are gone, and %d pools", counted, left, len(a.pools))
+			t.Errorf("%d claims got a refusal; %d series are left of claims that are gone, and %d pools", counted, left, len(a.pools))
 		}
 	})
 }

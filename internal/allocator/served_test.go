@@ -66,7 +66,7 @@ func TestServedClaimsNeedNoJob(t *testing.T) {
 			addr.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "c"}, PoolRef: tc.address, Address: "10.0.0.1"}
 			p.ObserveAddress(claims.NewAddress(addr))
 			observeClaim(p, "c", 0, withRecordedAddress("10.0.0.1"), bothReady, func(c *ipamv1.IPAddressClaim) { c.Spec.PoolRef = tc.claim })
-			if done := len(p.Queues.ToWrite)+p.Queues.Pending.Len() == 0; done != tc.done {
+			if done := len(p.Queues.ToWrite)+p.Queues.Waiting.Len() == 0; done != tc.done {
 				t.Errorf("done %v: %d to do", done, len(p.Queues.ToWrite))
 			}
 		})
@@ -109,7 +109,7 @@ func TestRefusalIsWrittenOnce(t *testing.T) {
 		return count
 	}
 	if first, again := publishRefusals(), publishRefusals(); first != 100 || again != 0 {
-		t.Fatalf("%d, then %d are told", first, again)
+		t.Fatalf("%d, then %d get a refusal", first, again)
 	}
 	c := p.Claimants.ByUID["uid-has-3"]
 	p.Releases.StartCooling(p.Inventory.ReleaseFor(c), noon)
@@ -140,7 +140,7 @@ func TestMovedClaims(t *testing.T) {
 		changes []func(*ipamv1.IPAddressClaim)
 		closes  bool
 	}{
-		"Marked":            {reason: "anybody may write it, and a move that fails leaves it", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked}},
+		"Marked":            {reason: "any user may write it, and a move that fails leaves it", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked}},
 		"ARecordOfAUsers":   {reason: "it was never given anything", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("192.0.2.1"), marked, withDeletionTimestamp, noFinalizer}},
 		"DeletedAndMarked":  {reason: "it is being moved", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, marked, withDeletionTimestamp}, closes: true},
 		"DeletedUnlikeThat": {reason: "it is released", changes: []func(*ipamv1.IPAddressClaim){withRecordedAddress("10.0.0.1"), bothReady, withDeletionTimestamp}},
@@ -229,7 +229,7 @@ func TestRefusedCommit(t *testing.T) {
 		t.Errorf("it was sent %d times; attempt %v, %d grants", api.writes, p.Record.PendingCommit, len(p.Grants.ByClaimant))
 	}
 	if p.Record.WriteRefusal == nil || !strings.Contains(p.Record.WriteRefusal.Message, "a policy says no") {
-		t.Errorf("claims are told %v", p.Record.WriteRefusal)
+		t.Errorf("the refusals of claims are %v", p.Record.WriteRefusal)
 	}
 	clock.Step(term.MaxRetryPause)
 	api.err = nil
@@ -256,7 +256,7 @@ func TestFailingNamespace(t *testing.T) {
 	other := observeClaim(p, "other", 0, func(c *ipamv1.IPAddressClaim) { c.Namespace = "other" })
 	_, refusals := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refusals[waits]; refusal == nil || !strings.Contains(refusal.Message, "exceeded quota") || p.Grants.ByClaimant[waits.Owner.UID] != nil {
-		t.Errorf("the next of the namespace is told %v", refusal)
+		t.Errorf("the refusal of the next one of the namespace is %v", refusal)
 	}
 	if p.Grants.ByClaimant[other.Owner.UID] == nil {
 		t.Error("another namespace is not served")
@@ -303,21 +303,21 @@ func TestTrialIsOfServableClaim(t *testing.T) {
 					return grants.AdmissionResult{Wait: c != unserved && c != healthy && c != next}
 				})
 				if refused[unserved] == nil {
-					t.Fatal("it is told nothing")
+					t.Fatal("it has no refusal")
 				}
 				return refused[unserved].Reason
 			}
 			if got := refusalReason(noon); got != tc.reason || p.Grants.ByClaimant[healthy.Owner.UID] != nil {
-				t.Errorf("before the trial it is told %q", got)
+				t.Errorf("before the trial its refusal is %q", got)
 			}
 			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
-				t.Errorf("at the trial it is told %q", got)
+				t.Errorf("at the trial its refusal is %q", got)
 			}
 			if p.Grants.ByClaimant[healthy.Owner.UID] == nil || p.Grants.ByClaimant[next.Owner.UID] != nil {
 				t.Error("the trial is not of the oldest to which something can be granted, and of that alone")
 			}
 			if got := refusalReason(noon.Add(term.MinRetryPause)); got != tc.reason {
-				t.Errorf("after the trial it is told %q", got)
+				t.Errorf("after the trial its refusal is %q", got)
 			}
 			if p.ForgetClaimant("uid-has"); (woken > 0) != (tc.reason == v1alpha1.QuotaExceededReason) {
 				t.Errorf("the pool is woken %d times as there is room in the quota", woken)
@@ -343,7 +343,7 @@ func TestTrialWithoutFreeAddressIsReported(t *testing.T) {
 	}
 	for at, want := range map[time.Duration]time.Duration{0: term.MinRetryPause, term.MinRetryPause: 0, time.Minute: 0} {
 		if wait, refusal := reconcile(noon.Add(at)); wait != want || refusal == nil || refusal.Reason != ipamv1.IPAddressClaimReadyPoolExhaustedReason {
-			t.Errorf("after %v it is looked at again in %v, not in %v, and the claim is told %v", at, wait, want, refusal)
+			t.Errorf("after %v it is reconciled again in %v, not in %v, and the refusal of the claim is %v", at, wait, want, refusal)
 		}
 	}
 }
@@ -393,20 +393,20 @@ func TestFailuresOfNamespaceAreReportedAsTheyAre(t *testing.T) {
 		}
 		refusal := p.Planner.FailingNamespaceRefusal(next, noon)
 		if refusal == nil || refusal.Reason != v1alpha1.WriteFailedReason {
-			t.Fatalf("it is told %v", refusal)
+			t.Fatalf("the refusal is %v", refusal)
 		}
 		return refusal.Message
 	}
 	if got := note(context.DeadlineExceeded, noon); strings.Contains(got, "refuses") {
-		t.Errorf("of a timeout it is told %q", got)
+		t.Errorf("after a timeout the refusal is %q", got)
 	}
 	message := note(quota(1), noon)
 	if !strings.Contains(message, "refuses") || !strings.Contains(message, "exceeded quota") {
-		t.Errorf("of a quota it is told %q", message)
+		t.Errorf("where a quota refuses, the refusal is %q", message)
 	}
 	for _, err := range []error{context.DeadlineExceeded, quota(7)} {
 		if got := note(err, noon.Add(time.Hour)); got != message {
-			t.Errorf("it is told %q, and then %q", message, got)
+			t.Errorf("the refusal is %q, and then %q", message, got)
 		}
 	}
 }

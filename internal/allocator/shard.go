@@ -25,7 +25,7 @@ func (a *Allocator) observeUnservedPool(ctx context.Context, p *grants.Pool, see
 	m := p.Lock()
 	m.BeginReconcile()
 	var toRefuse []*grants.Claimant
-	m.Queues.Pending.Scan(func(c *grants.Claimant) bool {
+	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		clusterNotReady := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
 		if c.MayStartJob(a.now()) && !clusterNotReady && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
 			toRefuse = append(toRefuse, c)
@@ -53,7 +53,7 @@ func (a *Allocator) observePoolOnly(p *grants.Pool, seen v1alpha1.Pool, now time
 	if seen == nil && m.ClearBasePool() {
 		metrics.DeletePoolGauges(p.Key.Kind, p.Key.Namespace, p.Key.Name)
 	}
-	m.Claimants.Rotate(now)
+	m.Claimants.Gone.Rotate(now)
 	a.enqueueChildren(m)
 	m.Unlock()
 	if seen == nil {

@@ -62,13 +62,13 @@ func TestUnseenClusterIsNotGone(t *testing.T) {
 	}{
 		"not seen, and absent":     {published: grants.OwnerNeverSeen, cluster: noCluster, reason: "it waits for its Cluster, at rest"},
 		"not seen, and there":      {published: grants.OwnerNeverSeen, toWrite: true, reason: "from now on it can be gone"},
-		"says nothing, and absent": {published: grants.OwnerUnknown, cluster: noCluster, toWrite: true, reason: "an earlier version has allocated it: nobody knows"},
+		"says nothing, and absent": {published: grants.OwnerUnknown, cluster: noCluster, toWrite: true, reason: "an earlier version has allocated it: unknown"},
 		"says nothing, and there":  {published: grants.OwnerUnknown, toWrite: true, reason: "an earlier version has allocated it"},
 		"seen, and there":          {published: grants.OwnerSeenAlive, reason: "at rest"},
 		"seen, and absent":         {published: grants.OwnerSeenAlive, cluster: noCluster, jobs: 1, reason: "it may be an orphan"},
 		"paused, and absent":       {published: grants.OwnerSeenPaused, cluster: noCluster, reason: "clusterctl may have moved it"},
 		"paused, and there":        {published: grants.OwnerSeenPaused, toWrite: true, reason: "from now on it can be gone"},
-		"nobody knows":             {published: grants.OwnerNeverSeen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
+		"unknown":                  {published: grants.OwnerNeverSeen, cluster: apierrors.NewTimeoutError("slow", 1), reason: "nothing follows from that"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestStatusShowsWhetherClusterWasSeen(t *testing.T) {
 			p := newTestPool(t, "10.0.0.1-10.0.0.9")
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, tt.published))
 			if c.PublishedOwnerSeen != tt.published {
-				t.Fatalf("it was told %v", c.PublishedOwnerSeen)
+				t.Fatalf("%v was published", c.PublishedOwnerSeen)
 			}
 			next := c.NextOwnerSeen(tt.found)
 			o := &v1alpha1.IPAllocation{}
@@ -183,7 +183,7 @@ func newServingAllocator(t *testing.T, cluster error) (*Allocator, *grants.PoolS
 	a, _ := newAllocatorWithCluster(cluster)
 	p := stateOfPool(a.getOrCreatePool(testKey))
 	was := newTestPool(t, "10.0.0.1-10.0.255.254")
-	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder, p.Addresses.NextOrphanSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
+	p.Base.Pool, p.Space.Layout, p.Space.Ledger, p.Record.Holder, p.Owners.NextSweep = was.Base.Pool, was.Space.Layout, was.Space.Ledger, true, noon.Add(time.Hour)
 	return a, p
 }
 
@@ -195,11 +195,11 @@ func TestPausedClusterIsNotGone(t *testing.T) {
 	if keys := a.ObserveCluster(prod(pausedCluster, func(o *clusterv1.Cluster) { o.Name = "other" }), false); len(keys) > 0 || c.ObservedOwnerSeen != grants.OwnerUnknown {
 		t.Errorf("another Cluster wakes %v, and is taken for this one: %v", keys, c.ObservedOwnerSeen)
 	}
-	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 || !p.Addresses.NextOrphanSweep.IsZero() {
-		t.Errorf("woken: %v, to look at %v", keys, p.Addresses.NextOrphanSweep)
+	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 || !p.Owners.NextSweep.IsZero() {
+		t.Errorf("woken: %v, to look at %v", keys, p.Owners.NextSweep)
 	}
-	if p.Conditions.RecordOwnerSeen(c, grants.OwnerNeverSeen); !c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate() || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
-		t.Errorf("found %v, to be told: %v, in another way: %v", c.ObservedOwnerSeen, c.NeedsOwnerPausedUpdate(), c.NeedsOwnerSeenUpdate())
+	if p.Owners.RecordOwnerSeen(c, grants.OwnerNeverSeen); !c.NeedsOwnerPausedUpdate() || c.NeedsOwnerSeenUpdate() || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
+		t.Errorf("found %v, to be published: %v, in another way: %v", c.ObservedOwnerSeen, c.NeedsOwnerPausedUpdate(), c.NeedsOwnerSeenUpdate())
 	}
 	if keys := a.ObserveCluster(prod(pausedCluster), false); len(keys) != 1 {
 		t.Errorf("until it is on record: %v", keys)
@@ -300,17 +300,17 @@ func TestPauseIsRememberedBeforeStatusWrite(t *testing.T) {
 	}
 	c = observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenAlive), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 	if c.PublishedOwnerSeen != grants.OwnerSeenAlive || c.NextOwnerSeen(c.ObservedOwnerSeen) != grants.OwnerSeenPaused {
-		t.Errorf("it was told %v, and is to say %v", c.PublishedOwnerSeen, c.NextOwnerSeen(c.ObservedOwnerSeen))
+		t.Errorf("%v was published, and %v is to be published", c.PublishedOwnerSeen, c.NextOwnerSeen(c.ObservedOwnerSeen))
 	}
 }
 
 // TestOlderObservationDoesNotOverwritePause checks a Cluster that another manager has seen paused since this one saw it
 // run. It is gone, maybe moved.
 func TestOlderObservationDoesNotOverwritePause(t *testing.T) {
-	for name, before := range map[string]grants.OwnerSeen{"it was told meanwhile": grants.OwnerSeenAlive, "it was told before": grants.OwnerSeenPaused} {
+	for name, before := range map[string]grants.OwnerSeen{"it was published meanwhile": grants.OwnerSeenAlive, "it was published before": grants.OwnerSeenPaused} {
 		t.Run(name, func(t *testing.T) {
 			a, p := newServingAllocator(t, noCluster)
-			a.workers, p.Addresses.NextOrphanSweep = workers.New[pools.Key](0), noon
+			a.workers, p.Owners.NextSweep = workers.New[pools.Key](0), noon
 			observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, before)).ObservedOwnerSeen = grants.OwnerSeenAlive
 			c := observeAllocation(p, "x", 4, withBlock("10.0.0.4/30"), withWrittenStatus(t, grants.OwnerSeenPaused), func(o *v1alpha1.IPAllocation) { o.ResourceVersion = "2" })
 			if before == grants.OwnerSeenAlive && p.Queues.ToWrite[c.Owner.UID] != nil {
@@ -335,8 +335,8 @@ func TestPausesAreWrittenInTurn(t *testing.T) {
 	}
 	a.ObserveCluster(prod(pausedCluster), false)
 	a.Client = pausedReader{a.Client}
-	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Addresses.NextOrphanSweep.IsZero() {
-		t.Errorf("%d jobs, and the next sweep is at %v", p.Queues.ActiveJobs, p.Addresses.NextOrphanSweep)
+	if a.sweepOrphans(t.Context(), grants.NewPool(p), noon); p.Queues.ActiveJobs != grants.MaxJobs || !p.Owners.NextSweep.IsZero() {
+		t.Errorf("%d jobs, and the next sweep is at %v", p.Queues.ActiveJobs, p.Owners.NextSweep)
 	}
 }
 

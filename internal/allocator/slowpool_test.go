@@ -99,7 +99,7 @@ func TestSlowPoolBesideAFastOne(t *testing.T) {
 					}
 					synctest.Wait()
 					grants.NewPool(p).Lock()
-					left := p.Queues.Pending.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
+					left := p.Queues.Waiting.Len() + len(p.Queues.ToWrite) + p.Grants.UnconfirmedGrantCount()
 					p.Unlock()
 					if left == 0 {
 						break

@@ -59,7 +59,7 @@ func NewSnapshots(o *pools.Objects) *Snapshots {
 		if m.SetBasePool(next); m.Space.Layout == nil {
 			m.Space.CompileLayout() // a pool from a file has no generation
 		}
-		m.Quarantine.Adopting = m.Base.AdoptingCondition() != nil
+		m.Quarantine.Adopting = m.Quarantine.AdoptingCondition() != nil
 		m.RebuildLedger(found[m.Base.Key])
 		m.Unlock()
 	}
@@ -158,11 +158,11 @@ type FailureDomainFree struct {
 }
 
 // WaitingCount returns the number of claims and IPAllocations that wait for a grant.
-func (s *Snapshot) WaitingCount() int { return s.state.Queues.Pending.Len() }
+func (s *Snapshot) WaitingCount() int { return s.state.Queues.Waiting.Len() }
 
 // WaitingClaimants returns the claims and IPAllocations that wait for a grant, in the order of the allocator.
 func (s *Snapshot) WaitingClaimants() (out []string) {
-	s.state.Queues.Pending.Scan(func(c *grants.Claimant) bool {
+	s.state.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		out = append(out, fmt.Sprintf("%s %s", c.Owner.Kind, grants.NamespacedNameFromOwner(c.Owner)))
 		return true
 	})
@@ -174,7 +174,7 @@ func (s *Snapshot) WaitingClaimants() (out []string) {
 // client. The quota of Clusters is not checked: it covers all pools.
 func (s *Snapshot) PlanGrants(ctx context.Context, from client.Client, now time.Time) map[types.UID]PlannedGrant {
 	waiting := map[types.UID]*grants.Claimant{}
-	s.state.Queues.Pending.Scan(func(c *grants.Claimant) bool {
+	s.state.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		waiting[c.Owner.UID] = c
 		return true
 	})

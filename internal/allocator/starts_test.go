@@ -10,7 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Starts of a manager that learns of one pool later than of another.
@@ -42,41 +42,40 @@ func drawBegin(r *rand.Rand, names []string) managerStart {
 // restart kills the manager that writes, lets the user act, and starts another manager.
 func (b managerStart) restart(w *world, r *faults.Request) {
 	if b.writeHappens {
-		_, _ = w.do(r)
+		_, _ = w.Execute(r)
 	}
-	m := w.manager(r.Client)
-	w.Tracef("manager %s is killed; %v", m.name, b)
-	m.dead = true
-	m.kill()
+	m := w.Manager(r.Client)
+	w.Tracef("manager %s is killed; %v", m.Name, b)
+	m.Kill()
 	w.hasty = true // nothing was at rest
 	if w.forced {
 		b.edits = 0 // blocks are taken by force only when all is at rest
 	}
-	for range min(b.edits, len(w.script)) {
-		w.act()
+	for range min(b.edits, len(w.Script)) {
+		w.Act()
 	}
 	next := w.start()
 	if b.last != "" {
-		w.order = preferLast(w.order, next.name+": reconcile "+b.last)
+		w.Order = preferLast(w.Order, next.Name+": reconcile "+b.last)
 	}
 	if !b.unlisted {
 		return
 	}
-	others := w.disturb
-	w.disturb = func(w *world, call *faults.Request) bool {
-		if call.Client != next.name || call.Verb != "list" || call.Ref.Kind != faults.Pools {
+	others := w.Disturb
+	w.Disturb = func(w *world, call *faults.Request) bool {
+		if call.Client != next.Name || call.Verb != "list" || call.Ref.Kind != faults.Pools {
 			return others != nil && others(w, call)
 		}
-		w.disturb = others
-		w.answer(call, nil, apierrors.NewTimeoutError("the server is busy", 1))
+		w.Disturb = others
+		w.Answer(call, nil, apierrors.NewTimeoutError("the server is busy", 1))
 		return true
 	}
 }
 
 // preferLast returns an order that takes a step only where there is no other.
-func preferLast(o order, text string) order {
-	return func(steps []step) step {
-		if rest := slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.Text == text }); len(rest) > 0 {
+func preferLast(o sim.Order, text string) sim.Order {
+	return func(steps []sim.Step) sim.Step {
+		if rest := slices.DeleteFunc(slices.Clone(steps), func(s sim.Step) bool { return s.Text == text }); len(rest) > 0 {
 			return o(rest)
 		}
 		return o(steps)
@@ -97,21 +96,21 @@ func TestStarts(t *testing.T) {
 	runs := 0
 	for _, s := range slices.Concat(neighbours, carved) {
 		t.Run(s.name, func(t *testing.T) {
-			for ordinal, name := range names(orders) {
+			for ordinal, name := range names(sim.Orders) {
 				t.Run(name, func(t *testing.T) {
-					writes := s.run(t, func(w *world) { w.order = orders[name] })
+					writes := s.run(t, func(w *world) { w.Order = sim.Orders[name] })
 					for i := 1; i <= writes; i++ {
 						for draw := range draws(i + ordinal) {
 							runs++
 							t.Run(fmt.Sprint(i, "-", draw), func(t *testing.T) {
 								r := rand.New(rand.NewPCG(uint64(i), crc(s.name+name, draw)))
 								s.run(t, func(w *world) {
-									w.order = orders[name]
-									w.disturb = func(w *world, call *faults.Request) bool {
+									w.Order = sim.Orders[name]
+									w.Disturb = func(w *world, call *faults.Request) bool {
 										if !call.IsWrite() || w.Writes != i {
 											return false
 										}
-										w.disturb = nil
+										w.Disturb = nil
 										drawBegin(r, w.poolNames()).restart(w, call)
 										return true
 									}
@@ -227,10 +226,10 @@ func drawNeighbours(r *rand.Rand) scenario {
 		}
 	}
 	for i, a := range s.script {
-		s.script[i] = action{a.text, func(w *world) bool {
-			a.do(w) // a pool may not exist yet, or any more
+		s.script[i] = sim.NewAttempt(a.Text, func(w *world) bool {
+			a.Do(w) // a pool may not exist yet, or any more
 			return true
-		}}
+		})
 	}
 	return s
 }
@@ -247,17 +246,17 @@ func TestKindsOfNeighbours(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), crc("kinds", 0)))
 			drawNeighbours(r).run(t, func(w *world) {
-				w.order, w.anytime = schedule.RandomOrder[class](r), seed%2 == 0
+				w.Order, w.Anytime = sim.RandomOrder(r), seed%2 == 0
 				w.hasty = true
 				left := 3
-				w.disturb = func(w *world, call *faults.Request) bool {
+				w.Disturb = func(w *world, call *faults.Request) bool {
 					if left == 0 || r.IntN(8) > 0 {
 						return false
 					}
 					left--
 					switch {
 					case !call.IsWrite():
-						w.answer(call, nil, schedule.ErrTimeout)
+						w.Answer(call, nil, sim.ErrTimeout)
 					case r.IntN(2) == 0:
 						drawBegin(r, w.poolNames()).restart(w, call)
 					default:

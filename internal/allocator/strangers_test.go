@@ -67,7 +67,7 @@ func TestForeignAddresses(t *testing.T) {
 			alloc := New(Options{Recorder: recorder, Clock: clocktesting.NewFakeClock(noon)})
 			step := claims.ClaimantKind.NextServeStep(p.Inventory, p.Claimants.ByUID["uid-c"], &grants.Attempt{Now: noon.Add(2 * time.Hour), ClaimantRead: true})
 			if reported := step.ForeignAddress != nil; reported != c.wantEvent {
-				t.Fatalf("it is told of: %t, by %+v", reported, step.Call)
+				t.Fatalf("it is reported: %t, by %+v", reported, step.Call)
 			}
 			if c.wantEvent {
 				alloc.recordForeignAddressEvent(grants.NewPool(p), step.ForeignAddress)

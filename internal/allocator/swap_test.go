@@ -47,14 +47,14 @@ func TestTakeOverAfterOther(t *testing.T) {
 		// wantReason is the reason that the takeover writes into the condition Ready.
 		wantReason string
 	}{
-		"a claim with a record of ours":           {served, withRecordedAddress("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
-		"one that nobody has looked at":           {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
-		"one that somebody else has looked at":    {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
-		"which is waited for already":             {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(18 * time.Second), v1alpha1.AdoptingReason},
-		"in a pool that nobody has anything of":   {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
-		"a mirror that is made again at home":     {madeAgain, func(*ipamv1.IPAddressClaim) {}, noon.Add(quarantine), v1alpha1.AdoptingReason},
-		"a mirror that is made the first time":    {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.AdoptingReason},
-		"a mirror that was left alone in between": {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), withRecordedAddress("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a claim with a record of ours":              {served, withRecordedAddress("10.0.0.11"), time.Time{}, v1alpha1.ReadyReason},
+		"one that was never reconciled":              {served, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.ReadyReason},
+		"one that another controller has reconciled": {served, touched, noon.Add(quarantine), v1alpha1.ReadyReason},
+		"which is waited for already":                {ready(metav1.ConditionFalse, v1alpha1.AdoptingReason, noon.Add(-time.Minute)), touched, noon.Add(18 * time.Second), v1alpha1.AdoptingReason},
+		"in a pool without users":                    {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, touched, noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that is made again at home":        {madeAgain, func(*ipamv1.IPAddressClaim) {}, noon.Add(quarantine), v1alpha1.AdoptingReason},
+		"a mirror that is made the first time":       {func(o *v1alpha1.NetworkPool) { o.Status = v1alpha1.NetworkPoolStatus{} }, func(*ipamv1.IPAddressClaim) {}, time.Time{}, v1alpha1.AdoptingReason},
+		"a mirror that was left alone in between":    {ready(metav1.ConditionFalse, v1alpha1.NotServedReason, noon.Add(-time.Hour)), withRecordedAddress("10.0.0.11"), noon.Add(quarantine), v1alpha1.AdoptingReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newMirrorPool(t, "10.0.0.10-10.0.0.20", func(o *v1alpha1.NetworkPool) {
@@ -141,7 +141,7 @@ func TestWaitOfClosedMirrorOutlivesManager(t *testing.T) {
 		p := newMirrorPool(t, "10.0.0.10-10.0.0.20", left)
 		observeClaim(p, "c", -600, naming(mirrored), func(c *ipamv1.IPAddressClaim) { c.Finalizers = []string{v1alpha1.ClaimFinalizer} })
 		now := noon.Add(later)
-		p.Inventory.QuarantineAfterOtherProvider(now, quarantine)
+		p.Quarantine.QuarantineAfterOtherProvider(now, quarantine)
 		if wait := p.Quarantine.Until.Sub(now); wait != min(quarantine-later+mayErr, quarantine) {
 			t.Errorf("after %v it waits %v", later, wait)
 		}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // TestANameThatIsTakenMeanwhile checks IPAddresses with the claims' names that appear while the claims are granted
@@ -37,21 +38,19 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 				s := scenario{name: "names taken", spec: Pool("10.0.0.1-10.0.0.100"), before: []action{addMany(n)}, capacity: 100, ordered: true}
 				s.run(t, func(w *world) {
 					names := map[string]bool{}
-					w.disturb = func(w *world, r *faults.Request) bool {
+					w.Disturb = func(w *world, r *faults.Request) bool {
 						if r.Verb == "create" && isOf(r, faults.Addresses) && !names[r.Ref.Name] {
 							names[r.Ref.Name] = true
-							w.startObstacle(obstacle{name: "names-taken"}, obstacleDuration)
+							w.startObstacle(obstacle{Obstacle: sim.Obstacle{Name: "names-taken"}}, obstacleDuration)
 							w.takeClaimName(r.Ref.Name, fmt.Sprint("10.0.0.", 60+len(names)), c.change)
 						}
-						return w.hitsObstacle(r)
+						return w.MeetObstacle(r)
 					}
 					w.DelayStep(0, obstacleDuration, func() {
-						w.disturb = nil
+						w.Disturb = nil
 						w.checkAdviceOnAll(c.advice)
 						for name := range names {
-							before := w.api.ResourceVersion()
-							forceDelete(faults.Addresses, name).do(w)
-							w.changed(before, "the user: deletes IPAddress "+name)
+							w.PerformAction(forceDelete(faults.Addresses, name))
 						}
 						if len(names) != n {
 							w.Failf("the names of %d claims were taken, want %d", len(names), n)
@@ -69,9 +68,7 @@ func (w *world) takeClaimName(name, address string, change func(*ipamv1.IPAddres
 	taken.Namespace, taken.Name = namespace, name
 	taken.Spec = ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: name}, PoolRef: claim(name).Spec.PoolRef, Address: address}
 	change(taken)
-	before := w.api.ResourceVersion()
-	w.create(taken)
-	w.changed(before, "the user: creates IPAddress "+name)
+	w.ChangeAsUser("creates IPAddress "+name, func() { w.create(taken) })
 }
 
 // checkAdviceOnAll checks the Ready message of all claims: %[1]s is their name.

@@ -123,14 +123,14 @@ func (a *Allocator) takeOverPool(ctx context.Context, p *grants.Pool) error {
 	m = p.Lock()
 	defer m.Unlock()
 	m.Record.ListDuration = took
-	m.Quarantine.Adopting = m.Base.AdoptingCondition() != nil
+	m.Quarantine.Adopting = m.Quarantine.AdoptingCondition() != nil
 	m.RebuildLedger(found)
 	m.Record.Holder, m.Record.TakeoverChecked, m.Record.Term = true, true, done
 	for _, b := range found.Blocks {
 		m.Carved.VerifyBlock(b.UID, b.Name, grants.PoolTerm{PoolUID: m.Base.Pool.GetUID(), Term: done}) // the list began after the fence
 	}
-	m.RestoreQuarantine(a.now(), a.Quarantine)
-	m.Inventory.QuarantineAfterOtherProvider(a.now(), a.Quarantine)
+	m.Quarantine.RestoreQuarantine(a.now(), a.Quarantine)
+	m.Quarantine.QuarantineAfterOtherProvider(a.now(), a.Quarantine)
 	m.Quarantine.ExtendQuarantine(a.now(), a.Quarantine)
 	metrics.PoolTakeovers.WithLabelValues(p.Key.Kind, p.Key.Namespace, p.Key.Name).Inc()
 	log.FromContext(ctx).Info("Took the pool over", "pool", p.Key.String(), "term", m.Record.Term,

@@ -76,7 +76,7 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 	a.pools[testKey] = grants.NewPool(p)
 	p.ForgetClaimant("gone")
 	for range 2 {
-		if !p.Claimants.Has("gone") {
+		if !p.Claimants.Gone.Has("gone") {
 			t.Fatal("an answer that is under way could revive it")
 		}
 		if _, err := a.Reconcile(t.Context(), testKey, p.Base.Pool); err != nil || p.Record.Holder {
@@ -84,7 +84,7 @@ func TestStandbyForgetsEndedObjects(t *testing.T) {
 		}
 		clock.Step(3 * term.RequestTimeout)
 	}
-	if p.Claimants.Has("gone") {
+	if p.Claimants.Gone.Has("gone") {
 		t.Error("it is remembered longer than a request can last")
 	}
 }

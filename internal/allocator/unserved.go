@@ -148,7 +148,7 @@ func (a *Allocator) missingPoolRefusal(ctx context.Context, key pools.Key) *gran
 func (a *Allocator) MirroredPoolReferrer(mirror pools.Key) string {
 	m := a.lockPool(mirror)
 	defer m.Unlock()
-	return m.Inventory.FirstMirroredPoolUser()
+	return m.Addresses.FirstMirroredPoolUser()
 }
 
 // recordForeignAddressEvent records an event that another provider serves a pool beside this manager.

@@ -44,7 +44,7 @@ func TestUnservedMirrorIsReleased(t *testing.T) {
 		there func(*listedObjects)
 		stays bool
 	}{
-		"nobody has anything": {},
+		"no users": {},
 		"a claim of the in-cluster provider": {there: func(e *listedObjects) {
 			e.addServedClaim(mirrorKey, "c", "10.0.0.10")
 			e.claims[0].Spec.PoolRef, e.addrs[0].Spec.PoolRef = mirrored, mirrored

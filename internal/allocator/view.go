@@ -53,7 +53,7 @@ func (a *Allocator) WalkEntries(key pools.Key, from netip.Addr, visit func(grant
 	buffer := make([]grants.TakenRange, 0, grants.ViewChunkSize)
 	for from.IsValid() {
 		m := p.Lock()
-		buffer = m.Inventory.AppendTakenRanges(from, buffer[:0])
+		buffer = m.AppendTakenRanges(from, buffer[:0])
 		m.Unlock()
 		for _, h := range buffer {
 			if !visit(h) {
@@ -85,7 +85,7 @@ func (a *Allocator) WalkWaiters(key pools.Key, visit func(grants.WaitingClaimant
 	buffer := make([]grants.WaitingClaimant, 0, grants.ViewChunkSize)
 	for {
 		m := p.Lock()
-		buffer, last = m.Queues.AppendWaiting(last, buffer[:0])
+		buffer, last = m.AppendWaiting(last, buffer[:0])
 		m.Unlock()
 		for _, w := range buffer {
 			if !visit(w) {

@@ -147,7 +147,7 @@ func TestWalkInChunks(t *testing.T) {
 	seen := 0
 	a.WalkEntries(testKey, netip.IPv4Unspecified(), func(grants.TakenRange) bool { seen++; return seen < 200 })
 	if seen != 200 {
-		t.Errorf("%d were seen after it was told to stop at 200", seen)
+		t.Errorf("%d were visited after it was stopped at 200", seen)
 	}
 }
 
@@ -219,7 +219,7 @@ func BenchmarkWalk(b *testing.B) {
 	buffer := make([]grants.TakenRange, 0, grants.ViewChunkSize)
 	for from := netip.IPv4Unspecified(); from.IsValid(); {
 		start := time.Now()
-		buffer = p.Inventory.AppendTakenRanges(from, buffer[:0])
+		buffer = p.AppendTakenRanges(from, buffer[:0])
 		took = append(took, time.Since(start))
 		from = netip.Addr{}
 		if len(buffer) == grants.ViewChunkSize {

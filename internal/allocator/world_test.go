@@ -29,18 +29,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults/schedule"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
-// A world is an API server, managers and a user, driven step by step in virtual time: whenever every goroutine waits,
-// the order decides which of the possible steps is next. A step is atomic: a call happens, an answer arrives, a watch
-// shows a change, a reconcile begins, the user acts.
+// A world is an API server with pools and claimants, allocators, the garbage collector and users.
 
 const (
 	namespace = "ns"
 	poolName  = "pool"
-	// latency is how long a call takes.
-	latency = 5 * time.Millisecond
 	// backstop is how often the controller reconciles a pool anyway.
 	backstop = time.Minute
 	// pause is how long nothing is written before the user's next action, or before a fault ends.
@@ -51,15 +47,11 @@ const (
 	// watched is how long a world at rest is watched: nothing is read or written then, and there is only an occasional
 	// reconcile.
 	watched = 5 * backstop
-	// tooLong is when a world that does not come to rest is stopped.
-	tooLong = 2 * time.Hour
-	// tooMany steps without a change are an error.
-	tooMany = 300
 )
 
 var poolKey = pools.Key{Kind: v1alpha1.NetworkPoolKind, Namespace: namespace, Name: poolName}
 
-func TestMain(m *testing.M) { schedule.RunTestMain(m) }
+func TestMain(m *testing.M) { sim.RunTestMain(m) }
 
 // Eventf keeps the last event of each object.
 func (w *world) Eventf(of, _ runtime.Object, _, _, _, note string, args ...any) {
@@ -68,55 +60,19 @@ func (w *world) Eventf(of, _ runtime.Object, _, _, _, note string, args ...any) 
 	w.events[of.(client.Object).GetUID()] = fmt.Sprintf(note, args...)
 }
 
-// class is a kind of step.
-type class int
-
-const (
-	watchEvent class = iota
-	answer
-	reconciling
-	call
-	user
-)
-
-type (
-	step  = schedule.Step[class]
-	order = schedule.Order[class]
-)
-
-var orders = map[string]order{
-	"eager": schedule.PreferClasses(watchEvent, answer, reconciling, call, user), // watches are faster than answers
-	"lazy":  schedule.PreferClasses(answer, call, reconciling, watchEvent, user), // watches come last
-	"tardy": schedule.PreferClasses(watchEvent, reconciling, call, user, answer), // answers come last
-}
+// action is an action of a user.
+type action = sim.Action[*world]
 
 // world is one run.
 type world struct {
-	scenario // its script is what remains to be done
-	schedule.Run
+	scenario
+	*sim.World[*world, *manager]
 
-	t        *testing.T
-	api      *faults.Server
-	managers []*manager
-	order    order
-	// disturb decides the outcome of a call; false means the usual one.
-	disturb func(*world, *faults.Request) bool
-	// hurry is the write before which the script begins; 0 means that it waits for rest.
-	hurry int
-	// anytime reports whether the user does not wait for anything. hasty reports whether the user acted while a call
-	// was in progress, for example one whose answer is lost.
-	anytime, hasty bool
-	// open is when the calls in progress began.
-	open    map[*faults.Request]time.Time
+	api *faults.Server
+	// hasty reports whether the user acted while a call was in progress, for example one whose answer is lost.
+	hasty   bool
 	elected bool
 
-	answers []response
-	// lastChange is when the server changed, or something went wrong; stalledAt is the version at which the user's next
-	// action was not possible.
-	lastChange time.Time
-	// stepsSinceChange counts steps since the last change.
-	stepsSinceChange int
-	stalledAt        int64
 	history          invariants.History
 	grantedAddresses map[types.UID]string
 	// stripped are the objects whose record a user has removed.
@@ -128,16 +84,11 @@ type world struct {
 	// unavailableUntil are the addresses that no claimant may have yet.
 	unavailableUntil map[netip.Addr]time.Time
 	// owners are the claims that IPAddresses belonged to.
-	owners  map[types.UID]types.UID
-	grace   bool
-	seenLog map[faults.Kind]int
+	owners map[types.UID]types.UID
+	grace  bool
 	// read is what the server had at a version.
 	read   pools.Objects
 	readAt int64
-	// calls and reconciles count the calls of managers and the reconciles; atRest is their values when everything came
-	// to rest.
-	calls, reconciles int
-	atRest            *[2]int
 	// inheritingPool is the pool whose claims a restore brings, empty for the first one.
 	inheritingPool string
 	// collected is how often the garbage collector has removed an owner from each IPAddress, or deleted it.
@@ -146,10 +97,8 @@ type world struct {
 	domains sync.Map
 	// hangs reports whether lookups of Machines hang.
 	hangs atomic.Bool
-	// obstacle is the current obstacle, nil if there is none; pace counts what managers do.
-	obstacle   *obstacle
-	obstructed bool // there was an obstacle
-	pace       activityLog
+	// pace counts what managers do.
+	pace activityLog
 	// lines are the lines that managers have logged since they were last counted.
 	mu    sync.Mutex
 	lines []string
@@ -161,129 +110,70 @@ type world struct {
 	blinded time.Time
 }
 
-// response is an answer that is on its way.
-type response struct {
-	call  *faults.Request
-	value any
-	err   error
-}
-
-// action is an action of a user; do returns false if it is not possible yet.
-type action struct {
-	text string
-	do   func(*world) bool
-}
-
 // run runs a scenario to its end and returns how many writes it took.
 func (s scenario) run(t *testing.T, setup func(*world)) (writes int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, scenario: s, api: faults.NewServer(), order: orders["eager"], elected: true,
+			scenario: s, api: faults.NewServer(), elected: true, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
 			grantedAddresses: map[types.UID]string{}, stripped: map[types.UID]bool{}, ready: map[types.UID]bool{}, unavailableUntil: map[netip.Addr]time.Time{}, rests: map[string]cooling.Entry{}, recordedRests: map[string]cooling.Entry{}, owners: map[types.UID]types.UID{},
-			events: map[types.UID]string{}, seenLog: map[faults.Kind]int{}, open: map[*faults.Request]time.Time{}, grace: s.spec.AddressReuseGracePeriodSeconds != nil,
+			events: map[types.UID]string{},
 		}
+		w.World = sim.NewWorld(t, w, sim.Config[*manager]{
+			Servers: []*faults.Server{w.api}, StartInPlaceOf: func(*manager) { w.start() },
+			Pause: pause, Rest: rest, Watched: watched, MaxReconcilesAtRest: w.maxReconcilesAtRest, IdleStepDecay: 10,
+			ManagerSteps: w.firstLists, OtherSteps: w.collectorSteps, Intercept: w.failList,
+			BeforeStep: w.countLogLines, OnCall: w.countWrite, OnReconcile: w.countReconcile, OnAct: w.recordAct, OnIdle: w.checkSettled, OnChange: w.checkChange,
+			OnWatchEvent: func(*manager, faults.Change) { w.StepsSinceChange-- }, // there are as many as there were changes
+		})
+		w.Script = s.script
 		w.history.BlocksMayBeRemoved = s.forced
 		w.create(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"}})
 		w.create(s.pool())
 		for _, a := range s.before {
-			a.do(w)
+			a.Do(w)
 		}
 		for _, c := range s.claims {
 			w.create(claim(c))
 		}
 		setup(w)
 		w.start()
-		w.toRest()
-		if !w.Failed() {
-			w.examine()
-		}
+		w.Play(w.examine)
 		writes = w.Writes
-		w.end()
-		w.Report(t, w.api)
 	})
 	return writes
 }
 
-func (w *world) manager(name string) *manager {
-	i := slices.IndexFunc(w.managers, func(m *manager) bool { return m.name == name })
-	return w.managers[i]
+func (w *world) create(o client.Object) { w.CreateObject(w.api, o) }
+
+// maxReconcilesAtRest bounds the reconciles of a world at rest: the backstop, and the sweeps for orphans.
+func (w *world) maxReconcilesAtRest() int {
+	return len(w.Managers) * max(1, len(w.objects().Pools)) * int(watched/backstop+watched/(15*time.Second)+2)
 }
 
-// crash kills a manager between two instructions, and starts another.
-func (w *world) crash(m *manager) {
-	w.Tracef("manager %s is killed", m.name)
-	m.dead = true
-	m.kill()
-	w.start()
-}
-
-// toRest runs one step after the other until everything is at rest.
-func (w *world) toRest() {
-	w.lastChange = time.Now()
-	begin := time.Now()
-	for {
-		synctest.Wait()
-		if w.Failed() {
-			return
-		}
-		w.countLogLines()
-		if w.RunDueStep() {
-			continue
-		}
-		if steps := w.steps(); len(steps) > 0 {
-			s := w.order(steps)
-			w.Tracef("%s", s.Text)
-			s.Run()
-			if strings.Contains(s.Text, ": watch shows ") { // there are as many as there were changes
-				continue
-			}
-			if w.stepsSinceChange++; w.stepsSinceChange > tooMany {
-				w.Failf("the managers spin: %d steps without a change", tooMany)
-			}
-			continue
-		}
-		w.stepsSinceChange = max(0, w.stepsSinceChange-10)
-		idle := time.Since(w.lastChange)
-		if !w.HasDelayedSteps() && w.disturb == nil && !w.obstructed && !w.awaitsAnswer() && idle >= pause {
-			w.settled()
-		}
-		if !w.HasDelayedSteps() && len(w.script) > 0 && idle >= pause {
-			w.act()
-			continue
-		}
-		if !w.HasDelayedSteps() && len(w.script) == 0 && w.rested(idle) {
-			return
-		}
-		if time.Since(begin) > tooLong {
-			w.Failf("no rest after %v", time.Since(begin))
-			return
-		}
-		<-time.After(max(time.Until(w.nextTime()), time.Millisecond))
-	}
-}
-
-// rested reports whether everything has been at rest for long enough to see that it stays so.
-func (w *world) rested(idle time.Duration) bool {
-	if idle < rest {
-		w.atRest = nil
+// failList makes a list of claims fail.
+func (w *world) failList(r *faults.Request) bool {
+	if w.listsFail == 0 || r.Verb != "list" || !isOf(r, faults.Claims) {
 		return false
 	}
-	if w.atRest == nil {
-		w.atRest = &[2]int{w.calls, w.reconciles}
-	}
-	if n := w.calls - w.atRest[0]; n > 0 {
-		w.Failf("rest: nothing has changed for %v, and the managers go on to ask the API server", idle.Truncate(time.Second))
-	}
-	// The backstop, and the sweeps for orphans.
-	if n, most := w.reconciles-w.atRest[1], len(w.managers)*max(1, len(w.objects().Pools))*int(watched/backstop+watched/(15*time.Second)+2); n > most {
-		w.Failf("rest: nothing has changed for %v, and there were %d reconciles", idle.Truncate(time.Second), n)
-	}
-	return idle >= rest+watched
+	w.listsFail--
+	return w.Answer(r, nil, errWebhookFailed)
 }
 
-// settled checks what holds soon after the last change, where nothing went wrong.
-func (w *world) settled() {
+// recordAct records that a user acts.
+func (w *world) recordAct() {
+	w.hasty = w.hasty || w.awaitsAnswer()
+	w.pace.since = time.Now()
+}
+
+// awaitsAnswer reports whether a manager waits for an answer to a call.
+func (w *world) awaitsAnswer() bool { return w.HasOpenCalls(term.RequestTimeout) }
+
+// checkSettled checks what holds soon after the last change, where nothing went wrong.
+func (w *world) checkSettled() {
+	if w.HasDelayedSteps() || w.Disturb != nil || w.Obstructed || w.awaitsAnswer() || time.Since(w.LastChange) < pause {
+		return
+	}
 	o := w.objects()
 	if w.prompt {
 		w.served(o)
@@ -295,184 +185,15 @@ func (w *world) settled() {
 	}
 	for _, text := range w.history.CheckAtRest(o) {
 		if !strings.HasSuffix(text, "has no claim") { // that may take OrphanGrace
-			w.Failf("%v after the last change: %s", time.Since(w.lastChange).Truncate(time.Second), text)
+			w.Failf("%v after the last change: %s", time.Since(w.LastChange).Truncate(time.Second), text)
 		}
 	}
 }
 
-// nextTime returns when something can happen next.
-func (w *world) nextTime() time.Time {
-	next := w.lastChange.Add(rest)
-	if idle := time.Since(w.lastChange); idle < 5*pause || idle >= rest {
-		next = w.lastChange.Add(idle.Truncate(pause) + pause) // the user acts, or a client times out
-	}
-	next = w.EarlierStep(next)
-	for _, m := range w.managers {
-		if !m.dead && !m.asleep {
-			for _, key := range m.keys() {
-				next = m.queue(key).EarlierWake(next)
-			}
-		}
-	}
-	return next
-}
-
-// steps returns what can happen next.
-func (w *world) steps() []step {
-	var steps []step
-	for _, m := range w.managers {
-		if m.dead || m.asleep {
-			continue
-		}
-		for _, kind := range faults.AllocatorKinds {
-			if changes := w.api.ChangesSince(kind, m.seen[kind]); len(changes) > 0 && !m.mute[kind] {
-				c := changes[0]
-				steps = append(steps, step{Class: watchEvent, Text: w.describe(m, c), Run: func() {
-					m.seen[kind]++
-					m.show(c)
-				}})
-			}
-		}
-		if m.fenced.Load() && !m.listed {
-			steps = append(steps, step{Class: watchEvent, Text: m.name + ": the first lists", Run: func() {
-				m.listed = true
-				for _, kind := range listedAfterTakeover {
-					w.relist(m, kind, 0)
-				}
-			}})
-		}
-		for _, key := range m.keys() {
-			if m.listed && m.queue(key).IsDue() {
-				steps = append(steps, step{Class: reconciling, Text: m.name + ": reconcile " + key.Name, Run: func() {
-					w.countReconcile(m, key.Name)
-					m.reconcile(key)
-				}})
-			}
-		}
-	}
-	for _, a := range slices.Clone(w.answers) {
-		switch m := w.manager(a.call.Client); {
-		case m.dead:
-			w.arrive(response{a.call, nil, schedule.ErrKilled})
-		case !m.asleep:
-			steps = append(steps, step{Class: answer, Text: a.call.String() + ": answered" + reason(a.err), Run: func() { w.arrive(a) }})
-		}
-	}
-	for _, r := range w.api.PendingRequests() {
-		switch m := w.manager(r.Client); {
-		case m.dead:
-			w.api.TakeRequest(r)
-			r.Answer(nil, schedule.ErrKilled)
-		case !m.asleep:
-			steps = append(steps, step{Class: call, Text: r.String(), Run: func() { w.serve(r) }})
-		}
-	}
-	if w.collects {
-		steps = append(steps, w.collector()...)
-	}
-	if w.anytime && len(w.script) > 0 && w.stalledAt != w.api.ResourceVersion() {
-		steps = append(steps, step{Class: user, Text: "the user comes", Run: w.act})
-	}
-	return steps
-}
-
-func (w *world) describe(m *manager, c faults.Change) string {
-	what := "shows"
-	if c.Deleted {
-		what = "shows the end of"
-	}
-	return fmt.Sprintf("%s: watch %s %v %s at %s", m.name, what, faults.RefForObject(c.Object).Kind, c.Object.GetName(), c.Object.GetResourceVersion())
-}
-
-// serve lets a call happen, or what disturb makes of it.
-func (w *world) serve(r *faults.Request) {
-	w.api.TakeRequest(r)
-	w.calls++
-	w.countWrite(r)
-	w.open[r] = time.Now()
-	<-time.After(latency)
-	if r.IsWrite() {
-		w.Writes++
-		if w.hurry > 0 && w.Writes >= w.hurry && len(w.script) > 0 {
-			w.act()
-		}
-	}
-	if w.hitsObstacle(r) {
-		return
-	}
-	if w.listsFail > 0 && r.Verb == "list" && isOf(r, faults.Claims) {
-		w.listsFail--
-		w.answer(r, nil, errWebhookFailed)
-		return
-	}
-	if w.disturb != nil && w.disturb(w, r) {
-		w.lastChange = time.Now()
-		return
-	}
-	value, err := w.do(r)
-	w.answer(r, value, err)
-}
-
-// answer queues the answer to a call, which arrives at some time.
-func (w *world) answer(r *faults.Request, value any, err error) {
-	w.answers = append(w.answers, response{r, value, err})
-}
-
-// arrive delivers an answer now.
-func (w *world) arrive(a response) {
-	delete(w.open, a.call)
-	w.answers = slices.DeleteFunc(w.answers, func(other response) bool { return other.call == a.call })
-	a.call.Answer(a.value, a.err)
-}
-
-func reason(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ", " + err.Error()
-}
-
-// do executes a call on the server.
-func (w *world) do(r *faults.Request) (any, error) {
-	before := w.api.ResourceVersion()
-	value, err := w.api.ExecuteRequest(r)
-	w.changed(before, r.String())
-	return value, err
-}
-
-// act runs the user's next action.
-func (w *world) act() {
-	w.hasty = w.hasty || w.awaitsAnswer()
-	before, a := w.api.ResourceVersion(), w.script[0]
-	w.pace.since = time.Now()
-	if a.do(w) {
-		w.script, w.stalledAt = w.script[1:], 0
-	} else {
-		w.lastChange, w.stalledAt = time.Now(), before
-	}
-	w.changed(before, "the user: "+a.text)
-}
-
-// awaitsAnswer reports whether a manager waits for an answer to a call.
-func (w *world) awaitsAnswer() bool {
-	for _, begun := range w.open {
-		if time.Since(begun) <= term.RequestTimeout {
-			return true
-		}
-	}
-	return false
-}
-
-// changed checks the promise of docs/design.md after a change.
-func (w *world) changed(before int64, by string) {
-	if w.api.ResourceVersion() == before {
-		return
-	}
-	w.lastChange, w.stepsSinceChange = time.Now(), 0
-	w.Tracef("    %s: now %d", by, w.api.ResourceVersion())
+// checkChange checks the promise of docs/design.md after a change.
+func (w *world) checkChange(users bool) {
 	w.recordRests()
-	users := strings.HasPrefix(by, "the user: ")
-	for _, c := range slices.Concat(w.newChanges(faults.Claims), w.newChanges(faults.Allocations), w.newChanges(faults.Leases)) {
+	for _, c := range slices.Concat(w.NewChanges(w.api, faults.Claims), w.NewChanges(w.api, faults.Allocations), w.NewChanges(w.api, faults.Leases)) {
 		record := c.Object.GetAnnotations()[v1alpha1.AddressAnnotation]
 		if record == "" && w.stripped[c.Object.GetUID()] {
 			record = w.grantedAddresses[c.Object.GetUID()] // it must come back
@@ -491,7 +212,7 @@ func (w *world) changed(before int64, by string) {
 			w.rests[bare(record)] = w.cooling(c.Object.GetName(), bare(record))
 		}
 	}
-	for _, c := range w.newChanges(faults.Addresses) {
+	for _, c := range w.NewChanges(w.api, faults.Addresses) {
 		a, ok := c.Object.(*ipamv1.IPAddress)
 		if !ok {
 			continue
@@ -518,7 +239,7 @@ func (w *world) changed(before int64, by string) {
 		case c.Deleted && w.grace:
 			w.rests[a.Spec.Address] = w.cooling(a.Name, a.Spec.Address)
 		case last.Claim.Name != a.Name && last.Until.After(time.Now()):
-			w.Failf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Claim.Name, last.Until.Sub(schedule.Epoch), a.Name)
+			w.Failf("I3: %s rests after %s until %v, and %s has it", a.Spec.Address, last.Claim.Name, last.Until.Sub(sim.Epoch), a.Name)
 		}
 	}
 	for _, text := range w.history.CheckMoment(w.objects()) {
@@ -610,12 +331,6 @@ func (w *world) cooling(name, address string) cooling.Entry {
 	return cooling.Entry{}
 }
 
-func (w *world) newChanges(kind faults.Kind) []faults.Change {
-	news := w.api.ChangesSince(kind, w.seenLog[kind])
-	w.seenLog[kind] += len(news)
-	return news
-}
-
 // objects returns what the server has; callers must not change it.
 func (w *world) objects() pools.Objects {
 	if v := w.api.ResourceVersion(); w.readAt != v {
@@ -665,7 +380,7 @@ func (w *world) examine() {
 	for _, l := range o.Leases {
 		served[l.Name] = l.Status.Address
 	}
-	if w.isUnpredictable() || w.obstructed || (w.starts > 0 && len(w.managers) > w.starts) {
+	if w.isUnpredictable() || w.Obstructed || (w.starts > 0 && len(w.Managers) > w.starts) {
 		return
 	}
 	for name, want := range w.want {
@@ -678,7 +393,7 @@ func (w *world) examine() {
 // isUnpredictable reports whether the scenario does not determine which claim gets which address, as the user did not
 // wait.
 func (w *world) isUnpredictable() bool {
-	return w.ordered && (w.anytime || w.hurry > 0 || w.hasty || w.obstructed)
+	return w.ordered && (w.Anytime || w.Hurry > 0 || w.hasty || w.Obstructed)
 }
 
 // served checks that every claim that can be served is, and returns their addresses.
@@ -800,24 +515,6 @@ func largestIn(o pools.Objects, a v1alpha1.IPAllocation) int64 {
 func bare(record string) string {
 	text, _, _ := strings.Cut(record, "/")
 	return text
-}
-
-// end ends every goroutine.
-func (w *world) end() {
-	for _, m := range w.managers {
-		m.dead, m.asleep = true, false
-		m.kill()
-	}
-	for synctest.Wait(); len(w.api.PendingRequests())+len(w.answers) > 0; synctest.Wait() {
-		w.steps()
-	}
-}
-
-func (w *world) create(o client.Object) {
-	w.t.Helper()
-	if err := w.api.Create(o); err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

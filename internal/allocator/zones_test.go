@@ -95,9 +95,9 @@ func TestZones(t *testing.T) {
 			want: "PoolExhausted: NetworkPool ns/pool has no free address for failure domain b: those in 10.2.0.0/24 are allocated, reserved or resting, or there are none; add addresses there"},
 		"nothing is free for all others": {before: func(p *grants.PoolState) { fill(p, "10.0.0.1", "10.0.0.2") }, claim: []func(*ipamv1.IPAddressClaim){ofMachine("")},
 			want: "PoolExhausted: NetworkPool ns/pool has no free address for claims without a failure domain: those outside of the subnets"},
-		"nobody knows": {claim: []func(*ipamv1.IPAddressClaim){ofMachine("?")},
+		"unknown": {claim: []func(*ipamv1.IPAddressClaim){ofMachine("?")},
 			want: "AllocationFailed: the Machine of this claim, whose failure domain decides on its subnet, is not known: it cannot be read"},
-		"it remembers": {reason: "what it has it keeps, and nobody is asked", claim: []func(*ipamv1.IPAddressClaim){ofMachine("?"), withRecordedAddress("10.2.0.2")}, without: true, want: "10.2.0.2"},
+		"it remembers": {reason: "it keeps what it has, and no lookup is made", claim: []func(*ipamv1.IPAddressClaim){ofMachine("?"), withRecordedAddress("10.2.0.2")}, without: true, want: "10.2.0.2"},
 		"it asks":      {claim: []func(*ipamv1.IPAddressClaim){ofMachine("a"), withRequestedAddress("10.0.0.2")}, want: "10.0.0.2"},
 		"it is meant":  {claim: []func(*ipamv1.IPAddressClaim){ofMachine("a")}, pool: []func(*v1alpha1.NetworkPool){withPreAllocation("c", "10.2.0.1")}, want: "10.2.0.1"},
 		"what rests for its name": {

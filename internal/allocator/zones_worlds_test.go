@@ -6,11 +6,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/grants"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
 )
 
 // Scenarios of pools with subnets that serve failure domains. The Machine of a claim has its name.
@@ -29,29 +29,29 @@ func (w *world) machineOf(ctx context.Context, namespace string, owners []metav1
 
 // addIn adds a claim for a Machine in a failure domain.
 func addIn(name, domain string) action {
-	return action{"add claim " + name + " of a Machine in " + domain, func(w *world) bool {
+	return sim.NewAttempt("add claim "+name+" of a Machine in "+domain, func(w *world) bool {
 		w.domains.Store(name, domain)
 		c := claim(name)
 		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "infrastructure.cluster.x-k8s.io/v1", Kind: "VM", Name: name, UID: types.UID("vm-" + name)}}
 		return w.api.Create(c) == nil
-	}}
+	})
 }
 
 // moveMachine moves a Machine to another failure domain.
 func moveMachine(name, domain string) action {
-	return action{"Machine " + name + " is in " + domain, func(w *world) bool {
+	return sim.NewAttempt("Machine "+name+" is in "+domain, func(w *world) bool {
 		w.domains.Store(name, domain)
 		return true
-	}}
+	})
 }
 
 // setServedDomains makes the second subnet serve other failure domains.
 func setServedDomains(domains ...string) action {
-	return action{"the second subnet serves others", func(w *world) bool {
-		return w.api.EditObject(ref(faults.Pools, poolName), func(o client.Object) {
-			o.(*v1alpha1.NetworkPool).Spec.Subnets[1].FailureDomains = domains
+	return sim.NewAttempt("the second subnet serves others", func(w *world) bool {
+		return faults.EditObject(w.api, ref(faults.Pools, poolName), func(o *v1alpha1.NetworkPool) {
+			o.Spec.Subnets[1].FailureDomains = domains
 		}) == nil
-	}}
+	})
 }
 
 var twoZones = v1alpha1.NetworkPoolSpec{

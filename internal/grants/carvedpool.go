@@ -52,6 +52,18 @@ type CarvedPool struct {
 	claimants *Claimants
 }
 
+// nextBlockName returns the first name for a block that no other object has, as far as is known.
+func (cp *CarvedPool) nextBlockName(asked map[string]struct{}, at time.Time) string {
+	for n := 1; ; n++ {
+		name := carve.BlockName(cp.base.Key.Name, n)
+		_, exists := cp.Blocks[name]
+		_, now := asked[name]
+		if !exists && !now && !cp.isNameTaken(name, at) && !cp.isCreatingBlock(name) && !cp.base.IsBlockOpen(name) {
+			return name
+		}
+	}
+}
+
 // BeginBlockRequest records that a request is in flight.
 func (cp *CarvedPool) BeginBlockRequest(r BlockRequest) {
 	if r.Verb == CreateBlock {
@@ -141,7 +153,7 @@ func (cp *CarvedPool) HasBlocks() bool {
 
 // ForgetBlock records the proof that a block is gone.
 func (cp *CarvedPool) ForgetBlock(uid types.UID, name string) {
-	cp.claimants.Add(uid)
+	cp.claimants.Gone.Add(uid)
 	delete(cp.inOtherNamespace, uid)
 	if b := cp.Blocks[name]; b != nil && b.UID == uid {
 		delete(cp.Blocks, name)
@@ -186,6 +198,26 @@ func (cp *CarvedPool) openBlockFor(a netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// isAwaitingBlock reports whether a block exists that is not open yet and can be opened.
+func (cp *CarvedPool) isAwaitingBlock() bool {
+	for name, b := range cp.Blocks {
+		if !b.Deleting && b.ParentKey == cp.base.parentKey() && !b.isWaiting() && !cp.base.IsBlockOpen(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// liveBlockCount returns the number of blocks that are not being deleted and count towards the maximum of the pool.
+func (cp *CarvedPool) liveBlockCount() (n int) {
+	for _, b := range cp.Blocks {
+		if !b.Deleting && !b.isRefused() && b.ParentKey == cp.base.parentKey() && (!b.CreatedManually || b.Prefix.IsValid()) {
+			n++
+		}
+	}
+	return n
+}
+
 // IsOutsideBlocks reports whether an address object of a carved pool is in no block that is open on record and
 // confirmed by the parent. A restore or a move has created it without its block, and the parent may have granted the
 // block to another pool since, which this pool does not observe. Once the block is back, the object belongs to its
@@ -198,6 +230,15 @@ func (cp *CarvedPool) IsOutsideBlocks(a *Address) bool {
 // determines the new shortfall.
 func (cp *CarvedPool) ResetShortfall() { cp.shortfall = carve.Shortfall{} }
 
+// overlapsOpenBlock reports whether a prefix overlaps an open block, except one that the block with this prefix
+// replaces.
+func (cp *CarvedPool) overlapsOpenBlock(p netip.Prefix) bool {
+	return slices.ContainsFunc(cp.base.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		open, err := netip.ParsePrefix(on.Range)
+		return err == nil && open.Overlaps(p) && (open != p || cp.hasBlockPrefix(on.Allocation, p))
+	})
+}
+
 // isPrefixLost reports whether a prefix is open on record, and its IPAllocation is gone.
 func (cp *CarvedPool) isPrefixLost(p netip.Prefix) bool {
 	return p.IsValid() && slices.ContainsFunc(cp.base.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
@@ -209,6 +250,20 @@ func (cp *CarvedPool) isPrefixLost(p netip.Prefix) bool {
 func (cp *CarvedPool) hasBlockPrefix(name string, p netip.Prefix) bool {
 	b := cp.Blocks[name]
 	return b != nil && b.Prefix == p
+}
+
+// isBlockReplaced reports whether another IPAllocation has the prefix of an open block, and the IPAllocation of the
+// given name does not have it any more.
+func (cp *CarvedPool) isBlockReplaced(name string, p netip.Prefix) bool {
+	if cp.hasBlockPrefix(name, p) {
+		return false
+	}
+	for other := range cp.Blocks {
+		if cp.hasBlockPrefix(other, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // allocationBits returns the prefix length of the unit that each claim gets, or 0 if it is not known.

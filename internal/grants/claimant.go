@@ -6,8 +6,10 @@ import (
 	"unique"
 
 	"go4.org/netipx"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
@@ -194,4 +196,21 @@ func ParseRecord(s string) (netipx.IPRange, bool) {
 	}
 	r, err := poolutil.ParseRange(s)
 	return r, err == nil
+}
+
+// TakenRanges returns the ranges that are taken because of a claimant: the range on record, otherwise the one in its
+// status.
+func (c *Claimant) TakenRanges() (record, shown netipx.IPRange) {
+	if c.HasRecord() {
+		return c.RecordedRange, netipx.IPRange{}
+	}
+	return netipx.IPRange{}, c.PublishedRange
+}
+
+// CurrentRange returns the range that a claimant has: the one on record, otherwise the one in its status.
+func (c *Claimant) CurrentRange() netipx.IPRange {
+	if c.HasRecord() {
+		return c.RecordedRange
+	}
+	return c.PublishedRange
 }

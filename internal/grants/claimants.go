@@ -14,27 +14,14 @@ type Claimants struct {
 	// kinds are the kinds of claimants.
 	kinds []ClaimantKind
 	ByUID map[types.UID]*Claimant
-	// counts is the number of claimants of each kind.
+	// counts is the number of claimants of each kind. byNamespace is how much the claimants of a kind in a
+	// namespace have of what counts towards the quota of a namespace.
 	counts map[ClaimantKind]int
 	ByName map[types.NamespacedName]*Claimant
 	// byOwner are the claimants that end with their owner, by owner: a Cluster, or the namespace of a carved
 	// pool.
 	byOwner map[types.NamespacedName]map[types.UID]*Claimant
-	term.Tombstones
-}
-
-// ClaimantUIDFor returns the UID of the claimant that an address object belongs to, or "" if there is none. The
-// object names its claimant, unless the garbage collector has removed that owner reference: it does so when the
-// claimant is deleted in the foreground and the pool owns the object as well. The object then still belongs to the
-// claimant of its name, if that is being deleted and has the same address on record.
-func (cs *Claimants) ClaimantUIDFor(a *Address) types.UID {
-	if a.ClaimantUID != "" || a.CreatedManually {
-		return a.ClaimantUID
-	}
-	if c := cs.ByName[a.Key()]; c != nil && c.Deleting && c.HasRecord() && a.IP.IsValid() && c.RecordedRange.From() == a.IP {
-		return c.Owner.UID
-	}
-	return ""
+	Gone    term.Tombstones
 }
 
 // ChildPoolFor returns the carved pool that a claimant is a block of. It is nil if the claimant is not a block, or is
@@ -64,16 +51,6 @@ func (cs *Claimants) HasClaimantWith(matches func(*KindTraits) bool) bool {
 		}
 	}
 	return false
-}
-
-// KeepsManualAddress reports whether an address object without owners is left alone. One that a user deletes is
-// released, unless the claimant of its name has its address on record.
-func (cs *Claimants) KeepsManualAddress(s *Orphan) bool {
-	if !s.CreatedManually || !s.Deleting {
-		return s.CreatedManually
-	}
-	c := cs.ByName[s.Key()]
-	return c != nil && c.RecordedRange.IsValid() && c.RecordedRange.From() == s.IP
 }
 
 // indexByOwner adds a claimant to byOwner, or removes it if indexed is false.

@@ -69,7 +69,7 @@ func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
 	for _, uid := range m.Record.PendingCommit.grantUIDs {
 		if g := m.Grants.ByClaimant[uid]; g != nil {
 			g.Committed = true
-			m.Inventory.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
+			m.confirmGrant(uid) // during the commit the claim may have gone, or have got its address
 		}
 	}
 	for _, g := range m.Grants.ByClaimant {
@@ -79,7 +79,7 @@ func (m *PoolState) CompleteCommit(answer v1alpha1.Pool, at time.Time) {
 		m.Queues.DropGrant(uid)
 	}
 	if len(m.Record.PendingCommit.ConfirmedUIDs) > 0 || len(m.Queues.Retrying) == 0 {
-		m.Record.Reset() // otherwise the writes for its grants fail, here as with another manager
+		m.Record.Takeover.Reset() // otherwise the writes for its grants fail, here as with another manager
 	}
 	m.Record.PendingCommit = nil
 	m.Record.WriteRefusal, m.Record.commitBackoff, m.Record.CommitAfter = nil, 0, time.Time{}

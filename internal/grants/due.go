@@ -45,7 +45,7 @@ func (m *PoolState) ListDueWrites(now time.Time, free int, grace time.Duration, 
 		wait = MinWait(wait, time.Second) // the recorded releases wait now, so no job will end and trigger the next batch
 	}
 	for _, o := range m.Addresses.Orphans {
-		if o.Busy || m.Claimants.KeepsManualAddress(o) || len(out.ResolveOrphans) >= free {
+		if o.Busy || m.Addresses.KeepsManualAddress(o) || len(out.ResolveOrphans) >= free {
 			continue
 		}
 		if m.Releases.OrphanNeedsCooling(o, now) {
@@ -95,7 +95,7 @@ func (m *PoolState) NextWakeDelay(now time.Time, wait time.Duration) time.Durati
 // BeginReconcile resets the results of the previous reconcile.
 func (m *PoolState) BeginReconcile() {
 	m.Failures.nextTrialAt, m.Queues.NextReconcileAt = time.Time{}, time.Time{}
-	clear(m.Conditions.Pending)
+	clear(m.Conditions.Unpublished)
 }
 
 // EndReconcile returns how long until the pool is reconciled again: wait, or less if a claimant of a failing

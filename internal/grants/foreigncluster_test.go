@@ -3,8 +3,9 @@ package grants
 import (
 	"testing"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
 
 // C52: a cluster-scoped pool that was copied from another management cluster grants nothing (R9).
@@ -18,8 +19,8 @@ func TestCopied(t *testing.T) {
 		"new":       {reason: "it is served here from now on", here: "here", marked: true},
 		"own":       {reason: "it was served here", annotation: "here", here: "here"},
 		"another's": {reason: "the other one may serve it still", annotation: "there", here: "here", copied: true},
-		"unknown":   {reason: "nobody knows which cluster this is", annotation: "there"},
-		"unmarked":  {reason: "nobody knows what to write"},
+		"unknown":   {reason: "the identity of this cluster is unknown", annotation: "there"},
+		"unmarked":  {reason: "what to write is unknown"},
 		"local":     {reason: "it moves with its namespace, and the other one has it no more", namespace: "ns", annotation: "there", here: "here"},
 		"new local": {reason: "it says where it came from, should it be moved", namespace: "ns", here: "here", marked: true},
 	} {

@@ -1,7 +1,9 @@
 package grants
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,7 +12,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 )
 
 // HeldRanges are the ranges that stay reserved until a user releases them (status.held). Each is a fact in the
@@ -18,59 +21,11 @@ import (
 type HeldRanges struct {
 	byRange map[netipx.IPRange]v1alpha1.HeldRange
 
-	base       *Base
-	space      *Space
-	quarantine *Quarantine
-	claimants  *Claimants
-	addresses  *Addresses
-	carved     *CarvedPool
-	moves      *Moves
-}
-
-// ObserveBlock records a block of this pool. It reports whether the pool has something to do.
-func (hs *HeldRanges) ObserveBlock(b *Block) bool {
-	if hs.claimants.Has(b.UID) {
-		return false
-	}
-	old := hs.carved.Blocks[b.Name]
-	if b.InOtherNamespace && (old == nil || old.UID != b.UID) && !hs.base.isBlockOpenWithUID(b.Name, b.UID) {
-		if hs.carved.inOtherNamespace == nil {
-			hs.carved.inOtherNamespace = map[types.UID]*Block{}
-		}
-		if previous := hs.carved.inOtherNamespace[b.UID]; previous == nil || term.IsNewerVersion(b.ResourceVersion, previous.ResourceVersion) {
-			hs.carved.inOtherNamespace[b.UID] = b
-		}
-		return hs.base.Pool == nil
-	}
-	if old != nil {
-		if !term.IsNewerVersion(b.ResourceVersion, old.ResourceVersion) {
-			return false
-		}
-		if old.UID == b.UID {
-			b.blockWork = old.blockWork
-			b.recordArrived = b.recordArrived || (len(old.RecordedRanges) == 0 && len(b.RecordedRanges) > 0)
-		}
-	}
-	if (old == nil || old.UID != b.UID) && len(b.RecordedRanges) > 0 {
-		hs.quarantine.recordArrival(b.Created) // objects that have addresses of the block may arrive later
-	}
-	if hs.carved.Blocks == nil {
-		hs.carved.Blocks = map[string]*Block{}
-	}
-	hs.carved.Blocks[b.Name] = b
-	hs.holdMovedBlock(b)
-	return true
-}
-
-// adoptFromOtherNamespaces adds the blocks in other namespaces that are open on record to the blocks of the pool: the
-// manager has moved to another namespace since they were created.
-func (hs *HeldRanges) adoptFromOtherNamespaces() {
-	for uid, b := range hs.carved.inOtherNamespace {
-		if hs.base.isBlockOpenWithUID(b.Name, uid) && hs.carved.Blocks[b.Name] == nil {
-			delete(hs.carved.inOtherNamespace, uid)
-			hs.ObserveBlock(b)
-		}
-	}
+	base      *Base
+	space     *Space
+	addresses *Addresses
+	carved    *CarvedPool
+	moves     *Moves
 }
 
 // holdMovedBlock holds the addresses of a block that is being moved to another cluster: the pool grants nothing from
@@ -83,6 +38,13 @@ func (hs *HeldRanges) holdMovedBlock(b *Block) {
 		hs.holdMovedRange(ledger.Owner{Kind: v1alpha1.IPAllocationKind, Namespace: b.Namespace, Name: b.Name, UID: b.UID}, r)
 	}
 }
+
+// MaxHeldRanges bounds the entries of status.held.
+const MaxHeldRanges = 128
+
+// heldIDLength is the length of the id of an entry, which makes it one of 10^11. An id has to differ only from the
+// ids of earlier entries with the same range.
+const heldIDLength = 8
 
 // AddHeldRange holds a range until an operator releases it. If there are too many entries it merges adjacent ones, so
 // that the status stays small. A merged entry also holds the addresses between the two, which costs nothing: the pool
@@ -166,6 +128,53 @@ func (hs *HeldRanges) holdMovedRange(o ledger.Owner, r netipx.IPRange) {
 	})
 }
 
+// ledgerKeyForRange returns the key of a fact that is keyed by its range, because no object states it.
+func ledgerKeyForRange(s ledger.Source, r netipx.IPRange) ledger.Key {
+	return ledger.Key{Source: s, UID: types.UID(r.String())}
+}
+
+// heldRelease is an item of the annotation release-held, which identifies an entry of status.held.
+type heldRelease struct {
+	ipRange netipx.IPRange
+	id      string
+}
+
+// FormatHeldRelease returns the item of the annotation release-held for an entry: the range for the reader, and the
+// id that identifies the entry. It is empty for an entry that has no id from a manager yet.
+func FormatHeldRelease(h v1alpha1.HeldRange) string {
+	r, err := poolutil.ParseRange(h.First + "-" + h.Last)
+	if err != nil || h.ID == "" {
+		return ""
+	}
+	return poolutil.ShowRange(r) + "@" + h.ID
+}
+
+// ParseHeldReleases parses the annotation release-held: items RANGE@ID, separated by commas.
+func ParseHeldReleases(annotation string) ([]string, error) {
+	var out []string
+	for _, part := range splitHeldReleases(annotation) {
+		e, err := parseHeldRelease(part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, poolutil.ShowRange(e.ipRange)+"@"+e.id)
+	}
+	return out, nil
+}
+
+func splitHeldReleases(annotation string) []string {
+	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+func parseHeldRelease(part string) (heldRelease, error) {
+	addresses, id, found := strings.Cut(part, "@")
+	r, err := poolutil.ParseRange(addresses)
+	if !found || id == "" || err != nil {
+		return heldRelease{}, fmt.Errorf("%q is not RANGE@ID, as in 10.40.0.10-10.40.0.19@x7k2p9qd, with the range and the id of an entry of status.held", text.ShortenText(part, 80))
+	}
+	return heldRelease{r, id}, nil
+}
+
 // ReleaseHeldRanges drops the entries of status.held that the annotation of the pool names. The next commit records
 // that, together with the grants from their ranges. An item names an entry by range and id, so an annotation that
 // stays, or that comes from another cluster, releases no other entry. A range that is still being moved is held again
@@ -185,6 +194,15 @@ func (hs *HeldRanges) ReleaseHeldRanges() {
 	if dropped {
 		hs.holdAllMoved()
 	}
+}
+
+// invalidReleaseMessage returns a message about the first item of the annotation release-held that cannot be parsed,
+// or "" if there is none.
+func (hs *HeldRanges) invalidReleaseMessage() string {
+	if _, err := ParseHeldReleases(hs.base.Pool.GetAnnotations()[v1alpha1.ReleaseHeldAnnotation]); err != nil {
+		return fmt.Sprintf("the annotation %s has an entry that releases nothing: %v", v1alpha1.ReleaseHeldAnnotation, err)
+	}
+	return ""
 }
 
 func (hs *HeldRanges) hasMovedRanges() bool {

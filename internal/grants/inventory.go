@@ -2,14 +2,10 @@ package grants
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"go4.org/netipx"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
@@ -26,25 +22,13 @@ type Inventory struct {
 	Grants     *Grants
 	Carved     *CarvedPool
 	Quarantine *Quarantine
-	Clock      *Clock
 	Excluded   *ExcludedRanges
 	Quotas     *Quotas
 }
 
 // ReleaseFor returns the release of a claimant.
 func (inv *Inventory) ReleaseFor(c *Claimant) Release {
-	return Release{inv.ReleasableRange(c), c.Owner, inv.Base.coolingPeriodFor(c), c.UsedByOthers}
-}
-
-// FindCoolingRange returns a range that cools down for the name of an owner, fits, and is not blocked by another
-// fact. It is not valid if there is none.
-func (inv *Inventory) FindCoolingRange(o ledger.Owner, fits func(netipx.IPRange) bool) netipx.IPRange {
-	for _, r := range inv.Cooling.Periods.RangesForClaim(NamespacedNameFromOwner(o)) {
-		if fits(r) && inv.Space.Ledger.IsInSpace(r) && inv.FindBlockingFact(r, o) == nil {
-			return r
-		}
-	}
-	return netipx.IPRange{}
+	return Release{inv.ReleasableRange(c), c.Owner, inv.Cooling.coolingPeriodFor(c), c.UsedByOthers}
 }
 
 // ReleasableRange returns the range that becomes free with the end of a claimant.
@@ -56,16 +40,6 @@ func (inv *Inventory) ReleasableRange(c *Claimant) netipx.IPRange {
 // an IPAddress. A consumer's finalizer does not keep such a grant in flight. A record that was written stays.
 func (inv *Inventory) HasUnpublishedGrant(c *Claimant) bool {
 	return inv.Grants.ByClaimant[c.Owner.UID] != nil && !c.StatusHasAddress && inv.Addresses.AddressFor(c) == nil
-}
-
-// confirmGrant confirms a committed grant whose claimant is gone, or has the granted range on record (R6).
-func (inv *Inventory) confirmGrant(uid types.UID) {
-	g := inv.Grants.ByClaimant[uid]
-	if g == nil || !g.Committed {
-		return
-	}
-	c := inv.Claimants.ByUID[uid]
-	g.Confirmed = g.Confirmed || c == nil || c.Kind.IsConfirmed(inv, c)
 }
 
 // NeedFor returns what has to be done for a claimant.
@@ -80,53 +54,6 @@ func (inv *Inventory) NeedFor(c *Claimant) Need {
 		return NeedRelease
 	}
 	return NeedNothing
-}
-
-// FirstMirroredPoolUser returns the name of the first claim that names the mirrored pool, or of the first IPAddress
-// that names it if no claim does. It is empty if none is known.
-func (inv *Inventory) FirstMirroredPoolUser() string {
-	var names []string
-	for _, c := range inv.Claimants.ByUID {
-		if c.UsesMirroredPool {
-			names = append(names, c.Kind.Traits().Name+" "+c.Owner.Namespace+"/"+c.Owner.Name)
-		}
-	}
-	if len(names) == 0 {
-		for _, a := range inv.Addresses.ByName {
-			if a.UsesMirroredPool {
-				names = append(names, a.DisplayName())
-			}
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return slices.Min(names)
-}
-
-// QuarantineAfterOtherProvider starts a quarantine if the in-cluster provider has served the pool since this manager
-// last did: one of its last requests may still be in flight (R10). That provider adds its finalizer to a claim before
-// it gives it an address; this manager adds its finalizer together with the record, in one write. The reason Adopting
-// of the condition Ready carries the quarantine over a restart: the first commit writes it before any record.
-func (inv *Inventory) QuarantineAfterOtherProvider(now time.Time, length time.Duration) {
-	since := now
-	if c := inv.Base.AdoptingCondition(); c != nil {
-		since = inv.Clock.quarantineStart(c, now)
-	}
-	for _, c := range inv.Claimants.ByUID {
-		if c.UsesMirroredPool && c.HasFinalizer && c.RecordAnnotation == "" {
-			inv.Quarantine.setQuarantineEnd(since.Add(length))
-			return
-		}
-	}
-}
-
-// UpdateClaimantFacts updates the facts about the range that a claimant has on record, and about the range in its
-// status.
-func (inv *Inventory) UpdateClaimantFacts(c *Claimant) {
-	record, shown := c.Kind.TakenRanges(inv, c)
-	inv.Space.setClaimantFact(ledger.SourceRecord, c, record)
-	inv.Space.setClaimantFact(ledger.SourceObject, c, shown)
 }
 
 // takenRanges returns the ranges that are taken because of a claimant, apart from its grant. A range that is not
@@ -192,32 +119,6 @@ func (inv *Inventory) IsOrphanConflicting(s *Orphan) bool {
 		return !inv.IsAdoptable(c, s.Address) && !inv.Carved.IsOutsideBlocks(s.Address)
 	}
 	return s.Conflicts || s.NeverPublished || (s.IP.IsValid() && inv.FindBlockingFact(inv.Space.Ledger.UnitRange(s.IP), s.ledgerOwner()) != nil)
-}
-
-// RecordedRangeFor returns the range r that a claimant has on record, or the refusal if it cannot have that. Users
-// can write the annotation as well: a range that the claimant never had must be one that the pool allocates, and no
-// other owner may have any of it (R1).
-func (inv *Inventory) RecordedRangeFor(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
-	if inv.Base.isCarved() && !inv.Carved.isWithinOpenBlocks(r) {
-		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is in no block that %s has; it is given again with that block, or create the claim again for another address",
-			v1alpha1.AddressAnnotation, c.RecordAnnotation, inv.Base.Key)
-	}
-	if r != c.RecordedRange || (!c.StatusHasAddress && !inv.Space.Ledger.IsInSpace(r)) {
-		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is not something that %s hands out; create this object again without the annotation",
-			v1alpha1.AddressAnnotation, c.RecordAnnotation, inv.Base.Key)
-	}
-	h := inv.Space.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
-		before := (h.Source == ledger.SourcePin && c.StatusHasAddress) || inv.isNewerThanRecord(h, c) // it had the address before
-		return !before && inv.isBlocking(h, c.Owner) && !inv.overridesRecord(c, h)
-	})
-	switch {
-	case h == nil:
-		return r, nil
-	case h.Source == ledger.SourceObject && c.MayChangeAddress():
-		return netipx.IPRange{}, nil // any other range will do
-	}
-	return netipx.IPRange{}, AllocationFailed("the address %s, which the annotation %s records for this object, is held by %s; "+
-		"find out which of the two uses it, and delete the other", poolutil.ShowRange(r), v1alpha1.AddressAnnotation, inv.DescribeFact(h))
 }
 
 // isNewerThanRecord reports whether a fact that blocks addresses for all claimants began after a claimant had its
@@ -333,64 +234,4 @@ func (inv *Inventory) hasOtherAddress(r netipx.IPRange, o ledger.Owner) bool {
 	return inv.Space.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {
 		return h.Source == ledger.SourceObject && inv.isBlocking(h, o)
 	}) != nil
-}
-
-// AppendTakenRanges appends the taken ranges from an address on, until to has ViewChunkSize ranges.
-func (inv *Inventory) AppendTakenRanges(from netip.Addr, to []TakenRange) []TakenRange {
-	inv.Space.Ledger.VisitTakenRanges(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
-		to = append(to, inv.newTakenRange(r, facts))
-		return len(to) < ViewChunkSize
-	})
-	return to
-}
-
-// newTakenRange returns the entry of a range that is not free, by the strongest of the facts about it.
-func (inv *Inventory) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenRange {
-	best := facts[0]
-	for _, h := range facts[1:] {
-		if h.Source < best.Source {
-			best = h
-		}
-	}
-	out := TakenRange{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
-	if !best.Source.IsInUse() {
-		out.Use = UseHeld
-		switch best.Source {
-		case ledger.SourcePin:
-			out.Use = UsePreAllocated
-			return out
-		case ledger.SourceDraining:
-			out.Use = UseDraining
-			return out
-		case ledger.SourceExcluded:
-			out.Use = UseOtherPool
-			return out
-		default:
-		}
-		if rest, ok := inv.Cooling.Periods.Get(best.Range); ok {
-			out.Use, out.Until = UseCooling, rest.Until
-		}
-		return out
-	}
-	out.Kind, out.Use = best.Owner.Kind, UseClaim
-	c := inv.Claimants.ByUID[best.Owner.UID]
-	switch {
-	case c != nil:
-		out.Cluster, out.Deleting = c.Cluster.Name, c.Deleting
-		out.Use, out.Since = c.Kind.RangeUse(c)
-		if k, shares := c.Kind.(portSharer); shares {
-			out.Ports, out.AnnouncedCondition = k.Ports(c), c.announcedCondition()
-		}
-	case best.Source == ledger.SourceObject:
-		out.Use, out.Kind = UseOrphan, inv.Claimants.kindByName(best.Owner.Kind).Traits().AddressKind.KindName()
-	}
-	for _, h := range facts {
-		if h.Source.IsInUse() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
-			out.Use = UseConflict
-			if owner := inv.DescribeFact(h); !slices.Contains(out.OtherOwners, owner) {
-				out.OtherOwners = append(out.OtherOwners, owner)
-			}
-		}
-	}
-	return out
 }

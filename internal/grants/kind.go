@@ -1,9 +1,13 @@
 package grants
 
 import (
+	"sync"
 	"time"
 
 	"go4.org/netipx"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -116,3 +120,48 @@ const (
 	// NeedRelease means that the claimant is being deleted and has something to release.
 	NeedRelease
 )
+
+// ResourceKind is a kind of objects that name a pool: claimants, or their address objects.
+type ResourceKind interface {
+	// NewObject returns an empty object of the kind.
+	NewObject() Object
+	// PoolKeyFor returns the pool that an object names. The key has no kind if the object names a kind of pool that
+	// is not ours. It reports false if the object is of another kind.
+	PoolKeyFor(o Object) (pools.Key, bool)
+	// SetPoolRef makes an object name a pool.
+	SetPoolRef(o Object, pool pools.Key)
+	// UsesMirroredPool reports whether an object names a pool of the in-cluster provider, and so is served by its
+	// mirror.
+	UsesMirroredPool(o Object) bool
+}
+
+// ListedObjects are the objects of one pool in a consistent list. The lists of several kinds add to it concurrently.
+type ListedObjects struct {
+	mu        sync.Mutex
+	Claimants []*Claimant
+	Addresses []*Address
+	Blocks    []*Block
+}
+
+// AddBlock adds a block of the pool.
+func (l *ListedObjects) AddBlock(b *Block) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Blocks = append(l.Blocks, b)
+}
+
+// AddObject adds an object of a kind.
+func (l *ListedObjects) AddObject(r ResourceKind, o Object) {
+	switch k := r.(type) {
+	case ClaimantKind:
+		c := k.NewClaimant(o)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.Claimants = append(l.Claimants, c)
+	case AddressKind:
+		a := k.NewAddress(o)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.Addresses = append(l.Addresses, a)
+	}
+}

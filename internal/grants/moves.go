@@ -1,11 +1,16 @@
 package grants
 
 import (
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ending"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
@@ -25,6 +30,21 @@ type Moves struct {
 	space     *Space
 }
 
+// unfinishedMove is the retry state of the end of the move of one object: when the manager next tries to remove our
+// finalizers, and how often that has failed.
+type unfinishedMove struct {
+	retryAt  time.Time
+	failures int
+}
+
+// UnfinishedMoves are the objects from which the manager should remove our finalizers now. Wait is how long until the
+// next ones are due.
+type UnfinishedMoves struct {
+	Claimants []types.UID
+	Addresses []*Address
+	Wait      time.Duration
+}
+
 // UnfinishedMoves returns the objects that clusterctl has left behind in a move, at most room of them. Each is
 // returned again after a while, because the removal of its finalizers may fail.
 func (ms *Moves) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) {
@@ -32,7 +52,7 @@ func (ms *Moves) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) 
 		clear(ms.unfinishedMoves)
 		return out
 	}
-	held := ms.base.recordedHeldRanges()
+	held := ms.recordedHeldRanges()
 	due := func(uid types.UID) bool {
 		left := ms.unfinishedMoves[uid]
 		if left == nil {
@@ -82,6 +102,73 @@ func (ms *Moves) RecordMoveFinish(uid types.UID, err error, now time.Time) (agai
 		return left.retryAt
 	}
 	return again
+}
+
+// CanFinishMove reports whether our finalizers may be removed from a claimant that clusterctl has moved.
+func (ms *Moves) CanFinishMove(c *Claimant) bool {
+	return c.Moved && c.canFinishMove(ms.recordedHeldRanges())
+}
+
+func (c *Claimant) canFinishMove(held heldRangeSet) bool {
+	return c.Moved && len(c.foreignFinalizers()) < len(c.OtherFinalizers)+boolToInt(c.HasFinalizer) && (!c.HasRecord() || held.containsRange(c.RecordedRange))
+}
+
+// FinishMoveStep returns the step that removes our finalizers from a claimant that clusterctl has moved.
+func FinishMoveStep(c *Claimant) Step {
+	return Step{Call: Call{Verb: PatchObject, Purpose: "moved"}, MetadataPatch: map[string]any{"finalizers": c.foreignFinalizers()}}
+}
+
+// foreignFinalizers returns the finalizers of other controllers.
+func (c *Claimant) foreignFinalizers() []string {
+	out := []string{}
+	for _, f := range c.OtherFinalizers {
+		if !strings.HasPrefix(f, ending.FinalizerPrefix) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func boolToInt(value bool) int {
+	if value {
+		return 1
+	}
+	return 0
+}
+
+// heldRangeSet is the set of ranges that a pool holds: sorted, and no two of them adjacent. A nil set holds
+// everything.
+type heldRangeSet []netipx.IPRange
+
+// recordedHeldRanges returns the ranges that the status of the pool records as held. If the pool does not exist,
+// everything is held, because nothing is granted.
+func (ms *Moves) recordedHeldRanges() heldRangeSet {
+	if ms.base.Pool == nil {
+		return nil
+	}
+	var held netipx.IPSetBuilder
+	for _, h := range ms.base.Pool.PoolStatus().Held {
+		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
+			held.AddRange(r)
+		}
+	}
+	set, err := held.IPSet()
+	if err != nil {
+		return heldRangeSet{} // no range is known to be held
+	}
+	return append(heldRangeSet{}, set.Ranges()...)
+}
+
+// containsRange reports whether the set holds all of a range.
+func (k heldRangeSet) containsRange(r netipx.IPRange) bool {
+	if k == nil {
+		return true
+	}
+	after, found := slices.BinarySearchFunc(k, r.From(), func(h netipx.IPRange, ip netip.Addr) int { return h.From().Compare(ip) })
+	if found {
+		after++
+	}
+	return after > 0 && !k[after-1].To().Less(r.To())
 }
 
 // classifyAddress records whether an address object has a claimant, and whether clusterctl is moving it. It reports

@@ -13,7 +13,7 @@ import (
 // ObserveClaimant records a claimant as an event, a list or the answer to a write of this manager returned it. It
 // reports whether the pool has something to do.
 func (m *PoolState) ObserveClaimant(c *Claimant) bool {
-	if m.Claimants.Has(c.Owner.UID) || !m.resolveNameOwner(c) {
+	if m.Claimants.Gone.Has(c.Owner.UID) || !m.resolveNameOwner(c) {
 		return false
 	}
 	old := m.Claimants.ByUID[c.Owner.UID]
@@ -52,15 +52,15 @@ func (m *PoolState) ObserveClaimant(c *Claimant) bool {
 		delete(m.Moves.movingClaimants, c.Owner.UID)
 	}
 	m.Space.restoreRecord(c)
-	m.Inventory.UpdateClaimantFacts(c)
+	m.UpdateClaimantFacts(c)
 	m.Held.holdMovedClaimant(c)
-	m.Inventory.confirmGrant(c.Owner.UID)
+	m.confirmGrant(c.Owner.UID)
 	m.Queues.requeueOverlapping(c)
 	if c.Kind.Traits().AddressKind != nil {
 		m.Claimants.ByName[NamespacedNameFromOwner(c.Owner)] = c
 		if a := m.Addresses.AddressFor(c); a != nil {
 			m.Moves.classifyAddress(m.Addresses.assignClaimant(a))
-			m.Inventory.confirmGrant(c.Owner.UID)
+			m.confirmGrant(c.Owner.UID)
 		}
 	}
 	return m.Queues.QueueClaimant(c) || c.Moved
@@ -81,9 +81,17 @@ func (m *PoolState) resolveNameOwner(c *Claimant) bool {
 	return false
 }
 
+// UpdateClaimantFacts updates the facts about the range that a claimant has on record, and about the range in its
+// status.
+func (m *PoolState) UpdateClaimantFacts(c *Claimant) {
+	record, shown := c.Kind.TakenRanges(m.Inventory, c)
+	m.Space.setClaimantFact(ledger.SourceRecord, c, record)
+	m.Space.setClaimantFact(ledger.SourceObject, c, shown)
+}
+
 // ForgetClaimant records the proof that the claim of a UID is gone.
 func (m *PoolState) ForgetClaimant(uid types.UID) {
-	m.Claimants.Add(uid)
+	m.Claimants.Gone.Add(uid)
 	c := m.Claimants.ByUID[uid]
 	if c == nil {
 		return
@@ -103,7 +111,7 @@ func (m *PoolState) ForgetClaimant(uid types.UID) {
 	if c.countedInQuota {
 		m.Quotas.addQuotaUsage(c, -1)
 	}
-	m.Inventory.confirmGrant(uid)
+	m.confirmGrant(uid)
 	m.Queues.requeueOverlapping(c)
 	if a := m.Addresses.AddressFor(c); a != nil {
 		m.Moves.classifyAddress(a)
@@ -113,7 +121,7 @@ func (m *PoolState) ForgetClaimant(uid types.UID) {
 
 // ObserveAddress records an IPAddress. It reports whether the pool has something to do.
 func (m *PoolState) ObserveAddress(a *Address) bool {
-	if m.Claimants.Has(a.UID) {
+	if m.Claimants.Gone.Has(a.UID) {
 		return false
 	}
 	if old := m.Addresses.ByName[a.Key()]; old != nil {
@@ -130,7 +138,7 @@ func (m *PoolState) ObserveAddress(a *Address) bool {
 	if m.Addresses.ByName[a.Key()] == nil && m.Claimants.ByName[a.Key()] == nil {
 		m.Quarantine.recordArrival(time.Unix(a.CreatedUnix, 0))
 	}
-	a.ClaimantUID = m.Claimants.ClaimantUIDFor(a)
+	a.ClaimantUID = m.Addresses.ClaimantUIDFor(a)
 	m.Addresses.addAddress(a)
 	if a.moved && a.IP.IsValid() {
 		m.Held.holdMovedRange(a.ledgerOwner(), m.Space.Ledger.UnitRange(a.IP))
@@ -139,7 +147,7 @@ func (m *PoolState) ObserveAddress(a *Address) bool {
 	if c := m.Claimants.ByName[a.Key()]; c != nil {
 		if a.ClaimantUID == c.Owner.UID {
 			c.LostAddress = nil
-			m.Inventory.confirmGrant(c.Owner.UID)
+			m.confirmGrant(c.Owner.UID)
 		}
 		return m.Queues.QueueClaimant(c) || wake
 	}
@@ -148,7 +156,7 @@ func (m *PoolState) ObserveAddress(a *Address) bool {
 
 // ForgetAddress records the proof that the IPAddress of a UID is gone.
 func (m *PoolState) ForgetAddress(uid types.UID, name types.NamespacedName) {
-	m.Claimants.Add(uid)
+	m.Claimants.Gone.Add(uid)
 	delete(m.Moves.movingAddresses, uid)
 	m.Space.Ledger.RemoveFact(ledger.Key{Source: ledger.SourceObject, UID: uid})
 	lost := m.Addresses.ByName[name]
@@ -160,7 +168,7 @@ func (m *PoolState) ForgetAddress(uid types.UID, name types.NamespacedName) {
 		if lost != nil && lost.UID == uid && lost.ClaimantUID == c.Owner.UID && !c.Deleting {
 			c.LostAddress = lost
 			m.Space.restoreRecord(c)
-			m.Inventory.UpdateClaimantFacts(c)
+			m.UpdateClaimantFacts(c)
 		}
 		c.Failures, c.RetryAt = 0, time.Time{} // it may have waited for this name
 		m.Queues.QueueClaimant(c)
@@ -181,6 +189,62 @@ func isOlderClaimant(a, b *Claimant) bool {
 	return a.Owner.UID < b.Owner.UID
 }
 
+// ObserveBlock records a block of this pool. It reports whether the pool has something to do.
+func (m *PoolState) ObserveBlock(b *Block) bool {
+	if m.Claimants.Gone.Has(b.UID) {
+		return false
+	}
+	old := m.Carved.Blocks[b.Name]
+	if b.InOtherNamespace && (old == nil || old.UID != b.UID) && !m.Base.isBlockOpenWithUID(b.Name, b.UID) {
+		if m.Carved.inOtherNamespace == nil {
+			m.Carved.inOtherNamespace = map[types.UID]*Block{}
+		}
+		if previous := m.Carved.inOtherNamespace[b.UID]; previous == nil || term.IsNewerVersion(b.ResourceVersion, previous.ResourceVersion) {
+			m.Carved.inOtherNamespace[b.UID] = b
+		}
+		return m.Base.Pool == nil
+	}
+	if old != nil {
+		if !term.IsNewerVersion(b.ResourceVersion, old.ResourceVersion) {
+			return false
+		}
+		if old.UID == b.UID {
+			b.blockWork = old.blockWork
+			b.recordArrived = b.recordArrived || (len(old.RecordedRanges) == 0 && len(b.RecordedRanges) > 0)
+		}
+	}
+	if (old == nil || old.UID != b.UID) && len(b.RecordedRanges) > 0 {
+		m.Quarantine.recordArrival(b.Created) // objects that have addresses of the block may arrive later
+	}
+	if m.Carved.Blocks == nil {
+		m.Carved.Blocks = map[string]*Block{}
+	}
+	m.Carved.Blocks[b.Name] = b
+	m.Held.holdMovedBlock(b)
+	return true
+}
+
+// adoptFromOtherNamespaces adds the blocks in other namespaces that are open on record to the blocks of the pool: the
+// manager has moved to another namespace since they were created.
+func (m *PoolState) adoptFromOtherNamespaces() {
+	for uid, b := range m.Carved.inOtherNamespace {
+		if m.Base.isBlockOpenWithUID(b.Name, uid) && m.Carved.Blocks[b.Name] == nil {
+			delete(m.Carved.inOtherNamespace, uid)
+			m.ObserveBlock(b)
+		}
+	}
+}
+
+// confirmGrant confirms a committed grant whose claimant is gone, or has the granted range on record (R6).
+func (m *PoolState) confirmGrant(uid types.UID) {
+	g := m.Grants.ByClaimant[uid]
+	if g == nil || !g.Committed {
+		return
+	}
+	c := m.Claimants.ByUID[uid]
+	g.Confirmed = g.Confirmed || c == nil || c.Kind.IsConfirmed(m.Inventory, c)
+}
+
 // ObservePool records a version of the pool, if it is the newest. A caller that publishes the spec of the pool calls
 // this first.
 func (m *PoolState) ObservePool(pool v1alpha1.Pool) {
@@ -199,4 +263,65 @@ func (m *PoolState) recordObserved(pool v1alpha1.Pool) {
 	edited := pool.GetGeneration() > 1 || pool.PoolSpec().Carve != nil
 	m.Observed.latest = observedPool{uid: pool.GetUID(), resourceVersion: pool.GetResourceVersion(), status: pool.PoolStatus(), mayExceedSpec: edited}
 	m.Observed.ever = true
+}
+
+// ObserveObject records an object of a kind. It reports whether the pool has something to do.
+func (m *PoolState) ObserveObject(r ResourceKind, o Object) bool {
+	switch k := r.(type) {
+	case ClaimantKind:
+		return m.ObserveClaimant(k.NewClaimant(o))
+	case AddressKind:
+		return m.ObserveAddress(k.NewAddress(o))
+	}
+	return false
+}
+
+// ForgetObject records the proof that an object of a kind is gone.
+func (m *PoolState) ForgetObject(r ResourceKind, o Object) {
+	switch r.(type) {
+	case ClaimantKind:
+		m.ForgetClaimant(o.GetUID())
+	case AddressKind:
+		m.ForgetAddress(o.GetUID(), types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()})
+	}
+}
+
+// UnlistedObjects returns the known objects of a kind that are not among the listed UIDs, as objects that have a
+// name, a UID and their pool only. It costs no memory for the listed ones.
+func (m *PoolState) UnlistedObjects(r ResourceKind, listed map[types.UID]struct{}) (out []Object) {
+	add := func(namespace, name string, uid types.UID) {
+		if _, ok := listed[uid]; !ok {
+			o := WithName(r.NewObject(), namespace, name)
+			o.SetUID(uid)
+			r.SetPoolRef(o, m.Base.Key)
+			out = append(out, o)
+		}
+	}
+	for _, c := range m.Claimants.ByUID {
+		if c.Kind == r {
+			add(c.Owner.Namespace, c.Owner.Name, c.Owner.UID)
+		}
+	}
+	for _, a := range m.Addresses.ByName {
+		if a.Kind.Traits().AddressKind == r {
+			add(a.Namespace, a.Name, a.UID)
+		}
+	}
+	if carver, ok := r.(BlockKind); ok {
+		out = append(out, m.Carved.unlistedBlocks(carver, listed)...)
+	}
+	return out
+}
+
+// ObserveListed records the objects of a list.
+func (m *PoolState) ObserveListed(found *ListedObjects) {
+	for _, c := range found.Claimants {
+		m.ObserveClaimant(c)
+	}
+	for _, a := range found.Addresses {
+		m.ObserveAddress(a)
+	}
+	for _, b := range found.Blocks {
+		m.ObserveBlock(b)
+	}
 }

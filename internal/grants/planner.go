@@ -1,11 +1,14 @@
 package grants
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Planner chooses the range for each claimant that waits, or the reason why there is none. The failure of one
@@ -18,6 +21,7 @@ type Planner struct {
 	base      *Base
 	space     *Space
 	claimants *Claimants
+	record    *Record
 	grants    *Grants
 	queues    *Queues
 	inventory *Inventory
@@ -25,6 +29,21 @@ type Planner struct {
 	failures  *Failures
 	quotas    *Quotas
 	cooling   *Cooling
+}
+
+// RefusalsForPending returns the waiting claimants whose status should report that the pool cannot be written. If
+// this manager does not hold the pool, these are only the claimants without a refusal in their status: the holder
+// decides on the others.
+func (p *Planner) RefusalsForPending(now time.Time, admission AdmissionFunc) map[*Claimant]*Refusal {
+	refused := map[*Claimant]*Refusal{}
+	p.queues.Waiting.Scan(func(c *Claimant) bool {
+		published := c.HasPublished(*p.record.WriteRefusal) || (!p.record.Holder && c.PublishedRefusal() != Refusal{})
+		if c.MayStartJob(now) && !published && !admission(c).Wait {
+			refused[c] = p.record.WriteRefusal
+		}
+		return true
+	})
+	return refused
 }
 
 // FailingNamespaceRefusal returns the refusal for a claimant that is not tried now, because too many of its namespace
@@ -45,6 +64,60 @@ func (p *Planner) FailingNamespaceRefusal(c *Claimant, now time.Time) *Refusal {
 	return t.refusalForOthers(c.Owner.Namespace)
 }
 
+// MaxInFlightGrants bounds the grants in the status, including those that wait or fail. With the longest names they
+// take 160 KB.
+const MaxInFlightGrants = 300
+
+// reservedForHealthy is how many of them are reserved for namespaces in which nothing fails. A grant that fails stays
+// in flight as long as a write for it may be stored, so a few failing namespaces could use up all of them.
+const reservedForHealthy = 100
+
+// inFlightCount counts the grants in flight during a plan.
+type inFlightCount struct {
+	total, stuck int
+	byNamespace  map[string]int
+}
+
+func (k *inFlightCount) add(namespace string) {
+	k.total++
+	k.byNamespace[namespace]++
+}
+
+// checkInFlightLimit reports whether a claimant may get a grant now, or returns a refusal. Without either, the
+// claimant waits quietly: the grants of its namespace are being written. While grants fail, a namespace in which no
+// claimant was served since may have only a few grants in flight, and one at a time when few are left, so that there
+// is room for every namespace.
+func (p *Planner) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *Refusal, may bool) {
+	ns := c.Owner.Namespace
+	left, inNamespace := MaxInFlightGrants-k.total, k.byNamespace[ns]
+	switch _, well := p.failures.healthyNamespaces[ns]; {
+	case k.stuck == 0, well:
+		may = left > 0
+	case left > reservedForHealthy:
+		may = inNamespace < term.SerialRetryThreshold
+	default:
+		may = left > 0 && inNamespace == 0
+	}
+	switch t := p.failures.failing[ns]; {
+	case may:
+		return nil, true
+	case t != nil:
+		return t.refusalForOthers(ns), false
+	case left <= 0 && k.stuck > 0:
+		return p.stuckGrantsRefusal(), false
+	}
+	return nil, false
+}
+
+// stuckGrantsRefusal returns the refusal for a claimant that waits because grants of other claimants are stuck.
+func (p *Planner) stuckGrantsRefusal() *Refusal {
+	if names := slices.Sorted(maps.Keys(p.failures.failing)); len(names) > 0 {
+		return PoolNotReady("%s grants nothing more while writes of what it has granted fail, as in namespace %s: %v; change what fails them: this claim is served when one of those is",
+			p.base.Key, names[0], p.failures.failing[names[0]].lastError)
+	}
+	return PoolNotReady("%s grants nothing more while the Clusters of so many claims that were granted something are paused; resume one of them", p.base.Key)
+}
+
 // noSubnetRefusal returns the refusal for a claimant whose failure domain no subnet of the pool serves. It is nil if
 // a subnet does.
 func (p *Planner) noSubnetRefusal(c *Claimant) *Refusal {
@@ -60,11 +133,11 @@ func (p *Planner) zoneExhaustedRefusal(c *Claimant) *Refusal {
 	domain := c.failureDomain()
 	if domain == "" {
 		return poolExhausted("%s has no free address for claims without a failure domain: those outside of the subnets that name failureDomains are allocated, reserved or resting, or there are none; "+
-			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", p.base.Key, p.base.reuseGraceNote())
+			"add addresses, or set the failureDomain of the machines in their control plane or MachineDeployment%s", p.base.Key, p.cooling.reuseGraceNote())
 	}
 	_, subnets := p.space.Layout.ZonesForFailureDomain(domain)
 	return poolExhausted("%s has no free address for failure domain %s: those in %s are allocated, reserved or resting, or there are none; add addresses there, or a subnet for the failure domain, or delete machines or claims%s",
-		p.base.Key, domain, formatPrefixes(subnets), p.base.reuseGraceNote())
+		p.base.Key, domain, formatPrefixes(subnets), p.cooling.reuseGraceNote())
 }
 
 // PlanGrants grants ranges to the claimants that wait, oldest first and at most room of them. It returns the number
@@ -75,7 +148,7 @@ func (p *Planner) PlanGrants(now time.Time, room int, admission AdmissionFunc) (
 	p.cachedExhaustedRefusal = nil
 	var grants []*Grant
 	k := p.grants.countInFlight()
-	p.queues.Pending.Scan(func(c *Claimant) bool {
+	p.queues.Waiting.Scan(func(c *Claimant) bool {
 		if len(grants) >= room && (room > 0 || k.stuck == 0) {
 			return false // otherwise those that wait get the reason in their status
 		}

@@ -19,6 +19,14 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 )
 
+// Clock converts between the clock of this manager and that of the API server. All times on record are by the latter
+// (ADR 49). A time in the future counts as now.
+type Clock struct {
+	// ToAPIServerTime converts a time of this manager to the clock of the API server. It is nil if both have the same
+	// clock.
+	ToAPIServerTime func(time.Time) time.Time
+}
+
 // Pool is one pool of a manager: a handle whose state has to be locked before use.
 type Pool struct {
 	Key   pools.Key
@@ -61,6 +69,7 @@ type PoolState struct {
 	Quotas     *Quotas
 	Inventory  *Inventory
 	Queues     *Queues
+	Owners     *Owners
 	Lookups    *MachineLookups
 	Releases   *Releases
 	Conditions *Conditions
@@ -85,24 +94,40 @@ func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 	m.Space = &Space{Ledger: ledger.New(nil, 128), base: m.Base}
 	m.Excluded = &ExcludedRanges{byRange: map[netipx.IPRange]pools.Key{}, space: m.Space}
 	m.Addresses = &Addresses{ByName: map[types.NamespacedName]*Address{}, Orphans: map[types.NamespacedName]*Orphan{}, claimants: m.Claimants, space: m.Space}
-	m.Cooling = &Cooling{space: m.Space, clock: m.Clock}
+	m.Cooling = &Cooling{base: m.Base, space: m.Space, clock: m.Clock}
 	m.Grants = &Grants{ByClaimant: map[types.UID]*Grant{}, claimants: m.Claimants}
 	m.Carved = &CarvedPool{base: m.Base, space: m.Space, claimants: m.Claimants}
-	m.Quarantine = &Quarantine{base: m.Base, clock: m.Clock, record: m.Record}
+	m.Quarantine = &Quarantine{base: m.Base, clock: m.Clock, record: m.Record, claimants: m.Claimants, space: m.Space}
 	m.Quotas = &Quotas{byNamespace: map[namespaceQuotaKey]int64{}, Shared: q, base: m.Base, grants: m.Grants}
-	m.Inventory = &Inventory{Base: m.Base, Space: m.Space, Claimants: m.Claimants, Addresses: m.Addresses, Cooling: m.Cooling, Grants: m.Grants, Carved: m.Carved, Quarantine: m.Quarantine, Clock: m.Clock, Excluded: m.Excluded, Quotas: m.Quotas}
-	m.Queues = &Queues{Pending: btree.NewBTreeGOptions(isOlderClaimant, btree.Options{NoLocks: true}), ToWrite: map[types.UID]*Claimant{}, Retrying: map[types.UID]struct{}{}, Overflow: map[types.UID]*Claimant{}, inventory: m.Inventory, quotas: m.Quotas, claimants: m.Claimants, addresses: m.Addresses, grants: m.Grants, space: m.Space}
+	m.Inventory = &Inventory{Base: m.Base, Space: m.Space, Claimants: m.Claimants, Addresses: m.Addresses, Cooling: m.Cooling, Grants: m.Grants, Carved: m.Carved, Quarantine: m.Quarantine, Excluded: m.Excluded, Quotas: m.Quotas}
+	m.Queues = &Queues{Waiting: btree.NewBTreeGOptions(isOlderClaimant, btree.Options{NoLocks: true}), ToWrite: map[types.UID]*Claimant{}, Retrying: map[types.UID]struct{}{}, Overflow: map[types.UID]*Claimant{}, inventory: m.Inventory, quotas: m.Quotas, claimants: m.Claimants, addresses: m.Addresses, grants: m.Grants, space: m.Space}
+	m.Owners = &Owners{claimants: m.Claimants, queues: m.Queues, record: m.Record}
 	m.Lookups = &MachineLookups{claimants: m.Claimants, space: m.Space, queues: m.Queues}
 	m.Releases = &Releases{base: m.Base, space: m.Space, clock: m.Clock, cooling: m.Cooling, queues: m.Queues, record: m.Record, inventory: m.Inventory, addresses: m.Addresses}
 	m.Cooling.Periods = cooling.NewSet(m.Releases.onCoolingStarted, m.Releases.onCoolingEnded)
-	m.Conditions = &Conditions{WaitingClusters: map[types.NamespacedName]struct{}{}, claimants: m.Claimants, base: m.Base, record: m.Record, queues: m.Queues, addresses: m.Addresses}
+	m.Conditions = &Conditions{BlockingClusters: map[types.NamespacedName]struct{}{}, base: m.Base, record: m.Record, addresses: m.Addresses}
 	m.Failures = &Failures{failing: failingNamespaces{}, statusFailing: failingNamespaces{}, healthyNamespaces: map[string]struct{}{}, claimants: m.Claimants, grants: m.Grants}
 	m.Moves = &Moves{movingClaimants: map[types.UID]*Claimant{}, movingAddresses: map[types.UID]*Address{}, unfinishedMoves: map[types.UID]*unfinishedMove{}, claimants: m.Claimants, base: m.Base, addresses: m.Addresses, space: m.Space}
-	m.Held = &HeldRanges{byRange: map[netipx.IPRange]v1alpha1.HeldRange{}, base: m.Base, space: m.Space, quarantine: m.Quarantine, claimants: m.Claimants, addresses: m.Addresses, carved: m.Carved, moves: m.Moves}
+	m.Held = &HeldRanges{byRange: map[netipx.IPRange]v1alpha1.HeldRange{}, base: m.Base, space: m.Space, addresses: m.Addresses, carved: m.Carved, moves: m.Moves}
 	m.Observed = &Observed{ListedFor: map[v1alpha1.YieldedPool]bool{}, space: m.Space, claimants: m.Claimants, carved: m.Carved, record: m.Record}
 	m.Overlap = &Overlap{UnwatchedUsage: map[v1alpha1.YieldedPool]UnwatchedUsage{}, space: m.Space, observed: m.Observed, claimants: m.Claimants}
 	m.Growth = &Growth{base: m.Base, space: m.Space, record: m.Record, quarantine: m.Quarantine, held: m.Held, queues: m.Queues, carved: m.Carved, inventory: m.Inventory}
-	m.Planner = &Planner{base: m.Base, space: m.Space, claimants: m.Claimants, grants: m.Grants, queues: m.Queues, inventory: m.Inventory, growth: m.Growth, failures: m.Failures, quotas: m.Quotas, cooling: m.Cooling}
+	m.Planner = &Planner{base: m.Base, space: m.Space, claimants: m.Claimants, record: m.Record, grants: m.Grants, queues: m.Queues, inventory: m.Inventory, growth: m.Growth, failures: m.Failures, quotas: m.Quotas, cooling: m.Cooling}
 	m.Status = &StatusBuilder{base: m.Base, space: m.Space, claimants: m.Claimants, quarantine: m.Quarantine, grants: m.Grants, held: m.Held, queues: m.Queues, carved: m.Carved, inventory: m.Inventory, clock: m.Clock, growth: m.Growth, cooling: m.Cooling, overlap: m.Overlap, moves: m.Moves}
 	return m
+}
+
+// apiServerTime converts a time to the clock of the API server. All times that the next manager counts from are
+// recorded by that clock, because its own clock and that of its predecessor may differ by any amount (ADR 49).
+func (k *Clock) apiServerTime(at time.Time) time.Time {
+	if k.ToAPIServerTime == nil {
+		return at
+	}
+	return k.ToAPIServerTime(at)
+}
+
+// fromAPIServerTime converts a time of the API server to the clock of this manager. It returns now for a future time,
+// so that a clock that was ahead when the time was recorded does not close the pool for longer.
+func (k *Clock) fromAPIServerTime(at, now time.Time) time.Time {
+	return now.Add(-max(k.apiServerTime(now).Sub(at), 0))
 }

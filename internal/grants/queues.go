@@ -1,6 +1,8 @@
 package grants
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -9,13 +11,12 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 )
 
-// Queues has the claimants that need work, and counts the jobs. A claimant is in at most one of Pending, ToWrite,
-// Overflow and deferred; Retrying is beside these. Pending is in the order of isOlderClaimant, so a claimant leaves
+// Queues has the claimants that need work, and counts the jobs. A claimant is in at most one of Waiting, ToWrite,
+// Overflow and deferred; Retrying is beside these. Waiting is in the order of isOlderClaimant, so a claimant leaves
 // it before a newer version replaces it.
 type Queues struct {
-	// Pending are the claimants that wait for a grant, oldest first; ToWrite are those that need
-	// any other write.
-	Pending *btree.BTreeG[*Claimant]
+	// Waiting are the claimants that wait for a grant, oldest first; ToWrite are those that need any other write.
+	Waiting *btree.BTreeG[*Claimant]
 	ToWrite map[types.UID]*Claimant
 	// Retrying are the claimants whose last attempt failed, and that have a RetryAt.
 	Retrying map[types.UID]struct{}
@@ -58,6 +59,69 @@ func (q *Queues) RetryOverflow() {
 	}
 }
 
+// deferredReleases are the releases whose cooling period still has to be recorded. Each batch records no more than
+// can be handed to jobs, and leaves the others to the next batches. Their claimants are not in ToWrite
+// meanwhile, or each reconcile would visit all of them. The zero value is empty.
+type deferredReleases struct {
+	// byAddress has the releases in the order of their addresses, because adjacent ranges that start to cool down
+	// together share an entry of status.cooling (ADR 53).
+	byAddress []deferredRelease
+	// claimants has the claimants that still wait. One that was queued again meanwhile is in byAddress only.
+	claimants map[types.UID]*Claimant
+}
+
+// deferredRelease is a claimant that releases a range, and the first address of that range.
+type deferredRelease struct {
+	claimant     *Claimant
+	firstAddress netip.Addr
+}
+
+// deferReleases moves releases from ToWrite to the deferred ones. It costs O(n log n) in the number of both,
+// and nothing if due is empty.
+func (q *Queues) deferReleases(due []deferredRelease) {
+	if len(due) == 0 {
+		return
+	}
+	d := &q.deferred
+	if d.claimants == nil {
+		d.claimants = make(map[types.UID]*Claimant, len(due))
+	}
+	d.byAddress = slices.DeleteFunc(d.byAddress, func(r deferredRelease) bool { return d.claimants[r.claimant.Owner.UID] != r.claimant })
+	for _, r := range due {
+		delete(q.ToWrite, r.claimant.Owner.UID)
+		d.claimants[r.claimant.Owner.UID] = r.claimant
+	}
+	d.byAddress = append(d.byAddress, due...)
+	slices.SortFunc(d.byAddress, func(a, b deferredRelease) int { return a.firstAddress.Compare(b.firstAddress) })
+}
+
+// nextDeferredRelease moves the deferred claimant with the lowest address back to ToWrite and returns it. It
+// returns nil if there is none.
+func (q *Queues) nextDeferredRelease() *Claimant {
+	d := &q.deferred
+	for len(d.byAddress) > 0 {
+		c := d.byAddress[0].claimant
+		d.byAddress[0] = deferredRelease{} // the array lives as long as any of the others
+		d.byAddress = d.byAddress[1:]
+		if d.claimants[c.Owner.UID] == c {
+			delete(d.claimants, c.Owner.UID)
+			q.ToWrite[c.Owner.UID] = c
+			return c
+		}
+	}
+	*d = deferredReleases{} // free the memory of both
+	return nil
+}
+
+// requeueDeferredReleases moves all deferred claimants back to ToWrite: this manager does not record cooling
+// periods any more, or none are needed.
+func (q *Queues) requeueDeferredReleases() {
+	for uid, c := range q.deferred.claimants {
+		q.ToWrite[uid] = c
+	}
+	q.deferred = deferredReleases{}
+}
+
 // EndJob records that a job has ended. again is when a failed job is retried, zero if it did not fail. EndJob reports
 // whether the pool should be reconciled: there is room for more jobs, or the pool would not be reconciled before the
 // retry anyway. Many jobs fail while an obstacle lasts: an idle pool is enqueued for the next retry only, not for
@@ -90,7 +154,7 @@ func (q *Queues) NextRetryDelay(now time.Time) time.Duration {
 // release of its own claimant or, if that is gone, the claimants that wait for an address.
 func (q *Queues) HasBlockingGrant() bool {
 	for uid, g := range q.grants.ByClaimant {
-		if c := q.claimants.ByUID[uid]; g.Confirmed && ((c != nil && c.Deleting) || (c == nil && q.Pending.Len() > 0)) {
+		if c := q.claimants.ByUID[uid]; g.Confirmed && ((c != nil && c.Deleting) || (c == nil && q.Waiting.Len() > 0)) {
 			return true
 		}
 	}
@@ -119,7 +183,7 @@ func (q *Queues) QueueClaimant(c *Claimant) bool {
 	case NeedNothing:
 		return false
 	case NeedGrant:
-		q.Pending.Set(c)
+		q.Waiting.Set(c)
 	case NeedWrite, NeedRelease:
 		q.ToWrite[c.Owner.UID] = c
 	}
@@ -127,7 +191,7 @@ func (q *Queues) QueueClaimant(c *Claimant) bool {
 }
 
 func (q *Queues) dequeueClaimant(c *Claimant) {
-	q.Pending.Delete(c)
+	q.Waiting.Delete(c)
 	delete(q.ToWrite, c.Owner.UID)
 	delete(q.Overflow, c.Owner.UID)
 	delete(q.deferred.claimants, c.Owner.UID)
@@ -155,27 +219,4 @@ func (q *Queues) requeueOrphanClaimants() {
 			q.QueueClaimant(c)
 		}
 	}
-}
-
-// AppendWaiting appends the claimants that wait and are served after a claimant, or from the first one if after is
-// nil, until to has ViewChunkSize claimants. It also returns the last one.
-func (q *Queues) AppendWaiting(after *Claimant, to []WaitingClaimant) ([]WaitingClaimant, *Claimant) {
-	add := func(c *Claimant) bool {
-		if after != nil && !isOlderClaimant(after, c) {
-			return true
-		}
-		published := c.PublishedRefusal()
-		to = append(to, WaitingClaimant{
-			Kind: c.Owner.Kind, Namespace: c.Owner.Namespace, Name: c.Owner.Name, Cluster: c.Cluster.Name, Since: c.Created,
-			Reason: published.Reason, Message: published.Message,
-		})
-		after = c
-		return len(to) < ViewChunkSize
-	}
-	if after == nil {
-		q.Pending.Scan(add)
-	} else {
-		q.Pending.Ascend(after, add)
-	}
-	return to, after
 }

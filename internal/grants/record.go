@@ -33,11 +33,11 @@ type Record struct {
 	PendingCommit *PendingCommit
 	// ChangedAt is when another writer last changed the pool; WorkPendingSince is since when work has waited.
 	ChangedAt, WorkPendingSince time.Time
-	term.TakeoverBackoff
-	jitter          func(time.Duration) time.Duration
-	ListDuration    time.Duration
-	TakeoverChecked bool
-	LastCommitAt    time.Time
+	Takeover                    term.TakeoverBackoff
+	jitter                      func(time.Duration) time.Duration
+	ListDuration                time.Duration
+	TakeoverChecked             bool
+	LastCommitAt                time.Time
 
 	base *Base
 }

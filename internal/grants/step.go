@@ -1,8 +1,16 @@
 package grants
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -138,4 +146,66 @@ func WriteRecordStep(c *Claimant, text string) Step {
 		"finalizers":  append(slices.Clone(c.OtherFinalizers), c.Kind.Traits().Finalizer),
 		"annotations": map[string]string{v1alpha1.AddressAnnotation: text},
 	}}
+}
+
+// Refusal is the reason why a claimant gets nothing now: a reason of the IPAM contract of Cluster API, and a message
+// with what a user can do about it.
+type Refusal struct{ Reason, Message string }
+
+// AllocationFailed returns the refusal of a claimant that cannot be served as it is.
+func AllocationFailed(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyAllocationFailedReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
+}
+
+// PoolNotReady returns the refusal of a claimant whose pool cannot serve it.
+func PoolNotReady(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ipamv1.IPAddressClaimReadyPoolNotReadyReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
+}
+
+// MayChangeAddress reports whether a claimant may get another address than the one on record. If the in-cluster
+// provider and this manager serve a pool in turns, that provider may have granted an address of ours that was not
+// published yet: it does not read records.
+func (c *Claimant) MayChangeAddress() bool { return c.UsesMirroredPool && !c.StatusHasAddress }
+
+// hasRecordPriority reports whether the record of a claimant has priority over that of another one with the same
+// address, as copies of a manifest have. The claimant that has the address in its status has priority, otherwise the
+// older one.
+func (c *Claimant) hasRecordPriority(other *Claimant) bool {
+	if c.StatusHasAddress != other.StatusHasAddress {
+		return c.StatusHasAddress
+	}
+	return isOlderClaimant(c, other)
+}
+
+// refusedPrefix is the beginning of the message in the status of a claim whose IPAddress the API server refuses.
+// Managers that are older than the reason WriteFailed recognize such a claim by it.
+const refusedPrefix = "the API server refuses"
+
+// RefusalForWriteError returns the refusal for the claimant whose own write has failed.
+func RefusalForWriteError(err error) Refusal {
+	do := "change the quota, policy or schema that refuses it"
+	switch {
+	case !term.IsPermanentRefusal(err):
+		return *writeFailed("a write of this claim or its IPAddress fails: %v; the manager tries again", err)
+	case isRBACForbidden(err):
+		do = "apply the manifests of the manager's release again, which give it this right"
+	}
+	return *writeFailed("%s a write of this claim or its IPAddress: %v; %s, and the manager tries again", refusedPrefix, err, do)
+}
+
+// writeFailed returns the refusal for a claimant for which a write fails or is not attempted.
+func writeFailed(format string, args ...any) *Refusal {
+	return &Refusal{Reason: v1alpha1.WriteFailedReason, Message: text.SanitizeMessage(fmt.Sprintf(format, args...))}
+}
+
+// isRBACForbidden reports whether RBAC refuses a write. It goes by the message of the API server, because the answers
+// of quotas and policies have the reason Forbidden as well.
+func isRBACForbidden(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `is forbidden: User "`)
+}
+
+// isWriteFailure reports whether the refusal reports a failed write. Another manager would not succeed soon either.
+func (r Refusal) isWriteFailure() bool {
+	older := r.Reason == ipamv1.IPAddressClaimReadyAllocationFailedReason && strings.HasPrefix(r.Message, refusedPrefix)
+	return r.Reason == v1alpha1.WriteFailedReason || older
 }

@@ -3,17 +3,13 @@ package grants
 import (
 	"time"
 
-	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
@@ -29,18 +25,18 @@ const failedWritePatience = 10 * time.Minute
 // whether it is the elected leader. shrinkGrace is how long a carved pool keeps an idle block. admission decides on
 // claimants to serve, releasable on those to release. The answer affects only the amount of work, never safety.
 func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Duration, admission, releasable AdmissionFunc) (bool, time.Duration) {
-	if now.Before(m.Record.NotBefore) {
-		return false, m.Record.NotBefore.Sub(now)
+	if now.Before(m.Record.Takeover.NotBefore) {
+		return false, m.Record.Takeover.NotBefore.Sub(now)
 	}
 	state := m.Base.Pool.PoolStatus().Allocator
-	if state == nil || !m.Record.TakeoverChecked || (elected && m.Record.Backoff == 0) {
+	if state == nil || !m.Record.TakeoverChecked || (elected && m.Record.Takeover.Backoff == 0) {
 		return true, 0
 	}
 	room := m.Releases.CoolingRoomDelay(now)
 	if room > 0 {
 		admit := releasable
 		releasable = func(c *Claimant) AdmissionResult {
-			if m.Base.coolingPeriodFor(c) > 0 {
+			if m.Cooling.coolingPeriodFor(c) > 0 {
 				return AdmissionResult{Wait: true, Quiet: true} // a live holder would not release it
 			}
 			return admit(c)
@@ -75,9 +71,9 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 }
 
 // hasTakeoverWork reports whether the pool has work that a live holder would have done by now. Claimants that are
-// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports
-// whether a live holder may have tried something without success: the status of a claimant reports a failed write.
-// The shortfall of the pool is complete then.
+// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports whether a
+// live holder may have tried something without success: the status of a claimant reports a failed write. The
+// shortfall of the pool is complete then.
 func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, writesFailed bool) {
 	work = m.Carved.canFinalizePool() || m.Status.isStatusOutdated()
 	wants := func(c *Claimant) bool {
@@ -100,7 +96,7 @@ func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, 
 	if work {
 		return true, writesFailed
 	}
-	m.Queues.Pending.Scan(func(c *Claimant) bool {
+	m.Queues.Waiting.Scan(func(c *Claimant) bool {
 		admitted := admission(c)
 		switch {
 		case admitted.Wait:
@@ -133,91 +129,8 @@ func (m *PoolState) LoseTerm(now time.Time) {
 			m.Queues.QueueClaimant(c)
 		}
 	}
-	m.Record.Next(now, m.Record.ListDuration, m.Record.jitter)
+	m.Record.Takeover.Next(now, m.Record.ListDuration, m.Record.jitter)
 	m.Record.ChangedAt, m.Record.WorkPendingSince = now, time.Time{}
-}
-
-// RebuildLedger builds the ledger from a list, from newer observations of the watches, and from the grants in flight.
-func (m *PoolState) RebuildLedger(found *ListedObjects) {
-	status := m.Base.Pool.PoolStatus()
-	space, unit := m.Space.grantableSpace()
-	m.Space.Ledger = ledger.New(space, unit)
-	m.Space.Ledger.SetOrder(m.Space.allocationOrder())
-	m.Space.loadReleaseOrder(status)
-	m.Space.Ledger.SetCountedRanges(m.Base.OpenBlockRanges())
-	m.Carved.drainedPrefixes = nil
-	for _, b := range m.Carved.Blocks {
-		b.verifiedTerm = PoolTerm{} // a restored pool counts its terms from the beginning again
-	}
-	m.Growth.setDrainedRanges(carve.Decision{})
-	m.Excluded.byRange, m.Observed.unresolvedGrants, m.Observed.fullyListed = map[netipx.IPRange]pools.Key{}, nil, true
-	m.Quarantine.Arrival.NeedsListing = false
-	m.Space.addPreAllocations()
-	for uid := range m.Grants.ByClaimant {
-		delete(m.Grants.ByClaimant, uid)
-	}
-	m.ObserveListed(found)
-	for _, c := range m.Claimants.ByUID {
-		m.Inventory.UpdateClaimantFacts(c)
-	}
-	for _, addr := range m.Addresses.ByName {
-		if addr.IP.IsValid() {
-			m.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceObject, UID: addr.UID}, Owner: addr.ledgerOwner(), Range: m.Space.Ledger.UnitRange(addr.IP)})
-		}
-	}
-	for _, g := range InFlightFromStatus(status) {
-		r, err := poolutil.ParseRange(g.First + "-" + g.Last)
-		if err != nil {
-			continue
-		}
-		owner := ledger.Owner{Kind: m.Claimants.kindByName(g.Kind).Traits().Name, Namespace: g.Namespace, Name: g.Name, UID: types.UID(g.UID)}
-		if c := m.Claimants.ByUID[owner.UID]; c != nil && c.MayChangeAddress() && m.Inventory.hasOtherAddress(r, owner) {
-			continue
-		}
-		m.Grants.ByClaimant[owner.UID] = &Grant{Owner: owner, Range: r, Committed: true, Inherited: true}
-		m.Inventory.confirmGrant(owner.UID) // the list began after the fence, so it is proof (R6)
-		m.Space.Ledger.AddFact(ledger.Fact{Key: ledger.Key{Source: ledger.SourceGrant, UID: owner.UID}, Owner: owner, Range: r})
-	}
-	m.LoadCoolingAndHeld(status)
-	for _, c := range m.Claimants.ByUID {
-		m.Queues.QueueClaimant(c)
-	}
-	for _, addr := range m.Addresses.ByName {
-		m.Moves.classifyAddress(addr)
-	}
-	if len(m.Addresses.Orphans) == 0 {
-		m.Addresses.Orphans = map[types.NamespacedName]*Orphan{} // before the claims arrived, all were orphans; maps do not shrink
-	}
-}
-
-// LoadCoolingAndHeld loads the cooling and the held ranges from the status of the pool, because an operator may have
-// removed an entry.
-func (m *PoolState) LoadCoolingAndHeld(status *v1alpha1.NetworkPoolStatus) {
-	for _, rest := range m.Cooling.Periods.All() {
-		m.Cooling.Periods.Remove(rest.Range)
-	}
-	for r := range m.Held.byRange {
-		m.Held.removeHeldRange(r)
-	}
-	rests, _ := cooling.ParseGroups(status.Cooling) // unreadable text was not written by a manager
-	for _, rest := range rests {
-		m.Cooling.Periods.ForceAdd(rest)
-	}
-	m.Queues.RetryOverflow()
-	for _, h := range status.Held {
-		if r, err := poolutil.ParseRange(h.First + "-" + h.Last); err == nil {
-			m.Held.AddHeldRange(r, h)
-		}
-	}
-	m.Held.holdAllMoved()
-}
-
-// RestoreQuarantine starts the quarantine if the status records no allocator, but addresses are in use or there was
-// an allocator (R10). The condition Ready carries the quarantine over a restart.
-func (m *PoolState) RestoreQuarantine(now time.Time, length time.Duration) {
-	if c := m.Base.AdoptingCondition(); c != nil && (c.Status == metav1.ConditionFalse || m.Space.Ledger.Counts().Owners > 0) {
-		m.Quarantine.setQuarantineEnd(m.Clock.quarantineStart(c, now).Add(length))
-	}
 }
 
 // maxClockError is the maximum error of a converted time of the API server. Its clock is read from timestamps without

@@ -2,10 +2,14 @@ package grants
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -50,7 +54,7 @@ func (m *PoolState) BuildView() (v PoolView, exists bool) {
 	if m.Base.Pool == nil || m.Dropped {
 		return PoolView{}, false
 	}
-	v = PoolView{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), WaitingCount: m.Queues.Pending.Len(), Holder: m.Record.Holder}
+	v = PoolView{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), WaitingCount: m.Queues.Waiting.Len(), Holder: m.Record.Holder}
 	if carved := m.Base.Pool.PoolSpec().Carve; carved != nil {
 		v.ParentKey = pools.KeyFromPoolReference(m.Base.Pool.GetNamespace(), carved.PoolRef)
 	}
@@ -139,6 +143,66 @@ func (c *Claimant) announcedCondition() *metav1.Condition {
 	return ptr.To(*found)
 }
 
+// AppendTakenRanges appends the taken ranges from an address on, until to has ViewChunkSize ranges.
+func (m *PoolState) AppendTakenRanges(from netip.Addr, to []TakenRange) []TakenRange {
+	m.Space.Ledger.VisitTakenRanges(from, func(r netipx.IPRange, facts []*ledger.Fact) bool {
+		to = append(to, m.newTakenRange(r, facts))
+		return len(to) < ViewChunkSize
+	})
+	return to
+}
+
+// newTakenRange returns the entry of a range that is not free, by the strongest of the facts about it.
+func (m *PoolState) newTakenRange(r netipx.IPRange, facts []*ledger.Fact) TakenRange {
+	best := facts[0]
+	for _, h := range facts[1:] {
+		if h.Source < best.Source {
+			best = h
+		}
+	}
+	out := TakenRange{Range: r, Namespace: best.Owner.Namespace, Name: best.Owner.Name}
+	if !best.Source.IsInUse() {
+		out.Use = UseHeld
+		switch best.Source {
+		case ledger.SourcePin:
+			out.Use = UsePreAllocated
+			return out
+		case ledger.SourceDraining:
+			out.Use = UseDraining
+			return out
+		case ledger.SourceExcluded:
+			out.Use = UseOtherPool
+			return out
+		default:
+		}
+		if rest, ok := m.Cooling.Periods.Get(best.Range); ok {
+			out.Use, out.Until = UseCooling, rest.Until
+		}
+		return out
+	}
+	out.Kind, out.Use = best.Owner.Kind, UseClaim
+	c := m.Claimants.ByUID[best.Owner.UID]
+	switch {
+	case c != nil:
+		out.Cluster, out.Deleting = c.Cluster.Name, c.Deleting
+		out.Use, out.Since = c.Kind.RangeUse(c)
+		if k, shares := c.Kind.(portSharer); shares {
+			out.Ports, out.AnnouncedCondition = k.Ports(c), c.announcedCondition()
+		}
+	case best.Source == ledger.SourceObject:
+		out.Use, out.Kind = UseOrphan, m.Claimants.kindByName(best.Owner.Kind).Traits().AddressKind.KindName()
+	}
+	for _, h := range facts {
+		if h.Source.IsInUse() && (h.Owner.UID != best.Owner.UID || (h.Owner.UID == "" && h.UID != best.UID)) {
+			out.Use = UseConflict
+			if owner := m.Inventory.DescribeFact(h); !slices.Contains(out.OtherOwners, owner) {
+				out.OtherOwners = append(out.OtherOwners, owner)
+			}
+		}
+	}
+	return out
+}
+
 // WaitingClaimant is a claimant that waits for a grant.
 type WaitingClaimant struct {
 	Kind, Namespace, Name string
@@ -148,4 +212,68 @@ type WaitingClaimant struct {
 	Since time.Time
 	// Reason and Message are those of the refusal in the status of the claimant, empty if it has none yet.
 	Reason, Message string
+}
+
+// AppendWaiting appends the claimants that wait and are served after a claimant, or from the first one if after is
+// nil, until to has ViewChunkSize claimants. It also returns the last one.
+func (m *PoolState) AppendWaiting(after *Claimant, to []WaitingClaimant) ([]WaitingClaimant, *Claimant) {
+	add := func(c *Claimant) bool {
+		if after != nil && !isOlderClaimant(after, c) {
+			return true
+		}
+		published := c.PublishedRefusal()
+		to = append(to, WaitingClaimant{
+			Kind: c.Owner.Kind, Namespace: c.Owner.Namespace, Name: c.Owner.Name, Cluster: c.Cluster.Name, Since: c.Created,
+			Reason: published.Reason, Message: published.Message,
+		})
+		after = c
+		return len(to) < ViewChunkSize
+	}
+	if after == nil {
+		m.Queues.Waiting.Scan(add)
+	} else {
+		m.Queues.Waiting.Ascend(after, add)
+	}
+	return to, after
+}
+
+// LeaseUsage shows how many addresses a pool has for leases, as this manager knows now.
+type LeaseUsage struct {
+	Key pools.Key
+	// LeasesEnabled reports whether the spec of the pool allows leases. If not, the pool still has leases from
+	// before.
+	LeasesEnabled bool
+	// Counts are those of the whole pool, not of its leases alone.
+	Counts ledger.Counts
+	// CoolingAddresses is the number of released addresses that are cooling down.
+	CoolingAddresses int64
+	// WaitingLeases is the number of leases without an address.
+	WaitingLeases int
+	// NamespaceQuota is how many leases of a namespace may have an address, nil if there is no limit. NamespaceUsed
+	// is how many leases of the requested namespace have an address or a grant.
+	NamespaceQuota *int32
+	NamespaceUsed  int64
+}
+
+// LeaseUsageFor returns the usage of the pool by leases, with the quota of a namespace. It reports false if the pool
+// has no leases and does not allow any.
+func (m *PoolState) LeaseUsageFor(namespace string) (LeaseUsage, bool) {
+	kind := m.Claimants.kindByName(v1alpha1.IPLeaseKind)
+	if m.Base.Pool == nil || m.Dropped || (m.Base.Pool.PoolSpec().Leases == nil && m.Claimants.counts[kind] == 0) {
+		return LeaseUsage{}, false
+	}
+	out := LeaseUsage{Key: m.Base.Key, Counts: m.Space.Ledger.Counts(), NamespaceUsed: m.Quotas.byNamespace[namespaceQuotaKey{kind, namespace}]}
+	if spec := m.Base.Pool.PoolSpec().Leases; spec != nil {
+		out.LeasesEnabled, out.NamespaceQuota = true, spec.QuotaPerNamespace
+	}
+	for _, rest := range m.Cooling.Periods.All() {
+		out.CoolingAddresses += poolutil.Size(rest.Range)
+	}
+	m.Queues.Waiting.Scan(func(c *Claimant) bool {
+		if c.Kind == kind {
+			out.WaitingLeases++
+		}
+		return true
+	})
+	return out, true
 }

@@ -16,11 +16,11 @@ func TestClosedReason(t *testing.T) {
 		ready  *metav1.Condition
 		want   string
 	}{
-		"nobody has looked": {},
-		"ready":             {ready: &metav1.Condition{Type: "Ready", Status: "True"}},
-		"overlapping":       {ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Overlap", Message: "m"}, want: "grants nothing now (Overlap): m"},
-		"paused":            {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "True"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
-		"paused, and said":  {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Paused", Message: "m"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
+		"not reconciled yet": {},
+		"ready":              {ready: &metav1.Condition{Type: "Ready", Status: "True"}},
+		"overlapping":        {ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Overlap", Message: "m"}, want: "grants nothing now (Overlap): m"},
+		"paused":             {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "True"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
+		"paused, and said":   {paused: true, ready: &metav1.Condition{Type: "Ready", Status: "False", Reason: "Paused", Message: "m"}, want: "is paused by its annotation cluster.x-k8s.io/paused: it neither grants nor releases addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := &v1alpha1.NetworkPool{}

@@ -127,11 +127,11 @@ func TestExplain(t *testing.T) {
 			c.GrantedAddress = "10.0.0.5"
 			withReady(metav1.ConditionTrue, "Ready")(c)
 		}, "has 10.0.0.5: NetworkPool ns/p does not exist: nothing keeps another pool from giving away what it has -> create the pool again, with these addresses in it", true},
-		"told that the pool of its address is gone": {nil, func(c *ClaimantInfo) {
+		"with a refusal, as the pool of its address is gone": {nil, func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
 			withReady(metav1.ConditionFalse, "PoolNotReady")(c)
 		}, "waits: NetworkPool ns/p does not exist -> create the pool again, with these addresses in it", false},
-		"a lease that nobody lets go of": {open(), func(c *ClaimantInfo) {
+		"a lease that is not released": {open(), func(c *ClaimantInfo) {
 			c.Kind, c.Object = "IPLease", &v1alpha1.IPLease{}
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{v1alpha1.IPLeaseFinalizer})

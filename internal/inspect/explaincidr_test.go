@@ -44,7 +44,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/23", ready, selecting("a", "b"), withCondition("Overlap", metav1.ConditionTrue, "SharedRange", "s have it too"))), FenceState: held},
 			"ok: gives CIDRs: 2 of 2 node CIDRs are free\nwhy: s have it too -> nothing has to be done\nrange: 10.1.0.0/23, for Nodes with a in (b)",
 		},
-		"Nobody has looked": {
+		"Not reconciled yet": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/23"))},
 			"waits: gives nothing yet\nwhy: no manager has looked at it -> is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?\nrange: 10.1.0.0/23, for all Nodes",
 		},
@@ -60,7 +60,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("a", "r", "10.1.0.0/24")}, ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/23", beingDeleted, ready)), FenceState: held},
 			"waits: is being deleted\nwhy: it stays until no Node uses it: 1 of them, listed below -> " + drain + "\nrange: 10.1.0.0/23, for all Nodes\nusers: a 10.1.0.0/24",
 		},
-		"It goes, and somebody else holds it": {
+		"It goes, and another Cluster holds it": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/23", beingDeleted, func(c *v1alpha1.ClusterCIDR) { c.Finalizers = []string{"x/y"} })), FenceState: held},
 			"waits: is being deleted\nwhy: the finalizer x/y holds it -> the controller that set it has to remove it\nrange: 10.1.0.0/23, for all Nodes",
 		},
@@ -87,7 +87,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "", fromPool, withCondition("Ready", metav1.ConditionTrue, "Ready", "3 of 8 node CIDRs of its blocks are free in 2 Clusters")))},
 			"ok: gives CIDRs: 3 of 8 node CIDRs of its blocks are free in 2 Clusters\nrange: blocks of GlobalNetworkPool pods, for 4 Nodes each, for all Nodes",
 		},
-		"A fleet that has to let go": {
+		"A fleet that has to release it": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/16", beingDeleted, forClusters(uses, v1alpha1.ClusterUse{Namespace: "team-a", Name: "idle"})))},
 			"waits: is being deleted\nwhy: it stays until no Node of Cluster team-a/prod uses it: 5 of them -> with the kubeconfig of that: kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs; " + drain + "\n" +
 				"why: Cluster team-a/idle has yet to let go of it -> see that the manager reaches it: kubectl describe cluster -n team-a idle\nrange: 10.1.0.0/16, for all Nodes\n" +

@@ -79,7 +79,7 @@ func TestExplainNode(t *testing.T) {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "old", "10.9.0.0/24")}, ClusterCIDRs: ranges(one), FenceState: held},
 			"ok: has 10.9.0.0/24\nwhy: its pod CIDR 10.9.0.0/24 is in no ClusterCIDR; it stays\n" + byName + "old, which does not have these addresses, or is gone",
 		},
-		"Set by somebody else": {
+		"Set by another allocator": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), FenceState: stateWithGrant("me//", "w", "two", "10.2.0.0/24")},
 			"ok: has 10.1.0.0/24 of ClusterCIDR one\nwhy: 10.2.0.0/24 was granted to it, and somebody else has set what it has -> run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only\n" +
 				"from: ClusterCIDR one has these addresses: 10.1.0.0/24; it has no annotation butler.butlerlabs.dev/cluster-cidr, as where another allocator has given them",

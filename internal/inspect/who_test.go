@@ -193,7 +193,7 @@ func TestDescribeAddressOfGonePool(t *testing.T) {
 		})
 	}
 	if got := DescribeAddress(o, netip.MustParsePrefix("10.0.0.11/32")); len(got) != 0 {
-		t.Errorf("what nobody has is listed as %+v", got)
+		t.Errorf("an address without a user is listed as %+v", got)
 	}
 }
 

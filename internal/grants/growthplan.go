@@ -6,11 +6,111 @@ import (
 	"time"
 
 	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/cluster-api/util/annotations"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
 )
+
+// planStatusBlocks returns the blocks that the next commit writes to status.blocks.
+func (gr *Growth) planStatusBlocks(spec *v1alpha1.Carve, d carve.Decision, now time.Time) []v1alpha1.CarvedBlock {
+	var out []v1alpha1.CarvedBlock
+	for _, on := range gr.base.Pool.PoolStatus().Blocks {
+		if slices.Contains(d.Close, on.Allocation) {
+			continue
+		}
+		on.Draining = (on.Draining || slices.Contains(d.Drain, on.Allocation)) && !slices.Contains(d.EndDraining, on.Allocation)
+		gr.updateBlockEntry(spec, &on, now)
+		out = append(out, on)
+	}
+	for _, name := range d.Open {
+		b := gr.carved.Blocks[name]
+		on := v1alpha1.CarvedBlock{Range: b.Prefix.String(), Allocation: name, UID: string(b.UID)}
+		gr.updateBlockEntry(spec, &on, now)
+		out = slices.DeleteFunc(out, func(old v1alpha1.CarvedBlock) bool { return old.Range == on.Range }) // on replaces it
+		out = append(out, on)
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.CarvedBlock) int {
+		x, _ := netip.ParsePrefix(a.Range)
+		y, _ := netip.ParsePrefix(b.Range)
+		return x.Addr().Compare(y.Addr())
+	})
+	return out
+}
+
+// updateBlockEntry updates an entry of status.blocks: the UID of its IPAllocation, the network of its addresses, and
+// how many of them are in use since when.
+func (gr *Growth) updateBlockEntry(spec *v1alpha1.Carve, on *v1alpha1.CarvedBlock, now time.Time) {
+	p, err := netip.ParsePrefix(on.Range)
+	if err != nil {
+		return
+	}
+	if b := gr.carved.Blocks[on.Allocation]; b != nil && b.Prefix == p && !b.Deleting {
+		on.UID = string(b.UID)
+	}
+	switch network := gr.carved.Parent.NetworkFor; {
+	case spec.Network == v1alpha1.RoutedNetwork:
+		on.Prefix, on.Gateway = poolutil.RoutedNetwork(p, spec.Gateway == v1alpha1.LastGateway)
+	case network != nil:
+		on.Prefix, on.Gateway = network(p.Addr())
+	case on.Prefix == 0:
+		on.Prefix = int32(p.Bits())
+	}
+	on.InUse, _ = gr.space.Ledger.UsageInRange(netipx.RangeOfPrefix(p))
+	switch {
+	case on.InUse > 0:
+		on.IdleSince = nil
+	case on.IdleSince == nil:
+		since := metav1.NewTime(now.Truncate(time.Second))
+		on.IdleSince = &since
+	}
+}
+
+// setDrainedRanges blocks new grants from the blocks that drain or that a decision drains or closes. A range stays
+// blocked until the status records that it does not drain any more.
+func (gr *Growth) setDrainedRanges(d carve.Decision) {
+	drained := map[netip.Prefix]struct{}{}
+	for _, on := range gr.base.Pool.PoolStatus().Blocks {
+		drains := on.Draining || slices.Contains(d.Drain, on.Allocation) || slices.Contains(d.Close, on.Allocation)
+		if p, err := netip.ParsePrefix(on.Range); err == nil && drains && !slices.Contains(d.EndDraining, on.Allocation) {
+			drained[p] = struct{}{}
+			gr.space.Ledger.AddFact(ledger.Fact{Key: ledgerKeyForDrain(p), Owner: ledger.Owner{Name: on.Allocation}, Range: netipx.RangeOfPrefix(p)})
+		}
+	}
+	for p := range gr.carved.drainedPrefixes {
+		if _, still := drained[p]; !still {
+			gr.space.Ledger.RemoveFact(ledgerKeyForDrain(p))
+		}
+	}
+	gr.carved.drainedPrefixes = drained
+}
+
+func ledgerKeyForDrain(p netip.Prefix) ledger.Key {
+	return ledger.Key{Source: ledger.SourceDraining, UID: types.UID(p.String())}
+}
+
+// equalBlockAddresses reports whether two entries of status.blocks are equal for the layout.
+func equalBlockAddresses(a, b v1alpha1.CarvedBlock) bool {
+	return a.Range == b.Range && a.Prefix == b.Prefix && a.Gateway == b.Gateway
+}
+
+// equalBlockEntries reports whether two entries of status.blocks are equal apart from their numbers.
+func equalBlockEntries(a, b v1alpha1.CarvedBlock) bool {
+	return equalBlockAddresses(a, b) && a.Allocation == b.Allocation && a.UID == b.UID && a.Draining == b.Draining
+}
+
+// BlocksChanged reports whether the blocks of two versions of a pool differ in more than numbers, so that there may
+// be something to do: another block is open, or a block has become idle, which the pool keeps for a limited time
+// only.
+func BlocksChanged(a, b v1alpha1.Pool) bool {
+	return !slices.EqualFunc(a.PoolStatus().Blocks, b.PoolStatus().Blocks, func(a, b v1alpha1.CarvedBlock) bool {
+		return equalBlockEntries(a, b) && a.IdleSince.Equal(b.IdleSince)
+	})
+}
 
 // PlanBlocks decides on the blocks of a carved pool: it sets the blocks that the next commit writes to the status,
 // and the requests that follow from the blocks on record. It is called once per reconcile, after PlanGrants, which
@@ -23,6 +123,15 @@ func (gr *Growth) PlanBlocks(now time.Time, grace time.Duration) {
 	}
 	c.plannedBlocks = gr.planStatusBlocks(gr.base.Pool.PoolSpec().Carve, c.Decision, now)
 	gr.setDrainedRanges(c.Decision)
+}
+
+// DrainLostBlocks blocks new grants from blocks that, by what is known now, no longer belong to the pool. It is
+// called before PlanGrants; the next commit records the draining.
+func (gr *Growth) DrainLostBlocks(now time.Time, grace time.Duration) {
+	if gr.base.isCarved() {
+		gr.setDrainedRanges(carve.Decision{Drain: carve.LostBlocks(gr.desiredBlocks(now, grace), gr.observedBlocks())})
+		gr.queues.requeueOrphanClaimants()
+	}
 }
 
 // checkBlockWork reports whether there is work to do for the blocks of a carved pool. soon reports whether that work
@@ -43,7 +152,7 @@ func (gr *Growth) decideBlocks(now time.Time, grace time.Duration) carve.Decisio
 // desiredBlocks returns what a pool wants of its blocks. A pool that is not carved wants nothing of the blocks that
 // an earlier pool of its name had.
 func (gr *Growth) desiredBlocks(now time.Time, grace time.Duration) carve.Pool {
-	out := carve.Pool{Deleting: gr.base.Pool.GetDeletionTimestamp() != nil, Adopting: gr.quarantine.IsQuarantined(now) || (!gr.record.Holder && gr.base.AdoptingCondition() != nil)}
+	out := carve.Pool{Deleting: gr.base.Pool.GetDeletionTimestamp() != nil, Adopting: gr.quarantine.IsQuarantined(now) || (!gr.record.Holder && gr.quarantine.AdoptingCondition() != nil)}
 	spec := gr.base.Pool.PoolSpec().Carve
 	if spec == nil {
 		out.Paused = true
@@ -53,7 +162,7 @@ func (gr *Growth) desiredBlocks(now time.Time, grace time.Duration) carve.Pool {
 	out.Moved = gr.held.hasMovedRanges()
 	out.Paused = annotations.HasPaused(gr.base.Pool) || (!out.Deleting && (out.Moved || gr.carved.Parent.Problem != ""))
 	out.NetworkUnknown = spec.Network != v1alpha1.RoutedNetwork && gr.carved.Parent.NetworkFor == nil
-	out.AddressesPerBlock, out.IdleGrace, out.Shortfall, out.HasWaiting = gr.unitsPerBlock(), grace, gr.carved.shortfall.Blocks, gr.queues.Pending.Len() > 0
+	out.AddressesPerBlock, out.IdleGrace, out.Shortfall, out.HasWaiting = gr.unitsPerBlock(), grace, gr.carved.shortfall.Blocks, gr.queues.Waiting.Len() > 0
 	return out
 }
 
@@ -94,7 +203,7 @@ func (gr *Growth) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock)
 		out.Open, out.Draining = true, on.Draining
 		if prefix, _ = netip.ParsePrefix(on.Range); prefix.IsValid() {
 			had = []netipx.IPRange{netipx.RangeOfPrefix(prefix)}
-			out.Replaced = gr.isBlockReplaced(name, prefix)
+			out.Replaced = gr.carved.isBlockReplaced(name, prefix)
 			out.Requested = gr.carved.isPrefixRequested(prefix)
 		}
 		if on.IdleSince != nil {
@@ -110,7 +219,7 @@ func (gr *Growth) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock)
 			out.IdleSince, prefix, had = b.Created, b.Prefix, b.RecordedRanges
 			out.Outdated = !b.CreatedManually && !out.FromOtherParent && !b.Prefix.IsValid() && len(b.RecordedRanges) == 0 && gr.isBlockOutdated(b)
 			out.Refused = b.isRefused()
-			out.Granted = out.Granted && !gr.overlapsOpenBlock(b.Prefix)
+			out.Granted = out.Granted && !gr.carved.overlapsOpenBlock(b.Prefix)
 			out.CannotOpen = out.CannotOpen || (b.Prefix.IsValid() && !out.Granted)
 			out.ReplacesLost = gr.carved.isPrefixLost(b.PinnedPrefix)
 		}
@@ -123,15 +232,6 @@ func (gr *Growth) observedBlock(name string, b *Block, on *v1alpha1.CarvedBlock)
 	return out
 }
 
-// overlapsOpenBlock reports whether a prefix overlaps an open block, except one that the block with this prefix
-// replaces.
-func (gr *Growth) overlapsOpenBlock(p netip.Prefix) bool {
-	return slices.ContainsFunc(gr.base.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
-		open, err := netip.ParsePrefix(on.Range)
-		return err == nil && open.Overlaps(p) && (open != p || gr.carved.hasBlockPrefix(on.Allocation, p))
-	})
-}
-
 // isBlockOutdated reports whether the pool no longer wants the block that an IPAllocation requests: it requests
 // another size, or the addresses of a lost block that was closed since.
 func (gr *Growth) isBlockOutdated(b *Block) bool {
@@ -139,18 +239,4 @@ func (gr *Growth) isBlockOutdated(b *Block) bool {
 		return !gr.carved.isPrefixLost(b.PinnedPrefix)
 	}
 	return b.RequestedLength != gr.base.Pool.PoolSpec().Carve.PrefixLength
-}
-
-// isBlockReplaced reports whether another IPAllocation has the prefix of an open block, and the IPAllocation of the
-// given name does not have it any more.
-func (gr *Growth) isBlockReplaced(name string, p netip.Prefix) bool {
-	if gr.carved.hasBlockPrefix(name, p) {
-		return false
-	}
-	for other := range gr.carved.Blocks {
-		if gr.carved.hasBlockPrefix(other, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 )
 
 // BlockVerb is the action of a request for a block.
@@ -70,13 +69,13 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 	for _, on := range c.Decision.Recreate {
 		name := on
 		if gr.carved.isNameTaken(name, now) { // another object has the name: the new block replaces this one under another name
-			name = gr.nextBlockName(asked, now)
+			name = gr.carved.nextBlockName(asked, now)
 		}
 		asked[name] = struct{}{}
 		out = append(out, BlockRequest{Verb: CreateBlock, Name: name, PinnedPrefix: gr.base.recordedBlockPrefix(on)})
 	}
 	for range c.Decision.NewBlocks {
-		name := gr.nextBlockName(asked, now)
+		name := gr.carved.nextBlockName(asked, now)
 		asked[name] = struct{}{}
 		out = append(out, BlockRequest{Verb: CreateBlock, Name: name})
 	}
@@ -150,18 +149,6 @@ func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (
 		}
 	}
 	return out, wait
-}
-
-// nextBlockName returns the first name for a block that no other object has, as far as is known.
-func (gr *Growth) nextBlockName(asked map[string]struct{}, at time.Time) string {
-	for n := 1; ; n++ {
-		name := carve.BlockName(gr.base.Key.Name, n)
-		_, exists := gr.carved.Blocks[name]
-		_, now := asked[name]
-		if !exists && !now && !gr.carved.isNameTaken(name, at) && !gr.carved.isCreatingBlock(name) && !gr.base.IsBlockOpen(name) {
-			return name
-		}
-	}
 }
 
 // nameTakenDuration is how long the pool does not request a block under a name that another object has.

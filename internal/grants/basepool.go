@@ -1,0 +1,278 @@
+package grants
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/incluster"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/text"
+)
+
+// Base is the pool as an object: its key, and the version that the next commit is based on, which is nil if the pool
+// does not exist. That version is replaced as a whole and never modified. Base answers what its spec and its status
+// alone answer.
+type Base struct {
+	Key pools.Key
+	// Pool is the pool as the last write of this manager, or a newer read, returned it.
+	Pool       v1alpha1.Pool
+	generation int64
+}
+
+// addAddressesAdvice returns the advice for a pool whose spec leaves no address. For a mirror the advice names the
+// mirrored pool, because the spec comes from there.
+func (b *Base) addAddressesAdvice() string {
+	if source := b.mirroredPoolName(); source != "" {
+		return fmt.Sprintf("add addresses to %s, or exclude fewer", source)
+	}
+	return poolspec.AdviceAddAddresses
+}
+
+// RefreshBasePool replaces the base pool with the pool from the cache, if that is newer. It reports whether that ends
+// the term of this manager.
+func (m *PoolState) RefreshBasePool(seen v1alpha1.Pool, id string, now time.Time) (ends bool) {
+	if m.Base.Pool != nil && m.Base.Pool.GetUID() == seen.GetUID() && !term.IsNewerVersion(seen.GetResourceVersion(), m.Base.Pool.GetResourceVersion()) {
+		return false
+	}
+	if m.Record.PendingCommit != nil {
+		return false // the outcome of the commit is determined first, against the base that it was made on
+	}
+	seen = seen.DeepCopyObject().(v1alpha1.Pool)
+	if m.Base.Pool != nil && m.Base.Pool.GetUID() != seen.GetUID() {
+		m.Record.Holder, m.Quarantine.Until, m.Quarantine.startedAt, m.Base.generation, m.Quarantine.Arrival = false, time.Time{}, time.Time{}, 0, ArrivalState{}
+		m.Space.removePreAllocations()
+		m.Space.Layout, m.Space.layoutVersion = nil, SpecVersion{} // the new pool promised nothing of the old layout
+		for uid := range m.Grants.ByClaimant {
+			m.Queues.DropGrant(uid)
+		}
+		m.LoadCoolingAndHeld(seen.PoolStatus())
+		m.Queues.requeueDeferredReleases()
+	}
+	state := seen.PoolStatus().Allocator
+	if ends = m.Record.Holder && (state == nil || state.Holder != id || state.Term != m.Record.Term); ends {
+		m.LoseTerm(now)
+	}
+	m.Record.ChangedAt, m.Record.CommitAfter = now, time.Time{}
+	m.SetBasePool(seen)
+	if m.Record.Holder {
+		m.LoadCoolingAndHeld(seen.PoolStatus())
+	}
+	return ends
+}
+
+// ClearBasePool records that the pool does not exist. It reports whether there was a base pool before.
+func (m *PoolState) ClearBasePool() bool {
+	m.Observed.latest, m.Observed.unresolvedGrants = observedPool{}, nil
+	if m.Base.Pool == nil {
+		return false
+	}
+	m.Space.removePreAllocations()
+	m.Base.Pool, m.Record.Holder, m.Record.PendingCommit, m.Base.generation, m.Space.Layout, m.Space.layoutVersion = nil, false, nil, 0, nil, SpecVersion{}
+	m.Quarantine.Arrival = ArrivalState{}
+	m.Space.updateLedgerLayout() // what is still in use is outside any spec: other pools exclude it
+	m.Queues.RetryOverflow()
+	m.Queues.requeueDeferredReleases()
+	m.Record.TakeoverChecked = false
+	for uid := range m.Grants.ByClaimant {
+		m.Queues.DropGrant(uid)
+	}
+	return true
+}
+
+// SetBasePool makes a pool the base of the next commit, and compiles its layout for the next plan if the generation
+// or the blocks have changed. It drops the managed fields: a write without them leaves them unchanged, and costs
+// less.
+func (m *PoolState) SetBasePool(obj v1alpha1.Pool) {
+	obj.SetManagedFields(nil)
+	m.Base.Pool = obj
+	if m.Observed.latest.uid != obj.GetUID() || !term.IsNewerVersion(m.Observed.latest.resourceVersion, obj.GetResourceVersion()) {
+		m.recordObserved(obj)
+	}
+	m.Carved.poolMissingSince = time.Time{}
+	m.adoptFromOtherNamespaces()
+	if m.Base.generation != obj.GetGeneration() || !slices.EqualFunc(m.Space.layoutBlocks, obj.PoolStatus().Blocks, equalBlockAddresses) {
+		m.Base.generation, m.Space.layoutBlocks = obj.GetGeneration(), obj.PoolStatus().Blocks
+		m.Space.CompileLayout()
+		m.Growth.setDrainedRanges(carve.Decision{})
+	}
+}
+
+// EndAdoption ends the adoption when the quarantine is over, and queues the claimants without a record again. From
+// then on a status without a record is not trusted.
+func (m *PoolState) EndAdoption(now time.Time) {
+	if !m.Quarantine.Adopting || m.Quarantine.IsQuarantined(now) {
+		return
+	}
+	m.Quarantine.Adopting = false
+	for _, c := range m.Claimants.ByUID {
+		if !c.HasRecord() {
+			m.Queues.QueueClaimant(c)
+		}
+	}
+}
+
+// recordedBlockPrefix returns the prefix that status.blocks has for the IPAllocation of a name. It is not valid if
+// there is none.
+func (b *Base) recordedBlockPrefix(name string) netip.Prefix {
+	for _, on := range b.Pool.PoolStatus().Blocks {
+		if on.Allocation == name {
+			p, _ := netip.ParsePrefix(on.Range)
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// isBlockOpenWithUID reports whether the block of a name and a UID is open on record.
+func (b *Base) isBlockOpenWithUID(name string, uid types.UID) bool {
+	return b.Pool != nil && slices.ContainsFunc(b.Pool.PoolStatus().Blocks, func(on v1alpha1.CarvedBlock) bool {
+		return on.Allocation == name && on.UID == string(uid)
+	})
+}
+
+// isCarved reports whether the pool takes its addresses from another pool.
+func (b *Base) isCarved() bool { return b.Pool != nil && b.Pool.PoolSpec().Carve != nil }
+
+// parentKey returns the pool that this pool is carved from, or the zero key if it is not carved.
+func (b *Base) parentKey() pools.Key {
+	if b.Pool == nil {
+		return pools.Key{}
+	}
+	parent, _ := pools.ParentPoolKey(b.Pool)
+	return parent
+}
+
+// IsBlockOpen reports whether the block of a name is open on record.
+func (b *Base) IsBlockOpen(name string) bool {
+	return b.Pool != nil && slices.ContainsFunc(b.Pool.PoolStatus().Blocks, func(block v1alpha1.CarvedBlock) bool { return block.Allocation == name })
+}
+
+// OpenBlockRanges returns the ranges of the blocks that are open on record.
+func (b *Base) OpenBlockRanges() (out []netipx.IPRange) {
+	if b.Pool == nil {
+		return nil
+	}
+	for _, on := range b.Pool.PoolStatus().Blocks {
+		if p, err := netip.ParsePrefix(on.Range); err == nil {
+			out = append(out, netipx.RangeOfPrefix(p))
+		}
+	}
+	return out
+}
+
+// DirectClaimRefusal returns the refusal for a new claim that names a mirror by its own name. It is nil if the pool
+// is not a mirror, or if the mirrored pool was handed over for good. The in-cluster provider does not count the
+// IPAddress of such a claim, so it would grant the address again as soon as it is started again.
+func (b *Base) DirectClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
+	if !mirror || b.Pool == nil || incluster.HasHandedOverAnnotation(b.Pool) || incluster.IsEnded(b.Pool) {
+		return nil
+	}
+	return PoolNotReady("%s mirrors %s %s, and the in-cluster provider, if started again, would not know of this address; "+
+		"name %s %s in an IPAddressClaim instead, or hand that pool over for good: %s", b.Key, ref.Kind, ref.Name, ref.Kind, ref.Name, incluster.HandOverCommand(b.Key.Namespace, ref))
+}
+
+// MirroredClaimRefusal returns the refusal for a new claim that names the mirrored pool. It is nil unless the
+// mirrored pool has ended or is about to end. Without this refusal, claims would name a pool that is gone for ever.
+func (b *Base) MirroredClaimRefusal() *Refusal {
+	ref, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name)
+	if !mirror || b.Pool == nil {
+		return nil
+	}
+	state := "is being deleted"
+	switch {
+	case incluster.IsEnded(b.Pool):
+		state = "has ended"
+	case b.MirrorDeletionMessage() == "":
+		return nil
+	}
+	return PoolNotReady("%s %s %s, and %s has its addresses; create this object again with a poolRef that names that, as its template has to",
+		ref.Kind, ref.Name, state, b.Key)
+}
+
+// MirrorDeletionMessage returns the message that names the object that keeps the mirrored pool, if that was handed
+// over and is being deleted. It is empty otherwise.
+func (b *Base) MirrorDeletionMessage() string {
+	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
+		return ""
+	}
+	return text.SanitizeMessage(b.Pool.GetAnnotations()[incluster.EndingAnnotation])
+}
+
+// MirrorGateway returns the gateway for the IPAddresses of a mirror that is in no network of the pool. It is empty if
+// there is none.
+func (b *Base) MirrorGateway(base v1alpha1.Pool) string {
+	if _, mirror := incluster.RefForMirror(b.Key.Kind, b.Key.Name); !mirror {
+		return ""
+	}
+	return base.GetAnnotations()[incluster.GatewayAnnotation]
+}
+
+// mirrorProblem returns why a mirror does not have the current spec of its mirrored pool, empty if it has. If another
+// writer changes the spec of a mirror, its addresses are in no pool of the in-cluster provider, so nothing of it is
+// granted.
+func (b *Base) mirrorProblem() string {
+	source := b.mirroredPoolName()
+	if source == "" {
+		return ""
+	}
+	if problem := b.Pool.GetAnnotations()[incluster.ProblemAnnotation]; problem != "" {
+		return text.SanitizeMessage(problem)
+	}
+	if !incluster.IsSpecSealed(b.Pool) {
+		return fmt.Sprintf("the spec of this pool is not that of %s, which it mirrors, and nothing of it is granted; change %s, the manager writes that spec here", source, source)
+	}
+	return ""
+}
+
+// mirroredPoolName returns the name of the in-cluster provider's pool that this pool mirrors, whose spec a user has
+// to change. It is empty if the pool is not a mirror.
+func (b *Base) mirroredPoolName() string {
+	if b.Pool == nil {
+		return ""
+	}
+	return MirroredPoolName(b.Pool)
+}
+
+// MirroredPoolName returns the name of the mirrored pool with its namespace, empty if the pool is not a mirror. A
+// user has to change that pool: the manager reverts changes of a mirror.
+func MirroredPoolName(pool v1alpha1.Pool) string {
+	ref, ok := incluster.MirroredPool(pool)
+	if !ok {
+		return ""
+	}
+	return pools.Key{Kind: ref.Kind, Namespace: pool.GetNamespace(), Name: ref.Name}.String()
+}
+
+// EditablePoolName returns how messages name the pool whose spec a user has to change.
+func (b *Base) EditablePoolName() string { return cmp.Or(b.mirroredPoolName(), "the pool") }
+
+// pausingPoolName returns the name of the mirrored pool if the annotation that pauses this pool has to be removed
+// there. It is empty if it has to be removed from this pool. A mirror is paused with its mirrored pool until that is
+// handed over.
+func pausingPoolName(pool v1alpha1.Pool) string {
+	if incluster.HasHandedOverAnnotation(pool) {
+		return ""
+	}
+	return MirroredPoolName(pool)
+}
+
+// mirrorRemovedMessage is the message of a mirror that was created again in the middle of a move.
+const mirrorRemovedMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
+	"end the move, which takes this one away, too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
+	incluster.MovedFromAnnotation + " from it"
+
+// usesReleaseOrder reports whether claims get the addresses that were released longest ago.
+func (b *Base) usesReleaseOrder() bool {
+	return b.Pool != nil && b.Pool.PoolSpec().AllocationOrder == v1alpha1.LeastRecentlyUsedOrder
+}
