@@ -397,6 +397,18 @@ func TestMayTakeOver(t *testing.T) {
 			observeAllocation(p, "x", 9).Status = &grants.PublishedStatus{Refusal: grants.Refusal{Reason: "r", Message: "so"}}
 			p.Record.WorkPendingSince = noon.Add(-time.Hour)
 		}, may: true, reason: "there is room for it by now"},
+		"a count that no object explains": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.AllocationCount = 1 }}, pool: func(p *grants.PoolState) {
+			p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay)
+		}, wait: time.Minute - term.TakeoverDelay, reason: "a live holder publishes counts later than the rest"},
+		"a count that no object explains, for long": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) { o.Status.AllocationCount = 1 }}, pool: func(p *grants.PoolState) {
+			p.Record.WorkPendingSince = noon.Add(-time.Minute)
+		}, may: true, reason: "the holder died after it released the address"},
+		"a count with grants in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
+			o.Status.AllocationCount, o.Status.Allocator.InFlight = 1, []v1alpha1.Grant{{UID: "uid-a"}}
+		}}, pool: func(p *grants.PoolState) {
+			observeClaim(p, "a", 0).Status = &grants.PublishedStatus{Refusal: failed}
+			p.Record.WorkPendingSince = noon.Add(-time.Minute)
+		}, wait: 9 * time.Minute, reason: "the holder counts what it has granted"},
 		"in flight": {change: []func(*v1alpha1.NetworkPool){func(o *v1alpha1.NetworkPool) {
 			o.Status.Allocator.InFlight = []v1alpha1.Grant{{UID: "x"}}
 		}}, pool: func(p *grants.PoolState) { p.Record.WorkPendingSince = noon.Add(-term.TakeoverDelay) }, may: true, reason: "a grant that no manager finishes"},
@@ -407,6 +419,9 @@ func TestMayTakeOver(t *testing.T) {
 			p.Record.Holder = false
 			if tt.pool != nil {
 				tt.pool(p)
+			}
+			if status := p.Base.Pool.PoolStatus(); status.AllocationCount == 0 {
+				status.AllocationCount = p.Space.Ledger.Counts().Owners
 			}
 			if may, wait := p.MayTakeOver(noon, tt.elected, time.Hour, admitAll, admitAll); may != tt.may || wait != tt.wait {
 				t.Errorf("%s: may %v, wait %v; not %v, %v", tt.reason, may, wait, tt.may, tt.wait)

@@ -278,6 +278,14 @@ func (st *StatusBuilder) findOtherUser(name string, ip netip.Addr) *ledger.Fact 
 	})
 }
 
+// isCountOutdated reports whether the status counts other owners of addresses than there are. A holder that died after
+// it released the last address of a claim, and before it counted that, leaves such a status, and no other work. While
+// grants are in flight the count depends on the holder.
+func (st *StatusBuilder) isCountOutdated() bool {
+	s := st.base.Pool.PoolStatus()
+	return len(s.Allocator.InFlight) == 0 && s.AllocationCount != st.space.Ledger.Counts().Owners
+}
+
 // isStatusOutdated reports whether the status is of an older spec than the pool has, or of other overlapping pools.
 func (st *StatusBuilder) isStatusOutdated() bool {
 	overlaps := meta.IsStatusConditionTrue(st.base.Pool.GetConditions(), v1alpha1.OverlapCondition)

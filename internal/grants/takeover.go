@@ -13,8 +13,9 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-// blockRequestPatience replaces term.TakeoverDelay for requests that a live holder may have tried without success.
-const blockRequestPatience = time.Minute
+// deferredWorkPatience replaces term.TakeoverDelay for requests of blocks that a live holder may have tried without
+// success, and for counts, which a live holder publishes later than what is urgent.
+const deferredWorkPatience = time.Minute
 
 // failedWritePatience replaces term.TakeoverDelay for claimants for which a write failed. A live holder retries that
 // write and has no reason to write the pool meanwhile. A takeover would serve none of these claimants, and would
@@ -45,16 +46,16 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 	patience := term.TakeoverDelay
 	m.Carved.ResetShortfall()
 	if work, writesFailed := m.hasTakeoverWork(state, admission, releasable); !work {
-		at, soon := m.Growth.checkBlockWork(now, shrinkGrace)
-		if !at && !writesFailed {
+		needed, urgent := m.Growth.checkBlockWork(now, shrinkGrace)
+		switch {
+		case needed && urgent:
+		case needed, m.Status.isCountOutdated():
+			patience = deferredWorkPatience
+		case writesFailed:
+			patience = failedWritePatience
+		default:
 			m.Record.WorkPendingSince = time.Time{}
 			return false, room
-		}
-		switch {
-		case !at:
-			patience = failedWritePatience
-		case !soon:
-			patience = blockRequestPatience
 		}
 	}
 	if m.Record.WorkPendingSince.IsZero() {
@@ -71,9 +72,9 @@ func (m *PoolState) MayTakeOver(now time.Time, elected bool, shrinkGrace time.Du
 }
 
 // hasTakeoverWork reports whether the pool has work that a live holder would have done by now. Claimants that are
-// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports whether a
-// live holder may have tried something without success: the status of a claimant reports a failed write. The
-// shortfall of the pool is complete then.
+// paused, or that have the label of another manager, do not count. If there is no such work, writesFailed reports
+// whether a live holder may have tried something without success: the status of a claimant reports a failed write.
+// The shortfall of the pool is complete then.
 func (m *PoolState) hasTakeoverWork(state *v1alpha1.AllocatorStatus, admission, releasable AdmissionFunc) (work, writesFailed bool) {
 	work = m.Carved.canFinalizePool() || m.Status.isStatusOutdated()
 	wants := func(c *Claimant) bool {

@@ -1,0 +1,46 @@
+package allocator_test
+
+import (
+	"testing"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/faults"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/sim"
+)
+
+// TestDeathBeforeTheCount checks that another manager corrects the counts of a pool whose holder died after it released
+// the last claim, and before it wrote that to the status: no claim is left that would be work for the other manager.
+func TestDeathBeforeTheCount(t *testing.T) {
+	for name, order := range sim.Orders {
+		t.Run(name, func(t *testing.T) {
+			s := scenario{
+				name: "death before the count", spec: Pool("10.0.0.1-10.0.0.4"), capacity: 4, claims: []string{"a"},
+				script: []action{remove("a")}, want: map[string]string{},
+			}
+			var ended *world
+			deaths := 0
+			s.run(t, func(w *world) {
+				ended, w.elected, w.Order = w, false, order
+				w.start()
+				w.Disturb = func(w *world, r *faults.Request) bool {
+					if r.Ref != ref(faults.Claims, "a") {
+						return false
+					}
+					w.ExecuteAndAnswer(r)
+					if len(w.api.List(faults.Claims)) == 0 {
+						w.Kill(w.Manager(r.Client))
+						deaths++
+					}
+					return true
+				}
+			})
+			if deaths != 1 || len(ended.Managers) != 2 {
+				t.Fatalf("%d of %d managers died", deaths, len(ended.Managers))
+			}
+			for _, pool := range ended.objects().Pools {
+				if n := pool.PoolStatus().AllocationCount; n != 0 {
+					t.Errorf("%d allocations are counted, and there is none", n)
+				}
+			}
+		})
+	}
+}
