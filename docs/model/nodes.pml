@@ -393,7 +393,7 @@ inline confirmed(i) {
 #define SEQ(i) true
 #endif
 #define LANDED(i) (EXISTS && MINE(i) && TERM(i) && (m[i].sends!=COMMIT || SEQ(i)))
-/* go: fence.Fence.pendingOutcome */
+/* go: term.Write.Attempt */
 #ifdef WIPE
 #define MAY_LAND(i) (m[i].sends==CREATE -> !exists : m[i].fits)
 #else
@@ -830,7 +830,7 @@ end:	do
 	:: d_step { m[i].sends!=0 && (m[i].sends==CREATE -> !EXISTS : FITS(i)) ->
 		printf("manager %d: the write lands, without an answer\n",i); lands(i) }
 #endif
-	/* It was refused, or the answer is lost, and a live read decides. go: fence.Fence.ResolvePending, fence.Fence.pendingOutcome */
+	/* It was refused, or the answer is lost, and a live read decides. go: fence.Fence.ResolvePending, term.Write.Attempt */
 #ifdef NO_N_READBACK
 	:: d_step { m[i].sends==COMMIT -> printf("manager %d: takes the write as landed\n",i); confirmed(i);
 		m[i].newest = false }

@@ -37,55 +37,54 @@ func (a *Allocator) sendCommit(ctx context.Context, p *grants.Pool) error {
 	m := p.Lock()
 	try, base := m.Record.PendingCommit, m.Base.Pool
 	m.Unlock()
-	sent := try.Pool.DeepCopyObject().(v1alpha1.Pool)
-	start := a.now()
-	err := a.updatePoolStatus(ctx, sent)
-	if err == nil {
-		metrics.PoolCommits.WithLabelValues("written").Inc()
-		m = p.Lock()
-		defer m.Unlock()
-		m.CompleteCommit(sent, start)
-		return nil
-	}
-	if apierrors.IsConflict(err) {
-		metrics.PoolCommits.WithLabelValues("conflict").Inc()
-	} else {
-		metrics.PoolCommits.WithLabelValues("error").Inc()
-	}
-	if term.IsPermanentRefusal(err) && !try.OutcomeUnknown {
-		m = p.Lock()
-		defer m.Unlock()
-		m.RejectCommit(err, a.now())
-		return &commitRefusedError{err}
-	}
-	try.OutcomeUnknown = true
-	live := base.DeepCopyObject().(v1alpha1.Pool)
-	getCtx, cancel := withRequestTimeout(ctx)
-	defer cancel()
-	getErr := a.Live.Get(getCtx, client.ObjectKeyFromObject(live), live)
-	if getErr != nil && !apierrors.IsNotFound(getErr) {
-		return fmt.Errorf("committing grants of %s: %w (reading it back: %w)", p.Key, err, getErr)
-	}
+	start, answer := a.now(), try.Pool.DeepCopyObject().(v1alpha1.Pool)
+	outcome, err := try.Attempt(
+		func() error {
+			err := a.updatePoolStatus(ctx, answer)
+			countCommit(err)
+			return err
+		},
+		func() (shown term.ReadBack, err error) {
+			ctx, cancel := withRequestTimeout(ctx)
+			defer cancel()
+			answer = base.DeepCopyObject().(v1alpha1.Pool)
+			if err := a.Live.Get(ctx, client.ObjectKeyFromObject(base), answer); err != nil {
+				return shown, err
+			}
+			return grants.ReadBackFor(base, try.Pool, answer), nil
+		})
 	m = p.Lock()
 	defer m.Unlock()
-	if getErr != nil {
-		// Nothing lands on a pool that is gone; the watch brings its end.
-		m.RollbackCommit(base)
-		return errPoolGone
-	}
-	switch grants.WriteOutcomeFor(base, try.Pool, live) {
-	case term.WritePending:
-		return fmt.Errorf("committing grants of %s: %w", p.Key, err)
+	switch outcome {
 	case term.WriteApplied:
-		m.CompleteCommit(live, start)
+		m.CompleteCommit(answer, start)
 		return nil
 	case term.WriteConflicted:
-		m.RollbackCommit(live)
+		m.RollbackCommit(answer)
 		return errPoolChanged
+	case term.WriteRefused:
+		m.RejectCommit(err, a.now())
+		return &commitRefusedError{err}
+	case term.ObjectGone:
+		m.RollbackCommit(base) // the watch brings its end
+		return errPoolGone
+	case term.WritePending:
+		return fmt.Errorf("committing grants of %s: %w", p.Key, err)
 	case term.TermLost:
 	}
 	a.loseTerm(m)
 	return errTermLost
+}
+
+func countCommit(err error) {
+	result := "error"
+	switch {
+	case err == nil:
+		result = "written"
+	case apierrors.IsConflict(err):
+		result = "conflict"
+	}
+	metrics.PoolCommits.WithLabelValues(result).Inc()
 }
 
 // updatePoolStatus is the only way to write a pool's status: whole, by resourceVersion (R3).

@@ -133,7 +133,7 @@ func (a *Allocator) handleTakeOverFailure(ctx context.Context, p *grants.Pool, n
 	}
 	m := p.Lock()
 	defer m.Unlock()
-	if grants.WriteOutcomeFor(m.Base.Pool, m.Base.Pool, live) != term.TermLost {
+	if grants.ReadBackFor(m.Base.Pool, m.Base.Pool, live).Outcome() != term.TermLost {
 		m.SetBasePool(live)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}

@@ -48,7 +48,7 @@ func TestWriteOutcome(t *testing.T) {
 		"nothing was sent, only a label differs": {sent: pool("1"), live: pool("2"), want: term.WriteApplied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := grants.WriteOutcomeFor(pool("1"), tc.sent, tc.live); got != tc.want {
+			if got := grants.ReadBackFor(pool("1"), tc.sent, tc.live).Outcome(); got != tc.want {
 				t.Errorf("%s, not %s", named[got], named[tc.want])
 			}
 		})

@@ -68,10 +68,9 @@ type Fence struct {
 }
 
 type pendingCommit struct {
+	term.Write
 	object *corev1.ConfigMap
 	state  State
-	// outcomeUnknown reports whether the commit was sent and its answer is lost.
-	outcomeUnknown bool
 }
 
 // New returns the fence of a cluster. It writes by c, and reads the current state of the API server by live; id is the
@@ -206,41 +205,40 @@ func (f *Fence) ResolvePending(ctx context.Context) error {
 	if f.pending == nil {
 		return nil
 	}
-	object := f.pending.object.DeepCopy()
-	err := f.updateConfigMap(ctx, object)
-	if err == nil {
-		f.recordCommitted(object)
-		return nil
+	answer, state := f.pending.object.DeepCopy(), f.pending.state
+	outcome, err := f.pending.Attempt(
+		func() error { return f.updateConfigMap(ctx, answer) },
+		func() (shown term.ReadBack, err error) {
+			if answer, state, err = f.getLive(ctx); err != nil {
+				return shown, err
+			}
+			return term.ReadBack{
+				SameObject: answer.UID == f.baseObject.UID, SameVersion: answer.ResourceVersion == f.baseObject.ResourceVersion,
+				Written: state.isSameCommit(f.pending.state), Unchanged: state.isSameCommit(f.state),
+			}, nil
+		})
+	damaged := (*DamagedError)(nil)
+	if outcome == term.WritePending && !errors.As(err, &damaged) {
+		return fmt.Errorf("committing grants: %w", err)
 	}
-	if term.IsPermanentRefusal(err) && !f.pending.outcomeUnknown {
-		f.pending = nil
-		return &RefusedError{err}
-	}
-	f.pending.outcomeUnknown = true
-	live, state, readErr := f.getLive(ctx)
-	switch {
-	case apierrors.IsNotFound(readErr):
-		f.pending = nil
-		return ErrTermLost // nothing lands on an object that is gone
-	case live == nil:
-		return fmt.Errorf("committing grants: %w (reading them back: %w)", err, readErr)
-	case readErr != nil:
-		f.pending = nil
-		return readErr
-	}
-	switch f.pendingOutcome(live, state) {
+	pending := f.pending
+	f.pending = nil
+	switch outcome {
 	case term.WriteApplied:
-		f.recordCommitted(live)
+		f.baseObject, f.state = answer, pending.state
 		return nil
 	case term.WriteConflicted:
-		f.pending, f.baseObject, f.state = nil, live, state
+		f.baseObject, f.state = answer, state
 		return ErrConflict
-	case term.WritePending:
-		return fmt.Errorf("committing grants: %w", err)
+	case term.WriteRefused:
+		return &RefusedError{err}
+	case term.ObjectGone:
+		return ErrTermLost
 	case term.TermLost:
+		return f.recordTermLost(state)
+	case term.WritePending:
 	}
-	f.pending = nil
-	return f.recordTermLost(state)
+	return damaged
 }
 
 // recordTermLost records that the term is over, as the state on record shows.
@@ -267,18 +265,6 @@ func (f *Fence) VerifyTerm(ctx context.Context) error {
 		return nil
 	}
 	return f.recordTermLost(state)
-}
-
-// pendingOutcome returns the outcome of the commit that was sent, by the state that the API server has.
-func (f *Fence) pendingOutcome(live *corev1.ConfigMap, state State) term.WriteOutcome {
-	return term.ReadBack{
-		SameObject: live.UID == f.baseObject.UID, SameVersion: live.ResourceVersion == f.baseObject.ResourceVersion,
-		Written: state.isSameCommit(f.pending.state), Unchanged: state.isSameCommit(f.state),
-	}.Outcome()
-}
-
-func (f *Fence) recordCommitted(object *corev1.ConfigMap) {
-	f.baseObject, f.state, f.pending = object, f.pending.state, nil
 }
 
 // Pending reports whether the outcome of a commit is unknown.

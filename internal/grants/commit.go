@@ -15,11 +15,10 @@ import (
 // PendingCommit is a commit: the pool with the status that the commit writes. A commit that was sent stays pending
 // until its outcome is known (R4).
 type PendingCommit struct {
+	term.Write
 	Pool          v1alpha1.Pool
 	grantUIDs     []types.UID
 	ConfirmedUIDs []types.UID
-	// OutcomeUnknown reports whether the commit was sent and its outcome is not known.
-	OutcomeUnknown bool
 }
 
 // PrepareCommit returns a commit of the current state of the pool: the counts, the conditions, and the grants in
@@ -97,9 +96,9 @@ func (m *PoolState) RollbackCommit(live v1alpha1.Pool) {
 	m.LoadCoolingAndHeld(live.PoolStatus())
 }
 
-// WriteOutcomeFor determines the outcome of a write from the pool that it was based on, the pool that was sent, and
-// the live pool of the API server.
-func WriteOutcomeFor(base, sent, live v1alpha1.Pool) term.WriteOutcome {
+// ReadBackFor returns what a live read of a pool shows of a write, given the pool that the write was based on and the
+// pool that was sent.
+func ReadBackFor(base, sent, live v1alpha1.Pool) term.ReadBack {
 	before, wanted, current := base.PoolStatus(), sent.PoolStatus(), live.PoolStatus()
 	there := equality.Semantic.DeepEqual(current.Allocator, wanted.Allocator)
 	if equality.Semantic.DeepEqual(before.Allocator, wanted.Allocator) {
@@ -109,5 +108,5 @@ func WriteOutcomeFor(base, sent, live v1alpha1.Pool) term.WriteOutcome {
 	return term.ReadBack{
 		SameObject: live.GetUID() == base.GetUID(), SameVersion: live.GetResourceVersion() == base.GetResourceVersion(),
 		Written: there, Unchanged: equality.Semantic.DeepEqual(current.Allocator, before.Allocator),
-	}.Outcome()
+	}
 }

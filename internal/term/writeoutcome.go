@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// WriteOutcome is the outcome of a write whose answer is lost, of the object that names the holder (R4: a live read
-// decides).
+// WriteOutcome is the outcome of a write of the object that names the holder. Where the answer is lost, a live read
+// decides (R4).
 type WriteOutcome int
 
 const (
@@ -25,6 +25,10 @@ const (
 	WriteConflicted
 	// TermLost means that another manager has written the object, or that another object has its name.
 	TermLost
+	// WriteRefused means that the API server refuses the write permanently: it is not sent again as it is.
+	WriteRefused
+	// ObjectGone means that the object no longer exists: nothing lands on it.
+	ObjectGone
 )
 
 // ReadBack is what a live read shows of the object that was written.
