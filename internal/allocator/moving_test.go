@@ -84,6 +84,23 @@ func movedAddress(name, address string, change ...func(*ipamv1.IPAddress)) *gran
 	return claims.NewAddress(o)
 }
 
+// TestInterruptedMoveIsNotFinished checks that the finalizer of an IPAddress is not removed as after a move when the
+// annotation of the move was taken off: each attempt would be refused, since it is based on the version that was moved.
+func TestInterruptedMoveIsNotFinished(t *testing.T) {
+	p := newTestPool(t, "10.0.0.1-10.0.0.9")
+	p.Base.Pool.PoolStatus().Held = []v1alpha1.HeldRange{{First: "10.0.0.1", Last: "10.0.0.1", Reason: v1alpha1.MovedReason}}
+	observeClaim(p, "a", 0, withRecordedAddress("10.0.0.1"))
+	p.ObserveAddress(movedAddress("a", "10.0.0.1"))
+	p.Moves.UnfinishedMoves(noon, 9)
+	if got := p.Moves.UnfinishedMoves(noon.Add(time.Hour), 9).Addresses; len(got) != 1 {
+		t.Fatalf("%d addresses are to be ended after the move, not 1", len(got))
+	}
+	p.ObserveAddress(movedAddress("a", "10.0.0.1", func(o *ipamv1.IPAddress) { o.Annotations, o.ResourceVersion = nil, "8" }))
+	if got := p.Moves.UnfinishedMoves(noon.Add(2*time.Hour), 9); len(got.Addresses) != 0 || got.Wait != 0 {
+		t.Errorf("%d addresses are to be ended, the next in %v", len(got.Addresses), got.Wait)
+	}
+}
+
 // TestMovedAddressEndsBeforeItsClaim checks that an IPAddress goes before its claim.
 func TestMovedAddressEndsBeforeItsClaim(t *testing.T) {
 	address := func(change ...func(*ipamv1.IPAddress)) *grants.Address {

@@ -176,6 +176,8 @@ func (k heldRangeSet) containsRange(r netipx.IPRange) bool {
 func (ms *Moves) classifyAddress(a *Address) bool {
 	if a.moved {
 		ms.movingAddresses[a.UID] = a
+	} else {
+		delete(ms.movingAddresses, a.UID) // the move was interrupted
 	}
 	if c := ms.claimants.ByUID[a.ClaimantUID]; c != nil || a.moved {
 		delete(ms.addresses.Orphans, a.Key())
