@@ -128,11 +128,6 @@ func (a *Allocator) refusalForBlock(m *grants.PoolState, c *grants.Claimant) *gr
 	return nil
 }
 
-// blockRetryDelay returns how long a request for a block waits after so many failures.
-func blockRetryDelay(failures int) time.Duration {
-	return min(time.Second<<min(failures, 6), time.Minute)
-}
-
 // dispatchBlockRequests dispatches the due requests for the blocks of a carved pool. It returns how long until the next
 // one that has to wait is due.
 func (a *Allocator) dispatchBlockRequests(p *grants.Pool, now time.Time) time.Duration {
@@ -154,7 +149,7 @@ func (a *Allocator) dispatchBlockRequests(p *grants.Pool, now time.Time) time.Du
 func (a *Allocator) runBlockRequest(ctx context.Context, p *grants.Pool, r grants.BlockRequest) {
 	err := a.executeBlockRequest(ctx, p, r)
 	m := p.Lock()
-	again := m.Carved.EndBlockRequest(r, err, a.now(), blockRetryDelay)
+	again := m.Carved.EndBlockRequest(r, err, a.now())
 	wake := m.Queues.EndJob(again) || again.IsZero()
 	m.Unlock()
 	if err != nil && !errors.Is(err, errStateChanged) && ctx.Err() == nil {

@@ -223,7 +223,7 @@ func TestBlockTakesNextName(t *testing.T) {
 		t.Errorf("%v while it is being asked for", again)
 	}
 	p.Carved.MarkNameTaken("pool-1", noon)
-	p.Carved.EndBlockRequest(grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}, nil, noon, blockRetryDelay)
+	p.Carved.EndBlockRequest(grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}, nil, noon)
 	if got := ask(); !slices.Equal(got, []string{"pool-2"}) {
 		t.Errorf("it asks for %v", got)
 	}
@@ -668,7 +668,7 @@ func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	c := observeClaim(p, "a", 0)
 	r := grants.BlockRequest{Verb: grants.CreateBlock, Name: "pool-1"}
 	p.Carved.BeginBlockRequest(r)
-	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon, blockRetryDelay)
+	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready says") {
 		t.Errorf("the refusal of the claim is %v", refusal)

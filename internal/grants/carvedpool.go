@@ -10,6 +10,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
 )
 
@@ -78,17 +79,16 @@ func (cp *CarvedPool) BeginBlockRequest(r BlockRequest) {
 
 // EndBlockRequest records the result of a request. It returns when the request is retried, or the zero time if it
 // succeeded or its block is gone.
-func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time, retry func(failures int) time.Duration) (again time.Time) {
-	c := cp
+func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time) (again time.Time) {
 	if r.Verb == CreateBlock {
-		delete(c.creatingBlocks, r.Name)
+		delete(cp.creatingBlocks, r.Name)
 		if err == nil {
-			c.createFailures, c.createAfter, c.createError = 0, time.Time{}, ""
+			cp.createFailures, cp.createAfter, cp.createError = 0, time.Time{}, ""
 			return again
 		}
-		c.createAfter, c.createError = now.Add(retry(c.createFailures)), err.Error()
-		c.createFailures++
-		return c.createAfter
+		cp.createAfter, cp.createError = term.NextRetryTime(now, cp.createFailures, 0, err), err.Error()
+		cp.createFailures++
+		return cp.createAfter
 	}
 	b := cp.currentBlock(r.Block)
 	if b == nil {
@@ -98,7 +98,7 @@ func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time, 
 		b.Failures, b.RetryAt = 0, time.Time{}
 		return again
 	}
-	b.RetryAt = now.Add(retry(b.Failures))
+	b.RetryAt = term.NextRetryTime(now, b.Failures, 0, err)
 	b.Failures++
 	return b.RetryAt
 }
@@ -128,7 +128,7 @@ func (cp *CarvedPool) MarkNameTaken(name string, now time.Time) {
 	if cp.takenNames == nil {
 		cp.takenNames = map[string]time.Time{}
 	}
-	cp.takenNames[name] = now.Add(nameTakenDuration)
+	cp.takenNames[name] = now.Add(carve.NameConflictTimeout)
 }
 
 func (cp *CarvedPool) isNameTaken(name string, now time.Time) bool {

@@ -151,9 +151,6 @@ func (gr *Growth) requestsWithoutPool(now time.Time, quarantine time.Duration) (
 	return out, wait
 }
 
-// nameTakenDuration is how long the pool does not request a block under a name that another object has.
-const nameTakenDuration = 5 * time.Minute
-
 // IsOpenInStatus reports whether a block is open in a status. A block in another namespace must match by UID as well,
 // because the name alone may be that of another block.
 func (b *Block) IsOpenInStatus(s *v1alpha1.NetworkPoolStatus) bool {

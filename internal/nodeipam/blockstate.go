@@ -15,11 +15,8 @@ import (
 )
 
 // cacheLagTimeout is how long a block counts as existing that a live read, or the answer to a request, has shown, and
-// the watch has not. nameConflictTimeout is how long no block is requested under a name that something else has.
-const (
-	cacheLagTimeout     = 30 * time.Second
-	nameConflictTimeout = time.Hour
-)
+// the watch has not.
+const cacheLagTimeout = 30 * time.Second
 
 // blockState is what is known of the blocks of a cluster.
 type blockState struct {

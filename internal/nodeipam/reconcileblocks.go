@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
@@ -83,12 +84,8 @@ func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.D
 		return 0
 	}
 	v := m.failedRequests[e.blockName]
-	delay := term.RetryDelay(v.failures)
-	if term.IsPermanentRefusal(err) {
-		delay = max(delay, term.MaxRetryPause)
-	}
 	now := s.Now()
-	again := term.RetryTimeAfter(now, delay)
+	again := term.NextRetryTime(now, v.failures, 0, err)
 	m.failedRequests[e.blockName] = retryState{v.failures + 1, again}
 	return again.Sub(now)
 }
@@ -169,7 +166,7 @@ func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) erro
 	if ok {
 		m.recordLiveBlock(b, s.Now())
 	} else {
-		m.conflictingNames[e.blockName] = s.Now().Add(nameConflictTimeout) // the next request has another name
+		m.conflictingNames[e.blockName] = s.Now().Add(carve.NameConflictTimeout) // the next request has another name
 	}
 	return nil
 }
