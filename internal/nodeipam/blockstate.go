@@ -18,36 +18,6 @@ import (
 // the watch has not.
 const cacheLagTimeout = 30 * time.Second
 
-// blockState is what is known of the blocks of a cluster.
-type blockState struct {
-	// ignoresBlocks reports whether the allocator manages no blocks, so that those on record are of another allocator
-	// of the cluster.
-	ignoresBlocks bool
-	blocks        map[string]Block
-	// notYetInCache are the blocks that the watch has not shown yet, with the time until which that is awaited;
-	// conflictingNames are the names that something else has, with the time until which they are avoided.
-	notYetInCache    map[types.UID]time.Time
-	conflictingNames map[string]time.Time
-	// verifiedLive are the blocks that a live read has shown in this term; missingNames are the names of open blocks
-	// that a live read has not found; closedInTerm are the blocks that were being deleted when this manager committed,
-	// in its term, that they are not open.
-	verifiedLive, closedInTerm map[types.UID]bool
-	missingNames               map[string]bool
-	// idleSince is the time since which no Node uses a block.
-	idleSince map[types.UID]time.Time
-	// nextOpenBlocks are the blocks that the next commit lists as open; openBlocksChanged reports whether the last
-	// commit has changed the open ranges.
-	nextOpenBlocks    []fence.OpenRange
-	openBlocksChanged bool
-	// openBlocks are the blocks that are open on record, by name.
-	openBlocks map[string]fence.OpenRange
-	// idleGracePeriod is how long an idle block stays.
-	idleGracePeriod time.Duration
-	// failedRequests are the blocks for which the last request failed; createErr is why no block could be created.
-	failedRequests map[string]retryState
-	createErr      error
-}
-
 // setBlocks sets the blocks that the watch shows. What a live read has shown since takes precedence.
 func (m *nodeState) setBlocks(all []Block, now time.Time) {
 	next := make(map[string]Block, len(all))

@@ -210,7 +210,7 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 	}
 	m.Unlock()
 	if !holder {
-		may, wait, err := s.mayTakeOver(ctx)
+		may, wait, err := s.decideTakeover(ctx)
 		if err != nil || !may {
 			return wait, err
 		}
@@ -221,9 +221,9 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 	return s.reconcileOnce(ctx)
 }
 
-// mayTakeOver reports whether this manager should become the holder now, or how long to wait. After its start it first
+// decideTakeover reports whether this manager becomes the holder now, or how long to wait. After its start it first
 // reads whether an earlier manager has left work unfinished.
-func (s *ClusterAllocator) mayTakeOver(ctx context.Context) (bool, time.Duration, error) {
+func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Duration, error) {
 	m := s.lockState()
 	ask := m.needsRecordRead
 	m.Unlock()

@@ -120,7 +120,7 @@ func (m *nodeState) planBlocks(now time.Time) (out blockPlan) {
 		if d.NewBlocks > 0 && m.isGrowthUseless(g, o, facts) {
 			d.NewBlocks = 0
 		}
-		out.addDecision(m, g, o, d, facts[g])
+		m.addDecision(&out, g, o, d, facts[g])
 	}
 	out.openBlocks = m.excludeReplaced(out.openBlocks)
 	return out
@@ -256,8 +256,8 @@ func (m *nodeState) blockShortfalls(sources map[blockGroup]RangeObject) map[bloc
 	return out
 }
 
-// addDecision adds what follows from the decision on a group.
-func (g *blockPlan) addDecision(m *nodeState, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
+// addDecision adds to a plan what follows from the decision on a group.
+func (m *nodeState) addDecision(g *blockPlan, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
 	if d.NextWait > 0 {
 		g.requeueAfter = minWait(g.requeueAfter, d.NextWait)
 	}
@@ -296,18 +296,18 @@ func (g *blockPlan) addDecision(m *nodeState, of blockGroup, o RangeObject, d ca
 		return
 	}
 	source := o.BlockSources[of.family]
-	g.recreateLostBlocks(m, of, o, d.Recreate)
+	m.recreateLostBlocks(g, of, o, d.Recreate)
 	if slices.ContainsFunc(facts, m.isBlockRefused) {
 		return // the pool would refuse the next one too
 	}
 	for range d.NewBlocks {
-		g.addCreateRequest(m, blockRequest{action: createBlock, blockName: g.nextBlockName(m, of.family), rangeObject: o, blockSource: source})
+		m.addCreateRequest(g, blockRequest{action: createBlock, blockName: m.nextBlockName(g, of.family), rangeObject: o, blockSource: source})
 	}
 }
 
 // recreateLostBlocks requests lost blocks again, under the next name where something else has theirs. It requests no
 // more blocks than the Cluster may have, as users of the workload cluster may be able to write its ConfigMap.
-func (g *blockPlan) recreateLostBlocks(m *nodeState, of blockGroup, o RangeObject, lost []string) {
+func (m *nodeState) recreateLostBlocks(g *blockPlan, of blockGroup, o RangeObject, lost []string) {
 	if len(lost) == 0 {
 		return
 	}
@@ -328,14 +328,14 @@ func (g *blockPlan) recreateLostBlocks(m *nodeState, of blockGroup, o RangeObjec
 			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: name})
 			continue
 		case exists || taken:
-			name = g.nextBlockName(m, of.family)
+			name = m.nextBlockName(g, of.family)
 		}
-		g.addCreateRequest(m, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
+		m.addCreateRequest(g, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
 	}
 }
 
 // nextBlockName returns the first name of a block that nothing has and no request uses.
-func (g *blockPlan) nextBlockName(m *nodeState, f podcidr.Family) string {
+func (m *nodeState) nextBlockName(g *blockPlan, f podcidr.Family) string {
 	for n := 1; ; n++ {
 		name := m.blockNameForFamily(f, n)
 		asked := slices.ContainsFunc(g.requests, func(e blockRequest) bool { return e.action == createBlock && e.blockName == name })
@@ -345,7 +345,7 @@ func (g *blockPlan) nextBlockName(m *nodeState, f podcidr.Family) string {
 	}
 }
 
-func (g *blockPlan) addCreateRequest(m *nodeState, e blockRequest) {
+func (m *nodeState) addCreateRequest(g *blockPlan, e blockRequest) {
 	if until := m.blockedObjects[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || m.closedByLiveRead[e.rangeObject.Ref] {
 		if until.After(g.plannedAt) {
 			g.requeueAfter = minWait(g.requeueAfter, until.Sub(g.plannedAt))

@@ -88,7 +88,32 @@ type nodeState struct {
 	term.Tombstones
 	term.TakeoverBackoff
 
-	blockState
+	// ignoresBlocks reports whether the allocator manages no blocks, so that those on record are of another allocator
+	// of the cluster.
+	ignoresBlocks bool
+	blocks        map[string]Block
+	// notYetInCache are the blocks that the watch has not shown yet, with the time until which that is awaited;
+	// conflictingNames are the names that something else has, with the time until which they are avoided.
+	notYetInCache    map[types.UID]time.Time
+	conflictingNames map[string]time.Time
+	// verifiedLive are the blocks that a live read has shown in this term; missingNames are the names of open blocks
+	// that a live read has not found; closedInTerm are the blocks that were being deleted when this manager committed,
+	// in its term, that they are not open.
+	verifiedLive, closedInTerm map[types.UID]bool
+	missingNames               map[string]bool
+	// idleSince is the time since which no Node uses a block.
+	idleSince map[types.UID]time.Time
+	// nextOpenBlocks are the blocks that the next commit lists as open; openBlocksChanged reports whether the last
+	// commit has changed the open ranges.
+	nextOpenBlocks    []fence.OpenRange
+	openBlocksChanged bool
+	// openBlocks are the blocks that are open on record, by name.
+	openBlocks map[string]fence.OpenRange
+	// idleGracePeriod is how long an idle block stays.
+	idleGracePeriod time.Duration
+	// failedRequests are the blocks for which the last request failed; createErr is why no block could be created.
+	failedRequests map[string]retryState
+	createErr      error
 
 	nodes map[types.UID]*nodeEntry
 	// pendingNodes are the Nodes without CIDRs or a grant that are still to be planned for; refusedNodes are those for
@@ -186,8 +211,8 @@ type retryState struct {
 func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
 	m := &nodeState{
 		inFleet: of != ClusterKey{}, clusterName: of.Name,
-		blockState: blockState{blocks: map[string]Block{}, notYetInCache: map[types.UID]time.Time{}, conflictingNames: map[string]time.Time{}, missingNames: map[string]bool{}, failedRequests: map[string]retryState{}, verifiedLive: map[types.UID]bool{}, closedInTerm: map[types.UID]bool{}, idleSince: map[types.UID]time.Time{}, idleGracePeriod: grace},
-		nodes:      map[types.UID]*nodeEntry{}, pendingNodes: map[types.UID]*nodeEntry{}, refusedNodes: map[types.UID]podcidr.Refusal{},
+		blocks: map[string]Block{}, notYetInCache: map[types.UID]time.Time{}, conflictingNames: map[string]time.Time{}, missingNames: map[string]bool{}, failedRequests: map[string]retryState{}, verifiedLive: map[types.UID]bool{}, closedInTerm: map[types.UID]bool{}, idleSince: map[types.UID]time.Time{}, idleGracePeriod: grace,
+		nodes: map[types.UID]*nodeEntry{}, pendingNodes: map[types.UID]*nodeEntry{}, refusedNodes: map[types.UID]podcidr.Refusal{},
 		rangeObjects: map[podcidr.Ref]RangeObject{}, grants: map[types.UID]*nodeGrant{}, conflicts: map[types.UID][]podcidr.Conflict{}, closedByLiveRead: map[podcidr.Ref]bool{}, emitted: map[types.UID][]pendingEvent{}, blockedObjects: map[podcidr.Ref]retryState{},
 		deferredEvents: deferredEvents{refusalEvents: map[types.UID]pendingEvent{}, otherEvents: map[types.UID][]pendingEvent{}},
 	}

@@ -31,7 +31,7 @@ func (m *nodeState) currentUsage() *rangeUsage {
 	u := &rangeUsage{rangeIndex: podcidr.NewRangeIndex(m.validRanges()), nodesByRange: map[podcidr.Ref][]string{}, allocatedByRange: map[podcidr.Ref]int64{}}
 	for _, n := range m.nodes {
 		if len(n.CIDRs) > 0 {
-			u.addNode(m, n.Node)
+			m.addNode(u, n.Node)
 		}
 	}
 	named := map[string][]podcidr.Ref{}
@@ -40,7 +40,7 @@ func (m *nodeState) currentUsage() *rangeUsage {
 	}
 	for _, g := range m.grants {
 		if !g.settled {
-			u.addGrant(m, g, named[g.RangeRef.Name])
+			m.addGrant(u, g, named[g.RangeRef.Name])
 		}
 	}
 	for ref, names := range u.nodesByRange {
@@ -53,7 +53,7 @@ func (m *nodeState) currentUsage() *rangeUsage {
 
 // addNode adds a Node. Of several objects with the same addresses, the one that the Node names has it. If the Node
 // names none of them, all have it, and the first one counts it.
-func (u *rangeUsage) addNode(m *nodeState, n *podcidr.Node) {
+func (m *nodeState) addNode(u *rangeUsage, n *podcidr.Node) {
 	if r := m.rangeByName(n.ClusterCIDRName, n.CIDRs); r != nil {
 		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], n.Name)
 		u.allocatedByRange[r.Ref]++
@@ -68,7 +68,7 @@ func (u *rangeUsage) addNode(m *nodeState, n *podcidr.Node) {
 }
 
 // addGrant adds a grant from objects of a name: its Node may still get the CIDRs.
-func (u *rangeUsage) addGrant(m *nodeState, g *nodeGrant, of []podcidr.Ref) {
+func (m *nodeState) addGrant(u *rangeUsage, g *nodeGrant, of []podcidr.Ref) {
 	for _, ref := range of {
 		u.nodesByRange[ref] = append(u.nodesByRange[ref], g.Node.Name)
 	}
