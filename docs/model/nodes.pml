@@ -351,7 +351,7 @@ inline lands(i) {
 	:: m[i].sends==COMMIT -> write(i, m[i].says, SAYS_OPEN(i), SAYS_SURE(i))
 	fi
 }
-/* It is known to have landed. go: nodeipam.ClusterAllocator.recordCommitOutcome, nodeipam.nodeState.recordCommitted */
+/* It is known to have landed. go: nodeipam.ClusterAllocator.recordCommitOutcome, nodeipam.commitPlanner.recordCommitted */
 inline confirmed(i) {
 	if
 	:: m[i].sends==COMMIT ->
@@ -404,7 +404,7 @@ inline confirmed(i) {
 
 #define SET(k) ((k)>=1 && (k)<=3)
 #define PROOF(i,u) (m[i].mem[u]==GONE || SET(m[i].mem[u]))
-/* go: nodeipam.nodeState.settleGrant */
+/* go: nodeipam.nodeCIDRs.settleGrant */
 #ifndef NO_N_SET_BY_ANY
 #define KEPT(i,u) (PROOF(i,u) -> 0 : AT(m[i].base,u))
 #else
@@ -483,14 +483,14 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 #define REOPENS(i,set) skip
 #endif
 
-/* go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.nodeState.planGrants, nodeipam.nodeState.nextCommit, fence.Fence.CommitState */
+/* go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.grantPlanner.planGrants, nodeipam.commitPlanner.prepareCommit, fence.Fence.CommitState */
 #define GRANT(i,u,c) \
 	:: d_step { CAN(i) && m[i].mem[u]==SEEN && ONE_GRANT(i,u) && FREE(i,c) && OPEN(i,c) && MAY_GRANT(i) -> \
 		printf("manager %d: sends the grant of %d to Node %d\n",i,c,u); \
 		send(i, COMMIT, OFF(SETTLED(i),u)|PUT(u,c)); OPENS(i,TO_OPEN(c)); REOPENS(i,TO_OPEN(c)); SURES(i); AFRESH(i,u) }
 
 /* The patch of a Node: whoever knows of a committed grant sends it, again and again.
- * go: nodeipam.nodeState.dueGrants, nodeipam.ClusterAllocator.patchNode */
+ * go: nodeipam.nodeWrites.collectDueGrants, nodeipam.ClusterAllocator.patchNode */
 #ifdef WIPE
 #define YOUNG(i) !m[i].old
 #else
@@ -560,7 +560,7 @@ inline send(i, what, map) { m[i].sends = what; m[i].fits = (m[i].newest || what!
 		send(i, COMMIT, OFF(SETTLED(i),u)); OPENS(i,0); SURES(i) }
 #elif defined(REFUSE)
 /* The API server has refused each patch for good. That is proof for what this manager has granted in this term.
- * go: nodeipam.nodeState.recordWrite */
+ * go: nodeipam.nodeWrites.recordWrite */
 #ifndef NO_N_OWN_GRANT
 #define OWN_GRANT(i,u) (AT(m[i].own,u)!=0)
 #else
@@ -750,7 +750,7 @@ inline touched(q) {
 	:: d_step { m[i].turn==HOLD && !UNWANTED(k) && HAS(m[i].closing,k) -> \
 		printf("manager %d: sees that the range %d is wanted again\n",i,k); \
 		m[i].closing = LESS(m[i].closing,k) }
-/* First the commit without it, always: it shows that nobody else has opened it since. go: nodeipam.nodeState.nextCommit */
+/* First the commit without it, always: it shows that nobody else has opened it since. go: nodeipam.commitPlanner.prepareCommit */
 #define SHUTS(i,k) \
 	:: d_step { CAN(i) && HAS(m[i].closing,k) && !(HAS(m[i].shut,k) && HAS(m[i].asBefore,k)) && mark[k] && \
 		!SKIPS(i,k) -> \
@@ -760,7 +760,7 @@ inline touched(q) {
 		m[i].asBefore = m[i].asBefore|BIT(k) } \
 	:: d_step { m[i].turn==HOLD && SKIPS(i,k) && HAS(m[i].closing,k) && !HAS(m[i].shut,k) && mark[k] -> \
 		m[i].shut = m[i].shut|BIT(k); m[i].asBefore = m[i].asBefore|BIT(k) }
-/* Then the list, when no grant in flight has any of it. go: nodeipam.nodeState.objectsToUnprotect, nodeipam.ClusterAllocator.unprotectClosed */
+/* Then the list, when no grant in flight has any of it. go: nodeipam.objectProtection.objectsToUnprotect, nodeipam.ClusterAllocator.unprotectClosed */
 #define LISTS(i,k) \
 	:: d_step { m[i].turn==HOLD && HAS(m[i].closing,k) && SHUT(i,k) && FIRST_NONE(i,k) && MAY_END(i) && \
 		!HAS(m[i].unused,k) && LISTS_NONE(i,k) && mark[k] -> \
@@ -780,7 +780,7 @@ inline touched(q) {
 
 #ifdef WIPE
 /* What says that there was an allocator before, whose requests may be on their way.
- * go: nodeipam.nodeState.hasNodeCIDRs, nodeipam.ClusterCIDRProtector.HasProtectedObjects */
+ * go: nodeipam.knownNodes.hasNodeCIDRs, nodeipam.ClusterCIDRProtector.HasProtectedObjects */
 #if defined(NO_N_EMPTY)
 #define EVIDENCE ANY_HAS
 #elif defined(BY_NODES)
@@ -853,7 +853,7 @@ end:	do
 	:: d_step { m[i].turn>=FENCED && m[i].turn!=LISTED && m[i].sends==0 && !m[i].newest && !(EXISTS && MINE(i) &&
 		TERM(i)) ->
 		printf("manager %d: sees that its turn is over\n",i); loseTerm(i) }
-	/* What is settled goes with the next commit. go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.nodeState.nextCommit */
+	/* What is settled goes with the next commit. go: nodeipam.ClusterAllocator.reconcileOnce, nodeipam.commitPlanner.prepareCommit */
 	:: d_step { CAN(i) && SETTLED(i)!=m[i].base -> printf("manager %d: sends what is settled\n",i);
 		send(i, COMMIT, SETTLED(i)); OPENS(i,0); SURES(i) }
 	GRANT(i,0,1)

@@ -122,7 +122,7 @@ func TestFullConfigMapAdviceHelps(t *testing.T) {
 	for i := range ranges {
 		listed[of(i).UID] = newNodeEntry(of(i), "1", noon)
 	}
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	now := noon
 	turns := func(done func() bool) {
@@ -131,20 +131,20 @@ func TestFullConfigMapAdviceHelps(t *testing.T) {
 			m.reconcileAt(now, func(*nodeGrant) error { return nil })
 		}
 	}
-	turns(func() bool { return m.buildReport().StoppedCondition != nil })
-	if condition := m.buildReport().StoppedCondition; condition == nil || !strings.Contains(condition.Message, "delete ClusterCIDRs that no Node uses") {
+	turns(func() bool { return m.reports.buildReport().StoppedCondition != nil })
+	if condition := m.reports.buildReport().StoppedCondition; condition == nil || !strings.Contains(condition.Message, "delete ClusterCIDRs that no Node uses") {
 		t.Fatalf("it says %v", condition)
 	}
 	last := of(ranges - 1)
-	if len(m.nodes[last.UID].CIDRs) > 0 {
+	if len(m.nodes.byUID[last.UID].CIDRs) > 0 {
 		t.Fatal("the last one is served")
 	}
 	for i := range ranges - 1 {
 		m.forgetNode(of(i).UID, now)
 	}
 	m.setRangeObjects(slices.DeleteFunc(all, func(o RangeObject) bool { return !strings.HasSuffix(o.Name, fmt.Sprintf("-%05d", ranges-1)) }))
-	turns(func() bool { return len(m.nodes[last.UID].CIDRs) > 0 })
-	if len(m.nodes[last.UID].CIDRs) == 0 {
-		t.Errorf("the last one waits: %v", m.buildReport().StoppedCondition)
+	turns(func() bool { return len(m.nodes.byUID[last.UID].CIDRs) > 0 })
+	if len(m.nodes.byUID[last.UID].CIDRs) == 0 {
+		t.Errorf("the last one waits: %v", m.reports.buildReport().StoppedCondition)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (s *ClusterAllocator) RequestTakeover() {
 	m := s.lockState()
 	defer m.Unlock()
-	m.takeoverRequested = true
+	m.term.takeoverRequested = true
 }
 
 // StatusDifference is the difference between a published status and what a manager knows: the fields that differ,
@@ -52,13 +52,13 @@ const takeoverPauseFactor = 8
 func (s *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifference, within time.Duration) time.Duration {
 	m := s.lockState()
 	defer m.Unlock()
-	o, now := &m.outdatedStatuses, s.Now()
+	o, now := &m.takeovers.outdatedStatuses, s.Now()
 	switch {
 	case len(statuses) == 0:
 		*o = outdatedStatuses{}
-		m.dropPublishedRefusals()
+		m.reports.dropPublishedRefusals()
 		return 0
-	case !m.workSince.IsZero() || now.Before(m.NotBefore):
+	case !m.takeovers.workSince.IsZero() || now.Before(m.term.NotBefore):
 		o.differences = nil // there is another reason to take it over, or another manager has just done so
 		return within
 	case !maps.Equal(o.differences, statuses):
@@ -72,7 +72,7 @@ func (s *ClusterAllocator) TakeOverIfOutdated(statuses map[string]StatusDifferen
 		return left
 	}
 	o.recordTakeover(now, within)
-	m.takeoverRequested = true
+	m.term.takeoverRequested = true
 	return time.Millisecond // the next Reconcile takes it over
 }
 
@@ -159,5 +159,5 @@ func (u Usage) WithPublishedStatus(capacity, free int64, shown []metav1.Conditio
 func (s *ClusterAllocator) IsHolder() bool {
 	m := s.lockState()
 	defer m.Unlock()
-	return m.isHolder && !m.needsRevalidation
+	return m.term.isHolder && !m.term.needsRevalidation
 }

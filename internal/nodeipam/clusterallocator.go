@@ -83,7 +83,7 @@ type ClusterAllocator struct {
 // NewClusterAllocator returns an allocator that knows nothing of its cluster yet.
 func NewClusterAllocator(o Options) *ClusterAllocator {
 	m := newNodeState(o.ClusterKey, o.BlockGracePeriod)
-	m.ignoresBlocks = o.BlockClient == nil
+	m.blocks.ignored = o.BlockClient == nil
 	return &ClusterAllocator{Options: o, fence: fence.New(o.Client, o.Live, holderForCluster(o.ManagerID, o.ClusterKey)), state: m, eventLimiter: newEventLimiter()}
 }
 
@@ -116,7 +116,7 @@ func (s *ClusterAllocator) ObserveObject(o client.Object) (ClusterKey, bool) {
 	m := s.lockState()
 	defer m.Unlock()
 	wake := m.observeNode(nodeFromObject(n), n.ResourceVersion, s.Now())
-	m.checkLateLabels(n.UID, n.ResourceVersion, n.Labels)
+	m.cidrs.checkLateLabels(n.UID, n.ResourceVersion, n.Labels)
 	return s.ClusterKey, wake
 }
 
@@ -124,8 +124,8 @@ func (s *ClusterAllocator) ObserveObject(o client.Object) (ClusterKey, bool) {
 func (s *ClusterAllocator) ForgetObject(o client.Object) (ClusterKey, bool) {
 	m := s.lockState()
 	defer m.Unlock()
-	if n := m.nodes[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
-		if r := m.rangeForNode(n.Node); r != nil {
+	if n := m.nodes.byUID[o.GetUID()]; n != nil && len(n.CIDRs) > 0 {
+		if r := m.ranges.rangeForNode(n.Node); r != nil {
 			metrics.NodeCIDRReleases.WithLabelValues(formatRangeCIDRs(r), r.Name, s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
 		}
 	}
@@ -137,7 +137,7 @@ func (s *ClusterAllocator) ObjectsNotListed(_ client.Object, listed map[types.UI
 	m := s.lockState()
 	defer m.Unlock()
 	var out []client.Object
-	for uid, n := range m.nodes {
+	for uid, n := range m.nodes.byUID {
 		if _, ok := listed[uid]; !ok {
 			o := &corev1.Node{}
 			o.Name, o.UID = n.Name, uid
@@ -158,7 +158,7 @@ func (s *ClusterAllocator) SetRangeObjects(objects []RangeObject) {
 func (s *ClusterAllocator) SetBlocks(blocks []Block) {
 	m := s.lockState()
 	defer m.Unlock()
-	m.setBlocks(blocks, s.Now())
+	m.blocks.setBlocks(blocks, s.Now())
 }
 
 // SetServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes.
@@ -173,7 +173,7 @@ func (s *ClusterAllocator) SetServiceCIDRs(services []netip.Prefix) {
 func (s *ClusterAllocator) SetReadError(why error, blind bool) {
 	m := s.lockState()
 	defer m.Unlock()
-	m.readErr, m.nodesUnread = why, why != nil && blind
+	m.nodes.readErr, m.nodes.unread = why, why != nil && blind
 }
 
 // Reconcile does one reconcile of the cluster, and returns after how long it has to be called again, 0 if nothing is
@@ -193,7 +193,7 @@ func (s *ClusterAllocator) Reconcile(ctx context.Context) (time.Duration, error)
 func (s *ClusterAllocator) setNextReconcile(at time.Time) {
 	m := s.lockState()
 	defer m.Unlock()
-	m.nextReconcile = at
+	m.writes.nextReconcile = at
 }
 
 func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration, error) {
@@ -203,9 +203,9 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 		}
 	}
 	m := s.lockState()
-	m.Rotate(s.Now())
-	holder := m.isHolder && !m.needsRevalidation
-	if m.needsRevalidation {
+	m.nodes.Rotate(s.Now())
+	holder := m.term.isHolder && !m.term.needsRevalidation
+	if m.term.needsRevalidation {
 		s.fence.MarkStale()
 	}
 	m.Unlock()
@@ -225,7 +225,7 @@ func (s *ClusterAllocator) reconcileAsHolder(ctx context.Context) (time.Duration
 // reads whether an earlier manager has left work unfinished.
 func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Duration, error) {
 	m := s.lockState()
-	ask := m.needsRecordRead
+	ask := m.term.needsRecordRead
 	m.Unlock()
 	if ask {
 		if err := s.readRecord(ctx); err != nil {
@@ -233,8 +233,8 @@ func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Durat
 		}
 	}
 	m = s.lockState()
-	may, wait := m.mayTakeOver(s.Now(), s.Elected)
-	only := may && m.hasOnlyInheritedWork(s.Now())
+	may, wait := m.takeovers.decideTakeover(s.Now(), s.Elected)
+	only := may && m.takeovers.hasOnlyInheritedWork(s.Now())
 	m.Unlock()
 	if !only || s.Elected {
 		return may, wait, nil
@@ -245,7 +245,7 @@ func (s *ClusterAllocator) decideTakeover(ctx context.Context) (bool, time.Durat
 	}
 	m = s.lockState()
 	defer m.Unlock()
-	return m.hasInheritedWork, 0, nil
+	return m.term.hasInheritedWork, 0, nil
 }
 
 // readRecord reads whether the record has grants in flight, or an open block that is unknown here.
@@ -257,8 +257,8 @@ func (s *ClusterAllocator) readRecord(ctx context.Context) error {
 	}
 	m := s.lockState()
 	defer m.Unlock()
-	m.hasPeerAllocator = m.hasPeerAllocator || isPeerHolder(state.Holder, s.ClusterKey)
-	m.needsRecordRead, m.hasInheritedWork, m.commitErr = false, len(state.InFlight) > 0 || m.hasUnknownOpenBlock(state), nil
+	m.cluster.hasPeerAllocator = m.cluster.hasPeerAllocator || isPeerHolder(state.Holder, s.ClusterKey)
+	m.term.needsRecordRead, m.term.hasInheritedWork, m.record.commitErr = false, len(state.InFlight) > 0 || m.blocks.hasUnknownOpenBlock(state), nil
 	return nil
 }
 
@@ -266,8 +266,8 @@ func (s *ClusterAllocator) readRecord(ctx context.Context) error {
 // granted is listed or in flight, and its next commit fails.
 func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 	m := s.lockState()
-	m.isHolder, m.needsRecordRead = false, true // the write may land without an answer
-	m.takeoverCount++
+	m.term.isHolder, m.term.needsRecordRead = false, true // the write may land without an answer
+	m.term.takeoverCount++
 	m.Unlock()
 	state, err := s.fence.TakeOver(ctx, s.Now())
 	if err != nil {
@@ -282,11 +282,11 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 		return err
 	}
 	m = s.lockState()
-	m.hasPeerAllocator = m.hasPeerAllocator || isPeerHolder(s.fence.PreviousHolder(), s.ClusterKey)
+	m.cluster.hasPeerAllocator = m.cluster.hasPeerAllocator || isPeerHolder(s.fence.PreviousHolder(), s.ClusterKey)
 	m.applyTakeover(state, listed, s.Now())
 	metrics.NodeCIDRTakeovers.WithLabelValues(s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
-	isNew := m.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.hasNodeCIDRs()
-	inFlight := len(m.grants)
+	isNew := m.adoption.adopting && state.Seq == 0 && len(state.InFlight) == 0 && !m.nodes.hasNodeCIDRs()
+	inFlight := len(m.grants.byNode)
 	m.Unlock()
 	log.FromContext(ctx).Info("Took over the Nodes of the cluster", "cluster", s.ClusterKey.String(), "term", state.Term, "nodes", len(listed), "inFlight", inFlight)
 	if !isNew {
@@ -297,11 +297,11 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 	m = s.lockState()
 	defer m.Unlock()
 	if err != nil {
-		m.isHolder, m.adoptUntil = false, time.Time{}
+		m.term.isHolder, m.adoption.until = false, time.Time{}
 		return err
 	}
 	if !before {
-		m.adoptUntil = time.Time{}
+		m.adoption.until = time.Time{}
 	}
 	return nil
 }
@@ -310,8 +310,8 @@ func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, error) {
 	now := s.Now()
 	m := s.lockState()
-	startsAdoption := m.adopting && m.adoptUntil.IsZero()
-	adopted := m.adopting && !startsAdoption && !now.Before(m.adoptUntil)
+	startsAdoption := m.adoption.adopting && m.adoption.until.IsZero()
+	adopted := m.adoption.adopting && !startsAdoption && !now.Before(m.adoption.until)
 	m.Unlock()
 	switch {
 	case startsAdoption:
@@ -326,11 +326,11 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 		}
 	}
 	m = s.lockState()
-	m.updateCanGrow(now)
-	protect, wait := m.planGrants(now)
-	growth := m.planBlocks(now)
-	m.nextOpenBlocks = growth.openBlocks
-	protect = m.missingFinalizers(append(protect, growth.toProtect...), now)
+	m.growth.updateCanGrow(now)
+	protect, wait := m.planner.planGrants(now)
+	growth := m.growth.planBlocks(now)
+	m.blocks.nextOpen = growth.openBlocks
+	protect = m.protection.checkFinalizers(append(protect, growth.toProtect...), now)
 	m.Unlock()
 	if s.protectObjects(ctx, protect) {
 		wait = time.Millisecond
@@ -347,7 +347,7 @@ func (s *ClusterAllocator) reconcileOnce(ctx context.Context) (time.Duration, er
 // commitState commits the next state, if there is a reason to. It returns how long until there is one.
 func (s *ClusterAllocator) commitState(ctx context.Context) (time.Duration, error) {
 	m := s.lockState()
-	next, p, wait := m.nextCommit(s.Now())
+	next, p, wait := m.commits.prepareCommit(s.Now())
 	m.Unlock()
 	if p == nil {
 		return wait, nil
@@ -364,7 +364,7 @@ func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Re
 		err := s.ObjectProtector.ProtectObject(ctx, ref)
 		m := s.lockState()
 		if err == nil {
-			delete(m.blockedObjects, ref)
+			delete(m.protection.blocked, ref)
 			m.Unlock()
 			continue
 		}
@@ -372,13 +372,13 @@ func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Re
 		switch {
 		case rest == nil:
 			// Another writer removes our finalizer each time. That is no failure, and the Nodes wait for a moment.
-			m.postponeObject(ref, retryState{retryAt: s.Now().Add(delayed)}, func(*podcidr.Node) {})
+			m.protection.postponeObject(ref, retryState{retryAt: s.Now().Add(delayed)}, func(*podcidr.Node) {})
 			again = true
 		case errors.Is(err, errClosing):
-			m.closeRange(ref)
+			m.protection.closeRange(ref)
 		default:
 			s.logFailure(ctx, err, "Failed to protect a ClusterCIDR; its Nodes wait", "clusterCIDR", ref.Name)
-			m.blockObject(ref, err, s.Now())
+			m.protection.blockObject(ref, err, s.Now())
 			again = true
 		}
 		m.Unlock()
@@ -400,25 +400,25 @@ func (s *ClusterAllocator) recordCommitOutcome(err error) (time.Duration, error)
 	case err == nil:
 		metrics.NodeCIDRCommits.WithLabelValues("written").Inc()
 		if p != nil {
-			m.recordCommitted(p, s.fence.CommittedState().AdoptingSince != nil, s.Now())
+			m.commits.recordCommitted(p, s.fence.CommittedState().AdoptingSince != nil, s.Now())
 		}
 		return 0, nil
 	case errors.Is(err, fence.ErrConflict):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
-		m.withdrawGrants(nil)
-		m.setOpenRanges(s.fence.CommittedState().OpenRanges)
+		m.cidrs.withdrawGrants(nil)
+		m.blocks.setOpenRanges(s.fence.CommittedState().OpenRanges)
 		return time.Millisecond, nil
 	case errors.Is(err, fence.ErrTermLost):
 		metrics.NodeCIDRCommits.WithLabelValues("conflict").Inc()
 		m.recordTermLost(s.Now(), rand.N[time.Duration])
-		return m.NotBefore.Sub(s.Now()), nil
+		return m.term.NotBefore.Sub(s.Now()), nil
 	case errors.As(err, &refused):
 		metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
-		m.recordRefusedCommit(refused, s.Now())
-		return m.nextCommitTime.Sub(s.Now()), nil
+		m.commits.recordRefusedCommit(refused, s.Now())
+		return m.record.nextCommitTime.Sub(s.Now()), nil
 	case !s.fence.Pending():
 		m.recordTermLost(s.Now(), rand.N[time.Duration])
-		m.commitErr = err
+		m.record.commitErr = err
 	}
 	metrics.NodeCIDRCommits.WithLabelValues("error").Inc()
 	return 0, err
@@ -432,15 +432,15 @@ func (s *ClusterAllocator) recordCommitError(err error) {
 	}
 	m := s.lockState()
 	defer m.Unlock()
-	m.commitErr = err
+	m.record.commitErr = err
 }
 
 // dispatchWrites submits the writes that are due. Where their grants were last seen on record too long ago, it verifies
 // the record first.
 func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, error) {
 	m := s.lockState()
-	due, wait := m.dueGrants(s.Now())
-	mustVerify := m.isHolder && len(due) > 0 && m.isRecordStale(s.Now())
+	due, wait := m.writes.collectDueGrants(s.Now())
+	mustVerify := m.term.isHolder && len(due) > 0 && m.record.isRecordStale(s.Now())
 	m.Unlock()
 	if mustVerify {
 		err := s.fence.VerifyTerm(ctx)
@@ -454,15 +454,15 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 	}
 	m = s.lockState()
 	defer m.Unlock()
-	if !m.isHolder {
+	if !m.term.isHolder {
 		return 0, nil
 	}
 	if mustVerify {
-		m.recordVerifiedAt = s.Now()
+		m.record.verifiedAt = s.Now()
 	}
 	lasting := context.WithoutCancel(ctx) // a write may start after this reconcile has ended; its own timeout bounds it
 	for _, g := range due {
-		m.beginWrite(g)
+		m.writes.beginWrite(g)
 		s.Workers.Submit(s.ClusterKey, func() { s.runWrite(lasting, g) })
 	}
 	return wait, nil
@@ -472,8 +472,8 @@ func (s *ClusterAllocator) dispatchWrites(ctx context.Context) (time.Duration, e
 // earlier term is not.
 func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
 	m := s.lockState()
-	if m.isRecordStale(s.Now()) || !m.isHolder || m.grants[g.Node.UID] != g {
-		m.endWrite(g)
+	if m.record.isRecordStale(s.Now()) || !m.term.isHolder || m.grants.byNode[g.Node.UID] != g {
+		m.writes.endWrite(g)
 		m.Unlock()
 		s.Enqueue(s.ClusterKey)
 		return
@@ -484,11 +484,11 @@ func (s *ClusterAllocator) runWrite(ctx context.Context, g *nodeGrant) {
 		s.logFailure(ctx, err, "Writing the pod CIDRs of a Node failed; it is tried again", "node", g.Node.Name)
 	}
 	m = s.lockState()
-	wake := m.recordWrite(g, err, s.Now())
-	if n := m.nodes[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
+	wake := m.writes.recordWrite(g, err, s.Now())
+	if n := m.nodes.byUID[g.Node.UID]; err == nil && n != nil && slices.Equal(n.CIDRs, g.CIDRs) && !g.inherited {
 		metrics.NodeCIDRSeconds.Observe(s.Now().Sub(g.waitingSince).Seconds())
 		metrics.NodeCIDRAllocationTries.Observe(float64(g.RangesTried))
-		if r := m.rangeForNode(n.Node); r != nil {
+		if r := m.ranges.rangeForNode(n.Node); r != nil {
 			metrics.NodeCIDRAllocations.WithLabelValues(formatRangeCIDRs(r), r.Name, s.ClusterKey.Namespace, s.ClusterKey.Name).Inc()
 		}
 	}
@@ -558,7 +558,7 @@ func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (
 		settled = true
 		m := s.lockState()
 		if !slices.Equal(cidrs, g.CIDRs) {
-			m.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
+			m.events.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
 		}
 		m.Unlock()
 	}
@@ -569,7 +569,7 @@ func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (
 // shows that no Node uses them.
 func (s *ClusterAllocator) unprotectClosed(ctx context.Context) error {
 	m := s.lockState()
-	closing := m.objectsToUnprotect()
+	closing := m.protection.objectsToUnprotect()
 	m.Unlock()
 	if len(closing) == 0 {
 		return nil
@@ -580,7 +580,7 @@ func (s *ClusterAllocator) unprotectClosed(ctx context.Context) error {
 	var errs []error
 	for _, o := range closing {
 		m := s.lockState()
-		used := len(m.nodesUsing(o)) > 0
+		used := len(m.usage.nodesUsing(o)) > 0
 		m.Unlock()
 		if !used {
 			errs = append(errs, s.ObjectProtector.UnprotectObject(ctx, o.Ref, o.EntryMark))
@@ -607,19 +607,4 @@ func (s *ClusterAllocator) listNodes(ctx context.Context, each func(*corev1.Node
 		return fmt.Errorf("listing Nodes: %w", err)
 	}
 	return nil
-}
-
-// objectsToUnprotect returns the objects that were closed by a commit of this term, and that no Node is known to use.
-// It returns none while the state before is adopted, as not everything is known then.
-func (m *nodeState) objectsToUnprotect() []RangeObject {
-	if !m.isHolder || m.adopting {
-		return nil
-	}
-	var out []RangeObject
-	for _, o := range m.rangeObjects {
-		if o.Closing && o.HasFinalizer && m.isObjectClosed(o) && len(m.nodesUsing(o)) == 0 && !m.hasBlocks(o) {
-			out = append(out, o)
-		}
-	}
-	return out
 }

@@ -302,7 +302,7 @@ func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := s.lockState()
-				m.takeoverCount++
+				m.term.takeoverCount++
 				m.applyTakeover(s.fence.CommittedState(), map[types.UID]*nodeEntry{"uid-a": newNodeEntry(nodeFromObject(newNode()), "1", noon)}, time.Now())
 				m.Unlock()
 				<-time.After(time.Hour)
@@ -326,8 +326,8 @@ func TestPausedManagerReadsBeforeItWrites(t *testing.T) {
 				}
 				m = s.lockState()
 				defer m.Unlock()
-				if m.isHolder == tc.lost || m.commitErr != nil {
-					t.Errorf("holder: %v, and shown: %v", m.isHolder, m.commitErr)
+				if m.term.isHolder == tc.lost || m.record.commitErr != nil {
+					t.Errorf("holder: %v, and shown: %v", m.term.isHolder, m.record.commitErr)
 				}
 			})
 		})
@@ -358,7 +358,7 @@ func TestClusterIsTakenOverOnce(t *testing.T) {
 		t.Fatal("it was not taken over")
 	}
 	s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
-	s.state.NotBefore = time.Time{}
+	s.state.term.NotBefore = time.Time{}
 	if step(); s.IsHolder() {
 		t.Error("it was taken over again")
 	}
@@ -397,7 +397,7 @@ func TestTakeOverIfOutdated(t *testing.T) {
 		}
 		lose := func() {
 			s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
-			s.state.NotBefore = time.Time{}
+			s.state.term.NotBefore = time.Time{}
 		}
 		if lose(); ask("4", few) {
 			t.Error("it was taken over again for the same")

@@ -33,9 +33,12 @@ func TestUnallocatableBlockIsNotAwaited(t *testing.T) {
 // record, although it may show for a moment that the pool has nothing.
 func TestStatusBeforeRecordIsNoRefusal(t *testing.T) {
 	for name, see := range map[string]func(*nodeState, Block){
-		"by a watch":  func(m *nodeState, b Block) { m.setBlocks([]Block{b}, noon) },
-		"by a read":   func(m *nodeState, b Block) { m.recordLiveBlock(b, noon) },
-		"by a second": func(m *nodeState, b Block) { m.setBlocks([]Block{b}, noon); m.setBlocks([]Block{b}, noon) },
+		"by a watch": func(m *nodeState, b Block) { m.blocks.setBlocks([]Block{b}, noon) },
+		"by a read":  func(m *nodeState, b Block) { m.blocks.recordLiveBlock(b, noon) },
+		"by a second": func(m *nodeState, b Block) {
+			m.blocks.setBlocks([]Block{b}, noon)
+			m.blocks.setBlocks([]Block{b}, noon)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newGrowingState(t, []Block{newTestBlock(firstName, "", isRefused)}, newTestNode("a"))
@@ -51,12 +54,12 @@ func TestRestoredBlockIsConflicting(t *testing.T) {
 	b := newTestBlock(firstName, "", isRefused, func(b *Block) { b.PossiblePrefixes = prefixes(lostCIDR) })
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
-	if got := m.conflictingBlocks(); len(got) != 1 {
+	if got := m.blocks.conflictingBlocks(); len(got) != 1 {
 		t.Errorf("contested are %q", got)
 	}
 	m.forgetNode("a", noon)
 	m.planBlocksOnce(t, noon)
-	if got := m.conflictingBlocks(); len(got) != 0 {
+	if got := m.blocks.conflictingBlocks(); len(got) != 0 {
 		t.Errorf("no Node uses it, and contested are %q", got)
 	}
 }
@@ -65,9 +68,9 @@ func TestRestoredBlockIsConflicting(t *testing.T) {
 // from before the record.
 func TestRefusalAfterRecordCounts(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock(firstName, "", isRefused)}, newTestNode("a"))
-	m.recordLiveBlock(newTestBlock(firstName, "", isRefused, isRestored), noon)
+	m.blocks.recordLiveBlock(newTestBlock(firstName, "", isRefused, isRestored), noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
-	m.recordLiveBlock(newTestBlock(firstName, "", isRestored, func(b *Block) { b.RefusalMessage = "the record says 10.9.0.0/23, which another has" }), noon)
+	m.blocks.recordLiveBlock(newTestBlock(firstName, "", isRestored, func(b *Block) { b.RefusalMessage = "the record says 10.9.0.0/23, which another has" }), noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create "+secondName)
 }
 
@@ -84,7 +87,7 @@ func TestReplacedBlockIsNotConflicting(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "", isRefused, withLostCIDR), newTestBlock(secondName, lostCIDR, isPinned, withLostCIDR))
 	m.planBlocksOnce(t, noon)
 	m.planBlocksOnce(t, noon)
-	if got := m.conflictingBlocks(); len(got) > 0 {
+	if got := m.blocks.conflictingBlocks(); len(got) > 0 {
 		t.Errorf("contested are %q", got)
 	}
 }

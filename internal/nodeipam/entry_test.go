@@ -115,22 +115,22 @@ func TestLastEntryHoldsFinalizer(t *testing.T) {
 func TestReopenedObjectIsClosedAgain(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
 	show := func(mark string) {
-		for _, o := range m.rangeObjects {
+		for _, o := range m.ranges.objects {
 			o.Closing, o.HasFinalizer, o.EntryMark = true, true, mark
 			m.setRangeObjects([]RangeObject{o})
 		}
 	}
 	for _, mark := range []string{"first", "second"} {
 		show(mark)
-		if ending := m.objectsToUnprotect(); len(ending) > 0 {
+		if ending := m.protection.objectsToUnprotect(); len(ending) > 0 {
 			t.Fatalf("it ends without a commit since its mark is %q", mark)
 		}
-		_, p, _ := m.nextCommit(noon)
+		_, p, _ := m.commits.prepareCommit(noon)
 		if p == nil {
 			t.Fatalf("nothing is committed when its mark is %q", mark)
 		}
-		m.recordCommitted(p, false, noon)
-		if ending := m.objectsToUnprotect(); len(ending) != 1 || ending[0].EntryMark != mark {
+		m.commits.recordCommitted(p, false, noon)
+		if ending := m.protection.objectsToUnprotect(); len(ending) != 1 || ending[0].EntryMark != mark {
 			t.Fatalf("%v ends", ending)
 		}
 	}

@@ -3,7 +3,6 @@ package nodeipam
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,10 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
+
+// nodeEvents are the events on Nodes. An event that was added once is not added again while its Node exists. A manager
+// that is neither the holder nor elected defers all events.
+type nodeEvents struct {
+	// pending are the events to record; emitted are those that were added before, by Node.
+	pending []pendingEvent
+	emitted map[types.UID][]pendingEvent
+	// deferred are the events that only the holder may record.
+	deferred deferredEvents
+
+	nodes *knownNodes
+}
 
 // Reasons of events on Nodes. CIDRNotAvailable is the reason that kube-controller-manager uses.
 const (
@@ -49,21 +59,21 @@ type pendingEvent struct {
 }
 
 // addEventf adds an event on a Node, unless the same one was added before.
-func (m *nodeState) addEventf(n *podcidr.Node, reason, format string, args ...any) {
-	m.addEvent(pendingEvent{n.UID, n.Name, reason, fmt.Sprintf(format, args...)})
+func (ne *nodeEvents) addEventf(n *podcidr.Node, reason, format string, args ...any) {
+	ne.addEvent(pendingEvent{n.UID, n.Name, reason, fmt.Sprintf(format, args...)})
 }
 
 // addEvent adds an event, unless the same one was added before.
-func (m *nodeState) addEvent(n pendingEvent) {
-	if !slices.Contains(m.emitted[n.nodeUID], n) {
-		m.events, m.emitted[n.nodeUID] = append(m.events, n), append(m.emitted[n.nodeUID], n)
+func (ne *nodeEvents) addEvent(n pendingEvent) {
+	if !slices.Contains(ne.emitted[n.nodeUID], n) {
+		ne.pending, ne.emitted[n.nodeUID] = append(ne.pending, n), append(ne.emitted[n.nodeUID], n)
 	}
 }
 
 // dropEvent forgets that an event was added.
-func (m *nodeState) dropEvent(n pendingEvent) {
-	if m.emitted[n.nodeUID] = slices.DeleteFunc(m.emitted[n.nodeUID], func(o pendingEvent) bool { return o == n }); len(m.emitted[n.nodeUID]) == 0 {
-		delete(m.emitted, n.nodeUID)
+func (ne *nodeEvents) dropEvent(n pendingEvent) {
+	if ne.emitted[n.nodeUID] = slices.DeleteFunc(ne.emitted[n.nodeUID], func(o pendingEvent) bool { return o == n }); len(ne.emitted[n.nodeUID]) == 0 {
+		delete(ne.emitted, n.nodeUID)
 	}
 }
 
@@ -81,30 +91,30 @@ type deferredEvents struct {
 const deferredEventDelay = 2 * time.Minute
 
 // deferEvents defers the events from the given index on.
-func (m *nodeState) deferEvents(since int) {
-	for _, n := range m.events[since:] {
-		m.dropEvent(n)
-		switch all := m.deferredEvents.otherEvents[n.nodeUID]; {
+func (ne *nodeEvents) deferEvents(since int) {
+	for _, n := range ne.pending[since:] {
+		ne.dropEvent(n)
+		switch all := ne.deferred.otherEvents[n.nodeUID]; {
 		case n.reason == CIDRNotAvailable:
-			m.deferredEvents.refusalEvents[n.nodeUID] = n
+			ne.deferred.refusalEvents[n.nodeUID] = n
 		case !slices.Contains(all, n):
-			m.deferredEvents.otherEvents[n.nodeUID] = append(all, n)
+			ne.deferred.otherEvents[n.nodeUID] = append(all, n)
 		}
 	}
-	m.events = m.events[:since]
+	ne.pending = ne.pending[:since]
 }
 
 // needsTakeoverForEvents reports whether the cluster has to be taken over to record deferred events. The manager that
 // takes it over has recorded them then, and does not take it over for the same events again.
-func (m *nodeState) needsTakeoverForEvents(now time.Time, wait time.Duration) (bool, time.Duration) {
-	if len(m.deferredEvents.refusalEvents)+len(m.deferredEvents.otherEvents) == 0 {
-		m.deferredEvents.deferredSince = time.Time{}
+func (ne *nodeEvents) needsTakeoverForEvents(now time.Time, wait time.Duration) (bool, time.Duration) {
+	if len(ne.deferred.refusalEvents)+len(ne.deferred.otherEvents) == 0 {
+		ne.deferred.deferredSince = time.Time{}
 		return false, wait
 	}
-	if m.deferredEvents.deferredSince.IsZero() {
-		m.deferredEvents.deferredSince = now
+	if ne.deferred.deferredSince.IsZero() {
+		ne.deferred.deferredSince = now
 	}
-	if left := deferredEventDelay - now.Sub(m.deferredEvents.deferredSince); left > 0 {
+	if left := deferredEventDelay - now.Sub(ne.deferred.deferredSince); left > 0 {
 		return false, minWait(wait, left)
 	}
 	return true, 0
@@ -112,125 +122,33 @@ func (m *nodeState) needsTakeoverForEvents(now time.Time, wait time.Duration) (b
 
 // addDeferredRefusals adds the events with the reason why Nodes get nothing, for a leader that has no reason to take
 // the cluster over.
-func (m *nodeState) addDeferredRefusals() {
-	for _, uid := range slices.Sorted(maps.Keys(m.deferredEvents.refusalEvents)) {
-		m.addEvent(m.deferredEvents.refusalEvents[uid])
+func (ne *nodeEvents) addDeferredRefusals() {
+	for _, uid := range slices.Sorted(maps.Keys(ne.deferred.refusalEvents)) {
+		ne.addEvent(ne.deferred.refusalEvents[uid])
 	}
-	clear(m.deferredEvents.refusalEvents)
+	clear(ne.deferred.refusalEvents)
 }
 
 // addDeferredEvents adds the deferred events of a manager that became the holder, except refusals, which it finds
 // itself.
-func (m *nodeState) addDeferredEvents() {
-	for _, uid := range slices.Sorted(maps.Keys(m.deferredEvents.otherEvents)) {
-		for _, n := range m.deferredEvents.otherEvents[uid] {
-			m.addEvent(n)
+func (ne *nodeEvents) addDeferredEvents() {
+	for _, uid := range slices.Sorted(maps.Keys(ne.deferred.otherEvents)) {
+		for _, n := range ne.deferred.otherEvents[uid] {
+			ne.addEvent(n)
 		}
 	}
-	clear(m.deferredEvents.refusalEvents)
-	clear(m.deferredEvents.otherEvents)
-	m.deferredEvents.deferredSince = time.Time{}
-}
-
-// dropPublishedRefusals marks refusals as recorded that current statuses count: their holder has recorded the events.
-func (m *nodeState) dropPublishedRefusals() {
-	counts := m.publishedRefusalFilter()
-	for uid, n := range m.deferredEvents.refusalEvents {
-		if counts(m.refusedNodes[uid]) {
-			m.emitted[uid] = append(m.emitted[uid], n)
-			delete(m.deferredEvents.refusalEvents, uid)
-		}
-	}
-}
-
-// publishedRefusalFilter returns a function that reports whether a status counts a refused Node. In a fleet, the
-// condition of the Cluster does, unless it shows something worse; otherwise the condition Exhausted of a full
-// ClusterCIDR does.
-func (m *nodeState) publishedRefusalFilter() func(podcidr.Refusal) bool {
-	if m.inFleet {
-		shows := len(m.rangeObjects) > 0 && len(m.conflicts) == 0 && m.stoppedCondition() == nil && len(m.conflictingBlocks()) == 0
-		return func(podcidr.Refusal) bool { return shows }
-	}
-	return func(why podcidr.Refusal) bool {
-		return slices.ContainsFunc(why.FullRanges, func(ref podcidr.Ref) bool {
-			o := m.rangeObjects[ref]
-			return ref.Kind == v1alpha1.ClusterCIDRKind && o.Range != nil && !m.isUselessRange(o.Range)
-		})
-	}
-}
-
-// addRefusalEvent adds an event with the reason why a Node gets nothing. Where another allocator of the cluster serves
-// Nodes too, it adds none if no range here is for the Node, as the Node may be served by the other one.
-func (m *nodeState) addRefusalEvent(n *nodeEntry, why podcidr.Refusal) {
-	if full, useless := m.describeRanges(why.FullRanges); len(why.FullRanges) > 0 {
-		text := "all ClusterCIDRs that match are full: %s; add a ClusterCIDR, or delete Nodes"
-		if useless == len(why.FullRanges) {
-			text = "the ClusterCIDRs that match give nothing: %s; add a ClusterCIDR with another range"
-		}
-		m.addEventf(n.Node, CIDRNotAvailable, text, full)
-		return
-	}
-	if m.hasPeerAllocator {
-		return
-	}
-	var all []string
-	for _, r := range m.validRanges() {
-		if !r.Closing {
-			all = append(all, r.Name)
-		}
-	}
-	if len(all) == 0 && m.inFleet {
-		m.addEventf(n.Node, CIDRNotAvailable, "no ClusterCIDR of the management cluster is for this cluster; add one whose clusterSelector selects its Cluster")
-		return
-	}
-	if len(all) == 0 {
-		m.addEventf(n.Node, CIDRNotAvailable, "there is no ClusterCIDR; add one")
-		return
-	}
-	m.addEventf(n.Node, CIDRNotAvailable, "no ClusterCIDR selects it; there are %s: add one that does, or change its labels", joinNames(all))
-}
-
-// describeRanges returns the names of ranges and for how many Nodes each is, and how many of them Services have
-// completely.
-func (m *nodeState) describeRanges(refs []podcidr.Ref) (text string, useless int) {
-	var out []string
-	for _, ref := range refs {
-		switch o := m.rangeObjects[ref]; {
-		case o.Range == nil:
-		case m.isUselessRange(o.Range):
-			useless++
-			out = append(out, ref.Name+" (all of it is for Services)")
-		default:
-			out = append(out, fmt.Sprintf("%s (%s)", ref.Name, formatNodeCount(o.Range.CurrentCapacity(), "", "")))
-		}
-	}
-	return joinNames(out), useless
+	clear(ne.deferred.refusalEvents)
+	clear(ne.deferred.otherEvents)
+	ne.deferred.deferredSince = time.Time{}
 }
 
 // addConflictEvents adds to both Nodes the event that they have the same addresses.
-func (m *nodeState) addConflictEvents(n *podcidr.Node, c podcidr.Conflict) {
+func (ne *nodeEvents) addConflictEvents(n *podcidr.Node, c podcidr.Conflict) {
 	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
-	m.addEventf(n, PodCIDRConflict, text, n.CIDRs, c.OtherNodeName)
-	if other := m.nodes[c.OtherNodeUID]; other != nil {
-		m.addEventf(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
+	ne.addEventf(n, PodCIDRConflict, text, n.CIDRs, c.OtherNodeName)
+	if other := ne.nodes.byUID[c.OtherNodeUID]; other != nil {
+		ne.addEventf(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
 	}
-}
-
-// addForeignEvents adds events to a Node whose CIDRs are in no ClusterCIDR, or are of Services, and reports whether
-// some are in no ClusterCIDR. Where another allocator of the cluster has held its ConfigMap, CIDRs of a Node that names
-// an unknown ClusterCIDR were granted by that allocator.
-func (m *nodeState) addForeignEvents(n *podcidr.Node, of *podcidr.RangeIndex) (foreign bool) {
-	others := m.hasPeerAllocator && n.ClusterCIDRName != "" && len(m.rangesByName[n.ClusterCIDRName]) == 0
-	for _, p := range n.CIDRs {
-		if !others && len(of.OverlappingRanges([]netip.Prefix{p})) == 0 {
-			foreign = true
-			m.addEventf(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
-		}
-		if service, ok := m.allocations.OverlappingExclusion(p); ok {
-			m.addEventf(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
-		}
-	}
-	return foreign
 }
 
 // formatNodeCount formats a number of Nodes, followed by the verb for one or for several.
@@ -254,19 +172,19 @@ func joinNames(names []string) string {
 func (s *ClusterAllocator) EmitEvents() (more bool) {
 	s.emitDeletingEvent()
 	m := s.lockState()
-	if !m.isHolder && !s.Elected {
-		m.deferEvents(0)
+	if !m.term.isHolder && !s.Elected {
+		m.events.deferEvents(0)
 	}
 	var now []pendingEvent
-	for len(m.events) > 0 && s.eventLimiter.TryAccept() {
-		n := m.events[0]
-		m.events = m.events[1:]
-		known := m.nodes[n.nodeUID]
+	for len(m.events.pending) > 0 && s.eventLimiter.TryAccept() {
+		n := m.events.pending[0]
+		m.events.pending = m.events.pending[1:]
+		known := m.nodes.byUID[n.nodeUID]
 		if known != nil && (n.reason != CIDRNotAvailable || len(known.CIDRs) == 0) {
 			now = append(now, n)
 		}
 	}
-	more = len(m.events) > 0
+	more = len(m.events.pending) > 0
 	m.Unlock()
 	for _, n := range now {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.nodeName, UID: n.nodeUID}}

@@ -36,7 +36,7 @@ func TestFiveThousandNodes(t *testing.T) {
 		objects = append(objects, RangeObjectFromClusterCIDR(c))
 	}
 	m.setRangeObjects(objects)
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{}, noon)
 	before := sim.HeapInUse()
 	for i := range nodes {
@@ -47,11 +47,11 @@ func TestFiveThousandNodes(t *testing.T) {
 	}
 	allocated := map[netip.Prefix]bool{}
 	for now := noon; len(allocated) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
-		m.planGrants(now)
-		if _, p, _ := m.nextCommit(now); p != nil {
-			m.recordCommitted(p, false, now)
+		m.planner.planGrants(now)
+		if _, p, _ := m.commits.prepareCommit(now); p != nil {
+			m.commits.recordCommitted(p, false, now)
 		}
-		for _, g := range m.grants {
+		for _, g := range m.grants.byNode {
 			allocated[g.CIDRs[0]] = true
 			n := *g.Node
 			n.CIDRs, n.Labels = g.CIDRs, nil // as nodeFromObject does
@@ -61,7 +61,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	if len(allocated) != nodes {
 		t.Fatalf("%d Nodes have a CIDR of their own", len(allocated))
 	}
-	m.nextCommit(noon.Add(time.Hour))
+	m.commits.prepareCommit(noon.Add(time.Hour))
 	clear(allocated)
 	perNode := float64(sim.HeapInUse()-before) / nodes
 	runtime.KeepAlive(m)

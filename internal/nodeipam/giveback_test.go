@@ -38,7 +38,7 @@ func TestBlockIsDeletedAtDecidedVersion(t *testing.T) {
 	if err != nil || !changed {
 		t.Errorf("news %v, %v: it has changed", changed, err)
 	}
-	now := s.state.blocks[was.Name]
+	now := s.state.blocks.byName[was.Name]
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), current); err != nil || now.ResourceVersion != current.ResourceVersion {
 		t.Fatalf("%v: it is known in version %q, and is there in version %q", err, now.ResourceVersion, current.ResourceVersion)
 	}

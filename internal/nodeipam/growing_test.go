@@ -49,15 +49,15 @@ func newFilledState(ranges, nodes int) *nodeState {
 		n.CIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.%d.0/24", r/16, r%16*16+i/ranges%16))}
 		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	return m
 }
 
 func closeAll(m *nodeState) {
-	for ref, o := range m.rangeObjects {
+	for ref, o := range m.ranges.objects {
 		o.Closing, o.HasFinalizer, o.Range.Closing = true, true, true
-		m.rangeObjects[ref] = o
+		m.ranges.objects[ref] = o
 	}
 }
 
@@ -67,29 +67,29 @@ func TestReconcileScansNodesOnce(t *testing.T) {
 	m := newFilledState(300, 3000)
 	closeAll(m)
 	turn := func() {
-		m.missingFinalizers(nil, noon)
-		m.nextCommit(noon)
-		m.objectsToUnprotect()
-		m.hasObjectToClose()
-		m.buildReport()
+		m.protection.checkFinalizers(nil, noon)
+		m.commits.prepareCommit(noon)
+		m.protection.objectsToUnprotect()
+		m.protection.hasObjectToClose()
+		m.reports.buildReport()
 	}
-	before := m.usageScans
-	if turn(); m.usageScans-before != 1 {
-		t.Errorf("a turn looks at the Nodes %d times", m.usageScans-before)
+	before := m.usage.scans
+	if turn(); m.usage.scans-before != 1 {
+		t.Errorf("a turn looks at the Nodes %d times", m.usage.scans-before)
 	}
 	for i := range 100 {
-		n := *m.nodes["w00007"].Node
+		n := *m.nodes.byUID["w00007"].Node
 		m.observeNode(&n, fmt.Sprint(i+10), noon) // a heartbeat
 		turn()
 	}
-	if m.usageScans-before != 1 {
-		t.Errorf("with nothing but heartbeats it looks at them %d times", m.usageScans-before)
+	if m.usage.scans-before != 1 {
+		t.Errorf("with nothing but heartbeats it looks at them %d times", m.usage.scans-before)
 	}
-	if users := m.nodesUsing(m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 10 {
+	if users := m.usage.nodesUsing(m.ranges.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 10 {
 		t.Fatalf("cc-00007 is used by %v", users)
 	}
 	m.forgetNode("w00007", noon)
-	if users := m.nodesUsing(m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 9 {
+	if users := m.usage.nodesUsing(m.ranges.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "cc-00007", UID: "cc-00007"}]); len(users) != 9 {
 		t.Errorf("then cc-00007 is used by %v", users)
 	}
 }
@@ -100,8 +100,8 @@ func BenchmarkReport(b *testing.B) {
 			m := newFilledState(c.ranges, c.nodes)
 			b.ResetTimer()
 			for range b.N {
-				m.invalidateUsage()
-				m.buildReport()
+				m.usage.invalidateUsage()
+				m.reports.buildReport()
 			}
 		})
 	}
@@ -114,10 +114,10 @@ func BenchmarkClosing(b *testing.B) {
 			closeAll(m)
 			b.ResetTimer()
 			for range b.N {
-				m.invalidateUsage()
-				m.nextCommit(noon)
-				m.objectsToUnprotect()
-				m.buildReport()
+				m.usage.invalidateUsage()
+				m.commits.prepareCommit(noon)
+				m.protection.objectsToUnprotect()
+				m.reports.buildReport()
 			}
 		})
 	}
@@ -152,32 +152,32 @@ func TestConfigMapIsBounded(t *testing.T) {
 		n.Labels = map[string]string{"group": fmt.Sprint(i % 200)}
 		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	most, now := 0, noon
 	for range 40 {
 		now = now.Add(time.Minute)
-		m.planGrants(now)
-		state, p, _ := m.nextCommit(now)
+		m.planner.planGrants(now)
+		state, p, _ := m.commits.prepareCommit(now)
 		raw, err := json.Marshal(state)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if most = max(most, len(raw)); p != nil {
-			m.recordCommitted(p, false, now)
+			m.commits.recordCommitted(p, false, now)
 		}
-		due, _ := m.dueGrants(now)
+		due, _ := m.writes.collectDueGrants(now)
 		for _, g := range due {
-			m.beginWrite(g)
+			m.writes.beginWrite(g)
 		}
 		for _, g := range due {
-			m.recordWrite(g, timeout, now)
+			m.writes.recordWrite(g, timeout, now)
 		}
 	}
 	if most > 1<<20 || most < maxStateBytes/2 {
 		t.Errorf("it has up to %d bytes", most)
 	}
-	if stopped := m.buildReport().StoppedCondition; stopped == nil || stopped.Reason != v1alpha1.FenceRefusedReason {
+	if stopped := m.reports.buildReport().StoppedCondition; stopped == nil || stopped.Reason != v1alpha1.FenceRefusedReason {
 		t.Errorf("it says %v", stopped)
 	}
 }

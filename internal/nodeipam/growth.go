@@ -13,6 +13,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
+// blockPlanner decides which blocks a ClusterCIDR requests, opens, drains, closes and deletes, by package carve, which
+// decides the same for carved pools. It has no state of its own.
+type blockPlanner struct {
+	ranges     *knownRanges
+	term       *termState
+	adoption   *adoptionState
+	waiting    *waitingNodes
+	cidrs      *nodeCIDRs
+	requests   *blockRequests
+	blocks     *knownBlocks
+	protection *objectProtection
+}
+
 // Package carve makes the decisions on blocks, as it does for carved pools: which blocks a ClusterCIDR requests, opens,
 // drains, closes and deletes. This file has the input of these decisions, and what follows from them.
 
@@ -58,141 +71,114 @@ type blockPlan struct {
 // hasRequests reports whether there is anything to do.
 func (g blockPlan) hasRequests() bool { return len(g.requests) > 0 }
 
-// groupForBlock returns the group of a block: that of the ClusterCIDR that it names, if that wants blocks like it.
-func (m *nodeState) groupForBlock(b Block, on fence.OpenRange, open bool) blockGroup {
-	name := cmp.Or(on.ClusterCIDRName, b.ClusterCIDRName)
-	for _, o := range m.rangeObjects {
-		for f, source := range o.BlockSources {
-			fits := source != nil && o.Name == name && source.matchesBlock(b)
-			if gone := open && b.UID == "" && source != nil && o.Name == name && podcidr.FamilyForPrefix(on.CIDRs[0]) == podcidr.Family(f); fits || gone {
-				return blockGroup{name, podcidr.Family(f)}
-			}
-		}
-	}
-	return blockGroup{}
-}
-
-// objectsByGroup returns the objects that have pools, by group.
-func (m *nodeState) objectsByGroup() map[blockGroup]RangeObject {
-	out := map[blockGroup]RangeObject{}
-	for _, o := range m.rangeObjects {
-		for f, source := range o.BlockSources {
-			if source != nil && o.Range != nil {
-				out[blockGroup{o.Name, podcidr.Family(f)}] = o
-			}
-		}
-	}
-	return out
-}
-
 // planBlocks decides on all blocks by what is known now. Blocks of another allocator stay as they are on record: only
 // that one knows their IPAllocations, and which Nodes use them.
-func (m *nodeState) planBlocks(now time.Time) (out blockPlan) {
-	if m.ignoresBlocks {
-		return blockPlan{openBlocks: m.nextOpenBlocks}
+func (bp *blockPlanner) planBlocks(now time.Time) (out blockPlan) {
+	if bp.blocks.ignored {
+		return blockPlan{openBlocks: bp.blocks.nextOpen}
 	}
-	sources := m.objectsByGroup()
-	if len(sources)+len(m.blocks)+len(m.openBlocks) == 0 {
+	sources := bp.ranges.objectsByGroup()
+	if len(sources)+len(bp.blocks.byName)+len(bp.blocks.open) == 0 {
 		return blockPlan{}
 	}
 	out.plannedAt = now
-	facts := m.carveBlocks(now)
+	facts := bp.carveBlocks(now)
 	for g := range sources {
 		if _, ok := facts[g]; !ok {
 			facts[g] = nil // it may want some
 		}
 	}
-	shortfalls, moved := m.blockShortfalls(sources), false
-	for _, b := range m.blocks {
+	shortfalls, moved := bp.blockShortfalls(sources), false
+	for _, b := range bp.blocks.byName {
 		moved = moved || b.Moved
 	}
 	for _, g := range slices.SortedFunc(maps.Keys(facts), func(a, b blockGroup) int {
 		return cmp.Or(cmp.Compare(a.clusterCIDRName, b.clusterCIDRName), cmp.Compare(a.family, b.family))
 	}) {
 		o, wanted := sources[g]
-		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, MaxOpen: maxBlocks, Moved: moved, Adopting: m.isHolder && m.adopting, IdleGrace: m.idleGracePeriod}
+		pool := carve.Pool{Deleting: !wanted || o.Closing || o.Range.Closing, MaxOpen: maxBlocks, Moved: moved, Adopting: bp.term.isHolder && bp.adoption.adopting, IdleGrace: bp.blocks.idleGracePeriod}
 		if wanted {
 			source := o.BlockSources[g.family]
 			pool.MaxBlocks, pool.MaxOpen, pool.AddressesPerBlock, pool.Shortfall = source.MaxBlocks, source.MaxBlocks, int64(source.NodesPerBlock), shortfalls[g]
 		}
-		pool.HasWaiting = len(m.pendingNodes) > 0 // the shortfall counts what the refused Nodes need
+		pool.HasWaiting = len(bp.waiting.pending) > 0 // the shortfall counts what the refused Nodes need
 		d := carve.DecideBlocks(pool, facts[g], now)
-		if d.NewBlocks > 0 && m.isGrowthUseless(g, o, facts) {
+		if d.NewBlocks > 0 && bp.isGrowthUseless(g, o, facts) {
 			d.NewBlocks = 0
 		}
-		m.addDecision(&out, g, o, d, facts[g])
+		bp.addDecision(&out, g, o, d, facts[g])
 	}
-	out.openBlocks = m.excludeReplaced(out.openBlocks)
+	out.openBlocks = bp.excludeReplaced(out.openBlocks)
 	return out
 }
 
 // excludeReplaced leaves out lost blocks, from the commit on in which another block is open with their addresses.
-func (m *nodeState) excludeReplaced(open []fence.OpenRange) []fence.OpenRange {
+func (bp *blockPlanner) excludeReplaced(open []fence.OpenRange) []fence.OpenRange {
 	return slices.DeleteFunc(slices.Clone(open), func(on fence.OpenRange) bool {
-		by := m.replacementForBlock(on)
+		by := bp.blocks.replacementForBlock(on)
 		return by != "" && slices.ContainsFunc(open, func(other fence.OpenRange) bool { return other.Name == by && other.CIDRs[0] == on.CIDRs[0] })
 	})
 }
 
 // carveBlocks returns the blocks in the form that carve takes.
-func (m *nodeState) carveBlocks(now time.Time) map[blockGroup][]carve.Block {
+func (bp *blockPlanner) carveBlocks(now time.Time) map[blockGroup][]carve.Block {
 	out := map[blockGroup][]carve.Block{}
-	for _, on := range m.openBlocks {
-		b, there := m.blocks[on.Name]
+	for _, on := range bp.blocks.open {
+		b, there := bp.blocks.byName[on.Name]
 		if there && matchesOpenBlock(on, b) {
 			continue
 		}
 		// The IPAllocation is gone, which a live read has to confirm, or another one has its name.
-		g := m.groupForBlock(Block{}, on, true)
+		g := bp.ranges.groupForBlock(Block{}, on, true)
 		out[g] = append(out[g], carve.Block{
-			Name: on.Name, Exists: !there && !m.missingNames[on.Name], Protected: true, Granted: true, Verified: true,
-			Open: true, Draining: on.Draining, Used: m.allocations.CountUsers(on.CIDRs[0]), Replaced: m.replacementForBlock(on) != "", Requested: m.isReplacementRequested(on),
+			Name: on.Name, Exists: !there && !bp.blocks.missingNames[on.Name], Protected: true, Granted: true, Verified: true,
+			Open: true, Draining: on.Draining, Used: bp.cidrs.allocations.CountUsers(on.CIDRs[0]), Replaced: bp.blocks.replacementForBlock(on) != "", Requested: bp.blocks.isReplacementRequested(on),
 		})
 	}
-	for name, b := range m.blocks {
-		on, open := m.openBlockByName(name)
-		g := m.groupForBlock(b, on, open)
+	for name, b := range bp.blocks.byName {
+		on, open := bp.blocks.openBlockByName(name)
+		g := bp.ranges.groupForBlock(b, on, open)
 		switch {
 		case !open, matchesOpenBlock(on, b):
-			out[g] = append(out[g], m.carveBlock(b, on, open, now))
-		case b.Deleting && !m.isOpenBlock(b): // it has the name of the lost block, and is deleted by itself
-			out[g] = append(out[g], m.carveBlock(b, fence.OpenRange{}, false, now))
+			out[g] = append(out[g], bp.carveBlock(b, on, open, now))
+		case b.Deleting && !bp.blocks.isOpenBlock(b): // it has the name of the lost block, and is deleted by itself
+			out[g] = append(out[g], bp.carveBlock(b, fence.OpenRange{}, false, now))
 		default: // it is considered once the open block is closed
 		}
 	}
 	return out
 }
 
-func (m *nodeState) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
+func (bp *blockPlanner) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
 	granted := b.GrantedPrefix.IsValid()
 	out := carve.Block{
-		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.HasFinalizer, Granted: granted, Verified: m.verifiedLive[b.UID],
-		Refused: b.isDenied(), CannotOpen: b.mayNeverGetPrefix(), Open: open, Draining: on.Draining, Used: m.countBlockUsers(b),
+		Name: b.Name, Exists: true, Deleting: b.Deleting, Protected: b.HasFinalizer, Granted: granted, Verified: bp.blocks.verifiedLive[b.UID],
+		Refused: b.isDenied(), CannotOpen: b.mayNeverGetPrefix(), Open: open, Draining: on.Draining, Used: bp.blocks.countBlockUsers(b),
 	}
-	out.ReplacesLost = !open && m.isReplacement(b)
+	out.ReplacesLost = !open && bp.blocks.isReplacement(b)
 	// Nothing needs the lost block any more that it was to replace.
 	out.Outdated = !open && out.Refused && len(b.PossiblePrefixes) == 0 && out.Used == 0 && !out.ReplacesLost
-	if !m.isHolder { // the open blocks are not known
+	if !bp.term.isHolder { // the open blocks are not known
 		out.Open, out.Draining, out.Verified = granted && !b.Deleting, false, true
 	}
 	if out.Used > 0 {
-		delete(m.idleSince, b.UID)
-	} else if m.idleSince[b.UID].IsZero() {
-		m.idleSince[b.UID] = now
+		delete(bp.blocks.idleSince, b.UID)
+	} else if bp.blocks.idleSince[b.UID].IsZero() {
+		bp.blocks.idleSince[b.UID] = now
 	}
-	out.IdleSince = m.idleSince[b.UID]
+	out.IdleSince = bp.blocks.idleSince[b.UID]
 	return out
 }
 
 // canGrow reports whether a family of an object can have another block, as far as is known: no block is refused, and
 // there are fewer than allowed. A block that is being deleted counts while it is open.
-func (m *nodeState) canGrow(o RangeObject, f podcidr.Family, facts []carve.Block) bool {
+func (bp *blockPlanner) canGrow(o RangeObject, f podcidr.Family, facts []carve.Block) bool {
 	source, have := o.BlockSources[f], 0
 	if source == nil || o.Closing || o.Range.Closing {
 		return false
 	}
 	for _, b := range facts {
-		if m.isBlockRefused(b) {
+		if bp.blocks.isBlockRefused(b) {
 			return false
 		}
 		if !b.Refused && (!b.Deleting || b.Open) {
@@ -202,43 +188,38 @@ func (m *nodeState) canGrow(o RangeObject, f podcidr.Family, facts []carve.Block
 	return have < source.MaxBlocks || slices.ContainsFunc(facts, func(b carve.Block) bool { return b.Exists && !b.Deleting && !b.Open && !b.CannotOpen })
 }
 
-// isBlockRefused reports whether an awaited block is refused by its pool whichever addresses it would have.
-func (m *nodeState) isBlockRefused(b carve.Block) bool {
-	return b.Exists && !b.Granted && !b.Refused && m.blocks[b.Name].RefusalMessage != ""
-}
-
 // updateCanGrow sets on each range whether it can get more room, so that a Node waits for that and does not take its
 // next choice.
-func (m *nodeState) updateCanGrow(now time.Time) {
-	sources := m.objectsByGroup()
+func (bp *blockPlanner) updateCanGrow(now time.Time) {
+	sources := bp.ranges.objectsByGroup()
 	if len(sources) == 0 {
 		return
 	}
-	facts := m.carveBlocks(now)
+	facts := bp.carveBlocks(now)
 	for _, o := range sources {
-		m.allocations.TrackRanges(o.Range)
+		bp.cidrs.allocations.TrackRanges(o.Range)
 		grows := !slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-			return m.allocations.CountFreeInFamily(o.Range, f) == 0 && (term.IsPermanentRefusal(m.createErr) || !m.canGrow(o, f, facts[blockGroup{o.Name, f}]))
+			return bp.cidrs.allocations.CountFreeInFamily(o.Range, f) == 0 && (term.IsPermanentRefusal(bp.requests.createErr) || !bp.canGrow(o, f, facts[blockGroup{o.Name, f}]))
 		})
 		if grows != o.Range.CanGrow {
 			o.Range.CanGrow = grows
-			m.requeueRefused()
+			bp.waiting.requeueRefused()
 		}
 	}
 }
 
 // isGrowthUseless reports whether more blocks of a family help no Node: another family of the object has no room, and
 // cannot grow.
-func (m *nodeState) isGrowthUseless(g blockGroup, o RangeObject, facts map[blockGroup][]carve.Block) bool {
+func (bp *blockPlanner) isGrowthUseless(g blockGroup, o RangeObject, facts map[blockGroup][]carve.Block) bool {
 	return slices.ContainsFunc(o.Range.Families(), func(f podcidr.Family) bool {
-		return f != g.family && m.allocations.CountFreeInFamily(o.Range, f) == 0 && !m.canGrow(o, f, facts[blockGroup{o.Name, f}])
+		return f != g.family && bp.cidrs.allocations.CountFreeInFamily(o.Range, f) == 0 && !bp.canGrow(o, f, facts[blockGroup{o.Name, f}])
 	})
 }
 
 // blockShortfalls returns how many more blocks the Nodes need that wait for room in a ClusterCIDR.
-func (m *nodeState) blockShortfalls(sources map[blockGroup]RangeObject) map[blockGroup]int {
+func (bp *blockPlanner) blockShortfalls(sources map[blockGroup]RangeObject) map[blockGroup]int {
 	waiting := map[podcidr.Ref]int64{}
-	for _, why := range m.refusedNodes {
+	for _, why := range bp.waiting.refused {
 		for _, ref := range why.FullRanges {
 			waiting[ref]++
 		}
@@ -248,8 +229,8 @@ func (m *nodeState) blockShortfalls(sources map[blockGroup]RangeObject) map[bloc
 		if waiting[o.Ref] == 0 {
 			continue
 		}
-		m.allocations.TrackRanges(o.Range)
-		if short := waiting[o.Ref] - m.allocations.CountFreeInFamily(o.Range, g.family); short > 0 {
+		bp.cidrs.allocations.TrackRanges(o.Range)
+		if short := waiting[o.Ref] - bp.cidrs.allocations.CountFreeInFamily(o.Range, g.family); short > 0 {
 			out[g] = int((short-1)/int64(o.BlockSources[g.family].NodesPerBlock)) + 1
 		}
 	}
@@ -257,16 +238,16 @@ func (m *nodeState) blockShortfalls(sources map[blockGroup]RangeObject) map[bloc
 }
 
 // addDecision adds to a plan what follows from the decision on a group.
-func (m *nodeState) addDecision(g *blockPlan, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
+func (bp *blockPlanner) addDecision(g *blockPlan, of blockGroup, o RangeObject, d carve.Decision, facts []carve.Block) {
 	if d.NextWait > 0 {
 		g.requeueAfter = minWait(g.requeueAfter, d.NextWait)
 	}
 	for _, b := range facts {
-		on, open := m.openBlockByName(b.Name)
-		observed := m.blocks[b.Name]
-		if open && b.Open && m.isHolder && !slices.Contains(d.Close, b.Name) {
+		on, open := bp.blocks.openBlockByName(b.Name)
+		observed := bp.blocks.byName[b.Name]
+		if open && b.Open && bp.term.isHolder && !slices.Contains(d.Close, b.Name) {
 			on.Draining = (on.Draining || slices.Contains(d.Drain, b.Name)) && !slices.Contains(d.EndDraining, b.Name)
-			if m.verifiedLive[observed.UID] && observed.GrantedPrefix == on.CIDRs[0] {
+			if bp.blocks.verifiedLive[observed.UID] && observed.GrantedPrefix == on.CIDRs[0] {
 				on.UID = observed.UID // clusterctl move has created it again
 			}
 			g.openBlocks = append(g.openBlocks, on)
@@ -274,7 +255,7 @@ func (m *nodeState) addDecision(g *blockPlan, of blockGroup, o RangeObject, d ca
 		if slices.Contains(d.Open, b.Name) {
 			g.openBlocks = append(g.openBlocks, fence.OpenRange{Kind: observed.Kind, Name: observed.Name, UID: observed.UID, ClusterCIDRName: observed.ClusterCIDRName, CIDRs: []netip.Prefix{observed.GrantedPrefix}})
 		}
-		if b.Exists && open && on.UID != observed.UID && !m.verifiedLive[observed.UID] {
+		if b.Exists && open && on.UID != observed.UID && !bp.blocks.verifiedLive[observed.UID] {
 			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: b.Name})
 		}
 	}
@@ -283,70 +264,70 @@ func (m *nodeState) addDecision(g *blockPlan, of blockGroup, o RangeObject, d ca
 		names []string
 	}{{getBlock, d.Verify}, {addFinalizer, d.Protect}, {deleteBlock, d.Delete}, {removeFinalizer, d.Release}} {
 		for _, name := range list.names {
-			if m.blocks[name].UID == "" {
+			if bp.blocks.byName[name].UID == "" {
 				continue // it is read live first
 			}
-			g.requests = append(g.requests, blockRequest{action: list.do, blockName: name, block: m.blocks[name]})
+			g.requests = append(g.requests, blockRequest{action: list.do, blockName: name, block: bp.blocks.byName[name]})
 		}
 	}
-	if !m.isHolder && len(d.Drain)+len(d.Close) > 0 {
+	if !bp.term.isHolder && len(d.Drain)+len(d.Close) > 0 {
 		g.requests = append(g.requests, blockRequest{}) // a holder would commit that
 	}
 	if of.clusterCIDRName == "" {
 		return
 	}
 	source := o.BlockSources[of.family]
-	m.recreateLostBlocks(g, of, o, d.Recreate)
-	if slices.ContainsFunc(facts, m.isBlockRefused) {
+	bp.recreateLostBlocks(g, of, o, d.Recreate)
+	if slices.ContainsFunc(facts, bp.blocks.isBlockRefused) {
 		return // the pool would refuse the next one too
 	}
 	for range d.NewBlocks {
-		m.addCreateRequest(g, blockRequest{action: createBlock, blockName: m.nextBlockName(g, of.family), rangeObject: o, blockSource: source})
+		bp.addCreateRequest(g, blockRequest{action: createBlock, blockName: bp.nextBlockName(g, of.family), rangeObject: o, blockSource: source})
 	}
 }
 
 // recreateLostBlocks requests lost blocks again, under the next name where something else has theirs. It requests no
 // more blocks than the Cluster may have, as users of the workload cluster may be able to write its ConfigMap.
-func (m *nodeState) recreateLostBlocks(g *blockPlan, of blockGroup, o RangeObject, lost []string) {
+func (bp *blockPlanner) recreateLostBlocks(g *blockPlan, of blockGroup, o RangeObject, lost []string) {
 	if len(lost) == 0 {
 		return
 	}
 	source, inUse := o.BlockSources[of.family], 0
-	for _, on := range m.openBlocks {
-		if m.groupForBlock(Block{}, on, true) == of && m.allocations.CountUsers(on.CIDRs[0]) > 0 {
+	for _, on := range bp.blocks.open {
+		if bp.ranges.groupForBlock(Block{}, on, true) == of && bp.cidrs.allocations.CountUsers(on.CIDRs[0]) > 0 {
 			inUse++
 		}
 	}
 	for _, name := range lost {
-		on, _ := m.openBlockByName(name)
-		other, exists := m.blocks[name]
-		_, taken := m.conflictingNames[name]
+		on, _ := bp.blocks.openBlockByName(name)
+		other, exists := bp.blocks.byName[name]
+		_, taken := bp.blocks.conflictingNames[name]
 		switch {
 		case on.CIDRs[0].Bits() != source.PrefixLength || inUse > source.MaxBlocks:
 			continue
-		case exists && !m.verifiedLive[other.UID]: // the watch may show a block that was there before
+		case exists && !bp.blocks.verifiedLive[other.UID]: // the watch may show a block that was there before
 			g.requests = append(g.requests, blockRequest{action: getBlock, blockName: name})
 			continue
 		case exists || taken:
-			name = m.nextBlockName(g, of.family)
+			name = bp.nextBlockName(g, of.family)
 		}
-		m.addCreateRequest(g, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
+		bp.addCreateRequest(g, blockRequest{action: createBlock, blockName: name, rangeObject: o, blockSource: source, lostBlock: on})
 	}
 }
 
 // nextBlockName returns the first name of a block that nothing has and no request uses.
-func (m *nodeState) nextBlockName(g *blockPlan, f podcidr.Family) string {
+func (bp *blockPlanner) nextBlockName(g *blockPlan, f podcidr.Family) string {
 	for n := 1; ; n++ {
-		name := m.blockNameForFamily(f, n)
+		name := bp.blocks.blockNameForFamily(f, n)
 		asked := slices.ContainsFunc(g.requests, func(e blockRequest) bool { return e.action == createBlock && e.blockName == name })
-		if !asked && !m.isNameInUse(name) {
+		if !asked && !bp.blocks.isNameInUse(name) {
 			return name
 		}
 	}
 }
 
-func (m *nodeState) addCreateRequest(g *blockPlan, e blockRequest) {
-	if until := m.blockedObjects[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || m.closedByLiveRead[e.rangeObject.Ref] {
+func (bp *blockPlanner) addCreateRequest(g *blockPlan, e blockRequest) {
+	if until := bp.protection.blocked[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || bp.ranges.closedByLiveRead[e.rangeObject.Ref] {
 		if until.After(g.plannedAt) {
 			g.requeueAfter = minWait(g.requeueAfter, until.Sub(g.plannedAt))
 		}
@@ -356,15 +337,4 @@ func (m *nodeState) addCreateRequest(g *blockPlan, e blockRequest) {
 	if !e.rangeObject.HasFinalizer && !slices.Contains(g.toProtect, e.rangeObject.Ref) {
 		g.toProtect = append(g.toProtect, e.rangeObject.Ref)
 	}
-}
-
-func (m *nodeState) blockNameForFamily(f podcidr.Family, n int) string {
-	return carve.BlockName(m.clusterName+"-pods-"+[2]string{"4", "6"}[f], n)
-}
-
-func (m *nodeState) isNameInUse(name string) bool {
-	_, there := m.blocks[name]
-	_, open := m.openBlockByName(name)
-	_, taken := m.conflictingNames[name]
-	return there || open || taken
 }

@@ -32,12 +32,12 @@ func newGrowingStateWith(t *testing.T, blocks []Block, change func(*v1alpha1.Clu
 	o, _ := RangeObjectForCluster(c, prod, map[string]string{"net": "edge"})
 	m := newNodeState(prod, time.Minute)
 	m.setRangeObjects([]RangeObject{o})
-	m.setBlocks(blocks, noon)
+	m.blocks.setBlocks(blocks, noon)
 	listed := map[types.UID]*nodeEntry{}
 	for _, n := range nodes {
 		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, listed, noon)
 	return m
 }
@@ -61,12 +61,12 @@ func isDeleted(b *Block) { b.Deleting = true }
 // planBlocksOnce plans for Nodes and blocks, commits, and returns the requests for blocks.
 func (m *nodeState) planBlocksOnce(t *testing.T, now time.Time) []string {
 	t.Helper()
-	m.updateCanGrow(now)
-	m.planGrants(now)
-	g := m.planBlocks(now)
-	m.nextOpenBlocks = g.openBlocks
-	if _, p, _ := m.nextCommit(now); p != nil {
-		m.recordCommitted(p, false, now)
+	m.growth.updateCanGrow(now)
+	m.planner.planGrants(now)
+	g := m.growth.planBlocks(now)
+	m.blocks.nextOpen = g.openBlocks
+	if _, p, _ := m.commits.prepareCommit(now); p != nil {
+		m.commits.recordCommitted(p, false, now)
 	}
 	return requestNames(g.requests)
 }
@@ -90,18 +90,18 @@ func expectBlockRequests(t *testing.T, got []string, want ...string) {
 func TestBlocksAreRequested(t *testing.T) {
 	m := newGrowingState(t, nil, newTestNode("a"), newTestNode("b"), newTestNode("x"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create prod-pods-4-1", "create prod-pods-4-2")
-	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", ""), newTestBlock("prod-pods-4-2", "")}, noon)
+	m.blocks.setBlocks([]Block{newTestBlock("prod-pods-4-1", ""), newTestBlock("prod-pods-4-2", "")}, noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
-	m.setBlocks([]Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23"), newTestBlock("prod-pods-4-2", "")}, noon)
+	m.blocks.setBlocks([]Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23"), newTestBlock("prod-pods-4-2", "")}, noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "get prod-pods-4-1")
-	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
+	m.blocks.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
 	m.planBlocksOnce(t, noon)
-	if len(m.grants) > 0 {
+	if len(m.grants.byNode) > 0 {
 		t.Error("something is granted of a block that is not on record")
 	}
 	m.planBlocksOnce(t, noon)
-	if len(m.grants) != 2 || !slices.ContainsFunc(m.openRanges, func(o fence.OpenRange) bool { return o.Name == "prod-pods-4-1" && o.ClusterCIDRName == "c" }) {
-		t.Errorf("%d grants, and open is %+v", len(m.grants), m.openRanges)
+	if len(m.grants.byNode) != 2 || !slices.ContainsFunc(m.record.openRanges, func(o fence.OpenRange) bool { return o.Name == "prod-pods-4-1" && o.ClusterCIDRName == "c" }) {
+		t.Errorf("%d grants, and open is %+v", len(m.grants.byNode), m.record.openRanges)
 	}
 }
 
@@ -109,8 +109,8 @@ func TestBlocksAreRequested(t *testing.T) {
 func TestBlockIsReadLiveBeforeItOpens(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a"))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "get prod-pods-4-1")
-	if len(m.openRanges) > 0 {
-		t.Errorf("a block is opened unseen: %+v", m.openRanges)
+	if len(m.record.openRanges) > 0 {
+		t.Errorf("a block is opened unseen: %+v", m.record.openRanges)
 	}
 }
 
@@ -140,13 +140,13 @@ func TestBlockIsReleasedAfterCommit(t *testing.T) {
 // record that nothing more is granted from it.
 func TestIdleBlockIsReleased(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "10.0.0.0/23")}, newTestNode("a", "10.0.0.0/24"))
-	m.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
+	m.blocks.recordLiveBlock(newTestBlock("prod-pods-4-1", "10.0.0.0/23"), noon)
 	m.planBlocksOnce(t, noon)
 	m.forgetNode("a", noon)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)))
-	if len(m.openRanges) != 1 || !m.openRanges[0].Draining {
-		t.Fatalf("open is %+v", m.openRanges)
+	if len(m.record.openRanges) != 1 || !m.record.openRanges[0].Draining {
+		t.Fatalf("open is %+v", m.record.openRanges)
 	}
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)), "delete prod-pods-4-1")
 }
@@ -156,11 +156,11 @@ func TestIdleBlockIsReleased(t *testing.T) {
 // waits, it is deleted.
 func TestAwaitedBlockStays(t *testing.T) {
 	m := newGrowingState(t, []Block{newTestBlock("prod-pods-4-1", "")}, newTestNode("x"))
-	m.refusedWrites.nodeUIDs = map[types.UID]bool{}
+	m.writes.refused.nodeUIDs = map[types.UID]bool{}
 	for i := range term.SerialRetryThreshold {
-		m.refusedWrites.nodeUIDs[types.UID(strconv.Itoa(i))] = true
+		m.writes.refused.nodeUIDs[types.UID(strconv.Itoa(i))] = true
 	}
-	m.refusedWrites.nextRetryAt = noon.Add(time.Hour)
+	m.writes.refused.nextRetryAt = noon.Add(time.Hour)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon))
 	expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(2*time.Minute)))
 	m.forgetNode("x", noon)
@@ -185,18 +185,18 @@ func TestShortage(t *testing.T) {
 			}
 			m := newGrowingState(t, tt.blocks, append(nodes, newTestNode("x"))...)
 			for _, b := range tt.blocks {
-				m.recordLiveBlock(b, noon)
+				m.blocks.recordLiveBlock(b, noon)
 			}
 			for range 3 {
 				expectBlockRequests(t, m.planBlocksOnce(t, noon))
 			}
-			for _, u := range m.buildReport().UsageByRange {
+			for _, u := range m.reports.buildReport().UsageByRange {
 				i := slices.IndexFunc(u.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ExhaustedCondition })
 				if c := u.Conditions[i]; c.Status != metav1.ConditionTrue || c.Reason != tt.reason {
 					t.Errorf("%+v", c)
 				}
 			}
-			events := slices.DeleteFunc(m.events, func(n pendingEvent) bool { return n.reason != CIDRNotAvailable })
+			events := slices.DeleteFunc(m.events.pending, func(n pendingEvent) bool { return n.reason != CIDRNotAvailable })
 			if len(events) != 1 || events[0].nodeName != "x" {
 				t.Errorf("%+v", events)
 			}
@@ -229,11 +229,11 @@ func (c blockCalls) DeleteBlock(context.Context, Block) error { return nil }
 func TestLostBlockIsInUse(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
-	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
-	if m.countBlockUsers(b) == 0 {
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
+	if m.blocks.countBlockUsers(b) == 0 {
 		t.Fatal("it is reported as unused")
 	}
-	for _, e := range m.planBlocks(noon.Add(time.Hour)).requests {
+	for _, e := range m.growth.planBlocks(noon.Add(time.Hour)).requests {
 		if e.action == deleteBlock || e.action == removeFinalizer {
 			t.Errorf("it goes: %+v", e)
 		}
@@ -246,8 +246,8 @@ func TestLostBlockIsNotForServices(t *testing.T) {
 	b := newTestBlock("prod-pods-4-1", "")
 	m := newGrowingState(t, []Block{b}, newTestNode("a", "10.0.0.0/24"))
 	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
-	m.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
-	for _, u := range m.buildReport().UsageByRange {
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: b.Kind, Name: b.Name, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes("10.0.0.0/23")}})
+	for _, u := range m.reports.buildReport().UsageByRange {
 		if u.Capacity != 2 || u.Allocated != 1 {
 			t.Fatalf("setup: %+v", u)
 		}
@@ -276,7 +276,7 @@ func TestBothFamiliesAreRequestedAgain(t *testing.T) {
 			m := newGrowingStateWith(t, tt.blocks, func(s *v1alpha1.ClusterCIDRSpec) {
 				s.IPv6Pool = &v1alpha1.PodPool{Kind: v1alpha1.GlobalNetworkPoolKind, Name: "pods6", NodesPerBlock: 2}
 			}, newTestNode("a"))
-			m.createErr = tt.err
+			m.requests.createErr = tt.err
 			expectBlockRequests(t, m.planBlocksOnce(t, noon), tt.want...)
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)), tt.want...)
 		})

@@ -104,7 +104,7 @@ func TestWaitReasonIsRecordedOnce(t *testing.T) {
 	big := newTestNode("big")
 	big.Labels = map[string]string{"size": "big"}
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a", "10.0.0.0/24"), newTestNode("b"), big)
-	full, none := m.rangeObjects, RangeObjectFromClusterCIDR(&v1alpha1.ClusterCIDR{
+	full, none := m.ranges.objects, RangeObjectFromClusterCIDR(&v1alpha1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "none", UID: "none"},
 		Spec: v1alpha1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.9.0.0/24", NodeSelector: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "size", Operator: corev1.NodeSelectorOpIn, Values: []string{"huge"}}}}},
@@ -129,10 +129,10 @@ func TestWaitReasonIsRecordedOnce(t *testing.T) {
 		m.setRangeObjects(tc.objects)
 		for range 100 {
 			now = now.Add(time.Minute)
-			m.planGrants(now)
+			m.planner.planGrants(now)
 		}
 		of := map[string][]string{}
-		for _, n := range m.events {
+		for _, n := range m.events.pending {
 			if n.reason == CIDRNotAvailable {
 				of[n.nodeName] = append(of[n.nodeName], n.message)
 			}
@@ -148,7 +148,7 @@ func TestWaitReasonIsRecordedOnce(t *testing.T) {
 		if len(of["a"]) > 0 {
 			t.Errorf("%d: a Node that has its CIDR gets the event %q", i, of["a"])
 		}
-		m.events = nil // they were recorded
+		m.events.pending = nil // they were recorded
 	}
 }
 
@@ -168,7 +168,7 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 		objects = append(objects, RangeObjectFromClusterCIDR(c))
 	}
 	m.setRangeObjects(objects)
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{}, noon)
 	rack := map[types.UID]int{}
 	for i := range nodes {
@@ -178,11 +178,11 @@ func TestHundredsOfClusterCIDRs(t *testing.T) {
 	}
 	allocated := map[types.UID]podcidr.Grant{}
 	for now := noon; len(allocated) < nodes && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
-		m.planGrants(now)
-		if _, p, _ := m.nextCommit(now); p != nil {
-			m.recordCommitted(p, false, now)
+		m.planner.planGrants(now)
+		if _, p, _ := m.commits.prepareCommit(now); p != nil {
+			m.commits.recordCommitted(p, false, now)
 		}
-		for uid, g := range m.grants {
+		for uid, g := range m.grants.byNode {
 			allocated[uid] = g.Grant
 			n := *g.Node
 			n.CIDRs, n.Labels, n.ClusterCIDRName = g.CIDRs, nil, g.RangeRef.Name
@@ -215,7 +215,7 @@ func TestFullClusterIsExpanded(t *testing.T) {
 		t.Fatalf("a full range gives %v", got)
 	}
 	var objects []RangeObject
-	for _, o := range m.rangeObjects {
+	for _, o := range m.ranges.objects {
 		objects = append(objects, o)
 	}
 	had := map[string]string{}
@@ -238,7 +238,7 @@ func TestFullClusterIsExpanded(t *testing.T) {
 		t.Errorf("%v, want %v", had, want)
 	}
 	for name, cidr := range map[types.UID]string{"a": "10.0.0.0/24", "b": "10.0.1.0/24"} {
-		if got := m.nodes[name].CIDRs; len(got) != 1 || got[0].String() != cidr {
+		if got := m.nodes.byUID[name].CIDRs; len(got) != 1 || got[0].String() != cidr {
 			t.Errorf("%s has %v", name, got)
 		}
 	}
@@ -323,8 +323,8 @@ func TestNodesWaitWhileAPIServerIsAway(t *testing.T) {
 				t.Errorf("a Node that has its CIDR is written: %s", text)
 			}
 		}
-		if m := s.lockState(); len(m.nodes["uid-a"].CIDRs) != 1 {
-			t.Errorf("of the Node this is known: %v", m.nodes["uid-a"].CIDRs)
+		if m := s.lockState(); len(m.nodes.byUID["uid-a"].CIDRs) != 1 {
+			t.Errorf("of the Node this is known: %v", m.nodes.byUID["uid-a"].CIDRs)
 			m.Unlock()
 		} else {
 			m.Unlock()

@@ -33,7 +33,7 @@ func TestNodeWaitsForItsLabels(t *testing.T) { // K50
 			m := newHolderState(t, "10.0.0.0/16")
 			if tc.chooses {
 				all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
-				for _, o := range m.rangeObjects {
+				for _, o := range m.ranges.objects {
 					all = append(all, o)
 				}
 				m.setRangeObjects(all)
@@ -42,17 +42,17 @@ func TestNodeWaitsForItsLabels(t *testing.T) { // K50
 			o.Spec.Taints = []corev1.Taint{{Key: tc.taint, Effect: corev1.TaintEffectNoSchedule}}
 			m.observeNode(nodeFromObject(o), "1", noon)
 			now := noon
-			for ; m.grants["a"] == nil && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
+			for ; m.grants.byNode["a"] == nil && now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
 				if tc.labels > 0 && now.Sub(noon) >= tc.labels {
 					o.Spec.Taints, o.Labels = nil, map[string]string{"size": "big"}
 					m.observeNode(nodeFromObject(o), "2", now)
 				}
-				if _, wait := m.planGrants(now); m.grants["a"] == nil && (wait <= 0 || wait > machineLabelsTimeout) {
+				if _, wait := m.planner.planGrants(now); m.grants.byNode["a"] == nil && (wait <= 0 || wait > machineLabelsTimeout) {
 					t.Fatalf("it waits, and is looked at again after %v", wait)
 				}
 			}
-			if after := now.Add(-time.Second).Sub(noon); after != tc.after || m.grants["a"].RangeRef.Name != tc.from {
-				t.Errorf("after %v it is granted something of %s", after, m.grants["a"].RangeRef.Name)
+			if after := now.Add(-time.Second).Sub(noon); after != tc.after || m.grants.byNode["a"].RangeRef.Name != tc.from {
+				t.Errorf("after %v it is granted something of %s", after, m.grants.byNode["a"].RangeRef.Name)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestLateLabelsAreReported(t *testing.T) {
 	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
 	m := newHolderState(t, "10.0.0.0/16")
 	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
-	for _, o := range m.rangeObjects {
+	for _, o := range m.ranges.objects {
 		all = append(all, o)
 	}
 	m.setRangeObjects(all)
@@ -77,7 +77,7 @@ func TestLateLabelsAreReported(t *testing.T) {
 		version++
 		o.ResourceVersion = fmt.Sprint(version)
 		s.ObserveObject(o)
-		return m.events
+		return m.events.pending
 	}
 	for i := range 3 {
 		if notes := see(func(o *corev1.Node) { o.Annotations["beat"] = fmt.Sprint(i) }); len(notes) > 0 {
@@ -101,7 +101,7 @@ func TestLabelsThatComeWithTheCIDRs(t *testing.T) {
 	s := NewClusterAllocator(Options{Now: func() time.Time { return noon }})
 	s.state = newHolderState(t, "10.0.0.0/16")
 	all := []RangeObject{forSizeObject("big", "10.1.0.0/16")}
-	for _, o := range s.state.rangeObjects {
+	for _, o := range s.state.ranges.objects {
 		all = append(all, o)
 	}
 	s.state.setRangeObjects(all)
@@ -110,7 +110,7 @@ func TestLabelsThatComeWithTheCIDRs(t *testing.T) {
 	o = o.DeepCopy()
 	o.ResourceVersion, o.Labels, o.Spec.PodCIDRs = "2", map[string]string{"size": "big"}, []string{"10.0.0.0/24"}
 	s.ObserveObject(o)
-	if notes := s.state.events; len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate {
+	if notes := s.state.events.pending; len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate {
 		t.Errorf("it says %v", notes)
 	}
 }

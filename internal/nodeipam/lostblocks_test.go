@@ -24,10 +24,10 @@ func newStateLosingBlock(t *testing.T, nodes int, blocks ...Block) *nodeState {
 	for i := range nodes {
 		m.observeNode(newTestNode(string(rune('a'+i)), []string{"10.0.0.0/24", "10.0.1.0/24"}[i]), "2", noon)
 	}
-	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
-	m.missingNames[firstName] = true
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: "gone", ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.blocks.missingNames[firstName] = true
 	for _, b := range blocks {
-		m.recordLiveBlock(b, noon)
+		m.blocks.recordLiveBlock(b, noon)
 	}
 	return m
 }
@@ -43,10 +43,10 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 		want   []string
 	}{
 		"the name is free":                 {want: []string{"create " + firstName}},
-		"no block has it":                  {change: func(m *nodeState) { m.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"create " + secondName}},
+		"no block has it":                  {change: func(m *nodeState) { m.blocks.conflictingNames[firstName] = noon.Add(time.Hour) }, want: []string{"create " + secondName}},
 		"a block has it that was restored": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, want: []string{"create " + secondName}},
 		"a watch alone shows that": {
-			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.verifiedLive) }, want: []string{"get " + firstName},
+			blocks: []Block{newTestBlock(firstName, "10.0.8.0/23")}, change: func(m *nodeState) { clear(m.blocks.verifiedLive) }, want: []string{"get " + firstName},
 		},
 		"it was asked for": {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned)}},
 		"it was refused":   {blocks: []Block{newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, "", isPinned, isRefused)}},
@@ -67,7 +67,7 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 			if tt.change != nil {
 				tt.change(m)
 			}
-			requests := m.planBlocks(noon).requests
+			requests := m.growth.planBlocks(noon).requests
 			expectBlockRequests(t, requestNames(requests), tt.want...)
 			for _, e := range requests {
 				if e.action == createBlock && (e.lostBlock.Name != firstName || e.lostBlock.CIDRs[0].String() != lostCIDR) {
@@ -79,9 +79,9 @@ func TestLostBlockTakesAnotherName(t *testing.T) {
 }
 
 func endRange(m *nodeState) {
-	for ref, o := range m.rangeObjects {
+	for ref, o := range m.ranges.objects {
 		o.Closing, o.Range.Closing = true, true
-		m.rangeObjects[ref] = o
+		m.ranges.objects[ref] = o
 	}
 }
 
@@ -107,12 +107,12 @@ func TestAllLostBlocksAreRequested(t *testing.T) {
 			for i, at := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24"} {
 				m.observeNode(newTestNode(string(rune('a'+i)), at), "2", noon)
 			}
-			m.setOpenRanges(tt.open)
+			m.blocks.setOpenRanges(tt.open)
 			for _, b := range tt.blocks {
-				m.recordLiveBlock(b, noon)
+				m.blocks.recordLiveBlock(b, noon)
 			}
 			for _, on := range tt.open {
-				m.missingNames[on.Name] = true
+				m.blocks.missingNames[on.Name] = true
 			}
 			expectBlockRequests(t, m.planBlocksOnce(t, noon), tt.want...)
 		})
@@ -128,17 +128,17 @@ func TestLostBlocksAreRequestedBesideRestoredOnes(t *testing.T) {
 	m.observeNode(newTestNode("a", "10.0.0.0/24"), "2", noon)
 	m.observeNode(newTestNode("b", "10.0.2.0/24"), "2", noon)
 	m.observeNode(newTestNode("waits"), "2", noon)
-	m.setOpenRanges([]fence.OpenRange{
+	m.blocks.setOpenRanges([]fence.OpenRange{
 		{Kind: v1alpha1.IPAllocationKind, Name: third, UID: "gone-1", ClusterCIDRName: "c", CIDRs: prefixes(lostCIDR)},
 		{Kind: v1alpha1.IPAllocationKind, Name: fourth, UID: "gone-2", ClusterCIDRName: "c", CIDRs: prefixes("10.0.2.0/23")},
 	})
-	m.missingNames[third], m.missingNames[fourth] = true, true
+	m.blocks.missingNames[third], m.blocks.missingNames[fourth] = true, true
 	for _, b := range restored {
-		m.recordLiveBlock(b, noon)
+		m.blocks.recordLiveBlock(b, noon)
 	}
 	m.planBlocksOnce(t, noon)
-	if len(m.openRanges) != 2 {
-		t.Errorf("more is open than the Cluster may have: %+v", m.openRanges)
+	if len(m.record.openRanges) != 2 {
+		t.Errorf("more is open than the Cluster may have: %+v", m.record.openRanges)
 	}
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "create "+third, "create "+fourth)
 }
@@ -151,7 +151,7 @@ func TestRequestStaysWhileNodesUseIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
-			m.setOpenRanges(nil)
+			m.blocks.setOpenRanges(nil)
 			expectBlockRequests(t, m.planBlocksOnce(t, noon))
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
 		})
@@ -163,8 +163,8 @@ func TestRequestStaysWhileNodesUseIt(t *testing.T) {
 func TestOpenBlockIsNoReplacement(t *testing.T) {
 	b := newTestBlock(firstName, "", isPinned, withLostCIDR, func(b *Block) { b.Overlapping = true })
 	m := newGrowingState(t, []Block{b})
-	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
-	m.recordLiveBlock(b, noon)
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: firstName, UID: b.UID, ClusterCIDRName: "c", Draining: true, CIDRs: prefixes(lostCIDR)}})
+	m.blocks.recordLiveBlock(b, noon)
 	endRange(m)
 	expectBlockRequests(t, m.planBlocksOnce(t, noon), "delete "+firstName)
 }
@@ -187,8 +187,8 @@ func TestNodesCountForSharedBlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			denied := newTestBlock(firstName, "", isRefused, withLostCIDR)
 			m := newGrowingState(t, []Block{denied, tt.other}, newTestNode("a", "10.0.0.0/24"))
-			m.setOpenRanges(tt.open)
-			if got := m.countBlockUsers(denied) > 0; got != tt.used {
+			m.blocks.setOpenRanges(tt.open)
+			if got := m.blocks.countBlockUsers(denied) > 0; got != tt.used {
 				t.Errorf("it is in use: %v", got)
 			}
 		})
@@ -201,9 +201,9 @@ func TestAbandonedRequestIsWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newGrowingState(t, []Block{newTestBlock(secondName, "", change...)})
 			m.recordTermLost(noon, func(time.Duration) time.Duration { return 0 })
-			m.needsRecordRead, m.wasHolder = false, true
-			m.hasWork(noon)
-			if work, _ := m.hasWork(noon.Add(time.Hour)); !work {
+			m.term.needsRecordRead, m.term.wasHolder = false, true
+			m.takeovers.tryPlan(noon)
+			if work, _ := m.takeovers.tryPlan(noon.Add(time.Hour)); !work {
 				t.Error("nothing is to be done")
 			}
 		})
@@ -216,13 +216,13 @@ func TestLostBlockIsReplaced(t *testing.T) {
 	m := newStateLosingBlock(t, 1, newTestBlock(firstName, "10.0.8.0/23"), newTestBlock(secondName, lostCIDR, isPinned))
 	m.observeNode(newTestNode("x"), "2", noon)
 	m.planBlocksOnce(t, noon)
-	first := slices.IndexFunc(m.openRanges, func(o fence.OpenRange) bool { return o.CIDRs[0].String() == lostCIDR })
-	if len(m.openRanges) != 1 || first != 0 || m.openRanges[0].Name != secondName || m.openRanges[0].Draining {
-		t.Fatalf("open is %+v", m.openRanges)
+	first := slices.IndexFunc(m.record.openRanges, func(o fence.OpenRange) bool { return o.CIDRs[0].String() == lostCIDR })
+	if len(m.record.openRanges) != 1 || first != 0 || m.record.openRanges[0].Name != secondName || m.record.openRanges[0].Draining {
+		t.Fatalf("open is %+v", m.record.openRanges)
 	}
 	m.planBlocksOnce(t, noon)
-	if len(m.grants) != 1 {
-		t.Errorf("%d grants of what is left of it", len(m.grants))
+	if len(m.grants.byNode) != 1 {
+		t.Errorf("%d grants of what is left of it", len(m.grants.byNode))
 	}
 }
 
@@ -232,7 +232,7 @@ func TestReplacementStaysWhileInUse(t *testing.T) {
 	for name, change := range map[string][]func(*Block){"waits": {isPinned}, "is refused": {isPinned, isRefused}} {
 		t.Run(name, func(t *testing.T) {
 			m := newStateLosingBlock(t, 1, newTestBlock(secondName, "", change...))
-			m.conflictingNames[firstName] = noon.Add(time.Hour)
+			m.blocks.conflictingNames[firstName] = noon.Add(time.Hour)
 			m.planBlocksOnce(t, noon)
 			expectBlockRequests(t, m.planBlocksOnce(t, noon.Add(time.Hour)))
 			m.forgetNode("a", noon.Add(time.Hour))

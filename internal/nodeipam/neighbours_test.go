@@ -37,20 +37,20 @@ func TestIsPeerHolder(t *testing.T) {
 func TestBlocksOfAnotherAllocatorStay(t *testing.T) {
 	block := fence.OpenRange{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-1", UID: "b", ClusterCIDRName: "c", CIDRs: prefixes("10.4.0.0/23")}
 	m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
-	m.ignoresBlocks = true
-	m.takeoverCount++
+	m.blocks.ignored = true
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 2, OpenRanges: []fence.OpenRange{block}}, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon)}, noon)
-	if m.wasHolder = false; m.hasUnknownOpenBlock(fence.State{OpenRanges: []fence.OpenRange{block}}) {
+	if m.term.wasHolder = false; m.blocks.hasUnknownOpenBlock(fence.State{OpenRanges: []fence.OpenRange{block}}) {
 		t.Error("the site takes over for a block of another site")
 	}
-	m.wasHolder = true
-	growth := m.planBlocks(noon)
-	m.nextOpenBlocks = growth.openBlocks
+	m.term.wasHolder = true
+	growth := m.growth.planBlocks(noon)
+	m.blocks.nextOpen = growth.openBlocks
 	if growth.hasRequests() {
 		t.Errorf("there is something to do about it: %+v", growth.requests)
 	}
-	m.planGrants(noon)
-	state, p, _ := m.nextCommit(noon)
+	m.planner.planGrants(noon)
+	state, p, _ := m.commits.prepareCommit(noon)
 	if p == nil || len(state.InFlight) != 1 {
 		t.Fatal("setup")
 	}
@@ -66,23 +66,23 @@ func TestBlocksOfAnotherAllocatorStay(t *testing.T) {
 // records no events on Nodes that the allocator of the Cluster serves.
 func TestAllocatorRecordsNoEventsOnNodesOfPeer(t *testing.T) {
 	m := newNodeState(ClusterKey{}, 0)
-	m.ignoresBlocks, m.hasPeerAllocator = true, true
+	m.blocks.ignored, m.cluster.hasPeerAllocator = true, true
 	served := newTestNode("a", "10.0.0.0/24")
 	served.ClusterCIDRName = "edge"
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1, Seq: 1}, map[types.UID]*nodeEntry{"a": newNodeEntry(served, "1", noon), "b": newNodeEntry(newTestNode("b"), "1", noon)}, noon)
-	m.planGrants(noon)
-	if found := m.buildReport(); found.ForeignNodes != 0 {
+	m.planner.planGrants(noon)
+	if found := m.reports.buildReport(); found.ForeignNodes != 0 {
 		t.Errorf("%d Nodes are foreign", found.ForeignNodes)
 	}
-	for _, n := range m.events {
+	for _, n := range m.events.pending {
 		t.Errorf("%s: %s: %s", n.nodeName, n.reason, n.message)
 	}
-	m.hasPeerAllocator = false
-	m.requeueRefused()
-	m.planGrants(noon)
-	if found := m.buildReport(); found.ForeignNodes != 1 || len(m.events) != 2 {
-		t.Errorf("without a neighbour, which may have given what a deleted ClusterCIDR had, it says %v", m.events)
+	m.cluster.hasPeerAllocator = false
+	m.waiting.requeueRefused()
+	m.planner.planGrants(noon)
+	if found := m.reports.buildReport(); found.ForeignNodes != 1 || len(m.events.pending) != 2 {
+		t.Errorf("without a neighbour, which may have given what a deleted ClusterCIDR had, it says %v", m.events.pending)
 	}
 }
 
@@ -90,9 +90,9 @@ func TestAllocatorRecordsNoEventsOnNodesOfPeer(t *testing.T) {
 // deleted although one of the same name in the management cluster has blocks here.
 func TestBlocksOfAnotherAllocatorDoNotBlockDeletion(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/16")
-	m.ignoresBlocks = true
-	m.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-1", UID: "b", ClusterCIDRName: "c", CIDRs: prefixes("10.4.0.0/23")}})
-	if m.hasBlocks(RangeObject{Ref: podcidr.Ref{Name: "c"}}) {
+	m.blocks.ignored = true
+	m.blocks.setOpenRanges([]fence.OpenRange{{Kind: v1alpha1.IPAllocationKind, Name: "prod-pods-4-1", UID: "b", ClusterCIDRName: "c", CIDRs: prefixes("10.4.0.0/23")}})
+	if m.blocks.hasBlocks(RangeObject{Ref: podcidr.Ref{Name: "c"}}) {
 		t.Error("c waits for the end of another site's block")
 	}
 }

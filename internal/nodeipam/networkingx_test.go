@@ -137,7 +137,7 @@ func TestKindsOfOneName(t *testing.T) {
 	m := newNodeState(ClusterKey{}, 0)
 	m.setRangeObjects([]RangeObject{foreign, ours})
 	m.observeNode(&podcidr.Node{Name: "a", UID: "uid-a", CreatedAt: metav1.Now().Time}, "1", now)
-	if protect, _ := m.planGrants(now); !slices.Equal(protect, []podcidr.Ref{ours.Ref}) {
+	if protect, _ := m.planner.planGrants(now); !slices.Equal(protect, []podcidr.Ref{ours.Ref}) {
 		t.Errorf("is to be protected: %v", protect)
 	}
 }

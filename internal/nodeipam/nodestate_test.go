@@ -37,7 +37,7 @@ func newHolderState(t *testing.T, cidr string, nodes ...*podcidr.Node) *nodeStat
 	for _, n := range nodes {
 		listed[n.UID] = newNodeEntry(n, "1", noon)
 	}
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 1}, listed, noon)
 	return m
 }
@@ -53,12 +53,12 @@ func newTestNode(name string, cidrs ...string) *podcidr.Node {
 // grantAll plans, commits, and returns what each Node was granted.
 func (m *nodeState) grantAll(t *testing.T) map[string]string {
 	t.Helper()
-	m.planGrants(noon)
-	if _, p, _ := m.nextCommit(noon); p != nil {
-		m.recordCommitted(p, false, noon)
+	m.planner.planGrants(noon)
+	if _, p, _ := m.commits.prepareCommit(noon); p != nil {
+		m.commits.recordCommitted(p, false, noon)
 	}
 	out := map[string]string{}
-	for _, g := range m.grants {
+	for _, g := range m.grants.byNode {
 		out[g.Node.Name] = g.CIDRs[0].String()
 	}
 	return out
@@ -97,25 +97,25 @@ func TestGrantOutlivesFailedWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 			m.grantAll(t)
-			g := m.grants["a"]
+			g := m.grants.byNode["a"]
 			g.inherited = tc.inherited
 			for _, err := range tc.errs {
-				m.beginWrite(g)
-				m.recordWrite(g, err, noon)
+				m.writes.beginWrite(g)
+				m.writes.recordWrite(g, err, noon)
 			}
-			_, p, _ := m.nextCommit(noon.Add(time.Hour))
+			_, p, _ := m.commits.prepareCommit(noon.Add(time.Hour))
 			if ended := p != nil && len(p.droppedGrants) == 1; ended {
 				t.Fatal("it ends at once: what is settled is committed a second later")
 			}
-			_, p, _ = m.nextCommit(noon.Add(2 * time.Hour))
+			_, p, _ = m.commits.prepareCommit(noon.Add(2 * time.Hour))
 			if ended := p != nil && len(p.droppedGrants) == 1; ended != tc.ends {
 				t.Fatalf("the grant ends: %v", ended)
 			}
 			if !tc.ends {
 				return
 			}
-			m.recordCommitted(p, false, noon)
-			if m.grants["a"] != nil || m.pendingNodes["a"] == nil {
+			m.commits.recordCommitted(p, false, noon)
+			if m.grants.byNode["a"] != nil || m.waiting.pending["a"] == nil {
 				t.Error("its Node is not planned again")
 			}
 		})
@@ -133,16 +133,16 @@ func TestNodeReportsFailedWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newHolderState(t, "10.0.0.0/24", newTestNode("a"))
 			m.grantAll(t)
-			g := m.grants["a"]
+			g := m.grants.byNode["a"]
 			for i, err := range append(errs, errs...) {
-				if emitted := len(m.events) > 0; emitted != (i >= failuresBeforeEvent) {
+				if emitted := len(m.events.pending) > 0; emitted != (i >= failuresBeforeEvent) {
 					t.Errorf("after %d failures it has an event: %v", i, emitted)
 				}
-				m.beginWrite(g)
-				m.recordWrite(g, err, noon)
+				m.writes.beginWrite(g)
+				m.writes.recordWrite(g, err, noon)
 			}
-			if len(m.events) != 1 || m.events[0].reason != CIDRNotAvailable || !strings.Contains(m.events[0].message, errs[3].Error()) {
-				t.Errorf("its events are %v", m.events)
+			if len(m.events.pending) != 1 || m.events.pending[0].reason != CIDRNotAvailable || !strings.Contains(m.events.pending[0].message, errs[3].Error()) {
+				t.Errorf("its events are %v", m.events.pending)
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestAdoptionIsByAddress(t *testing.T) {
 	if got := m.grantAll(t); got["b"] != "10.0.1.0/24" {
 		t.Errorf("granted %v", got)
 	}
-	if r := m.buildReport(); r.ForeignNodes != 1 || r.UsageByRange[m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}].Ref].Allocated != 1 {
+	if r := m.reports.buildReport(); r.ForeignNodes != 1 || r.UsageByRange[m.ranges.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}].Ref].Allocated != 1 {
 		t.Errorf("reported %+v", r)
 	}
 }
@@ -174,12 +174,12 @@ func TestAdoptionIsByAddress(t *testing.T) {
 // and written again.
 func TestInheritedGrantsAreFinished(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
 		{NodeName: "a", NodeUID: "a", ClusterCIDRName: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
 		{NodeName: "gone", NodeUID: "gone", ClusterCIDRName: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
 	}}, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon), "b": newNodeEntry(newTestNode("b"), "1", noon)}, noon)
-	due, _ := m.dueGrants(noon)
+	due, _ := m.writes.collectDueGrants(noon)
 	if len(due) != 1 || due[0].Node.Name != "a" {
 		t.Fatalf("%d grants are to be written", len(due))
 	}
@@ -192,27 +192,27 @@ func TestInheritedGrantsAreFinished(t *testing.T) {
 func TestClosedObjectIsNotOpen(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a"))
 	m.grantAll(t)
-	if len(m.openRanges) != 1 {
-		t.Fatalf("open is %v", m.openRanges)
+	if len(m.record.openRanges) != 1 {
+		t.Fatalf("open is %v", m.record.openRanges)
 	}
-	closing := m.rangeObjects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}]
+	closing := m.ranges.objects[podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}]
 	closing.Closing = true
 	m.setRangeObjects([]RangeObject{closing})
 	m.observeNode(newTestNode("b"), "2", noon)
-	s, p, _ := m.nextCommit(noon)
+	s, p, _ := m.commits.prepareCommit(noon)
 	if p == nil || len(s.OpenRanges) > 0 || len(s.InFlight) != 1 {
 		t.Fatalf("the next state is %+v", s)
 	}
-	m.recordCommitted(p, false, noon)
+	m.commits.recordCommitted(p, false, noon)
 	if got := m.grantAll(t); got["b"] != "" {
 		t.Errorf("granted %v", got)
 	}
-	if closed := m.objectsToUnprotect(); len(closed) > 0 {
+	if closed := m.protection.objectsToUnprotect(); len(closed) > 0 {
 		t.Errorf("%v goes while a grant of it is in flight", closed)
 	}
 	m.observeNode(newTestNode("a", "10.0.0.0/24"), "3", noon)
 	m.forgetNode("a", noon)
-	if closed := m.objectsToUnprotect(); len(closed) != 1 {
+	if closed := m.protection.objectsToUnprotect(); len(closed) != 1 {
 		t.Error("it stays, though no Node uses it")
 	}
 }
@@ -222,26 +222,26 @@ func TestClosedObjectIsNotOpen(t *testing.T) {
 // since. While the previous state is adopted, it stays.
 func TestDeletedObjectIsClosedByCommit(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
-	for ref, o := range m.rangeObjects {
+	for ref, o := range m.ranges.objects {
 		o.Closing = true
-		m.rangeObjects[ref] = o
+		m.ranges.objects[ref] = o
 	}
-	if ending := m.objectsToUnprotect(); len(ending) > 0 {
+	if ending := m.protection.objectsToUnprotect(); len(ending) > 0 {
 		t.Fatal("it ends without a commit")
 	}
-	_, p, _ := m.nextCommit(noon)
+	_, p, _ := m.commits.prepareCommit(noon)
 	if p == nil {
 		t.Fatal("there is nothing to commit")
 	}
-	m.recordCommitted(p, false, noon)
-	if ending := m.objectsToUnprotect(); len(ending) != 1 {
+	m.commits.recordCommitted(p, false, noon)
+	if ending := m.protection.objectsToUnprotect(); len(ending) != 1 {
 		t.Fatal("it does not end")
 	}
-	if _, p, _ := m.nextCommit(noon); p != nil {
+	if _, p, _ := m.commits.prepareCommit(noon); p != nil {
 		t.Error("it is committed again")
 	}
-	m.adopting = true
-	if ending := m.objectsToUnprotect(); len(ending) > 0 {
+	m.adoption.adopting = true
+	if ending := m.protection.objectsToUnprotect(); len(ending) > 0 {
 		t.Error("it ends while what was before is adopted")
 	}
 }
@@ -252,29 +252,29 @@ func TestUsedObjectsHaveFinalizer(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23", newTestNode("a", "10.0.0.0/24"))
 	held := func(hasFinalizer bool) {
 		var all []RangeObject
-		for _, o := range m.rangeObjects {
+		for _, o := range m.ranges.objects {
 			o.HasFinalizer = hasFinalizer
 			all = append(all, o)
 		}
 		m.setRangeObjects(all)
 	}
-	if refs := m.missingFinalizers(nil, noon); len(refs) > 0 {
+	if refs := m.protection.checkFinalizers(nil, noon); len(refs) > 0 {
 		t.Fatal("it is held")
 	}
 	held(false)
-	refs := m.missingFinalizers(nil, noon)
+	refs := m.protection.checkFinalizers(nil, noon)
 	if len(refs) != 1 {
 		t.Fatal("the missing finalizer is not noticed")
 	}
-	m.blockObject(refs[0], forbidden, noon)
-	if refs := m.missingFinalizers(nil, noon); len(refs) > 0 {
+	m.protection.blockObject(refs[0], forbidden, noon)
+	if refs := m.protection.checkFinalizers(nil, noon); len(refs) > 0 {
 		t.Error("it is tried again at once")
 	}
-	if refs := m.missingFinalizers(nil, noon.Add(time.Minute)); len(refs) != 1 {
+	if refs := m.protection.checkFinalizers(nil, noon.Add(time.Minute)); len(refs) != 1 {
 		t.Error("it is not tried again")
 	}
 	held(true)
-	if refs := m.missingFinalizers(nil, noon.Add(time.Hour)); len(refs) > 0 {
+	if refs := m.protection.checkFinalizers(nil, noon.Add(time.Hour)); len(refs) > 0 {
 		t.Error("it is held again")
 	}
 }
@@ -290,24 +290,24 @@ func TestRefusedNodesDoNotBlockOthers(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/8", nodes...)
 	writes := 0
 	for now := noon; now.Before(noon.Add(24 * time.Hour)); now = now.Add(time.Minute) {
-		m.planGrants(now)
-		if _, p, _ := m.nextCommit(now); p != nil {
-			m.recordCommitted(p, false, noon)
+		m.planner.planGrants(now)
+		if _, p, _ := m.commits.prepareCommit(now); p != nil {
+			m.commits.recordCommitted(p, false, noon)
 		}
-		due, _ := m.dueGrants(now)
+		due, _ := m.writes.collectDueGrants(now)
 		for _, g := range due {
 			if g.Node.UID == last.UID {
 				return
 			}
 			writes++
-			m.beginWrite(g)
-			m.recordWrite(g, forbidden, now)
+			m.writes.beginWrite(g)
+			m.writes.recordWrite(g, forbidden, now)
 		}
 		if limit := maxGrantsPerCommit + int(now.Sub(noon)/time.Minute); writes > limit {
 			t.Fatalf("%d writes were refused within %v", writes, now.Sub(noon))
 		}
 	}
-	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants), len(m.pendingNodes), len(m.refusedWrites.nodeUIDs))
+	t.Errorf("the last Node has no turn; %d in flight, %d to do, %d refused in a row", len(m.grants.byNode), len(m.waiting.pending), len(m.writes.refused.nodeUIDs))
 }
 
 // TestTrialsCauseNoExtraReconciles checks that, while the API server refuses writes and Nodes are tried one at a time,
@@ -315,9 +315,9 @@ func TestRefusedNodesDoNotBlockOthers(t *testing.T) {
 // another reconcile at once.
 func TestTrialsCauseNoExtraReconciles(t *testing.T) {
 	withFailingNodes := func(m *nodeState) *nodeState {
-		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
+		m.writes.refused.nodeUIDs = map[types.UID]bool{}
 		for i := range term.SerialRetryThreshold {
-			m.refusedWrites.nodeUIDs[types.UID(fmt.Sprint("refused-", i))] = true
+			m.writes.refused.nodeUIDs[types.UID(fmt.Sprint("refused-", i))] = true
 		}
 		return m
 	}
@@ -326,17 +326,17 @@ func TestTrialsCauseNoExtraReconciles(t *testing.T) {
 		nodes = append(nodes, newTestNode(fmt.Sprintf("n%03d", i)))
 	}
 	full := withFailingNodes(newHolderState(t, "10.0.0.0/24", append(nodes, newTestNode("has", "10.0.0.0/24"))...))
-	if protect, wait := full.planGrants(noon); wait != 0 || len(protect) > 0 || len(full.pendingNodes) > 0 || len(full.refusedNodes) != len(nodes) {
-		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d have a refusal", wait, protect, len(full.pendingNodes), len(full.refusedNodes))
+	if protect, wait := full.planner.planGrants(noon); wait != 0 || len(protect) > 0 || len(full.waiting.pending) > 0 || len(full.waiting.refused) != len(nodes) {
+		t.Errorf("it comes back after %v to protect %v; %d Nodes are to be planned, %d have a refusal", wait, protect, len(full.waiting.pending), len(full.waiting.refused))
 	}
 
 	m := withFailingNodes(newHolderState(t, "10.0.0.0/16", nodes...))
-	m.blockObject(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
-	if _, wait := m.planGrants(noon); wait < term.RetryDelay(0) || len(m.grants) > 0 {
-		t.Errorf("it comes back after %v; %d grants of an object that is not protected", wait, len(m.grants))
+	m.protection.blockObject(podcidr.Ref{Kind: v1alpha1.ClusterCIDRKind, Name: "c", UID: "c"}, forbidden, noon)
+	if _, wait := m.planner.planGrants(noon); wait < term.RetryDelay(0) || len(m.grants.byNode) > 0 {
+		t.Errorf("it comes back after %v; %d grants of an object that is not protected", wait, len(m.grants.byNode))
 	}
 	later := noon.Add(time.Hour)
-	if m.planGrants(later); len(m.grants) != 1 || m.grants["n000"] == nil || !m.refusedWrites.nextRetryAt.After(later) {
-		t.Errorf("%d grants, not one as a trial; the next is at %v", len(m.grants), m.refusedWrites.nextRetryAt)
+	if m.planner.planGrants(later); len(m.grants.byNode) != 1 || m.grants.byNode["n000"] == nil || !m.writes.refused.nextRetryAt.After(later) {
+		t.Errorf("%d grants, not one as a trial; the next is at %v", len(m.grants.byNode), m.writes.refused.nextRetryAt)
 	}
 }

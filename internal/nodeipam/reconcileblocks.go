@@ -31,8 +31,8 @@ type BlockClient interface {
 // until there is more to do. A failed request is retried after a while, and blocks no other.
 func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (time.Duration, error) {
 	m := s.lockState()
-	holder, again := m.isHolder, m.openBlocksChanged
-	m.openBlocksChanged = false
+	holder, again := m.term.isHolder, m.blocks.openChanged
+	m.blocks.openChanged = false
 	m.Unlock()
 	if again {
 		g.requeueAfter = time.Millisecond // the commit has consequences for blocks
@@ -43,7 +43,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 	listed := false
 	for _, e := range g.requests {
 		m := s.lockState()
-		wait, early := m.failedRequests[e.blockName].retryAt.Sub(s.Now()), e.action == removeFinalizer && !m.closedInTerm[e.block.UID]
+		wait, early := m.requests.failed[e.blockName].retryAt.Sub(s.Now()), e.action == removeFinalizer && !m.blocks.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
@@ -77,16 +77,16 @@ func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.D
 	m := s.lockState()
 	defer m.Unlock()
 	if e.action == createBlock {
-		m.createErr = err
+		m.requests.createErr = err
 	}
 	if err == nil {
-		delete(m.failedRequests, e.blockName)
+		delete(m.requests.failed, e.blockName)
 		return 0
 	}
-	v := m.failedRequests[e.blockName]
+	v := m.requests.failed[e.blockName]
 	now := s.Now()
 	again := term.NextRetryTime(now, v.failures, 0, err)
-	m.failedRequests[e.blockName] = retryState{v.failures + 1, again}
+	m.requests.failed[e.blockName] = retryState{v.failures + 1, again}
 	return again.Sub(now)
 }
 
@@ -101,7 +101,7 @@ func (s *ClusterAllocator) runBlockRequest(ctx context.Context, e blockRequest) 
 		return s.deleteBlock(ctx, e.block)
 	case removeFinalizer:
 		m := s.lockState()
-		free := m.isHolder && m.closedInTerm[e.block.UID] && m.countBlockUsers(e.block) == 0
+		free := m.term.isHolder && m.blocks.closedInTerm[e.block.UID] && m.blocks.countBlockUsers(e.block) == 0
 		m.Unlock()
 		if !free {
 			return false, nil
@@ -126,7 +126,7 @@ func (s *ClusterAllocator) deleteBlock(ctx context.Context, b Block) (changed bo
 	}
 	m := s.lockState()
 	defer m.Unlock()
-	if m.blocks[b.Name].ResourceVersion == b.ResourceVersion {
+	if m.blocks.byName[b.Name].ResourceVersion == b.ResourceVersion {
 		return false, err // the delete is refused although the block is unchanged, so it waits
 	}
 	return true, nil
@@ -141,18 +141,18 @@ func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (chang
 	m := s.lockState()
 	defer m.Unlock()
 	if !ok {
-		changed = !m.missingNames[name]
-		m.missingNames[name] = true
+		changed = !m.blocks.missingNames[name]
+		m.blocks.missingNames[name] = true
 		return changed, nil
 	}
-	m.recordLiveBlock(b, s.Now())
+	m.blocks.recordLiveBlock(b, s.Now())
 	return true, nil
 }
 
 // createBlock creates a block.
 func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) error {
 	m := s.lockState()
-	blocked := m.blockedObjects[e.rangeObject.Ref].retryAt.After(s.Now()) || m.closedByLiveRead[e.rangeObject.Ref]
+	blocked := m.protection.blocked[e.rangeObject.Ref].retryAt.After(s.Now()) || m.ranges.closedByLiveRead[e.rangeObject.Ref]
 	m.Unlock()
 	if blocked {
 		return nil // nothing would protect its ClusterCIDR
@@ -164,9 +164,9 @@ func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) erro
 	m = s.lockState()
 	defer m.Unlock()
 	if ok {
-		m.recordLiveBlock(b, s.Now())
+		m.blocks.recordLiveBlock(b, s.Now())
 	} else {
-		m.conflictingNames[e.blockName] = s.Now().Add(carve.NameConflictTimeout) // the next request has another name
+		m.blocks.conflictingNames[e.blockName] = s.Now().Add(carve.NameConflictTimeout) // the next request has another name
 	}
 	return nil
 }

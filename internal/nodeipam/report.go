@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -15,6 +14,24 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
+
+// reportBuilder composes what is known of the ranges, for their statuses and for metrics. It has no state of its own.
+type reportBuilder struct {
+	cluster  *servedCluster
+	nodes    *knownNodes
+	ranges   *knownRanges
+	term     *termState
+	adoption *adoptionState
+	record   *recordState
+	events   *nodeEvents
+	waiting  *waitingNodes
+	grants   *nodeGrants
+	usage    *rangeUsers
+	cidrs    *nodeCIDRs
+	writes   *nodeWrites
+	requests *blockRequests
+	blocks   *knownBlocks
+}
 
 // Report is what is known of the ranges of a cluster.
 type Report struct {
@@ -73,70 +90,70 @@ func (s *ClusterAllocator) BuildReport() (Report, bool) {
 	m := s.lockState()
 	defer m.Unlock()
 	var damaged *fence.DamagedError
-	found := m.buildReport()
-	if !m.nodesUnread {
+	found := m.reports.buildReport()
+	if !m.nodes.unread {
 		s.exportMetrics(found)
 	}
-	return found, m.isHolder || s.Elected || m.readErr != nil || errors.As(m.commitErr, &damaged)
+	return found, m.term.isHolder || s.Elected || m.nodes.readErr != nil || errors.As(m.record.commitErr, &damaged)
 }
 
 // buildReport costs O(Nodes + free blocks).
-func (m *nodeState) buildReport() Report {
-	ranges := m.validRanges()
-	m.allocations.TrackRanges(ranges...)
-	out := Report{UsageByRange: map[podcidr.Ref]Usage{}, WaitingNodes: len(m.pendingNodes) + len(m.refusedNodes), ConflictingNodes: len(m.conflicts)}
-	use, waiting := m.currentUsage(), map[podcidr.Ref]int{}
-	for _, n := range m.nodes {
-		if len(n.CIDRs) > 0 && m.addForeignEvents(n.Node, use.rangeIndex) {
+func (rb *reportBuilder) buildReport() Report {
+	ranges := rb.ranges.validRanges()
+	rb.cidrs.allocations.TrackRanges(ranges...)
+	out := Report{UsageByRange: map[podcidr.Ref]Usage{}, WaitingNodes: len(rb.waiting.pending) + len(rb.waiting.refused), ConflictingNodes: len(rb.cidrs.conflicts)}
+	use, waiting := rb.usage.currentUsage(), map[podcidr.Ref]int{}
+	for _, n := range rb.nodes.byUID {
+		if len(n.CIDRs) > 0 && rb.cidrs.addForeignEvents(n.Node, use.rangeIndex) {
 			out.ForeignNodes++
 		}
 	}
-	for _, g := range m.grants {
+	for _, g := range rb.grants.byNode {
 		if !g.settled {
 			out.InFlightGrants++
 		}
 	}
-	out.NodeCount, out.StoppedCondition = len(m.nodes), m.stoppedCondition()
-	m.addRefusedNodes(&out, waiting)
-	out.ConflictingBlocks = m.conflictingBlocks()
+	out.NodeCount, out.StoppedCondition = len(rb.nodes.byUID), rb.stoppedCondition()
+	rb.addRefusedNodes(&out, waiting)
+	out.ConflictingBlocks = rb.blocks.conflictingBlocks()
 	free, shares := map[string]int64{}, map[string][]*podcidr.Range{} // hundreds of ClusterCIDRs may have one range
-	for ref, o := range m.rangeObjects {
-		f := conditionInput{RangeObject: o, Usage: Usage{Allocated: use.allocatedByRange[ref], NodesUnread: m.nodesUnread, Elastic: o.BlockSources != [2]*BlockSource{}, WaitingNodes: waiting[ref]}}
+	for ref, o := range rb.ranges.objects {
+		f := conditionInput{RangeObject: o, Usage: Usage{Allocated: use.allocatedByRange[ref], NodesUnread: rb.nodes.unread, Elastic: o.BlockSources != [2]*BlockSource{}, WaitingNodes: waiting[ref]}}
 		if o.Range != nil {
 			f.Capacity, f.CIDRText = o.Range.CurrentCapacity(), formatRangeCIDRs(o.Range)
 			cidrs := fmt.Sprint(o.Range.CIDRs())
 			room := fmt.Sprint(cidrs, o.Range.NodePrefixLengths())
 			if _, known := free[room]; !known {
-				free[room] = m.allocations.CountFree(o.Range)
+				free[room] = rb.cidrs.allocations.CountFree(o.Range)
 			}
 			if _, known := shares[cidrs]; !known {
 				others := use.rangeIndex.OverlappingRanges(o.Range.CIDRs())
 				shares[cidrs] = others[:min(len(others), maxNamesShown+2)] // the range itself may be among them
 			}
 			f.Free = free[room]
-			f.overlappingRanges, f.serviceCIDR = m.findOverlaps(o.Range, shares[cidrs])
-			f.isUseless = f.Free == 0 && m.isUselessRange(o.Range)
-			f.canGrow, f.shortage = o.Range.CanGrow, m.findShortage(o)
+			f.overlappingRanges, f.serviceCIDR = rb.ranges.findOverlaps(o.Range, shares[cidrs])
+			f.isUseless = f.Free == 0 && rb.ranges.isUselessRange(o.Range)
+			f.canGrow, f.shortage = o.Range.CanGrow, rb.findShortage(o)
 		}
 		if o.Closing {
-			f.userNames = m.nodesUsing(o)
+			f.userNames = rb.usage.nodesUsing(o)
 		}
-		f.Conditions = []metav1.Condition{m.readyCondition(f, out.StoppedCondition), exhaustedCondition(f), overlapCondition(f)}
+		f.Conditions = []metav1.Condition{rb.readyCondition(f, out.StoppedCondition), exhaustedCondition(f), overlapCondition(f)}
 		out.UsageByRange[ref] = f.Usage
 	}
 	return out
 }
 
 // findShortage returns why an object gets no other block; nil means that nothing is known that prevents it.
-func (m *nodeState) findShortage(o RangeObject) *shortage {
+func (rb *reportBuilder) findShortage(o RangeObject) *shortage {
 	for f, source := range o.BlockSources {
 		if source == nil {
 			continue
 		}
 		have := 0
-		for _, b := range m.blocks {
-			on, open := m.openBlockByName(b.Name)
-			if m.groupForBlock(b, on, open) != (blockGroup{o.Name, podcidr.Family(f)}) {
+		for _, b := range rb.blocks.byName {
+			on, open := rb.blocks.openBlockByName(b.Name)
+			if rb.ranges.groupForBlock(b, on, open) != (blockGroup{o.Name, podcidr.Family(f)}) {
 				continue
 			}
 			if b.isDenied() {
@@ -151,41 +168,13 @@ func (m *nodeState) findShortage(o RangeObject) *shortage {
 			return &shortage{v1alpha1.QuotaReachedReason, fmt.Sprintf("the Cluster has as many blocks of %s %s as its ClusterCIDR allows: %d; add a ClusterCIDR for more", source.PoolRef.Kind, source.PoolRef.Name, source.MaxBlocks)}
 		}
 	}
-	if m.createErr != nil {
-		return &shortage{v1alpha1.PoolExhaustedReason, m.createErr.Error()}
+	if rb.requests.createErr != nil {
+		return &shortage{v1alpha1.PoolExhaustedReason, rb.requests.createErr.Error()}
 	}
 	return nil
 }
 
-// findOverlaps returns the names of the first few other ranges with some of the addresses, and the last CIDR of
-// Services that overlaps the range.
-func (m *nodeState) findOverlaps(r *podcidr.Range, all []*podcidr.Range) (names []string, service string) {
-	for _, other := range all {
-		if len(names) <= maxNamesShown && other.Ref != r.Ref {
-			names = append(names, other.Name)
-		}
-	}
-	for _, p := range m.serviceCIDRs {
-		if r.OverlapsAny([]netip.Prefix{p}) {
-			service = p.String()
-		}
-	}
-	return names, service
-}
-
-// isUselessRange reports whether no Node can ever get anything of a range, as Services have all of it.
-func (m *nodeState) isUselessRange(r *podcidr.Range) bool {
-	if useless, known := m.uselessRanges[r]; known {
-		return useless
-	}
-	empty := podcidr.NewAllocations(m.serviceCIDRs)
-	empty.TrackRanges(r)
-	closed := slices.ContainsFunc(r.Families(), func(f podcidr.Family) bool { return len(r.AllocatableCIDRs(f)) == 0 })
-	m.uselessRanges[r] = len(m.serviceCIDRs) > 0 && !closed && empty.CountFree(r) == 0
-	return m.uselessRanges[r]
-}
-
-func (m *nodeState) readyCondition(f conditionInput, stopped *metav1.Condition) metav1.Condition {
+func (rb *reportBuilder) readyCondition(f conditionInput, stopped *metav1.Condition) metav1.Condition {
 	switch {
 	case len(f.ValidationErrors) > 0:
 		return newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", f.ValidationErrors.ToAggregate())
@@ -206,34 +195,34 @@ func (m *nodeState) readyCondition(f conditionInput, stopped *metav1.Condition) 
 
 // stoppedCondition returns why nothing is granted to any Node. Only the holder knows whose writes are refused, and
 // whether it adopts.
-func (m *nodeState) stoppedCondition() *metav1.Condition {
+func (rb *reportBuilder) stoppedCondition() *metav1.Condition {
 	var damaged *fence.DamagedError
 	switch {
-	case m.readErr != nil:
-		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v", m.readErr))
-	case errors.As(m.commitErr, &damaged):
-		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", m.commitErr))
-	case m.commitErr != nil:
-		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", m.commitErr))
-	case m.isHolder && len(m.pendingNodes) > 0 && m.remainingGrants() <= 0:
+	case rb.nodes.readErr != nil:
+		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v", rb.nodes.readErr))
+	case errors.As(rb.record.commitErr, &damaged):
+		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "%v", rb.record.commitErr))
+	case rb.record.commitErr != nil:
+		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", rb.record.commitErr))
+	case rb.term.isHolder && len(rb.waiting.pending) > 0 && rb.grants.remainingGrants() <= 0:
 		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason,
 			"the ConfigMap %s/%s has no room for another grant: it names %d ClusterCIDRs and blocks that are given from, and %d grants whose writes are not answered; delete ClusterCIDRs that no Node uses",
-			fence.ConfigMapNamespace, fence.ConfigMapName, len(m.openRanges), len(m.grants)))
-	case m.isHolder && m.isRetryingSerially():
-		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", m.refusedWrites.lastErr))
-	case m.isHolder && m.adopting && !m.adoptUntil.IsZero():
+			fence.ConfigMapNamespace, fence.ConfigMapName, len(rb.record.openRanges), len(rb.grants.byNode)))
+	case rb.term.isHolder && rb.writes.isRetryingSerially():
+		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", rb.writes.refused.lastErr))
+	case rb.term.isHolder && rb.adoption.adopting && !rb.adoption.until.IsZero():
 		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
-			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", m.adoptUntil.UTC().Format(time.TimeOnly)))
+			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", rb.adoption.until.UTC().Format(time.TimeOnly)))
 	}
 	return nil
 }
 
 // addRefusedNodes adds the Nodes that get nothing to the report, and counts for how many of them each range has no
 // room.
-func (m *nodeState) addRefusedNodes(out *Report, waiting map[podcidr.Ref]int) {
+func (rb *reportBuilder) addRefusedNodes(out *Report, waiting map[podcidr.Ref]int) {
 	full := map[string]bool{}
-	for uid, why := range m.refusedNodes {
-		if n := m.nodes[uid]; n != nil {
+	for uid, why := range rb.waiting.refused {
+		if n := rb.nodes.byUID[uid]; n != nil {
 			out.RefusedNames = append(out.RefusedNames, n.Name)
 		}
 		for _, ref := range why.FullRanges {
@@ -244,19 +233,6 @@ func (m *nodeState) addRefusedNodes(out *Report, waiting map[podcidr.Ref]int) {
 	out.RefusedCount, out.FullRanges = len(out.RefusedNames), slices.Sorted(maps.Keys(full))
 	slices.Sort(out.RefusedNames)
 	out.RefusedNames = out.RefusedNames[:min(len(out.RefusedNames), maxNamesShown)]
-}
-
-// conflictingBlocks returns the blocks that were requested again or restored, whose addresses Nodes use, and that are
-// refused: others may have their addresses by now.
-func (m *nodeState) conflictingBlocks() []string {
-	var out []string
-	for name, b := range m.blocks {
-		if b.isDenied() && m.countPrefixUsers(b, slices.Concat(b.PossiblePrefixes, []netip.Prefix{b.PinnedPrefix})) > 0 {
-			out = append(out, fmt.Sprintf("IPAllocation %s: %s", name, b.RefusalMessage))
-		}
-	}
-	slices.Sort(out)
-	return out[:min(len(out), maxNamesShown)]
 }
 
 func exhaustedCondition(f conditionInput) metav1.Condition {
@@ -305,4 +281,31 @@ func (u Usage) ApplyStatus(c *v1alpha1.ClusterCIDR, now time.Time) (changed, urg
 		changed = meta.SetStatusCondition(&s.Conditions, next) || changed
 	}
 	return changed, urgent
+}
+
+// dropPublishedRefusals marks refusals as recorded that current statuses count: their holder has recorded the events.
+func (rb *reportBuilder) dropPublishedRefusals() {
+	counts := rb.publishedRefusalFilter()
+	for uid, n := range rb.events.deferred.refusalEvents {
+		if counts(rb.waiting.refused[uid]) {
+			rb.events.emitted[uid] = append(rb.events.emitted[uid], n)
+			delete(rb.events.deferred.refusalEvents, uid)
+		}
+	}
+}
+
+// publishedRefusalFilter returns a function that reports whether a status counts a refused Node. In a fleet, the
+// condition of the Cluster does, unless it shows something worse; otherwise the condition Exhausted of a full
+// ClusterCIDR does.
+func (rb *reportBuilder) publishedRefusalFilter() func(podcidr.Refusal) bool {
+	if rb.cluster.inFleet {
+		shows := len(rb.ranges.objects) > 0 && len(rb.cidrs.conflicts) == 0 && rb.stoppedCondition() == nil && len(rb.blocks.conflictingBlocks()) == 0
+		return func(podcidr.Refusal) bool { return shows }
+	}
+	return func(why podcidr.Refusal) bool {
+		return slices.ContainsFunc(why.FullRanges, func(ref podcidr.Ref) bool {
+			o := rb.ranges.objects[ref]
+			return ref.Kind == v1alpha1.ClusterCIDRKind && o.Range != nil && !rb.ranges.isUselessRange(o.Range)
+		})
+	}
 }

@@ -14,13 +14,13 @@ func TestFailedWriteIsRetriedForever(t *testing.T) {
 	m.grantAll(t)
 	now, want := noon, time.Duration(0)
 	for try := range 100 {
-		due, _ := m.dueGrants(now)
-		if len(due) != 1 || due[0] != m.grants["a"] {
+		due, _ := m.writes.collectDueGrants(now)
+		if len(due) != 1 || due[0] != m.grants.byNode["a"] {
 			t.Fatalf("try %d: %d writes are due", try, len(due))
 		}
-		m.beginWrite(due[0])
-		m.recordWrite(due[0], timeout, now)
-		due, wait := m.dueGrants(now)
+		m.writes.beginWrite(due[0])
+		m.writes.recordWrite(due[0], timeout, now)
+		due, wait := m.writes.collectDueGrants(now)
 		want = min(max(2*want, 50*time.Millisecond), 30*time.Second)
 		if later := term.RetryTimeAfter(now, want).Sub(now); len(due) > 0 || wait != later {
 			t.Fatalf("try %d: the next is due in %v, want %v, with others that failed about when it did", try, wait, later)
@@ -47,12 +47,12 @@ func TestFailedWriteEnqueuesCluster(t *testing.T) {
 	} {
 		m := newHolderState(t, "10.0.0.0/22", newTestNode("a"), newTestNode("b"))
 		m.grantAll(t)
-		m.nextReconcile = c.nextReconcile
-		for _, g := range m.grants { // the write of b stays under way, as the end of the last one enqueues the cluster anyway
+		m.writes.nextReconcile = c.nextReconcile
+		for _, g := range m.grants.byNode { // the write of b stays under way, as the end of the last one enqueues the cluster anyway
 			g.failures = c.failures
-			m.beginWrite(g)
+			m.writes.beginWrite(g)
 		}
-		if wakes := m.recordWrite(m.grants["a"], timeout, noon); wakes != c.wakes {
+		if wakes := m.writes.recordWrite(m.grants.byNode["a"], timeout, noon); wakes != c.wakes {
 			t.Errorf("%s: %v", name, wakes)
 		}
 	}

@@ -98,7 +98,7 @@ func TestWaitingNodeInStatusShowsLiveHolder(t *testing.T) {
 					t.Fatalf("it holds: %v, and has recorded %d events", s.IsHolder(), len(recorder.Events))
 				}
 				s.state.recordTermLost(time.Now(), func(time.Duration) time.Duration { return 0 })
-				s.state.NotBefore = time.Time{}
+				s.state.term.NotBefore = time.Time{}
 				if reconcileEachSecond(t, s, 10*time.Minute, func() { s.TakeOverIfOutdated(nil, time.Minute) }); s.IsHolder() {
 					t.Error("it takes the cluster over for the event that it has recorded")
 				}
@@ -130,12 +130,12 @@ func TestPendingEventEnds(t *testing.T) {
 				full.Spec.PerNodeHostBits = 9
 				s, _ := newTestSite(t, full, newNode("10.0.0.0/23"), other)
 				s.Elected, s.Recorder = false, events.NewFakeRecorder(10)
-				if reconcileEachSecond(t, s, time.Minute, func() {}); len(s.state.deferredEvents.refusalEvents) != 1 {
-					t.Fatalf("pending: %v", s.state.deferredEvents)
+				if reconcileEachSecond(t, s, time.Minute, func() {}); len(s.state.events.deferred.refusalEvents) != 1 {
+					t.Fatalf("pending: %v", s.state.events.deferred)
 				}
 				end(s, other)
 				if reconcileEachSecond(t, s, 10*time.Minute, func() {}); s.IsHolder() {
-					t.Errorf("it was taken over; pending: %v", s.state.deferredEvents)
+					t.Errorf("it was taken over; pending: %v", s.state.events.deferred)
 				}
 			})
 		})

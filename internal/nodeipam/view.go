@@ -65,41 +65,41 @@ func NewSnapshotView(in Snapshot, now time.Time) *SnapshotView {
 	}
 	m.applyTakeover(state, listed, now)
 	if state.AdoptingSince != nil && state.AdoptingSince.Before(now) {
-		m.adoptUntil = state.AdoptingSince.Add(adoptionPeriod)
+		m.adoption.until = state.AdoptingSince.Add(adoptionPeriod)
 	}
-	m.setBlocks(in.Blocks, now)
-	m.commitErr = in.FenceErr
-	if !now.Before(m.adoptUntil) {
-		m.adopting = false // that it is still on record only shows that no manager has continued
+	m.blocks.setBlocks(in.Blocks, now)
+	m.record.commitErr = in.FenceErr
+	if !now.Before(m.adoption.until) {
+		m.adoption.adopting = false // that it is still on record only shows that no manager has continued
 	}
 	v := &SnapshotView{state: m, plannedGrants: map[types.UID]podcidr.Grant{}}
 	v.planGrants(now)
-	v.Report = m.buildReport()
+	v.Report = m.reports.buildReport()
 	return v
 }
 
 func (v *SnapshotView) planGrants(now time.Time) {
 	m := v.state
-	m.updateCanGrow(now)
+	m.growth.updateCanGrow(now)
 	var waiting []*podcidr.Node
-	for _, n := range m.pendingNodes {
+	for _, n := range m.waiting.pending {
 		waiting = append(waiting, n.Node)
 	}
-	d := podcidr.PlanGrants(m.allocations, m.validRanges(), waiting, math.MaxInt, now)
+	d := podcidr.PlanGrants(m.cidrs.allocations, m.ranges.validRanges(), waiting, math.MaxInt, now)
 	for _, g := range d.Grants {
-		g.CIDRs = orderByFamily(g.CIDRs, m.primaryFamily)
+		g.CIDRs = orderByFamily(g.CIDRs, m.ranges.primaryFamily)
 		v.plannedGrants[g.Node.UID] = g
 	}
-	m.recordRefusals(d.Refusals)
+	m.planner.recordRefusals(d.Refusals)
 	for uid := range v.plannedGrants {
-		m.allocations.WithdrawGrant(uid) // no Node has it yet
+		m.cidrs.allocations.WithdrawGrant(uid) // no Node has it yet
 	}
 }
 
 // Nodes returns the Nodes, oldest first.
 func (v *SnapshotView) Nodes() []*podcidr.Node {
 	var out []*podcidr.Node
-	for _, n := range v.state.nodesByAge() {
+	for _, n := range v.state.nodes.nodesByAge() {
 		out = append(out, n.Node)
 	}
 	return out
@@ -110,12 +110,12 @@ func (v *SnapshotView) RangeForNode(n *podcidr.Node) *podcidr.Range {
 	if len(n.CIDRs) == 0 {
 		return nil
 	}
-	return v.state.rangeForNode(n)
+	return v.state.ranges.rangeForNode(n)
 }
 
 // EventsForNode returns the events that a manager would record on a Node.
 func (v *SnapshotView) EventsForNode(uid types.UID) (out []NodeEvent) {
-	for _, n := range v.state.emitted[uid] {
+	for _, n := range v.state.events.emitted[uid] {
 		out = append(out, NodeEvent{n.reason, n.message})
 	}
 	return out
@@ -130,27 +130,27 @@ func (v *SnapshotView) PlannedGrant(uid types.UID) (podcidr.Grant, bool) {
 // RefusalForNode returns why a waiting Node would get nothing now; false means that it does not wait, or that it would
 // get something.
 func (v *SnapshotView) RefusalForNode(uid types.UID) (podcidr.Refusal, bool) {
-	why, ok := v.state.refusedNodes[uid]
+	why, ok := v.state.waiting.refused[uid]
 	return why, ok
 }
 
 // WaitingCount returns how many Nodes wait for a grant, including those that get none.
-func (v *SnapshotView) WaitingCount() int { return len(v.plannedGrants) + len(v.state.refusedNodes) }
+func (v *SnapshotView) WaitingCount() int { return len(v.plannedGrants) + len(v.state.waiting.refused) }
 
 // OverlappingServiceCIDR reports whether some of a prefix is for Services, and returns the Service CIDR that overlaps
 // it.
 func (v *SnapshotView) OverlappingServiceCIDR(p netip.Prefix) (netip.Prefix, bool) {
-	return v.state.allocations.OverlappingExclusion(p)
+	return v.state.cidrs.allocations.OverlappingExclusion(p)
 }
 
 // RangeObjects returns the objects that CIDRs are granted from, in the order in which those are tried that match a Node
 // equally well. Invalid objects come last.
 func (v *SnapshotView) RangeObjects() (out []RangeObject) {
 	m := v.state
-	for _, r := range m.validRanges() {
-		out = append(out, m.rangeObjects[r.Ref])
+	for _, r := range m.ranges.validRanges() {
+		out = append(out, m.ranges.objects[r.Ref])
 	}
-	for _, o := range m.rangeObjects {
+	for _, o := range m.ranges.objects {
 		if o.Range == nil {
 			out = append(out, o)
 		}
@@ -161,9 +161,9 @@ func (v *SnapshotView) RangeObjects() (out []RangeObject) {
 // ChoicesForNode returns all objects: first those that apply to a Node, in the order in which they are tried.
 func (v *SnapshotView) ChoicesForNode(n *podcidr.Node) (out []RangeChoice) {
 	m := v.state
-	order := podcidr.RangesForNode(m.validRanges(), n)
+	order := podcidr.RangesForNode(m.ranges.validRanges(), n)
 	for _, r := range order {
-		out = append(out, RangeChoice{RangeObject: m.rangeObjects[r.Ref], Usage: v.Report.UsageByRange[r.Ref], SelectsNode: true})
+		out = append(out, RangeChoice{RangeObject: m.ranges.objects[r.Ref], Usage: v.Report.UsageByRange[r.Ref], SelectsNode: true})
 	}
 	for _, o := range v.RangeObjects() {
 		if o.Range == nil || !slices.Contains(order, o.Range) {
@@ -175,14 +175,14 @@ func (v *SnapshotView) ChoicesForNode(n *podcidr.Node) (out []RangeChoice) {
 
 // NodesUsing returns the names of the Nodes that have CIDRs of an object, or may still get them.
 func (v *SnapshotView) NodesUsing(ref podcidr.Ref) []string {
-	return v.state.nodesUsing(v.state.rangeObjects[ref])
+	return v.state.usage.nodesUsing(v.state.ranges.objects[ref])
 }
 
 // NodesWaitingFor returns the names of the Nodes that wait for room in an object, sorted.
 func (v *SnapshotView) NodesWaitingFor(ref podcidr.Ref) (out []string) {
-	for uid, why := range v.state.refusedNodes {
+	for uid, why := range v.state.waiting.refused {
 		if slices.Contains(why.FullRanges, ref) {
-			out = append(out, v.state.nodes[uid].Name)
+			out = append(out, v.state.nodes.byUID[uid].Name)
 		}
 	}
 	slices.Sort(out)

@@ -22,13 +22,13 @@ import (
 
 // reconcileAt does one reconcile of a holder: plan, commit, write. write returns the result of a write.
 func (m *nodeState) reconcileAt(now time.Time, write func(g *nodeGrant) error) {
-	m.planGrants(now)
-	if _, p, _ := m.nextCommit(now); p != nil {
-		m.recordCommitted(p, false, noon)
+	m.planner.planGrants(now)
+	if _, p, _ := m.commits.prepareCommit(now); p != nil {
+		m.commits.recordCommitted(p, false, noon)
 	}
-	due, _ := m.dueGrants(now)
+	due, _ := m.writes.collectDueGrants(now)
 	for _, g := range due {
-		m.beginWrite(g)
+		m.writes.beginWrite(g)
 	}
 	for _, g := range due {
 		err := write(g)
@@ -37,7 +37,7 @@ func (m *nodeState) reconcileAt(now time.Time, write func(g *nodeGrant) error) {
 			n.CIDRs = g.CIDRs
 			m.observeNode(&n, fmt.Sprint(now.UnixNano()), now)
 		}
-		m.recordWrite(g, err, now)
+		m.writes.recordWrite(g, err, now)
 	}
 }
 
@@ -48,8 +48,8 @@ func TestEndedGrantMakesRoom(t *testing.T) {
 		"its Node is gone":         func(m *nodeState) { m.forgetNode("a", noon) },
 		"its Node has other CIDRs": func(m *nodeState) { m.observeNode(newTestNode("a", "192.168.0.0/24"), "9", noon) },
 		"refused, then being deleted": func(m *nodeState) {
-			m.beginWrite(m.grants["a"])
-			m.recordWrite(m.grants["a"], forbidden, noon)
+			m.writes.beginWrite(m.grants.byNode["a"])
+			m.writes.recordWrite(m.grants.byNode["a"], forbidden, noon)
 			d := newTestNode("a")
 			d.Deleting = true
 			m.observeNode(d, "9", noon)
@@ -58,15 +58,15 @@ func TestEndedGrantMakesRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newHolderState(t, "10.0.0.0/24", newTestNode("a"), newTestNode("b"))
 			m.grantAll(t)
-			if m.grants["a"] == nil || len(m.refusedNodes) != 1 {
+			if m.grants.byNode["a"] == nil || len(m.waiting.refused) != 1 {
 				t.Fatal("setup")
 			}
 			end(m)
 			for i := range 120 {
 				m.reconcileAt(noon.Add(time.Duration(i)*time.Minute), func(*nodeGrant) error { return nil })
 			}
-			if len(m.nodes["b"].CIDRs) == 0 {
-				t.Errorf("b has nothing after 2 h; todo %d refused %d grants %d", len(m.pendingNodes), len(m.refusedNodes), len(m.grants))
+			if len(m.nodes.byUID["b"].CIDRs) == 0 {
+				t.Errorf("b has nothing after 2 h; todo %d refused %d grants %d", len(m.waiting.pending), len(m.waiting.refused), len(m.grants.byNode))
 			}
 		})
 	}
@@ -77,16 +77,16 @@ func TestEndedGrantMakesRoom(t *testing.T) {
 func TestStandbyTakesOverAfterRefusals(t *testing.T) {
 	for _, elected := range []bool{false, true} {
 		m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
-		m.refusedWrites.nodeUIDs = map[types.UID]bool{}
+		m.writes.refused.nodeUIDs = map[types.UID]bool{}
 		for i := range term.SerialRetryThreshold {
-			m.refusedWrites.nodeUIDs[types.UID(string(rune('a'+i)))] = true
+			m.writes.refused.nodeUIDs[types.UID(string(rune('a'+i)))] = true
 		}
-		m.refusedWrites.retryPause, m.refusedWrites.nextRetryAt = term.MinRetryPause, noon.Add(term.MinRetryPause)
+		m.writes.refused.retryPause, m.writes.refused.nextRetryAt = term.MinRetryPause, noon.Add(term.MinRetryPause)
 		m.recordTermLost(noon, func(d time.Duration) time.Duration { return d })
-		m.needsRecordRead = false // nothing is in flight on record
+		m.term.needsRecordRead = false // nothing is in flight on record
 		took := false
 		for now := noon; now.Before(noon.Add(3 * time.Hour)); {
-			may, wait := m.mayTakeOver(now, elected)
+			may, wait := m.takeovers.decideTakeover(now, elected)
 			if may {
 				took = true
 				break
@@ -106,13 +106,13 @@ func TestStandbyTakesOverAfterRefusals(t *testing.T) {
 func TestStandbyCheckChangesNoState(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/24", newTestNode("a"), newTestNode("b"))
 	m.recordTermLost(noon, func(time.Duration) time.Duration { return 0 })
-	m.needsRecordRead = false
+	m.term.needsRecordRead = false
 	now := noon.Add(time.Second)
-	m.mayTakeOver(now, false) // would take over if no manager did anything for 3 s
+	m.takeovers.decideTakeover(now, false) // would take over if no manager did anything for 3 s
 	m.forgetNode("a", now)
 	for range 100 {
 		now = now.Add(time.Minute)
-		if may, _ := m.mayTakeOver(now, false); may {
+		if may, _ := m.takeovers.decideTakeover(now, false); may {
 			return
 		}
 	}
@@ -133,20 +133,20 @@ func TestUnprotectedRangeDoesNotBlockOthers(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/16", nodes...)
 	c := forSizeObject("d", "10.1.0.0/16")
 	var all []RangeObject
-	for _, o := range m.rangeObjects {
+	for _, o := range m.ranges.objects {
 		all = append(all, o)
 	}
 	m.setRangeObjects(append(all, c))
-	protect, _ := m.planGrants(noon)
+	protect, _ := m.planner.planGrants(noon)
 	for _, ref := range protect {
 		if ref.Name == "d" {
-			m.blockObject(ref, forbidden, noon)
+			m.protection.blockObject(ref, forbidden, noon)
 		}
 	}
-	if m.planGrants(noon); m.grants["z"] == nil {
+	if m.planner.planGrants(noon); m.grants.byNode["z"] == nil {
 		t.Error("z, of another ClusterCIDR, got nothing in the next turn")
 	}
-	if n := m.nodes["a000"]; n.waiting.retryAt.Before(noon) || m.pendingNodes["a000"] == nil {
+	if n := m.nodes.byUID["a000"]; n.waiting.retryAt.Before(noon) || m.waiting.pending["a000"] == nil {
 		t.Error("who waits for what is blocked is not to be tried again")
 	}
 }
@@ -157,26 +157,26 @@ func TestUnprotectedRangeDoesNotBlockOthers(t *testing.T) {
 func TestNodeWithCIDRsDoesNotWait(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/16", newTestNode("a"), newTestNode("b"), newTestNode("c"))
 	later := noon.Add(time.Minute)
-	if m.planGrants(later); len(m.grants) != 3 {
-		t.Fatalf("%d Nodes are granted something", len(m.grants))
+	if m.planner.planGrants(later); len(m.grants.byNode) != 3 {
+		t.Fatalf("%d Nodes are granted something", len(m.grants.byNode))
 	}
-	c := m.grants["c"]
+	c := m.grants.byNode["c"]
 	m.observeNode(newTestNode("c", c.CIDRs[0].String()), "2", later) // before the commit
-	m.blockObject(c.RangeRef, forbidden, later)
-	m.planGrants(later.Add(time.Hour))
-	_, p, _ := m.nextCommit(later.Add(time.Hour))
-	m.recordCommitted(p, false, later.Add(time.Hour))
+	m.protection.blockObject(c.RangeRef, forbidden, later)
+	m.planner.planGrants(later.Add(time.Hour))
+	_, p, _ := m.commits.prepareCommit(later.Add(time.Hour))
+	m.commits.recordCommitted(p, false, later.Add(time.Hour))
 	for _, uid := range []types.UID{"a", "b"} {
-		g := m.grants[uid]
+		g := m.grants.byNode[uid]
 		if !g.waitingSince.Equal(noon) {
 			t.Errorf("%s waits since %s, and was seen at %s", uid, g.waitingSince, noon)
 		}
-		m.beginWrite(g)
+		m.writes.beginWrite(g)
 		m.observeNode(newTestNode(string(uid), g.CIDRs[0].String()), "2", later)
-		m.recordWrite(g, map[types.UID]error{"b": forbidden}[uid], later)
+		m.writes.recordWrite(g, map[types.UID]error{"b": forbidden}[uid], later)
 	}
-	for uid, n := range m.nodes {
-		if n.waiting != nil || m.pendingNodes[uid] != nil {
+	for uid, n := range m.nodes.byUID {
+		if n.waiting != nil || m.waiting.pending[uid] != nil {
 			t.Errorf("%s has %v, and waits", uid, n.CIDRs)
 		}
 	}
@@ -191,11 +191,11 @@ func forSizeObject(name, cidr string) RangeObject {
 // TestTakenCIDRsAreNotWritten checks that CIDRs that another Node was seen with are not written knowingly.
 func TestTakenCIDRsAreNotWritten(t *testing.T) {
 	m := newHolderState(t, "10.0.0.0/23")
-	m.takeoverCount++
+	m.term.takeoverCount++
 	m.applyTakeover(fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{
 		{NodeName: "a", NodeUID: "a", ClusterCIDRName: "c", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}},
 	}}, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon), "b": newNodeEntry(newTestNode("b", "10.0.0.0/24"), "1", noon)}, noon)
-	if due, _ := m.dueGrants(noon); len(due) > 0 {
+	if due, _ := m.writes.collectDueGrants(noon); len(due) > 0 {
 		t.Errorf("%s is to be written %v, which living Node b is known to have", due[0].Node.Name, due[0].CIDRs)
 	}
 }
@@ -224,13 +224,13 @@ func TestHangingNodesDoNotBlockOthers(t *testing.T) {
 				m.observeNode(g, "1", now)
 				good = now
 			}
-			m.planGrants(now)
-			if _, p, _ := m.nextCommit(now); p != nil {
-				m.recordCommitted(p, false, noon)
+			m.planner.planGrants(now)
+			if _, p, _ := m.commits.prepareCommit(now); p != nil {
+				m.commits.recordCommitted(p, false, noon)
 			}
-			due, _ := m.dueGrants(now)
+			due, _ := m.writes.collectDueGrants(now)
 			for _, g := range due {
-				m.beginWrite(g)
+				m.writes.beginWrite(g)
 				queue = append(queue, g)
 			}
 			still := running[:0]
@@ -238,7 +238,7 @@ func TestHangingNodesDoNotBlockOthers(t *testing.T) {
 				if r.end.After(now) {
 					still = append(still, r)
 				} else {
-					m.recordWrite(r.g, timeout, now)
+					m.writes.recordWrite(r.g, timeout, now)
 				}
 			}
 			running = still
@@ -253,7 +253,7 @@ func TestHangingNodesDoNotBlockOthers(t *testing.T) {
 			}
 		}
 		if served == 0 {
-			t.Errorf("%d hang: the good Node was not served in 3 h; %d in flight, %d jobs", n, len(m.grants), m.writesInFlight)
+			t.Errorf("%d hang: the good Node was not served in 3 h; %d in flight, %d jobs", n, len(m.grants.byNode), m.writes.inFlight)
 		} else {
 			t.Logf("%d hang: served after %v", n, served)
 		}
@@ -274,28 +274,28 @@ func TestGrantOfAnotherAllocator(t *testing.T) { // K51
 		t.Run(name, func(t *testing.T) {
 			m := newHolderState(t, "10.0.0.0/23", newTestNode("a"))
 			m.grantAll(t)
-			m.beginWrite(m.grants["a"])
-			m.recordWrite(m.grants["a"], timeout, noon)
+			m.writes.beginWrite(m.grants.byNode["a"])
+			m.writes.recordWrite(m.grants.byNode["a"], timeout, noon)
 			if inherited {
-				state := fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{{NodeName: "a", NodeUID: "a", ClusterCIDRName: "c", CIDRs: m.grants["a"].CIDRs}}}
-				m.takeoverCount++
+				state := fence.State{Holder: "me", Term: 2, InFlight: []fence.Grant{{NodeName: "a", NodeUID: "a", ClusterCIDRName: "c", CIDRs: m.grants.byNode["a"].CIDRs}}}
+				m.term.takeoverCount++
 				m.applyTakeover(state, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon)}, noon)
 			}
-			m.observeNode(newTestNode("b", m.grants["a"].CIDRs[0].String()), "2", noon)
+			m.observeNode(newTestNode("b", m.grants.byNode["a"].CIDRs[0].String()), "2", noon)
 			m.forgetNode("b", noon.Add(10*time.Second)) // the other Node is gone again
-			m.observeNode(newTestNode("b2", m.grants["a"].CIDRs[0].String()), "3", noon.Add(11*time.Second))
+			m.observeNode(newTestNode("b2", m.grants.byNode["a"].CIDRs[0].String()), "3", noon.Add(11*time.Second))
 			served := time.Duration(0)
 			for now := noon; served == 0 && now.Before(noon.Add(10*time.Minute)); now = now.Add(time.Second) {
 				m.reconcileAt(now, func(*nodeGrant) error { return nil })
-				if len(m.nodes["a"].CIDRs) > 0 {
+				if len(m.nodes.byUID["a"].CIDRs) > 0 {
 					served = now.Sub(noon)
 				}
 			}
 			if served < adoptionPeriod || served > adoptionPeriod+10*time.Second {
-				t.Errorf("a is served after %v; notes %v", served, m.events)
+				t.Errorf("a is served after %v; notes %v", served, m.events.pending)
 			}
-			if len(m.events) == 0 || !strings.Contains(m.events[0].message, "--allocate-node-cidrs=false") {
-				t.Errorf("it says %v", m.events)
+			if len(m.events.pending) == 0 || !strings.Contains(m.events.pending[0].message, "--allocate-node-cidrs=false") {
+				t.Errorf("it says %v", m.events.pending)
 			}
 		})
 	}
@@ -316,7 +316,7 @@ func TestFailedWritesEnqueueOncePerSecond(t *testing.T) {
 		var still []*nodeGrant
 		for i, g := range running {
 			if i%3 == 0 { // the others take longer
-				wake = m.recordWrite(g, apierrors.NewInternalError(timeout), now) || wake
+				wake = m.writes.recordWrite(g, apierrors.NewInternalError(timeout), now) || wake
 			} else {
 				still = append(still, g)
 			}
@@ -327,14 +327,14 @@ func TestFailedWritesEnqueueOncePerSecond(t *testing.T) {
 		if wake = false; now.After(noon.Add(4 * time.Minute)) {
 			turns++
 		}
-		_, wait := m.planGrants(now)
-		_, p, later := m.nextCommit(now)
+		_, wait := m.planner.planGrants(now)
+		_, p, later := m.commits.prepareCommit(now)
 		if p != nil {
-			m.recordCommitted(p, false, now)
+			m.commits.recordCommitted(p, false, now)
 		}
-		due, again := m.dueGrants(now)
+		due, again := m.writes.collectDueGrants(now)
 		for _, g := range due {
-			m.beginWrite(g)
+			m.writes.beginWrite(g)
 		}
 		running = append(running, due...)
 		if wait = minWait(minWait(wait, later), again); wait == 0 {
@@ -342,8 +342,8 @@ func TestFailedWritesEnqueueOncePerSecond(t *testing.T) {
 		}
 		next = now.Add(wait)
 	}
-	if len(m.grants) < maxInFlightGrants {
-		t.Fatalf("%d of %d fail", len(m.grants), maxInFlightGrants)
+	if len(m.grants.byNode) < maxInFlightGrants {
+		t.Fatalf("%d of %d fail", len(m.grants.byNode), maxInFlightGrants)
 	}
 	if turns > 2*120 {
 		t.Errorf("%d reconciles in two minutes", turns)
@@ -356,14 +356,14 @@ func TestAdoptionUsesHolderClock(t *testing.T) {
 	for name, off := range map[string]time.Duration{"ahead": 8 * time.Hour, "right": 0, "behind": -8 * time.Hour} {
 		m := newHolderState(t, "10.0.0.0/16", newTestNode("a"))
 		since := noon.Add(off)
-		m.takeoverCount++
+		m.term.takeoverCount++
 		m.applyTakeover(fence.State{Holder: "me", Term: 2, AdoptingSince: &since}, map[types.UID]*nodeEntry{"a": newNodeEntry(newTestNode("a"), "1", noon)}, noon)
 		for _, after := range []time.Duration{0, adoptionPeriod - time.Second} {
-			if m.planGrants(noon.Add(after)); len(m.grants) > 0 {
+			if m.planner.planGrants(noon.Add(after)); len(m.grants.byNode) > 0 {
 				t.Errorf("%s: something is granted after %v", name, after)
 			}
 		}
-		if m.planGrants(noon.Add(adoptionPeriod)); len(m.grants) != 1 {
+		if m.planner.planGrants(noon.Add(adoptionPeriod)); len(m.grants.byNode) != 1 {
 			t.Errorf("%s: nothing is granted after %v", name, adoptionPeriod)
 		}
 	}
@@ -374,22 +374,22 @@ func TestAdoptionUsesHolderClock(t *testing.T) {
 func TestRangeForServicesIsNotFull(t *testing.T) { // K52
 	m := newHolderState(t, "10.96.0.0/16", newTestNode("a"))
 	m.setServiceCIDRs(prefixes("10.96.0.0/12"))
-	m.planGrants(noon)
-	for ref, u := range m.buildReport().UsageByRange {
+	m.planner.planGrants(noon)
+	for ref, u := range m.reports.buildReport().UsageByRange {
 		ready, exhausted := u.Conditions[0], u.Conditions[1]
 		if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ServiceCIDRReason || exhausted.Reason != v1alpha1.ServiceCIDRReason {
 			t.Errorf("%s: %v, %v", ref, ready, exhausted)
 		}
 	}
 	want := "the ClusterCIDRs that match give nothing: c (all of it is for Services); add a ClusterCIDR with another range"
-	if len(m.events) != 1 || m.events[0].message != want {
-		t.Errorf("it says %v", m.events)
+	if len(m.events.pending) != 1 || m.events.pending[0].message != want {
+		t.Errorf("it says %v", m.events.pending)
 	}
 	m.setServiceCIDRs(prefixes("10.96.0.0/24")) // only a part is
-	m.planGrants(noon)
-	for ref, u := range m.buildReport().UsageByRange {
-		if u.Conditions[0].Status != metav1.ConditionTrue || len(m.grants) != 1 {
-			t.Errorf("%s, of which a part is for Services: %v, %d grants", ref, u.Conditions[0], len(m.grants))
+	m.planner.planGrants(noon)
+	for ref, u := range m.reports.buildReport().UsageByRange {
+		if u.Conditions[0].Status != metav1.ConditionTrue || len(m.grants.byNode) != 1 {
+			t.Errorf("%s, of which a part is for Services: %v, %d grants", ref, u.Conditions[0], len(m.grants.byNode))
 		}
 	}
 }

@@ -1,13 +1,22 @@
 package nodeipam
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
+
+// rangeUsers answers which Nodes use which object: those that have CIDRs of it, and those that may still get them. The
+// answer is kept until a Node, a grant or an object changes.
+type rangeUsers struct {
+	// cache is nil after a change. scans counts how often it was computed.
+	cache *rangeUsage
+	scans int
+
+	nodes  *knownNodes
+	ranges *knownRanges
+	grants *nodeGrants
+}
 
 // rangeUsage records which Nodes use which object, as found by one pass over all Nodes. It is kept until any of that
 // changes: a cluster has thousands of Nodes and hundreds of objects, and each reconcile reads it.
@@ -20,41 +29,41 @@ type rangeUsage struct {
 }
 
 // invalidateUsage records that Nodes, grants or objects have changed, so that the usage is computed again.
-func (m *nodeState) invalidateUsage() { m.usageCache = nil }
+func (ru *rangeUsers) invalidateUsage() { ru.cache = nil }
 
 // currentUsage returns which Nodes use which object. It costs O(Nodes + grants) after a change.
-func (m *nodeState) currentUsage() *rangeUsage {
-	if m.usageCache != nil {
-		return m.usageCache
+func (ru *rangeUsers) currentUsage() *rangeUsage {
+	if ru.cache != nil {
+		return ru.cache
 	}
-	m.usageScans++
-	u := &rangeUsage{rangeIndex: podcidr.NewRangeIndex(m.validRanges()), nodesByRange: map[podcidr.Ref][]string{}, allocatedByRange: map[podcidr.Ref]int64{}}
-	for _, n := range m.nodes {
+	ru.scans++
+	u := &rangeUsage{rangeIndex: podcidr.NewRangeIndex(ru.ranges.validRanges()), nodesByRange: map[podcidr.Ref][]string{}, allocatedByRange: map[podcidr.Ref]int64{}}
+	for _, n := range ru.nodes.byUID {
 		if len(n.CIDRs) > 0 {
-			m.addNode(u, n.Node)
+			ru.addNode(u, n.Node)
 		}
 	}
 	named := map[string][]podcidr.Ref{}
-	for ref := range m.rangeObjects {
+	for ref := range ru.ranges.objects {
 		named[ref.Name] = append(named[ref.Name], ref)
 	}
-	for _, g := range m.grants {
+	for _, g := range ru.grants.byNode {
 		if !g.settled {
-			m.addGrant(u, g, named[g.RangeRef.Name])
+			ru.addGrant(u, g, named[g.RangeRef.Name])
 		}
 	}
 	for ref, names := range u.nodesByRange {
 		slices.Sort(names)
 		u.nodesByRange[ref] = slices.Compact(names)
 	}
-	m.usageCache = u
+	ru.cache = u
 	return u
 }
 
 // addNode adds a Node. Of several objects with the same addresses, the one that the Node names has it. If the Node
 // names none of them, all have it, and the first one counts it.
-func (m *nodeState) addNode(u *rangeUsage, n *podcidr.Node) {
-	if r := m.rangeByName(n.ClusterCIDRName, n.CIDRs); r != nil {
+func (ru *rangeUsers) addNode(u *rangeUsage, n *podcidr.Node) {
+	if r := ru.ranges.rangeByName(n.ClusterCIDRName, n.CIDRs); r != nil {
 		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], n.Name)
 		u.allocatedByRange[r.Ref]++
 		return
@@ -68,11 +77,11 @@ func (m *nodeState) addNode(u *rangeUsage, n *podcidr.Node) {
 }
 
 // addGrant adds a grant from objects of a name: its Node may still get the CIDRs.
-func (m *nodeState) addGrant(u *rangeUsage, g *nodeGrant, of []podcidr.Ref) {
+func (ru *rangeUsers) addGrant(u *rangeUsage, g *nodeGrant, of []podcidr.Ref) {
 	for _, ref := range of {
 		u.nodesByRange[ref] = append(u.nodesByRange[ref], g.Node.Name)
 	}
-	if m.rangeByName(g.RangeRef.Name, g.CIDRs) != nil {
+	if ru.ranges.rangeByName(g.RangeRef.Name, g.CIDRs) != nil {
 		return
 	}
 	for _, r := range u.rangeIndex.OverlappingRanges(g.CIDRs) {
@@ -82,38 +91,6 @@ func (m *nodeState) addGrant(u *rangeUsage, g *nodeGrant, of []podcidr.Ref) {
 
 // nodesUsing returns the names of the Nodes that have CIDRs of an object, or may still get them, sorted. The caller
 // must not modify the result.
-func (m *nodeState) nodesUsing(o RangeObject) []string { return m.currentUsage().nodesByRange[o.Ref] }
-
-// rangeForNode returns the range that a Node counts for: the one that it names, otherwise the first that overlaps its
-// CIDRs.
-func (m *nodeState) rangeForNode(n *podcidr.Node) *podcidr.Range {
-	if named := m.rangeByName(n.ClusterCIDRName, n.CIDRs); named != nil {
-		return named
-	}
-	for _, r := range m.validRanges() {
-		if r.OverlapsAny(n.CIDRs) {
-			return r
-		}
-	}
-	return nil
-}
-
-// formatRangeCIDRs returns a range as the value of a metric label.
-func formatRangeCIDRs(r *podcidr.Range) string {
-	named := strings.Trim(fmt.Sprint(r.StaticCIDRs()), "[]")
-	if r.IsElastic(podcidr.IPv4) || r.IsElastic(podcidr.IPv6) { // blocks come and go
-		named = strings.TrimSpace(named + " blocks")
-	}
-	return named
-}
-
-// rangeByName returns the range of a name, if it overlaps the CIDRs.
-func (m *nodeState) rangeByName(from string, cidrs []netip.Prefix) *podcidr.Range {
-	m.validRanges() // this fills rangesByName
-	for _, r := range m.rangesByName[from] {
-		if r.OverlapsAny(cidrs) {
-			return r
-		}
-	}
-	return nil
+func (ru *rangeUsers) nodesUsing(o RangeObject) []string {
+	return ru.currentUsage().nodesByRange[o.Ref]
 }

@@ -1,0 +1,53 @@
+package nodeipam
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// nodeGrants are the grants that are on record, and those that the next commit is to add to it. There is at most one
+// for each Node.
+type nodeGrants struct {
+	byNode map[types.UID]*nodeGrant
+
+	record *recordState
+}
+
+// nodeGrant is a grant that has not left the record yet.
+type nodeGrant struct {
+	podcidr.Grant
+	// committed reports whether the grant is on record; inherited reports whether another manager has committed it, or
+	// this one in an earlier term.
+	committed, inherited bool
+	// writing reports whether a write of it is under way; outcomeUnknown reports whether the answer to a write is
+	// missing.
+	writing, outcomeUnknown bool
+	// writeStarted reports whether a write of it was begun.
+	writeStarted bool
+	// settled reports whether it is proven that the Node has CIDRs, or is gone; refused reports whether nothing of the
+	// grant was written or ever will be. Either way the grant leaves the record with the next commit.
+	settled, refused bool
+	failures         int
+	retryAt          time.Time
+	// lastWriteEnd is when the last write of it ended, as far as is known; for an inherited grant, when it was taken
+	// over.
+	lastWriteEnd time.Time
+	// waitingSince is when the Node was first seen without CIDRs.
+	waitingSince time.Time
+}
+
+// remainingGrants returns how many more grants the ConfigMap has room for, whatever their names.
+func (ng *nodeGrants) remainingGrants() int {
+	const fixed, cidr = 80, len(`"1234:1234:1234:1234:1234:1234:1234:1234/128",`)
+	left := maxStateBytes
+	for _, o := range ng.record.openRanges {
+		left -= fixed + len(o.Kind) + len(o.Name) + len(o.UID) + len(o.ClusterCIDRName) + len(o.CIDRs)*cidr
+	}
+	for uid, g := range ng.byNode {
+		left -= fixed + len(uid) + len(g.Node.Name) + len(g.RangeRef.Name) + len(g.CIDRs)*cidr
+	}
+	return left / maxGrantBytes
+}

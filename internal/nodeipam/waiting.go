@@ -1,0 +1,43 @@
+package nodeipam
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+)
+
+// waitingNodes are the Nodes that have no CIDRs and no grant, and are not being deleted. Each is in one of pending and
+// refused. All refused Nodes are pending again as soon as something changes that may give one of them room.
+type waitingNodes struct {
+	// pending are the Nodes that are still to be planned for; refused are those for which there is no room, or no
+	// range.
+	pending map[types.UID]*nodeEntry
+	refused map[types.UID]podcidr.Refusal
+
+	nodes  *knownNodes
+	events *nodeEvents
+}
+
+func (wn *waitingNodes) removeWaiting(uid types.UID) {
+	delete(wn.pending, uid)
+	delete(wn.refused, uid)
+	delete(wn.events.deferred.refusalEvents, uid)
+}
+
+// requeueRefused queues the refused Nodes for planning again, as something has changed.
+func (wn *waitingNodes) requeueRefused() {
+	for uid := range wn.refused {
+		if n := wn.nodes.byUID[uid]; n != nil {
+			wn.pending[uid] = n
+		}
+	}
+	clear(wn.refused)
+	clear(wn.events.deferred.refusalEvents)
+}
+
+// compareRetryOrder orders Nodes for retries: first those with the fewest refused writes, and among these the oldest.
+func (wn *waitingNodes) compareRetryOrder(a, b *podcidr.Node) int {
+	return cmp.Or(cmp.Compare(wn.pending[a.UID].waiting.failures, wn.pending[b.UID].waiting.failures), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
+}
