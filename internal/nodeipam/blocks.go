@@ -101,6 +101,18 @@ func (kb *knownBlocks) recordLiveBlock(b Block, now time.Time) {
 	kb.updateRangeBlocks()
 }
 
+// beginTerm forgets what was seen of the blocks in earlier terms.
+func (kb *knownBlocks) beginTerm() {
+	kb.verifiedLive, kb.closedInTerm, kb.missingNames = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}
+}
+
+// recordCommit records that a commit is on record, with the open ranges that it lists and the blocks that it closes.
+func (kb *knownBlocks) recordCommit(open []fence.OpenRange, closed map[types.UID]bool) {
+	maps.Copy(kb.closedInTerm, closed)
+	kb.openChanged = kb.openChanged || !slices.EqualFunc(open, kb.record.openRanges, fence.OpenRange.Equal)
+	kb.setOpenRanges(open)
+}
+
 // setOpenRanges sets the open ranges of the state on record.
 func (kb *knownBlocks) setOpenRanges(open []fence.OpenRange) {
 	kb.record.openRanges, kb.nextOpen = open, nil
@@ -157,6 +169,8 @@ func (kb *knownBlocks) blocksByObject() map[string][]Block {
 	return out
 }
 
+// prefixesForFamily returns the prefixes of one family that an object has in blocks, and those of them that may be
+// granted from.
 func (kb *knownBlocks) prefixesForFamily(o RangeObject, f podcidr.Family, blocks []Block) (all, allocatable []netip.Prefix) {
 	for _, on := range kb.open {
 		if on.ClusterCIDRName == o.Name && podcidr.FamilyForPrefix(on.CIDRs[0]) == f {
@@ -261,10 +275,12 @@ func (kb *knownBlocks) isBlockRefused(b carve.Block) bool {
 	return b.Exists && !b.Granted && !b.Refused && kb.byName[b.Name].RefusalMessage != ""
 }
 
+// blockNameForFamily returns the n-th name of a block of a family.
 func (kb *knownBlocks) blockNameForFamily(f podcidr.Family, n int) string {
 	return carve.BlockName(kb.cluster.name+"-pods-"+[2]string{"4", "6"}[f], n)
 }
 
+// isNameInUse reports whether a block, an open block or something else has a name.
 func (kb *knownBlocks) isNameInUse(name string) bool {
 	_, there := kb.byName[name]
 	_, open := kb.openBlockByName(name)

@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -153,4 +154,17 @@ func (nc *nodeCIDRs) dropGrant(uid types.UID) {
 func (nc *nodeCIDRs) stillValid(g *nodeGrant) bool {
 	n, o := nc.nodes.byUID[g.Node.UID], nc.ranges.objects[g.RangeRef]
 	return n != nil && len(n.CIDRs) == 0 && !n.Deleting && o.Range != nil && !o.Range.Closing && o.Range.ContainsAll(g.CIDRs) && nc.allocations.IsExclusive(g.Node.UID, g.CIDRs)
+}
+
+// releaseNode releases the CIDRs of a Node that is gone, and reports whether its grant can end.
+func (nc *nodeCIDRs) releaseNode(uid types.UID, now time.Time) (settled bool) {
+	delete(nc.conflicts, uid)
+	for other, clashes := range nc.conflicts {
+		left := slices.DeleteFunc(clashes, func(c podcidr.Conflict) bool { return c.OtherNodeUID == uid })
+		if nc.conflicts[other] = left; len(left) == 0 {
+			delete(nc.conflicts, other)
+		}
+	}
+	nc.allocations.ReleaseNode(uid, now)
+	return nc.settleGrant(uid)
 }

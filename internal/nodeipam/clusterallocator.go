@@ -266,8 +266,7 @@ func (s *ClusterAllocator) readRecord(ctx context.Context) error {
 // granted is listed or in flight, and its next commit fails.
 func (s *ClusterAllocator) takeOver(ctx context.Context) error {
 	m := s.lockState()
-	m.term.isHolder, m.term.needsRecordRead = false, true // the write may land without an answer
-	m.term.takeoverCount++
+	m.term.beginTakeover()
 	m.Unlock()
 	state, err := s.fence.TakeOver(ctx, s.Now())
 	if err != nil {

@@ -10,8 +10,10 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
+
+// settleDelay is how long settled grants stay on record where nothing else is committed.
+const settleDelay = time.Second
 
 // commitPlanner composes the next state that goes on record, and records the outcome of a commit. A commit adds a grant
 // only if nothing that was seen since it was planned rules it out (R15).
@@ -123,12 +125,9 @@ func (cp *commitPlanner) recordCommitted(p *pendingCommit, adopting bool, now ti
 			delete(cp.grants.byNode, uid)
 		}
 	}
-	maps.Copy(cp.record.closedMarks, p.closedMarks)
-	maps.Copy(cp.blocks.closedInTerm, p.closedBlocks)
-	cp.blocks.openChanged = cp.blocks.openChanged || !slices.EqualFunc(p.openRanges, cp.record.openRanges, fence.OpenRange.Equal)
-	cp.adoption.adopting, cp.settleAt, cp.record.verifiedAt = adopting, time.Time{}, now
-	cp.blocks.setOpenRanges(p.openRanges)
-	cp.record.commitErr, cp.record.commitPause, cp.record.nextCommitTime = nil, 0, time.Time{}
+	cp.adoption.adopting, cp.settleAt = adopting, time.Time{}
+	cp.record.recordCommit(p.closedMarks, now)
+	cp.blocks.recordCommit(p.openRanges, p.closedBlocks)
 	cp.term.Reset()
 }
 
@@ -136,7 +135,5 @@ func (cp *commitPlanner) recordCommitted(p *pendingCommit, adopting bool, now ti
 // after a pause.
 func (cp *commitPlanner) recordRefusedCommit(err error, now time.Time) {
 	cp.cidrs.withdrawGrants(nil)
-	cp.record.commitErr = err
-	cp.record.commitPause = term.NextRetryPause(cp.record.commitPause)
-	cp.record.nextCommitTime = now.Add(cp.record.commitPause)
+	cp.record.recordRefusal(err, now)
 }

@@ -77,6 +77,17 @@ func (ne *nodeEvents) dropEvent(n pendingEvent) {
 	}
 }
 
+// dropRefusal drops the deferred event with the reason why a Node gets nothing; dropRefusals drops those of all Nodes.
+func (ne *nodeEvents) dropRefusal(uid types.UID) { delete(ne.deferred.refusalEvents, uid) }
+
+func (ne *nodeEvents) dropRefusals() { clear(ne.deferred.refusalEvents) }
+
+// forgetNode forgets which events of a Node were added or deferred, as the Node is gone.
+func (ne *nodeEvents) forgetNode(uid types.UID) {
+	delete(ne.emitted, uid)
+	delete(ne.deferred.otherEvents, uid)
+}
+
 // deferredEvents are the events of a manager that is neither the holder nor elected: another manager may have recorded
 // them. Where none holds the cluster, this manager takes it over to record them.
 type deferredEvents struct {

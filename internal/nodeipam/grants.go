@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
 )
 
@@ -13,6 +14,7 @@ import (
 type nodeGrants struct {
 	byNode map[types.UID]*nodeGrant
 
+	nodes  *knownNodes
 	record *recordState
 }
 
@@ -50,4 +52,18 @@ func (ng *nodeGrants) remainingGrants() int {
 		left -= fixed + len(uid) + len(g.Node.Name) + len(g.RangeRef.Name) + len(g.CIDRs)*cidr
 	}
 	return left / maxGrantBytes
+}
+
+// inheritGrants sets the grants to those that are on record at the beginning of a term.
+func (ng *nodeGrants) inheritGrants(inFlight []fence.Grant, now time.Time) {
+	clear(ng.byNode)
+	for _, g := range inFlight {
+		n := ng.nodes.byUID[g.NodeUID]
+		inherited := &nodeGrant{committed: true, inherited: true, lastWriteEnd: now, settled: n == nil || len(n.CIDRs) > 0}
+		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.NodeName, UID: g.NodeUID}, RangeRef: podcidr.Ref{Name: g.ClusterCIDRName}, CIDRs: g.CIDRs}
+		if n != nil {
+			inherited.Node = n.Node
+		}
+		ng.byNode[g.NodeUID] = inherited
+	}
 }

@@ -26,9 +26,6 @@ type blockPlanner struct {
 	protection *objectProtection
 }
 
-// Package carve makes the decisions on blocks, as it does for carved pools: which blocks a ClusterCIDR requests, opens,
-// drains, closes and deletes. This file has the input of these decisions, and what follows from them.
-
 // blockGroup identifies the blocks of one family of a ClusterCIDR. The zero value is the group of the blocks that no
 // ClusterCIDR wants.
 type blockGroup struct {
@@ -149,6 +146,7 @@ func (bp *blockPlanner) carveBlocks(now time.Time) map[blockGroup][]carve.Block 
 	return out
 }
 
+// carveBlock returns a block in the form that carve takes; on is its entry in the state on record, if it is open.
 func (bp *blockPlanner) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
 	granted := b.GrantedPrefix.IsValid()
 	out := carve.Block{
@@ -326,6 +324,7 @@ func (bp *blockPlanner) nextBlockName(g *blockPlan, f podcidr.Family) string {
 	}
 }
 
+// addCreateRequest adds to a plan a request for a new block, and its ClusterCIDR to the objects to protect.
 func (bp *blockPlanner) addCreateRequest(g *blockPlan, e blockRequest) {
 	if until := bp.protection.blocked[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || bp.ranges.closedByLiveRead[e.rangeObject.Ref] {
 		if until.After(g.plannedAt) {

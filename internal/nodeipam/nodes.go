@@ -79,3 +79,35 @@ func (n *nodeEntry) plannableAt(chooses bool) time.Time {
 	}
 	return n.waiting.retryAt
 }
+
+// forgetNode records the proof that the UID of a Node is gone.
+func (kn *knownNodes) forgetNode(uid types.UID) {
+	kn.Add(uid)
+	delete(kn.byUID, uid)
+}
+
+// applyList applies a list of all Nodes that began after the given takeover was written, and returns the UIDs that it
+// proves to be gone. What was seen since that takeover began takes precedence where it is newer.
+func (kn *knownNodes) applyList(listed map[types.UID]*nodeEntry, takeover int) (gone []types.UID) {
+	for uid, n := range kn.byUID {
+		if listed[uid] == nil && n.lastSeenTakeover < takeover {
+			kn.forgetNode(uid) // it was there before the list began
+			gone = append(gone, uid)
+		}
+	}
+	for uid, n := range listed {
+		known := kn.byUID[uid]
+		if kn.Has(uid) || (known != nil && known.lastSeenTakeover == takeover && !term.IsNewerVersion(n.resourceVersion, known.resourceVersion)) {
+			continue
+		}
+		if known != nil && n.waiting != nil && known.waiting != nil {
+			n.waiting = known.waiting
+		}
+		if known != nil {
+			n.labelsHash = known.labelsHash
+		}
+		n.lastSeenTakeover = takeover
+		kn.byUID[uid] = n
+	}
+	return gone
+}

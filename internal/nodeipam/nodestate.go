@@ -66,7 +66,7 @@ func newNodeState(of ClusterKey, grace time.Duration) *nodeState {
 	m.record = &recordState{}
 	m.events = &nodeEvents{emitted: map[types.UID][]pendingEvent{}, deferred: deferredEvents{refusalEvents: map[types.UID]pendingEvent{}, otherEvents: map[types.UID][]pendingEvent{}}, nodes: m.nodes}
 	m.waiting = &waitingNodes{pending: map[types.UID]*nodeEntry{}, refused: map[types.UID]podcidr.Refusal{}, nodes: m.nodes, events: m.events}
-	m.grants = &nodeGrants{byNode: map[types.UID]*nodeGrant{}, record: m.record}
+	m.grants = &nodeGrants{byNode: map[types.UID]*nodeGrant{}, nodes: m.nodes, record: m.record}
 	m.usage = &rangeUsers{nodes: m.nodes, ranges: m.ranges, grants: m.grants}
 	m.cidrs = &nodeCIDRs{conflicts: map[types.UID][]podcidr.Conflict{}, cluster: m.cluster, nodes: m.nodes, ranges: m.ranges, events: m.events, waiting: m.waiting, grants: m.grants, usage: m.usage}
 	m.writes = &nodeWrites{nodes: m.nodes, adoption: m.adoption, record: m.record, events: m.events, waiting: m.waiting, grants: m.grants, cidrs: m.cidrs}
@@ -117,24 +117,15 @@ func (m *nodeState) observeNode(n *podcidr.Node, version string, now time.Time) 
 // forgetNode records the proof that the UID of a Node is gone. Its CIDRs are free from now on, and never earlier: a
 // Node that is being deleted keeps its CIDRs, and its Pods run, as long as any finalizer keeps it (R17).
 func (m *nodeState) forgetNode(uid types.UID, now time.Time) (wake bool) {
-	m.nodes.Add(uid)
 	n := m.nodes.byUID[uid]
+	hadCIDRs := n != nil && len(n.CIDRs) > 0
+	m.nodes.forgetNode(uid)
+	m.events.forgetNode(uid)
 	m.waiting.removeWaiting(uid)
-	if n != nil && len(n.CIDRs) > 0 {
+	if hadCIDRs {
 		m.usage.invalidateUsage()
 	}
-	delete(m.nodes.byUID, uid)
-	delete(m.cidrs.conflicts, uid)
-	delete(m.events.emitted, uid)
-	delete(m.events.deferred.otherEvents, uid)
-	for other, clashes := range m.cidrs.conflicts {
-		left := slices.DeleteFunc(clashes, func(c podcidr.Conflict) bool { return c.OtherNodeUID == uid })
-		if m.cidrs.conflicts[other] = left; len(left) == 0 {
-			delete(m.cidrs.conflicts, other)
-		}
-	}
-	m.cidrs.allocations.ReleaseNode(uid, now)
-	wake = m.cidrs.settleGrant(uid) || (n != nil && len(n.CIDRs) > 0)
+	wake = m.cidrs.releaseNode(uid, now) || hadCIDRs
 	if wake {
 		m.waiting.requeueRefused()
 	}
@@ -143,31 +134,9 @@ func (m *nodeState) forgetNode(uid types.UID, now time.Time) (wake bool) {
 
 // setRangeObjects sets the objects that CIDRs are granted from.
 func (m *nodeState) setRangeObjects(objects []RangeObject) {
-	next := make(map[podcidr.Ref]RangeObject, len(objects))
-	changed, gone := false, false
-	for _, o := range objects {
-		old, known := m.ranges.objects[o.Ref]
-		if known && old.Range != nil {
-			o.Range = old.Range // a spec never changes
-		}
-		if o.Range != nil {
-			closing := o.Closing || m.ranges.closedByLiveRead[o.Ref]
-			changed = changed || closing != o.Range.Closing
-			o.Range.Closing = closing
-		}
-		changed = changed || !known
-		m.protection.needsCheck = m.protection.needsCheck || !known || old.HasFinalizer != o.HasFinalizer
-		next[o.Ref] = o
-	}
-	for ref := range m.ranges.objects {
-		if _, ok := next[ref]; !ok {
-			gone = true
-			delete(m.ranges.closedByLiveRead, ref)
-		}
-	}
-	m.ranges.objects = next
+	changed, gone, needsCheck := m.ranges.setObjects(objects)
+	m.protection.needsCheck = m.protection.needsCheck || needsCheck
 	if changed || gone {
-		m.ranges.sorted, m.ranges.byName = nil, nil
 		m.usage.invalidateUsage()
 	}
 	m.blocks.updateRangeBlocks()
@@ -182,12 +151,8 @@ func (m *nodeState) setRangeObjects(objects []RangeObject) {
 // setServiceCIDRs sets the CIDRs of Services, which are not granted to Nodes. The family of the first of them is that
 // of the first CIDR of a Node.
 func (m *nodeState) setServiceCIDRs(services []netip.Prefix) {
-	if slices.Equal(m.ranges.serviceCIDRs, services) {
+	if !m.ranges.setServiceCIDRs(services) {
 		return
-	}
-	m.ranges.serviceCIDRs, m.ranges.primaryFamily = services, podcidr.IPv4
-	if len(services) > 0 && !services[0].Addr().Is4() {
-		m.ranges.primaryFamily = podcidr.IPv6
 	}
 	m.cidrs.rebuildAllocations()
 	m.waiting.requeueRefused()
@@ -196,71 +161,31 @@ func (m *nodeState) setServiceCIDRs(services []netip.Prefix) {
 // applyTakeover applies the result of a takeover: the state that is held from now on, and all Nodes, from a list that
 // began after the write. Nodes that were seen since the takeover began count as well.
 func (m *nodeState) applyTakeover(s fence.State, listed map[types.UID]*nodeEntry, now time.Time) {
-	for uid, n := range m.nodes.byUID {
-		if listed[uid] == nil && n.lastSeenTakeover < m.term.takeoverCount {
-			m.nodes.Add(uid) // it was there before the list began
-			delete(m.nodes.byUID, uid)
-			delete(m.events.emitted, uid)
-			delete(m.events.deferred.otherEvents, uid)
-		}
+	for _, uid := range m.nodes.applyList(listed, m.term.takeoverCount) {
+		m.events.forgetNode(uid)
 	}
-	for uid, n := range listed {
-		known := m.nodes.byUID[uid]
-		if m.nodes.Has(uid) || (known != nil && known.lastSeenTakeover == m.term.takeoverCount && !term.IsNewerVersion(n.resourceVersion, known.resourceVersion)) {
-			continue
-		}
-		if known != nil && n.waiting != nil && known.waiting != nil {
-			n.waiting = known.waiting
-		}
-		if known != nil {
-			n.labelsHash = known.labelsHash
-		}
-		n.lastSeenTakeover = m.term.takeoverCount
-		m.nodes.byUID[uid] = n
-	}
-	clear(m.waiting.pending)
-	clear(m.waiting.refused)
-	clear(m.grants.byNode)
-	for uid, n := range m.nodes.byUID {
-		if len(n.CIDRs) == 0 && !n.Deleting {
-			m.waiting.pending[uid] = n
-		}
-	}
-	for _, g := range s.InFlight {
-		n := m.nodes.byUID[g.NodeUID]
-		inherited := &nodeGrant{committed: true, inherited: true, lastWriteEnd: now, settled: n == nil || len(n.CIDRs) > 0}
-		inherited.Grant = podcidr.Grant{Node: &podcidr.Node{Name: g.NodeName, UID: g.NodeUID}, RangeRef: podcidr.Ref{Name: g.ClusterCIDRName}, CIDRs: g.CIDRs}
-		if n != nil {
-			inherited.Node = n.Node
-		}
-		m.grants.byNode[g.NodeUID] = inherited
-		delete(m.waiting.pending, g.NodeUID)
+	m.waiting.requeueAll()
+	m.grants.inheritGrants(s.InFlight, now)
+	for uid := range m.grants.byNode {
+		delete(m.waiting.pending, uid)
 	}
 	m.usage.invalidateUsage()
 	m.events.addDeferredEvents()
 	m.cidrs.rebuildAllocations()
-	m.term.needsRecordRead, m.term.hasInheritedWork, m.term.takeoverRequested = false, false, false
-	m.term.isHolder, m.term.wasHolder, m.term.needsRevalidation, m.takeovers.workSince, m.commits.settleAt = true, true, false, time.Time{}, time.Time{}
-	m.record.closedMarks, m.record.verifiedAt = map[podcidr.Ref]string{}, now
-	m.blocks.verifiedLive, m.blocks.closedInTerm, m.blocks.missingNames = map[types.UID]bool{}, map[types.UID]bool{}, map[string]bool{}
+	m.term.beginTerm()
+	m.adoption.beginTerm(s.AdoptingSince, now)
+	m.record.beginTerm(now)
+	m.blocks.beginTerm()
 	m.blocks.setOpenRanges(s.OpenRanges)
-	m.adoption.adopting, m.adoption.until = s.AdoptingSince != nil, time.Time{}
-	if m.adoption.adopting {
-		// The wait counts by this manager's clock alone, as the clock of the manager that began may be ahead or behind.
-		// It counts since this manager first saw the adoption: otherwise two managers that take over from each other
-		// would start it again each time.
-		if !m.adoption.start.Equal(*s.AdoptingSince) {
-			m.adoption.start, m.adoption.seenAt = *s.AdoptingSince, now
-		}
-		m.adoption.until = m.adoption.seenAt.Add(adoptionPeriod)
-	}
-	m.record.commitErr, m.record.commitPause, m.record.nextCommitTime, m.protection.needsCheck = nil, 0, time.Time{}, true
+	m.protection.needsCheck = true
+	m.commits.settleAt, m.takeovers.workSince = time.Time{}, time.Time{}
 }
 
 // recordTermLost records that another manager holds the cluster: what was planned is void, and what is on record is for
 // the other manager to finish, unless it leaves it unfinished.
 func (m *nodeState) recordTermLost(now time.Time, jitter func(time.Duration) time.Duration) {
-	m.term.isHolder, m.term.needsRecordRead, m.term.needsRevalidation, m.takeovers.workSince = false, true, false, time.Time{}
+	m.term.endTerm()
+	m.takeovers.workSince = time.Time{}
 	m.blocks.setOpenRanges(nil)
 	for uid := range m.grants.byNode {
 		m.cidrs.dropGrant(uid)

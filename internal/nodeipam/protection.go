@@ -84,10 +84,7 @@ func (op *objectProtection) checkFinalizers(out []podcidr.Ref, now time.Time) []
 
 // closeRange records that nothing more may be granted from an object, although the watch does not show that yet.
 func (op *objectProtection) closeRange(ref podcidr.Ref) {
-	op.ranges.closedByLiveRead[ref] = true
-	if o := op.ranges.objects[ref]; o.Range != nil {
-		o.Range.Closing = true
-	}
+	op.ranges.closeRange(ref)
 	op.cidrs.withdrawGrants(&ref)
 }
 

@@ -180,3 +180,54 @@ func (kr *knownRanges) rangeByName(from string, cidrs []netip.Prefix) *podcidr.R
 	}
 	return nil
 }
+
+// setObjects sets the objects that CIDRs are granted from. It reports whether what may be granted from has changed,
+// whether an object is gone, and whether it has to be checked again that our finalizer is on the objects.
+func (kr *knownRanges) setObjects(objects []RangeObject) (changed, gone, needsCheck bool) {
+	next := make(map[podcidr.Ref]RangeObject, len(objects))
+	for _, o := range objects {
+		old, known := kr.objects[o.Ref]
+		if known && old.Range != nil {
+			o.Range = old.Range // a spec never changes
+		}
+		if o.Range != nil {
+			closing := o.Closing || kr.closedByLiveRead[o.Ref]
+			changed = changed || closing != o.Range.Closing
+			o.Range.Closing = closing
+		}
+		changed = changed || !known
+		needsCheck = needsCheck || !known || old.HasFinalizer != o.HasFinalizer
+		next[o.Ref] = o
+	}
+	for ref := range kr.objects {
+		if _, ok := next[ref]; !ok {
+			gone = true
+			delete(kr.closedByLiveRead, ref)
+		}
+	}
+	kr.objects = next
+	if changed || gone {
+		kr.sorted, kr.byName = nil, nil
+	}
+	return changed, gone, needsCheck
+}
+
+// setServiceCIDRs sets the CIDRs of Services, and reports whether they have changed.
+func (kr *knownRanges) setServiceCIDRs(services []netip.Prefix) (changed bool) {
+	if slices.Equal(kr.serviceCIDRs, services) {
+		return false
+	}
+	kr.serviceCIDRs, kr.primaryFamily = services, podcidr.IPv4
+	if len(services) > 0 && !services[0].Addr().Is4() {
+		kr.primaryFamily = podcidr.IPv6
+	}
+	return true
+}
+
+// closeRange records that a live read has shown an object to be closing.
+func (kr *knownRanges) closeRange(ref podcidr.Ref) {
+	kr.closedByLiveRead[ref] = true
+	if o := kr.objects[ref]; o.Range != nil {
+		o.Range.Closing = true
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // BlockClient reads and writes the IPAllocations that a Cluster has for the pod CIDRs of its Nodes.
@@ -76,18 +75,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 func (s *ClusterAllocator) recordRequestResult(e blockRequest, err error) time.Duration {
 	m := s.lockState()
 	defer m.Unlock()
-	if e.action == createBlock {
-		m.requests.createErr = err
-	}
-	if err == nil {
-		delete(m.requests.failed, e.blockName)
-		return 0
-	}
-	v := m.requests.failed[e.blockName]
-	now := s.Now()
-	again := term.NextRetryTime(now, v.failures, 0, err)
-	m.requests.failed[e.blockName] = retryState{v.failures + 1, again}
-	return again.Sub(now)
+	return m.requests.recordResult(e, err, s.Now())
 }
 
 // runBlockRequest makes one request. It reports whether that has shown something new.

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,26 @@ type recordState struct {
 
 func (rs *recordState) isRangeOpen(ref podcidr.Ref) bool {
 	return slices.ContainsFunc(rs.openRanges, func(o fence.OpenRange) bool { return o.UID == ref.UID && o.Kind == ref.Kind && o.Name == ref.Name })
+}
+
+// beginTerm records that the state on record is this manager's, and that nothing was committed in its term yet.
+func (rs *recordState) beginTerm(now time.Time) {
+	rs.closedMarks = map[podcidr.Ref]string{}
+	rs.recordCommit(nil, now)
+}
+
+// recordCommit records that a commit of this manager is on record, with the marks of the objects that it has closed.
+func (rs *recordState) recordCommit(closedMarks map[podcidr.Ref]string, now time.Time) {
+	maps.Copy(rs.closedMarks, closedMarks)
+	rs.verifiedAt = now
+	rs.commitErr, rs.commitPause, rs.nextCommitTime = nil, 0, time.Time{}
+}
+
+// recordRefusal records that the API server refuses a commit permanently, and when the next one is tried.
+func (rs *recordState) recordRefusal(err error, now time.Time) {
+	rs.commitErr = err
+	rs.commitPause = term.NextRetryPause(rs.commitPause)
+	rs.nextCommitTime = now.Add(rs.commitPause)
 }
 
 // isRecordStale reports whether the record was last seen so long ago that it may have been lost since and its CIDRs

@@ -97,7 +97,8 @@ func (s *ClusterAllocator) BuildReport() (Report, bool) {
 	return found, m.term.isHolder || s.Elected || m.nodes.readErr != nil || errors.As(m.record.commitErr, &damaged)
 }
 
-// buildReport costs O(Nodes + free blocks).
+// buildReport returns what is known, and adds the events on Nodes whose CIDRs are in no range. It costs O(Nodes + free
+// blocks).
 func (rb *reportBuilder) buildReport() Report {
 	ranges := rb.ranges.validRanges()
 	rb.cidrs.allocations.TrackRanges(ranges...)
@@ -138,7 +139,7 @@ func (rb *reportBuilder) buildReport() Report {
 		if o.Closing {
 			f.userNames = rb.usage.nodesUsing(o)
 		}
-		f.Conditions = []metav1.Condition{rb.readyCondition(f, out.StoppedCondition), exhaustedCondition(f), overlapCondition(f)}
+		f.Conditions = []metav1.Condition{readyCondition(f, out.StoppedCondition), exhaustedCondition(f), overlapCondition(f)}
 		out.UsageByRange[ref] = f.Usage
 	}
 	return out
@@ -174,7 +175,8 @@ func (rb *reportBuilder) findShortage(o RangeObject) *shortage {
 	return nil
 }
 
-func (rb *reportBuilder) readyCondition(f conditionInput, stopped *metav1.Condition) metav1.Condition {
+// readyCondition returns the condition Ready of an object; stopped is why nothing is granted to any Node.
+func readyCondition(f conditionInput, stopped *metav1.Condition) metav1.Condition {
 	switch {
 	case len(f.ValidationErrors) > 0:
 		return newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.ValidationFailedReason, "%v", f.ValidationErrors.ToAggregate())

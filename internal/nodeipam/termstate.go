@@ -22,3 +22,20 @@ type termState struct {
 	// before a restore. The next reconcile takes the cluster over anew.
 	needsRevalidation bool
 }
+
+// beginTakeover records that a takeover begins, which may be written without an answer.
+func (ts *termState) beginTakeover() {
+	ts.isHolder, ts.needsRecordRead = false, true
+	ts.takeoverCount++
+}
+
+// beginTerm records that this manager is the holder, and knows what the last one has left.
+func (ts *termState) beginTerm() {
+	ts.isHolder, ts.wasHolder, ts.needsRevalidation = true, true, false
+	ts.needsRecordRead, ts.hasInheritedWork, ts.takeoverRequested = false, false, false
+}
+
+// endTerm records that another manager is the holder.
+func (ts *termState) endTerm() {
+	ts.isHolder, ts.needsRecordRead, ts.needsRevalidation = false, true, false
+}

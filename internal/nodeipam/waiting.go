@@ -20,10 +20,11 @@ type waitingNodes struct {
 	events *nodeEvents
 }
 
+// removeWaiting records that a Node does not wait: it has CIDRs or a grant, or is being deleted or gone.
 func (wn *waitingNodes) removeWaiting(uid types.UID) {
 	delete(wn.pending, uid)
 	delete(wn.refused, uid)
-	delete(wn.events.deferred.refusalEvents, uid)
+	wn.events.dropRefusal(uid)
 }
 
 // requeueRefused queues the refused Nodes for planning again, as something has changed.
@@ -34,10 +35,21 @@ func (wn *waitingNodes) requeueRefused() {
 		}
 	}
 	clear(wn.refused)
-	clear(wn.events.deferred.refusalEvents)
+	wn.events.dropRefusals()
 }
 
 // compareRetryOrder orders Nodes for retries: first those with the fewest refused writes, and among these the oldest.
 func (wn *waitingNodes) compareRetryOrder(a, b *podcidr.Node) int {
 	return cmp.Or(cmp.Compare(wn.pending[a.UID].waiting.failures, wn.pending[b.UID].waiting.failures), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
+}
+
+// requeueAll queues all Nodes without CIDRs that are not being deleted for planning, those with a grant too.
+func (wn *waitingNodes) requeueAll() {
+	clear(wn.pending)
+	clear(wn.refused)
+	for uid, n := range wn.nodes.byUID {
+		if len(n.CIDRs) == 0 && !n.Deleting {
+			wn.pending[uid] = n
+		}
+	}
 }

@@ -42,14 +42,9 @@ const (
 	// takes at most: names of 253 bytes, two CIDRs, and the range that is opened for it.
 	maxStateBytes = 950 << 10
 	maxGrantBytes = 2 << 10
-	// settleDelay is how long settled grants stay on record where nothing else is committed.
-	settleDelay = time.Second
 	// refillThreshold is how many writes may be under way for more Nodes to be planned for: so the writers never wait
 	// for a commit.
 	refillThreshold = maxGrantsPerCommit * 3 / 4
-	// adoptionPeriod is how long nothing is granted where another allocator, or a manager whose state was lost, may
-	// still write: longer than any request lasts (R10).
-	adoptionPeriod = 75 * time.Second
 )
 
 // refusedWrites is what is known of writes that the API server refuses permanently: most often it refuses those of
