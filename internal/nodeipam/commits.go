@@ -40,8 +40,8 @@ type pendingCommit struct {
 	closedBlocks               map[types.UID]bool
 }
 
-// prepareCommit returns the next state if there is a reason to commit one; otherwise it returns how long until there
-// is, 0 if nothing is known.
+// prepareCommit drops the grants that something seen since they were planned rules out, and returns the next state if
+// there is a reason to commit one; otherwise it returns how long until there is, 0 if nothing is known.
 func (cp *commitPlanner) prepareCommit(now time.Time) (fence.State, *pendingCommit, time.Duration) {
 	var s fence.State
 	p := &pendingCommit{}

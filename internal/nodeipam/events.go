@@ -115,8 +115,9 @@ func (ne *nodeEvents) deferEvents(since int) {
 	ne.pending = ne.pending[:since]
 }
 
-// needsTakeoverForEvents reports whether the cluster has to be taken over to record deferred events. The manager that
-// takes it over has recorded them then, and does not take it over for the same events again.
+// needsTakeoverForEvents reports whether the cluster has to be taken over to record deferred events, and updates since
+// when there are any. The manager that takes it over has recorded them then, and does not take it over for the same
+// events again.
 func (ne *nodeEvents) needsTakeoverForEvents(now time.Time, wait time.Duration) (bool, time.Duration) {
 	if len(ne.deferred.refusalEvents)+len(ne.deferred.otherEvents) == 0 {
 		ne.deferred.deferredSince = time.Time{}

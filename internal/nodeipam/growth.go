@@ -117,7 +117,7 @@ func (bp *blockPlanner) excludeReplaced(open []fence.OpenRange) []fence.OpenRang
 	})
 }
 
-// carveBlocks returns the blocks in the form that carve takes.
+// carveBlocks returns the blocks in the form that carve takes, and updates since when each is idle.
 func (bp *blockPlanner) carveBlocks(now time.Time) map[blockGroup][]carve.Block {
 	out := map[blockGroup][]carve.Block{}
 	for _, on := range bp.blocks.open {
@@ -146,7 +146,8 @@ func (bp *blockPlanner) carveBlocks(now time.Time) map[blockGroup][]carve.Block 
 	return out
 }
 
-// carveBlock returns a block in the form that carve takes; on is its entry in the state on record, if it is open.
+// carveBlock returns a block in the form that carve takes, and updates since when it is idle; on is its entry in the
+// state on record, if it is open.
 func (bp *blockPlanner) carveBlock(b Block, on fence.OpenRange, open bool, now time.Time) carve.Block {
 	granted := b.GrantedPrefix.IsValid()
 	out := carve.Block{

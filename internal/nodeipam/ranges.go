@@ -172,7 +172,7 @@ func formatRangeCIDRs(r *podcidr.Range) string {
 
 // rangeByName returns the range of a name, if it overlaps the CIDRs.
 func (kr *knownRanges) rangeByName(from string, cidrs []netip.Prefix) *podcidr.Range {
-	kr.validRanges() // this fills rangesByName
+	kr.validRanges() // this fills byName
 	for _, r := range kr.byName[from] {
 		if r.OverlapsAny(cidrs) {
 			return r

@@ -27,6 +27,7 @@ type recordState struct {
 	nextCommitTime time.Time
 }
 
+// isRangeOpen reports whether an object is open on record.
 func (rs *recordState) isRangeOpen(ref podcidr.Ref) bool {
 	return slices.ContainsFunc(rs.openRanges, func(o fence.OpenRange) bool { return o.UID == ref.UID && o.Kind == ref.Kind && o.Name == ref.Name })
 }

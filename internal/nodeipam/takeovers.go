@@ -23,8 +23,8 @@ type takeoverPlanner struct {
 	planner    *grantPlanner
 }
 
-// decideTakeover reports whether this manager should become the holder now, or how long to wait; 0 means that there is
-// nothing to do. Only the amount of work depends on the result, never safety.
+// decideTakeover decides whether this manager becomes the holder now, and returns how long to wait if it does not; 0
+// means that there is nothing to do.
 func (tp *takeoverPlanner) decideTakeover(now time.Time, elected bool) (bool, time.Duration) {
 	if now.Before(tp.term.NotBefore) {
 		return false, tp.term.NotBefore.Sub(now)
@@ -52,8 +52,9 @@ func (tp *takeoverPlanner) decideTakeover(now time.Time, elected bool) (bool, ti
 	return true, 0
 }
 
-// tryPlan reports whether a holder would have something to do. Nodes that can be granted nothing are not work: their
-// events are deferred. Nodes whose writes were refused before count, as those of another manager may not be refused.
+// tryPlan plans as a holder would, withdraws the grants again, and reports whether a holder would have something to do.
+// Nodes that can be granted nothing are not work: they stay refused, and their events are deferred. Nodes whose writes
+// were refused before count, as those of another manager may not be refused.
 func (tp *takeoverPlanner) tryPlan(now time.Time) (bool, time.Duration) {
 	if tp.term.needsRevalidation || tp.term.takeoverRequested || tp.protection.hasObjectToClose() {
 		return true, 0
@@ -71,7 +72,8 @@ func (tp *takeoverPlanner) tryPlan(now time.Time) (bool, time.Duration) {
 	return work, wait
 }
 
-// hasOnlyInheritedWork reports whether there is nothing to do except what another holder may have left.
+// hasOnlyInheritedWork reports whether there is nothing to do except what another holder may have left. It plans to
+// find out, as tryPlan does.
 func (tp *takeoverPlanner) hasOnlyInheritedWork(now time.Time) bool {
 	left := tp.term.hasInheritedWork
 	tp.term.hasInheritedWork = false

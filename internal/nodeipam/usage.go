@@ -60,8 +60,8 @@ func (ru *rangeUsers) currentUsage() *rangeUsage {
 	return u
 }
 
-// addNode adds a Node. Of several objects with the same addresses, the one that the Node names has it. If the Node
-// names none of them, all have it, and the first one counts it.
+// addNode adds a Node to a usage. Of several objects with the same addresses, the one that the Node names has it. If
+// the Node names none of them, all have it, and the first one counts it.
 func (ru *rangeUsers) addNode(u *rangeUsage, n *podcidr.Node) {
 	if r := ru.ranges.rangeByName(n.ClusterCIDRName, n.CIDRs); r != nil {
 		u.nodesByRange[r.Ref] = append(u.nodesByRange[r.Ref], n.Name)
@@ -76,7 +76,7 @@ func (ru *rangeUsers) addNode(u *rangeUsage, n *podcidr.Node) {
 	}
 }
 
-// addGrant adds a grant from objects of a name: its Node may still get the CIDRs.
+// addGrant adds a grant from objects of a name to a usage: its Node may still get the CIDRs.
 func (ru *rangeUsers) addGrant(u *rangeUsage, g *nodeGrant, of []podcidr.Ref) {
 	for _, ref := range of {
 		u.nodesByRange[ref] = append(u.nodesByRange[ref], g.Node.Name)

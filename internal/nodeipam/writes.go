@@ -86,7 +86,8 @@ func (nw *nodeWrites) isRetryingSerially() bool {
 	return len(nw.refused.nodeUIDs) >= term.SerialRetryThreshold
 }
 
-// collectDueGrants returns the grants to be written now, oldest Node first, and how long until others are due.
+// collectDueGrants returns the grants to be written now, oldest Node first, and how long until others are due. It
+// refuses a grant whose CIDRs another Node has, once no write of it can land any more.
 func (nw *nodeWrites) collectDueGrants(now time.Time) (out []*nodeGrant, wait time.Duration) {
 	for _, g := range nw.grants.byNode {
 		switch {
