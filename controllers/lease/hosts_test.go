@@ -95,8 +95,8 @@ func TestHostDrainingReason(t *testing.T) {
 			}
 			o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "shop", UID: "uid", DeletionTimestamp: ptr.To(metav1.Now())}}
 			o.Status = v1alpha1.IPLeaseStatus{Address: "10.0.0.1", Network: c.network, ShownBy: v1alpha1.ShownByHost}
-			l := &scope{Reconciler: r, namespace: ns, now: time.Now()}
-			got, err := callWithServer(t.Context(), api, func(ctx context.Context) (leaseports.Reason, error) { return l.hostDrainingReason(ctx, o) })
+			locks := newScope(r, ns, time.Now()).locks
+			got, err := callWithServer(t.Context(), api, func(ctx context.Context) (leaseports.Reason, error) { return locks.releaseLocks(ctx, o) })
 			if text := got.Reason + ": " + got.Message; err != nil || (c.want == "") != (got == leaseports.Reason{}) || !strings.HasPrefix(text, c.want) {
 				t.Errorf("%s: %s, %v", name, text, err)
 			}

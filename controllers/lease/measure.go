@@ -10,13 +10,13 @@ import (
 )
 
 // updateMetrics sets the gauges of the namespace.
-func (l *scope) updateMetrics(d *leaseports.Decision) {
-	if len(l.leases) == 0 && len(d.Reasons) == 0 {
-		metrics.DeleteLeaseGauges(l.namespace)
+func updateMetrics(st *state, d *leaseports.Decision) {
+	if len(st.leases) == 0 && len(d.Reasons) == 0 {
+		metrics.DeleteLeaseGauges(st.namespace)
 		return
 	}
 	ports, waiting, draining, refused := 0, 0, 0, 0
-	for _, o := range l.leases {
+	for _, o := range st.leases {
 		ports += len(o.Status.Ports)
 		if o.DeletionTimestamp != nil && controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer) {
 			draining++
@@ -30,8 +30,8 @@ func (l *scope) updateMetrics(d *leaseports.Decision) {
 			waiting++
 		}
 	}
-	metrics.LeasePorts.WithLabelValues(l.namespace).Set(float64(ports))
-	metrics.LeaseWaitingServices.WithLabelValues(l.namespace).Set(float64(waiting))
-	metrics.LeaseDraining.WithLabelValues(l.namespace).Set(float64(draining))
-	metrics.LeaseNotAnnounced.WithLabelValues(l.namespace).Set(float64(refused))
+	metrics.LeasePorts.WithLabelValues(st.namespace).Set(float64(ports))
+	metrics.LeaseWaitingServices.WithLabelValues(st.namespace).Set(float64(waiting))
+	metrics.LeaseDraining.WithLabelValues(st.namespace).Set(float64(draining))
+	metrics.LeaseNotAnnounced.WithLabelValues(st.namespace).Set(float64(refused))
 }

@@ -88,8 +88,8 @@ func TestMayShowPort(t *testing.T) {
 		if c.lease != nil {
 			c.lease(o)
 		}
-		l := &scope{namespace: ns, leases: []*v1alpha1.IPLease{o}, leaseStates: []leaseports.Lease{leaseports.NewLease(o)}}
-		if got := l.mayShowPort(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
+		st := &state{namespace: ns, leases: []*v1alpha1.IPLease{o}, leaseStates: []leaseports.Lease{leaseports.NewLease(o)}}
+		if got := st.mayShowPort(c.s, o, leaseports.Port{Protocol: corev1.ProtocolTCP, Number: 80}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -109,10 +109,11 @@ func TestUnmanagedLeaseIsNotRecreated(t *testing.T) {
 		r := &Reconciler{Client: api.NewClient("manager")}
 		leave(r, o)
 		lease := leaseports.NewLease(o)
-		l := &scope{Reconciler: r, namespace: ns, leasesByName: map[string]*v1alpha1.IPLease{"web": o}}
+		s := newScope(r, ns, time.Now())
+		s.state.leasesByName = map[string]*v1alpha1.IPLease{"web": o}
 		ctx, done := context.WithCancel(t.Context())
 		done() // a call that it makes fails at once
-		if changed, err := l.createPlannedLeases(ctx, []leaseports.LeaseRequest{{Name: "web", Replaces: &lease}}); changed || err != nil || len(api.PendingRequests()) > 0 {
+		if changed, err := s.leases.createLeases(ctx, []leaseports.LeaseRequest{{Name: "web", Replaces: &lease}}); changed || err != nil || len(api.PendingRequests()) > 0 {
 			t.Errorf("%s: changed %v, %v, waiting %d", name, changed, err, len(api.PendingRequests()))
 		}
 	}
@@ -127,16 +128,16 @@ func TestConfirmedTwice(t *testing.T) {
 		want  bool
 	}{{0, false}, {time.Second, false}, {confirmationInterval - time.Millisecond, false}, {confirmationInterval, true}} {
 		now := begin.Add(c.after)
-		l := &scope{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, earlierObservations: before, observations: map[observation]time.Time{}}
-		if got := l.confirmedTwice(s); got != c.want {
+		n := &observations{earlier: before, current: map[observation]time.Time{}, clock: func() time.Time { return now }, schedule: &schedule{now: now}}
+		if got := n.confirmedTwice(s); got != c.want {
 			t.Errorf("after %s: %v", c.after, got)
 		}
-		before = l.observations
+		before = n.current
 	}
 	// What was not observed in between starts again.
 	now := begin.Add(time.Hour)
-	l := &scope{Reconciler: &Reconciler{Now: func() time.Time { return now }}, now: now, earlierObservations: map[observation]time.Time{}, observations: map[observation]time.Time{}}
-	if l.confirmedTwice(s) || l.requeueAfter != confirmationInterval {
-		t.Errorf("it is proven at once; wait %s", l.requeueAfter)
+	n := &observations{current: map[observation]time.Time{}, clock: func() time.Time { return now }, schedule: &schedule{now: now}}
+	if n.confirmedTwice(s) || n.schedule.requeueAfter != confirmationInterval {
+		t.Errorf("it is proven at once; wait %s", n.schedule.requeueAfter)
 	}
 }

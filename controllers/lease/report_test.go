@@ -42,8 +42,9 @@ func TestUnusedLeaseHasNoAnnouncedCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &Reconciler{Client: api, Live: api, EnabledBackends: c.ways}
-		l := &scope{Reconciler: r, namespace: ns, now: time.Now(), leases: []*v1alpha1.IPLease{o}}
-		if _, err := l.reportConditions(t.Context(), nil); err != nil {
+		s := newScope(r, ns, time.Now())
+		s.state.leases = []*v1alpha1.IPLease{o}
+		if _, err := s.reports.reportConditions(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

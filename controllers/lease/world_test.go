@@ -967,20 +967,21 @@ func (w *world) examine() {
 	// This is what a manager that starts now would decide.
 	w.start()
 	m := w.Managers[len(w.Managers)-1]
-	l := &scope{Reconciler: m.Reconciler, namespace: ns, now: time.Now(), observations: map[observation]time.Time{}, checkedLeases: map[types.UID]bool{}}
-	if err := l.gatherState(w.T.Context()); err != nil {
+	s := newScope(m.Reconciler, ns, time.Now())
+	if err := s.reader.gatherState(w.T.Context()); err != nil {
 		w.Failf("%v", err)
 		return
 	}
-	asking, made, _ := leaseports.PlanLeases(l.serviceStates, l.leaseStates, l.classPools, time.Now())
+	st := s.state
+	asking, made, _ := leaseports.PlanLeases(st.serviceStates, st.leaseStates, st.classPools, time.Now())
 	for _, one := range made {
 		w.Failf("lease %s is to be made", one.Name)
 	}
-	for _, one := range leaseports.FindUnusedLeases(l.leaseStates, asking) {
+	for _, one := range leaseports.FindUnusedLeases(st.leaseStates, asking) {
 		w.Failf("lease %s is of no use", one.Name)
 	}
-	d := leaseports.DecidePorts(l.leaseStates, asking, func(string, leaseports.Holder) bool { return true })
-	d.SetExhaustedReasons(l.leaseStates, asking, m.MaxAddressAttempts)
+	d := leaseports.DecidePorts(st.leaseStates, asking, func(string, leaseports.Holder) bool { return true })
+	d.SetExhaustedReasons(st.leaseStates, asking, m.MaxAddressAttempts)
 	shown, used := map[string]bool{}, false
 	for _, o := range all {
 		used = used || (len(o.Status.Ports) > 0 && !isShownByHost(o))
@@ -997,7 +998,7 @@ func (w *world) examine() {
 			w.Failf("lease %s has %v, and is to have %v", o.Name, got, want)
 		}
 		held := controllerutil.ContainsFinalizer(o, v1alpha1.LeaseShownFinalizer)
-		ofHosts := isShownByHost(o) || (o.Status.ShownBy == "" && l.isPoolShownByHosts(o))
+		ofHosts := isShownByHost(o) || (o.Status.ShownBy == "" && st.isPoolShownByHosts(o))
 		if used && !held && o.Status.Address != "" && !ofHosts {
 			w.Failf("lease %s is not shown with the others", o.Name)
 		}
@@ -1022,7 +1023,7 @@ func (w *world) examine() {
 		}
 	}
 	for name, s := range services {
-		for _, l := range l.leaseStates {
+		for _, l := range st.leaseStates {
 			if ports := leaseports.FindUsurpedPorts(s, &l, ns); len(ports) > 0 && l.Address.IsValid() {
 				w.Failf("Service %s shows %v of lease %s, and was not given them", name, ports, l.Name)
 			}

@@ -1,0 +1,85 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/leaseports"
+)
+
+// confirmationInterval is the time between two live reads that prove something together: longer than a write of MetalLB
+// is in flight.
+const confirmationInterval = 2 * time.Second
+
+// observation is a state that two live reads must show: no Service is shown behind a port of a lease, or behind any
+// port; or a state that must last: no host has its address, MetalLB has not assigned an address to a Service, or a
+// Service does not find its lease.
+type observation struct {
+	leaseUID types.UID
+	port     leaseports.Port
+	// formerService is the Service that had the port; if it is empty, the address itself is released.
+	formerService leaseports.ServiceRef
+	// withoutHost reports whether no host has the address.
+	withoutHost bool
+	// serviceUID is the Service that has no address from MetalLB, or, if leaseNotFound is set, no lease that it names.
+	serviceUID    types.UID
+	leaseNotFound bool
+}
+
+// observations has what one reconcile observes, each with the time of the first of the consecutive reconciles that have
+// observed it. What a reconcile does not observe starts again.
+type observations struct {
+	// earlier were made before this reconcile; current are made by it.
+	earlier, current map[observation]time.Time
+	// checkedLeases are the leases for which this reconcile has checked whether they are still shown.
+	checkedLeases map[types.UID]bool
+	clock         func() time.Time
+	schedule      *schedule
+}
+
+// confirmedTwice reports whether a live read has shown something now and once before, some time ago. Otherwise the
+// namespace is requeued.
+func (n *observations) confirmedTwice(o observation) bool {
+	since := n.record(o, n.clock()) // after the read, while the reconcile began before it
+	wait := confirmationInterval - n.schedule.now.Sub(since)
+	n.schedule.requeueWithin(wait)
+	return wait <= 0
+}
+
+// awaitTimeout records something that counts once it has lasted for timeout. The namespace is requeued then.
+func (n *observations) awaitTimeout(o observation, timeout time.Duration) {
+	since := n.record(o, n.schedule.now)
+	n.schedule.requeueWithin(timeout - n.schedule.now.Sub(since))
+}
+
+// record records an observation, and returns since when it was made: at, if it was not made before.
+func (n *observations) record(o observation, at time.Time) (since time.Time) {
+	since, before := n.earlier[o]
+	if !before {
+		since = at
+	}
+	n.current[o] = since
+	return since
+}
+
+// age returns how long something has been observed; made reports whether this reconcile observes it.
+func (n *observations) age(o observation) (age time.Duration, made bool) {
+	since, made := n.current[o]
+	return n.schedule.now.Sub(since), made
+}
+
+// keepUnchecked keeps the earlier observations that the addresses of leases are released, if this reconcile has not
+// checked them, as an earlier step has changed something. A lease that is being deleted does not get back what it has
+// lost.
+func (n *observations) keepUnchecked(leases []*v1alpha1.IPLease) {
+	for o, since := range n.earlier {
+		_, again := n.current[o]
+		ofRelease := o.formerService == (leaseports.ServiceRef{}) && !o.withoutHost
+		if ofRelease && !again && slices.ContainsFunc(leases, func(l *v1alpha1.IPLease) bool { return l.UID == o.leaseUID && !n.checkedLeases[l.UID] }) {
+			n.current[o] = since
+		}
+	}
+}
