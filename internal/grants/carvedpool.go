@@ -10,8 +10,8 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/carve"
-	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolspec"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // CarvedPool is the state that a pool has because it is carved from another pool.
