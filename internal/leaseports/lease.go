@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 )
@@ -30,7 +29,7 @@ func NewLease(l *v1alpha1.IPLease) Lease {
 	if condition := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.InUseCondition); condition != nil && condition.Status == metav1.ConditionFalse {
 		out.IdleSince = condition.LastTransitionTime.Time
 	}
-	if controllerutil.ContainsFinalizer(l, v1alpha1.LeaseShownFinalizer) {
+	if slices.Contains(l.Finalizers, v1alpha1.LeaseShownFinalizer) {
 		out.ShownBy = cmp.Or(out.ShownBy, v1alpha1.ShownByMetalLB)
 		out.ShownByMetalLB = out.ShownBy == v1alpha1.ShownByMetalLB
 	}
