@@ -53,6 +53,6 @@ func (r *Reconciler) keepEarlierBlock(ctx context.Context, cluster *clusterv1.Cl
 		return guard.RequeueOnConflict(err, "giving up an IPAllocation of another ProviderConfig")
 	}
 	return r.reportDecision(ctx, cluster, tenancy.Decision{
-		Action: tenancy.ActionWait, Reason: v1alpha1.ReconcilingReason, Message: fmt.Sprintf("the earlier IPAllocation %s is not wanted any more", name),
+		Action: tenancy.ActionWait, Reason: v1alpha1.ReconcilingReason, Message: fmt.Sprintf("the earlier IPAllocation %s is no longer needed", name),
 	})
 }

@@ -55,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if apierrors.IsNotFound(err) && r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
 			err = r.releaseDeletedCluster(ctx, req.NamespacedName) // its other blocks are orphans
 		}
-		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "letting go of what a Cluster had that is gone")
+		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "releasing the blocks of a deleted Cluster")
 	}
 	if !r.Shard.Has(guard.ClusterKind, req.Namespace, req.Name) {
 		return reconcile.Result{}, nil
@@ -73,7 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	if cluster.Labels[v1alpha1.ProviderConfigLabel] == "" {
-		return r.withdrawBlocks(ctx, cluster, "the label "+v1alpha1.ProviderConfigLabel+" was taken off")
+		return r.withdrawBlocks(ctx, cluster, "the label "+v1alpha1.ProviderConfigLabel+" was removed")
 	}
 	config, refusal, err := lookup.FindProviderConfig(ctx, r.Client, cluster, nil)
 	if err == nil && refusal != nil {
@@ -146,7 +146,7 @@ func (r *Reconciler) reconcileBlock(ctx context.Context, cluster *clusterv1.Clus
 	decision := tenancy.DecideInitialBlock(situation)
 	// First write what must not be lost: what was tried, and that there is something to release.
 	if err := r.recordTriedPools(ctx, cluster, decision); err != nil {
-		return guard.RequeueOnConflict(err, "noting on the Cluster what was tried")
+		return guard.RequeueOnConflict(err, "recording the tried pools on the Cluster")
 	}
 	switch decision.Action {
 	case tenancy.ActionCreate:

@@ -36,7 +36,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 		}
 	}
 	if err := r.removePodsFinalizers(ctx, left); err != nil {
-		return guard.RequeueOnConflict(err, "letting go of what the Nodes of the Cluster had")
+		return guard.RequeueOnConflict(err, "removing finalizers from the blocks of the Nodes of the Cluster")
 	}
 	if len(left) > 0 {
 		return reconcile.Result{RequeueAfter: guard.WaitingResyncPeriod}, nil // their deletion enqueues the Cluster
@@ -44,7 +44,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 	before := cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(cluster, v1alpha1.TenantNetworkFinalizer)
 	err = r.Client.Patch(ctx, cluster, guard.NewOptimisticPatch(before))
-	return guard.RequeueOnConflict(client.IgnoreNotFound(err), "letting go of the Cluster")
+	return guard.RequeueOnConflict(client.IgnoreNotFound(err), "removing the finalizer from the Cluster")
 }
 
 // finishMove removes our finalizer from a Cluster that clusterctl has moved and is deleting, if clusterctl was

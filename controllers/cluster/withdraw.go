@@ -45,7 +45,7 @@ func (r *Reconciler) withdrawBlocks(ctx context.Context, cluster *clusterv1.Clus
 		return reconcile.Result{RequeueAfter: guard.WaitingResyncPeriod}, nil // their deletion enqueues the Cluster
 	}
 	if err := r.cleanUpCluster(ctx, cluster, blocks); err != nil {
-		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "letting go of the Cluster")
+		return guard.RequeueOnConflict(client.IgnoreNotFound(err), "removing the finalizer from the Cluster")
 	}
 	err = r.patchConditions(ctx, cluster, func(c *clusterv1.Cluster) { conditions.Delete(c, v1alpha1.NetworkReadyCondition) })
 	return guard.RequeueOnConflict(client.IgnoreNotFound(err), "taking off the condition NetworkReady")

@@ -35,7 +35,7 @@ func conditionFromReport(found nodeipam.Report, selected bool) metav1.Condition 
 		out.Reason, out.Message = v1alpha1.NoMatchReason, "no ClusterCIDR selects this Cluster: add one, or change the labels of the Cluster"
 	case len(found.ConflictingBlocks) > 0:
 		out.Reason = v1alpha1.ConflictReason
-		out.Message = "Nodes use addresses of blocks that the pool does not give back; find out who has them: " + strings.Join(found.ConflictingBlocks, "; ")
+		out.Message = "Nodes use addresses of blocks that the pool does not grant again; find out who has them: " + strings.Join(found.ConflictingBlocks, "; ")
 	case found.ConflictingNodes > 0:
 		out.Reason = v1alpha1.ConflictReason
 		out.Message = fmt.Sprintf("the pod CIDRs of %s overlap those of others: their events say which", text.FormatCount(found.ConflictingNodes, "Node", "Nodes"))

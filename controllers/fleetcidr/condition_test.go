@@ -25,7 +25,7 @@ func TestConditionFromReport(t *testing.T) {
 		"two have the same": {selected: true, found: nodeipam.Report{ConflictingNodes: 2, RefusedCount: 1}, status: metav1.ConditionFalse, reason: v1alpha1.ConflictReason, message: "the pod CIDRs of 2 Nodes overlap those of others: their events say which"},
 		"a block is another's": {
 			selected: true, found: nodeipam.Report{ConflictingNodes: 2, ConflictingBlocks: []string{"IPAllocation b: c has it"}}, status: metav1.ConditionFalse, reason: v1alpha1.ConflictReason,
-			message: "Nodes use addresses of blocks that the pool does not give back; find out who has them: IPAllocation b: c has it",
+			message: "Nodes use addresses of blocks that the pool does not grant again; find out who has them: IPAllocation b: c has it",
 		},
 		"no range selects": {selected: true, found: nodeipam.Report{NodeCount: 3, RefusedCount: 1, RefusedNames: []string{"a"}}, status: metav1.ConditionFalse, reason: v1alpha1.NoMatchReason, message: "1 of 3 Nodes wait for a pod CIDR: a: no ClusterCIDR selects them"},
 		"all ranges are full": {

@@ -157,7 +157,7 @@ func (r *Reconciler) reconcileRange(ctx context.Context, req reconcile.Request) 
 			return reconcile.Result{}, nil // a foreign finalizer keeps it
 		}
 		err := nodeipam.ClusterCIDRProtector{Client: r.Client, Live: r.Live}.UnprotectObject(ctx, nodeipam.RefForClusterCIDR(c), "")
-		return guard.RequeueOnConflict(err, "letting go of ClusterCIDR "+c.Name)
+		return guard.RequeueOnConflict(err, "removing the finalizer from ClusterCIDR "+c.Name)
 	}
 	now := r.Now()
 	by := r.rangeUsages.usageForRange(nodeipam.RefForClusterCIDR(c))

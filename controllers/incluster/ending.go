@@ -72,7 +72,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, pool *unstructured.Uns
 // markMirrorEnding records on the mirror what keeps its pool, and makes it grant nothing more to those that name that
 // pool.
 func (r *Reconciler) markMirrorEnding(ctx context.Context, pool *unstructured.Unstructured, mirror v1alpha1.Pool, referrer string) error {
-	text := fmt.Sprintf("%s %s is being deleted, and waits until nothing names it any more: %s does; replace its machine by one whose template names %s %s",
+	text := fmt.Sprintf("%s %s is being deleted, and is kept while %s names it; replace its machine by one whose template names %s %s",
 		r.kind.Name, pool.GetName(), referrer, pools.KeyForPool(mirror).Kind, mirror.GetName())
 	if mirror.GetAnnotations()[incluster.EndingAnnotation] != text {
 		before := mirror.DeepCopyObject().(client.Object)
@@ -94,7 +94,7 @@ func (r *Reconciler) findPoolReferrer(ctx context.Context, pool *unstructured.Un
 	// List addresses before claims: a claim is deleted after its address.
 	for _, list := range []client.ObjectList{addresses, claims} {
 		if err := r.Live.List(ctx, list, client.InNamespace(pool.GetNamespace())); err != nil {
-			return "", fmt.Errorf("looking for who names a pool that is being deleted: %w", err)
+			return "", fmt.Errorf("listing the references to a pool that is being deleted: %w", err)
 		}
 	}
 	for i := range claims.Items {

@@ -163,8 +163,8 @@ func TestEndWaitsForUsers(t *testing.T) {
 		ends bool
 	}{
 		"no user":                       {ends: true},
-		"a claim":                       {there: []client.Object{claim, direct}, holder: "IPAddressClaim ns/c does"},
-		"an IPAddress":                  {there: []client.Object{address}, holder: "IPAddress ns/a does"},
+		"a claim":                       {there: []client.Object{claim, direct}, holder: "IPAddressClaim ns/c names it"},
+		"an IPAddress":                  {there: []client.Object{address}, holder: "IPAddress ns/a names it"},
 		"one of another namespace":      {there: []client.Object{elsewhere}, ends: true},
 		"a claim that names the mirror": {there: []client.Object{direct}, ends: true},
 	} {

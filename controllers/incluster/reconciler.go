@@ -172,7 +172,7 @@ func (r *Reconciler) handOverPool(ctx context.Context, pool *unstructured.Unstru
 		return fmt.Errorf("pausing a pool that is handed over: %w", err)
 	}
 	r.Recorder.Eventf(pool, nil, corev1.EventTypeNormal, "HandedOver", "Mirror",
-		"The in-cluster provider does not serve this pool any more; claims may name %s", r.kind.MirrorName(pool.GetName()))
+		"The in-cluster provider no longer serves this pool; claims may name %s", r.kind.MirrorName(pool.GetName()))
 	return nil
 }
 

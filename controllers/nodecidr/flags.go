@@ -99,7 +99,7 @@ func (f *FlagsReconciler) replaceClusterCIDRs(ctx context.Context) error {
 	missing, others := f.diffClusterCIDRs(all.Items)
 	if missing != nil {
 		if err := f.Client.Create(ctx, missing); err != nil {
-			return fmt.Errorf("creating ClusterCIDR %s, which --cluster-cidr stands for: %w", missing.Name, err)
+			return fmt.Errorf("creating ClusterCIDR %s for --cluster-cidr: %w", missing.Name, err)
 		}
 		log.FromContext(ctx).Info("Created the ClusterCIDR of the flags", "clusterCIDR", missing.Name)
 	}

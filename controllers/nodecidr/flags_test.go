@@ -114,7 +114,7 @@ func TestFlagsRefused(t *testing.T) { // K25
 	if tried != 3 {
 		t.Errorf("was tried %d times", tried)
 	}
-	if note := <-recorder.Events; !strings.Contains(note, "--cluster-cidr stands for") || len(recorder.Events) > 0 {
+	if note := <-recorder.Events; !strings.Contains(note, "for --cluster-cidr") || len(recorder.Events) > 0 {
 		t.Errorf("%q, and %d more", note, len(recorder.Events))
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(&old), &old); err != nil {

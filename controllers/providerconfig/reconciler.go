@@ -104,7 +104,7 @@ func setPausedCondition(config *v1alpha1.ProviderConfig) {
 		if conditions.Get(config, clusterv1.PausedCondition) == nil {
 			return
 		}
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the ProviderConfig is not paused any more"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the ProviderConfig is no longer paused"
 	}
 	conditions.Set(config, condition)
 }

@@ -63,7 +63,7 @@ func (l *scope) setInUseCondition(m elastic.UsageChange) func(*[]metav1.Conditio
 	condition := metav1.Condition{Type: v1alpha1.InUseCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.InUseReason, Message: "a Service has, or is about to get, one of its addresses"}
 	if !m.IdleSince.IsZero() {
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.IdleReason
-		condition.Message = fmt.Sprintf("no Service has any of its addresses; the block is given back when it has been unused for %s", l.GracePeriod)
+		condition.Message = fmt.Sprintf("no Service has any of its addresses; the block is released when it has been unused for %s", l.GracePeriod)
 		condition.LastTransitionTime = metav1.NewTime(m.IdleSince)
 	}
 	return func(c *[]metav1.Condition) { meta.SetStatusCondition(c, condition) }

@@ -128,16 +128,16 @@ func (l *scope) unknownUseProgress(refused error) drainProgress {
 	out := drainProgress{v1alpha1.TenantUnreachableReason, unreachableMessage, newRequeueDelay(guard.WaitingResyncPeriod)}
 	if refused != nil {
 		out.reason = v1alpha1.TenantRefusedReason
-		out.message = workloads.NewAccessError(l.clusterKey, refused, "the manager cannot tell whether the block is still in use", roleFiles[l.loadBalancer.Active]).Error() + "; " + unconfirmedHint
+		out.message = workloads.NewAccessError(l.clusterKey, refused, "the manager cannot determine whether the block is still in use", roleFiles[l.loadBalancer.Active]).Error() + "; " + unconfirmedHint
 	}
 	return out
 }
 
-const unreachableMessage = "the API server of the Cluster does not answer, so the manager cannot tell whether the block is still in use; " +
+const unreachableMessage = "the API server of the Cluster does not answer, so the manager cannot determine whether the block is still in use; " +
 	"if the Cluster is gone for good, delete its Cluster object; " + unconfirmedHint
 
 // unconfirmedHint is the way out that needs nothing of the Cluster.
-const unconfirmedHint = "if you know that nothing uses the block any more, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
+const unconfirmedHint = "if the block is no longer in use, annotate this IPAllocation with " + v1alpha1.ReleaseUnconfirmedAnnotation
 
 // deleteBlock deletes a block, as it was when that was decided, and removes our finalizer.
 func (l *scope) deleteBlock(ctx context.Context, a *v1alpha1.IPAllocation) error {
@@ -153,7 +153,7 @@ func (l *scope) deleteBlock(ctx context.Context, a *v1alpha1.IPAllocation) error
 		a = current
 		metrics.TenantShrinks.WithLabelValues(l.clusterKey.Namespace, l.clusterKey.Name).Inc()
 		l.Recorder.Eventf(l.cluster, nil, corev1.EventTypeNormal, "LoadBalancerPoolShrunk", "Release",
-			"%s is given back: no Service has used it for %s", a.Status.CIDR, l.GracePeriod)
+			"%s is released: no Service has used it for %s", a.Status.CIDR, l.GracePeriod)
 	}
 	return l.removeFinalizer(ctx, a)
 }

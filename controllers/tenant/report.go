@@ -51,7 +51,7 @@ func (l *scope) typeChangedCondition(d demand.Decision) *metav1.Condition {
 	return &metav1.Condition{
 		Type: v1alpha1.DemandSatisfiedCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.TypeChangedReason,
 		Message: fmt.Sprintf("%s is shown the blocks of the Cluster, and ProviderConfig %s names %s; they stay where they are, as Services would lose "+
-			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are made anew",
+			"their addresses: set loadBalancer.type back, or delete the IPAllocations of the Cluster, which are then recreated",
 			l.loadBalancer.Active, d.ProviderConfig.Name, l.loadBalancer.Configured),
 	}
 }

@@ -48,7 +48,7 @@ func DescribeManagers(o client.Object) string {
 		}
 	}
 	slices.Sort(managers)
-	by := "nobody on record"
+	by := "no manager on record"
 	if len(managers) > 0 {
 		by = strings.Join(managers, ", ")
 	}

@@ -82,7 +82,7 @@ func (o *observedCluster) DescribeForeignPool(names ...string) string {
 		if name == DefaultPool {
 			do = "use projection: PoolPerAllocation; or, " + do
 		}
-		return fmt.Sprintf("CiliumLoadBalancerIPPool %s in the Cluster was made by somebody else (%s), and is left as it is; %s", name, balancer.DescribeManagers(p), do)
+		return fmt.Sprintf("CiliumLoadBalancerIPPool %s in the Cluster was created by another owner (%s) and is not changed; %s", name, balancer.DescribeManagers(p), do)
 	}
 	return ""
 }

@@ -121,7 +121,7 @@ func listRollbackBlockers(o pools.Objects) (out []string) {
 	for i := range o.Leases {
 		l := &o.Leases[i]
 		if r, ok := leases.AddressForLease(l); ok {
-			out = append(out, fmt.Sprintf("IPLease %s/%s has %s of %s, which an older manager would give to somebody else: delete the lease first",
+			out = append(out, fmt.Sprintf("IPLease %s/%s has %s of %s, which an older manager would grant to another claimant: delete the lease first",
 				l.Namespace, l.Name, r.From(), pools.KeyFromPoolReference(l.Namespace, l.Spec.PoolRef)))
 		}
 	}

@@ -65,7 +65,7 @@ func (p *plugin) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-butler_ipam",
 		Short: "Look at the pools, addresses and blocks of the IPAM provider Butler",
-		Long: "Look at the pools, addresses and blocks of the Cluster API IPAM provider Butler, and move in from the\n" +
+		Long: "Look at the pools, addresses and blocks of the Cluster API IPAM provider Butler, and import from the\n" +
 			"in-cluster provider or Metal3's IPAM, or take the place of the former.\n\n" +
 			"Exit codes: 0 done, or yes; 1 the answer is no; 2 it failed.",
 		Example:       "  kubectl butler-ipam pools -A\n  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam explain claim/worker-0",

@@ -121,7 +121,7 @@ func (p *plugin) handBackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hand-back",
 		Short: "Give the pools of the in-cluster provider back to it",
-		Long: "Check that the in-cluster provider can serve its pools again without giving an address twice, list what is in the way, and\n" +
+		Long: "Check that the in-cluster provider can serve its pools again without granting an address twice, list the obstacles, and\n" +
 			"remove the mirrors of the pools. Prints the plan and writes nothing, unless --apply is given. Read docs/in-cluster.md.",
 		Example: "  kubectl butler-ipam hand-back\n  kubectl butler-ipam hand-back --apply",
 		Args:    noArgs("hand-back gives all pools back: the in-cluster provider serves all of its own"),
@@ -181,10 +181,10 @@ func (p *plugin) formatHandBackPlan(plan *dropin.Plan) string {
 		fmt.Fprintln(&out, p.yellow("note:"), referrer, "names a mirror, and will not be served after the hand-back: delete it")
 	}
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
+		fmt.Fprintln(&out, p.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
-	fmt.Fprintln(&out, p.red("In the way:"))
+	fmt.Fprintln(&out, p.red("Obstacles:"))
 	for _, problem := range plan.Problems {
 		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.Message, problem.Advice)
 	}

@@ -27,8 +27,8 @@ func (p *plugin) explainCommand() *cobra.Command {
 		Use:   "explain KIND/NAME",
 		Short: "Say why a claim, a block, a lease or a Node waits, or a pool gives nothing, and what to do",
 		Long: "Say why an IPAddressClaim (claim/NAME), an IPAllocation (ipallocation/NAME) or an IPLease (iplease/NAME) waits, or why a\n" +
-			"pool (np/NAME, gnp/NAME) grants nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and who uses a\n" +
-			"ClusterCIDR (cc/NAME) and who waits for it. Exit code 1 where it waits, or grants nothing.",
+			"pool (np/NAME, gnp/NAME) grants nothing, and what to do about it; why a Node of the cluster (node/NAME) has its pod CIDRs or none, and which Nodes use a\n" +
+			"ClusterCIDR (cc/NAME) and which wait for it. Exit code 1 where it waits, or grants nothing.",
 		Example: "  kubectl butler-ipam explain claim/worker-0\n  kubectl butler-ipam explain ipallocation/team-a-prod-lb -n default\n  kubectl butler-ipam explain node/worker-0",
 		Args:    exactlyOneArg("which claim, allocation, lease, pool, Node or ClusterCIDR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +151,7 @@ func explainClaim(ctx context.Context, from client.Client, namespace, name strin
 	e, explained := explainClaimant(ctx, from, c, claim.UID, types.NamespacedName{Namespace: namespace, Name: c.ClusterName}, now)
 	if err == nil && !published && address.Spec.ClaimRef.Name == name && claim.DeletionTimestamp == nil {
 		// clusterctl move and a restore bring objects without their status.
-		e.Summary = "has " + allocated + ", which its status does not say yet: who asked for it waits"
+		e.Summary = "has " + allocated + ", which its status does not show yet: its requester waits"
 	}
 	return e, explained
 }

@@ -43,8 +43,8 @@ func (p *plugin) freeCommand() *cobra.Command {
 	where := &namespaceOrCount{namespace: p.flags.Namespace}
 	cmd := &cobra.Command{
 		Use:   "free POOL",
-		Short: "Say what is free in a pool, and where a block would be placed",
-		Long: "Say what is free in a pool, and where a block of --count addresses would be placed now. The manager places blocks with\n" +
+		Short: "Show what is free in a pool, and where a block would be placed",
+		Long: "Show what is free in a pool, and where a block of --count addresses would be placed now. The manager places blocks with\n" +
 			"the same code. POOL is the name of a NetworkPool of the namespace, or gnp/NAME for a GlobalNetworkPool.\n" +
 			"-n with a number is short for --count.",
 		Example: "  kubectl butler-ipam free machines\n  kubectl butler-ipam free gnp/shared --count 8",

@@ -160,10 +160,10 @@ func (p *plugin) formatImportPlan(plan *migrate.Plan) string {
 	}
 	fmt.Fprintf(&out, "%s %s:\n%s", text.FormatCount(len(plan.Claims), "claim is", "claims are"), plan.ClaimsOutcome, t)
 	if len(plan.Problems) == 0 {
-		fmt.Fprintln(&out, p.green("Nothing is in the way.")+" Nothing has been written yet: run again with --apply.")
+		fmt.Fprintln(&out, p.green("There are no obstacles.")+" Nothing has been written yet: run again with --apply.")
 		return out.String()
 	}
-	fmt.Fprintln(&out, p.red("In the way:"))
+	fmt.Fprintln(&out, p.red("Obstacles:"))
 	for _, problem := range plan.Problems {
 		fmt.Fprintf(&out, "  %s\n    to do: %s\n", problem.Message, problem.Advice)
 	}

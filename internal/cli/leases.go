@@ -14,7 +14,7 @@ func (p *plugin) leasesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "leases",
 		Short:   "Show the leases, and which Service has which port",
-		Long:    "Show the leases of the namespace: the address of each, the pool, which Service has which port, and why one has\nno address or is not given back.",
+		Long:    "Show the leases of the namespace: the address of each, the pool, which Service has which port, and why one has\nno address or is not released.",
 		Example: "  kubectl butler-ipam leases\n  kubectl butler-ipam leases -A -o yaml",
 		Args:    noArgs("leases shows all leases; for one, use `explain iplease/NAME`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {

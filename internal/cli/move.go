@@ -35,7 +35,7 @@ func listMoveBlockers(ctx context.Context, from client.Client, o pools.Objects) 
 			namespaces[key][c.Namespace] = true
 		}
 		if !isMovedByClusterctl(ctx, from, c) {
-			out = append(out, fmt.Sprintf("IPAddressClaim %s/%s has an address of %v, and its owners lead to no Cluster: clusterctl leaves it behind, and the pool gives its address to somebody else; "+
+			out = append(out, fmt.Sprintf("IPAddressClaim %s/%s has an address of %v, and its owners lead to no Cluster: clusterctl leaves it behind, and the pool grants its address to another claimant; "+
 				"label it %s first", c.Namespace, c.Name, key, clusterctlv1.ClusterctlMoveLabel))
 		}
 	}

@@ -38,7 +38,7 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 		out.FenceDamage = damaged
 	case err != nil:
 		action := fmt.Sprintf("get the ConfigMap %s/%s", fence.ConfigMapNamespace, fence.ConfigMapName)
-		if out.FenceHidden, err = hidden(err, action, "what is about to be given to Nodes is not shown"); err != nil {
+		if out.FenceHidden, err = hidden(err, action, "grants in flight to Nodes are not shown"); err != nil {
 			return out, nil, err
 		}
 	case found:
@@ -46,7 +46,7 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	}
 	nodes := &corev1.NodeList{}
 	if err := from.List(ctx, nodes); err != nil {
-		if out.NodesHidden, err = hidden(err, "list nodes", "their pod CIDRs are not looked at"); err != nil {
+		if out.NodesHidden, err = hidden(err, "list nodes", "their pod CIDRs are not checked"); err != nil {
 			return out, nil, err
 		}
 	}
@@ -56,14 +56,14 @@ func readPodCIDRs(ctx context.Context, from client.Reader) (out inspect.PodCIDRs
 	case meta.IsNoMatchError(err):
 		out.ManagedElsewhere = true
 	case err != nil:
-		if out.RangesHidden, err = hidden(err, "list clustercidrs.butler.butlerlabs.dev", "the ranges for Nodes are not looked at"); err != nil {
+		if out.RangesHidden, err = hidden(err, "list clustercidrs.butler.butlerlabs.dev", "the ranges for Nodes are not checked"); err != nil {
 			return out, nil, err
 		}
 	}
 	out.ClusterCIDRs = ranges.Items
 	services := &networkingv1.ServiceCIDRList{}
 	if err := from.List(ctx, services); err != nil && !meta.IsNoMatchError(err) { // the kind exists since Kubernetes 1.33
-		if _, err := hidden(err, "list servicecidrs.networking.k8s.io", "what is for Services is not known"); err != nil {
+		if _, err := hidden(err, "list servicecidrs.networking.k8s.io", "the Service CIDRs are unknown"); err != nil {
 			return out, nil, err
 		}
 	}

@@ -134,7 +134,7 @@ func (p *plugin) reportReserveFailure(claim *ipamv1.IPAddressClaim, err error) e
 	if !wait.Interrupted(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	why := "no manager has looked at it: does one run, and does it serve this namespace?"
+	why := "no manager has reconciled it: does one run, and does it serve this namespace?"
 	if ready := meta.FindStatusCondition(claim.Status.Conditions, ipamv1.IPAddressClaimReadyCondition); ready != nil {
 		why = ready.Reason + ": " + ready.Message
 	}

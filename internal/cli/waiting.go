@@ -14,7 +14,7 @@ func (p *plugin) waitingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "waiting",
 		Short:   "Show the claims, blocks and leases that wait, and why",
-		Long:    "Show the claims, blocks and leases of the namespace that have no address, the oldest first, and what their\nconditions say. `explain` says more of one.",
+		Long:    "Show the claims, blocks and leases of the namespace that have no address, the oldest first, and their\nconditions. `explain` shows the details of one.",
 		Example: "  kubectl butler-ipam waiting\n  kubectl butler-ipam waiting -A -o json",
 		Args:    noArgs("waiting shows all that wait; for one, use `explain claim/NAME`"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +34,7 @@ func (p *plugin) waitingCommand() *cobra.Command {
 				case all:
 					return "Nothing waits.\n"
 				}
-				return "Nothing waits in namespace " + namespace + "; -A looks at all namespaces.\n"
+				return "Nothing waits in namespace " + namespace + "; -A lists all namespaces.\n"
 			})
 		},
 	}

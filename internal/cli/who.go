@@ -24,10 +24,10 @@ func (p *plugin) whoCommand() *cobra.Command {
 	var services bool
 	cmd := &cobra.Command{
 		Use:   "who ADDRESS|PREFIX",
-		Short: "Say who has an address, or some of a prefix",
-		Long: "Say who has an address, since when, and through which claim, machine and Cluster; or that it is reserved, resting,\n" +
-			"free, or in no pool. All namespaces are looked at, or the one that --namespace names.\n\n" +
-			"Of pod CIDRs it says which Node of the cluster has the address, or is about to, and what it is in the ClusterCIDRs\n" +
+		Short: "Show which object has an address, or some of a prefix",
+		Long: "Show which object has an address, since when, and through which claim, machine and Cluster; or that it is reserved, resting,\n" +
+			"free, or in no pool. All namespaces are searched, or the one that --namespace names.\n\n" +
+			"For pod CIDRs it shows which Node of the cluster has the address, or is about to, and what it is in the ClusterCIDRs\n" +
 			"that have it. For the Nodes of a workload cluster, use its kubeconfig.",
 		Example: "  kubectl butler-ipam who 10.40.0.10\n  kubectl butler-ipam who 10.41.0.16 --services\n  kubectl butler-ipam who 10.244.3.0/24",
 		Args:    exactlyOneArg("which address or prefix"),
@@ -138,7 +138,7 @@ func (p *plugin) findHolders(ctx context.Context, c client.Client, namespace str
 func (p *plugin) formatWhoResult(a netip.Prefix, answer whoResult) string {
 	if len(answer.Items) == 0 {
 		if len(answer.searchedKinds) == 0 {
-			return fmt.Sprintf("Who has %s cannot be seen.\n", formatAddressOrPrefix(a))
+			return fmt.Sprintf("The holder of %s cannot be determined.\n", formatAddressOrPrefix(a))
 		}
 		return fmt.Sprintf("%s is in no %s.\n", formatAddressOrPrefix(a), strings.Join(answer.searchedKinds, ", no "))
 	}

@@ -99,7 +99,7 @@ func (a rightsChecker) rulesInNamespace(ctx context.Context, namespace string) (
 	}
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
 	if err := a.api.Create(ctx, review); err != nil {
-		return nil, fmt.Errorf("asking the API server what the manager may do: %w", err)
+		return nil, fmt.Errorf("reading the permissions of the manager: %w", err)
 	}
 	var out []rbacv1.PolicyRule
 	for _, r := range review.Status.ResourceRules {

@@ -62,7 +62,7 @@ func gatherInput(ctx context.Context, from client.Reader) (*planInput, error) {
 	addresses, claims, allocations := &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{}, &v1alpha1.IPAllocationList{}
 	for _, list := range []client.ObjectList{addresses, claims, allocations} {
 		if err := from.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("looking for who names a mirror: %w", err)
+			return nil, fmt.Errorf("listing the references to a mirror: %w", err)
 		}
 	}
 	out.addresses, out.claims, out.allocations = addresses.Items, claims.Items, allocations.Items

@@ -30,7 +30,7 @@ type HandBack struct {
 }
 
 // ErrProblems reports that a hand-back is not possible: Plan.Problems lists the obstacles.
-var ErrProblems = errors.New("something stands in the way of handing the pools back")
+var ErrProblems = errors.New("the pools cannot be handed back yet")
 
 // Plan returns the effect of a hand-back. It writes nothing.
 func (h *HandBack) Plan(ctx context.Context) (*Plan, error) {

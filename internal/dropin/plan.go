@@ -45,7 +45,7 @@ func newPlan(in *planInput, now time.Time, withoutRests bool) *Plan {
 		p.addProblemf("take "+serveFlag+" off its arguments, and wait until its Pod is gone", "a manager serves the pools: %s", manager)
 	}
 	if i := slices.IndexFunc(in.mirrors, isMirrorServed); i >= 0 && len(in.servingManagers) == 0 && len(in.managers) > 0 {
-		p.addProblemf("remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager",
+		p.addProblemf("remove the component in-cluster-pools, restart the manager, and wait until the pool has the reason NotServed; or stop the manager",
 			"a manager serves %s: %s", pools.KeyForPool(in.mirrors[i]), strings.Join(in.managers, ", "))
 	}
 	for _, s := range in.deletingSources {
@@ -152,7 +152,7 @@ func (p *Plan) checkCoolingAndHeld(mirror v1alpha1.Pool, now time.Time, withoutR
 			rests, key, last.UTC().Format(time.RFC3339))
 	}
 	for _, h := range status.Held {
-		p.addProblemf("find out who has it, and release it with kubectl butler-ipam release-held if nobody does", "%s-%s of %s is held (%s), and the in-cluster provider would give it",
+		p.addProblemf("find out whether it is in use, and release it with kubectl butler-ipam release-held if it is not", "%s-%s of %s is held (%s), and the in-cluster provider would give it",
 			h.First, h.Last, key, h.Reason)
 	}
 }

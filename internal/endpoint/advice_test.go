@@ -24,12 +24,12 @@ func TestMissingEndpointMessagesNameStepsThatHelp(t *testing.T) {
 		step        Action
 	}{
 		"it has another address, and its claim goes": {ObservedState{newCluster("10.0.0.5"), newClaimOf(bound), newAddress("10.0.0.6")}, ObservedState{Cluster: newCluster("10.0.0.5")},
-			"delete the claim, and take its owner reference off: it is made anew and asks for 10.0.0.5", ActionCreate},
+			"delete the claim, and remove its owner reference: it is recreated and asks for 10.0.0.5", ActionCreate},
 		"the claim of another is given to it": {ObservedState{newCluster("10.0.0.5"), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ObservedState{newCluster("10.0.0.5"), newClaimOf(ownedBy(its), bound), newAddress("10.0.0.5")},
 			"adopt it: kubectl butler-ipam reserve lab-control-plane -n ns --pool POOL --cluster lab", ActionServe},
-		"the claim of another is deleted":  {ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ObservedState{Cluster: newCluster("")}, "delete it only if nobody uses its address", ActionCreate},
-		"what held its claim is gone":      {ObservedState{newCluster(""), newClaimOf(bound, markDeleted), nil}, ObservedState{Cluster: newCluster("")}, "if it stays, look at its finalizers", ActionCreate},
-		"what held an earlier one is gone": {ObservedState{newCluster(""), newClaimOf(ownedBy(earlier)), nil}, ObservedState{Cluster: newCluster("")}, "If it stays, look at its finalizers", ActionCreate},
+		"the claim of another is deleted":  {ObservedState{newCluster(""), newClaimOf(ownedBy(), bound), newAddress("10.0.0.5")}, ObservedState{Cluster: newCluster("")}, "delete it only if its address is not in use", ActionCreate},
+		"what held its claim is gone":      {ObservedState{newCluster(""), newClaimOf(bound, markDeleted), nil}, ObservedState{Cluster: newCluster("")}, "if it stays, check its finalizers", ActionCreate},
+		"what held an earlier one is gone": {ObservedState{newCluster(""), newClaimOf(ownedBy(earlier)), nil}, ObservedState{Cluster: newCluster("")}, "If it stays, check its finalizers", ActionCreate},
 		"its pool is served":               {ObservedState{newCluster(""), newClaimOf(), nil}, ObservedState{newCluster(""), newClaimOf(bound), newAddress("10.0.0.5")}, "see whether the pool exists, and whether the manager that serves it runs", ActionServe},
 	} {
 		if got := DecideAction(c.state, machines); got.Action == ActionServe || !strings.Contains(got.Message, c.wantMessage) {

@@ -85,7 +85,7 @@ func DecideAction(seen ObservedState, pool ipamv1.IPPoolReference) Decision {
 		return Decision{Action: ActionCreate, Claim: newClaim(cluster, pool, requested)}
 	case claim.DeletionTimestamp != nil:
 		return Decision{Action: ActionWait, Temporary: true, Message: fmt.Sprintf(
-			"IPAddressClaim %s is being deleted, and is made anew when it is gone; if it stays, look at its finalizers", objectKey(claim))}
+			"IPAddressClaim %s is being deleted, and is recreated when it is gone; if it stays, check its finalizers", objectKey(claim))}
 	case claim.Spec.PoolRef != pool, requested != "" && claim.Annotations[v1alpha1.RequestedAddressAnnotation] != requested:
 		return Decision{Action: ActionDelete}
 	}
@@ -130,7 +130,7 @@ func decideGranted(seen ObservedState, had netip.Addr) Decision {
 		return refusef("IPAddress %s/%s has %q, which is no address", seen.Address.Namespace, seen.Address.Name, text.SanitizeMessage(seen.Address.Spec.Address))
 	}
 	if had.IsValid() && had != address {
-		return refusef("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim, and take its owner reference off: it is made anew and asks for %s; if preAllocations of the pool names the claim, change that first",
+		return refusef("IPAddressClaim %s has %s, and the endpoint of the Cluster is %s, which is not changed; delete the claim, and remove its owner reference: it is recreated and asks for %s; if preAllocations of the pool names the claim, change that first",
 			key, address, had, had)
 	}
 	return Decision{Action: ActionServe, Address: address}
@@ -154,11 +154,11 @@ func decideForeignClaim(cluster *clusterv1.Cluster, claim *ipamv1.IPAddressClaim
 	for _, ref := range claim.OwnerReferences {
 		if ref.Kind == clusterv1.ClusterKind && ref.Name == cluster.Name {
 			return Decision{Action: ActionWait, Temporary: true, Message: fmt.Sprintf(
-				"IPAddressClaim %s is of an earlier Cluster of this name; the garbage collector deletes it. If it stays, look at its finalizers", key)}
+				"IPAddressClaim %s is of an earlier Cluster of this name; the garbage collector deletes it. If it stays, check its finalizers", key)}
 		}
 	}
 	return refusef("IPAddressClaim %s is not owned by the Cluster and is ignored. If it reserves the Cluster's endpoint, adopt it: "+
-		"kubectl butler-ipam reserve %s -n %s --pool POOL --cluster %s; delete it only if nobody uses its address", key, claim.Name, claim.Namespace, cluster.Name)
+		"kubectl butler-ipam reserve %s -n %s --pool POOL --cluster %s; delete it only if its address is not in use", key, claim.Name, claim.Namespace, cluster.Name)
 }
 
 // currentEndpoint returns the address that a Cluster already has; the zero value where it has none.

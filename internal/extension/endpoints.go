@@ -113,7 +113,7 @@ func (e *EndpointPatcher) clusterFromVariables(ctx context.Context, variables []
 	err := e.Client.Get(ctx, key, cluster)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && cluster.UID != about.Cluster.UID:
-		return nil, refusalError{message: fmt.Sprintf("Cluster %s is not there any more", key)}
+		return nil, refusalError{message: fmt.Sprintf("Cluster %s no longer exists", key)}
 	case err != nil:
 		return nil, fmt.Errorf("reading Cluster %s: %w", key, err)
 	case !cluster.Spec.Topology.IsDefined():

@@ -175,7 +175,7 @@ func (f *Feed[Key]) Add(obj any) error { return f.Update(obj) }
 func (f *Feed[Key]) Update(obj any) error {
 	o, ok := obj.(client.Object)
 	if !ok {
-		return errors.New("what is fed is no object")
+		return errors.New("the watch delivered no API object")
 	}
 	f.observeObject(o)
 	return nil
@@ -191,7 +191,7 @@ func (f *Feed[Key]) observeObject(o client.Object) {
 func (f *Feed[Key]) Delete(obj any) error {
 	o, ok := obj.(client.Object)
 	if !ok {
-		return errors.New("what is fed is no object")
+		return errors.New("the watch delivered no API object")
 	}
 	f.forgetObject(o)
 	return nil

@@ -35,7 +35,7 @@ const (
 )
 
 func (k OpKind) String() string {
-	return [...]string{"beat", "take", "leave", "empty", "tell", "probe", "add", "refresh", "remove", "announce"}[k]
+	return [...]string{"heartbeat", "acquire", "release-unconfirmed", "release-confirmed", "report", "probe", "add", "refresh", "remove", "announce"}[k]
 }
 
 // Op is one operation of a host.
@@ -83,11 +83,11 @@ var (
 	// ErrLockChanged means that the lock is not as it was read, so it was not written.
 	ErrLockChanged = errors.New("the lock has changed meanwhile")
 	// ErrHolderAlive means that the holder of the lock is alive, so the lock was not written.
-	ErrHolderAlive = errors.New("who has the lock lives")
+	ErrHolderAlive = errors.New("the holder of the lock is alive")
 	// ErrOpTooLate means that the operation was not run, as too much time had passed since it was decided.
-	ErrOpTooLate = errors.New("it took too long since that was decided")
+	ErrOpTooLate = errors.New("too much time has passed since the decision")
 	// ErrLeaseGone means that the lock was taken, and that the lease did not exist any more after that.
-	ErrLeaseGone = errors.New("the lease is not there any more")
+	ErrLeaseGone = errors.New("the lease no longer exists")
 )
 
 // OpResult is the outcome of an Op.

@@ -58,7 +58,7 @@ func (m *HostState) buildReport(now time.Time, w *WantedAddress) *Report {
 	claim, claimed := m.foreignClaims[a]
 	switch {
 	case on && claimed && now.Sub(claim.ObservedAt) < conflictReportPeriod:
-		setCondition(v1alpha1.ContestedReason, "%s says that it has %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
+		setCondition(v1alpha1.ContestedReason, "%s claims %s, which host %s has; %s", m.describeMAC(claim.MAC), a, m.Self.Name, m.conflictAdvice(claim.MAC))
 	case on && !m.Self.canServe(w.Nodes):
 		setCondition(v1alpha1.NoCommonNodeReason, "no host is on a Node with a ready endpoint of every Service of the lease that has externalTrafficPolicy Local; host %s has the address until there is one", m.Self.Name)
 	case on:

@@ -97,7 +97,7 @@ func ExplainClaimant(c ClaimantInfo) Explanation {
 	if c.GrantedAddress != "" && ready != nil && ready.Status == metav1.ConditionTrue && !deleting {
 		e.Served, e.Summary = true, "has "+c.GrantedAddress
 		if c.NamesOwnPool && c.Pool == nil {
-			add(c.poolName()+" does not exist: nothing keeps another pool from giving away what it has", c.adviseRecreatePool())
+			add(c.poolName()+" does not exist: nothing keeps another pool from granting its addresses", c.adviseRecreatePool())
 		}
 		if c.Address != nil {
 			if text := describeKeptAddress(c.Address); text != "" {
@@ -108,7 +108,7 @@ func ExplainClaimant(c ClaimantInfo) Explanation {
 			add(fmt.Sprintf("Services of its Cluster wait for more (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		} else if d != nil && d.Status == metav1.ConditionUnknown {
 			e.Served = false
-			add(fmt.Sprintf("nobody knows whether its Cluster can use it (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
+			add(fmt.Sprintf("it is unknown whether its Cluster can use it (%s): %s", d.Reason, d.Message), "see docs/elastic.md#what-you-see")
 		}
 		if a := meta.FindStatusCondition(c.Conditions, v1alpha1.AnnouncedCondition); a != nil && a.Status == metav1.ConditionFalse {
 			add(fmt.Sprintf("it is not announced (%s): %s", a.Reason, a.Message), "see docs/leases.md#with-metallb")
@@ -238,7 +238,7 @@ func (c ClaimantInfo) explainDeletion(add func(finding, do string)) {
 	for _, f := range c.Object.GetFinalizers() {
 		switch {
 		case f == v1alpha1.TenantPoolFinalizer || f == v1alpha1.CiliumPoolFinalizer:
-			text := "the Cluster has not let go of the block yet"
+			text := "the Cluster has not released the block yet"
 			if d := meta.FindStatusCondition(c.Conditions, v1alpha1.DrainingCondition); d != nil {
 				text += ": " + d.Message
 			}
@@ -295,7 +295,7 @@ func (c ClaimantInfo) explainRefusals(add func(finding, do string), ready *metav
 		add(c.poolName()+" does not exist", c.adviseRecreateObject(do))
 		return
 	case isUnobserved(c.Pool):
-		add("no manager has looked at "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
+		add("no manager has reconciled "+c.poolName()+" yet", "is the manager running, and does its flag --namespace include the pool?")
 	}
 	if annotations.HasPaused(c.Pool) {
 		return // explainPauses has reported it
@@ -336,7 +336,7 @@ func splitAdvice(message, otherwise string) (finding, do string) {
 
 // adviseRecreatePool returns the advice for an object that has an address of a pool that does not exist.
 func (c ClaimantInfo) adviseRecreatePool() string {
-	return "create the pool again, with these addresses in it: each stays whose it is (docs/gitops.md#pruning-a-pool-in-use)"
+	return "create the pool again, with these addresses in it: each keeps its holder (docs/gitops.md#pruning-a-pool-in-use)"
 }
 
 // explainWithoutFinding explains an object for which no obstacle was found.

@@ -54,7 +54,7 @@ func TestExplain(t *testing.T) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
 			withReady(metav1.ConditionTrue, "Ready")(c)
 			c.Conditions = append(c.Conditions, metav1.Condition{Type: "DemandSatisfied", Status: metav1.ConditionUnknown, Reason: "TenantUnreachable", Message: "m"})
-		}, "has 10.0.0.1-10.0.0.2: nobody knows whether its Cluster can use it (TenantUnreachable): m -> see docs/elastic.md", false},
+		}, "has 10.0.0.1-10.0.0.2: it is unknown whether its Cluster can use it (TenantUnreachable): m -> see docs/elastic.md", false},
 		"served before its Cluster is there": {open(), func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.1-10.0.0.2"
 			withReady(metav1.ConditionTrue, "Ready")(c)
@@ -98,7 +98,7 @@ func TestExplain(t *testing.T) {
 		}, "waits: NetworkPool ns/p grants nothing now (Deleting): m -> use another pool: this one is being deleted. It belongs to Metal3Data w-0: name the right pool in a new Metal3DataTemplate, " +
 			"as networkData cannot be changed, and that one in a new Metal3MachineTemplate, and delete the Machine", false},
 		"no pool":    {nil, nil, "waits: NetworkPool ns/p does not exist -> create the pool", false},
-		"no manager": {&v1alpha1.NetworkPool{}, nil, "waits: no manager has looked at NetworkPool ns/p yet -> is the manager running", false},
+		"no manager": {&v1alpha1.NetworkPool{}, nil, "waits: no manager has reconciled NetworkPool ns/p yet -> is the manager running", false},
 		"a pool of another provider that is not there": {nil, func(c *ClaimantInfo) { c.NamesOwnPool, c.MissingForeignPool = false, "InClusterIPPool ns/p" },
 			"waits: InClusterIPPool ns/p does not exist -> create it", false},
 		"another's kind": {nil, func(c *ClaimantInfo) { c.NamesOwnPool = false }, "names no pool of this provider: its poolRef names NetworkPool p of \"g\": another provider serves it, if there is one -> ask that provider", false},
@@ -126,7 +126,7 @@ func TestExplain(t *testing.T) {
 		"served of a pool that is gone": {nil, func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
 			withReady(metav1.ConditionTrue, "Ready")(c)
-		}, "has 10.0.0.5: NetworkPool ns/p does not exist: nothing keeps another pool from giving away what it has -> create the pool again, with these addresses in it", true},
+		}, "has 10.0.0.5: NetworkPool ns/p does not exist: nothing keeps another pool from granting its addresses -> create the pool again, with these addresses in it", true},
 		"with a refusal, as the pool of its address is gone": {nil, func(c *ClaimantInfo) {
 			c.GrantedAddress = "10.0.0.5"
 			withReady(metav1.ConditionFalse, "PoolNotReady")(c)
@@ -147,7 +147,7 @@ func TestExplain(t *testing.T) {
 			c.Kind, c.Object = "IPAllocation", &v1alpha1.IPAllocation{}
 			c.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			c.Object.SetFinalizers([]string{v1alpha1.TenantPoolFinalizer})
-		}, "is being deleted: the Cluster has not let go of the block yet -> see docs/elastic.md: a Cluster that does not answer keeps its block; " +
+		}, "is being deleted: the Cluster has not released the block yet -> see docs/elastic.md: a Cluster that does not answer keeps its block; " +
 			"the component load-balancers takes the finalizer butler.butlerlabs.dev/tenant-pool off", false},
 		"a paused claim": {open(), func(c *ClaimantInfo) { c.Object.SetAnnotations(paused) },
 			"waits: it is paused by its annotation cluster.x-k8s.io/paused -> kubectl annotate ipaddressclaims.ipam.cluster.x-k8s.io -n ns c cluster.x-k8s.io/paused-", false},

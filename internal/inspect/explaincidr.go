@@ -45,7 +45,7 @@ func ExplainClusterCIDR(of PodCIDRs, name string, now time.Time) (Explanation, b
 		x.explainDeletion()
 	case ready == nil:
 		x.explanation.Summary = "gives nothing yet"
-		x.addFinding("no manager has looked at it", x.adviseRunManager())
+		x.addFinding("no manager has reconciled it", x.adviseRunManager())
 	case ready.Status != metav1.ConditionTrue:
 		x.explanation.Summary = "gives nothing"
 		x.addFinding(ready.Reason+": "+ready.Message, clusterCIDRAdvice[ready.Reason])
@@ -109,13 +109,13 @@ func (x *clusterCIDRExplainer) explainCapacity(ready *metav1.Condition) {
 // explainDeletion adds the Nodes, Clusters and finalizers that delay the deletion of a ClusterCIDR.
 func (x *clusterCIDRExplainer) explainDeletion() {
 	x.explanation.Summary = "is being deleted"
-	const drain = "drain and delete these Nodes, so that they register anew, and get CIDRs of another ClusterCIDR"
+	const drain = "drain and delete these Nodes, so that they register again, and get CIDRs of another ClusterCIDR"
 	if n := len(x.users); n > 0 {
 		x.addFinding(fmt.Sprintf("it stays until no Node uses it: %d of them, listed below", n), drain)
 	}
 	for _, u := range x.clusterCIDR.Status.Clusters {
 		if u.Nodes == 0 {
-			x.addFinding(fmt.Sprintf("Cluster %s/%s has yet to let go of it", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
+			x.addFinding(fmt.Sprintf("Cluster %s/%s has not released it yet", u.Namespace, u.Name), "see that the manager reaches it: kubectl describe cluster -n "+u.Namespace+" "+u.Name)
 			continue
 		}
 		x.addFinding(fmt.Sprintf("it stays until no Node of Cluster %s/%s uses it: %d of them", u.Namespace, u.Name, u.Nodes),

@@ -14,7 +14,7 @@ import (
 // TestExplainClusterCIDR checks whether a ClusterCIDR assigns CIDRs, and its users and waiting Nodes.
 func TestExplainClusterCIDR(t *testing.T) {
 	const (
-		drain = "drain and delete these Nodes, so that they register anew, and get CIDRs of another ClusterCIDR"
+		drain = "drain and delete these Nodes, so that they register again, and get CIDRs of another ClusterCIDR"
 		full  = "add a ClusterCIDR for more: docs/node-cidrs.md#a-cluster-that-is-full"
 	)
 	ready := withCondition("Ready", metav1.ConditionTrue, "Ready", "1 of 2 node CIDRs are free")
@@ -46,7 +46,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 		},
 		"Not reconciled yet": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/23"))},
-			"waits: gives nothing yet\nwhy: no manager has looked at it -> is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?\nrange: 10.1.0.0/23, for all Nodes",
+			"waits: gives nothing yet\nwhy: no manager has reconciled it -> is a manager running, with the component own-node-cidrs or node-cidrs (--node-cidrs=own, on or only)?\nrange: 10.1.0.0/23, for all Nodes",
 		},
 		"It is not valid": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "x", withCondition("Ready", metav1.ConditionFalse, "ValidationFailed", "m"))), FenceState: held},
@@ -90,7 +90,7 @@ func TestExplainClusterCIDR(t *testing.T) {
 		"A fleet that has to release it": {
 			PodCIDRs{ClusterCIDRs: ranges(newTestRange("r", "10.1.0.0/16", beingDeleted, forClusters(uses, v1alpha1.ClusterUse{Namespace: "team-a", Name: "idle"})))},
 			"waits: is being deleted\nwhy: it stays until no Node of Cluster team-a/prod uses it: 5 of them -> with the kubeconfig of that: kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs; " + drain + "\n" +
-				"why: Cluster team-a/idle has yet to let go of it -> see that the manager reaches it: kubectl describe cluster -n team-a idle\nrange: 10.1.0.0/16, for all Nodes\n" +
+				"why: Cluster team-a/idle has not released it yet -> see that the manager reaches it: kubectl describe cluster -n team-a idle\nrange: 10.1.0.0/16, for all Nodes\n" +
 				"fleet: team-a/prod: 5 Nodes have a CIDR of it, 251 are free | team-a/idle: 0 Nodes have a CIDR of it, 0 are free",
 		},
 	}

@@ -70,7 +70,7 @@ func (x *nodeExplainer) explainAssigned() {
 	if x.FenceState != nil {
 		for _, g := range x.FenceState.InFlight {
 			if g.NodeUID == n.UID && !slices.Equal(g.CIDRs, n.CIDRs) {
-				x.addFinding(fmt.Sprintf("%s was granted to it, and somebody else has set what it has", joinCIDRs(g.CIDRs)), singleAllocatorAdvice)
+				x.addFinding(fmt.Sprintf("%s was granted to it, and another allocator has set its pod CIDRs", joinCIDRs(g.CIDRs)), singleAllocatorAdvice)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (x *nodeExplainer) explainWaiting() {
 // explainWaitingElsewhere explains a Node whose ClusterCIDRs cannot be read.
 func (x *nodeExplainer) explainWaitingElsewhere() {
 	if x.LastEvent != "" {
-		x.addFinding("the manager said: "+x.LastEvent, "")
+		x.addFinding("event of the manager: "+x.LastEvent, "")
 	}
 	if !x.ManagedElsewhere {
 		return
@@ -271,7 +271,7 @@ var clusterCIDRAdvice = map[string]string{
 	v1alpha1.ValidationFailedReason: "create another ClusterCIDR, and delete this one: a spec cannot be changed",
 	v1alpha1.DeletingReason:         "use another ClusterCIDR: this one is being deleted",
 	v1alpha1.AdoptingReason:         "wait until then",
-	v1alpha1.FenceDamagedReason:     "docs/node-cidrs.md#what-is-said",
+	v1alpha1.FenceDamagedReason:     "docs/node-cidrs.md#events-and-conditions",
 	v1alpha1.FenceRefusedReason:     "see that the manager may write it: docs/node-cidrs.md#the-first-node has the roles",
 	v1alpha1.NodesRefusedReason:     "correct the policy, the webhook or the role that the message names",
 	v1alpha1.ExhaustedReason:        "add a ClusterCIDR for more: docs/node-cidrs.md#a-cluster-that-is-full",

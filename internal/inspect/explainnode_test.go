@@ -81,7 +81,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"Set by another allocator": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), FenceState: stateWithGrant("me//", "w", "two", "10.2.0.0/24")},
-			"ok: has 10.1.0.0/24 of ClusterCIDR one\nwhy: 10.2.0.0/24 was granted to it, and somebody else has set what it has -> run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only\n" +
+			"ok: has 10.1.0.0/24 of ClusterCIDR one\nwhy: 10.2.0.0/24 was granted to it, and another allocator has set its pod CIDRs -> run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only\n" +
 				"from: ClusterCIDR one has these addresses: 10.1.0.0/24; it has no annotation butler.butlerlabs.dev/cluster-cidr, as where another allocator has given them",
 		},
 		"Two have it": {
@@ -144,7 +144,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"Damaged": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "")}, ClusterCIDRs: ranges(one), FenceDamage: errors.Join(&fence.DamagedError{})},
-			"waits: waits for its pod CIDR\nwhy: " + fmt.Sprint(&fence.DamagedError{}) + " -> docs/node-cidrs.md#what-is-said\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
+			"waits: waits for its pod CIDR\nwhy: " + fmt.Sprint(&fence.DamagedError{}) + " -> docs/node-cidrs.md#events-and-conditions\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
 		},
 		"The writes of Nodes are refused": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "")}, ClusterCIDRs: ranges(newTestRange("one", "10.1.0.0/24", withCondition("Ready", metav1.ConditionFalse, "NodesRefused", "a policy refuses it"))), FenceState: held},
@@ -192,7 +192,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"Waiting in a workload cluster": {
 			PodCIDRs{ManagedElsewhere: true, Nodes: []corev1.Node{newTestNode("w", "")}, FenceState: stateWithGrant("me/team-a/prod", "", ""), LastEvent: "all are full"},
-			"waits: waits for its pod CIDR\nwhy: the manager said: all are full\nwhy: the ClusterCIDRs for it are in the management cluster, where this cluster is Cluster team-a/prod -> there: kubectl get clustercidrs -o wide; " +
+			"waits: waits for its pod CIDR\nwhy: event of the manager: all are full\nwhy: the ClusterCIDRs for it are in the management cluster, where this cluster is Cluster team-a/prod -> there: kubectl get clustercidrs -o wide; " +
 				`kubectl get cluster -n team-a prod -o jsonpath='{.status.conditions[?(@.type=="PodCIDRsReady")].message}'`,
 		},
 		"A workload cluster that is not served": {

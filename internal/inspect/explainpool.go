@@ -24,7 +24,7 @@ func ExplainPool(pool v1alpha1.Pool, waiting []string) Explanation {
 		add("it "+grants.PausedPoolText, grants.ResumeAdvice(pool))
 	case ready == nil || isUnobserved(pool):
 		e.Summary = "grants nothing yet"
-		add("no manager has looked at it", "is the manager running, and does its flag --namespace include the pool?")
+		add("no manager has reconciled it", "is the manager running, and does its flag --namespace include the pool?")
 	case pool.PoolStatus().ObservedGeneration < pool.GetGeneration() && ready.Reason != v1alpha1.NotServedReason:
 		e.Summary = "has a spec that no manager has acted on yet"
 		add("the manager has not seen this spec yet: its status is of the spec before", "wait a moment; if it stays so, check that a manager is running, and its log")
@@ -72,7 +72,7 @@ func (e *Explanation) explainFullPool(pool v1alpha1.Pool, counts string, waiting
 	s, wait := pool.PoolStatus(), fmt.Sprintf("%d wait", len(waiting))
 	switch len(waiting) {
 	case 0:
-		wait = "nobody waits"
+		wait = "none waits"
 	case 1:
 		wait = "1 waits"
 	}

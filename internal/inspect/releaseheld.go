@@ -74,7 +74,7 @@ func PlanHeldRelease(pool v1alpha1.Pool, name string, ranges []netipx.IPRange) (
 		out.Entries = append(out.Entries, e)
 	}
 	if len(unused) > 0 {
-		return out, fmt.Errorf("nothing in %s is held: look at status.held of %s", poolutil.ShowRange(unused[0]), name)
+		return out, fmt.Errorf("no address in %s is held: see status.held of %s", poolutil.ShowRange(unused[0]), name)
 	}
 	out.Annotation = strings.Join(value, ",")
 	return out, nil

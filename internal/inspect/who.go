@@ -155,9 +155,9 @@ func describeInPool(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a
 	}
 	layout := v.Layout()
 	if !a.IsSingleIP() {
-		s.State, s.Detail = StateFree, "nobody has any of it; `kubectl butler-ipam free` shows what of it can be given"
+		s.State, s.Detail = StateFree, "no object has any of it; `kubectl butler-ipam free` shows what of it can be granted"
 		if closed := ClosedReason(obj); closed != "" {
-			s.State, s.Detail = StateNotGranted, "nobody has any of it, and the pool "+closed
+			s.State, s.Detail = StateNotGranted, "no object has any of it, and the pool "+closed
 		}
 		return s, layout != nil && layout.Declared().OverlapsPrefix(a)
 	}
@@ -176,7 +176,7 @@ func describeInPool(o pools.Objects, v *allocator.Snapshot, obj v1alpha1.Pool, a
 	if v.IsAllocatable(a.Addr()) {
 		s.State = StateFree
 		if closed := ClosedReason(obj); closed != "" {
-			s.State, s.Detail = StateNotGranted, "nobody has it, and the pool "+closed
+			s.State, s.Detail = StateNotGranted, "no object has it, and the pool "+closed
 		}
 	} else {
 		s.State, s.Detail = StateReserved, poolspec.WithheldReason(obj.PoolSpec(), layout, a.Addr())

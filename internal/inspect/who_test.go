@@ -215,8 +215,8 @@ func TestDescribeUnusedAddress(t *testing.T) {
 		state, detail string
 	}{
 		"Free":       {metav1.ConditionTrue, "10.0.0.12/32", StateFree, ""},
-		"Closed":     {metav1.ConditionFalse, "10.0.0.12/32", StateNotGranted, "nobody has it, and the pool grants nothing now (Overlap): m"},
-		"AllClosed":  {metav1.ConditionFalse, "10.0.0.12/30", StateNotGranted, "nobody has any of it, and the pool grants nothing now (Overlap): m"},
+		"Closed":     {metav1.ConditionFalse, "10.0.0.12/32", StateNotGranted, "no object has it, and the pool grants nothing now (Overlap): m"},
+		"AllClosed":  {metav1.ConditionFalse, "10.0.0.12/30", StateNotGranted, "no object has any of it, and the pool grants nothing now (Overlap): m"},
 		"ItsGateway": {metav1.ConditionTrue, "10.0.0.1/32", StateReserved, "the gateway (spec.gateway)"},
 		"Outside":    {metav1.ConditionTrue, "10.0.0.2/32", "", ""},
 	} {

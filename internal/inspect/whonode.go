@@ -62,7 +62,7 @@ func (p *PodCIDRs) describeHolders(v *nodeipam.SnapshotView, a netip.Prefix) (ou
 		}
 		out[i].Holders = append(out[i].Holders, p.newNodeHolder(n.Name, joinCIDRs(n.CIDRs)))
 		if len(out[i].Holders) > 1 && a.IsSingleIP() {
-			out[i].Detail = "more than one Node has it: drain and delete all but one of them, so that they register anew"
+			out[i].Detail = "more than one Node has it: drain and delete all but one of them, so that they register again"
 		}
 	}
 	for _, g := range p.inFlightGrants() {
@@ -120,7 +120,7 @@ func (p *PodCIDRs) newNodeHolder(name, cidrs string) Holder {
 func (p *PodCIDRs) describeUnusedPrefix(v *nodeipam.SnapshotView, a netip.Prefix) (out []AddressStatus) {
 	s := AddressStatus{State: StateFree}
 	if p.NodesHidden {
-		s.State, s.Detail = StateUnknown, "you may not list Nodes, so who has it cannot be seen"
+		s.State, s.Detail = StateUnknown, "you may not list Nodes, so its holder is unknown"
 	}
 	if service, ok := v.OverlappingServiceCIDR(a); ok {
 		s.State, s.Detail = StateReserved, fmt.Sprintf("%s is for Services", service)
@@ -141,7 +141,7 @@ func (p *PodCIDRs) describeUnusedPrefix(v *nodeipam.SnapshotView, a netip.Prefix
 			if in := s; overlapsAny(o.CIDRs, a) {
 				in.Pool = formatClusterCIDR(cmp.Or(o.ClusterCIDRName, o.Name)) // blocks name the ClusterCIDR that they are for
 				if o.Draining && in.State == StateFree {
-					in.Detail = "but its block is being given back, and gives nothing more"
+					in.Detail = "but its block is being released, and nothing more is granted from it"
 				}
 				out = append(out, in)
 			}

@@ -41,11 +41,11 @@ func TestDescribePodCIDR(t *testing.T) {
 		"It is in nothing":         {own(), "192.0.2.1/32", nil},
 		"Another allocator's":      {own(newTestNode("w1", "", "10.9.0.0/24")), "10.9.0.1/32", []string{"used: no ClusterCIDR has it, so another allocator gave it; w1 10.9.0.0/24"}},
 		"By its addresses alone":   {own(newTestNode("w1", "", "10.1.0.0/24")), "10.1.0.9/32", []string{"used in ClusterCIDR small; w1 10.1.0.0/24"}},
-		"Twice":                    {own(newTestNode("w1", "small", "10.1.0.0/24"), newTestNode("w2", "", "10.1.0.0/25")), "10.1.0.9/32", []string{"used in ClusterCIDR small: more than one Node has it: drain and delete all but one of them, so that they register anew; w1 10.1.0.0/24; w2 10.1.0.0/25"}},
+		"Twice":                    {own(newTestNode("w1", "small", "10.1.0.0/24"), newTestNode("w2", "", "10.1.0.0/25")), "10.1.0.9/32", []string{"used in ClusterCIDR small: more than one Node has it: drain and delete all but one of them, so that they register again; w1 10.1.0.0/24; w2 10.1.0.0/25"}},
 		"The range is being given": {PodCIDRs{Nodes: []corev1.Node{newTestNode("w1", "")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is about to be written; the grant is in ConfigMap kube-system/butler-node-cidrs; w1 10.1.2.0/24"}},
 		"Its grant is settled":     {PodCIDRs{Nodes: []corev1.Node{newTestNode("w1", "small", "10.1.2.0/24")}, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}, FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"used in ClusterCIDR small; w1 10.1.2.0/24"}},
 		"Its Node is gone":         {PodCIDRs{FenceState: stateWithGrant("me//", "w1", "small", "10.1.2.0/24")}, "10.1.2.7/32", []string{"granted in ClusterCIDR small: its Node is gone; the manager takes the grant out of ConfigMap kube-system/butler-node-cidrs with its next write; w1 10.1.2.0/24"}},
-		"Nodes may not be listed":  {PodCIDRs{NodesHidden: true, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}}, "10.1.2.7/32", []string{"unknown in ClusterCIDR small: you may not list Nodes, so who has it cannot be seen"}},
+		"Nodes may not be listed":  {PodCIDRs{NodesHidden: true, ClusterCIDRs: []v1alpha1.ClusterCIDR{small}}, "10.1.2.7/32", []string{"unknown in ClusterCIDR small: you may not list Nodes, so its holder is unknown"}},
 		"Being deleted":            {PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{newTestRange("old", "10.1.0.0/22", beingDeleted)}}, "10.1.2.7/32", []string{"free in ClusterCIDR old: but the ClusterCIDR is being deleted, and gives nothing more"}},
 		"Two have the range": {
 			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{small, newTestRange("big", "10.0.0.0/8")}}, "10.1.2.7/32",
@@ -67,7 +67,7 @@ func TestDescribePodCIDR(t *testing.T) {
 			PodCIDRs{ManagedElsewhere: true, FenceState: &fence.State{Holder: "me/team-a/prod", OpenRanges: []fence.OpenRange{
 				{Kind: "IPAllocation", Name: "b", ClusterCIDRName: "edge", CIDRs: prefixes("10.1.0.0/22")}, {Kind: "IPAllocation", Name: "c", ClusterCIDRName: "edge", Draining: true, CIDRs: prefixes("10.1.4.0/22")},
 			}}}, "10.1.0.0/21",
-			[]string{"free in ClusterCIDR edge", "free in ClusterCIDR edge: but its block is being given back, and gives nothing more"},
+			[]string{"free in ClusterCIDR edge", "free in ClusterCIDR edge: but its block is being released, and nothing more is granted from it"},
 		},
 		"A fleet": {
 			PodCIDRs{ClusterCIDRs: []v1alpha1.ClusterCIDR{newTestRange("edge", "10.1.0.0/16", forClusters(v1alpha1.ClusterUse{Namespace: "team-a", Name: "prod", Nodes: 5, Free: 251}))}}, "10.1.2.7/32",
@@ -128,7 +128,7 @@ func TestDescribeAddressOfPrefix(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"10.0.0.0/29":  "used in NetworkPool ns/p; a 10.0.0.5; b 10.0.0.6",
 		"10.0.0.0/8":   "used in NetworkPool ns/p; a 10.0.0.5; b 10.0.0.6",
-		"10.0.0.64/26": "free in NetworkPool ns/p: nobody has any of it; `kubectl butler-ipam free` shows what of it can be given",
+		"10.0.0.64/26": "free in NetworkPool ns/p: no object has any of it; `kubectl butler-ipam free` shows what of it can be granted",
 		"10.1.0.0/16":  "",
 	} {
 		var got []string

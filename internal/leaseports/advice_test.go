@@ -166,7 +166,7 @@ func TestExhaustedMessageNamesStepThatHelps(t *testing.T) {
 		return l, s
 	}
 	l, s := of()
-	if message := DecideNextAddress(&l, &s, 2).ExhaustedReason.Message; !strings.Contains(message, "take 10.0.0.1 off the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
+	if message := DecideNextAddress(&l, &s, 2).ExhaustedReason.Message; !strings.Contains(message, "remove 10.0.0.1 from the machine that has it, or free another one and remove the annotation "+v1alpha1.TriedAddressesAnnotation) {
 		t.Error(message)
 	}
 	if l.AddressInUse = false; DecideNextAddress(&l, &s, 2) != (NextAddressStep{}) {
@@ -191,7 +191,7 @@ func TestHostMessagesNameStepsThatHelp(t *testing.T) {
 	}{
 		"the lock cannot be read":   {HostStatus{HasLock: true, LockProblem: "no JSON"}, "delete that Lease, the hosts make it again"},
 		"its host is silent":        {HostStatus{HasLock: true, Holder: "h1", Silent: true}, "start butler-host-lb there again, or on another host of its subnet"},
-		"its host shows it not":     {HostStatus{HasLock: true, Holder: "h1", Alive: true}, "look at the log of butler-host-lb there"},
+		"its host does not show it": {HostStatus{HasLock: true, Holder: "h1", Alive: true}, "see the log of butler-host-lb there"},
 		"no host has the address":   {HostStatus{}, "run butler-host-lb on one that has an address of the same subnet"},
 		"no host has local Service": {HostStatus{RequiresLocalEndpoint: true}, "butler-host-lb has to run on a Node that has an address of the same subnet"},
 	} {

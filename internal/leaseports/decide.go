@@ -376,7 +376,7 @@ func (d *portDecider) refusalForLease(name string, s *Service) *Reason {
 // These suffixes end the message about a lease that is pending.
 const (
 	beingMadeSuffix    = " is being made"
-	noAddressYetSuffix = " has no address yet; its condition Ready says why"
+	noAddressYetSuffix = " has no address yet; its condition Ready states the reason"
 )
 
 // IsLeasePending reports whether the condition of a Service shows that its lease is pending: nothing is wrong so far.
@@ -398,7 +398,7 @@ func (d *portDecider) refusalForUse(l *Lease, name string, s *Service) *Reason {
 	case !l.AllowsService(s):
 		return &Reason{v1alpha1.NotAllowedReason, fmt.Sprintf("IPLease %s was made for Service %s, and is that one's alone; make a lease that both may name", name, l.OnlyService)}
 	case l.Deleting && l.MadeForServices && s.LoadBalancerClass != "":
-		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; it is made anew when it is gone", name)}
+		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; it is recreated when it is gone", name)}
 	case l.Deleting:
 		return &Reason{v1alpha1.LeaseNotReadyReason, fmt.Sprintf("IPLease %s is being deleted; name another", name)}
 	case !l.Address.IsValid() && l.Refusal.Reason != "":

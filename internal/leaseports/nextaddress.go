@@ -44,7 +44,7 @@ func DecideNextAddress(l *Lease, s *Service, most int) NextAddressStep {
 		return NextAddressStep{ReplaceLease: true}
 	}
 	return NextAddressStep{ExhaustedReason: Reason{v1alpha1.AddressAttemptsExhaustedReason, fmt.Sprintf(
-		"exhausted all IP allocation attempts: somebody else answers for each of %s; take %s off the machine that has it, or free another one and remove the annotation %s, to try again",
+		"exhausted all IP allocation attempts: another machine answers for each of %s; remove %s from the machine that has it, or free another one and remove the annotation %s, to try again",
 		strings.Join(tried, ", "), l.Address, v1alpha1.TriedAddressesAnnotation)}}
 }
 

@@ -35,7 +35,7 @@ func TestNextAddress(t *testing.T) { // H15
 		"another was noted":                   {change: []func(*Lease, *Service){tried("10.0.0.9")}, want: "note"},
 		"noted, of two":                       {change: []func(*Lease, *Service){tried("10.0.0.9", "10.0.0.1")}, want: "replace"},
 		"the last attempt, not noted":         {change: []func(*Lease, *Service){tried("10.0.0.8", "10.0.0.9")}, want: "note"},
-		"the last attempt":                    {change: []func(*Lease, *Service){tried("10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "somebody else answers for each of 10.0.0.8, 10.0.0.9, 10.0.0.1; take 10.0.0.1 off"},
+		"the last attempt":                    {change: []func(*Lease, *Service){tried("10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "another machine answers for each of 10.0.0.8, 10.0.0.9, 10.0.0.1; remove 10.0.0.1 from"},
 		"more than there are attempts by now": {change: []func(*Lease, *Service){tried("10.0.0.7", "10.0.0.8", "10.0.0.9", "10.0.0.1")}, want: "exhausted all IP allocation attempts"},
 		"attempts of the other family":        {change: []func(*Lease, *Service){tried("fd00::1", "fd00::2", "10.0.0.1")}, want: "replace"},
 		"published":                           {change: []func(*Lease, *Service){tried("10.0.0.1"), func(_ *Lease, s *Service) { s.PublishedAddresses = addresses("10.0.0.1") }}},

@@ -109,9 +109,9 @@ func (h *HostStatus) noHostMessage() string {
 	case h.LockProblem != "":
 		return h.LockProblem + "; delete that Lease, the hosts make it again"
 	case h.Silent:
-		return fmt.Sprintf("host %s, which had the address, is silent, and no other one has taken it; start butler-host-lb there again, or on another host of its subnet", h.Holder)
+		return fmt.Sprintf("host %s, which had the address, is silent, and no other host has taken it; start butler-host-lb there again, or on another host of its subnet", h.Holder)
 	case h.Holder != "":
-		return fmt.Sprintf("host %s has taken the address, and does not say that it shows it; look at the log of butler-host-lb there", h.Holder)
+		return fmt.Sprintf("host %s has locked the address, and does not report that it shows it; see the log of butler-host-lb there", h.Holder)
 	case h.RequiresLocalEndpoint:
 		return "no host has the address; butler-host-lb has to run on a Node that has an address of the same subnet, and a ready endpoint of each Service of the lease with externalTrafficPolicy Local"
 	}
@@ -135,11 +135,11 @@ func (h *HostStatus) DrainingReason() Reason {
 	case !h.HasLock || had == "":
 		return Reason{}
 	case h.Holder != "" && !h.Silent:
-		return confirming("host %s takes the address off", h.Holder)
+		return confirming("host %s is removing the address", h.Holder)
 	case h.ReachableByOther:
-		return confirming("host %s had the address, and another one asks the wire whether somebody answers for it still", had)
+		return confirming("host %s had the address, and another host probes whether any machine still answers for it", had)
 	}
-	return Reason{v1alpha1.HostSilentReason, fmt.Sprintf("host %s had the address and does not say that it is off, and no other host reaches it to ask the wire; start butler-host-lb on a host of its subnet", had)}
+	return Reason{v1alpha1.HostSilentReason, fmt.Sprintf("host %s had the address and has not confirmed its removal, and no other host can probe it; start butler-host-lb on a host of its subnet", had)}
 }
 
 // ConcernsPort reports whether what is wrong with the address concerns a port.

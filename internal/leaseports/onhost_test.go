@@ -29,7 +29,7 @@ func TestAnnounced(t *testing.T) {
 	}{
 		"a host has it":                       {h: withReport(alive, announced), want: "Announced: host h1 has the address", hasReport: true},
 		"it is about to":                      {h: alive},
-		"it is about to, for long":            {h: alive, waited: true, want: "NoHost: host h1 has taken the address, and does not say"},
+		"it is about to, for long":            {h: alive, waited: true, want: "NoHost: host h1 has locked the address, and does not report"},
 		"it cannot":                           {h: withReport(alive, record.Report{Reason: "AddressInUse", Message: "m"}), want: "AddressInUse: m", hasReport: true},
 		"it has, and another claims it":       {h: withReport(alive, record.Report{Announced: true, Reason: "Contested", Message: "m"}), want: "Contested: m", hasReport: true},
 		"it says what is no reason":           {h: withReport(alive, record.Report{Reason: "not a reason!", Message: "m"}), want: "HostError: m", hasReport: true},
@@ -69,14 +69,14 @@ func TestDraining(t *testing.T) {
 	}{
 		"no lock":                           {h: HostStatus{}},
 		"empty":                             {h: HostStatus{HasLock: true}},
-		"a host has it":                     {h: HostStatus{HasLock: true, Holder: "h1", Alive: true}, want: "Confirming: host h1 takes the address off"},
-		"one that was not seen yet":         {h: HostStatus{HasLock: true, Holder: "h1"}, want: "Confirming: host h1 takes"},
+		"a host has it":                     {h: HostStatus{HasLock: true, Holder: "h1", Alive: true}, want: "Confirming: host h1 is removing the address"},
+		"one that was not seen yet":         {h: HostStatus{HasLock: true, Holder: "h1"}, want: "Confirming: host h1 is removing"},
 		"one that is silent":                {h: HostStatus{HasLock: true, Holder: "h1", Silent: true}, want: "HostSilent: host h1 had the address"},
-		"one that is silent, of two":        {h: HostStatus{HasLock: true, Holder: "h1", Silent: true, ReachableByOther: true}, want: "Confirming: host h1 had the address, and another one asks"},
-		"given up, and not asked":           {h: HostStatus{HasLock: true, PreviousHolder: "h1"}, want: "HostSilent: host h1 had the address"},
-		"given up, and about to be asked":   {h: HostStatus{HasLock: true, PreviousHolder: "h1", ReachableByOther: true}, want: "Confirming: host h1 had the address, and another one asks"},
+		"one that is silent, of two":        {h: HostStatus{HasLock: true, Holder: "h1", Silent: true, ReachableByOther: true}, want: "Confirming: host h1 had the address, and another host probes"},
+		"released, and no probe":            {h: HostStatus{HasLock: true, PreviousHolder: "h1"}, want: "HostSilent: host h1 had the address"},
+		"released, and a probe is due":      {h: HostStatus{HasLock: true, PreviousHolder: "h1", ReachableByOther: true}, want: "Confirming: host h1 had the address, and another host probes"},
 		"it cannot be read":                 {h: HostStatus{HasLock: true, LockProblem: "no JSON"}, want: "Confirming: no JSON, so it is not known"},
-		"it cannot be read, nor who has it": {h: HostStatus{HasLock: true, LockProblem: "no JSON", Holder: "h1", Silent: true}, want: "Confirming: no JSON"},
+		"it cannot be read, nor its holder": {h: HostStatus{HasLock: true, LockProblem: "no JSON", Holder: "h1", Silent: true}, want: "Confirming: no JSON"},
 	} {
 		got := c.h.DrainingReason()
 		if text := got.Reason + ": " + got.Message; (c.want == "") != (got == Reason{}) || !strings.HasPrefix(text, c.want) {

@@ -50,7 +50,7 @@ func ParseServiceRequest(s *corev1.Service) (ServiceRequest, bool) {
 	case class != "" && !ofPools:
 		out.Problem = fmt.Sprintf("it has spec.loadBalancerClass %s; addresses of leases are for Services without a class, or of one that begins with %s", class, loadBalancerClassPrefix)
 	case names && s.Spec.LoadBalancerIP != "":
-		out.Problem = "it has spec.loadBalancerIP; remove that: the lease says the address"
+		out.Problem = "it has spec.loadBalancerIP; remove that: the lease determines the address"
 	case names:
 		out.parseLeaseNames(text)
 	default:

@@ -20,7 +20,7 @@ func isWritable(o client.Object) bool { return balancer.IsManaged(o) || balancer
 
 // foreignObjectMessage describes an object of another owner that has the name of ours, and what to do about it.
 func foreignObjectMessage(kind string, o client.Object, taken string) string {
-	return fmt.Sprintf("%s %s/%s in the Cluster was made by somebody else (%s), and is left as it is; give it another name, "+
+	return fmt.Sprintf("%s %s/%s in the Cluster was created by another owner (%s) and is not changed; give it another name, "+
 		"or hand it over with kubectl annotate %s -n %s %s %s=true in the Cluster: %s",
 		kind, Namespace, o.GetName(), balancer.DescribeManagers(o), strings.ToLower(kind), Namespace, o.GetName(), v1alpha1.HandOverAnnotation, taken)
 }

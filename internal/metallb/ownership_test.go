@@ -43,10 +43,10 @@ func TestForeignDefaultPool(t *testing.T) { // F23 (a pool that is handed over i
 	}{
 		"a person's":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "kubectl-create", "kubectl-create") }, wantMessage: "(kubectl-create)"},
 		"of several":   {pool: func(p *metallbv1beta1.IPAddressPool) { writtenBy(p, "helm", "argocd") }, wantMessage: "(argocd, helm)"},
-		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"} }, wantMessage: "(nobody on record, app.kubernetes.io/managed-by=Helm)"},
+		"with a label": {pool: func(p *metallbv1beta1.IPAddressPool) { p.Labels = map[string]string{balancer.ManagedByLabel: "Helm"} }, wantMessage: "(no manager on record, app.kubernetes.io/managed-by=Helm)"},
 		"counted by MetalLB": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: string(balancer.FieldOwner), Subresource: "status"}}
-		}, wantMessage: "(nobody on record)"},
+		}, wantMessage: "(no manager on record)"},
 		"not handed over": {pool: func(p *metallbv1beta1.IPAddressPool) {
 			p.Annotations = map[string]string{v1alpha1.HandOverAnnotation: "false"}
 		}, wantMessage: v1alpha1.HandOverAnnotation + "=true"},

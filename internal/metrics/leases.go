@@ -10,8 +10,8 @@ var (
 	LeasePorts           = newGauge("lease_ports", "Ports of leases that Services have.", "namespace")
 	LeaseWaitingServices = newGauge("lease_waiting_services", "Services that name a lease and do not have its ports.", "namespace")
 	LeaseDraining        = newGauge("lease_draining", "Leases that are being deleted, and may still be shown.", "namespace")
-	LeaseNotAnnounced    = newGauge("lease_not_announced", "Leases that Services have, and whose address MetalLB refuses, or no host shows as it should.", "namespace")
-	LeaseRefusals        = newCounter("lease_refusals_total", "Times a Service was told that it does not have the ports of a lease, by reason.", "namespace", "reason")
+	LeaseNotAnnounced    = newGauge("lease_not_announced", "Leases that Services have, and whose address MetalLB refuses or no host shows correctly.", "namespace")
+	LeaseRefusals        = newCounter("lease_refusals_total", "Times a condition reported that a Service does not have the ports of a lease, by reason.", "namespace", "reason")
 )
 
 var leaseGauges = []*prometheus.GaugeVec{LeasePorts, LeaseWaitingServices, LeaseDraining, LeaseNotAnnounced}

@@ -51,7 +51,7 @@ var (
 // NodeCIDRAllocationTries is the number of ClusterCIDRs that were checked for a Node.
 var NodeCIDRAllocationTries = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Namespace: nodeIPAMNamespace, Subsystem: "multicidrset", Name: "allocation_tries_per_request",
-	Help:    "ClusterCIDRs looked at until a Node was given pod CIDRs.",
+	Help:    "ClusterCIDRs tried until a Node was granted pod CIDRs.",
 	Buckets: prometheus.ExponentialBuckets(1, 5, 5),
 })
 

@@ -12,8 +12,8 @@ var (
 	TenantShortfall     = newGauge("tenant_lacking_addresses", "Addresses that Services of a Cluster wait for and growth would give.", tenantLabels...)
 	TenantStuckServices = newGauge("tenant_stuck_services", "Services of a Cluster that wait for an address and growth cannot help.", tenantLabels...)
 	TenantFreeAddresses = newGauge("tenant_free_addresses", "Addresses of a Cluster's blocks that no Service has.", tenantLabels...)
-	TenantGrowths       = newCounter("tenant_growths_total", "Blocks that a Cluster asked for because Services waited.", tenantLabels...)
-	TenantShrinks       = newCounter("tenant_shrinks_total", "Blocks that a Cluster gave back because no Service used them.", tenantLabels...)
+	TenantGrowths       = newCounter("tenant_growths_total", "Blocks that were requested because Services of the Cluster waited.", tenantLabels...)
+	TenantShrinks       = newCounter("tenant_shrinks_total", "Blocks that were released because no Service of the Cluster used them.", tenantLabels...)
 )
 
 // TenantServiceWait is how long a Service of a workload cluster waits for its address, where the cluster must grow.

@@ -30,7 +30,7 @@ const (
 )
 
 // errConcurrentRun is a conflict that a retry cannot resolve: this run's knowledge of the import is out of date.
-var errConcurrentRun = errors.New("somebody else has written the journal since this run began: does another import of the pool run?")
+var errConcurrentRun = errors.New("another run has written the journal since this run began: does another import of the pool run?")
 
 // entriesPerPart limits the size of a ConfigMap: an entry takes about 2 KB before compression.
 const entriesPerPart = 200

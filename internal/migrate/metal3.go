@@ -120,7 +120,7 @@ func (o metal3Pool) retirePool(ctx context.Context, m *Import, j *journal) error
 			return client.IgnoreNotFound(err)
 		}
 		if pool.GetUID() != j.Metal3.GetUID() {
-			return fmt.Errorf("it was created anew since the import began: delete it")
+			return fmt.Errorf("it was recreated since the import began: delete it")
 		}
 		if err := deleteWithFinalizers(ctx, m.Client, pool); err != nil {
 			return err

@@ -116,11 +116,11 @@ func TestPlanOfMetal3(t *testing.T) {
 			w.claims = w.claims[:1]
 		}, []string{"IPClaim ns/a has two IPAddresses, x-10-0-0-10 and x-10-0-0-11"}, nil},
 		"a claim that does not know its address yet": {func(w *metal3Objects) { w.claims[0].Status.Address = nil },
-			[]string{`IPClaim ns/a says that it has IPAddress "", and has "x-10-0-0-10"`}, nil},
+			[]string{`the status of IPClaim ns/a names IPAddress "", but it has "x-10-0-0-10"`}, nil},
 		"an address that goes": {func(w *metal3Objects) { w.addresses[0].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
 			[]string{"IPAddress x-10-0-0-10 of IPClaim ns/a is being deleted"}, nil},
 		"a claim whose address is gone": {func(w *metal3Objects) { w.addresses = w.addresses[1:] },
-			[]string{`IPClaim ns/a says that it has IPAddress "x-10-0-0-10", and has ""`}, nil},
+			[]string{`the status of IPClaim ns/a names IPAddress "x-10-0-0-10", but it has ""`}, nil},
 		"an address that is the pool's alone": {func(w *metal3Objects) { w.addresses[0].OwnerReferences = nil },
 			[]string{"IPAddress x-10-0-0-10 is not owned by IPClaim ns/a, and would go with the pool"}, nil},
 		"other pools": {func(w *metal3Objects) {

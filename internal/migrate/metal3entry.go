@@ -33,7 +33,7 @@ func (e *Metal3Entry) getLive(ctx context.Context, from client.Reader) (*m3ipamv
 		return nil, nil, fmt.Errorf("reading IPAddress %s of Metal3: %w", client.ObjectKeyFromObject(e.Address), err)
 	}
 	if claim != nil && claim.UID != e.Claim.UID || address != nil && address.UID != e.Address.UID {
-		return nil, nil, fmt.Errorf("IPClaim %s or its IPAddress %s was created anew since the import began: delete it", client.ObjectKeyFromObject(e.Claim), e.Address.Name)
+		return nil, nil, fmt.Errorf("IPClaim %s or its IPAddress %s was recreated since the import began: delete it", client.ObjectKeyFromObject(e.Claim), e.Address.Name)
 	}
 	return claim, address, nil
 }

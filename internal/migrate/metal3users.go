@@ -63,9 +63,9 @@ func (o metal3Pool) pairClaims(claims []m3ipamv1.IPClaim, addresses []m3ipamv1.I
 		case len(claimAddresses) == 0 && statusAddress == "":
 			out.notImported = append(out.notImported, *o.toClaim(c))
 		case len(claimAddresses) == 0 || claimAddresses[0].Name != statusAddress:
-			problemf(finish, "IPClaim %s says that it has IPAddress %q, and has %q", key, statusAddress, firstAddressName(claimAddresses))
+			problemf(finish, "the status of IPClaim %s names IPAddress %q, but it has %q", key, statusAddress, firstAddressName(claimAddresses))
 		case claimAddresses[0].DeletionTimestamp != nil:
-			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would let it go", "IPAddress %s of IPClaim %s is being deleted", claimAddresses[0].Name, key)
+			problemf("find out who deleted it: its machine uses it, and Metal3's IPAM would release it", "IPAddress %s of IPClaim %s is being deleted", claimAddresses[0].Name, key)
 		case taken(key):
 			problemf("delete that, or replace the machine of the IPClaim first", "an IPAddressClaim or IPAddress of Cluster API has the name of IPClaim %s", key)
 		case !slices.ContainsFunc(claimAddresses[0].OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == c.UID }):

@@ -95,7 +95,7 @@ func (t *entryMover) getLive(ctx context.Context, e Entry) (*ipamv1.IPAddressCla
 		return nil, nil, fmt.Errorf("reading IPAddress %s: %w", e.key(), err)
 	}
 	if claim != nil && claim.Spec.PoolRef != t.from.poolRef && claim.Spec.PoolRef != t.to.poolRef {
-		return nil, nil, fmt.Errorf("claim %s names another pool now, %s %s: it was created anew; delete it, or give it up with its address",
+		return nil, nil, fmt.Errorf("claim %s names another pool now, %s %s: it was recreated; delete it, or give it up with its address",
 			e.key(), claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 	}
 	if address == nil {

@@ -115,7 +115,7 @@ func (p *Plan) translatePool(source Source, target pools.Key, in *planInput) *po
 func (p *Plan) checkEnvironment(source Source, target pools.Key, in *planInput, layout *poolspec.Layout) {
 	p.Problems = append(p.Problems, source.provider().findServingProblems(in)...)
 	if in.pool.DeletionTimestamp != nil {
-		p.addProblemf("create the pool anew", "%s is being deleted", source)
+		p.addProblemf("create the pool again", "%s is being deleted", source)
 	}
 	if in.targetPool != nil {
 		p.addProblemf("import under another name with --to", "%s exists", target)
@@ -153,7 +153,7 @@ func (p *Plan) collectClaims(texts providerTexts, in *planInput, layout *poolspe
 		if a := in.addressByClaim[key]; a != nil && a.Spec.ClaimRef.Name == c.Name && a.Spec.PoolRef == c.Spec.PoolRef {
 			e.Address = a
 		} else if a != nil {
-			p.addProblemf("delete the IPAddress if nobody uses it", "IPAddress %s has the name of a claim of the pool, and is of another pool or claim", key)
+			p.addProblemf("delete the IPAddress if it is not in use", "IPAddress %s has the name of a claim of the pool, and is of another pool or claim", key)
 		}
 		planned := PlannedClaim{Claim: key.String(), Cluster: clusterKeyForClaim(c).Name}
 		if e.Address != nil {
@@ -172,7 +172,7 @@ func (p *Plan) collectClaims(texts providerTexts, in *planInput, layout *poolspe
 		a := &in.addresses[i]
 		key := client.ObjectKeyFromObject(a)
 		if claims[key] == nil {
-			p.addProblemf("delete the IPAddress if nobody uses the address", "IPAddress %s (%s) has no claim", key, a.Spec.Address)
+			p.addProblemf("delete the IPAddress if its address is not in use", "IPAddress %s (%s) has no claim", key, a.Spec.Address)
 		}
 		ip, err := netip.ParseAddr(a.Spec.Address)
 		if err != nil {

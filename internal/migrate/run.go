@@ -46,7 +46,7 @@ type Import struct {
 }
 
 // ErrProblems reports that an import is not possible: Plan.Problems lists the obstacles.
-var ErrProblems = errors.New("something stands in the way of the import")
+var ErrProblems = errors.New("the import cannot run yet")
 
 func (m *Import) journalStore() journalStore {
 	return journalStore{client: m.Client, namespace: m.JournalNamespace, source: m.Source}
@@ -364,7 +364,7 @@ func (m *Import) moveEntries(ctx context.Context, j *journal, from, to poolSide)
 		result := "waits for an address"
 		switch {
 		case slices.Contains(j.Released, e.key().String()):
-			result = "was let go"
+			result = "was released"
 		case e.Address != nil:
 			result = e.Address.Spec.Address
 		}

@@ -32,7 +32,7 @@ func TestRefusedFlagErrorsNameStepsThatHelp(t *testing.T) {
 		"two sizes":            {[]string{on, four, "--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv4=24"}, "set either it, or the one of the family", [][]string{{on, four, "--node-cidr-mask-size=24"}, {on, four, "--node-cidr-mask-size-ipv4=24"}}},
 		"a size of IPv6":       {[]string{on, four, "--node-cidr-mask-size-ipv6=64"}, "set --node-cidr-mask-size-ipv4", [][]string{{on, four, "--node-cidr-mask-size-ipv4=24"}}},
 		"a size of IPv4":       {[]string{on, six, "--node-cidr-mask-size-ipv4=24"}, "set --node-cidr-mask-size-ipv6", [][]string{{on, six, "--node-cidr-mask-size-ipv6=64"}}},
-		"a small one":          {[]string{on, "--cluster-cidr=10.244.0.0/25"}, "make it larger, or say with --node-cidr-mask-size-ipv4 what they get", [][]string{{on, "--cluster-cidr=10.244.0.0/24"}, {on, "--cluster-cidr=10.244.0.0/25", "--node-cidr-mask-size-ipv4=26"}}},
+		"a small one":          {[]string{on, "--cluster-cidr=10.244.0.0/25"}, "make it larger, or set --node-cidr-mask-size-ipv4", [][]string{{on, "--cluster-cidr=10.244.0.0/24"}, {on, "--cluster-cidr=10.244.0.0/25", "--node-cidr-mask-size-ipv4=26"}}},
 	} {
 		if err := parse(t, c.args...).Validate(); err == nil || !strings.Contains(err.Error(), c.wantError) {
 			t.Errorf("%s: %v", name, err)

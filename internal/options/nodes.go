@@ -141,7 +141,7 @@ func (o *Options) nodePrefixLength(f ipFamily, p netip.Prefix, both bool, refuse
 	least := max(p.Bits(), minPrefixLength)
 	switch {
 	case n == 0 && f.defaultLength < least:
-		refuse(clusterCIDRFlag, p, "is smaller than the /%d that each Node gets; make it larger, or say with --%s what they get", f.defaultLength, f.flag)
+		refuse(clusterCIDRFlag, p, "is smaller than the /%d that each Node gets; make it larger, or set --%s", f.defaultLength, f.flag)
 	case n == 0:
 		return f.defaultLength
 	case n < least || n > f.maxLength:

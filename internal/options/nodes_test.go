@@ -81,7 +81,7 @@ func TestClusterCIDRFlagsRefused(t *testing.T) { // K24
 		"more than there is":              {[]string{four, "--node-cidr-mask-size=15"}, "--node-cidr-mask-size=15: must be from 16 to 28: no more than all of 10.244.0.0/16 for a Node"},
 		"fewer than 16 addresses":         {[]string{both, "--node-cidr-mask-size-ipv6=125"}, "--node-cidr-mask-size-ipv6=125: must be from 48 to 124:"},
 		"a size below nothing":            {[]string{four, "--node-cidr-mask-size=-1"}, "--node-cidr-mask-size=-1: must be from 16 to 28:"},
-		"less than a Node has by default": {[]string{"--cluster-cidr=10.244.0.0/25"}, "--cluster-cidr=10.244.0.0/25: is smaller than the /24 that each Node gets; make it larger, or say with --node-cidr-mask-size-ipv4 what they get"},
+		"less than a Node has by default": {[]string{"--cluster-cidr=10.244.0.0/25"}, "--cluster-cidr=10.244.0.0/25: is smaller than the /24 that each Node gets; make it larger, or set --node-cidr-mask-size-ipv4"},
 		"objects without Nodes":           {[]string{"--serve-node-ipam-cluster-cidrs", "--node-cidrs=off"}, "--serve-node-ipam-cluster-cidrs=true: these are for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=off;"},
 		"a range without Nodes":           {[]string{four, "--node-cidrs=fleet"}, "--cluster-cidr=10.244.0.0/16: is for the Nodes of the manager's own cluster, which get nothing with --node-cidrs=fleet;"},
 	}

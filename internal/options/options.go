@@ -86,7 +86,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its lease before it gives up.")
 	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "How often a manager tries to become, or to stay, the leader.")
 	fs.StringVar(&o.Namespace, "namespace", "",
-		"Serve only the claims of this namespace. Global pools are then not served, because the manager cannot see who else has their addresses.")
+		"Serve only the claims of this namespace. Global pools are then not served, because the manager cannot see the other holders of their addresses.")
 	fs.StringVar(&o.WatchFilter, "watch-filter", "",
 		fmt.Sprintf("Serve only the IPAddressClaims, IPAllocations and Clusters whose label %s has this value.", clusterv1.WatchLabel))
 	fs.StringVar(&o.Shard, "shard", "",
@@ -113,12 +113,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.ControlPlaneEndpoints, "control-plane-endpoints", false,
 		"Give Clusters whose ClusterClass asks for it the address of their control plane from a pool: serve the hooks of Cluster API's Runtime SDK, on the port of the webhooks.")
 	fs.IntVar(&o.AddressAttempts, "address-attempts", 5,
-		"How many addresses a Service of a load balancer class gets, one after another, while somebody else answers for each on the wire.")
+		"How many addresses a Service of a load balancer class gets, one after another, while another machine answers for each on the wire.")
 	fs.DurationVar(&o.OrphanGrace, "orphan-grace", 75*time.Second, "How long an IPAddress whose claim is gone, or an IPAllocation whose Cluster or carved pool is gone, is kept in case a restore brings the other back.")
 	fs.StringVar(&o.NodeCIDRs, "node-cidrs", NodeCIDRsOff,
 		"Give Nodes their pod CIDRs, from ClusterCIDRs: off, on, own, for the Nodes of the manager's own cluster, fleet, for those of workload clusters, or only, which is own and does nothing else, so that it needs no Cluster API. No other allocator may do so at the same time.")
 	fs.BoolVar(&o.FleetNodeCIDRs, "fleet-node-cidrs", false,
-		"Give the Nodes of workload clusters their pod CIDRs, whatever --node-cidrs says of those of the manager's own cluster.")
+		"Give the Nodes of workload clusters their pod CIDRs, independently of --node-cidrs, which is for the manager's own cluster.")
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", nil, "CIDRs of Services, which no Node is given. Those of ServiceCIDRs are known.")
 	fs.StringSliceVar(&o.ClusterCIDRs, clusterCIDRFlag, nil,
 		"Range that the manager's own Nodes get their pod CIDRs from, or one of each family: the manager makes a ClusterCIDR of it at its start, and deletes the one that it made of other flags before. As in kube-controller-manager.")

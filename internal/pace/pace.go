@@ -73,7 +73,7 @@ type RepeatedWriteError struct {
 
 // Error implements error.
 func (e *RepeatedWriteError) Error() string {
-	return fmt.Sprintf("another writer has reverted what was written of %s: it is written again in %s", e.object, e.RetryAfter.Round(time.Second))
+	return fmt.Sprintf("another writer has reverted a write of %s: it is repeated in %s", e.object, e.RetryAfter.Round(time.Second))
 }
 
 // SplitDelayed separates delayed writes from the other errors of a reconcile. It returns the time until the first of

@@ -20,7 +20,7 @@ func (p *Page) handleSearch(r *http.Request) (any, error) {
 	ip, err := netip.ParseAddr(q)
 	for _, v := range p.Pools.PoolViews() {
 		if r.Context().Err() != nil {
-			return nil, badRequestf("nobody waits for the answer")
+			return nil, badRequestf("none waits for the answer")
 		}
 		if err == nil {
 			p.findAddress(v, ip.Unmap(), out)

@@ -96,7 +96,7 @@ func KeptNetworkWarnings(next *Layout, holders []Holder) []string {
 		if k.n == 1 {
 			keep = "1 address in use keeps"
 		}
-		out = append(out, fmt.Sprintf("%s %s, such as %s (%s %s/%s): a machine gets what the spec says when it is made again",
+		out = append(out, fmt.Sprintf("%s %s, such as %s (%s %s/%s): a machine gets the values of the spec when it is recreated",
 			keep, key, k.first.Range.From(), k.first.Kind, k.first.Namespace, k.first.Name))
 	}
 	return out

@@ -72,6 +72,6 @@ type VersionRollbackError struct {
 
 // Error implements error.
 func (e *VersionRollbackError) Error() string {
-	return fmt.Sprintf("the API server is at resource version %d of %s, and was at %d: its etcd was put back while this process ran, so what the process knows is no past of what there is",
+	return fmt.Sprintf("the API server is at resource version %d of %s, and was at %d: its etcd was restored while this process ran, so the memory of this process is invalid",
 		e.Current, e.Resource, e.Previous)
 }

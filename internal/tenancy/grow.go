@@ -20,7 +20,7 @@ func DecideGrowthBlock(s AllocationRequest) Decision {
 	case at != nil && at.Deleting:
 		return Decision{Action: ActionWait, Attempts: s.Attempts, Reason: v1alpha1.ReconcilingReason, Message: "a block that was not granted is being given up"}
 	case at != nil && s.Count <= 0:
-		return Decision{Action: ActionReplace, Reason: v1alpha1.ReconcilingReason, Message: "no Service needs the block any more"}
+		return Decision{Action: ActionReplace, Reason: v1alpha1.ReconcilingReason, Message: "no Service needs the block"}
 	case s.Count <= 0:
 		return Decision{Action: ActionDone, Reason: v1alpha1.ReadyReason}
 	case len(s.Pools) == 0:

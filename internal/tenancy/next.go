@@ -78,7 +78,7 @@ func DecideInitialBlock(s AllocationRequest) Decision {
 	case at != nil && at.Manual:
 		return at.waitDecision(nil)
 	case at != nil && s.Count <= 0:
-		return Decision{Action: ActionReplace, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is not wanted any more"}
+		return Decision{Action: ActionReplace, Reason: v1alpha1.ReconcilingReason, Message: "the earlier allocation is no longer needed"}
 	case s.Count <= 0:
 		return Decision{Action: ActionDone, Reason: v1alpha1.ReadyReason, Message: "the Cluster begins without load-balancer addresses, because its initial size is 0"}
 	case len(s.Pools) == 0:

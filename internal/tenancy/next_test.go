@@ -99,7 +99,7 @@ func TestNext(t *testing.T) {
 		"Smaller":     {reason: "a smaller size is another question", pools: abc, at: newFailedBlock("a", full), tried: tried(full, "a", "b", "c"), count: 4, want: "Replace a Reconciling"},
 		"SmallerGoes": {reason: "what failed for another size is forgotten", pools: abc, tried: tried(full, "a", "b", "c"), count: 4, want: "Try a Reconciling"},
 		"None":        {reason: "an elastic Cluster that begins with nothing", pools: abc, count: -1, want: "Done - Ready the Cluster begins without load-balancer addresses"},
-		"NoneAnyMore": {reason: "what waits is not wanted any more", pools: abc, at: newFailedBlock("a", full), count: -1, want: "Replace - Reconciling not wanted"},
+		"NoneAnyMore": {reason: "a waiting block that is no longer needed is deleted", pools: abc, at: newFailedBlock("a", full), count: -1, want: "Replace - Reconciling no longer needed"},
 		"Manual":      {reason: "what a person made is left alone", pools: abc, at: with(newFailedBlock("a", refusal), func(s *CurrentAllocation) { s.Manual, s.Count = true, 0 }), want: "Wait - AllocationFailed what the allocator says"},
 	}
 	for name, c := range tests {

@@ -81,7 +81,7 @@ func (v *PoolValidator[P]) ValidateUpdate(ctx context.Context, oldPool, pool P) 
 		case err != nil && narrows:
 			return nil, fmt.Errorf("finding the addresses in use: %w", err)
 		case err != nil:
-			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: " + err.Error()}
+			out = admission.Warnings{"it could not be checked whether another name has an address of spec.preAllocations, or which claims keep another gateway or prefix length: " + err.Error()}
 		}
 		if errs := poolspec.ValidateNoCutOff(old, layout, holders); len(errs) > 0 {
 			return nil, newInvalidError(pool, errs)

@@ -57,30 +57,30 @@ func TestUpdate(t *testing.T) {
 		"WidensTheNetwork": {
 			reason: "an IPAddress is not changed: it keeps the prefix length of the smaller network",
 			old:    half, new: whole, holders: []poolspec.Holder{holder("a", "10.0.0.5", 25, "")}, asked: 1,
-			warned: []string{"1 address in use keeps the prefix length 25, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+			warned: []string{"1 address in use keeps the prefix length 25, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated"},
 		},
 		"ChangesTheGateway": {
 			reason: "a claim that has what the new spec gives is not counted, nor is what has no IPAddress",
 			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.2"}, holders: keep, asked: 1,
-			warned: []string{"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+			warned: []string{"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated"},
 		},
 		"RemovesTheGateway": {
 			reason: "each value that is kept is reported",
 			old:    spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, new: whole, holders: keep, asked: 1,
 			warned: []string{
-				"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
-				"1 address in use keeps the gateway 10.0.0.2, such as 10.0.0.202 (IPAddressClaim ns/c): a machine gets what the spec says when it is made again",
+				"2 addresses in use keep the gateway 10.0.0.1, such as 10.0.0.200 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated",
+				"1 address in use keeps the gateway 10.0.0.2, such as 10.0.0.202 (IPAddressClaim ns/c): a machine gets the values of the spec when it is recreated",
 			},
 		},
 		"AddsAGateway": {
 			reason: "what has none keeps none",
 			old:    whole, new: spec{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}, holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "")}, asked: 1,
-			warned: []string{"1 address in use keeps no gateway, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+			warned: []string{"1 address in use keeps no gateway, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated"},
 		},
 		"RemovesThePrefix": {
 			reason: "without it an address of a range is alone",
 			old:    spec{Addresses: []string{"10.0.0.5-10.0.0.9"}, Prefix: ptr.To[int32](24)}, new: spec{Addresses: []string{"10.0.0.5-10.0.0.9"}}, holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "")}, asked: 1,
-			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again",
+			warned: []string{"1 address in use keeps the prefix length 24, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated",
 				"claims get 10.0.0.5 with the prefix length 32 and no gateway, because spec.addresses does not say which network it is in; " +
 					"set spec.prefix to the length of that network, and spec.gateway if it has one, unless the addresses are for load balancers"},
 		},
@@ -89,7 +89,7 @@ func TestUpdate(t *testing.T) {
 			old:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1", Subnets: []v1alpha1.Subnet{{CIDR: "10.0.0.0/24", Gateway: "10.0.0.1"}}},
 			new:    spec{CIDR: "10.0.0.0/23", Gateway: "10.0.1.1"}, asked: 1,
 			holders: []poolspec.Holder{holder("a", "10.0.0.5", 24, "10.0.0.1"), holder("b", "10.0.1.5", 23, "10.0.1.1")},
-			warned:  []string{"1 address in use keeps the prefix length 24 and the gateway 10.0.0.1, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets what the spec says when it is made again"},
+			warned:  []string{"1 address in use keeps the prefix length 24 and the gateway 10.0.0.1, such as 10.0.0.5 (IPAddressClaim ns/a): a machine gets the values of the spec when it is recreated"},
 		},
 		"AddsASubnetElsewhere": {
 			reason: "no claim is in it", holders: keep,
@@ -167,7 +167,7 @@ func TestUpdate(t *testing.T) {
 func TestUpdateLookupOfAPreAllocationFails(t *testing.T) {
 	v := &PoolValidator[*v1alpha1.NetworkPool]{Holders: &fakeHolderLister{err: errors.New("the API server is down")}, PoolReader: stored(t)}
 	warnings, err := v.ValidateUpdate(t.Context(), pool("p", spec{CIDR: "10.0.0.0/24"}), pool("p", spec{CIDR: "10.0.0.0/24", PreAllocations: map[string]string{"vip": "10.0.0.9"}}))
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations, or who keeps another gateway or prefix length: the API server is down") {
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "could not be checked whether another name has an address of spec.preAllocations, or which claims keep another gateway or prefix length: the API server is down") {
 		t.Errorf("%v, %v", warnings, err)
 	}
 }

@@ -36,7 +36,7 @@ var blockKind = claimantKind{
 			"addresses": poolutil.Enumerate(r), "allocatedCount": poolutil.Size(r), "allocatedAt": metav1.Now().UTC().Format(time.RFC3339), "allocatedBy": v1alpha1.AllocatedBy,
 			"observedGeneration": 1, conditionsField: []any{
 				newCondition("Ready", "True", "Ready", "allocated "+r.String()),
-				newCondition("Overlap", "False", "NoOverlap", "nobody else has any of these addresses"),
+				newCondition("Overlap", "False", "NoOverlap", "no other claimant has any of these addresses"),
 			},
 		}, poolutil.FormatRange(r)
 	},

@@ -90,7 +90,7 @@ func TestHandBack(t *testing.T) {
 	expect(t, 1, "a manager serves the pools: pod -n "+ns+" manager", "hand-back", "--apply", "-o", "jsonpath={.problems[0].what}")
 	plan := "2 pools are handed back to the in-cluster provider:\n  InClusterIPPool " + ns + "/given\n  InClusterIPPool " + ns + "/kept\n"
 	eventually(t, settled(&v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "kept.in-cluster"}}, 1))
-	expect(t, 1, plan+"In the way:\n"+
+	expect(t, 1, plan+"Obstacles:\n"+
 		"  a manager serves the pools: pod -n "+ns+" manager\n    to do: take --serve-in-cluster-pools off its arguments, and wait until its Pod is gone\n"+
 		"  IPAddress "+ns+"/direct has 10.96.1.10 of NetworkPool "+ns+"/given.in-cluster\n"+
 		"    to do: delete it, or move its machine to a pool that the in-cluster provider does not have\n", "hand-back", "--apply")
@@ -106,13 +106,13 @@ func TestHandBack(t *testing.T) {
 	pod.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: "manager", Labels: pod.Labels}
 	pod.Spec.Containers[0].Args = nil
 	create(t, pod)
-	expect(t, 1, plan+"In the way:\n"+
+	expect(t, 1, plan+"Obstacles:\n"+
 		"  a manager serves NetworkPool "+ns+"/given.in-cluster: pod -n "+ns+" manager\n"+
-		"    to do: remove the component in-cluster-pools, restart the manager, and wait until the pool says NotServed; or stop the manager\n", "hand-back", "--apply")
+		"    to do: remove the component in-cluster-pools, restart the manager, and wait until the pool has the reason NotServed; or stop the manager\n", "hand-back", "--apply")
 	if err := k8s.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, 0, plan+"Nothing is in the way. Nothing has been written yet: run again with --apply.\n", "hand-back")
+	expect(t, 0, plan+"There are no obstacles. Nothing has been written yet: run again with --apply.\n", "hand-back")
 	expect(t, 0, "given kept", "drop-in", "-n", ns, "-o", "jsonpath={.items[*].name}")
 	expect(t, 0, "true InClusterIPPool "+ns+"/given InClusterIPPool "+ns+"/kept []", "hand-back", "--apply", "-o", "jsonpath={.handedBack} {.pools[*]} {.problems}")
 	expect(t, 0, "0 pools are handed back: start the in-cluster provider.\n", "hand-back", "--apply")
@@ -184,7 +184,7 @@ func TestExplainMovedMirror(t *testing.T) {
 	why := "NetworkPool " + ns + "/p.in-cluster mirrors a pool of the in-cluster provider, and this manager runs without --serve-in-cluster-pools; " +
 		"add the component in-cluster-pools, or hand the pools back with kubectl butler-ipam hand-back\n"
 	expect(t, 1, "NetworkPool "+ns+"/p.in-cluster grants nothing\n  why:    NotServed: "+why, "explain", "np/p.in-cluster", "-n", ns)
-	expect(t, 1, "IPAddressClaim "+ns+"/c has 10.98.0.10 of NetworkPool p.in-cluster, which its status does not say yet: who asked for it waits\n"+
+	expect(t, 1, "IPAddressClaim "+ns+"/c has 10.98.0.10 of NetworkPool p.in-cluster, which its status does not show yet: its requester waits\n"+
 		"  why:    NetworkPool "+ns+"/p.in-cluster grants nothing now (NotServed): "+why, "explain", "claim/c", "-n", ns)
 }
 

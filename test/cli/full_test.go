@@ -26,7 +26,7 @@ func TestFullPool(t *testing.T) {
 	}
 	eventually(t, settled(pool, 2))
 	do := "  to do:  add addresses to the pool, or delete machines or claims that are not needed\n"
-	expect(t, 1, "NetworkPool "+ns+"/small is full: 0 of 2 free, nobody waits\n  why:    0/2 IPs available (2 allocations)\n"+do, "explain", "np/small", "-n", ns)
+	expect(t, 1, "NetworkPool "+ns+"/small is full: 0 of 2 free, none waits\n  why:    0/2 IPs available (2 allocations)\n"+do, "explain", "np/small", "-n", ns)
 
 	waits := framework.MakeClaim(ns, "waits").Pool("small").Obj()
 	create(t, waits)
@@ -48,5 +48,5 @@ func TestFullPool(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	expect(t, 0, "waits PoolExhausted", "waiting", "-n", ns, "-o", "jsonpath={.items[*].name} {.items[*].reason}")
-	expect(t, 0, "Nothing waits in namespace default; -A looks at all namespaces.\n", "waiting", "-n", "default")
+	expect(t, 0, "Nothing waits in namespace default; -A lists all namespaces.\n", "waiting", "-n", "default")
 }

@@ -89,7 +89,7 @@ func TestInspectLeases(t *testing.T) {
 			t.Errorf("%d %s", code, out)
 		}
 		out, _, code = run(t, "audit", "--rollback")
-		want := "  rollback  IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool " + ns + "/p, which an older manager would give to somebody else: delete the lease first\n"
+		want := "  rollback  IPLease " + ns + "/shop has 10.95.0.1 of NetworkPool " + ns + "/p, which an older manager would grant to another claimant: delete the lease first\n"
 		if code != 1 || !strings.Contains(out, want) || strings.Contains(out, "late") {
 			t.Errorf("%d %s", code, out)
 		}

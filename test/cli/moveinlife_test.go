@@ -82,7 +82,7 @@ func TestImportCommand(t *testing.T) {
 	create(t, pod)
 	w.unpause(t)
 	out, errOut, code := run(t, "import", "machines", "-n", ns, "--apply")
-	want := "In the way:\n" +
+	want := "Obstacles:\n" +
 		"  the in-cluster provider runs: pod -n team-b manager\n    to do: wait until it has ended\n" +
 		"  Cluster team-b/k is not paused\n    to do: kubectl patch cluster -n team-b k --type=merge -p '{\"spec\":{\"paused\":true}}'\n"
 	if code != 1 || !strings.HasSuffix(out, want) {
@@ -158,7 +158,7 @@ func TestImportOfVSphere(t *testing.T) {
 	}
 	before := w.listClaimsAndAddresses(t)
 	out, errOut, code := run(t, "import", "machines", "-n", w.ns, "--apply")
-	want := "In the way:\n" +
+	want := "Obstacles:\n" +
 		"  claims of 1 VSphereVM (" + w.ns + "/worker-0): CAPV writes the pool of the network device into the claim at every reconcile, which Cluster API refuses for another pool; " +
 		"these machines would fail until they are replaced\n" +
 		"    to do: serve the pool in place, hand it over, and let the machines roll over: docs/in-cluster.md\n"

@@ -260,7 +260,7 @@ func TestImportMetal3Stopped(t *testing.T) {
 		w := begun(t)
 		again := &m3ipamv1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: w.pool.Name}, Spec: w.pool.Spec}
 		create(t, again)
-		stops(t, w, "was created anew since the import began: delete it")
+		stops(t, w, "was recreated since the import began: delete it")
 		if err := k8s.Delete(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}

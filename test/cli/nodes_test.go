@@ -146,7 +146,7 @@ func checkNodeCommands(t *testing.T) {
 		path := unprivilegedKubeconfig(t, cp, "plugin-viewer")
 		mayList(t, "plugin-viewer", []string{v1alpha1.GroupVersion.Group, "ipam.cluster.x-k8s.io"})
 		out, errOut, code := runAs(t, path, "who", "10.244.1.7")
-		want := "10.244.1.7 is unknown in ClusterCIDR pods: you may not list Nodes, so who has it cannot be seen\n"
+		want := "10.244.1.7 is unknown in ClusterCIDR pods: you may not list Nodes, so its holder is unknown\n"
 		if code != 0 || out != want || !strings.Contains(errOut, "note: you have no permission to list nodes") {
 			t.Errorf("exit code %d\n%s%s", code, out, errOut)
 		}
@@ -204,7 +204,7 @@ func TestInspectFleet(t *testing.T) {
 	})
 	t.Run("that does not use it", func(t *testing.T) {
 		expect(t, 0, "10.245.0.7 is per cluster in ClusterCIDR edge: each Cluster has the whole range for itself; none uses it yet\n", "who", "10.245.0.7")
-		expect(t, 1, "ClusterCIDR edge gives nothing yet\n  why:    no manager has looked at it\n  to do:  is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?\n"+
+		expect(t, 1, "ClusterCIDR edge gives nothing yet\n  why:    no manager has reconciled it\n  to do:  is a manager running, with the component fleet-node-cidrs or node-cidrs (--node-cidrs=fleet or on)?\n"+
 			"  range:  10.245.0.0/23, for all Nodes\n", "explain", "cc/edge")
 	})
 	t.Run("a cluster without a manager", func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestInspectFleet(t *testing.T) {
 		"no Node has it":      {0, "10.9.0.1 is in no pod CIDR of a Node.\n", elsewhere, []string{"who", "10.9.0.1"}},
 		"a Node there has it": {0, "Node e1 has 10.245.0.0/24 of ClusterCIDR edge\n  from:   its annotation butler.butlerlabs.dev/cluster-cidr names ClusterCIDR edge\n", "", []string{"explain", "node/e1"}},
 		"a Node there waits": {
-			1, "Node e3 waits for its pod CIDR\n  why:    the manager said: all ClusterCIDRs that match are full: edge (2 Nodes); add a ClusterCIDR, or delete Nodes\n" +
+			1, "Node e3 waits for its pod CIDR\n  why:    event of the manager: all ClusterCIDRs that match are full: edge (2 Nodes); add a ClusterCIDR, or delete Nodes\n" +
 				"  why:    the ClusterCIDRs for it are in the management cluster, where this cluster is Cluster " + ns + "/prod\n" +
 				"  to do:  there: kubectl get clustercidrs -o wide; kubectl get cluster -n " + ns + ` prod -o jsonpath='{.status.conditions[?(@.type=="PodCIDRsReady")].message}'` + "\n",
 			"", []string{"explain", "node/e3"},

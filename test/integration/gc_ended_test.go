@@ -37,7 +37,7 @@ var _ = Describe("A deleted pool of the in-cluster provider", Ordered, func() {
 			Eventually(func(g Gomega) {
 				g.Expect(k8s.Get(ctx, keyOf(mirror), mirror)).To(Succeed())
 				g.Expect(mirror.Status.Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.ReadyCondition), HaveField("Status", metav1.ConditionTrue),
-					HaveField("Message", ContainSubstring("InClusterIPPool p is being deleted, and waits until nothing names it any more: IPAddressClaim "+ns+"/old does")))))
+					HaveField("Message", ContainSubstring("InClusterIPPool p is being deleted, and is kept while IPAddressClaim "+ns+"/old names it")))))
 			}).Should(Succeed())
 			Expect(mirror.OwnerReferences).To(BeEmpty())
 			create(ctx, claimOn(ns, "late", ipPool, "p"), framework.MakeClaim(ns, "next").Pool("p.in-cluster").Obj())

@@ -77,7 +77,7 @@ func (a *Agent) cleanUpAddresses() map[netip.Addr]bool {
 			if l := &links[i]; l.Name == place {
 				left = append(left, *l)
 			} else if err := a.removeMisplacedAddress(l, address, place); err != nil {
-				a.Log.Error(err, "An address is not where it belongs, and could not be taken off: the kernel does that", "address", address, "lifetime", a.Timing.Lifetime)
+				a.Log.Error(err, "Failed to remove an address from the wrong interface; the kernel removes it when its lifetime ends", "address", address, "lifetime", a.Timing.Lifetime)
 				left = append(left, *l) // it is not released before it is off
 			}
 		}

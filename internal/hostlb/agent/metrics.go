@@ -23,12 +23,12 @@ type metrics struct {
 
 func newMetrics() metrics {
 	m := metrics{
-		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "addresses", Help: "Addresses of leases: wanted by anybody, locked by this host, and shown by it."}, []string{"state"}),
+		addresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "addresses", Help: "Addresses of leases, by state: wanted, locked by this host, shown by this host."}, []string{"state"}),
 		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricsNamespace, Name: "takeovers_total", Help: "Locks acquired, by reason: unowned, holder expired, re-acquired.",
 		}, []string{"cause"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: metricsNamespace, Name: "conflicts_total", Help: "Times somebody answered for an address that this host was to add, or claimed one that it has.",
+			Namespace: metricsNamespace, Name: "conflicts_total", Help: "Times another machine answered for an address that this host was about to add, or claimed an address that it has.",
 		}, []string{"kind"}),
 		lastHeartbeat: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: "heartbeat_timestamp_seconds", Help: "When the last heartbeat of this host was written."}),
 	}

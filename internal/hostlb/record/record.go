@@ -68,7 +68,7 @@ type PortReport = hostlb.PortReport
 func ParseLock(o *coordinationv1.Lease) (l Lock, holder string, err error) {
 	holder = ptr.Deref(o.Spec.HolderIdentity, "")
 	if err := json.Unmarshal([]byte(o.Annotations[v1alpha1.HostLBAnnotation]), &l); err != nil {
-		return Lock{}, holder, fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; a host that reaches the address writes it anew: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
+		return Lock{}, holder, fmt.Errorf("the annotation %s of Lease %s/%s cannot be read; a host that reaches the address rewrites it: %w", v1alpha1.HostLBAnnotation, o.Namespace, o.Name, err)
 	}
 	return l, holder, nil
 }

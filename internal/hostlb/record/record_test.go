@@ -69,7 +69,7 @@ func TestUnreadable(t *testing.T) {
 		_, _, lock := ParseLock(o)
 		_, _, host := ParseHeartbeat(o)
 		if lock != nil {
-			g.Expect(lock).To(MatchError(ContainSubstring("Lease butler-host-lb/ip-192-0-2-10 cannot be read; a host that reaches the address writes it anew")))
+			g.Expect(lock).To(MatchError(ContainSubstring("Lease butler-host-lb/ip-192-0-2-10 cannot be read; a host that reaches the address rewrites it")))
 		}
 		if host != nil {
 			g.Expect(host).To(MatchError(ContainSubstring("cannot be read; delete the Lease, its host makes it again")))

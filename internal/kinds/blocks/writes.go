@@ -63,7 +63,7 @@ func AllocatedStep(c *grants.Claimant, rng netipx.IPRange, overlap string, seen 
 		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.ReadyReason, Message: message,
 	})
 	shared := metav1.Condition{
-		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason, Message: "nobody else has any of these addresses",
+		Type: v1alpha1.OverlapCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NoOverlapReason, Message: "no other claimant has any of these addresses",
 	}
 	if overlap != "" {
 		shared.Status, shared.Reason, shared.Message = metav1.ConditionTrue, v1alpha1.OverlapReason, overlap

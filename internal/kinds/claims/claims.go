@@ -279,5 +279,5 @@ func nameTakenRefusal(m *grants.Inventory, c *grants.Claimant, a *grants.Address
 				a.Key(), v1alpha1.AddressAnnotation, a.IP)
 		}
 	}
-	return grants.AllocationFailed("IPAddress %s has the name of this claim: %s; delete it if nobody uses it, or create the claim under another name", a.Key(), why)
+	return grants.AllocationFailed("IPAddress %s has the name of this claim: %s; delete it if it is not in use, or create the claim under another name", a.Key(), why)
 }
