@@ -256,9 +256,14 @@ func (c *ControlPlane) StartAPIServer() error {
 	return errors.Join(c.testEnv.ControlPlane.GetAPIServer().Start(), watchdog.WatchChildren("kube-apiserver"))
 }
 
-// Stop ends both processes and removes the files that they wrote. Callers stop their managers first.
+// Stop ends both processes and removes the files that they wrote. Callers stop their managers first. The API server is
+// killed: it would end a second later, or half a minute if a watch is open, and nobody reads what it stores then.
 func (c *ControlPlane) Stop() error {
-	errs := []error{c.testEnv.Stop()}
+	var errs []error
+	if _, err := findProcessByArg(c.apiServerArg()); err == nil {
+		errs = append(errs, c.KillAPIServer())
+	}
+	errs = append(errs, c.testEnv.Stop())
 	for _, log := range c.logFiles {
 		errs = append(errs, log.Close())
 	}

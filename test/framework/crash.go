@@ -14,7 +14,7 @@ import (
 // contrast waits for open watches, which takes a minute while a manager runs.
 func (c *ControlPlane) KillAPIServer() error {
 	// The test environment does not export the process; the process is found by its certificate directory.
-	pid, err := findProcessByArg("--cert-dir=" + c.testEnv.ControlPlane.GetAPIServer().CertDir)
+	pid, err := findProcessByArg(c.apiServerArg())
 	if err != nil {
 		return fmt.Errorf("killing the API server: %w", err)
 	}
@@ -23,11 +23,16 @@ func (c *ControlPlane) KillAPIServer() error {
 	}
 	if err := c.StopAPIServer(); err != nil {
 		// Stop returns an error for the killed process if its end was noticed already; that is not a failure.
-		if _, alive := findProcessByArg("--cert-dir=" + c.testEnv.ControlPlane.GetAPIServer().CertDir); alive == nil {
+		if _, alive := findProcessByArg(c.apiServerArg()); alive == nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// apiServerArg returns an argument that no process but the API server has.
+func (c *ControlPlane) apiServerArg() string {
+	return "--cert-dir=" + c.testEnv.ControlPlane.GetAPIServer().CertDir
 }
 
 // findProcessByArg returns the id of the process that was started with the given argument.
