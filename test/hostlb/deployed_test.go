@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,9 +29,19 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/test/netns"
 )
 
+// skipInOtherProcesses skips a test in all but the first of the processes that share the specs: each of them runs all
+// tests of the package.
+func skipInOtherProcesses(t *testing.T) {
+	t.Helper()
+	if ginkgo.GinkgoParallelProcess() != 1 {
+		t.Skip("the first process runs it")
+	}
+}
+
 // TestDeployed checks that the manifests match the program: its flags, its name, and the rights over the machine that
 // docs/host-lb.md lists.
 func TestDeployed(t *testing.T) {
+	skipInOtherProcesses(t)
 	g := NewWithT(t)
 	root, err := framework.FindRepoRoot()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -91,6 +102,7 @@ func TestDeployed(t *testing.T) {
 // serves them, on loopback, as docs/host-lb.md describes: the program is alive, and not ready while no API server
 // answers. It waits for one, logs that once, and does not exit.
 func TestProbesWithoutAPIServer(t *testing.T) {
+	skipInOtherProcesses(t)
 	g := NewWithT(t)
 	n, err := netns.NewSwitch()
 	if err != nil {

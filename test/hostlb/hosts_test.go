@@ -385,7 +385,7 @@ var _ = Describe("Hosts", func() {
 
 	It("run once in a network namespace", func(ctx SpecContext) {
 		w := newWorld(ctx, 1)
-		second := exec.CommandContext(ctx, binary, "--host-name=second")
+		second := exec.CommandContext(ctx, binaries.Host, "--host-name=second")
 		out := &writer{}
 		second.Stdout, second.Stderr = out, out
 		Expect(w.hosts[0].StartProcess(second)).To(Succeed())

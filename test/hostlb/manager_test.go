@@ -23,7 +23,7 @@ func startManager(ctx context.Context) *framework.Manager {
 	GinkgoHelper()
 	rights, err := cp.HostLBsManagerKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	m, err := framework.StartManager(ctx, framework.ManagerOptions{Kubeconfig: rights, Args: []string{"--host-load-balancers"}})
+	m, err := framework.StartManager(ctx, framework.ManagerOptions{Binary: binaries.Manager, Kubeconfig: rights, Args: []string{"--host-load-balancers"}})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
 		if CurrentSpecReport().Failed() {

@@ -7,6 +7,7 @@ package hostlb
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,7 +34,7 @@ import (
 var (
 	cp         *framework.ControlPlane
 	k8s        client.WithWatch
-	binary     string
+	binaries   programs
 	kubeconfig []byte
 	worlds     int
 )
@@ -51,22 +52,44 @@ func TestHosts(t *testing.T) {
 	RunSpecs(t, "Hosts")
 }
 
-var _ = BeforeSuite(func(ctx SpecContext) {
-	n, err := netns.NewSwitch()
-	if err != nil {
-		Skip("SKIPPED: " + err.Error())
-	}
-	Expect(n.Close()).To(Succeed())
+// programs are what the specs run. They are built once, for all processes that share the specs.
+type programs struct{ Host, Manager string }
+
+// The first process builds the programs for all processes that share the specs. Each process has an API server of its
+// own.
+var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
+	skipWithoutNamespaces()
+	var built programs
+	var err error
+	dir := GinkgoT().TempDir()
+	built.Host, err = framework.BuildHostLB(ctx, dir)
+	Expect(err).NotTo(HaveOccurred())
+	built.Manager, err = framework.BuildManager(ctx, dir)
+	Expect(err).NotTo(HaveOccurred())
+	out, err := json.Marshal(built)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}, func(ctx SpecContext, built []byte) {
+	skipWithoutNamespaces()
+	Expect(json.Unmarshal(built, &binaries)).To(Succeed())
+	var err error
 	cp, err = framework.StartControlPlane(framework.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(cp.Stop()).To(Succeed()) })
 	k8s, err = cp.NewClient()
 	Expect(err).NotTo(HaveOccurred())
-	binary, err = framework.BuildHostLB(ctx, GinkgoT().TempDir())
-	Expect(err).NotTo(HaveOccurred())
 	kubeconfig, err = cp.HostKubeconfig(ctx)
 	Expect(err).NotTo(HaveOccurred())
 })
+
+func skipWithoutNamespaces() {
+	GinkgoHelper()
+	n, err := netns.NewSwitch()
+	if err != nil {
+		Skip("SKIPPED: " + err.Error())
+	}
+	Expect(n.Close()).To(Succeed())
+}
 
 // world is a switch with hosts and a client on it, in a network domain of its own.
 type world struct {
@@ -115,7 +138,7 @@ func (w *world) join(ctx context.Context, name string, number int, args ...strin
 	space, err := w.JoinHost(name, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", number)), netip.MustParsePrefix(fmt.Sprintf("2001:db8::%d/64", number)),
 		netip.MustParsePrefix(fmt.Sprintf("10.9.255.%d/16", number)))
 	Expect(err).NotTo(HaveOccurred())
-	h.Host, err = cp.JoinHost(ctx, space, binary, kubeconfig)
+	h.Host, err = cp.JoinHost(ctx, space, binaries.Host, kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	w.hosts = append(w.hosts, h)
 	DeferCleanup(func() {
