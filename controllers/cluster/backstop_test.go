@@ -21,7 +21,7 @@ import (
 // wake-up that is lost.
 func TestTestsWaitLessThanTheBackstop(t *testing.T) {
 	if framework.EventTimeout >= guard.WaitingResyncPeriod {
-		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.EventTimeout, guard.WaitingResyncPeriod)
+		t.Errorf("tests wait for %s, and after %s everything is reconciled anyway", framework.EventTimeout, guard.WaitingResyncPeriod)
 	}
 }
 

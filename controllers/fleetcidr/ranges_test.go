@@ -72,7 +72,7 @@ func TestFailureIsClearedWhenNotServed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if q.Len() != 1 {
-				t.Error("the ClusterCIDR is not looked at")
+				t.Error("the ClusterCIDR is not enqueued")
 			}
 			if condition := reconcileCondition(); condition.Status != metav1.ConditionTrue {
 				t.Errorf("then: %v", condition)

@@ -103,7 +103,7 @@ func TestResetMirrorIsWrittenWithDelay(t *testing.T) { // B57
 		}
 		if !incluster.IsSpecSealed(mirror) {
 			if result.RequeueAfter == 0 {
-				t.Error("it is never looked at again")
+				t.Error("it is never reconciled again")
 			}
 			continue
 		}

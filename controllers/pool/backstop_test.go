@@ -19,7 +19,7 @@ import (
 // wake-up that is lost.
 func TestTestsWaitLessThanTheBackstop(t *testing.T) {
 	if framework.EventTimeout >= resyncPeriod {
-		t.Errorf("tests wait for %s, and after %s everything is looked at anyway", framework.EventTimeout, resyncPeriod)
+		t.Errorf("tests wait for %s, and after %s everything is reconciled anyway", framework.EventTimeout, resyncPeriod)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestTenantRestsWhileAnotherKeepsSomething(t *testing.T) { // B57
 		// before and then are the actions of the user before the object is kept, and after.
 		before, then []action
 	}{
-		"a block that is given back": {
+		"a block that is released": {
 			at: onManagement, kept: grown, before: []action{add("a"), add("b")}, then: []action{remove("b"), later(2*grace, add("c"))},
 		},
 		"a block that is deleted": {

@@ -41,7 +41,7 @@ func showBlocks(ctx context.Context, c client.Client, steps *stepPrinter) (grant
 		return err == nil && len(list.Items) == len(allocations)+1 && areAllocationsDecided(list.Items), err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("not every allocation was looked at: %w", err)
+		return 0, fmt.Errorf("not every allocation was read: %w", err)
 	}
 	fmt.Fprintln(steps.out)
 	steps.endStepf("%d from config/samples/allocations.yaml, and that of the Cluster", len(allocations))

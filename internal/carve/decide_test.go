@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		"ProtectsFirst": {pool: pool(), blocks: []Block{open("a", 0, 0, closed, bare)}, want: Decision{Protect: []string{"a"}}, reason: "a block that is open stays until it is closed"},
 		"Idle":          {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Minute))}, want: Decision{Drain: []string{"b"}}},
 		"NotAskedFor":   {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 0, waiting, idle(time.Minute))}, want: Decision{Delete: []string{"b"}}, reason: "nothing waits for it"},
-		"WaitedFor":     {pool: pool(waits), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, idle(time.Hour))}, reason: "the plan has not looked at who waits: it would be asked for again"},
+		"WaitedFor":     {pool: pool(waits), blocks: []Block{open("a", 4, 0), open("b", 0, 0, waiting, idle(time.Hour))}, reason: "the plan has not seen the waiting claims: the block would be requested again"},
 		"IdleBesideOne": {pool: pool(waits), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(time.Minute))}, want: Decision{Drain: []string{"b"}}, reason: "what waits is waiting for something else"},
 		"NotYet":        {pool: pool(), blocks: []Block{open("a", 1, 3), open("b", 0, 4, idle(20*time.Second))}, want: Decision{NextWait: 40 * time.Second}},
 		"KeepsMin":      {pool: pool(), blocks: []Block{open("a", 0, 4, idle(time.Hour))}},

@@ -154,6 +154,6 @@ func TestAssessEnds(t *testing.T) {
 		o.services = append(o.services, newTestService("a", "10.0.0.1", shares("k", 80)))
 	}
 	if a := o.AssessServices(balancer.DesiredState{Pools: []elastic.DesiredPool{desired(DefaultPool, "10.0.0.1-10.0.9.0")}}); a.CountInState(elastic.ServiceStuck) == 0 {
-		t.Error("all were looked at")
+		t.Error("all were assessed")
 	}
 }

@@ -173,12 +173,12 @@ func TestHasServedMirror(t *testing.T) {
 		pools []v1alpha1.Pool
 		want  bool
 	}{
-		"nothing":                        {},
-		"a mirror":                       {[]v1alpha1.Pool{notOwned, mirror("Serving")}, true},
-		"a pool with such a name":        {[]v1alpha1.Pool{notOwned}, false},
-		"a mirror that is not looked at": {[]v1alpha1.Pool{mirror("")}, false},
-		"a mirror that was left":         {[]v1alpha1.Pool{mirror(v1alpha1.NotServedReason)}, false},
-		"a mirror that was handed over":  {[]v1alpha1.Pool{handedOver}, false},
+		"nothing":                         {},
+		"a mirror":                        {[]v1alpha1.Pool{notOwned, mirror("Serving")}, true},
+		"a pool with such a name":         {[]v1alpha1.Pool{notOwned}, false},
+		"a mirror that is not reconciled": {[]v1alpha1.Pool{mirror("")}, false},
+		"a mirror that was left":          {[]v1alpha1.Pool{mirror(v1alpha1.NotServedReason)}, false},
+		"a mirror that was handed over":   {[]v1alpha1.Pool{handedOver}, false},
 	} {
 		if got := HasServedMirror(c.pools); got != c.want {
 			t.Errorf("%s: %t", name, got)

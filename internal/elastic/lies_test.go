@@ -28,7 +28,7 @@ func TestAnyNumberOfServices(t *testing.T) {
 			return Service{SharingKey: "k", Ports: []Port{{"TCP", 80}, {"UDP", int32(i)}}}
 		}, 0, -1},
 		"with one address":  {"one may keep it", func(int) Service { return Service{Addresses: []netip.Addr{small.From()}} }, 0, n - 8},
-		"of many pools":     {"the pools are looked at as long as that takes no time", func(int) Service { return Service{} }, 20_000, -1},
+		"of many pools":     {"the pools are checked as long as that takes no time", func(int) Service { return Service{} }, 20_000, -1},
 		"that ask for much": {"what they have is looked up in all pools", func(int) Service { return Service{Addresses: make([]netip.Addr, 1000)} }, 1000, -1},
 	} {
 		t.Run(name, func(t *testing.T) {

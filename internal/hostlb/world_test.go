@@ -32,7 +32,7 @@ const (
 var start = sim.Epoch
 
 // foreignMAC is the MAC of a machine that is none of the hosts.
-const foreignMAC = "somebody"
+const foreignMAC = "foreign"
 
 var errInjected = errors.New("trouble")
 
@@ -289,7 +289,7 @@ func (w *world) run() {
 			w.Failf("%s is on %d hosts in the end, and is to be on %d", a, got, want)
 		}
 		if o := w.wanted[a]; o != nil && o.LeaseDeleting {
-			w.Failf("%s is not given back: its lock is %+v", a, w.locks[a])
+			w.Failf("%s is not released: its lock is %+v", a, w.locks[a])
 		}
 	}
 }
@@ -341,7 +341,7 @@ func (w *world) disturb() {
 		} else if len(w.answering(a)) == 0 {
 			w.foreign[a] = w.r.IntN(2)
 		}
-		w.Tracef("somebody else has %s: %v", a, w.foreign)
+		w.Tracef("a foreign machine has %s: %v", a, w.foreign)
 	case 11: // no fault lasts
 		for _, o := range w.hosts {
 			o.cut, o.side, o.broken = false, 0, false
@@ -459,10 +459,10 @@ func (w *world) manage(a netip.Addr) {
 	if o == nil || !o.LeaseDeleting || l.Holder != "" || l.ReleasedBy != "" {
 		return
 	}
-	w.Tracef("%s is given back", a)
+	w.Tracef("%s is released", a)
 	for _, h := range w.answering(a) {
 		if !w.excused[h.name] {
-			w.Failf("%s is given back, and %s answers for it", a, h.name)
+			w.Failf("%s is released, and %s answers for it", a, h.name)
 		}
 	}
 	delete(w.wanted, a)
@@ -474,7 +474,7 @@ func (w *world) check() {
 		all, both := w.answering(a), false
 		for i, x := range all {
 			if w.wanted[a] == nil && !w.excused[x.name] && len(w.foreign) == 0 {
-				w.Failf("%s answers for %s, which was given back", x.name, a)
+				w.Failf("%s answers for %s, which was released", x.name, a)
 			}
 			for _, y := range all[:i] {
 				both = both || x.side == y.side
@@ -554,13 +554,13 @@ func (w *world) tickHost(h *simulatedHost) {
 // tick, so only this check finds either.
 func (w *world) checkWakeTime(h *simulatedHost, ops []Op, again time.Time) {
 	has := slices.SortedFunc(maps.Keys(h.kernel), netip.Addr.Compare)
-	news := func() bool {
+	hasChanges := func() bool {
 		return h.isChanged || !slices.Equal(has, h.kernelAddresses) || !reflect.DeepEqual(h.cache, h.seen)
 	}
 	switch {
 	case len(ops) == 0 && !again.IsZero() && !again.After(w.now):
 		w.Failf("%s has nothing to do, and was to look again %s ago", h.name, w.now.Sub(again))
-	case len(ops) > 0 && w.now.Before(h.nextCheck) && !h.hasPendingRequest() && !news():
+	case len(ops) > 0 && w.now.Before(h.nextCheck) && !h.hasPendingRequest() && !hasChanges():
 		w.Failf("%s was to look again %s later, and has to %s already", h.name, h.nextCheck.Sub(w.now), ops[0].Kind)
 	}
 	if h.nextCheck = again; again.IsZero() {

@@ -35,12 +35,12 @@ func TestFamilies(t *testing.T) { // U81
 	four := newPool("four", "10.0.0.0/24", false, "ns/", "ns/a", "ns/b")
 	pools := fleet.Pools{
 		four, newPool("six", "fd00:1::0/112", false, "ns/c", "ns/b"), newPool("other-four", "10.0.1.0/24", false, "ns/a"),
-		newPool("others", "fd00:2::0/112", false, "other/a"), newPool("nobody", "fd00:3::0/112", false, "ns/"),
+		newPool("others", "fd00:2::0/112", false, "other/a"), newPool("unused", "fd00:3::0/112", false, "ns/"),
 		newPool("prefixes", "fd00:4::0/112", true, "ns/a"), newPool("empty", "fd00:5::0/112", false), newPool("alone", "10.0.2.0/24", false),
 	}
 	h := serve(pools)
 	for name, want := range map[string]string{
-		"four": "NetworkPool/ns/six", "six": "NetworkPool/ns/four", "other-four": "", "others": "", "nobody": "", "prefixes": "", "empty": "", "alone": "",
+		"four": "NetworkPool/ns/six", "six": "NetworkPool/ns/four", "other-four": "", "others": "", "unused": "", "prefixes": "", "empty": "", "alone": "",
 	} {
 		for _, p := range pools {
 			if p.Key.Name != name {

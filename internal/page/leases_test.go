@@ -70,7 +70,7 @@ func TestLeases(t *testing.T) {
 		"usage?pool=private&namespace=n":     {200, `{"pools":[{"kind":"NetworkPool","poolNamespace":"team-a","name":"private","total":14,"inUse":0,"available":14,"resting":0,"waiting":0,"namespace":{"name":"n","used":0}}]}`},
 		"usage?pool=withdrawn":               {404, `{"error":"there is no pool of this name that gives leases, or this manager does not know it"}`},
 		"state?namespace=team-a":             {200, `{"leases":[{"namespace":"team-a","name":"shop","pool":"public","address":"203.0.113.7","ports":["TCP/80 web"],"since":` + unixText + `}]}`},
-		"state?namespace=nobody":             {200, `{"leases":[]}`},
+		"state?namespace=unknown":            {200, `{"leases":[]}`},
 		"waiting":                            {200, `{"leases":[{"namespace":"team-b","name":"late","pool":"public","since":` + unixText + `,"reason":"PoolExhausted","message":"full"}]}`},
 		"waiting?namespace=team-a":           {200, `{"leases":[]}`},
 		"health":                             {200, `{"status":"ok"}`},

@@ -124,7 +124,7 @@ func TestSearch(t *testing.T) {
 		"fleet/edge-":         "200 of many, and more",
 		"team-a/shop-md-0-2":  "NetworkPool/team-a/services  waiting shop-md-0-2",
 		"10.99.0.1":           "",
-		"nobody has this":     "",
+		"no object has this":  "",
 	} {
 		got := getJSON[ownerList](t, h, "search", url.Values{"q": {q}})
 		var text []string

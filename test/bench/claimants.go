@@ -29,7 +29,7 @@ type claimantKind struct {
 }
 
 // compareClaimants compares the manager with a bare client at n claimants of a kind. Each has a control plane of its
-// own: on that of the bare client nobody else may serve them. more, if not nil, measures more of the two.
+// own: on that of the bare client no other controller may serve them. more, if not nil, measures more of the two.
 func compareClaimants(ctx context.Context, o options, k claimantKind, pool *v1alpha1.NetworkPool, n int, what string, limit float64, t *table,
 	more func(bare, managed *clients, m *framework.Manager) error,
 ) error {

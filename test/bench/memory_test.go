@@ -66,8 +66,8 @@ func checkMemoryBudget(t *testing.T, when string, m *framework.Manager) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := fmt.Sprintf("%s the manager took %.0f MB with %d claims", when, float64(peak)/1e6, budgetClaims)
-	if t.Log(said); peak > budget {
-		t.Errorf("%s: the budget is %.0f MB", said, budget/1e6)
+	summary := fmt.Sprintf("%s the manager took %.0f MB with %d claims", when, float64(peak)/1e6, budgetClaims)
+	if t.Log(summary); peak > budget {
+		t.Errorf("%s: the budget is %.0f MB", summary, budget/1e6)
 	}
 }

@@ -45,7 +45,7 @@ func TestUsage(t *testing.T) {
 
 // The error lists all missing permissions at once.
 func TestForbidden(t *testing.T) {
-	withoutRights, err := cp.NewUserKubeconfig("plugin-nobody")
+	withoutRights, err := cp.NewUserKubeconfig("plugin-no-rights")
 	if err != nil {
 		t.Fatal(err)
 	}

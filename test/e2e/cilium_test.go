@@ -169,7 +169,7 @@ var _ = Describe("A tenant with Cilium", Ordered, func() {
 
 		By("creating one that overlaps, and ours again, so that ours is the younger one")
 		overlapping := byHand("by-hand", s.net+"10/32")
-		overlapping.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has"}}
+		overlapping.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"no-service": "has"}}
 		Expect(workload.Create(ctx, overlapping)).To(Succeed())
 		time := metav1.Now().Rfc3339Copy()
 		Eventually(func() bool { return metav1.Now().Rfc3339Copy().After(time.Time) }).Should(BeTrue()) // Cilium orders by the second

@@ -151,7 +151,7 @@ var _ = Describe("Services of a load balancer class of pools", Ordered, func() {
 
 	It("have a condition that reports that no pool serves their class", func(ctx SpecContext) { // H3
 		t := c.newTenant(ctx)
-		s := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("butler.butlerlabs.dev/nobody") })
-		t.expectReason(ctx, s, v1alpha1.NoPoolReason, "no pool of class butler.butlerlabs.dev/nobody gives IPv4 addresses to this namespace")
+		s := t.make(ctx, "web", func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("butler.butlerlabs.dev/unknown") })
+		t.expectReason(ctx, s, v1alpha1.NoPoolReason, "no pool of class butler.butlerlabs.dev/unknown gives IPv4 addresses to this namespace")
 	})
 })

@@ -112,7 +112,7 @@ var _ = Describe("Services that name leases", Ordered, func() {
 			v1alpha1.LeasedPort{Protocol: "TCP", Port: 443, Service: "web", Namespace: otherTenant.ns, UID: guest.UID}))
 		late := otherTenant.make(ctx, "late", withAnnotation(named, mine.ns+"/shop"))
 		expectReason(ctx, late, v1alpha1.PortTakenReason, "is already allocated to Service web")
-		selecting("nobody")
+		selecting("none")
 		expectReason(ctx, guest, v1alpha1.NotAllowedReason, "its spec.namespaceSelector has to select that")
 		expectPublished(ctx, address, web)
 		Eventually(func() []v1alpha1.LeasedPort { return mine.lease(ctx, Default, "shop").Status.Ports }).Should(HaveLen(1))

@@ -89,12 +89,12 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 
 // Apply implements client.Writer, for a single field manager that forces conflicts.
 func (c *Client) Apply(ctx context.Context, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
-	var says unstructured.Unstructured
-	decodeJSON(encodeJSON(o), &says.Object)
-	ref := RefForObject(&says)
-	unstructured.RemoveNestedField(says.Object, "apiVersion")
-	unstructured.RemoveNestedField(says.Object, "kind")
-	body := encodeJSON(says.Object)
+	var content unstructured.Unstructured
+	decodeJSON(encodeJSON(o), &content.Object)
+	ref := RefForObject(&content)
+	unstructured.RemoveNestedField(content.Object, "apiVersion")
+	unstructured.RemoveNestedField(content.Object, "kind")
+	body := encodeJSON(content.Object)
 	r := &Request{Verb: "apply", Ref: ref, execute: func(s *store) (any, error) { return s.apply(ref, body) }}
 	got, err := callServer[client.Object](ctx, c, r)
 	if applied, is := o.(metav1.Object); is && err == nil {

@@ -61,7 +61,7 @@ func TestDocumentedProvider(t *testing.T) {
 		wrong.Name = "wrong"
 		wrong.Spec.FetchConfig.Selector = &metav1.LabelSelector{}
 		if err := strict.Create(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "one and only one") {
-			t.Errorf("the rules of its CRD are not looked at: %v", err)
+			t.Errorf("the rules of its CRD are not checked: %v", err)
 		}
 	})
 

@@ -142,19 +142,19 @@ func TestKeyboard(t *testing.T) {
 		b.until(`document.querySelector('#pool-title').textContent === 'site' && document.activeElement.getAttribute('href').endsWith('site')`)
 		b.until(`document.querySelector('#say').textContent === 'Pool site'`)
 	})
-	b.step("an address is searched, found, and looked at", func() {
+	b.step("an address is searched, found, and shown", func() {
 		b.runActions(chromedp.Focus("#q"), chromedp.KeyEvent("10.64.9.9"), chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#found-title').textContent === '1 found for “10.64.9.9”' && document.querySelector('#say').textContent.startsWith('1 found')`)
 		b.runActions(chromedp.Focus("#found td button"), chromedp.KeyEvent(kb.Enter))
-		b.until(`document.activeElement.id === 'map' && document.querySelector('#told').textContent.startsWith('10.64.9.9: ')`)
+		b.until(`document.activeElement.id === 'map' && document.querySelector('#readout').textContent.startsWith('10.64.9.9: ')`)
 		b.runActions(chromedp.KeyEvent(kb.ArrowRight))
-		b.until(`document.querySelector('#told').textContent.startsWith('10.64.9.10: ')`)
+		b.until(`document.querySelector('#readout').textContent.startsWith('10.64.9.10: ')`)
 	})
 	b.step("what must not be is found", func() {
 		b.runActions(chromedp.Navigate(url + busy))
 		b.until(`document.querySelector('#pool-title').textContent === 'datacentre' && document.querySelector('.alarm')`)
 		b.runActions(chromedp.Focus(".alarm ~ .alarm button"), chromedp.KeyEvent(kb.Enter))
-		b.until(`document.activeElement.id === 'map' && document.querySelector('#told').textContent.includes('10.40.12.0: held twice')`)
+		b.until(`document.activeElement.id === 'map' && document.querySelector('#readout').textContent.includes('10.40.12.0: held twice')`)
 		b.runActions(chromedp.Navigate(url + large))
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 		b.runActions(chromedp.Focus("#map"), chromedp.KeyEvent(kb.End), chromedp.KeyEvent(kb.Enter))

@@ -52,9 +52,9 @@ func TestChart(t *testing.T) {
 	})
 	b.step("the keyboard shows them too", func() {
 		b.runActions(chromedp.Focus("#usage"), chromedp.KeyEvent(kb.Home))
-		b.until(`document.querySelector('#usage-told').textContent === ` + quoted(fmt.Sprintf("2026-11-01 18:00: %s of %s in use", comma(first.Used), comma(first.Total))))
+		b.until(`document.querySelector('#usage-readout').textContent === ` + quoted(fmt.Sprintf("2026-11-01 18:00: %s of %s in use", comma(first.Used), comma(first.Total))))
 		b.runActions(chromedp.KeyEvent(kb.End))
-		b.until(`document.querySelector('#usage-told').textContent === ` + quoted(fmt.Sprintf("2026-11-02 12:00: %s of %s in use", comma(last.Used), comma(last.Total))))
+		b.until(`document.querySelector('#usage-readout').textContent === ` + quoted(fmt.Sprintf("2026-11-02 12:00: %s of %s in use", comma(last.Used), comma(last.Total))))
 	})
 	b.step("and a table says the same", func() {
 		b.runActions(chromedp.Click("#usage-table summary"))

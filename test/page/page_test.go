@@ -74,7 +74,7 @@ func TestPage(t *testing.T) {
 		}
 		b.shoot("leases")
 		b.runActions(chromedp.Evaluate(`document.querySelector('#leases td button').click()`, nil))
-		b.until(`document.querySelector('#told').textContent.includes('team-a/shop')`)
+		b.until(`document.querySelector('#readout').textContent.includes('team-a/shop')`)
 	})
 	b.step("what tenants chose is text", func() {
 		search(b, "<img")
@@ -83,7 +83,7 @@ func TestPage(t *testing.T) {
 			b.Errorf("the search does not find it: %s", text)
 		}
 		b.runActions(chromedp.Evaluate(`document.querySelector('#found td button').click()`, nil))
-		b.until(`document.querySelector('#told').textContent.includes('onerror')`)
+		b.until(`document.querySelector('#readout').textContent.includes('onerror')`)
 		if n := b.eval(`document.querySelectorAll('img').length + document.title`); n != "0default/datacentre – Butler: address pools" {
 			b.Errorf("markup of a name became an element: %s", n)
 		}
@@ -103,11 +103,11 @@ func TestPage(t *testing.T) {
 		b.runActions(reloadPage(url + large))
 		b.until(drawn + ` && document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 		b.runActions(chromedp.Focus("#map"), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
-		b.until(`document.querySelector('#told').textContent.startsWith('10.64.1.0/24: ')`)
+		b.until(`document.querySelector('#readout').textContent.startsWith('10.64.1.0/24: ')`)
 		b.runActions(chromedp.KeyEvent(kb.Enter))
 		b.until(`document.querySelector('#crumbs .here').textContent === '10.64.1.0/24'`)
 		b.runActions(chromedp.KeyEvent(kb.ArrowDown))
-		b.until(`document.querySelector('#told').textContent.includes('edge-000')`)
+		b.until(`document.querySelector('#readout').textContent.includes('edge-000')`)
 		b.runActions(chromedp.KeyEvent(kb.Escape))
 		b.until(`document.querySelector('#crumbs .here').textContent === 'all 131,072'`)
 	})

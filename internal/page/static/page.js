@@ -12,7 +12,7 @@ const pause = 5000, minute = 60000;
 let pools = [], others = [], trends = { since: 0, until: 0, pools: {} }, chosen, wanted, problem, trendsAt = 0, usageAt = 0, read = 0;
 
 const map = new AddressMap(byId('map'), { show, look });
-const usage = new UsageChart(byId('usage'), (text) => { byId('usage-told').textContent = text; });
+const usage = new UsageChart(byId('usage'), (text) => { byId('usage-readout').textContent = text; });
 const poolOf = (id) => pools.find((p) => p.id === id);
 const list = () => listPools(pools, trends, chosen);
 
@@ -201,7 +201,7 @@ async function show(at) {
   if (!at) return;
   const tell = (...lines) => {
     tip.replaceChildren(h('b', {}, at.name), ...lines.map((line) => h('div', {}, line)));
-    byId('told').textContent = [at.name, ...lines].join(': ');
+    byId('readout').textContent = [at.name, ...lines].join(': ');
   };
   const right = at.x > byId('frame').clientWidth / 2;
   tip.style.left = right ? '' : `${at.x + 8}px`;

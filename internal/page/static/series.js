@@ -1,4 +1,4 @@
-// Usage over time in even steps, of the samples that are told: time, used, total, time, and so on. A sample holds until
+// Usage over time in even steps, of the reported samples: time, used, total, time, and so on. A sample holds until
 // the next.
 
 const most = 720;
