@@ -22,7 +22,7 @@ import (
 // These specs share two workload clusters, so each leaves no Node behind. No kubelet runs: a Node is only an object.
 // The manager has the rights of config/rbac/role.yaml alone, and in the workload clusters those of
 // config/tenant/node_cidrs_role.yaml, restricted by the policy for Nodes.
-var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, func() {
+var _ = Describe("Pod CIDRs of the Nodes of workload clusters", Ordered, startsEarly, func() {
 	var a, b []byte // kubeconfigs
 	var inA, inB client.Client
 	var ns, kubeconfig string

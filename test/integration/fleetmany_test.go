@@ -126,7 +126,7 @@ func (m *proxiedClusters) kubeconfig(n int) []byte {
 	return text
 }
 
-var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", func() {
+var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", startsEarly, func() {
 	It("are unique over the fleet, and the manager is at rest once all Nodes have theirs", func(ctx SpecContext) {
 		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a connection is probed every ten seconds
 		m := startProxiedClusters(ctx, clusters)

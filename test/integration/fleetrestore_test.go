@@ -15,7 +15,7 @@ import (
 )
 
 // The management cluster has a control plane of its own here, whose etcd is restored from a backup.
-var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, func() {
+var _ = Describe("Pod CIDRs after the management cluster is restored", Ordered, startsEarly, func() {
 	start := func() (*framework.ControlPlane, client.Client) {
 		server, err := framework.StartControlPlane(framework.Options{})
 		Expect(err).NotTo(HaveOccurred())

@@ -12,7 +12,7 @@ import (
 )
 
 // The garbage collector and the namespace controller of Kubernetes run.
-var _ = Describe("An object without its owner", Ordered, func() {
+var _ = Describe("An object without its owner", Ordered, startsEarly, func() {
 	BeforeAll(func(ctx SpecContext) {
 		stop, err := cp.StartControllerManager()
 		Expect(err).NotTo(HaveOccurred())

@@ -23,7 +23,7 @@ import (
 
 const ipPool = "InClusterIPPool"
 
-var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, func() {
+var _ = Describe("In the place of the in-cluster provider, a manager", Ordered, startsEarly, func() {
 	const flag = "--serve-in-cluster-pools"
 	var ns, rights string
 	BeforeAll(func(ctx SpecContext) {

@@ -103,7 +103,7 @@ func (c *removalPolicy) isPartKept(ctx context.Context) (bool, error) {
 	return len(o.GetAnnotations()) > 0, err
 }
 
-var _ = Describe("Admission that changes the writes of the manager", func() {
+var _ = Describe("Admission that changes the writes of the manager", startsEarly, func() {
 	const each = 5
 
 	// W29, W30: the message suggests that step.

@@ -20,7 +20,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
-var _ = Describe("Pod CIDRs of Nodes", Ordered, func() {
+var _ = Describe("Pod CIDRs of Nodes", Ordered, startsEarly, func() {
 	w := newNodeWorld()
 	nodes, node, clusterCIDR, read, cidrsOf := w.nodes, w.node, w.clusterCIDR, w.read, w.cidrsOf
 	readyOf, remove, goneOf, eventsOf := w.readyOf, w.remove, w.goneOf, w.eventsOf

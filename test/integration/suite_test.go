@@ -54,6 +54,10 @@ var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
 	Expect(err).NotTo(HaveOccurred())
 })
 
+// startsEarly is for the containers whose specs take the longest together, or wait the longest: where some processes
+// share the specs, the others do not wait in the end for one that has just begun with them.
+const startsEarly = SpecPriority(1)
+
 // startManager starts a manager process that runs until the spec, or the container, ends.
 func startManager(ctx context.Context, args ...string) *framework.Manager {
 	GinkgoHelper()

@@ -19,7 +19,7 @@ import (
 )
 
 // The control plane is one of its own, because its etcd is restored: cp and k8s refer to it here.
-var _ = Describe("An etcd that is restored while a manager runs", func() {
+var _ = Describe("An etcd that is restored while a manager runs", startsEarly, func() {
 	const ns, each = "default", 4
 	var suite *framework.ControlPlane
 	var inSuite client.Client
