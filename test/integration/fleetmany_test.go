@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -128,6 +129,9 @@ func (m *proxiedClusters) kubeconfig(n int) []byte {
 
 var _ = Describe("Pod CIDRs of the Nodes of forty workload clusters", startsEarly, func() {
 	It("are unique over the fleet, and the manager is at rest once all Nodes have theirs", func(ctx SpecContext) {
+		if testing.Short() {
+			Skip("it waits two minutes for forty workload clusters to be at rest: make test-all")
+		}
 		const clusters, nodesOfEach, seen = 40, 5, 12 * time.Second // a connection is probed every ten seconds
 		m := startProxiedClusters(ctx, clusters)
 		// A server of its own: the manager reconciles objects of other specs periodically too, at different times.
