@@ -52,7 +52,7 @@ var _ = Describe("A request for patches", func() {
 		expectRefused(ctx, cluster, classSettings, "the Cluster is paused")
 		other := cluster.DeepCopy()
 		other.UID = "other"
-		expectRefused(ctx, other, classSettings, "is not there any more")
+		expectRefused(ctx, other, classSettings, "no longer exists")
 		bare := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "bare"}}
 		bare.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrastructure, Kind: "VSphereCluster", Name: "bare"}
 		create(ctx, bare)

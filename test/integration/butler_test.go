@@ -127,7 +127,7 @@ var _ = Describe("The promise", func() {
 		haveStatus := func(status metav1.ConditionStatus, text string) OmegaMatcher {
 			return HaveValue(And(HaveField("Status", status), HaveField("Message", ContainSubstring(text))))
 		}
-		Eventually(overlap(a)).Should(haveStatus(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(a)).Should(haveStatus(metav1.ConditionFalse, "no other claimant"))
 		Eventually(overlap(b)).Should(haveStatus(metav1.ConditionTrue, "IPAllocation "+ns+"/c has"))
 		Eventually(overlap(c)).Should(haveStatus(metav1.ConditionTrue, "IPAllocation "+ns+"/b has"))
 		for name, r := range butlers {
@@ -138,7 +138,7 @@ var _ = Describe("The promise", func() {
 		}
 		Expect(eventsAbout(ctx, ns, a)).To(BeEmpty()) // there was no allocation
 		remove(ctx, c)
-		Eventually(overlap(b)).Should(haveStatus(metav1.ConditionFalse, "nobody else"))
+		Eventually(overlap(b)).Should(haveStatus(metav1.ConditionFalse, "no other claimant"))
 		Expect(m.Stop()).To(Succeed())
 	})
 })

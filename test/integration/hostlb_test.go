@@ -181,7 +181,7 @@ var _ = Describe("Leases of Services on hosts", Ordered, func() {
 		Eventually(func() []string { return eventsAbout(ctx, ns, s) }).Should(ContainElement(v1alpha1.PortInUseOnHostReason))
 		By("deleting the Service")
 		Expect(k8s.Delete(ctx, s)).To(Succeed())
-		Expect(expectLease(ctx, l, v1alpha1.DrainingCondition, v1alpha1.ConfirmingReason)).To(HavePrefix("host h2 takes the address off; "))
+		Expect(expectLease(ctx, l, v1alpha1.DrainingCondition, v1alpha1.ConfirmingReason)).To(HavePrefix("host h2 is removing the address; "))
 		lock := lockOf(l)
 		modify(ctx, lock, func(o *coordinationv1.Lease) {
 			(&record.Lock{Address: netip.MustParseAddr("10.162.0.1")}).WriteLease(o, "")

@@ -269,7 +269,7 @@ var _ = Describe("A Cluster that names a ProviderConfig", Ordered, func() {
 		Expect(allocationsIn(ctx, ns)).To(HaveLen(1))
 		modify(ctx, served, unlabel)
 		Expect(expectNetwork(ctx, served, metav1.ConditionTrue, v1alpha1.AllocationsRemainReason)).To(Equal(
-			"the label butler.butlerlabs.dev/provider-config was taken off; the Cluster keeps what it has until you " +
+			"the label butler.butlerlabs.dev/provider-config was removed; the Cluster keeps what it has until you " +
 				"delete the IPAllocation " + ns + "/" + ns + "-given-lb: Services that have its addresses in default-pool lose them then"))
 		Expect(served.Finalizers).To(ConsistOf(v1alpha1.TenantNetworkFinalizer))
 		Expect(k8s.Delete(ctx, &allocationsIn(ctx, ns)[0])).To(Succeed())

@@ -79,7 +79,7 @@ var _ = Describe("An etcd that is restored while a manager runs", startsEarly, f
 			Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 			return ended(m)
 		}).WithTimeout(framework.LongTimeout).Should(BeTrue(), "the manager does not notice")
-		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was put back while this process ran"))
+		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was restored while this process ran"))
 		Expect(m.Stop()).NotTo(Succeed(), "its end is to be seen as a failure, so that it is started again")
 		Expect(history.CheckMoment(objects(ctx, ns))).To(BeEmpty())
 
@@ -167,7 +167,7 @@ var _ = Describe("An etcd that is restored while a manager runs", startsEarly, f
 		m := w.nodes(ctx)
 		cidrs := goesBack(ctx, m)
 		noticed(ctx, func() bool { return ended(m) })
-		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was put back while this process ran"))
+		Expect(m.LogTail(1000)).To(ContainSubstring("its etcd was restored while this process ran"))
 		Expect(m.Stop()).NotTo(Succeed(), "its end is to be seen as a failure, so that it is started again")
 
 		By("starting another manager")
