@@ -315,12 +315,13 @@ var _ = Describe("Hosts", func() {
 
 	// T6: a restart within D is not seen.
 	It("keep the address over a restart", func(ctx SpecContext) {
-		w := newWorld(ctx, 2, "--release-on-exit=false")
+		// The lifetime is twice that of the other specs: a busy machine takes seconds to start the program.
+		w := newWorld(ctx, 2, "--release-on-exit=false", "--lease-duration="+observePeriod.String())
 		w.lease(ctx, four)
 		h := w.waitForOnlyHost(four)
 		Expect(h.Stop()).To(Succeed())
 		h.start()
-		Consistently(func() bool { return h.has(four) }).WithTimeout(observePeriod).Should(BeTrue())
+		Consistently(func() bool { return h.has(four) }).WithTimeout(2 * observePeriod).Should(BeTrue())
 		_, holder := w.lock(ctx, four)
 		Expect(holder).To(Equal(h.name))
 	})
