@@ -257,7 +257,7 @@ func (c *ControlPlane) StartAPIServer() error {
 }
 
 // Stop ends both processes and removes the files that they wrote. Callers stop their managers first. The API server is
-// killed: it would end a second later, or half a minute if a watch is open, and nobody reads what it stores then.
+// killed: it would end a second later, or half a minute if a watch is open, and no test reads what it stores then.
 func (c *ControlPlane) Stop() error {
 	var errs []error
 	if _, err := findProcessByArg(c.apiServerArg()); err == nil {
