@@ -68,7 +68,7 @@ func TestHostDrainingReason(t *testing.T) {
 	}{
 		"no lock":                              {},
 		"an empty one":                         {locks: []*coordinationv1.Lease{lock("", "", "", "")}},
-		"held":                                 {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, want: "Confirming: host h1 takes", left: 1},
+		"held":                                 {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, want: "Confirming: host h1 is removing the address", left: 1},
 		"held by a silent one":                 {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid")}, silent: []string{"h1"}, want: "HostSilent: host h1", left: 1},
 		"held by a silent one, of two":         {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1"}, want: "Confirming: host h1 had", left: 2},
 		"of two that are silent":               {locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), heartbeat("h2", "")}, silent: []string{"h1", "h2"}, want: "HostSilent", left: 2},
@@ -78,7 +78,7 @@ func TestHostDrainingReason(t *testing.T) {
 		"it cannot be read":                    {locks: []*coordinationv1.Lease{unreadable}, want: "Confirming: the lock of the address, Lease butler-host-lb/ip-10-0-0-1, cannot be read", left: 1},
 		"in a network":                         {network: "dmz", locks: []*coordinationv1.Lease{lock("dmz", "h1", "", "uid")}, want: "Confirming", left: 1},
 		"of another network, another lease's":  {network: "dmz", locks: []*coordinationv1.Lease{lock("", "h1", "", "other")}, left: 1},
-		"of the network that it was in before": {network: "dmz", locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 takes", left: 1},
+		"of the network that it was in before": {network: "dmz", locks: []*coordinationv1.Lease{lock("", "h1", "", "uid"), lock("dmz", "", "", "")}, want: "Confirming: host h1 is removing the address", left: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			api := faults.NewServer()
