@@ -112,7 +112,7 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 		"an IPAddress without a claim goes": {setup: func(p *grants.PoolState) { observeAddress(p, "x", "10.0.0.1", "") }, addClaimant: claim(withRecordedAddress("10.0.0.1")),
 			wantMessage: "find out which of the two uses it, and delete the other", do: deleteNamed("x")},
 		"the IPAddress of the name is none": {setup: func(p *grants.PoolState) { observeAddress(p, "c", "ten", "") }, addClaimant: claim(),
-			wantMessage: "was created by hand, and its spec.address is not an IP address; delete it if nobody uses it", do: func(p *grants.PoolState) {
+			wantMessage: "was created by hand, and its spec.address is not an IP address; delete it if it is not in use", do: func(p *grants.PoolState) {
 				p.ForgetAddress("address-c", types.NamespacedName{Namespace: "ns", Name: "c"})
 			}},
 		"the IPAddress of the name goes": {setup: func(p *grants.PoolState) { observeAddress(p, "c", "10.0.0.9", "") }, addClaimant: claim(),

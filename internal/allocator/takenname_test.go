@@ -23,7 +23,7 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 	}{
 		"created by hand": {
 			change: func(*ipamv1.IPAddress) {},
-			advice: "IPAddress ns/%[1]s has the name of this claim: it was created by hand; delete it if nobody uses it",
+			advice: "IPAddress ns/%[1]s has the name of this claim: it was created by hand; delete it if it is not in use",
 		},
 		"of an earlier claim, kept by another": {
 			change: func(a *ipamv1.IPAddress) {
