@@ -278,7 +278,7 @@ func TestInspectFleet(t *testing.T) {
 	t.Run("nothing may be read there", func(t *testing.T) {
 		out, errOut, code := runAs(t, unprivilegedKubeconfig(t, workload, "plugin-unprivileged"), "who", "10.245.1.7")
 		notes := regexp.MustCompile("(?m)^note: you have no permission to ").FindAllString(errOut, -1)
-		if code != 0 || out != "Who has 10.245.1.7 cannot be seen.\n" || len(notes) != 3 {
+		if code != 0 || out != "The holder of 10.245.1.7 cannot be determined.\n" || len(notes) != 3 {
 			t.Errorf("exit code %d\n%s%s", code, out, errOut)
 		}
 	})

@@ -45,7 +45,7 @@ func TestReleaseHeld(t *testing.T) { // R9
 		"release-held", "machines", "10.91.0.3-10.91.0.9", "-n", ns)
 	expect(t, 0, "10.91.0.2 10.91.0.3 10.91.0.4", "release-held", "machines", "-n", ns, "-o", "jsonpath={.entries[*].range}")
 	for wrong, want := range map[string]string{
-		"10.91.0.9": "nothing in 10.91.0.9 is held",
+		"10.91.0.9": "no address in 10.91.0.9 is held",
 		"nonsense":  "nonsense",
 	} {
 		if _, errOut, code := run(t, "release-held", "machines", wrong, "-n", ns); code != 2 || !strings.Contains(errOut, want) {
