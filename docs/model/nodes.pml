@@ -750,7 +750,7 @@ inline touched(q) {
 	:: d_step { m[i].turn==HOLD && !UNWANTED(k) && HAS(m[i].closing,k) -> \
 		printf("manager %d: sees that the range %d is wanted again\n",i,k); \
 		m[i].closing = LESS(m[i].closing,k) }
-/* First the commit without it, always: it shows that nobody else has opened it since. go: nodeipam.commitPlanner.prepareCommit */
+/* First the commit without it, always: it shows that no other manager has opened it since. go: nodeipam.commitPlanner.prepareCommit */
 #define SHUTS(i,k) \
 	:: d_step { CAN(i) && HAS(m[i].closing,k) && !(HAS(m[i].shut,k) && HAS(m[i].asBefore,k)) && mark[k] && \
 		!SKIPS(i,k) -> \
