@@ -11,7 +11,7 @@ import (
 
 // TestConditionFromReport checks K32: the condition of a Cluster shows why its Nodes wait.
 func TestConditionFromReport(t *testing.T) {
-	stopped := &metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason, Message: "nothing is given before 12:00:00"}
+	stopped := &metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.AdoptingReason, Message: "no grants before 12:00:00"}
 	for name, tc := range map[string]struct {
 		found    nodeipam.Report
 		selected bool

@@ -125,7 +125,7 @@ func TestEntryOfFormerHolderIsCorrected(t *testing.T) {
 		"it was away":                    {entry: v1alpha1.ClusterUse{Free: 256}, of: &unreachable},
 		"Nodes that waited are gone":     {entry: v1alpha1.ClusterUse{Free: 256}, of: &full},
 		"its Nodes could not be read":    {entry: v1alpha1.ClusterUse{Free: 256}, on: &metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.NodesRefusedReason, Message: "in Cluster team/prod: forbidden"}},
-		"another ClusterCIDR overlapped": {entry: v1alpha1.ClusterUse{Free: 256}, on: &metav1.Condition{Type: v1alpha1.OverlapCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SharedRangeReason, Message: "in Cluster team/prod: d have some of the addresses too"}},
+		"another ClusterCIDR overlapped": {entry: v1alpha1.ClusterUse{Free: 256}, on: &metav1.Condition{Type: v1alpha1.OverlapCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SharedRangeReason, Message: "in Cluster team/prod: d share some of the addresses"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (f *finalizerWriter) addFinalizers(ctx context.Context) (changed bool, err 
 		next := o.DeepCopy()
 		controllerutil.AddFinalizer(next, v1alpha1.LeaseShownFinalizer)
 		if err := f.api.Client.Patch(ctx, next, guard.NewOptimisticPatch(o)); err != nil {
-			return false, fmt.Errorf("holding IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
+			return false, fmt.Errorf("adding the finalizer to IPLease %s/%s before its address is announced: %w", o.Namespace, o.Name, err)
 		}
 		changed = true
 	}
@@ -55,7 +55,7 @@ func (f *finalizerWriter) releaseDeletedLeases(ctx context.Context) (changed boo
 			next := o.DeepCopy()
 			controllerutil.RemoveFinalizer(next, v1alpha1.LeaseShownFinalizer)
 			if err := f.api.Client.Patch(ctx, next, guard.NewOptimisticPatch(o)); err != nil {
-				return false, fmt.Errorf("letting go of IPLease %s/%s: %w", o.Namespace, o.Name, err)
+				return false, fmt.Errorf("removing the finalizer from IPLease %s/%s: %w", o.Namespace, o.Name, err)
 			}
 			changed = true
 			continue
@@ -98,7 +98,7 @@ func (f *finalizerWriter) setDrainingCondition(ctx context.Context, o *v1alpha1.
 		return false, nil
 	}
 	if changed, err = f.api.patchConditions(ctx, next, o); err != nil {
-		return false, fmt.Errorf("saying on IPLease %s/%s what keeps it: %w", o.Namespace, o.Name, err)
+		return false, fmt.Errorf("setting the condition Draining of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	return changed, nil
 }

@@ -72,7 +72,7 @@ func (k *hostLocks) releaseLocks(ctx context.Context, o *v1alpha1.IPLease) (leas
 		// A host that takes the lock meanwhile keeps it.
 		err = exact.DeleteWithPreconditions(ctx, k.api.Client, lock)
 		if client.IgnoreNotFound(err) != nil {
-			return leaseports.Reason{}, fmt.Errorf("deleting the lock of the address of IPLease %s/%s, which nobody shows any more: %w", o.Namespace, o.Name, err)
+			return leaseports.Reason{}, fmt.Errorf("deleting the released lock of the address of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
 	}
 	return leaseports.Reason{}, nil

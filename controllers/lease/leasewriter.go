@@ -82,7 +82,7 @@ func (w *leaseWriter) createLease(ctx context.Context, m *leaseports.LeaseReques
 		err = apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("ipleases").GroupResource(), m.Name, err) // the cache is behind
 	}
 	if err != nil {
-		return false, fmt.Errorf("making IPLease %s/%s for a Service: %w", w.state.namespace, m.Name, err)
+		return false, fmt.Errorf("creating IPLease %s/%s for a Service: %w", w.state.namespace, m.Name, err)
 	}
 	return true, nil
 }
@@ -144,14 +144,14 @@ func (w *leaseWriter) replaceConflictingLeases(ctx context.Context) (changed boo
 				noted := s.DeepCopy()
 				leaseports.AddTriedAddress(noted, state.Address)
 				if err := w.api.Client.Patch(ctx, noted, guard.NewOptimisticPatch(s)); err != nil {
-					return false, fmt.Errorf("noting on Service %s/%s that %s is in use: %w", s.Namespace, s.Name, state.Address, err)
+					return false, fmt.Errorf("recording on Service %s/%s that %s is in use: %w", s.Namespace, s.Name, state.Address, err)
 				}
 				return true, nil // the next reconcile reads it
 			case next.ReplaceLease:
 				if err := w.deleteLease(ctx, state); err != nil {
 					return false, err
 				}
-				w.recorder.Eventf(s, nil, corev1.EventTypeNormal, "NextAddress", "Lease", "somebody else answers for %s, so IPLease %s is made anew, with another address", state.Address, state.Name)
+				w.recorder.Eventf(s, nil, corev1.EventTypeNormal, "NextAddress", "Lease", "another machine answers for %s; IPLease %s is replaced by one with another address", state.Address, state.Name)
 				changed = true
 			}
 		}
@@ -163,7 +163,7 @@ func (w *leaseWriter) replaceConflictingLeases(ctx context.Context) (changed boo
 func (w *leaseWriter) deleteLease(ctx context.Context, state *leaseports.Lease) error {
 	o := &v1alpha1.IPLease{ObjectMeta: metav1.ObjectMeta{Namespace: w.state.namespace, Name: state.Name}}
 	if err := exact.DeleteWithPreconditions(ctx, w.api.Client, exact.WithUIDAndVersion(o, state.UID, state.ResourceVersion)); err != nil {
-		return fmt.Errorf("deleting IPLease %s/%s, which was made for a Service: %w", w.state.namespace, state.Name, err)
+		return fmt.Errorf("deleting IPLease %s/%s, which was created for a Service: %w", w.state.namespace, state.Name, err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (w *poolWriter) desiredPools(ctx context.Context) (_ map[string]*desiredPoo
 			live := &v1alpha1.IPLease{} // a lease that is gone is read as an empty one
 			err := w.api.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
 			if client.IgnoreNotFound(err) != nil {
-				return nil, false, fmt.Errorf("reading IPLease %s/%s, to show it: %w", o.Namespace, o.Name, err)
+				return nil, false, fmt.Errorf("reading IPLease %s/%s before its address is announced: %w", o.Namespace, o.Name, err)
 			}
 			if live.UID != o.UID || !shouldBeInPool(live) || leaseAddress(live) != a {
 				return nil, true, nil
@@ -109,7 +109,7 @@ func (w *poolWriter) hasUnseenLease(ctx context.Context, want map[netip.Addr]boo
 	}
 	live := &v1alpha1.IPLeaseList{}
 	if err := w.api.Live.List(ctx, live, client.InNamespace(w.state.namespace)); err != nil {
-		return false, fmt.Errorf("listing the leases of namespace %s, to show fewer: %w", w.state.namespace, err)
+		return false, fmt.Errorf("listing the leases of namespace %s before addresses are removed: %w", w.state.namespace, err)
 	}
 	for i := range live.Items {
 		if a := leaseAddress(&live.Items[i]); shouldBeInPool(&live.Items[i]) && w.state.poolsByAddress[a] != nil && !want[a] {

@@ -92,7 +92,7 @@ func (w *portWriter) preserveUIDs(ctx context.Context, o *v1alpha1.IPLease, tabl
 		key := w.state.serviceKey(leaseports.ServiceRef{Namespace: table[i].Namespace, Name: table[i].Service})
 		err := w.api.Live.Get(ctx, key, live)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading Service %s, which was made again: %w", key, err)
+			return fmt.Errorf("reading Service %s, which was created again: %w", key, err)
 		}
 		if live.UID != table[i].UID {
 			table[i].UID = o.Status.Ports[j].UID

@@ -54,7 +54,7 @@ func (w *reportWriter) reportConditions(ctx context.Context) (changed bool, err 
 		}
 		done, err := w.api.patchConditions(ctx, next, o)
 		if err != nil {
-			return false, fmt.Errorf("saying on IPLease %s/%s whether it is announced: %w", o.Namespace, o.Name, err)
+			return false, fmt.Errorf("setting the condition of IPLease %s/%s: %w", o.Namespace, o.Name, err)
 		}
 		if !done {
 			continue

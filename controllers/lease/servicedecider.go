@@ -59,7 +59,7 @@ func (d *serviceDecider) decideCondition(s *corev1.Service, service *leaseports.
 	if isKept || (asks && isSameCondition(old, c)) || d.delays.isAwaitingLease(s, v) {
 		return nil
 	}
-	w := &serviceWrite{action: fmt.Sprintf("telling Service %s/%s of its lease", s.Namespace, s.Name), next: s.DeepCopy(), ofCondition: true}
+	w := &serviceWrite{action: fmt.Sprintf("setting the condition of Service %s/%s", s.Namespace, s.Name), next: s.DeepCopy(), ofCondition: true}
 	if !asks {
 		meta.RemoveStatusCondition(&w.next.Status.Conditions, v1alpha1.LeaseSatisfiedCondition)
 		return w
@@ -193,7 +193,7 @@ func (d *serviceDecider) decideStatusRemoval(s *corev1.Service, service *leasepo
 	}) {
 		return nil
 	}
-	w := &serviceWrite{action: fmt.Sprintf("taking the address of a lease from Service %s/%s", s.Namespace, s.Name), next: s.DeepCopy(), ofStatus: true}
+	w := &serviceWrite{action: fmt.Sprintf("removing the address of a lease from Service %s/%s", s.Namespace, s.Name), next: s.DeepCopy(), ofStatus: true}
 	w.next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	return w
 }
@@ -206,7 +206,7 @@ func (d *serviceDecider) decideTriedAddressRemoval(s *corev1.Service, service *l
 	if !noted || isStillTrying || !d.state.isResponsibleFor(s) || d.state.isHeldByPause(s) {
 		return nil
 	}
-	w := &serviceWrite{action: fmt.Sprintf("taking off Service %s/%s which addresses were tried", s.Namespace, s.Name), next: s.DeepCopy()}
+	w := &serviceWrite{action: fmt.Sprintf("removing the tried addresses from Service %s/%s", s.Namespace, s.Name), next: s.DeepCopy()}
 	delete(w.next.Annotations, v1alpha1.TriedAddressesAnnotation)
 	return w
 }

@@ -64,7 +64,7 @@ func TestStatusOfFormerHolderIsCorrected(t *testing.T) {
 	for name, was := range map[string]v1alpha1.ClusterCIDRStatus{
 		"it counts Nodes": with(func(s *v1alpha1.ClusterCIDRStatus) { s.Allocated, s.Free = 4, 252 }, ready, room, alone),
 		"what is free, as another ClusterCIDR is gone": with(func(s *v1alpha1.ClusterCIDRStatus) { s.Free = 252 }, ready, room, alone),
-		"another ClusterCIDR overlaps":                 with(same, ready, room, condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too; what one gives, the others do not")),
+		"another ClusterCIDR overlaps":                 with(same, ready, room, condition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d share some of the addresses; an address that one grants is not granted by the others")),
 		"Nodes wait":                                   with(same, ready, condition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 256 node CIDRs are taken and 3 Nodes wait"), alone),
 		"the ConfigMap is damaged":                     with(same, condition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceDamagedReason, "it cannot be read"), room, alone),
 		"a message":                                    with(same, condition(v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.ReadyReason, "252 of 256 node CIDRs are free"), room, alone),

@@ -121,7 +121,7 @@ func closedPoolRefusal(m *grants.PoolState, now time.Time) *grants.Refusal {
 	case v1alpha1.DeletingReason:
 		message = deletingPoolMessage(m.Base.Pool) // the claims that it waits for change with every release
 	case v1alpha1.AdoptingReason: // the time of the last arrival changes with every arrival
-		message = "others may have addresses of it that is not known yet; its condition Ready says what ends that, or when"
+		message = "other claimants may have addresses of it that are not known yet; its condition Ready states what ends this, or when"
 	case v1alpha1.PoolExhaustedReason: // the reason that the contract names, whatever the cause
 		return &grants.Refusal{Reason: ipamv1.IPAddressClaimReadyPoolExhaustedReason, Message: text.SanitizeMessage(fmt.Sprintf("%s has no free address: %s", m.Base.Key, message))}
 	}

@@ -106,7 +106,7 @@ func TestClaimantMessagesNameStepsThatHelp(t *testing.T) {
 		"what is asked for is an address": {addClaimant: claim(withRequestedAddress("ten")), wantMessage: "correct the annotation " + v1alpha1.RequestedAddressAnnotation, do: func(p *grants.PoolState) { observeClaim(p, "c", 9, withRequestedAddress("10.0.0.2"), version("2")) }},
 		"another address is kept for the name": {pool: of(withPreAllocation("c", "10.0.0.1")), setup: had("x"), addClaimant: claim(), wantMessage: "or change spec.preAllocations[c]",
 			do: withSpec(func(s *v1alpha1.NetworkPoolSpec) { s.PreAllocations["c"] = "10.0.0.2" })},
-		"a claim is created without a record": {addClaimant: claim(withRecordedAddress("10.9.9.9")), wantMessage: "hands out; create this object again without the annotation",
+		"a claim is created without a record": {addClaimant: claim(withRecordedAddress("10.9.9.9")), wantMessage: "does not grant; create this object again without the annotation",
 			recreate: func(p *grants.PoolState) *grants.Claimant { return observeClaim(p, "again", 9) }},
 		"of two with one record one goes": {setup: had("x"), addClaimant: claim(withRecordedAddress("10.0.0.1")), wantMessage: "find out which of the two uses it, and delete the other", do: deleteNamed("x")},
 		"an IPAddress without a claim goes": {setup: func(p *grants.PoolState) { observeAddress(p, "x", "10.0.0.1", "") }, addClaimant: claim(withRecordedAddress("10.0.0.1")),
@@ -328,7 +328,7 @@ func TestFullCarvedPoolAdviceHelps(t *testing.T) {
 	}
 	p := newChildPool(t)
 	c := observeAllocation(p, "b", 8)
-	if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, "ask for less, or name another pool") {
+	if _, refused := p.Planner.PlanGrants(noon, 9, admitAll); refused[c] == nil || !strings.Contains(refused[c].Message, "request less, or name another pool") {
 		t.Fatalf("its refusal is %+v", refused[c])
 	}
 	p.ForgetClaimant(c.Owner.UID)

@@ -61,8 +61,8 @@ func TestPreAllocatedGatewayIsNotGranted(t *testing.T) {
 	vip, last, fits, other := observeClaim(p, "vip", 1), observeClaim(p, "last", 1), observeClaim(p, "fits", 1), observeClaim(p, "other", 1)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
 	for c, want := range map[*grants.Claimant]string{
-		vip:  "the preAllocated address cannot be given to anybody: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
-		last: "the preAllocated address cannot be given to anybody: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
+		vip:  "the preAllocated address cannot be granted: spec.preAllocations[vip] of NetworkPool ns/pool: 10.0.0.17 is, or contains, the gateway 10.0.0.17; choose another",
+		last: "the preAllocated address cannot be granted: spec.preAllocations[last] of NetworkPool ns/pool: 10.0.0.31 is the first or last address of 10.0.0.16/28, which hosts do not use; choose another, or set allocateReservedIPAddresses",
 	} {
 		if refusal := refused[c]; refusal == nil || refusal.Message != want {
 			t.Errorf("the refusal of %s is %+v", c.Owner.Name, refusal)

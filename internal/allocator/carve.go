@@ -303,7 +303,7 @@ func (a *Allocator) verifyBlockReleasable(ctx context.Context, p *grants.Pool, r
 	}
 	found, err := a.poolLister.listPool(ctx, p.Key)
 	if err != nil {
-		return fmt.Errorf("listing what is in use of the block %s/%s: %w", b.Namespace, b.Name, err)
+		return fmt.Errorf("listing the addresses in use of block %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	m = p.Lock()
 	defer m.Unlock()

@@ -670,7 +670,7 @@ func TestClaimsReferToErrorsOfPool(t *testing.T) {
 	p.Carved.BeginBlockRequest(r)
 	p.Carved.EndBlockRequest(r, errors.New("etcd is slow"), noon)
 	_, refused := p.Planner.PlanGrants(noon, 9, admitAll)
-	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready says") {
+	if refusal := refused[c]; refusal == nil || strings.Contains(refusal.Message, "etcd") || !strings.Contains(refusal.Message, "its condition Ready shows") {
 		t.Errorf("the refusal of the claim is %v", refusal)
 	}
 	p.Growth.PlanBlocks(noon, time.Minute)

@@ -108,7 +108,7 @@ func TestAddressInUseIsNotGrantedForAnHour(t *testing.T) {
 		want  string
 	}{
 		"at once":                            {p: p, want: "10.0.0.2"},
-		"at once, for the address":           {p: next(), ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.1")}, want: "is held by its rest"},
+		"at once, for the address":           {p: next(), ask: []func(*v1alpha1.IPLease){leaseFor("10.0.0.1")}, want: "is held by its cooling"},
 		"of the next holder":                 {p: next(), want: "10.0.0.2"},
 		"of the next holder, within an hour": {p: next(), later: grants.InUseCoolingPeriod - time.Second, want: "10.0.0.2"},
 		"after the hour":                     {p: next(), later: 2 * grants.InUseCoolingPeriod, want: "10.0.0.1"},

@@ -163,7 +163,7 @@ func strandedClaim(t *testing.T, owner types.UID, wantMessage string) (*grants.P
 // TestStrandedClaimAdoptsItsAddress checks that the claim gets a message with what it waits for, and adopts its
 // IPAddress when the block exists.
 func TestStrandedClaimAdoptsItsAddress(t *testing.T) {
-	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block that NetworkPool ns/pool has; waiting until the block is there, or the IPAddress is gone")
+	p, c := strandedClaim(t, "uid-before", "10.0.0.5, which is in no block of NetworkPool ns/pool; waiting until the block is there, or the IPAddress is gone")
 	observeBlock(p, newBlock("pool-1", firstBlock))
 	obj := p.Base.Pool.DeepCopyObject().(*v1alpha1.NetworkPool)
 	isOpen("pool-1", "10.0.0.4/30")(obj)

@@ -49,7 +49,7 @@ func (a *Allocator) runMachineLookups(ctx context.Context, p *grants.Pool, looku
 		found, err := a.FindMachine(ctx, of.Name.Namespace, of.Owners)
 		var problem *grants.Refusal
 		if err != nil {
-			problem = grants.AllocationFailed("the Machine of this claim, whose failure domain decides on its subnet, is not known: %v", err)
+			problem = grants.AllocationFailed("the Machine of this claim, which determines the failure domain, is unknown: %v", err)
 		}
 		m := p.Lock()
 		m.Lookups.RecordMachine(of, found, problem, now())

@@ -410,7 +410,7 @@ func (w *world) checkWaitReasons(o obstacle) {
 func (w *world) checkRevertReported(o obstacle) {
 	for _, undone := range w.api.List(o.undone) {
 		messages := w.lastMessages(undone.GetUID())
-		if undone.GetDeletionTimestamp() == nil && !strings.Contains(messages, "changes what is written; exempt the manager from it") {
+		if undone.GetDeletionTimestamp() == nil && !strings.Contains(messages, "changes it; exempt the manager from it") {
 			w.Failf("while %s lasts, %s says %q", o.Name, faults.RefForObject(undone), messages)
 		}
 	}

@@ -48,7 +48,7 @@ func (a *Allocator) readPoolOutOfView(ctx context.Context, to v1alpha1.YieldedPo
 	defer cancel()
 	key := yieldedPoolKey(to)
 	unknown := func(err error) string {
-		return fmt.Sprintf("%s had addresses of this pool, and this manager, which watches only namespace %s, cannot read what it has of them now: %v; "+
+		return fmt.Sprintf("%s had addresses of this pool. This manager watches only namespace %s and cannot read which ones are still in use: %v; "+
 			"give the manager the right to read it, or run a manager without --namespace until this pool is Ready", key, a.Namespace, err)
 	}
 	live, err := key.GetPool(ctx, a.Live)

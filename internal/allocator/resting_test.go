@@ -383,7 +383,7 @@ func TestReleasesWaitForRoom(t *testing.T) {
 	if p.Releases.CoolReleases(noon, a.newReleaseAdmissionFunc(t.Context(), p)) || !p.Cooling.NeedsCooling(p.Inventory.ReleaseFor(c), noon) || len(p.Queues.ToWrite) > 0 {
 		t.Fatal("it was noted, or is looked at in every turn")
 	}
-	if ready := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep theirs") {
+	if ready := p.Status.PoolConditions(p.Space.Ledger.Counts(), noon)[0]; !strings.Contains(ready.Message, "deleted claims keep their addresses") {
 		t.Error(ready.Message)
 	}
 	// Another manager, which would have as little room, ignores the pool until a rest ends.

@@ -116,7 +116,7 @@ func (a *Allocator) takeOverPool(ctx context.Context, p *grants.Pool) error {
 		}
 		start := a.now()
 		if found, err = a.poolLister.listPool(ctx, p.Key); err != nil {
-			return fmt.Errorf("listing what %s has given: %w", p.Key, err)
+			return fmt.Errorf("listing the grants of %s: %w", p.Key, err)
 		}
 		took = a.now().Sub(start)
 	}

@@ -162,5 +162,5 @@ func (a *Allocator) recordForeignAddressEvent(p *grants.Pool, address *grants.Ad
 	}
 	a.Recorder.Eventf(base, nil, corev1.EventTypeWarning, "TwoProviders", "Allocate",
 		"%s was written by another provider, which serves this pool beside this manager and may give an address twice; "+
-			"stop it (kubectl butler-ipam drop-in says what runs), and have nothing start it again", address.DisplayName())
+			"stop it (kubectl butler-ipam drop-in lists what runs), and prevent its restart", address.DisplayName())
 }

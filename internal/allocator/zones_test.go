@@ -96,7 +96,7 @@ func TestZones(t *testing.T) {
 		"nothing is free for all others": {before: func(p *grants.PoolState) { fill(p, "10.0.0.1", "10.0.0.2") }, claim: []func(*ipamv1.IPAddressClaim){ofMachine("")},
 			want: "PoolExhausted: NetworkPool ns/pool has no free address for claims without a failure domain: those outside of the subnets"},
 		"unknown": {claim: []func(*ipamv1.IPAddressClaim){ofMachine("?")},
-			want: "AllocationFailed: the Machine of this claim, whose failure domain decides on its subnet, is not known: it cannot be read"},
+			want: "AllocationFailed: the Machine of this claim, which determines the failure domain, is unknown: it cannot be read"},
 		"it remembers": {reason: "it keeps what it has, and no lookup is made", claim: []func(*ipamv1.IPAddressClaim){ofMachine("?"), withRecordedAddress("10.2.0.2")}, without: true, want: "10.2.0.2"},
 		"it asks":      {claim: []func(*ipamv1.IPAddressClaim){ofMachine("a"), withRequestedAddress("10.0.0.2")}, want: "10.0.0.2"},
 		"it is meant":  {claim: []func(*ipamv1.IPAddressClaim){ofMachine("a")}, pool: []func(*v1alpha1.NetworkPool){withPreAllocation("c", "10.2.0.1")}, want: "10.2.0.1"},

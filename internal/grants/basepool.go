@@ -268,8 +268,8 @@ func pausingPoolName(pool v1alpha1.Pool) string {
 }
 
 // mirrorRemovedMessage is the message of a mirror that was created again in the middle of a move.
-const mirrorRemovedMessage = "the mirror before this one was taken away by clusterctl move, or by force, and what was in use of it elsewhere is not known here; " +
-	"end the move, which takes this one away, too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
+const mirrorRemovedMessage = "the previous mirror was deleted by clusterctl move, or by force, and its addresses in use elsewhere are unknown here; " +
+	"end the move, which deletes this one too; if no move is under way, and no other management cluster uses addresses of this pool, remove the annotation " +
 	incluster.MovedFromAnnotation + " from it"
 
 // usesReleaseOrder reports whether claims get the addresses that were released longest ago.

@@ -193,7 +193,7 @@ func setPausedCondition(s *v1alpha1.NetworkPoolStatus, obj v1alpha1.Pool, now ti
 		if meta.FindStatusCondition(s.Conditions, clusterv1.PausedCondition) == nil {
 			return
 		}
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the pool is not paused any more"
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, clusterv1.NotPausedReason, "the pool is no longer paused"
 	}
 	meta.SetStatusCondition(&s.Conditions, condition)
 }

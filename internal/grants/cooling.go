@@ -257,5 +257,5 @@ func (co *Cooling) reuseGraceNote() string {
 	if co.reuseGracePeriod() == 0 {
 		return ""
 	}
-	return fmt.Sprintf(": what is released becomes free by itself after addressReuseGracePeriodSeconds (%d)", int(co.reuseGracePeriod().Seconds()))
+	return fmt.Sprintf(": released addresses become free after addressReuseGracePeriodSeconds (%d)", int(co.reuseGracePeriod().Seconds()))
 }

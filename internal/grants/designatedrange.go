@@ -20,7 +20,7 @@ func (inv *Inventory) PreAllocatedRange(c *Claimant) (r netipx.IPRange, refusal 
 		return r, refusal, true
 	}
 	if problem := inv.Space.Layout.UnusablePinReason(c.Owner.Name); problem != "" {
-		return r, AllocationFailed("the preAllocated address cannot be given to anybody: spec.preAllocations[%s] of %s: %s", c.Owner.Name, inv.Base.Key, problem), true
+		return r, AllocationFailed("the preAllocated address cannot be granted: spec.preAllocations[%s] of %s: %s", c.Owner.Name, inv.Base.Key, problem), true
 	}
 	return r, nil, false
 }
@@ -123,11 +123,11 @@ func (inv *Inventory) EntitledRange(c *Claimant, t *Attempt) (netipx.IPRange, St
 // other owner may have any of it (R1).
 func (inv *Inventory) RecordedRangeFor(c *Claimant, r netipx.IPRange) (netipx.IPRange, *Refusal) {
 	if inv.Base.isCarved() && !inv.Carved.isWithinOpenBlocks(r) {
-		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is in no block that %s has; it is given again with that block, or create the claim again for another address",
+		return netipx.IPRange{}, AllocationFailed("the annotation %s requests %s, which is in no block of %s; it is granted again with that block, or create the claim again for another address",
 			v1alpha1.AddressAnnotation, c.RecordAnnotation, inv.Base.Key)
 	}
 	if r != c.RecordedRange || (!c.StatusHasAddress && !inv.Space.Ledger.IsInSpace(r)) {
-		return netipx.IPRange{}, AllocationFailed("the annotation %s says %s, which is not something that %s hands out; create this object again without the annotation",
+		return netipx.IPRange{}, AllocationFailed("the annotation %s requests %s, which %s does not grant; create this object again without the annotation",
 			v1alpha1.AddressAnnotation, c.RecordAnnotation, inv.Base.Key)
 	}
 	h := inv.Space.Ledger.FindOverlappingFact(r, func(h *ledger.Fact) bool {

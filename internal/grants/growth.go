@@ -61,7 +61,7 @@ func (gr *Growth) tooLargeRefusal(c *Claimant) *Refusal {
 	if b := gr.nextBlockCapacity(); b == nil || b.fitsShape(c.Kind.RequestedShape(gr.inventory, c)) {
 		return nil
 	}
-	return AllocationFailed("%s is carved in blocks of /%d, and one of them has no room for what is asked for; ask for less, or name another pool",
+	return AllocationFailed("%s is carved in blocks of /%d, which are too small for this request; request less, or name another pool",
 		gr.base.Key, gr.base.Pool.PoolSpec().Carve.PrefixLength)
 }
 
@@ -73,7 +73,7 @@ func (gr *Growth) growthRefusal() *Refusal {
 		return nil
 	}
 	if gr.carved.createError != "" { // the error may differ with each attempt, and thousands of claims may wait
-		return PoolNotReady("%s gets no block: the API server refuses it, as its condition Ready says", gr.base.Key)
+		return PoolNotReady("%s gets no block: the API server rejects it, as its condition Ready shows", gr.base.Key)
 	}
 	if refusal := gr.growthBlockedRefusal(); refusal != nil {
 		return refusal

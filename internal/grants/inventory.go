@@ -191,7 +191,7 @@ func (inv *Inventory) DescribeFact(h *ledger.Fact) string {
 		return "a preAllocation for claims named " + owner
 	case ledger.SourceCooling:
 		if owner == "" {
-			return "its rest, until the time that status.cooling of the pool says"
+			return "its cooling, until the time in status.cooling of the pool"
 		}
 		return "its reuse grace period (released by " + owner + ")"
 	case ledger.SourceHeld:
@@ -202,7 +202,7 @@ func (inv *Inventory) DescribeFact(h *ledger.Fact) string {
 	case ledger.SourceExcluded:
 		return owner + ", which has it too"
 	case ledger.SourceDraining:
-		return "block " + owner + ", which is being given back"
+		return "block " + owner + ", which is being released"
 	}
 	return owner
 }

@@ -112,7 +112,7 @@ func (p *Planner) checkInFlightLimit(c *Claimant, k *inFlightCount) (refusal *Re
 // stuckGrantsRefusal returns the refusal for a claimant that waits because grants of other claimants are stuck.
 func (p *Planner) stuckGrantsRefusal() *Refusal {
 	if names := slices.Sorted(maps.Keys(p.failures.failing)); len(names) > 0 {
-		return PoolNotReady("%s grants nothing more while writes of what it has granted fail, as in namespace %s: %v; change what fails them: this claim is served when one of those is",
+		return PoolNotReady("%s grants nothing more while writes of earlier grants fail, as in namespace %s: %v; fix the cause: this claim is served when one of them succeeds",
 			p.base.Key, names[0], p.failures.failing[names[0]].lastError)
 	}
 	return PoolNotReady("%s grants nothing more while the Clusters of so many claims that were granted something are paused; resume one of them", p.base.Key)

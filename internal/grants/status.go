@@ -85,7 +85,7 @@ func (st *StatusBuilder) PoolConditions(n ledger.Counts, now time.Time) []metav1
 	case short != "":
 		ready.Message += "; " + why
 	case len(st.queues.Overflow) > 0:
-		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep theirs until some of the others are free; " +
+		ready.Message += "; status.cooling has no room for more released addresses: deleted claims keep their addresses until some cooling ones are free; " +
 			"shorten addressReuseGracePeriodSeconds of " + st.base.EditablePoolName() + " if this happens often"
 	default:
 		ready.Message += st.outOfRangeMessage(n.OutOfRange) + st.blockedPinsMessage()

@@ -113,7 +113,7 @@ func StopStep() Step { return Step{} }
 type WriteRevertedError struct{ ObjectName string }
 
 func (u *WriteRevertedError) Error() string {
-	return u.ObjectName + " is not as the manager wrote it: a mutating webhook, or another controller, changes what is written; exempt the manager from it"
+	return u.ObjectName + " differs from the manager's write: a mutating webhook or another controller changes it; exempt the manager from it"
 }
 
 // ErrorStep returns the step that ends a job with an error.

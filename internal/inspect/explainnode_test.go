@@ -86,7 +86,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"Two have it": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("v", "one", "10.1.0.0/24"), newTestNode("w", "one", "10.1.0.0/24")}, ClusterCIDRs: ranges(one), FenceState: held},
-			"waits: has 10.1.0.0/24 of ClusterCIDR one\nwhy: its pod CIDRs [10.1.0.0/24] overlap those of Node v: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)\n" + byName + "one: 10.1.0.0/24",
+			"waits: has 10.1.0.0/24 of ClusterCIDR one\nwhy: its pod CIDRs [10.1.0.0/24] overlap those of Node v: drain and delete one of the two, so that it registers again, and make sure that no other allocator sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)\n" + byName + "one: 10.1.0.0/24",
 		},
 		"In flight": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "")}, ClusterCIDRs: ranges(one), FenceState: stateWithGrant("me//", "w", "one", "10.1.0.0/24")},
@@ -139,7 +139,7 @@ func TestExplainNode(t *testing.T) {
 		},
 		"Adopting": {
 			PodCIDRs{Nodes: []corev1.Node{newTestNode("w", "")}, ClusterCIDRs: ranges(one), FenceState: at(15 * time.Second)},
-			"waits: waits for its pod CIDR\nwhy: nothing is given before 12:01:00: what Nodes have was given by another allocator, whose last writes may still be on their way -> wait until then\n" +
+			"waits: waits for its pod CIDR\nwhy: no grants before 12:01:00: another allocator set the CIDRs of Nodes, and its last writes may still be in flight -> wait until then\n" +
 				"why: it is to be given 10.1.0.0/24 of ClusterCIDR one -> " + runs + "\ntried: 1. one, 10.1.0.0/24: has room: 1 of 1 node CIDRs are free",
 		},
 		"Damaged": {

@@ -57,9 +57,9 @@ func TestNodeEventsNameStepsThatHelp(t *testing.T) {
 			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("c", "10.96.0.0/24"), of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
 			{Nodes: nodes{node("a", "")}, RangeObjects: []RangeObject{of("d", "10.0.0.0/24")}, ServiceCIDRs: services},
 		}},
-		"two have one": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}, uid: "b", wantMessage: "drain and delete one of the two, so that it registers anew",
+		"two have one": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.0.0.0/24"), node("b", "", "10.0.0.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}, uid: "b", wantMessage: "drain and delete one of the two, so that it registers again",
 			do: []Snapshot{{Nodes: nodes{node("a", "", "10.0.0.0/24"), again("b")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}}}, then: "b-again"},
-		"it has one of Services": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.96.1.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}, uid: "a", wantMessage: "drain and delete the Node, so that it registers anew",
+		"it has one of Services": {snapshot: Snapshot{Nodes: nodes{node("a", "", "10.96.1.0/24")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}, uid: "a", wantMessage: "drain and delete the Node, so that it registers again",
 			do: []Snapshot{{Nodes: nodes{again("a")}, RangeObjects: []RangeObject{of("c", "10.0.0.0/23")}, ServiceCIDRs: services}}, then: "a-again"},
 	} {
 		t.Run(name, func(t *testing.T) {

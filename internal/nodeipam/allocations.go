@@ -119,7 +119,7 @@ func (a IPAllocationClient) checkNotMoved(ctx context.Context, lost fence.OpenRa
 			"else create the pool again, with these addresses in spec.reserved until the IPAllocation exists again", key, a.ClusterKey.Namespace, lost.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s before IPAllocation %s/%s is asked for again: %w", key, a.ClusterKey.Namespace, lost.Name, err)
+		return fmt.Errorf("reading %s before IPAllocation %s/%s is requested again: %w", key, a.ClusterKey.Namespace, lost.Name, err)
 	}
 	if pool.GetAnnotations()[incluster.MovedFromAnnotation] != "" { // clusterctl took its predecessor away, with its held addresses
 		return fmt.Errorf("%s was made again in the middle of a move, and from the one before IPAllocation %s/%s had addresses that Nodes use: resume the move of the namespace",
@@ -182,7 +182,7 @@ func (a IPAllocationClient) DeleteBlock(ctx context.Context, b Block) error {
 	o.Namespace, o.Name = a.ClusterKey.Namespace, b.Name
 	err := exact.DeleteWithPreconditions(ctx, a.Client, exact.WithUIDAndVersion(o, b.UID, b.ResourceVersion))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("giving back IPAllocation %s/%s: %w", o.Namespace, o.Name, err)
+		return fmt.Errorf("releasing IPAllocation %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (nc *nodeCIDRs) addForeignEvents(n *podcidr.Node, of *podcidr.RangeIndex) (
 			nc.events.addEventf(n, PodCIDRForeign, "its pod CIDR %s is in no ClusterCIDR; it stays", p)
 		}
 		if service, ok := nc.allocations.OverlappingExclusion(p); ok {
-			nc.events.addEventf(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps %s, which is for Services: drain and delete the Node, so that it registers anew", p, service)
+			nc.events.addEventf(n, PodCIDRInServiceRange, "its pod CIDR %s overlaps the Service CIDR %s: drain and delete the Node, so that it registers again", p, service)
 		}
 	}
 	return foreign
@@ -64,7 +64,7 @@ func (nc *nodeCIDRs) checkLateLabels(uid types.UID, version string, labels map[s
 	if len(order) == 0 || order[0] == current || !order[0].HasSelector() {
 		return
 	}
-	nc.events.addEventf(n.Node, PodCIDRLabelsLate, "its labels select ClusterCIDR %s now, and it keeps its pod CIDRs %v of %s: have its labels there when it registers, and drain and delete it, so that it registers anew",
+	nc.events.addEventf(n.Node, PodCIDRLabelsLate, "its labels now select ClusterCIDR %s, but it keeps its pod CIDRs %v of %s: set the labels before it registers, then drain and delete it, so that it registers again",
 		order[0].Name, n.CIDRs, current.Name)
 }
 

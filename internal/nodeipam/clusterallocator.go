@@ -557,7 +557,7 @@ func (s *ClusterAllocator) checkLiveNode(ctx context.Context, g podcidr.Grant) (
 		settled = true
 		m := s.lockState()
 		if !slices.Equal(cidrs, g.CIDRs) {
-			m.events.addEventf(n, PodCIDRSetByOther, "somebody else has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
+			m.events.addEventf(n, PodCIDRSetByOther, "another allocator has set its pod CIDRs to %v, where %v were granted: run kube-controller-manager with --allocate-node-cidrs=false, and one allocator only", cidrs, g.CIDRs)
 		}
 		m.Unlock()
 	}

@@ -182,7 +182,7 @@ func TestApplyFleetStatus(t *testing.T) {
 		return Usage{Capacity: 2, Allocated: 2 - free, Free: free, Conditions: conditions}
 	}
 	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken")
-	adopting := newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "nothing is given before 12:00:00")
+	adopting := newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason, "no grants before 12:00:00")
 	for name, tc := range map[string]struct {
 		cc              *v1alpha1.ClusterCIDR
 		by              map[ClusterKey]Usage
@@ -197,14 +197,14 @@ func TestApplyFleetStatus(t *testing.T) {
 		},
 		"one is being adopted": {
 			cc: fleetRange(use(prod, "m", 1, 1)), by: map[ClusterKey]Usage{prod: ready(1, adopting)}, allocated: 1, free: 1, urgent: true,
-			ready: "in Cluster team/prod: nothing is given before 12:00:00",
+			ready: "in Cluster team/prod: no grants before 12:00:00",
 		},
 		"being deleted": {
 			cc: deleted(fleetRange(use(prod, "m", 1, 1), use(stage, "s", 0, 2))), allocated: 1, free: 1, urgent: true,
 			ready: "is being deleted; 1 Node uses it: team/prod (1 Node), team/stage (0 Nodes)",
 		},
 		"being deleted, nearly gone": {
-			cc: deleted(fleetRange(use(prod, "m", 0, 2))), free: 2, ready: "is being deleted; these Clusters have yet to let go of it: team/prod (0 Nodes)", urgent: true,
+			cc: deleted(fleetRange(use(prod, "m", 0, 2))), free: 2, ready: "is being deleted; these Clusters have not released it yet: team/prod (0 Nodes)", urgent: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestShardsDoNotAlternate(t *testing.T) {
 			t.Errorf("at turn %d it is written again", i)
 		}
 		condition := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ExhaustedCondition)
-		if want := "in Cluster team/prod: all 2 node CIDRs are taken; the condition PodCIDRsReady of the Cluster says which Nodes wait"; condition.Message != want {
+		if want := "in Cluster team/prod: all 2 node CIDRs are taken; the condition PodCIDRsReady of the Cluster lists the waiting Nodes"; condition.Message != want {
 			t.Errorf("at turn %d Exhausted says %q", i, condition.Message)
 		}
 	}
@@ -253,7 +253,7 @@ func TestShardsDoNotAlternate(t *testing.T) {
 // else.
 func TestStatusOfOtherClustersStays(t *testing.T) {
 	full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason, "all 2 node CIDRs are taken and 3 Nodes wait")
-	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d share some of the addresses")
 	stopped := newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "the API server refuses the ConfigMap")
 	unnamed := ClusterKey{Namespace: "team", Name: "unnamed"} // without an entry
 	knows := []map[ClusterKey]Usage{
@@ -291,7 +291,7 @@ func TestStatusOfOtherClustersStays(t *testing.T) {
 
 // TestTruncatedListKeepsAllClusters checks that no Cluster gets lost from a list that is too long to be shown.
 func TestTruncatedListKeepsAllClusters(t *testing.T) {
-	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d have some of the addresses too")
+	shared := newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason, "d share some of the addresses")
 	c, by := fleetRange(), map[ClusterKey]Usage{}
 	for i := range 2 * maxNamesShown {
 		key := ClusterKey{Namespace: "team", Name: string(rune('a' + i))}

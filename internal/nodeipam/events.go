@@ -156,7 +156,7 @@ func (ne *nodeEvents) addDeferredEvents() {
 
 // addConflictEvents adds to both Nodes the event that they have the same addresses.
 func (ne *nodeEvents) addConflictEvents(n *podcidr.Node, c podcidr.Conflict) {
-	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers anew, and see that nobody else sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
+	const text = "its pod CIDRs %v overlap those of Node %s: drain and delete one of the two, so that it registers again, and make sure that no other allocator sets pod CIDRs (kube-controller-manager: --allocate-node-cidrs=false)"
 	ne.addEventf(n, PodCIDRConflict, text, n.CIDRs, c.OtherNodeName)
 	if other := ne.nodes.byUID[c.OtherNodeUID]; other != nil {
 		ne.addEventf(other.Node, PodCIDRConflict, text, other.CIDRs, n.Name)
@@ -213,7 +213,7 @@ func (s *ClusterAllocator) emitDeletingEvent() {
 	}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: fence.ConfigMapNamespace, Name: fence.ConfigMapName}}
 	s.Recorder.Eventf(o, nil, corev1.EventTypeWarning, FenceDeleted, "Commit",
-		"it is being deleted; the finalizer %s keeps it, and it goes on being used: to begin anew, take the finalizer off, and 75 seconds later the next Nodes are served", fence.Finalizer)
+		"it is being deleted; the finalizer %s keeps it, and it remains in use: to rebuild the state, remove the finalizer; 75 seconds later the manager resumes allocation", fence.Finalizer)
 }
 
 // newEventLimiter returns the rate limiter of events.

@@ -126,7 +126,7 @@ func usageFromEntries(c *v1alpha1.ClusterCIDR, elastic bool, capacity int64) map
 	for _, e := range c.Status.Clusters {
 		if e.Nodes > 0 && e.Free == 0 && !elastic {
 			full := newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
-				"all %d node CIDRs are taken; the condition %s of the Cluster says which Nodes wait", capacity, v1alpha1.PodCIDRsReadyCondition)
+				"all %d node CIDRs are taken; the condition %s of the Cluster lists the waiting Nodes", capacity, v1alpha1.PodCIDRsReadyCondition)
 			out[ClusterKey{Namespace: e.Namespace, Name: e.Name}] = Usage{Conditions: []metav1.Condition{full}}
 		}
 	}
@@ -167,7 +167,7 @@ func describeUsers(c *v1alpha1.ClusterCIDR, u Usage) string {
 	case len(of) == 0:
 		return "no Cluster uses it"
 	case u.Allocated == 0:
-		return "these Clusters have yet to let go of it: " + joinNames(of)
+		return "these Clusters have not released it yet: " + joinNames(of)
 	}
 	return fmt.Sprintf("%s: %s", formatNodeCount(u.Allocated, "uses it", "use it"), joinNames(of))
 }

@@ -89,7 +89,7 @@ func TestLateLabelsAreReported(t *testing.T) {
 	}
 	for range 3 {
 		notes := see(func(o *corev1.Node) { o.Labels = map[string]string{"size": "big"} })
-		if len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate || !strings.Contains(notes[0].message, "select ClusterCIDR big now") {
+		if len(notes) != 1 || notes[0].reason != PodCIDRLabelsLate || !strings.Contains(notes[0].message, "now select ClusterCIDR big") {
 			t.Fatalf("it says %v", notes)
 		}
 	}

@@ -208,13 +208,13 @@ func (rb *reportBuilder) stoppedCondition() *metav1.Condition {
 		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason, "%v", rb.record.commitErr))
 	case rb.term.isHolder && len(rb.waiting.pending) > 0 && rb.grants.remainingGrants() <= 0:
 		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.FenceRefusedReason,
-			"the ConfigMap %s/%s has no room for another grant: it names %d ClusterCIDRs and blocks that are given from, and %d grants whose writes are not answered; delete ClusterCIDRs that no Node uses",
+			"the ConfigMap %s/%s has no room for another grant: it lists %d open ClusterCIDRs and blocks, and %d grants in flight; delete ClusterCIDRs that no Node uses",
 			fence.ConfigMapNamespace, fence.ConfigMapName, len(rb.record.openRanges), len(rb.grants.byNode)))
 	case rb.term.isHolder && rb.writes.isRetryingSerially():
-		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; one Node after the other is tried", rb.writes.refused.lastErr))
+		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionFalse, v1alpha1.NodesRefusedReason, "%v; the manager tries one Node after another", rb.writes.refused.lastErr))
 	case rb.term.isHolder && rb.adoption.adopting && !rb.adoption.until.IsZero():
 		return new(newCondition(v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.AdoptingReason,
-			"nothing is given before %s: what Nodes have was given by another allocator, whose last writes may still be on their way", rb.adoption.until.UTC().Format(time.TimeOnly)))
+			"no grants before %s: another allocator set the CIDRs of Nodes, and its last writes may still be in flight", rb.adoption.until.UTC().Format(time.TimeOnly)))
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func exhaustedCondition(f conditionInput) metav1.Condition {
 		return newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, f.shortage.reason, "all %d node CIDRs are taken and %s: %s",
 			f.Capacity, formatNodeCount(int64(f.WaitingNodes), "waits", "wait"), f.shortage.message)
 	case f.canGrow:
-		return newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "a block is asked for when a Node needs it")
+		return newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionFalse, v1alpha1.RoomLeftReason, "the manager requests a block when a Node needs one")
 	case f.WaitingNodes > 0:
 		return newCondition(v1alpha1.ExhaustedCondition, metav1.ConditionTrue, v1alpha1.ExhaustedReason,
 			"all %d node CIDRs are taken and %s: add a ClusterCIDR for more", f.Capacity, formatNodeCount(int64(f.WaitingNodes), "waits", "wait"))
@@ -261,7 +261,7 @@ func overlapCondition(f conditionInput) metav1.Condition {
 		return newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.ServiceCIDRReason, "%s is for Services, and is not given to Nodes", f.serviceCIDR)
 	case len(f.overlappingRanges) > 0:
 		return newCondition(v1alpha1.OverlapCondition, metav1.ConditionTrue, v1alpha1.SharedRangeReason,
-			"%s have some of the addresses too; what one gives, the others do not", joinNames(f.overlappingRanges))
+			"%s share some of the addresses; an address that one grants is not granted by the others", joinNames(f.overlappingRanges))
 	}
 	return newCondition(v1alpha1.OverlapCondition, metav1.ConditionFalse, v1alpha1.NoOverlapReason, "")
 }

@@ -21,8 +21,8 @@ import (
 )
 
 // imperative matches the verbs with which a next step begins.
-const imperative = "add|adopt|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|exempt|find out|give|grant|hand|have|import|" +
-	"increase|install|keep|label|leave|let|look|lower|make|mark|mount|move|name|narrow|pass|put|raise|read|reduce|release|remove|rename|renew|repeat|replace|reserve|" +
+const imperative = "add|adopt|annotate|apply|ask|change|check|choose|compare|correct|create|delete|describe|drain|edit|end|exclude|exempt|find out|fix|give|grant|hand|have|import|" +
+	"increase|install|keep|label|leave|let|look|lower|make|mark|mount|move|name|narrow|pass|prevent|put|raise|read|reduce|release|remove|rename|renew|repeat|replace|request|reserve|" +
 	"restart|restore|resume|run|see|serve|set|shorten|split|start|stop|take|trust|try|turn|unpause|unset|update|upgrade|use|wait|widen|write|" +
 	"kubectl (?:annotate|butler-ipam|delete|describe|get|label|patch)"
 
@@ -32,7 +32,7 @@ var (
 	// capital matches a capital letter at the start of a sentence.
 	capital = regexp.MustCompile(`(?:^|[.?!] )(?:[A-Z])`)
 	// noStep matches texts that begin like a step, but are a statement.
-	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |end must |lower case|use it$|name counts )`)
+	noStep = regexp.MustCompile(`^(?:(?:start|end)(?: %s)? is |end must |lower case|request is |use it$|name counts )`)
 	ends   = regexp.MustCompile(`[;.](?: |$)|: `)
 )
 

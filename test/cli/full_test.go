@@ -40,7 +40,7 @@ func TestFullPool(t *testing.T) {
 	expect(t, 1, "NetworkPool "+ns+"/small is full: 0 of 2 free, 1 waits\n  why:    0/2 IPs available (1 allocation)\n"+do+
 		"  waits:  IPAddressClaim "+ns+"/waits\n"+rests, "explain", "np/small", "-n", ns)
 	expect(t, 1, "IPAddressClaim "+ns+"/waits waits\n  why:    NetworkPool "+ns+"/small has no free address: all are allocated, reserved or resting\n"+
-		"  to do:  add addresses to the pool, or delete machines or claims: what is released becomes free by itself after addressReuseGracePeriodSeconds (600)\n"+rests,
+		"  to do:  add addresses to the pool, or delete machines or claims: released addresses become free after addressReuseGracePeriodSeconds (600)\n"+rests,
 		"explain", "claim/waits", "-n", ns)
 	out, _, code := run(t, "waiting", "-n", ns)
 	if got := strings.Fields(out); code != 0 || len(got) < 14 || !slices.Equal(got[:7], []string{"NAMESPACE", "KIND", "NAME", "POOL", "AGE", "REASON", "MESSAGE"}) ||

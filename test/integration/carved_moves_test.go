@@ -114,7 +114,7 @@ var _ = Describe("A pool that is carved from another", func() {
 		restored.Annotations = map[string]string{v1alpha1.AddressAnnotation: had.Spec.Address}
 		create(ctx, restored, madeAddress(ns, "c", had.Spec.Address, 30, claimOwner("c", "the-uid-before"), poolOwner("p", team.UID)))
 		m = namespaceManager(ctx, ns)
-		Expect(refusalOf(ctx, ns, "c", ipamv1.IPAddressClaimReadyAllocationFailedReason)).To(ContainSubstring("which is in no block that NetworkPool " + ns + "/p has"))
+		Expect(refusalOf(ctx, ns, "c", ipamv1.IPAddressClaimReadyAllocationFailedReason)).To(ContainSubstring("which is in no block of NetworkPool " + ns + "/p"))
 		expectRest(ctx, m)
 
 		for i := range 4 {

@@ -130,7 +130,7 @@ var _ = Describe("Admission that changes the writes of the manager", startsEarly
 			Eventually(func(g Gomega) {
 				for _, claim := range c.claims(ctx) {
 					g.Expect(messagesOf(ctx, &claim)).To(ContainElement(And(
-						ContainSubstring(claim.Name+" is not as the manager wrote it"), ContainSubstring("exempt the manager from it"))))
+						ContainSubstring(claim.Name+" differs from the manager's write"), ContainSubstring("exempt the manager from it"))))
 				}
 			}).WithTimeout(framework.LongTimeout).Should(Succeed(), "%s of %s", c.part, c.resource)
 		}

@@ -47,7 +47,7 @@ var _ = Describe("ClusterCIDRs of node-ipam-controller", Ordered, func() {
 	nodes := func(ctx context.Context) {
 		GinkgoHelper()
 		first := w.nodes(ctx, flag)
-		Eventually(w.eventsOf(ctx, "theirs", "Adopting")).Should(ConsistOf(ContainSubstring("nothing is given before")))
+		Eventually(w.eventsOf(ctx, "theirs", "Adopting")).Should(ConsistOf(ContainSubstring("no grants before")))
 		Expect(first.Kill()).To(Succeed())
 		w.skipAdoptionWait(ctx)
 		w.nodes(ctx, flag)

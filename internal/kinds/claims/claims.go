@@ -254,9 +254,9 @@ func (claimKind) RangeUse(c *grants.Claimant) (grants.RangeUse, time.Time) {
 func nameTakenRefusal(m *grants.Inventory, c *grants.Claimant, a *grants.Address) *grants.Refusal {
 	switch {
 	case m.Carved.IsOutsideBlocks(a) && a.CreatedManually:
-		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Base.Key)
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block of %s; waiting until the block is there; or delete the IPAddress and create the claim again, for another address", a.Key(), a.IP, m.Base.Key)
 	case m.Carved.IsOutsideBlocks(a):
-		return grants.AllocationFailed("IPAddress %s has %s, which is in no block that %s has; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Base.Key)
+		return grants.AllocationFailed("IPAddress %s has %s, which is in no block of %s; waiting until the block is there, or the IPAddress is gone", a.Key(), a.IP, m.Base.Key)
 	case !a.CreatedManually:
 		return grants.AllocationFailed("IPAddress %s still belongs to an earlier claim of this name; waiting until it is gone%s", a.Key(), a.FinalizerMessage())
 	case a.Deleting:
