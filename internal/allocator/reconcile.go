@@ -318,7 +318,7 @@ func (a *Allocator) reconcileMissingPool(ctx context.Context, p *grants.Pool, se
 	var toRefuse []*grants.Claimant
 	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		admitted := admission(c)
-		if c.MayStartJob(a.now()) && !admitted.Wait && admitted.Refusal == nil && !c.HasPublished(*refusal) {
+		if c.IsDue(a.now()) && !admitted.Wait && admitted.Refusal == nil && !c.HasPublished(*refusal) {
 			toRefuse = append(toRefuse, c)
 		}
 		return true

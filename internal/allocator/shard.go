@@ -27,7 +27,7 @@ func (a *Allocator) observeUnservedPool(ctx context.Context, p *grants.Pool, see
 	var toRefuse []*grants.Claimant
 	m.Queues.Waiting.Scan(func(c *grants.Claimant) bool {
 		clusterNotReady := c.Cluster.Name != "" && clusters(c.Cluster).state != grants.ClusterReady
-		if c.MayStartJob(a.now()) && !clusterNotReady && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
+		if c.IsDue(a.now()) && !clusterNotReady && !a.shouldIgnoreClaimant(c) && c.PublishedRefusal() == (grants.Refusal{}) {
 			toRefuse = append(toRefuse, c)
 		}
 		return true

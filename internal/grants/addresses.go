@@ -215,10 +215,8 @@ type Orphan struct {
 	NeverPublished bool
 	// ProvenOrphan reports whether it is proven that the object has no claimant and has to be removed.
 	ProvenOrphan bool
-	Busy         bool
-	// Failures is the number of consecutive errors. No job starts before RetryAt.
-	Failures int
-	RetryAt  time.Time
+	// Retry is the progress of the jobs that remove or adopt the object.
+	term.Retry
 }
 
 // orphanRetryOffset is added to the failures of an orphan when its retry delay is computed, because orphans are not

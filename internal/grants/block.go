@@ -11,6 +11,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/api/v1alpha1"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // BlockKind is a kind of objects, some of which are blocks of carved pools.
@@ -64,9 +65,8 @@ type blockWork struct {
 	// recordArrived reports whether the record of the block appeared while this manager watched. A refusal in its
 	// status is older than the record then.
 	recordArrived bool
-	Busy          bool
-	Failures      int
-	RetryAt       time.Time
+	// Retry is the progress of the requests for the block.
+	term.Retry
 }
 
 // PoolTerm is a term of a pool. A pool that is created again under the same name counts its terms from the beginning,

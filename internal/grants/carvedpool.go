@@ -23,12 +23,10 @@ type CarvedPool struct {
 	takenNames       map[string]time.Time
 	inOtherNamespace map[types.UID]*Block
 	// creatingBlocks are the names of the blocks that are being created, each with the prefix that it must have, or
-	// an invalid one. After a failure the next block is created at createAfter at the earliest; createError is the
-	// error of that failure.
+	// an invalid one. creation is the progress of creating blocks; createError is the error of the last attempt.
 	creatingBlocks map[string]netip.Prefix
-	createAfter    time.Time
+	creation       term.Retry
 	createError    string
-	createFailures int
 	// plannedBlocks are the blocks that the next commit writes to the status; drainedPrefixes are the prefixes from
 	// which nothing is granted.
 	plannedBlocks   []v1alpha1.CarvedBlock
@@ -83,23 +81,22 @@ func (cp *CarvedPool) EndBlockRequest(r BlockRequest, err error, now time.Time) 
 	if r.Verb == CreateBlock {
 		delete(cp.creatingBlocks, r.Name)
 		if err == nil {
-			cp.createFailures, cp.createAfter, cp.createError = 0, time.Time{}, ""
+			cp.creation, cp.createError = term.Retry{}, ""
 			return again
 		}
-		cp.createAfter, cp.createError = term.NextRetryTime(now, cp.createFailures, 0, err), err.Error()
-		cp.createFailures++
-		return cp.createAfter
+		cp.creation.Fail(now, err)
+		cp.createError = err.Error()
+		return cp.creation.RetryAt
 	}
 	b := cp.currentBlock(r.Block)
 	if b == nil {
 		return again
 	}
 	if b.Busy = false; err == nil {
-		b.Failures, b.RetryAt = 0, time.Time{}
+		b.Reset()
 		return again
 	}
-	b.RetryAt = term.NextRetryTime(now, b.Failures, 0, err)
-	b.Failures++
+	b.Fail(now, err)
 	return b.RetryAt
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/poolutil"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // NamespacedNameFromOwner returns the namespace and the name of an owner.
@@ -89,11 +90,8 @@ type Claimant struct {
 	countedInQuota bool
 	// servingBlocked reports whether the claimant has a grant but may not be served now.
 	servingBlocked bool
-	// Busy reports whether a job is working on the claimant.
-	Busy bool
-	// Failures is the number of consecutive errors. No job starts before RetryAt.
-	Failures int
-	RetryAt  time.Time
+	// Retry is the progress of the jobs for the claimant.
+	term.Retry
 	// MachineLookup has the owners that lead to the Machine of the claimant, and the result of the lookup. It is nil
 	// if no owner leads to a Machine, or if the Machine does not matter any more, because the claimant keeps the
 	// address that it has.
@@ -127,10 +125,6 @@ func NewClaimant(k ClaimantKind, o Object, own any) *Claimant {
 	out.HasFinalizer, out.OtherFinalizers = splitFinalizers(o.GetFinalizers(), k.Traits().Finalizer)
 	return out
 }
-
-// MayStartJob reports whether a job for the claimant may start: no other job is working on it, and the delay after
-// its last failure is over.
-func (c *Claimant) MayStartJob(now time.Time) bool { return !c.Busy && !c.RetryAt.After(now) }
 
 // OwnerCluster returns the UID of the Cluster that is the only owner of a claimant, so that its address is an address
 // of the Cluster itself. It is empty if there is no such Cluster.

@@ -116,7 +116,7 @@ func (rs *Releases) CoolReleases(now time.Time, releases AdmissionFunc) bool {
 
 // canCoolRelease reports whether a deleted claimant may be released now, and its range needs a cooling period.
 func (rs *Releases) canCoolRelease(c *Claimant, e Release, now time.Time, releases AdmissionFunc) bool {
-	return e.CoolingPeriod != 0 && e.Range.IsValid() && c.MayStartJob(now) && !releases(c).Wait
+	return e.CoolingPeriod != 0 && e.Range.IsValid() && c.IsDue(now) && !releases(c).Wait
 }
 
 // canStartCooling reports whether the next batch can start more cooling periods. If it cannot, the end of a cooling

@@ -23,7 +23,7 @@ func (m *PoolState) ListDueWrites(now time.Time, free int, grace time.Duration, 
 			break
 		}
 		switch g := m.Grants.ByClaimant[uid]; {
-		case !c.MayStartJob(now):
+		case !c.IsDue(now):
 		case c.Deleting:
 			// A grant that the next commit ends blocks the release.
 			if (g != nil && g.Confirmed) || releases(c).Wait {

@@ -129,7 +129,7 @@ func (ts failingNamespaces) clearFailure(claimants map[types.UID]*Claimant, c *C
 	delete(ts, c.Owner.Namespace)
 	for uid := range t.failedClaimants {
 		if other := claimants[uid]; other != nil && !other.Busy {
-			other.Failures, other.RetryAt = 0, time.Time{}
+			other.Reset()
 		}
 	}
 	return true
@@ -140,7 +140,7 @@ func (f *Failures) RecordTrial(c *Claimant, now time.Time) { f.failing.recordTri
 
 // MaySetCondition reports whether the condition of a waiting claimant may be written now.
 func (f *Failures) MaySetCondition(c *Claimant, now time.Time) bool {
-	if !c.MayStartJob(now) {
+	if !c.IsDue(now) {
 		return false
 	}
 	t := f.statusFailing.blockingNamespace(c, now)

@@ -56,7 +56,7 @@ func (g *Grant) isStale(now time.Time) bool {
 // The age is by the monotonic or the wall clock, whichever shows more.
 func (gs *Grants) HasStaleGrants(now time.Time) bool {
 	for uid, g := range gs.ByClaimant {
-		if c := gs.claimants.ByUID[uid]; g.isStale(now) && (c == nil || (c.MayStartJob(now) && !c.servingBlocked)) {
+		if c := gs.claimants.ByUID[uid]; g.isStale(now) && (c == nil || (c.IsDue(now) && !c.servingBlocked)) {
 			return true
 		}
 	}

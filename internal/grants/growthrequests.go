@@ -59,7 +59,7 @@ func (gr *Growth) DueBlockRequests(now time.Time, quarantine time.Duration) (out
 	if c.Decision.NextWait > 0 {
 		wait = MinWait(wait, c.Decision.NextWait)
 	}
-	if d := c.createAfter.Sub(now); d > 0 {
+	if d := c.creation.RetryAt.Sub(now); d > 0 {
 		if c.Decision.NewBlocks+len(c.Decision.Recreate) > 0 {
 			wait = MinWait(wait, d)
 		}

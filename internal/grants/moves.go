@@ -22,19 +22,12 @@ type Moves struct {
 	// movingAddresses are the IPAddresses that clusterctl is moving. unfinishedMoves has the retry state of the end
 	// of each move, for both.
 	movingAddresses map[types.UID]*Address
-	unfinishedMoves map[types.UID]*unfinishedMove
+	unfinishedMoves map[types.UID]*term.Retry
 
 	claimants *Claimants
 	base      *Base
 	addresses *Addresses
 	space     *Space
-}
-
-// unfinishedMove is the retry state of the end of the move of one object: when the manager next tries to remove our
-// finalizers, and how often that has failed.
-type unfinishedMove struct {
-	retryAt  time.Time
-	failures int
 }
 
 // UnfinishedMoves are the objects from which the manager should remove our finalizers now. Wait is how long until the
@@ -56,22 +49,22 @@ func (ms *Moves) UnfinishedMoves(now time.Time, room int) (out UnfinishedMoves) 
 	due := func(uid types.UID) bool {
 		left := ms.unfinishedMoves[uid]
 		if left == nil {
-			left = &unfinishedMove{retryAt: now.Add(ending.MoveGracePeriod)}
+			left = &term.Retry{RetryAt: now.Add(ending.MoveGracePeriod)}
 			ms.unfinishedMoves[uid] = left
 		}
-		isDue := !left.retryAt.After(now)
+		isDue := !left.RetryAt.After(now)
 		switch {
 		case isDue && room <= 0:
 			return false // the end of a job enqueues the pool
 		case isDue:
 			room--
-			left.retryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
+			left.RetryAt = term.RetryTimeAfter(now, ending.MoveGracePeriod)
 		}
-		out.Wait = MinWait(out.Wait, left.retryAt.Sub(now))
+		out.Wait = MinWait(out.Wait, left.RetryAt.Sub(now))
 		return isDue
 	}
 	for uid, c := range ms.movingClaimants {
-		if c.canFinishMove(held) && c.MayStartJob(now) && due(uid) {
+		if c.canFinishMove(held) && c.IsDue(now) && due(uid) {
 			out.Claimants = append(out.Claimants, uid)
 		}
 	}
@@ -95,11 +88,11 @@ func (ms *Moves) RecordMoveFinish(uid types.UID, err error, now time.Time) (agai
 	switch {
 	case left == nil:
 	case err == nil:
-		left.failures = 0
+		left.Failures = 0
 	default:
-		left.retryAt = term.RetryTimeAfter(now, max(ending.MoveGracePeriod, term.NextRetryTime(now, left.failures, 0, err).Sub(now)))
-		left.failures++
-		return left.retryAt
+		left.RetryAt = term.RetryTimeAfter(now, max(ending.MoveGracePeriod, term.NextRetryTime(now, left.Failures, 0, err).Sub(now)))
+		left.Failures++
+		return left.RetryAt
 	}
 	return again
 }

@@ -21,7 +21,7 @@ func (m *PoolState) ObserveClaimant(c *Claimant) bool {
 		if !term.IsNewerVersion(c.ResourceVersion, old.ResourceVersion) {
 			return false
 		}
-		c.Busy, c.Failures, c.RetryAt, c.LostAddress, c.servingBlocked = old.Busy, old.Failures, old.RetryAt, old.LostAddress, old.servingBlocked
+		c.Retry, c.LostAddress, c.servingBlocked = old.Retry, old.LostAddress, old.servingBlocked
 		// A record never changes while the claim lives (R1): the first one stays valid, whatever overwrites it.
 		// clusterctl, for example, replaces all annotations on the source of a move. Only a record with our finalizer
 		// counts; an annotation that a user wrote before is none.
@@ -170,7 +170,7 @@ func (m *PoolState) ForgetAddress(uid types.UID, name types.NamespacedName) {
 			m.Space.restoreRecord(c)
 			m.UpdateClaimantFacts(c)
 		}
-		c.Failures, c.RetryAt = 0, time.Time{} // it may have waited for this name
+		c.Reset() // it may have waited for this name
 		m.Queues.QueueClaimant(c)
 	}
 }

@@ -38,7 +38,7 @@ func (p *Planner) RefusalsForPending(now time.Time, admission AdmissionFunc) map
 	refused := map[*Claimant]*Refusal{}
 	p.queues.Waiting.Scan(func(c *Claimant) bool {
 		published := c.HasPublished(*p.record.WriteRefusal) || (!p.record.Holder && c.PublishedRefusal() != Refusal{})
-		if c.MayStartJob(now) && !published && !admission(c).Wait {
+		if c.IsDue(now) && !published && !admission(c).Wait {
 			refused[c] = p.record.WriteRefusal
 		}
 		return true
@@ -152,7 +152,7 @@ func (p *Planner) PlanGrants(now time.Time, room int, admission AdmissionFunc) (
 		if len(grants) >= room && (room > 0 || k.stuck == 0) {
 			return false // otherwise those that wait get the reason in their status
 		}
-		if !c.MayStartJob(now) {
+		if !c.IsDue(now) {
 			return true
 		}
 		admitted := admission(c)

@@ -17,6 +17,7 @@ import (
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/cooling"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/ledger"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/pools"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // Clock converts between the clock of this manager and that of the API server. All times on record are by the latter
@@ -107,7 +108,7 @@ func NewPoolState(key pools.Key, kinds []ClaimantKind, q *Quota) *PoolState {
 	m.Cooling.Periods = cooling.NewSet(m.Releases.onCoolingStarted, m.Releases.onCoolingEnded)
 	m.Conditions = &Conditions{BlockingClusters: map[types.NamespacedName]struct{}{}, base: m.Base, record: m.Record, addresses: m.Addresses}
 	m.Failures = &Failures{failing: failingNamespaces{}, statusFailing: failingNamespaces{}, healthyNamespaces: map[string]struct{}{}, claimants: m.Claimants, grants: m.Grants}
-	m.Moves = &Moves{movingClaimants: map[types.UID]*Claimant{}, movingAddresses: map[types.UID]*Address{}, unfinishedMoves: map[types.UID]*unfinishedMove{}, claimants: m.Claimants, base: m.Base, addresses: m.Addresses, space: m.Space}
+	m.Moves = &Moves{movingClaimants: map[types.UID]*Claimant{}, movingAddresses: map[types.UID]*Address{}, unfinishedMoves: map[types.UID]*term.Retry{}, claimants: m.Claimants, base: m.Base, addresses: m.Addresses, space: m.Space}
 	m.Held = &HeldRanges{byRange: map[netipx.IPRange]v1alpha1.HeldRange{}, base: m.Base, space: m.Space, addresses: m.Addresses, carved: m.Carved, moves: m.Moves}
 	m.Observed = &Observed{ListedFor: map[v1alpha1.YieldedPool]bool{}, space: m.Space, claimants: m.Claimants, carved: m.Carved, record: m.Record}
 	m.Overlap = &Overlap{UnwatchedUsage: map[v1alpha1.YieldedPool]UnwatchedUsage{}, space: m.Space, observed: m.Observed, claimants: m.Claimants}

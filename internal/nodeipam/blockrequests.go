@@ -10,7 +10,7 @@ import (
 // retry is due.
 type blockRequests struct {
 	// failed are the blocks for which the last request failed, by name; createErr is why no block could be created.
-	failed    map[string]retryState
+	failed    map[string]term.Retry
 	createErr error
 }
 
@@ -24,7 +24,7 @@ func (br *blockRequests) recordResult(e blockRequest, err error, now time.Time) 
 		return 0
 	}
 	v := br.failed[e.blockName]
-	again := term.NextRetryTime(now, v.failures, 0, err)
-	br.failed[e.blockName] = retryState{v.failures + 1, again}
-	return again.Sub(now)
+	v.Fail(now, err)
+	br.failed[e.blockName] = v
+	return v.RetryAt.Sub(now)
 }

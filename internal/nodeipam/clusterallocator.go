@@ -371,7 +371,7 @@ func (s *ClusterAllocator) protectObjects(ctx context.Context, refs []podcidr.Re
 		switch {
 		case rest == nil:
 			// Another writer removes our finalizer each time. That is no failure, and the Nodes wait for a moment.
-			m.protection.postponeObject(ref, retryState{retryAt: s.Now().Add(delayed)}, func(*podcidr.Node) {})
+			m.protection.postponeObject(ref, term.Retry{RetryAt: s.Now().Add(delayed)}, func(*podcidr.Node) {})
 			again = true
 		case errors.Is(err, errClosing):
 			m.protection.closeRange(ref)

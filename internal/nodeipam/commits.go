@@ -50,7 +50,7 @@ func (cp *commitPlanner) prepareCommit(now time.Time) (fence.State, *pendingComm
 		switch {
 		case !g.committed && (g.settled || !cp.cidrs.stillValid(g)):
 			cp.cidrs.dropGrant(uid) // something that was seen meanwhile rules it out
-		case g.committed && (g.settled || g.refused) && !g.writing:
+		case g.committed && (g.settled || g.refused) && !g.Busy:
 			p.droppedGrants = append(p.droppedGrants, uid)
 		default:
 			if !g.committed {

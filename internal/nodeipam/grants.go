@@ -7,6 +7,7 @@ import (
 
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/fence"
 	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/podcidr"
+	"github.com/butlerdotdev/cluster-api-ipam-provider-butler/internal/term"
 )
 
 // nodeGrants are the grants that are on record, and those that the next commit is to add to it. There is at most one
@@ -24,16 +25,14 @@ type nodeGrant struct {
 	// committed reports whether the grant is on record; inherited reports whether another manager has committed it, or
 	// this one in an earlier term.
 	committed, inherited bool
-	// writing reports whether a write of it is under way; outcomeUnknown reports whether the answer to a write is
-	// missing.
-	writing, outcomeUnknown bool
+	// Retry is the progress of its writes; outcomeUnknown reports whether the answer to one is missing.
+	term.Retry
+	outcomeUnknown bool
 	// writeStarted reports whether a write of it was begun.
 	writeStarted bool
 	// settled reports whether it is proven that the Node has CIDRs, or is gone; refused reports whether nothing of the
 	// grant was written or ever will be. Either way the grant leaves the record with the next commit.
 	settled, refused bool
-	failures         int
-	retryAt          time.Time
 	// lastWriteEnd is when the last write of it ended, as far as is known; for an inherited grant, when it was taken
 	// over.
 	lastWriteEnd time.Time

@@ -327,7 +327,7 @@ func (bp *blockPlanner) nextBlockName(g *blockPlan, f podcidr.Family) string {
 
 // addCreateRequest adds to a plan a request for a new block, and its ClusterCIDR to the objects to protect.
 func (bp *blockPlanner) addCreateRequest(g *blockPlan, e blockRequest) {
-	if until := bp.protection.blocked[e.rangeObject.Ref].retryAt; until.After(g.plannedAt) || bp.ranges.closedByLiveRead[e.rangeObject.Ref] {
+	if until := bp.protection.blocked[e.rangeObject.Ref].RetryAt; until.After(g.plannedAt) || bp.ranges.closedByLiveRead[e.rangeObject.Ref] {
 		if until.After(g.plannedAt) {
 			g.requeueAfter = minWait(g.requeueAfter, until.Sub(g.plannedAt))
 		}

@@ -35,7 +35,7 @@ func TestRefusedRequestsAreRetriedLikeWrites(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "ipallocations"}, "prod-pods-4-1", errors.New("a policy refuses it"))
 	for name, err := range map[string]error{"refused": forbidden, "failed": errors.New("etcd is slow")} {
 		t.Run(name, func(t *testing.T) {
-			requests := &blockRequests{failed: map[string]retryState{}}
+			requests := &blockRequests{failed: map[string]term.Retry{}}
 			for failures := range 8 {
 				want := term.NextRetryTime(noon, failures, 0, err).Sub(noon)
 				if got := requests.recordResult(blockRequest{blockName: "prod-pods-4-1"}, err, noon); got != want {

@@ -40,9 +40,8 @@ type nodeEntry struct {
 type waitState struct {
 	// firstSeen is when the Node was first seen.
 	firstSeen time.Time
-	// failures counts the writes in a row that were refused permanently; nothing is granted before retryAt.
-	failures int
-	retryAt  time.Time
+	// Retry counts the writes in a row that were refused permanently; nothing is granted before it is due.
+	term.Retry
 }
 
 // newNodeEntry returns the entry of a Node that is seen for the first time.
@@ -74,10 +73,10 @@ func (kn *knownNodes) hasNodeCIDRs() bool {
 // plannableAt returns when a Node that waits can be planned for: where labels decide, not before they are there, as the
 // Node keeps what it gets for life.
 func (n *nodeEntry) plannableAt(chooses bool) time.Time {
-	if due := n.waiting.firstSeen.Add(n.LabelsTimeout); chooses && n.LabelsTimeout > 0 && due.After(n.waiting.retryAt) {
+	if due := n.waiting.firstSeen.Add(n.LabelsTimeout); chooses && n.LabelsTimeout > 0 && due.After(n.waiting.RetryAt) {
 		return due
 	}
-	return n.waiting.retryAt
+	return n.waiting.RetryAt
 }
 
 // forgetNode records the proof that the UID of a Node is gone.

@@ -75,11 +75,11 @@ func (gp *grantPlanner) grantNodes(waiting []*podcidr.Node, limit int, now time.
 		again = false
 		gp.recordRefusals(d.Refusals)
 		for _, g := range d.Grants {
-			if until := gp.protection.blocked[g.RangeRef].retryAt; until.After(now) {
+			if until := gp.protection.blocked[g.RangeRef].RetryAt; until.After(now) {
 				// The Node waits for this object, as a CIDR of another range would be of the wrong size. Other Nodes
 				// take its place.
 				gp.cidrs.allocations.WithdrawGrant(g.Node.UID)
-				gp.waiting.pending[g.Node.UID].waiting.retryAt = until
+				gp.waiting.pending[g.Node.UID].waiting.RetryAt = until
 				wait, again = minWait(wait, until.Sub(now)), true
 				continue
 			}
@@ -94,7 +94,7 @@ func (gp *grantPlanner) grantNodes(waiting []*podcidr.Node, limit int, now time.
 		}
 		if again { // otherwise all of them would be scanned for nothing
 			waiting = slices.DeleteFunc(waiting, func(n *podcidr.Node) bool {
-				return gp.waiting.pending[n.UID] == nil || gp.waiting.pending[n.UID].waiting.retryAt.After(now)
+				return gp.waiting.pending[n.UID] == nil || gp.waiting.pending[n.UID].waiting.RetryAt.After(now)
 			})
 		}
 	}

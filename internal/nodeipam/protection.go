@@ -12,7 +12,7 @@ import (
 // opened, and the mark is removed after the object is closed on record and no Node uses it.
 type objectProtection struct {
 	// blocked are the objects that could not be protected. Nothing is granted from one before its retry is due.
-	blocked map[podcidr.Ref]retryState
+	blocked map[podcidr.Ref]term.Retry
 	// needsCheck reports whether it has to be checked that our finalizer is on all objects that Nodes use.
 	needsCheck bool
 
@@ -46,17 +46,17 @@ func (op *objectProtection) objectsToUnprotect() []RangeObject {
 // blockObject records that an object could not be protected: it is retried after a while, and its Nodes wait for that.
 func (op *objectProtection) blockObject(ref podcidr.Ref, err error, now time.Time) {
 	b := op.blocked[ref]
-	op.postponeObject(ref, retryState{failures: b.failures + 1, retryAt: term.RetryTimeAfter(now, term.RetryDelay(b.failures))}, func(n *podcidr.Node) {
+	op.postponeObject(ref, term.Retry{Failures: b.Failures + 1, RetryAt: term.RetryTimeAfter(now, term.RetryDelay(b.Failures))}, func(n *podcidr.Node) {
 		op.events.addEventf(n, CIDRNotAvailable, "%v; the manager tries again", err)
 	})
 }
 
 // postponeObject delays the protection of an object, and calls each for the Nodes that wait for it.
-func (op *objectProtection) postponeObject(ref podcidr.Ref, b retryState, each func(*podcidr.Node)) {
+func (op *objectProtection) postponeObject(ref podcidr.Ref, b term.Retry, each func(*podcidr.Node)) {
 	op.blocked[ref], op.needsCheck = b, true
 	for _, g := range op.grants.byNode {
 		if n := op.nodes.byUID[g.Node.UID]; n != nil && n.waiting != nil && !g.committed && g.RangeRef == ref {
-			n.waiting.retryAt = b.retryAt
+			n.waiting.RetryAt = b.RetryAt
 			each(g.Node)
 		}
 	}
@@ -73,7 +73,7 @@ func (op *objectProtection) checkFinalizers(out []podcidr.Ref, now time.Time) []
 	for ref, o := range op.ranges.objects {
 		switch {
 		case o.HasFinalizer || o.Closing || slices.Contains(out, ref):
-		case op.blocked[ref].retryAt.After(now):
+		case op.blocked[ref].RetryAt.After(now):
 			op.needsCheck = true // it is checked again
 		case len(op.usage.nodesUsing(o)) > 0:
 			out = append(out, ref)

@@ -42,7 +42,7 @@ func (s *ClusterAllocator) reconcileBlocks(ctx context.Context, g blockPlan) (ti
 	listed := false
 	for _, e := range g.requests {
 		m := s.lockState()
-		wait, early := m.requests.failed[e.blockName].retryAt.Sub(s.Now()), e.action == removeFinalizer && !m.blocks.closedInTerm[e.block.UID]
+		wait, early := m.requests.failed[e.blockName].RetryAt.Sub(s.Now()), e.action == removeFinalizer && !m.blocks.closedInTerm[e.block.UID]
 		m.Unlock()
 		if wait > 0 {
 			g.requeueAfter = minWait(g.requeueAfter, wait)
@@ -140,7 +140,7 @@ func (s *ClusterAllocator) getLiveBlock(ctx context.Context, name string) (chang
 // createBlock creates a block.
 func (s *ClusterAllocator) createBlock(ctx context.Context, e blockRequest) error {
 	m := s.lockState()
-	blocked := m.protection.blocked[e.rangeObject.Ref].retryAt.After(s.Now()) || m.ranges.closedByLiveRead[e.rangeObject.Ref]
+	blocked := m.protection.blocked[e.rangeObject.Ref].RetryAt.After(s.Now()) || m.ranges.closedByLiveRead[e.rangeObject.Ref]
 	m.Unlock()
 	if blocked {
 		return nil // nothing would protect its ClusterCIDR

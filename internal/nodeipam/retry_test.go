@@ -49,7 +49,7 @@ func TestFailedWriteEnqueuesCluster(t *testing.T) {
 		m.grantAll(t)
 		m.writes.nextReconcile = c.nextReconcile
 		for _, g := range m.grants.byNode { // the write of b stays under way, as the end of the last one enqueues the cluster anyway
-			g.failures = c.failures
+			g.Failures = c.failures
 			m.writes.beginWrite(g)
 		}
 		if wakes := m.writes.recordWrite(m.grants.byNode["a"], timeout, noon); wakes != c.wakes {

@@ -40,7 +40,7 @@ func (wn *waitingNodes) requeueRefused() {
 
 // compareRetryOrder orders Nodes for retries: first those with the fewest refused writes, and among these the oldest.
 func (wn *waitingNodes) compareRetryOrder(a, b *podcidr.Node) int {
-	return cmp.Or(cmp.Compare(wn.pending[a.UID].waiting.failures, wn.pending[b.UID].waiting.failures), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(wn.pending[a.UID].waiting.Failures, wn.pending[b.UID].waiting.Failures), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
 }
 
 // requeueAll queues all Nodes without CIDRs that are not being deleted for planning, those with a grant too.

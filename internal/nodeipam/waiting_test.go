@@ -146,7 +146,7 @@ func TestUnprotectedRangeDoesNotBlockOthers(t *testing.T) {
 	if m.planner.planGrants(noon); m.grants.byNode["z"] == nil {
 		t.Error("z, of another ClusterCIDR, got nothing in the next turn")
 	}
-	if n := m.nodes.byUID["a000"]; n.waiting.retryAt.Before(noon) || m.waiting.pending["a000"] == nil {
+	if n := m.nodes.byUID["a000"]; n.waiting.RetryAt.Before(noon) || m.waiting.pending["a000"] == nil {
 		t.Error("who waits for what is blocked is not to be tried again")
 	}
 }

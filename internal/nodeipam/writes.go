@@ -74,7 +74,7 @@ func (nw *nodeWrites) grantLimit(now time.Time) (int, time.Duration) {
 	}
 	unfailed := 0
 	for _, g := range nw.grants.byNode {
-		if g.failures == 0 {
+		if g.Failures == 0 {
 			unfailed++
 		}
 	}
@@ -91,9 +91,9 @@ func (nw *nodeWrites) isRetryingSerially() bool {
 func (nw *nodeWrites) collectDueGrants(now time.Time) (out []*nodeGrant, wait time.Duration) {
 	for _, g := range nw.grants.byNode {
 		switch {
-		case !g.committed || g.settled || g.refused || g.writing:
-		case g.retryAt.After(now):
-			wait = minWait(wait, g.retryAt.Sub(now))
+		case !g.committed || g.settled || g.refused || g.Busy:
+		case g.RetryAt.After(now):
+			wait = minWait(wait, g.RetryAt.Sub(now))
 		case nw.cidrs.allocations.IsUsedByOther(g.Node.UID, g.CIDRs):
 			// Another writer has set what was granted. The grant is not written any more. If it was never sent, it is
 			// over at once; otherwise it is over when no write of it can land any more (R10): until then no other Node
@@ -115,17 +115,17 @@ func (nw *nodeWrites) collectDueGrants(now time.Time) (out []*nodeGrant, wait ti
 
 // beginWrite records that a write of a grant is submitted; endWrite records that it has ended.
 func (nw *nodeWrites) beginWrite(g *nodeGrant) {
-	g.writing, g.writeStarted = true, true
+	g.Busy, g.writeStarted = true, true
 	nw.inFlight++
-	if g.failures == 0 {
+	if g.Failures == 0 {
 		nw.firstInFlight++
 	}
 }
 
 func (nw *nodeWrites) endWrite(g *nodeGrant) {
-	g.writing = false
+	g.Busy = false
 	nw.inFlight--
-	if g.failures == 0 {
+	if g.Failures == 0 {
 		nw.firstInFlight--
 	}
 }
@@ -148,19 +148,18 @@ func (nw *nodeWrites) recordWrite(g *nodeGrant, err error, now time.Time) (wake 
 			nw.refused.retryPause, nw.refused.nextRetryAt = term.MinRetryPause, now.Add(term.MinRetryPause)
 		}
 		if n != nil && n.waiting != nil {
-			n.waiting.retryAt = term.RetryTimeAfter(now, term.RetryDelay(n.waiting.failures))
-			n.waiting.failures++
+			n.waiting.FailTransiently(now)
 			nw.events.addEventf(n.Node, CIDRNotAvailable, "%v; the manager tries again", err)
 		}
 	default:
 		g.outcomeUnknown = true
-		delay := term.RetryDelay(g.failures) // also after a write that succeeded without showing its result
+		delay := term.RetryDelay(g.Failures) // also after a write that succeeded without showing its result
 		if err != nil && term.IsPermanentRefusal(err) {
 			delay *= 10 // the grant stays on record, as an earlier write may land
 		}
-		g.retryAt = term.RetryTimeAfter(now, delay)
-		wake = err != nil && nw.isBeforeNextReconcile(g.retryAt, now)
-		if g.failures++; g.failures == failuresBeforeEvent && err != nil && n != nil && !g.settled {
+		g.RetryAt = term.RetryTimeAfter(now, delay)
+		wake = err != nil && nw.isBeforeNextReconcile(g.RetryAt, now)
+		if g.Failures++; g.Failures == failuresBeforeEvent && err != nil && n != nil && !g.settled {
 			nw.events.addEventf(n.Node, CIDRNotAvailable, "writing its pod CIDRs fails: %v; the manager tries again", err)
 		}
 	}

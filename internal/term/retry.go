@@ -68,3 +68,31 @@ func roundUpTime(at time.Time, interval time.Duration) time.Time {
 	}
 	return at
 }
+
+// Retry is the progress of work that is repeated until it succeeds: a write for one object, or one request. The zero
+// value is due at once.
+type Retry struct {
+	// Busy reports whether an attempt is under way.
+	Busy bool
+	// Failures is the number of consecutive errors. No attempt starts before RetryAt.
+	Failures int
+	RetryAt  time.Time
+}
+
+// IsDue reports whether an attempt may start.
+func (r *Retry) IsDue(now time.Time) bool { return !r.Busy && !r.RetryAt.After(now) }
+
+// Fail records an error, and sets RetryAt by NextRetryTime.
+func (r *Retry) Fail(now time.Time, err error) {
+	r.RetryAt = NextRetryTime(now, r.Failures, 0, err)
+	r.Failures++
+}
+
+// FailTransiently records a failure whose cause is expected to pass soon, whatever the API server answered.
+func (r *Retry) FailTransiently(now time.Time) {
+	r.RetryAt = RetryTimeAfter(now, RetryDelay(r.Failures))
+	r.Failures++
+}
+
+// Reset makes the work due at once, as if it had never failed. It does not end an attempt that is under way.
+func (r *Retry) Reset() { r.Failures, r.RetryAt = 0, time.Time{} }
